@@ -1,0 +1,311 @@
+"""Labelled bags of tokens, and what their counts alone say about each token.
+
+The model has no positional encoding, so a sequence X enters only through the count
+C_X[s] of each token s. Bags are padded to one width; padding has count zero.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import ArrayLike
+
+
+class Corpus(eqx.Module):
+    """A set of labelled bags of tokens.
+
+    Attributes:
+        tokens: token ids, distinct within a bag; any id where the count is zero.
+        counts: how often the token occurs in the sequence; zero marks padding.
+        labels: +1 or −1, or a class 0 … K−1 where there are K classes.
+        vocabulary: number of tokens |S|.
+    """
+
+    tokens: Int[Array, "sequences width"]
+    counts: Float[Array, "sequences width"]
+    labels: Int[Array, " sequences"]
+    vocabulary: int = eqx.field(static=True)
+
+
+class TokenClasses(eqx.Module):
+    """Which tokens are positive, negative, irrelevant; a mask over the vocabulary each.
+
+    Attributes:
+        positive: α_s > 0.
+        negative: α_s < 0.
+        irrelevant: α_s = 0, up to the rounding of its own sum.
+        completely_positive: occurs, and with label +1 only.
+        completely_negative: occurs, and with label −1 only.
+    """
+
+    positive: Bool[Array, " vocabulary"]
+    negative: Bool[Array, " vocabulary"]
+    irrelevant: Bool[Array, " vocabulary"]
+    completely_positive: Bool[Array, " vocabulary"]
+    completely_negative: Bool[Array, " vocabulary"]
+
+
+def from_sequences(
+    sequences: Sequence[ArrayLike], labels: ArrayLike, vocabulary: int, classes: int = 2
+) -> Corpus:
+    """Bags of the given token sequences, checked.
+
+    Args:
+        sequences: one list of token ids in [0, vocabulary) per sequence.
+        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
+        vocabulary: number of tokens |S|.
+        classes: number of classes K.
+
+    Returns:
+        The corpus, as wide as the sequence with most distinct tokens.
+
+    Raises:
+        ValueError: an empty sequence, an id outside the vocabulary, a wrong label.
+
+    Example:
+        >>> corpus = from_sequences([[2, 0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> corpus.counts.tolist()
+        [[1.0, 2.0], [1.0, 1.0]]
+    """
+    bags = []
+    for row, sequence in enumerate(sequences):
+        ids = np.asarray(sequence)
+        if ids.ndim != 1 or ids.size == 0:
+            raise ValueError(
+                f"sequence {row} has shape {ids.shape}; every sequence needs at least "
+                "one token: drop it or give it one"
+            )
+        if not np.issubdtype(ids.dtype, np.integer):
+            raise ValueError(
+                f"sequence {row} holds {ids.dtype}; token ids are integers"
+            )
+        bags.append(np.unique(ids, return_counts=True))
+    width = max((len(ids) for ids, _ in bags), default=1)
+    tokens = np.zeros((len(bags), width), np.int64)
+    counts = np.zeros((len(bags), width))
+    for row, (ids, number) in enumerate(bags):
+        tokens[row, : len(ids)] = ids
+        counts[row, : len(ids)] = number
+    return from_bags(tokens, counts, labels, vocabulary, classes)
+
+
+def from_bags(
+    tokens: ArrayLike,
+    counts: ArrayLike,
+    labels: ArrayLike,
+    vocabulary: int,
+    classes: int = 2,
+) -> Corpus:
+    """A corpus from padded bags of distinct tokens, checked.
+
+    Args:
+        tokens: ids in [0, vocabulary), shape (sequences, width).
+        counts: occurrences, zero for padding, same shape.
+        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
+        vocabulary: number of tokens |S|.
+        classes: number of classes K.
+
+    Returns:
+        The corpus.
+
+    Raises:
+        ValueError: whatever is wrong with the arrays, with the first place where.
+
+    Example:
+        >>> from_bags([[0, 1]], [[1, 0]], [1], vocabulary=2).labels.tolist()
+        [1]
+    """
+    ids, number, y = np.asarray(tokens), np.asarray(counts, float), np.asarray(labels)
+    if ids.ndim != 2 or ids.shape != number.shape or y.shape != ids.shape[:1]:
+        raise ValueError(
+            f"tokens {ids.shape}, counts {number.shape}, labels {y.shape}: wanted "
+            "(sequences, width), the same, and (sequences,)"
+        )
+    if len(ids) == 0:
+        raise ValueError("the corpus has no sequence; it needs at least one")
+    if not (np.isfinite(number).all() and (number >= 0).all()):
+        row = np.argwhere(~(np.isfinite(number) & (number >= 0)))[0]
+        raise ValueError(
+            f"count {number[tuple(row)]} in sequence {row[0]}: counts are finite and "
+            "not negative"
+        )
+    if (number.sum(axis=1) == 0).any():
+        row = np.argmax(number.sum(axis=1) == 0)
+        raise ValueError(f"sequence {row} is empty; every sequence needs a token")
+    present = number > 0
+    if (present & ((ids < 0) | (ids >= vocabulary))).any():
+        row = np.argwhere(present & ((ids < 0) | (ids >= vocabulary)))[0]
+        raise ValueError(
+            f"token id {ids[tuple(row)]} in sequence {row[0]} is outside the "
+            f"vocabulary 0 … {vocabulary - 1}"
+        )
+    # Padding sorts behind every token, so equal neighbours are repeated tokens.
+    ordered = np.sort(np.where(present, ids, vocabulary), axis=1)
+    repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < vocabulary)
+    if repeated.any():
+        row = np.argwhere(repeated)[0]
+        raise ValueError(
+            f"token id {ordered[row[0], row[1]]} stands twice in bag {row[0]}: add the "
+            "counts up, one entry per distinct token"
+        )
+    wanted = np.array([-1, 1]) if classes == 2 else np.arange(classes)
+    if not np.isin(y, wanted).all():
+        row = np.argmax(~np.isin(y, wanted))
+        raise ValueError(
+            f"label {y[row]} of sequence {row}: wanted one of {wanted.tolist()}; map "
+            "your labels to these"
+        )
+    return Corpus(
+        tokens=jnp.asarray(np.where(present, ids, 0).astype(np.int32)),
+        counts=jnp.asarray(number),
+        labels=jnp.asarray(y.astype(np.int32)),
+        vocabulary=vocabulary,
+    )
+
+
+def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
+    """Share C_X[s] / T_X of a token in its sequence.
+
+    Args:
+        corpus: n bags.
+
+    Returns:
+        Shares in bag layout; a row sums to one.
+
+    Example:
+        >>> frequencies(from_sequences([[1, 1, 0, 1]], [1], vocabulary=2)).tolist()
+        [[0.25, 0.75]]
+    """
+    return corpus.counts / corpus.counts.sum(axis=1, keepdims=True)
+
+
+def sum_by_token(
+    per_slot: Float[Array, "sequences width"], corpus: Corpus
+) -> Float[Array, " vocabulary"]:
+    """Sum over the corpus of a quantity in bag layout, token by token.
+
+    Args:
+        per_slot: one number per slot of every bag, zero on padding.
+        corpus: n bags.
+
+    Returns:
+        One number per token of the vocabulary.
+
+    Example:
+        >>> corpus = from_sequences([[0, 1], [1]], [1, -1], vocabulary=3)
+        >>> sum_by_token(corpus.counts, corpus).tolist()
+        [1.0, 2.0, 0.0]
+    """
+    return jnp.zeros(corpus.vocabulary, per_slot.dtype).at[corpus.tokens].add(per_slot)
+
+
+def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
+    """Average signed frequency α_s = mean_X y C_X[s] / T_X (paper, section 2).
+
+    Args:
+        corpus: n bags with labels ±1.
+
+    Returns:
+        α, in [−1, 1] per token.
+
+    Example:
+        >>> corpus = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> importance(corpus).tolist()
+        [0.25, -0.25, 0.0]
+    """
+    share = frequencies(corpus)
+    signed = corpus.labels.astype(share.dtype)[:, None] * share
+    return sum_by_token(signed, corpus) / len(corpus.labels)
+
+
+def class_importance(
+    corpus: Corpus, classes: int
+) -> Float[Array, "vocabulary classes"]:
+    """Importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
+
+    Args:
+        corpus: n bags with labels 0 … K − 1.
+        classes: K.
+
+    Returns:
+        α^k; a row sums to zero.
+
+    Example:
+        >>> corpus = from_sequences([[0], [1], [2]], [0, 1, 2], 3, classes=3)
+        >>> [round(a, 4) for a in class_importance(corpus, 3)[0].tolist()]
+        [0.2222, -0.1111, -0.1111]
+    """
+    share = frequencies(corpus)
+    here = corpus.labels[:, None] == jnp.arange(classes)
+    excess = here.astype(share.dtype) - 1 / classes
+    per_slot = share[:, :, None] * excess[:, None, :]
+    total = jnp.zeros((corpus.vocabulary, classes), share.dtype)
+    return total.at[corpus.tokens].add(per_slot) / len(corpus.labels)
+
+
+def token_classes(corpus: Corpus) -> TokenClasses:
+    """Positive, negative, irrelevant and completely positive or negative tokens.
+
+    Args:
+        corpus: n bags with labels ±1.
+
+    Returns:
+        Masks over the vocabulary. A token that never occurs is irrelevant.
+
+    Example:
+        >>> corpus = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> token_classes(corpus).irrelevant.tolist()
+        [False, False, True]
+    """
+    share = frequencies(corpus)
+    positive_share = jnp.where(corpus.labels[:, None] > 0, share, 0.0)
+    with_positive = sum_by_token(positive_share, corpus)
+    with_negative = sum_by_token(share - positive_share, corpus)
+    # α is a difference of two sums of up to n rounded shares: within their rounding
+    # it is zero.
+    rounding = jnp.finfo(share.dtype).eps * len(corpus.labels)
+    alpha = with_positive - with_negative
+    irrelevant = jnp.abs(alpha) <= rounding * (with_positive + with_negative)
+    return TokenClasses(
+        positive=(alpha > 0) & ~irrelevant,
+        negative=(alpha < 0) & ~irrelevant,
+        irrelevant=irrelevant,
+        completely_positive=(with_positive > 0) & (with_negative == 0),
+        completely_negative=(with_negative > 0) & (with_positive == 0),
+    )
+
+
+def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
+    """Number of times each token occurs in the corpus.
+
+    Args:
+        corpus: n bags.
+
+    Returns:
+        Counts, zero for a token that never occurs.
+
+    Example:
+        >>> occurrences(from_sequences([[1, 1, 0]], [1], vocabulary=3)).tolist()
+        [1.0, 2.0, 0.0]
+    """
+    return sum_by_token(corpus.counts, corpus)
+
+
+def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
+    """P(+1 | s) − P(−1 | s) from counts: the x-axis of the paper's figures.
+
+    Args:
+        corpus: n bags with labels ±1.
+
+    Returns:
+        A number in [−1, 1] per token; NaN for a token that never occurs.
+
+    Example:
+        >>> corpus = from_sequences([[0, 0], [0, 1]], [1, -1], vocabulary=2)
+        >>> [round(x, 4) for x in posterior_difference(corpus).tolist()]
+        [0.3333, -1.0]
+    """
+    signed = corpus.labels.astype(corpus.counts.dtype)[:, None] * corpus.counts
+    return sum_by_token(signed, corpus) / occurrences(corpus)

@@ -1,0 +1,192 @@
+"""The logistic loss and its derivatives in score space.
+
+With a = E p and b = E v the empirical risk is a function of 2|S| numbers; its gradient
+in E has rank two. Derivatives are in closed form because the flow needs them multiplied
+by e^s at times s = log(1+t) where they underflow on their own.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Scalar
+
+from .attention import Attention, attend_corpus, outputs, token_scores
+from .corpus import Corpus, sum_by_token
+from .parameters import Parameters
+
+
+def logistic_loss(
+    label: Int[Array, "*batch"], output: Float[Array, "*batch"]
+) -> Float[Array, "*batch"]:
+    """Logistic loss log(1 + e^{−y f}), without overflow.
+
+    Args:
+        label: y = ±1.
+        output: f.
+
+    Returns:
+        The loss, ≥ 0, in nats.
+
+    Example:
+        >>> logistic_loss(jnp.array(1), jnp.array(-1e4)).item()
+        10000.0
+    """
+    return jax.nn.softplus(-label.astype(output.dtype) * output)
+
+
+def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
+    """Empirical risk L(p, E) = mean_X log(1 + e^{−y f(X)}) (paper, equation 2).
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n bags with labels ±1.
+
+    Returns:
+        The mean loss in nats.
+
+    Example:
+        >>> from jaxselect import corpus, parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> model = parameters.gaussian(jax.random.key(0), 2, 10)
+        >>> round(empirical_risk(model, bags).item(), 1)
+        0.7
+    """
+    return jnp.mean(logistic_loss(corpus.labels, outputs(parameters, corpus)))
+
+
+def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
+    """Share of sequences with sign f(X) = y.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n bags with labels ±1.
+
+    Returns:
+        A number in [0, 1].
+
+    Example:
+        >>> from jaxselect import corpus, parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> v = jnp.array([1.0, -1.0])
+        >>> accuracy(parameters.Parameters(jnp.eye(2), v, v), bags).item()
+        1.0
+    """
+    right = (outputs(parameters, corpus) > 0) == (corpus.labels > 0)
+    return jnp.mean(right.astype(parameters.cls.dtype))
+
+
+class ScoreGradient(NamedTuple):
+    """The negative gradient of the risk in score space.
+
+    Attributes:
+        scores: −∂L/∂a_s = mean_X y σ(−y f) q_X[s] (b_s − f).
+        values: −∂L/∂b_s = mean_X y σ(−y f) q_X[s].
+    """
+
+    scores: Float[Array, " vocabulary"]
+    values: Float[Array, " vocabulary"]
+
+
+def negative_gradient(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""] | float = 0.0,
+) -> ScoreGradient:
+    """e^{log_scale} (−∂L/∂a, −∂L/∂b), exact however late.
+
+    The scale joins the exponent of every term, so the product is right where the
+    gradient alone is zero in floating point. The terms of one sequence in ∂L/∂a sum to
+    zero; the top token's is taken from the others, whose exponents are exact, not from
+    its own advantage, which underflows.
+
+    Args:
+        scores: a = E p.
+        values: b = E v.
+        corpus: n bags with labels ±1.
+        log_scale: a natural logarithm; s = log(1+t) in the flow.
+
+    Returns:
+        Both halves of the negative gradient, scaled (MODEL section 1).
+
+    Example:
+        >>> from jaxselect.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> late = jnp.array([5000.0, 0.0]), jnp.array([1.0, 0.0])
+        >>> negative_gradient(*late, corpus).scores.tolist()
+        [0.0, 0.0]
+        >>> scaled = negative_gradient(*late, corpus, log_scale=5000.0).scores
+        >>> [round(x, 4) for x in scaled.tolist()]
+        [0.2689, -0.2689]
+    """
+    attention = attend_corpus(scores, values, corpus)
+    exponent = _log_weighted_residual(attention, corpus) + log_scale
+    pull = _pull(exponent, attention, corpus)
+    weighted = corpus.labels.astype(pull.dtype)[:, None] * jnp.exp(exponent)
+    return ScoreGradient(sum_by_token(pull, corpus), sum_by_token(weighted, corpus))
+
+
+def score_curvature(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""] | float = 0.0,
+) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary vocabulary"]]:
+    """−∂L/∂a and its Jacobian −∂²L/∂a², both times e^{log_scale}.
+
+    With h_X = y σ(−y f) q_X (b − f) / n, one sequence contributes
+    diag(h) − h uᵀ − u hᵀ, u = q (1 + ½ σ(y f) y (b − f)): the derivatives of the
+    weights, of the mean, and of σ(−y f) together. Stacked over sequences it is one
+    matrix product.
+
+    Args:
+        scores: a = E p.
+        values: b = E v.
+        corpus: n bags with labels ±1.
+        log_scale: a natural logarithm, as in `negative_gradient`.
+
+    Returns:
+        The scaled negative gradient and the symmetric Jacobian.
+
+    Example:
+        >>> from jaxselect.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> _, jacobian = score_curvature(jnp.zeros(2), jnp.array([1.0, 0.0]), corpus)
+        >>> [round(x, 4) for x in jacobian[0].tolist()]
+        [-0.0147, 0.0147]
+    """
+    attention = attend_corpus(scores, values, corpus)
+    exponent = _log_weighted_residual(attention, corpus) + log_scale
+    pull = _pull(exponent, attention, corpus)
+    label = corpus.labels.astype(scores.dtype)
+    tilt = 0.5 * jax.nn.sigmoid(label * attention.output) * label
+    partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * attention.advantage)
+    rows = jnp.arange(len(label))[:, None]
+    dense = jnp.zeros((2, len(label), corpus.vocabulary), scores.dtype)
+    pull, partner = dense.at[:, rows, corpus.tokens].add(jnp.stack([pull, partner]))
+    gradient = pull.sum(axis=0)
+    cross = pull.T @ partner
+    return gradient, jnp.diag(gradient) - cross - cross.T
+
+
+def _log_weighted_residual(
+    attention: Attention, corpus: Corpus
+) -> Float[Array, "sequences width"]:
+    """log of q σ(−y f) / n in bag layout, −∞ on padding."""
+    label = corpus.labels.astype(attention.output.dtype)
+    log_residual = jax.nn.log_sigmoid(-label * attention.output) - jnp.log(len(label))
+    return attention.log_weights + log_residual[:, None]
+
+
+def _pull(
+    exponent: Float[Array, "sequences width"], attention: Attention, corpus: Corpus
+) -> Float[Array, "sequences width"]:
+    """y e^{exponent} (b − f) in bag layout, the top token's from the others' sum."""
+    label = corpus.labels.astype(exponent.dtype)
+    top = jnp.arange(exponent.shape[1]) == attention.top[:, None]
+    # The top token's exponent may overflow: it is dropped before, not after, `exp`.
+    used = ~top & (corpus.counts > 0)
+    magnitude = jnp.exp(jnp.where(used, exponent, -jnp.inf))
+    others = label[:, None] * magnitude * jnp.where(used, attention.advantage, 0.0)
+    return others - jnp.where(top, others.sum(axis=1, keepdims=True), 0.0)

@@ -1,0 +1,116 @@
+"""The model's parameters, drawn in R^d or in reduced coordinates.
+
+Everything downstream depends on (E, p, v) through inner products only, so the |S| + 2
+vectors may be rotated into R^(|S|+2): the dimension d becomes a number, not a shape.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key, Scalar
+
+
+class Parameters(eqx.Module):
+    """Token embeddings, CLS embedding and head.
+
+    Attributes:
+        embeddings: E, one row E_s per token.
+        cls: p, the single trainable query.
+        head: v, of unit norm at initialisation.
+    """
+
+    embeddings: Float[Array, "vocabulary dim"]
+    cls: Float[Array, " dim"]
+    head: Float[Array, " dim"]
+
+
+def gaussian(key: Key[Array, ""], vocabulary: int, dim: int) -> Parameters:
+    """Gaussian initialisation in R^d: E_s, p ~ N(0, I/d), v uniform on the sphere.
+
+    Args:
+        key: a `jax.random.key`.
+        vocabulary: number of tokens |S|.
+        dim: d ≥ 1.
+
+    Returns:
+        The parameters.
+
+    Raises:
+        ValueError: vocabulary or dim below one.
+
+    Example:
+        >>> parameters = gaussian(jax.random.key(0), vocabulary=3, dim=5)
+        >>> parameters.embeddings.shape
+        (3, 5)
+    """
+    if vocabulary < 1 or dim < 1:
+        raise ValueError(
+            f"vocabulary {vocabulary}, dim {dim}: both are whole numbers ≥ 1"
+        )
+    embeddings_key, cls_key, head_key = jax.random.split(key, 3)
+    embeddings = jax.random.normal(embeddings_key, (vocabulary, dim)) / dim**0.5
+    cls = jax.random.normal(cls_key, (dim,)) / dim**0.5
+    head = jax.random.normal(head_key, (dim,))
+    return Parameters(embeddings, cls, head / jnp.linalg.norm(head))
+
+
+def gaussian_reduced(
+    key: Key[Array, ""], vocabulary: int, dim: Float[Scalar, ""] | float
+) -> Parameters:
+    """The law of `gaussian`, up to a rotation, in |S| + 2 coordinates at any d.
+
+    The head is the first axis. In the other d − 1 the rows p, E_1, …, E_|S| are
+    replaced by the triangular factor L of their LQ factorisation, which by Bartlett's
+    theorem has independent entries: normals below the diagonal and chi variables with
+    d − 1, d − 2, … degrees of freedom on it, all over √d. Where d < |S| + 2 there is no
+    such factor: the rows are drawn in R^d and padded with zeros.
+
+    Args:
+        key: a `jax.random.key`.
+        vocabulary: number of tokens |S|.
+        dim: d ≥ 1, a whole number; traced, and for d ≥ |S| + 2 differentiable.
+
+    Returns:
+        Parameters whose Gram matrix has the law of that of `gaussian`.
+
+    Example:
+        >>> parameters = gaussian_reduced(jax.random.key(0), vocabulary=3, dim=1e9)
+        >>> parameters.embeddings.shape
+        (3, 5)
+    """
+    normal_key, chi_key = jax.random.split(key)
+    rows = vocabulary + 1
+    dim = jnp.asarray(dim, dtype=float)
+    normal = jax.random.normal(normal_key, (rows, rows + 1))
+    freedom = jnp.maximum(dim - 1 - jnp.arange(rows), 1.0)
+    chi = jnp.sqrt(2 * jax.random.gamma(chi_key, freedom / 2))
+    # Axis 0 is the head's; the triangular factor fills the axes behind it.
+    triangular = normal.at[:, 1:].set(jnp.tril(normal[:, 1:], -1) + jnp.diag(chi))
+    padded = jnp.where(jnp.arange(rows + 1) < dim, normal, 0.0)
+    vectors = jnp.where(dim >= rows + 1, triangular, padded) / jnp.sqrt(dim)
+    head = jnp.zeros(rows + 1).at[0].set(1.0)
+    return Parameters(vectors[1:], vectors[0], head)
+
+
+def reduce(parameters: Parameters) -> Parameters:
+    """The same parameters, rotated into at most |S| + 2 coordinates.
+
+    The rows of (v, p, E) are replaced by L in their LQ factorisation: every inner
+    product between them is kept.
+
+    Args:
+        parameters: in R^d.
+
+    Returns:
+        Parameters in R^min(d, |S| + 2) with v on the first axis.
+
+    Example:
+        >>> wide = gaussian(jax.random.key(0), vocabulary=3, dim=1000)
+        >>> reduce(wide).cls.shape
+        (5,)
+    """
+    rows = jnp.vstack([parameters.head, parameters.cls, parameters.embeddings])
+    lower = jnp.linalg.qr(rows.T, mode="r").T
+    sign = jnp.where(lower[0, 0] < 0, -1.0, 1.0)
+    lower = lower.at[:, 0].multiply(sign)
+    return Parameters(lower[2:], lower[1], lower[0])
