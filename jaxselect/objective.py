@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from .attention import Attention, attend_corpus, outputs, token_scores
+from .attention import Attention, attend_corpus, outputs
 from .corpus import Corpus, sum_by_token
 from .parameters import Parameters
 
@@ -173,7 +173,7 @@ def score_curvature(
 def _log_weighted_residual(
     attention: Attention, corpus: Corpus
 ) -> Float[Array, "sequences width"]:
-    """log of q σ(−y f) / n in bag layout, −∞ on padding."""
+    """Log of q σ(−y f) / n in bag layout, −∞ on padding."""
     label = corpus.labels.astype(attention.output.dtype)
     log_residual = jax.nn.log_sigmoid(-label * attention.output) - jnp.log(len(label))
     return attention.log_weights + log_residual[:, None]
@@ -182,7 +182,7 @@ def _log_weighted_residual(
 def _pull(
     exponent: Float[Array, "sequences width"], attention: Attention, corpus: Corpus
 ) -> Float[Array, "sequences width"]:
-    """y e^{exponent} (b − f) in bag layout, the top token's from the others' sum."""
+    """The pull y e^{exponent} (b − f) in bag layout, the top token's from the others' sum."""
     label = corpus.labels.astype(exponent.dtype)
     top = jnp.arange(exponent.shape[1]) == attention.top[:, None]
     # The top token's exponent may overflow: it is dropped before, not after, `exp`.
