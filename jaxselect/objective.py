@@ -182,7 +182,7 @@ def _log_weighted_residual(
 def _pull(
     exponent: Float[Array, "sequences width"], attention: Attention, corpus: Corpus
 ) -> Float[Array, "sequences width"]:
-    """The pull y e^{exponent} (b − f) in bag layout, the top token's from the others' sum."""
+    """Pull y e^{exponent} (b − f) in bag layout; the top token is minus the others."""
     label = corpus.labels.astype(exponent.dtype)
     top = jnp.arange(exponent.shape[1]) == attention.top[:, None]
     # The top token's exponent may overflow: it is dropped before, not after, `exp`.
