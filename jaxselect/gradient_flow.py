@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import diffrax as dfx
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Float, Int, PyTree, Scalar
@@ -81,7 +80,7 @@ def cls_flow(
     until_norm: Float[Scalar, ""] | float = jnp.inf,
     until_log_time: Float[Scalar, ""] | float = 1e15,
     path_log_times: Float[Array, " times"] | None = None,
-    settings: FlowSettings = FlowSettings(),  # noqa: B008 (frozen)
+    settings: FlowSettings = FlowSettings(),
 ) -> Flow:
     """Gradient flow of p from p_0 with E and v fixed (paper, section 4).
 
@@ -99,6 +98,7 @@ def cls_flow(
         The flow's end, its status and the path.
 
     Example:
+        >>> import jax
         >>> from jaxselect import corpus, embedding_step, parameters
         >>> bags = corpus.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> start = parameters.gaussian_reduced(jax.random.key(0), 3, 1e4)
@@ -112,7 +112,7 @@ def cls_flow(
     subs = [dfx.SubSaveAt(t1=True)]
     if path_log_times is not None:
         subs.append(dfx.SubSaveAt(ts=path_log_times))
-    # A float event fires on crossing: a flow that starts beyond it ends where it starts.
+    # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.linalg.norm(cls) >= until_norm
     end = jnp.where(over, 0.0, jnp.asarray(until_log_time, cls.dtype))
     solution = dfx.diffeqsolve(

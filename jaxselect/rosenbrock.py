@@ -12,20 +12,25 @@ from typing import ClassVar
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, PyTree, Scalar
 
 # Rodas5P of G. Steinebach, "Construction of Rosenbrock–Wanner method Rodas5P and
 # numerical benchmarks within the Julia Differential Equations package", BIT 63 (2023):
 # order 5(4), eight stages, stiffly accurate, L-stable.
+# fmt: off
 _GAMMA = 0.21193756319429014
-_NODES = (0, 3 * _GAMMA, 0.4095798393397535, 0.9769306725060716, 0.4288403609558664)
-_NODES = (*_NODES, 1, 1, 1)
-_TIME_WEIGHTS = (_GAMMA, -0.42387512638858027, -0.3384627126235924)
-_TIME_WEIGHTS = (*_TIME_WEIGHTS, 1.8046452872882734, 2.325825639765069, 0, 0, 0)
-_LAST = (-7.502846399306121, 2.561846144803919, -11.627539656261098)
-_LAST = (*_LAST, -0.18268767659942256, 0.030198172008377946)
+_NODES = (
+    0, 3 * _GAMMA, 0.4095798393397535, 0.9769306725060716, 0.4288403609558664, 1, 1, 1
+)
+_TIME_WEIGHTS = (
+    _GAMMA, -0.42387512638858027, -0.3384627126235924, 1.8046452872882734,
+    2.325825639765069, 0, 0, 0,
+)
+_LAST = (
+    -7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256,
+    0.030198172008377946,
+)
 _STAGES: tuple[tuple[float, ...], ...] = (
     (),
     (3.0,),
@@ -33,8 +38,8 @@ _STAGES: tuple[tuple[float, ...], ...] = (
     (-6.954028509809101, 2.489845061869568, -10.358996098473584),
     (2.8029986275628964, 0.5072464736228206, -0.3988312541770524, -0.04721187230404641),
     _LAST,
-    (*_LAST, 1.0),
-    (*_LAST, 1.0, 1.0),
+    (*_LAST, 1),
+    (*_LAST, 1, 1),
 )
 _COUPLING: tuple[tuple[float, ...], ...] = (
     (),
@@ -42,26 +47,22 @@ _COUPLING: tuple[tuple[float, ...], ...] = (
     (-17.97296035885952, -2.859693295451294),
     (147.12150275711716, -1.41221402718213, 71.68940251302358),
     (165.43517024871676, -0.4592823456491126, 42.90938336958603, -5.961986721573306),
-    (24.854864614690072, -3.0009227002832186, 47.4931110020768)
-    + (5.5814197821558125, -0.6610691825249471),
-    (30.91273214028599, -3.1208243349937974, 77.79954646070892)
-    + (34.28646028294783, -19.097331116725623, -28.087943162872662),
-    (37.80277123390563, -3.2571969029072276, 112.26918849496327, 66.9347231244047)
-    + (-40.06618937091002, -54.66780262877968, -9.48861652309627),
+    (24.854864614690072, -3.0009227002832186, 47.4931110020768, 5.5814197821558125,
+     -0.6610691825249471),
+    (30.91273214028599, -3.1208243349937974, 77.79954646070892, 34.28646028294783,
+     -19.097331116725623, -28.087943162872662),
+    (37.80277123390563, -3.2571969029072276, 112.26918849496327, 66.9347231244047,
+     -40.06618937091002, -54.66780262877968, -9.48861652309627),
 )
-_DENSE = np.array(
-    [
-        (25.948786856663858, -2.5579724845846235, 10.433815404888879)
-        + (-2.3679251022685204, 0.524948541321073, 1.1241088310450404)
-        + (0.4272876194431874, -0.17202221070155493),
-        (-9.91568850695171, -0.9689944594115154, 3.0438037242978453)
-        + (-24.495224566215796, 20.176138334709044, 15.98066361424651)
-        + (-6.789040303419874, -6.710236069923372),
-        (11.419903575922262, 2.8879645146136994, 72.92137995996029)
-        + (80.12511834622643, -52.072871366152654, -59.78993625266729)
-        + (-0.15582684282751913, 4.883087185713722),
-    ]
+_DENSE = (
+    (25.948786856663858, -2.5579724845846235, 10.433815404888879, -2.3679251022685204,
+     0.524948541321073, 1.1241088310450404, 0.4272876194431874, -0.17202221070155493),
+    (-9.91568850695171, -0.9689944594115154, 3.0438037242978453, -24.495224566215796,
+     20.176138334709044, 15.98066361424651, -6.789040303419874, -6.710236069923372),
+    (11.419903575922262, 2.8879645146136994, 72.92137995996029, 80.12511834622643,
+     -52.072871366152654, -59.78993625266729, -0.15582684282751913, 4.883087185713722),
 )
+# fmt: on
 
 # (t, y, args) → the field, its derivative in t, its symmetric Jacobian in y.
 Linearisation = Callable[
@@ -73,8 +74,8 @@ Linearisation = Callable[
 class _DenseOutput(dfx.AbstractLocalInterpolation):
     """The method's own fourth-order interpolant."""
 
-    t0: Float[Scalar, ""]
-    t1: Float[Scalar, ""]
+    t0: Float[Scalar, ""]  # type: ignore[misc]
+    t1: Float[Scalar, ""]  # type: ignore[misc]
     y0: Float[Array, " dim"]
     y1: Float[Array, " dim"]
     bend: Float[Array, "3 dim"]
@@ -144,7 +145,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         args: PyTree,
         solver_state: None,
         made_jump: PyTree,
-    ) -> tuple[PyTree, PyTree, dict[str, PyTree], None, dfx.RESULTS]:
+    ) -> tuple[PyTree, PyTree, dict[str, PyTree], None, PyTree]:
         """One step from t0 to t1."""
         del solver_state, made_jump
         h = t1 - t0
@@ -163,7 +164,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
                 pull = field
             pull = pull + (h * weight) * in_time
             stages.append(cho_solve((factor, True), pull))
-        y1 = y0 + _combine((*_LAST, 1.0, 1.0, 1.0), stages)
+        y1 = y0 + _combine((*_LAST, 1, 1, 1), stages)
         bend = jnp.asarray(_DENSE, y0.dtype) @ jnp.stack(stages)
         dense = {"y0": y0, "y1": y1, "bend": bend}
         return y1, stages[-1], dense, None, dfx.RESULTS.successful
@@ -195,4 +196,5 @@ def from_autodiff(field: Callable[..., Float[Array, " dim"]]) -> Linearisation:
 
 
 def _combine(weights: tuple[float, ...], stages: list[Array]) -> Array:
-    return sum(w * k for w, k in zip(weights, stages, strict=True) if w != 0)
+    terms = (w * k for w, k in zip(weights, stages, strict=True) if w != 0)
+    return sum(terms, start=jnp.zeros_like(stages[0]))
