@@ -238,7 +238,7 @@ def class_importance(
         [0.2222, -0.1111, -0.1111]
     """
     share = frequencies(corpus)
-    here = corpus.labels[:, None] == jnp.arange(classes)
+    here = corpus.labels[:, None] == jnp.arange(classes, dtype=jnp.int32)[None]
     excess = here.astype(share.dtype) - 1 / classes
     per_slot = share[:, :, None] * excess[:, None, :]
     total = jnp.zeros((corpus.vocabulary, classes), share.dtype)

@@ -9,15 +9,17 @@ the last change of attention.
 
 import enum
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import optimistix as optx
-from jaxtyping import Array, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from .corpus import Corpus
-from .objective import negative_gradient, score_curvature
+from .objective import log_strongest_pull, negative_gradient, score_curvature
 from .parameters import Parameters
 from .rosenbrock import Rodas5P
 
@@ -29,9 +31,11 @@ class FlowStatus(enum.IntEnum):
     """At the norm or the time that was asked for."""
     NORM_NOT_REACHED = 1
     """At `until_log_time`, with ‖p‖ still below `until_norm`."""
-    OUT_OF_STEPS = 2
+    BALANCED = 2
+    """Where several tokens of a sequence hold each other in balance to rounding."""
+    OUT_OF_STEPS = 3
     """After `max_steps` steps."""
-    FAILED = 3
+    FAILED = 4
     """At a number that is not finite; p and log_time are the last good ones."""
 
 
@@ -98,7 +102,6 @@ def cls_flow(
         The flow's end, its status and the path.
 
     Example:
-        >>> import jax
         >>> from jaxselect import corpus, embedding_step, parameters
         >>> bags = corpus.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> start = parameters.gaussian_reduced(jax.random.key(0), 3, 1e4)
@@ -107,68 +110,123 @@ def cls_flow(
         >>> FlowStatus(flow.status.item()).name, round(jnp.linalg.norm(flow.cls).item())
         ('REACHED', 1000000)
     """
-    embeddings, cls = parameters.embeddings, parameters.cls
-    args = (embeddings, embeddings @ parameters.head, corpus)
+    rotation, rows = _aligned(parameters.embeddings)
+    start = parameters.cls @ rotation
+    dtype = start.dtype
+    problem = _Problem(
+        rows,
+        parameters.embeddings @ parameters.head,
+        corpus,
+        jnp.asarray(until_norm, dtype),
+    )
     subs = [dfx.SubSaveAt(t1=True)]
     if path_log_times is not None:
         subs.append(dfx.SubSaveAt(ts=path_log_times))
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
-    over = jnp.linalg.norm(cls) >= until_norm
-    end = jnp.where(over, 0.0, jnp.asarray(until_log_time, cls.dtype))
+    over = jnp.linalg.norm(start) >= until_norm
     solution = dfx.diffeqsolve(
         dfx.ODETerm(_field),
         Rodas5P(_linearise),
-        t0=jnp.zeros((), cls.dtype),
-        t1=end,
+        t0=jnp.zeros((), dtype),
+        t1=jnp.where(over, 0.0, jnp.asarray(until_log_time, dtype)),
         dt0=None,
-        y0=cls,
-        args=(args, jnp.asarray(until_norm, cls.dtype)),
+        y0=start,
+        args=problem,
         saveat=dfx.SaveAt(subs=subs),
-        stepsize_controller=dfx.PIDController(settings.rtol, settings.atol),
-        event=dfx.Event(_excess_norm, optx.Newton(rtol=1e-9, atol=1e-9), True),
+        # A step this short means a field that is not finite: fail, do not loop.
+        stepsize_controller=dfx.PIDController(
+            settings.rtol, settings.atol, dtmin=1e-12, force_dtmin=False
+        ),
+        event=dfx.Event(
+            (_excess_norm, _excess_balance),
+            optx.Newton(rtol=1e-9, atol=1e-9),
+            direction=(True, True),
+        ),
         max_steps=settings.max_steps,
         adjoint=settings.adjoint,
         throw=False,
     )
-    last_time, last_cls = solution.ts[0][0], solution.ys[0][0]
-    in_time = solution.result == dfx.RESULTS.successful
-    at_norm = (solution.result == dfx.RESULTS.event_occurred) | over
-    slow = solution.result == dfx.RESULTS.max_steps_reached
-    status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
-    missed = jnp.where(
-        jnp.isfinite(until_norm), FlowStatus.NORM_NOT_REACHED, FlowStatus.REACHED
-    )
-    status = jnp.where(in_time, missed, status)
-    status = jnp.where(at_norm, FlowStatus.REACHED, status)
-    finite = jnp.all(jnp.isfinite(last_cls))
+    path_times, path = jnp.zeros(0, dtype), jnp.zeros((0, len(start)), dtype)
+    if path_log_times is not None:
+        path_times = solution.ts[1]
+        reached = jnp.isfinite(path_times)[:, None]
+        path = jnp.where(reached, solution.ys[1], 0.0) @ rotation.T
+        path = jnp.where(reached, path, jnp.inf)
     return Flow(
-        last_cls,
-        last_time,
-        jnp.where(finite, status, FlowStatus.FAILED),
+        solution.ys[0][0] @ rotation.T,
+        solution.ts[0][0],
+        _status(solution, over, jnp.isfinite(until_norm)),
         solution.stats["num_steps"],
         solution.stats["num_rejected_steps"],
-        jnp.zeros(0, cls.dtype) if path_log_times is None else solution.ts[1],
-        jnp.zeros((0, len(cls)), cls.dtype)
-        if path_log_times is None
-        else solution.ys[1],
+        path_times,
+        path,
     )
 
 
-def _field(log_time: PyTree, cls: PyTree, args: PyTree) -> Float[Array, " dim"]:
-    (embeddings, values, corpus), _ = args
-    scores = embeddings @ cls
-    return negative_gradient(scores, values, corpus, log_time).scores @ embeddings
+class _Problem(NamedTuple):
+    rows: Float[Array, "vocabulary dim"]
+    values: Float[Array, " vocabulary"]
+    corpus: Corpus
+    until_norm: Float[Scalar, ""]
+
+
+def _aligned(
+    embeddings: Float[Array, "vocabulary dim"],
+) -> tuple[Float[Array, "dim dim"], Float[Array, "vocabulary dim"]]:
+    """A rotation, and E − mean E in its axes, zero off the span of its rows.
+
+    The flow moves p in the span of the differences E_s − E_r only. With that span on
+    axes of its own, what is orthogonal to it is conserved exactly; a solver in other
+    axes would let it drift by the rounding of a system with entries up to ‖p‖.
+    """
+    centred = embeddings - embeddings.mean(axis=0, keepdims=True)
+    # Any rotation will do, so its own derivative is zero.
+    rotation = jnp.linalg.qr(jax.lax.stop_gradient(centred).T, mode="complete")[0]
+    rows = centred @ rotation
+    size = jnp.linalg.norm(jax.lax.stop_gradient(rows), axis=0, keepdims=True)
+    empty = size <= 100 * jnp.finfo(rows.dtype).eps * size.max()
+    return rotation, jnp.where(empty, rows - jax.lax.stop_gradient(rows), rows)
+
+
+def _field(log_time: PyTree, cls: PyTree, problem: PyTree) -> Float[Array, " dim"]:
+    rows, values, corpus, _ = problem
+    return negative_gradient(rows @ cls, values, corpus, log_time).scores @ rows
 
 
 def _linearise(
-    log_time: PyTree, cls: PyTree, args: PyTree
+    log_time: PyTree, cls: PyTree, problem: PyTree
 ) -> tuple[PyTree, PyTree, PyTree]:
-    (embeddings, values, corpus), _ = args
-    gradient, jacobian = score_curvature(embeddings @ cls, values, corpus, log_time)
-    pull = gradient @ embeddings
+    rows, values, corpus, _ = problem
+    gradient, jacobian = score_curvature(rows @ cls, values, corpus, log_time)
+    pull = gradient @ rows
     # The field depends on s through the factor e^s alone: it is its own derivative.
-    return pull, pull, embeddings.T @ jacobian @ embeddings
+    return pull, pull, rows.T @ jacobian @ rows
 
 
 def _excess_norm(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
-    return jnp.linalg.norm(y) - args[1]
+    # diffrax wants the value of an event in the default precision.
+    return (jnp.linalg.norm(y) - args.until_norm).astype(float)
+
+
+def _excess_balance(
+    t: PyTree, y: PyTree, args: PyTree, **_: PyTree
+) -> Float[Scalar, ""]:
+    """Positive where single pulls are so strong that their sum is mostly rounding."""
+    rows, values, corpus, _ = args
+    strongest = t + log_strongest_pull(rows @ y, values, corpus)
+    return (strongest + 0.7 * jnp.log(jnp.finfo(y.dtype).eps)).astype(float)
+
+
+def _status(
+    solution: dfx.Solution, over: Bool[Scalar, ""], bounded: Bool[Scalar, ""]
+) -> Int[Scalar, ""]:
+    at_norm, balanced = solution.event_mask
+    at_time = solution.result == dfx.RESULTS.successful
+    slow = solution.result == dfx.RESULTS.max_steps_reached
+    status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
+    missed = jnp.where(bounded, FlowStatus.NORM_NOT_REACHED, FlowStatus.REACHED)
+    status = jnp.where(at_time, missed, status)
+    status = jnp.where(balanced, FlowStatus.BALANCED, status)
+    status = jnp.where(at_norm | over, FlowStatus.REACHED, status)
+    finite = jnp.all(jnp.isfinite(solution.ys[0]))
+    return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)

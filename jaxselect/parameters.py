@@ -82,11 +82,12 @@ def gaussian_reduced(
     rows = vocabulary + 1
     dim = jnp.asarray(dim, dtype=float)
     normal = jax.random.normal(normal_key, (rows, rows + 1))
-    freedom = jnp.maximum(dim - 1 - jnp.arange(rows), 1.0)
+    freedom = jnp.maximum(dim - 1 - jnp.arange(rows, dtype=dim.dtype), 1.0)
     chi = jnp.sqrt(2 * jax.random.gamma(chi_key, freedom / 2))
     # Axis 0 is the head's; the triangular factor fills the axes behind it.
     triangular = normal.at[:, 1:].set(jnp.tril(normal[:, 1:], -1) + jnp.diag(chi))
-    padded = jnp.where(jnp.arange(rows + 1) < dim, normal, 0.0)
+    inside = jnp.arange(rows + 1, dtype=dim.dtype) < dim
+    padded = jnp.where(inside[None], normal, 0.0)
     vectors = jnp.where(dim >= rows + 1, triangular, padded) / jnp.sqrt(dim)
     head = jnp.zeros(rows + 1).at[0].set(1.0)
     return Parameters(vectors[1:], vectors[0], head)

@@ -38,8 +38,8 @@ _STAGES: tuple[tuple[float, ...], ...] = (
     (-6.954028509809101, 2.489845061869568, -10.358996098473584),
     (2.8029986275628964, 0.5072464736228206, -0.3988312541770524, -0.04721187230404641),
     _LAST,
-    (*_LAST, 1),
-    (*_LAST, 1, 1),
+    (*_LAST, 1.0),
+    (*_LAST, 1.0, 1.0),
 )
 _COUPLING: tuple[tuple[float, ...], ...] = (
     (),
@@ -164,7 +164,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
                 pull = field
             pull = pull + (h * weight) * in_time
             stages.append(cho_solve((factor, True), pull))
-        y1 = y0 + _combine((*_LAST, 1, 1, 1), stages)
+        y1 = y0 + _combine((*_LAST, 1.0, 1.0, 1.0), stages)
         bend = jnp.asarray(_DENSE, y0.dtype) @ jnp.stack(stages)
         dense = {"y0": y0, "y1": y1, "bend": bend}
         return y1, stages[-1], dense, None, dfx.RESULTS.successful
