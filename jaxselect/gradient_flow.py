@@ -9,7 +9,7 @@ the last change of attention.
 
 import enum
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -124,7 +124,7 @@ def cls_flow(
         subs.append(dfx.SubSaveAt(ts=path_log_times))
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.linalg.norm(start) >= until_norm
-    solution = dfx.diffeqsolve(
+    solution: Any = dfx.diffeqsolve(
         dfx.ODETerm(_field),
         Rodas5P(_linearise),
         t0=jnp.zeros((), dtype),
@@ -218,7 +218,7 @@ def _excess_balance(
 
 
 def _status(
-    solution: dfx.Solution, over: Bool[Scalar, ""], bounded: Bool[Scalar, ""]
+    solution: Any, over: Bool[Scalar, ""], bounded: Bool[Scalar, ""]
 ) -> Int[Scalar, ""]:
     at_norm, balanced = solution.event_mask
     at_time = solution.result == dfx.RESULTS.successful

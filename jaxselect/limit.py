@@ -247,7 +247,7 @@ def _minimise(
     free = jnp.eye(len(direction), dtype=dtype) - projector
     # Σ λ = ‖p_mm‖² terms the size of an embedding cancel in the gradient to ‖p_mm‖.
     longest = jnp.max(jnp.linalg.norm(embeddings, axis=1))
-    tolerance = 100 * jnp.finfo(dtype).eps * size * longest
+    tolerance = 1e4 * jnp.finfo(dtype).eps * size * longest
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         _, error, iteration = state

@@ -92,7 +92,8 @@ def log_strongest_pull(
         corpus: n bags with labels ±1.
 
     Returns:
-        max over X and all s ∈ X but the top token of log (σ(−y f) q_X[s] |b_s − f| / n).
+        max over X and its tokens s, but the top one, of
+        log (σ(−y f) q_X[s] |b_s − f| / n).
 
     Example:
         >>> from jaxselect.corpus import from_sequences
