@@ -135,7 +135,7 @@ def test_two_tokens_have_a_closed_form(gap):
     # The exponent is a sum of terms of size gap: it is known to 1e-16 of that.
     assert_close(gradient, [wanted, -wanted], worse=max(1.0, 1e-3 * gap))
     if gap >= 1e3:
-        assert_close(jacobian, gradient[0] * np.array([[-1, 1], [1, -1]]))
+        assert_close(jacobian, gradient[0] * np.array([[-1.0, 1], [1, -1]]))
 
 
 def test_the_risk_is_log_two_at_zero_output():
