@@ -1,0 +1,412 @@
+"""The point nearest to the origin in the convex hull of token differences.
+
+min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, with one row D = E_s − E_r of D per pair (s over r); its
+dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. Both are strictly feasible for any
+tokens and pairs, so an interior point needs no phase one and cannot diverge.
+
+The graph view: tokens are nodes, pairs are edges. Weights on the pairs enter through
+the Laplacian of that graph only, DᵀWD = Eᵀ Lap(W) E, and duals through the potentials
+they leave on the nodes, Dᵀλ = Eᵀμ with μ_s = Σ_r λ[s, r] − λ[r, s]. The work of an
+iteration depends on |S|, not on how many pairs there are.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.linalg import cho_solve
+from jaxtyping import Array, Bool, Float, Int, Scalar
+
+# 5 to 20 iterations are usual; more only where rounding has the say.
+_ITERATIONS = 60
+_PASSES = 4
+
+
+class HullPoint(NamedTuple):
+    """The nearest point x = Dᵀλ and what is known of it.
+
+    Attributes:
+        nearest: x.
+        duals: λ ≥ 0 with Σλ = 1, zero off the pairs.
+        gap: relative duality gap 1 − t²/‖x‖⁴ at the best t; one or more if x = 0.
+        vanishing: λ proves, to rounding, that the hull holds the origin.
+        certain: vanishing, or gap and x − Dᵀλ are both rounding.
+        iterations: of the interior point.
+    """
+
+    nearest: Float[Array, " rank"]
+    duals: Float[Array, "vocabulary vocabulary"]
+    gap: Float[Scalar, ""]
+    vanishing: Bool[Scalar, ""]
+    certain: Bool[Scalar, ""]
+    iterations: Int[Scalar, ""]
+
+
+def laplacian(
+    weights: Float[Array, "vocabulary vocabulary"],
+) -> Float[Array, "vocabulary vocabulary"]:
+    """Laplacian of a weighted graph of pairs: aᵀ Lap(W) a = Σ W[s, r] (a_s − a_r)².
+
+    Args:
+        weights: W, on ordered pairs.
+
+    Returns:
+        A symmetric matrix whose rows sum to zero.
+
+    Example:
+        >>> laplacian(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
+        [[3.0, -3.0], [-3.0, 3.0]]
+    """
+    degree = weights.sum(axis=0) + weights.sum(axis=1)
+    return jnp.diag(degree) - weights - weights.T
+
+
+def potentials(
+    duals: Float[Array, "vocabulary vocabulary"],
+) -> Float[Array, " vocabulary"]:
+    """What the duals leave on each token, μ_s = Σ_r λ[s, r] − λ[r, s]: Dᵀλ = Eᵀμ.
+
+    Args:
+        duals: λ, on ordered pairs.
+
+    Returns:
+        μ; its entries sum to zero.
+
+    Example:
+        >>> potentials(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
+        [3.0, -3.0]
+    """
+    return duals.sum(axis=1) - duals.sum(axis=0)
+
+
+def lead(
+    scores: Float[Array, " vocabulary"],
+) -> Float[Array, "vocabulary vocabulary"]:
+    """Lead a_s − a_r of the score of s over that of r, for every pair.
+
+    Args:
+        scores: a, one per token.
+
+    Returns:
+        An antisymmetric matrix.
+
+    Example:
+        >>> lead(jnp.array([3.0, 1.0])).tolist()
+        [[0.0, 2.0], [-2.0, 0.0]]
+    """
+    return scores[:, None] - scores[None, :]
+
+
+def nearest_point(
+    axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
+) -> HullPoint:
+    """The point of the hull of all E_s − E_r, (s, r) in pairs, nearest to the origin.
+
+    Mehrotra's predictor and corrector find out which pairs matter. As soon as that set
+    stays the same for an iteration, the equations on it are solved exactly; a
+    certificate decides whether that was the answer, else the interior point goes on.
+
+    Args:
+        axes: Eᵀ, tokens of size about one.
+        pairs: True at [s, r] for the difference E_s − E_r.
+
+    Returns:
+        The point and its certificate.
+
+    Example:
+        >>> axes = jnp.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+        >>> pairs = jnp.zeros((3, 3), bool).at[:2, 2].set(True)
+        >>> [round(x, 6) for x in nearest_point(axes, pairs).nearest.tolist()]
+        [0.5, 0.5]
+    """
+    start = _start(axes, pairs)
+    nothing = HullPoint(
+        start.nearest,
+        start.duals,
+        start.gap,
+        ~pairs.any(),
+        ~pairs.any(),
+        start.iterations,
+    )
+
+    def going(state: tuple[_Iterate, HullPoint, Array]) -> Array:
+        iterate, found, _ = state
+        return iterate.going & ~found.certain
+
+    def attempt(
+        state: tuple[_Iterate, HullPoint, Array],
+    ) -> tuple[_Iterate, HullPoint, Array]:
+        iterate, found, tried = state
+
+        def undecided(iterate: _Iterate) -> Array:
+            known = iterate.settled & jnp.any(iterate.strong != tried)
+            return iterate.going & ~known
+
+        iterate = lax.while_loop(
+            undecided, lambda iterate: _newton(axes, pairs, iterate), iterate
+        )
+        exact = _on_strong(axes, pairs, iterate)
+        better = exact.certain | (exact.gap < found.gap)
+        found = jax.tree.map(lambda a, b: jnp.where(better, a, b), exact, found)
+        return iterate, found, iterate.strong
+
+    iterate, found, _ = lax.while_loop(going, attempt, (start, nothing, ~pairs))
+    inside = ~found.certain & (iterate.gap < found.gap)
+    return HullPoint(
+        jnp.where(inside, iterate.nearest, found.nearest),
+        jnp.where(inside, iterate.duals, found.duals),
+        jnp.where(inside, iterate.gap, found.gap),
+        found.vanishing,
+        found.certain,
+        iterate.iterations,
+    )
+
+
+class _Iterate(NamedTuple):
+    """An interior point z = Dx − t > 0, λ > 0, with x = Dᵀλ and Σλ = 1 to rounding."""
+
+    nearest: Array
+    margin: Array
+    slack: Array
+    duals: Array
+    gap: Array
+    strong: Array  # pairs whose dual outweighs their slack
+    settled: Array  # … are those of the iteration before
+    iterations: Array
+    going: Array
+
+
+def _smallest(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    point: Float[Array, " rank"],
+) -> Float[Scalar, ""]:
+    """Smallest entry of Dx, zero if there is no pair."""
+    least = jnp.min(jnp.where(pairs, lead(point @ axes), jnp.inf), initial=jnp.inf)
+    return jnp.where(jnp.isinf(least), 0.0, least)
+
+
+def _relative_gap(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    nearest: Float[Array, " rank"],
+    hull_point: Float[Array, " rank"],
+) -> Float[Scalar, ""]:
+    """Duality gap of x and Dᵀλ, each scaled at its best; above one if Dx > 0 fails.
+
+    In the max-margin problem x / min Dx is feasible and worth ½‖x‖²/(min Dx)², λ is
+    worth ½/‖Dᵀλ‖².
+    """
+    least = _smallest(axes, pairs, nearest)
+    size = (nearest @ nearest) * (hull_point @ hull_point)
+    return 1 - least * jnp.abs(least) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
+
+
+def _start(
+    axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
+) -> _Iterate:
+    """Equal duals, tilted once towards the pairs that come out narrow."""
+    dtype = axes.dtype
+    eps = jnp.finfo(dtype).eps
+
+    def below(nearest: Array) -> tuple[Array, Array]:
+        ahead = lead(nearest @ axes)
+        least = _smallest(axes, pairs, nearest)
+        spread = jnp.max(jnp.where(pairs, ahead - least, 0.0), initial=0.0)
+        room = jnp.maximum(spread, nearest @ nearest)
+        margin = least - jnp.maximum(0.1 * room, eps)
+        return margin, jnp.where(pairs, ahead - margin, 1.0)
+
+    def normalised(duals: Array) -> Array:
+        duals = jnp.where(pairs, duals, 0.0)
+        return duals / jnp.maximum(duals.sum(), eps)
+
+    duals = normalised(jnp.ones_like(pairs, dtype))
+    _, slack = below(axes @ potentials(duals))
+    duals = normalised(1 / slack)
+    nearest = axes @ potentials(duals)
+    margin, slack = below(nearest)
+    return _Iterate(
+        nearest,
+        margin,
+        slack,
+        duals,
+        jnp.asarray(jnp.inf, dtype),
+        jnp.zeros_like(pairs),
+        jnp.asarray(False),
+        jnp.asarray(0, jnp.int32),
+        pairs.any(),
+    )
+
+
+def _newton(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    state: _Iterate,
+) -> _Iterate:
+    """One iteration: predict, centre, correct."""
+    nearest, margin, slack, duals = state[:4]
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+    primal_rest = jnp.where(pairs, slack - lead(nearest @ axes) + margin, 0.0)
+    dual_rest = nearest - axes @ potentials(duals)
+    total = jnp.sum(duals * slack)
+    size = nearest @ nearest
+    weights = duals / slack
+
+    # Newton's unknowns are dx and dt. Near the solution dx follows dt along p = x/‖x‖²,
+    # almost without changing the slack of an active pair. So take dx = y + p dt: the
+    # enormous weights then cancel on paper, not in rounding. While the gap is large the
+    # multiple of x fades out; any multiple is exact.
+    along = nearest * (size / jnp.maximum(size**2 + total**2, tiny))
+    follow = jnp.where(pairs, lead(along @ axes) - 1, 0.0)
+    hessian = (axes @ laplacian(weights)) @ axes.T
+    # Rounding may not make it singular in the directions that the weights leave soft.
+    ridge = 1 + eps * jnp.trace(hessian)
+    hessian = hessian + ridge * jnp.eye(len(nearest), dtype=axes.dtype)
+    factor = lax.linalg.cholesky(hessian, symmetrize_input=False), True
+    border = along + axes @ potentials(weights * follow)
+    corner = along @ along + jnp.sum(weights * follow**2)
+
+    def right_side(complement: Array) -> tuple[Array, Array]:
+        pull = weights * primal_rest - complement / slack
+        rest = axes @ potentials(pull) - dual_rest
+        return rest, jnp.sum(pull * follow) - along @ dual_rest
+
+    def direction(complement: Array, solved: Array, scalar: Array) -> tuple[Array, ...]:
+        d_margin = (scalar - border @ solved) / (corner - border @ solved_border)
+        step = solved - solved_border * d_margin
+        d_slack = lead(step @ axes) + follow * d_margin - primal_rest
+        d_slack = jnp.where(pairs, d_slack, 0.0)
+        d_duals = -(complement + duals * d_slack) / slack
+        return step + along * d_margin, d_margin, d_slack, d_duals
+
+    def longest(d_slack: Array, d_duals: Array) -> Array:
+        """The step at which the first dual or slack reaches zero."""
+        fall = jnp.maximum(-d_duals / jnp.where(pairs, duals, 1.0), -d_slack / slack)
+        return 1 / jnp.maximum(jnp.max(fall), tiny)
+
+    rest, scalar = right_side(duals * slack)
+    solved, solved_border = cho_solve(factor, jnp.stack([rest, border], axis=1)).T
+    _, _, d_slack, d_duals = direction(duals * slack, solved, scalar)
+    length = jnp.minimum(1.0, longest(d_slack, d_duals))
+    predicted = jnp.sum((duals + length * d_duals) * (slack + length * d_slack))
+    number = pairs.sum().astype(axes.dtype)
+    centred = (predicted / total) ** 3 * total / number
+    complement = jnp.where(pairs, duals * slack + d_duals * d_slack - centred, 0.0)
+    rest, scalar = right_side(complement)
+    d_nearest, d_margin, d_slack, d_duals = direction(
+        complement, cho_solve(factor, rest), scalar
+    )
+    length = jnp.minimum(1.0, 0.995 * longest(d_slack, d_duals))
+
+    duals = duals + length * d_duals
+    duals = duals / duals.sum()
+    slack = slack + length * d_slack
+    nearest = nearest + length * d_nearest
+    size = nearest @ nearest
+    gap = _relative_gap(axes, pairs, nearest, axes @ potentials(duals))
+    # Where x vanishes, only duals of the vanishing combinations stay of order one.
+    lasting = number * duals > size**0.25
+    strong = pairs & jnp.where(gap > 0.9, lasting, duals > slack)
+    plausible = (gap < 0.5) | (size < eps**0.5)
+    settled = plausible & jnp.all(strong == state.strong)
+    count = state.iterations + 1
+    finished = (gap <= 4 * eps) | (size <= eps**1.5) | (count >= _ITERATIONS)
+    margin = margin + length * d_margin
+    new = _Iterate(
+        nearest, margin, slack, duals, gap, strong, settled, count, ~finished
+    )
+    # At the end rounding may make an iterate worse than the one before.
+    worse = (state.gap < eps**0.5) & ~(gap < state.gap / 2)
+    broken = worse | ~jnp.isfinite(gap) | ~(length > 0)
+    stopped = state._replace(iterations=count, going=jnp.asarray(False))
+    return jax.tree.map(lambda a, b: jnp.where(broken, a, b), stopped, new)
+
+
+def _rounding(nearest: Float[Array, " rank"]) -> Float[Scalar, ""]:
+    """The rounding of a score relative to the margin, some times over."""
+    eps = jnp.finfo(nearest.dtype).eps
+    return 64 * eps * jnp.clip(lax.rsqrt(nearest @ nearest), 1.0, 64.0)
+
+
+def _on_strong(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    iterate: _Iterate,
+) -> HullPoint:
+    """`_exact` on the strong pairs, a few of them exchanged where it asks for it."""
+    vanishing = iterate.gap > 0.9
+
+    def unsettled(state: tuple[HullPoint, Array, Array, Array]) -> Array:
+        found, _, changed, passes = state
+        return ~found.certain & changed & (passes < _PASSES)
+
+    def exchange(
+        state: tuple[HullPoint, Array, Array, Array],
+    ) -> tuple[HullPoint, Array, Array, Array]:
+        found, strong, _, passes = state
+        found, exchanged = _exact(axes, pairs, strong, found.duals, vanishing)
+        found = found._replace(iterations=iterate.iterations)
+        return found, exchanged, jnp.any(strong != exchanged), passes + 1
+
+    no = jnp.asarray(False)
+    start = HullPoint(
+        iterate.nearest, iterate.duals, iterate.gap, no, no, iterate.iterations
+    )
+    return lax.while_loop(
+        unsettled, exchange, (start, iterate.strong, ~no, jnp.asarray(0, jnp.int32))
+    )[0]
+
+
+def _exact(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    strong: Bool[Array, "vocabulary vocabulary"],
+    duals: Float[Array, "vocabulary vocabulary"],
+    vanishing: Bool[Scalar, ""],
+) -> tuple[HullPoint, Bool[Array, "vocabulary vocabulary"]]:
+    """The least p with D p = 1 on the strong pairs and its duals; or vanishing duals.
+
+    Strong pairs are usually many more than their rank, so D_A G⁺ with G = D_AᵀD_A takes
+    the place of an inverse: a slightly shifted Cholesky factor, refined. The duals move
+    as little as possible. Returned beside it: the pairs whose dual exceeds their slack.
+    """
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+
+    def hull(duals: Array) -> tuple[Array, Array]:
+        duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
+        duals = duals / jnp.maximum(duals.sum(), tiny)
+        return duals, axes @ potentials(duals)
+
+    duals, hull_point = hull(duals)
+    # From here to the end of the refinement the duals are those of p, not of x.
+    size = jnp.where(vanishing, 1.0, jnp.maximum(hull_point @ hull_point, tiny))
+    duals, point = duals / size, hull_point / size
+    gram = (axes @ laplacian(strong.astype(axes.dtype))) @ axes.T
+    shift = eps**0.75 * jnp.trace(gram) + tiny
+    gram = gram + shift * jnp.eye(len(point), dtype=axes.dtype)
+    factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
+    for _ in range(3):
+        short = jnp.where(strong, 1 - lead(point @ axes), 0.0)
+        change = cho_solve(factor, axes @ potentials(short))
+        change = cho_solve(factor, jnp.where(vanishing, -point, change))
+        duals = duals + jnp.where(strong, lead(change @ axes), 0.0)
+        # Taken from the duals, p has no part outside the span of the strong pairs.
+        point = axes @ potentials(duals)
+    slack = jnp.where(strong | vanishing, 0.0, lead(point @ axes) - 1)
+    exchanged = pairs & (duals > slack)
+
+    duals, hull_point = hull(duals)
+    nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))
+    gap = _relative_gap(axes, pairs, nearest, hull_point)
+    gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
+    vanishing = vanishing & (hull_point @ hull_point <= (64 * eps) ** 2)
+    vanishing = vanishing & strong.any()
+    rest = nearest - hull_point
+    error = jnp.maximum(gap, jnp.sqrt(rest @ rest / (nearest @ nearest)))
+    certain = vanishing | (error <= _rounding(nearest))
+    found = HullPoint(
+        nearest, duals, gap, vanishing, certain, jnp.asarray(0, jnp.int32)
+    )
+    return found, exchanged
