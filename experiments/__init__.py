@@ -1,0 +1,1 @@
+"""Programs, one per study; each has --help."""

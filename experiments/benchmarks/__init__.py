@@ -1,0 +1,1 @@
+"""Programs that compare running times, side by side in one run."""

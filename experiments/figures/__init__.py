@@ -1,0 +1,1 @@
+"""Programs that draw finished results; none of them computes."""
