@@ -134,6 +134,30 @@ def start(
     )
 
 
+def step(
+    state: State,
+    corpus: SparseCorpus,
+    optimiser: optax.GradientTransformation,
+    trained: tuple[str, ...] = EVERYTHING,
+    weights: Float[Array, " sequences"] | None = None,
+) -> State:
+    """One step of the optimiser.
+
+    Args:
+        state: of `start` or of the step before; used up.
+        corpus: what the gradient is taken on.
+        optimiser: as for `train`.
+        trained: what moves.
+        weights: of the sequences, adding up to one; 1/n if not given.
+
+    Returns:
+        The next state.
+    """
+    _, downhill = gradient(state.parameters, corpus, weights)
+    # A program of its own, so that it may overwrite E: within one, XLA copies E.
+    return _update(state, downhill, optimiser, trained)
+
+
 def train(
     state: State,
     corpus: SparseCorpus,
@@ -168,33 +192,31 @@ def train(
     if checkpoint is not None and checkpoint.exists():
         state = eqx.tree_deserialise_leaves(checkpoint, state)
     while True:
-        step = int(state.step)
-        if step % schedule.every == 0 or step == schedule.steps:
+        taken = int(state.step)
+        if taken % schedule.every == 0 or taken == schedule.steps:
             seen = evaluate(state.parameters, corpus)
             unseen = seen
             if validation is not None:
                 unseen = evaluate(state.parameters, validation)
-            row = jnp.array(-(-step // schedule.every))
+            row = jnp.array(-(-taken // schedule.every))
             state = _record(state, row, seen, unseen)
             if checkpoint is not None:
                 part = checkpoint.with_suffix(".part.eqx")
                 eqx.tree_serialise_leaves(part, state)
                 os.replace(part, checkpoint)
             if report is not None:
-                report(step, seen, unseen)
+                report(taken, seen, unseen)
             if not bool(jnp.isfinite(seen.loss)):
                 return state, "not finite"
-            waited = (step - int(state.best_step)) // schedule.every
+            waited = (taken - int(state.best_step)) // schedule.every
             if schedule.patience is not None and waited >= schedule.patience:
                 return state, "stopped early"
-            if step >= schedule.steps:
+            if taken >= schedule.steps:
                 return state, "finished"
         weights = None
         if schedule.batch is not None:
             weights = _minibatch(key, state.step, len(corpus.labels), schedule.batch)
-        _, descent = gradient(state.parameters, corpus, weights)
-        # A program of its own, so that it may overwrite E: within one, XLA copies E.
-        state = _update(state, descent, optimiser, schedule.trained)
+        state = step(state, corpus, optimiser, schedule.trained, weights)
 
 
 @partial(jax.jit, static_argnames=("optimiser", "trained"), donate_argnums=0)

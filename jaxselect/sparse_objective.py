@@ -147,8 +147,9 @@ def gradient(
     Returns:
         The risk and its negative gradient.
     """
-    risk, rank_two = risk_and_gradient(*token_scores(parameters), corpus, weights)
-    # Both products at once: E is read from memory once.
+    # Both products at once, here and below: E is read from memory once for the two.
+    both = parameters.embeddings @ jnp.stack([parameters.cls, parameters.head], axis=1)
+    risk, rank_two = risk_and_gradient(both[:, 0], both[:, 1], corpus, weights)
     pulled = jnp.stack([rank_two.scores, rank_two.values]) @ parameters.embeddings
     return risk, FactoredGradient(rank_two, pulled[0], pulled[1])
 

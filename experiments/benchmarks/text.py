@@ -1,0 +1,322 @@
+"""One gradient step on all of E, p and v over a corpus of reviews: us and three others.
+
+    gathered   PyTorch, autograd through softmax(E_X p)ᵀ E_X v, a d-vector per word
+    scalars    PyTorch, autograd through the same with only E p and E v gathered
+    csr        SciPy's compressed rows and NumPy, gradient written out by hand
+    ours       jaxselect
+
+All in one process, on the same data, in the same precision, on the same cores.
+"""
+
+from experiments import console  # isort: skip
+
+import dataclasses
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from experiments.console import say
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The size of the comparison.
+
+    Attributes:
+        reviews: number of reviews.
+        vocabulary: number of words.
+        distinct: mean number of distinct words in a review.
+        dim: d.
+        threads: cores to use; the process is bound to that many.
+        precision: of every number.
+        repeats: timed runs of each; the median counts.
+        gathered: reviews the slowest rival really runs, scaled up to all of them; 0
+            leaves it out.
+        preset: full (the shape of IMDB) or quick (the same, the slowest rival on
+            fewer reviews, under two minutes).
+        quick: the same as `--preset quick`.
+        out: folder for the results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    reviews: int = 25_000
+    vocabulary: int = 7_800
+    distinct: float = 127.0
+    dim: int = 2048
+    threads: int = 1
+    precision: Literal["float32", "float64"] = "float32"
+    repeats: int = 9
+    gathered: int = 25_000
+    preset: Literal["full", "quick"] = "full"
+    quick: bool = False
+    out: Path = Path("results") / "benchmarks" / "text"
+    json: bool = False
+
+
+PRESETS = {"full": Settings(), "quick": Settings(gathered=500, repeats=5)}
+
+
+def main(settings: Settings) -> dict:
+    """Time everybody, check that they agree, compare.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        Seconds, ratios, bandwidths and differences.
+    """
+    if settings.quick:
+        settings = dataclasses.replace(settings, gathered=500, repeats=5)
+    cores = sorted(os.sched_getaffinity(0))
+    if not 1 <= settings.threads <= len(cores):
+        raise ValueError(
+            f"--threads is {settings.threads}; this machine has {len(cores)}"
+        )
+    # XLA makes as many threads as the process may use cores, when it starts.
+    os.sched_setaffinity(0, cores[: settings.threads])
+    counts, labels = corpus(settings)
+    rng = np.random.default_rng(1)
+    scale = settings.dim**-0.5
+    real = np.dtype(settings.precision)
+    model = [
+        (scale * rng.normal(size=shape)).astype(real)
+        for shape in ((settings.vocabulary, settings.dim), settings.dim, settings.dim)
+    ]
+    model[2] /= np.linalg.norm(model[2])
+    say(f"{counts.shape[0]} reviews, {counts.nnz} counts, {settings.threads} thread(s)")
+
+    ours, ours_gradient = time_ours(settings, counts, labels, model)
+    csr, csr_gradient = time_csr(settings, counts, labels, model)
+    results: dict[str, Any] = {"ours": ours, "csr": csr}
+    gradients: dict = {"csr": csr_gradient}
+    for name, take in (("scalars", torch_scalars), ("gathered", torch_gathered)):
+        timed = time_torch(settings, counts, labels, model, take, name == "gathered")
+        if timed is not None:
+            results[name], gradients[name] = timed
+    results["disagreement"] = {
+        name: max(
+            float(np.linalg.norm(one - other) / np.linalg.norm(other))
+            for one, other in zip(ours_gradient, gradient, strict=True)
+        )
+        for name, gradient in gradients.items()
+        if gradient is not None
+    }
+    for name in ("gathered", "scalars", "csr"):
+        if name in results:
+            results[f"{name}_over_ours"] = results[name]["step"] / ours["step"]
+    results["score_part_over_csr"] = ours["scores"] / csr["scores"]
+    slots = sum(ours.pop("slots"))
+    embeddings, pair = model[0].nbytes, 4 + real.itemsize
+    # The least any order of work can do: read E for the scores, read it for the pulls
+    # on p and v, read and write it for the update; read every index and count.
+    moved = {"step": 4 * embeddings + slots * pair, "dense": 4 * embeddings}
+    seconds = {"step": ours["step"], "dense": ours["step"] - ours["scores"]}
+    for part, size in moved.items():
+        results[f"{part}_bytes_per_second"] = size / seconds[part]
+        results[f"{part}_share_of_bandwidth"] = size / seconds[part] / ours["bandwidth"]
+    for name, value in results.items():
+        say(f"{name:28s} {value}")
+    console.write_json(
+        settings.out / "results.json", dataclasses.asdict(settings) | results
+    )
+    return results
+
+
+def corpus(settings: Settings) -> tuple[csr_array, np.ndarray]:
+    """Counts of the shape of real reviews: log-normal lengths, Zipf's law of words."""
+    rng = np.random.default_rng(0)
+    likely = 1 / (np.arange(settings.vocabulary) + 10)
+    ranks = np.cumsum(likely / likely.sum())
+    # A review of T words has fewer distinct ones; the mean is set by trial draws.
+    spread = rng.lognormal(0, 0.6, settings.reviews)
+    mean: float = 1.6 * settings.distinct
+    for _ in range(4):
+        lengths = np.maximum(3, mean * spread[:500]).astype(int)
+        draws = [np.searchsorted(ranks, rng.random(length)) for length in lengths]
+        distinct = sum(len(np.unique(draw)) for draw in draws) / len(draws)
+        mean *= settings.distinct / distinct
+    lengths = np.maximum(3, mean * spread).astype(int)
+    token = np.searchsorted(ranks, rng.random(lengths.sum()))
+    token = np.minimum(token, settings.vocabulary - 1)
+    row = np.repeat(np.arange(settings.reviews), lengths)
+    counts = csr_array(
+        (np.ones(len(row), settings.precision), (row, token)),
+        shape=(settings.reviews, settings.vocabulary),
+    )
+    counts.sum_duplicates()
+    return counts, np.where(rng.random(settings.reviews) < 0.5, 1, -1)
+
+
+def seconds(work: Callable[[], object], repeats: int) -> float:
+    """Median time of a call, after one that does not count."""
+    work()
+    taken = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken)
+
+
+def time_ours(
+    settings: Settings, counts: csr_array, labels: np.ndarray, model: list[np.ndarray]
+) -> tuple[dict, list[np.ndarray]]:
+    """Seconds of a step, of its part in score space, and the bandwidth of memory."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    jax.config.update("jax_enable_x64", settings.precision == "float64")
+    from jaxselect import descent
+    from jaxselect.attention import token_scores
+    from jaxselect.parameters import Parameters
+    from jaxselect.sparse import from_csr
+    from jaxselect.sparse_objective import expand, gradient, risk_and_gradient
+
+    bags = from_csr(counts, labels)
+    parameters = Parameters(*map(jnp.asarray, model))
+    downhill = expand(gradient(parameters, bags)[1], parameters)
+    optimiser = optax.sgd(1e-6)
+    state = descent.start(parameters, optimiser, descent.Schedule(steps=1))
+
+    def step() -> None:
+        nonlocal state
+        state = jax.block_until_ready(descent.step(state, bags, optimiser))
+
+    scores, values = token_scores(parameters)
+    score_part = jax.jit(risk_and_gradient)
+    touch = jax.jit(lambda x: x + 1, donate_argnums=0)
+    touched = jnp.zeros(model[0].shape, settings.precision)
+
+    def read_and_write() -> None:
+        nonlocal touched
+        touched = jax.block_until_ready(touch(touched))
+
+    times = {
+        "step": seconds(step, settings.repeats),
+        "scores": seconds(
+            lambda: jax.block_until_ready(score_part(scores, values, bags)),
+            settings.repeats,
+        ),
+        "bandwidth": 2 * model[0].nbytes / seconds(read_and_write, settings.repeats),
+        "slots": [bags.by_sequence.index.size, bags.by_token.index.size],
+    }
+    return times, [np.asarray(leaf) for leaf in jax.tree.leaves(downhill)]
+
+
+def time_csr(
+    settings: Settings, counts: csr_array, labels: np.ndarray, model: list[np.ndarray]
+) -> tuple[dict, list[np.ndarray]]:
+    """The same gradient with SciPy's products, and E updated in place."""
+    embeddings, cls, head = (array.copy() for array in model)
+    transposed = counts.T  # a view in compressed columns: its product needs no copy
+    label = labels.astype(cls.dtype)
+
+    def scores_part(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        weight = np.exp(a - a.max())
+        normaliser = counts @ weight
+        output = (counts @ (weight * b)) / normaliser
+        share = label / (1 + np.exp(label * output)) / (len(label) * normaliser)
+        plain = transposed @ share
+        return weight * (b * plain - transposed @ (share * output)), weight * plain
+
+    def descent() -> list[np.ndarray]:
+        by_score, by_value = scores_part(embeddings @ cls, embeddings @ head)
+        factors = np.stack([by_score, by_value])
+        return [factors, *(factors @ embeddings)]
+
+    def step() -> None:
+        factors, by_cls, by_head = descent()
+        rate = cls.dtype.type(1e-6)
+        embeddings.__iadd__((rate * factors.T) @ np.stack([cls, head]))
+        cls.__iadd__(rate * by_cls)
+        head.__iadd__(rate * by_head)
+
+    factors, by_cls, by_head = descent()
+    full = factors.T @ np.stack([cls, head])
+    a, b = embeddings @ cls, embeddings @ head
+    times = {
+        "step": seconds(step, settings.repeats),
+        "scores": seconds(lambda: scores_part(a, b), settings.repeats),
+    }
+    return times, [full, by_cls, by_head]
+
+
+def time_torch(
+    settings: Settings,
+    counts: csr_array,
+    labels: np.ndarray,
+    model: list[np.ndarray],
+    take: Callable,
+    slow: bool,
+) -> tuple[dict, list[np.ndarray] | None] | None:
+    """Autograd through one of the two forms; None if PyTorch is not installed."""
+    try:
+        import torch
+    except ImportError:
+        say("PyTorch is not installed: its rows are left out")
+        return None
+    torch.set_num_threads(settings.threads)
+    number = min(settings.gathered, counts.shape[0]) if slow else counts.shape[0]
+    if number == 0:
+        return None
+    parameters = [torch.from_numpy(array.copy()).requires_grad_() for array in model]
+    label = torch.from_numpy(labels.astype(model[0].dtype))
+
+    def step() -> None:
+        for leaf in parameters:
+            leaf.grad = None
+        take(torch, parameters, counts[:number], label[:number])
+
+    if slow:
+        begun = time.perf_counter()
+        step()
+        taken = time.perf_counter() - begun
+    else:
+        taken = seconds(step, settings.repeats)
+    gradient = [-np.asarray(leaf.grad) for leaf in parameters]
+    whole = number == counts.shape[0]
+    share = {"step": taken * counts.shape[0] / number, "reviews_run": number}
+    return share, gradient if whole else None
+
+
+def torch_scalars(torch: Any, parameters: list, counts: csr_array, label: Any) -> None:
+    """A = E p and b = E v first; per count two numbers are gathered."""
+    embeddings, cls, head = parameters
+    row = torch.from_numpy(np.repeat(np.arange(len(label)), np.diff(counts.indptr)))
+    token = torch.from_numpy(counts.indices.astype(np.int64))
+    count = torch.from_numpy(counts.data)
+    a, b = embeddings @ cls, embeddings @ head
+    weight = count * torch.exp(a - a.max().detach())[token]
+    zero = torch.zeros(len(label), dtype=count.dtype)
+    normaliser = zero.index_add(0, row, weight)
+    output = zero.index_add(0, row, weight * b[token]) / normaliser
+    torch.nn.functional.softplus(-label * output).mean().backward()
+
+
+def torch_gathered(torch: Any, parameters: list, counts: csr_array, label: Any) -> None:
+    """The definition: gather E_X, softmax(E_X p)ᵀ E_X v; reviews of like length."""
+    embeddings, cls, head = parameters
+    length = np.diff(counts.indptr)
+    for rows in np.array_split(np.argsort(length), max(len(label) // 64, 1)):
+        wide = int(length[rows].max())
+        token = np.zeros((len(rows), wide), np.int64)
+        count = np.zeros((len(rows), wide), counts.dtype)
+        filled = np.arange(wide) < length[rows][:, None]
+        block = counts[rows]
+        token[filled], count[filled] = block.indices, block.data
+        gathered = torch.nn.functional.embedding(torch.from_numpy(token), embeddings)
+        logits = gathered @ cls + torch.from_numpy(count).log()
+        output = (torch.softmax(logits, dim=1) * (gathered @ head)).sum(1)
+        loss = torch.nn.functional.softplus(-label[rows] * output)
+        (loss.sum() / len(label)).backward()
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)
