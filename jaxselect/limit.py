@@ -117,9 +117,9 @@ def limit(
     fixed = parameters.cls - by_any @ parameters.cls + history
 
     start = _start(embeddings, weights, margin, by_active)
-    offset, converged = _minimise(
-        embeddings, weights, margin.direction, by_active, start
-    )
+    # p_mm is a sum of active differences up to the accuracy it was solved to.
+    spanned = by_active @ margin.direction
+    offset, converged = _minimise(embeddings, weights, spanned, by_active, start)
     # One Newton step from the fixed solution carries the implicit derivative.
     here = jax.lax.stop_gradient(offset + fixed)
     gradient, curvature = _objective_derivatives(embeddings, weights, here)
@@ -136,7 +136,9 @@ def limit(
     status = jnp.where(repelled, LimitStatus.NOT_ATTRACTING, LimitStatus.NOT_CONVERGED)
     status = jnp.where(converged, LimitStatus.PREDICTED, status)
     status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)
-    solved = margin.status == MaxMarginStatus.SOLVED
+    off_span = jnp.linalg.norm(margin.direction - spanned)
+    complete = off_span <= jnp.sqrt(jnp.finfo(here.dtype).eps) * margin.norm
+    solved = (margin.status == MaxMarginStatus.SOLVED) & complete
     return Limit(
         margin.direction,
         offset,
@@ -293,6 +295,6 @@ def _projector_and_inverse(
 ) -> tuple[Float[Array, "dim dim"], Float[Array, "dim dim"]]:
     value, vector = jnp.linalg.eigh(gram)
     floor = len(gram) * jnp.finfo(gram.dtype).eps * jnp.maximum(value[-1], 0.0)
-    kept = value > 10 * floor
+    kept = (value > 10 * floor)[None]
     used = jnp.where(kept, vector, 0.0)
-    return used @ used.T, (used / jnp.where(kept, value, 1.0)) @ used.T
+    return used @ used.T, (used / jnp.where(kept, value[None], 1.0)) @ used.T
