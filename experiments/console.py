@@ -6,6 +6,7 @@ Import this before JAX: it settles the threads of the linear algebra underneath.
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,11 +16,16 @@ from typing import Any
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
+import numpy as np  # noqa: E402
 import tyro  # noqa: E402
 
 
 def say(line: str) -> None:
-    """Print for people: on standard error."""
+    """Print for people: on standard error.
+
+    Args:
+        line: what to print.
+    """
     print(line, file=sys.stderr, flush=True)
 
 
@@ -62,11 +68,41 @@ def command(
 
 
 def write_json(path: Path, content: dict) -> None:
-    """Write a JSON file under a temporary name, then move it into place."""
+    """Write a JSON file under a temporary name, then move it into place.
+
+    Args:
+        path: of the file; its folder is made.
+        content: what to write.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content, indent=1, default=str) + "\n")
     part.replace(path)
+
+
+def write_arrays(path: Path, arrays: dict) -> None:
+    """Write named arrays as NumPy's archive, likewise.
+
+    Args:
+        path: ends in .npz.
+        arrays: by name.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part.npz")
+    plain: dict = {name: np.asarray(value) for name, value in arrays.items()}
+    np.savez(part, **plain)
+    part.replace(path)
+
+
+def draw(figure: str, folder: Path) -> None:
+    """Draw finished results, in a process that knows nothing but the folder.
+
+    Args:
+        figure: module of `experiments.figures`.
+        folder: of the results.
+    """
+    program = [sys.executable, "-m", f"experiments.figures.{figure}", str(folder)]
+    subprocess.run(program, check=True, stdout=sys.stderr)
 
 
 def _preset(arguments: list[str], known: list[str]) -> str:

@@ -11,8 +11,6 @@ from . import console  # isort: skip
 
 import dataclasses
 import math
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Literal
@@ -127,8 +125,7 @@ def main(settings: Settings) -> dict:
     }
     write(settings, results, splits, before, after, state)
     if settings.figure:
-        figure = [sys.executable, "-m", "experiments.figures.reviews"]
-        subprocess.run([*figure, str(settings.out)], check=True, stdout=sys.stderr)
+        console.draw("reviews", settings.out)
     say(f"{time.perf_counter() - begun:.1f} s in all; results in {settings.out}")
     return results
 
@@ -272,11 +269,7 @@ def write(
     for stage, parameters in stages.items():
         scores, values = token_scores(parameters)
         columns |= {f"scores_{stage}": scores, f"values_{stage}": values}
-    settings.out.mkdir(parents=True, exist_ok=True)
-    part = settings.out / "words.part.npz"
-    arrays: dict = {name: np.asarray(value) for name, value in columns.items()}
-    np.savez(part, **arrays)
-    part.replace(settings.out / "words.npz")
+    console.write_arrays(settings.out / "words.npz", columns)
     described = dataclasses.asdict(settings) | {"results": results}
     console.write_json(settings.out / "results.json", described)
 

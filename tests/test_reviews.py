@@ -138,5 +138,5 @@ def test_bins_hold_every_point_once():
 
 
 def test_the_figure_can_be_drawn_again_and_says_what_is_missing(tmp_path, capsys):
-    assert figure.main([str(tmp_path)]) == 2
+    assert figure.command(figure.draw, [str(tmp_path)], "") == 2
     assert "no finished run" in capsys.readouterr().err

@@ -5,6 +5,7 @@ python -m experiments.figures.reviews results/reviews
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -13,6 +14,7 @@ import numpy as np
 matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 EDGES = np.linspace(-1, 1, 21)
 
@@ -84,11 +86,23 @@ def draw(folder: Path) -> Path:
     axes[3].set(xlabel="step", ylim=(0, 1.05))
     axes[3].legend()
 
-    part, target = folder / "reviews.part.png", folder / "reviews.png"
+    return save(figure, folder / "reviews.png")
+
+
+def save(figure: Figure, target: Path) -> Path:
+    """Write a figure under a temporary name, then move it into place.
+
+    Args:
+        figure: what was drawn.
+        target: its file.
+
+    Returns:
+        The same file.
+    """
+    part = target.with_suffix(".part.png")
     figure.savefig(part, dpi=120)
     pyplot.close(figure)
-    part.replace(target)
-    return target
+    return part.replace(target)
 
 
 def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None:
@@ -100,11 +114,22 @@ def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None
     axes.set(xlabel="posterior difference P(+1|s) − P(−1|s)", ylabel=name)
 
 
-def main(arguments: list[str]) -> int:
-    """Draw the folder named on the command line."""
+def command(
+    draw: Callable[[Path], Path], arguments: list[str], description: str
+) -> int:
+    """Draw the folder named on the command line.
+
+    Args:
+        draw: makes the figure of a folder.
+        arguments: the command line without the program's name.
+        description: for `--help`.
+
+    Returns:
+        Exit code: 0, or 2 for a folder without results.
+    """
     if len(arguments) != 1 or arguments[0] in ("-h", "--help"):
-        print(__doc__, file=sys.stderr)
-        return 0 if "--help" in arguments or "-h" in arguments else 2
+        print(description, file=sys.stderr)
+        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
     try:
         print(draw(Path(arguments[0])), file=sys.stderr)
     except FileNotFoundError as error:
@@ -114,4 +139,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
