@@ -15,9 +15,11 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .corpus import Corpus
+from .gradient_flow import Flow
 from .max_margin import MaxMargin, MaxMarginStatus, laplacian
 from .parameters import Parameters
 from .selection import competing_pairs
+from .span import span_projector
 
 
 class LimitStatus(enum.IntEnum):
@@ -109,8 +111,8 @@ def limit(
     coefficients = pair_coefficients(values, corpus, selected)
     weights = jnp.where(margin.active, coefficients, 0.0)
 
-    by_active = _span_projector(_pair_gram(embeddings, margin.active))
-    by_any = _span_projector(_pair_gram(embeddings, pairs))
+    by_active = span_projector(_pair_gram(embeddings, margin.active))
+    by_any = span_projector(_pair_gram(embeddings, pairs))
     history = jnp.zeros_like(parameters.cls)
     if reached is not None:
         history = by_any @ reached - by_active @ reached
@@ -146,6 +148,37 @@ def limit(
         history,
         jnp.round(rank).astype(jnp.int32),
         jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN),
+    )
+
+
+def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Flow:
+    """Carry a flow on to a larger norm by its predicted late form.
+
+    Args:
+        flow: integrated until its selection was final.
+        late: the prediction, with `reached` this flow's p; to be trusted where its
+            status is PREDICTED and the flow is on it (`trial.judge` measures how well).
+        until_norm: ‖p‖ to carry on to.
+
+    Returns:
+        The flow, ended at that norm by p_mm log t + ρ without further steps.
+
+    Example:
+        >>> from jaxselect.corpus import from_sequences
+        >>> from jaxselect.gradient_flow import cls_flow
+        >>> from jaxselect.max_margin import max_margin
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> chosen = jnp.array([[True, False]])
+        >>> margin = max_margin(start.embeddings, competing_pairs(chosen, bags))
+        >>> near = cls_flow(start, bags, until_norm=100.0)
+        >>> far = finish(near, limit(start, bags, chosen, margin, near.cls), 1e6)
+        >>> round(jnp.linalg.norm(far.cls).item(), 3)
+        1000000.0
+    """
+    log_time = late.log_time_at(until_norm)
+    return eqx.tree_at(
+        lambda tree: (tree.cls, tree.log_time), flow, (late.cls_at(log_time), log_time)
     )
 
 
@@ -271,30 +304,3 @@ def _minimise(
     state = (start, jnp.asarray(jnp.inf, dtype), jnp.asarray(0))
     offset, error, _ = jax.lax.while_loop(unfinished, newton, state)
     return projector @ offset, error <= tolerance
-
-
-@jax.custom_jvp
-def _span_projector(gram: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
-    """Projector on the range of a Gram matrix whose rank is well determined."""
-    return _projector_and_inverse(gram)[0]
-
-
-@_span_projector.defjvp
-def _span_projector_jvp(
-    primals: tuple[Array], tangents: tuple[Array]
-) -> tuple[Array, Array]:
-    """The range turns by (I − N) dG G⁺ and its transpose; the rank stays."""
-    (gram,), (change,) = primals, tangents
-    projector, inverse = _projector_and_inverse(gram)
-    turn = (change - projector @ change) @ inverse
-    return projector, turn + turn.T
-
-
-def _projector_and_inverse(
-    gram: Float[Array, "dim dim"],
-) -> tuple[Float[Array, "dim dim"], Float[Array, "dim dim"]]:
-    value, vector = jnp.linalg.eigh(gram)
-    floor = len(gram) * jnp.finfo(gram.dtype).eps * jnp.maximum(value[-1], 0.0)
-    kept = (value > 10 * floor)[None]
-    used = jnp.where(kept, vector, 0.0)
-    return used @ used.T, (used / jnp.where(kept, value[None], 1.0)) @ used.T

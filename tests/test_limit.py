@@ -11,7 +11,7 @@ import pytest
 from jaxselect.corpus import from_sequences
 from jaxselect.embedding_step import embedding_step
 from jaxselect.gradient_flow import FlowSettings, cls_flow
-from jaxselect.limit import LimitStatus, pair_coefficients
+from jaxselect.limit import LimitStatus, finish, pair_coefficients
 from jaxselect.limit import limit as library_limit
 from jaxselect.max_margin import max_margin
 from jaxselect.parameters import Parameters, gaussian_reduced
@@ -159,6 +159,16 @@ def test_what_cannot_be_predicted_says_why():
     margin = max_margin(losing.embeddings, competing_pairs(chosen, corpus))
     late = limit(losing, corpus, chosen, margin)
     assert late.status == LimitStatus.NOT_ATTRACTING
+
+
+def test_finishing_by_prediction_is_the_full_integration():
+    start, corpus, flow, selected, margin = late_problem(0, 50.0)
+    near = jax.jit(cls_flow)(start, corpus, 1e4)
+    late = limit(start, corpus, selected, margin, near.cls)
+    far = finish(near, late, 1e6)
+    np.testing.assert_allclose(far.log_time, flow.log_time, rtol=1e-8)
+    np.testing.assert_allclose(jnp.linalg.norm(far.cls), 1e6, rtol=1e-12)
+    np.testing.assert_allclose(far.cls, flow.cls, atol=1e-3)
 
 
 def test_a_batch_is_its_lanes():
