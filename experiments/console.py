@@ -52,6 +52,7 @@ def command(
         tyro.conf.OmitArgPrefixes[type(presets[name])],  # type: ignore[misc]
         default=dataclasses.replace(presets[name], preset=name),
         args=arguments,
+        prog=f"python -m {_module(study)}",
         description=sys.modules[study.__module__].__doc__,
     )
     try:
@@ -102,7 +103,14 @@ def draw(figure: str, folder: Path) -> None:
         folder: of the results.
     """
     program = [sys.executable, "-m", f"experiments.figures.{figure}", str(folder)]
-    subprocess.run(program, check=True, stdout=sys.stderr)
+    # Standard output is for results; figures speak on standard error.
+    subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
+
+
+def _module(study: Callable) -> str:
+    """Name of the study's module, also where it runs as the program itself."""
+    spec = getattr(sys.modules[study.__module__], "__spec__", None)
+    return study.__module__ if spec is None else spec.name
 
 
 def _preset(arguments: list[str], known: list[str]) -> str:

@@ -107,6 +107,18 @@ def load(source: Source) -> tuple[Splits, dict]:
     return Splits(vocabulary, train, validation, test), facts
 
 
+def fitted_reviews(source: Source) -> text.Reviews:
+    """The texts behind `Splits.train`, for what a bag forgets.
+
+    Args:
+        source: as for `load`.
+
+    Returns:
+        The reviews trained on.
+    """
+    return _hold_out(_read(_located(source))[0])[0]
+
+
 def _located(source: Source) -> Source:
     """The source with its files in place."""
     if source.dataset is not None:
@@ -136,18 +148,23 @@ def _read(source: Source) -> tuple[text.Reviews, text.Reviews]:
 def _count(source: Source) -> tuple[tuple[str, ...], list[Bags], list[int]]:
     """Vocabulary, bags and number of reviews given, of the three parts."""
     train, test = _read(source)
+    parts = [*_hold_out(train), test]
+    vocabulary = words.choose_vocabulary(
+        parts[0].texts, source.min_count, source.max_size
+    )
+    bags = [words.count_words(part, vocabulary) for part in parts]
+    return vocabulary, bags, [len(part.texts) for part in parts]
+
+
+def _hold_out(train: text.Reviews) -> tuple[text.Reviews, text.Reviews]:
+    """The reviews trained on, and those that decide when to stop."""
     order = np.random.default_rng(0).permutation(len(train.texts))
     held_out, fitted = np.split(order, [len(order) // HELD_OUT])
     if held_out.size == 0:
         raise ValueError(
             f"{len(train.texts)} training reviews: wanted at least {HELD_OUT}"
         )
-    parts = [_take(train, fitted), _take(train, held_out), test]
-    vocabulary = words.choose_vocabulary(
-        parts[0].texts, source.min_count, source.max_size
-    )
-    bags = [words.count_words(part, vocabulary) for part in parts]
-    return vocabulary, bags, [len(part.texts) for part in parts]
+    return _take(train, fitted), _take(train, held_out)
 
 
 def _take(reviews: text.Reviews, rows: np.ndarray) -> text.Reviews:

@@ -4,6 +4,8 @@ Needs the extra `text`.
 """
 
 import re
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -134,7 +136,13 @@ def words_of(text: str) -> list[str]:
         >>> words_of("Don't<br />go!")
         ["don't", 'go']
     """
-    return _counter(None).build_analyzer()(text)
+    return _analyzer()(text)
+
+
+@cache
+def _analyzer() -> Callable[[str], list[str]]:
+    """The way of splitting as a function of a text."""
+    return _counter(None).build_analyzer()
 
 
 def _counter(vocabulary: tuple[str, ...] | None) -> CountVectorizer:
