@@ -10,6 +10,7 @@ become with its posterior difference.
 from . import console  # isort: skip
 
 import dataclasses
+import hashlib
 import math
 import time
 from pathlib import Path
@@ -47,6 +48,8 @@ class Settings:
         every: steps between two evaluations.
         seed: of the initialisation and of the minibatches.
         precision: of every number.
+        checkpoint: keep the state on disk at every evaluation, and go on from there
+            when the same command is given again.
         figure: draw the figure.
         preset: smoke (invented reviews, seconds), full (d = 2048) or together (full,
             with all of E, p and v trained).
@@ -65,6 +68,7 @@ class Settings:
     every: int = 10
     seed: int = 0
     precision: Literal["float32", "float64"] = "float32"
+    checkpoint: bool = False
     figure: bool = True
     preset: Literal["full", "together", "smoke"] = "full"
     out: Path = Path("results") / "reviews"
@@ -224,12 +228,28 @@ def fit(
         schedule,
         validation=splits.validation,
         key=jax.random.key(settings.seed + 1),
+        checkpoint=checkpoint(settings) if settings.checkpoint else None,
         report=lambda step, seen, unseen: say(
             f"step {step:5d}   train loss {float(seen.loss):.4f} accuracy "
             f"{float(seen.accuracy):.4f}   held out loss {float(unseen.loss):.4f} "
             f"accuracy {float(unseen.accuracy):.4f}"
         ),
     )
+
+
+def checkpoint(settings: Settings) -> Path:
+    """The file of a run's state: other settings have another one.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        A path in the folder of results.
+    """
+    shaping = dataclasses.replace(settings, figure=True, json=False, preset="full")
+    digest = hashlib.sha256(repr(shaping).encode()).hexdigest()[:12]
+    settings.out.mkdir(parents=True, exist_ok=True)
+    return settings.out / f"state-{digest}.eqx"
 
 
 def summary(parameters: Parameters, splits: Splits) -> dict[str, float]:

@@ -92,6 +92,36 @@ def test_ctrl_c_is_exit_code_130(capsys):
     assert stop.value.code == 130
 
 
+def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    settings = reviews.dataclasses.replace(
+        reviews.PRESETS["smoke"],
+        embeddings="trained",
+        dim=16,
+        steps=40,
+        checkpoint=True,
+        figure=False,
+        precision="float64",
+        out=tmp_path,
+    )
+    seen = []
+
+    def stop(line):
+        seen.append(line)
+        if line.startswith("step    20"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reviews, "say", stop)
+        with pytest.raises(KeyboardInterrupt):
+            reviews.main(settings)
+    monkeypatch.setattr(reviews, "say", seen.append)
+    resumed = reviews.main(settings)
+    assert sum(line.startswith("step     0") for line in seen) == 1
+    whole = reviews.main(reviews.dataclasses.replace(settings, checkpoint=False))
+    assert resumed["last"] == whole["last"]
+    assert resumed["stopped"] == whole["stopped"]
+
+
 def test_every_preset_passes_its_own_check():
     for preset in reviews.PRESETS.values():
         reviews.check(preset)
