@@ -273,11 +273,10 @@ def time_torch(
             leaf.grad = None
         take(torch, parameters, counts[:number], label[:number])
 
-    if slow:
-        begun = time.perf_counter()
-        step()
-        taken = time.perf_counter() - begun
-    else:
+    begun = time.perf_counter()
+    step()
+    taken = time.perf_counter() - begun
+    if not slow:
         taken = seconds(step, settings.repeats)
     gradient = [-np.asarray(leaf.grad) for leaf in parameters]
     share = {"step": taken * counts.shape[0] / number, "reviews_run": number}
