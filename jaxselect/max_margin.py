@@ -4,12 +4,6 @@ p_mm = argmin ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1 for every pair (s over 
 dual always has a solution: x, the point nearest to the origin in the convex hull of the
 differences D = E_s − E_r. If x ≠ 0 then p_mm = x / ‖x‖² and ‖p_mm‖ = 1 / ‖x‖; x = 0 is
 Farkas' certificate that no p exists (MODEL section 3c).
-
-The graph view: tokens are nodes, pairs are edges. Weights on the pairs enter through
-the Laplacian of that graph only, DᵀWD = Eᵀ Lap(W) E, and duals through the potentials
-they leave on the nodes, Dᵀλ = Eᵀμ with μ_s = Σ_r λ[s, r] − λ[r, s]. So the work of an
-iteration depends on |S|, not on how many pairs there are; and where several tokens of a
-sequence stay selected, (s, r) and (s', r) are simply two edges into r.
 """
 
 import enum
@@ -19,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .nearest_point import laplacian, lead, nearest_point, potentials
+from .nearest_point import nearest_point
+from .pair_graph import laplacian, lead, potentials, smallest_lead
 
 
 class MaxMarginStatus(enum.IntEnum):
@@ -68,9 +63,8 @@ def max_margin(
 ) -> MaxMargin:
     """Solve min ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1 for every pair, with certificate.
 
-    A primal-dual interior point (Mehrotra) on the nearest point of the hull, then one
-    exact step on the active pairs. `direction` and `norm` carry the first derivative in
-    E, forward and reverse; everything else is a constant to differentiation.
+    `direction` and `norm` carry derivatives in E, forward and reverse: those of the
+    problem in which the active pairs stay active. The rest is constant.
 
     Args:
         embeddings: E.
@@ -103,28 +97,28 @@ def _solve(
     axes, basis, scale = _normalise(embeddings, pairs)
     found = nearest_point(axes, pairs)
     # The scalings that make p feasible and the value of the duals largest.
-    least = jnp.min(jnp.where(pairs, lead(found.nearest @ axes), jnp.inf))
-    separated = (least > 0) & (least < jnp.inf) & ~found.vanishing
-    least = jnp.where(separated, least, 1.0)
+    least = smallest_lead(found.nearest @ axes, pairs)
+    separated = (least > 0) & ~found.vanishing
+    direction = basis @ found.nearest / (jnp.where(separated, least, 1.0) * scale)
+    direction = jnp.where(separated, direction, 0.0)
     hull_point = axes @ potentials(found.duals)
     value = jnp.where(separated, hull_point @ hull_point * scale**2, 1.0)
-    direction = basis @ found.nearest / (least * scale)
-    direction = jnp.where(separated, direction, 0.0)
 
-    empty = ~jnp.any(pairs)
+    some = pairs.any()
+    nothing = some.astype(embeddings.dtype)
     ahead = lead(embeddings @ direction)
-    least = jnp.where(empty, 1.0, jnp.min(jnp.where(pairs, ahead, jnp.inf)))
-    infeasibility = jnp.maximum(0.0, 1 - least)
-    rounding = 1e3 * eps * jnp.maximum(1.0, scale * jnp.linalg.norm(direction))
-    gap = jnp.where(separated, jnp.abs(found.gap), jnp.where(empty, 0.0, 1.0))
+    least = smallest_lead(embeddings @ direction, pairs)
+    infeasibility = jnp.where(separated, jnp.maximum(0.0, 1 - least), nothing)
+    gap = jnp.where(separated, jnp.abs(found.gap), nothing)
     solved = (gap <= 4096 * eps) & (infeasibility <= 4096 * eps)
     status = jnp.where(solved, MaxMarginStatus.SOLVED, MaxMarginStatus.NOT_CONVERGED)
     status = jnp.where(found.vanishing, MaxMarginStatus.INFEASIBLE, status)
-    status = jnp.where(empty, MaxMarginStatus.NO_PAIRS, status)
+    status = jnp.where(some, status, MaxMarginStatus.NO_PAIRS)
+    rounding = 1e3 * eps * jnp.maximum(1.0, scale * jnp.linalg.norm(direction))
     return MaxMargin(
         direction=direction,
         norm=jnp.linalg.norm(direction),
-        duals=jnp.where(pairs, found.duals / value, 0.0),
+        duals=jnp.nan_to_num(found.duals / value),
         active=pairs & separated & (jnp.abs(ahead - 1) <= rounding),
         gap=gap,
         infeasibility=infeasibility,
@@ -139,15 +133,18 @@ def _normalise(
 ) -> tuple[
     Float[Array, "rank vocabulary"], Float[Array, "dim rank"], Float[Scalar, ""]
 ]:
-    """Eᵀ = scale · basis axes, centred, of unit size, in at most |S| coordinates."""
+    """Eᵀ = scale · basis axes, centred, of unit size, with few coordinates."""
     involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
     number = jnp.maximum(involved.sum(), 1).astype(embeddings.dtype)
     centre = jnp.where(involved, embeddings, 0.0).sum(axis=0, keepdims=True) / number
     centred = jnp.where(involved, embeddings - centre, 0.0)
     scale = jnp.max(jnp.linalg.norm(centred, axis=1), initial=0.0)
-    scale = jnp.where(scale > 0, scale, 1.0)
+    # Tokens that differ by rounding alone are equal.
+    rounding = 16 * jnp.finfo(embeddings.dtype).eps * jnp.linalg.norm(centre)
+    centred = jnp.where(scale <= rounding, 0.0, centred)
+    scale = jnp.where(scale <= rounding, 1.0, scale)
     vocabulary, dim = embeddings.shape
-    if dim <= vocabulary:
+    if 4 * dim <= 5 * vocabulary:
         return centred.T / scale, jnp.eye(dim, dtype=embeddings.dtype), scale
     basis, axes = jnp.linalg.qr(centred.T / scale)
     return axes, basis, scale
@@ -165,16 +162,22 @@ def _implicit(
 def _implicit_jvp(
     primals: tuple[Array, MaxMargin], tangents: tuple[Array, MaxMargin]
 ) -> tuple[Array, Array]:
-    """Derivative dp = (I − N) dEᵀμ − G⁺ Eᵀ Lap(A) dE p: the active pairs stay active.
+    """The active pairs stay active: dp = (I − N) dEᵀμ − D⁺ R dE p.
 
-    N projects on the span of the active D and G = Eᵀ Lap(A) E.
+    R = Lap(A)^½ stands for the active pairs, so that D = R E holds their differences, N
+    projects on the span of D, and p = Eᵀμ gives the potentials μ = R (D Dᵀ)⁺ D p.
     """
     (embeddings, solution), (change, _) = primals, tangents
-    direction = solution.direction
-    charge = potentials(solution.duals)
-    edges = laplacian(solution.active.astype(embeddings.dtype))
-    gram = embeddings.T @ edges @ embeddings
-    inverse = jnp.linalg.pinv(gram, rtol=1e-12, hermitian=True)
+    direction = _implicit(embeddings, solution)
+    eps = jnp.finfo(embeddings.dtype).eps
+    level, mode = jnp.linalg.eigh(laplacian(solution.active.astype(embeddings.dtype)))
+    level = jnp.where(level > len(level) ** 2 * eps, level, 0.0)
+    root = (mode * jnp.sqrt(level)[None, :]) @ mode.T
+    differences = root @ embeddings
+    inverse = jnp.linalg.pinv(
+        differences @ differences.T, rtol=eps**0.75, hermitian=True
+    )
+    charge = root @ (inverse @ (differences @ direction))
     pull = change.T @ charge
-    turned = pull - inverse @ (gram @ pull)
-    return direction, turned - inverse @ (embeddings.T @ (edges @ (change @ direction)))
+    kept = differences @ pull + root @ (change @ direction)
+    return direction, pull - differences.T @ (inverse @ kept)

@@ -3,11 +3,6 @@
 min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, with one row D = E_s − E_r of D per pair (s over r); its
 dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. Both are strictly feasible for any
 tokens and pairs, so an interior point needs no phase one and cannot diverge.
-
-The graph view: tokens are nodes, pairs are edges. Weights on the pairs enter through
-the Laplacian of that graph only, DᵀWD = Eᵀ Lap(W) E, and duals through the potentials
-they leave on the nodes, Dᵀλ = Eᵀμ with μ_s = Σ_r λ[s, r] − λ[r, s]. The work of an
-iteration depends on |S|, not on how many pairs there are.
 """
 
 from typing import NamedTuple
@@ -18,9 +13,11 @@ from jax import lax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from .pair_graph import laplacian, lead, potentials, smallest_lead
+
 # 5 to 20 iterations are usual; more only where rounding has the say.
 _ITERATIONS = 60
-_PASSES = 4
+_PASSES = 8
 
 
 class HullPoint(NamedTuple):
@@ -43,69 +40,14 @@ class HullPoint(NamedTuple):
     iterations: Int[Scalar, ""]
 
 
-def laplacian(
-    weights: Float[Array, "vocabulary vocabulary"],
-) -> Float[Array, "vocabulary vocabulary"]:
-    """Laplacian of a weighted graph of pairs: aᵀ Lap(W) a = Σ W[s, r] (a_s − a_r)².
-
-    Args:
-        weights: W, on ordered pairs.
-
-    Returns:
-        A symmetric matrix whose rows sum to zero.
-
-    Example:
-        >>> laplacian(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
-        [[3.0, -3.0], [-3.0, 3.0]]
-    """
-    degree = weights.sum(axis=0) + weights.sum(axis=1)
-    return jnp.diag(degree) - weights - weights.T
-
-
-def potentials(
-    duals: Float[Array, "vocabulary vocabulary"],
-) -> Float[Array, " vocabulary"]:
-    """What the duals leave on each token, μ_s = Σ_r λ[s, r] − λ[r, s]: Dᵀλ = Eᵀμ.
-
-    Args:
-        duals: λ, on ordered pairs.
-
-    Returns:
-        μ; its entries sum to zero.
-
-    Example:
-        >>> potentials(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
-        [3.0, -3.0]
-    """
-    return duals.sum(axis=1) - duals.sum(axis=0)
-
-
-def lead(
-    scores: Float[Array, " vocabulary"],
-) -> Float[Array, "vocabulary vocabulary"]:
-    """Lead a_s − a_r of the score of s over that of r, for every pair.
-
-    Args:
-        scores: a, one per token.
-
-    Returns:
-        An antisymmetric matrix.
-
-    Example:
-        >>> lead(jnp.array([3.0, 1.0])).tolist()
-        [[0.0, 2.0], [-2.0, 0.0]]
-    """
-    return scores[:, None] - scores[None, :]
-
-
 def nearest_point(
     axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> HullPoint:
     """The point of the hull of all E_s − E_r, (s, r) in pairs, nearest to the origin.
 
-    Mehrotra's predictor and corrector find out which pairs matter. As soon as that set
-    stays the same for an iteration, the equations on it are solved exactly; a
-    certificate decides whether that was the answer, else the interior point goes on.
+    Mehrotra's predictor and corrector find out which pairs matter; the first guess is
+    all of them. On those the equations are solved exactly; a certificate decides
+    whether that was the answer, else the interior point goes on.
 
     Args:
         axes: Eᵀ, tokens of size about one.
@@ -140,8 +82,8 @@ def nearest_point(
         iterate, found, tried = state
 
         def undecided(iterate: _Iterate) -> Array:
-            known = iterate.settled & jnp.any(iterate.strong != tried)
-            return iterate.going & ~known
+            news = iterate.ready & jnp.any(iterate.strong != tried)
+            return iterate.going & ~news
 
         iterate = lax.while_loop(
             undecided, lambda iterate: _newton(axes, pairs, iterate), iterate
@@ -172,19 +114,9 @@ class _Iterate(NamedTuple):
     duals: Array
     gap: Array
     strong: Array  # pairs whose dual outweighs their slack
-    settled: Array  # … are those of the iteration before
+    ready: Array  # … may be the right ones
     iterations: Array
     going: Array
-
-
-def _smallest(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    point: Float[Array, " rank"],
-) -> Float[Scalar, ""]:
-    """Smallest entry of Dx, zero if there is no pair."""
-    least = jnp.min(jnp.where(pairs, lead(point @ axes), jnp.inf), initial=jnp.inf)
-    return jnp.where(jnp.isinf(least), 0.0, least)
 
 
 def _relative_gap(
@@ -198,7 +130,7 @@ def _relative_gap(
     In the max-margin problem x / min Dx is feasible and worth ½‖x‖²/(min Dx)², λ is
     worth ½/‖Dᵀλ‖².
     """
-    least = _smallest(axes, pairs, nearest)
+    least = smallest_lead(nearest @ axes, pairs)
     size = (nearest @ nearest) * (hull_point @ hull_point)
     return 1 - least * jnp.abs(least) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
 
@@ -212,7 +144,7 @@ def _start(
 
     def below(nearest: Array) -> tuple[Array, Array]:
         ahead = lead(nearest @ axes)
-        least = _smallest(axes, pairs, nearest)
+        least = smallest_lead(nearest @ axes, pairs)
         spread = jnp.max(jnp.where(pairs, ahead - least, 0.0), initial=0.0)
         room = jnp.maximum(spread, nearest @ nearest)
         margin = least - jnp.maximum(0.1 * room, eps)
@@ -233,8 +165,8 @@ def _start(
         slack,
         duals,
         jnp.asarray(jnp.inf, dtype),
-        jnp.zeros_like(pairs),
-        jnp.asarray(False),
+        pairs,
+        jnp.asarray(True),
         jnp.asarray(0, jnp.int32),
         pairs.any(),
     )
@@ -245,14 +177,16 @@ def _newton(
     pairs: Bool[Array, "vocabulary vocabulary"],
     state: _Iterate,
 ) -> _Iterate:
-    """One iteration: predict, centre, correct."""
+    """One iteration: predict, centre, correct; in relative changes of λ and z."""
     nearest, margin, slack, duals = state[:4]
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     primal_rest = jnp.where(pairs, slack - lead(nearest @ axes) + margin, 0.0)
     dual_rest = nearest - axes @ potentials(duals)
-    total = jnp.sum(duals * slack)
+    products = duals * slack
+    total = jnp.sum(products)
     size = nearest @ nearest
-    weights = duals / slack
+    inverse = 1 / slack
+    weights = duals * inverse
 
     # Newton's unknowns are dx and dt. Near the solution dx follows dt along p = x/‖x‖²,
     # almost without changing the slack of an active pair. So take dx = y + p dt: the
@@ -268,60 +202,67 @@ def _newton(
     border = along + axes @ potentials(weights * follow)
     corner = along @ along + jnp.sum(weights * follow**2)
 
-    def right_side(complement: Array) -> tuple[Array, Array]:
-        pull = weights * primal_rest - complement / slack
+    def right_side(wanted: Array) -> tuple[Array, Array]:
+        pull = weights * primal_rest - duals * wanted
         rest = axes @ potentials(pull) - dual_rest
         return rest, jnp.sum(pull * follow) - along @ dual_rest
 
-    def direction(complement: Array, solved: Array, scalar: Array) -> tuple[Array, ...]:
+    def direction(solved: Array, scalar: Array) -> tuple[Array, Array, Array]:
         d_margin = (scalar - border @ solved) / (corner - border @ solved_border)
         step = solved - solved_border * d_margin
         d_slack = lead(step @ axes) + follow * d_margin - primal_rest
-        d_slack = jnp.where(pairs, d_slack, 0.0)
-        d_duals = -(complement + duals * d_slack) / slack
-        return step + along * d_margin, d_margin, d_slack, d_duals
+        widening = jnp.where(pairs, d_slack * inverse, 0.0)
+        return step + along * d_margin, d_margin, widening
 
-    def longest(d_slack: Array, d_duals: Array) -> Array:
+    def longest(wanted: Array, widening: Array) -> Array:
         """The step at which the first dual or slack reaches zero."""
-        fall = jnp.maximum(-d_duals / jnp.where(pairs, duals, 1.0), -d_slack / slack)
-        return 1 / jnp.maximum(jnp.max(fall), tiny)
+        fall = jnp.maximum(wanted + widening, -widening)
+        return 1 / jnp.maximum(jnp.max(jnp.where(pairs, fall, 0.0)), tiny)
 
-    rest, scalar = right_side(duals * slack)
+    # With dz = z · widening the change of the duals is dλ = −λ · (wanted + widening),
+    # where λz · wanted is what the product λz should lose to first order.
+    wanted = jnp.ones_like(slack)
+    rest, scalar = right_side(wanted)
     solved, solved_border = cho_solve(factor, jnp.stack([rest, border], axis=1)).T
-    _, _, d_slack, d_duals = direction(duals * slack, solved, scalar)
-    length = jnp.minimum(1.0, longest(d_slack, d_duals))
-    predicted = jnp.sum((duals + length * d_duals) * (slack + length * d_slack))
+    _, _, widening = direction(solved, scalar)
+    length = jnp.minimum(1.0, longest(wanted, widening))
+    left = (1 - length * (1 + widening)) * (1 + length * widening)
     number = pairs.sum().astype(axes.dtype)
-    centred = (predicted / total) ** 3 * total / number
-    complement = jnp.where(pairs, duals * slack + d_duals * d_slack - centred, 0.0)
-    rest, scalar = right_side(complement)
-    d_nearest, d_margin, d_slack, d_duals = direction(
-        complement, cho_solve(factor, rest), scalar
-    )
-    length = jnp.minimum(1.0, 0.995 * longest(d_slack, d_duals))
+    centred = (jnp.sum(products * left) / total) ** 3 * total / number
+    centred = centred / jnp.where(pairs, products, 1.0)
+    wanted = 1 - (1 + widening) * widening - centred
+    rest, scalar = right_side(wanted)
+    d_nearest, d_margin, widening = direction(cho_solve(factor, rest), scalar)
+    length = jnp.minimum(1.0, 0.995 * longest(wanted, widening))
 
-    duals = duals + length * d_duals
+    duals = duals * (1 - length * (wanted + widening))
     duals = duals / duals.sum()
-    slack = slack + length * d_slack
+    slack = slack * (1 + length * widening)
     nearest = nearest + length * d_nearest
     size = nearest @ nearest
     gap = _relative_gap(axes, pairs, nearest, axes @ potentials(duals))
     # Where x vanishes, only duals of the vanishing combinations stay of order one.
+    vanishing = _vanishes(nearest, gap)
     lasting = number * duals > size**0.25
-    strong = pairs & jnp.where(gap > 0.9, lasting, duals > slack)
-    plausible = (gap < 0.5) | (size < eps**0.5)
-    settled = plausible & jnp.all(strong == state.strong)
+    strong = pairs & jnp.where(vanishing, lasting, duals > slack)
+    ready = vanishing | (gap < 0.03)
     count = state.iterations + 1
     finished = (gap <= 4 * eps) | (size <= eps**1.5) | (count >= _ITERATIONS)
     margin = margin + length * d_margin
-    new = _Iterate(
-        nearest, margin, slack, duals, gap, strong, settled, count, ~finished
-    )
+    new = _Iterate(nearest, margin, slack, duals, gap, strong, ready, count, ~finished)
     # At the end rounding may make an iterate worse than the one before.
     worse = (state.gap < eps**0.5) & ~(gap < state.gap / 2)
     broken = worse | ~jnp.isfinite(gap) | ~(length > 0)
     stopped = state._replace(iterations=count, going=jnp.asarray(False))
     return jax.tree.map(lambda a, b: jnp.where(broken, a, b), stopped, new)
+
+
+def _vanishes(
+    nearest: Float[Array, " rank"], gap: Float[Scalar, ""]
+) -> Bool[Scalar, ""]:
+    """Whether x looks like zero: small, and separating nothing."""
+    small = nearest @ nearest < jnp.finfo(nearest.dtype).eps ** 0.5
+    return small & (gap > 0.9)
 
 
 def _rounding(nearest: Float[Array, " rank"]) -> Float[Scalar, ""]:
@@ -335,12 +276,17 @@ def _on_strong(
     pairs: Bool[Array, "vocabulary vocabulary"],
     iterate: _Iterate,
 ) -> HullPoint:
-    """`_exact` on the strong pairs, a few of them exchanged where it asks for it."""
-    vanishing = iterate.gap > 0.9
+    """`_exact` on the strong pairs, exchanging some as long as that is promising."""
+    vanishing = _vanishes(iterate.nearest, iterate.gap)
+    guessed = iterate.iterations == 0
+    # A considered set gets a second chance; further ones are for those that beat the
+    # interior point, which has not begun where the set is a guess.
+    bar = jnp.where(guessed, 0.1, iterate.gap)
 
-    def unsettled(state: tuple[HullPoint, Array, Array, Array]) -> Array:
+    def promising(state: tuple[HullPoint, Array, Array, Array]) -> Array:
         found, _, changed, passes = state
-        return ~found.certain & changed & (passes < _PASSES)
+        chance = (passes == 0) | (~guessed & (passes == 1)) | (found.gap < bar)
+        return ~found.certain & changed & chance & (passes < _PASSES)
 
     def exchange(
         state: tuple[HullPoint, Array, Array, Array],
@@ -355,7 +301,7 @@ def _on_strong(
         iterate.nearest, iterate.duals, iterate.gap, no, no, iterate.iterations
     )
     return lax.while_loop(
-        unsettled, exchange, (start, iterate.strong, ~no, jnp.asarray(0, jnp.int32))
+        promising, exchange, (start, iterate.strong, ~no, jnp.asarray(0, jnp.int32))
     )[0]
 
 
@@ -370,7 +316,7 @@ def _exact(
 
     Strong pairs are usually many more than their rank, so D_A G⁺ with G = D_AᵀD_A takes
     the place of an inverse: a slightly shifted Cholesky factor, refined. The duals move
-    as little as possible. Returned beside it: the pairs whose dual exceeds their slack.
+    as little as possible. Returned beside it: the pairs to try next.
     """
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
 
@@ -394,8 +340,10 @@ def _exact(
         duals = duals + jnp.where(strong, lead(change @ axes), 0.0)
         # Taken from the duals, p has no part outside the span of the strong pairs.
         point = axes @ potentials(duals)
-    slack = jnp.where(strong | vanishing, 0.0, lead(point @ axes) - 1)
-    exchanged = pairs & (duals > slack)
+    # A pair that misses the margin by rounding only would come and go for ever.
+    rounding = 16 * eps * (1 + jnp.sqrt(point @ point))
+    missed = pairs & (lead(point @ axes) < 1 - rounding) & ~vanishing
+    exchanged = jnp.where(strong, duals > 0, missed)
 
     duals, hull_point = hull(duals)
     nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))

@@ -14,7 +14,7 @@ FLOORS = [
     {"corpus", "pair_graph", "parameters", "rosenbrock", "span", "store", "text"},
     {"attention", "invented", "nearest_point", "selection", "sparse"}
     | {"synthetic", "words"},
-    {"objective"},
+    {"grid", "objective"},
     {"embedding_step", "gradient_flow", "max_margin", "sparse_objective"},
     {"descent", "joint_flow", "limit"},
     {"trial"},
