@@ -1,0 +1,197 @@
+"""What a finished sweep says: counts, shares with intervals, fitted exponents.
+
+Reads labelled results and NumPy only; nothing here runs a trial.
+"""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+CERTIFIED = ("SELECTED_ALL", "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE", "PARTIAL")
+"""Statuses of trials that lie on the predicted late flow of their selection."""
+
+
+def bootstrap(
+    values: np.ndarray, level: float = 0.95, draws: int = 2000
+) -> tuple[float, float]:
+    """Interval for a mean, from resampling with replacement.
+
+    Args:
+        values: the sample.
+        level: of confidence.
+        draws: number of resamples.
+
+    Returns:
+        Lower and upper end.
+
+    Example:
+        >>> bootstrap(np.array([1.0, 1.0, 1.0]))
+        (1.0, 1.0)
+    """
+    generator = np.random.default_rng(0)
+    picks = generator.integers(0, len(values), (draws, len(values)))
+    tail = (1 - level) / 2
+    low, high = np.quantile(values[picks].mean(axis=1), [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def fitted_exponent(
+    across: np.ndarray, upward: np.ndarray, draws: int = 500
+) -> tuple[float, float, float]:
+    """Exponent of a power law, fitted to means over seeds, with its 95 % interval.
+
+    Args:
+        across: the variable, shape (points,).
+        upward: the quantity, shape (points, seeds); whole seeds are resampled.
+        draws: number of resamples.
+
+    Returns:
+        Exponent, lower and upper end.
+
+    Example:
+        >>> x = np.array([1.0, 10.0, 100.0])
+        >>> [round(e, 6) for e in fitted_exponent(x, np.stack([x**-0.5] * 2, axis=1))]
+        [-0.5, -0.5, -0.5]
+    """
+    generator = np.random.default_rng(0)
+    seeds = int(upward.shape[1])
+
+    def exponent(picked: np.ndarray) -> float:
+        means = upward[:, picked].mean(axis=1)
+        return float(np.polyfit(np.log(across), np.log(means), 1)[0])
+
+    resampled = generator.integers(0, seeds, (draws, seeds))
+    found = [exponent(picked) for picked in resampled]
+    low, high = np.quantile(found, [0.025, 0.975])
+    return exponent(np.arange(seeds)), float(low), float(high)
+
+
+def with_status(results: xr.Dataset, *names: str) -> xr.DataArray:
+    """Mask of the trials that ended with one of some statuses.
+
+    Args:
+        results: of `store.load`.
+        names: of `TrialStatus`.
+
+    Returns:
+        True where the status is one of these.
+    """
+    codes = [results.attrs["statuses"][name] for name in names]
+    return results.status.isin(codes)
+
+
+def wasted_work(results: xr.Dataset, chunk_size: int) -> float:
+    """Share of a batch's steps spent waiting for its slowest lane.
+
+    Args:
+        results: of `store.load`.
+        chunk_size: lanes per batch, as they were run.
+
+    Returns:
+        Steps paid for beyond those needed, over those needed.
+    """
+    steps, file = results.num_steps.values.ravel(), results.file.values.ravel()
+    there = file >= 0
+    longest = np.zeros(file.max() + 1, steps.dtype)
+    np.maximum.at(longest, file[there], steps[there])
+    return float(longest.sum() * chunk_size / steps[there].sum() - 1)
+
+
+def summarise(results: xr.Dataset, chunk_size: int) -> dict[str, Any]:
+    """Counts of every status, and the paper's claims in numbers.
+
+    Args:
+        results: of `store.load`.
+        chunk_size: lanes per batch.
+
+    Returns:
+        Plain numbers, ready for JSON; entries without data are None.
+    """
+    status = results.status.values.ravel()
+    counts = {
+        name.lower(): int((status == code).sum())
+        for name, code in results.attrs["statuses"].items()
+    }
+    counts["missing"] = int((status < 0).sum())
+    certified = with_status(results, *CERTIFIED)
+    summary: dict[str, Any] = {"runs": int(status.size), "statuses": counts}
+    summary["certified_share"] = float(certified.mean())
+    everything = results.important_selected == 1
+    summary["all_selected_by_step_size"] = {
+        f"{eta:g}": _share(
+            everything.sel(step_size=eta), results.status.sel(step_size=eta)
+        )
+        for eta in results.step_size.values
+    }
+    if results.sizes["dim"] > 2:
+        error = results.alignment_error.transpose("dim", ...).values
+        exponent = fitted_exponent(results.dim.values, error.reshape(len(error), -1))
+        names = ("exponent", "low", "high")
+        summary["alignment_error_exponent"] = dict(zip(names, exponent, strict=True))
+    constant = results.direction_error * results.cls_norm / results.error_constant
+    summary["direction_constant_deviation"] = _quantiles(abs(constant - 1), certified)
+    summary["unselected_effect"] = _quantiles(results.unselected_effect, certified)
+    summary["duality_gap"] = _quantiles(results.duality_gap, certified)
+    summary["wasted_steps_share"] = wasted_work(results, chunk_size)
+    return summary
+
+
+def describe(summary: dict[str, Any]) -> str:
+    """The summary as lines for people.
+
+    Args:
+        summary: of `summarise`.
+
+    Returns:
+        Text.
+    """
+    lines = [f"{summary['runs']} runs, {summary['certified_share']:.1%} certified"]
+    for name, count in summary["statuses"].items():
+        lines.append(f"  {name.replace('_', ' '):<20}{count:>8}")
+    lines.append("share of runs in which every important token is selected")
+    for eta, share in summary["all_selected_by_step_size"].items():
+        if share is not None:
+            mean, low, high = share
+            lines.append(f"  η₀ = {eta:<12}{mean:>8.3f}  [{low:.3f}, {high:.3f}]")
+    fit = summary.get("alignment_error_exponent")
+    if fit:
+        lines.append(
+            f"error of Lemma 4.1 ∝ d^{fit['exponent']:.3f}  "
+            f"[{fit['low']:.3f}, {fit['high']:.3f}]"
+        )
+    for name, title in (
+        (
+            "direction_constant_deviation",
+            "direction error · ‖p‖ against prediction",
+        ),
+        ("unselected_effect", "what unselected tokens add to f"),
+        ("duality_gap", "duality gap of the max-margin solution"),
+    ):
+        if summary[name]:
+            middle, high = summary[name]
+            lines.append(f"{title}: median {middle:.1e}, 99 % below {high:.1e}")
+    wasted = summary["wasted_steps_share"]
+    lines.append(f"steps spent waiting for slower lanes: {wasted:.1%} of those needed")
+    return "\n".join(lines)
+
+
+def _share(
+    hit: xr.DataArray, status: xr.DataArray
+) -> tuple[float, float, float] | None:
+    """Mean and interval among the lanes that are there."""
+    there = (status >= 0).values
+    if not there.any():
+        return None
+    values = hit.values[there].astype(float)
+    return float(values.mean()), *bootstrap(values)
+
+
+def _quantiles(values: xr.DataArray, mask: xr.DataArray) -> tuple[float, float] | None:
+    """Median and 99 % quantile of the finite values under a mask."""
+    chosen = values.values[mask.values]
+    chosen = chosen[np.isfinite(chosen)]
+    if not chosen.size:
+        return None
+    middle, high = np.quantile(chosen, [0.5, 0.99])
+    return float(middle), float(high)

@@ -1,0 +1,50 @@
+"""Draw every figure of a finished sweep from its folder alone.
+
+python -m experiments.figures results/default [--into FOLDER] [--only phases]
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from jaxselect.store import load
+
+from . import direction, growth, lemma, phases
+from .reviews import save
+
+FIGURES = {"lemma": lemma, "phases": phases, "growth": growth, "direction": direction}
+
+
+def main(arguments: list[str]) -> int:
+    """Draw what the command line asks for.
+
+    Args:
+        arguments: without the program's name.
+
+    Returns:
+        Exit code: 0, or 2 for a folder without results.
+    """
+    parser = argparse.ArgumentParser(
+        "python -m experiments.figures", description=__doc__
+    )
+    parser.add_argument("folder", type=Path, help="results of a sweep")
+    parser.add_argument("--into", type=Path, help="where to; by default that folder")
+    parser.add_argument("--only", choices=FIGURES, help="draw one figure")
+    asked = parser.parse_args(arguments)
+    try:
+        results = load(asked.folder)
+        target = asked.into or asked.folder
+        for name in [asked.only] if asked.only else FIGURES:
+            figure = FIGURES[name].draw(results)
+            if figure is None:
+                print(f"{name}: this sweep has nothing to show for it", file=sys.stderr)
+            else:
+                print(save(figure, target / f"{name}.png"), file=sys.stderr)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,271 @@
+"""Results that survive a kill: one file per chunk of lanes, opened as labelled arrays.
+
+A folder holds `settings.json` and `chunks/00000.npy`, …: tables with one row per lane,
+followed by a checksum. A chunk is written under another name and then renamed, so it is
+there whole or not at all. Opening a folder takes one line: `load("results/default")`.
+"""
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+MISSING = -1
+"""Status of a lane that no finished chunk holds."""
+
+
+class DamagedChunk(ValueError):
+    """A chunk file that is cut short or altered."""
+
+
+def prepare(folder: Path, description: dict[str, Any]) -> None:
+    """Make a results folder, or check that it belongs to the same sweep.
+
+    Args:
+        folder: where the results go.
+        description: JSON-able; all of it must agree for results to be mixed.
+
+    Raises:
+        ValueError: the folder holds results of other settings; names each difference.
+        OSError: the folder cannot be made or written.
+
+    Example:
+        See `write_chunk`.
+    """
+    wanted = json.loads(json.dumps(description))
+    (folder / "chunks").mkdir(parents=True, exist_ok=True)
+    path = folder / "settings.json"
+    if not path.exists():
+        # The order of the axes is that of the lanes: keys stay as they are.
+        text = json.dumps(wanted, indent=2, allow_nan=False)
+        _write(path, text.encode() + b"\n")
+        return
+    differing = differences(describe(folder), wanted)
+    if differing:
+        raise ValueError(
+            f"{folder} holds results of other settings ({'; '.join(differing[:4])}): "
+            "choose another folder, or the settings it was started with"
+        )
+
+
+def describe(folder: Path) -> dict[str, Any]:
+    """The description a results folder was made with.
+
+    Args:
+        folder: of `prepare`.
+
+    Returns:
+        The description.
+
+    Raises:
+        ValueError: no results there, or a damaged description.
+
+    Example:
+        See `write_chunk`.
+    """
+    try:
+        return json.loads((folder / "settings.json").read_text())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ValueError(
+            f"{folder} holds no results (it has no settings.json): name the folder "
+            "that a sweep was given with --out"
+        ) from error
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{folder}/settings.json is not whole: the chunks beside it can be opened "
+            "again once it is restored"
+        ) from error
+
+
+def differences(here: Any, there: Any, name: str = "") -> list[str]:
+    """Where two JSON values differ, one line each.
+
+    Args:
+        here: one value.
+        there: the other.
+        name: dotted name of the place.
+
+    Returns:
+        Empty if they are equal.
+
+    Example:
+        >>> differences({"seeds": 2, "dims": [1]}, {"seeds": 3, "dims": [1]})
+        ['seeds: 2, now 3']
+    """
+    if isinstance(here, dict) and isinstance(there, dict):
+        return [
+            line
+            for key in sorted(here.keys() | there.keys())
+            for line in differences(
+                here.get(key), there.get(key), f"{name}.{key}".lstrip(".")
+            )
+        ]
+    return [] if here == there else [f"{name}: {here}, now {there}"]
+
+
+def write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
+    """Write one chunk, all of it or nothing.
+
+    Args:
+        folder: of `prepare`.
+        index: number of the chunk.
+        rows: structured array, one row per lane, with the field `lane`.
+
+    Raises:
+        OSError: what the operating system says of the disk.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> prepare(folder, {"axes": {"seed": [0, 1]}, "statuses": {"FINE": 0}})
+        >>> fields = [("lane", int), ("status", int), ("x", float)]
+        >>> rows = np.array([(1, 0, 2.5)], fields)
+        >>> write_chunk(folder, 0, rows)
+        >>> load(folder).x.values.tolist()
+        [nan, 2.5]
+    """
+    buffer = io.BytesIO()
+    np.save(buffer, rows, allow_pickle=False)
+    body = buffer.getvalue()
+    _write(_chunk(folder, index), body + zlib.crc32(body).to_bytes(4, "little"))
+
+
+def read_chunk(folder: Path, index: int) -> np.ndarray:
+    """Read one chunk back.
+
+    Args:
+        folder: of `prepare`.
+        index: number of the chunk.
+
+    Returns:
+        The rows.
+
+    Raises:
+        DamagedChunk: the file is not what was written.
+        FileNotFoundError: it was never written.
+
+    Example:
+        See `write_chunk`.
+    """
+    data = _chunk(folder, index).read_bytes()
+    body, checksum = data[:-4], data[-4:]
+    if zlib.crc32(body).to_bytes(4, "little") != checksum:
+        raise DamagedChunk(f"{_chunk(folder, index)} is damaged")
+    return np.load(io.BytesIO(body), allow_pickle=False)
+
+
+def finished(folder: Path) -> tuple[set[int], list[int]]:
+    """Which chunks are whole, and which were damaged and have been removed.
+
+    Args:
+        folder: of `prepare`.
+
+    Returns:
+        Numbers of whole chunks; numbers of removed ones.
+
+    Example:
+        >>> finished(Path("no/such/folder"))
+        (set(), [])
+    """
+    whole, damaged = set(), []
+    for path in sorted((folder / "chunks").glob("*.npy")):
+        try:
+            read_chunk(folder, int(path.stem))
+            whole.add(int(path.stem))
+        except DamagedChunk:
+            path.unlink()
+            damaged.append(int(path.stem))
+    return whole, damaged
+
+
+def load(folder: str | Path) -> xr.Dataset:
+    """Open a results folder, finished or not, as labelled arrays.
+
+    Args:
+        folder: that a sweep wrote.
+
+    Returns:
+        One variable per field over the axes of the grid, and `file`, the number of the
+        chunk a lane came from. Whole numbers are −1 and others NaN where a lane is
+        missing; `attrs` holds the description, among it the names of the statuses.
+
+    Raises:
+        ValueError: the folder holds no results, or a damaged chunk.
+
+    Example:
+        See `write_chunk`.
+    """
+    folder = Path(folder)
+    description = describe(folder)
+    axes = description["axes"]
+    shape = tuple(len(values) for values in axes.values())
+    indices = sorted(int(path.stem) for path in (folder / "chunks").glob("*.npy"))
+    tables = [read_chunk(folder, index) for index in indices]
+    rows = np.concatenate(tables) if tables else np.zeros(0, [("lane", int)])
+    columns = {name: rows[name] for name in rows.dtype.names or ()}
+    columns["file"] = np.repeat(indices, [len(table) for table in tables]).astype(int)
+    variables = {}
+    for name, column in columns.items():
+        if name == "lane":
+            continue
+        lost = np.nan if column.dtype.kind == "f" else MISSING
+        full = np.full((int(np.prod(shape)), *column.shape[1:]), lost, column.dtype)
+        full[rows["lane"]] = column
+        point = ["point"] * (column.ndim - 1)
+        variables[name] = ([*axes, *point], full.reshape(*shape, *column.shape[1:]))
+    return xr.Dataset(variables, coords=axes, attrs=description)
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold a results folder against a second sweep; a killed one lets go of it.
+
+    Args:
+        folder: of `prepare`.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ValueError: another sweep is writing there.
+
+    Example:
+        >>> import tempfile
+        >>> with writing(Path(tempfile.mkdtemp())):
+        ...     pass
+    """
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"{folder} is being written by another sweep: wait for it, or choose "
+                "another folder"
+            ) from error
+        yield
+
+
+def _chunk(folder: Path, index: int) -> Path:
+    return folder / "chunks" / f"{index:05d}.npy"
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write under a name of our own, make it last, then rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
