@@ -12,12 +12,13 @@ ROOT = Path(__file__).parents[1]
 # A module imports only from floors above its own, that is from earlier lines.
 FLOORS = [
     {"corpus", "pair_graph", "parameters", "rosenbrock", "span", "store", "text"},
-    {"attention", "invented", "nearest_point", "selection", "sparse"}
+    {"attention", "invented", "multi_class", "nearest_point", "networks"}
+    | {"selection", "sparse", "strata"}
     | {"synthetic", "words"},
     {"grid", "objective"},
     {"embedding_step", "gradient_flow", "max_margin", "sparse_objective"},
-    {"descent", "joint_flow", "limit"},
-    {"trial"},
+    {"descent", "joint_flow", "limit", "network_step"},
+    {"network_training", "trial"},
     {"sweep"},
 ]
 LEVEL = {name: level for level, floor in enumerate(FLOORS) for name in floor}

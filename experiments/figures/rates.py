@@ -1,0 +1,52 @@
+"""Draw a finished `experiments.rates`: direction error and its exponents.
+
+python -m experiments.figures.rates results/rates
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from matplotlib import pyplot
+
+from .reviews import command, save
+
+
+def draw(folder: Path) -> Path:
+    """Error against ‖p‖ and log t beside the prediction; local exponents.
+
+    Args:
+        folder: of results.
+
+    Returns:
+        The figure's file.
+
+    Raises:
+        FileNotFoundError: no results in the folder.
+    """
+    found = np.load(folder / "paths.npz")
+    figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
+    constant, growth = found["constant"][:, None], found["growth"][:, None]
+    for panel, across, scale, label in (
+        (axes[0], found["norms"], constant, "‖p‖"),
+        (axes[1], found["log_times"], constant / growth, "log t"),
+    ):
+        panel.loglog(across.T, (found["errors"] / scale).T, color="C0", alpha=0.4)
+        ends = np.array([across[across > 0].min(), across.max()])
+        panel.loglog(ends, 1 / ends, "k--", label="predicted, exponent −1")
+        panel.set(xlabel=label, ylabel="direction error / predicted constant")
+        panel.legend()
+    axes[2].semilogx(found["log_times"].T, found["exponents_norm"].T, "C0", alpha=0.4)
+    axes[2].semilogx(
+        found["log_times"].T, found["exponents_log_time"].T, "C1", alpha=0.4
+    )
+    axes[2].plot([], [], "C0", label="d log error / d log ‖p‖")
+    axes[2].plot([], [], "C1", label="d log error / d log log t")
+    axes[2].axhline(-1, color="k", linestyle="--")
+    axes[2].set(xlabel="log t", ylabel="local exponent", ylim=(-3, 1))
+    axes[2].legend()
+    return save(figure, folder / "rates.png")
+
+
+if __name__ == "__main__":
+    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
