@@ -75,7 +75,8 @@ def value_differences(
         One line per differing field.
     """
     lines = []
-    for name in sorted((first.keys() | second.keys()) - {"file"}):
+    names = {str(name) for name in (*first, *second)}
+    for name in sorted(names - {"file"}):
         if name not in first or name not in second:
             lines.append(f"{name}: only in one of them")
             continue

@@ -71,8 +71,7 @@ def configure(precision: str) -> None:
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         cache = Path(__file__).parents[1] / ".jax_cache"
         jax.config.update("jax_compilation_cache_dir", str(cache))
-    # Implicit: programs that compile in under a second are not worth a file.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def probe() -> tuple[str, int]:

@@ -80,7 +80,7 @@ class Sweep:
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{name} {values}: wanted one or more, all different")
         for dim in self.dim:
-            if not (dim >= 1 and dim == int(dim)):
+            if not (dim >= 1 and dim % 1 == 0):
                 raise ValueError(f"dim {dim}: wanted whole numbers ≥ 1")
         for name in ("step_size", "until_norm"):
             for value in np.atleast_1d(getattr(self, name)):

@@ -1,13 +1,20 @@
 """Strict settings for every test: float64, no silent promotion, threads that behave."""
 
 import os
+from pathlib import Path
 
-# Before anything imports NumPy: OpenBLAS reads it once.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Before anything imports NumPy: OpenBLAS reads it once. Programs compiled once serve
+# the next run, and the processes that tests start.
+for _name, _value in {
+    "OPENBLAS_NUM_THREADS": "1",
+    "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parents[1] / ".jax_cache"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
+}.items():
+    os.environ.setdefault(_name, _value)
 
-import hypothesis
-import jax
-import matplotlib
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+import matplotlib  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -24,10 +24,8 @@ def draw(results: xr.Dataset) -> Figure | None:
     runs = results.alignment_error.isel(step_size=0).transpose("dim", ...).values
     error = runs.reshape(len(dim), -1)
     exponent, low, high = fitted_exponent(dim, error)
-    ends, middle = (
-        np.nanquantile(error, [0.1, 0.9], axis=1),
-        np.nanmedian(error, axis=1),
-    )
+    low_end, middle, high_end = np.nanquantile(error, [0.1, 0.5, 0.9], axis=1)
+    fit = f"median; fitted exponent {exponent:.3f} ± {(high - low) / 2:.3f}"
     figure, axes = pyplot.subplots(figsize=(5.2, 4), layout="constrained")
     axes.fill_between(dim, low_end, high_end, alpha=0.25, label="80 % of runs")
     axes.loglog(dim, middle, "o-", label=fit)
