@@ -53,7 +53,7 @@ class Run:
         Raises:
             ValueError: what arrived and what was wanted.
         """
-        if not (self.dim >= 1 and self.dim == int(self.dim)):
+        if not (self.dim >= 1 and self.dim % 1 == 0):
             raise ValueError(f"dim {self.dim}: wanted a whole number ≥ 1")
         for name in ("step_size", "until_norm"):
             value = getattr(self, name)
