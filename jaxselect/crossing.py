@@ -174,7 +174,7 @@ def _between(
         bend = (1 - x) * (leave - chord) + x * (chord - arrive)
         return first + x * chord + x * (1 - x) * bend
 
-    def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Int[Scalar, ""], bracket: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bracket
         middle = (low + high) / 2
         behind = jax.lax.stop_gradient(beyond(at(middle))) > 0

@@ -17,8 +17,8 @@ FLOORS = [
     | {"synthetic", "words"},
     {"grid", "objective"},
     {"embedding_step", "gradient_flow", "max_margin", "sparse_objective"},
-    {"descent", "joint_flow", "limit", "network_step"},
-    {"network_training", "trial"},
+    {"crossing", "descent", "joint_flow", "limit", "network_step"},
+    {"network_training", "rates", "trial"},
     {"sweep"},
 ]
 LEVEL = {name: level for level, floor in enumerate(FLOORS) for name in floor}
