@@ -1,0 +1,112 @@
+"""K classes: the loss, posteriors, and the one-step formula in its limit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.corpus import Corpus, from_sequences, importance, posterior_difference
+from jaxselect.multi_class import (
+    class_posterior_difference,
+    class_posteriors,
+    cross_entropy,
+    predicted_alignments,
+)
+from jaxselect.network_step import change_error, network_step, predicted_change
+from jaxselect.networks import Design, Network
+from jaxselect.objective import logistic_loss
+from jaxselect.parameters import gaussian_reduced
+from jaxselect.synthetic import multi_class
+
+from .tolerances import assert_close
+
+BINARY = from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], 4)
+
+
+def as_classes(corpus):
+    labels = (corpus.labels + 1) // 2
+    return Corpus(corpus.tokens, corpus.counts, labels, corpus.vocabulary)
+
+
+def test_two_classes_are_the_logistic_loss():
+    """softmax over (0, f) is σ(f)."""
+    for output in (-3.0, 0.2, 800.0):
+        pair = jnp.array([0.0, output])
+        for label in (0, 1):
+            assert_close(
+                cross_entropy(jnp.array(label), pair),
+                logistic_loss(jnp.array(2 * label - 1), jnp.array(output)),
+            )
+
+
+def test_two_classes_have_the_posterior_difference_of_signs():
+    got = class_posterior_difference(as_classes(BINARY), 2)
+    wanted = posterior_difference(BINARY)
+    assert_close(got[:3, 1], wanted[:3])
+    assert_close(got[:3, 0], -wanted[:3])
+    assert np.isnan(got[3]).all()
+    assert_close(class_posteriors(as_classes(BINARY), 2)[:3].sum(axis=1), np.ones(3))
+
+
+def test_two_classes_move_each_head_half_as_far_as_the_sign():
+    predicted = predicted_alignments(as_classes(BINARY), 2, 10.0)
+    assert_close(predicted[:, 1], 5 * importance(BINARY))
+
+
+def reduced(network, key, dim):
+    """Embeddings, p and orthonormal heads at any d, in |S| + K + 1 coordinates."""
+    vocabulary, heads = network.vocabulary, network.design.heads
+    base = gaussian_reduced(key, vocabulary + heads - 1, dim)
+    rows = jnp.concatenate([base.head[None], base.embeddings[vocabulary:]])
+    columns, triangular = jnp.linalg.qr(rows.T)
+    orthonormal = columns.T * jnp.sign(jnp.diagonal(triangular))[:, None]
+    embeddings = base.embeddings[:vocabulary]
+    return {"params": {"embeddings": embeddings, "cls": base.cls, "heads": orthonormal}}
+
+
+CORPORA = {
+    "assumption one": (3, multi_class(jax.random.key(7), 30, 6, 2, 8, 3)),
+    "five classes": (5, multi_class(jax.random.key(7), 30, 6, 2, 8, 5)),
+    "arbitrary": (
+        4,
+        from_sequences([[0, 0, 1], [1, 2], [2, 2, 0], [3]], [0, 1, 2, 3], 5, classes=4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_one_step_formula_is_exact_in_the_limit(name):
+    """The error falls as d^{−1/2}, and at d = 10¹⁶ only rounding is left of it."""
+    classes, corpus = CORPORA[name]
+    design = Design(heads=classes)
+    network = Network(corpus.vocabulary, corpus.vocabulary + classes + 1, design)
+    predicted = predicted_change(corpus, design, 50.0)
+
+    def error(key, dim):
+        before = reduced(network, key, dim)
+        after = network_step(network, before, corpus, 50.0)
+        return change_error(before, after, predicted)
+
+    dims = jnp.logspace(3, 9, 4)
+    keys = jax.random.split(jax.random.key(8), (100, 4))
+    over_all = jax.jit(jax.vmap(jax.vmap(error), in_axes=(0, None)))
+    mean = over_all(keys, dims).mean(axis=0)
+    exponent = np.polyfit(np.log(dims), np.log(mean), 1)[0]
+    assert abs(exponent + 0.5) < 0.02
+    # The relative error at 10¹⁶ is 10⁻⁸ times a constant of order ten.
+    assert error(jax.random.key(1), 1e16) < 1e-6
+
+
+def test_each_class_picks_its_own_tokens():
+    """In the limit E_sᵀv_k > 0 for the tokens of class k alone."""
+    classes, corpus = CORPORA["assumption one"]
+    got = predicted_alignments(corpus, classes, 1.0)
+    for token in range(2 * classes):
+        assert got[token].argmax() == token // 2
+        assert (got[token] > 0).sum() == 1
+    assert np.abs(got[2 * classes :]).max() < 1e-15
+
+
+def test_designs_without_a_formula_are_refused():
+    with pytest.raises(ValueError, match="wanted no MLP"):
+        predicted_change(BINARY, Design(activation="relu"), 1.0)

@@ -1,0 +1,94 @@
+"""Strata hold every bag once; training on them is training on the padded corpus."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.sparse import csr_array
+
+from jaxselect import network_training
+from jaxselect.corpus import from_sequences
+from jaxselect.network_step import network_risk
+from jaxselect.networks import Design, Network
+from jaxselect.strata import minibatch, stratify
+
+from .tolerances import assert_close
+
+RNG = np.random.default_rng(0)
+SEQUENCES = [RNG.integers(0, 12, RNG.integers(1, 20)) for _ in range(23)]
+COUNTS = csr_array(np.stack([np.bincount(s, minlength=12) for s in SEQUENCES]) * 1.0)
+SIGNS = np.where(RNG.random(23) < 0.5, 1, -1)
+
+
+def test_strata_hold_every_bag_once():
+    strata = stratify(COUNTS, SIGNS, number=5)
+    dense = np.zeros((0, 13))
+    for corpus in strata:
+        rows = np.zeros((len(corpus.labels), 13))
+        rows[:, 12] = corpus.labels
+        for row, tokens, counts in zip(rows, corpus.tokens, corpus.counts, strict=True):
+            np.add.at(row, np.asarray(tokens), np.asarray(counts))
+        assert corpus.tokens.shape[1] == (np.asarray(corpus.counts) > 0).sum(1).max()
+        dense = np.concatenate([dense, rows])
+    wanted = np.concatenate([COUNTS.toarray(), SIGNS[:, None]], axis=1)
+    assert sorted(map(tuple, dense)) == sorted(map(tuple, wanted))
+    assert {len(corpus.labels) for corpus in strata} <= {4, 5}
+
+
+@pytest.mark.parametrize("pairs", [1, 700, 10**9])
+@pytest.mark.parametrize(
+    "design", [Design(2, "separate"), Design(activation="relu"), Design(heads=3)]
+)
+def test_piecewise_gradient_is_the_gradient(design, pairs):
+    labels = SIGNS if design.heads == 1 else np.arange(23) % 3
+    corpus = from_sequences(SEQUENCES, labels, 12, max(2, design.heads))
+    network = Network(12, 5, design)
+    variables = network.init(jax.random.key(0), method="tables")
+    strata = stratify(COUNTS, labels, number=3)
+    risk, slope = network_training.risk_and_gradient(network, variables, strata, pairs)
+    assert_close(risk, network_risk(network, variables, corpus))
+    wanted = jax.grad(network_risk, argnums=1)(network, variables, corpus)
+    for got, truth in zip(*map(jax.tree.leaves, (slope, wanted)), strict=True):
+        assert_close(got, truth)
+    metrics = network_training.evaluate(network, variables, strata, pairs)
+    assert_close(metrics.loss, risk)
+
+
+def test_training_lowers_the_risk_and_leaves_the_fixed_alone():
+    network = Network(12, 5, Design(2, "product"))
+    variables = network.init(jax.random.key(0), method="tables")
+    strata = stratify(COUNTS, SIGNS, number=3)
+    losses = []
+
+    def report(step, now):
+        losses.append(float(network_training.evaluate(network, now, strata).loss))
+
+    end = network_training.train(
+        network, variables, strata, optax.adam(0.01), 8, fixed=("heads",), report=report
+    )
+    assert losses == sorted(losses, reverse=True) and len(losses) == 9
+    before, after = variables["params"], end["params"]
+    assert (after["heads"] == before["heads"]).all()
+    assert all((after[name] != before[name]).any() for name in after if name != "heads")
+
+
+def test_a_minibatch_holds_different_bags_of_each_stratum():
+    strata = stratify(COUNTS, np.arange(23), number=3)
+    small = minibatch(jax.random.key(0), strata, 12)
+    labels = jnp.concatenate([corpus.labels for corpus in small]).tolist()
+    assert len(set(labels)) == len(labels) == 12
+
+
+def test_what_cannot_be_trained_is_refused():
+    network = Network(12, 5)
+    variables = network.init(jax.random.key(0), method="tables")
+    strata = stratify(COUNTS, SIGNS)
+    with pytest.raises(ValueError, match="minibatches need a key"):
+        network_training.train(network, variables, strata, optax.sgd(1.0), 1, batch=2)
+    with pytest.raises(ValueError, match="wanted some of"):
+        network_training.train(
+            network, variables, strata, optax.sgd(1.0), 1, fixed=("value",)
+        )
+    with pytest.raises(ValueError, match="wanted a label for each"):
+        stratify(COUNTS, [1, -1])

@@ -1,0 +1,280 @@
+"""Richer networks: gradients, invariances, limits, and the step one level up."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxselect import attention, objective
+from jaxselect.corpus import from_sequences, importance
+from jaxselect.network_step import (
+    change_error,
+    network_risk,
+    network_step,
+    predicted_change,
+    reached,
+)
+from jaxselect.networks import Design, Network, Tables, count_parameters, output, widen
+from jaxselect.parameters import gaussian, gaussian_reduced
+from jaxselect.synthetic import assumption_one, independent_tokens, several_relevant
+
+from .tolerances import assert_close
+
+CORPUS = several_relevant(jax.random.key(7), 20, 8, 3, 6, 3, 0.5)
+DESIGNS = {
+    "one layer": Design(),
+    "one layer, product": Design(1, "product"),
+    "two layers": Design(2),
+    "two layers, no residual": Design(2, residual=False),
+    "two layers, product": Design(2, "product"),
+    "two layers, tied": Design(2, "tied"),
+    "two layers, separate": Design(2, "separate"),
+    "MLP, relu": Design(activation="relu"),
+    "MLP, tanh": Design(activation="tanh"),
+    "two layers, MLP": Design(2, "product", activation="gelu"),
+    "three heads": Design(heads=3),
+}
+
+
+def drawn(design, dim=7, seed=3, corpus=CORPUS):
+    network = Network(corpus.vocabulary, dim, design)
+    return network, network.init(jax.random.key(seed), method="tables")
+
+
+def disturbed(variables, seed=4):
+    """Away from W = I and from zero biases, where gradients are special."""
+    leaves, tree = jax.tree.flatten(variables)
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    moved = [
+        leaf + 0.3 * jax.random.normal(key, leaf.shape)
+        for leaf, key in zip(leaves, keys, strict=True)
+    ]
+    return jax.tree.unflatten(tree, moved)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_gradient_against_finite_differences(name):
+    design = DESIGNS[name]
+    network, variables = drawn(design)
+    corpus = CORPUS
+    if design.heads > 1:
+        labels = jnp.arange(len(CORPUS.labels), dtype=jnp.int32) % design.heads
+        corpus = type(CORPUS)(CORPUS.tokens, CORPUS.counts, labels, CORPUS.vocabulary)
+    variables = disturbed(variables)
+    ray = disturbed(jax.tree.map(jnp.zeros_like, variables), seed=5)
+
+    def along(t):
+        moved = jax.tree.map(lambda leaf, step: leaf + t * step, variables, ray)
+        return network_risk(network, moved, corpus)
+
+    slope = jax.jit(jax.grad(along))(0.0)
+    values = jax.jit(jax.vmap(along))(jnp.array([-2.0, -1.0, 1.0, 2.0]) * 1e-3)
+    finite = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / 12e-3
+    # Fourth order at h = 10⁻³: h⁴ times a fifth derivative, and 10⁻¹³ of rounding.
+    assert abs(slope - finite) < 1e-9 * max(1, abs(slope))
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_bags_are_sequences_in_any_order(name):
+    """One bag against attention over shuffled positions, written out at length."""
+    network, variables = drawn(DESIGNS[name])
+    variables = disturbed(variables)
+    tables = network.apply(variables, method="tables")
+    sequence = jnp.array([4, 1, 1, 8, 4, 4, 0])
+    bag = from_sequences([sequence], [1], CORPUS.vocabulary)
+    got = network.apply(variables, bag)[0]
+    for seed in range(3):
+        order = jax.random.permutation(jax.random.key(seed), sequence)
+        assert_close(got, by_position(tables, order, DESIGNS[name]), worse=10)
+
+
+def by_position(tables: Tables, sequence, design):
+    """The network over positions, with no counts."""
+    scores, values = tables.scores[sequence], tables.values[sequence]
+    if design.layers == 2:
+        logits = tables.queries[sequence] @ tables.keys[sequence].T
+        mixing = jax.nn.softmax(logits, axis=1)
+        residual = float(design.residual)
+        scores = residual * scores + mixing @ scores
+        values = residual * values + mixing @ values
+    average = jax.nn.softmax(scores) @ values
+    if design.activation is None:
+        return average
+    act = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "tanh": jnp.tanh}
+    return tables.heads @ act[design.activation](average + tables.bias)
+
+
+@given(padding=st.integers(1, 5), seed=st.integers(0, 99))
+def test_padding_changes_nothing(padding, seed):
+    network, variables = drawn(Design(2, "product"), seed=seed)
+    tables = network.apply(variables, method="tables")
+    tokens, counts = CORPUS.tokens[0], CORPUS.counts[0]
+    wider = (
+        jnp.pad(tokens, (0, padding), constant_values=1),
+        jnp.pad(counts, (0, padding)),
+    )
+    assert_close(
+        output(tables, *wider, network.design),
+        output(tables, tokens, counts, network.design),
+    )
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        Design(),
+        Design(key_query="product"),
+        Design(key_query="tied"),
+        Design(key_query="separate"),
+        Design(activation="identity", hidden="identity"),
+    ],
+)
+def test_without_its_extra_part_a_network_is_the_base_model(design):
+    """W = I, one layer, identity for the MLP: outputs, risk and gradient agree."""
+    base = gaussian(jax.random.key(1), CORPUS.vocabulary, 7)
+    network, variables = drawn(design)
+    variables = widen(variables, base)
+    assert_close(
+        network.apply(variables, CORPUS)[:, 0], attention.outputs(base, CORPUS)
+    )
+    wanted = jax.grad(objective.empirical_risk)(base, CORPUS)
+    got = jax.grad(network_risk, argnums=1)(network, variables, CORPUS)["params"]
+    assert_close(got["embeddings"], wanted.embeddings)
+    assert_close(got["cls"], wanted.cls)
+    assert_close(got["heads"][0], wanted.head)
+
+
+@pytest.mark.parametrize("key_query", ["product", "tied", "separate"])
+def test_two_layers_with_identity_matrices_are_two_layers_without(key_query):
+    base = gaussian(jax.random.key(1), CORPUS.vocabulary, 7)
+    outputs = []
+    for choice in ("none", key_query):
+        network, variables = drawn(Design(2, choice))
+        outputs.append(network.apply(widen(variables, base), CORPUS))
+    assert_close(outputs[0], outputs[1])
+
+
+def test_where_self_attention_sees_one_token_only_the_layer_is_the_identity():
+    """A bag of one distinct token: h_s = E_s (+ E_s with the residual)."""
+    bag = from_sequences([[2, 2, 2]], [1], CORPUS.vocabulary)
+    base = gaussian(jax.random.key(1), CORPUS.vocabulary, 7)
+    for residual, times in ((False, 1), (True, 2)):
+        network, variables = drawn(Design(2, residual=residual))
+        got = network.apply(widen(variables, base), bag)[:, 0]
+        assert_close(got, times * attention.outputs(base, bag))
+
+
+def test_dependence_through_inner_products_only():
+    """A rotation of everything changes no output: also of W, from W = I."""
+    network, variables = drawn(Design(2, "product"))
+    inner = variables["params"]
+    turn = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (7, 7)))[0]
+    turned = {name: leaf @ turn for name, leaf in inner.items()}
+    turned |= {name: turn.T @ inner[name] @ turn for name in inner if "product" in name}
+    assert_close(
+        network.apply({"params": turned}, CORPUS), network.apply(variables, CORPUS)
+    )
+
+
+def test_parameter_counts():
+    _, variables = drawn(Design(2, "separate", activation="relu", heads=3))
+    counts = count_parameters(variables)
+    dim, square = 7, 49
+    wanted = {"embeddings": CORPUS.vocabulary * dim, "cls": dim, "heads": 3 * dim}
+    wanted |= {"hidden": square, "bias": dim}
+    wanted |= {f"{part}_{n}": square for part in ("query", "key") for n in (1, 2)}
+    assert counts == wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layers": 3}, "layers is 3"),
+        ({"key_query": "both"}, "key_query is 'both'"),
+        ({"activation": "sine"}, "activation is 'sine'"),
+        ({"heads": 0}, "heads is 0"),
+    ],
+)
+def test_an_impossible_design_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Design(**settings)
+
+
+STEP_CORPORA = {
+    "assumption one": assumption_one(jax.random.key(7), 20, 6, 3, 8),
+    "independent tokens": independent_tokens(jax.random.key(7), 20, 6, 3, 8, 0.4),
+    "arbitrary": from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], 4),
+}
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("name", STEP_CORPORA)
+def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual):
+    """The exponent of the mean error over d = 10³ … 10⁹ is −1/2, as for one layer."""
+    corpus = STEP_CORPORA[name]
+    design = Design(2, residual=residual)
+    network = Network(corpus.vocabulary, corpus.vocabulary + 2, design)
+    blank = network.init(jax.random.key(0), method="tables")
+
+    def error(key, dim):
+        before = widen(blank, gaussian_reduced(key, corpus.vocabulary, dim))
+        after = network_step(network, before, corpus, 50.0)
+        return change_error(before, after, predicted_change(corpus, design, 50.0))
+
+    dims = jnp.logspace(3, 9, 4)
+    keys = jax.random.split(jax.random.key(8), (100, 4))
+    over_all = jax.jit(jax.vmap(jax.vmap(error), in_axes=(0, None)))
+    mean = over_all(keys, dims).mean(axis=0)
+    exponent = np.polyfit(np.log(dims), np.log(mean), 1)[0]
+    assert abs(exponent + 0.5) < 0.02
+
+
+@pytest.mark.parametrize("name", STEP_CORPORA)
+def test_two_layer_step_is_not_that_of_one_layer(name):
+    """At d = 10¹⁴ α̃ is seen to seven digits; (1 + ρ) α alone would be wrong."""
+    corpus = STEP_CORPORA[name]
+    network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2))
+    before = network.init(jax.random.key(0), method="tables")
+    base = gaussian_reduced(jax.random.key(7), corpus.vocabulary, 1e14)
+    after = network_step(network, widen(before, base), corpus, 40.0)
+    values = network.apply(after, method="alignments")[1][:, 0]
+    np.testing.assert_allclose(values, 20 * reached(corpus), atol=2e-5)
+    naive = 40 * importance(corpus)
+    if name != "assumption one":
+        assert np.abs(values - naive).max() > 1e-2
+
+
+def test_reached_importance_of_positions_that_never_repeat():
+    """If no token repeats, w = (1 + ρ) C / T exactly: every row of A is the same."""
+    corpus = from_sequences([[0, 1, 2], [1, 3], [0]], [1, -1, 1], 4)
+    assert_close(reached(corpus), 2 * importance(corpus))
+
+
+def test_one_trace_serves_seeds_dimensions_and_step_sizes():
+    """A grid under vmap gives what single runs of a two-layer network give."""
+    corpus = STEP_CORPORA["assumption one"]
+    network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2, "product"))
+    blank = network.init(jax.random.key(0), method="tables")
+    traces = []
+
+    def trained(seed, dim, eta):
+        traces.append(1)
+        base = gaussian_reduced(jax.random.key(seed), corpus.vocabulary, dim)
+        begin = network_step(network, widen(blank, base), corpus, eta)
+
+        def descend(variables, _):
+            slope = jax.grad(network_risk, argnums=1)(network, variables, corpus)
+            return jax.tree.map(lambda x, g: x - 0.5 * g, variables, slope), None
+
+        end, _ = jax.lax.scan(descend, begin, None, length=5)
+        return network.apply(end, method="alignments")[1]
+
+    seeds, dims = jnp.array([0, 1, 2]), jnp.array([5.0, 300.0, 1e8])
+    etas = jnp.array([0.1, 10.0, 100.0])
+    together = jax.jit(jax.vmap(trained))(seeds, dims, etas)
+    assert len(traces) == 1 and together.shape == (3, corpus.vocabulary, 1)
+    for place in range(3):
+        alone = trained(seeds[place], dims[place], etas[place])
+        assert_close(together[place], alone, worse=100)
