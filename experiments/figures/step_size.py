@@ -1,0 +1,63 @@
+"""Draw a finished `experiments.step_size`: derivatives over the phase diagram.
+
+python -m experiments.figures.step_size results/step-size
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from matplotlib import pyplot
+
+from .reviews import command, save
+
+
+def draw(folder: Path) -> Path:
+    """Derivative of both times in log η₀ over d and η₀, and the optima found.
+
+    Args:
+        folder: of results.
+
+    Returns:
+        The figure's file.
+
+    Raises:
+        FileNotFoundError: no results in the folder.
+    """
+    found = np.load(folder / "phase.npz")
+    optima = json.loads((folder / "results.json").read_text())["results"]["optima"]
+    dims, steps = found["dims"], found["step_sizes"]
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+    for panel, name, title in (
+        (axes[0], "selection", "∂ log time to selection / ∂ log η₀"),
+        (axes[1], "error", "∂ log(log t to error 10⁻³) / ∂ log η₀"),
+    ):
+        slope = found[f"{name}_slope"]
+        if name == "error":
+            slope = slope / np.abs(found["error"])
+        kept = found["predicted"] & np.isfinite(slope)
+        number = kept.sum(axis=2)
+        shown = np.where(kept, slope, 0).sum(axis=2) / np.maximum(number, 1)
+        shown = np.where(number > 0, shown, np.nan)
+        size = np.nanquantile(np.abs(shown), 0.9) if number.any() else 1.0
+        mesh = panel.pcolormesh(
+            steps, dims, shown, cmap="RdBu", vmin=-size, vmax=size, shading="nearest"
+        )
+        figure.colorbar(mesh, ax=panel)
+        panel.set(xscale="log", yscale="log", xlabel="η₀", ylabel="d", title=title)
+    best = [cell["step_size_descent"] for cell in optima]
+    axes[0].plot(best, [cell["dim"] for cell in optima], "k*", label="optimum")
+    axes[0].legend()
+    across = [cell["dim"] for cell in optima]
+    for who, mark in (("grid", "o"), ("descent", "*")):
+        axes[2].semilogx(
+            across, [cell[f"log_time_{who}"] for cell in optima], mark, label=who
+        )
+    axes[2].set(xlabel="d", ylabel="log time to selection at the best η₀")
+    axes[2].legend()
+    return save(figure, folder / "step_size.png")
+
+
+if __name__ == "__main__":
+    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))

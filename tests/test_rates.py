@@ -1,0 +1,227 @@
+"""Rates against the flow itself, against finite differences, and at kinks."""
+
+import dataclasses
+from functools import partial
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.corpus import Corpus, from_sequences
+from jaxselect.crossing import CrossingStatus, last_crossing, velocity
+from jaxselect.embedding_step import embedding_step
+from jaxselect.gradient_flow import FlowSettings, cls_flow
+from jaxselect.limit import LimitStatus
+from jaxselect.parameters import Parameters, gaussian_reduced
+from jaxselect.rates import (
+    RateSettings,
+    direction_error,
+    excess_loss,
+    local_exponents,
+    rates,
+    settle,
+)
+from jaxselect.selection import competing_pairs
+from jaxselect.synthetic import assumption_one
+
+DRAW = partial(assumption_one, sequences=12, length=4, relevant=2, irrelevant=5)
+FORWARD = RateSettings(FlowSettings(1e-11, 1e-11, adjoint=diffrax.ForwardMode()))
+REVERSE = RateSettings(FlowSettings(1e-11, 1e-11))
+NUMBERS = (
+    "lemma_error",
+    "growth_rate",
+    "error_constant",
+    "norm_to_error",
+    "log_time_to_error",
+    "early_log_time",
+    "selection_log_time",
+    "final_loss",
+    "loss_constant",
+)
+ARGUMENTS = ("step size", "dim", "embeddings", "cls", "counts")
+
+
+@jax.jit
+def problem(seed):
+    corpus_key, key = jax.random.split(jax.random.key(seed))
+    corpus = DRAW(corpus_key)
+    return gaussian_reduced(key, corpus.vocabulary, 256.0), corpus
+
+
+def moved(seed, move):
+    """A problem moved along one direction per argument, and its step size."""
+    corpus_key, key, *keys = jax.random.split(jax.random.key(seed), 5)
+    corpus = DRAW(corpus_key)
+    start = gaussian_reduced(key, corpus.vocabulary, 256.0 * jnp.exp(move[1]))
+    towards = [
+        jax.random.normal(key, like.shape)
+        for key, like in zip(
+            keys, (start.embeddings, start.cls, corpus.counts), strict=True
+        )
+    ]
+    start = Parameters(
+        start.embeddings + 0.1 * move[2] * towards[0],
+        start.cls + 0.1 * move[3] * towards[1],
+        start.head,
+    )
+    counts = corpus.counts * (1 + 0.1 * move[4] * towards[2])
+    corpus = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
+    return start, corpus, 60.0 * jnp.exp(move[0])
+
+
+@partial(jax.jit, static_argnums=2)
+def numbers(seed, move, settings=FORWARD):
+    found = rates(*moved(seed, move), settings=settings)
+    vector = jnp.stack([getattr(found, name) for name in NUMBERS])
+    return vector, (found.kink, found.status, found.history_dim)
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def derivatives(request):
+    """Values, forward and reverse derivatives, and finite differences of one seed."""
+    seed, still = request.param, jnp.zeros(len(ARGUMENTS))
+    value, flags = numbers(seed, still)
+
+    def along(direction):
+        run = lambda move: numbers(seed, move)[0]  # noqa: E731
+        return jax.jvp(run, (still,), (direction,))[1]
+
+    forward = jax.jit(jax.vmap(along, out_axes=1))(jnp.eye(len(still)))
+    backward = jax.jit(jax.jacrev(lambda move: numbers(seed, move, REVERSE)[0]))(still)
+    step = 1e-4
+    sides = [
+        jax.vmap(lambda move: numbers(seed, move)[0])(sign * step * jnp.eye(len(still)))
+        for sign in (1, -1)
+    ]
+    return value, flags, forward, backward, ((sides[0] - sides[1]) / (2 * step)).T
+
+
+def test_derivatives_match_finite_differences(derivatives):
+    """To 1e-5 of the derivative, or of a thousandth of the value where it is less."""
+    value, (kink, status, history_dim), forward, _, difference = derivatives
+    assert not kink and status == LimitStatus.PREDICTED and history_dim == 0
+    scale = np.maximum(np.abs(difference), 1e-3 * np.abs(value)[:, None])
+    off = np.abs(forward - difference) / scale
+    for row, name in zip(off, NUMBERS, strict=True):
+        assert row.max() < 1e-5, (name, dict(zip(ARGUMENTS, row, strict=True)))
+
+
+def test_forward_and_reverse_agree(derivatives):
+    value, _, forward, backward, _ = derivatives
+    scale = np.maximum(np.abs(forward), 1e-3 * np.abs(value)[:, None])
+    assert np.max(np.abs(backward - forward) / scale) < 1e-8
+
+
+def test_what_a_rate_cannot_depend_on_has_no_derivative(derivatives):
+    value, _, forward, _, _ = derivatives
+    slope = dict(zip(NUMBERS, forward, strict=True))
+    np.testing.assert_allclose(slope["lemma_error"][0], 0.0, atol=1e-12)
+    # p_mm and L at infinity know E¹ only, and p_0 moves that by the rank-two step.
+    assert (np.abs(slope["final_loss"][[0, 2, 3, 4]]) > 0).all()
+    assert np.isfinite(forward).all() and np.isfinite(value).all()
+
+
+@pytest.fixture(scope="module")
+def settled():
+    before, corpus = problem(0)
+    after = jax.jit(embedding_step)(before, corpus, 60.0)
+    return after, corpus, jax.jit(rates)(before, corpus, 60.0), settle(after, corpus)
+
+
+def test_late_rates_are_those_of_the_flow(settled):
+    after, corpus, found, end = settled
+    flow = jax.jit(cls_flow)(after, corpus, found.norm_to_error)
+    there = direction_error(flow.cls, end.margin.direction)
+    np.testing.assert_allclose(there, 1e-4, rtol=1e-5)
+    np.testing.assert_allclose(flow.log_time, found.log_time_to_error, rtol=1e-6)
+
+
+def test_early_rates_are_those_of_the_flow(settled):
+    after, corpus, found, end = settled
+    flow = jax.jit(cls_flow)(after, corpus, until_log_time=found.early_log_time)
+    there = direction_error(flow.cls, end.margin.direction)
+    np.testing.assert_allclose(there, 0.1, rtol=1e-5)
+    pairs = competing_pairs(end.selected, corpus)
+    for factor, wanted in ((1.0, 0.0), (0.99, -1.0), (1.01, 1.0)):
+        until = factor * found.selection_log_time
+        flow = jax.jit(cls_flow)(after, corpus, until_log_time=until)
+        scores = after.embeddings @ flow.cls
+        lead = jnp.where(pairs, scores[:, None] - scores[None, :], jnp.inf).min()
+        assert jnp.abs(lead) < 1e-6 if wanted == 0 else lead * wanted > 0
+
+
+def test_the_loss_still_to_go_falls_as_one_over_t(settled):
+    """t (L − L_∞) → ‖p_mm‖²; late, 1 ‰ of it is what remains of earlier terms."""
+    after, corpus, found, end = settled
+    assert end.late.status == LimitStatus.PREDICTED
+    times = jnp.array([100.0, 600.0])
+    flow = jax.jit(cls_flow)(after, corpus, until_log_time=700.0, path_log_times=times)
+    to_go = [excess_loss(after, corpus, end.selected, cls) for cls in flow.path_cls]
+    scaled = jnp.stack(to_go) * jnp.exp(times)
+    np.testing.assert_allclose(scaled[1], found.loss_constant, rtol=1e-3)
+    off = jnp.abs(scaled / found.loss_constant - 1)
+    assert off[1] <= off[0]
+
+
+def test_local_exponents_are_the_slopes_of_the_path(settled):
+    after, corpus, _, end = settled
+    direction = end.margin.direction
+    times = jnp.array([5.0, 5.0 * (1 + 1e-4), 1e5])
+    settings = FlowSettings(1e-10, 1e-10)
+    ends = [
+        jax.jit(cls_flow)(after, corpus, until_log_time=time, settings=settings).cls
+        for time in times
+    ]
+    logs = [
+        jnp.log(jnp.stack([direction_error(p, direction), jnp.linalg.norm(p), s]))
+        for p, s in zip(ends, times, strict=True)
+    ]
+    error, norm, time = logs[1] - logs[0]
+    middle = jnp.sqrt(times[0] * times[1]), (ends[0] + ends[1]) / 2
+    by_norm, by_time = local_exponents(after, corpus, direction, *middle)
+    np.testing.assert_allclose(by_norm, error / norm, rtol=1e-4)
+    np.testing.assert_allclose(by_time, error / time, rtol=1e-4)
+    late = local_exponents(after, corpus, direction, times[2], ends[2])
+    np.testing.assert_allclose(jnp.stack(late), -1.0, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("sideways", "kink"), [(0.0, True), (-0.1, False)])
+def test_a_kink_is_flagged(sideways, kink):
+    """Tokens 1 and 2 lose to 0; at sideways = 0 the second has no say, but just so."""
+    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
+    embeddings = jnp.array([[1.0, 0.0], [0.0, 0.0], [sideways, -1.0]])
+    after = Parameters(embeddings, jnp.zeros(2), jnp.array([1.0, 0.0]))
+    assert settle(after, corpus).kink == kink
+
+
+def test_a_batch_is_its_lanes():
+    seeds = jnp.arange(3)
+    found = jax.jit(jax.vmap(lambda seed: numbers(seed, jnp.zeros(5))[0]))(seeds)
+    alone = jnp.stack([numbers(seed, jnp.zeros(5))[0] for seed in seeds])
+    np.testing.assert_allclose(found, alone, rtol=1e-8)
+
+
+def test_crossings_say_whether_they_happened(settled):
+    after, corpus, _, _ = settled
+    cross = eqx.filter_jit(partial(last_crossing, after, corpus, until_log_time=50.0))
+    for level, status in (
+        (-1.0, CrossingStatus.FROM_THE_START),
+        (20.0, CrossingStatus.CROSSED),
+        (1e9, CrossingStatus.NOT_CROSSED),
+    ):
+        found = cross(lambda p, level=level: jnp.linalg.norm(p) - level)
+        assert found.status == status
+    assert jnp.isinf(found.log_time)
+
+
+def test_the_velocity_is_late_p_mm(settled):
+    after, corpus, _, end = settled
+    late = velocity(after, corpus, 1e8, end.late.cls_at(1e8))
+    np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
+
+
+def test_settings_are_static():
+    assert hash(dataclasses.replace(FORWARD, move=1e-5)) is not None
