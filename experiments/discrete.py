@@ -20,11 +20,11 @@ import numpy as np
 from experiments.console import say
 from experiments.rates import Problem
 from jaxselect.corpus import Corpus
-from jaxselect.crossing import velocity
 from jaxselect.embedding_step import embedding_step
 from jaxselect.gradient_flow import FlowSettings, cls_flow
 from jaxselect.objective import score_curvature
 from jaxselect.parameters import Parameters
+from jaxselect.progress import velocity
 
 
 @dataclasses.dataclass(frozen=True)

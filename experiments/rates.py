@@ -21,7 +21,8 @@ from jaxselect.embedding_step import embedding_step
 from jaxselect.gradient_flow import cls_flow
 from jaxselect.limit import LimitStatus
 from jaxselect.parameters import Parameters, gaussian_reduced
-from jaxselect.rates import direction_error, excess_loss, local_exponents, settle
+from jaxselect.progress import direction_error, excess_loss, local_exponents
+from jaxselect.rates import settle
 from jaxselect.synthetic import assumption_one
 
 

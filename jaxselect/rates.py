@@ -2,7 +2,7 @@
 
 Late in the flow p = p_mm s + ρ with s = log t, so every late rate is a closed form in
 (p_mm, ρ), whose derivatives are implicit. Early rates are times at which the flow
-passes a mark (`crossing.last_crossing`). Where the selection or the set of active pairs
+passes a mark (`progress.last_crossing`). Where the selection or the set of active pairs
 changes, a rate has a kink: its derivative there is that of one side, and it is flagged.
 """
 
@@ -13,15 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .attention import attend_corpus
 from .corpus import Corpus
-from .crossing import last_crossing, velocity
 from .embedding_step import alignment_error, embedding_step
 from .gradient_flow import FlowSettings, cls_flow
 from .limit import Limit, limit
 from .max_margin import MaxMargin, max_margin
 from .objective import logistic_loss
 from .parameters import Parameters
+from .progress import direction_error, last_crossing
 from .selection import competing_pairs, selected_tokens
 
 
@@ -83,6 +82,9 @@ class Rates(eqx.Module):
             change under a small move: derivatives are those of one side.
         history_dim: dimension of the part of ρ that only the path decides.
         status: a `limit.LimitStatus`; the late rates hold where it is PREDICTED.
+        selected: the final selection, in bag layout.
+        active: its active pairs. Where one of these two differs between two problems, a
+            kink or a jump lies between them.
     """
 
     lemma_error: Float[Scalar, ""]
@@ -97,6 +99,8 @@ class Rates(eqx.Module):
     kink: Bool[Scalar, ""]
     history_dim: Int[Scalar, ""]
     status: Int[Scalar, ""]
+    selected: Bool[Array, "sequences width"]
+    active: Bool[Array, "vocabulary vocabulary"]
 
 
 def rates(
@@ -146,6 +150,8 @@ def rates(
         settled.kink | undecided,
         late.history_dim,
         late.status,
+        settled.selected,
+        margin.active,
     )
 
 
@@ -164,9 +170,6 @@ def settle(
 
     Returns:
         Selection, max-margin solution and late flow, differentiable in both modes.
-
-    Example:
-        See `rates`.
     """
     arguments = (after, corpus)
     if not settings.through_history:
@@ -198,9 +201,6 @@ def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar
 
     Returns:
         ‖p‖; the error constant over the error, where that is small.
-
-    Example:
-        See `rates`.
     """
     sine, _ = _angle(error, late.offset.dtype)
     return late.error_constant / sine
@@ -219,9 +219,6 @@ def log_time_to_error(
 
     Returns:
         log t.
-
-    Example:
-        See `rates`.
     """
     sine, cosine = _angle(error, late.offset.dtype)
     along = late.error_constant * cosine / sine
@@ -247,9 +244,6 @@ def log_time_to_direction(
 
     Returns:
         The log-time; zero if it is there from the start, ∞ if never in the search.
-
-    Example:
-        See `rates`.
     """
 
     def closer(cls: Float[Array, " dim"]) -> Float[Scalar, ""]:
@@ -282,9 +276,6 @@ def selection_log_time(
     Returns:
         The log-time, zero if the selection leads from the start; and whether two pairs
         are decided last at once, where it has a kink.
-
-    Example:
-        See `rates`.
     """
     pairs = competing_pairs(selected, corpus)
 
@@ -300,7 +291,7 @@ def selection_log_time(
         settings.search_points,
         settings.flow,
     )
-    # Twice: the smallest lead is zero here, and a second one must not be.
+    # The smallest lead is zero here; a second one must not be.
     closest = -jax.lax.top_k(-leads(jax.lax.stop_gradient(crossing.cls)), 2)[0]
     scale = jnp.max(jnp.abs(after.embeddings @ crossing.cls))
     undecided = closest[1] - closest[0] <= settings.move * scale
@@ -320,108 +311,11 @@ def final_loss(
 
     Returns:
         The loss in nats.
-
-    Example:
-        See `rates`.
     """
     values = after.embeddings @ after.head
     chosen = jnp.where(selected, corpus.counts.astype(values.dtype), 0.0)
     output = jnp.sum(chosen * values[corpus.tokens], axis=1) / chosen.sum(axis=1)
     return jnp.mean(logistic_loss(corpus.labels, output))
-
-
-def excess_loss(
-    after: Parameters,
-    corpus: Corpus,
-    selected: Bool[Array, "sequences width"],
-    cls: Float[Array, " dim"],
-) -> Float[Scalar, ""]:
-    """L(p) − L_∞ without cancellation, for one selected token in a sequence.
-
-    log(1 + e^{−yf}) − log(1 + e^{−yb}) = log(1 + σ(−yb) (e^{y(b−f)} − 1)), b = b_{s*}.
-
-    Args:
-        after: (E¹, ·, v).
-        corpus: n bags with labels ±1.
-        selected: the final selection.
-        cls: p.
-
-    Returns:
-        The loss still to go, in nats; exact down to where it underflows.
-
-    Example:
-        See `local_exponents`.
-    """
-    values = after.embeddings @ after.head
-    attention = attend_corpus(after.embeddings @ cls, values, corpus)
-    slot = jnp.argmax(selected, axis=1)[:, None]
-    ahead = jnp.take_along_axis(attention.advantage, slot, axis=1)[:, 0]
-    winner = jnp.take_along_axis(corpus.tokens, slot, axis=1)[:, 0]
-    label = corpus.labels.astype(values.dtype)
-    share = jax.nn.sigmoid(-label * values[winner])
-    return jnp.mean(jnp.log1p(share * jnp.expm1(label * ahead)))
-
-
-def local_exponents(
-    after: Parameters,
-    corpus: Corpus,
-    direction: Float[Array, " dim"],
-    log_time: Float[Scalar, ""],
-    cls: Float[Array, " dim"],
-) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """Exponents of the direction error at one point of a flow.
-
-    Both are exact: the field gives dp/ds there.
-
-    Args:
-        after: (E¹, p_0, v).
-        corpus: n bags with labels ±1.
-        direction: of any length, such as p_mm.
-        log_time: s = log(1+t) > 0.
-        cls: p at that time.
-
-    Returns:
-        d log(error) / d log‖p‖ and d log(error) / d log s; late both tend to −1.
-
-    Example:
-        >>> from jaxselect.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.ones(2), jnp.array([1.0, 0.0]))
-        >>> s = jnp.array(1e6)
-        >>> late = s / 2 * jnp.array([1.0, -1.0]) + jnp.ones(2)
-        >>> target = jnp.array([1.0, -1.0])
-        >>> by_norm, _ = local_exponents(start, bags, target, s, late)
-        >>> round(by_norm.item(), 4)
-        -1.0
-    """
-
-    def logs(p: Float[Array, " dim"]) -> Float[Array, " 2"]:
-        error = direction_error(p, direction)
-        return jnp.log(jnp.stack([error, jnp.linalg.norm(p)]))
-
-    slope = velocity(after, corpus, log_time, cls)
-    _, (error, norm) = jax.jvp(logs, (cls,), (slope,))
-    return error / norm, error * log_time
-
-
-def direction_error(
-    cls: Float[Array, " dim"], direction: Float[Array, " dim"]
-) -> Float[Scalar, ""]:
-    """‖p/‖p‖ − direction/‖direction‖‖.
-
-    Args:
-        cls: p ≠ 0.
-        direction: not zero.
-
-    Returns:
-        A number in [0, 2].
-
-    Example:
-        >>> round(direction_error(jnp.array([2.0, 0]), jnp.array([0, 1.0])).item(), 4)
-        1.4142
-    """
-    unit = cls / jnp.linalg.norm(cls)
-    return jnp.linalg.norm(unit - direction / jnp.linalg.norm(direction))
 
 
 def _angle(

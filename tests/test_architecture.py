@@ -11,13 +11,22 @@ ROOT = Path(__file__).parents[1]
 
 # A module imports only from floors above its own, that is from earlier lines.
 FLOORS = [
-    {"corpus", "pair_graph", "parameters", "rosenbrock", "span", "store", "text"},
-    {"attention", "invented", "multi_class", "nearest_point", "networks"}
+    {
+        "corpus",
+        "design",
+        "pair_graph",
+        "parameters",
+        "rosenbrock",
+        "span",
+        "store",
+        "text",
+    },
+    {"attention", "invented", "multi_class", "nearest_point", "self_attention"}
     | {"selection", "sparse", "strata"}
     | {"synthetic", "words"},
-    {"grid", "objective"},
+    {"grid", "networks", "objective"},
     {"embedding_step", "gradient_flow", "max_margin", "sparse_objective"},
-    {"crossing", "descent", "joint_flow", "limit", "network_step"},
+    {"descent", "joint_flow", "limit", "network_step", "progress"},
     {"network_training", "rates", "trial"},
     {"sweep"},
 ]

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from jaxselect.corpus import Corpus, from_sequences
-from jaxselect.crossing import CrossingStatus, last_crossing, velocity
 from jaxselect.embedding_step import embedding_step
 from jaxselect.gradient_flow import FlowSettings, cls_flow
 from jaxselect.limit import LimitStatus
 from jaxselect.parameters import Parameters, gaussian_reduced
-from jaxselect.rates import (
-    RateSettings,
+from jaxselect.progress import (
+    CrossingStatus,
     direction_error,
     excess_loss,
+    last_crossing,
     local_exponents,
-    rates,
-    settle,
+    velocity,
 )
+from jaxselect.rates import RateSettings, rates, settle
 from jaxselect.selection import competing_pairs
 from jaxselect.synthetic import assumption_one
 

@@ -66,7 +66,7 @@ TIGHT = FlowSettings(1e-11, 1e-11, adjoint=diffrax.ForwardMode())
 REAL = [
     field.name
     for field in dataclasses.fields(Rates)
-    if field.name not in ("kink", "history_dim", "status")
+    if field.name not in ("kink", "history_dim", "status", "selected", "active")
 ]
 
 
@@ -124,15 +124,10 @@ def table(settings: Settings) -> dict:
 
     def found(seed: jax.Array, move: jax.Array) -> tuple[jax.Array, tuple]:
         numbers = rates(*moved(settings.problem, seed, move), settings=rate_settings)
-        structure = settle(
-            embedding_step(*moved(settings.problem, seed, move)),
-            moved(settings.problem, seed, move)[1],
-            rate_settings,
-        )
         real = jnp.stack([getattr(numbers, name) for name in REAL])
         smooth = ~numbers.kink & (numbers.history_dim == 0)
         smooth &= numbers.status == LimitStatus.PREDICTED
-        return real, (smooth, structure.selected, structure.margin.active)
+        return real, (smooth, numbers.selected, numbers.active)
 
     value = jax.jit(jax.vmap(found, (0, None)))
 
