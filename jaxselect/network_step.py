@@ -29,8 +29,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from .corpus import Corpus, importance, sum_by_token
+from .design import Design
 from .multi_class import cross_entropy, predicted_alignments
-from .networks import Design, Network, Variables
+from .networks import Network, Variables, outputs, tables_of
 from .objective import logistic_loss
 
 
@@ -70,7 +71,8 @@ def network_risk(
     Returns:
         The empirical risk in nats.
     """
-    return jnp.mean(losses(network.apply(variables, corpus), corpus))
+    tables = tables_of(network, variables)
+    return jnp.mean(losses(outputs(tables, corpus, network.design), corpus))
 
 
 def network_step(

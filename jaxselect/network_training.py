@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Key, Scalar
 
 from .corpus import Corpus
 from .network_step import losses
-from .networks import Network, Tables, Variables, outputs
+from .networks import Network, Tables, Variables, outputs, tables_of
 from .sparse_objective import Metrics
 from .strata import Strata, minibatch
 
@@ -71,9 +71,7 @@ def risk_and_gradient(
     Returns:
         L and ∇L.
     """
-    tables, pull_back = jax.vjp(
-        lambda tree: network.apply(tree, method="tables"), variables
-    )
+    tables, pull_back = jax.vjp(partial(tables_of, network), variables)
     number = sum(len(corpus.labels) for corpus in strata)
 
     def risk(
@@ -107,7 +105,7 @@ def evaluate(
     Returns:
         Both means; a class is predicted by the greatest output, a sign by one.
     """
-    tables = network.apply(variables, method="tables")
+    tables = tables_of(network, variables)
 
     def add(sofar: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
         got = outputs(tables, part, network.design)
@@ -166,7 +164,7 @@ def train(
         if report is not None:
             report(step, state.variables)
         used = strata
-        if batch is not None:
+        if batch is not None and key is not None:
             used = _minibatch(jax.random.fold_in(key, step), strata, batch)
         state = _update(network, state, used, optimiser, fixed)
     if report is not None:

@@ -4,18 +4,8 @@ Self-attention over the tokens of a sequence knows no positions either, so what 
 of a token depends on the token and the bag alone: it is computed once per distinct
 token, with counts. And attention that is fed attention is attention with other weights:
 the sequence's output is Σ_r w_X[r] b_r, so neither layer ever mixes vectors of R^d.
-
-What the authors do not say about these models is chosen here, and is a setting:
-
-* Residual: h_s = E_s + Σ_r A_X[s, r] E_r by default. With it E_sᵀW²p, which they plot,
-  is a term of the logit of token s; without it h_s hardly depends on s at the start.
-* Scaling: none. With E_s ~ N(0, I/d) products of embeddings are of order one at most.
-* Start: W¹ = W² = I, which is the model without matrices, at every d alike.
-* MLP: vᵀφ(U z + c) with U ~ N(0, I/d), c = 0 and hidden width d, so that E_sᵀv exists.
 """
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -24,56 +14,11 @@ from flax import linen
 from jaxtyping import Array, Float, Int, Key
 
 from .corpus import Corpus
+from .design import ACTIVATIONS, FACTORS, Design
 from .parameters import Parameters
+from .self_attention import two_layer_weights, weigh
 
-ACTIVATIONS: dict[str, Callable] = {
-    "identity": lambda x: x,
-    "relu": jax.nn.relu,
-    "gelu": jax.nn.gelu,
-    "tanh": jnp.tanh,
-}
-# How many matrices make one W.
-FACTORS = {"product": 1, "tied": 1, "separate": 2}
 Variables = dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Design:
-    """Which network.
-
-    Attributes:
-        layers: 1, CLS attention; 2, self-attention over the tokens first.
-        key_query: matrices W in the logits: "none" for W = I; "product", W itself is
-            trained; "tied", W = MᵀM; "separate", W = QᵀK with both trained.
-        residual: add E_s to what the first of two layers makes of token s.
-        activation: φ of an MLP behind the attention, "identity", "relu", "gelu" or
-            "tanh"; None for no MLP.
-        hidden: U at the start, "gaussian" or "identity".
-        heads: 1 for labels ±1, K for classes 0 … K − 1.
-    """
-
-    layers: int = 1
-    key_query: str = "none"
-    residual: bool = True
-    activation: str | None = None
-    hidden: str = "gaussian"
-    heads: int = 1
-
-    def __post_init__(self) -> None:
-        """Refuse what is no network."""
-        wanted = {
-            "layers": (1, 2),
-            "key_query": ("none", *FACTORS),
-            "activation": (None, *ACTIVATIONS),
-            "hidden": ("gaussian", "identity"),
-        }
-        for name, known in wanted.items():
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; wanted one of {known}"
-                )
-        if self.heads < 1:
-            raise ValueError(f"heads is {self.heads}; wanted 1, or one per class")
 
 
 class Tables(NamedTuple):
@@ -94,61 +39,6 @@ class Tables(NamedTuple):
     keys: Float[Array, "vocabulary dim"] | None = None
     bias: Float[Array, " width"] | None = None
     heads: Float[Array, "heads width"] | None = None
-
-
-def weigh(
-    logits: Float[Array, " width"], counts: Float[Array, " width"]
-) -> Float[Array, " width"]:
-    """Softmax over a bag: weights ∝ C[s] e^{logit}.
-
-    Args:
-        logits: one per distinct token.
-        counts: C; zero on padding.
-
-    Returns:
-        Weights that add up to one, zero on padding.
-
-    Example:
-        >>> weigh(jnp.zeros(3), jnp.array([3.0, 1.0, 0.0])).round(6).tolist()
-        [0.75, 0.25, 0.0]
-    """
-    present = counts > 0
-    # The inner `where` keeps the derivative of log finite on padding.
-    log_counts = jnp.log(jnp.where(present, counts, 1))
-    return jax.nn.softmax(jnp.where(present, logits + log_counts, -jnp.inf))
-
-
-def two_layer_weights(
-    scores: Float[Array, " width"],
-    pairs: Float[Array, "width width"],
-    counts: Float[Array, " width"],
-    residual: bool,
-) -> Float[Array, " width"]:
-    """Weight of each token in the output of two layers of attention over one bag.
-
-    With A[s, r] ∝ C[r] e^{pairs[s, r]}, ρ = 1 with the residual and 0 without it,
-    logits a'_s = ρ a_s + Σ_r A[s, r] a_r and q = `weigh`(a', C),
-    w_r = ρ q_r + Σ_s q_s A[s, r], and f = Σ_r w_r b_r.
-
-    Args:
-        scores: a_s = E_sᵀW²p.
-        pairs: E_sᵀW¹E_r.
-        counts: C; zero on padding.
-        residual: whether ρ is 1 or 0.
-
-    Returns:
-        w, adding up to 1 + ρ.
-
-    Example:
-        >>> one = two_layer_weights(jnp.zeros(2), jnp.zeros((2, 2)), jnp.ones(2), True)
-        >>> one.tolist()
-        [1.0, 1.0]
-    """
-    mixing = jax.vmap(weigh, in_axes=(0, None))(pairs, counts)
-    mixed = mixing @ scores
-    reached = weigh(mixed + scores if residual else mixed, counts)
-    passed = reached @ mixing
-    return passed + reached if residual else passed
 
 
 def output(
@@ -212,8 +102,7 @@ class Network(linen.Module):
 
     Example:
         >>> network = Network(vocabulary=3, dim=5, design=Design(layers=2))
-        >>> variables = network.init(jax.random.key(0), method="tables")
-        >>> count_parameters(variables)
+        >>> count_parameters(start(network, jax.random.key(0)))
         {'cls': 5, 'embeddings': 15, 'heads': 5}
     """
 
@@ -305,11 +194,54 @@ class Network(linen.Module):
         return getattr(self, _factor(self.design, layer, place))
 
 
+def start(network: Network, key: Key[Array, ""]) -> Variables:
+    """Variables drawn from a key.
+
+    Args:
+        network: which.
+        key: a `jax.random.key`.
+
+    Returns:
+        {"params": arrays by name}.
+    """
+    return dict(network.init(key, method="tables"))
+
+
+def tables_of(network: Network, variables: Variables) -> Tables:
+    """`Network.tables` at given variables.
+
+    Args:
+        network: which.
+        variables: its parameters.
+
+    Returns:
+        The tables.
+    """
+    tables: Any = network.apply(variables, method="tables")
+    return tables
+
+
+def alignments(
+    network: Network, variables: Variables
+) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
+    """What the figures show of every token.
+
+    Args:
+        network: which.
+        variables: its parameters.
+
+    Returns:
+        E W²p, and E Vᵀ, one column per head.
+    """
+    both: Any = network.apply(variables, method="alignments")
+    return both
+
+
 def widen(variables: Variables, base: Parameters) -> Variables:
     """The variables of a network with E, p and the first head taken from elsewhere.
 
     Args:
-        variables: of `Network.init`.
+        variables: of `start`.
         base: (E, p, v), as wide as the network.
 
     Returns:
@@ -325,7 +257,7 @@ def count_parameters(variables: Variables) -> dict[str, int]:
     """How many numbers each parameter of a network has.
 
     Args:
-        variables: of `Network.init`.
+        variables: of `start`.
 
     Returns:
         Numbers by name, in the order of the alphabet.
@@ -342,7 +274,7 @@ def _factor(design: Design, layer: int, place: int) -> str:
 
 def _identity(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "dim dim"]:
     """I; the key is flax's convention."""
-    return jnp.eye(*shape)
+    return jnp.eye(shape[0])
 
 
 def _on_sphere(

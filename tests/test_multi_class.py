@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxselect.corpus import Corpus, from_sequences, importance, posterior_difference
+from jaxselect.design import Design
 from jaxselect.multi_class import (
     class_posterior_difference,
     class_posteriors,
@@ -13,7 +14,7 @@ from jaxselect.multi_class import (
     predicted_alignments,
 )
 from jaxselect.network_step import change_error, network_step, predicted_change
-from jaxselect.networks import Design, Network
+from jaxselect.networks import Network
 from jaxselect.objective import logistic_loss
 from jaxselect.parameters import gaussian_reduced
 from jaxselect.synthetic import multi_class

@@ -9,8 +9,9 @@ from scipy.sparse import csr_array
 
 from jaxselect import network_training
 from jaxselect.corpus import from_sequences
+from jaxselect.design import Design
 from jaxselect.network_step import network_risk
-from jaxselect.networks import Design, Network
+from jaxselect.networks import Network, start
 from jaxselect.strata import minibatch, stratify
 
 from .tolerances import assert_close
@@ -44,7 +45,7 @@ def test_piecewise_gradient_is_the_gradient(design, pairs):
     labels = SIGNS if design.heads == 1 else np.arange(23) % 3
     corpus = from_sequences(SEQUENCES, labels, 12, max(2, design.heads))
     network = Network(12, 5, design)
-    variables = network.init(jax.random.key(0), method="tables")
+    variables = start(network, jax.random.key(0))
     strata = stratify(COUNTS, labels, number=3)
     risk, slope = network_training.risk_and_gradient(network, variables, strata, pairs)
     assert_close(risk, network_risk(network, variables, corpus))
@@ -57,7 +58,7 @@ def test_piecewise_gradient_is_the_gradient(design, pairs):
 
 def test_training_lowers_the_risk_and_leaves_the_fixed_alone():
     network = Network(12, 5, Design(2, "product"))
-    variables = network.init(jax.random.key(0), method="tables")
+    variables = start(network, jax.random.key(0))
     strata = stratify(COUNTS, SIGNS, number=3)
     losses = []
 
@@ -82,7 +83,7 @@ def test_a_minibatch_holds_different_bags_of_each_stratum():
 
 def test_what_cannot_be_trained_is_refused():
     network = Network(12, 5)
-    variables = network.init(jax.random.key(0), method="tables")
+    variables = start(network, jax.random.key(0))
     strata = stratify(COUNTS, SIGNS)
     with pytest.raises(ValueError, match="minibatches need a key"):
         network_training.train(network, variables, strata, optax.sgd(1.0), 1, batch=2)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jaxselect import attention, objective
 from jaxselect.corpus import from_sequences, importance
+from jaxselect.design import Design
 from jaxselect.network_step import (
     change_error,
     network_risk,
@@ -16,7 +17,16 @@ from jaxselect.network_step import (
     predicted_change,
     reached,
 )
-from jaxselect.networks import Design, Network, Tables, count_parameters, output, widen
+from jaxselect.networks import (
+    Network,
+    Tables,
+    alignments,
+    count_parameters,
+    output,
+    start,
+    tables_of,
+    widen,
+)
 from jaxselect.parameters import gaussian, gaussian_reduced
 from jaxselect.synthetic import assumption_one, independent_tokens, several_relevant
 
@@ -40,7 +50,7 @@ DESIGNS = {
 
 def drawn(design, dim=7, seed=3, corpus=CORPUS):
     network = Network(corpus.vocabulary, dim, design)
-    return network, network.init(jax.random.key(seed), method="tables")
+    return network, start(network, jax.random.key(seed))
 
 
 def disturbed(variables, seed=4):
@@ -81,7 +91,7 @@ def test_bags_are_sequences_in_any_order(name):
     """One bag against attention over shuffled positions, written out at length."""
     network, variables = drawn(DESIGNS[name])
     variables = disturbed(variables)
-    tables = network.apply(variables, method="tables")
+    tables = tables_of(network, variables)
     sequence = jnp.array([4, 1, 1, 8, 4, 4, 0])
     bag = from_sequences([sequence], [1], CORPUS.vocabulary)
     got = network.apply(variables, bag)[0]
@@ -109,7 +119,7 @@ def by_position(tables: Tables, sequence, design):
 @given(padding=st.integers(1, 5), seed=st.integers(0, 99))
 def test_padding_changes_nothing(padding, seed):
     network, variables = drawn(Design(2, "product"), seed=seed)
-    tables = network.apply(variables, method="tables")
+    tables = tables_of(network, variables)
     tokens, counts = CORPUS.tokens[0], CORPUS.counts[0]
     wider = (
         jnp.pad(tokens, (0, padding), constant_values=1),
@@ -216,7 +226,7 @@ def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual)
     corpus = STEP_CORPORA[name]
     design = Design(2, residual=residual)
     network = Network(corpus.vocabulary, corpus.vocabulary + 2, design)
-    blank = network.init(jax.random.key(0), method="tables")
+    blank = start(network, jax.random.key(0))
 
     def error(key, dim):
         before = widen(blank, gaussian_reduced(key, corpus.vocabulary, dim))
@@ -236,10 +246,10 @@ def test_two_layer_step_is_not_that_of_one_layer(name):
     """At d = 10¹⁴ α̃ is seen to seven digits; (1 + ρ) α alone would be wrong."""
     corpus = STEP_CORPORA[name]
     network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2))
-    before = network.init(jax.random.key(0), method="tables")
+    before = start(network, jax.random.key(0))
     base = gaussian_reduced(jax.random.key(7), corpus.vocabulary, 1e14)
     after = network_step(network, widen(before, base), corpus, 40.0)
-    values = network.apply(after, method="alignments")[1][:, 0]
+    values = alignments(network, after)[1][:, 0]
     np.testing.assert_allclose(values, 20 * reached(corpus), atol=2e-5)
     naive = 40 * importance(corpus)
     if name != "assumption one":
@@ -256,7 +266,7 @@ def test_one_trace_serves_seeds_dimensions_and_step_sizes():
     """A grid under vmap gives what single runs of a two-layer network give."""
     corpus = STEP_CORPORA["assumption one"]
     network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2, "product"))
-    blank = network.init(jax.random.key(0), method="tables")
+    blank = start(network, jax.random.key(0))
     traces = []
 
     def trained(seed, dim, eta):
@@ -269,7 +279,7 @@ def test_one_trace_serves_seeds_dimensions_and_step_sizes():
             return jax.tree.map(lambda x, g: x - 0.5 * g, variables, slope), None
 
         end, _ = jax.lax.scan(descend, begin, None, length=5)
-        return network.apply(end, method="alignments")[1]
+        return alignments(network, end)[1]
 
     seeds, dims = jnp.array([0, 1, 2]), jnp.array([5.0, 300.0, 1e8])
     etas = jnp.array([0.1, 10.0, 100.0])

@@ -1,0 +1,191 @@
+"""One full-batch gradient of the two-layer network over reviews: us and PyTorch.
+
+    random     PyTorch, autograd over padded sequences, in random minibatches
+    sorted     the same, in minibatches of sequences of like length
+    ours       jaxselect: distinct tokens with counts
+
+The rival runs a share of the sequences, a fixed sample, and its time is scaled up.
+
+    python -m experiments.benchmarks.networks --quick
+"""
+
+from experiments import console  # isort: skip
+
+import dataclasses
+import os
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from experiments.benchmarks import text
+from experiments.console import say
+
+# Sequences of a minibatch of the rival.
+BATCH = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The size of the comparison.
+
+    Attributes:
+        reviews: number of reviews.
+        vocabulary: number of words.
+        distinct: mean number of distinct words in a review.
+        dim: d.
+        threads: cores to use.
+        share: reviews the rival really runs in each of its two ways.
+        repeats: timed runs of ours; the median counts.
+        preset: full (the shape of IMDB) or quick.
+        quick: the same as `--preset quick`.
+        out: folder for the results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    reviews: int = 22_500
+    vocabulary: int = 7_766
+    distinct: float = 126.0
+    dim: int = 256
+    threads: int = 2
+    share: int = 192
+    repeats: int = 3
+    preset: Literal["full", "quick"] = "full"
+    quick: bool = False
+    out: Path = Path("results") / "benchmarks" / "networks"
+    json: bool = False
+
+
+PRESETS = {"full": Settings(), "quick": Settings(reviews=2_000, share=64, repeats=1)}
+
+
+def main(settings: Settings) -> dict:
+    """Time both, check that they agree on the same sequences, compare.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        Seconds, ratios and the difference of the gradients.
+    """
+    if settings.quick:
+        settings = dataclasses.replace(PRESETS["quick"], out=settings.out)
+    cores = sorted(os.sched_getaffinity(0))
+    if not 1 <= settings.threads <= len(cores):
+        raise ValueError(
+            f"--threads is {settings.threads}; this machine has {len(cores)}"
+        )
+    shape = text.Settings(
+        reviews=settings.reviews,
+        vocabulary=settings.vocabulary,
+        distinct=settings.distinct,
+    )
+    counts, labels = text.corpus(shape)
+    results, gradient = ours(settings, counts, labels)
+    say(f"ours: {results}")
+    rng = np.random.default_rng(2)
+    chosen = rng.choice(settings.reviews, settings.share, replace=False)
+    length = np.asarray(counts.sum(axis=1)).ravel()
+    # Neighbours in the order of length, from places all over that order.
+    sorted_rows = np.argsort(length)
+    places = np.arange(settings.share // BATCH) + 0.5
+    starts = (places / len(places) * (settings.reviews - BATCH)).astype(int)
+    alike = np.concatenate([sorted_rows[start : start + BATCH] for start in starts])
+    for name, rows in (("random", chosen), ("sorted", alike)):
+        taken = rival(settings, counts[rows], labels[rows])
+        if taken is None:
+            continue
+        scaled = taken["seconds"] * settings.reviews / len(rows)
+        results[name] = {"seconds": scaled, "reviews_run": len(rows)}
+        results[f"{name}_over_ours"] = scaled / results["seconds"]
+        wanted = gradient(counts[rows], labels[rows])
+        error = np.linalg.norm(taken["gradient"] - wanted) / np.linalg.norm(wanted)
+        results[f"{name}_disagreement"] = float(error)
+    for name, value in results.items():
+        say(f"{name:24s} {value}")
+    console.write_json(
+        settings.out / "results.json", dataclasses.asdict(settings) | results
+    )
+    return results
+
+
+def ours(
+    settings: Settings, counts: csr_array, labels: np.ndarray
+) -> tuple[dict[str, Any], Any]:
+    """Seconds of a full-batch gradient, and the gradient in E as a function of rows."""
+    import jax
+
+    from jaxselect.design import Design
+    from jaxselect.network_training import risk_and_gradient
+    from jaxselect.networks import Network, start
+    from jaxselect.strata import stratify
+
+    network = Network(settings.vocabulary, settings.dim, Design(2))
+    begin = start(network, jax.random.key(0))
+
+    def take(counts: csr_array, labels: np.ndarray) -> np.ndarray:
+        _, slope = risk_and_gradient(network, begin, stratify(counts, labels, 1))
+        return np.asarray(slope["params"]["embeddings"])
+
+    strata = stratify(counts, labels)
+    begun = time.perf_counter()
+    jax.block_until_ready(risk_and_gradient(network, begin, strata))
+    first = time.perf_counter() - begun
+    taken = text.seconds(
+        lambda: jax.block_until_ready(risk_and_gradient(network, begin, strata)),
+        settings.repeats,
+    )
+    return {"seconds": taken, "first_call": first}, take
+
+
+def rival(
+    settings: Settings, counts: csr_array, labels: np.ndarray
+) -> dict[str, Any] | None:
+    """PyTorch over positions, padded to the longest of each minibatch."""
+    try:
+        import torch
+    except ImportError:
+        say("PyTorch is not installed: its rows are left out")
+        return None
+    import jax
+
+    from jaxselect.design import Design
+    from jaxselect.networks import Network, start
+
+    torch.set_num_threads(settings.threads)
+    network = Network(settings.vocabulary, settings.dim, Design(2))
+    begin = start(network, jax.random.key(0))["params"]
+    embeddings, cls, heads = (
+        torch.from_numpy(np.array(begin[name])).requires_grad_()
+        for name in ("embeddings", "cls", "heads")
+    )
+    begun = time.perf_counter()
+    for first in range(0, len(labels), BATCH):
+        block = counts[first : first + BATCH]
+        bags = [
+            np.repeat(block.indices[a:b], block.data[a:b].astype(int))
+            for a, b in zip(block.indptr[:-1], block.indptr[1:], strict=True)
+        ]
+        wide = max(map(len, bags))
+        token = np.zeros((len(bags), wide), np.int64)
+        filled = np.arange(wide) < np.array([len(bag) for bag in bags])[:, None]
+        token[filled] = np.concatenate(bags)
+        mask = torch.from_numpy(np.where(filled, 0.0, -np.inf).astype(np.float32))
+        vectors = torch.nn.functional.embedding(torch.from_numpy(token), embeddings)
+        pairs = vectors @ vectors.transpose(1, 2) + mask[:, None, :]
+        hidden = vectors + torch.softmax(pairs, dim=2) @ vectors
+        weights = torch.softmax(hidden @ cls + mask, dim=1)
+        output = (weights[:, :, None] * hidden).sum(1) @ heads[0]
+        label = torch.from_numpy(labels[first : first + BATCH].astype(np.float32))
+        loss = torch.nn.functional.softplus(-label * output).sum() / len(labels)
+        loss.backward()
+    return {
+        "seconds": time.perf_counter() - begun,
+        "gradient": np.asarray(embeddings.grad),
+    }
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)

@@ -1,0 +1,53 @@
+"""Draw a finished `experiments.networks`: each column over its x, theirs beside ours.
+
+python -m experiments.figures.networks results/networks/mlp
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from matplotlib import pyplot
+
+from .reviews import cloud, command, save
+
+
+def draw(folder: Path) -> Path:
+    """One panel per column, and one per published table.
+
+    Args:
+        folder: of results.
+
+    Returns:
+        The figure's file.
+
+    Raises:
+        FileNotFoundError: no results in the folder.
+    """
+    described = json.loads((folder / "results.json").read_text())["results"]
+    with np.load(folder / "words.npz") as kept:
+        columns = dict(kept)
+    names = [name.removeprefix("x ") for name in columns if name.startswith("x ")]
+    tables = described["published"]
+    panels = len(names) + len(tables)
+    size = (4.5 * panels, 4)
+    figure, axes = pyplot.subplots(
+        1, panels, figsize=size, layout="constrained", squeeze=False
+    )
+    for panel, name in zip(axes[0], names, strict=False):
+        label = name.replace("scores", "E·W²p").replace("values", "E·v")
+        cloud(panel, columns[f"x {name}"], columns[name], label)
+        panel.set_xlabel("posterior difference")
+    for panel, (name, table) in zip(axes[0, len(names) :], tables.items(), strict=True):
+        ours, theirs = np.array(table["ours"]), np.array(table["theirs"])
+        panel.plot(table["x"], ours / np.nanstd(ours), "o-", label="ours")
+        panel.plot(table["x"], theirs / theirs.std(), "s--", label="published")
+        title = f"{name}: rank correlation {table['rank_correlation']:.2f}"
+        panel.set(title=title, xlabel="bin", ylabel="mean / its deviation")
+        panel.legend()
+    return save(figure, folder / "networks.png")
+
+
+if __name__ == "__main__":
+    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
