@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from .active_pairs import OnPairs, solve_on_active
 from .nearest_point import nearest_point
 from .pair_graph import laplacian, lead, potentials, smallest_lead
 
@@ -99,17 +100,29 @@ def _solve(
     # The scalings that make p feasible and the value of the duals largest.
     least = smallest_lead(found.nearest @ axes, pairs)
     separated = (least > 0) & ~found.vanishing
-    direction = basis @ found.nearest / (jnp.where(separated, least, 1.0) * scale)
-    direction = jnp.where(separated, direction, 0.0)
+    point = jnp.where(separated, found.nearest / jnp.where(separated, least, 1.0), 0.0)
     hull_point = axes @ potentials(found.duals)
-    value = jnp.where(separated, hull_point @ hull_point * scale**2, 1.0)
+    value = jnp.where(separated, hull_point @ hull_point, 1.0)
+    slack = lead(point @ axes) - 1
+    guess = OnPairs(
+        point,
+        jnp.nan_to_num(found.duals / value),
+        jnp.abs(found.gap),
+        pairs & (found.duals / value > slack),
+    )
+    refined = solve_on_active(axes, pairs, guess)
+    short = 1 - smallest_lead(refined.direction @ axes, pairs)
+    valid = separated & (jnp.abs(short) <= 1024 * eps)
+    better = valid & (jnp.abs(refined.gap) <= guess.gap)
+    final = jax.tree.map(lambda a, b: jnp.where(better, a, b), refined, guess)
 
     some = pairs.any()
     nothing = some.astype(embeddings.dtype)
+    direction = jnp.where(separated, basis @ final.direction / scale, 0.0)
     ahead = lead(embeddings @ direction)
     least = smallest_lead(embeddings @ direction, pairs)
     infeasibility = jnp.where(separated, jnp.maximum(0.0, 1 - least), nothing)
-    gap = jnp.where(separated, jnp.abs(found.gap), nothing)
+    gap = jnp.where(separated, jnp.abs(final.gap), nothing)
     solved = (gap <= 4096 * eps) & (infeasibility <= 4096 * eps)
     status = jnp.where(solved, MaxMarginStatus.SOLVED, MaxMarginStatus.NOT_CONVERGED)
     status = jnp.where(found.vanishing, MaxMarginStatus.INFEASIBLE, status)
@@ -118,7 +131,7 @@ def _solve(
     return MaxMargin(
         direction=direction,
         norm=jnp.linalg.norm(direction),
-        duals=jnp.nan_to_num(found.duals / value),
+        duals=final.duals / jnp.where(separated, scale**2, 1.0),
         active=pairs & separated & (jnp.abs(ahead - 1) <= rounding),
         gap=gap,
         infeasibility=infeasibility,

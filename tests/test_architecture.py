@@ -13,7 +13,14 @@ ROOT = Path(__file__).parents[1]
 FLOORS = [
     {"corpus", "design", "pair_graph", "parameters", "rosenbrock", "span", "store"}
     | {"text"},
-    {"attention", "invented", "multi_class", "nearest_point", "self_attention"}
+    {
+        "attention",
+        "invented",
+        "multi_class",
+        "active_pairs",
+        "nearest_point",
+        "self_attention",
+    }
     | {"selection", "sparse", "strata"}
     | {"synthetic", "words"},
     {"grid", "networks", "objective"},

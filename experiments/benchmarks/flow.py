@@ -1,0 +1,317 @@
+"""The flow of p to ‖p‖ = 10⁶ in every regime: ours, SciPy's BDF, and the usual ways.
+
+Every competitor gets the same instances, float64 and the same cores. SciPy's BDF drives
+our own field and Jacobian; PyTorch's normalised gradient descent is given the best of
+three step sizes, torchdiffeq's dopri5 the plain time that it can follow.
+"""
+
+from experiments import console  # isort: skip (it settles the threads first)
+
+import dataclasses
+import os
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from experiments.benchmarks import flow_rivals
+from experiments.console import say
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to compare.
+
+    Attributes:
+        preset: full, or quick: the small problem alone, under two minutes.
+        quick: the same as `--preset quick`.
+        large: also n = 1000, T = 32, |S| = 256, d = 2048.
+        repeats: timed runs of each; the median counts.
+        lanes: seeds of the batch.
+        chunk: lanes that run in lockstep.
+        cores: the process is bound to that many; the batch uses two.
+        part: all, or the batch alone (as the run of all calls it).
+        seed: of the instances.
+        out: folder for the results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "quick"] = "full"
+    quick: bool = False
+    large: bool = True
+    repeats: int = 3
+    lanes: int = 64
+    chunk: int = 8
+    cores: int = 1
+    part: Literal["all", "batch"] = "all"
+    seed: int = 0
+    out: Path = Path("results") / "benchmarks" / "flow"
+    json: bool = False
+
+
+PRESETS = {"full": Settings(), "quick": Settings(large=False)}
+GAMMAS = (0.4, 4.0, 20.0, 80.0, 250.0)
+SMALL = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
+LARGE = {"sequences": 1000, "length": 32, "relevant": 16, "irrelevant": 224}
+
+
+def main(settings: Settings) -> dict:
+    """Run the comparison.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        One record per regime and competitor, and the batch.
+    """
+    if settings.quick:
+        settings = dataclasses.replace(settings, large=False)
+    available = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, available[: settings.cores])
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    if settings.part == "batch":
+        return batch(settings)
+    results: dict[str, Any] = {"small": regimes(settings, SMALL, 256.0)}
+    if settings.large:
+        results["large"] = regimes(settings, LARGE, 2048.0)
+    os.sched_setaffinity(0, available)
+    results["batch"] = batch_in_own_process(settings)
+    console.write_json(settings.out / "flow.json", results)
+    return results
+
+
+def instance(shape: dict[str, int], dim: float, gamma: float, seed: int) -> tuple:
+    """A corpus and the parameters after a step that makes the mean |E_sᵀv| be γ."""
+    import jax
+
+    from jaxselect.corpus import importance
+    from jaxselect.embedding_step import embedding_step
+    from jaxselect.parameters import gaussian_reduced
+    from jaxselect.selection import important_tokens
+    from jaxselect.synthetic import assumption_one
+
+    corpus_key, key = jax.random.split(jax.random.key(seed))
+    corpus = assumption_one(corpus_key, **shape)
+    mean = np.abs(importance(corpus))[np.asarray(important_tokens(corpus))].mean()
+    start = gaussian_reduced(key, corpus.vocabulary, dim)
+    return embedding_step(start, corpus, 2 * gamma / float(mean)), corpus
+
+
+def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]:
+    """Every γ: ours, SciPy's BDF and, on the small problem, the usual ways."""
+    import jax
+
+    from jaxselect.gradient_flow import cls_flow
+
+    records: list[dict] = []
+    compiled: Any = None
+    for gamma in GAMMAS:
+        start, corpus = instance(shape, dim, gamma, settings.seed)
+        if compiled is None:
+            begin = time.perf_counter()
+            compiled = jax.jit(cls_flow).lower(start, corpus, 1e6).compile()
+            compile_seconds = time.perf_counter() - begin
+        run: Callable = partial(compiled, start, corpus)
+        flow, seconds = timed(run, 1e6, settings.repeats)
+        judge = Judge(start, corpus, flow)
+        near, _ = timed(run, 1e5, 1)
+        modest, modest_seconds = timed(run, 1e4, settings.repeats)
+        ours = {
+            "gamma": gamma,
+            "who": "jaxselect",
+            "steps": int(flow.num_steps),
+            "seconds": seconds,
+            "compile_seconds": compile_seconds,
+            "cls_norm": float(np.linalg.norm(flow.cls)),
+            "log_time": float(flow.log_time),
+            "direction_error": judge.error(flow.cls),
+            "constant": judge.constant(flow.cls),
+            "constant_at_1e5": judge.constant(near.cls),
+            "constant_predicted": float(judge.late.error_constant),
+            "status": judge.status,
+            "constant_finished_from_1e4": judge.finished(modest),
+            "seconds_to_1e4": modest_seconds,
+        }
+        records.append(ours)
+        records.append(single_precision(gamma, start, corpus, run, judge))
+        rivals = [("scipy BDF", flow_rivals.scipy_bdf)]
+        if shape is SMALL:
+            rivals += [
+                ("torch normalised GD", flow_rivals.normalised_descent),
+                ("torchdiffeq dopri5", flow_rivals.dopri5),
+            ]
+        for who, rival in rivals:
+            outcome = rival(start, corpus)
+            if isinstance(outcome, str):
+                say(f"{who}: {outcome}")
+                continue
+            cls = outcome.pop("cls")
+            outcome["cls_norm"] = float(np.linalg.norm(cls))
+            outcome["direction_error"] = judge.error(cls)
+            outcome["constant"] = judge.constant(cls)
+            outcome["slower_than_ours"] = outcome["seconds"] / seconds
+            records.append({"gamma": gamma, "who": who, **outcome})
+        for record in records:
+            if record["gamma"] == gamma:
+                say(
+                    f"γ {gamma:5g}  {record['who']:20} {record['steps']:6} steps "
+                    f"{record['seconds']:8.3f} s  ‖p‖ {record['cls_norm']:8.2g}  "
+                    f"direction error {record['direction_error']:8.2e}  "
+                    f"constant {record['constant']:.6g}"
+                )
+        say(
+            f"         {ours['status'].lower()}; predicted constant "
+            f"{ours['constant_predicted']:.6g}, at 10⁵ {ours['constant_at_1e5']:.6g}, "
+            f"finished from 10⁴ {ours['constant_finished_from_1e4']:.6g}"
+        )
+    return records
+
+
+def single_precision(
+    gamma: float, start: Any, corpus: Any, double: Callable, judge: "Judge"
+) -> dict:
+    """Float32 against float64 on the way, at 10⁶, and finished there from 10³."""
+    single, seconds = flow_rivals.float32(start, corpus)
+    apart = {}
+    for norm in (1e3, 1e4, 1e6):
+        ends = [np.asarray(run(norm).cls, float) for run in (single, double)]
+        first, second = (end / np.linalg.norm(end) for end in ends)
+        apart[f"{norm:.0e}"] = float(np.linalg.norm(first - second))
+    end = single(1e6)
+    finished = judge.finished(single(1e3))
+    say(
+        f"γ {gamma:5g}  float32 against float64: direction differs by "
+        + ", ".join(f"{value:.1e} at ‖p‖ = {norm}" for norm, value in apart.items())
+        + f"; constant finished from 10³ {finished:.6g}"
+    )
+    return {
+        "gamma": gamma,
+        "who": "jaxselect, float32",
+        "steps": int(end.num_steps),
+        "seconds": seconds,
+        "cls_norm": float(np.linalg.norm(end.cls)),
+        "direction_error": judge.error(end.cls),
+        "constant": judge.constant(end.cls),
+        "direction_against_float64": apart,
+        "constant_finished_from_1e3": finished,
+    }
+
+
+class Judge:
+    """Holds directions against the max-margin solution of our flow's selection."""
+
+    def __init__(self, start: Any, corpus: Any, flow: Any) -> None:
+        """Solve for the selection that the flow ended in."""
+        import jax
+
+        from jaxselect.limit import limit
+        from jaxselect.max_margin import max_margin
+        from jaxselect.selection import competing_pairs, selected_tokens
+        from jaxselect.trial import TrialStatus
+        from jaxselect.trial import judge as verdict
+
+        selected = selected_tokens(start.embeddings @ flow.cls, corpus, flow.log_time)
+        pairs = competing_pairs(selected, corpus)
+        self.margin = jax.jit(max_margin)(start.embeddings, pairs)
+        self.predict = partial(jax.jit(limit), start, corpus, selected, self.margin)
+        self.late = self.predict(flow.cls)
+        trial = jax.jit(verdict, static_argnums=5)(
+            start, start, corpus, 1.0, flow, 1e-3
+        )
+        self.status = TrialStatus(int(trial.status)).name
+
+    def error(self, cls: Any) -> float:
+        """‖p/‖p‖ − p_mm/‖p_mm‖‖."""
+        unit = np.asarray(cls, float) / np.linalg.norm(np.asarray(cls, float))
+        return float(np.linalg.norm(unit - self.margin.direction / self.margin.norm))
+
+    def constant(self, cls: Any) -> float:
+        """Direction error times ‖p‖."""
+        return self.error(cls) * float(np.linalg.norm(np.asarray(cls, float)))
+
+    def finished(self, flow: Any) -> float:
+        """The constant at ‖p‖ = 10⁶ of a shorter flow carried on by prediction."""
+        from jaxselect.limit import finish
+
+        reached = flow.cls.astype(float)
+        return self.constant(finish(flow, self.predict(reached), 1e6).cls)
+
+
+def timed(run: Callable, argument: float, repeats: int) -> tuple[Any, float]:
+    """The result, and the median time of a call."""
+    import jax
+
+    seconds = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        result = jax.block_until_ready(run(argument))
+        seconds.append(time.perf_counter() - begin)
+    return result, statistics.median(seconds)
+
+
+def batch_in_own_process(settings: Settings) -> dict:
+    """The batch on two cores: a process has as many threads as it began with cores."""
+    import json
+    import subprocess
+    import sys
+
+    arguments = ["--part", "batch", "--cores", "2", "--json"]
+    arguments += ["--lanes", str(settings.lanes), "--chunk", str(settings.chunk)]
+    command = [sys.executable, "-m", "experiments.benchmarks.flow", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout)
+
+
+def batch(settings: Settings) -> dict:
+    """Different seeds to ‖p‖ = 10⁴, vmapped in chunks, one thread per core."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import jax
+    import jax.numpy as jnp
+
+    from jaxselect.embedding_step import embedding_step
+    from jaxselect.gradient_flow import cls_flow
+    from jaxselect.parameters import gaussian_reduced
+    from jaxselect.synthetic import assumption_one
+
+    def one(key: jax.Array) -> jax.Array:
+        corpus_key, key = jax.random.split(key)
+        corpus = assumption_one(corpus_key, **SMALL)
+        start = gaussian_reduced(key, corpus.vocabulary, 256.0)
+        return cls_flow(embedding_step(start, corpus, 100.0), corpus, 1e4).num_steps
+
+    keys = jax.random.split(jax.random.key(settings.seed), settings.lanes)
+    run = jax.jit(jax.vmap(one)).lower(keys[: settings.chunk]).compile()
+    chunks = jnp.split(keys, settings.lanes // settings.chunk)
+    seconds = []
+    for _ in range(settings.repeats):
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(settings.cores) as pool:
+            steps = np.stack(list(pool.map(lambda keys: np.asarray(run(keys)), chunks)))
+        seconds.append(time.perf_counter() - begin)
+    median = statistics.median(seconds)
+    wasted = 1 - steps.sum() / (steps.max(axis=1).sum() * settings.chunk)
+    record = {
+        "lanes": settings.lanes,
+        "chunk": settings.chunk,
+        "cores": settings.cores,
+        "seconds": median,
+        "runs_per_second": settings.lanes / median,
+        "wasted_in_lockstep": float(wasted),
+    }
+    say(
+        f"{settings.lanes} seeds to ‖p‖ = 10⁴ in chunks of {settings.chunk}: "
+        f"{record['runs_per_second']:.1f} runs/s on {settings.cores} cores, "
+        f"{wasted:.0%} of the work wasted in lockstep"
+    )
+    return record
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)

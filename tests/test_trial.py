@@ -1,0 +1,122 @@
+"""The paper's claims over seeds, each with the share that fails, and the verdicts."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.gradient_flow import FlowSettings
+from jaxselect.synthetic import assumption_one
+from jaxselect.trial import TrialSettings, TrialStatus, run_trial
+
+DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
+SEEDS = 24
+CERTIFIED = (
+    TrialStatus.SELECTED_ALL,
+    TrialStatus.CAPTURED_POSITIVE,
+    TrialStatus.CAPTURED_NEGATIVE,
+    TrialStatus.PARTIAL,
+)
+
+
+@partial(jax.jit, static_argnames=("settings",))
+def trials(dim, step_size, until_norm, settings=TrialSettings()):
+    """SEEDS trials that differ by seed alone."""
+    keys = jax.random.split(jax.random.key(0), SEEDS)
+    return jax.vmap(
+        lambda key: run_trial(key, DRAW, dim, step_size, until_norm, settings)
+    )(keys)
+
+
+@pytest.fixture(scope="module")
+def large_step():
+    """d = 10⁶, γ ≈ 4: dimension and step size both large, as the theorems ask."""
+    return trials(1e6, 500.0, 1e6)
+
+
+def failing(holds):
+    """Share of seeds for which a claim fails."""
+    return float(np.mean(~np.asarray(holds)))
+
+
+def test_norm_grows_without_bound(large_step):
+    """Lemma 4.2: every seed reaches ‖p‖ = 10⁶."""
+    assert failing(large_step.status < TrialStatus.NORM_NOT_REACHED) == 0
+    np.testing.assert_allclose(large_step.cls_norm, 1e6, rtol=1e-6)
+
+
+def test_only_selected_tokens_matter(large_step):
+    """Late f(X) is the mean of E_sᵀv over the selected tokens, to rounding."""
+    assert failing(large_step.unselected_effect < 1e-12) == 0
+
+
+def test_all_important_tokens_are_selected_at_a_large_step(large_step):
+    assert failing(large_step.important_selected == 1) == 0
+    assert failing(large_step.status == TrialStatus.SELECTED_ALL) == 0
+
+
+def test_direction_is_max_margin_of_its_own_selection_whatever_the_step():
+    """Theorem 4.3, in every phase: below, within and beyond capture."""
+    for step_size in (20.0, 150.0, 5000.0):
+        found = trials(256.0, step_size, 1e6)
+        certified = np.isin(found.status, CERTIFIED)
+        assert failing(certified) <= 1 / SEEDS
+        measured = np.asarray(found.direction_error * found.cls_norm)[certified]
+        predicted = np.asarray(found.error_constant)[certified]
+        np.testing.assert_allclose(measured, predicted, rtol=1e-3)
+        growth = np.asarray(found.cls_norm / found.log_time)[certified]
+        norms = np.asarray(found.max_margin_norm)[certified]
+        # p_mm log t + ρ: what ρ adds to the growth is of its size over log t.
+        np.testing.assert_allclose(growth, norms, rtol=2e-2)
+        assert np.asarray(found.duality_gap)[certified].max() < 1e-9
+
+
+def test_one_step_error_falls_like_one_over_root_d():
+    """Lemma 4.1: the median over seeds, from d = 10³ to 10⁹, exponent −1/2."""
+    dims = np.array([1e3, 1e5, 1e7, 1e9])
+    quick = TrialSettings(FlowSettings(max_steps=1))
+    error = [np.median(trials(dim, 10.0, 1e6, quick).alignment_error) for dim in dims]
+    slope = np.polyfit(np.log(dims), np.log(error), 1)[0]
+    assert slope == pytest.approx(-0.5, abs=0.02)
+
+
+def test_capture_is_found_and_named():
+    """At small d and γ of order one, some runs end with one class selected only."""
+    found = trials(64.0, 200.0, 1e6)
+    captured = (found.status == TrialStatus.CAPTURED_POSITIVE) | (
+        found.status == TrialStatus.CAPTURED_NEGATIVE
+    )
+    assert captured.any()
+    one_class = (found.positive_selected == 1) ^ (found.negative_selected == 1)
+    assert one_class[captured].all()
+    low = jnp.minimum(found.positive_selected, found.negative_selected)
+    assert (low[captured] < 0.5).all()
+
+
+def test_too_early_is_not_yet_and_too_few_steps_is_not_reached():
+    early = trials(256.0, 150.0, 30.0)
+    assert failing(early.status == TrialStatus.NOT_YET) < 0.2
+    short = trials(256.0, 150.0, 1e6, TrialSettings(FlowSettings(max_steps=3)))
+    assert failing(short.status == TrialStatus.NORM_NOT_REACHED) == 0
+    assert np.isfinite(short.direction_error).all()
+
+
+def test_a_trial_does_not_depend_on_its_batch_and_shares_draws_across_d():
+    keys = jax.random.split(jax.random.key(0), SEEDS)
+    alone = jax.jit(lambda key: run_trial(key, DRAW, 1e6, 500.0, 1e6))(keys[3])
+    together = jax.tree.map(lambda leaf: leaf[3], trials(1e6, 500.0, 1e6))
+    assert alone.status == together.status
+    np.testing.assert_allclose(alone.error_constant, together.error_constant, rtol=1e-9)
+    np.testing.assert_allclose(alone.log_time, together.log_time, rtol=1e-8)
+
+
+def test_the_path_shows_the_error_falling_like_one_over_the_norm():
+    found = trials(1e6, 500.0, 1e6, TrialSettings(path_points=30))
+    for lane in range(SEEDS):
+        there = np.isfinite(found.path_log_times[lane])
+        norms, errors = found.path_norms[lane][there], found.path_errors[lane][there]
+        late = norms > 1e4
+        slope = np.polyfit(np.log(norms[late]), np.log(errors[late]), 1)[0]
+        assert slope == pytest.approx(-1.0, abs=1e-2)
