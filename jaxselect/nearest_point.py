@@ -265,10 +265,13 @@ def _vanishes(
     return small & (gap > 0.9)
 
 
-def _rounding(nearest: Float[Array, " rank"]) -> Float[Scalar, ""]:
-    """The rounding of a score relative to the margin, some times over."""
-    eps = jnp.finfo(nearest.dtype).eps
-    return 64 * eps * jnp.clip(lax.rsqrt(nearest @ nearest), 1.0, 64.0)
+def _rounding(
+    axes: Float[Array, "rank vocabulary"], nearest: Float[Array, " rank"]
+) -> Float[Scalar, ""]:
+    """The rounding of a score relative to the margin ‖x‖², some times over."""
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+    score = jnp.max(jnp.abs(nearest) @ jnp.abs(axes))
+    return 64 * eps * jnp.clip(score / jnp.maximum(nearest @ nearest, tiny), 1.0, 64.0)
 
 
 def _on_strong(
@@ -284,17 +287,18 @@ def _on_strong(
     bar = jnp.where(guessed, 0.1, iterate.gap)
 
     def promising(state: tuple[HullPoint, Array, Array, Array]) -> Array:
-        found, _, changed, passes = state
+        found, _, going, passes = state
         chance = (passes == 0) | (~guessed & (passes == 1)) | (found.gap < bar)
-        return ~found.certain & changed & chance & (passes < _PASSES)
+        return ~found.certain & going & chance & (passes < _PASSES)
 
     def exchange(
         state: tuple[HullPoint, Array, Array, Array],
     ) -> tuple[HullPoint, Array, Array, Array]:
-        found, strong, _, passes = state
-        found, exchanged = _exact(axes, pairs, strong, found.duals, vanishing)
+        before, strong, _, passes = state
+        found, exchanged = _exact(axes, pairs, strong, before.duals, vanishing)
         found = found._replace(iterations=iterate.iterations)
-        return found, exchanged, jnp.any(strong != exchanged), passes + 1
+        going = jnp.any(strong != exchanged) | (found.gap < before.gap / 10)
+        return found, exchanged, going, passes + 1
 
     no = jnp.asarray(False)
     start = HullPoint(
@@ -335,13 +339,17 @@ def _exact(
     factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
     for _ in range(3):
         short = jnp.where(strong, 1 - lead(point @ axes), 0.0)
-        change = cho_solve(factor, axes @ potentials(short))
-        change = cho_solve(factor, jnp.where(vanishing, -point, change))
+        excess = point - axes @ potentials(duals)
+        # shift · H⁻¹ keeps what lies outside the span of the strong pairs, so the sum
+        # mends both D p = 1 and p = Dᵀλ. Never p := Dᵀλ: where tokens are much longer
+        # along one axis than across, the duals cancel there and take digits with them.
+        change = cho_solve(factor, axes @ potentials(short) - shift * excess)
+        point = jnp.where(vanishing, 0.0, point + change)
+        excess = point - axes @ potentials(duals)
+        change = cho_solve(factor, excess)
         duals = duals + jnp.where(strong, lead(change @ axes), 0.0)
-        # Taken from the duals, p has no part outside the span of the strong pairs.
-        point = axes @ potentials(duals)
     # A pair that misses the margin by rounding only would come and go for ever.
-    rounding = 16 * eps * (1 + jnp.sqrt(point @ point))
+    rounding = 16 * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
     missed = pairs & (lead(point @ axes) < 1 - rounding) & ~vanishing
     exchanged = jnp.where(strong, duals > 0, missed)
 
@@ -352,8 +360,10 @@ def _exact(
     vanishing = vanishing & (hull_point @ hull_point <= (64 * eps) ** 2)
     vanishing = vanishing & strong.any()
     rest = nearest - hull_point
-    error = jnp.maximum(gap, jnp.sqrt(rest @ rest / (nearest @ nearest)))
-    certain = vanishing | (error <= _rounding(nearest))
+    length = jnp.sqrt(nearest @ nearest)
+    # The duals are of size ‖p‖² = 1/‖x‖² and cancel to p of size 1/‖x‖.
+    stationary = jnp.sqrt(rest @ rest) <= 64 * eps * (1 + length)
+    certain = vanishing | (stationary & (gap <= _rounding(axes, nearest)))
     found = HullPoint(
         nearest, duals, gap, vanishing, certain, jnp.asarray(0, jnp.int32)
     )
