@@ -29,6 +29,10 @@ from typing import Any
 
 from experiments.console import say
 
+# A check inside a program calls back to Python, and such a program cannot be kept
+# between processes. In a sweep a lane that goes wrong is to say so in its status.
+os.environ.setdefault("EQX_ON_ERROR", "nan")
+
 import jax  # isort: skip (console settles the threads first)
 
 from jaxselect.grid import Sweep

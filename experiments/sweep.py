@@ -146,12 +146,12 @@ def sweep(settings: Settings) -> dict:
     kind, devices = probe()
     if settings.launcher == "jax":
         jax.distributed.initialize()
-    workers = settings.workers or devices
-    chunk_size = settings.chunk_size or CHUNK_SIZE[kind]
-    if workers < 1 or chunk_size < 1:
-        raise ValueError(
-            f"workers {settings.workers}, chunk size {settings.chunk_size}: wanted ≥ 1"
-        )
+    workers = devices if settings.workers is None else settings.workers
+    chunk_size = (
+        CHUNK_SIZE[kind] if settings.chunk_size is None else settings.chunk_size
+    )
+    if workers < 1:
+        raise ValueError(f"workers {workers}: wanted 1 or more")
     chunks = plan(grid, chunk_size)
     if not settings.resume:
         for path in (folder / "settings.json", *(folder / "chunks").glob("*.npy")):

@@ -31,7 +31,10 @@ def start(*arguments):
 
 def run(*arguments):
     process = start(*arguments)
-    out, err = process.communicate(timeout=240)
+    try:
+        out, err = process.communicate(timeout=240)
+    finally:
+        process.kill()
     return process.returncode, out, err
 
 
