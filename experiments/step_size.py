@@ -97,7 +97,7 @@ PRESETS = {
 }
 # Early rates are wanted in forward mode: one argument, few outputs.
 RATES = RateSettings(
-    FlowSettings(adjoint=diffrax.ForwardMode()), search_points=128, search_log_time=200
+    FlowSettings(adjoint=diffrax.ForwardMode()), search_points=512, search_log_time=200
 )
 
 
@@ -113,7 +113,7 @@ def main(settings: Settings) -> dict:
     settings.check()
     jax.config.update("jax_enable_x64", True)
     seeds = settings.seed + jnp.arange(settings.seeds)
-    ends = np.log([settings.smallest, settings.largest])
+    low, high = np.log([settings.smallest, settings.largest])
     study = partial(times, settings.problem)
 
     def mean(dim: jax.Array, log_step: jax.Array) -> jax.Array:
@@ -124,13 +124,15 @@ def main(settings: Settings) -> dict:
         return jax.jvp(partial(mean, dim), (log_step,), (jnp.ones_like(log_step),))
 
     value, slope = jax.jit(mean), jax.jit(mean_and_slope)
-    diagram = phase_diagram(settings, study, np.linspace(*ends, settings.phase_points))
+    diagram = phase_diagram(
+        settings, study, np.linspace(low, high, settings.phase_points)
+    )
     for compiled in (value, slope):
         jax.block_until_ready(compiled(jnp.array(256.0), jnp.array(1.0)))
     found = []
     for dim in settings.dims:
         begin = time.perf_counter()
-        grid = np.linspace(*ends, settings.grid_points)
+        grid = np.linspace(low, high, settings.grid_points)
         tried = [float(value(jnp.array(dim), jnp.array(x))) for x in grid]
         grid_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
@@ -224,11 +226,11 @@ def descend(
     Returns:
         Log η₀ and the mean log-time to selection.
     """
-    ends = np.log([settings.smallest, settings.largest])
-    starts = np.linspace(*ends, 2 * settings.coarse + 1)[1::2]
+    low, high = np.log([settings.smallest, settings.largest])
+    starts = np.linspace(low, high, 2 * settings.coarse + 1)[1::2]
     place = jnp.array(min(starts, key=lambda x: float(value(jnp.array(x)))))
     # Rprop follows signs, which a kink does not spoil as it does the size of a slope.
-    width = float(ends[1] - ends[0]) / (4 * settings.coarse)
+    width = float(high - low) / (4 * settings.coarse)
     optimiser = optax.rprop(width, eta_minus=0.4, eta_plus=1.2)
     state = optimiser.init(place)
     best, reached = float(place), float("inf")
@@ -237,7 +239,7 @@ def descend(
         if float(now) < reached:
             best, reached = float(place), float(now)
         update, state = optimiser.update(slope, state)
-        place = jnp.clip(optax.apply_updates(place, update), *ends)
+        place = jnp.clip(optax.apply_updates(place, update), low, high)
     last = float(value(place))
     return (float(place), last) if last < reached else (best, reached)
 

@@ -42,7 +42,7 @@ class RateSettings:
     flow: FlowSettings = field(default_factory=FlowSettings)
     until_norm: float = 1e4
     search_log_time: float = 1e3
-    search_points: int = 256
+    search_points: int = 1024
     move: float = 1e-6
     through_history: bool = False
 

@@ -23,13 +23,15 @@ def study(request, tmp_path_factory):
     """Results and folder of a study, run as on the command line."""
     folder = tmp_path_factory.mktemp(request.param)
     module, printed = STUDIES[request.param], []
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        settings = dict(module.PRESETS)["smoke"].__class__
-        assert settings is module.Settings
-        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("builtins.print", lambda line, **_: printed.append(line))
-            arguments = ["--preset", "smoke", "--json", "--out", str(folder)]
-            console.command(module.main, module.PRESETS, arguments)
+    with (
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        pytest.raises(SystemExit) as end,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr("builtins.print", lambda line, **_: printed.append(line))
+        arguments = ["--preset", "smoke", "--json", "--out", str(folder)]
+        console.command(module.main, module.PRESETS, arguments)
     assert end.value.code == 0
     return request.param, json.loads(printed[-1]), folder
 
