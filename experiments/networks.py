@@ -34,8 +34,6 @@ from .network_data import posteriors, take
 from .published_networks import TABLES
 from .review_data import Source
 
-STUDIES = ("two_layer", "two_layer_key_query", "mlp", "stars")
-
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -112,8 +110,7 @@ def main(settings: Settings) -> dict:
         if getattr(settings, name) < 1:
             raise ValueError(f"--{name} is {getattr(settings, name)}; wanted 1 or more")
     classes = settings.classes - (settings.drop is not None)
-    chosen = (settings.source, settings.classes, settings.drop, settings.seed)
-    data = take(*chosen)
+    data = take(settings.source, settings.classes, settings.drop, settings.seed)
     design = Design(
         settings.layers,
         settings.key_query,

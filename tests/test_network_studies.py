@@ -1,0 +1,73 @@
+"""The studies of richer networks: what they leave behind, and known tokens found."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+
+from experiments import console, network_data, networks
+from experiments.benchmarks import networks as benchmark
+from experiments.published_networks import TABLES
+
+SMALL = {"dim": 32, "steps": 30, "batch": 120, "every": 0, "learning_rate": 0.02}
+
+
+@pytest.mark.parametrize("name", ["two_layer_key_query", "stars"])
+def test_a_study_finds_the_tokens_that_matter(name, tmp_path, monkeypatch):
+    """On invented tokens E·v orders the classes, and the results lie on disk."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    settings = dataclasses.replace(networks.PRESETS[name], **SMALL, out=tmp_path)
+    if name == "stars":
+        settings = dataclasses.replace(settings, classes=3)
+    results = networks.main(settings)
+    described = json.loads((tmp_path / "results.json").read_text())
+    assert described["results"]["one_step"] == results["one_step"]
+    assert (tmp_path / "networks.png").stat().st_size > 0
+    assert results["one_step"]["correlation"] > 0.8
+    with np.load(tmp_path / "words.npz") as columns:
+        if name == "stars":
+            for k in range(3):
+                values = columns[f"values {k}"]
+                own = values[8 * k : 8 * k + 8]
+                assert own.min() > values[24:].mean() + values[24:].std()
+        else:
+            values, scores = columns["values"], columns["scores"]
+            assert values[:20].min() > values[20:40].max()
+            assert scores[:40].mean() > scores[40:].mean() + scores[40:].std()
+
+
+def test_two_parts_of_the_invented_tokens_agree_on_what_matters():
+    data = network_data.invented(2, None, seed=0)
+    across, imbalance = network_data.posteriors(data, 2)
+    # Purity 0.6 in expectation, from some hundred occurrences of each.
+    assert across[:20, 1].mean() == pytest.approx(0.6, abs=0.1)
+    assert across[20:40, 1].mean() == pytest.approx(-0.6, abs=0.1)
+    assert (imbalance[:20, 1] > 0).all()
+    assert np.allclose(across[:, 0], -across[:, 1], equal_nan=True)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_published_tables_are_whole(name):
+    for centres, means in TABLES[name].values():
+        assert len(centres) == len(means) and centres == sorted(centres)
+
+
+def test_bad_input_is_one_line_and_exit_code_two(capsys):
+    with pytest.raises(SystemExit) as stop:
+        console.command(networks.main, networks.PRESETS, ["--dim", "0"])
+    assert stop.value.code == 2
+    assert "--dim is 0" in capsys.readouterr().err
+
+
+def test_the_rival_computes_the_same_gradient(tmp_path, request):
+    cores = os.sched_getaffinity(0)
+    request.addfinalizer(lambda: os.sched_setaffinity(0, cores))
+    settings = benchmark.Settings(
+        reviews=64, vocabulary=90, distinct=20, dim=8, share=32, repeats=1, out=tmp_path
+    )
+    results = benchmark.main(settings)
+    for name in ("random", "sorted"):
+        # PyTorch is optional, and of single precision here.
+        assert results.get(f"{name}_disagreement", 0.0) < 1e-4
