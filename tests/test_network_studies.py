@@ -18,7 +18,8 @@ SMALL = {"dim": 32, "steps": 30, "batch": 120, "every": 0, "learning_rate": 0.02
 def test_a_study_finds_the_tokens_that_matter(name, tmp_path, monkeypatch):
     """On invented tokens E·v orders the classes, and the results lie on disk."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    settings = dataclasses.replace(networks.PRESETS[name], **SMALL, out=tmp_path)
+    chosen = networks.PRESETS[name]
+    settings = dataclasses.replace(chosen, **SMALL, preset=name, out=tmp_path)
     if name == "stars":
         settings = dataclasses.replace(settings, classes=3)
     results = networks.main(settings)
