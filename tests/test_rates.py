@@ -40,7 +40,7 @@ NUMBERS = (
     "final_loss",
     "loss_constant",
 )
-ARGUMENTS = ("step size", "dim", "embeddings", "cls", "counts")
+ARGUMENTS = ("step size", "embeddings", "cls", "counts")
 
 
 @jax.jit
@@ -54,7 +54,7 @@ def moved(seed, move):
     """A problem moved along one direction per argument, and its step size."""
     corpus_key, key, *keys = jax.random.split(jax.random.key(seed), 5)
     corpus = DRAW(corpus_key)
-    start = gaussian_reduced(key, corpus.vocabulary, 256.0 * jnp.exp(move[1]))
+    start = gaussian_reduced(key, corpus.vocabulary, 256.0)
     towards = [
         jax.random.normal(key, like.shape)
         for key, like in zip(
@@ -62,11 +62,11 @@ def moved(seed, move):
         )
     ]
     start = Parameters(
-        start.embeddings + 0.1 * move[2] * towards[0],
-        start.cls + 0.1 * move[3] * towards[1],
+        start.embeddings + 0.1 * move[1] * towards[0],
+        start.cls + 0.1 * move[2] * towards[1],
         start.head,
     )
-    counts = corpus.counts * (1 + 0.1 * move[4] * towards[2])
+    counts = corpus.counts * (1 + 0.1 * move[3] * towards[2])
     corpus = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
     return start, corpus, 60.0 * jnp.exp(move[0])
 
