@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .active_pairs import OnPairs, solve_on_active
 from .nearest_point import nearest_point
 from .pair_graph import laplacian, lead, potentials, smallest_lead
 
@@ -100,29 +99,17 @@ def _solve(
     # The scalings that make p feasible and the value of the duals largest.
     least = smallest_lead(found.nearest @ axes, pairs)
     separated = (least > 0) & ~found.vanishing
-    point = jnp.where(separated, found.nearest / jnp.where(separated, least, 1.0), 0.0)
+    direction = basis @ found.nearest / (jnp.where(separated, least, 1.0) * scale)
+    direction = jnp.where(separated, direction, 0.0)
     hull_point = axes @ potentials(found.duals)
-    value = jnp.where(separated, hull_point @ hull_point, 1.0)
-    slack = lead(point @ axes) - 1
-    guess = OnPairs(
-        point,
-        jnp.nan_to_num(found.duals / value),
-        jnp.abs(found.gap),
-        pairs & (found.duals / value > slack),
-    )
-    refined = solve_on_active(axes, pairs, guess)
-    short = 1 - smallest_lead(refined.direction @ axes, pairs)
-    valid = separated & (jnp.abs(short) <= 1024 * eps)
-    better = valid & (jnp.abs(refined.gap) <= guess.gap)
-    final = jax.tree.map(lambda a, b: jnp.where(better, a, b), refined, guess)
+    value = jnp.where(separated, hull_point @ hull_point * scale**2, 1.0)
 
     some = pairs.any()
     nothing = some.astype(embeddings.dtype)
-    direction = jnp.where(separated, basis @ final.direction / scale, 0.0)
     ahead = lead(embeddings @ direction)
     least = smallest_lead(embeddings @ direction, pairs)
     infeasibility = jnp.where(separated, jnp.maximum(0.0, 1 - least), nothing)
-    gap = jnp.where(separated, jnp.abs(final.gap), nothing)
+    gap = jnp.where(separated, jnp.abs(found.gap), nothing)
     solved = (gap <= 4096 * eps) & (infeasibility <= 4096 * eps)
     status = jnp.where(solved, MaxMarginStatus.SOLVED, MaxMarginStatus.NOT_CONVERGED)
     status = jnp.where(found.vanishing, MaxMarginStatus.INFEASIBLE, status)
@@ -131,7 +118,7 @@ def _solve(
     return MaxMargin(
         direction=direction,
         norm=jnp.linalg.norm(direction),
-        duals=final.duals / jnp.where(separated, scale**2, 1.0),
+        duals=jnp.nan_to_num(found.duals / value),
         active=pairs & separated & (jnp.abs(ahead - 1) <= rounding),
         gap=gap,
         infeasibility=infeasibility,

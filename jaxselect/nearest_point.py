@@ -196,8 +196,8 @@ def _newton(
     follow = jnp.where(pairs, lead(along @ axes) - 1, 0.0)
     hessian = (axes @ laplacian(weights)) @ axes.T
     # Rounding may not make it singular in the directions that the weights leave soft.
-    ridge = 1 + eps * jnp.trace(hessian)
-    hessian = hessian + ridge * jnp.eye(len(nearest), dtype=axes.dtype)
+    ridge = 1 + eps * len(nearest) * jnp.diag(hessian)
+    hessian = hessian + jnp.diag(ridge)
     factor = lax.linalg.cholesky(hessian, symmetrize_input=False), True
     border = along + axes @ potentials(weights * follow)
     corner = along @ along + jnp.sum(weights * follow**2)
@@ -334,7 +334,10 @@ def _exact(
     size = jnp.where(vanishing, 1.0, jnp.maximum(hull_point @ hull_point, tiny))
     duals, point = duals / size, hull_point / size
     gram = (axes @ laplacian(strong.astype(axes.dtype))) @ axes.T
-    shift = eps**0.75 * jnp.trace(gram) + tiny
+    # Small beside every axis, also where tokens are far longer along one of them.
+    extent = jnp.diag(gram)
+    across = extent.sum() - extent.max()
+    shift = eps**0.75 * across + len(point) * eps * extent.sum() + tiny
     gram = gram + shift * jnp.eye(len(point), dtype=axes.dtype)
     factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
     for _ in range(3):

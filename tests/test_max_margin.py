@@ -47,12 +47,21 @@ def bags(rng, vocabulary, dim):
     return embeddings, pairs
 
 
-# 200 instances: with more dimensions than tokens, about as many, and fewer.
+def long_axis(rng, vocabulary, dim):
+    """As after a large step on E: relevant tokens lie 250 times farther out along v."""
+    embeddings, pairs = split(rng, vocabulary, dim)
+    outer = 250 * rng.uniform(0.5, 1.5, vocabulary) * rng.choice([-1, 1], vocabulary)
+    embeddings[:, 0] += np.where(pairs.any(axis=1), outer, 0.0)
+    return embeddings, pairs
+
+
+# 250 instances: with more dimensions than tokens, about as many, and fewer.
 FAMILIES = {
     "split": (split, 64, 66),
     "bags": (bags, 64, 66),
     "bags in few dimensions": (bags, 64, 16),
     "bags in many dimensions": (bags, 64, 600),
+    "one long axis": (long_axis, 64, 66),
 }
 
 
@@ -335,18 +344,24 @@ def test_a_batch_is_its_lanes():
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_float32(name):
-    """Relative error of p below 16 roundings times (‖p‖ max‖E_s‖)², gap below 5e-4."""
+    """Relative error of p below 16 roundings times (‖p‖ max‖E_s‖)², gap below 5e-4.
+
+    Where that leaves two digits or more the problem must be solved, else it may say
+    that it is not; that happens only with one long axis.
+    """
     embeddings, pairs, wanted = family(name)
     some = slice(0, 20)
     solution = solve_each(jnp.float32(embeddings[some]), jnp.asarray(pairs[some]))
     assert solution.direction.dtype == jnp.float32
-    assert (solution.status == MaxMarginStatus.SOLVED).all()
-    size = np.linalg.norm(embeddings[some], axis=2).max(axis=1)
+    solved = np.asarray(solution.status == MaxMarginStatus.SOLVED)
     norm = np.asarray(wanted.norm[some])
+    size = np.linalg.norm(embeddings[some], axis=2).max(axis=1)
     bound = 16 * float(np.finfo(np.float32).eps) * (norm * size) ** 2
+    assert solved[bound < 1e-2].all()
+    assert (bound < 1e-2).any() or name == "one long axis"
     error = np.asarray(solution.direction) - np.asarray(wanted.direction[some])
-    assert (np.linalg.norm(error, axis=1) <= bound * norm).all()
-    assert (solution.gap <= 5e-4).all()
+    assert (np.linalg.norm(error, axis=1) <= bound * norm)[solved].all()
+    assert (solution.gap[solved] <= 5e-4).all()
 
 
 def direction_and_norm(embeddings, pairs):
