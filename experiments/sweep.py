@@ -5,6 +5,8 @@ Results go to a folder chunk by chunk; the same command goes on where it was sto
 """
 
 import contextlib
+import hashlib
+import re
 import signal
 import threading
 import time
@@ -28,6 +30,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+import jaxselect
 from experiments.analysis import describe, summarise
 from experiments.launch import Done, Job, local, over_jax_processes, over_ray, probe
 from jaxselect.grid import Sweep
@@ -200,9 +203,26 @@ def _description(grid: Sweep, chunk_size: int, kind: str) -> dict:
             "device": kind,
             "precision": grid.precision,
             "versions": {name: _version(name) for name in packages},
+            "code": _fingerprint("sweep"),
         },
         "statuses": {status.name: status.value for status in TrialStatus},
     }
+
+
+def _fingerprint(*modules: str) -> str:
+    """Digest of the library's files that these modules need, themselves included.
+
+    Two chunks of one sweep must not come from two states of an edited checkout.
+    """
+    home = Path(jaxselect.__file__).parent
+    known, ahead = {}, list(modules)
+    while ahead:
+        name = ahead.pop()
+        if name not in known:
+            known[name] = (home / f"{name}.py").read_text()
+            ahead += re.findall(r"^from \.(\w+) import", known[name], re.MULTILINE)
+    text = "".join(known[name] for name in sorted(known))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _version(package: str) -> str:
