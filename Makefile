@@ -31,7 +31,8 @@ sweep-smoke: $(READY) ## the smallest sweep (under a minute)
 test: $(READY) ## the test-suite
 	$(RUN) -m pytest
 
-test-slow: $(READY) ## the tests that take minutes
+test-slow: $(READY) ## the tests that take minutes, clusters among them
+	$(RUN) -m pip install --quiet -e '.[test,cluster]'
 	$(RUN) -m pytest -m slow
 
 lint: $(READY) ## style, format and types

@@ -143,12 +143,12 @@ def sweep(settings: Settings) -> dict:
         KeyboardInterrupt: after Ctrl-C, once the chunks in flight are on disk.
     """
     grid = settings.grid
+    if settings.launcher == "jax":
+        jax.distributed.initialize()
     jax.config.update("jax_enable_x64", grid.precision == "float64")
     grid.check()
     folder = (settings.out or Path("results") / settings.preset).absolute()
     kind, devices = probe()
-    if settings.launcher == "jax":
-        jax.distributed.initialize()
     workers = devices if settings.workers is None else settings.workers
     chunk_size = (
         CHUNK_SIZE[kind] if settings.chunk_size is None else settings.chunk_size

@@ -99,8 +99,9 @@ class Sweep:
         for shape in self.shapes():
             for purity in self.purity:
                 for share in self.irrelevant_share:
+                    # Traced only: no device is touched before a launcher chooses.
                     draw = self.draw(shape, purity, share)
-                    jax.eval_shape(draw, jax.random.key(0))
+                    jax.eval_shape(lambda seed, f=draw: f(jax.random.key(seed)), 0)
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Every combination on the axes that decide shapes."""
