@@ -29,7 +29,7 @@ sweep-smoke: $(READY) ## the smallest sweep (under a minute)
 	$(RUN) -m experiments.figures results/smoke
 
 test: $(READY) ## the test-suite
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n 2 --dist loadfile
 
 test-slow: $(READY) ## the tests that take minutes, clusters among them
 	$(RUN) -m pip install --quiet -e '.[test,cluster]'
