@@ -81,16 +81,18 @@ def with_status(results: xr.Dataset, *names: str) -> xr.DataArray:
     return results.status.isin(codes)
 
 
-def wasted_work(results: xr.Dataset, chunk_size: int) -> float:
-    """Share of a batch's steps spent waiting for its slowest lane.
+def wasted_work(results: xr.Dataset) -> float:
+    """Steps that lanes in step took only to wait for the slowest of their chunk.
 
     Args:
         results: of `store.load`.
-        chunk_size: lanes per batch, as they were run.
 
     Returns:
         Steps paid for beyond those needed, over those needed.
     """
+    if not results.attrs["together"]:
+        return 0.0
+    chunk_size = results.attrs["chunk_size"]
     steps, file = results.num_steps.values.ravel(), results.file.values.ravel()
     there = file >= 0
     longest = np.zeros(file.max() + 1, steps.dtype)
@@ -98,12 +100,11 @@ def wasted_work(results: xr.Dataset, chunk_size: int) -> float:
     return float(longest.sum() * chunk_size / steps[there].sum() - 1)
 
 
-def summarise(results: xr.Dataset, chunk_size: int) -> dict[str, Any]:
+def summarise(results: xr.Dataset) -> dict[str, Any]:
     """Counts of every status, and the paper's claims in numbers.
 
     Args:
         results: of `store.load`.
-        chunk_size: lanes per batch.
 
     Returns:
         Plain numbers, ready for JSON; entries without data are None.
@@ -133,7 +134,7 @@ def summarise(results: xr.Dataset, chunk_size: int) -> dict[str, Any]:
     summary["direction_constant_deviation"] = _quantiles(abs(constant - 1), certified)
     summary["unselected_effect"] = _quantiles(results.unselected_effect, certified)
     summary["duality_gap"] = _quantiles(results.duality_gap, certified)
-    summary["wasted_steps_share"] = wasted_work(results, chunk_size)
+    summary["wasted_steps_share"] = wasted_work(results)
     return summary
 
 

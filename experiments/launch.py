@@ -52,16 +52,20 @@ class Job:
     Attributes:
         sweep: the grid.
         chunk_size: lanes per chunk.
+        together: lanes of a chunk in step, or one after the other.
         folder: of the results, seen by all workers under this name.
     """
 
     sweep: Sweep
     chunk_size: int
+    together: bool
     folder: Path
 
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk here and write it."""
-        return run_and_write(self.sweep, self.chunk_size, index, self.folder, device)
+        return run_and_write(
+            self.sweep, self.chunk_size, self.together, index, self.folder, device
+        )
 
 
 def configure(precision: str) -> None:

@@ -39,7 +39,7 @@ from jaxselect.sweep import plan
 from jaxselect.trial import TrialStatus
 
 CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 256}
-"""Lanes per batch. On CPU lanes gain nothing from company; accelerators need it."""
+"""Lanes per chunk: a second of work for a core, enough for an accelerator to fill."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ class Settings:
         resume: go on where an earlier sweep stopped; else its chunks are removed.
         launcher: processes of this machine, a cluster of jax processes, or Ray.
         workers: processes or devices to use; by default all.
-        chunk_size: lanes per batch; by default what suits the device.
+        chunk_size: lanes per file and call; by default what suits the device.
+        together: lanes of a call in step, or one after the other; by default in step
+            on accelerators only.
         quiet: no progress.
         json: print the summary as one JSON object on standard output.
     """
@@ -65,6 +67,7 @@ class Settings:
     launcher: Literal["local", "jax", "ray"] = "local"
     workers: int | None = None
     chunk_size: int | None = None
+    together: bool | None = None
     quiet: bool = False
     json: bool = False
 
@@ -153,13 +156,14 @@ def sweep(settings: Settings) -> dict:
     chunk_size = (
         CHUNK_SIZE[kind] if settings.chunk_size is None else settings.chunk_size
     )
+    together = kind != "cpu" if settings.together is None else settings.together
     if workers < 1:
         raise ValueError(f"workers {workers}: wanted 1 or more")
     chunks = plan(grid, chunk_size)
     if not settings.resume:
         for path in (folder / "settings.json", *(folder / "chunks").glob("*.npy")):
             path.unlink(missing_ok=True)
-    prepare(folder, _description(grid, chunk_size, kind))
+    prepare(folder, _description(grid, chunk_size, together, kind))
     first = settings.launcher != "jax" or jax.process_index() == 0
     with writing(folder) if first else contextlib.nullcontext(), _stopping() as stop:
         whole, damaged = finished(folder)
@@ -168,7 +172,7 @@ def sweep(settings: Settings) -> dict:
         if whole:
             say(f"{len(whole)} of {len(chunks)} chunks are there already")
         pending = [index for index in range(len(chunks)) if index not in whole]
-        job = Job(grid, chunk_size, folder)
+        job = Job(grid, chunk_size, together, folder)
         if settings.launcher == "jax":
             run = over_jax_processes(job, pending, stop, len(chunks))
         elif settings.launcher == "ray":
@@ -185,7 +189,7 @@ def sweep(settings: Settings) -> dict:
         raise KeyboardInterrupt
     if not first:
         return {}
-    summary = summarise(load(folder), chunk_size)
+    summary = summarise(load(folder))
     summary |= {"folder": str(folder), "runs_now": ran, "seconds_now": seconds}
     if ran:
         say(f"{ran} runs in {seconds:.1f} s, {ran / seconds:.2f} per second")
@@ -193,12 +197,13 @@ def sweep(settings: Settings) -> dict:
     return summary
 
 
-def _description(grid: Sweep, chunk_size: int, kind: str) -> dict:
+def _description(grid: Sweep, chunk_size: int, together: bool, kind: str) -> dict:
     packages = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
     return {
         "grid": asdict(grid),
         "axes": grid.axes,
         "chunk_size": chunk_size,
+        "together": together,
         "environment": {
             "device": kind,
             "precision": grid.precision,

@@ -22,7 +22,7 @@ from .trial import Trial, TrialSettings, TrialStatus, run_trial
 
 
 class Chunk(NamedTuple):
-    """Lanes that run as one batch.
+    """Lanes that run in one call and are written to one file.
 
     Attributes:
         shape: values on the axes that decide shapes.
@@ -36,8 +36,8 @@ class Chunk(NamedTuple):
 def plan(sweep: Sweep, chunk_size: int) -> list[Chunk]:
     """Cut a grid into chunks of lanes that should take equally long.
 
-    A batch takes as long as its slowest lane, so lanes are sorted by predicted steps,
-    the longest first, with the seeds of one cell side by side.
+    A batch takes as long as its slowest lane, and a sweep as long as its last chunk, so
+    lanes are sorted by predicted steps, the longest first, a cell's seeds in a row.
 
     Args:
         sweep: the grid.
@@ -96,12 +96,15 @@ def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def program(sweep: Sweep, shape: tuple[int, ...]) -> Callable[..., Trial]:
-    """The compiled batch of trials of one shape; arguments are the traced axes.
+def program(
+    sweep: Sweep, shape: tuple[int, ...], together: bool
+) -> Callable[..., Trial]:
+    """The compiled trials of one shape; arguments are the traced axes.
 
     Args:
         sweep: its static settings are used.
         shape: values on the axes that decide shapes.
+        together: all lanes of a call in step, or one after the other.
 
     Returns:
         A jitted function of `lane_values`, by name, batched over lanes.
@@ -124,19 +127,29 @@ def program(sweep: Sweep, shape: tuple[int, ...]) -> Callable[..., Trial]:
         key = jax.random.key(seed)
         return run_trial(key, draw, dim, step_size, sweep.until_norm, settings)
 
-    return jax.jit(jax.vmap(lane))
+    if together:
+        return jax.jit(jax.vmap(lane))
+    return jax.jit(lambda *values: jax.lax.map(lambda row: lane(*row), values))
 
 
 def run_chunk(
-    sweep: Sweep, chunk: Chunk, chunk_size: int, device: Any = None
+    sweep: Sweep,
+    chunk: Chunk,
+    chunk_size: int,
+    together: bool = False,
+    device: Any = None,
 ) -> np.ndarray:
-    """Run the lanes of a chunk as one batch.
+    """Run the lanes of a chunk in one call.
+
+    Lanes in step share every instruction, which accelerators need; but each takes the
+    steps of the slowest, and on a CPU one after the other is as fast or faster.
 
     Args:
         sweep: the grid.
         chunk: of `plan`.
-        chunk_size: width of the batch; a short chunk is filled up and cut again, so
+        chunk_size: lanes of a full chunk; a short one is filled up and cut again, so
             that no second program is compiled.
+        together: all lanes in step, or one after the other.
         device: where; JAX's default if not given.
 
     Returns:
@@ -157,7 +170,7 @@ def run_chunk(
         )
         for name, column in lane_values(sweep, filled).items()
     ]
-    trials = jax.device_get(program(sweep, chunk.shape)(*values))
+    trials = jax.device_get(program(sweep, chunk.shape, together)(*values))
     columns = {
         field.name: getattr(trials, field.name)[:number]
         for field in dataclasses.fields(trials)
@@ -173,13 +186,19 @@ def run_chunk(
 
 
 def run_and_write(
-    sweep: Sweep, chunk_size: int, index: int, folder: Path, device: Any = None
+    sweep: Sweep,
+    chunk_size: int,
+    together: bool,
+    index: int,
+    folder: Path,
+    device: Any = None,
 ) -> dict[str, Any]:
     """Run one chunk and write it; what every engine calls.
 
     Args:
         sweep: the grid.
         chunk_size: of the plan.
+        together: see `run_chunk`.
         index: number of the chunk.
         folder: of `store.prepare`.
         device: where; JAX's default if not given.
@@ -190,7 +209,8 @@ def run_and_write(
     Example:
         See `run_chunk`.
     """
-    rows = run_chunk(sweep, _planned(sweep, chunk_size)[index], chunk_size, device)
+    chunk = _planned(sweep, chunk_size)[index]
+    rows = run_chunk(sweep, chunk, chunk_size, together, device)
     write_chunk(folder, index, rows)
     codes, counts = np.unique(rows["status"], return_counts=True)
     return {
