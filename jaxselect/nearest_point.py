@@ -1,8 +1,8 @@
 """The point nearest to the origin in the convex hull of token differences.
 
 min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, with one row D = E_s − E_r of D per pair (s over r); its
-dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. Both are strictly feasible for any
-tokens and pairs, so an interior point needs no phase one and cannot diverge.
+dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. An interior point finds out which
+pairs matter, the equations on those are solved to rounding, a certificate decides.
 """
 
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from jax import lax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .pair_graph import laplacian, lead, potentials, smallest_lead
+from .interior_point import Iterate, advance, begin, relative_gap, vanishes
+from .pair_graph import laplacian, lead, potentials
 
-# 5 to 20 iterations are usual; more only where rounding has the say.
-_ITERATIONS = 60
+# Exchanges of pairs before the interior point is asked again.
 _PASSES = 8
 
 
@@ -45,9 +45,8 @@ def nearest_point(
 ) -> HullPoint:
     """The point of the hull of all E_s − E_r, (s, r) in pairs, nearest to the origin.
 
-    Mehrotra's predictor and corrector find out which pairs matter; the first guess is
-    all of them. On those the equations are solved exactly; a certificate decides
-    whether that was the answer, else the interior point goes on.
+    The first guess is that all pairs matter, as they often do in many dimensions; then
+    the interior point goes on until it has a better one.
 
     Args:
         axes: Eᵀ, tokens of size about one.
@@ -62,7 +61,7 @@ def nearest_point(
         >>> [round(x, 6) for x in nearest_point(axes, pairs).nearest.tolist()]
         [0.5, 0.5]
     """
-    start = _start(axes, pairs)
+    start = begin(axes, pairs)
     nothing = HullPoint(
         start.nearest,
         start.duals,
@@ -72,21 +71,21 @@ def nearest_point(
         start.iterations,
     )
 
-    def going(state: tuple[_Iterate, HullPoint, Array]) -> Array:
+    def going(state: tuple[Iterate, HullPoint, Array]) -> Array:
         iterate, found, _ = state
         return iterate.going & ~found.certain
 
     def attempt(
-        state: tuple[_Iterate, HullPoint, Array],
-    ) -> tuple[_Iterate, HullPoint, Array]:
+        state: tuple[Iterate, HullPoint, Array],
+    ) -> tuple[Iterate, HullPoint, Array]:
         iterate, found, tried = state
 
-        def undecided(iterate: _Iterate) -> Array:
+        def undecided(iterate: Iterate) -> Array:
             news = iterate.ready & jnp.any(iterate.strong != tried)
             return iterate.going & ~news
 
         iterate = lax.while_loop(
-            undecided, lambda iterate: _newton(axes, pairs, iterate), iterate
+            undecided, lambda iterate: advance(axes, pairs, iterate), iterate
         )
         exact = _on_strong(axes, pairs, iterate)
         better = exact.certain | (exact.gap < found.gap)
@@ -105,166 +104,6 @@ def nearest_point(
     )
 
 
-class _Iterate(NamedTuple):
-    """An interior point z = Dx − t > 0, λ > 0, with x = Dᵀλ and Σλ = 1 to rounding."""
-
-    nearest: Array
-    margin: Array
-    slack: Array
-    duals: Array
-    gap: Array
-    strong: Array  # pairs whose dual outweighs their slack
-    ready: Array  # … may be the right ones
-    iterations: Array
-    going: Array
-
-
-def _relative_gap(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    nearest: Float[Array, " rank"],
-    hull_point: Float[Array, " rank"],
-) -> Float[Scalar, ""]:
-    """Duality gap of x and Dᵀλ, each scaled at its best; above one if Dx > 0 fails.
-
-    In the max-margin problem x / min Dx is feasible and worth ½‖x‖²/(min Dx)², λ is
-    worth ½/‖Dᵀλ‖².
-    """
-    least = smallest_lead(nearest @ axes, pairs)
-    size = (nearest @ nearest) * (hull_point @ hull_point)
-    return 1 - least * jnp.abs(least) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
-
-
-def _start(
-    axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
-) -> _Iterate:
-    """Equal duals, tilted once towards the pairs that come out narrow."""
-    dtype = axes.dtype
-    eps = jnp.finfo(dtype).eps
-
-    def below(nearest: Array) -> tuple[Array, Array]:
-        ahead = lead(nearest @ axes)
-        least = smallest_lead(nearest @ axes, pairs)
-        spread = jnp.max(jnp.where(pairs, ahead - least, 0.0), initial=0.0)
-        room = jnp.maximum(spread, nearest @ nearest)
-        margin = least - jnp.maximum(0.1 * room, eps)
-        return margin, jnp.where(pairs, ahead - margin, 1.0)
-
-    def normalised(duals: Array) -> Array:
-        duals = jnp.where(pairs, duals, 0.0)
-        return duals / jnp.maximum(duals.sum(), eps)
-
-    duals = normalised(jnp.ones_like(pairs, dtype))
-    _, slack = below(axes @ potentials(duals))
-    duals = normalised(1 / slack)
-    nearest = axes @ potentials(duals)
-    margin, slack = below(nearest)
-    return _Iterate(
-        nearest,
-        margin,
-        slack,
-        duals,
-        jnp.asarray(jnp.inf, dtype),
-        pairs,
-        jnp.asarray(True),
-        jnp.asarray(0, jnp.int32),
-        pairs.any(),
-    )
-
-
-def _newton(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    state: _Iterate,
-) -> _Iterate:
-    """One iteration: predict, centre, correct; in relative changes of λ and z."""
-    nearest, margin, slack, duals = state[:4]
-    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
-    primal_rest = jnp.where(pairs, slack - lead(nearest @ axes) + margin, 0.0)
-    dual_rest = nearest - axes @ potentials(duals)
-    products = duals * slack
-    total = jnp.sum(products)
-    size = nearest @ nearest
-    inverse = 1 / slack
-    weights = duals * inverse
-
-    # Newton's unknowns are dx and dt. Near the solution dx follows dt along p = x/‖x‖²,
-    # almost without changing the slack of an active pair. So take dx = y + p dt: the
-    # enormous weights then cancel on paper, not in rounding. While the gap is large the
-    # multiple of x fades out; any multiple is exact.
-    along = nearest * (size / jnp.maximum(size**2 + total**2, tiny))
-    follow = jnp.where(pairs, lead(along @ axes) - 1, 0.0)
-    hessian = (axes @ laplacian(weights)) @ axes.T
-    # Rounding may not make it singular in the directions that the weights leave soft.
-    ridge = 1 + eps * len(nearest) * jnp.diag(hessian)
-    hessian = hessian + jnp.diag(ridge)
-    factor = lax.linalg.cholesky(hessian, symmetrize_input=False), True
-    border = along + axes @ potentials(weights * follow)
-    corner = along @ along + jnp.sum(weights * follow**2)
-
-    def right_side(wanted: Array) -> tuple[Array, Array]:
-        pull = weights * primal_rest - duals * wanted
-        rest = axes @ potentials(pull) - dual_rest
-        return rest, jnp.sum(pull * follow) - along @ dual_rest
-
-    def direction(solved: Array, scalar: Array) -> tuple[Array, Array, Array]:
-        d_margin = (scalar - border @ solved) / (corner - border @ solved_border)
-        step = solved - solved_border * d_margin
-        d_slack = lead(step @ axes) + follow * d_margin - primal_rest
-        widening = jnp.where(pairs, d_slack * inverse, 0.0)
-        return step + along * d_margin, d_margin, widening
-
-    def longest(wanted: Array, widening: Array) -> Array:
-        """The step at which the first dual or slack reaches zero."""
-        fall = jnp.maximum(wanted + widening, -widening)
-        return 1 / jnp.maximum(jnp.max(jnp.where(pairs, fall, 0.0)), tiny)
-
-    # With dz = z · widening the change of the duals is dλ = −λ · (wanted + widening),
-    # where λz · wanted is what the product λz should lose to first order.
-    wanted = jnp.ones_like(slack)
-    rest, scalar = right_side(wanted)
-    solved, solved_border = cho_solve(factor, jnp.stack([rest, border], axis=1)).T
-    _, _, widening = direction(solved, scalar)
-    length = jnp.minimum(1.0, longest(wanted, widening))
-    left = (1 - length * (1 + widening)) * (1 + length * widening)
-    number = pairs.sum().astype(axes.dtype)
-    centred = (jnp.sum(products * left) / total) ** 3 * total / number
-    centred = centred / jnp.where(pairs, products, 1.0)
-    wanted = 1 - (1 + widening) * widening - centred
-    rest, scalar = right_side(wanted)
-    d_nearest, d_margin, widening = direction(cho_solve(factor, rest), scalar)
-    length = jnp.minimum(1.0, 0.995 * longest(wanted, widening))
-
-    duals = duals * (1 - length * (wanted + widening))
-    duals = duals / duals.sum()
-    slack = slack * (1 + length * widening)
-    nearest = nearest + length * d_nearest
-    size = nearest @ nearest
-    gap = _relative_gap(axes, pairs, nearest, axes @ potentials(duals))
-    # Where x vanishes, only duals of the vanishing combinations stay of order one.
-    vanishing = _vanishes(nearest, gap)
-    lasting = number * duals > size**0.25
-    strong = pairs & jnp.where(vanishing, lasting, duals > slack)
-    ready = vanishing | (gap < 0.03)
-    count = state.iterations + 1
-    finished = (gap <= 4 * eps) | (size <= eps**1.5) | (count >= _ITERATIONS)
-    margin = margin + length * d_margin
-    new = _Iterate(nearest, margin, slack, duals, gap, strong, ready, count, ~finished)
-    # At the end rounding may make an iterate worse than the one before.
-    worse = (state.gap < eps**0.5) & ~(gap < state.gap / 2)
-    broken = worse | ~jnp.isfinite(gap) | ~(length > 0)
-    stopped = state._replace(iterations=count, going=jnp.asarray(False))
-    return jax.tree.map(lambda a, b: jnp.where(broken, a, b), stopped, new)
-
-
-def _vanishes(
-    nearest: Float[Array, " rank"], gap: Float[Scalar, ""]
-) -> Bool[Scalar, ""]:
-    """Whether x looks like zero: small, and separating nothing."""
-    small = nearest @ nearest < jnp.finfo(nearest.dtype).eps ** 0.5
-    return small & (gap > 0.9)
-
-
 def _rounding(
     axes: Float[Array, "rank vocabulary"], nearest: Float[Array, " rank"]
 ) -> Float[Scalar, ""]:
@@ -277,10 +116,10 @@ def _rounding(
 def _on_strong(
     axes: Float[Array, "rank vocabulary"],
     pairs: Bool[Array, "vocabulary vocabulary"],
-    iterate: _Iterate,
+    iterate: Iterate,
 ) -> HullPoint:
     """`_exact` on the strong pairs, exchanging some as long as that is promising."""
-    vanishing = _vanishes(iterate.nearest, iterate.gap)
+    vanishing = vanishes(iterate.nearest, iterate.gap)
     guessed = iterate.iterations == 0
     # A considered set gets a second chance; further ones are for those that beat the
     # interior point, which has not begun where the set is a guess.
@@ -358,7 +197,7 @@ def _exact(
 
     duals, hull_point = hull(duals)
     nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))
-    gap = _relative_gap(axes, pairs, nearest, hull_point)
+    gap = relative_gap(axes, pairs, nearest, hull_point)
     gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
     vanishing = vanishing & (hull_point @ hull_point <= (64 * eps) ** 2)
     vanishing = vanishing & strong.any()

@@ -18,12 +18,12 @@ FLOORS = [
         "invented",
         "multi_class",
         "active_pairs",
-        "nearest_point",
+        "interior_point",
         "self_attention",
     }
     | {"selection", "sparse", "strata"}
     | {"synthetic", "words"},
-    {"grid", "networks", "objective"},
+    {"grid", "nearest_point", "networks", "objective"},
     {"embedding_step", "gradient_flow", "max_margin", "sparse_objective"},
     {"descent", "joint_flow", "limit", "network_step", "progress"},
     {"network_training", "rates", "trial"},

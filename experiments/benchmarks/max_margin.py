@@ -48,7 +48,7 @@ class Settings:
     quick: bool = False
     sizes: tuple[int, ...] = (64, 256, 512)
     lanes: int = 64
-    budget: float = 20.0
+    budget: float = 8.0
     patience: float = 4.0
     seed: int = 0
     out: Path = Path("results") / "benchmarks" / "max_margin"
