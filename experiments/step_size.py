@@ -97,7 +97,9 @@ PRESETS = {
 }
 # Early rates are wanted in forward mode: one argument, few outputs.
 RATES = RateSettings(
-    FlowSettings(adjoint=diffrax.ForwardMode()), search_points=512, search_log_time=200.0
+    FlowSettings(adjoint=diffrax.ForwardMode()),
+    search_points=512,
+    search_log_time=200.0,
 )
 
 

@@ -122,7 +122,7 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
         judge = Judge(start, corpus, flow)
         near, _ = timed(run, 1e5, 1)
         modest, modest_seconds = timed(run, 1e4, settings.repeats)
-        ours = {
+        ours: dict[str, Any] = {
             "gamma": gamma,
             "who": "jaxselect",
             "steps": int(flow.num_steps),
@@ -140,14 +140,14 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
         }
         records.append(ours)
         records.append(single_precision(gamma, start, corpus, run, judge))
-        rivals = [("scipy BDF", flow_rivals.scipy_bdf)]
+        rivals: list[tuple[str, Callable]] = [("scipy BDF", flow_rivals.scipy_bdf)]
         if shape is SMALL:
             rivals += [
                 ("torch normalised GD", flow_rivals.normalised_descent),
                 ("torchdiffeq dopri5", flow_rivals.dopri5),
             ]
         for who, rival in rivals:
-            outcome = rival(start, corpus)
+            outcome: Any = rival(start, corpus)
             if isinstance(outcome, str):
                 say(f"{who}: {outcome}")
                 continue
@@ -166,7 +166,7 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
                     f"constant {record['constant']:.6g}"
                 )
         say(
-            f"         {ours['status'].lower()}; predicted constant "
+            f"         {judge.status.lower()}; predicted constant "
             f"{ours['constant_predicted']:.6g}, at 10⁵ {ours['constant_at_1e5']:.6g}, "
             f"finished from 10⁴ {ours['constant_finished_from_1e4']:.6g}"
         )

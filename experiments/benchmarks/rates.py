@@ -202,10 +202,7 @@ def cost(settings: Settings) -> dict:
             "value_seconds": seconds["value"],
             "forward_over_value": seconds["forward"] / seconds["value"],
             "reverse_over_value": seconds["reverse"] / seconds["value"],
-            "bytes": {
-                who: int(run.memory_analysis().temp_size_in_bytes)
-                for who, (run, _) in compiled.items()
-            },
+            "bytes": {who: _temporary_bytes(run) for who, (run, _) in compiled.items()},
         }
         say(f"{name}: {costs[name]}")
     return costs
@@ -250,6 +247,11 @@ def timed(programs: dict[str, tuple[Any, Any]], repeats: int) -> dict[str, float
             if turn:
                 seconds[name].append(time.perf_counter() - begin)
     return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+def _temporary_bytes(run: Any) -> int:
+    """Memory that a compiled program asks for beside its arguments and results."""
+    return int(run.memory_analysis().temp_size_in_bytes)
 
 
 if __name__ == "__main__":
