@@ -69,6 +69,7 @@ def test_distance_to_a_line():
     np.testing.assert_allclose(discrete.distance(point, corners), 1.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs():
     nbformat, nbclient = map(pytest.importorskip, ("nbformat", "nbclient"))
     notebook = nbformat.read(TUTORIAL, as_version=4)
