@@ -161,8 +161,8 @@ def advance(
     # where λz · wanted is what the product λz should lose to first order.
     wanted = jnp.ones_like(slack)
     rest, scalar = right_side(wanted)
-    solved, solved_border = cho_solve(factor, jnp.stack([rest, border], axis=1)).T
-    _, _, widening = direction(solved, scalar)
+    solved_border = cho_solve(factor, border)
+    _, _, widening = direction(cho_solve(factor, rest), scalar)
     length = jnp.minimum(1.0, longest(wanted, widening))
     left = (1 - length * (1 + widening)) * (1 + length * widening)
     number = pairs.sum().astype(axes.dtype)
