@@ -87,7 +87,7 @@ def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
 
     Example:
         >>> predicted_steps(np.array([32.0, 1e6]), np.array([0.1, 0.1])).round()
-        array([435.,  60.])
+        array([379.,  60.])
     """
     noise = 330 / (1 + (alignment * dim**0.5 / 3) ** 2)
     capture = 120 * np.exp(-(np.log(alignment / 2.2) ** 2))

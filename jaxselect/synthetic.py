@@ -75,7 +75,7 @@ def several_relevant(
 
     Example:
         >>> corpus = several_relevant(jax.random.key(0), 6, 4, 2, 3, per_sequence=2)
-        >>> (corpus.counts * (corpus.tokens < 4)).sum(axis=1).tolist()
+        >>> jnp.where(corpus.tokens < 4, corpus.counts, 0.0).sum(axis=1).tolist()
         [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
     _check_shares(purity=(purity, 1.0))
