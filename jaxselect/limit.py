@@ -97,7 +97,7 @@ def limit(
         >>> from jaxselect.max_margin import max_margin
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> start = Parameters(
-        ...     jnp.diag(jnp.array([1.0, -1.0, 1.0])), jnp.zeros(3), jnp.ones(3)
+        ...     jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0])
         ... )
         >>> chosen = jnp.array([[True, False], [True, False]])
         >>> margin = max_margin(start.embeddings, competing_pairs(chosen, bags))

@@ -12,6 +12,7 @@ from typing import ClassVar
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, PyTree, Scalar
 
@@ -63,6 +64,13 @@ _DENSE = (
      -52.072871366152654, -59.78993625266729, -0.15582684282751913, 4.883087185713722),
 )
 # fmt: on
+
+
+def _square(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    return tuple(row + (0.0,) * (len(rows) - len(row)) for row in rows)
+
+
+_TABLEAU = (_NODES, _TIME_WEIGHTS, _square(_STAGES), _square(_COUPLING))
 
 # (t, y, args) → the field, its derivative in t, its symmetric Jacobian in y.
 Linearisation = Callable[
@@ -149,23 +157,21 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         """One step from t0 to t1."""
         del solver_state, made_jump
         h = t1 - t0
-        field, in_time, jacobian = self.linearise(t0, y0, args)
+        _, in_time, jacobian = self.linearise(t0, y0, args)
         system = jnp.eye(len(y0), dtype=y0.dtype) / (_GAMMA * h) - jacobian
         factor = jnp.linalg.cholesky(system)
-        stages: list[Array] = []
-        for node, weight, reach, coupling in zip(
-            _NODES, _TIME_WEIGHTS, _STAGES, _COUPLING, strict=True
-        ):
-            if stages:
-                there = y0 + _combine(reach, stages)
-                pull = terms.vf(t0 + node * h, there, args)
-                pull = pull + _combine(coupling, stages) / h
-            else:
-                pull = field
-            pull = pull + (h * weight) * in_time
-            stages.append(cho_solve((factor, True), pull))
-        y1 = y0 + _combine((*_LAST, 1.0, 1.0, 1.0), stages)
-        bend = jnp.asarray(_DENSE, y0.dtype) @ jnp.stack(stages)
+        def stage(stages: Array, tableau: tuple[Array, ...]) -> tuple[Array, None]:
+            index, node, weight, reach, coupling = tableau
+            pull = terms.vf(t0 + node * h, y0 + reach @ stages, args)
+            pull = pull + (coupling @ stages) / h + (h * weight) * in_time
+            return stages.at[index].set(cho_solve((factor, True), pull)), None
+
+        # One stage is compiled, not eight; those ahead are zero and weigh nothing.
+        tableau = [jnp.asarray(part, y0.dtype) for part in _TABLEAU]
+        stages = jnp.zeros((len(_NODES), len(y0)), y0.dtype)
+        stages, _ = lax.scan(stage, stages, (jnp.arange(len(_NODES)), *tableau))
+        y1 = y0 + tableau[2][-1] @ stages + stages[-1]
+        bend = jnp.asarray(_DENSE, y0.dtype) @ stages
         dense = {"y0": y0, "y1": y1, "bend": bend}
         return y1, stages[-1], dense, None, dfx.RESULTS.successful
 
@@ -193,8 +199,3 @@ def from_autodiff(field: Callable[..., Float[Array, " dim"]]) -> Linearisation:
         return value, in_time, jax.jacfwd(lambda y: field(t, y, args))(y)
 
     return linearise
-
-
-def _combine(weights: tuple[float, ...], stages: list[Array]) -> Array:
-    terms = (w * k for w, k in zip(weights, stages, strict=True) if w != 0)
-    return sum(terms, start=jnp.zeros_like(stages[0]))

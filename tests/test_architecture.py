@@ -17,7 +17,6 @@ FLOORS = [
         "attention",
         "invented",
         "multi_class",
-        "active_pairs",
         "interior_point",
         "self_attention",
     }
