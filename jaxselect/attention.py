@@ -59,7 +59,9 @@ def attend(
         present, scores + jnp.log(jnp.where(present, counts, 1)), -jnp.inf
     )
     log_weights = jax.nn.log_softmax(logits)
-    top = jnp.argmax(logits)
+    # `argmax` itself is not vectorised on CPU, where it would cost as much as the rest.
+    slots = jnp.arange(len(logits))
+    top = jnp.min(jnp.where(logits == logits.max(), slots, len(logits) - 1))
     ahead = values - values[top]
     mean_ahead = jnp.sum(jnp.exp(log_weights) * ahead)
     return Attention(log_weights, values[top] + mean_ahead, ahead - mean_ahead, top)

@@ -200,7 +200,7 @@ def _linearise(
     gradient, jacobian = score_curvature(rows @ cls, values, corpus, log_time)
     pull = gradient @ rows
     # The field depends on s through the factor e^s alone: it is its own derivative.
-    return pull, pull, rows.T @ jacobian @ rows
+    return pull, pull, rows.T @ (jacobian @ rows)
 
 
 def _excess_norm(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:

@@ -157,7 +157,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         """One step from t0 to t1."""
         del solver_state, made_jump
         h = t1 - t0
-        _, in_time, jacobian = self.linearise(t0, y0, args)
+        field, in_time, jacobian = self.linearise(t0, y0, args)
         system = jnp.eye(len(y0), dtype=y0.dtype) / (_GAMMA * h) - jacobian
         factor = jnp.linalg.cholesky(system)
         def stage(stages: Array, tableau: tuple[Array, ...]) -> tuple[Array, None]:
@@ -168,8 +168,10 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 
         # One stage is compiled, not eight; those ahead are zero and weigh nothing.
         tableau = [jnp.asarray(part, y0.dtype) for part in _TABLEAU]
-        stages = jnp.zeros((len(_NODES), len(y0)), y0.dtype)
-        stages, _ = lax.scan(stage, stages, (jnp.arange(len(_NODES)), *tableau))
+        first = cho_solve((factor, True), field + (h * tableau[1][0]) * in_time)
+        stages = jnp.zeros((len(_NODES), len(y0)), y0.dtype).at[0].set(first)
+        later = (jnp.arange(1, len(_NODES)), *(part[1:] for part in tableau))
+        stages, _ = lax.scan(stage, stages, later)
         y1 = y0 + tableau[2][-1] @ stages + stages[-1]
         bend = jnp.asarray(_DENSE, y0.dtype) @ stages
         dense = {"y0": y0, "y1": y1, "bend": bend}
