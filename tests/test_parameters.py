@@ -10,6 +10,7 @@ from scipy.stats import chi2, ks_2samp
 
 from jaxselect.corpus import from_sequences
 from jaxselect.embedding_step import alignment_error, embedding_step
+from jaxselect.gradient_flow import cls_flow
 from jaxselect.parameters import gaussian, gaussian_reduced, reduce
 
 from .tolerances import assert_close
@@ -61,19 +62,23 @@ def test_moments_of_the_reduced_draw(dim):
     assert abs(overlaps.mean() - 1) < 5 * error
 
 
-@pytest.mark.parametrize("dim", [3, 8, 64])
+@pytest.mark.parametrize("dim", [3, 8])
 def test_an_experiment_has_one_law(dim):
-    """The error of Lemma 4.1, a function of everything that was drawn."""
+    """Lemma 4.1's error, and where p is when: functions of everything drawn."""
 
     def outcome(before):
         after = embedding_step(before, CORPUS, 30.0)
-        return alignment_error(before, after, CORPUS, 30.0)
+        flow = cls_flow(after, CORPUS, until_norm=10.0, until_log_time=60.0)
+        cls = flow.cls / jnp.linalg.norm(flow.cls)
+        error = alignment_error(before, after, CORPUS, 30.0)
+        return jnp.stack([error, flow.log_time, cls @ after.embeddings[0]])
 
-    keys = jax.random.split(jax.random.key(4), (2, 2000))
+    keys = jax.random.split(jax.random.key(4), (2, 600))
     here = jax.vmap(lambda key: outcome(gaussian(key, VOCABULARY, dim)))(keys[0])
     reduced = partial(gaussian_reduced, vocabulary=VOCABULARY, dim=float(dim))
     there = jax.vmap(lambda key: outcome(reduced(key)))(keys[1])
-    assert ks_2samp(here, there).pvalue > 1e-3
+    for one, other in zip(here.T, there.T, strict=True):
+        assert ks_2samp(one, other).pvalue > 1e-3
 
 
 def test_one_program_serves_every_dimension():
