@@ -83,6 +83,7 @@ def main(settings: Settings) -> dict:
     os.sched_setaffinity(0, available)
     results["batch"] = batch_in_own_process(settings)
     console.write_json(settings.out / "flow.json", results)
+    console.draw("flow", settings.out)
     return results
 
 
