@@ -14,7 +14,8 @@ from experiments.console import command, say
 import jax  # isort: skip (console settles the threads first)
 
 from jaxselect.synthetic import assumption_one
-from jaxselect.trial import Trial, TrialStatus, run_trial
+from jaxselect.trial import Trial, run_trial
+from jaxselect.verdict import TrialStatus
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from experiments.launch import Done, Job, local, over_jax_processes, over_ray, p
 from jaxselect.grid import Sweep
 from jaxselect.store import finished, load, prepare, writing
 from jaxselect.sweep import plan
-from jaxselect.trial import TrialStatus
+from jaxselect.verdict import TrialStatus
 
 CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 256}
 """Lanes per chunk: a second of work for a core, enough for an accelerator to fill."""

@@ -18,7 +18,8 @@ from jaxtyping import Float, Int, Scalar
 from .gradient_flow import FlowSettings
 from .grid import Sweep, lane_values
 from .store import write_chunk
-from .trial import Trial, TrialSettings, TrialStatus, run_trial
+from .trial import Trial, TrialSettings, run_trial
+from .verdict import TrialStatus
 
 
 class Chunk(NamedTuple):

@@ -4,7 +4,6 @@ A trial is a pure function of a key and of numbers, so sweeps batch it over seed
 η₀; whatever goes wrong in it becomes its status.
 """
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,9 +15,9 @@ from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 from .attention import Attention, attend_corpus, token_scores
 from .corpus import Corpus
 from .embedding_step import alignment_error, embedding_step
-from .gradient_flow import Flow, FlowSettings, FlowStatus, cls_flow
-from .limit import Limit, LimitStatus, limit
-from .max_margin import MaxMargin, MaxMarginStatus, max_margin
+from .gradient_flow import Flow, FlowSettings, cls_flow
+from .limit import limit
+from .max_margin import MaxMargin, max_margin
 from .parameters import Parameters, gaussian_reduced
 from .selection import (
     competing_pairs,
@@ -26,25 +25,7 @@ from .selection import (
     important_tokens,
     selected_tokens,
 )
-
-
-class TrialStatus(enum.IntEnum):
-    """Where a trial ended; the first four are certified (see `verdict`)."""
-
-    SELECTED_ALL = 0
-    """At the max-margin direction of a selection with every important token."""
-    CAPTURED_POSITIVE = 1
-    """Likewise, but all positive tokens are selected and most negative ones are not."""
-    CAPTURED_NEGATIVE = 2
-    """Likewise, with the classes exchanged."""
-    PARTIAL = 3
-    """Likewise, of a selection that misses some important tokens."""
-    NOT_YET = 4
-    """At the norm asked for, but not on the predicted late flow of any selection."""
-    NORM_NOT_REACHED = 5
-    """‖p‖ did not reach the norm asked for in the time or the steps allowed."""
-    FAILED = 6
-    """The integration or the max-margin solver broke down."""
+from .verdict import drift, pending, verdict
 
 
 @dataclass(frozen=True)
@@ -55,7 +36,8 @@ class TrialSettings:
         flow: tolerances and bounds of the integration.
         path_points: points saved along the flow, geometric in log(1+t).
         drift_tolerance: how closely the margins must follow the predicted late flow,
-            in units of attention scores, for a trial to count as converged.
+            in units of attention scores, and how far p may still be moved, in units
+            of the error constant, for a trial to count as converged.
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
@@ -67,7 +49,7 @@ class Trial(eqx.Module):
     """What one trial found; scalars first, then the path.
 
     Attributes:
-        status: a `TrialStatus`.
+        status: a `verdict.TrialStatus`.
         alignment_error: relative error of Lemma 4.1 for the step on E.
         alignment: γ = mean |E_sᵀv| over the important tokens after the step.
         important_selected: share of sequences whose important tokens are all selected.
@@ -78,6 +60,7 @@ class Trial(eqx.Module):
         direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection.
         error_constant: predicted limit of direction_error · cls_norm.
         drift: largest distance of an active margin from the predicted late flow.
+        pending: how far inactive pairs may still move p, over the error constant.
         unselected_effect: max_X |f(X) − mean of E_sᵀv over its selected tokens|.
         max_margin_norm: ‖p_mm‖.
         duality_gap: relative gap of the max-margin solution.
@@ -99,6 +82,7 @@ class Trial(eqx.Module):
     direction_error: Float[Scalar, ""]
     error_constant: Float[Scalar, ""]
     drift: Float[Scalar, ""]
+    pending: Float[Scalar, ""]
     unselected_effect: Float[Scalar, ""]
     max_margin_norm: Float[Scalar, ""]
     duality_gap: Float[Scalar, ""]
@@ -140,6 +124,7 @@ def run_trial(
         ...     assumption_one, sequences=8, length=4, relevant=2, irrelevant=4
         ... )
         >>> trial = run_trial(jax.random.key(0), draw, 1e6, 100.0, until_norm=1e4)
+        >>> from jaxselect.verdict import TrialStatus
         >>> TrialStatus(trial.status.item()).name
         'SELECTED_ALL'
         >>> measured = trial.direction_error * trial.cls_norm
@@ -188,7 +173,10 @@ def judge(
     margin = max_margin(after.embeddings, pairs)
     late = limit(after, corpus, selected, margin, flow.cls)
     positive, negative = important_selected(selected, corpus)
-    drift = _drift(after, flow, margin, late)
+    certificate = (
+        drift(after, flow, margin, late),
+        pending(after, corpus, selected, flow, margin, late),
+    )
 
     important = important_tokens(corpus)
     number = jnp.maximum(important.sum(), 1).astype(values.dtype)
@@ -197,7 +185,7 @@ def judge(
     share = jnp.mean(is_positive * positive + (1 - is_positive) * negative)
     norm = jnp.linalg.norm(flow.cls)
     return Trial(
-        verdict(flow, margin, late, drift, positive, negative, drift_tolerance),
+        verdict(flow, margin, late, *certificate, positive, negative, drift_tolerance),
         alignment_error(before, after, corpus, step_size),
         jnp.sum(jnp.where(important, jnp.abs(values), 0.0)) / number,
         share,
@@ -207,7 +195,7 @@ def judge(
         flow.log_time,
         _direction_error(flow.cls, margin),
         late.error_constant,
-        drift,
+        *certificate,
         _unselected_effect(attention, values, corpus, selected),
         margin.norm,
         margin.gap,
@@ -217,63 +205,6 @@ def judge(
         jax.vmap(jnp.linalg.norm)(flow.path_cls),
         jax.vmap(lambda cls: _direction_error(cls, margin))(flow.path_cls),
     )
-
-
-def verdict(
-    flow: Flow,
-    margin: MaxMargin,
-    late: Limit,
-    drift: Float[Scalar, ""],
-    positive: Float[Scalar, ""],
-    negative: Float[Scalar, ""],
-    drift_tolerance: float,
-) -> Int[Scalar, ""]:
-    """The status of a trial, decided by certificates and not by how long it ran.
-
-    A trial has converged if its selection has a max-margin solution, if the convex
-    problem of the limit has a solution ρ, so that this selection sustains itself, and
-    if every active margin lies on the predicted p_mm log t + ρ.
-
-    Args:
-        flow: the flow of p.
-        margin: the max-margin solution of the selection that it ended in.
-        late: the limit predicted from that selection.
-        drift: largest distance of an active margin from the prediction.
-        positive: share of positive sequences with all important tokens selected.
-        negative: share of negative ones.
-        drift_tolerance: largest drift that counts as converged.
-
-    Returns:
-        A `TrialStatus`.
-
-    Example:
-        See `run_trial`.
-    """
-    all_positive, all_negative = positive == 1, negative == 1
-    status = jnp.where(
-        all_positive & (negative < 0.5),
-        TrialStatus.CAPTURED_POSITIVE,
-        TrialStatus.PARTIAL,
-    )
-    captured = all_negative & (positive < 0.5)
-    status = jnp.where(captured, TrialStatus.CAPTURED_NEGATIVE, status)
-    status = jnp.where(all_positive & all_negative, TrialStatus.SELECTED_ALL, status)
-    converged = (late.status == LimitStatus.PREDICTED) & (drift <= drift_tolerance)
-    status = jnp.where(converged, status, TrialStatus.NOT_YET)
-    broken = margin.status == MaxMarginStatus.NOT_CONVERGED
-    status = jnp.where(broken, TrialStatus.FAILED, status)
-    short = flow.status != FlowStatus.REACHED
-    status = jnp.where(short, TrialStatus.NORM_NOT_REACHED, status)
-    failed = flow.status == FlowStatus.FAILED
-    return jnp.where(failed, TrialStatus.FAILED, status).astype(jnp.int32)
-
-
-def _drift(
-    after: Parameters, flow: Flow, margin: MaxMargin, late: Limit
-) -> Float[Scalar, ""]:
-    gap = after.embeddings @ (flow.cls - late.cls_at(flow.log_time))
-    between = jnp.abs(gap[:, None] - gap[None, :])
-    return jnp.max(jnp.where(margin.active, between, 0.0))
 
 
 def _direction_error(cls: Float[Array, " dim"], margin: MaxMargin) -> Float[Scalar, ""]:

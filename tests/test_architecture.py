@@ -25,7 +25,8 @@ FLOORS = [
     {"grid", "nearest_point", "networks", "objective"},
     {"embedding_step", "gradient_flow", "max_margin", "sparse_objective"},
     {"descent", "joint_flow", "limit", "network_step", "progress"},
-    {"network_training", "rates", "trial"},
+    {"network_training", "rates", "verdict"},
+    {"trial"},
     {"sweep"},
 ]
 LEVEL = {name: level for level, floor in enumerate(FLOORS) for name in floor}

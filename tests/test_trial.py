@@ -9,7 +9,8 @@ import pytest
 
 from jaxselect.gradient_flow import FlowSettings
 from jaxselect.synthetic import assumption_one
-from jaxselect.trial import TrialSettings, TrialStatus, run_trial
+from jaxselect.trial import TrialSettings, run_trial
+from jaxselect.verdict import TrialStatus
 
 DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
 SEEDS = 24
@@ -71,6 +72,20 @@ def test_direction_is_max_margin_of_its_own_selection_whatever_the_step():
         # p_mm log t + ρ: what ρ adds to the growth is of its size over log t.
         np.testing.assert_allclose(growth, norms, rtol=2e-2)
         assert np.asarray(found.duality_gap)[certified].max() < 1e-9
+
+
+def test_a_claim_of_convergence_holds_ever_after():
+    """What certifies itself at ‖p‖ = 300 has its constant, to 1e-3, at 10⁶ too."""
+    early, late = trials(256.0, 150.0, 300.0), trials(256.0, 150.0, 1e6)
+    claims = np.isin(early.status, CERTIFIED)
+    assert claims.any()
+    here, there = (
+        np.asarray(found.direction_error * found.cls_norm)[claims]
+        for found in (early, late)
+    )
+    np.testing.assert_allclose(here, there, rtol=1e-3)
+    # Some seeds have a pair of margin 1 + ε that pulls for long: they do not claim.
+    assert (np.asarray(early.pending)[~claims] > 1e-3).any()
 
 
 def test_one_step_error_falls_like_one_over_root_d():

@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from experiments.benchmarks import flow_rivals
+from experiments.benchmarks import flow_batch, flow_rivals
+from experiments.benchmarks.flow_batch import GAMMAS, SMALL
 from experiments.console import say
 
 
@@ -33,8 +34,7 @@ class Settings:
         repeats: timed runs of each; the median counts.
         lanes: seeds of the batch.
         chunk: lanes that run in lockstep.
-        cores: the process is bound to that many; the batch uses two.
-        part: all, or the batch alone (as the run of all calls it).
+        cores: the process is bound to that many.
         seed: of the instances.
         out: folder for the results.
         json: print the results as one JSON object on standard output.
@@ -47,15 +47,12 @@ class Settings:
     lanes: int = 64
     chunk: int = 8
     cores: int = 1
-    part: Literal["all", "batch"] = "all"
     seed: int = 0
     out: Path = Path("results") / "benchmarks" / "flow"
     json: bool = False
 
 
 PRESETS = {"full": Settings(), "quick": Settings(large=False)}
-GAMMAS = (0.4, 4.0, 20.0, 80.0, 250.0)
-SMALL = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
 LARGE = {"sequences": 1000, "length": 32, "relevant": 16, "irrelevant": 224}
 
 
@@ -75,13 +72,12 @@ def main(settings: Settings) -> dict:
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    if settings.part == "batch":
-        return batch(settings)
     results: dict[str, Any] = {"small": regimes(settings, SMALL, 256.0)}
     if settings.large:
         results["large"] = regimes(settings, LARGE, 2048.0)
-    os.sched_setaffinity(0, available)
-    results["batch"] = batch_in_own_process(settings)
+    sizes = settings.seed, settings.lanes, settings.chunk
+    results["batch"] = flow_batch.speed(*sizes, settings.repeats)
+    results["convergence"] = flow_batch.convergence(*sizes)
     console.write_json(settings.out / "flow.json", results)
     console.draw("flow", settings.out)
     return results
@@ -214,8 +210,8 @@ class Judge:
         from jaxselect.limit import limit
         from jaxselect.max_margin import max_margin
         from jaxselect.selection import competing_pairs, selected_tokens
-        from jaxselect.trial import TrialStatus
         from jaxselect.trial import judge as verdict
+        from jaxselect.verdict import TrialStatus
 
         selected = selected_tokens(start.embeddings @ flow.cls, corpus, flow.log_time)
         pairs = competing_pairs(selected, corpus)
@@ -254,64 +250,6 @@ def timed(run: Callable, argument: float, repeats: int) -> tuple[Any, float]:
         result = jax.block_until_ready(run(argument))
         seconds.append(time.perf_counter() - begin)
     return result, statistics.median(seconds)
-
-
-def batch_in_own_process(settings: Settings) -> dict:
-    """The batch on two cores: a process has as many threads as it began with cores."""
-    import json
-    import subprocess
-    import sys
-
-    arguments = ["--part", "batch", "--cores", "2", "--json"]
-    arguments += ["--lanes", str(settings.lanes), "--chunk", str(settings.chunk)]
-    command = [sys.executable, "-m", "experiments.benchmarks.flow", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout)
-
-
-def batch(settings: Settings) -> dict:
-    """Different seeds to ‖p‖ = 10⁴, vmapped in chunks, one thread per core."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    import jax
-    import jax.numpy as jnp
-
-    from jaxselect.embedding_step import embedding_step
-    from jaxselect.gradient_flow import cls_flow
-    from jaxselect.parameters import gaussian_reduced
-    from jaxselect.synthetic import assumption_one
-
-    def one(key: jax.Array) -> jax.Array:
-        corpus_key, key = jax.random.split(key)
-        corpus = assumption_one(corpus_key, **SMALL)
-        start = gaussian_reduced(key, corpus.vocabulary, 256.0)
-        return cls_flow(embedding_step(start, corpus, 100.0), corpus, 1e4).num_steps
-
-    keys = jax.random.split(jax.random.key(settings.seed), settings.lanes)
-    run = jax.jit(jax.vmap(one)).lower(keys[: settings.chunk]).compile()
-    chunks = jnp.split(keys, settings.lanes // settings.chunk)
-    seconds = []
-    for _ in range(settings.repeats):
-        begin = time.perf_counter()
-        with ThreadPoolExecutor(settings.cores) as pool:
-            steps = np.stack(list(pool.map(lambda keys: np.asarray(run(keys)), chunks)))
-        seconds.append(time.perf_counter() - begin)
-    median = statistics.median(seconds)
-    wasted = 1 - steps.sum() / (steps.max(axis=1).sum() * settings.chunk)
-    record = {
-        "lanes": settings.lanes,
-        "chunk": settings.chunk,
-        "cores": settings.cores,
-        "seconds": median,
-        "runs_per_second": settings.lanes / median,
-        "wasted_in_lockstep": float(wasted),
-    }
-    say(
-        f"{settings.lanes} seeds to ‖p‖ = 10⁴ in chunks of {settings.chunk}: "
-        f"{record['runs_per_second']:.1f} runs/s on {settings.cores} cores, "
-        f"{wasted:.0%} of the work wasted in lockstep"
-    )
-    return record
 
 
 if __name__ == "__main__":
