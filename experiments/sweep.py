@@ -34,7 +34,7 @@ import jaxselect
 from experiments.analysis import describe, summarise
 from experiments.launch import Done, Job, local, over_jax_processes, over_ray, probe
 from jaxselect.grid import Sweep
-from jaxselect.store import finished, load, prepare, writing
+from jaxselect.store import finished, load, prepare, tidy, writing
 from jaxselect.sweep import plan
 from jaxselect.trial import TrialStatus
 
@@ -166,6 +166,8 @@ def sweep(settings: Settings) -> dict:
     prepare(folder, _description(grid, chunk_size, together, kind))
     first = settings.launcher != "jax" or jax.process_index() == 0
     with writing(folder) if first else contextlib.nullcontext(), _stopping() as stop:
+        if settings.launcher == "local":
+            tidy(folder)
         whole, damaged = finished(folder)
         if damaged:
             say(f"{len(damaged)} damaged chunks found and removed: {damaged}")

@@ -160,6 +160,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         field, in_time, jacobian = self.linearise(t0, y0, args)
         system = jnp.eye(len(y0), dtype=y0.dtype) / (_GAMMA * h) - jacobian
         factor = jnp.linalg.cholesky(system)
+
         def stage(stages: Array, tableau: tuple[Array, ...]) -> tuple[Array, None]:
             index, node, weight, reach, coupling = tableau
             pull = terms.vf(t0 + node * h, y0 + reach @ stages, args)

@@ -186,6 +186,19 @@ def finished(folder: Path) -> tuple[set[int], list[int]]:
     return whole, damaged
 
 
+def tidy(folder: Path) -> None:
+    """Remove what writers that were killed left unfinished.
+
+    Args:
+        folder: of `prepare`, in which nobody writes now.
+
+    Example:
+        >>> tidy(Path("no/such/folder"))
+    """
+    for path in (folder / "chunks").glob(".*.npy.*"):
+        path.unlink(missing_ok=True)
+
+
 def load(folder: str | Path) -> xr.Dataset:
     """Open a results folder, finished or not, as labelled arrays.
 
