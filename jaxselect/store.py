@@ -242,19 +242,21 @@ def writing(folder: Path) -> Iterator[None]:
     """Hold a results folder against a second sweep; a killed one lets go of it.
 
     Args:
-        folder: of `prepare`.
+        folder: where the results go; made if it is not there.
 
     Yields:
         Nothing.
 
     Raises:
         ValueError: another sweep is writing there.
+        OSError: the folder cannot be made or written.
 
     Example:
         >>> import tempfile
         >>> with writing(Path(tempfile.mkdtemp())):
         ...     pass
     """
+    folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -279,6 +281,10 @@ def _write(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        # Of a full disk the system does not say which file it happened to.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
