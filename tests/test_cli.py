@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -219,10 +221,32 @@ def test_other_settings_are_refused_with_their_difference(whole):
 
 
 def test_two_sweeps_do_not_share_a_folder(whole):
+    """Nor does the second one, told to start anew, touch what the first has."""
+    before = stamps(whole[0])
     with store.writing(whole[0]):
-        code, _, err = run(*sweep(whole[0]))
+        code, _, err = run(*sweep(whole[0], "--no-resume"))
     assert code == 2
     assert "is being written by another sweep" in err
+    assert stamps(whole[0]) == before
+
+
+def test_a_full_disk_costs_nothing_that_was_finished(whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole[0], folder)
+    for index in (3, 11):
+        (folder / "chunks" / f"{index:05d}.npy").unlink()
+    had = stamps(folder)
+    process = start(*sweep(folder, "--workers", 1))
+    # To the program a file that may not grow looks like a disk that is full.
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (64, 64))
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 2
+    assert "goes on, once it can write" in err
+    assert "chunks/00003.npy" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert stamps(folder) == had
+    assert set((folder / "chunks").iterdir()) == had.keys()
+    finish(sweep(folder, "--workers", 1), whole[0], folder)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
