@@ -41,7 +41,13 @@ from jaxselect.sweep import run_and_write
 
 Done = dict[str, Any]
 
-PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin", "libtpu")
+PLUGINS = (
+    "jax_cuda12_plugin",
+    "jax_cuda13_plugin",
+    "jax_rocm60_plugin",
+    "jax_rocm7_plugin",
+    "libtpu",
+)
 """Packages without which JAX can see no accelerator."""
 
 
@@ -88,15 +94,7 @@ def probe() -> tuple[str, int]:
     Returns:
         `cpu`, `gpu` or `tpu`; devices, or cores where there is none.
     """
-    if not any(
-        importlib.util.find_spec(name)
-        for name in (
-            "jax_cuda12_plugin",
-            "jax_cuda13_plugin",
-            "jax_rocm60_plugin",
-            "libtpu",
-        )
-    ):
+    if not any(importlib.util.find_spec(name) for name in PLUGINS):
         return "cpu", _cores()
     code = "import jax; print(jax.default_backend(), jax.local_device_count())"
     told = subprocess.run(

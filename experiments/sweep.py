@@ -34,7 +34,7 @@ import jaxselect
 from experiments.analysis import describe, summarise
 from experiments.launch import Done, Job, local, over_jax_processes, over_ray, probe
 from jaxselect.grid import Sweep
-from jaxselect.store import finished, load, prepare, writing
+from jaxselect.store import finished, load, prepare, tidy, writing
 from jaxselect.sweep import plan
 from jaxselect.verdict import TrialStatus
 
@@ -159,13 +159,17 @@ def sweep(settings: Settings) -> dict:
     together = kind != "cpu" if settings.together is None else settings.together
     if workers < 1:
         raise ValueError(f"workers {workers}: wanted 1 or more")
+    if not settings.resume and settings.launcher == "jax":
+        raise ValueError("no-resume with the jax launcher: remove the folder instead")
     chunks = plan(grid, chunk_size)
-    if not settings.resume:
-        for path in (folder / "settings.json", *(folder / "chunks").glob("*.npy")):
-            path.unlink(missing_ok=True)
-    prepare(folder, _description(grid, chunk_size, together, kind))
     first = settings.launcher != "jax" or jax.process_index() == 0
     with writing(folder) if first else contextlib.nullcontext(), _stopping() as stop:
+        if not settings.resume:
+            for path in (folder / "settings.json", *(folder / "chunks").glob("*.npy")):
+                path.unlink(missing_ok=True)
+        prepare(folder, _description(grid, chunk_size, together, kind))
+        if settings.launcher == "local":
+            tidy(folder)
         whole, damaged = finished(folder)
         if damaged:
             say(f"{len(damaged)} damaged chunks found and removed: {damaged}")
@@ -181,7 +185,11 @@ def sweep(settings: Settings) -> dict:
             run = local(job, pending, stop, kind, workers)
         begin = time.perf_counter()
         lanes = sum(len(chunks[index].lanes) for index in pending)
-        ran = _watch(run, lanes, settings.quiet)
+        try:
+            ran = _watch(run, lanes, settings.quiet)
+        except OSError:
+            say("nothing finished is lost; the same command goes on, once it can write")
+            raise
         seconds = time.perf_counter() - begin
         left = len(chunks) - len(finished(folder)[0])
     if stop.is_set() and left:

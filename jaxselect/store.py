@@ -186,6 +186,19 @@ def finished(folder: Path) -> tuple[set[int], list[int]]:
     return whole, damaged
 
 
+def tidy(folder: Path) -> None:
+    """Remove what writers that were killed left unfinished.
+
+    Args:
+        folder: of `prepare`, in which nobody writes now.
+
+    Example:
+        >>> tidy(Path("no/such/folder"))
+    """
+    for path in (folder / "chunks").glob(".*.npy.*"):
+        path.unlink(missing_ok=True)
+
+
 def load(folder: str | Path) -> xr.Dataset:
     """Open a results folder, finished or not, as labelled arrays.
 
@@ -229,19 +242,21 @@ def writing(folder: Path) -> Iterator[None]:
     """Hold a results folder against a second sweep; a killed one lets go of it.
 
     Args:
-        folder: of `prepare`.
+        folder: where the results go; made if it is not there.
 
     Yields:
         Nothing.
 
     Raises:
         ValueError: another sweep is writing there.
+        OSError: the folder cannot be made or written.
 
     Example:
         >>> import tempfile
         >>> with writing(Path(tempfile.mkdtemp())):
         ...     pass
     """
+    folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -266,6 +281,10 @@ def _write(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        # Of a full disk the system does not say which file it happened to.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

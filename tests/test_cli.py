@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,10 +24,15 @@ SMALL = [
 CHUNKS = 18
 
 
-def start(*arguments):
+def start(*arguments, **environment):
     command = [sys.executable, "-m", *map(str, arguments)]
     return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -83,36 +90,66 @@ def test_a_finished_sweep_runs_nothing_again(whole):
     assert before == {p: p.stat().st_mtime_ns for p in (whole[0] / "chunks").iterdir()}
 
 
-def kill_and_resume(whole, folder, kills, generator):
-    """SIGKILL at random moments once work has begun; what was there stays."""
-    chunks = folder / "chunks"
-    for _ in range(kills):
-        had = set(chunks.glob("*.npy"))
-        if len(had) == CHUNKS:
-            break
-        stamps = {path: path.stat().st_mtime_ns for path in had}
-        process = start(*sweep(folder, "--workers", 2))
-        deadline = time.monotonic() + 240
-        while set(chunks.glob("*.npy")) == had and time.monotonic() < deadline:
-            assert process.poll() is None, process.stderr.read()
-            time.sleep(0.01)
-        time.sleep(generator.uniform(0, 0.2))
-        process.kill()
-        process.communicate()
-        # What was there is not computed again.
-        assert stamps == {path: path.stat().st_mtime_ns for path in had}
-    code, _, err = run(*sweep(folder, "--workers", 2))
+def stamps(folder):
+    """What a chunk that is written again would change."""
+    found = {path: path.stat() for path in (folder / "chunks").glob("[0-9]*.npy")}
+    return {path: (stat.st_mtime_ns, stat.st_ino) for path, stat in found.items()}
+
+
+def kill(command, folder, moment, working, **environment):
+    """SIGKILL a sweep; whether it had written a chunk before."""
+    had = stamps(folder)
+    process = start(*command, **environment)
+    deadline = time.monotonic() + 240
+    while working and stamps(folder).keys() == had.keys():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(moment)
+    assert process.poll() is None, "it ended before it was killed"
+    process.kill()
+    process.communicate()
+    # A finished chunk is never computed again: it would be written again.
+    left = stamps(folder)
+    assert had == {path: left.get(path) for path in had}
+    return len(left) > len(had)
+
+
+def finish(command, whole, folder):
+    had = stamps(folder)
+    code, _, err = run(*command)
     assert code == 0, err
-    assert_same(whole[0], folder)
+    left = stamps(folder)
+    assert had == {path: left.get(path) for path in had}
+    assert_same(whole, folder)
+    # A writer that was killed leaves its unfinished file; the next sweep tidies up.
+    assert all(path in left for path in (folder / "chunks").iterdir())
 
 
 def test_a_killed_sweep_goes_on_to_the_same_bytes(whole, tmp_path):
-    kill_and_resume(whole, tmp_path, 3, random.Random(0))
+    command = sweep(tmp_path, "--workers", 2)
+    kill(command, tmp_path, 2.0, working=False)
+    assert kill(command, tmp_path, 0.0, working=True)
+    finish(command, whole[0], tmp_path)
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_twenty_times(whole, tmp_path):
-    kill_and_resume(whole, tmp_path, 20, random.Random(1))
+def test_a_sweep_killed_twenty_times(tmp_path):
+    """Also while it starts, compiles for the first time and caches its program."""
+    grid = [
+        "--sequences", 40, "--irrelevant", 30, "--seed", *range(250), "--workers",
+    ]  # fmt: skip
+    undisturbed, killed = tmp_path / "whole", tmp_path / "killed"
+    code, _, err = run(*sweep(undisturbed, *grid, 1))
+    assert code == 0, err
+    generator = random.Random(1)
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    command = sweep(killed, *grid, 2)
+    had_written = [
+        kill(command, killed, generator.uniform(0, longest), working, **cache)
+        for longest, working in [(10, False), (1, True)] * 10
+    ]
+    assert 0 < sum(had_written) < 20
+    finish(command, undisturbed, killed)
 
 
 def test_ctrl_c_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path):
@@ -184,10 +221,32 @@ def test_other_settings_are_refused_with_their_difference(whole):
 
 
 def test_two_sweeps_do_not_share_a_folder(whole):
+    """Nor does the second one, told to start anew, touch what the first has."""
+    before = stamps(whole[0])
     with store.writing(whole[0]):
-        code, _, err = run(*sweep(whole[0]))
+        code, _, err = run(*sweep(whole[0], "--no-resume"))
     assert code == 2
     assert "is being written by another sweep" in err
+    assert stamps(whole[0]) == before
+
+
+def test_a_full_disk_costs_nothing_that_was_finished(whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole[0], folder)
+    for index in (3, 11):
+        (folder / "chunks" / f"{index:05d}.npy").unlink()
+    had = stamps(folder)
+    process = start(*sweep(folder, "--workers", 1))
+    # To the program a file that may not grow looks like a disk that is full.
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (64, 64))
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 2
+    assert "goes on, once it can write" in err
+    assert "chunks/00003.npy" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert stamps(folder) == had
+    assert set((folder / "chunks").iterdir()) == had.keys()
+    finish(sweep(folder, "--workers", 1), whole[0], folder)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

@@ -113,6 +113,45 @@ def test_a_ray_cluster_of_two_nodes_survives_the_loss_of_a_worker(whole, tmp_pat
     assert_same(whole, tmp_path)
 
 
+def test_four_host_devices_write_the_same_bytes(whole, tmp_path):
+    """A thread per device, as with several accelerators."""
+    flag = "--xla_force_host_platform_device_count=4"
+    code = f"""
+import dataclasses, pathlib, threading
+from experiments import launch
+from jaxselect import store, sweep
+folder, whole = map(pathlib.Path, {[str(tmp_path), str(whole)]})
+described = store.describe(whole)
+grid = sweep.Sweep(**{{
+    name: tuple(value) if isinstance(value, list) else value
+    for name, value in described["grid"].items()
+}})
+launch.configure(grid.precision)
+devices = launch.jax.local_devices()
+assert len(devices) == 4
+store.prepare(folder, described)
+pending = list(range(len(sweep.plan(grid, 1))))
+job = launch.Job(grid, 1, False, folder)
+done = list(launch.on_devices(job, pending, threading.Event(), devices))
+assert len(done) == {CHUNKS}
+"""
+    environment = os.environ | {
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flag}"
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert_same(whole, tmp_path)
+    for path in (whole / "chunks").iterdir():
+        assert path.read_bytes() == (tmp_path / "chunks" / path.name).read_bytes()
+
+
 def busy_ray_worker():
     """The process of a worker that is running a chunk."""
     while True:

@@ -1,0 +1,44 @@
+"""Draw the cost of a run against d, from the benchmark of sweeps.
+
+python -m experiments.figures.cost results/benchmarks/sweep
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from matplotlib import pyplot
+
+from .reviews import command, save
+
+
+def draw(folder: Path) -> Path:
+    """Seconds per run and per step of the solver, over d.
+
+    Args:
+        folder: of results.
+
+    Returns:
+        The figure's file.
+
+    Raises:
+        FileNotFoundError: no results in the folder.
+    """
+    found = json.loads((folder / "results.json").read_text())["results"]["dim"]
+    figure, (runs, steps) = pyplot.subplots(
+        1, 2, figsize=(9, 3.8), layout="constrained"
+    )
+    runs.loglog(found["dim"], found["seconds_per_run"], "o-")
+    runs.set(ylabel="seconds per run", title=f"η₀ = {found['step_size']:g}")
+    steps.loglog(found["dim"], found["seconds_per_step"], "o-")
+    told = f"{found['programs']} compiled program, {found['precision']}"
+    steps.set(ylabel="seconds per step of the solver", title=told)
+    for panel, name in ((runs, "seconds_per_run"), (steps, "seconds_per_step")):
+        # Two decades tall, as the axis of d is seven wide: flat is seen to be flat.
+        middle = (min(found[name]) * max(found[name])) ** 0.5
+        panel.set(xlabel="embedding dimension d", ylim=(middle / 10, middle * 10))
+    return save(figure, folder / "cost.png")
+
+
+if __name__ == "__main__":
+    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
