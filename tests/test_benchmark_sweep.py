@@ -6,6 +6,7 @@ import json
 import pytest
 import tyro
 
+from experiments import console
 from experiments.benchmarks import sweep as benchmark
 from experiments.figures import cost
 from experiments.sweep import PRESETS
@@ -21,6 +22,13 @@ def test_a_grid_survives_the_command_line(preset):
         tyro.conf.OmitArgPrefixes[Sweep], args=benchmark.flags(grid), default=TINY
     )
     assert parsed == grid
+
+
+def test_flags_of_the_benchmark_and_of_its_grid_do_not_collide(capsys):
+    with pytest.raises(SystemExit) as end:
+        console.command(benchmark.main, benchmark.PRESETS, ["--help"])
+    assert end.value.code == 0
+    assert "--eta" in capsys.readouterr().out
 
 
 def test_one_program_serves_every_dimension(monkeypatch, tmp_path):

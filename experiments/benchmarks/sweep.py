@@ -42,7 +42,7 @@ class Settings:
         quick: the same as `--preset quick`.
         grid: of workers, cuts and devices.
         decades: log₁₀ d of the cost against d.
-        step_size: η₀ of the cost against d, which fixes γ there.
+        eta: η₀ of the cost against d, which fixes γ there.
         seeds: of the cost against d.
         cuts: chunk sizes to compare.
         repeats: timed turns of each; the median counts.
@@ -55,7 +55,7 @@ class Settings:
     quick: bool = False
     grid: Sweep = SWEEPS["default"].grid
     decades: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 9)
-    step_size: float = 100.0
+    eta: float = 100.0
     seeds: int = 8
     cuts: tuple[int, ...] = (1, 8, 64)
     repeats: int = 3
@@ -252,7 +252,7 @@ def cost_of_dim(settings: Settings) -> dict:
     grid = dataclasses.replace(
         settings.grid,
         dim=dims,
-        step_size=(settings.step_size,),
+        step_size=(settings.eta,),
         seed=tuple(range(settings.seeds)),
         path_points=0,
     )
@@ -273,7 +273,7 @@ def cost_of_dim(settings: Settings) -> dict:
     compiled: Any = program(grid, grid.shapes()[0], False)
     return {
         "dim": list(dims),
-        "step_size": settings.step_size,
+        "step_size": settings.eta,
         "alignment": [float(tables[dim]["alignment"].mean()) for dim in dims],
         "seeds": settings.seeds,
         "programs": compiled._cache_size(),
