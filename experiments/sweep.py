@@ -125,7 +125,6 @@ PRESETS = {
             dim=_whole((16, *_decades(1.5, 9, 4))),
             step_size=_decades(-1, 5, 2),
             seed=tuple(range(64)),
-            until_norm=100.0,
             precision="float32",
         )
     ),

@@ -8,6 +8,7 @@ import tyro
 
 from experiments import console
 from experiments.benchmarks import sweep as benchmark
+from experiments.benchmarks import sweep_watch
 from experiments.figures import cost
 from experiments.sweep import PRESETS
 from jaxselect.grid import Sweep
@@ -19,7 +20,7 @@ from .test_sweep import TINY
 def test_a_grid_survives_the_command_line(preset):
     grid = PRESETS[preset].grid
     parsed = tyro.cli(
-        tyro.conf.OmitArgPrefixes[Sweep], args=benchmark.flags(grid), default=TINY
+        tyro.conf.OmitArgPrefixes[Sweep], args=sweep_watch.flags(grid), default=TINY
     )
     assert parsed == grid
 
@@ -48,7 +49,7 @@ def test_one_program_serves_every_dimension(monkeypatch, tmp_path):
 
 def test_a_watched_sweep_is_counted_whole(tmp_path):
     grid = dataclasses.replace(TINY, seed=(0, 1))
-    seen = benchmark.observe(grid, tmp_path, "--workers", "1", "--chunk-size", "4")
+    seen = sweep_watch.observe(grid, tmp_path, "--workers", "1", "--chunk-size", "4")
     assert seen["exit_code"] == 0
     assert seen["runs"] == grid.size == sum(seen["statuses"].values())
     assert seen["runs_per_second"] < seen["runs_per_second_while_busy"]
