@@ -32,7 +32,8 @@ class FlowStatus(enum.IntEnum):
     NORM_NOT_REACHED = 1
     """At `until_log_time`, with ‖p‖ still below `until_norm`."""
     BALANCED = 2
-    """Where several tokens of a sequence hold each other in balance to rounding."""
+    """Where tokens of a sequence hold each other in balance to rounding, or change places
+    too suddenly for a log-time to tell when."""
     OUT_OF_STEPS = 3
     """After `max_steps` steps."""
     FAILED = 4
@@ -135,7 +136,7 @@ def cls_flow(
         saveat=dfx.SaveAt(subs=subs),
         # A step this short means a field that is not finite: fail, do not loop.
         stepsize_controller=dfx.PIDController(
-            settings.rtol, settings.atol, dtmin=1e-12, force_dtmin=False
+            settings.rtol, settings.atol, dtmin=1e-14, force_dtmin=False
         ),
         event=dfx.Event(
             (_excess_norm, _excess_balance),
