@@ -79,8 +79,30 @@ def max_margin(
         >>> [round(x, 4) for x in solution.direction.tolist()]
         [0.5, 0.0]
     """
-    fixed = jax.lax.stop_gradient(embeddings)
-    solution = _solve(fixed, pairs)
+    return with_derivatives(
+        embeddings, _solve(jax.lax.stop_gradient(embeddings), pairs)
+    )
+
+
+def with_derivatives(
+    embeddings: Float[Array, "vocabulary dim"], solution: MaxMargin
+) -> MaxMargin:
+    """A solution found without derivatives, as the function of E that it is.
+
+    Args:
+        embeddings: E.
+        solution: of `max_margin` at E.
+
+    Returns:
+        The same numbers, with the derivatives of `max_margin`.
+
+    Example:
+        >>> tokens = jnp.array([[2.0, 0.0], [0.0, 0.0]])
+        >>> solution = max_margin(tokens, jnp.array([[False, True], [False, False]]))
+        >>> norm = lambda tokens: with_derivatives(tokens, solution).norm
+        >>> jax.grad(norm)(tokens)[0].tolist()
+        [-0.25, 0.0]
+    """
     direction = _implicit(embeddings, solution)
     # The inner `where` keeps the derivative of the norm finite at p = 0.
     square = direction @ direction

@@ -2,11 +2,10 @@
 
 Late in the flow p = p_mm s + ρ with s = log t, so every late rate is a closed form in
 (p_mm, ρ), whose derivatives are implicit. Early rates are times at which the flow
-passes a mark (`progress.last_crossing`). Where the selection or the set of active pairs
-changes, a rate has a kink: its derivative there is that of one side, and it is flagged.
+passes a mark (`crossing.last_crossings`). Where the selection or the set of active
+pairs changes, a rate has a kink: its derivative there is that of one side, and it is
+flagged. Derivatives in d are those of `parameters.gaussian_reduced`.
 """
-
-from dataclasses import dataclass, field
 
 import equinox as eqx
 import jax
@@ -14,53 +13,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .corpus import Corpus
+from .crossing import Crossing, CrossingStatus, Mark, last_crossings
 from .embedding_step import alignment_error, embedding_step
-from .gradient_flow import FlowSettings, cls_flow
-from .limit import Limit, limit
-from .max_margin import MaxMargin, max_margin
+from .limit import Limit
 from .objective import logistic_loss
+from .pair_graph import lead, smallest_lead
 from .parameters import Parameters
-from .progress import direction_error, last_crossing
-from .selection import competing_pairs, selected_tokens
-
-
-@dataclass(frozen=True)
-class RateSettings:
-    """Static settings of the rates.
-
-    Attributes:
-        flow: tolerances of the integration, and its adjoint: `diffrax.ForwardMode()` to
-            differentiate early rates in forward mode.
-        until_norm: ‖p‖ at which the selection is read.
-        search_log_time: end of the search for early rates.
-        search_points: points of the path searched.
-        move: relative size of the move of E that tells a kink.
-        through_history: differentiate the flow for the part of ρ that only the path
-            decides; without it that part counts as constant (`Rates.history_dim`).
-    """
-
-    flow: FlowSettings = field(default_factory=FlowSettings)
-    until_norm: float = 1e4
-    search_log_time: float = 1e3
-    search_points: int = 1024
-    move: float = 1e-6
-    through_history: bool = False
-
-
-class Settled(eqx.Module):
-    """What a flow settles on.
-
-    Attributes:
-        selected: the final selection, in bag layout.
-        margin: its max-margin solution.
-        late: the late flow p_mm log t + ρ.
-        kink: a small move of E changes the active pairs.
-    """
-
-    selected: Bool[Array, "sequences width"]
-    margin: MaxMargin
-    late: Limit
-    kink: Bool[Scalar, ""]
+from .progress import direction_error
+from .selection import competing_pairs
+from .settled import RateSettings, Settled, settle
 
 
 class Rates(eqx.Module):
@@ -136,15 +97,20 @@ def rates(
     after = embedding_step(before, corpus, step_size)
     settled = settle(after, corpus, settings)
     late, margin = settled.late, settled.margin
-    selection, undecided = selection_log_time(after, corpus, settled.selected, settings)
+    marks = (
+        direction_mark(margin.direction, early_error),
+        selection_mark(after, corpus, settled),
+    )
+    early, selection = last_crossings(after, corpus, settled.path, marks, settings.flow)
+    undecided = decided_at_once(after, corpus, settled, selection, settings.move)
     return Rates(
         alignment_error(before, after, corpus, step_size),
         1 / margin.norm,
         late.error_constant,
         norm_to_error(late, error),
         log_time_to_error(late, error),
-        log_time_to_direction(after, corpus, margin.direction, early_error, settings),
-        selection,
+        early.log_time,
+        selection.log_time,
         final_loss(after, corpus, settled.selected),
         margin.norm**2,
         settled.kink | undecided,
@@ -153,41 +119,6 @@ def rates(
         settled.selected,
         margin.active,
     )
-
-
-def settle(
-    after: Parameters, corpus: Corpus, settings: RateSettings = RateSettings()
-) -> Settled:
-    """Follow the flow until its selection is final, then predict the rest.
-
-    The selection is piecewise constant, so no derivative runs through this flow unless
-    `settings.through_history` asks for it.
-
-    Args:
-        after: (E¹, p_0, v).
-        corpus: n bags with labels ±1.
-        settings: static.
-
-    Returns:
-        Selection, max-margin solution and late flow, differentiable in both modes.
-    """
-    arguments = (after, corpus)
-    if not settings.through_history:
-        arguments = jax.lax.stop_gradient(arguments)
-    flow = cls_flow(*arguments, settings.until_norm, settings=settings.flow)
-    scores = after.embeddings @ flow.cls
-    selected = selected_tokens(scores, corpus, flow.log_time)
-    pairs = competing_pairs(selected, corpus)
-    margin = max_margin(after.embeddings, pairs)
-    late = limit(after, corpus, selected, margin, flow.cls)
-
-    fixed = jax.lax.stop_gradient(after.embeddings)
-    size = settings.move * jnp.linalg.norm(fixed) / jnp.sqrt(fixed.size)
-    towards = size * jax.random.normal(jax.random.key(0), fixed.shape, fixed.dtype)
-    moved = jax.vmap(lambda sign: max_margin(fixed + sign * towards, pairs).active)(
-        jnp.array([-1.0, 1.0], fixed.dtype)
-    )
-    return Settled(selected, margin, late, jnp.any(moved != margin.active[None]))
 
 
 def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
@@ -226,76 +157,62 @@ def log_time_to_error(
     return (along * jnp.sqrt(square) - late.growth @ late.offset) / square
 
 
-def log_time_to_direction(
-    after: Parameters,
-    corpus: Corpus,
-    direction: Float[Array, " dim"],
-    error: Float[Scalar, ""] | float,
-    settings: RateSettings = RateSettings(),
-) -> Float[Scalar, ""]:
-    """Log(1+t) from which p stays within a given error of a given direction.
+def direction_mark(
+    direction: Float[Array, " dim"], error: Float[Scalar, ""] | float
+) -> Mark:
+    """The mark behind which p is within a given error of a given direction.
 
     Args:
-        after: (E¹, p_0, v).
-        corpus: n bags with labels ±1.
         direction: of any length, such as p_mm.
         error: ‖p/‖p‖ − direction/‖direction‖‖.
-        settings: static.
 
     Returns:
-        The log-time; zero if it is there from the start, ∞ if never in the search.
+        h(p) for `crossing.last_crossings`.
     """
-
-    def closer(cls: Float[Array, " dim"]) -> Float[Scalar, ""]:
-        return error - direction_error(cls, direction)
-
-    return last_crossing(
-        after,
-        corpus,
-        closer,
-        settings.search_log_time,
-        settings.search_points,
-        settings.flow,
-    ).log_time
+    return lambda cls: error - direction_error(cls, direction)
 
 
-def selection_log_time(
-    after: Parameters,
-    corpus: Corpus,
-    selected: Bool[Array, "sequences width"],
-    settings: RateSettings = RateSettings(),
-) -> tuple[Float[Scalar, ""], Bool[Scalar, ""]]:
-    """Log(1+t) from which the selection is final: every selected token leads.
+def selection_mark(after: Parameters, corpus: Corpus, settled: Settled) -> Mark:
+    """The mark behind which every token that is selected in the end leads.
 
     Args:
-        after: (E¹, p_0, v).
+        after: (E¹, ·, v).
         corpus: n bags with labels ±1.
-        selected: the final selection.
-        settings: static.
+        settled: of `settle`.
 
     Returns:
-        The log-time, zero if the selection leads from the start; and whether two pairs
-        are decided last at once, where it has a kink.
+        h(p) for `crossing.last_crossings`.
     """
-    pairs = competing_pairs(selected, corpus)
+    pairs = competing_pairs(settled.selected, corpus)
+    return lambda cls: smallest_lead(after.embeddings @ cls, pairs)
 
-    def leads(cls: Float[Array, " dim"]) -> Float[Array, " pairs"]:
-        scores = after.embeddings @ cls
-        return jnp.where(pairs, scores[:, None] - scores[None, :], jnp.inf).ravel()
 
-    crossing = last_crossing(
-        after,
-        corpus,
-        lambda cls: jnp.min(leads(cls)),
-        settings.search_log_time,
-        settings.search_points,
-        settings.flow,
-    )
+def decided_at_once(
+    after: Parameters,
+    corpus: Corpus,
+    settled: Settled,
+    selection: Crossing,
+    move: float = 1e-6,
+) -> Bool[Scalar, ""]:
+    """Whether two pairs are decided last at once: the time of selection has a kink.
+
+    Args:
+        after: (E¹, ·, v).
+        corpus: n bags with labels ±1.
+        settled: of `settle`.
+        selection: the crossing of `selection_mark`.
+        move: size of a lead, relative to the scores, that counts as none.
+
+    Returns:
+        True at a kink.
+    """
+    pairs = competing_pairs(settled.selected, corpus)
+    scores = jax.lax.stop_gradient(after.embeddings @ selection.cls)
+    leads = jnp.where(pairs, lead(scores), jnp.inf).ravel()
     # The smallest lead is zero here; a second one must not be.
-    closest = -jax.lax.top_k(-leads(jax.lax.stop_gradient(crossing.cls)), 2)[0]
-    scale = jnp.max(jnp.abs(after.embeddings @ crossing.cls))
-    undecided = closest[1] - closest[0] <= settings.move * scale
-    return crossing.log_time, jnp.isfinite(crossing.log_time) & undecided
+    least = -jax.lax.top_k(-leads, 2)[0]
+    close = least[1] - least[0] <= move * jnp.max(jnp.abs(scores))
+    return (selection.status == CrossingStatus.CROSSED) & close
 
 
 def final_loss(

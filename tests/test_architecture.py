@@ -25,9 +25,9 @@ FLOORS = [
     {"grid", "nearest_point", "networks", "objective"},
     {"embedding_step", "gradient_flow", "max_margin", "sparse_objective"},
     {"descent", "joint_flow", "limit", "network_step", "progress"},
-    {"network_training", "rates", "verdict"},
-    {"trial"},
-    {"sweep"},
+    {"crossing", "network_training", "verdict"},
+    {"settled", "trial"},
+    {"rates", "sweep"},
 ]
 LEVEL = {name: level for level, floor in enumerate(FLOORS) for name in floor}
 MODULES = sorted(p.stem for p in (ROOT / "jaxselect").glob("[a-z]*.py"))
