@@ -27,8 +27,8 @@ from jaxselect.limit import LimitStatus, limit
 from jaxselect.max_margin import max_margin
 from jaxselect.objective import negative_gradient
 from jaxselect.parameters import Parameters
-from jaxselect.rates import settle
 from jaxselect.selection import competing_pairs
+from jaxselect.settled import settle
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from jaxselect.gradient_flow import cls_flow
 from jaxselect.limit import LimitStatus
 from jaxselect.parameters import Parameters, gaussian_reduced
 from jaxselect.progress import direction_error, excess_loss, local_exponents
-from jaxselect.rates import settle
+from jaxselect.settled import settle
 from jaxselect.synthetic import assumption_one
 
 

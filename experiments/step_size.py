@@ -1,8 +1,8 @@
 """The step size η₀ that selects soonest: its gradient, and descent on it.
 
-The time to selection is differentiated in log η₀ over a grid of d and η₀. At each d its
-mean over seeds is then minimised by gradient descent on log η₀ (optax's Rprop) and by a
-fine grid, both counted in seconds and in evaluations.
+All rates are differentiated in log η₀ over a grid of seeds, d and η₀. At each d the
+mean time to selection over seeds is then minimised by gradient descent on log η₀
+(optax) and by a fine grid, both timed.
 """
 
 from experiments import console  # isort: skip (it settles the threads first)
@@ -10,27 +10,26 @@ from experiments import console  # isort: skip (it settles the threads first)
 import dataclasses
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
+from scipy.interpolate import CubicHermiteSpline
 
 from experiments.console import say
 from experiments.rates import Problem
+from jaxselect.crossing import last_crossings
 from jaxselect.embedding_step import embedding_step
 from jaxselect.gradient_flow import FlowSettings
 from jaxselect.limit import LimitStatus
-from jaxselect.rates import (
-    RateSettings,
-    log_time_to_error,
-    selection_log_time,
-    settle,
-)
+from jaxselect.rates import REAL_RATES, rates, selection_mark
+from jaxselect.settled import RateSettings, settle
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +45,7 @@ class Settings:
         phase_points: values of η₀ in the phase diagram.
         grid_points: values of η₀ in the search by grid.
         coarse: values of η₀ that descent chooses its start from.
+        candidates: starts tried between them.
         steps: of descent.
         seeds: draws that a time is averaged over.
         seed: of the first draw.
@@ -60,8 +60,9 @@ class Settings:
     largest: float = 1e4
     phase_points: int = 24
     grid_points: int = 200
-    coarse: int = 6
-    steps: int = 6
+    coarse: int = 7
+    candidates: int = 2
+    steps: int = 7
     seeds: int = 4
     seed: int = 0
     out: Path = Path("results") / "step-size"
@@ -78,10 +79,12 @@ class Settings:
                 f"smallest {self.smallest}, largest {self.largest}: wanted two finite "
                 "step sizes > 0 in this order"
             )
-        counts = ("phase_points", "grid_points", "coarse", "steps", "seeds")
+        counts = ("phase_points", "grid_points", "candidates", "steps", "seeds")
         for name in counts:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}: wanted ≥ 1")
+        if self.coarse < 2:
+            raise ValueError(f"coarse {self.coarse}: wanted ≥ 2, to interpolate")
 
 
 PRESETS = {
@@ -97,9 +100,7 @@ PRESETS = {
 }
 # Early rates are wanted in forward mode: one argument, few outputs.
 RATES = RateSettings(
-    FlowSettings(adjoint=diffrax.ForwardMode()),
-    search_points=512,
-    search_log_time=200.0,
+    FlowSettings(adjoint=diffrax.ForwardMode()), until_log_time=1e3, points=512
 )
 
 
@@ -116,21 +117,19 @@ def main(settings: Settings) -> dict:
     jax.config.update("jax_enable_x64", True)
     seeds = settings.seed + jnp.arange(settings.seeds)
     low, high = np.log([settings.smallest, settings.largest])
-    study = partial(times, settings.problem)
+    study = partial(selection_time, settings.problem)
 
     def mean(dim: jax.Array, log_step: jax.Array) -> jax.Array:
-        each = jax.vmap(study, (0, None, None))(seeds, dim, log_step)[0]
-        return each.mean()
+        return jax.vmap(study, (0, None, None))(seeds, dim, log_step).mean()
 
     def mean_and_slope(dim: jax.Array, log_step: jax.Array) -> tuple:
         return jax.jvp(partial(mean, dim), (log_step,), (jnp.ones_like(log_step),))
 
     value, slope = jax.jit(mean), jax.jit(mean_and_slope)
-    diagram = phase_diagram(
-        settings, study, np.linspace(low, high, settings.phase_points)
-    )
-    for compiled in (value, slope):
-        jax.block_until_ready(compiled(jnp.array(256.0), jnp.array(1.0)))
+    diagram = phase_diagram(settings, np.linspace(low, high, settings.phase_points))
+    # Compiled before anything is timed, the optimiser's own programs included.
+    jax.block_until_ready(value(jnp.array(256.0), jnp.array(1.0)))
+    descend(partial(slope, jnp.array(256.0)), settings)
     found = []
     for dim in settings.dims:
         begin = time.perf_counter()
@@ -138,9 +137,7 @@ def main(settings: Settings) -> dict:
         tried = [float(value(jnp.array(dim), jnp.array(x))) for x in grid]
         grid_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
-        best, reached = descend(
-            partial(value, jnp.array(dim)), partial(slope, jnp.array(dim)), settings
-        )
+        best, reached = descend(partial(slope, jnp.array(dim)), settings)
         seconds = time.perf_counter() - begin
         found.append(
             {
@@ -173,55 +170,56 @@ def main(settings: Settings) -> dict:
     return results
 
 
-def times(
+def selection_time(
     problem: Problem, seed: jax.Array, dim: jax.Array, log_step: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Log-time to selection, log t to a direction error of 10⁻³, status and kink."""
+) -> jax.Array:
+    """Log-time to selection; what was not selected in the search counts as its end."""
     before, corpus = problem.draw(seed, dim)
     after = embedding_step(before, corpus, jnp.exp(log_step))
     settled = settle(after, corpus, RATES)
-    selection, undecided = selection_log_time(after, corpus, settled.selected, RATES)
-    # What was not selected in the search counts as its end.
-    selection = jnp.minimum(selection, RATES.search_log_time)
-    return (
-        selection,
-        log_time_to_error(settled.late, 1e-3),
-        settled.late.status,
-        settled.kink | undecided,
-    )
+    marks = [selection_mark(after, corpus, settled)]
+    (selection,) = last_crossings(after, corpus, settled.path, marks, RATES.flow)
+    return jnp.minimum(selection.log_time, RATES.until_log_time)
 
 
-def phase_diagram(
-    settings: Settings, study: Callable, log_steps: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Both times and their derivatives in log η₀ over d and η₀, mean over seeds."""
+def phase_diagram(settings: Settings, log_steps: np.ndarray) -> dict[str, np.ndarray]:
+    """Every rate and its derivative in log η₀, over d, η₀ and seeds."""
 
     def lane(seed: jax.Array, dim: jax.Array, log_step: jax.Array) -> tuple:
-        def smooth(x: jax.Array) -> tuple:
-            selection, error, status, kink = study(seed, dim, x)
-            return (selection, error), (status, kink)
+        before, corpus = settings.problem.draw(seed, dim)
+
+        def real(x: jax.Array) -> tuple[dict, dict]:
+            found = vars(rates(before, corpus, jnp.exp(x), settings=RATES))
+            return {name: found[name] for name in REAL_RATES}, {
+                name: found[name] for name in ("status", "kink")
+            }
 
         one = jnp.ones_like(log_step)
-        values, slopes, flags = jax.jvp(smooth, (log_step,), (one,), has_aux=True)
-        return *values, *slopes, *flags
+        values, slopes, flags = jax.jvp(real, (log_step,), (one,), has_aux=True)
+        slopes = {f"{name}_slope": slope for name, slope in slopes.items()}
+        return values | slopes | flags
 
-    names = ("selection", "error", "selection_slope", "error_slope", "status", "kink")
     seeds = settings.seed + jnp.arange(settings.seeds)
-    row = jax.jit(jax.vmap(jax.vmap(lane, (0, None, None)), (None, None, 0)))
-    rows = [row(seeds, jnp.array(dim), jnp.array(log_steps)) for dim in settings.dims]
-    columns = [np.stack(column) for column in zip(*rows, strict=True)]
-    diagram = dict(zip(names, columns, strict=True))
+    cell = jax.jit(jax.vmap(lane, (0, None, None)))
+    cells = [
+        [cell(seeds, jnp.array(dim), jnp.array(x)) for x in log_steps]
+        for dim in settings.dims
+    ]
+    rows = [jax.tree.map(lambda *leaves: np.stack(leaves), *row) for row in cells]
+    diagram = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
     diagram["predicted"] = diagram["status"] == LimitStatus.PREDICTED
     return diagram | {"dims": np.array(settings.dims), "step_sizes": np.exp(log_steps)}
 
 
-def descend(
-    value: Callable, value_and_slope: Callable, settings: Settings
-) -> tuple[float, float]:
-    """The best log η₀ that descent comes by, and the log-time there.
+def descend(value_and_slope: Callable, settings: Settings) -> tuple[float, float]:
+    """The best log η₀ that descent comes by, and the time there.
+
+    The time has several basins, so a coarse grid comes first: the lowest points of its
+    cubic interpolant, by values and slopes, are tried, and descent starts at the best.
+    It follows the sign of the slope, which a kink or a jump does not spoil as it does
+    its size, from the best place so far, by steps that shrink where they fail.
 
     Args:
-        value: of log η₀.
         value_and_slope: of log η₀.
         settings: of the study.
 
@@ -229,21 +227,41 @@ def descend(
         Log η₀ and the mean log-time to selection.
     """
     low, high = np.log([settings.smallest, settings.largest])
-    starts = np.linspace(low, high, 2 * settings.coarse + 1)[1::2]
-    place = jnp.array(min(starts, key=lambda x: float(value(jnp.array(x)))))
-    # Rprop follows signs, which a kink does not spoil as it does the size of a slope.
-    width = float(high - low) / (4 * settings.coarse)
-    optimiser = optax.rprop(width, eta_minus=0.4, eta_plus=1.2)
-    state = optimiser.init(place)
-    best, reached = float(place), float("inf")
+    tried: list[tuple[float, float, float]] = []
+
+    def look(place: float) -> None:
+        now, slope = value_and_slope(jnp.array(place))
+        tried.append((float(now), float(place), float(slope)))
+
+    coarse = np.linspace(low, high, settings.coarse + 2)[1:-1]
+    for place in coarse:
+        look(place)
+    value, _, slope = np.array(tried).T
+    between = CubicHermiteSpline(coarse, np.log(value), slope / value)
+    inside = coarse[:-1, None] + np.diff(coarse)[:, None] * np.linspace(0.05, 0.95, 19)
+    height = between(inside)
+    for interval in np.argsort(height.min(axis=1))[: settings.candidates]:
+        look(inside[interval, np.argmin(height[interval])])
+
+    state, update = follower(float(high - low) / (4 * settings.coarse))
+    now = min(tried)[0]
     for _ in range(settings.steps):
-        now, slope = value_and_slope(place)
-        if float(now) < reached:
-            best, reached = float(place), float(now)
-        update, state = optimiser.update(slope, state)
-        place = jnp.clip(optax.apply_updates(place, update), low, high)
-    last = float(value(place))
-    return (float(place), last) if last < reached else (best, reached)
+        _, best, downhill = min(tried)
+        change, state = update(jnp.array(downhill), state, value=now)
+        look(float(np.clip(best + float(change), low, high)))
+        now = tried[-1][0]
+    reached, best, _ = min(tried)
+    return best, reached
+
+
+@cache
+def follower(width: float) -> tuple[Any, Callable]:
+    """The optimiser: its state at the start, and its compiled update."""
+    optimiser = optax.chain(
+        optax.sign_sgd(width),
+        optax.contrib.reduce_on_plateau(factor=0.35, patience=1, rtol=0.0, atol=1e-12),
+    )
+    return optimiser.init(jnp.zeros(())), jax.jit(optimiser.update)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,19 @@ from .progress import direction_error
 from .selection import competing_pairs
 from .settled import RateSettings, Settled, settle
 
+# The rates that are real numbers; the rest of `Rates` says where they hold.
+REAL_RATES = (
+    "lemma_error",
+    "growth_rate",
+    "error_constant",
+    "norm_to_error",
+    "log_time_to_error",
+    "early_log_time",
+    "selection_log_time",
+    "final_loss",
+    "loss_constant",
+)
+
 
 class Rates(eqx.Module):
     """How fast one problem converges.

@@ -1,8 +1,6 @@
-"""Derivatives of the rates: how right they are, and what they cost.
+"""What derivatives of the rates cost: their time and memory over those of the value.
 
-The table holds, for every rate and argument, the largest relative difference between
-automatic and central finite differences over random problems, kinks left out and
-counted. Costs are times of the derivative over the time of the value, in one run.
+Forward mode in one argument, η₀, and reverse mode in all of E, in one run.
 """
 
 from experiments import console  # isort: skip (it settles the threads first)
@@ -10,7 +8,7 @@ from experiments import console  # isort: skip (it settles the threads first)
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,17 +16,15 @@ from typing import Any, Literal
 import diffrax
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from experiments.benchmarks.derivatives import Case, draw
 from experiments.console import say
 from experiments.rates import Problem
-from jaxselect.corpus import Corpus
 from jaxselect.embedding_step import embedding_step
 from jaxselect.gradient_flow import FlowSettings
-from jaxselect.limit import LimitStatus
-from jaxselect.parameters import Parameters, gaussian_reduced
-from jaxselect.rates import Rates, RateSettings, rates, selection_log_time, settle
-from jaxselect.synthetic import assumption_one
+from jaxselect.parameters import Parameters
+from jaxselect.rates import REAL_RATES, rates
+from jaxselect.settled import RateSettings, settle
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +32,11 @@ class Settings:
     """What to measure.
 
     Attributes:
-        preset: full, or quick: fewer problems, under two minutes.
+        preset: full, or quick: one group on small problems, under two minutes.
         quick: the same as `--preset quick`.
         problem: the corpora.
-        problems: random problems of the table.
+        problems: that costs are summed over.
+        groups: of rates: the constant of the error, the time to selection, all.
         repeats: timed runs of each; the median counts.
         seed: of the first problem.
         out: folder for the results.
@@ -49,7 +46,12 @@ class Settings:
     preset: Literal["full", "quick"] = "full"
     quick: bool = False
     problem: Problem = dataclasses.field(default_factory=Problem)
-    problems: int = 50
+    problems: int = 5
+    groups: tuple[Literal["late", "selection", "all"], ...] = (
+        "late",
+        "selection",
+        "all",
+    )
     repeats: int = 15
     seed: int = 0
     out: Path = Path("results") / "benchmarks" / "rates"
@@ -58,20 +60,14 @@ class Settings:
 
 PRESETS = {
     "full": Settings(),
-    "quick": Settings(problem=Problem(12, 4, 2, 5), problems=6, repeats=7),
+    "quick": Settings(
+        problem=Problem(12, 4, 2, 5), problems=2, groups=("all",), repeats=5
+    ),
 }
-ARGUMENTS = ("log η₀", "log d", "E", "p_0", "counts")
-STEP = 1e-4
-TIGHT = FlowSettings(1e-11, 1e-11, adjoint=diffrax.ForwardMode())
-REAL = [
-    field.name
-    for field in dataclasses.fields(Rates)
-    if field.name not in ("kink", "history_dim", "status", "selected", "active")
-]
 
 
 def main(settings: Settings) -> dict:
-    """The table, then the costs.
+    """Time value, forward and reverse mode of each group.
 
     Args:
         settings: of the command line.
@@ -85,165 +81,102 @@ def main(settings: Settings) -> dict:
             quick, seed=settings.seed, out=settings.out, json=settings.json
         )
     jax.config.update("jax_enable_x64", True)
-    results = {"table": table(settings), "cost": cost(settings)}
+    drawn = jax.jit(partial(draw, settings.problem))
+    cases = [drawn(settings.seed + number) for number in range(settings.problems)]
+    known = {"late": late, "selection": early, "all": every}
+    results = {}
+    for name in settings.groups:
+        compiled = {
+            who: jax.jit(run).lower(cases[0]).compile()
+            for who, run in programs(known[name]).items()
+        }
+        seconds = timed(compiled, cases, settings.repeats)
+        results[name] = {
+            "value_seconds": seconds["value"] / len(cases),
+            "forward_over_value": seconds["forward"] / seconds["value"],
+            "reverse_over_value": seconds["reverse"] / seconds["value"],
+            "bytes": {who: _temporary_bytes(run) for who, run in compiled.items()},
+        }
+        say(f"{name}: {results[name]}")
     described = dataclasses.asdict(settings) | {"results": results}
     console.write_json(settings.out / "rates.json", described)
     return results
 
 
-def moved(
-    problem: Problem, seed: jax.Array, move: jax.Array
-) -> tuple[Parameters, Corpus, jax.Array]:
-    """A random problem, moved along one random direction per argument."""
-    keys = jax.random.split(jax.random.key(seed), 7)
-    corpus = assumption_one(keys[0], **dataclasses.asdict(problem))
-    # log₁₀ d from 2.3 to 5 and log₁₀ η₀ from 1 to 2.7, where most tokens are selected.
-    dim = 10 ** jax.random.uniform(keys[1], minval=2.3, maxval=5.0)
-    step_size = 10 ** jax.random.uniform(keys[2], minval=1.0, maxval=2.7)
-    start = gaussian_reduced(keys[3], corpus.vocabulary, dim * jnp.exp(move[1]))
-    noise = [
-        jax.random.normal(key, like.shape)
-        for key, like in zip(
-            keys[4:], (start.embeddings, start.cls, corpus.counts), strict=True
-        )
-    ]
-    start = Parameters(
-        start.embeddings + 0.1 * move[2] * noise[0],
-        start.cls + 0.1 * move[3] * noise[1],
-        start.head,
-    )
-    counts = corpus.counts * (1 + 0.1 * move[4] * noise[2])
-    bags = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
-    return start, bags, step_size * jnp.exp(move[0])
+def programs(rate: Callable) -> dict[str, Callable]:
+    """A rate, with its derivative in η₀, and with its gradient in E.
 
+    Args:
+        rate: of (E, η₀, case, settings).
 
-def table(settings: Settings) -> dict:
-    """Automatic against finite differences."""
-    rate_settings = RateSettings(flow=TIGHT)
-    still = jnp.zeros(len(ARGUMENTS))
-
-    def found(seed: jax.Array, move: jax.Array) -> tuple[jax.Array, tuple]:
-        numbers = rates(*moved(settings.problem, seed, move), settings=rate_settings)
-        real = jnp.stack([getattr(numbers, name) for name in REAL])
-        smooth = ~numbers.kink & (numbers.history_dim == 0)
-        smooth &= numbers.status == LimitStatus.PREDICTED
-        return real, (smooth, numbers.selected, numbers.active)
-
-    value = jax.jit(jax.vmap(found, (0, None)))
-
-    def along(seed: jax.Array, towards: jax.Array) -> jax.Array:
-        return jax.jvp(lambda move: found(seed, move)[0], (still,), (towards,))[1]
-
-    slope = jax.jit(jax.vmap(along, (0, None)))
-    seeds = settings.seed + jnp.arange(settings.problems)
-    middle, (smooth, *structure) = value(seeds, still)
-    entries = {}
-    for number, argument in enumerate(ARGUMENTS):
-        towards = jnp.zeros(len(ARGUMENTS)).at[number].set(1.0)
-        sides = [value(seeds, sign * STEP * towards) for sign in (1, -1)]
-        difference = (sides[0][0] - sides[1][0]) / (2 * STEP)
-        forward = slope(seeds, towards)
-        kept = smooth & np.all(
-            [
-                np.all(np.asarray(side) == np.asarray(here), axis=(1, 2))
-                for _, (_, *there) in sides
-                for side, here in zip(there, structure, strict=True)
-            ],
-            axis=0,
-        )
-        kept = np.asarray(kept)
-        # A derivative that is nothing beside the value is held against the value.
-        scale = np.maximum(np.abs(difference), 1e-3 * np.abs(middle))
-        off = np.abs(forward - difference) / scale
-        for column, name in enumerate(REAL):
-            there = kept & np.isfinite(np.asarray(off[:, column]))
-            errors = np.asarray(off[:, column])[there]
-            entries[f"{name} / {argument}"] = {
-                "largest_error": float(errors.max(initial=0.0)),
-                "median_error": float(np.median(errors)) if errors.size else None,
-                "above_1e-5": int((errors > 1e-5).sum()),
-                "excluded_share": float(1 - there.mean()),
-            }
-            say(f"{name:20} {argument:8} {entries[f'{name} / {argument}']}")
-    return entries
-
-
-def cost(settings: Settings) -> dict:
-    """Time and memory of derivatives over those of the value, for one problem."""
-    start, corpus, step_size = moved(
-        settings.problem, jnp.array(settings.seed), jnp.zeros(len(ARGUMENTS))
-    )
+    Returns:
+        Functions of a case, by name.
+    """
     forward = RateSettings(FlowSettings(adjoint=diffrax.ForwardMode()))
-    groups: dict[str, Callable] = {"late": late, "selection": early}
-    costs = {}
-    for name, rate in groups.items():
 
-        def one_argument(eta: jax.Array, rate: Callable = rate) -> tuple:
-            run = partial(rate, start.embeddings, start, corpus, settings=forward)
-            return jax.jvp(run, (eta,), (jnp.ones_like(eta),))
+    def value(case: Case) -> jax.Array:
+        return rate(case.start.embeddings, case.step_size, case, RateSettings())
 
-        def all_of_embeddings(embeddings: jax.Array, rate: Callable = rate) -> tuple:
-            return jax.value_and_grad(rate)(embeddings, start, corpus, step_size)
+    def one_argument(case: Case) -> tuple:
+        def run(step_size: jax.Array) -> jax.Array:
+            return rate(case.start.embeddings, step_size, case, forward)
 
-        def alone(embeddings: jax.Array, rate: Callable = rate) -> jax.Array:
-            return rate(embeddings, start, corpus, step_size)
+        return jax.jvp(run, (case.step_size,), (jnp.ones_like(case.step_size),))
 
-        programs = {
-            "value": (alone, start.embeddings),
-            "forward": (one_argument, step_size),
-            "reverse": (all_of_embeddings, start.embeddings),
-        }
-        compiled = {
-            who: (jax.jit(run).lower(argument).compile(), argument)
-            for who, (run, argument) in programs.items()
-        }
-        seconds = timed(compiled, settings.repeats)
-        costs[name] = {
-            "value_seconds": seconds["value"],
-            "forward_over_value": seconds["forward"] / seconds["value"],
-            "reverse_over_value": seconds["reverse"] / seconds["value"],
-            "bytes": {who: _temporary_bytes(run) for who, (run, _) in compiled.items()},
-        }
-        say(f"{name}: {costs[name]}")
-    return costs
+    def all_embeddings(case: Case) -> tuple:
+        def run(embeddings: jax.Array) -> jax.Array:
+            return rate(embeddings, case.step_size, case, RateSettings())
+
+        return jax.value_and_grad(run)(case.start.embeddings)
+
+    return {"value": value, "forward": one_argument, "reverse": all_embeddings}
 
 
 def late(
     embeddings: jax.Array,
-    start: Parameters,
-    corpus: Corpus,
     step_size: jax.Array,
-    settings: RateSettings = RateSettings(),  # noqa: B008
+    case: Case,
+    settings: RateSettings,
 ) -> jax.Array:
     """The constant of the direction error."""
-    after = embedding_step(
-        Parameters(embeddings, start.cls, start.head), corpus, step_size
-    )
-    return settle(after, corpus, settings).late.error_constant
+    before = Parameters(embeddings, case.start.cls, case.start.head)
+    after = embedding_step(before, case.corpus, step_size)
+    return settle(after, case.corpus, settings).late.error_constant
 
 
 def early(
     embeddings: jax.Array,
-    start: Parameters,
-    corpus: Corpus,
     step_size: jax.Array,
-    settings: RateSettings = RateSettings(),  # noqa: B008
+    case: Case,
+    settings: RateSettings,
 ) -> jax.Array:
     """The log-time to selection."""
-    after = embedding_step(
-        Parameters(embeddings, start.cls, start.head), corpus, step_size
-    )
-    selected = settle(after, corpus, settings).selected
-    return selection_log_time(after, corpus, selected, settings)[0]
+    before = Parameters(embeddings, case.start.cls, case.start.head)
+    return rates(before, case.corpus, step_size, settings=settings).selection_log_time
 
 
-def timed(programs: dict[str, tuple[Any, Any]], repeats: int) -> dict[str, float]:
-    """Median seconds of each program, taken in turns so that all share the weather."""
+def every(
+    embeddings: jax.Array,
+    step_size: jax.Array,
+    case: Case,
+    settings: RateSettings,
+) -> jax.Array:
+    """All real rates, summed."""
+    before = Parameters(embeddings, case.start.cls, case.start.head)
+    found = rates(before, case.corpus, step_size, settings=settings)
+    return jnp.stack([getattr(found, name) for name in REAL_RATES]).sum()
+
+
+def timed(
+    programs: Mapping[str, Callable], cases: list[Case], repeats: int
+) -> dict[str, float]:
+    """Median seconds of each program over all cases, taken in turns."""
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(repeats + 1):
-        for name, (program, argument) in programs.items():
+        for name, program in programs.items():
             begin = time.perf_counter()
-            jax.block_until_ready(program(argument))
+            for case in cases:
+                jax.block_until_ready(program(case))
             if turn:
                 seconds[name].append(time.perf_counter() - begin)
     return {name: statistics.median(taken) for name, taken in seconds.items()}

@@ -30,12 +30,12 @@ def draw(folder: Path) -> Path:
     dims, steps = found["dims"], found["step_sizes"]
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
     for panel, name, title in (
-        (axes[0], "selection", "∂ log time to selection / ∂ log η₀"),
-        (axes[1], "error", "∂ log(log t to error 10⁻³) / ∂ log η₀"),
+        (axes[0], "selection_log_time", "∂ log time to selection / ∂ log η₀"),
+        (axes[1], "log_time_to_error", "∂ log(log t to error 10⁻⁴) / ∂ log η₀"),
     ):
         slope = found[f"{name}_slope"]
-        if name == "error":
-            slope = slope / np.abs(found["error"])
+        if name == "log_time_to_error":
+            slope = slope / np.abs(found[name])
         kept = found["predicted"] & np.isfinite(slope)
         number = kept.sum(axis=2)
         shown = np.where(kept, slope, 0).sum(axis=2) / np.maximum(number, 1)

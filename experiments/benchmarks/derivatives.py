@@ -1,0 +1,245 @@
+"""How right the derivatives of the rates are: a table by rate and argument.
+
+It holds the largest relative difference between automatic and central finite
+differences over random problems, and between forward and reverse mode. Problems with a
+kink in between are left out and counted.
+"""
+
+from experiments import console  # isort: skip (it settles the threads first)
+
+import dataclasses
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
+
+from experiments.console import say
+from experiments.rates import Problem
+from jaxselect.corpus import Corpus
+from jaxselect.gradient_flow import FlowSettings
+from jaxselect.limit import LimitStatus
+from jaxselect.parameters import Parameters, gaussian_reduced
+from jaxselect.rates import REAL_RATES, rates
+from jaxselect.settled import RateSettings
+from jaxselect.synthetic import assumption_one
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to compare.
+
+    Attributes:
+        preset: full, or quick: fewer and smaller problems, under two minutes.
+        quick: the same as `--preset quick`.
+        problem: the corpora.
+        problems: number of random problems.
+        seed: of the first.
+        out: folder for the results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "quick"] = "full"
+    quick: bool = False
+    problem: Problem = dataclasses.field(default_factory=Problem)
+    problems: int = 50
+    seed: int = 0
+    out: Path = Path("results") / "benchmarks" / "derivatives"
+    json: bool = False
+
+
+PRESETS = {
+    "full": Settings(),
+    "quick": Settings(problem=Problem(12, 4, 2, 5), problems=3),
+}
+ARGUMENTS = ("log η₀", "log d", "E", "p_0", "counts")
+STEP = 1e-4
+FORWARD = FlowSettings(1e-11, 1e-11, adjoint=diffrax.ForwardMode())
+REVERSE = FlowSettings(1e-11, 1e-11)
+
+
+def main(settings: Settings) -> dict:
+    """Fill the table.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    if settings.quick:
+        quick = PRESETS["quick"]
+        settings = dataclasses.replace(
+            quick, seed=settings.seed, out=settings.out, json=settings.json
+        )
+    jax.config.update("jax_enable_x64", True)
+    results = table(settings)
+    for name, entry in results.items():
+        say(
+            f"{name:28} largest {entry['largest_error']:.1e}   "
+            f"median {entry['median_error']:.1e}   "
+            f"forward − reverse {entry['forward_against_reverse']:.1e}   "
+            f"kinks {entry['excluded_share']:.0%}   "
+            f"infinite {entry['infinite_share']:.0%}"
+        )
+    described = dataclasses.asdict(settings) | {"results": results}
+    console.write_json(settings.out / "derivatives.json", described)
+    return results
+
+
+class Case(NamedTuple):
+    """A random problem, and random directions to move it in."""
+
+    start: Parameters
+    corpus: Corpus
+    dim: jax.Array
+    step_size: jax.Array
+    noise: tuple[jax.Array, ...]
+
+
+def draw(problem: Problem, seed: jax.Array, log_dim: jax.Array | float = 0.0) -> Case:
+    """The case of a seed, its d multiplied by e^log_dim."""
+    keys = jax.random.split(jax.random.key(seed), 7)
+    corpus = assumption_one(keys[0], **dataclasses.asdict(problem))
+    # log₁₀ d from 2.3 to 5 and log₁₀ η₀ from 1 to 2.7, where most tokens are selected.
+    dim = 10 ** jax.random.uniform(keys[1], minval=2.3, maxval=5.0) * jnp.exp(log_dim)
+    step_size = 10 ** jax.random.uniform(keys[2], minval=1.0, maxval=2.7)
+    start = gaussian_reduced(keys[3], corpus.vocabulary, dim)
+    like = (start.embeddings, start.cls, corpus.counts)
+    noise = tuple(
+        jax.random.normal(key, array.shape)
+        for key, array in zip(keys[4:], like, strict=True)
+    )
+    return Case(start, corpus, dim, step_size, noise)
+
+
+def moved(case: Case, move: jax.Array) -> tuple[Parameters, Corpus, jax.Array]:
+    """A case moved along its directions: what `rates` takes; d is moved by `draw`."""
+    start, corpus, _, step_size, noise = case
+    start = Parameters(
+        start.embeddings + 0.1 * move[2] * noise[0],
+        start.cls + 0.1 * move[3] * noise[1],
+        start.head,
+    )
+    counts = corpus.counts * (1 + 0.1 * move[4] * noise[2])
+    bags = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
+    return start, bags, step_size * jnp.exp(move[0])
+
+
+def transported(case: Case, log_dim: float) -> Case:
+    """A case at d e^log_dim, every random number kept at its quantile.
+
+    Derivatives in d are along quantiles, and a sampler that rejects does not keep them:
+    its numbers at two values of d are two draws.
+
+    Args:
+        case: at d; drawn from `gaussian_reduced` with d ≥ |S| + 2.
+        log_dim: how far to move.
+
+    Returns:
+        The case there.
+    """
+    old, new = (np.asarray(case.dim) * np.exp(x) for x in (0.0, log_dim))
+    rows = np.vstack([case.start.cls, case.start.embeddings]) * np.sqrt(old)
+    place = np.arange(len(rows))
+    gamma = rows[place, place + 1] ** 2 / 2
+    shapes = [(dim - 1 - place) / 2 for dim in (old, new)]
+    # The smaller tail is the one with digits.
+    rows[place, place + 1] = np.sqrt(
+        2
+        * np.where(
+            gammainc(shapes[0], gamma) < 0.5,
+            gammaincinv(shapes[1], gammainc(shapes[0], gamma)),
+            gammainccinv(shapes[1], gammaincc(shapes[0], gamma)),
+        )
+    )
+    rows = jnp.asarray(rows / np.sqrt(new))
+    start = Parameters(rows[1:], rows[0], case.start.head)
+    return case._replace(start=start, dim=jnp.asarray(new))
+
+
+def numbers(case: Case, move: jax.Array, flow: FlowSettings) -> tuple:
+    """The real rates of a moved case; whether they are smooth; what that hangs on."""
+    found = rates(*moved(case, move), settings=RateSettings(flow))
+    real = jnp.stack([getattr(found, name) for name in REAL_RATES])
+    smooth = ~found.kink & (found.history_dim == 0)
+    smooth &= found.status == LimitStatus.PREDICTED
+    return real, smooth, (found.selected, found.active)
+
+
+def table(settings: Settings) -> dict:
+    """Automatic against finite differences, and forward against reverse."""
+    still = jnp.zeros(len(ARGUMENTS))
+
+    def real(seed: jax.Array, move: jax.Array, flow: FlowSettings) -> jax.Array:
+        return numbers(draw(settings.problem, seed, move[1]), move, flow)[0]
+
+    def forward(seed: jax.Array) -> jax.Array:
+        run = partial(real, seed, flow=FORWARD)
+        along = lambda towards: jax.jvp(run, (still,), (towards,))[1]  # noqa: E731
+        return jax.lax.map(along, jnp.eye(len(still)))
+
+    def reverse(seed: jax.Array) -> jax.Array:
+        pull = jax.vjp(partial(real, seed, flow=REVERSE), still)[1]
+        return jax.lax.map(lambda rate: pull(rate)[0], jnp.eye(len(REAL_RATES)))
+
+    seeds = settings.seed + jnp.arange(settings.problems)
+    slopes = jax.jit(lambda seeds: jax.lax.map(forward, seeds))(seeds)
+    back = jax.jit(lambda seeds: jax.lax.map(reverse, seeds))(seeds)
+    value = jax.jit(partial(numbers, flow=FORWARD))
+    drawn = jax.jit(partial(draw, settings.problem))
+    cases = [drawn(seed) for seed in seeds]
+    middle, smooth, structure = _stacked(value(case, still) for case in cases)
+    entries = {}
+    for number, argument in enumerate(ARGUMENTS):
+        towards = np.zeros(len(ARGUMENTS))
+        towards[number] = STEP
+        kept, sides = smooth, []
+        for sign in (1, -1):
+            move = jnp.asarray(sign * towards)
+            there = [
+                transported(case, sign * STEP) if argument == "log d" else case
+                for case in cases
+            ]
+            side, also, other = _stacked(value(case, move) for case in there)
+            sides.append(side)
+            kept = kept & also
+            for one, two in zip(structure, other, strict=True):
+                kept &= np.all(one == two, axis=(1, 2))
+        difference = (sides[0] - sides[1]) / (2 * STEP)
+        # A derivative that is nothing beside the value is held against the value.
+        scale = np.maximum(np.abs(difference), 1e-3 * np.abs(middle))
+        scale = np.maximum(scale, np.finfo(scale.dtype).tiny)
+        off = np.abs(slopes[:, number] - difference) / scale
+        apart = np.abs(slopes[:, number] - back[:, :, number]) / scale
+        for column, name in enumerate(REAL_RATES):
+            finite = np.isfinite(middle[:, column])
+            chosen = kept & finite
+            errors = np.asarray(off[:, column])[chosen]
+            entry = {
+                "largest_error": float(errors.max(initial=0.0)),
+                "median_error": float(np.median(errors)) if errors.size else 0.0,
+                "problems": int(chosen.sum()),
+                "above_1e-5": int((errors > 1e-5).sum()),
+                "forward_against_reverse": float(
+                    np.asarray(apart[:, column])[chosen].max(initial=0.0)
+                ),
+                "excluded_share": float(1 - kept[finite].mean()),
+                "infinite_share": float(1 - finite.mean()),
+            }
+            entries[f"{name} / {argument}"] = entry
+    return entries
+
+
+def _stacked(results: Iterable[Any]) -> Any:
+    """NumPy arrays with one row per result."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *results)
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)
