@@ -62,7 +62,7 @@ class Settings:
     grid_points: int = 200
     coarse: int = 7
     candidates: int = 2
-    steps: int = 7
+    steps: int = 6
     seeds: int = 4
     seed: int = 0
     out: Path = Path("results") / "step-size"
@@ -161,6 +161,8 @@ def main(settings: Settings) -> dict:
         "as_good_as_grid": sum(
             cell["log_time_descent"] <= cell["log_time_grid"] for cell in found
         ),
+        "cost_share": sum(cell["seconds_descent"] for cell in found)
+        / sum(cell["seconds_grid"] for cell in found),
         "kinks_share": float(diagram["kink"].mean()),
     }
     console.write_arrays(settings.out / "phase.npz", diagram)

@@ -163,76 +163,116 @@ def transported(case: Case, log_dim: float) -> Case:
     return case._replace(start=start, dim=jnp.asarray(new))
 
 
-def numbers(case: Case, move: jax.Array, flow: FlowSettings) -> tuple:
+def numbers(
+    start: Parameters, move: jax.Array, case: Case, flow: FlowSettings
+) -> tuple:
     """The real rates of a moved case; whether they are smooth; what that hangs on."""
+    case = case._replace(start=start)
     found = rates(*moved(case, move), settings=RateSettings(flow))
     real = jnp.stack([getattr(found, name) for name in REAL_RATES])
     smooth = ~found.kink & (found.history_dim == 0)
     smooth &= found.status == LimitStatus.PREDICTED
-    return real, smooth, (found.selected, found.active)
+    return real, (smooth, found.selected, found.active)
+
+
+@jax.jit
+def forward(case: Case, move: jax.Array, turn: Parameters, towards: jax.Array) -> tuple:
+    """Rates, their derivatives along a change of the start and the move, the rest."""
+    run = partial(numbers, case=case, flow=FORWARD)
+    return jax.jvp(run, (case.start, move), (turn, towards), has_aux=True)
+
+
+@jax.jit
+def reverse(case: Case, turn: Parameters) -> jax.Array:
+    """Gradients of all rates, one row each; in log d they are taken along `turn`."""
+    run = partial(numbers, case=case, flow=REVERSE)
+    _, pull, _ = jax.vjp(run, case.start, jnp.zeros(len(ARGUMENTS)), has_aux=True)
+
+    def row(rate: jax.Array) -> jax.Array:
+        start, move = pull(rate)
+        products = jax.tree.map(jnp.vdot, start, turn)
+        return move.at[ARGUMENTS.index("log d")].set(jax.tree.reduce(jnp.add, products))
+
+    return jax.lax.map(row, jnp.eye(len(REAL_RATES)))
 
 
 def table(settings: Settings) -> dict:
-    """Automatic against finite differences, and forward against reverse."""
+    """Automatic against finite differences, and forward against reverse.
+
+    Args:
+        settings: of the benchmark.
+
+    Returns:
+        An entry per rate and argument.
+    """
+
+    @jax.jit
+    def drawn(seed: jax.Array) -> tuple[Case, Parameters]:
+        case = draw(settings.problem, seed)
+        start = lambda log_dim: draw(settings.problem, seed, log_dim).start  # noqa: E731
+        return case, jax.jvp(start, (0.0,), (1.0,))[1]
+
     still = jnp.zeros(len(ARGUMENTS))
+    found = []
+    for seed in range(settings.seed, settings.seed + settings.problems):
+        case, turn = drawn(jnp.array(seed))
+        none = jax.tree.map(jnp.zeros_like, turn)
+        columns = []
+        for number, argument in enumerate(ARGUMENTS):
+            towards = still.at[number].set(1.0)
+            if argument == "log d":
+                there = [transported(case, x) for x in (STEP, -STEP)]
+                slope = forward(case, still, turn, still)
+                sides = [forward(side, still, none, still) for side in there]
+            else:
+                slope = forward(case, still, none, towards)
+                sides = [
+                    forward(case, x * towards, none, towards) for x in (STEP, -STEP)
+                ]
+            columns.append((slope, *sides))
+        found.append((columns, reverse(case, turn)))
+    return entries(*_stacked(found))
 
-    def real(seed: jax.Array, move: jax.Array, flow: FlowSettings) -> jax.Array:
-        return numbers(draw(settings.problem, seed, move[1]), move, flow)[0]
 
-    def forward(seed: jax.Array) -> jax.Array:
-        run = partial(real, seed, flow=FORWARD)
-        along = lambda towards: jax.jvp(run, (still,), (towards,))[1]  # noqa: E731
-        return jax.lax.map(along, jnp.eye(len(still)))
+def entries(columns: list[tuple], back: np.ndarray) -> dict:
+    """The table from derivatives and values on either side.
 
-    def reverse(seed: jax.Array) -> jax.Array:
-        pull = jax.vjp(partial(real, seed, flow=REVERSE), still)[1]
-        return jax.lax.map(lambda rate: pull(rate)[0], jnp.eye(len(REAL_RATES)))
+    Args:
+        columns: per argument what `forward` found at rest, ahead and behind, all with
+            one row per problem.
+        back: of `reverse`, likewise.
 
-    seeds = settings.seed + jnp.arange(settings.problems)
-    slopes = jax.jit(lambda seeds: jax.lax.map(forward, seeds))(seeds)
-    back = jax.jit(lambda seeds: jax.lax.map(reverse, seeds))(seeds)
-    value = jax.jit(partial(numbers, flow=FORWARD))
-    drawn = jax.jit(partial(draw, settings.problem))
-    cases = [drawn(seed) for seed in seeds]
-    middle, smooth, structure = _stacked(value(case, still) for case in cases)
+    Returns:
+        An entry per rate and argument.
+    """
     entries = {}
-    for number, argument in enumerate(ARGUMENTS):
-        towards = np.zeros(len(ARGUMENTS))
-        towards[number] = STEP
-        kept, sides = smooth, []
-        for sign in (1, -1):
-            move = jnp.asarray(sign * towards)
-            there = [
-                transported(case, sign * STEP) if argument == "log d" else case
-                for case in cases
-            ]
-            side, also, other = _stacked(value(case, move) for case in there)
-            sides.append(side)
-            kept = kept & also
-            for one, two in zip(structure, other, strict=True):
+    for number, (argument, column) in enumerate(zip(ARGUMENTS, columns, strict=True)):
+        (middle, slope, rest), *sides = column
+        (up, _, _), (down, _, _) = sides
+        kept = rest[0]
+        for _, _, (smooth, *structure) in sides:
+            kept = kept & smooth
+            for one, two in zip(rest[1:], structure, strict=True):
                 kept &= np.all(one == two, axis=(1, 2))
-        difference = (sides[0] - sides[1]) / (2 * STEP)
+        difference = (up - down) / (2 * STEP)
         # A derivative that is nothing beside the value is held against the value.
         scale = np.maximum(np.abs(difference), 1e-3 * np.abs(middle))
         scale = np.maximum(scale, np.finfo(scale.dtype).tiny)
-        off = np.abs(slopes[:, number] - difference) / scale
-        apart = np.abs(slopes[:, number] - back[:, :, number]) / scale
-        for column, name in enumerate(REAL_RATES):
-            finite = np.isfinite(middle[:, column])
-            chosen = kept & finite
-            errors = np.asarray(off[:, column])[chosen]
-            entry = {
+        off = np.abs(slope - difference) / scale
+        apart = np.abs(slope - back[:, :, number]) / scale
+        finite = np.isfinite(middle)
+        for place, name in enumerate(REAL_RATES):
+            chosen = kept & finite[:, place]
+            errors, gaps = off[chosen, place], apart[chosen, place]
+            entries[f"{name} / {argument}"] = {
+                "problems": int(chosen.sum()),
                 "largest_error": float(errors.max(initial=0.0)),
                 "median_error": float(np.median(errors)) if errors.size else 0.0,
-                "problems": int(chosen.sum()),
                 "above_1e-5": int((errors > 1e-5).sum()),
-                "forward_against_reverse": float(
-                    np.asarray(apart[:, column])[chosen].max(initial=0.0)
-                ),
-                "excluded_share": float(1 - kept[finite].mean()),
-                "infinite_share": float(1 - finite.mean()),
+                "forward_against_reverse": float(gaps.max(initial=0.0)),
+                "excluded_share": float(1 - kept.mean()),
+                "infinite_share": float(1 - finite[:, place].mean()),
             }
-            entries[f"{name} / {argument}"] = entry
     return entries
 
 
