@@ -2,141 +2,87 @@
 
 from functools import partial
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import chi
 
-from jaxselect.corpus import Corpus, from_sequences
+from experiments.benchmarks import derivatives
+from experiments.rates import Problem
+from jaxselect.corpus import from_sequences
+from jaxselect.crossing import CrossingStatus, last_crossings
 from jaxselect.embedding_step import embedding_step
 from jaxselect.gradient_flow import FlowSettings, cls_flow
 from jaxselect.limit import LimitStatus
-from jaxselect.parameters import Parameters, gaussian_reduced
-from jaxselect.progress import (
-    CrossingStatus,
-    direction_error,
-    excess_loss,
-    last_crossing,
-    local_exponents,
-    velocity,
-)
-from jaxselect.rates import RateSettings, rates, settle
+from jaxselect.parameters import Parameters
+from jaxselect.progress import direction_error, excess_loss, local_exponents, velocity
+from jaxselect.rates import REAL_RATES, rates
 from jaxselect.selection import competing_pairs
-from jaxselect.synthetic import assumption_one
+from jaxselect.settled import settle
 
-DRAW = partial(assumption_one, sequences=12, length=4, relevant=2, irrelevant=5)
-# Five flows and three max-margin solves take minutes to compile.
-pytestmark = pytest.mark.slow
-
-FORWARD = RateSettings(FlowSettings(1e-11, 1e-11, adjoint=diffrax.ForwardMode()))
-NUMBERS = (
-    "lemma_error",
-    "growth_rate",
-    "error_constant",
-    "norm_to_error",
-    "log_time_to_error",
-    "early_log_time",
-    "selection_log_time",
-    "final_loss",
-    "loss_constant",
-)
-ARGUMENTS = ("step size", "embeddings", "cls", "counts")
-
-
-@jax.jit
-def problem(seed):
-    corpus_key, key = jax.random.split(jax.random.key(seed))
-    corpus = DRAW(corpus_key)
-    return gaussian_reduced(key, corpus.vocabulary, 256.0), corpus
-
-
-def moved(seed, move):
-    """A problem moved along one direction per argument, and its step size."""
-    corpus_key, key, *keys = jax.random.split(jax.random.key(seed), 5)
-    corpus = DRAW(corpus_key)
-    start = gaussian_reduced(key, corpus.vocabulary, 256.0)
-    towards = [
-        jax.random.normal(key, like.shape)
-        for key, like in zip(
-            keys, (start.embeddings, start.cls, corpus.counts), strict=True
-        )
-    ]
-    start = Parameters(
-        start.embeddings + 0.1 * move[1] * towards[0],
-        start.cls + 0.1 * move[2] * towards[1],
-        start.head,
-    )
-    counts = corpus.counts * (1 + 0.1 * move[3] * towards[2])
-    corpus = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
-    return start, corpus, 60.0 * jnp.exp(move[0])
-
-
-def numbers(seed, move, settings=FORWARD):
-    found = rates(*moved(seed, move), settings=settings)
-    vector = jnp.stack([getattr(found, name) for name in NUMBERS])
-    return vector, (found.kink, found.status, found.history_dim)
-
-
-SEEDS = jnp.arange(2)
-STEP = 1e-4
+ARGUMENTS = derivatives.ARGUMENTS
+PROBLEM = Problem(sequences=12, length=4, relevant=2, irrelevant=5)
+SETTINGS = derivatives.Settings(problem=PROBLEM, problems=2)
 
 
 @pytest.fixture(scope="module")
-def values():
-    """Rates of every seed, at rest and moved along each argument both ways."""
-    still = jnp.zeros((1, len(ARGUMENTS)))
-    moves = STEP * jnp.eye(len(ARGUMENTS))
-    run = jax.vmap(jax.vmap(numbers, (None, 0)), (0, None))
-    return jax.jit(run)(SEEDS, jnp.concatenate([still, moves, -moves]))
+def table():
+    """Forward mode, reverse mode and finite differences of two random problems."""
+    return derivatives.table(SETTINGS)
 
 
-@pytest.fixture(scope="module")
-def forward():
-    def along(seed, direction):
-        run = lambda move: numbers(seed, move)[0]  # noqa: E731
-        return jax.jvp(run, (jnp.zeros(len(ARGUMENTS)),), (direction,))[1]
-
-    run = jax.vmap(jax.vmap(along, (None, 0), 1), (0, None))
-    return jax.jit(run)(SEEDS, jnp.eye(len(ARGUMENTS)))
-
-
-def test_derivatives_match_finite_differences(values, forward):
+def test_forward_mode_matches_finite_differences(table):
     """To 1e-5 of the derivative, or of a thousandth of the value where it is less."""
-    found, (kink, status, history_dim) = values
-    assert not kink.any() and not history_dim.any()
-    assert (status == LimitStatus.PREDICTED).all()
-    still, up, down = jnp.split(found, [1, 1 + len(ARGUMENTS)], axis=1)
-    difference = jnp.swapaxes(up - down, 1, 2) / (2 * STEP)
-    scale = np.maximum(np.abs(difference), 1e-3 * np.abs(still[:, 0, :, None]))
-    off = (np.abs(forward - difference) / scale).max(axis=0)
-    for row, name in zip(off, NUMBERS, strict=True):
-        assert row.max() < 1e-5, (name, dict(zip(ARGUMENTS, row, strict=True)))
+    assert set(table) == {f"{r} / {a}" for r in REAL_RATES for a in ARGUMENTS}
+    for name, entry in table.items():
+        assert entry["problems"] == SETTINGS.problems, name
+        assert entry["largest_error"] < 1e-5, name
 
 
-def test_what_a_rate_cannot_depend_on_has_no_derivative(forward):
-    slope = dict(zip(NUMBERS, jnp.moveaxis(forward, 1, 0), strict=True))
-    assert jnp.isfinite(forward).all()
-    np.testing.assert_allclose(slope["lemma_error"][:, 0], 0.0, atol=1e-12)
-    assert (jnp.abs(slope["final_loss"]) > 0).all()
+def test_reverse_mode_is_forward_mode(table):
+    for name, entry in table.items():
+        assert entry["forward_against_reverse"] < 1e-8, name
+
+
+def test_derivatives_in_d_are_along_quantiles():
+    """The entries of the triangle keep their quantiles as d moves, and the law of d."""
+    case = jax.jit(partial(derivatives.draw, PROBLEM))(jnp.array(0))
+    there = derivatives.transported(case, 0.1)
+    back = derivatives.transported(there, -0.1)
+    np.testing.assert_allclose(back.start.embeddings, case.start.embeddings, rtol=1e-9)
+    sizes = [float(x.start.cls[1] * jnp.sqrt(x.dim)) for x in (case, there)]
+    quantiles = [
+        chi.cdf(size, float(x.dim) - 1)
+        for size, x in zip(sizes, (case, there), strict=True)
+    ]
+    np.testing.assert_allclose(*quantiles, rtol=1e-9)
 
 
 @pytest.fixture(scope="module")
 def settled():
-    before, corpus = problem(0)
+    """A problem after its step, its rates, and what it settles on."""
+    before, corpus = jax.jit(PROBLEM.draw)(0, 256.0)
     after = jax.jit(embedding_step)(before, corpus, 60.0)
-    return (
+    found = jax.jit(rates)(before, corpus, 60.0)
+    return after, corpus, found, jax.jit(settle)(after, corpus)
+
+
+@eqx.filter_jit
+def flow_to(after, corpus, until_norm=jnp.inf, until_log_time=1e15):
+    return cls_flow(
         after,
         corpus,
-        jax.jit(rates)(before, corpus, 60.0),
-        jax.jit(settle)(after, corpus),
+        jnp.asarray(until_norm),
+        jnp.asarray(until_log_time),
+        settings=FlowSettings(1e-9, 1e-9),
     )
 
 
 def test_late_rates_are_those_of_the_flow(settled):
     after, corpus, found, end = settled
-    flow = jax.jit(cls_flow)(after, corpus, found.norm_to_error)
+    flow = flow_to(after, corpus, found.norm_to_error)
     there = direction_error(flow.cls, end.margin.direction)
     np.testing.assert_allclose(there, 1e-4, rtol=1e-5)
     np.testing.assert_allclose(flow.log_time, found.log_time_to_error, rtol=1e-6)
@@ -144,40 +90,32 @@ def test_late_rates_are_those_of_the_flow(settled):
 
 def test_early_rates_are_those_of_the_flow(settled):
     after, corpus, found, end = settled
-    flow = jax.jit(cls_flow)(after, corpus, until_log_time=found.early_log_time)
+    flow = flow_to(after, corpus, until_log_time=found.early_log_time)
     there = direction_error(flow.cls, end.margin.direction)
     np.testing.assert_allclose(there, 0.1, rtol=1e-5)
     pairs = competing_pairs(end.selected, corpus)
     for factor, wanted in ((1.0, 0.0), (0.99, -1.0), (1.01, 1.0)):
         until = factor * found.selection_log_time
-        flow = jax.jit(cls_flow)(after, corpus, until_log_time=until)
+        flow = flow_to(after, corpus, until_log_time=until)
         scores = after.embeddings @ flow.cls
         lead = jnp.where(pairs, scores[:, None] - scores[None, :], jnp.inf).min()
         assert jnp.abs(lead) < 1e-6 if wanted == 0 else lead * wanted > 0
 
 
 def test_the_loss_still_to_go_falls_as_one_over_t(settled):
-    """t (L − L_∞) → ‖p_mm‖²; late, 1 ‰ of it is what remains of earlier terms."""
+    """t (L − L_∞) → ‖p_mm‖²."""
     after, corpus, found, end = settled
     assert end.late.status == LimitStatus.PREDICTED
-    times = jnp.array([100.0, 600.0])
-    flow = jax.jit(cls_flow)(after, corpus, until_log_time=700.0, path_log_times=times)
-    to_go = [excess_loss(after, corpus, end.selected, cls) for cls in flow.path_cls]
-    scaled = jnp.stack(to_go) * jnp.exp(times)
-    np.testing.assert_allclose(scaled[1], found.loss_constant, rtol=1e-3)
-    off = jnp.abs(scaled / found.loss_constant - 1)
-    assert off[1] <= off[0]
+    flow = flow_to(after, corpus, until_log_time=600.0)
+    to_go = excess_loss(after, corpus, end.selected, flow.cls)
+    np.testing.assert_allclose(to_go * jnp.exp(600.0), found.loss_constant, rtol=1e-6)
 
 
 def test_local_exponents_are_the_slopes_of_the_path(settled):
     after, corpus, _, end = settled
     direction = end.margin.direction
     times = jnp.array([5.0, 5.0 * (1 + 1e-4), 1e5])
-    settings = FlowSettings(1e-10, 1e-10)
-    ends = [
-        jax.jit(cls_flow)(after, corpus, until_log_time=time, settings=settings).cls
-        for time in times
-    ]
+    ends = [flow_to(after, corpus, until_log_time=time).cls for time in times]
     logs = [
         jnp.log(jnp.stack([direction_error(p, direction), jnp.linalg.norm(p), s]))
         for p, s in zip(ends, times, strict=True)
@@ -191,34 +129,49 @@ def test_local_exponents_are_the_slopes_of_the_path(settled):
     np.testing.assert_allclose(jnp.stack(late), -1.0, rtol=1e-3)
 
 
+def test_the_velocity_is_late_p_mm(settled):
+    after, corpus, _, end = settled
+    late = velocity(after, corpus, 1e8, end.late.cls_at(1e8))
+    np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
+
+
+def test_crossings_say_whether_they_happened(settled):
+    after, corpus, _, end = settled
+    levels = {
+        -1.0: CrossingStatus.FROM_THE_START,
+        20.0: CrossingStatus.CROSSED,
+        1e9: CrossingStatus.NOT_CROSSED,
+    }
+    marks = [lambda p, level=level: jnp.linalg.norm(p) - level for level in levels]
+    found = jax.jit(lambda path: last_crossings(after, corpus, path, marks))(end.path)
+    assert [crossing.status for crossing in found] == list(levels.values())
+    assert found[0].log_time == 0 and jnp.isinf(found[2].log_time)
+    flow = flow_to(after, corpus, until_norm=20.0)
+    np.testing.assert_allclose(found[1].log_time, flow.log_time, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("sideways", "kink"), [(0.0, True), (-0.1, False)])
 def test_a_kink_is_flagged(sideways, kink):
     """Tokens 1 and 2 lose to 0; at sideways = 0 the second has no say, but just so."""
     corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
     embeddings = jnp.array([[1.0, 0.0], [0.0, 0.0], [sideways, -1.0]])
     after = Parameters(embeddings, jnp.zeros(2), jnp.array([1.0, 0.0]))
-    assert settle(after, corpus).kink == kink
+    assert eqx.filter_jit(settle)(after, corpus).kink == kink
 
 
-def test_a_batch_is_its_lanes(values):
-    alone = jax.jit(numbers)(SEEDS[1], jnp.zeros(len(ARGUMENTS)))[0]
-    np.testing.assert_allclose(values[0][1, 0], alone, rtol=1e-8)
+@pytest.mark.slow
+def test_a_batch_over_seeds_is_its_lanes():
+    """Rates and their gradients, under vmap and one by one."""
 
+    def study(seed):
+        before, corpus = PROBLEM.draw(seed, 256.0)
+        run = lambda x: rates(before, corpus, x)  # noqa: E731
+        slope = jax.grad(lambda x: run(x).selection_log_time)(60.0)
+        found = run(60.0)
+        return slope, *(getattr(found, name) for name in REAL_RATES)
 
-def test_crossings_say_whether_they_happened(settled):
-    after, corpus, _, _ = settled
-    cross = eqx.filter_jit(partial(last_crossing, after, corpus, until_log_time=50.0))
-    for level, status in (
-        (-1.0, CrossingStatus.FROM_THE_START),
-        (20.0, CrossingStatus.CROSSED),
-        (1e9, CrossingStatus.NOT_CROSSED),
-    ):
-        found = cross(lambda p, level=level: jnp.linalg.norm(p) - level)
-        assert found.status == status
-    assert jnp.isinf(found.log_time)
-
-
-def test_the_velocity_is_late_p_mm(settled):
-    after, corpus, _, end = settled
-    late = velocity(after, corpus, 1e8, end.late.cls_at(1e8))
-    np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
+    seeds = jnp.arange(3)
+    lane = jax.jit(study)
+    alone = jnp.array([lane(seed) for seed in seeds])
+    batch = jnp.stack(jax.jit(jax.vmap(study))(seeds), axis=1)
+    np.testing.assert_allclose(batch, alone, rtol=1e-8)
