@@ -2,7 +2,8 @@
 
 First-order influence, by implicit derivatives of the max-margin direction, of every
 token's count and every sequence's weight, held against really taking a tenth of it or
-all of it away. Taking all away also lifts constraints, which no derivative foresees.
+all of it away. Taking all away also lifts constraints, which no derivative foresees:
+there the prediction is the problem without them and its derivative.
 """
 
 from experiments import console  # isort: skip (it settles the threads first)
@@ -95,11 +96,14 @@ def main(settings: Settings) -> dict:
         where = jax.jit(partial(direction, *study, kind=kind))
         whole = jnp.ones(number)
         turns = np.asarray(jax.jacfwd(where)(whole))
-        away = {part: lost(where, number, part) for part in (0.1, 1.0)}
+        predicted = {0.1: -0.1 * turns, 1.0: removal(where, number)}
         found |= {f"{kind}_turn": np.linalg.norm(turns, axis=0)}
-        for part, turn in away.items():
+        for part, foreseen in predicted.items():
+            turn = lost(where, number, part)
             found[f"{kind}_removed_{part:g}"] = np.linalg.norm(turn, axis=0)
-            results[f"{kind}_{part:g}"] = agreement(-part * turns, turn)
+            found[f"{kind}_predicted_{part:g}"] = np.linalg.norm(foreseen, axis=0)
+            results[f"{kind}_{part:g}"] = agreement(foreseen, turn)
+        results[f"{kind}_1_derivative_alone"] = agreement(-turns, turn)
         ranked = np.argsort(-found[f"{kind}_turn"])
         results[f"{kind}_most"] = ranked[:5].tolist()
     constant = jax.jit(partial(error_constant, *study))
@@ -145,6 +149,8 @@ def direction(
     step_size: float,
     chosen: jax.Array,
     share: jax.Array,
+    present: jax.Array | None = None,
+    *,
     kind: str,
 ) -> jax.Array:
     """p_mm/‖p_mm‖ with shares of the tokens or sequences left.
@@ -155,12 +161,15 @@ def direction(
         step_size: η₀.
         chosen: the selection, as far as it is left.
         share: see `weighted`.
+        present: shares that decide which constraints are left; `share` by default.
         kind: see `weighted`.
 
     Returns:
         The unit vector.
     """
     thinned, weight, left = weighted(corpus, share, kind)
+    if present is not None:
+        left = weighted(corpus, present, kind)[2]
     after = weighted_step(before, thinned, step_size, weight)
     solution = max_margin(after.embeddings, pairs_left(thinned, chosen, left))
     return solution.direction / solution.norm
@@ -215,6 +224,23 @@ def lost(quantity: Callable, number: int, part: float) -> np.ndarray:
     whole = quantity(jnp.ones(number))
     each = [quantity(row) - whole for row in share]
     return np.stack(each, axis=-1)
+
+
+def removal(quantity: Callable, number: int) -> np.ndarray:
+    """What removing each token or sequence does, to first order in its share.
+
+    Its constraints are lifted first, which no derivative foresees; the derivative is
+    that of the problem without them.
+    """
+    whole = jnp.ones(number)
+
+    @jax.jit
+    def once(row: jax.Array) -> jax.Array:
+        without = partial(quantity, present=row)
+        value, slope = jax.jvp(without, (whole,), (row - whole,))
+        return value + slope - quantity(whole)
+
+    return np.stack([once(row) for row in 1 - jnp.eye(number)], axis=-1)
 
 
 def agreement(predicted: np.ndarray, actual: np.ndarray) -> dict[str, float]:

@@ -65,10 +65,16 @@ def gaussian_reduced(
     d − 1, d − 2, … degrees of freedom on it, all over √d. Where d < |S| + 2 there is no
     such factor: the rows are drawn in R^d and padded with zeros.
 
+    The derivative in d is taken along quantiles: as d moves, every chi variable keeps
+    the value of its distribution function, and every normal its value. Drawing anew
+    with the same key at another d does not keep them, since the sampler of the chi
+    variables rejects; a difference of two draws is not a difference quotient.
+
     Args:
         key: a `jax.random.key`.
         vocabulary: number of tokens |S|.
-        dim: d ≥ 1, a whole number; traced, and for d ≥ |S| + 2 differentiable.
+        dim: d ≥ 1, a whole number; traced, and for d ≥ |S| + 2 differentiable as a
+            real one.
 
     Returns:
         Parameters whose Gram matrix has the law of that of `gaussian`.

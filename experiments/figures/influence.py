@@ -33,6 +33,8 @@ def draw(folder: Path) -> Path:
         for part, mark in ((0.1, "o"), (1.0, "x")):
             turn = found[f"{kind}_removed_{part:g}"][order] / part
             panel.plot(rank, turn, mark, label=f"{part:.0%} removed")
+        foreseen = found[f"{kind}_predicted_1"][order]
+        panel.plot(rank, foreseen, "k+", label="100% predicted, constraints lifted")
         panel.set_xticks(rank, order.tolist(), fontsize=5, rotation=90)
         panel.set(
             xlabel=kind, ylabel="turn of p_mm/‖p_mm‖ per share removed", yscale="log"
