@@ -123,7 +123,7 @@ def last_crossings(
     """
     fixed = jax.lax.stop_gradient((parameters, corpus))
     found = [_on_path(*fixed, path, beyond) for beyond in marks]
-    guesses = jnp.stack([guess for guess, _ in found])
+    guesses = jnp.stack([guess for guess, _, _ in found])
     order = jnp.argsort(guesses)
     # Without a crossing the flow is empty.
     there = cls_flow(
@@ -137,6 +137,7 @@ def last_crossings(
     def correct(
         beyond: Mark,
         guess: Float[Scalar, ""],
+        reach: Float[Scalar, ""],
         status: Int[Scalar, ""],
         cls: Float[Array, " dim"],
     ) -> Crossing:
@@ -154,6 +155,8 @@ def last_crossings(
         # The derivative is that at the place where it is taken: go to the root first,
         # a way so short that the midpoint rule is exact to rounding.
         first = jax.lax.stop_gradient(newton(guess, cls)[0])
+        # Where the flow only grazes the mark, Newton's method would leave the bracket.
+        first = jnp.where(jnp.abs(first) <= reach, first, 0.0)
         middle = cls + first / 2 * pace(guess, cls)
         cls = cls + first * pace(guess + first / 2, middle)
         guess = guess + first
@@ -173,8 +176,8 @@ def last_crossings(
 
 def _on_path(
     parameters: Parameters, corpus: Corpus, path: Flow, beyond: Mark
-) -> tuple[Float[Scalar, ""], Int[Scalar, ""]]:
-    """The log-time of a crossing on the path, zero if there is none; its status."""
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
+    """Log-time of a crossing on the path, zero if none; its bracket's width; status."""
     ahead = jax.vmap(lambda cls: jax.lax.stop_gradient(beyond(cls)))(path.path_cls)
     behind = ahead > 0
     status = jnp.where(behind.all(), CrossingStatus.FROM_THE_START, 0)
@@ -183,15 +186,10 @@ def _on_path(
     status = jnp.where(failed, CrossingStatus.FAILED, status).astype(jnp.int32)
     crossed = status == CrossingStatus.CROSSED
     place = len(behind) - 1 - jnp.argmax(~behind[::-1])
-    guess = _between(
-        parameters,
-        corpus,
-        beyond,
-        path.path_log_times,
-        path.path_cls,
-        jnp.where(crossed, place, 0),
-    )
-    return jnp.where(crossed, guess, 0.0), status
+    place, times = jnp.where(crossed, place, 0), path.path_log_times
+    guess = _between(parameters, corpus, beyond, times, path.path_cls, place)
+    reach = times[place + 1] - times[place]
+    return jnp.where(crossed, guess, 0.0), reach, status
 
 
 def _between(
