@@ -100,7 +100,7 @@ def with_derivatives(
         >>> tokens = jnp.array([[2.0, 0.0], [0.0, 0.0]])
         >>> solution = max_margin(tokens, jnp.array([[False, True], [False, False]]))
         >>> norm = lambda tokens: with_derivatives(tokens, solution).norm
-        >>> jax.grad(norm)(tokens)[0].tolist()
+        >>> [round(x, 4) for x in jax.grad(norm)(tokens)[0].tolist()]
         [-0.25, 0.0]
     """
     direction = _implicit(embeddings, solution)
