@@ -32,8 +32,8 @@ class FlowStatus(enum.IntEnum):
     NORM_NOT_REACHED = 1
     """At `until_log_time`, with ‖p‖ still below `until_norm`."""
     BALANCED = 2
-    """Where tokens of a sequence hold each other in balance to rounding, or change places
-    too suddenly for a log-time to tell when."""
+    """Where tokens of a sequence hold each other in balance to rounding, or change
+    places too suddenly for a log-time to tell when."""
     OUT_OF_STEPS = 3
     """After `max_steps` steps."""
     FAILED = 4
