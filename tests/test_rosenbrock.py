@@ -101,3 +101,25 @@ def test_a_step_that_outruns_growth_is_refused():
         stepsize_controller=dfx.PIDController(1e-10, 1e-10),
     ).ys
     np.testing.assert_allclose(end[0, 0], np.exp(100.0), rtol=1e-7)
+
+
+def test_lanes_that_wait_for_others_keep_their_derivative():
+    """y' = −y² from y₀ at three lengths in one batch: dy/dy₀ = 1/(1 + y₀ T)²."""
+
+    def field(t, y, args):
+        return -(y**2)
+
+    def end(start, length):
+        return dfx.diffeqsolve(
+            dfx.ODETerm(field),
+            Rodas5P(from_autodiff(field)),
+            0.0,
+            length,
+            None,
+            start[None],
+            stepsize_controller=dfx.PIDController(1e-9, 1e-9),
+        ).ys[0, 0]
+
+    lengths = jnp.array([0.0, 1.0, 50.0])
+    slope = jax.vmap(jax.grad(end), (None, 0))(jnp.array(2.0), lengths)
+    np.testing.assert_allclose(slope, (1 + 2 * lengths) ** -2, rtol=1e-6)
