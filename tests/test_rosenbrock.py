@@ -1,6 +1,7 @@
 """Rodas5P: its order, its interpolant, stiffness, and straight lines at any step."""
 
 import diffrax as dfx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
