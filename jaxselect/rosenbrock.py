@@ -156,29 +156,46 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     ) -> tuple[PyTree, PyTree, dict[str, PyTree], None, PyTree]:
         """One step from t0 to t1."""
         del solver_state, made_jump
-        # A lane that is over waits for its batch in empty steps. Their results are
-        # dropped, but in reverse mode 0/0 would reach what came before.
-        h = jnp.where(t1 > t0, t1 - t0, jnp.finfo(y0.dtype).eps)
         field, in_time, jacobian = self.linearise(t0, y0, args)
-        system = jnp.eye(len(y0), dtype=y0.dtype) / (_GAMMA * h) - jacobian
-        factor = jnp.linalg.cholesky(system)
+        # Empty steps, in which a lane waits for its batch, and refused ones are gone
+        # through as tiny steps and dropped: in reverse mode a number that is not finite
+        # would reach what came before.
+        h = jnp.where(t1 > t0, t1 - t0, jnp.finfo(y0.dtype).eps)
+        identity = jnp.eye(len(y0), dtype=y0.dtype)
+        factor = jnp.linalg.cholesky(
+            lax.stop_gradient(identity / (_GAMMA * h) - jacobian)
+        )
+        sound = jnp.isfinite(factor).all()
+        h = jnp.where(sound, h, jnp.finfo(y0.dtype).eps)
+        factor = jnp.where(sound, factor, identity / jnp.sqrt(_GAMMA * h))
+        jacobian = jnp.where(sound, jacobian, 0.0)
+
+        def solve(right: Array) -> Array:
+            # Differentiated as the solution that it is, not through its factor.
+            return lax.custom_linear_solve(
+                lambda x: x / (_GAMMA * h) - jacobian @ x,
+                right,
+                lambda _, right: cho_solve((factor, True), right),
+                symmetric=True,
+            )
 
         def stage(stages: Array, tableau: tuple[Array, ...]) -> tuple[Array, None]:
             index, node, weight, reach, coupling = tableau
             pull = terms.vf(t0 + node * h, y0 + reach @ stages, args)
             pull = pull + (coupling @ stages) / h + (h * weight) * in_time
-            return stages.at[index].set(cho_solve((factor, True), pull)), None
+            return stages.at[index].set(solve(pull)), None
 
         # One stage is compiled, not eight; those ahead are zero and weigh nothing.
         tableau = [jnp.asarray(part, y0.dtype) for part in _TABLEAU]
-        first = cho_solve((factor, True), field + (h * tableau[1][0]) * in_time)
+        first = solve(field + (h * tableau[1][0]) * in_time)
         stages = jnp.zeros((len(_NODES), len(y0)), y0.dtype).at[0].set(first)
         later = (jnp.arange(1, len(_NODES)), *(part[1:] for part in tableau))
         stages, _ = lax.scan(stage, stages, later)
         y1 = y0 + tableau[2][-1] @ stages + stages[-1]
         bend = jnp.asarray(_DENSE, y0.dtype) @ stages
         dense = {"y0": y0, "y1": y1, "bend": bend}
-        return y1, stages[-1], dense, None, dfx.RESULTS.successful
+        error = jnp.where(sound, stages[-1], jnp.inf)
+        return y1, error, dense, None, dfx.RESULTS.successful
 
 
 def from_autodiff(field: Callable[..., Float[Array, " dim"]]) -> Linearisation:
