@@ -37,6 +37,7 @@ def draw(folder: Path) -> Path:
     )
     for panel, name in zip(axes[0], names, strict=False):
         label = name.replace("scores", "E·W²p").replace("values", "E·v")
+        label = label.replace("response", "E·g/‖g‖")
         cloud(panel, columns[f"x {name}"], columns[name], label)
         panel.set_xlabel("posterior difference")
     for panel, (name, table) in zip(axes[0, len(names) :], tables.items(), strict=True):
