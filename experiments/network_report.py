@@ -120,7 +120,7 @@ def tell(results: dict) -> None:
             *(table[key] for key in ("x", "ours", "theirs", "number")), strict=True
         )
         for x, ours, theirs, number in lines:
-            say(f"  {x:+8.3f} {ours:+9.3f} {theirs:+9.3f}   {number} words")
+            say(f"  {x:+9.4f} {ours:+9.3f} {theirs:+9.3f}   {number} words")
         say(
             f"  rank correlation {table['rank_correlation']:.3f}, same sign "
             f"{table['same_sign']:.2f}, ratio of size {table['ratio']:.2f}"

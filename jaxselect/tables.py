@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from .corpus import Corpus
 from .design import ACTIVATIONS, Design
-from .self_attention import two_layer_weights, weigh
+from .self_attention import inner_products, two_layer_weights, weigh
 
 
 class Tables(NamedTuple):
@@ -90,8 +90,10 @@ def output(
     if rows.queries is None:
         weights = weigh(rows.scores, counts)
     else:
-        keys = rows.queries if rows.keys is None else rows.keys
-        pairs = rows.queries @ keys.T
+        if rows.keys is None:
+            pairs = inner_products(rows.queries)
+        else:
+            pairs = rows.queries @ rows.keys.T
         weights = two_layer_weights(rows.scores, pairs, counts, design.residual)
     average = weights @ rows.values
     if design.activation is None:

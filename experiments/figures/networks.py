@@ -46,6 +46,7 @@ def draw(folder: Path) -> Path:
         panel.plot(table["x"], theirs / theirs.std(), "s--", label="published")
         title = f"{name}: rank correlation {table['rank_correlation']:.2f}"
         panel.set(title=title, xlabel="bin", ylabel="mean / its deviation")
+        panel.locator_params(axis="x", nbins=5)
         panel.legend()
     return save(figure, folder / "networks.png")
 
