@@ -11,7 +11,9 @@ Behind an MLP the head meets φ(U z + c) and not z. What E_s moves along is the 
 g = mean_X ∂f/∂z_X, and E_sᵀv follows only as far as g points along v: gᵀv has a random
 sign where U does (see `jaxselect.network_step`). So there E_sᵀg/‖g‖ is shown too, and
 E_sᵀv times the sign of gᵀv, `turned`, which is what a published table of one draw with
-gᵀv > 0 is compared with.
+gᵀv > 0 is compared with. What is left beside a multiple of x is a multiple of E_sᵀp,
+since tokens move along p too and pᵀv is of either sign: the published column is such a
+mixture (`mixture`), and ours is another one.
 """
 
 from . import console  # isort: skip

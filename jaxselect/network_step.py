@@ -29,10 +29,11 @@ d^{−1/2}, and
 
     E_s¹ = E_s⁰ + (η₀/2) α_s g (1 + O(d^{−1/2})),   E_s¹ᵀv − E_s⁰ᵀv ≈ (η₀/2) α_s gᵀv.
 
-With U ~ N(0, I/d) the factor gᵀv = φ′(0) vᵀUv is N(0, φ′(0)²/d): it is small, and its
-sign is a toss of a coin at the start, which training then enlarges, since U gains a
-positive multiple of v gᵀ. So E_sᵀg rises with the importance of s in every run, while
-E_sᵀv rises or falls with the draw of U. With U = I at the start g = φ′(0) v: it rises.
+With U ~ N(0, I/d) the factor gᵀv = φ′(0) vᵀUv is N(0, φ′(0)²/d): it is small, its sign
+is a toss of a coin, and training, which moves U and v too, may turn it. So E_sᵀg rises
+with the importance of s in every run, while E_sᵀv rises or falls with the draw. With
+U = I at the start g = φ′(0) v, and it rises. For relu φ′(U z) differs between sequences
+in half of its entries: the step is predicted along the mean g, and has a part across.
 """
 
 import jax
