@@ -6,6 +6,14 @@ mlp                  one layer, an MLP behind it
 stars                one layer, a head for each class
 
 python -m experiments.networks --preset mlp --train imdb_train.parquet --test ...
+
+Behind an MLP the head meets φ(U z + c) and not z. What E_s moves along is the response
+g = mean_X ∂f/∂z_X, and E_sᵀv follows only as far as g points along v: gᵀv has a random
+sign where U does (see `jaxselect.network_step`). So there E_sᵀg/‖g‖ is shown too, and
+E_sᵀv times the sign of gᵀv, `turned`, which is what a published table of one draw with
+gᵀv > 0 is compared with. What is left beside a multiple of x is a multiple of E_sᵀp,
+since tokens move along p too and pᵀv is of either sign: the published column is such a
+mixture (`mixture`), and ours is another one.
 """
 
 from . import console  # isort: skip
@@ -20,18 +28,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from scipy.sparse import csr_array
-from scipy.stats import spearmanr
 
 from jaxselect.design import Design
 from jaxselect.network_step import predicted_change
-from jaxselect.network_training import evaluate, risk_and_gradient, train
+from jaxselect.network_training import evaluate, response, risk_and_gradient, train
 from jaxselect.networks import Network, Variables, alignments, count_parameters, start
 from jaxselect.strata import Strata, stratify
 
 from .console import say
-from .figures.reviews import binned
 from .network_data import posteriors, take
-from .published_networks import TABLES
+from .network_report import compare, mixture, rises, tell
 from .review_data import Source
 
 
@@ -155,13 +161,21 @@ def main(settings: Settings) -> dict:
     across, imbalance = posteriors(data, classes)
     if design.heads == 1:
         columns |= {"values": np.asarray(values[:, 0], float)}
-        axes = {"scores": across[:, 1], "values": across[:, 1]}
+        if design.activation is not None:
+            columns |= answering(network, end, seen, columns["values"])
+            results["response"] = {
+                "start": towards_head(network, begin, seen),
+                "end": towards_head(network, end, seen),
+            }
+        axes = {name: across[:, 1] for name in columns if name != "turned"}
     else:
         parts = {f"values {k}": np.asarray(values[:, k], float) for k in range(classes)}
         columns |= parts
         axes = {f"values {k}": across[:, k] for k in range(classes)}
     results["monotone"] = {name: rises(axes[name], columns[name]) for name in axes}
-    results["published"] = compare(settings, columns, across, imbalance)
+    results["published"] = compare(settings.preset, columns, across, imbalance)
+    if design.activation is not None and design.heads == 1:
+        results["mixture"] = mixture(results["published"])
     results["seconds"] = time.perf_counter() - begun
     tell(results)
     named = {f"x {name}": axis for name, axis in axes.items()}
@@ -184,7 +198,7 @@ def some(counts: csr_array, labels: np.ndarray, number: int) -> Strata:
 def one_step(
     network: Network, begin: Variables, strata: Strata, step_size: float
 ) -> dict[str, float]:
-    """Residual of the predicted first step, and slope of E_s¹ᵀv_k against it.
+    """Residual of the predicted first step, and slope of the measured one against it.
 
     Args:
         network: which.
@@ -194,10 +208,11 @@ def one_step(
 
     Returns:
         `residual`, relative to the prediction; `slope` and `correlation` of what the
-        step added along the heads. Empty with an MLP, for which nothing is predicted.
+        step added along the heads, or along the response where there is an MLP.
     """
+    directions = begin["params"]["heads"]
     if network.design.activation is not None:
-        return {}
+        directions = response(network, begin, strata)
     number = sum(len(part.labels) for part in strata)
     predicted = sum(
         len(part.labels) / number * predicted_change(part, network.design, step_size)
@@ -205,95 +220,34 @@ def one_step(
     )
     _, slope = risk_and_gradient(network, begin, strata)
     change = -step_size * slope["params"]["embeddings"]
-    heads = begin["params"]["heads"]
     wanted = np.asarray(predicted, float).ravel()
-    along = np.asarray(change @ heads.T, float).ravel()
-    left = jnp.linalg.norm(change - predicted @ heads)
+    # Responses are not of norm one.
+    dual = jnp.linalg.pinv(directions)
+    along = np.asarray(change @ dual, float).ravel()
+    left = jnp.linalg.norm(change - predicted @ directions)
     return {
-        "residual": float(left / jnp.linalg.norm(wanted)),
+        "residual": float(left / jnp.linalg.norm(predicted @ directions)),
         "slope": float(along @ wanted / (wanted @ wanted)),
         "correlation": float(np.corrcoef(along, wanted)[0, 1]),
     }
 
 
-def rises(across: np.ndarray, upward: np.ndarray) -> dict[str, float]:
-    """Rank correlation over tokens with x, with |x|, and over ten bin means with x."""
-    kept = ~np.isnan(across)
-    x, y = across[kept], upward[kept]
-    edges = np.linspace(x.min(), x.max(), 11)
-    centres, mean, _, _ = binned(x, y, edges)
-    full = ~np.isnan(mean)
-    return {
-        "tokens": float(spearmanr(x, y).statistic),
-        "tokens_absolute": float(spearmanr(np.abs(x), y).statistic),
-        "bins": float(spearmanr(centres[full], mean[full]).statistic),
-    }
+def answering(
+    network: Network, variables: Variables, strata: Strata, values: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Of every token E·g/‖g‖, and E·v with the sign of gᵀv; g is the response."""
+    answer = response(network, variables, strata)[0]
+    along = variables["params"]["embeddings"] @ (answer / jnp.linalg.norm(answer))
+    sign = np.sign(towards_head(network, variables, strata))
+    return {"response": np.asarray(along, float), "turned": sign * values}
 
 
-def compare(
-    settings: Settings, columns: dict, across: np.ndarray, imbalance: np.ndarray
-) -> dict:
-    """Our bin means beside the published: rank correlation, signs, ratio of size.
-
-    The published x-axis for classes is taken to be a difference of frequencies, and
-    stretched to ours: its bins are used in proportion.
-
-    Args:
-        settings: whose preset names the tables.
-        columns: of our tokens.
-        across: posterior differences.
-        imbalance: differences of frequencies.
-
-    Returns:
-        By column; nothing where the number of classes is another.
-    """
-    results = {}
-    stars = settings.preset == "stars"
-    for name, (centres, theirs) in TABLES[settings.preset].items():
-        if stars and across.shape[1] != 4:
-            continue
-        x, centre = across[:, 1], np.array(centres)
-        if stars:
-            x = imbalance[:, int(name.split()[1])]
-            centre = centre * np.abs(x).max() / np.abs(centre).max()
-        between = 0.5 * (centre[1:] + centre[:-1])
-        edges = np.concatenate([[np.nanmin(x) - 1e-9], between, [np.nanmax(x) + 1e-9]])
-        _, mean, _, number = binned(x, columns[name], edges)
-        full = number > 0
-        ours, wanted = mean[full], np.array(theirs)[full]
-        # Attention does not see the level of the scores.
-        level = (ours.mean(), wanted.mean()) if name == "scores" else (0.0, 0.0)
-        results[name] = {
-            "x": centre.tolist(),
-            "ours": mean.tolist(),
-            "theirs": theirs,
-            "number": number.tolist(),
-            "rank_correlation": float(spearmanr(ours, wanted).statistic),
-            "same_sign": float(np.mean((ours > level[0]) == (wanted > level[1]))),
-            "ratio": float(ours.std() / wanted.std()),
-        }
-    return results
-
-
-def tell(results: dict) -> None:
-    """The tables, for people."""
-    for split in ("train", "test"):
-        loss, right = results[f"{split}_loss"], results[f"{split}_accuracy"]
-        say(f"{split:5s} loss {loss:.4f} accuracy {right:.4f}")
-    for name, row in results["monotone"].items():
-        shown = "   ".join(f"{key} {value:+.3f}" for key, value in row.items())
-        say(f"{name:9s} rank correlation: {shown}")
-    for name, table in results["published"].items():
-        say(f"{name}: ours beside the published")
-        lines = zip(
-            *(table[key] for key in ("x", "ours", "theirs", "number")), strict=True
-        )
-        for x, ours, theirs, number in lines:
-            say(f"  {x:+8.3f} {ours:+9.3f} {theirs:+9.3f}   {number} words")
-        say(
-            f"  rank correlation {table['rank_correlation']:.3f}, same sign "
-            f"{table['same_sign']:.2f}, ratio of size {table['ratio']:.2f}"
-        )
+def towards_head(network: Network, variables: Variables, strata: Strata) -> float:
+    """Cosine of the response g and the head v."""
+    answer = response(network, variables, strata)[0]
+    head = variables["params"]["heads"][0]
+    lengths = jnp.linalg.norm(answer) * jnp.linalg.norm(head)
+    return float(answer @ head / lengths)
 
 
 if __name__ == "__main__":

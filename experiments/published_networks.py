@@ -31,6 +31,7 @@ TABLES = {
     "mlp": {
         "scores": (published.POSTERIOR, MLP_SCORES),
         "values": (published.POSTERIOR, MLP_VALUES),
+        "turned": (published.POSTERIOR, MLP_VALUES),
     },
     "stars": {
         "values 1": (CLASS_2, CLASS_2_VALUES),

@@ -2,7 +2,8 @@
 
 What does not depend on the sequence is computed once per step; the gradient with
 respect to those tables is added up piece by piece and pulled back through them at the
-end. The pieces are small enough for their pairs of tokens to stay in the cache.
+end. A piece adds to the rows of its own tokens alone, for tables are far larger than
+pieces. The pieces are small enough for their pairs of tokens to stay in the cache.
 """
 
 from collections.abc import Callable
@@ -17,9 +18,10 @@ from jaxtyping import Array, Float, Int, Key, Scalar
 
 from .corpus import Corpus
 from .network_step import losses
-from .networks import Network, Tables, Variables, outputs, tables_of
+from .networks import Network, Variables, tables_of
 from .sparse_objective import Metrics
 from .strata import Strata, minibatch
+from .tables import BY_TOKEN, Tables, look_up, outputs, outputs_of_rows
 
 # Pairs of tokens looked at together: the fastest of 2¹⁸, 2²⁰, 2²² on two cores.
 PAIRS = 2**18
@@ -39,10 +41,13 @@ class Training(eqx.Module):
     step: Int[Scalar, ""]
 
 
-def _pieces(over: Callable, begin: Any, corpus: Corpus, pairs: int) -> Any:
-    """Add up what `over` makes of pieces of a corpus, given weights 1, and 0 to pad."""
+def _pieces(over: Callable, begin: Any, corpus: Corpus, pairs: int, each: int) -> Any:
+    """Add up what `over` makes of pieces of a corpus, given weights 1, and 0 to pad.
+
+    A piece holds `pairs` pairs at most; a token counts as `each` of them.
+    """
     sequences, width = corpus.tokens.shape
-    number = -(-sequences // min(sequences, max(1, pairs // width**2)))
+    number = -(-sequences // min(sequences, max(1, pairs // (width * each))))
     size = -(-sequences // number)
     # One size for all pieces: a rest of another size would be compiled once more.
     place = jnp.arange(number * size, dtype=jnp.int32).reshape(number, size)
@@ -54,6 +59,25 @@ def _pieces(over: Callable, begin: Any, corpus: Corpus, pairs: int) -> Any:
         return over(sofar, jax.tree.map(lambda leaf: leaf[rows], corpus), weight), None
 
     return jax.lax.scan(add, begin, (rows, weights))[0]
+
+
+def _each(tables: Tables, corpus: Corpus) -> int:
+    """Pairs a token of a bag stands for: one of two layers has one with every other.
+
+    With one layer what counts is the row that is averaged, a pair for 64 numbers.
+    """
+    wide = corpus.tokens.shape[1] if tables.queries is not None else 1
+    return max(wide, tables.values.shape[1] // 64)
+
+
+def _spread(total: Tables, rows: Tables, tokens: Int[Array, "part width"]) -> Tables:
+    """Add to the rows of some tokens, and to what belongs to all of them."""
+    added = {}
+    for name, sofar, here in zip(Tables._fields, total, rows, strict=True):
+        if sofar is not None and here is not None:
+            one = name in BY_TOKEN
+            added[name] = sofar.at[tokens].add(here) if one else sofar + here
+    return total._replace(**added)
 
 
 @partial(jax.jit, static_argnames=("network", "pairs"))
@@ -75,18 +99,19 @@ def risk_and_gradient(
     number = sum(len(corpus.labels) for corpus in strata)
 
     def risk(
-        tables: Tables, part: Corpus, weight: Float[Array, " part"]
+        rows: Tables, part: Corpus, weight: Float[Array, " part"]
     ) -> Float[Scalar, ""]:
-        each = losses(outputs(tables, part, network.design), part)
+        each = losses(outputs_of_rows(rows, part.counts, network.design), part)
         return weight @ each / number
 
     def add(sofar: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
-        here = jax.value_and_grad(risk)(tables, part, weight)
-        return jax.tree.map(jnp.add, sofar, here)
+        rows = look_up(tables, part.tokens)
+        here, slope = jax.value_and_grad(risk)(rows, part, weight)
+        return sofar[0] + here, _spread(sofar[1], slope, part.tokens)
 
     total = jnp.zeros((), tables.scores.dtype), jax.tree.map(jnp.zeros_like, tables)
     for corpus in strata:
-        total = _pieces(add, total, corpus, pairs)
+        total = _pieces(add, total, corpus, pairs, _each(tables, corpus))
     return total[0], pull_back(total[1])[0]
 
 
@@ -119,9 +144,44 @@ def evaluate(
     zero = jnp.zeros((), tables.scores.dtype)
     total = zero, zero
     for corpus in strata:
-        total = _pieces(add, total, corpus, pairs)
+        total = _pieces(add, total, corpus, pairs, _each(tables, corpus))
     number = sum(len(corpus.labels) for corpus in strata)
     return Metrics(total[0] / number, total[1] / number)
+
+
+@partial(jax.jit, static_argnames=("network", "pairs"))
+def response(
+    network: Network, variables: Variables, strata: Strata, pairs: int = PAIRS
+) -> Float[Array, "heads width"]:
+    """How the outputs answer to what attention averages: g_k = mean_X ∂f_k/∂z_X.
+
+    Behind an MLP that is Uᵀ(φ′(U z + c) ⊙ v_k), averaged; it takes the place of v_k.
+
+    Args:
+        network: which.
+        variables: its parameters.
+        strata: the sequences.
+        pairs: pairs of tokens to look at together.
+
+    Returns:
+        One row per head; as wide as z, which without an MLP has one number per head.
+    """
+    tables = tables_of(network, variables)
+
+    def total(
+        shift: Float[Array, " width"], part: Corpus, weight: Float[Array, " part"]
+    ) -> Float[Array, " heads"]:
+        moved = tables._replace(values=tables.values + shift[None])
+        return weight @ outputs(moved, part, network.design)
+
+    def add(sofar: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
+        return sofar + jax.jacrev(total)(still, part, weight)
+
+    still = jnp.zeros(tables.values.shape[1], tables.values.dtype)
+    slope = jnp.zeros((network.design.heads, len(still)), still.dtype)
+    for corpus in strata:
+        slope = _pieces(add, slope, corpus, pairs, _each(tables, corpus))
+    return slope / sum(len(corpus.labels) for corpus in strata)
 
 
 def train(

@@ -1,95 +1,18 @@
-"""Richer networks: a layer before the CLS attention, an MLP behind it, more heads.
+"""Richer networks: a layer before the CLS attention, an MLP behind it, more heads."""
 
-Self-attention over the tokens of a sequence knows no positions either, so what it makes
-of a token depends on the token and the bag alone: it is computed once per distinct
-token, with counts. And attention that is fed attention is attention with other weights:
-the sequence's output is Σ_r w_X[r] b_r, so neither layer ever mixes vectors of R^d.
-"""
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key, Scalar
 
 from .corpus import Corpus
-from .design import ACTIVATIONS, FACTORS, Design
-from .parameters import Parameters
-from .self_attention import two_layer_weights, weigh
+from .design import FACTORS, Design
+from .parameters import Parameters, gaussian_reduced
+from .tables import Tables, outputs
 
 Variables = dict[str, Any]
-
-
-class Tables(NamedTuple):
-    """What a network knows of each token before it sees a sequence, and what it adds.
-
-    Attributes:
-        scores: E W²p, logits of the CLS attention.
-        values: what attention averages: E Vᵀ, or E Uᵀ in front of an MLP.
-        queries: E W¹; None with one layer.
-        keys: E; None with one layer.
-        bias: c of the MLP, or None.
-        heads: V behind the MLP, or None.
-    """
-
-    scores: Float[Array, " vocabulary"]
-    values: Float[Array, "vocabulary width"]
-    queries: Float[Array, "vocabulary dim"] | None = None
-    keys: Float[Array, "vocabulary dim"] | None = None
-    bias: Float[Array, " width"] | None = None
-    heads: Float[Array, "heads width"] | None = None
-
-
-def output(
-    tables: Tables,
-    tokens: Int[Array, " width"],
-    counts: Float[Array, " width"],
-    design: Design,
-) -> Float[Array, " heads"]:
-    """What a network makes of one bag.
-
-    Args:
-        tables: of `Network.tables`.
-        tokens: distinct ids; any on padding.
-        counts: C; zero on padding.
-        design: which network.
-
-    Returns:
-        One number per head.
-
-    Example:
-        >>> tables = Tables(jnp.zeros(2), jnp.array([[1.0], [3.0]]))
-        >>> output(tables, jnp.arange(2), jnp.ones(2), Design()).tolist()
-        [2.0]
-    """
-    scores, counts = tables.scores[tokens], counts.astype(tables.scores.dtype)
-    if tables.queries is None or tables.keys is None:
-        weights = weigh(scores, counts)
-    else:
-        pairs = tables.queries[tokens] @ tables.keys[tokens].T
-        weights = two_layer_weights(scores, pairs, counts, design.residual)
-    average = weights @ tables.values[tokens]
-    if design.activation is None or tables.bias is None or tables.heads is None:
-        return average
-    return tables.heads @ ACTIVATIONS[design.activation](average + tables.bias)
-
-
-def outputs(
-    tables: Tables, corpus: Corpus, design: Design
-) -> Float[Array, "sequences heads"]:
-    """`output` for every bag of a corpus.
-
-    Args:
-        tables: of `Network.tables`.
-        corpus: n bags.
-        design: which network.
-
-    Returns:
-        One row per sequence.
-    """
-    one = jax.vmap(output, in_axes=(None, 0, 0, None))
-    return one(tables, corpus.tokens, corpus.counts, design)
 
 
 class Network(linen.Module):
@@ -138,9 +61,10 @@ class Network(linen.Module):
         behind = self.design.activation is not None
         return Tables(
             scores=embeddings @ self._turned_cls(),
-            values=embeddings @ (self.hidden if behind else self.heads).T,
+            values=embeddings if behind else embeddings @ self.heads.T,
             queries=self._queries() if two else None,
-            keys=embeddings if two else None,
+            keys=embeddings if two and self.design.key_query != "none" else None,
+            hidden=self.hidden if behind else None,
             bias=self.bias if behind else None,
             heads=self.heads if behind else None,
         )
@@ -205,6 +129,44 @@ def start(network: Network, key: Key[Array, ""]) -> Variables:
         {"params": arrays by name}.
     """
     return dict(network.init(key, method="tables"))
+
+
+def start_reduced(
+    network: Network, key: Key[Array, ""], dim: Float[Scalar, ""] | float
+) -> Variables:
+    """The law of `start` at any d, up to a rotation, in |S| + K + 1 coordinates.
+
+    E, p and the heads span no more, and training stays in their span; W = I there too.
+
+    Args:
+        network: without an MLP, as wide as |S| + K + 1.
+        key: a `jax.random.key`.
+        dim: d, a whole number of that or more; traced.
+
+    Returns:
+        {"params": arrays by name}; heads orthonormal.
+
+    Raises:
+        ValueError: an MLP, whose matrix is random in all of R^d, or another width.
+
+    Example:
+        >>> network = Network(vocabulary=3, dim=5, design=Design(layers=2))
+        >>> variables = start_reduced(network, jax.random.key(0), 1e9)
+        >>> variables["params"]["embeddings"].shape
+        (3, 5)
+    """
+    vocabulary, heads = network.vocabulary, network.design.heads
+    if network.design.activation is not None or network.dim != vocabulary + heads + 1:
+        raise ValueError(
+            f"{network.design} of width {network.dim}: wanted no MLP, and width "
+            f"{vocabulary + heads + 1}"
+        )
+    base = gaussian_reduced(key, vocabulary + heads - 1, dim)
+    rows = jnp.concatenate([base.head[None], base.embeddings[vocabulary:]])
+    inner = dict(start(network, jax.random.key(0))["params"])
+    embeddings = base.embeddings[:vocabulary]
+    inner |= {"embeddings": embeddings, "cls": base.cls, "heads": _orthonormal(rows)}
+    return {"params": inner}
 
 
 def tables_of(network: Network, variables: Variables) -> Tables:
@@ -284,6 +246,11 @@ def _on_sphere(
     if shape[0] > shape[1]:
         rows = jax.random.normal(key, shape)
         return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
-    columns, triangular = jnp.linalg.qr(jax.random.normal(key, shape[::-1]))
+    return _orthonormal(jax.random.normal(key, shape[::-1]).T)
+
+
+def _orthonormal(rows: Float[Array, "heads dim"]) -> Float[Array, "heads dim"]:
+    """Rows made orthonormal one after the other, each on its own side."""
+    columns, triangular = jnp.linalg.qr(rows.T)
     # Signs make the law uniform; QR alone prefers one side.
     return columns.T * jnp.sign(jnp.diagonal(triangular))[:, None]

@@ -14,9 +14,8 @@ from jaxselect.multi_class import (
     predicted_alignments,
 )
 from jaxselect.network_step import change_error, network_step, predicted_change
-from jaxselect.networks import Network
+from jaxselect.networks import Network, start_reduced
 from jaxselect.objective import logistic_loss
-from jaxselect.parameters import gaussian_reduced
 from jaxselect.synthetic import multi_class
 
 from .tolerances import assert_close
@@ -54,17 +53,6 @@ def test_two_classes_move_each_head_half_as_far_as_the_sign():
     assert_close(predicted[:, 1], 5 * importance(BINARY))
 
 
-def reduced(network, key, dim):
-    """Embeddings, p and orthonormal heads at any d, in |S| + K + 1 coordinates."""
-    vocabulary, heads = network.vocabulary, network.design.heads
-    base = gaussian_reduced(key, vocabulary + heads - 1, dim)
-    rows = jnp.concatenate([base.head[None], base.embeddings[vocabulary:]])
-    columns, triangular = jnp.linalg.qr(rows.T)
-    orthonormal = columns.T * jnp.sign(jnp.diagonal(triangular))[:, None]
-    embeddings = base.embeddings[:vocabulary]
-    return {"params": {"embeddings": embeddings, "cls": base.cls, "heads": orthonormal}}
-
-
 CORPORA = {
     "assumption one": (3, multi_class(jax.random.key(7), 30, 6, 2, 8, 3)),
     "five classes": (5, multi_class(jax.random.key(7), 30, 6, 2, 8, 5)),
@@ -84,7 +72,7 @@ def test_one_step_formula_is_exact_in_the_limit(name):
     predicted = predicted_change(corpus, design, 50.0)
 
     def error(key, dim):
-        before = reduced(network, key, dim)
+        before = start_reduced(network, key, dim)
         after = network_step(network, before, corpus, 50.0)
         return change_error(before, after, predicted)
 
@@ -109,5 +97,5 @@ def test_each_class_picks_its_own_tokens():
 
 
 def test_designs_without_a_formula_are_refused():
-    with pytest.raises(ValueError, match="wanted no MLP"):
-        predicted_change(BINARY, Design(activation="relu"), 1.0)
+    with pytest.raises(ValueError, match="wanted one head"):
+        predicted_change(BINARY, Design(2, heads=3), 1.0)

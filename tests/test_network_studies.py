@@ -7,7 +7,13 @@ import os
 import numpy as np
 import pytest
 
-from experiments import console, network_data, networks
+from experiments import (
+    console,
+    network_data,
+    network_report,
+    network_sweep,
+    networks,
+)
 from experiments.benchmarks import networks as benchmark
 from experiments.published_networks import TABLES
 
@@ -72,3 +78,38 @@ def test_the_rival_computes_the_same_gradient(tmp_path, request):
     for name in ("random", "sorted"):
         # PyTorch is optional, and of single precision here.
         assert results.get(f"{name}_disagreement", 0.0) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["two_layer_key_query", "classes"])
+def test_a_sweep_is_one_program_and_finds_the_exponent(name, tmp_path):
+    """Seeds × d × η₀ in one trace; the interval of the exponent is around −1/2."""
+    settings = dataclasses.replace(
+        network_sweep.PRESETS[name],
+        seeds=8,
+        dims=(1e3, 1e6),
+        step_sizes=(1.0, 10.0),
+        steps=20,
+        out=tmp_path,
+    )
+    results = network_sweep.main(settings)
+    assert (results["lanes"], results["traces"]) == (32, 1)
+    for step_size in (1, 10):
+        found = results[f"step size {step_size}"]
+        assert found["low"] - 0.01 < -0.5 < found["high"] + 0.01
+        assert found["ordered"] == 1.0
+    with np.load(tmp_path / "lanes.npz") as lanes:
+        assert lanes["error"].shape == (2, 8, 2)
+
+
+def test_bin_means_that_are_a_mixture_are_seen_as_one():
+    """The published E·v behind an MLP is monotone plus a share of its E·p."""
+    table = TABLES["mlp"]
+    x = np.array(table["values"][0])
+    ours = {"scores": x**2, "values": 0.5 * x + 0.3 * x**2}
+    tables = {
+        name: {"x": x, "ours": ours[name], "theirs": table[name][1]} for name in ours
+    }
+    found = network_report.mixture(tables)
+    assert found["ours"]["of_x_and_scores"] == pytest.approx(1)
+    assert found["ours"]["scores"] == pytest.approx(0.3)
+    assert found["theirs"]["of_x"] < 0.6 < 0.95 < found["theirs"]["of_x_and_scores"]

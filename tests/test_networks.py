@@ -19,16 +19,15 @@ from jaxselect.network_step import (
 )
 from jaxselect.networks import (
     Network,
-    Tables,
     alignments,
     count_parameters,
-    output,
     start,
     tables_of,
     widen,
 )
 from jaxselect.parameters import gaussian, gaussian_reduced
 from jaxselect.synthetic import assumption_one, independent_tokens, several_relevant
+from jaxselect.tables import Tables, look_up, output
 
 from .tolerances import assert_close
 
@@ -104,7 +103,8 @@ def by_position(tables: Tables, sequence, design):
     """The network over positions, with no counts."""
     scores, values = tables.scores[sequence], tables.values[sequence]
     if design.layers == 2:
-        logits = tables.queries[sequence] @ tables.keys[sequence].T
+        keys = tables.queries if tables.keys is None else tables.keys
+        logits = tables.queries[sequence] @ keys[sequence].T
         mixing = jax.nn.softmax(logits, axis=1)
         residual = float(design.residual)
         scores = residual * scores + mixing @ scores
@@ -113,7 +113,7 @@ def by_position(tables: Tables, sequence, design):
     if design.activation is None:
         return average
     act = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "tanh": jnp.tanh}
-    return tables.heads @ act[design.activation](average + tables.bias)
+    return tables.heads @ act[design.activation](tables.hidden @ average + tables.bias)
 
 
 @given(padding=st.integers(1, 5), seed=st.integers(0, 99))
@@ -125,10 +125,11 @@ def test_padding_changes_nothing(padding, seed):
         jnp.pad(tokens, (0, padding), constant_values=1),
         jnp.pad(counts, (0, padding)),
     )
-    assert_close(
-        output(tables, *wider, network.design),
-        output(tables, tokens, counts, network.design),
+    got, wanted = (
+        output(look_up(tables, ids), number, network.design)
+        for ids, number in (wider, (tokens, counts))
     )
+    assert_close(got, wanted)
 
 
 @pytest.mark.parametrize(
@@ -254,6 +255,38 @@ def test_two_layer_step_is_not_that_of_one_layer(name):
     naive = 40 * importance(corpus)
     if name != "assumption one":
         assert np.abs(values - naive).max() > 1e-2
+
+
+def test_behind_an_mlp_a_step_goes_along_the_response():
+    """P gᵀ with g = Uᵀv for tanh: the error falls as d^{−1/2}; gᵀv has either sign."""
+    corpus = STEP_CORPORA["independent tokens"]
+    errors, signs = [], set()
+    for dim in (40, 120, 360):
+        network = Network(corpus.vocabulary, dim, Design(activation="tanh"))
+        predicted = predicted_change(corpus, network.design, 5.0)
+
+        def one(key, network=network, predicted=predicted):
+            before = start(network, key)
+            after = network_step(network, before, corpus, 5.0)["params"]["embeddings"]
+            inner = before["params"]
+            answer = inner["hidden"].T @ inner["heads"][0]
+            wanted = predicted * answer[None]
+            change = after - inner["embeddings"]
+            left = jnp.linalg.norm(change - wanted) / jnp.linalg.norm(wanted)
+            values = change @ inner["heads"][0]
+            return left, values @ predicted[:, 0], answer @ inner["heads"][0]
+
+        keys = jax.random.split(jax.random.key(0), 12)
+        left, rises, towards = jax.jit(lambda keys, one=one: jax.lax.map(one, keys))(
+            keys
+        )
+        errors.append(left.mean())
+        clear = jnp.abs(towards) > 0.3 * dim**-0.5
+        assert (jnp.sign(rises) == jnp.sign(towards))[clear].all()
+        signs |= set(np.sign(towards[clear]).tolist())
+    assert signs == {-1.0, 1.0}
+    exponent = np.polyfit(np.log([40, 120, 360]), np.log(errors), 1)[0]
+    assert abs(exponent + 0.5) < 0.1
 
 
 def test_reached_importance_of_positions_that_never_repeat():

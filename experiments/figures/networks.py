@@ -37,6 +37,7 @@ def draw(folder: Path) -> Path:
     )
     for panel, name in zip(axes[0], names, strict=False):
         label = name.replace("scores", "E·W²p").replace("values", "E·v")
+        label = label.replace("response", "E·g/‖g‖")
         cloud(panel, columns[f"x {name}"], columns[name], label)
         panel.set_xlabel("posterior difference")
     for panel, (name, table) in zip(axes[0, len(names) :], tables.items(), strict=True):
@@ -45,6 +46,7 @@ def draw(folder: Path) -> Path:
         panel.plot(table["x"], theirs / theirs.std(), "s--", label="published")
         title = f"{name}: rank correlation {table['rank_correlation']:.2f}"
         panel.set(title=title, xlabel="bin", ylabel="mean / its deviation")
+        panel.locator_params(axis="x", nbins=5)
         panel.legend()
     return save(figure, folder / "networks.png")
 
