@@ -58,12 +58,16 @@ def attend(
     logits = jnp.where(
         present, scores + jnp.log(jnp.where(present, counts, 1)), -jnp.inf
     )
-    log_weights = jax.nn.log_softmax(logits)
-    # `argmax` itself is not vectorised on CPU, where it would cost as much as the rest.
+    # The softmax is written out: its exponentials serve log q and f, and `argmax` is
+    # not vectorised on CPU, where it would cost as much as the rest.
+    highest = jax.lax.stop_gradient(logits.max())
     slots = jnp.arange(len(logits))
-    top = jnp.min(jnp.where(logits == logits.max(), slots, len(logits) - 1))
+    top = jnp.min(jnp.where(logits == highest, slots, len(logits) - 1))
+    share = jnp.exp(logits - highest)
+    total = share.sum()
+    log_weights = logits - highest - jnp.log(total)
     ahead = values - values[top]
-    mean_ahead = jnp.sum(jnp.exp(log_weights) * ahead)
+    mean_ahead = jnp.sum(share * ahead) / total
     return Attention(log_weights, values[top] + mean_ahead, ahead - mean_ahead, top)
 
 

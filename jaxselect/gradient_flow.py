@@ -22,6 +22,7 @@ from .corpus import Corpus
 from .objective import log_strongest_pull, negative_gradient, score_curvature
 from .parameters import Parameters
 from .rosenbrock import Rodas5P
+from .step_control import PredictiveController
 
 
 class FlowStatus(enum.IntEnum):
@@ -135,7 +136,7 @@ def cls_flow(
         args=problem,
         saveat=dfx.SaveAt(subs=subs),
         # A step this short means a field that is not finite: fail, do not loop.
-        stepsize_controller=dfx.PIDController(
+        stepsize_controller=PredictiveController(
             settings.rtol, settings.atol, dtmin=1e-14, force_dtmin=False
         ),
         event=dfx.Event(
