@@ -20,7 +20,7 @@ from jaxselect.parameters import Parameters
 from jaxselect.progress import direction_error, excess_loss, local_exponents, velocity
 from jaxselect.rates import REAL_RATES, rates
 from jaxselect.selection import competing_pairs
-from jaxselect.settled import settle
+from jaxselect.settled import RateSettings, settle
 
 ARGUMENTS = derivatives.ARGUMENTS
 PROBLEM = Problem(sequences=12, length=4, relevant=2, irrelevant=5)
@@ -65,8 +65,10 @@ def settled():
     """A problem after its step, its rates, and what it settles on."""
     before, corpus = jax.jit(PROBLEM.draw)(0, 256.0)
     after = jax.jit(embedding_step)(before, corpus, 60.0)
-    found = jax.jit(rates)(before, corpus, 60.0)
-    return after, corpus, found, jax.jit(settle)(after, corpus)
+    # As tight as the flows that the rates are held against.
+    tight = RateSettings(FlowSettings(1e-9, 1e-9))
+    found = jax.jit(partial(rates, settings=tight))(before, corpus, 60.0)
+    return after, corpus, found, jax.jit(partial(settle, settings=tight))(after, corpus)
 
 
 @eqx.filter_jit
