@@ -68,6 +68,23 @@ def command(
     raise SystemExit(0)
 
 
+def quickened(settings: Any, quick: Any, *kept: str) -> Any:
+    """What `--quick` stands for: another preset, with some settings as they were given.
+
+    Args:
+        settings: of the command line, with a field `quick`.
+        quick: the preset.
+        kept: names of settings to keep; `out` and `json` always are.
+
+    Returns:
+        The settings to run with: those given, where `--quick` is not among them.
+    """
+    if not settings.quick:
+        return settings
+    given = {name: getattr(settings, name) for name in (*kept, "out", "json")}
+    return dataclasses.replace(quick, **given)
+
+
 def write_json(path: Path, content: dict) -> None:
     """Write a JSON file under a temporary name, then move it into place.
 

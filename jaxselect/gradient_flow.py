@@ -57,6 +57,13 @@ class FlowSettings:
     max_steps: int = 8192
     adjoint: dfx.AbstractAdjoint = field(default_factory=dfx.RecursiveCheckpointAdjoint)
 
+    def step_control(self) -> PredictiveController:
+        """The step size controller of every flow in log(1+t)."""
+        # A step this short means a field that is not finite: fail, do not loop.
+        return PredictiveController(
+            self.rtol, self.atol, dtmin=1e-14, force_dtmin=False
+        )
+
 
 class Flow(eqx.Module):
     """Where a flow ended, and what was saved on the way.
@@ -135,10 +142,7 @@ def cls_flow(
         y0=start,
         args=problem,
         saveat=dfx.SaveAt(subs=subs),
-        # A step this short means a field that is not finite: fail, do not loop.
-        stepsize_controller=PredictiveController(
-            settings.rtol, settings.atol, dtmin=1e-14, force_dtmin=False
-        ),
+        stepsize_controller=settings.step_control(),
         event=dfx.Event(
             (_excess_norm, _excess_balance),
             optx.Newton(rtol=1e-9, atol=1e-9),

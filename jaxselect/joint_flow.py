@@ -71,9 +71,7 @@ def cls_head_flow(
         dt0=None,
         y0=jnp.concatenate([parameters.cls, parameters.head]),
         args=(parameters.embeddings, corpus),
-        stepsize_controller=dfx.PIDController(
-            settings.rtol, settings.atol, dtmin=1e-12, force_dtmin=False
-        ),
+        stepsize_controller=settings.step_control(),
         max_steps=settings.max_steps,
         adjoint=settings.adjoint,
         throw=False,

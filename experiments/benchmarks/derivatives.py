@@ -72,11 +72,7 @@ def main(settings: Settings) -> dict:
     Returns:
         What `--json` prints.
     """
-    if settings.quick:
-        quick = PRESETS["quick"]
-        settings = dataclasses.replace(
-            quick, seed=settings.seed, out=settings.out, json=settings.json
-        )
+    settings = console.quickened(settings, PRESETS["quick"], "seed")
     jax.config.update("jax_enable_x64", True)
     results = table(settings)
     for name, entry in results.items():

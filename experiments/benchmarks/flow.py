@@ -225,8 +225,11 @@ class Judge:
 
     def error(self, cls: Any) -> float:
         """‖p/‖p‖ − p_mm/‖p_mm‖‖."""
-        unit = np.asarray(cls, float) / np.linalg.norm(np.asarray(cls, float))
-        return float(np.linalg.norm(unit - self.margin.direction / self.margin.norm))
+        import jax.numpy as jnp
+
+        from jaxselect.progress import direction_error
+
+        return float(direction_error(jnp.asarray(cls, float), self.margin.direction))
 
     def constant(self, cls: Any) -> float:
         """Direction error times ‖p‖."""

@@ -75,11 +75,7 @@ def main(settings: Settings) -> dict:
     Returns:
         What `--json` prints.
     """
-    if settings.quick:
-        quick = PRESETS["quick"]
-        settings = dataclasses.replace(
-            quick, seed=settings.seed, out=settings.out, json=settings.json
-        )
+    settings = console.quickened(settings, PRESETS["quick"], "seed")
     jax.config.update("jax_enable_x64", True)
     drawn = jax.jit(partial(draw, settings.problem))
     cases = [drawn(settings.seed + number) for number in range(settings.problems)]

@@ -30,8 +30,6 @@ from jaxselect import store
 from jaxselect.grid import Sweep, lane_values
 from jaxselect.sweep import plan, program, run_chunk
 
-PARTS = ("workers", "cut", "dim", "memory", "device")
-
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -91,20 +89,14 @@ def main(settings: Settings) -> dict:
     Returns:
         What `--json` prints.
     """
-    if settings.quick:
-        settings = dataclasses.replace(
-            PRESETS["quick"],
-            part=settings.part,
-            out=settings.out,
-            json=settings.json,
-        )
+    settings = console.quickened(settings, PRESETS["quick"], "part")
     path = settings.out / "results.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
     results = kept.get("results", {})
     for part in PARTS if settings.part == "all" else (settings.part,):
         say(f"{part} …")
         before = os.getloadavg()[0]
-        results[part] = globals()[f"cost_of_{part}"](settings)
+        results[part] = PARTS[part](settings)
         results[part]["load_before"] = before
         say(json.dumps(results[part], indent=1))
         described = dataclasses.asdict(settings)
@@ -274,6 +266,15 @@ def cost_of_device(settings: Settings) -> dict:
         check=True,
     )
     return seen | {"devices": number, "device": told.stdout.strip()}
+
+
+PARTS = {
+    "workers": cost_of_workers,
+    "cut": cost_of_cut,
+    "dim": cost_of_dim,
+    "memory": cost_of_memory,
+    "device": cost_of_device,
+}
 
 
 if __name__ == "__main__":
