@@ -16,13 +16,11 @@ def attend(scores: np.ndarray, corpus: SparseCorpus) -> dict[str, np.ndarray]:
         `review`, `word`, `weight` (adding up to one in a review) and `count`, one
         entry per distinct word of a review, review by review.
     """
-    pieces = corpus.by_sequence
-    count = np.asarray(pieces.count, float)
-    present = count > 0
-    review = np.broadcast_to(np.asarray(pieces.row)[:, None], count.shape)[present]
-    word, count = np.asarray(pieces.index)[present], count[present]
+    counts = corpus.by_sequence.to_csr()
+    review = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    word, count = counts.indices, counts.data.astype(float)
     raw = count * np.exp(scores - scores.max())[word]
-    total = np.bincount(review, raw, pieces.rows)
+    total = np.bincount(review, raw, counts.shape[0])
     return {
         "review": review,
         "word": word,

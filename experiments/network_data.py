@@ -8,7 +8,6 @@ from scipy.sparse import csr_array
 
 from jaxselect import synthetic, text, words
 from jaxselect.corpus import Corpus
-from jaxselect.sparse import SparseCorpus
 
 from .review_data import Source, load
 
@@ -52,7 +51,9 @@ def reviews(source: Source, classes: int, drop: int | None) -> Data:
     """Real text; more than two classes are read here, two by `review_data`."""
     if classes == 2:
         splits, _ = load(source)
-        train, test = rows(splits.train), rows(splits.test)
+        train, test = (
+            part.by_sequence.to_csr() for part in (splits.train, splits.test)
+        )
         signs = (np.asarray(part.labels) for part in (splits.train, splits.test))
         return Data(splits.words, train, next(signs), test, next(signs))
     parts = []
@@ -94,17 +95,6 @@ def dense(corpus: Corpus) -> csr_array:
     token = np.asarray(corpus.tokens)[row, slot]
     shape = (len(counts), corpus.vocabulary)
     return csr_array((counts[row, slot], (row, token)), shape=shape)
-
-
-def rows(corpus: SparseCorpus) -> csr_array:
-    """The count matrix of a sparse corpus."""
-    pieces = corpus.by_sequence
-    count = np.asarray(pieces.count)
-    present = count > 0
-    row = np.broadcast_to(np.asarray(pieces.row)[:, None], count.shape)[present]
-    token = np.asarray(pieces.index)[present]
-    shape = (pieces.rows, corpus.vocabulary)
-    return csr_array((count[present], (row, token)), shape=shape)
 
 
 def posteriors(data: Data, classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -178,7 +178,7 @@ def company(corpus: SparseCorpus, posterior: np.ndarray) -> np.ndarray:
     Returns:
         One number per word, a mean over its occurrences.
     """
-    real = corpus.by_token.count.dtype
+    real = corpus.by_token.counts.dtype
     each = jax.numpy.asarray(posterior, real)
     total, length = pair_sums(corpus.by_sequence, each, jax.numpy.ones_like(each))
     mean, ones = pair_sums(corpus.by_token, total / length, jax.numpy.ones_like(length))

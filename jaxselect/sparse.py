@@ -2,14 +2,15 @@
 
 Padding every review to the longest wastes most of the memory, and adding numbers up by
 token scatters. Here the rows of C and the rows of Cᵀ are each cut into short pieces of
-one width, so both products are gathers and short sums with static shapes.
+one width, so both products are gathers and short sums with static shapes. Entries equal
+to one, three in four of real text, stand apart: they need no count and no product.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Complex, Float, Int
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
@@ -21,19 +22,53 @@ WIDTH = 16
 
 
 class Pieces(eqx.Module):
-    """A sparse matrix, its rows cut into pieces of equal width.
+    """Rows of a sparse matrix, cut into pieces of equal width.
 
     Attributes:
-        index: column of each entry; any column where the count is zero.
-        count: the entry; zero marks padding.
+        index: column of each entry; the number of columns marks padding.
         row: the row a piece belongs to, ascending.
-        rows: number of rows.
     """
 
     index: Int[Array, "pieces width"]
-    count: Float[Array, "pieces width"]
     row: Int[Array, " pieces"]
-    rows: int = eqx.field(static=True)
+
+
+class CountMatrix(eqx.Module):
+    """A sparse matrix of counts.
+
+    Attributes:
+        once: the entries that are one.
+        often: the other entries.
+        counts: of those; zero on padding.
+        shape: rows and columns.
+    """
+
+    once: Pieces
+    often: Pieces
+    counts: Float[Array, "pieces width"]
+    shape: tuple[int, int] = eqx.field(static=True)
+
+    def to_csr(self) -> csr_array:
+        """The same matrix for SciPy.
+
+        Returns:
+            Compressed rows, columns ascending.
+
+        Example:
+            >>> counts = csr_array([[2, 0, 1], [0, 1, 1]])
+            >>> from_csr(counts, [1, -1]).by_sequence.to_csr().toarray().tolist()
+            [[2.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
+        """
+        count = np.asarray(self.counts)
+        ones = np.ones(self.once.index.shape, count.dtype)
+        entries = []
+        for pieces, value in ((self.once, ones), (self.often, count)):
+            column = np.asarray(pieces.index)
+            row = np.broadcast_to(np.asarray(pieces.row)[:, None], column.shape)
+            present = column < self.shape[1]
+            entries.append((value[present], row[present], column[present]))
+        data, row, column = map(np.concatenate, zip(*entries, strict=True))
+        return csr_array((data, (row, column)), shape=self.shape)
 
 
 class SparseCorpus(eqx.Module):
@@ -45,14 +80,14 @@ class SparseCorpus(eqx.Module):
         labels: +1 or −1.
     """
 
-    by_sequence: Pieces
-    by_token: Pieces
+    by_sequence: CountMatrix
+    by_token: CountMatrix
     labels: Int[Array, " sequences"]
 
     @property
     def vocabulary(self) -> int:
         """Number of tokens |S|."""
-        return self.by_token.rows
+        return self.by_token.shape[0]
 
 
 def from_csr(counts: csr_array, labels: ArrayLike) -> SparseCorpus:
@@ -90,9 +125,10 @@ def from_csr(counts: csr_array, labels: ArrayLike) -> SparseCorpus:
     row = np.repeat(np.arange(sequences), length)
     # A stable sort by token keeps the sequences of one token in order.
     order = np.argsort(counts.indices, kind="stable")
+    token = counts.indices[order]
     return SparseCorpus(
-        by_sequence=_pieces(row, counts.indices, data, sequences),
-        by_token=_pieces(counts.indices[order], row[order], data[order], vocabulary),
+        by_sequence=_cut(row, counts.indices, data, (sequences, vocabulary)),
+        by_token=_cut(token, row[order], data[order], (vocabulary, sequences)),
         labels=jnp.asarray(y.astype(np.int32)),
     )
 
@@ -114,22 +150,20 @@ def from_corpus(corpus: Corpus) -> SparseCorpus:
     """
     counts, tokens = np.asarray(corpus.counts), np.asarray(corpus.tokens)
     row, slot = np.nonzero(counts)
-    token, count = tokens[row, slot], counts[row, slot]
-    order = np.argsort(token, kind="stable")
-    return SparseCorpus(
-        by_sequence=_pieces(row, token, count, len(counts)),
-        by_token=_pieces(token[order], row[order], count[order], corpus.vocabulary),
-        labels=corpus.labels,
-    )
+    shape = (len(counts), corpus.vocabulary)
+    entries = csr_array((counts[row, slot], (row, tokens[row, slot])), shape=shape)
+    return from_csr(entries, np.asarray(corpus.labels))
 
 
 def pair_sums(
-    pieces: Pieces, first: Float[Array, " columns"], second: Float[Array, " columns"]
+    matrix: CountMatrix,
+    first: Float[Array, " columns"],
+    second: Float[Array, " columns"],
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
     """Products of one sparse matrix with two vectors.
 
     Args:
-        pieces: the matrix M.
+        matrix: M.
         first: x.
         second: y.
 
@@ -143,13 +177,16 @@ def pair_sums(
         >>> mx.tolist(), my.tolist()
         ([2.0, 3.0], [3.0, 2.0])
     """
-    # Two real numbers travel as one complex number: one gather fetches both, and the
-    # complex product, its only consumer, keeps gather, product and sum in one loop.
-    pair = jax.lax.complex(first, second).at[pieces.index].get(mode="promise_in_bounds")
-    weighted = jax.lax.complex(pieces.count, jnp.zeros_like(pieces.count)) * pair
-    total = jax.ops.segment_sum(
-        weighted.sum(axis=1), pieces.row, pieces.rows, indices_are_sorted=True
+    # Two real numbers travel as one complex number, so one gather fetches both, and a
+    # complex sum, its only consumer, keeps gather, product and sum in one loop. The
+    # barrier has them made once, not anew wherever they are gathered.
+    zero = jnp.zeros(1, first.dtype)
+    pair = jax.lax.optimization_barrier(
+        jax.lax.complex(jnp.append(first, zero), jnp.append(second, zero))
     )
+    counts = jax.lax.complex(matrix.counts, jnp.zeros_like(matrix.counts))
+    once = _add_up(matrix, matrix.once, _at(pair, matrix.once))
+    total = once + _add_up(matrix, matrix.often, counts * _at(pair, matrix.often))
     return total.real, total.imag
 
 
@@ -167,7 +204,7 @@ def importance(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
         >>> importance(from_csr(csr_array([[1, 0, 1], [0, 1, 1]]), [1, -1])).tolist()
         [0.25, -0.25, 0.0]
     """
-    ones = jnp.ones(corpus.vocabulary, corpus.by_token.count.dtype)
+    ones = jnp.ones(corpus.vocabulary, corpus.by_token.counts.dtype)
     length, _ = pair_sums(corpus.by_sequence, ones, ones)
     signed = corpus.labels.astype(length.dtype) / (length * len(length))
     return pair_sums(corpus.by_token, signed, signed)[0]
@@ -192,25 +229,56 @@ def occurrences(
         >>> number.tolist(), excess.tolist()
         ([3.0, 1.0], [1.0, -1.0])
     """
-    label = corpus.labels.astype(corpus.by_token.count.dtype)
+    label = corpus.labels.astype(corpus.by_token.counts.dtype)
     return pair_sums(corpus.by_token, jnp.ones_like(label), label)
 
 
+def _at(
+    pair: Complex[Array, " columns"], pieces: Pieces
+) -> Complex[Array, "pieces width"]:
+    return pair.at[pieces.index].get(
+        mode="promise_in_bounds", wrap_negative_indices=False
+    )
+
+
+def _add_up(
+    matrix: CountMatrix, pieces: Pieces, entries: Complex[Array, "pieces width"]
+) -> Complex[Array, " rows"]:
+    """Sums of the rows of a matrix from entries of their pieces."""
+    return jax.ops.segment_sum(
+        entries.sum(axis=1), pieces.row, matrix.shape[0], indices_are_sorted=True
+    )
+
+
+def _cut(
+    row: Int[np.ndarray, " entries"],
+    column: Int[np.ndarray, " entries"],
+    count: Float[np.ndarray, " entries"],
+    shape: tuple[int, int],
+) -> CountMatrix:
+    """A matrix from its entries in ascending order of row."""
+    one = count == 1
+    once, _ = _pieces(row[one], column[one], count[one], shape)
+    often, counts = _pieces(row[~one], column[~one], count[~one], shape)
+    return CountMatrix(once, often, counts, shape)
+
+
 def _pieces(
-    row: np.ndarray, column: np.ndarray, count: np.ndarray, rows: int
-) -> Pieces:
-    """Cut rows, given as entries in ascending order of row, into pieces."""
+    row: Int[np.ndarray, " entries"],
+    column: Int[np.ndarray, " entries"],
+    count: Float[np.ndarray, " entries"],
+    shape: tuple[int, int],
+) -> tuple[Pieces, Float[Array, "pieces width"]]:
+    """Rows cut into pieces, and the counts of their entries."""
+    rows, columns = shape
     length = np.bincount(row, minlength=rows)
     number = -(-length // WIDTH)
     first_entry, first_piece = np.cumsum(length) - length, np.cumsum(number) - number
     place = np.arange(len(row)) - first_entry[row]
     slot = first_piece[row] + place // WIDTH, place % WIDTH
-    index = np.zeros((number.sum(), WIDTH), np.int32)
+    index = np.full((number.sum(), WIDTH), columns, np.int32)
     value = np.zeros((number.sum(), WIDTH))
     index[slot], value[slot] = column, count
-    return Pieces(
-        index=jnp.asarray(index),
-        count=jnp.asarray(value.astype(jnp.result_type(float))),
-        row=jnp.asarray(np.repeat(np.arange(rows), number).astype(np.int32)),
-        rows=rows,
-    )
+    owner = np.repeat(np.arange(rows), number).astype(np.int32)
+    real = jnp.result_type(float)
+    return Pieces(jnp.asarray(index), jnp.asarray(owner)), jnp.asarray(value, real)

@@ -97,6 +97,25 @@ def test_weights_select_sequences(dense):
     jax.tree.map(assert_close, descent, wanted)
 
 
+COUNTS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.0, 0.5, 37.0])
+
+
+@given(st.lists(st.lists(COUNTS, min_size=40, max_size=40), min_size=1, max_size=4))
+def test_a_matrix_survives_the_cutting_and_multiplies_like_scipys(rows):
+    """Ones and other counts stand apart; nothing may be lost or counted twice."""
+    counts = csr_array(np.array([[1.0, *row] for row in rows]))
+    corpus = sparse.from_csr(counts, np.ones(len(rows)))
+    x, y = np.sin(np.arange(41.0)), np.cos(np.arange(41.0))
+    assert (corpus.by_sequence.to_csr() != counts).nnz == 0
+    assert (corpus.by_token.to_csr() != counts.T).nnz == 0
+    for got, wanted in zip(
+        sparse.pair_sums(corpus.by_sequence, jnp.asarray(x), jnp.asarray(y)),
+        (counts @ x, counts @ y),
+        strict=True,
+    ):
+        assert_close(got, wanted)
+
+
 def test_csr_and_padded_make_the_same_corpus():
     counts = csr_array(np.array([[0, 2.0, 1], [4, 0, 0]]))
     dense = padded.from_sequences([[1, 1, 2], [0, 0, 0, 0]], [1, -1], 3)

@@ -111,11 +111,10 @@ def main(settings: Settings) -> dict:
         if name in results:
             results[f"{name}_over_ours"] = results[name]["step"] / ours["step"]
     results["score_part_over_csr"] = ours["scores"] / csr["scores"]
-    slots = sum(ours.pop("slots"))
-    embeddings, pair = model[0].nbytes, 4 + real.itemsize
     # The least any order of work can do: read E for the scores, read it for the pulls
     # on p and v, read and write it for the update; read every index and count.
-    moved = {"step": 4 * embeddings + slots * pair, "dense": 4 * embeddings}
+    dense = 4 * model[0].nbytes
+    moved = {"step": dense + ours["corpus_bytes"], "dense": dense}
     seconds = {"step": ours["step"], "dense": ours["step"] - ours["scores"]}
     for part, size in moved.items():
         results[f"{part}_bytes_per_second"] = size / seconds[part]
@@ -130,7 +129,8 @@ def main(settings: Settings) -> dict:
 def corpus(settings: Settings) -> tuple[csr_array, np.ndarray]:
     """Counts of the shape of real reviews: log-normal lengths, Zipf's law of words."""
     rng = np.random.default_rng(0)
-    likely = 1 / (np.arange(settings.vocabulary) + 10)
+    # As in IMDB a word that a review holds stands there 1.7 times, 74 % of them once.
+    likely = (np.arange(settings.vocabulary) + 10.0) ** -1.37
     ranks = np.cumsum(likely / likely.sum())
     # A review of T words has fewer distinct ones; the mean is set by trial draws.
     spread = rng.lognormal(0, 0.6, settings.reviews)
@@ -204,7 +204,7 @@ def time_ours(
             settings.repeats,
         ),
         "bandwidth": 2 * model[0].nbytes / seconds(read_and_write, settings.repeats),
-        "slots": [bags.by_sequence.index.size, bags.by_token.index.size],
+        "corpus_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(bags)),
     }
     return times, [np.asarray(leaf) for leaf in jax.tree.leaves(downhill)]
 
