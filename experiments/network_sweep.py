@@ -2,6 +2,7 @@
 
 One step of size η₀ on E, compared with what counts predict, then gradient descent on
 all parameters. Everything happens in the span of the embeddings, so d is any number.
+Each lane ends with a status; a lane that is not finite is counted and enters no mean.
 
 python -m experiments.network_sweep --preset two_layer_key_query
 """
@@ -9,6 +10,7 @@ python -m experiments.network_sweep --preset two_layer_key_query
 from . import console  # isort: skip
 
 import dataclasses
+import enum
 import time
 from pathlib import Path
 from typing import Literal
@@ -31,6 +33,15 @@ from jaxselect.networks import Network, Variables, alignments, start_reduced
 
 from .analysis import fitted_exponent
 from .console import say
+
+
+class LaneStatus(enum.IntEnum):
+    """How a lane ended."""
+
+    NOT_FINITE = 0
+    UNORDERED = 1
+    """Some important token has no greater E_sᵀv_k than all others."""
+    ORDERED = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +114,7 @@ def main(settings: Settings) -> dict:
 
     def lane(
         key: Key[Array, ""], dim: Float[Scalar, ""], step_size: Float[Scalar, ""]
-    ) -> dict[str, Float[Scalar, ""]]:
+    ) -> dict[str, Scalar]:
         traces.append(1)
         return run(network, corpus, wanted, settings, key, dim, step_size)
 
@@ -124,23 +135,48 @@ def main(settings: Settings) -> dict:
     say(f"{results['lanes']} lanes, traced {len(traces)} time(s), {seconds:.1f} s")
     for place, step_size in enumerate(settings.step_sizes):
         here = {name: value[:, :, place] for name, value in found.items()}
-        exponent, low, high = fitted_exponent(np.array(settings.dims), here["error"])
-        results[f"step size {step_size:g}"] = {
-            "exponent": exponent,
-            "low": low,
-            "high": high,
-            "loss": float(here["loss"].mean()),
-            "ordered": float(here["ordered"].mean()),
-        }
+        results[f"step size {step_size:g}"] = row = summary(settings.dims, here)
+        counted = ", ".join(f"{n} {name}" for name, n in row["statuses"].items())
         say(
-            f"step size {step_size:7g}   error ∝ d^{exponent:.4f} [{low:.4f}, "
-            f"{high:.4f}]   loss {here['loss'].mean():.4f}   important tokens above "
-            f"the others in {here['ordered'].mean():.3f} of the lanes"
+            f"step size {step_size:7g}   error ∝ d^{row['exponent']:.4f} "
+            f"[{row['low']:.4f}, {row['high']:.4f}]   "
+            f"loss {row['loss']:.4f}   {counted}"
         )
+    axes = {
+        "dims": np.array(settings.dims),
+        "step_sizes": np.array(settings.step_sizes),
+    }
+    found |= axes | {"seeds": np.arange(settings.seeds)}
     console.write_arrays(settings.out / "lanes.npz", found)
     described = dataclasses.asdict(settings) | {"results": results}
     console.write_json(settings.out / "results.json", described)
     return results
+
+
+def summary(dims: tuple[float, ...], lanes: dict[str, np.ndarray]) -> dict:
+    """Statuses counted, and means over the lanes that are finite.
+
+    Args:
+        dims: values of d.
+        lanes: `status`, `error` and `loss`, one row per d, one column per seed.
+
+    Returns:
+        `statuses`; `loss`; `exponent` of the error in d, with the interval `low` to
+        `high`, from the seeds that are finite at every d, of which there are `fitted`.
+        NaN where nothing is left.
+    """
+    status = lanes["status"]
+    finite = status != LaneStatus.NOT_FINITE
+    whole = finite.all(axis=0)
+    fit = (np.nan, np.nan, np.nan)
+    if whole.any():
+        fit = fitted_exponent(np.array(dims), lanes["error"][:, whole])
+    return {
+        "statuses": {code.name: int(np.sum(status == code)) for code in LaneStatus},
+        "loss": float(lanes["loss"][finite].mean()) if finite.any() else np.nan,
+        "fitted": int(whole.sum()),
+        **dict(zip(("exponent", "low", "high"), fit, strict=True)),
+    }
 
 
 def invent(classes: int) -> tuple[Corpus, Float[np.ndarray, "vocabulary heads"]]:
@@ -166,7 +202,7 @@ def run(
     key: Key[Array, ""],
     dim: Float[Scalar, ""],
     step_size: Float[Scalar, ""],
-) -> dict[str, Float[Scalar, ""]]:
+) -> dict[str, Scalar]:
     """One lane: the error of the predicted step, and what training comes to."""
     begin = start_reduced(network, key, dim)
     predicted = predicted_change(corpus, network.design, step_size)
@@ -183,10 +219,14 @@ def run(
     values = alignments(network, end)[1]
     least = jnp.where(wanted > 0, values, jnp.inf).min()
     greatest = jnp.where(wanted > 0, -jnp.inf, values).max()
+    error = change_error(begin, after, predicted)
+    loss = network_risk(network, end, corpus)
+    ended = jnp.where(least > greatest, LaneStatus.ORDERED, LaneStatus.UNORDERED)
+    finite = jnp.isfinite(error) & jnp.isfinite(loss)
     return {
-        "error": change_error(begin, after, predicted),
-        "loss": network_risk(network, end, corpus),
-        "ordered": (least > greatest).astype(values.dtype),
+        "status": jnp.where(finite, ended, LaneStatus.NOT_FINITE),
+        "error": error,
+        "loss": loss,
     }
 
 

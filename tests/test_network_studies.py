@@ -96,9 +96,37 @@ def test_a_sweep_is_one_program_and_finds_the_exponent(name, tmp_path):
     for step_size in (1, 10):
         found = results[f"step size {step_size}"]
         assert found["low"] - 0.01 < -0.5 < found["high"] + 0.01
-        assert found["ordered"] == 1.0
+        assert found["statuses"] == {"NOT_FINITE": 0, "UNORDERED": 0, "ORDERED": 16}
     with np.load(tmp_path / "lanes.npz") as lanes:
         assert lanes["error"].shape == (2, 8, 2)
+
+
+def test_lanes_that_blow_up_are_counted_and_enter_no_mean(tmp_path):
+    """Descent with steps far too long overflows at some d; the others still count."""
+    settings = dataclasses.replace(
+        network_sweep.PRESETS["two_layer"],
+        seeds=4,
+        dims=(1e3, 1e6),
+        step_sizes=(1.0, 1e200),
+        steps=3,
+        out=tmp_path,
+    )
+    results = network_sweep.main(settings)
+    failed = results["step size 1e+200"]
+    assert failed["statuses"]["NOT_FINITE"] == 8
+    assert failed["fitted"] == 0 and np.isnan(failed["exponent"])
+    assert results["step size 1"]["statuses"]["NOT_FINITE"] == 0
+    assert np.isfinite(results["step size 1"]["loss"])
+
+    lanes = {
+        "status": np.array([[2, 0, 1], [2, 2, 2]]),
+        "error": np.array([[1.0, np.nan, 1.0], [0.1, 0.1, 0.1]]),
+        "loss": np.array([[1.0, np.inf, 3.0], [2.0, 2.0, 2.0]]),
+    }
+    row = network_sweep.summary((1e2, 1e4), lanes)
+    assert row["statuses"] == {"NOT_FINITE": 1, "UNORDERED": 1, "ORDERED": 4}
+    assert (row["fitted"], row["loss"]) == (2, 2.0)
+    assert row["exponent"] == pytest.approx(-0.5)
 
 
 def test_bin_means_that_are_a_mixture_are_seen_as_one():
