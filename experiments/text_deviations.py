@@ -58,7 +58,7 @@ class Settings:
     source: Source = dataclasses.field(default_factory=Source)
     dim: int = 2048
     steps: int = 300
-    batch: int = 1000
+    batch: int = 250
     seed: int = 0
     shown: int = 20
     preset: Literal["full", "smoke"] = "full"

@@ -64,7 +64,7 @@ class Settings:
     step_size: float = 1000.0
     steps: int = 300
     steps_fixed: int = 800
-    batch: int = 1000
+    batch: int = 250
     seed: int = 0
     shown: int = 20
     preset: Literal["full", "smoke"] = "full"

@@ -12,7 +12,9 @@ from experiments import (
     attention_report,
     console,
     explain,
+    review_data,
     reviews,
+    text_choice,
     text_deviations,
     text_lemma,
     text_training,
@@ -56,6 +58,25 @@ def test_smoke_preset_runs_and_leaves_a_figure(
     assert results["vocabulary"] > 100
     assert len(list(tmp_path.glob("*.png"))) == 1
     assert (tmp_path / "results.json").exists()
+
+
+def test_training_is_chosen_without_the_test_split(
+    tmp_path, single_precision, monkeypatch
+):
+    """There is none to look at; the order is that of the held-out accuracy."""
+    splits, facts = review_data.load(text_choice.PRESETS["smoke"].source)
+    blind = splits._replace(test=None)
+    monkeypatch.setattr(text_choice, "load", lambda source: (blind, facts))
+    chosen = dataclasses.replace(text_choice.PRESETS["smoke"], out=tmp_path, steps=20)
+    tried = text_choice.main(chosen)["tried"]
+    assert {(row["learning_rate"], row["batch"]) for row in tried} == {
+        (1e-3, 200),
+        (1e-3, 0),
+        (1e-2, 200),
+        (1e-2, 0),
+    }
+    reached = [row["held_out_accuracy"] for row in tried]
+    assert reached == sorted(reached, reverse=True) and reached[0] > reached[-1]
 
 
 def test_attention_is_that_of_the_padded_bags(bags):
