@@ -144,6 +144,18 @@ def test_published_shape_matches_itself():
         assert part["ratio"] == pytest.approx(1)
 
 
+def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():
+    """Noise three times as wide around one trend; everything twice as large."""
+    noise = np.tile([-0.01, 0.01], 20)
+    across = np.repeat(np.linspace(-0.95, 0.95, 20), 2)
+    fixed = {"values": across + noise, "scores": across**2 + noise}
+    trained = {"values": across + 3 * noise, "scores": 2 * fixed["scores"]}
+    found = text_training.spread_ratio(across, trained, fixed)
+    assert found == pytest.approx(
+        {"values": 3, "values_relative": 3, "scores": 2, "scores_relative": 1}
+    )
+
+
 def test_company_leaves_the_word_itself_out(bags):
     rng = np.random.default_rng(2)
     posterior = rng.normal(size=40)
