@@ -203,7 +203,8 @@ def prepare(name: str, data_dir: str | Path, archive: str | Path | None = None) 
     if name not in own:
         return _prepare_stock(name, data_dir)
     builder = own[name](data_dir=str(data_dir), file_format="array_record")
-    if not builder.is_prepared():
+    # `is_prepared` would warn of every dataset that is still to be prepared.
+    if not (Path(builder.data_dir) / "dataset_info.json").exists():
         found = data_dir / "downloads" / "manual" / Path(builder.url).name
         if archive:
             found = Path(archive).expanduser()
