@@ -111,7 +111,20 @@ def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None
     centres, mean, spread, _ = binned(across, upward)
     axes.errorbar(centres, mean, spread, fmt="o-", markersize=4, capsize=2)
     axes.axhline(0, color="black", linewidth=0.5)
-    axes.set(xlabel="posterior difference P(+1|s) − P(−1|s)", ylabel=name)
+    # A handful of words far out would flatten all the others.
+    low, high = np.quantile(upward, [0.002, 0.998])
+    low = min(low, np.nanmin(mean - spread), 0.0)
+    high = max(high, np.nanmax(mean + spread), 0.0)
+    room = 0.05 * (high - low)
+    axes.set(
+        xlabel="posterior difference P(+1|s) − P(−1|s)",
+        ylabel=name,
+        ylim=(low - room, high + room),
+    )
+    axes.locator_params(axis="x", nbins=5)
+    outside = np.sum((upward < low - room) | (upward > high + room))
+    if outside:
+        axes.set_title(f"{outside} words lie outside", fontsize="small", loc="right")
 
 
 def command(

@@ -1,4 +1,4 @@
-"""Draw a finished `experiments.text_training`: each model's words, theirs beside ours.
+"""Draw a finished `experiments.text_training`: the words of each model.
 
 python -m experiments.figures.text_training results/text-training
 """
