@@ -14,6 +14,12 @@ E_sᵀv times the sign of gᵀv, `turned`, which is what a published table of on
 gᵀv > 0 is compared with. What is left beside a multiple of x is a multiple of E_sᵀp,
 since tokens move along p too and pᵀv is of either sign: the published column is such a
 mixture (`mixture`), and ours is another one.
+
+With matrices in the logits the draw and the learning rate decide how far tokens move
+along p and how far along v: the sizes of the two columns differ tenfold between runs,
+in opposite ways. As in the base model a run may end captured by one class, with one arm
+of the U missing; on IMDB at d = 2048 seed 0 does, at the sizes of the published table,
+and seed 1 does not.
 """
 
 from . import console  # isort: skip
