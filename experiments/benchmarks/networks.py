@@ -39,7 +39,7 @@ class Settings:
         vocabulary: number of words.
         distinct: mean number of distinct words in a review.
         dim: d.
-        threads: cores to use.
+        threads: cores to use, by default two.
         share: reviews the rival really runs in each of its two ways.
         repeats: timed runs of each; the median counts.
         preset: full (the shape of IMDB) or quick.
@@ -54,8 +54,8 @@ class Settings:
     vocabulary: int = 7_766
     distinct: float = 126.0
     dim: int = 256
-    threads: int = 2
-    share: int = 256
+    threads: int = min(2, len(os.sched_getaffinity(0)))
+    share: int = 512
     repeats: int = 3
     preset: Literal["full", "quick"] = "full"
     quick: bool = False
