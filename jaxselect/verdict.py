@@ -12,9 +12,10 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .corpus import Corpus
 from .gradient_flow import Flow, FlowStatus
-from .limit import Limit, LimitStatus, pair_coefficients
+from .limit import Limit, LimitStatus
 from .max_margin import MaxMargin, MaxMarginStatus
 from .pair_graph import lead
+from .pair_strength import pair_strength
 from .parameters import Parameters
 
 
@@ -153,11 +154,11 @@ def pending(
         True
     """
     embeddings = after.embeddings
-    coefficients = pair_coefficients(embeddings @ after.head, corpus, selected)
+    strength = pair_strength(embeddings @ after.head, corpus, selected)
     exponent = flow.log_time - lead(embeddings @ flow.cls)
     beyond = lead(embeddings @ margin.direction) - 1
-    pulls = (coefficients != 0) & ~margin.active & (beyond > 0)
-    pull = jnp.abs(coefficients) * jnp.exp(jnp.where(pulls, exponent, -jnp.inf))
+    pulls = (strength.factor != 0) & ~margin.active & (beyond > 0)
+    pull = jnp.where(pulls, jnp.abs(strength.times_exp(exponent)), 0.0)
     square = jnp.sum(embeddings**2, axis=1)
     overlap = embeddings @ embeddings.T
     apart = jnp.sqrt(jnp.maximum(square[:, None] + square[None, :] - 2 * overlap, 0.0))

@@ -27,7 +27,7 @@ FLOORS = [
         "multi_class",
         "interior_point",
     }
-    | {"selection", "sparse", "strata"}
+    | {"pair_strength", "selection", "sparse", "strata"}
     | {"synthetic", "tables", "words"},
     {"grid", "nearest_point", "networks", "objective"},
     {"embedding_step", "gradient_flow", "max_margin", "sparse_objective"},
