@@ -139,9 +139,9 @@ def test_the_path_shows_the_error_falling_like_one_over_the_norm():
         assert slope == pytest.approx(-1.0, abs=1e-2)
 
 
-@pytest.mark.parametrize("step_size", [2e3, 2e4])
+@pytest.mark.parametrize("step_size", [2e3, 5e4])
 def test_single_precision_reaches_the_verdict_of_double(step_size):
-    """γ of 15 and 150: tokens hundreds of times longer along v than across."""
+    """γ of 15 and 400: tokens hundreds of times longer along v than across."""
 
     def twin(before, corpus, step_size, settings):
         after = embedding_step(before, corpus, step_size)
@@ -153,7 +153,7 @@ def test_single_precision_reaches_the_verdict_of_double(step_size):
         corpus_key, key = jax.random.split(jax.random.key(3))
         corpus = DRAW(corpus_key)
         before = gaussian_reduced(key, corpus.vocabulary, 1e5)
-        single = TrialSettings(FlowSettings(1e-4, 1e-4), drift_tolerance=1e-1)
+        single = TrialSettings(FlowSettings(1e-4, 1e-4))
         found = twin(before, corpus, jnp.asarray(step_size), single)
         assert found.cls_norm.dtype == jnp.float32
     before, corpus = jax.tree.map(
