@@ -16,10 +16,12 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .corpus import Corpus
 from .gradient_flow import Flow
-from .max_margin import MaxMargin, MaxMarginStatus, laplacian
+from .max_margin import MaxMargin, MaxMarginStatus
+from .pair_graph import centred, laplacian, lead, potentials
+from .pair_strength import PairStrength, pair_strength
 from .parameters import Parameters
 from .selection import competing_pairs
-from .span import span_projector
+from .span import Span, projector, span
 
 
 class LimitStatus(enum.IntEnum):
@@ -108,37 +110,37 @@ def limit(
     embeddings = parameters.embeddings
     values = embeddings @ parameters.head
     pairs = competing_pairs(selected, corpus)
-    coefficients = pair_coefficients(values, corpus, selected)
-    weights = jnp.where(margin.active, coefficients, 0.0)
+    strength = pair_strength(values, corpus, selected)
+    repelled = jnp.any(margin.active & (strength.factor <= 0))
+    pull = jnp.where(margin.active, strength.factor, 0.0)
+    strength = PairStrength(pull, strength.log_scale)
+    tiny = jnp.finfo(values.dtype).tiny
+    along = margin.direction / jnp.maximum(margin.norm, tiny)
 
-    by_active = span_projector(_pair_gram(embeddings, margin.active))
-    by_any = span_projector(_pair_gram(embeddings, pairs))
+    tied_rows, any_rows = centred(embeddings, margin.active), centred(embeddings, pairs)
+    active, any_pair = span(tied_rows), span(any_rows)
+    by_active, by_any = projector(tied_rows, active), projector(any_rows, any_pair)
     history = jnp.zeros_like(parameters.cls)
     if reached is not None:
-        history = by_any @ reached - by_active @ reached
+        # p_mm lies in both spans; taken out first, p_mm log t leaves no rounding.
+        slow = reached - along * (along @ reached)
+        history = by_any @ slow - by_active @ slow
     fixed = parameters.cls - by_any @ parameters.cls + history
 
-    start = _start(embeddings, weights, margin, by_active)
-    # p_mm is a sum of active differences up to the accuracy it was solved to.
-    spanned = by_active @ margin.direction
-    offset, converged = _minimise(embeddings, weights, spanned, by_active, start)
+    offset, converged = _minimise(strength, margin, active)
     # One Newton step from the fixed solution carries the implicit derivative.
     here = jax.lax.stop_gradient(offset + fixed)
-    gradient, curvature = _objective_derivatives(embeddings, weights, here)
-    free = jnp.eye(len(here), dtype=here.dtype) - by_active
-    residual = margin.direction - gradient + free @ here - fixed
-    factor = cho_factor(jax.lax.stop_gradient(curvature + free))
-    offset = here - cho_solve(factor, residual)
+    duals = strength.times_exp(-lead(embeddings @ here))
+    left = here - by_active @ here - fixed
+    residual = margin.direction - potentials(duals) @ embeddings + left
+    offset = here - _solve(jax.lax.stop_gradient(duals), active, residual)
 
-    along = margin.direction / jnp.maximum(margin.norm, jnp.finfo(here.dtype).tiny)
     across = offset - along * (along @ offset)
-    rank = jnp.trace(by_any) - jnp.trace(by_active)
     several = jnp.any(selected.sum(axis=1) > 1)
-    repelled = jnp.any(margin.active & (coefficients <= 0))
     status = jnp.where(repelled, LimitStatus.NOT_ATTRACTING, LimitStatus.NOT_CONVERGED)
     status = jnp.where(converged, LimitStatus.PREDICTED, status)
     status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)
-    off_span = jnp.linalg.norm(margin.direction - spanned)
+    off_span = jnp.linalg.norm(margin.direction - by_active @ margin.direction)
     complete = off_span <= jnp.sqrt(jnp.finfo(here.dtype).eps) * margin.norm
     solved = (margin.status == MaxMarginStatus.SOLVED) & complete
     return Limit(
@@ -146,7 +148,7 @@ def limit(
         offset,
         jnp.linalg.norm(across),
         history,
-        jnp.round(rank).astype(jnp.int32),
+        (any_pair.rank - active.rank).astype(jnp.int32),
         jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN),
     )
 
@@ -182,91 +184,46 @@ def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Fl
     )
 
 
-def pair_coefficients(
-    values: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    selected: Bool[Array, "sequences width"],
-) -> Float[Array, "vocabulary vocabulary"]:
-    """Strength c_{s*r} of a pair in the late flow, for one selected token a sequence.
+def _curvature(
+    duals: Float[Array, "vocabulary vocabulary"], active: Span
+) -> tuple[Float[Array, "axes axes"], bool]:
+    """Factor of Σ λ_k D_k D_kᵀ in the coordinates σ Wᵀρ, one on what is not spanned.
 
-    c_{s*r} = (1/n) Σ_{X∋s*,r} σ(−y b_{s*}) (C_X[r] / C_X[s*]) y (b_{s*} − b_r).
-
-    Args:
-        values: b = E v.
-        corpus: n bags with labels ±1.
-        selected: one token per sequence, in bag layout.
-
-    Returns:
-        c, zero for pairs that never meet; positive where the winner deserves to win.
-
-    Example:
-        >>> from jaxselect.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> chosen = jnp.array([[True, False]])
-        >>> c = pair_coefficients(jnp.array([1.0, -1.0]), bags, chosen)
-        >>> round(c[0, 1].item(), 4), c[1, 0].item()
-        (0.5379, 0.0)
+    With the scores Uz of the tokens as unknowns, not ρ, the length of the tokens along
+    one axis or another does not enter the condition of the system.
     """
-    slot = jnp.argmax(selected, axis=1)[:, None]
-    counts = corpus.counts.astype(values.dtype)
-    label = corpus.labels.astype(values.dtype)[:, None]
-    winner = jnp.take_along_axis(corpus.tokens, slot, axis=1)
-    ratio = counts / jnp.take_along_axis(counts, slot, axis=1)
-    residual = jax.nn.sigmoid(-label * values[winner])
-    ahead = label * (values[winner] - values[corpus.tokens])
-    strength = jnp.where(selected, 0.0, residual * ratio * ahead) / len(label)
-    square = jnp.zeros((corpus.vocabulary, corpus.vocabulary), values.dtype)
-    return square.at[winner, corpus.tokens].add(strength)
+    spanned = active.left.T @ laplacian(duals) @ active.left
+    return cho_factor(spanned + jnp.diag((active.size == 0).astype(spanned.dtype)))
 
 
-def _pair_gram(
-    embeddings: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-) -> Float[Array, "dim dim"]:
-    """Σ over the pairs of D Dᵀ."""
-    return embeddings.T @ laplacian(pairs.astype(embeddings.dtype)) @ embeddings
-
-
-def _objective_derivatives(
-    embeddings: Float[Array, "vocabulary dim"],
-    weights: Float[Array, "vocabulary vocabulary"],
-    offset: Float[Array, " dim"],
-) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
-    """Σ λ_k D_k and Σ λ_k D_k D_kᵀ with λ_k = c_k e^{−D_kᵀρ}."""
-    scores = embeddings @ offset
-    exponent = scores[None, :] - scores[:, None]
-    duals = weights * jnp.exp(jnp.where(weights == 0, 0.0, exponent))
-    charge = duals.sum(axis=1) - duals.sum(axis=0)
-    return charge @ embeddings, embeddings.T @ laplacian(duals) @ embeddings
+def _solve(
+    duals: Float[Array, "vocabulary vocabulary"],
+    active: Span,
+    residual: Float[Array, " dim"],
+) -> Float[Array, " dim"]:
+    """(Σ λ_k D_k D_kᵀ + I − N)⁻¹ residual."""
+    inside = active.axes @ residual
+    solved = cho_solve(_curvature(duals, active), active.inverse * inside)
+    return residual + active.axes.T @ (active.inverse * solved - inside)
 
 
 def _start(
-    embeddings: Float[Array, "vocabulary dim"],
-    weights: Float[Array, "vocabulary vocabulary"],
-    margin: MaxMargin,
-    projector: Float[Array, "dim dim"],
-) -> Float[Array, " dim"]:
-    """The ρ that best explains the duals λ at hand: D_kᵀρ ≈ log(c_k / λ_k).
+    strength: PairStrength, margin: MaxMargin, active: Span
+) -> Float[Array, " axes"]:
+    """The scores that best explain the duals λ at hand: D_kᵀρ ≈ log(c_k / λ_k).
 
     Least squares with weights λ; c spans as many decades as σ(−y b) does, and exp would
     overflow from a start that ignores it.
     """
-    duals = jnp.where(weights > 0, margin.duals, 0.0)
+    duals = jnp.where(strength.factor > 0, margin.duals, 0.0)
     known = duals > 0
-    ratio = jnp.where(known, weights, 1.0) / jnp.where(known, duals, 1.0)
-    wanted = duals * jnp.log(ratio)
-    charge = wanted.sum(axis=1) - wanted.sum(axis=0)
-    system = embeddings.T @ laplacian(duals) @ embeddings
-    system = system + jnp.eye(len(system), dtype=system.dtype) - projector
-    return projector @ cho_solve(cho_factor(system), charge @ embeddings)
+    ratio = jnp.where(known, strength.factor, 1.0) / jnp.where(known, duals, 1.0)
+    charge = potentials(duals * (strength.log_scale + jnp.log(ratio)))
+    return cho_solve(_curvature(duals, active), charge @ active.left)
 
 
 def _minimise(
-    embeddings: Float[Array, "vocabulary dim"],
-    weights: Float[Array, "vocabulary vocabulary"],
-    direction: Float[Array, " dim"],
-    projector: Float[Array, "dim dim"],
-    start: Float[Array, " dim"],
+    strength: PairStrength, margin: MaxMargin, active: Span
 ) -> tuple[Float[Array, " dim"], Bool[Scalar, ""]]:
     """Newton's method for ρ on the span of the active pairs, damped.
 
@@ -274,33 +231,34 @@ def _minimise(
     step of log(1 + δ)/δ descends from anywhere (T. Sun and Q. Tran-Dinh, Generalized
     self-concordant functions, 2019), and is a whole step at the end.
     """
-    embeddings, weights, direction, projector, start = jax.lax.stop_gradient(
-        (embeddings, weights, direction, projector, start)
-    )
-    dtype = direction.dtype
-    size = jnp.maximum(direction @ direction, jnp.finfo(dtype).tiny)
-    free = jnp.eye(len(direction), dtype=dtype) - projector
-    # Σ λ = ‖p_mm‖² terms the size of an embedding cancel in the gradient to ‖p_mm‖.
-    longest = jnp.max(jnp.linalg.norm(embeddings, axis=1))
-    tolerance = 1e4 * jnp.finfo(dtype).eps * size * longest
+    strength, margin = jax.lax.stop_gradient((strength, margin))
+    dtype = margin.norm.dtype
+    wanted = active.inverse * (active.axes @ margin.direction)
+    # Σ λ = ‖p_mm‖² terms cancel in the pull on a token.
+    size = jnp.maximum(margin.norm**2, jnp.finfo(dtype).tiny)
+    tolerance = 1e3 * jnp.finfo(dtype).eps * size
+
+    def rest(scores: Array) -> tuple[Array, Array]:
+        duals = strength.times_exp(-lead(active.left @ scores))
+        return duals, wanted - potentials(duals) @ active.left
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         _, error, iteration = state
         return (error > tolerance) & (iteration < 200)
 
     def newton(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        offset, _, iteration = state
-        gradient, curvature = _objective_derivatives(embeddings, weights, offset)
-        step = -cho_solve(cho_factor(curvature + free), direction - gradient)
-        scores = embeddings @ step
-        spread = jnp.abs(scores[:, None] - scores[None, :])
-        delta = jnp.max(jnp.where(weights != 0, spread, 0.0))
+        scores, _, iteration = state
+        duals, missing = rest(scores)
+        step = -cho_solve(_curvature(duals, active), missing)
+        spread = jnp.abs(lead(active.left @ step))
+        delta = jnp.max(jnp.where(strength.factor != 0, spread, 0.0))
         # A pair's score may not be moved beyond what one exponential can follow.
         damping = jnp.where(delta > 1e-8, jnp.log1p(delta) / delta, 1.0)
-        offset = offset + damping * step
-        gradient, _ = _objective_derivatives(embeddings, weights, offset)
-        return offset, jnp.linalg.norm(direction - gradient), iteration + 1
+        scores = scores + damping * step
+        _, missing = rest(scores)
+        return scores, jnp.linalg.norm(missing), iteration + 1
 
+    start = _start(strength, margin, active)
     state = (start, jnp.asarray(jnp.inf, dtype), jnp.asarray(0))
-    offset, error, _ = jax.lax.while_loop(unfinished, newton, state)
-    return projector @ offset, error <= tolerance
+    scores, error, _ = jax.lax.while_loop(unfinished, newton, state)
+    return (active.inverse * scores) @ active.axes, error <= tolerance

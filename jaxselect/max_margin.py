@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .nearest_point import nearest_point
 from .pair_graph import laplacian, lead, potentials, smallest_lead
+from .polish import polish
 
 
 class MaxMarginStatus(enum.IntEnum):
@@ -117,7 +118,7 @@ def _solve(
     """`max_margin` without its derivative."""
     eps = jnp.finfo(embeddings.dtype).eps
     axes, basis, scale = _normalise(embeddings, pairs)
-    found = nearest_point(axes, pairs)
+    found = polish(axes, pairs, nearest_point(axes, pairs))
     # The scalings that make p feasible and the value of the duals largest.
     least = smallest_lead(found.nearest @ axes, pairs)
     separated = (least > 0) & ~found.vanishing
@@ -136,7 +137,9 @@ def _solve(
     status = jnp.where(solved, MaxMarginStatus.SOLVED, MaxMarginStatus.NOT_CONVERGED)
     status = jnp.where(found.vanishing, MaxMarginStatus.INFEASIBLE, status)
     status = jnp.where(some, status, MaxMarginStatus.NO_PAIRS)
-    rounding = 1e3 * eps * jnp.maximum(1.0, scale * jnp.linalg.norm(direction))
+    # Of a score: less than its length by that of the tokens, where p avoids long axes.
+    size = jnp.max(jnp.abs(direction @ basis) @ jnp.abs(axes)) * scale
+    rounding = 1e3 * eps * jnp.maximum(1.0, size)
     return MaxMargin(
         direction=direction,
         norm=jnp.linalg.norm(direction),

@@ -7,6 +7,7 @@ leave on the tokens, Dᵀλ = Eᵀμ with μ_s = Σ_r λ[s, r] − λ[r, s]. So 
 (s, r) and (s', r) are simply two edges into r.
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
@@ -85,3 +86,39 @@ def smallest_lead(
     """
     least = jnp.min(jnp.where(pairs, lead(scores), jnp.inf), initial=jnp.inf)
     return jnp.where(pairs.any(), least, 0.0)
+
+
+def centred(
+    embeddings: Float[Array, "vocabulary dim"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+) -> Float[Array, "vocabulary dim"]:
+    """Each token less the mean of its component, the tokens that pairs tie it to.
+
+    These rows span what the differences E_s − E_r of the pairs span, and the leads of
+    their scores over the pairs are the same; but there is one per token.
+
+    Args:
+        embeddings: E.
+        pairs: an edge at [s, r].
+
+    Returns:
+        The centred tokens; zero for a token in no pair.
+
+    Example:
+        >>> pairs = jnp.zeros((3, 3), bool).at[0, 2].set(True)
+        >>> centred(jnp.array([[1.0], [7.0], [3.0]]), pairs).tolist()
+        [[-1.0], [0.0], [1.0]]
+    """
+    number = len(pairs)
+    tied = pairs | pairs.T | jnp.eye(number, dtype=bool)
+
+    def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        name, _ = state
+        least = jnp.min(jnp.where(tied, name[None, :], number), axis=1)
+        return least, jnp.any(least != name)
+
+    # The name of a component is its first token's; it wanders from pair to pair.
+    start = jnp.arange(number, dtype=jnp.int32), jnp.asarray(True)
+    name, _ = jax.lax.while_loop(lambda state: state[1], spread, start)
+    together = (name[:, None] == name[None, :]).astype(embeddings.dtype)
+    return embeddings - together @ embeddings / together.sum(axis=1)[:, None]

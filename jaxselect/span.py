@@ -1,47 +1,93 @@
-"""The projector on the span of some vectors, with its derivative."""
+"""The span of some vectors: its rank, its axes, and the projector on it."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, Scalar
+
+
+class Span(NamedTuple):
+    """Rows A = U diag(σ) Wᵀ, without what rounding alone holds up; no derivatives.
+
+    A Gram matrix AᵀA would have the squares σ², half of whose digits are gone before
+    its eigenvalues are asked for; in single precision that is where small directions
+    get lost.
+
+    Attributes:
+        left: U, orthonormal columns, zero beyond the rank.
+        size: σ, falling, zero beyond the rank.
+        axes: Wᵀ, orthonormal rows, zero beyond the rank.
+    """
+
+    left: Float[Array, "rows axes"]
+    size: Float[Array, " axes"]
+    axes: Float[Array, "axes dim"]
+
+    @property
+    def rank(self) -> Int[Scalar, ""]:
+        """Dimension of the span."""
+        return jnp.sum(self.size > 0)
+
+    @property
+    def inverse(self) -> Float[Array, " axes"]:
+        """1/σ, zero beyond the rank."""
+        return jnp.where(self.size > 0, 1 / jnp.where(self.size > 0, self.size, 1.0), 0)
+
+
+def span(rows: Float[Array, "rows dim"]) -> Span:
+    """The span of some rows, whose rank must be well determined.
+
+    Args:
+        rows: A; singular values below ten roundings of the largest, times the longer
+            side of A, count as zero.
+
+    Returns:
+        Its singular vectors and values, as constants.
+
+    Example:
+        >>> span(jnp.array([[3.0, 0.0], [4.0, 0.0]])).rank.item()
+        1
+    """
+    rows = jax.lax.stop_gradient(rows)
+    left, size, axes = jnp.linalg.svd(rows, full_matrices=False)
+    floor = 10 * max(rows.shape) * jnp.finfo(rows.dtype).eps * size.max(initial=0.0)
+    kept = size > floor
+    return Span(
+        jnp.where(kept[None, :], left, 0.0),
+        jnp.where(kept, size, 0.0),
+        jnp.where(kept[:, None], axes, 0.0),
+    )
 
 
 @jax.custom_jvp
-def span_projector(gram: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
-    """Orthogonal projector N on the range of G = Σ D Dᵀ, a gap above its null space.
+def projector(rows: Float[Array, "rows dim"], known: Span) -> Float[Array, "dim dim"]:
+    """Orthogonal projector N on the span of the rows of A, differentiable in them.
 
-    The derivative is that at constant rank, dN = (I − N) dG G⁺ + its transpose, which
-    is right where the vectors move without leaving or entering a common hyperplane, as
-    differences of the same pairs of tokens do.
+    The derivative is that at constant rank, dN = (I − N) dAᵀ (A⁺)ᵀ + its transpose,
+    which is right where the rows move without leaving or entering a common hyperplane,
+    as differences of the same pairs of tokens do. Derivatives of it are not provided.
 
     Args:
-        gram: G, symmetric and positive semi-definite, with its rank well determined:
-            eigenvalues below ten roundings of the largest count as zero.
+        rows: A.
+        known: their span.
 
     Returns:
-        N, with N² = N = Nᵀ and N G = G; differentiable in both modes.
+        N, with N² = N = Nᵀ and A N = A; differentiable in A, in both modes.
 
     Example:
-        >>> span_projector(jnp.array([[4.0, 0.0], [0.0, 0.0]])).tolist()
+        >>> rows = jnp.array([[3.0, 0.0], [4.0, 0.0]])
+        >>> jnp.round(projector(rows, span(rows)), 6).tolist()
         [[1.0, 0.0], [0.0, 0.0]]
     """
-    return _projector_and_inverse(gram)[0]
+    return known.axes.T @ known.axes
 
 
-@span_projector.defjvp
-def _span_projector_jvp(
-    primals: tuple[Array], tangents: tuple[Array]
+@projector.defjvp
+def _projector_jvp(
+    primals: tuple[Array, Span], tangents: tuple[Array, Span]
 ) -> tuple[Array, Array]:
-    (gram,), (change,) = primals, tangents
-    projector, inverse = _projector_and_inverse(gram)
-    turn = (change - projector @ change) @ inverse
-    return projector, turn + turn.T
-
-
-def _projector_and_inverse(
-    gram: Float[Array, "dim dim"],
-) -> tuple[Float[Array, "dim dim"], Float[Array, "dim dim"]]:
-    value, vector = jnp.linalg.eigh(gram)
-    floor = len(gram) * jnp.finfo(gram.dtype).eps * jnp.maximum(value[-1], 0.0)
-    kept = (value > 10 * floor)[None]
-    used = jnp.where(kept, vector, 0.0)
-    return used @ used.T, (used / jnp.where(kept, value[None], 1.0)) @ used.T
+    (_, known), (change, _) = primals, tangents
+    turn = change.T @ (known.left * known.inverse[None, :]) @ known.axes
+    turn = turn - known.axes.T @ (known.axes @ turn)
+    return known.axes.T @ known.axes, turn + turn.T

@@ -36,8 +36,9 @@ class TrialSettings:
         flow: tolerances and bounds of the integration.
         path_points: points saved along the flow, geometric in log(1+t).
         drift_tolerance: how closely the margins must follow the predicted late flow,
-            in units of attention scores, and how far p may still be moved, in units
-            of the error constant, for a trial to count as converged.
+            in units of attention scores and up to their rounding, and how far p may
+            still be moved, in units of the error constant, for a trial to count as
+            converged.
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
@@ -184,8 +185,10 @@ def judge(
     is_positive = (corpus.labels > 0).astype(values.dtype)
     share = jnp.mean(is_positive * positive + (1 - is_positive) * negative)
     norm = jnp.linalg.norm(flow.cls)
+    largest = jnp.max(jnp.abs(scores))
+    shares = positive, negative
     return Trial(
-        verdict(flow, margin, late, *certificate, positive, negative, drift_tolerance),
+        verdict(flow, margin, late, *certificate, *shares, largest, drift_tolerance),
         alignment_error(before, after, corpus, step_size),
         jnp.sum(jnp.where(important, jnp.abs(values), 0.0)) / number,
         share,

@@ -27,10 +27,11 @@ FLOORS = [
         "multi_class",
         "interior_point",
     }
-    | {"selection", "sparse", "strata"}
+    | {"pair_strength", "selection", "sparse", "strata"}
     | {"synthetic", "tables", "words"},
     {"grid", "nearest_point", "networks", "objective"},
-    {"embedding_step", "gradient_flow", "max_margin", "sparse_objective"},
+    {"embedding_step", "gradient_flow", "polish", "sparse_objective"},
+    {"max_margin"},
     {"descent", "joint_flow", "limit", "network_step", "progress"},
     {"crossing", "network_training", "verdict"},
     {"settled", "trial"},

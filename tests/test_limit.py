@@ -11,9 +11,10 @@ import pytest
 from jaxselect.corpus import from_sequences
 from jaxselect.embedding_step import embedding_step
 from jaxselect.gradient_flow import FlowSettings, cls_flow
-from jaxselect.limit import LimitStatus, finish, pair_coefficients
+from jaxselect.limit import LimitStatus, finish
 from jaxselect.limit import limit as library_limit
 from jaxselect.max_margin import max_margin
+from jaxselect.pair_strength import pair_strength
 from jaxselect.parameters import Parameters, gaussian_reduced
 from jaxselect.selection import competing_pairs, selected_tokens
 from jaxselect.synthetic import assumption_one
@@ -88,8 +89,8 @@ def test_the_offset_makes_the_pair_strengths_duals():
     start, corpus, flow, selected, margin = late_problem(0, 50.0)
     late = limit(start, corpus, selected, margin, flow.cls)
     scores = start.embeddings @ late.offset
-    strength = pair_coefficients(start.embeddings @ start.head, corpus, selected)
-    growing = strength * jnp.exp(scores[None, :] - scores[:, None])
+    strength = pair_strength(start.embeddings @ start.head, corpus, selected)
+    growing = strength.times_exp(scores[None, :] - scores[:, None])
     duals = jnp.where(margin.active, growing, 0.0)
     assert (duals >= 0).all()
     together = (duals.sum(axis=1) - duals.sum(axis=0)) @ start.embeddings

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.gradient_flow import FlowSettings
+from jaxselect.embedding_step import embedding_step
+from jaxselect.gradient_flow import FlowSettings, cls_flow
+from jaxselect.parameters import gaussian_reduced
 from jaxselect.synthetic import assumption_one
-from jaxselect.trial import TrialSettings, run_trial
+from jaxselect.trial import TrialSettings, judge, run_trial
 from jaxselect.verdict import TrialStatus
 
 DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
@@ -135,3 +137,31 @@ def test_the_path_shows_the_error_falling_like_one_over_the_norm():
         late = norms > 1e4
         slope = np.polyfit(np.log(norms[late]), np.log(errors[late]), 1)[0]
         assert slope == pytest.approx(-1.0, abs=1e-2)
+
+
+@pytest.mark.parametrize("step_size", [2e3, 5e4])
+def test_single_precision_reaches_the_verdict_of_double(step_size):
+    """γ of 15 and 400: tokens hundreds of times longer along v than across."""
+
+    def twin(before, corpus, step_size, settings):
+        after = embedding_step(before, corpus, step_size)
+        flow = cls_flow(after, corpus, 1e4, 1e15, None, settings.flow)
+        return judge(before, after, corpus, step_size, flow, settings.drift_tolerance)
+
+    twin = jax.jit(twin, static_argnames="settings")
+    with jax.enable_x64(False):
+        corpus_key, key = jax.random.split(jax.random.key(3))
+        corpus = DRAW(corpus_key)
+        before = gaussian_reduced(key, corpus.vocabulary, 1e5)
+        single = TrialSettings(FlowSettings(1e-4, 1e-4))
+        found = twin(before, corpus, jnp.asarray(step_size), single)
+        assert found.cls_norm.dtype == jnp.float32
+    before, corpus = jax.tree.map(
+        lambda leaf: leaf.astype(float) if leaf.dtype == jnp.float32 else leaf,
+        (before, corpus),
+    )
+    wanted = twin(before, corpus, jnp.asarray(step_size), TrialSettings())
+    assert wanted.status in CERTIFIED
+    assert found.status == wanted.status
+    np.testing.assert_allclose(found.error_constant, wanted.error_constant, rtol=1e-2)
+    np.testing.assert_allclose(found.max_margin_norm, wanted.max_margin_norm, rtol=1e-3)
