@@ -236,9 +236,11 @@ def occurrences(
 def _at(
     pair: Complex[Array, " columns"], pieces: Pieces
 ) -> Complex[Array, "pieces width"]:
-    return pair.at[pieces.index].get(
+    # Of indices in two dimensions XLA would make a copy first.
+    found = pair.at[pieces.index.ravel()].get(
         mode="promise_in_bounds", wrap_negative_indices=False
     )
+    return found.reshape(pieces.index.shape)
 
 
 def _add_up(

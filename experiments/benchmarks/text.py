@@ -23,6 +23,9 @@ from scipy.sparse import csr_array
 
 from experiments.console import say
 
+# Calls of one kind in a row, before another kind has its turn.
+STRETCH = 5
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -50,7 +53,7 @@ class Settings:
     dim: int = 2048
     threads: int = min(2, len(os.sched_getaffinity(0)))
     precision: Literal["float32", "float64"] = "float32"
-    repeats: int = 21
+    repeats: int = 45
     gathered: int = 25_000
     preset: Literal["full", "quick"] = "full"
     quick: bool = False
@@ -154,13 +157,25 @@ def corpus(settings: Settings) -> tuple[csr_array, np.ndarray]:
 
 def seconds(work: Callable[[], object], repeats: int) -> float:
     """Median time of a call, after one that does not count."""
-    work()
-    taken = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
+    return in_turn((work,), repeats)[0]
+
+
+def in_turn(works: tuple[Callable[[], object], ...], repeats: int) -> tuple[float, ...]:
+    """Median times of calls made in turn, a few of each at a stretch.
+
+    What slows the machine down for a moment then slows all of them.
+    """
+    taken: list[list[float]] = [[] for _ in works]
+    for work in works:
         work()
-        taken.append(time.perf_counter() - begun)
-    return statistics.median(taken)
+    stretch = min(STRETCH, repeats)
+    for _ in range(-(-repeats // stretch)):
+        for work, times in zip(works, taken, strict=True):
+            for _ in range(stretch):
+                begun = time.perf_counter()
+                work()
+                times.append(time.perf_counter() - begun)
+    return tuple(map(statistics.median, taken))
 
 
 def time_ours(
@@ -198,13 +213,14 @@ def time_ours(
         nonlocal touched
         touched = jax.block_until_ready(touch(touched))
 
+    def score_part_alone() -> None:
+        jax.block_until_ready(score_part(scores, values, bags))
+
+    taken = in_turn((step, score_part_alone, read_and_write), settings.repeats)
     times = {
-        "step": seconds(step, settings.repeats),
-        "scores": seconds(
-            lambda: jax.block_until_ready(score_part(scores, values, bags)),
-            settings.repeats,
-        ),
-        "bandwidth": 2**29 / seconds(read_and_write, settings.repeats),
+        "step": taken[0],
+        "scores": taken[1],
+        "bandwidth": 2**29 / taken[2],
         "corpus_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(bags)),
     }
     return times, [np.asarray(leaf) for leaf in jax.tree.leaves(downhill)]
