@@ -170,6 +170,22 @@ def full_batch_step(
     return Parameters(before.embeddings + change, before.cls, before.head)
 
 
+def starting_point(splits: Splits, settings: Settings) -> Parameters:
+    """What training starts from: as drawn, or after one full-batch step on E.
+
+    Args:
+        splits: the reviews.
+        settings: of a run.
+
+    Returns:
+        (E, p, v).
+    """
+    drawn = gaussian(jax.random.key(settings.seed), len(splits.words), settings.dim)
+    if settings.embeddings != "one-step":
+        return drawn
+    return full_batch_step(drawn, splits.train, settings.step_size)
+
+
 def compare_with_lemma(
     before: Parameters, after: Parameters, corpus: SparseCorpus, step_size: float
 ) -> dict[str, float]:

@@ -13,10 +13,6 @@ import itertools
 from pathlib import Path
 from typing import Literal
 
-import jax
-
-from jaxselect.parameters import gaussian
-
 from . import reviews
 from .console import say
 from .review_data import Source, load
@@ -92,9 +88,7 @@ def main(settings: Settings) -> dict:
     for run in runs:
         reviews.check(run)
     splits, facts = load(settings.source)
-    begin = gaussian(jax.random.key(settings.seed), len(splits.words), settings.dim)
-    if settings.embeddings == "one-step":
-        begin = reviews.full_batch_step(begin, splits.train, run.step_size)
+    begin = reviews.starting_point(splits, runs[0])
     tried: list[dict] = []
     for run in runs:
         state, status = reviews.fit(begin, splits, run)

@@ -23,7 +23,6 @@ import jax
 import numpy as np
 
 from jaxselect.attention import token_scores
-from jaxselect.parameters import gaussian
 from jaxselect.sparse import SparseCorpus, occurrences, pair_sums
 from jaxselect.text import Reviews
 from jaxselect.words import words_of
@@ -99,8 +98,7 @@ def main(settings: Settings) -> dict:
     )
     reviews.check(run)
     splits, facts = load(settings.source)
-    begin = gaussian(jax.random.key(settings.seed), len(splits.words), settings.dim)
-    state, _ = reviews.fit(begin, splits, run)
+    state, _ = reviews.fit(reviews.starting_point(splits, run), splits, run)
     values = np.asarray(token_scores(state.parameters)[1], float)
 
     number, excess = (np.asarray(x, float) for x in occurrences(splits.train))

@@ -11,7 +11,7 @@ import enum
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_factor, cho_solve
+from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .corpus import Corpus
@@ -187,13 +187,12 @@ def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Fl
 def _curvature(
     duals: Float[Array, "vocabulary vocabulary"], active: Span
 ) -> tuple[Float[Array, "axes axes"], bool]:
-    """Factor of Σ λ_k D_k D_kᵀ in the coordinates σ Wᵀρ, one on what is not spanned.
+    """Factor of Σ λ_k D_k D_kᵀ in the coordinates σ Wᵀρ.
 
     With the scores Uz of the tokens as unknowns, not ρ, the length of the tokens along
     one axis or another does not enter the condition of the system.
     """
-    spanned = active.left.T @ laplacian(duals) @ active.left
-    return cho_factor(spanned + jnp.diag((active.size == 0).astype(spanned.dtype)))
+    return active.factor(laplacian(duals))
 
 
 def _solve(

@@ -61,6 +61,15 @@ def _pieces(over: Callable, begin: Any, corpus: Corpus, pairs: int, each: int) -
     return jax.lax.scan(add, begin, (rows, weights))[0]
 
 
+def _over_pieces(
+    over: Callable, begin: Any, strata: Strata, pairs: int, tables: Tables
+) -> Any:
+    """`_pieces` of one stratum after the other."""
+    for corpus in strata:
+        begin = _pieces(over, begin, corpus, pairs, _each(tables, corpus))
+    return begin
+
+
 def _each(tables: Tables, corpus: Corpus) -> int:
     """Pairs a token of a bag stands for: one of two layers has one with every other.
 
@@ -110,8 +119,7 @@ def risk_and_gradient(
         return sofar[0] + here, _spread(sofar[1], slope, part.tokens)
 
     total = jnp.zeros((), tables.scores.dtype), jax.tree.map(jnp.zeros_like, tables)
-    for corpus in strata:
-        total = _pieces(add, total, corpus, pairs, _each(tables, corpus))
+    total = _over_pieces(add, total, strata, pairs, tables)
     return total[0], pull_back(total[1])[0]
 
 
@@ -143,8 +151,7 @@ def evaluate(
 
     zero = jnp.zeros((), tables.scores.dtype)
     total = zero, zero
-    for corpus in strata:
-        total = _pieces(add, total, corpus, pairs, _each(tables, corpus))
+    total = _over_pieces(add, total, strata, pairs, tables)
     number = sum(len(corpus.labels) for corpus in strata)
     return Metrics(total[0] / number, total[1] / number)
 
@@ -179,8 +186,7 @@ def response(
 
     still = jnp.zeros(tables.values.shape[1], tables.values.dtype)
     slope = jnp.zeros((network.design.heads, len(still)), still.dtype)
-    for corpus in strata:
-        slope = _pieces(add, slope, corpus, pairs, _each(tables, corpus))
+    slope = _over_pieces(add, slope, strata, pairs, tables)
     return slope / sum(len(corpus.labels) for corpus in strata)
 
 

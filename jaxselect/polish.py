@@ -8,7 +8,7 @@ their singular vectors, and scores, not the point, are the unknowns.
 
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.linalg import cho_factor, cho_solve
+from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float
 
 from .interior_point import relative_gap
@@ -91,8 +91,7 @@ def _on_strong(
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     known = span(centred(axes.T, strong))
     mask = strong.astype(axes.dtype)
-    system = known.left.T @ laplacian(mask) @ known.left
-    factor = cho_factor(system + jnp.diag((known.size == 0).astype(axes.dtype)))
+    factor = known.factor(laplacian(mask))
     scores = cho_solve(factor, potentials(mask) @ known.left)
     duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
     point = (known.inverse * scores) @ known.axes

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor
 from jaxtyping import Array, Float, Int, Scalar
 
 
@@ -33,6 +34,25 @@ class Span(NamedTuple):
     def inverse(self) -> Float[Array, " axes"]:
         """1/σ, zero beyond the rank."""
         return jnp.where(self.size > 0, 1 / jnp.where(self.size > 0, self.size, 1.0), 0)
+
+    def factor(
+        self, matrix: Float[Array, "rows rows"]
+    ) -> tuple[Float[Array, "axes axes"], bool]:
+        """Cholesky factor of Uᵀ M U, with ones on the diagonal beyond the rank.
+
+        Args:
+            matrix: M, symmetric and positive definite on the columns of U.
+
+        Returns:
+            What `cho_solve` takes.
+
+        Example:
+            >>> known = span(jnp.array([[3.0, 0.0], [0.0, 2.0]]))
+            >>> jnp.abs(known.factor(4 * jnp.eye(2))[0]).round(6).tolist()
+            [[2.0, 0.0], [0.0, 2.0]]
+        """
+        spanned = self.left.T @ matrix @ self.left
+        return cho_factor(spanned + jnp.diag((self.size == 0).astype(spanned.dtype)))
 
 
 def span(rows: Float[Array, "rows dim"]) -> Span:

@@ -22,6 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.benchmarks import text
+from experiments.benchmarks.timing import seconds
 from experiments.console import say
 
 # Sequences of a minibatch of the rival.
@@ -157,7 +158,7 @@ def ours(
     begun = time.perf_counter()
     jax.block_until_ready(risk_and_gradient(network, begin, strata))
     first = time.perf_counter() - begun
-    taken = text.seconds(
+    taken = seconds(
         lambda: jax.block_until_ready(risk_and_gradient(network, begin, strata)),
         settings.repeats,
     )

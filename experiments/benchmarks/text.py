@@ -12,7 +12,6 @@ from experiments import console  # isort: skip
 
 import dataclasses
 import os
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +20,8 @@ from typing import Any, Literal
 import numpy as np
 from scipy.sparse import csr_array
 
+from experiments.benchmarks.timing import in_turn, seconds
 from experiments.console import say
-
-# Calls of one kind in a row, before another kind has its turn.
-STRETCH = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,29 +150,6 @@ def corpus(settings: Settings) -> tuple[csr_array, np.ndarray]:
     )
     counts.sum_duplicates()
     return counts, np.where(rng.random(settings.reviews) < 0.5, 1, -1)
-
-
-def seconds(work: Callable[[], object], repeats: int) -> float:
-    """Median time of a call, after one that does not count."""
-    return in_turn((work,), repeats)[0]
-
-
-def in_turn(works: tuple[Callable[[], object], ...], repeats: int) -> tuple[float, ...]:
-    """Median times of calls made in turn, a few of each at a stretch.
-
-    What slows the machine down for a moment then slows all of them.
-    """
-    taken: list[list[float]] = [[] for _ in works]
-    for work in works:
-        work()
-    stretch = min(STRETCH, repeats)
-    for _ in range(-(-repeats // stretch)):
-        for work, times in zip(works, taken, strict=True):
-            for _ in range(stretch):
-                begun = time.perf_counter()
-                work()
-                times.append(time.perf_counter() - begun)
-    return tuple(map(statistics.median, taken))
 
 
 def time_ours(

@@ -1,0 +1,31 @@
+"""Times of calls that are to be compared: medians, taken in turn."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+# Calls of one kind in a row, before another kind has its turn.
+STRETCH = 5
+
+
+def seconds(work: Callable[[], object], repeats: int) -> float:
+    """Median time of a call, after one that does not count."""
+    return in_turn((work,), repeats)[0]
+
+
+def in_turn(works: tuple[Callable[[], object], ...], repeats: int) -> tuple[float, ...]:
+    """Median times of calls made in turn, a few of each at a stretch.
+
+    What slows the machine down for a moment then slows all of them.
+    """
+    taken: list[list[float]] = [[] for _ in works]
+    for work in works:
+        work()
+    stretch = min(STRETCH, repeats)
+    for _ in range(-(-repeats // stretch)):
+        for work, times in zip(works, taken, strict=True):
+            for _ in range(stretch):
+                begun = time.perf_counter()
+                work()
+                times.append(time.perf_counter() - begun)
+    return tuple(map(statistics.median, taken))
