@@ -153,7 +153,7 @@ def step(
     Returns:
         The next state.
     """
-    _, downhill = gradient(state.parameters, corpus, weights)
+    downhill = _gradient(state.parameters, corpus, weights)
     # A program of its own, so that it may overwrite E: within one, XLA copies E.
     return _update(state, downhill, optimiser, trained)
 
@@ -217,6 +217,16 @@ def train(
         if schedule.batch is not None:
             weights = _minibatch(key, state.step, len(corpus.labels), schedule.batch)
         state = step(state, corpus, optimiser, schedule.trained, weights)
+
+
+@jax.jit
+def _gradient(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    weights: Float[Array, " sequences"] | None,
+) -> FactoredGradient:
+    """`gradient` without the risk, which then is not computed."""
+    return gradient(parameters, corpus, weights)[1]
 
 
 @partial(jax.jit, static_argnames=("optimiser", "trained"), donate_argnums=0)

@@ -10,26 +10,27 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Complex, Float, Int
+from jaxtyping import Array, Complex, Float, Int, UInt
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from .corpus import Corpus
 
-# The shorter, the less padding and the more pieces to add up: the fastest of 8, 16, 32
-# and 64 on reviews of 130 distinct words.
-WIDTH = 16
+# Widths of pieces. The shorter, the less padding and the more pieces to add up: the
+# fastest of several on reviews of 130 distinct words. LLVM unrolls sums up to 32 long.
+ONCE, OFTEN = 32, 16
 
 
 class Pieces(eqx.Module):
     """Rows of a sparse matrix, cut into pieces of equal width.
 
     Attributes:
-        index: column of each entry; the number of columns marks padding.
+        index: column of each entry; the number of columns marks padding. Without a
+            sign, as XLA guards a signed index against both ends of the array.
         row: the row a piece belongs to, ascending.
     """
 
-    index: Int[Array, "pieces width"]
+    index: UInt[Array, "pieces width"]
     row: Int[Array, " pieces"]
 
 
@@ -179,11 +180,10 @@ def pair_sums(
     """
     # Two real numbers travel as one complex number, so one gather fetches both, and a
     # complex sum, its only consumer, keeps gather, product and sum in one loop. The
-    # barrier has them made once, not anew wherever they are gathered.
-    zero = jnp.zeros(1, first.dtype)
-    pair = jax.lax.optimization_barrier(
-        jax.lax.complex(jnp.append(first, zero), jnp.append(second, zero))
-    )
+    # zero for padding comes last: what is appended to is stored, not made anew wherever
+    # it is gathered.
+    pair = jax.lax.complex(first, second)
+    pair = jnp.append(pair, jnp.zeros_like(pair, shape=1))
     counts = jax.lax.complex(matrix.counts, jnp.zeros_like(matrix.counts))
     once = _add_up(matrix, matrix.once, _at(pair, matrix.once))
     total = once + _add_up(matrix, matrix.often, counts * _at(pair, matrix.often))
@@ -236,9 +236,16 @@ def occurrences(
 def _at(
     pair: Complex[Array, " columns"], pieces: Pieces
 ) -> Complex[Array, "pieces width"]:
-    # Of indices in two dimensions XLA would make a copy first.
-    found = pair.at[pieces.index.ravel()].get(
-        mode="promise_in_bounds", wrap_negative_indices=False
+    # `pair[index]` would give the indices a sign, in a copy; XLA would copy indices in
+    # two dimensions.
+    found = jax.lax.gather(
+        pair,
+        pieces.index.reshape(-1, 1),
+        jax.lax.GatherDimensionNumbers(
+            offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,)
+        ),
+        slice_sizes=(1,),
+        mode="promise_in_bounds",
     )
     return found.reshape(pieces.index.shape)
 
@@ -260,8 +267,8 @@ def _cut(
 ) -> CountMatrix:
     """A matrix from its entries in ascending order of row."""
     one = count == 1
-    once, _ = _pieces(row[one], column[one], count[one], shape)
-    often, counts = _pieces(row[~one], column[~one], count[~one], shape)
+    once, _ = _pieces(row[one], column[one], count[one], shape, ONCE)
+    often, counts = _pieces(row[~one], column[~one], count[~one], shape, OFTEN)
     return CountMatrix(once, often, counts, shape)
 
 
@@ -270,16 +277,17 @@ def _pieces(
     column: Int[np.ndarray, " entries"],
     count: Float[np.ndarray, " entries"],
     shape: tuple[int, int],
+    width: int,
 ) -> tuple[Pieces, Float[Array, "pieces width"]]:
     """Rows cut into pieces, and the counts of their entries."""
     rows, columns = shape
     length = np.bincount(row, minlength=rows)
-    number = -(-length // WIDTH)
+    number = -(-length // width)
     first_entry, first_piece = np.cumsum(length) - length, np.cumsum(number) - number
     place = np.arange(len(row)) - first_entry[row]
-    slot = first_piece[row] + place // WIDTH, place % WIDTH
-    index = np.full((number.sum(), WIDTH), columns, np.int32)
-    value = np.zeros((number.sum(), WIDTH))
+    slot = first_piece[row] + place // width, place % width
+    index = np.full((number.sum(), width), columns, np.uint32)
+    value = np.zeros((number.sum(), width))
     index[slot], value[slot] = column, count
     owner = np.repeat(np.arange(rows), number).astype(np.int32)
     real = jnp.result_type(float)
