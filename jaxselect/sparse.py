@@ -28,7 +28,8 @@ class Pieces(eqx.Module):
         index: column of each entry; the number of columns marks padding. As few bits
             as that takes: a product is little more than reading them. And no sign: XLA
             guards a signed index against both ends of an array.
-        row: the row a piece belongs to, ascending.
+        row: the row a piece belongs to. The first pieces of all rows come first, then
+            all second ones: each addition to a row waits for the one before.
     """
 
     index: UInt[Array, "pieces width"]
@@ -255,9 +256,7 @@ def _add_up(
     matrix: CountMatrix, pieces: Pieces, entries: Complex[Array, "pieces width"]
 ) -> Complex[Array, " rows"]:
     """Sums of the rows of a matrix from entries of their pieces."""
-    return jax.ops.segment_sum(
-        entries.sum(axis=1), pieces.row, matrix.shape[0], indices_are_sorted=True
-    )
+    return jax.ops.segment_sum(entries.sum(axis=1), pieces.row, matrix.shape[0])
 
 
 def _cut(
@@ -291,5 +290,6 @@ def _pieces(
     value = np.zeros((number.sum(), width))
     index[slot], value[slot] = column, count
     owner = np.repeat(np.arange(rows), number).astype(np.int32)
-    real = jnp.result_type(float)
-    return Pieces(jnp.asarray(index), jnp.asarray(owner)), jnp.asarray(value, real)
+    turn = np.argsort(np.arange(len(owner)) - first_piece[owner], kind="stable")
+    pieces = Pieces(jnp.asarray(index[turn]), jnp.asarray(owner[turn]))
+    return pieces, jnp.asarray(value[turn], jnp.result_type(float))
