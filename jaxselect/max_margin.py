@@ -190,7 +190,7 @@ def _implicit_jvp(
     """The active pairs stay active: dp = (I − N) dEᵀμ − D⁺ R dE p.
 
     R = Lap(A)^½ stands for the active pairs, so that D = R E holds their differences, N
-    projects on the span of D, and p = Eᵀμ gives the potentials μ = R (D Dᵀ)⁺ D p.
+    projects on the span of D, and p = Eᵀμ gives the potentials μ = R (D⁺)ᵀ p.
     """
     (embeddings, solution), (change, _) = primals, tangents
     direction = _implicit(embeddings, solution)
@@ -199,10 +199,7 @@ def _implicit_jvp(
     level = jnp.where(level > len(level) ** 2 * eps, level, 0.0)
     root = (mode * jnp.sqrt(level)[None, :]) @ mode.T
     differences = root @ embeddings
-    inverse = jnp.linalg.pinv(
-        differences @ differences.T, rtol=eps**0.75, hermitian=True
-    )
-    charge = root @ (inverse @ (differences @ direction))
-    pull = change.T @ charge
+    inverse = jnp.linalg.pinv(differences)
+    pull = change.T @ (root @ (inverse.T @ direction))
     kept = differences @ pull + root @ (change @ direction)
-    return direction, pull - differences.T @ (inverse @ kept)
+    return direction, pull - inverse @ kept

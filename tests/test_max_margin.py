@@ -1,81 +1,25 @@
 """The max-margin solution against closed forms, another solver and its optimality."""
 
-import functools
-
 import hypothesis
 import hypothesis.strategies as st
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import quadprog
-from scipy.optimize import linprog
 from scipy.stats import ortho_group
 
 from jaxselect.max_margin import MaxMarginStatus, max_margin
 
+from .pair_problems import (
+    FAMILIES,
+    contradiction,
+    differences,
+    family,
+    small,
+    small_problem,
+    solve,
+)
 from .tolerances import assert_close
-
-solve = jax.jit(max_margin)
-
-
-@jax.jit
-def solve_each(embeddings, pairs):
-    return jax.lax.map(lambda problem: max_margin(*problem), (embeddings, pairs))
-
-
-def split(rng, vocabulary, dim):
-    """Every relevant token meets half of the irrelevant ones and beats them."""
-    embeddings = rng.normal(size=(vocabulary, dim)) / dim**0.5
-    relevant, irrelevant = np.split(rng.permutation(vocabulary), [vocabulary // 4])
-    pairs = np.zeros((vocabulary, vocabulary), bool)
-    for winner in relevant:
-        pairs[winner, rng.choice(irrelevant, len(irrelevant) // 2, replace=False)] = 1
-    return embeddings, pairs
-
-
-def bags(rng, vocabulary, dim):
-    """In each of many bags the token on top under a planted p beats the others."""
-    embeddings = rng.normal(size=(vocabulary, dim)) / dim**0.5
-    scores = embeddings @ rng.normal(size=dim)
-    pairs = np.zeros((vocabulary, vocabulary), bool)
-    for _ in range(2 * vocabulary):
-        bag = rng.choice(vocabulary, 8, replace=False)
-        pairs[bag[np.argmax(scores[bag])], bag] = True
-    np.fill_diagonal(pairs, False)
-    return embeddings, pairs
-
-
-def long_axis(rng, vocabulary, dim):
-    """As after a large step on E: relevant tokens lie 250 times farther out along v."""
-    embeddings, pairs = split(rng, vocabulary, dim)
-    outer = 250 * rng.uniform(0.5, 1.5, vocabulary) * rng.choice([-1, 1], vocabulary)
-    embeddings[:, 0] += np.where(pairs.any(axis=1), outer, 0.0)
-    return embeddings, pairs
-
-
-# 250 instances: with more dimensions than tokens, about as many, and fewer.
-FAMILIES = {
-    "split": (split, 64, 66),
-    "bags": (bags, 64, 66),
-    "bags in few dimensions": (bags, 64, 16),
-    "bags in many dimensions": (bags, 64, 600),
-    "one long axis": (long_axis, 64, 66),
-}
-
-
-@functools.cache
-def family(name, number=50):
-    maker, vocabulary, dim = FAMILIES[name]
-    rng = np.random.default_rng(sorted(FAMILIES).index(name))
-    problems = [maker(rng, vocabulary, dim) for _ in range(number)]
-    embeddings, pairs = map(np.stack, zip(*problems, strict=True))
-    return embeddings, pairs, solve_each(jnp.asarray(embeddings), jnp.asarray(pairs))
-
-
-def differences(embeddings, pairs):
-    winner, loser = np.nonzero(pairs)
-    return np.asarray(embeddings)[winner] - np.asarray(embeddings)[loser]
 
 
 def least_norm(embeddings, pairs):
@@ -175,22 +119,6 @@ def test_a_narrow_cone(slope):
     assert_close(solution.direction * slope, np.eye(6)[1])
 
 
-small = st.integers(0, 2**32 - 1)
-
-
-def small_problem(seed, planted=True):
-    """Eight tokens in six dimensions, some twenty pairs."""
-    rng = np.random.default_rng(seed)
-    embeddings = rng.normal(size=(8, 6))
-    scores = embeddings @ rng.normal(size=6)
-    pairs = rng.random((8, 8)) < 0.4
-    np.fill_diagonal(pairs, False)
-    if planted:
-        pairs &= scores[:, None] > scores[None, :] + 0.3
-    pairs[np.argmax(scores), np.argmin(scores)] = True
-    return rng, embeddings, pairs
-
-
 @hypothesis.given(small)
 def test_rotation_turns_p(seed):
     rng, embeddings, pairs = small_problem(seed)
@@ -235,99 +163,6 @@ def test_a_pair_more_costs_norm(seed):
     assert solve(embeddings, fewer).norm <= here.norm * (1 + 1e-12)
 
 
-@hypothesis.settings(max_examples=60)
-@hypothesis.given(small, st.booleans())
-def test_feasible_or_not_as_a_linear_program_says(seed, planted):
-    _, embeddings, pairs = small_problem(seed, planted)
-    rows = differences(embeddings, pairs)
-    program = linprog(
-        np.zeros(6), A_ub=-rows, b_ub=-np.ones(len(rows)), bounds=(None, None)
-    )
-    solution = solve(embeddings, pairs)
-    wanted = MaxMarginStatus.SOLVED if program.success else MaxMarginStatus.INFEASIBLE
-    assert solution.status == wanted
-    if not program.success:
-        assert_farkas(solution, embeddings, pairs)
-
-
-def assert_farkas(solution, embeddings, pairs):
-    """λ ≥ 0 on the pairs, Σλ = 1 and Σλ(E_s − E_r) = 0: no p is ahead on all."""
-    assert solution.status == MaxMarginStatus.INFEASIBLE
-    duals = np.asarray(solution.duals)
-    assert (duals >= 0).all() and (duals[~pairs] == 0).all()
-    assert_close(duals.sum(), 1.0)
-    combination = differences(embeddings, pairs).T @ duals[pairs]
-    assert_close(combination, np.zeros(embeddings.shape[1]))
-    assert_no_solution(solution)
-
-
-def assert_no_solution(solution):
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(solution))
-    assert (solution.direction == 0).all() and solution.norm == 0
-    assert not solution.active.any()
-
-
-def contradiction(name):
-    _, embeddings, pairs = small_problem(1)
-    if name == "both ways":
-        pairs |= pairs.T
-    if name == "a cycle among many pairs":
-        pairs[[0, 1, 2], [1, 2, 0]] = True
-    if name == "the same embedding twice":
-        embeddings[3] = embeddings[4]
-        pairs[3, 4] = True
-    if name == "a token over itself":
-        pairs[5, 5] = True
-    if name == "all embeddings equal":
-        embeddings[:] = embeddings[0]
-    if name == "a token between two":
-        embeddings[0] = 0.25 * embeddings[1] + 0.75 * embeddings[2]
-        pairs[:] = False
-        pairs[0, [1, 2]] = True
-    return embeddings, pairs
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "both ways",
-        "a cycle among many pairs",
-        "the same embedding twice",
-        "a token over itself",
-        "all embeddings equal",
-        "a token between two",
-    ],
-)
-def test_contradictions_are_proved(name):
-    assert_farkas(solve(*contradiction(name)), *contradiction(name))
-
-
-def test_large_random_contradictions():
-    """Random pairs on 64 tokens hold a cycle, most pairs are in none."""
-    rng = np.random.default_rng(3)
-    embeddings = rng.normal(size=(20, 64, 66)) / 8
-    pairs = rng.random((20, 64, 64)) < 0.06
-    solution = solve_each(embeddings, pairs)
-    for lane in range(20):
-        own = jax.tree.map(lambda leaf, lane=lane: leaf[lane], solution)
-        assert_farkas(own, embeddings[lane], pairs[lane])
-
-
-def test_no_pairs():
-    solution = solve(np.ones((8, 6)), np.zeros((8, 8), bool))
-    assert solution.status == MaxMarginStatus.NO_PAIRS
-    assert solution.gap == 0 and solution.infeasibility == 0
-    assert_no_solution(solution)
-
-
-def test_not_a_number_is_a_status():
-    _, embeddings, pairs = small_problem(0)
-    embeddings[2, 1] = np.nan
-    solution = solve(embeddings, pairs)
-    assert solution.status == MaxMarginStatus.NOT_CONVERGED
-    assert_no_solution(solution)
-
-
 def test_a_batch_is_its_lanes():
     """Solved, infeasible and empty problems side by side."""
     problems = [small_problem(seed)[1:] for seed in range(4)]
@@ -339,25 +174,3 @@ def test_a_batch_is_its_lanes():
         assert together.status[lane] == alone.status
         assert_close(together.direction[lane], alone.direction, worse=100)
         np.testing.assert_array_equal(together.active[lane], alone.active)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_float32(name):
-    """Relative error of p below 16 roundings times (‖p‖ max‖E_s‖)², gap below 5e-4.
-
-    Where that leaves two digits or more the problem must be solved, else it may say
-    that it is not; that happens only with one long axis.
-    """
-    embeddings, pairs, wanted = family(name)
-    some = slice(0, 20)
-    solution = solve_each(jnp.float32(embeddings[some]), jnp.asarray(pairs[some]))
-    assert solution.direction.dtype == jnp.float32
-    solved = np.asarray(solution.status == MaxMarginStatus.SOLVED)
-    norm = np.asarray(wanted.norm[some])
-    size = np.linalg.norm(embeddings[some], axis=2).max(axis=1)
-    bound = 16 * float(np.finfo(np.float32).eps) * (norm * size) ** 2
-    assert solved[bound < 1e-2].all()
-    assert (bound < 1e-2).any() or name == "one long axis"
-    error = np.asarray(solution.direction) - np.asarray(wanted.direction[some])
-    assert (np.linalg.norm(error, axis=1) <= bound * norm)[solved].all()
-    assert (solution.gap[solved] <= 5e-4).all()

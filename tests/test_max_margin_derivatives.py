@@ -10,7 +10,7 @@ import pytest
 
 from jaxselect.max_margin import max_margin
 
-from .test_max_margin import contradiction, small, small_problem, solve, split
+from .pair_problems import contradiction, small, small_problem, solve, split
 from .tolerances import assert_close
 
 
