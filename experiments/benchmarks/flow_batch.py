@@ -1,12 +1,11 @@
 """Many small flows at once: how fast, how much is wasted, and do their claims hold."""
 
-import statistics
-import time
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from experiments.benchmarks.timing import seconds
 from experiments.console import say
 
 GAMMAS = (0.4, 4.0, 20.0, 80.0, 250.0)
@@ -41,12 +40,11 @@ def speed(seed: int, lanes: int, chunk: int, repeats: int) -> dict:
 
     chunks = _chunks(seed, lanes, chunk)
     run = jax.jit(jax.vmap(one)).lower(chunks[0]).compile()
-    seconds = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        steps = np.stack([np.asarray(run(keys)) for keys in chunks])
-        seconds.append(time.perf_counter() - begin)
-    median = statistics.median(seconds)
+
+    def run_all() -> np.ndarray:
+        return np.stack([np.asarray(run(keys)) for keys in chunks])
+
+    median, steps = seconds(run_all, repeats), run_all()
     wasted = 1 - steps.sum() / (steps.max(axis=1).sum() * chunk)
     record = {
         "lanes": lanes,

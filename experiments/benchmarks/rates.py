@@ -6,8 +6,6 @@ Forward mode in one argument, η₀, and reverse mode in all of E, in one run.
 from experiments import console  # isort: skip (it settles the threads first)
 
 import dataclasses
-import statistics
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.benchmarks.derivatives import Case, draw
+from experiments.benchmarks.timing import in_turn
 from experiments.console import say
 from experiments.rates import Problem
 from jaxselect.embedding_step import embedding_step
@@ -167,15 +166,13 @@ def timed(
     programs: Mapping[str, Callable], cases: list[Case], repeats: int
 ) -> dict[str, float]:
     """Median seconds of each program over all cases, taken in turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in programs}
-    for turn in range(repeats + 1):
-        for name, program in programs.items():
-            begin = time.perf_counter()
-            for case in cases:
-                jax.block_until_ready(program(case))
-            if turn:
-                seconds[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+    def over_all(program: Callable) -> None:
+        for case in cases:
+            jax.block_until_ready(program(case))
+
+    works = tuple(partial(over_all, program) for program in programs.values())
+    return dict(zip(programs, in_turn(works, repeats), strict=True))
 
 
 def _temporary_bytes(run: Any) -> int:
