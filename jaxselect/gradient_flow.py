@@ -33,12 +33,14 @@ class FlowStatus(enum.IntEnum):
     NORM_NOT_REACHED = 1
     """At `until_log_time`, with ‖p‖ still below `until_norm`."""
     BALANCED = 2
-    """Where tokens of a sequence hold each other in balance to rounding, or change
-    places too suddenly for a log-time to tell when."""
+    """Where sequences that pull tokens opposite ways hold them, to rounding, in a
+    stable balance."""
     OUT_OF_STEPS = 3
     """After `max_steps` steps."""
     FAILED = 4
     """At a number that is not finite; p and log_time are the last good ones."""
+    TOO_SUDDEN = 5
+    """Where tokens change places too suddenly for a log-time to tell when."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def cls_flow(
         saveat=dfx.SaveAt(subs=subs),
         stepsize_controller=settings.step_control(),
         event=dfx.Event(
-            (_excess_norm, _excess_balance),
+            (_excess_norm, _excess_pull),
             optx.Newton(rtol=1e-9, atol=1e-9),
             direction=(True, True),
         ),
@@ -158,10 +160,11 @@ def cls_flow(
         reached = jnp.isfinite(path_times)[:, None]
         path = jnp.where(reached, solution.ys[1], 0.0) @ rotation.T
         path = jnp.where(reached, path, jnp.inf)
+    stable = _stable(problem, solution.ts[0][0], solution.ys[0][0])
     return Flow(
         solution.ys[0][0] @ rotation.T,
         solution.ts[0][0],
-        _status(solution, over, jnp.isfinite(until_norm)),
+        _status(solution, over, jnp.isfinite(until_norm), stable),
         solution.stats["num_steps"],
         solution.stats["num_rejected_steps"],
         path_times,
@@ -214,25 +217,43 @@ def _excess_norm(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scala
     return (jnp.linalg.norm(y) - args.until_norm).astype(float)
 
 
-def _excess_balance(
-    t: PyTree, y: PyTree, args: PyTree, **_: PyTree
-) -> Float[Scalar, ""]:
+def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
     """Positive where single pulls are so strong that their sum is mostly rounding."""
     rows, values, corpus, _ = args
     strongest = t + log_strongest_pull(rows @ y, values, corpus)
     return (strongest + 0.7 * jnp.log(jnp.finfo(y.dtype).eps)).astype(float)
 
 
+def _stable(
+    problem: _Problem, log_time: Float[Scalar, ""], cls: Float[Array, " dim"]
+) -> Bool[Scalar, ""]:
+    """Whether no disturbance of p grows as fast as the root of the strongest pull.
+
+    In a balance of strong pulls all rates of their size are negative or, where tokens
+    are about to change places, one is positive.
+    """
+    problem, log_time, cls = jax.lax.stop_gradient((problem, log_time, cls))
+    rows, values, corpus, _ = problem
+    strongest = log_time + log_strongest_pull(rows @ cls, values, corpus)
+    _, _, jacobian = _linearise(log_time, cls, problem)
+    bound = jnp.exp(0.5 * strongest) * jnp.eye(len(cls), dtype=cls.dtype)
+    return jnp.isfinite(jnp.linalg.cholesky(bound - jacobian)).all()
+
+
 def _status(
-    solution: Any, over: Bool[Scalar, ""], bounded: Bool[Scalar, ""]
+    solution: Any,
+    over: Bool[Scalar, ""],
+    bounded: Bool[Scalar, ""],
+    stable: Bool[Scalar, ""],
 ) -> Int[Scalar, ""]:
-    at_norm, balanced = solution.event_mask
+    at_norm, too_strong = solution.event_mask
     at_time = solution.result == dfx.RESULTS.successful
     slow = solution.result == dfx.RESULTS.max_steps_reached
     status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
     missed = jnp.where(bounded, FlowStatus.NORM_NOT_REACHED, FlowStatus.REACHED)
     status = jnp.where(at_time, missed, status)
-    status = jnp.where(balanced, FlowStatus.BALANCED, status)
+    held = jnp.where(stable, FlowStatus.BALANCED, FlowStatus.TOO_SUDDEN)
+    status = jnp.where(too_strong, held, status)
     status = jnp.where(at_norm | over, FlowStatus.REACHED, status)
     finite = jnp.all(jnp.isfinite(solution.ys[0]))
     return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)

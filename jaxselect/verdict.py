@@ -33,9 +33,13 @@ class TrialStatus(enum.IntEnum):
     NOT_YET = 4
     """At the norm asked for, but not on the predicted late flow of any selection."""
     NORM_NOT_REACHED = 5
-    """‖p‖ did not reach the norm asked for in the time or the steps allowed."""
+    """‖p‖ did not reach the norm asked for in the time or the steps allowed, or tokens
+    changed places too suddenly to be followed."""
     FAILED = 6
     """The integration or the max-margin solver broke down."""
+    BALANCED = 7
+    """In a stable balance at a smaller norm: sequences of both classes hold tokens at
+    finite odds, so that no single one of them is selected there."""
 
 
 def verdict(
@@ -91,6 +95,8 @@ def verdict(
     status = jnp.where(broken, TrialStatus.FAILED, status)
     short = flow.status != FlowStatus.REACHED
     status = jnp.where(short, TrialStatus.NORM_NOT_REACHED, status)
+    balanced = flow.status == FlowStatus.BALANCED
+    status = jnp.where(balanced, TrialStatus.BALANCED, status)
     failed = flow.status == FlowStatus.FAILED
     return jnp.where(failed, TrialStatus.FAILED, status).astype(jnp.int32)
 

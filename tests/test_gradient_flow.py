@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
 
+from jaxselect.attention import attend_corpus
 from jaxselect.corpus import Corpus, from_sequences
 from jaxselect.embedding_step import embedding_step
 from jaxselect.gradient_flow import FlowSettings, FlowStatus, cls_flow
 from jaxselect.objective import empirical_risk
 from jaxselect.parameters import Parameters, gaussian, gaussian_reduced, reduce
-from jaxselect.synthetic import assumption_one
+from jaxselect.synthetic import assumption_one, several_relevant
 
 DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
@@ -234,6 +235,45 @@ def test_a_flow_that_cannot_grow_says_so():
     # How far the minimum is, by Newton's step, against the tolerance of the flow.
     step = jnp.linalg.pinv(jax.hessian(risk)(flow.cls)) @ jax.grad(risk)(flow.cls)
     np.testing.assert_allclose(step, 0.0, atol=FlowSettings().atol)
+
+
+def test_a_balance_is_held_by_both_classes():
+    """Along v every class wants its own way: Σ y σ(−yf) Var_q(b) = 0 needs both.
+
+    p → p + εv changes a by εb, whatever E, and with it every f by ε Var_q(b).
+    """
+
+    @jax.jit
+    def run(seed):
+        corpus_key, key = jax.random.split(jax.random.key(seed))
+        corpus = several_relevant(corpus_key, 200, 8, 8, 48)
+        start = gaussian_reduced(key, corpus.vocabulary, 316.0)
+        after = embedding_step(start, corpus, 0.1)
+        flow = cls_flow(after, corpus, until_norm=1e4)
+        scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
+        attention = attend_corpus(scores, values, corpus)
+        weights = jnp.exp(attention.log_weights)
+        variance = jnp.sum(weights * attention.advantage**2, axis=1)
+        label = corpus.labels.astype(float)
+        return flow.status, label * jax.nn.sigmoid(-label * attention.output) * variance
+
+    ends = [run(seed) for seed in range(6)]
+    balances = [pulls for status, pulls in ends if status == FlowStatus.BALANCED]
+    assert len(balances) >= 3
+    for pulls in balances:
+        assert jnp.abs(pulls).max() > 1e-6
+        assert abs(pulls.sum()) < FlowSettings().rtol * jnp.abs(pulls).sum()
+
+
+def test_a_change_too_sudden_to_follow_is_not_a_balance():
+    """From 45 behind, a token overtakes within e^−45 of a log-time near 45."""
+    corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+    head = jnp.array([1.0, 0.0])
+    for behind, wanted in ((15.0, FlowStatus.REACHED), (45.0, FlowStatus.TOO_SUDDEN)):
+        start = Parameters(jnp.eye(2), jnp.array([0.0, behind]), head)
+        flow = cls_flow(start, corpus, until_norm=1e3)
+        assert flow.status == wanted
+    assert abs(flow.log_time - behind) < 5
 
 
 def test_too_few_steps_and_numbers_that_are_none_are_statuses():

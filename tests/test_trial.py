@@ -112,6 +112,15 @@ def test_capture_is_found_and_named():
     assert (low[captured] < 0.5).all()
 
 
+def test_balances_end_with_the_step(large_step):
+    """Without a step on E the classes hold some tokens in balance, with it none."""
+    found = trials(64.0, 0.1, 1e6)
+    balanced = found.status == TrialStatus.BALANCED
+    assert balanced.any()
+    assert (found.cls_norm[balanced] < 1e6).all()
+    assert not (large_step.status == TrialStatus.BALANCED).any()
+
+
 def test_too_early_is_not_yet_and_too_few_steps_is_not_reached():
     early = trials(256.0, 150.0, 30.0)
     assert failing(early.status == TrialStatus.NOT_YET) < 0.2
