@@ -136,7 +136,7 @@ def test_a_killed_sweep_goes_on_to_the_same_bytes(whole, tmp_path):
 def test_a_sweep_killed_twenty_times(tmp_path):
     """Also while it starts, compiles for the first time and caches its program."""
     grid = [
-        "--sequences", 40, "--irrelevant", 30, "--seed", *range(250), "--workers",
+        "--sequences", 40, "--irrelevant", 30, "--seed", *range(400), "--workers",
     ]  # fmt: skip
     undisturbed, killed = tmp_path / "whole", tmp_path / "killed"
     code, _, err = run(*sweep(undisturbed, *grid, 1))
