@@ -1,9 +1,9 @@
 """Bags of very different lengths: the count matrix C, only ever gathered from.
 
 Padding every review to the longest wastes most of the memory, and adding numbers up by
-token scatters. Here the rows of C and the rows of Cᵀ are each cut into short pieces of
-one width, so both products are gathers and short sums with static shapes. Entries equal
-to one, three in four of real text, stand apart: they need no count and no product.
+token scatters. Here the rows of C and the rows of Cᵀ are each cut into short pieces, so
+both products are gathers and short sums with static shapes. Entries equal to one, three
+in four of real text, stand apart: they need no count and no product.
 """
 
 import equinox as eqx
