@@ -75,9 +75,11 @@ def with_status(results: xr.Dataset, *names: str) -> xr.DataArray:
         names: of `TrialStatus`.
 
     Returns:
-        True where the status is one of these.
+        True where the status is one of these; nowhere for a status that was unknown
+        when the trials ran.
     """
-    codes = [results.attrs["statuses"][name] for name in names]
+    known = results.attrs["statuses"]
+    codes = [known[name] for name in names if name in known]
     return results.status.isin(codes)
 
 

@@ -125,6 +125,7 @@ PRESETS = {
             dim=_whole((16, *_decades(1.5, 9, 4))),
             step_size=_decades(-1, 5, 2),
             seed=tuple(range(64)),
+            until_norm=1e4,
             precision="float32",
         )
     ),

@@ -56,7 +56,7 @@ class Sweep:
     dim: tuple[float, ...] = (1024.0,)
     step_size: tuple[float, ...] = (100.0,)
     seed: tuple[int, ...] = (0,)
-    until_norm: float = 1e4
+    until_norm: float = 1e6
     path_points: int = 0
     precision: Literal["float64", "float32"] = "float64"
 

@@ -1,4 +1,4 @@
-"""Which tokens win, over (d, η₀): all important ones, one class only, or neither."""
+"""What wins over (d, η₀): every important token, one class, a balance, or neither."""
 
 import numpy as np
 import xarray as xr
@@ -9,7 +9,7 @@ from experiments.analysis import CERTIFIED, with_status
 
 
 def draw(results: xr.Dataset) -> Figure | None:
-    """Three maps over (d, η₀) of the share of runs.
+    """Four maps over (d, η₀) of the share of runs.
 
     Args:
         results: of `store.load`.
@@ -20,14 +20,16 @@ def draw(results: xr.Dataset) -> Figure | None:
     if min(results.sizes["dim"], results.sizes["step_size"]) < 2:
         return None
     captured = with_status(results, "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE")
+    balanced = with_status(results, "BALANCED")
     there = results.status >= 0
     maps = {
         "every important token is selected": results.important_selected == 1,
         "captured: those of one class only": captured,
-        "limit not certified": ~with_status(results, *CERTIFIED),
+        "in balance between the classes": balanced,
+        "anything else not certified": ~(with_status(results, *CERTIFIED) | balanced),
     }
     figure, panels = pyplot.subplots(
-        1, 3, figsize=(12, 3.9), sharey=True, layout="constrained"
+        1, 4, figsize=(15, 3.7), sharey=True, layout="constrained"
     )
     step_size, dim = results.step_size.values, results.dim.values
     over = [name for name in results.status.dims if name not in ("dim", "step_size")]
