@@ -50,7 +50,7 @@ class Settings:
     dim: int = 2048
     threads: int = min(2, len(os.sched_getaffinity(0)))
     precision: Literal["float32", "float64"] = "float32"
-    repeats: int = 45
+    repeats: int = 150
     gathered: int = 25_000
     preset: Literal["full", "quick"] = "full"
     quick: bool = False
