@@ -227,17 +227,17 @@ def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scala
 def _stable(
     problem: _Problem, log_time: Float[Scalar, ""], cls: Float[Array, " dim"]
 ) -> Bool[Scalar, ""]:
-    """Whether no disturbance of p grows as fast as the root of the strongest pull.
+    """Whether the strongest pulls oppose a move of p along v: vᵀ(∂²L/∂p²)v > 0.
 
-    In a balance of strong pulls all rates of their size are negative or, where tokens
-    are about to change places, one is positive.
+    Along v each f moves by the variance of b under its weights, so that every pair of
+    tokens takes part: in a balance against the move, in a change of places with it.
     """
-    problem, log_time, cls = jax.lax.stop_gradient((problem, log_time, cls))
     rows, values, corpus, _ = problem
-    strongest = log_time + log_strongest_pull(rows @ cls, values, corpus)
-    _, _, jacobian = _linearise(log_time, cls, problem)
-    bound = jnp.exp(0.5 * strongest) * jnp.eye(len(cls), dtype=cls.dtype)
-    return jnp.isfinite(jnp.linalg.cholesky(bound - jacobian)).all()
+
+    def pull(scores: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
+        return values @ negative_gradient(scores, values, corpus, log_time).scores
+
+    return jax.jvp(pull, (rows @ cls,), (values,))[1] < 0
 
 
 def _status(
