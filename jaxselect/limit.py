@@ -117,8 +117,12 @@ def limit(
     tiny = jnp.finfo(values.dtype).tiny
     along = margin.direction / jnp.maximum(margin.norm, tiny)
 
-    tied_rows, any_rows = centred(embeddings, margin.active), centred(embeddings, pairs)
-    active, any_pair = span(tied_rows), span(any_rows)
+    # Conditions that always hold put the factorisations in a row: two batched ones side
+    # by side can wait for each other for ever in jaxlib's pool of two threads.
+    any_rows = centred(embeddings, pairs & (margin.iterations >= 0))
+    any_pair = span(any_rows)
+    tied_rows = centred(embeddings, margin.active & (any_pair.rank >= 0))
+    active = span(tied_rows)
     by_active, by_any = projector(tied_rows, active), projector(any_rows, any_pair)
     history = jnp.zeros_like(parameters.cls)
     if reached is not None:
