@@ -17,6 +17,7 @@ from jaxselect.objective import empirical_risk
 from jaxselect.parameters import gaussian, gaussian_reduced
 from jaxselect.synthetic import assumption_one, independent_tokens, several_relevant
 
+from .exponents import mean_error_exponent
 from .tolerances import assert_close
 
 # Lemma 4.1 asks nothing of the data: only the first fulfils Assumption 1.
@@ -58,12 +59,7 @@ def test_the_error_falls_as_the_root_of_the_dimension(name):
         after = embedding_step(before, corpus, 50.0)
         return alignment_error(before, after, corpus, 50.0)
 
-    dims = jnp.logspace(3, 9, 7)
-    keys = jax.random.split(jax.random.key(8), (200, 7))
-    over_dims = jax.vmap(error)
-    over_all = jax.jit(jax.vmap(over_dims, in_axes=(0, None)))
-    mean = over_all(keys, dims).mean(axis=0)
-    exponent = np.polyfit(np.log(dims), np.log(mean), 1)[0]
+    exponent = mean_error_exponent(error, points=7, draws=200)
     assert abs(exponent + 0.5) < 0.02
 
 

@@ -18,6 +18,7 @@ from jaxselect.networks import Network, start_reduced
 from jaxselect.objective import logistic_loss
 from jaxselect.synthetic import multi_class
 
+from .exponents import mean_error_exponent
 from .tolerances import assert_close
 
 BINARY = from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], 4)
@@ -76,12 +77,7 @@ def test_one_step_formula_is_exact_in_the_limit(name):
         after = network_step(network, before, corpus, 50.0)
         return change_error(before, after, predicted)
 
-    dims = jnp.logspace(3, 9, 4)
-    keys = jax.random.split(jax.random.key(8), (100, 4))
-    over_all = jax.jit(jax.vmap(jax.vmap(error), in_axes=(0, None)))
-    mean = over_all(keys, dims).mean(axis=0)
-    exponent = np.polyfit(np.log(dims), np.log(mean), 1)[0]
-    assert abs(exponent + 0.5) < 0.02
+    assert abs(mean_error_exponent(error) + 0.5) < 0.02
     # The relative error at 10¹⁶ is 10⁻⁸ times a constant of order ten.
     assert error(jax.random.key(1), 1e16) < 1e-6
 

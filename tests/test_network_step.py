@@ -18,6 +18,7 @@ from jaxselect.networks import Network, alignments, start, widen
 from jaxselect.parameters import gaussian_reduced
 from jaxselect.synthetic import assumption_one, independent_tokens
 
+from .exponents import mean_error_exponent
 from .tolerances import assert_close
 
 CORPORA = {
@@ -41,12 +42,7 @@ def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual)
         after = network_step(network, before, corpus, 50.0)
         return change_error(before, after, predicted_change(corpus, design, 50.0))
 
-    dims = jnp.logspace(3, 9, 4)
-    keys = jax.random.split(jax.random.key(8), (100, 4))
-    over_all = jax.jit(jax.vmap(jax.vmap(error), in_axes=(0, None)))
-    mean = over_all(keys, dims).mean(axis=0)
-    exponent = np.polyfit(np.log(dims), np.log(mean), 1)[0]
-    assert abs(exponent + 0.5) < 0.02
+    assert abs(mean_error_exponent(error) + 0.5) < 0.02
 
 
 @pytest.mark.parametrize("name", CORPORA)
