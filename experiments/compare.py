@@ -11,8 +11,8 @@ import numpy as np
 import tyro
 import xarray as xr
 
-from experiments.console import command, say
-from jaxselect.store import differences, load
+from experiments.common.console import command, say
+from jaxselect.sweep.store import differences, load
 
 
 @dataclass(frozen=True)

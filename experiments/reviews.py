@@ -7,7 +7,7 @@ become with its posterior difference.
     python -m experiments.reviews --train imdb_train.parquet --test imdb_test.parquet
 """
 
-from . import console  # isort: skip
+from experiments.common import console  # isort: skip
 
 import dataclasses
 import hashlib
@@ -21,14 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxselect import descent
-from jaxselect.attention import token_scores
-from jaxselect.parameters import Parameters, gaussian
-from jaxselect.sparse import SparseCorpus, importance, occurrences
-from jaxselect.sparse_objective import evaluate, expand, gradient
-
-from .console import say
-from .review_data import Source, Splits, load
+from experiments.common.console import say
+from experiments.text.data import Source, Splits, load
+from jaxselect.model.attention import token_scores
+from jaxselect.model.parameters import Parameters, gaussian
+from jaxselect.text import training as descent
+from jaxselect.text.objective import evaluate, expand, gradient
+from jaxselect.text.sparse import SparseCorpus, importance, occurrences
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Literal
 
-from experiments.console import command, say
+from experiments.common.console import command, say
 
 import jax  # isort: skip (console settles the threads first)
 
-from jaxselect.synthetic import assumption_one
-from jaxselect.trial import Trial, run_trial
-from jaxselect.verdict import TrialStatus
+from jaxselect.model.synthetic import assumption_one
+from jaxselect.outcome.trial import Trial, run_trial
+from jaxselect.outcome.verdict import TrialStatus
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ differences over random problems, and between forward and reverse mode. Problems
 kink in between are left out and counted.
 """
 
-from experiments import console  # isort: skip (it settles the threads first)
+from experiments.common import console  # isort: skip (it settles the threads first)
 
 import dataclasses
 from collections.abc import Iterable
@@ -19,15 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
-from experiments.console import say
-from experiments.rates import Problem
-from jaxselect.corpus import Corpus
-from jaxselect.gradient_flow import FlowSettings
-from jaxselect.limit import LimitStatus
-from jaxselect.parameters import Parameters, gaussian_reduced
-from jaxselect.rates import REAL_RATES, rates
-from jaxselect.settled import RateSettings
-from jaxselect.synthetic import assumption_one
+from experiments.common.console import say
+from experiments.theory.rates import Problem
+from jaxselect.flow.cls_flow import FlowSettings
+from jaxselect.margin.limit import LimitStatus
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.synthetic import assumption_one
+from jaxselect.outcome.rates import REAL_RATES, rates
+from jaxselect.outcome.settle import RateSettings
 
 
 @dataclasses.dataclass(frozen=True)

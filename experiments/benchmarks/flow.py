@@ -5,7 +5,7 @@ our own field and Jacobian; PyTorch's normalised gradient descent is given the b
 three step sizes, torchdiffeq's dopri5 the plain time that it can follow.
 """
 
-from experiments import console  # isort: skip (it settles the threads first)
+from experiments.common import console  # isort: skip (it settles the threads first)
 
 import dataclasses
 import os
@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from experiments.benchmarks import flow_batch, flow_rivals
-from experiments.benchmarks.flow_batch import GAMMAS, SMALL
-from experiments.console import say
+from experiments.benchmarks import _flow_batch as flow_batch
+from experiments.benchmarks import _flow_rivals as flow_rivals
+from experiments.benchmarks._flow_batch import GAMMAS, SMALL
+from experiments.common.console import say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +88,11 @@ def instance(shape: dict[str, int], dim: float, gamma: float, seed: int) -> tupl
     """A corpus and the parameters after a step that makes the mean |E_sᵀv| be γ."""
     import jax
 
-    from jaxselect.corpus import importance
-    from jaxselect.embedding_step import embedding_step
-    from jaxselect.parameters import gaussian_reduced
-    from jaxselect.selection import important_tokens
-    from jaxselect.synthetic import assumption_one
+    from jaxselect.model.corpus import importance
+    from jaxselect.model.embedding_step import embedding_step
+    from jaxselect.model.parameters import gaussian_reduced
+    from jaxselect.model.selection import important_tokens
+    from jaxselect.model.synthetic import assumption_one
 
     corpus_key, key = jax.random.split(jax.random.key(seed))
     corpus = assumption_one(corpus_key, **shape)
@@ -104,7 +105,7 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
     """Every γ: ours, SciPy's BDF and, on the small problem, the usual ways."""
     import jax
 
-    from jaxselect.gradient_flow import cls_flow
+    from jaxselect.flow.cls_flow import cls_flow
 
     records: list[dict] = []
     compiled: Any = None
@@ -207,11 +208,11 @@ class Judge:
         """Solve for the selection that the flow ended in."""
         import jax
 
-        from jaxselect.limit import limit
-        from jaxselect.max_margin import max_margin
-        from jaxselect.selection import competing_pairs, selected_tokens
-        from jaxselect.trial import judge as verdict
-        from jaxselect.verdict import TrialStatus
+        from jaxselect.margin.limit import limit
+        from jaxselect.margin.max_margin import max_margin
+        from jaxselect.model.selection import competing_pairs, selected_tokens
+        from jaxselect.outcome.trial import judge as verdict
+        from jaxselect.outcome.verdict import TrialStatus
 
         selected = selected_tokens(start.embeddings @ flow.cls, corpus, flow.log_time)
         pairs = competing_pairs(selected, corpus)
@@ -227,7 +228,7 @@ class Judge:
         """‖p/‖p‖ − p_mm/‖p_mm‖‖."""
         import jax.numpy as jnp
 
-        from jaxselect.progress import direction_error
+        from jaxselect.flow.progress import direction_error
 
         return float(direction_error(jnp.asarray(cls, float), self.margin.direction))
 
@@ -237,7 +238,7 @@ class Judge:
 
     def finished(self, flow: Any) -> float:
         """The constant at ‖p‖ = 10⁶ of a shorter flow carried on by prediction."""
-        from jaxselect.limit import finish
+        from jaxselect.outcome.verdict import finish
 
         reached = flow.cls.astype(float)
         return self.constant(finish(flow, self.predict(reached), 1e6).cls)

@@ -8,7 +8,7 @@ and one thread. The gap of an answer is measured alike for all: the answer is sc
 until it is feasible, and its ½‖p‖² compared with our certified lower bound.
 """
 
-from experiments import console  # isort: skip (it settles the threads first)
+from experiments.common import console  # isort: skip (it settles the threads first)
 
 import dataclasses
 import importlib.util
@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from experiments.benchmarks.max_margin_rivals import RIVALS, Problem, problem
-from experiments.console import say
+from experiments.benchmarks._max_margin_rivals import RIVALS, Problem, problem
+from experiments.common.console import say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +165,7 @@ def compare(
     import jax
     import jax.numpy as jnp
 
-    from jaxselect.max_margin import MaxMarginStatus, max_margin
+    from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
 
     drawn = [
         instance(family, size, settings.seed + lane) for lane in range(settings.lanes)

@@ -10,7 +10,7 @@ The rival runs a share of the sequences, a fixed sample, and its time is scaled 
     python -m experiments.benchmarks.networks --train imdb_train.parquet --test ...
 """
 
-from experiments import console  # isort: skip
+from experiments.common import console  # isort: skip
 
 import dataclasses
 import os
@@ -22,8 +22,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.benchmarks import text
-from experiments.benchmarks.timing import seconds
-from experiments.console import say
+from experiments.benchmarks._timing import seconds
+from experiments.common.console import say
 
 # Sequences of a minibatch of the rival.
 BATCH = 16
@@ -129,8 +129,8 @@ def corpus(settings: Settings) -> tuple[csr_array, np.ndarray]:
             distinct=settings.distinct,
         )
         return text.corpus(shape)
-    from experiments.network_data import reviews
-    from experiments.review_data import Source
+    from experiments.networks.data import reviews
+    from experiments.text.data import Source
 
     data = reviews(Source(train=settings.train, test=settings.test), 2, None)
     return data.train, data.labels
@@ -142,10 +142,10 @@ def ours(
     """Seconds of a full-batch gradient, and the gradient in E as a function of rows."""
     import jax
 
-    from jaxselect.design import Design
-    from jaxselect.network_training import risk_and_gradient
-    from jaxselect.networks import Network, start
-    from jaxselect.strata import stratify
+    from jaxselect.networks.design import Design
+    from jaxselect.networks.network import Network, start
+    from jaxselect.networks.strata import stratify
+    from jaxselect.networks.training import risk_and_gradient
 
     network = Network(settings.vocabulary, settings.dim, Design(2))
     begin = start(network, jax.random.key(0))
@@ -176,8 +176,8 @@ def rival(
         return None
     import jax
 
-    from jaxselect.design import Design
-    from jaxselect.networks import Network, start
+    from jaxselect.networks.design import Design
+    from jaxselect.networks.network import Network, start
 
     torch.set_num_threads(settings.threads)
     network = Network(settings.vocabulary, settings.dim, Design(2))

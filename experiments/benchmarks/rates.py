@@ -3,7 +3,7 @@
 Forward mode in one argument, η₀, and reverse mode in all of E, in one run.
 """
 
-from experiments import console  # isort: skip (it settles the threads first)
+from experiments.common import console  # isort: skip (it settles the threads first)
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -15,15 +15,15 @@ import diffrax
 import jax
 import jax.numpy as jnp
 
+from experiments.benchmarks._timing import in_turn
 from experiments.benchmarks.derivatives import Case, draw
-from experiments.benchmarks.timing import in_turn
-from experiments.console import say
-from experiments.rates import Problem
-from jaxselect.embedding_step import embedding_step
-from jaxselect.gradient_flow import FlowSettings
-from jaxselect.parameters import Parameters
-from jaxselect.rates import REAL_RATES, rates
-from jaxselect.settled import RateSettings, settle
+from experiments.common.console import say
+from experiments.theory.rates import Problem
+from jaxselect.flow.cls_flow import FlowSettings
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.parameters import Parameters
+from jaxselect.outcome.rates import REAL_RATES, rates
+from jaxselect.outcome.settle import RateSettings, settle
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ written, memory of every process by the system's own account. Throughput while b
 leaves out the start of the workers; cuts and dimensions are timed in turns.
 """
 
-from experiments import console  # isort: skip (it settles the threads first)
+from experiments.common import console  # isort: skip (it settles the threads first)
 
 import dataclasses
 import json
@@ -21,14 +21,14 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from experiments.benchmarks.sweep_watch import observe
-from experiments.console import say
-from experiments.launch import configure, probe
-from experiments.sweep import CHUNK_SIZE
-from experiments.sweep import PRESETS as SWEEPS
-from jaxselect import store
-from jaxselect.grid import Sweep, lane_values
-from jaxselect.sweep import plan, program, run_chunk
+from experiments.benchmarks._sweep_watch import observe
+from experiments.common.console import say
+from experiments.sweep.launch import configure, probe
+from experiments.sweep.study import CHUNK_SIZE
+from experiments.sweep.study import PRESETS as SWEEPS
+from jaxselect.sweep import store
+from jaxselect.sweep.chunks import plan, program, run_chunk
+from jaxselect.sweep.grid import Sweep, lane_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,8 +224,9 @@ def cost_of_memory(settings: Settings) -> dict:
         files = list((folder / "chunks").iterdir())
         code = (
             "import os, sys, time; from jaxselect import store\n"
-            "from pathlib import Path; from experiments.analysis import summarise\n"
-            "from experiments.benchmarks.sweep_watch import peak_bytes\n"
+            "from pathlib import Path\n"
+            "from experiments.sweep.summary import summarise\n"
+            "from experiments.benchmarks._sweep_watch import peak_bytes\n"
             "peak = lambda: peak_bytes(os.getpid())\n"
             "folder = Path(sys.argv[1]); before, begin = peak(), time.perf_counter()\n"
             "store.finished(folder); checked = time.perf_counter()\n"

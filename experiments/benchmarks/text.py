@@ -8,7 +8,7 @@
 All in one process, on the same data, in the same precision, on the same cores.
 """
 
-from experiments import console  # isort: skip
+from experiments.common import console  # isort: skip
 
 import dataclasses
 import os
@@ -20,8 +20,8 @@ from typing import Any, Literal
 import numpy as np
 from scipy.sparse import csr_array
 
-from experiments.benchmarks.timing import in_turn, seconds
-from experiments.console import say
+from experiments.benchmarks._timing import in_turn, seconds
+from experiments.common.console import say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,11 +163,11 @@ def time_ours(
     import optax
 
     jax.config.update("jax_enable_x64", settings.precision == "float64")
-    from jaxselect import descent
-    from jaxselect.attention import token_scores
-    from jaxselect.parameters import Parameters
-    from jaxselect.sparse import from_csr
-    from jaxselect.sparse_objective import expand, gradient, risk_and_gradient
+    from jaxselect.model.attention import token_scores
+    from jaxselect.model.parameters import Parameters
+    from jaxselect.text import training as descent
+    from jaxselect.text.objective import expand, gradient, risk_and_gradient
+    from jaxselect.text.sparse import from_csr
 
     bags = from_csr(counts, labels)
     parameters = Parameters(*map(jnp.asarray, model))

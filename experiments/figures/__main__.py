@@ -7,10 +7,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from jaxselect.store import load
-
-from . import direction, growth, lemma, phases
-from .reviews import save
+from experiments.figures import direction, growth, lemma, phases
+from experiments.figures.reviews import save
+from jaxselect.sweep.store import load
 
 FIGURES = {"lemma": lemma, "phases": phases, "growth": growth, "direction": direction}
 

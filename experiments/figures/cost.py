@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib import pyplot
 
-from .reviews import command, save
+from experiments.figures.reviews import command, save
 
 
 def draw(folder: Path) -> Path:

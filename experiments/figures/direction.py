@@ -5,7 +5,7 @@ import xarray as xr
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from .growth import examples
+from experiments.figures.growth import examples
 
 
 def draw(results: xr.Dataset) -> Figure | None:

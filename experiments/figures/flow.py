@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib import pyplot
 
-from .reviews import command, save
+from experiments.figures.reviews import command, save
 
 WHO = ("jaxselect", "scipy BDF", "torchdiffeq dopri5", "torch normalised GD")
 PROBLEMS = {"small": "n = 200, |S| = 64", "large": "n = 1000, |S| = 256"}

@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from experiments.analysis import CERTIFIED, with_status
+from experiments.sweep.summary import CERTIFIED, with_status
 
 
 def draw(results: xr.Dataset) -> Figure | None:

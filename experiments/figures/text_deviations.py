@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot
 
-from .reviews import command, save
+from experiments.figures.reviews import command, save
 
 STATISTICS = ("company", "negation", "rarity")
 

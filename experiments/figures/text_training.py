@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot
 
-from .reviews import cloud, command, save
+from experiments.figures.reviews import cloud, command, save
 
 
 def draw(folder: Path) -> Path:

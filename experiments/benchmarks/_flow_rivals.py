@@ -1,0 +1,164 @@
+"""What others would use to follow the flow of p, on the same instances."""
+
+import time
+from typing import Any
+
+import numpy as np
+
+
+def scipy_bdf(start: Any, corpus: Any) -> dict:
+    """SciPy's BDF in log(1 + log(1+t)), on our exact late field and Jacobian."""
+    import jax
+    import jax.numpy as jnp
+    from scipy.integrate import BDF
+
+    from jaxselect.model.objective import negative_gradient, score_curvature
+
+    embeddings = start.embeddings
+    values = embeddings @ start.head
+
+    @jax.jit
+    def field(r: Any, cls: Any) -> Any:
+        pull = negative_gradient(embeddings @ cls, values, corpus, jnp.expm1(r))
+        return jnp.exp(r) * (pull.scores @ embeddings)
+
+    @jax.jit
+    def jacobian(r: Any, cls: Any) -> Any:
+        _, inner = score_curvature(embeddings @ cls, values, corpus, jnp.expm1(r))
+        return jnp.exp(r) * embeddings.T @ inner @ embeddings
+
+    first = np.asarray(start.cls)
+    np.asarray(field(0.0, first)), np.asarray(jacobian(0.0, first))
+    begin = time.perf_counter()
+    solver = BDF(
+        lambda r, y: np.asarray(field(r, y)),
+        0.0,
+        first,
+        1e3,
+        rtol=1e-6,
+        atol=1e-6,
+        jac=lambda r, y: np.asarray(jacobian(r, y)),
+    )
+    steps = 0
+    while np.linalg.norm(solver.y) < 1e6 and solver.status == "running":
+        solver.step()
+        steps += 1
+    return {
+        "steps": steps,
+        "jacobians": solver.njev,
+        "seconds": time.perf_counter() - begin,
+        "cls": solver.y,
+    }
+
+
+def float32(start: Any, corpus: Any) -> tuple[Any, float]:
+    """Our own flow in single precision: a function of the norm, and its seconds."""
+    import jax
+    import jax.numpy as jnp
+
+    from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+
+    def single(leaf: Any) -> Any:
+        return leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf
+
+    start, corpus = jax.tree.map(single, (start, corpus))
+    settings = FlowSettings(rtol=1e-5, atol=1e-5)
+    compiled = jax.jit(lambda norm: cls_flow(start, corpus, norm, settings=settings))
+
+    def run(norm: float) -> Any:
+        return jax.block_until_ready(compiled(jnp.float32(norm)))
+
+    run(1e6)
+    begin = time.perf_counter()
+    run(1e6)
+    return run, time.perf_counter() - begin
+
+
+def normalised_descent(start: Any, corpus: Any) -> dict | str:
+    """1000 steps p ← p − η ∇L/‖∇L‖ in PyTorch, the best of three η by our measure."""
+    problem = _torch_problem(start, corpus)
+    if isinstance(problem, str):
+        return problem
+    torch, first, risk = problem
+    best: dict | None = None
+    for rate in (0.01, 0.1, 1.0):
+        cls = first.clone().requires_grad_()
+        begin = time.perf_counter()
+        for _ in range(1000):
+            (slope,) = torch.autograd.grad(risk(cls), cls)
+            norm = slope.norm()
+            if norm == 0:
+                break
+            with torch.no_grad():
+                cls -= rate * slope / norm
+        seconds = time.perf_counter() - begin
+        outcome = {"steps": 1000, "seconds": seconds, "rate": rate}
+        loss = float(risk(cls.detach()))
+        if best is None or loss < best["loss"]:
+            best = {**outcome, "loss": loss, "cls": cls.detach().numpy()}
+    assert best is not None
+    return best
+
+
+def dopri5(start: Any, corpus: Any) -> dict | str:
+    """Torchdiffeq's dopri5 in plain time, to the last decade that ends within 10 s."""
+    problem = _torch_problem(start, corpus)
+    if isinstance(problem, str):
+        return problem
+    torch, first, risk = problem
+    try:
+        from torchdiffeq import odeint
+    except ImportError:
+        return "not installed; left out"
+    calls, began = 0, time.perf_counter()
+
+    def field(t: Any, cls: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if time.perf_counter() - began > 10:
+            raise TimeoutError
+        with torch.enable_grad():
+            cls = cls.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(risk(cls), cls)
+        return -slope
+
+    # Each decade starts from the last one's end, so nothing is integrated twice.
+    cls, ended, reached = first, 0.0, 0.0
+    for decade in range(13):
+        times = torch.tensor([reached, 10.0**decade], dtype=first.dtype)
+        try:
+            cls = odeint(field, cls, times, rtol=1e-6, atol=1e-6, method="dopri5")[-1]
+        except (TimeoutError, AssertionError):
+            break
+        reached, ended = 10.0**decade, time.perf_counter() - began
+    return {
+        "steps": calls // 6,
+        "seconds": ended,
+        "log_time": float(np.log1p(reached)),
+        "cls": cls.detach().numpy(),
+    }
+
+
+def _torch_problem(start: Any, corpus: Any) -> Any:
+    """The risk of p in PyTorch on padded bags, one thread, float64."""
+    try:
+        import torch
+    except ImportError:
+        return "not installed; left out"
+    torch.set_num_threads(1)
+    embeddings, head, cls = (
+        torch.from_numpy(np.array(leaf))
+        for leaf in (start.embeddings, start.head, start.cls)
+    )
+    tokens = torch.from_numpy(np.array(corpus.tokens, np.int64))
+    with np.errstate(divide="ignore"):
+        log_counts = torch.from_numpy(np.log(np.array(corpus.counts)))
+    labels = torch.from_numpy(np.array(corpus.labels, float))
+    values = (embeddings @ head)[tokens]
+
+    def risk(cls: Any) -> Any:
+        weights = torch.softmax((embeddings @ cls)[tokens] + log_counts, dim=1)
+        output = (weights * values).sum(1)
+        return torch.nn.functional.softplus(-labels * output).mean()
+
+    return torch, cls, risk

@@ -1,0 +1,1 @@
+"""What every study shares: the command line, devices, results, statistics."""

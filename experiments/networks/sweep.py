@@ -1,0 +1,233 @@
+"""Richer networks over seeds, dimensions and step sizes: one program for a grid.
+
+One step of size η₀ on E, compared with what counts predict, then gradient descent on
+all parameters. Everything happens in the span of the embeddings, so d is any number.
+Each lane ends with a status; a lane that is not finite is counted and enters no mean.
+
+python -m experiments.network_sweep --preset two_layer_key_query
+"""
+
+from experiments.common import console  # isort: skip
+
+import dataclasses
+import enum
+import time
+from pathlib import Path
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, Scalar
+
+from experiments.common.console import say
+from experiments.sweep.summary import fitted_exponent
+from jaxselect.model import synthetic
+from jaxselect.model.corpus import Corpus
+from jaxselect.networks.design import Design
+from jaxselect.networks.embedding_step import (
+    change_error,
+    network_risk,
+    network_step,
+    predicted_change,
+)
+from jaxselect.networks.network import Network, Variables, alignments, start_reduced
+
+
+class LaneStatus(enum.IntEnum):
+    """How a lane ended."""
+
+    NOT_FINITE = 0
+    UNORDERED = 1
+    """Some important token has no greater E_sᵀv_k than all others."""
+    ORDERED = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The grid, and what is trained on it.
+
+    Attributes:
+        layers: 1 or 2.
+        key_query: matrices in the logits.
+        residual: add E_s to what the first of two layers makes of token s.
+        classes: 2, or more with one layer.
+        seeds: initialisations for each d and η₀.
+        dims: values of d.
+        step_sizes: values of η₀.
+        steps: of gradient descent after the first one.
+        learning_rate: of these steps.
+        preset: the study.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    layers: Literal[1, 2] = 2
+    key_query: Literal["none", "product", "tied", "separate"] = "none"
+    residual: bool = True
+    classes: int = 2
+    seeds: int = 32
+    dims: tuple[float, ...] = (1e3, 1e5, 1e7, 1e9)
+    step_sizes: tuple[float, ...] = (1.0, 10.0, 100.0)
+    steps: int = 100
+    learning_rate: float = 0.5
+    preset: Literal["two_layer", "two_layer_key_query", "classes"] = "two_layer"
+    out: Path = Path("results") / "network_sweep"
+    json: bool = False
+
+
+PRESETS = {
+    "two_layer": Settings(),
+    "two_layer_key_query": Settings(key_query="product"),
+    "classes": Settings(layers=1, classes=4),
+}
+PRESETS = {
+    name: dataclasses.replace(chosen, out=chosen.out / name)
+    for name, chosen in PRESETS.items()
+}
+
+
+def main(settings: Settings) -> dict:
+    """Run the grid, fit the exponent of the error in d.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    jax.config.update("jax_enable_x64", True)
+    if settings.seeds < 2 or len(settings.dims) < 2 or not settings.step_sizes:
+        raise ValueError(
+            f"{settings.seeds} seeds, {len(settings.dims)} dims and "
+            f"{len(settings.step_sizes)} step sizes; an exponent wants 2, 2 and 1"
+        )
+    corpus, wanted = invent(settings.classes)
+    heads = wanted.shape[1]
+    design = Design(settings.layers, settings.key_query, settings.residual, heads=heads)
+    least = corpus.vocabulary + heads + 1
+    if min(settings.dims) < least:
+        raise ValueError(f"--dims has {min(settings.dims)}; wanted {least} or more")
+    network = Network(corpus.vocabulary, least, design)
+    traces = []
+
+    def lane(
+        key: Key[Array, ""], dim: Float[Scalar, ""], step_size: Float[Scalar, ""]
+    ) -> dict[str, Scalar]:
+        traces.append(1)
+        return run(network, corpus, wanted, settings, key, dim, step_size)
+
+    over = jax.vmap(lane, in_axes=(None, None, 0))
+    over = jax.vmap(jax.vmap(over, in_axes=(0, None, None)), in_axes=(None, 0, None))
+    keys = jax.random.split(jax.random.key(0), settings.seeds)
+    begun = time.perf_counter()
+    lanes = jax.jit(over)(
+        keys, jnp.array(settings.dims), jnp.array(settings.step_sizes)
+    )
+    found = {name: np.asarray(value) for name, value in lanes.items()}
+    seconds = time.perf_counter() - begun
+    results: dict = {
+        "lanes": found["error"].size,
+        "traces": len(traces),
+        "seconds": seconds,
+    }
+    say(f"{results['lanes']} lanes, traced {len(traces)} time(s), {seconds:.1f} s")
+    for place, step_size in enumerate(settings.step_sizes):
+        here = {name: value[:, :, place] for name, value in found.items()}
+        results[f"step size {step_size:g}"] = row = summary(settings.dims, here)
+        counted = ", ".join(f"{n} {name}" for name, n in row["statuses"].items())
+        say(
+            f"step size {step_size:7g}   error ∝ d^{row['exponent']:.4f} "
+            f"[{row['low']:.4f}, {row['high']:.4f}]   "
+            f"loss {row['loss']:.4f}   {counted}"
+        )
+    axes = {
+        "dims": np.array(settings.dims),
+        "step_sizes": np.array(settings.step_sizes),
+    }
+    found |= axes | {"seeds": np.arange(settings.seeds)}
+    console.write_arrays(settings.out / "lanes.npz", found)
+    described = dataclasses.asdict(settings) | {"results": results}
+    console.write_json(settings.out / "results.json", described)
+    return results
+
+
+def summary(dims: tuple[float, ...], lanes: dict[str, np.ndarray]) -> dict:
+    """Statuses counted, and means over the lanes that are finite.
+
+    Args:
+        dims: values of d.
+        lanes: `status`, `error` and `loss`, one row per d, one column per seed.
+
+    Returns:
+        `statuses`; `loss`; `exponent` of the error in d, with the interval `low` to
+        `high`, from the seeds that are finite at every d, of which there are `fitted`.
+        NaN where nothing is left.
+    """
+    status = lanes["status"]
+    finite = status != LaneStatus.NOT_FINITE
+    whole = finite.all(axis=0)
+    fit = (np.nan, np.nan, np.nan)
+    if whole.any():
+        fit = fitted_exponent(np.array(dims), lanes["error"][:, whole])
+    return {
+        "statuses": {code.name: int(np.sum(status == code)) for code in LaneStatus},
+        "loss": float(lanes["loss"][finite].mean()) if finite.any() else np.nan,
+        "fitted": int(whole.sum()),
+        **dict(zip(("exponent", "low", "high"), fit, strict=True)),
+    }
+
+
+def invent(classes: int) -> tuple[Corpus, Float[np.ndarray, "vocabulary heads"]]:
+    """A corpus, and a mark for each token and head: 1 important for it, −1 against."""
+    key = jax.random.key(7)
+    if classes == 2:
+        corpus = synthetic.several_relevant(key, 24, 8, 4, 8, 3, 0.8)
+        wanted = np.zeros((corpus.vocabulary, 1))
+        wanted[:4], wanted[4:8] = 1, -1
+    else:
+        corpus = synthetic.multi_class(key, 10 * classes, 8, 2, 12, classes)
+        wanted = np.zeros((corpus.vocabulary, classes))
+        for k in range(classes):
+            wanted[2 * k : 2 * k + 2, k] = 1
+    return corpus, wanted
+
+
+def run(
+    network: Network,
+    corpus: Corpus,
+    wanted: Float[np.ndarray, "vocabulary heads"],
+    settings: Settings,
+    key: Key[Array, ""],
+    dim: Float[Scalar, ""],
+    step_size: Float[Scalar, ""],
+) -> dict[str, Scalar]:
+    """One lane: the error of the predicted step, and what training comes to."""
+    begin = start_reduced(network, key, dim)
+    predicted = predicted_change(corpus, network.design, step_size)
+    after = network_step(network, begin, corpus, step_size)
+
+    def descend(variables: Variables, _: None) -> tuple[Variables, None]:
+        slope = jax.grad(network_risk, argnums=1)(network, variables, corpus)
+        moved = jax.tree.map(
+            lambda x, g: x - settings.learning_rate * g, variables, slope
+        )
+        return moved, None
+
+    end, _ = jax.lax.scan(descend, after, None, length=settings.steps)
+    values = alignments(network, end)[1]
+    least = jnp.where(wanted > 0, values, jnp.inf).min()
+    greatest = jnp.where(wanted > 0, -jnp.inf, values).max()
+    error = change_error(begin, after, predicted)
+    loss = network_risk(network, end, corpus)
+    ended = jnp.where(least > greatest, LaneStatus.ORDERED, LaneStatus.UNORDERED)
+    finite = jnp.isfinite(error) & jnp.isfinite(loss)
+    return {
+        "status": jnp.where(finite, ended, LaneStatus.NOT_FINITE),
+        "error": error,
+        "loss": loss,
+    }
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)

@@ -1,0 +1,290 @@
+"""Ways to run the chunks of a sweep: processes of this machine, jax.distributed, Ray.
+
+Each is an iterator over finished chunks; none knows what a chunk is. Chunks already on
+disk are never asked for, so a launcher that dies is followed by one that goes on.
+"""
+
+import importlib.util
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from experiments.common.console import say
+
+# A check inside a program calls back to Python, and such a program cannot be kept
+# between processes. In a sweep a lane that goes wrong is to say so in its status.
+os.environ.setdefault("EQX_ON_ERROR", "nan")
+
+import jax  # isort: skip (console settles the threads first)
+
+from jaxselect.sweep.chunks import run_and_write
+from jaxselect.sweep.grid import Sweep
+from jaxselect.sweep.store import finished
+
+Done = dict[str, Any]
+
+PLUGINS = (
+    "jax_cuda12_plugin",
+    "jax_cuda13_plugin",
+    "jax_rocm60_plugin",
+    "jax_rocm7_plugin",
+    "libtpu",
+)
+"""Packages without which JAX can see no accelerator."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every launcher is given.
+
+    Attributes:
+        sweep: the grid.
+        chunk_size: lanes per chunk.
+        together: lanes of a chunk in step, or one after the other.
+        folder: of the results, seen by all workers under this name.
+    """
+
+    sweep: Sweep
+    chunk_size: int
+    together: bool
+    folder: Path
+
+    def run(self, index: int, device: Any = None) -> Done:
+        """Run one chunk here and write it."""
+        return run_and_write(
+            self.sweep, self.chunk_size, self.together, index, self.folder, device
+        )
+
+
+def configure(precision: str) -> None:
+    """JAX's settings for one process, and a cache of compiled programs.
+
+    Args:
+        precision: `float64` or `float32`.
+    """
+    jax.config.update("jax_enable_x64", precision == "float64")
+    jax.config.update("jax_default_matmul_precision", "highest")
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        cache = Path(__file__).parents[2] / ".jax_cache"
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def probe() -> tuple[str, int]:
+    """Kind and number of the devices here, found without taking hold of them.
+
+    Returns:
+        `cpu`, `gpu` or `tpu`; devices, or cores where there is none.
+    """
+    if not any(importlib.util.find_spec(name) for name in PLUGINS):
+        return "cpu", _cores()
+    code = "import jax; print(jax.default_backend(), jax.local_device_count())"
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    kind, count = (told.stdout.split() or ["cpu", "0"])[-2:]
+    return (kind, int(count)) if kind != "cpu" else ("cpu", _cores())
+
+
+def local(
+    job: Job, pending: list[int], stop: threading.Event, kind: str, workers: int
+) -> Iterator[Done]:
+    """Run on this machine: a process per core, or a thread per accelerator.
+
+    On CPU, two threads of one process that run programs with a sort or a Cholesky
+    factorisation inside a loop can wait for each other for ever (jaxlib 0.10.2); so
+    there each core gets a process of its own.
+
+    Args:
+        job: what to run.
+        pending: chunks to run.
+        stop: set to end after the chunks in flight.
+        kind: of `probe`.
+        workers: processes, or devices to use.
+
+    Yields:
+        One entry per finished chunk.
+    """
+    if workers == 1 or len(pending) == 1:
+        configure(job.sweep.precision)
+        for index in pending:
+            if stop.is_set():
+                return
+            yield job.run(index)
+    elif kind == "cpu":
+        yield from _processes(job, pending, stop, workers)
+    else:
+        configure(job.sweep.precision)
+        yield from on_devices(job, pending, stop, jax.local_devices()[:workers])
+
+
+def on_devices(
+    job: Job, pending: list[int], stop: threading.Event, devices: list
+) -> Iterator[Done]:
+    """One thread per device of this process, each fed from one queue.
+
+    Args:
+        job: what to run.
+        pending: chunks to run.
+        stop: set to end after the chunks in flight.
+        devices: of JAX.
+
+    Yields:
+        One entry per finished chunk.
+    """
+    free = list(devices)
+
+    def run(index: int) -> Done:
+        device = free.pop()
+        try:
+            return job.run(index, device)
+        finally:
+            free.append(device)
+
+    with ThreadPoolExecutor(len(devices)) as pool:
+        yield from _fed(pool, run, list(pending), stop, len(devices))
+
+
+def over_jax_processes(
+    job: Job, pending: list[int], stop: threading.Event, total: int
+) -> Iterator[Done]:
+    """Run this process's share of a cluster that `jax.distributed` has joined.
+
+    Chunk i belongs to process i mod N. The first process ends when all chunks are on
+    disk, the others when theirs are.
+
+    Args:
+        job: what to run.
+        pending: chunks that are not on disk yet.
+        stop: set to end after the chunks in flight.
+        total: number of chunks in the sweep.
+
+    Yields:
+        One entry per chunk finished by this process.
+    """
+    process, processes = jax.process_index(), jax.process_count()
+    share = [index for index in pending if index % processes == process]
+    devices = jax.local_devices()
+    if devices[0].platform == "cpu":
+        devices = devices[:1]
+    yield from on_devices(job, share, stop, devices)
+    while process == 0 and not stop.is_set() and len(finished(job.folder)[0]) < total:
+        time.sleep(0.5)
+
+
+def over_ray(
+    job: Job, pending: list[int], stop: threading.Event, kind: str
+) -> Iterator[Done]:
+    """Run chunks as tasks of a Ray cluster; workers may come, go and die.
+
+    Args:
+        job: what to run.
+        pending: chunks to run.
+        stop: set to end after the tasks that have started.
+        kind: of the devices a task asks for.
+
+    Yields:
+        One entry per finished chunk.
+
+    Raises:
+        ValueError: Ray is not installed.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ValueError(
+            "the ray launcher needs Ray, which is not installed: "
+            "pip install 'jaxselect[cluster]'"
+        ) from None
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False)
+    run = ray.remote(max_retries=-1, num_cpus=1, num_gpus=int(kind == "gpu"))(_run)
+    waiting = [run.remote(job, index) for index in pending]
+    while waiting:
+        ready, waiting = ray.wait(waiting, timeout=0.5)
+        for reference in ready:
+            yield ray.get(reference)
+        if stop.is_set():
+            for reference in waiting:
+                ray.cancel(reference)
+            return
+
+
+def _run(job: Job, index: int) -> Done:
+    configure(job.sweep.precision)
+    return job.run(index)
+
+
+def _processes(
+    job: Job, pending: list[int], stop: threading.Event, workers: int
+) -> Iterator[Done]:
+    """A process per worker; if one dies, the chunks it held are run again."""
+    left = list(pending)
+    for _ in range(3):
+        pool = ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), _start, (os.getpid(),)
+        )
+        try:
+            with pool:
+                for done in _fed(pool, partial(_run, job), left, stop, workers):
+                    left.remove(done["index"])
+                    yield done
+            return
+        except BrokenProcessPool:
+            whole, _ = finished(job.folder)
+            left = [index for index in left if index not in whole]
+            say(f"a worker died; {len(left)} chunks to go, with new workers")
+    raise ValueError("workers keep dying (out of memory?): use fewer, --workers")
+
+
+def _start(parent: int) -> None:
+    """In a worker: leave Ctrl-C to the parent, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _fed(
+    pool: Executor,
+    run: Callable[[int], Done],
+    queue: list[int],
+    stop: threading.Event,
+    workers: int,
+) -> Iterator[Done]:
+    """Keep each worker busy and none ahead, so that stopping waits for one chunk."""
+    queue = list(queue)
+    flying: set[Future[Done]] = set()
+    while (queue and not stop.is_set()) or flying:
+        while queue and len(flying) < workers and not stop.is_set():
+            flying.add(pool.submit(run, queue.pop(0)))
+        ready, flying = wait(flying, return_when=FIRST_COMPLETED)
+        for future in ready:
+            yield future.result()
+
+
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

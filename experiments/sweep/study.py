@@ -1,0 +1,304 @@
+"""Sweep seeds × d × η₀ × data: what one run shows, over all of its phases.
+
+Results go to a folder chunk by chunk; the same command goes on where it was stopped.
+`python -m experiments.figures DIR` draws them.
+"""
+
+import contextlib
+import hashlib
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from typing import Literal
+
+from experiments.common.console import say
+
+import jax  # isort: skip (console settles the threads first)
+import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from experiments.sweep.launch import (
+    Done,
+    Job,
+    local,
+    over_jax_processes,
+    over_ray,
+    probe,
+)
+from experiments.sweep.summary import describe, summarise
+from jaxselect.outcome.verdict import TrialStatus
+from jaxselect.sweep.chunks import plan
+from jaxselect.sweep.grid import Sweep
+from jaxselect.sweep.store import finished, load, prepare, tidy, writing
+
+CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 256}
+"""Lanes per chunk: a second of work for a core, enough for an accelerator to fill."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a sweep: the grid, and how to run it.
+
+    Attributes:
+        preset: where the defaults come from.
+        grid: what to run.
+        out: folder for the results; by default results/PRESET.
+        resume: go on where an earlier sweep stopped; else its chunks are removed.
+        launcher: processes of this machine, a cluster of jax processes, or Ray.
+        workers: processes or devices to use; by default all.
+        chunk_size: lanes per file and call; by default what suits the device.
+        together: lanes of a call in step, or one after the other; by default in step
+            on accelerators only.
+        quiet: no progress.
+        json: print the summary as one JSON object on standard output.
+    """
+
+    preset: str = "default"
+    grid: Sweep = field(default_factory=Sweep)
+    out: Path | None = None
+    resume: bool = True
+    launcher: Literal["local", "jax", "ray"] = "local"
+    workers: int | None = None
+    chunk_size: int | None = None
+    together: bool | None = None
+    quiet: bool = False
+    json: bool = False
+
+
+def _decades(first: float, last: float, per_decade: int) -> tuple[float, ...]:
+    number = round((last - first) * per_decade) + 1
+    return tuple(float(f"{x:.4g}") for x in np.logspace(first, last, number))
+
+
+def _whole(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(float(round(value)) for value in values)
+
+
+PRESETS = {
+    "default": Settings(
+        grid=Sweep(
+            dim=_whole((32, *_decades(2, 6, 2))),
+            step_size=_decades(-1, 5, 2),
+            seed=tuple(range(8)),
+            path_points=60,
+        )
+    ),
+    "smoke": Settings(
+        grid=Sweep(
+            sequences=(20,),
+            length=(4,),
+            relevant=(2,),
+            irrelevant=(8,),
+            dim=(64.0, 1e4, 1e6),
+            step_size=(1.0, 100.0),
+            seed=tuple(range(4)),
+            until_norm=1e3,
+            path_points=30,
+        )
+    ),
+    "paper": Settings(
+        grid=Sweep(
+            sequences=(200, 1000),
+            length=(8, 32),
+            dim=_whole((128, 2048, *_decades(4, 6, 1))),
+            step_size=_decades(-1, 5, 1),
+            seed=tuple(range(16)),
+            path_points=60,
+        )
+    ),
+    "phase": Settings(
+        grid=Sweep(
+            dim=_whole((16, *_decades(1.5, 9, 4))),
+            step_size=_decades(-1, 5, 8),
+            seed=tuple(range(64)),
+        )
+    ),
+    "tpu": Settings(
+        grid=Sweep(
+            dim=_whole((16, *_decades(1.5, 9, 4))),
+            step_size=_decades(-1, 5, 2),
+            seed=tuple(range(64)),
+            until_norm=1e4,
+            precision="float32",
+        )
+    ),
+}
+
+
+def sweep(settings: Settings) -> dict:
+    """Run what is missing of a sweep, and summarise it; see the module.
+
+    Args:
+        settings: of the sweep.
+
+    Returns:
+        The summary.
+
+    Raises:
+        ValueError: settings out of range, or a folder of other results.
+        KeyboardInterrupt: after Ctrl-C, once the chunks in flight are on disk.
+    """
+    grid = settings.grid
+    if settings.launcher == "jax":
+        jax.distributed.initialize()
+    jax.config.update("jax_enable_x64", grid.precision == "float64")
+    grid.check()
+    folder = (settings.out or Path("results") / settings.preset).absolute()
+    kind, devices = probe()
+    workers = devices if settings.workers is None else settings.workers
+    chunk_size = (
+        CHUNK_SIZE[kind] if settings.chunk_size is None else settings.chunk_size
+    )
+    together = kind != "cpu" if settings.together is None else settings.together
+    if workers < 1:
+        raise ValueError(f"workers {workers}: wanted 1 or more")
+    if not settings.resume and settings.launcher == "jax":
+        raise ValueError("no-resume with the jax launcher: remove the folder instead")
+    chunks = plan(grid, chunk_size)
+    first = settings.launcher != "jax" or jax.process_index() == 0
+    with writing(folder) if first else contextlib.nullcontext(), _stopping() as stop:
+        if not settings.resume:
+            for path in (folder / "settings.json", *(folder / "chunks").glob("*.npy")):
+                path.unlink(missing_ok=True)
+        prepare(folder, _description(grid, chunk_size, together, kind))
+        if settings.launcher == "local":
+            tidy(folder)
+        whole, damaged = finished(folder)
+        if damaged:
+            say(f"{len(damaged)} damaged chunks found and removed: {damaged}")
+        if whole:
+            say(f"{len(whole)} of {len(chunks)} chunks are there already")
+        pending = [index for index in range(len(chunks)) if index not in whole]
+        job = Job(grid, chunk_size, together, folder)
+        if settings.launcher == "jax":
+            run = over_jax_processes(job, pending, stop, len(chunks))
+        elif settings.launcher == "ray":
+            run = over_ray(job, pending, stop, kind)
+        else:
+            run = local(job, pending, stop, kind, workers)
+        begin = time.perf_counter()
+        lanes = sum(len(chunks[index].lanes) for index in pending)
+        try:
+            ran = _watch(run, lanes, settings.quiet)
+        except OSError:
+            say("nothing finished is lost; the same command goes on, once it can write")
+            raise
+        seconds = time.perf_counter() - begin
+        left = len(chunks) - len(finished(folder)[0])
+    if stop.is_set() and left:
+        say(f"{left} of {len(chunks)} chunks to go; the same command goes on from here")
+        raise KeyboardInterrupt
+    if not first:
+        return {}
+    summary = summarise(load(folder))
+    summary |= {"folder": str(folder), "runs_now": ran, "seconds_now": seconds}
+    if ran:
+        say(f"{ran} runs in {seconds:.1f} s, {ran / seconds:.2f} per second")
+    say(describe(summary))
+    return summary
+
+
+def _description(grid: Sweep, chunk_size: int, together: bool, kind: str) -> dict:
+    packages = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
+    return {
+        "grid": asdict(grid),
+        "axes": grid.axes,
+        "chunk_size": chunk_size,
+        "together": together,
+        "environment": {
+            "device": kind,
+            "precision": grid.precision,
+            "versions": {name: _version(name) for name in packages},
+            "code": _fingerprint("jaxselect.sweep.chunks"),
+        },
+        "statuses": {status.name: status.value for status in TrialStatus},
+    }
+
+
+def _fingerprint(*modules: str) -> str:
+    """Digest of the library's files that these modules need, themselves included.
+
+    Two chunks of one sweep must not come from two states of an edited checkout.
+    """
+    known, ahead = {}, list(modules)
+    while ahead:
+        name = ahead.pop()
+        if name not in known:
+            source = find_spec(name)
+            known[name] = Path(str(source and source.origin)).read_text()
+            package = name.rpartition(".")[0]
+            asked = re.findall(r"^from (\.+[\w.]+) import", known[name], re.MULTILINE)
+            ahead += [resolve_name(other, package) for other in asked]
+    text = "".join(known[name] for name in sorted(known))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except ImportError:
+        return "not installed"
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a request; the second one ends at once."""
+    stop = threading.Event()
+
+    def ask(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        say("finishing the chunks in flight; Ctrl-C again to drop them")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:
+    """Follow a launcher on a progress bar; how many runs it finished."""
+    console = Console(stderr=True)
+    counts: Counter[str] = Counter()
+    ran = 0
+    columns = (
+        TextColumn("runs"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[counts]}"),
+    )
+    begin = time.perf_counter()
+    shown = console.is_terminal and not quiet
+    with Progress(*columns, console=console, disable=not shown) as progress:
+        task = progress.add_task("", total=lanes, rate="", counts="")
+        for done in run:
+            ran += done["lanes"]
+            counts.update(done["statuses"])
+            progress.update(
+                task,
+                completed=ran,
+                rate=f"{ran / (time.perf_counter() - begin):.1f}/s",
+                counts=", ".join(f"{v} {k.lower()}" for k, v in sorted(counts.items())),
+            )
+    return ran

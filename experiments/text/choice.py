@@ -1,0 +1,118 @@
+"""Learning rate and minibatch for training on reviews, chosen without the test split.
+
+Every pair of them trains for the same number of steps, which cost the same whatever the
+minibatch; the highest accuracy on the held-out tenth of the training reviews decides.
+
+    python -m experiments.text_choice --train imdb_train.parquet --test ...
+"""
+
+from experiments.common import console  # isort: skip
+
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import Literal
+
+from experiments import reviews
+from experiments.common.console import say
+from experiments.text.data import Source, load
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to choose from.
+
+    Attributes:
+        source: the reviews and their vocabulary; the test split is not looked at.
+        embeddings: "trained", or fixed: "one-step" or "random".
+        learning_rates: of Adam.
+        batches: reviews per step; 0 for all of them.
+        dim: d.
+        steps: training steps of each run.
+        seed: of the initialisation and of the minibatches.
+        preset: full or smoke (invented reviews).
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    source: Source = dataclasses.field(default_factory=Source)
+    embeddings: Literal["one-step", "trained", "random"] = "trained"
+    learning_rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2)
+    batches: tuple[int, ...] = (250, 1000, 4000)
+    dim: int = 2048
+    steps: int = 300
+    seed: int = 0
+    preset: Literal["full", "smoke"] = "full"
+    out: Path = Path("results") / "text-choice"
+    json: bool = False
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        source=Source(invented=600),
+        learning_rates=(1e-3, 1e-2),
+        batches=(200, 0),
+        dim=128,
+        steps=40,
+        out=Path("results") / "text-choice-smoke",
+    ),
+}
+
+
+def main(settings: Settings) -> dict:
+    """Train once for every pair, the best first.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    pairs = list(itertools.product(settings.learning_rates, settings.batches))
+    if not pairs:
+        raise ValueError("no learning rate or no minibatch to choose from")
+    runs = [
+        reviews.Settings(
+            embeddings=settings.embeddings,
+            train_head=True,
+            dim=settings.dim,
+            steps=settings.steps,
+            learning_rate=rate,
+            batch=batch,
+            every=20,
+            seed=settings.seed,
+        )
+        for rate, batch in pairs
+    ]
+    for run in runs:
+        reviews.check(run)
+    splits, facts = load(settings.source)
+    begin = reviews.starting_point(splits, runs[0])
+    tried: list[dict] = []
+    for run in runs:
+        state, status = reviews.fit(begin, splits, run)
+        tried.append(
+            {
+                "learning_rate": run.learning_rate,
+                "batch": run.batch,
+                "held_out_accuracy": float(state.best_accuracy),
+                "step": int(state.best_step),
+                "status": status,
+            }
+        )
+    tried.sort(key=lambda row: -row["held_out_accuracy"])
+    say("\nlearning rate   batch   held-out accuracy   at step")
+    for row in tried:
+        say(
+            f"{row['learning_rate']:13g}   {row['batch']:5d}   "
+            f"{row['held_out_accuracy']:17.4f}   {row['step']:7d}   {row['status']}"
+        )
+    results = facts | {"tried": tried}
+    described = dataclasses.asdict(settings) | {"results": results}
+    console.write_json(settings.out / "results.json", described)
+    return results
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)

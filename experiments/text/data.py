@@ -1,0 +1,215 @@
+"""The reviews of a study: read, split, counted, and kept on disk for the next time."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from experiments.common.console import say
+from jaxselect.text import reviews as text
+from jaxselect.text import words
+from jaxselect.text.invented import invent_reviews
+from jaxselect.text.sparse import SparseCorpus, from_csr
+from jaxselect.text.words import Bags
+
+CACHE = Path("results") / "cache"
+# One training review in ten decides when to stop, and is not trained on.
+HELD_OUT = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where the reviews come from.
+
+    Attributes:
+        train: .parquet, .csv or .jsonl file, or folder of a prepared dataset.
+        test: likewise.
+        dataset: a tensorflow-dataset instead, such as imdb_reviews; prepared if needed.
+        data_dir: where tensorflow-datasets are kept.
+        text: name of the column or feature with the text.
+        label: name of the column or feature with the label, 0 or 1.
+        invented: number of invented training reviews where no data is given.
+        min_count: occurrences in the training split that a word needs.
+        max_size: size of the vocabulary at most.
+    """
+
+    train: Path | None = None
+    test: Path | None = None
+    dataset: str | None = None
+    data_dir: Path = Path("results") / "datasets"
+    text: str = "text"
+    label: str = "label"
+    invented: int | None = None
+    min_count: int = 5
+    max_size: int = 7766
+
+
+class Splits(NamedTuple):
+    """A vocabulary and the three parts of the reviews.
+
+    Attributes:
+        words: the vocabulary, from the part trained on alone.
+        train: nine tenths of the training split.
+        validation: the last tenth.
+        test: the test split.
+    """
+
+    words: tuple[str, ...]
+    train: SparseCorpus
+    validation: SparseCorpus
+    test: SparseCorpus
+
+
+def load(source: Source) -> tuple[Splits, dict]:
+    """The corpora of a study, from the cache if the same were counted before.
+
+    Args:
+        source: where from, and which words.
+
+    Returns:
+        The corpora, and what to tell about them.
+
+    Raises:
+        ValueError: no source or one that cannot be used.
+        OSError: a missing file, or a download that fails.
+    """
+    source = _located(source)
+    path = CACHE / f"{_key(source)}.npz"
+    if path.exists():
+        with np.load(path) as kept:
+            vocabulary, bags, given = _unpack(kept)
+    else:
+        vocabulary, bags, given = _count(source)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part.npz")
+        np.savez(part, **_pack(vocabulary, bags, given))
+        part.replace(path)
+    facts: dict = {"vocabulary": len(vocabulary)}
+    for name, bag, number in zip(Splits._fields[1:], bags, given, strict=True):
+        facts[f"{name}_reviews"] = len(bag.labels)
+        if number > len(bag.labels):
+            say(
+                f"{number - len(bag.labels)} of {number} {name} reviews hold no known "
+                "word and are left out"
+            )
+    say(
+        f"{facts['train_reviews']} reviews to train on, {facts['validation_reviews']} "
+        f"to decide when to stop, {facts['test_reviews']} to test; "
+        f"{facts['vocabulary']} words"
+    )
+    train, validation, test = (from_csr(bag.counts, bag.labels) for bag in bags)
+    return Splits(vocabulary, train, validation, test), facts
+
+
+def fitted_reviews(source: Source) -> text.Reviews:
+    """The texts behind `Splits.train`, for what a bag forgets.
+
+    Args:
+        source: as for `load`.
+
+    Returns:
+        The reviews trained on.
+    """
+    return _hold_out(_read(_located(source))[0])[0]
+
+
+def _located(source: Source) -> Source:
+    """The source with its files in place."""
+    if source.dataset is not None:
+        # tensorflow-datasets prints; standard output is for results.
+        with contextlib.redirect_stdout(sys.stderr):
+            folder = text.prepare(source.dataset, source.data_dir)
+        return dataclasses.replace(source, train=folder, test=folder)
+    if source.invented is None and (source.train is None or source.test is None):
+        raise ValueError(
+            "no reviews: give --train FILE and --test FILE, or --dataset NAME, or "
+            "--preset smoke for invented ones"
+        )
+    return source
+
+
+def _read(source: Source) -> tuple[text.Reviews, text.Reviews]:
+    """Training and test split."""
+    if source.train is None or source.test is None:
+        number = source.invented or 0
+        return invent_reviews(1, number), invent_reviews(2, number)
+    return tuple(  # type: ignore[return-value]
+        text.read_reviews(path, source.text, source.label, split)
+        for path, split in ((source.train, "train"), (source.test, "test"))
+    )
+
+
+def _count(source: Source) -> tuple[tuple[str, ...], list[Bags], list[int]]:
+    """Vocabulary, bags and number of reviews given, of the three parts."""
+    train, test = _read(source)
+    parts = [*_hold_out(train), test]
+    vocabulary = words.choose_vocabulary(
+        parts[0].texts, source.min_count, source.max_size
+    )
+    bags = [words.count_words(part, vocabulary) for part in parts]
+    return vocabulary, bags, [len(part.texts) for part in parts]
+
+
+def _hold_out(train: text.Reviews) -> tuple[text.Reviews, text.Reviews]:
+    """The reviews trained on, and those that decide when to stop."""
+    order = np.random.default_rng(0).permutation(len(train.texts))
+    held_out, fitted = np.split(order, [len(order) // HELD_OUT])
+    if held_out.size == 0:
+        raise ValueError(
+            f"{len(train.texts)} training reviews: wanted at least {HELD_OUT}"
+        )
+    return _take(train, fitted), _take(train, held_out)
+
+
+def _take(reviews: text.Reviews, rows: np.ndarray) -> text.Reviews:
+    """Some of the reviews, in their old order."""
+    rows = np.sort(rows)
+    return text.Reviews([reviews.texts[row] for row in rows], reviews.labels[rows])
+
+
+def _key(source: Source) -> str:
+    """A name for the content of the files and the settings that shape the bags."""
+    files = {source.train, source.test} - {None}
+    for file in files:
+        if not file.exists():  # type: ignore[union-attr]
+            raise FileNotFoundError(f"{file} does not exist")
+    settings = dataclasses.asdict(source) | {"train": None, "test": None}
+    settings |= {"data_dir": None, "dataset": None}
+    content = [str(p and text.fingerprint(p)) for p in (source.train, source.test)]
+    described = json.dumps([settings, content, words.WORD, HELD_OUT], sort_keys=True)
+    return hashlib.sha256(described.encode()).hexdigest()[:24]
+
+
+def _pack(vocabulary: tuple[str, ...], bags: list[Bags], given: list[int]) -> dict:
+    """Everything as plain arrays."""
+    packed = {"words": np.array(vocabulary), "given": np.array(given)}
+    for place, bag in enumerate(bags):
+        counts = bag.counts
+        arrays = (counts.indptr, counts.indices, counts.data, bag.labels, bag.kept)
+        names = ("indptr", "indices", "data", "labels", "kept")
+        packed |= {
+            f"{name}{place}": array for name, array in zip(names, arrays, strict=True)
+        }
+    return packed
+
+
+def _unpack(
+    kept: np.lib.npyio.NpzFile,
+) -> tuple[tuple[str, ...], list[Bags], list[int]]:
+    """The inverse of `_pack`."""
+    vocabulary = tuple(kept["words"].tolist())
+    bags = []
+    for place in range(3):
+        data, indices, indptr = (
+            kept[f"{name}{place}"] for name in ("data", "indices", "indptr")
+        )
+        shape = (len(indptr) - 1, len(vocabulary))
+        counts = csr_array((data, indices, indptr), shape=shape)
+        bags.append(Bags(counts, kept[f"labels{place}"], kept[f"kept{place}"]))
+    return vocabulary, bags, kept["given"].tolist()

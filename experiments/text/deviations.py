@@ -1,0 +1,247 @@
+"""Which words end far from what their own statistics predict, and why.
+
+Trains E, p and v together and asks of every word by how much its E_sᵀv differs from
+the mean of words with the same posterior difference. Three second-order statistics are
+then given the chance to explain it:
+
+    company     mean posterior difference of the other words in its reviews: what they
+                already explain, the word need not
+    negation    posterior difference where a negator stands among the three words
+                before it, less that where none does, times the share of such places
+    rarity      minus the logarithm of its number of occurrences, times its sign
+
+    python -m experiments.text_deviations --train imdb_train.parquet --test ...
+"""
+
+from experiments.common import console  # isort: skip
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+import jax
+import numpy as np
+
+from experiments import reviews
+from experiments.common.console import say
+from experiments.text.data import Source, fitted_reviews, load
+from jaxselect.model.attention import token_scores
+from jaxselect.text.reviews import Reviews
+from jaxselect.text.sparse import SparseCorpus, occurrences, pair_sums
+from jaxselect.text.words import words_of
+
+NEGATORS = frozenset({"not", "no", "never", "nothing", "nobody", "neither", "nor"})
+NEGATORS |= {"cannot", "without", "hardly"}
+REACH = 3
+# Rarer words have posterior differences of too few occurrences to be compared.
+ENOUGH = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to train and how many words to list.
+
+    Attributes:
+        source: the reviews and their vocabulary.
+        dim: d.
+        steps: training steps, in minibatches.
+        batch: reviews in a minibatch.
+        seed: of the initialisation and of the minibatches.
+        shown: words to list.
+        preset: full or smoke (invented reviews).
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    source: Source = dataclasses.field(default_factory=Source)
+    dim: int = 2048
+    steps: int = 300
+    batch: int = 250
+    seed: int = 0
+    shown: int = 20
+    preset: Literal["full", "smoke"] = "full"
+    out: Path = Path("results") / "text-deviations"
+    json: bool = False
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        source=Source(invented=600),
+        dim=128,
+        steps=60,
+        batch=200,
+        shown=5,
+        out=Path("results") / "text-deviations-smoke",
+    ),
+}
+
+
+def main(settings: Settings) -> dict:
+    """Train, measure deviations, regress them on the three statistics.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    run = reviews.Settings(
+        embeddings="trained",
+        train_head=True,
+        dim=settings.dim,
+        steps=settings.steps,
+        batch=settings.batch,
+        every=20,
+        seed=settings.seed,
+    )
+    reviews.check(run)
+    splits, facts = load(settings.source)
+    state, _ = reviews.fit(reviews.starting_point(splits, run), splits, run)
+    values = np.asarray(token_scores(state.parameters)[1], float)
+
+    number, excess = (np.asarray(x, float) for x in occurrences(splits.train))
+    chosen = number >= ENOUGH
+    if chosen.sum() < 10:
+        raise ValueError(
+            f"{chosen.sum()} words occur {ENOUGH} times; wanted 10 or more"
+        )
+    posterior = excess / np.maximum(number, 1)
+    deviation = values - neighbours_mean(posterior, values)
+    turned = negation(fitted_reviews(settings.source), splits.words)
+    statistics = {
+        "company": company(splits.train, posterior),
+        "negation": turned,
+        "rarity": -np.log(np.maximum(number, 1)) * np.sign(posterior),
+    }
+    results = {
+        **facts,
+        "compared": int(chosen.sum()),
+        "spread": float(deviation[chosen].std()),
+        "explained": explained(
+            deviation[chosen],
+            posterior[chosen],
+            {name: column[chosen] for name, column in statistics.items()},
+        ),
+    }
+    say(
+        f"{results['compared']} words; standard deviation around the mean of words "
+        f"with the same posterior difference {results['spread']:.3f}"
+    )
+    for name, row in results["explained"].items():
+        say(f"{name:10s} " + "   ".join(f"{key} {row[key]:+.3f}" for key in row))
+    most = np.flatnonzero(chosen)[np.argsort(-np.abs(deviation[chosen]))]
+    say("word, posterior difference, deviation, then the three statistics:")
+    for place in most[: settings.shown]:
+        row = [posterior[place], deviation[place]]
+        row += [column[place] for column in statistics.values()]
+        say(f"{splits.words[place]:16s}" + "".join(f"{entry:9.3f}" for entry in row))
+    arrays = {"posterior_difference": posterior, "deviation": deviation}
+    arrays |= {"values": values, "compared": chosen} | statistics
+    console.write_arrays(settings.out / "words.npz", arrays)
+    described = dataclasses.asdict(settings) | {"results": results}
+    console.write_json(settings.out / "results.json", described)
+    console.draw("text_deviations", settings.out)
+    return results
+
+
+def neighbours_mean(across: np.ndarray, upward: np.ndarray) -> np.ndarray:
+    """Mean of one quantity over the words nearest in another.
+
+    Args:
+        across: posterior differences.
+        upward: what is averaged.
+
+    Returns:
+        For every word, the mean over the hundredth of all words around it in order.
+    """
+    order = np.argsort(across, kind="stable")
+    half = max(len(across) // 200, 2)
+    total = np.concatenate([[0.0], np.cumsum(upward[order])])
+    place = np.arange(len(across))
+    low, high = np.maximum(place - half, 0), np.minimum(place + half + 1, len(across))
+    mean = np.empty(len(across))
+    mean[order] = (total[high] - total[low]) / (high - low)
+    return mean
+
+
+def company(corpus: SparseCorpus, posterior: np.ndarray) -> np.ndarray:
+    """Mean posterior difference of the other words in the reviews of each word.
+
+    Args:
+        corpus: the training reviews.
+        posterior: posterior difference of every word.
+
+    Returns:
+        One number per word, a mean over its occurrences.
+    """
+    real = corpus.by_token.counts.dtype
+    each = jax.numpy.asarray(posterior, real)
+    total, length = pair_sums(corpus.by_sequence, each, jax.numpy.ones_like(each))
+    mean, ones = pair_sums(corpus.by_token, total / length, jax.numpy.ones_like(length))
+    # A review's mean holds the word itself with weight C/T: take one such share out.
+    share, _ = pair_sums(corpus.by_token, 1 / length, 1 / length)
+    number = np.maximum(np.asarray(ones, float), 1)
+    return (np.asarray(mean, float) - posterior * np.asarray(share, float)) / number
+
+
+def negation(given: Reviews, vocabulary: tuple[str, ...]) -> np.ndarray:
+    """What negators do to each word: its tone after one, less its tone without.
+
+    Args:
+        given: the training texts, words in order.
+        vocabulary: the known words.
+
+    Returns:
+        Share of negated occurrences times the difference of the two posterior
+        differences; each of them drawn towards zero by two made-up occurrences.
+    """
+    place = {word: number for number, word in enumerate(vocabulary)}
+    number, excess = np.zeros((2, len(vocabulary))), np.zeros((2, len(vocabulary)))
+    for text, label in zip(given.texts, given.labels.tolist(), strict=True):
+        since = REACH
+        for word in words_of(text):
+            known = place.get(word)
+            if known is not None:
+                number[int(since < REACH), known] += 1
+                excess[int(since < REACH), known] += label
+            since = 0 if word in NEGATORS or word.endswith("n't") else since + 1
+    tone = excess / (number + 2)
+    return (tone[1] - tone[0]) * number[1] / np.maximum(number.sum(axis=0), 1)
+
+
+def explained(
+    deviation: np.ndarray, posterior: np.ndarray, statistics: dict[str, np.ndarray]
+) -> dict[str, dict[str, float]]:
+    """Share of the deviations' variance that each statistic explains, and all together.
+
+    Args:
+        deviation: what is to be explained, one number per word.
+        posterior: first taken out of every statistic, linearly.
+        statistics: one number per word each.
+
+    Returns:
+        Per statistic the correlation `r` and `share` = r²; for "all" the multiple one;
+        for "chance" the share that as many shuffled statistics explain.
+    """
+    known = np.stack([np.ones_like(posterior), posterior], axis=1)
+
+    def rest(column: np.ndarray) -> np.ndarray:
+        left = column - known @ np.linalg.lstsq(known, column, rcond=None)[0]
+        return left / max(float(np.linalg.norm(left)), np.finfo(float).tiny)
+
+    target = rest(deviation)
+    left = np.stack([rest(column) for column in statistics.values()], axis=1)
+    shuffled = np.random.default_rng(0).permutation(left, axis=0)
+    results = {}
+    for place, name in enumerate(statistics):
+        correlation = float(target @ left[:, place])
+        results[name] = {"r": correlation, "share": correlation**2}
+    for name, columns in (("all", left), ("chance", shuffled)):
+        fitted = columns @ np.linalg.lstsq(columns, target, rcond=None)[0]
+        results[name] = {"share": float(fitted @ fitted)}
+    return results
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)

@@ -1,0 +1,170 @@
+"""Explain what a trained model makes of a sentence, word by word.
+
+python -m experiments.explain "A dull film, a fine cast" --model results/reviews
+"""
+
+from experiments.common import console  # isort: skip
+
+import dataclasses
+import html
+import math
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import tyro
+
+from experiments.common.console import say
+from jaxselect.text.words import words_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to explain with which model.
+
+    Attributes:
+        text: the sentence, or a file that holds it.
+        model: folder of a finished `experiments.reviews`.
+        stage: "stopped", where held-out reviews were best, or "last".
+        html: file for a coloured view; by default explanation.html in the folder.
+        preset: there is only full.
+        json: print the result as one JSON object on standard output.
+    """
+
+    text: Annotated[str, tyro.conf.Positional] = ""
+    model: Path = Path("results") / "reviews"
+    stage: Literal["stopped", "last"] = "stopped"
+    html: Path | None = None
+    preset: Literal["full"] = "full"
+    json: bool = False
+
+
+PRESETS = {"full": Settings()}
+
+
+class Explained(NamedTuple):
+    """One word of the text.
+
+    Attributes:
+        word: as the model sees it.
+        weight: attention q at this place; zero for an unknown word.
+        alignment: E_sᵀv; its sign is the side the word is on.
+        importance: α_s in the training reviews.
+    """
+
+    word: str
+    weight: float
+    alignment: float
+    importance: float
+
+
+def main(settings: Settings) -> dict:
+    """Explain one text: on standard error, as HTML, and as plain data.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    text = settings.text
+    if not text.strip():
+        raise ValueError("no text: give a sentence in quotes, or a file that holds one")
+    if len(text) < 256 and Path(text).is_file():
+        text = Path(text).read_text(encoding="utf-8")
+    rows, output = explain(text, settings.model, settings.stage)
+    for row in rows:
+        bar = "█" * round(40 * row.weight)
+        say(
+            f"{row.word:18s} weight {row.weight:6.3f}   E·v {row.alignment:+8.3f}   "
+            f"α {row.importance:+.1e}   {bar}"
+        )
+    side = "positive" if output > 0 else "negative"
+    chance = 1 / (1 + math.exp(-abs(output)))
+    say(f"f = {output:+.3f}: {side}, with probability {chance:.3f} by the model")
+    path = settings.html or settings.model / "explanation.html"
+    part = path.with_suffix(".part")
+    part.write_text(page(rows, output), encoding="utf-8")
+    part.replace(path)
+    say(f"{path}")
+    return {
+        "output": output,
+        "label": 1 if output > 0 else -1,
+        "words": [row._asdict() for row in rows],
+    }
+
+
+def explain(text: str, model: Path, stage: str) -> tuple[list[Explained], float]:
+    """Weight and alignment of each word of a text, and the model's output.
+
+    Args:
+        text: any text.
+        model: folder of a finished run.
+        stage: which of its parameters.
+
+    Returns:
+        The words in order, and f = Σ weight · alignment.
+
+    Raises:
+        ValueError: no text, no known word in it, or no model in the folder.
+    """
+    path = model / "words.npz"
+    if not path.exists():
+        raise ValueError(
+            f"{path} does not exist: train first, with python -m experiments.reviews "
+            f"--out {model}"
+        )
+    with np.load(path) as kept:
+        columns = {name: kept[name] for name in ("words", "importance")}
+        scores, values = kept[f"scores_{stage}"], kept[f"values_{stage}"]
+    place = {word: number for number, word in enumerate(columns["words"].tolist())}
+    said = words_of(text)
+    known = [place[word] for word in said if word in place]
+    if not known:
+        raise ValueError(f"no word of {text[:60]!r} is in the model's vocabulary")
+    raw = np.exp(scores.astype(float) - scores[known].max())
+    total = raw[known].sum()
+    rows = []
+    for word in said:
+        if word in place:
+            s = place[word]
+            numbers = (raw[s] / total, values[s], columns["importance"][s])
+            rows.append(Explained(word, *map(float, numbers)))
+        else:
+            rows.append(Explained(word, 0.0, 0.0, 0.0))
+    return rows, sum(row.weight * row.alignment for row in rows)
+
+
+def page(rows: list[Explained], output: float) -> str:
+    """The text as HTML: green for positive, red for negative, deep where weight lies.
+
+    Args:
+        rows: of `explain`.
+        output: f.
+
+    Returns:
+        A page that needs no other file.
+    """
+    heaviest = max(row.weight for row in rows)
+    spans = []
+    for row in rows:
+        hue = 130 if row.alignment > 0 else 0
+        shade = 0.9 * row.weight / heaviest
+        note = f"weight {row.weight:.3f}, E·v {row.alignment:+.3f}"
+        note += f", α {row.importance:+.1e}" if row.weight else " (unknown word)"
+        spans.append(
+            f'<span title="{note}" style="background:hsla({hue},70%,45%,{shade:.2f})">'
+            f"{html.escape(row.word)}</span>"
+        )
+    side = "positive" if output > 0 else "negative"
+    return (
+        '<!doctype html><meta charset="utf-8"><title>Explanation</title>'
+        "<style>body{font:18px/1.8 serif;max-width:45em;margin:2em auto}"
+        "span{border-radius:3px;padding:1px 3px}</style>"
+        f"<p>{' '.join(spans)}</p><p>f = {output:+.3f}: {side}. Colour is the sign of "
+        "E·v, depth the attention weight; hover for numbers.</p>\n"
+    )
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)

@@ -1,0 +1,1 @@
+"""Studies of the theory, on synthetic data."""

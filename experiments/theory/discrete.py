@@ -1,0 +1,249 @@
+"""Where discrete training of p leaves the gradient flow, and by how much.
+
+Gradient descent p ← p − h ∇L and its normalised form p ← p − h ∇L/‖∇L‖ at many step
+sizes, held against the curve of the flow. Theory says where: descent is stable while
+h λ < 2, normalised descent while h λ / ‖∇L‖ < 2, λ the largest curvature on the way.
+Late ∇L and λ fall alike, so descent stays stable and the normalised limit is a number.
+"""
+
+from experiments.common import console  # isort: skip (it settles the threads first)
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.common.console import say
+from experiments.theory.rates import Problem
+from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+from jaxselect.flow.progress import velocity
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.objective import score_curvature
+from jaxselect.model.parameters import Parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study.
+
+    Attributes:
+        preset: where the defaults come from.
+        problem: the corpora.
+        dim: embedding dimension d.
+        step_size: η₀ of the step on E.
+        until_time: t at which gradient descent stops.
+        until_length: arc length at which normalised descent stops.
+        smallest: smallest h, as a share of the stable limit predicted.
+        largest: largest h, likewise.
+        points: step sizes h.
+        tolerance: distance to the flow's curve, over ‖p‖, that counts as leaving it.
+        seeds: number of draws.
+        seed: of the first draw.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "smoke"] = "full"
+    problem: Problem = dataclasses.field(default_factory=Problem)
+    dim: float = 4096.0
+    step_size: float = 100.0
+    until_time: float = 1e4
+    until_length: float = 100.0
+    smallest: float = 0.03
+    largest: float = 30.0
+    points: int = 25
+    tolerance: float = 0.01
+    seeds: int = 5
+    seed: int = 0
+    out: Path = Path("results") / "discrete"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            ValueError: what arrived and what was wanted.
+        """
+        if not 0 < self.smallest < self.largest < float("inf"):
+            raise ValueError(
+                f"smallest {self.smallest}, largest {self.largest}: wanted two finite "
+                "numbers > 0 in this order"
+            )
+        for name in ("points", "seeds", "until_time", "until_length", "tolerance"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} {getattr(self, name)}: wanted > 0")
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        problem=Problem(8, 3, 1, 4),
+        until_time=1e3,
+        until_length=30.0,
+        points=6,
+        seeds=1,
+        out=Path("results") / "discrete-smoke",
+    ),
+}
+RULES = ("descent", "normalised")
+LOOKS = 200
+"""Points of a run that are held against the flow."""
+
+
+def main(settings: Settings) -> dict:
+    """Run both rules at every step size.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    settings.check()
+    jax.config.update("jax_enable_x64", True)
+    shares = np.geomspace(settings.smallest, settings.largest, settings.points)
+    follow = jax.jit(partial(curve, settings))
+    train = {
+        rule: jax.jit(partial(deviation, normalised=rule == "normalised"))
+        for rule in RULES
+    }
+    length = {"descent": settings.until_time, "normalised": settings.until_length}
+    limits = np.zeros((len(RULES), settings.seeds))
+    off = np.zeros((len(RULES), settings.seeds, settings.points))
+    for row in range(settings.seeds):
+        after, corpus, line, stable = follow(settings.seed + row)
+        for number, rule in enumerate(RULES):
+            limits[number, row] = stable[number]
+            for column, share in enumerate(shares):
+                step = float(share * stable[number])
+                steps = max(1, round(length[rule] / step))
+                away = train[rule](after, corpus, line, jnp.array(step), steps)
+                off[number, row, column] = float(away)
+        say(f"seed {settings.seed + row}: stable up to h = {limits[:, row]}")
+    results: dict = {"shares": shares.tolist()}
+    for number, rule in enumerate(RULES):
+        left = [leaving(shares, line, settings.tolerance) for line in off[number]]
+        results[rule] = {
+            "stable_limit": limits[number].tolist(),
+            "leaves_at_share_of_limit": left,
+            "deviation_at_a_tenth": float(at_share(shares, off[number], 0.1)),
+            "deviation_at_the_limit": float(at_share(shares, off[number], 1.0)),
+            "deviation_at_ten_times": float(at_share(shares, off[number], 10.0)),
+        }
+        say(f"{rule}: {results[rule]}")
+    console.write_arrays(
+        settings.out / "deviations.npz",
+        {"shares": shares, "limits": limits, "deviations": off},
+    )
+    described = dataclasses.asdict(settings) | {"results": results}
+    console.write_json(settings.out / "results.json", described)
+    console.draw("discrete", settings.out)
+    return results
+
+
+def curve(
+    settings: Settings, seed: jax.Array
+) -> tuple[Parameters, Corpus, jax.Array, jax.Array]:
+    """A problem, points along its flow, and both stable limits predicted there."""
+    before, corpus = settings.problem.draw(seed, settings.dim)
+    after = embedding_step(before, corpus, settings.step_size)
+    values = after.embeddings @ after.head
+    # Arc length is at least ‖p‖ ≈ ‖p_mm‖ s, with ‖p_mm‖ of order one.
+    end = 2 * max(np.log1p(settings.until_time), settings.until_length)
+    times = jnp.concatenate([jnp.zeros(1), jnp.geomspace(1e-3, end, 1500)])
+    tight = FlowSettings(1e-9, 1e-9)
+    line = cls_flow(after, corpus, 1e15, end, times, tight).path_cls
+
+    def limits(time: jax.Array, cls: jax.Array) -> jax.Array:
+        scores = after.embeddings @ cls
+        gradient, jacobian = score_curvature(scores, values, corpus, time)
+        hessian = -after.embeddings.T @ jacobian @ after.embeddings
+        largest = jnp.linalg.eigvalsh(hessian)[-1]
+        steep = jnp.linalg.norm(gradient @ after.embeddings)
+        largest = jnp.maximum(largest, 1e-12 * steep)
+        return 2 / largest * jnp.stack([jnp.exp(time), steep])
+
+    on_the_way = jax.lax.map(lambda point: limits(*point), (times, line))
+    within = times[:, None] <= jnp.array([np.log1p(settings.until_time), jnp.inf])
+    return after, corpus, line, jnp.where(within, on_the_way, jnp.inf).min(axis=0)
+
+
+def deviation(
+    after: Parameters,
+    corpus: Corpus,
+    line: jax.Array,
+    step: jax.Array,
+    steps: jax.Array,
+    normalised: bool,
+) -> jax.Array:
+    """Largest distance to the flow's curve over ‖p‖, in one run of a discrete rule.
+
+    Args:
+        after: (E¹, p_0, v).
+        corpus: n bags with labels ±1.
+        line: points along the flow.
+        step: h.
+        steps: number of steps.
+        normalised: which rule.
+
+    Returns:
+        One number.
+    """
+
+    def once(_: int, cls: jax.Array) -> jax.Array:
+        down = velocity(after, corpus, 0.0, cls)
+        if normalised:
+            down = down / jnp.linalg.norm(down)
+        return cls + step * down
+
+    def look(cls: jax.Array, share: jax.Array) -> tuple[jax.Array, jax.Array]:
+        first, last = (jnp.floor(x * steps).astype(int) for x in share)
+        cls = jax.lax.fori_loop(first, last, once, cls)
+        return cls, distance(cls, line) / jnp.linalg.norm(cls)
+
+    marks = jnp.linspace(0.0, 1.0, LOOKS + 1)
+    # Early steps matter most: the looks crowd there.
+    marks = marks**3
+    _, away = jax.lax.scan(look, after.cls, jnp.stack([marks[:-1], marks[1:]], axis=1))
+    return away.max()
+
+
+def distance(point: jax.Array, line: jax.Array) -> jax.Array:
+    """Distance of a point to a polygonal line.
+
+    Args:
+        point: in R^d.
+        line: corners, one per row.
+
+    Returns:
+        The distance to its nearest segment.
+
+    Example:
+        >>> corners = jnp.array([[0.0, 0.0], [2.0, 0.0]])
+        >>> distance(jnp.array([1.0, 3.0]), corners).item()
+        3.0
+    """
+    chord, ahead = line[1:] - line[:-1], point[None] - line[:-1]
+    size = jnp.maximum(jnp.sum(chord**2, axis=1), jnp.finfo(line.dtype).tiny)
+    along = jnp.clip(jnp.sum(chord * ahead, axis=1) / size, 0.0, 1.0)
+    return jnp.min(jnp.linalg.norm(ahead - along[:, None] * chord, axis=1))
+
+
+def leaving(shares: np.ndarray, off: np.ndarray, tolerance: float) -> float | None:
+    """The smallest share of the stable limit at which a run leaves the flow."""
+    beyond = np.flatnonzero(off > tolerance)
+    return float(shares[beyond[0]]) if beyond.size else None
+
+
+def at_share(shares: np.ndarray, off: np.ndarray, share: float) -> float:
+    """The median deviation over seeds at the step size nearest to a share."""
+    return float(np.median(off[:, np.argmin(np.abs(np.log(shares / share)))]))
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)

@@ -1,0 +1,291 @@
+"""Which token and which sequence most change where the flow of p goes.
+
+First-order influence, by implicit derivatives of the max-margin direction, of every
+token's count and every sequence's weight, held against really taking a tenth of it or
+all of it away. Taking all away also lifts constraints, which no derivative foresees:
+there the prediction is the problem without them and its derivative.
+"""
+
+from experiments.common import console  # isort: skip (it settles the threads first)
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import spearmanr
+
+from experiments.common.console import say
+from experiments.theory.rates import Problem
+from jaxselect.margin.limit import LimitStatus, limit
+from jaxselect.margin.max_margin import max_margin
+from jaxselect.model.attention import token_scores
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.objective import negative_gradient
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import competing_pairs
+from jaxselect.outcome.settle import settle
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study.
+
+    Attributes:
+        preset: where the defaults come from.
+        problem: the corpora.
+        dim: embedding dimension d.
+        step_size: η₀ of the step on E.
+        seed: of the draw.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "smoke"] = "full"
+    problem: Problem = dataclasses.field(default_factory=lambda: Problem(60, 6, 5, 20))
+    dim: float = 1024.0
+    step_size: float = 100.0
+    seed: int = 0
+    out: Path = Path("results") / "influence"
+    json: bool = False
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        problem=Problem(8, 4, 2, 5), out=Path("results") / "influence-smoke"
+    ),
+}
+
+
+def main(settings: Settings) -> dict:
+    """Rank tokens and sequences; take them away.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+
+    Raises:
+        ValueError: a draw whose late flow is not predicted.
+    """
+    jax.config.update("jax_enable_x64", True)
+    before, corpus = settings.problem.draw(settings.seed, settings.dim)
+    after = embedding_step(before, corpus, settings.step_size)
+    settled = jax.jit(settle)(after, corpus)
+    if settled.late.status != LimitStatus.PREDICTED:
+        name = LimitStatus(settled.late.status.item()).name
+        raise ValueError(
+            f"seed {settings.seed}, step size {settings.step_size}: its late flow is "
+            f"{name}, wanted PREDICTED; take another"
+        )
+    chosen = settled.selected
+    study = (before, corpus, settings.step_size, chosen)
+    found: dict[str, np.ndarray] = {}
+    results: dict = {"kink": bool(settled.kink)}
+    for kind, number in (
+        ("token", corpus.vocabulary),
+        ("sequence", len(corpus.labels)),
+    ):
+        where = jax.jit(partial(direction, *study, kind=kind))
+        whole = jnp.ones(number)
+        turns = np.asarray(jax.jacfwd(where)(whole))
+        predicted = {0.1: -0.1 * turns, 1.0: removal(where, number)}
+        found |= {f"{kind}_turn": np.linalg.norm(turns, axis=0)}
+        for part, foreseen in predicted.items():
+            turn = lost(where, number, part)
+            found[f"{kind}_removed_{part:g}"] = np.linalg.norm(turn, axis=0)
+            found[f"{kind}_predicted_{part:g}"] = np.linalg.norm(foreseen, axis=0)
+            results[f"{kind}_{part:g}"] = agreement(foreseen, turn)
+        results[f"{kind}_1_derivative_alone"] = agreement(-turns, turn)
+        ranked = np.argsort(-found[f"{kind}_turn"])
+        results[f"{kind}_most"] = ranked[:5].tolist()
+    constant = jax.jit(partial(error_constant, *study))
+    slope = np.asarray(jax.jacfwd(constant)(jnp.ones(corpus.vocabulary)))
+    change = lost(constant, corpus.vocabulary, 0.1)
+    found |= {"constant_slope": slope, "constant_removed": change}
+    results["constant_0.1"] = agreement(-0.1 * slope[None], change[None])
+    results["selection_kept"] = kept(study)
+    for name, value in results.items():
+        say(f"{name:16} {value}")
+    console.write_arrays(settings.out / "influence.npz", found)
+    described = dataclasses.asdict(settings) | {"results": results}
+    console.write_json(settings.out / "results.json", described)
+    console.draw("influence", settings.out)
+    return results
+
+
+def weighted(
+    corpus: Corpus, share: jax.Array, kind: str
+) -> tuple[Corpus, jax.Array, jax.Array]:
+    """The corpus with shares of its tokens, or sequences, left.
+
+    Args:
+        corpus: n bags with labels ±1.
+        share: what is left of each token or sequence, one for all of it.
+        kind: "token" or "sequence".
+
+    Returns:
+        The corpus, the weight of each sequence, and a mask of slots that are left.
+    """
+    number = len(corpus.labels)
+    if kind == "sequence":
+        left = jnp.broadcast_to(share[:, None] > 0, corpus.counts.shape)
+        return corpus, share / share.sum(), left & (corpus.counts > 0)
+    counts = corpus.counts * share[corpus.tokens]
+    thinned = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
+    return thinned, jnp.full(number, 1 / number), counts > 0
+
+
+def direction(
+    before: Parameters,
+    corpus: Corpus,
+    step_size: float,
+    chosen: jax.Array,
+    share: jax.Array,
+    present: jax.Array | None = None,
+    *,
+    kind: str,
+) -> jax.Array:
+    """p_mm/‖p_mm‖ with shares of the tokens or sequences left.
+
+    Args:
+        before: (E⁰, p_0, v).
+        corpus: n bags with labels ±1.
+        step_size: η₀.
+        chosen: the selection, as far as it is left.
+        share: see `weighted`.
+        present: shares that decide which constraints are left; `share` by default.
+        kind: see `weighted`.
+
+    Returns:
+        The unit vector.
+    """
+    thinned, weight, left = weighted(corpus, share, kind)
+    if present is not None:
+        left = weighted(corpus, present, kind)[2]
+    after = weighted_step(before, thinned, step_size, weight)
+    solution = max_margin(after.embeddings, pairs_left(thinned, chosen, left))
+    return solution.direction / solution.norm
+
+
+def weighted_step(
+    before: Parameters, corpus: Corpus, step_size: float, weight: jax.Array
+) -> Parameters:
+    """`embedding_step` of a weighted mean of losses: steps on single bags add up."""
+
+    def alone(tokens: jax.Array, counts: jax.Array, label: jax.Array) -> tuple:
+        bag = Corpus(tokens[None], counts[None], label[None], corpus.vocabulary)
+        return tuple(negative_gradient(*token_scores(before), bag))
+
+    each = jax.vmap(alone)(corpus.tokens, corpus.counts, corpus.labels)
+    scores, values = (weight @ part for part in each)
+    change = jnp.outer(scores, before.cls) + jnp.outer(values, before.head)
+    embeddings = before.embeddings + step_size * change
+    return Parameters(embeddings, before.cls, before.head)
+
+
+def pairs_left(corpus: Corpus, chosen: jax.Array, left: jax.Array) -> jax.Array:
+    """The competing pairs among the slots that are left."""
+    counts = jnp.where(left, corpus.counts, 0.0)
+    bags = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
+    return competing_pairs(chosen & left, _without_losers(bags, chosen & left))
+
+
+def _without_losers(bags: Corpus, chosen: jax.Array) -> Corpus:
+    """Bags that lost their selected token compete for nothing: empty them."""
+    counts = jnp.where(chosen.any(axis=1)[:, None], bags.counts, 0.0)
+    return Corpus(bags.tokens, counts, bags.labels, bags.vocabulary)
+
+
+def error_constant(
+    before: Parameters,
+    corpus: Corpus,
+    step_size: float,
+    chosen: jax.Array,
+    share: jax.Array,
+) -> jax.Array:
+    """The constant of the direction error with shares of the tokens left."""
+    thinned, _, _ = weighted(corpus, share, "token")
+    after = embedding_step(before, thinned, step_size)
+    solution = max_margin(after.embeddings, competing_pairs(chosen, thinned))
+    return limit(after, thinned, chosen, solution).error_constant
+
+
+def lost(quantity: Callable, number: int, part: float) -> np.ndarray:
+    """How a quantity changes as a part of each token or sequence is taken away."""
+    share = jnp.ones((number, number)) - part * jnp.eye(number)
+    whole = quantity(jnp.ones(number))
+    each = [quantity(row) - whole for row in share]
+    return np.stack(each, axis=-1)
+
+
+def removal(quantity: Callable, number: int) -> np.ndarray:
+    """What removing each token or sequence does, to first order in its share.
+
+    Its constraints are lifted first, which no derivative foresees; the derivative is
+    that of the problem without them.
+    """
+    whole = jnp.ones(number)
+
+    @jax.jit
+    def once(row: jax.Array) -> jax.Array:
+        without = partial(quantity, present=row)
+        value, slope = jax.jvp(without, (whole,), (row - whole,))
+        return value + slope - quantity(whole)
+
+    return np.stack([once(row) for row in 1 - jnp.eye(number)], axis=-1)
+
+
+def agreement(predicted: np.ndarray, actual: np.ndarray) -> dict[str, float]:
+    """How well changes are predicted: sizes by rank, and vectors by relative error.
+
+    Args:
+        predicted: one column per token or sequence.
+        actual: likewise.
+
+    Returns:
+        Spearman's coefficient of the sizes, and ‖predicted − actual‖ / ‖actual‖.
+    """
+    sizes = [np.linalg.norm(changes, axis=0) for changes in (predicted, actual)]
+    off = np.linalg.norm(predicted - actual) / np.linalg.norm(actual)
+    return {
+        "rank_correlation": float(spearmanr(*sizes).statistic),
+        "relative_error": float(off),
+    }
+
+
+def kept(study: tuple) -> dict[str, float]:
+    """Share of removals after which the flow still selects what it did."""
+    before, corpus, step_size, chosen = study
+
+    def same(share: jax.Array, kind: str) -> jax.Array:
+        thinned, weight, left = weighted(corpus, share, kind)
+        after = weighted_step(before, thinned, step_size, weight)
+        counts = jnp.where(left, thinned.counts, 0.0)
+        bags = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
+        # A sequence without tokens says nothing: give it one of its own back.
+        bare = jnp.where(left.any(axis=1)[:, None], counts, chosen.astype(float))
+        full = Corpus(bags.tokens, bare, bags.labels, bags.vocabulary)
+        selected = settle(after, full).selected
+        return jnp.all(jnp.where(left, selected == chosen, True))
+
+    shares = {}
+    for kind, number in (
+        ("token", corpus.vocabulary),
+        ("sequence", len(corpus.labels)),
+    ):
+        without = jnp.ones((number, number)) - jnp.eye(number)
+        run = jax.jit(partial(same, kind=kind))
+        shares[kind] = float(np.mean([run(row) for row in without]))
+    return shares
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)

@@ -1,0 +1,201 @@
+"""How fast the direction of p converges: error against ‖p‖ and log t, with exponents.
+
+One flow per seed. Exponents are exact at every point of the path and fitted over its
+late part; the constant in front is predicted without integrating.
+"""
+
+from experiments.common import console  # isort: skip (it settles the threads first)
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.common.console import say
+from jaxselect.flow.cls_flow import cls_flow
+from jaxselect.flow.progress import direction_error, excess_loss, local_exponents
+from jaxselect.margin.limit import LimitStatus
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.synthetic import assumption_one
+from jaxselect.outcome.settle import settle
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A family of problems that fulfils Assumption 1.
+
+    Attributes:
+        sequences: number of sequences n, even.
+        length: tokens per sequence T.
+        relevant: relevant tokens per class.
+        irrelevant: irrelevant tokens.
+    """
+
+    sequences: int = 40
+    length: int = 6
+    relevant: int = 3
+    irrelevant: int = 12
+
+    def draw(
+        self, seed: int | jax.Array, dim: float | jax.Array
+    ) -> tuple[Parameters, Corpus]:
+        """Parameters before the step, and a corpus; both may be traced."""
+        corpus_key, key = jax.random.split(jax.random.key(seed))
+        corpus = assumption_one(corpus_key, **dataclasses.asdict(self))
+        return gaussian_reduced(key, corpus.vocabulary, dim), corpus
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study.
+
+    Attributes:
+        preset: where the defaults come from.
+        problem: the corpora.
+        dim: embedding dimension d.
+        step_size: η₀ of the step on E.
+        seeds: number of draws.
+        points: of each path.
+        seed: of the first draw.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "smoke"] = "full"
+    problem: Problem = dataclasses.field(default_factory=Problem)
+    dim: float = 256.0
+    step_size: float = 100.0
+    seeds: int = 32
+    points: int = 80
+    seed: int = 0
+    out: Path = Path("results") / "rates"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            ValueError: what arrived and what was wanted.
+        """
+        if self.seeds < 1 or self.points < 8:
+            raise ValueError(
+                f"seeds {self.seeds}, points {self.points}: wanted ≥ 1 and ≥ 8"
+            )
+        if not (self.dim >= 1 and 0 < self.step_size < float("inf")):
+            raise ValueError(
+                f"dim {self.dim}, step size {self.step_size}: wanted d ≥ 1 and a "
+                "finite step size > 0"
+            )
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        problem=Problem(8, 3, 1, 4),
+        seeds=2,
+        points=16,
+        out=Path("results") / "rates-smoke",
+    ),
+}
+
+
+def main(settings: Settings) -> dict:
+    """Follow every seed, fit exponents, compare constants.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    settings.check()
+    jax.config.update("jax_enable_x64", True)
+    seeds = settings.seed + jnp.arange(settings.seeds)
+    follow = jax.jit(jax.vmap(partial(path, settings)))
+    found = {name: np.asarray(value) for name, value in follow(seeds).items()}
+    predicted = found["status"] == LimitStatus.PREDICTED
+    late = found["log_times"][0] > 1e3
+    slopes = {"norms": [], "log_times": []}  # type: dict[str, list[float]]
+    for lane in np.flatnonzero(predicted):
+        for name, slope in slopes.items():
+            across = np.log(found[name][lane][late])
+            upward = np.log(found["errors"][lane][late])
+            slope.append(float(np.polyfit(across, upward, 1)[0]))
+    measured = found["errors"][:, -1] * found["norms"][:, -1]
+    off = np.abs(measured / found["constant"] - 1)[predicted]
+    # Beyond log t = 600 the loss still to go is no number any more.
+    early = found["log_times"][0] < 600
+    decay = np.where(early, found["loss_constants"] / found["loss_limit"][:, None], 0)
+    last = decay[predicted][:, np.flatnonzero(early)[-1]]
+    results = {
+        "seeds": settings.seeds,
+        "predicted": int(predicted.sum()),
+        "exponent_norm": _mean(slopes["norms"]),
+        "exponent_log_time": _mean(slopes["log_times"]),
+        "exponent_predicted": -1.0,
+        "constant_largest_deviation": _largest(off),
+        "loss_constant_largest_deviation": _largest(np.abs(last - 1)),
+        "kinks": int(found["kink"].sum()),
+    }
+    for name, value in results.items():
+        say(f"{name.replace('_', ' '):34} {value}")
+    console.write_arrays(settings.out / "paths.npz", found)
+    described = dataclasses.asdict(settings) | {"results": results}
+    console.write_json(settings.out / "results.json", described)
+    console.draw("rates", settings.out)
+    return results
+
+
+def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
+    """One seed: errors, norms and exponents along the flow, and the prediction.
+
+    Args:
+        settings: of the study.
+        seed: traced.
+
+    Returns:
+        Arrays by name.
+    """
+    before, corpus = settings.problem.draw(seed, settings.dim)
+    after = embedding_step(before, corpus, settings.step_size)
+    settled = settle(after, corpus)
+    times = jnp.geomspace(1.0, 1e5, settings.points)
+    flow = cls_flow(after, corpus, until_log_time=1e5, path_log_times=times)
+    direction = settled.margin.direction
+    by_norm, by_time = jax.vmap(partial(local_exponents, after, corpus, direction))(
+        times, flow.path_cls
+    )
+    to_go = jax.vmap(partial(excess_loss, after, corpus, settled.selected))(
+        flow.path_cls
+    )
+    return {
+        "log_times": times,
+        "norms": jax.vmap(jnp.linalg.norm)(flow.path_cls),
+        "errors": jax.vmap(lambda cls: direction_error(cls, direction))(flow.path_cls),
+        "exponents_norm": by_norm,
+        "exponents_log_time": by_time,
+        "loss_constants": to_go * jnp.exp(jnp.minimum(times, 700.0)),
+        "loss_limit": settled.margin.norm**2,
+        "constant": settled.late.error_constant,
+        "growth": settled.margin.norm,
+        "status": settled.late.status,
+        "kink": settled.kink,
+    }
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _largest(values: np.ndarray) -> float | None:
+    return float(values.max()) if values.size else None
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)

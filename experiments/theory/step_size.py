@@ -1,0 +1,270 @@
+"""The step size η₀ that selects soonest: its gradient, and descent on it.
+
+All rates are differentiated in log η₀ over a grid of seeds, d and η₀. At each d the
+mean time to selection over seeds is then minimised by gradient descent on log η₀
+(optax) and by a fine grid, both timed.
+"""
+
+from experiments.common import console  # isort: skip (it settles the threads first)
+
+import dataclasses
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import optax.contrib
+from scipy.interpolate import CubicHermiteSpline
+
+from experiments.common.console import say
+from experiments.theory.rates import Problem
+from jaxselect.flow.cls_flow import FlowSettings
+from jaxselect.flow.crossing import last_crossings
+from jaxselect.margin.limit import LimitStatus
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.outcome.rates import REAL_RATES, rates, selection_mark
+from jaxselect.outcome.settle import RateSettings, settle
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study.
+
+    Attributes:
+        preset: where the defaults come from.
+        problem: the corpora.
+        dims: dimensions d.
+        smallest: smallest η₀.
+        largest: largest η₀.
+        phase_points: values of η₀ in the phase diagram.
+        grid_points: values of η₀ in the search by grid.
+        coarse: values of η₀ that descent chooses its start from.
+        candidates: starts tried between them.
+        steps: of descent.
+        seeds: draws that a time is averaged over.
+        seed: of the first draw.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "smoke"] = "full"
+    problem: Problem = dataclasses.field(default_factory=Problem)
+    dims: tuple[float, ...] = (256.0, 1024.0, 4096.0, 65536.0, 1e6)
+    smallest: float = 1.0
+    largest: float = 1e4
+    phase_points: int = 24
+    grid_points: int = 200
+    coarse: int = 7
+    candidates: int = 2
+    steps: int = 6
+    seeds: int = 4
+    seed: int = 0
+    out: Path = Path("results") / "step-size"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            ValueError: what arrived and what was wanted.
+        """
+        if not 0 < self.smallest < self.largest < float("inf"):
+            raise ValueError(
+                f"smallest {self.smallest}, largest {self.largest}: wanted two finite "
+                "step sizes > 0 in this order"
+            )
+        counts = ("phase_points", "grid_points", "candidates", "steps", "seeds")
+        for name in counts:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: wanted ≥ 1")
+        if self.coarse < 2:
+            raise ValueError(f"coarse {self.coarse}: wanted ≥ 2, to interpolate")
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        problem=Problem(8, 3, 1, 4),
+        dims=(256.0, 1e6),
+        phase_points=4,
+        grid_points=20,
+        seeds=2,
+        out=Path("results") / "step-size-smoke",
+    ),
+}
+# Early rates are wanted in forward mode: one argument, few outputs.
+RATES = RateSettings(
+    FlowSettings(adjoint=diffrax.ForwardMode()), until_log_time=1e3, points=512
+)
+
+
+def main(settings: Settings) -> dict:
+    """Phase diagram of the derivative, then both searches at every d.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    settings.check()
+    jax.config.update("jax_enable_x64", True)
+    seeds = settings.seed + jnp.arange(settings.seeds)
+    low, high = np.log([settings.smallest, settings.largest])
+    study = partial(selection_time, settings.problem)
+
+    def mean(dim: jax.Array, log_step: jax.Array) -> jax.Array:
+        return jax.vmap(study, (0, None, None))(seeds, dim, log_step).mean()
+
+    def mean_and_slope(dim: jax.Array, log_step: jax.Array) -> tuple:
+        return jax.jvp(partial(mean, dim), (log_step,), (jnp.ones_like(log_step),))
+
+    value, slope = jax.jit(mean), jax.jit(mean_and_slope)
+    diagram = phase_diagram(settings, np.linspace(low, high, settings.phase_points))
+    # Compiled before anything is timed, the optimiser's own programs included.
+    jax.block_until_ready(value(jnp.array(256.0), jnp.array(1.0)))
+    descend(partial(slope, jnp.array(256.0)), settings)
+    found = []
+    for dim in settings.dims:
+        begin = time.perf_counter()
+        grid = np.linspace(low, high, settings.grid_points)
+        tried = [float(value(jnp.array(dim), jnp.array(x))) for x in grid]
+        grid_seconds = time.perf_counter() - begin
+        begin = time.perf_counter()
+        best, reached = descend(partial(slope, jnp.array(dim)), settings)
+        seconds = time.perf_counter() - begin
+        found.append(
+            {
+                "dim": dim,
+                "step_size_descent": float(np.exp(best)),
+                "log_time_descent": reached,
+                "step_size_grid": float(np.exp(grid[int(np.argmin(tried))])),
+                "log_time_grid": float(np.min(tried)),
+                "seconds_descent": seconds,
+                "seconds_grid": grid_seconds,
+                "cost_share": seconds / grid_seconds,
+            }
+        )
+        say(
+            f"d {dim:9g}   descent η₀ {np.exp(best):8.4g}, log time {reached:.5g}   "
+            f"grid η₀ {found[-1]['step_size_grid']:8.4g}, log time "
+            f"{found[-1]['log_time_grid']:.5g}   cost {seconds / grid_seconds:.3f}"
+        )
+    results = {
+        "optima": found,
+        "as_good_as_grid": sum(
+            cell["log_time_descent"] <= cell["log_time_grid"] for cell in found
+        ),
+        "cost_share": sum(cell["seconds_descent"] for cell in found)
+        / sum(cell["seconds_grid"] for cell in found),
+        "kinks_share": float(diagram["kink"].mean()),
+    }
+    console.write_arrays(settings.out / "phase.npz", diagram)
+    described = dataclasses.asdict(settings) | {"results": results}
+    console.write_json(settings.out / "results.json", described)
+    console.draw("step_size", settings.out)
+    return results
+
+
+def selection_time(
+    problem: Problem, seed: jax.Array, dim: jax.Array, log_step: jax.Array
+) -> jax.Array:
+    """Log-time to selection; what was not selected in the search counts as its end."""
+    before, corpus = problem.draw(seed, dim)
+    after = embedding_step(before, corpus, jnp.exp(log_step))
+    settled = settle(after, corpus, RATES)
+    marks = [selection_mark(after, corpus, settled)]
+    (selection,) = last_crossings(after, corpus, settled.path, marks, RATES.flow)
+    return jnp.minimum(selection.log_time, RATES.until_log_time)
+
+
+def phase_diagram(settings: Settings, log_steps: np.ndarray) -> dict[str, np.ndarray]:
+    """Every rate and its derivative in log η₀, over d, η₀ and seeds."""
+
+    def lane(seed: jax.Array, dim: jax.Array, log_step: jax.Array) -> tuple:
+        before, corpus = settings.problem.draw(seed, dim)
+
+        def real(x: jax.Array) -> tuple[dict, dict]:
+            found = vars(rates(before, corpus, jnp.exp(x), settings=RATES))
+            return {name: found[name] for name in REAL_RATES}, {
+                name: found[name] for name in ("status", "kink")
+            }
+
+        one = jnp.ones_like(log_step)
+        values, slopes, flags = jax.jvp(real, (log_step,), (one,), has_aux=True)
+        slopes = {f"{name}_slope": slope for name, slope in slopes.items()}
+        return values | slopes | flags
+
+    seeds = settings.seed + jnp.arange(settings.seeds)
+    cell = jax.jit(jax.vmap(lane, (0, None, None)))
+    cells = [
+        [cell(seeds, jnp.array(dim), jnp.array(x)) for x in log_steps]
+        for dim in settings.dims
+    ]
+    rows = [jax.tree.map(lambda *leaves: np.stack(leaves), *row) for row in cells]
+    diagram = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    diagram["predicted"] = diagram["status"] == LimitStatus.PREDICTED
+    return diagram | {"dims": np.array(settings.dims), "step_sizes": np.exp(log_steps)}
+
+
+def descend(value_and_slope: Callable, settings: Settings) -> tuple[float, float]:
+    """The best log η₀ that descent comes by, and the time there.
+
+    The time has several basins, so a coarse grid comes first: the lowest points of its
+    cubic interpolant, by values and slopes, are tried, and descent starts at the best.
+    It follows the sign of the slope, which a kink or a jump does not spoil as it does
+    its size, from the best place so far, by steps that shrink where they fail.
+
+    Args:
+        value_and_slope: of log η₀.
+        settings: of the study.
+
+    Returns:
+        Log η₀ and the mean log-time to selection.
+    """
+    low, high = np.log([settings.smallest, settings.largest])
+    tried: list[tuple[float, float, float]] = []
+
+    def look(place: float) -> None:
+        now, slope = value_and_slope(jnp.array(place))
+        tried.append((float(now), float(place), float(slope)))
+
+    coarse = np.linspace(low, high, settings.coarse + 2)[1:-1]
+    for place in coarse:
+        look(place)
+    value, _, slope = np.array(tried).T
+    between = CubicHermiteSpline(coarse, np.log(value), slope / value)
+    inside = coarse[:-1, None] + np.diff(coarse)[:, None] * np.linspace(0.05, 0.95, 19)
+    height = between(inside)
+    for interval in np.argsort(height.min(axis=1))[: settings.candidates]:
+        look(inside[interval, np.argmin(height[interval])])
+
+    state, update = follower(float(high - low) / (4 * settings.coarse))
+    now = min(tried)[0]
+    for _ in range(settings.steps):
+        _, best, downhill = min(tried)
+        change, state = update(jnp.array(downhill), state, value=now)
+        look(float(np.clip(best + float(change), low, high)))
+        now = tried[-1][0]
+    reached, best, _ = min(tried)
+    return best, reached
+
+
+@cache
+def follower(width: float) -> tuple[Any, Callable]:
+    """The optimiser: its state at the start, and its compiled update."""
+    optimiser = optax.chain(
+        optax.sign_sgd(width),
+        optax.contrib.reduce_on_plateau(factor=0.35, patience=1, rtol=0.0, atol=1e-12),
+    )
+    return optimiser.init(jnp.zeros(())), jax.jit(optimiser.update)
+
+
+if __name__ == "__main__":
+    console.command(main, PRESETS)

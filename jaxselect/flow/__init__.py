@@ -1,0 +1,1 @@
+"""Integration: the gradient flow of p to any norm. Predicts nothing."""

@@ -1,0 +1,259 @@
+"""Gradient flow dp/dt = −∇_p L of the CLS embedding, to any norm or time.
+
+In plain time the flow dies in floating point: its gradient shrinks like 1/t while ‖p‖
+grows like log t. In s = log(1+t) the field is e^s Eᵀ(−∂L/∂a), whose exponents are exact
+(`objective.negative_gradient`), and late the solution is the straight line p_mm s + ρ,
+on which the solver's step grows without bound: ‖p‖ = 10⁶ costs a few steps more than
+the last change of attention.
+"""
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+
+from ..model.corpus import Corpus
+from ..model.objective import log_strongest_pull, negative_gradient, score_curvature
+from ..model.parameters import Parameters
+from ._rosenbrock import Rodas5P
+from ._step_control import PredictiveController
+
+
+class FlowStatus(enum.IntEnum):
+    """How a flow ended."""
+
+    REACHED = 0
+    """At the norm or the time that was asked for."""
+    NORM_NOT_REACHED = 1
+    """At `until_log_time`, with ‖p‖ still below `until_norm`."""
+    BALANCED = 2
+    """Where sequences that pull tokens opposite ways hold them, to rounding, in a
+    stable balance."""
+    OUT_OF_STEPS = 3
+    """After `max_steps` steps."""
+    FAILED = 4
+    """At a number that is not finite; p and log_time are the last good ones."""
+    TOO_SUDDEN = 5
+    """Where tokens change places too suddenly for a log-time to tell when."""
+
+
+@dataclass(frozen=True)
+class FlowSettings:
+    """Static settings of the integration.
+
+    Attributes:
+        rtol: relative tolerance of a step, per coordinate of p.
+        atol: absolute tolerance of a step, in units of p, that is of attention scores.
+        max_steps: bound on the number of steps, rejected ones included.
+        adjoint: how diffrax differentiates; `diffrax.ForwardMode()` for few inputs.
+    """
+
+    rtol: float = 1e-6
+    atol: float = 1e-6
+    max_steps: int = 8192
+    adjoint: dfx.AbstractAdjoint = field(default_factory=dfx.RecursiveCheckpointAdjoint)
+
+    def step_control(self) -> PredictiveController:
+        """The step size controller of every flow in log(1+t)."""
+        # A step this short means a field that is not finite: fail, do not loop.
+        return PredictiveController(
+            self.rtol, self.atol, dtmin=1e-14, force_dtmin=False
+        )
+
+
+class Flow(eqx.Module):
+    """Where a flow ended, and what was saved on the way.
+
+    Attributes:
+        cls: p at the end.
+        log_time: log(1+t) at the end.
+        status: a `FlowStatus`.
+        num_steps: steps tried.
+        num_rejected: of these, rejected.
+        path_log_times: the log-times asked for; ∞ behind the end of the flow.
+        path_cls: p at these times; ∞ behind the end of the flow.
+    """
+
+    cls: Float[Array, " dim"]
+    log_time: Float[Scalar, ""]
+    status: Int[Scalar, ""]
+    num_steps: Int[Scalar, ""]
+    num_rejected: Int[Scalar, ""]
+    path_log_times: Float[Array, " times"]
+    path_cls: Float[Array, "times dim"]
+
+
+def cls_flow(
+    parameters: Parameters,
+    corpus: Corpus,
+    until_norm: Float[Scalar, ""] | float = jnp.inf,
+    until_log_time: Float[Scalar, ""] | float = 1e15,
+    path_log_times: Float[Array, " times"] | None = None,
+    settings: FlowSettings = FlowSettings(),
+) -> Flow:
+    """Gradient flow of p from p_0 with E and v fixed (paper, section 4).
+
+    dp/ds = e^s Eᵀ(−∂L/∂a), s = log(1+t), ended where ‖p‖ or s first reaches its bound.
+
+    Args:
+        parameters: (E, p_0, v); in reduced coordinates the cost is free of d.
+        corpus: n bags with labels ±1.
+        until_norm: ‖p‖ to stop at; infinite for none.
+        until_log_time: log(1+t) to stop at.
+        path_log_times: increasing values of log(1+t) to save p at; none by default.
+        settings: tolerances and bounds.
+
+    Returns:
+        The flow's end, its status and the path.
+
+    Example:
+        >>> from jaxselect.model import corpus, embedding_step, parameters
+        >>> bags = corpus.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> start = parameters.gaussian_reduced(jax.random.key(0), 3, 1e4)
+        >>> after = embedding_step.embedding_step(start, bags, 10.0)
+        >>> flow = cls_flow(after, bags, until_norm=1e6)
+        >>> FlowStatus(flow.status.item()).name, round(jnp.linalg.norm(flow.cls).item())
+        ('REACHED', 1000000)
+    """
+    rotation, rows = _aligned(parameters.embeddings)
+    start = parameters.cls @ rotation
+    dtype = start.dtype
+    problem = _Problem(
+        rows,
+        parameters.embeddings @ parameters.head,
+        corpus,
+        jnp.asarray(until_norm, dtype),
+    )
+    subs = [dfx.SubSaveAt(t1=True)]
+    if path_log_times is not None:
+        subs.append(dfx.SubSaveAt(ts=path_log_times))
+    # An event fires on crossing: a flow that starts beyond it ends where it starts.
+    over = jnp.linalg.norm(start) >= until_norm
+    solution: Any = dfx.diffeqsolve(
+        dfx.ODETerm(_field),
+        Rodas5P(_linearise),
+        t0=jnp.zeros((), dtype),
+        t1=jnp.where(over, 0.0, jnp.asarray(until_log_time, dtype)),
+        dt0=None,
+        y0=start,
+        args=problem,
+        saveat=dfx.SaveAt(subs=subs),
+        stepsize_controller=settings.step_control(),
+        event=dfx.Event(
+            (_excess_norm, _excess_pull),
+            optx.Newton(rtol=1e-9, atol=1e-9),
+            direction=(True, True),
+        ),
+        max_steps=settings.max_steps,
+        adjoint=settings.adjoint,
+        throw=False,
+    )
+    path_times, path = jnp.zeros(0, dtype), jnp.zeros((0, len(start)), dtype)
+    if path_log_times is not None:
+        path_times = solution.ts[1]
+        reached = jnp.isfinite(path_times)[:, None]
+        path = jnp.where(reached, solution.ys[1], 0.0) @ rotation.T
+        path = jnp.where(reached, path, jnp.inf)
+    stable = _stable(problem, solution.ts[0][0], solution.ys[0][0])
+    return Flow(
+        solution.ys[0][0] @ rotation.T,
+        solution.ts[0][0],
+        _status(solution, over, jnp.isfinite(until_norm), stable),
+        solution.stats["num_steps"],
+        solution.stats["num_rejected_steps"],
+        path_times,
+        path,
+    )
+
+
+class _Problem(NamedTuple):
+    rows: Float[Array, "vocabulary dim"]
+    values: Float[Array, " vocabulary"]
+    corpus: Corpus
+    until_norm: Float[Scalar, ""]
+
+
+def _aligned(
+    embeddings: Float[Array, "vocabulary dim"],
+) -> tuple[Float[Array, "dim dim"], Float[Array, "vocabulary dim"]]:
+    """A rotation, and E − mean E in its axes, zero off the span of its rows.
+
+    The flow moves p in the span of the differences E_s − E_r only. With that span on
+    axes of its own, what is orthogonal to it is conserved exactly; a solver in other
+    axes would let it drift by the rounding of a system with entries up to ‖p‖.
+    """
+    centred = embeddings - embeddings.mean(axis=0, keepdims=True)
+    # Any rotation will do, so its own derivative is zero.
+    rotation = jnp.linalg.qr(jax.lax.stop_gradient(centred).T, mode="complete")[0]
+    rows = centred @ rotation
+    size = jnp.linalg.norm(jax.lax.stop_gradient(rows), axis=0, keepdims=True)
+    empty = size <= 100 * jnp.finfo(rows.dtype).eps * size.max()
+    return rotation, jnp.where(empty, rows - jax.lax.stop_gradient(rows), rows)
+
+
+def _field(log_time: PyTree, cls: PyTree, problem: PyTree) -> Float[Array, " dim"]:
+    rows, values, corpus, _ = problem
+    return negative_gradient(rows @ cls, values, corpus, log_time).scores @ rows
+
+
+def _linearise(
+    log_time: PyTree, cls: PyTree, problem: PyTree
+) -> tuple[PyTree, PyTree, PyTree]:
+    rows, values, corpus, _ = problem
+    gradient, jacobian = score_curvature(rows @ cls, values, corpus, log_time)
+    pull = gradient @ rows
+    # The field depends on s through the factor e^s alone: it is its own derivative.
+    return pull, pull, rows.T @ (jacobian @ rows)
+
+
+def _excess_norm(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
+    # diffrax wants the value of an event in the default precision.
+    return (jnp.linalg.norm(y) - args.until_norm).astype(float)
+
+
+def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
+    """Positive where single pulls are so strong that their sum is mostly rounding."""
+    rows, values, corpus, _ = args
+    strongest = t + log_strongest_pull(rows @ y, values, corpus)
+    return (strongest + 0.7 * jnp.log(jnp.finfo(y.dtype).eps)).astype(float)
+
+
+def _stable(
+    problem: _Problem, log_time: Float[Scalar, ""], cls: Float[Array, " dim"]
+) -> Bool[Scalar, ""]:
+    """Whether the strongest pulls oppose a move of p along v: vᵀ(∂²L/∂p²)v > 0.
+
+    Along v each f moves by the variance of b under its weights, so that every pair of
+    tokens takes part: in a balance against the move, in a change of places with it.
+    """
+    rows, values, corpus, _ = problem
+
+    def pull(scores: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
+        return values @ negative_gradient(scores, values, corpus, log_time).scores
+
+    return jax.jvp(pull, (rows @ cls,), (values,))[1] < 0
+
+
+def _status(
+    solution: Any,
+    over: Bool[Scalar, ""],
+    bounded: Bool[Scalar, ""],
+    stable: Bool[Scalar, ""],
+) -> Int[Scalar, ""]:
+    at_norm, too_strong = solution.event_mask
+    at_time = solution.result == dfx.RESULTS.successful
+    slow = solution.result == dfx.RESULTS.max_steps_reached
+    status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
+    missed = jnp.where(bounded, FlowStatus.NORM_NOT_REACHED, FlowStatus.REACHED)
+    status = jnp.where(at_time, missed, status)
+    held = jnp.where(stable, FlowStatus.BALANCED, FlowStatus.TOO_SUDDEN)
+    status = jnp.where(too_strong, held, status)
+    status = jnp.where(at_norm | over, FlowStatus.REACHED, status)
+    finite = jnp.all(jnp.isfinite(solution.ys[0]))
+    return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)

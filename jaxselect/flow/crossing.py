@@ -1,0 +1,225 @@
+"""When a flow of p passes a mark for the last time, as a differentiable number.
+
+The passage is found on a path without derivatives; one last step of Newton's method,
+from a flow that goes there, carries the derivative by the implicit function theorem:
+ds = −dh/h′ for a mark at h = 0.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Scalar
+
+from ..model.corpus import Corpus
+from ..model.parameters import Parameters
+from .cls_flow import Flow, FlowSettings, FlowStatus, cls_flow
+from .progress import velocity
+
+# h(p) of a mark: positive beyond it, piecewise smooth.
+Mark = Callable[[Float[Array, " dim"]], Float[Scalar, ""]]
+
+
+class CrossingStatus(enum.IntEnum):
+    """Whether a mark was passed."""
+
+    CROSSED = 0
+    """At the log-time given; from then on to the end of the search it stays behind."""
+    FROM_THE_START = 1
+    """It lies behind all along: the log-time is zero and no argument moves it."""
+    NOT_CROSSED = 2
+    """It still lies ahead at the end of the search: the log-time is infinite."""
+    FAILED = 3
+    """The flow did not get to the end of the search."""
+
+
+class Crossing(eqx.Module):
+    """Where a flow passes a mark for the last time.
+
+    Attributes:
+        log_time: s = log(1+t) of the passage.
+        cls: p there.
+        status: a `CrossingStatus`.
+    """
+
+    log_time: Float[Scalar, ""]
+    cls: Float[Array, " dim"]
+    status: Int[Scalar, ""]
+
+
+def search_path(
+    parameters: Parameters,
+    corpus: Corpus,
+    until_log_time: Float[Scalar, ""] | float = 1e4,
+    points: int = 1024,
+    settings: FlowSettings = FlowSettings(),
+) -> Flow:
+    """A flow to search for crossings: saved on a geometric grid, without derivatives.
+
+    Args:
+        parameters: (E, p_0, v).
+        corpus: n bags with labels ±1.
+        until_log_time: its end.
+        points: of the grid, the start of the flow not counted.
+        settings: tolerances.
+
+    Returns:
+        The flow, with p at its start and at the points.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> search_path(start, bags, points=8).path_cls.shape
+        (9, 2)
+    """
+    fixed = jax.lax.stop_gradient((parameters, corpus))
+    end = jax.lax.stop_gradient(jnp.asarray(until_log_time, parameters.cls.dtype))
+    times = end * jnp.geomspace(1e-6, 1.0, points, dtype=end.dtype)
+    times = jnp.concatenate([jnp.zeros_like(times[:1]), times])
+    return cls_flow(*fixed, until_log_time=end, path_log_times=times, settings=settings)
+
+
+def last_crossings(
+    parameters: Parameters,
+    corpus: Corpus,
+    path: Flow,
+    marks: Sequence[Mark],
+    settings: FlowSettings = FlowSettings(),
+) -> tuple[Crossing, ...]:
+    """The last log-times at which functions of p turn positive along the flow.
+
+    Each is bracketed on the path and found on its cubic interpolant, to an error of
+    order `points`⁻⁴; from one flow through all of them two steps of Newton's method
+    then correct p and s, the last of which carries the derivative. Two turns between
+    neighbouring points of the path are missed.
+
+    Args:
+        parameters: (E, p_0, v).
+        corpus: n bags with labels ±1.
+        path: of `search_path`, for these parameters and this corpus.
+        marks: h(p), positive beyond the mark; piecewise smooth. It may depend on other
+            traced values: their derivatives count.
+        settings: tolerances; `diffrax.ForwardMode()` as adjoint for forward mode.
+
+    Returns:
+        A crossing per mark, with derivatives in E, p_0, v, the counts and what h
+        depends on.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> path = search_path(start, bags)
+        >>> mark = lambda p: p[0] - p[1] - 5.0
+        >>> (crossing,) = last_crossings(start, bags, path, [mark])
+        >>> CrossingStatus(crossing.status.item()).name
+        'CROSSED'
+        >>> round((crossing.cls[0] - crossing.cls[1]).item(), 6)
+        5.0
+    """
+    fixed = jax.lax.stop_gradient((parameters, corpus))
+    found = [_on_path(*fixed, path, beyond) for beyond in marks]
+    guesses = jnp.stack([guess for guess, _, _ in found])
+    order = jnp.argsort(guesses)
+    # Without a crossing the flow is empty.
+    there = cls_flow(
+        parameters,
+        corpus,
+        until_log_time=guesses[order][-1],
+        path_log_times=guesses[order],
+        settings=settings,
+    ).path_cls[jnp.argsort(order)]
+
+    def correct(
+        beyond: Mark,
+        guess: Float[Scalar, ""],
+        reach: Float[Scalar, ""],
+        status: Int[Scalar, ""],
+        cls: Float[Array, " dim"],
+    ) -> Crossing:
+        crossed = status == CrossingStatus.CROSSED
+        # Any point will do where there is no crossing, as long as h has a derivative.
+        cls = jnp.where(crossed, cls, 1.0)
+        pace = partial(velocity, parameters, corpus)
+
+        def newton(time: Array, cls: Array) -> tuple[Array, Array]:
+            slope = jax.lax.stop_gradient(pace(time, cls))
+            value, rate = jax.jvp(beyond, (cls,), (slope,))
+            rate = jax.lax.stop_gradient(jnp.where(crossed, rate, 1.0))
+            return jnp.where(crossed, -value / rate, 0.0), slope
+
+        # The derivative is that at the place where it is taken: go to the root first,
+        # a way so short that the midpoint rule is exact to rounding.
+        first = jax.lax.stop_gradient(newton(guess, cls)[0])
+        # Where the flow only grazes the mark, Newton's method would leave the bracket.
+        first = jnp.where(jnp.abs(first) <= reach, first, 0.0)
+        middle = cls + first / 2 * pace(guess, cls)
+        cls = cls + first * pace(guess + first / 2, middle)
+        guess = guess + first
+        step, slope = newton(guess, cls)
+        never = status >= CrossingStatus.NOT_CROSSED
+        return Crossing(
+            jnp.where(never, jnp.inf, guess + step),
+            jnp.where(crossed, cls + step * slope, parameters.cls),
+            status,
+        )
+
+    return tuple(
+        correct(beyond, *guess, cls)
+        for beyond, guess, cls in zip(marks, found, there, strict=True)
+    )
+
+
+def _on_path(
+    parameters: Parameters, corpus: Corpus, path: Flow, beyond: Mark
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
+    """Log-time of a crossing on the path, zero if none; its bracket's width; status."""
+    ahead = jax.vmap(lambda cls: jax.lax.stop_gradient(beyond(cls)))(path.path_cls)
+    behind = ahead > 0
+    status = jnp.where(behind.all(), CrossingStatus.FROM_THE_START, 0)
+    status = jnp.where(behind[-1], status, CrossingStatus.NOT_CROSSED)
+    failed = path.status != FlowStatus.REACHED
+    status = jnp.where(failed, CrossingStatus.FAILED, status).astype(jnp.int32)
+    crossed = status == CrossingStatus.CROSSED
+    place = len(behind) - 1 - jnp.argmax(~behind[::-1])
+    place, times = jnp.where(crossed, place, 0), path.path_log_times
+    guess = _between(parameters, corpus, beyond, times, path.path_cls, place)
+    reach = times[place + 1] - times[place]
+    return jnp.where(crossed, guess, 0.0), reach, status
+
+
+def _between(
+    parameters: Parameters,
+    corpus: Corpus,
+    beyond: Mark,
+    times: Float[Array, " points"],
+    path: Float[Array, "points dim"],
+    left: Int[Scalar, ""],
+) -> Float[Scalar, ""]:
+    """The root between two points of a path, on its cubic Hermite interpolant."""
+    start, stop = times[left], times[left + 1]
+    first, last = path[left], path[left + 1]
+    width = stop - start
+    leave, arrive = (
+        width * velocity(parameters, corpus, *end)
+        for end in ((start, first), (stop, last))
+    )
+
+    def at(x: Float[Scalar, ""]) -> Float[Array, " dim"]:
+        chord = last - first
+        bend = (1 - x) * (leave - chord) + x * (chord - arrive)
+        return first + x * chord + x * (1 - x) * bend
+
+    def halve(_: Int[Scalar, ""], bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bracket
+        middle = (low + high) / 2
+        behind = jax.lax.stop_gradient(beyond(at(middle))) > 0
+        return jnp.where(behind, low, middle), jnp.where(behind, middle, high)
+
+    bracket = (jnp.zeros_like(width), jnp.ones_like(width))
+    _, high = jax.lax.fori_loop(0, 50, halve, bracket)
+    return jax.lax.stop_gradient(start + high * width)

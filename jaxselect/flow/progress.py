@@ -1,0 +1,132 @@
+"""How far a flow of p has come: its pace, its errors and its loss."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Scalar
+
+from ..model.attention import attend_corpus
+from ..model.corpus import Corpus
+from ..model.objective import negative_gradient
+from ..model.parameters import Parameters
+
+
+def velocity(
+    parameters: Parameters,
+    corpus: Corpus,
+    log_time: Float[Scalar, ""] | float,
+    cls: Float[Array, " dim"],
+) -> Float[Array, " dim"]:
+    """The field dp/ds = e^s Eᵀ(−∂L/∂a) of the flow in s = log(1+t).
+
+    Args:
+        parameters: (E, ·, v).
+        corpus: n bags with labels ±1.
+        log_time: s.
+        cls: p.
+
+    Returns:
+        dp/ds; late it is p_mm.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> late = velocity(start, bags, 1000.0, jnp.array([500.0, -500.0]))
+        >>> [round(x, 4) for x in late.tolist()]
+        [0.2689, -0.2689]
+    """
+    values = parameters.embeddings @ parameters.head
+    scores = parameters.embeddings @ cls
+    pull = negative_gradient(scores, values, corpus, log_time).scores
+    return pull @ parameters.embeddings
+
+
+def direction_error(
+    cls: Float[Array, " dim"], direction: Float[Array, " dim"]
+) -> Float[Scalar, ""]:
+    """‖p/‖p‖ − direction/‖direction‖‖.
+
+    Args:
+        cls: p ≠ 0.
+        direction: not zero.
+
+    Returns:
+        A number in [0, 2].
+
+    Example:
+        >>> round(direction_error(jnp.array([2.0, 0]), jnp.array([0, 1.0])).item(), 4)
+        1.4142
+    """
+    unit = cls / jnp.linalg.norm(cls)
+    return jnp.linalg.norm(unit - direction / jnp.linalg.norm(direction))
+
+
+def local_exponents(
+    after: Parameters,
+    corpus: Corpus,
+    direction: Float[Array, " dim"],
+    log_time: Float[Scalar, ""],
+    cls: Float[Array, " dim"],
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
+    """Exponents of the direction error at one point of a flow.
+
+    Both are exact: the field gives dp/ds there.
+
+    Args:
+        after: (E¹, p_0, v).
+        corpus: n bags with labels ±1.
+        direction: of any length, such as p_mm.
+        log_time: s = log(1+t) > 0.
+        cls: p at that time.
+
+    Returns:
+        d log(error) / d log‖p‖ and d log(error) / d log s; late both tend to −1.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.ones(2), jnp.array([1.0, 0.0]))
+        >>> s = jnp.array(1e6)
+        >>> late = s / 2 * jnp.array([1.0, -1.0]) + jnp.ones(2)
+        >>> target = jnp.array([1.0, -1.0])
+        >>> by_norm, _ = local_exponents(start, bags, target, s, late)
+        >>> round(by_norm.item(), 4)
+        -1.0
+    """
+
+    def logs(p: Float[Array, " dim"]) -> Float[Array, " 2"]:
+        error = direction_error(p, direction)
+        return jnp.log(jnp.stack([error, jnp.linalg.norm(p)]))
+
+    slope = velocity(after, corpus, log_time, cls)
+    _, (error, norm) = jax.jvp(logs, (cls,), (slope,))
+    return error / norm, error * log_time
+
+
+def excess_loss(
+    after: Parameters,
+    corpus: Corpus,
+    selected: Bool[Array, "sequences width"],
+    cls: Float[Array, " dim"],
+) -> Float[Scalar, ""]:
+    """L(p) − L_∞ without cancellation, for one selected token in a sequence.
+
+    log(1 + e^{−yf}) − log(1 + e^{−yb}) = log(1 + σ(−yb) (e^{y(b−f)} − 1)), b = b_{s*}.
+
+    Args:
+        after: (E¹, ·, v).
+        corpus: n bags with labels ±1.
+        selected: the final selection.
+        cls: p.
+
+    Returns:
+        The loss still to go, in nats; exact down to where it underflows.
+    """
+    values = after.embeddings @ after.head
+    attention = attend_corpus(after.embeddings @ cls, values, corpus)
+    slot = jnp.argmax(selected, axis=1)[:, None]
+    ahead = jnp.take_along_axis(attention.advantage, slot, axis=1)[:, 0]
+    winner = jnp.take_along_axis(corpus.tokens, slot, axis=1)[:, 0]
+    label = corpus.labels.astype(values.dtype)
+    share = jax.nn.sigmoid(-label * values[winner])
+    return jnp.mean(jnp.log1p(share * jnp.expm1(label * ahead)))

@@ -1,0 +1,77 @@
+"""How strongly the pairs of a selection pull late in the flow."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Scalar
+
+from ..model.corpus import Corpus
+
+
+class PairStrength(NamedTuple):
+    """c = factor · e^{log_scale}, by pair.
+
+    After a large step on E the residual σ(−y b) of a sequence that is told right is
+    e^{−γ}, which underflows; its logarithm does not.
+
+    Attributes:
+        factor: zero for pairs that never meet; positive where the winner deserves to
+            win.
+        log_scale: a natural logarithm, constant in derivatives.
+    """
+
+    factor: Float[Array, "vocabulary vocabulary"]
+    log_scale: Float[Array, "vocabulary vocabulary"]
+
+    def times_exp(
+        self, exponent: Float[Array, "vocabulary vocabulary"] | Float[Scalar, ""]
+    ) -> Float[Array, "vocabulary vocabulary"]:
+        """The product c e^{exponent}, rounded once."""
+        meets = self.factor != 0
+        return self.factor * jnp.exp(
+            jnp.where(meets, self.log_scale + exponent, -jnp.inf)
+        )
+
+
+def pair_strength(
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    selected: Bool[Array, "sequences width"],
+) -> PairStrength:
+    """Strength c_{s*r} of a pair in the late flow, for one selected token a sequence.
+
+    c_{s*r} = (1/n) Σ_{X∋s*,r} σ(−y b_{s*}) (C_X[r] / C_X[s*]) y (b_{s*} − b_r).
+
+    Args:
+        values: b = E v.
+        corpus: n bags with labels ±1.
+        selected: one token per sequence, in bag layout.
+
+    Returns:
+        c, the scale of a pair being its largest residual σ(−y b_{s*}).
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> chosen = jnp.array([[True, False]])
+        >>> strength = pair_strength(jnp.array([1.0, -1.0]), bags, chosen)
+        >>> c = strength.times_exp(jnp.array(0.0))
+        >>> round(c[0, 1].item(), 4), c[1, 0].item()
+        (0.5379, 0.0)
+    """
+    slot = jnp.argmax(selected, axis=1)[:, None]
+    counts = corpus.counts.astype(values.dtype)
+    label = corpus.labels.astype(values.dtype)[:, None]
+    winner = jnp.take_along_axis(corpus.tokens, slot, axis=1)
+    ratio = counts / jnp.take_along_axis(counts, slot, axis=1)
+    ahead = label * (values[winner] - values[corpus.tokens])
+    log_residual = jax.nn.log_sigmoid(-label * values[winner])
+    loses = ~selected & (corpus.counts > 0)
+    pair, shape = (winner, corpus.tokens), (corpus.vocabulary, corpus.vocabulary)
+    largest = jnp.where(loses, jax.lax.stop_gradient(log_residual), -jnp.inf)
+    log_scale = jnp.full(shape, -jnp.inf, values.dtype).at[pair].max(largest)
+    log_scale = jnp.where(jnp.isfinite(log_scale), log_scale, 0.0)
+    residual = jnp.exp(jnp.where(loses, log_residual - log_scale[pair], -jnp.inf))
+    strength = residual * ratio * ahead / len(label)
+    return PairStrength(jnp.zeros_like(log_scale).at[pair].add(strength), log_scale)

@@ -1,0 +1,1 @@
+"""What is given and what it computes: bags, parameters, loss, one step on E."""

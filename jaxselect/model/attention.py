@@ -1,0 +1,155 @@
+"""Softmax attention of one query over a bag: scores → weights → output.
+
+Written for one sequence; `jax.vmap` gives the corpus.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Scalar
+
+from .corpus import Corpus
+from .parameters import Parameters
+
+
+class Attention(NamedTuple):
+    """What attention makes of one bag.
+
+    Attributes:
+        log_weights: log q[s], −∞ on padding; exact when q itself underflows.
+        output: f = Σ_s q[s] b_s.
+        advantage: b_s − f, exact for the top token too (see `attend`).
+        top: slot of the largest weight.
+    """
+
+    log_weights: Float[Array, "*batch width"]
+    output: Float[Array, "*batch"]
+    advantage: Float[Array, "*batch width"]
+    top: Int[Array, "*batch"]
+
+
+def attend(
+    scores: Float[Array, " width"],
+    values: Float[Array, " width"],
+    counts: Float[Array, " width"],
+) -> Attention:
+    """Attention over one bag: q[s] ∝ C[s] e^{a_s}, f = Σ q[s] b_s.
+
+    Late in training one token s* holds nearly all the weight, and b_{s*} − f is far
+    below the rounding of f. Measured from the top token nothing cancels:
+    b_s − f = (b_s − b_{s*}) − Σ_r q[r] (b_r − b_{s*}), where the term r = s* is zero.
+
+    Args:
+        scores: a_s = pᵀE_s of the tokens in the bag.
+        values: b_s = vᵀE_s of the same tokens.
+        counts: C[s]; zero for padding.
+
+    Returns:
+        Log-weights, output and advantages.
+
+    Example:
+        >>> bag = attend(jnp.array([1e6, 0.0]), jnp.array([1.0, 3.0]), jnp.ones(2))
+        >>> bag.log_weights.tolist(), bag.output.item()
+        ([0.0, -1000000.0], 1.0)
+    """
+    present = counts > 0
+    # The inner `where` keeps the derivative of log finite on padding.
+    logits = jnp.where(
+        present, scores + jnp.log(jnp.where(present, counts, 1)), -jnp.inf
+    )
+    # The softmax is written out: its exponentials serve log q and f, and `argmax` is
+    # not vectorised on CPU, where it would cost as much as the rest.
+    highest = jax.lax.stop_gradient(logits.max())
+    slots = jnp.arange(len(logits))
+    top = jnp.min(jnp.where(logits == highest, slots, len(logits) - 1))
+    share = jnp.exp(logits - highest)
+    total = share.sum()
+    log_weights = logits - highest - jnp.log(total)
+    ahead = values - values[top]
+    mean_ahead = jnp.sum(share * ahead) / total
+    return Attention(log_weights, values[top] + mean_ahead, ahead - mean_ahead, top)
+
+
+def attend_corpus(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+) -> Attention:
+    """`attend` for every bag of a corpus.
+
+    Args:
+        scores: a = E p, one per token of the vocabulary.
+        values: b = E v, one per token of the vocabulary.
+        corpus: n bags.
+
+    Returns:
+        An `Attention` with a leading axis of n.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1], [1]], [1, -1], vocabulary=2)
+        >>> attend_corpus(jnp.zeros(2), jnp.array([1.0, 3.0]), corpus).output.tolist()
+        [2.0, 3.0]
+    """
+    tokens, counts = corpus.tokens, corpus.counts.astype(scores.dtype)
+    return jax.vmap(attend)(scores[tokens], values[tokens], counts)
+
+
+def token_scores(
+    parameters: Parameters,
+) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary"]]:
+    """The two numbers per token that the model depends on: a = E p and b = E v.
+
+    Args:
+        parameters: (E, p, v).
+
+    Returns:
+        Scores a and values b.
+
+    Example:
+        >>> from jaxselect.model.parameters import Parameters
+        >>> a, b = token_scores(Parameters(jnp.eye(2), jnp.ones(2), jnp.zeros(2)))
+        >>> a.tolist(), b.tolist()
+        ([1.0, 1.0], [0.0, 0.0])
+    """
+    embeddings = parameters.embeddings
+    return embeddings @ parameters.cls, embeddings @ parameters.head
+
+
+def outputs(parameters: Parameters, corpus: Corpus) -> Float[Array, " sequences"]:
+    """Model output f(X; p, E) of every sequence (paper, equation 1).
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n bags.
+
+    Returns:
+        One real number per sequence; its sign is the predicted label.
+
+    Example:
+        >>> from jaxselect.model import corpus, parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> model = parameters.Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
+        >>> outputs(model, bags).tolist()
+        [1.0, 1.0]
+    """
+    return attend_corpus(*token_scores(parameters), corpus).output
+
+
+def attention_entropy(log_weights: Float[Array, " width"]) -> Float[Scalar, ""]:
+    """Entropy −Σ q log q of the attention over one bag, in nats.
+
+    Args:
+        log_weights: log q, −∞ on padding.
+
+    Returns:
+        Zero when one token holds all the weight.
+
+    Example:
+        >>> round(attention_entropy(jnp.log(jnp.full(4, 0.25))).item(), 4)
+        1.3863
+    """
+    weights = jnp.exp(log_weights)
+    finite = jnp.where(weights > 0, log_weights, 0.0)
+    return -jnp.sum(weights * finite)

@@ -1,0 +1,262 @@
+"""The logistic loss and its derivatives in score space.
+
+With a = E p and b = E v the empirical risk is a function of 2|S| numbers; its gradient
+in E has rank two. Derivatives are in closed form because the flow needs them multiplied
+by e^s at times s = log(1+t) where they underflow on their own.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Scalar
+
+from .attention import Attention, attend_corpus, outputs
+from .corpus import Corpus, sum_by_token
+from .parameters import Parameters
+
+
+class Metrics(NamedTuple):
+    """How well a model does on a corpus.
+
+    Attributes:
+        loss: mean logistic loss in nats.
+        accuracy: share of sequences with sign f = y.
+    """
+
+    loss: Float[Scalar, ""]
+    accuracy: Float[Scalar, ""]
+
+
+def logistic_loss(
+    label: Int[Array, "*batch"], output: Float[Array, "*batch"]
+) -> Float[Array, "*batch"]:
+    """Logistic loss log(1 + e^{−y f}), without overflow.
+
+    Args:
+        label: y = ±1.
+        output: f.
+
+    Returns:
+        The loss, ≥ 0, in nats.
+
+    Example:
+        >>> logistic_loss(jnp.array(1), jnp.array(-1e4)).item()
+        10000.0
+    """
+    return jax.nn.softplus(-label.astype(output.dtype) * output)
+
+
+def cross_entropy(
+    label: Int[Scalar, ""], output: Float[Array, " heads"]
+) -> Float[Scalar, ""]:
+    """Cross-entropy −log softmax(f)_y of one sequence.
+
+    Args:
+        label: class y, 0 … K − 1.
+        output: f, one number per head.
+
+    Returns:
+        The loss, ≥ 0, in nats.
+
+    Example:
+        >>> round(cross_entropy(jnp.array(1), jnp.zeros(4)).item(), 4)
+        1.3863
+    """
+    return -jax.nn.log_softmax(output)[label]
+
+
+def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
+    """Empirical risk L(p, E) = mean_X log(1 + e^{−y f(X)}) (paper, equation 2).
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n bags with labels ±1.
+
+    Returns:
+        The mean loss in nats.
+
+    Example:
+        >>> from jaxselect.model import corpus, parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> v = jnp.array([1.0, -1.0])
+        >>> model = parameters.Parameters(jnp.eye(2), v, v)
+        >>> round(empirical_risk(model, bags).item(), 4)
+        0.3133
+    """
+    return jnp.mean(logistic_loss(corpus.labels, outputs(parameters, corpus)))
+
+
+def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
+    """Share of sequences with sign f(X) = y.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n bags with labels ±1.
+
+    Returns:
+        A number in [0, 1].
+
+    Example:
+        >>> from jaxselect.model import corpus, parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> v = jnp.array([1.0, -1.0])
+        >>> accuracy(parameters.Parameters(jnp.eye(2), v, v), bags).item()
+        1.0
+    """
+    right = (outputs(parameters, corpus) > 0) == (corpus.labels > 0)
+    return jnp.mean(right.astype(parameters.cls.dtype))
+
+
+def log_strongest_pull(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+) -> Float[Scalar, ""]:
+    """Log of the largest single term of ∂L/∂a, exact however late.
+
+    Terms much larger than their sum are tokens that hold each other in balance.
+
+    Args:
+        scores: a = E p.
+        values: b = E v.
+        corpus: n bags with labels ±1.
+
+    Returns:
+        max over X and its tokens s, but the top one, of
+        log (σ(−y f) q_X[s] |b_s − f| / n).
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> late = jnp.array([5000.0, 0.0]), jnp.array([1.0, 0.0])
+        >>> round(log_strongest_pull(*late, corpus).item(), 4)
+        -5001.3133
+    """
+    attention = attend_corpus(scores, values, corpus)
+    exponent = _log_weighted_residual(attention, corpus)
+    others = jnp.arange(exponent.shape[1])[None] != attention.top[:, None]
+    distance = jnp.where(others, jnp.abs(attention.advantage), 0.0)
+    # The inner `where` keeps the derivative of log finite where there is no pull.
+    log_distance = jnp.log(jnp.where(distance > 0, distance, 1.0))
+    return jnp.max(jnp.where(distance > 0, exponent + log_distance, -jnp.inf))
+
+
+class ScoreGradient(NamedTuple):
+    """The negative gradient of the risk in score space.
+
+    Attributes:
+        scores: −∂L/∂a_s = mean_X y σ(−y f) q_X[s] (b_s − f).
+        values: −∂L/∂b_s = mean_X y σ(−y f) q_X[s].
+    """
+
+    scores: Float[Array, " vocabulary"]
+    values: Float[Array, " vocabulary"]
+
+
+def negative_gradient(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""] | float = 0.0,
+) -> ScoreGradient:
+    """e^{log_scale} (−∂L/∂a, −∂L/∂b), exact however late.
+
+    The scale joins the exponent of every term, so the product is right where the
+    gradient alone is zero in floating point. The terms of one sequence in ∂L/∂a sum to
+    zero; the top token's is taken from the others, whose exponents are exact, not from
+    its own advantage, which underflows.
+
+    Args:
+        scores: a = E p.
+        values: b = E v.
+        corpus: n bags with labels ±1.
+        log_scale: a natural logarithm; s = log(1+t) in the flow.
+
+    Returns:
+        Both halves of the negative gradient, scaled (MODEL section 1).
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> late = jnp.array([5000.0, 0.0]), jnp.array([1.0, 0.0])
+        >>> negative_gradient(*late, corpus).scores.tolist()
+        [0.0, 0.0]
+        >>> scaled = negative_gradient(*late, corpus, log_scale=5000.0).scores
+        >>> [round(x, 4) for x in scaled.tolist()]
+        [0.2689, -0.2689]
+    """
+    attention = attend_corpus(scores, values, corpus)
+    exponent = _log_weighted_residual(attention, corpus) + log_scale
+    pull = _pull(exponent, attention, corpus)
+    weighted = corpus.labels.astype(pull.dtype)[:, None] * jnp.exp(exponent)
+    return ScoreGradient(sum_by_token(pull, corpus), sum_by_token(weighted, corpus))
+
+
+def score_curvature(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""] | float = 0.0,
+) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary vocabulary"]]:
+    """−∂L/∂a and its Jacobian −∂²L/∂a², both times e^{log_scale}.
+
+    With h_X = y σ(−y f) q_X (b − f) / n, one sequence contributes
+    diag(h) − h uᵀ − u hᵀ, u = q (1 + ½ σ(y f) y (b − f)): the derivatives of the
+    weights, of the mean, and of σ(−y f) together. Stacked over sequences it is one
+    matrix product.
+
+    Args:
+        scores: a = E p.
+        values: b = E v.
+        corpus: n bags with labels ±1.
+        log_scale: a natural logarithm, as in `negative_gradient`.
+
+    Returns:
+        The scaled negative gradient and the symmetric Jacobian.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> _, jacobian = score_curvature(jnp.zeros(2), jnp.array([1.0, 0.0]), corpus)
+        >>> [round(x, 4) for x in jacobian[0].tolist()]
+        [-0.0147, 0.0147]
+    """
+    attention = attend_corpus(scores, values, corpus)
+    exponent = _log_weighted_residual(attention, corpus) + log_scale
+    pull = _pull(exponent, attention, corpus)
+    label = corpus.labels.astype(scores.dtype)
+    tilt = 0.5 * jax.nn.sigmoid(label * attention.output) * label
+    partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * attention.advantage)
+    # One factor is laid out by token, the other by sequence: the product is twice as
+    # fast as one that has to transpose a factor first.
+    sequence = jnp.arange(len(label), dtype=corpus.tokens.dtype)[:, None]
+    shape = (corpus.vocabulary, len(label))
+    pulls = jnp.zeros(shape, pull.dtype).at[corpus.tokens, sequence].add(pull)
+    partners = jnp.zeros(shape[::-1], pull.dtype)
+    partners = partners.at[sequence, corpus.tokens].add(partner)
+    gradient = pulls.sum(axis=1)
+    cross = pulls @ partners
+    return gradient, jnp.diag(gradient) - cross - cross.T
+
+
+def _log_weighted_residual(
+    attention: Attention, corpus: Corpus
+) -> Float[Array, "sequences width"]:
+    """Log of q σ(−y f) / n in bag layout, −∞ on padding."""
+    label = corpus.labels.astype(attention.output.dtype)
+    log_residual = jax.nn.log_sigmoid(-label * attention.output) - jnp.log(len(label))
+    return attention.log_weights + log_residual[:, None]
+
+
+def _pull(
+    exponent: Float[Array, "sequences width"], attention: Attention, corpus: Corpus
+) -> Float[Array, "sequences width"]:
+    """Pull y e^{exponent} (b − f) in bag layout; the top token is minus the others."""
+    label = corpus.labels.astype(exponent.dtype)
+    top = jnp.arange(exponent.shape[1])[None] == attention.top[:, None]
+    # The top token's exponent may overflow: it is dropped before, not after, `exp`.
+    used = ~top & (corpus.counts > 0) & (attention.advantage != 0)
+    exponent = jnp.where(used, exponent, -jnp.inf)
+    others = label[:, None] * jnp.exp(exponent) * attention.advantage
+    return jnp.where(top, -others.sum(axis=1, keepdims=True), others)

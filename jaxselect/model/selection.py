@@ -1,0 +1,123 @@
+"""Which tokens attention selects, which pairs of tokens that makes compete."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Scalar
+
+from .corpus import Corpus, token_classes
+
+
+def selected_tokens(
+    scores: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    log_time: Float[Scalar, ""] | float = 0.0,
+) -> Bool[Array, "sequences width"]:
+    """Selected set S_X(p) = argmax_{s∈X} pᵀE_s of every sequence, in bag layout.
+
+    Along the flow a token that loses falls behind the top by log t or more, one that
+    is selected beside it stays within a bounded distance; the set is therefore read
+    with half of log t as its width, which at log t = 0 is the argmax itself.
+
+    Args:
+        scores: a = E p.
+        corpus: n bags.
+        log_time: log(1+t) at which p was reached.
+
+    Returns:
+        True where a slot holds a selected token.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
+        >>> selected_tokens(jnp.array([3.0, 2.0, 2.0]), bags).tolist()
+        [[True, False], [True, True]]
+    """
+    present = corpus.counts > 0
+    in_bag = jnp.where(present, scores[corpus.tokens], -jnp.inf)
+    return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - 0.5 * log_time)
+
+
+def competing_pairs(
+    selected: Bool[Array, "sequences width"], corpus: Corpus
+) -> Bool[Array, "vocabulary vocabulary"]:
+    """Pairs (s, r) with s ∈ S_X and r ∈ X ∖ S_X in some sequence X.
+
+    These are the constraints pᵀ(E_s − E_r) ≥ 1 of the max-margin problem (paper,
+    Theorem 4.3).
+
+    Args:
+        selected: of `selected_tokens`.
+        corpus: n bags.
+
+    Returns:
+        A mask over ordered pairs of tokens.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
+        >>> chosen = selected_tokens(jnp.array([3.0, 2.0, 1.0]), bags)
+        >>> jnp.argwhere(competing_pairs(chosen, bags)).tolist()
+        [[0, 1], [1, 2]]
+    """
+    rejected = (corpus.counts > 0) & ~selected
+    rows = jnp.arange(len(corpus.labels))[:, None]
+    chosen, beaten = (
+        jnp.zeros((len(corpus.labels), corpus.vocabulary))
+        .at[rows, corpus.tokens]
+        .max(mask.astype(float))
+        for mask in (selected, rejected)
+    )
+    return chosen.T @ beaten > 0
+
+
+def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
+    """Completely positive and completely negative tokens (paper, Assumption 1).
+
+    Args:
+        corpus: n bags with labels ±1.
+
+    Returns:
+        A mask over the vocabulary.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
+        >>> important_tokens(bags).tolist()
+        [True, False, True]
+    """
+    classes = token_classes(corpus)
+    return classes.completely_positive | classes.completely_negative
+
+
+def important_selected(
+    selected: Bool[Array, "sequences width"], corpus: Corpus
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
+    """Share of sequences whose important tokens are all selected, by label.
+
+    Sequences without an important token do not count; where a label has none that do,
+    its share is one.
+
+    Args:
+        selected: of `selected_tokens`.
+        corpus: n bags with labels ±1.
+
+    Returns:
+        The share among sequences with y = +1, and among those with y = −1.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
+        >>> chosen = selected_tokens(jnp.array([3.0, 2.0, 1.0]), bags)
+        >>> [share.item() for share in important_selected(chosen, bags)]
+        [1.0, 0.0]
+    """
+    important = important_tokens(corpus)[corpus.tokens] & (corpus.counts > 0)
+    holds = important.any(axis=1)
+    kept = holds & ~(important & ~selected).any(axis=1)
+
+    def share(label: int) -> Float[Scalar, ""]:
+        counted = holds & (corpus.labels == label)
+        number = counted.sum().astype(float)
+        kept_number = (kept & counted).sum().astype(float)
+        return jnp.where(number > 0, kept_number / jnp.maximum(number, 1.0), 1.0)
+
+    return share(1), share(-1)

@@ -1,0 +1,262 @@
+"""Corpora drawn from a key, with token ids in a fixed order.
+
+Ids 0 … m − 1 are the relevant tokens of the first class, the next m those of the second
+and so on, the irrelevant tokens come last. Sequences stand in groups of one per class
+that share their irrelevant tokens, so that an irrelevant token occurs equally often
+with every label: its α is zero, not merely small. Shapes depend on whole-number
+settings only, so every family runs under `jax.jit` and `jax.vmap`.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, Scalar
+
+from .corpus import Corpus
+
+
+def assumption_one(
+    key: Key[Array, ""], sequences: int, length: int, relevant: int, irrelevant: int
+) -> Corpus:
+    """Assumption 1 exactly: one completely positive or negative token per sequence.
+
+    Half of the sequences are positive. All other tokens are irrelevant, α_s = 0.
+    Every relevant token occurs if there are at least 2 · `relevant` sequences.
+
+    Args:
+        key: a `jax.random.key`.
+        sequences: n, even.
+        length: T, tokens per sequence.
+        relevant: relevant tokens per class, m.
+        irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
+
+    Returns:
+        A corpus of width T with labels ±1.
+
+    Raises:
+        ValueError: a setting out of its range.
+
+    Example:
+        >>> corpus = assumption_one(jax.random.key(0), 6, 4, relevant=2, irrelevant=3)
+        >>> corpus.labels.tolist(), corpus.vocabulary
+        ([1, 1, 1, -1, -1, -1], 7)
+    """
+    return several_relevant(key, sequences, length, relevant, irrelevant)
+
+
+def several_relevant(
+    key: Key[Array, ""],
+    sequences: int,
+    length: int,
+    relevant: int,
+    irrelevant: int,
+    per_sequence: int = 1,
+    purity: Float[Scalar, ""] | float = 1.0,
+) -> Corpus:
+    """Several relevant tokens per sequence, each relevant completely or in part.
+
+    A relevant token belongs to the class of its sequence with probability
+    (1 + purity) / 2, else to the other one, so its posterior difference is ± purity in
+    expectation. The other tokens are irrelevant, α_s = 0.
+
+    Args:
+        key: a `jax.random.key`.
+        sequences: n, even.
+        length: T, tokens per sequence.
+        relevant: relevant tokens per class, m.
+        irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
+        per_sequence: relevant tokens in a sequence, at most T; repeats are possible.
+        purity: in (0, 1], one for completely positive and negative tokens; traced.
+
+    Returns:
+        A corpus of width T with labels ±1.
+
+    Raises:
+        ValueError: a setting out of its range.
+
+    Example:
+        >>> corpus = several_relevant(jax.random.key(0), 6, 4, 2, 3, per_sequence=2)
+        >>> jnp.where(corpus.tokens < 4, corpus.counts, 0.0).sum(axis=1).tolist()
+        [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
+    """
+    _check_shares(purity=(purity, 1.0))
+    balanced_key, flip_key = jax.random.split(key)
+    tokens, classes = _balanced(
+        balanced_key, sequences, length, relevant, irrelevant, 2, per_sequence
+    )
+    flipped = jax.random.uniform(flip_key, (sequences, per_sequence)) > (1 + purity) / 2
+    own = tokens[:, :per_sequence]
+    other = (own + relevant) % (2 * relevant)
+    tokens = tokens.at[:, :per_sequence].set(jnp.where(flipped, other, own))
+    return _corpus(tokens, 1 - 2 * classes, 2 * relevant + irrelevant)
+
+
+def independent_tokens(
+    key: Key[Array, ""],
+    sequences: int,
+    length: int,
+    relevant: int,
+    irrelevant: int,
+    irrelevant_share: Float[Scalar, ""] | float,
+    weakest: Float[Scalar, ""] | float = 0.1,
+) -> Corpus:
+    """Tokens drawn independently given the label, with a share δ̃ of irrelevant ones.
+
+    The paper's equation 15 draws data of this kind; the parametrisation here is ours.
+    With ρ = δ̃ |S| / (|S| − 1), which is one at the upper end of δ̃, the first token of a
+    sequence is relevant and each other one with probability 1 − ρ. A relevant token s
+    is drawn with P(s | y) = (1 + y δ_s) / 2m, so its posterior difference is δ_s in
+    expectation. Over the m tokens of a class |δ_s| is spread evenly from w to 1, with
+    w = ρ + (1 − ρ) `weakest`. At ρ = 1 every draw fulfils Assumption 1.
+
+    Args:
+        key: a `jax.random.key`.
+        sequences: n, even.
+        length: T, tokens per sequence.
+        relevant: relevant tokens per class, m.
+        irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
+        irrelevant_share: δ̃ in [0, (|S| − 1)/|S|]; traced.
+        weakest: least |δ_s| at δ̃ = 0, in (0, 1]; traced.
+
+    Returns:
+        A corpus of width T with labels ±1.
+
+    Raises:
+        ValueError: a setting out of its range.
+
+    Example:
+        >>> from jaxselect.model.corpus import token_classes
+        >>> corpus = independent_tokens(jax.random.key(0), 40, 4, 2, 6, 9 / 10)
+        >>> token_classes(corpus).completely_positive.tolist()[:4]
+        [True, True, False, False]
+    """
+    vocabulary = 2 * relevant + irrelevant
+    _check_shares(weakest=(weakest, 1.0))
+    _check_shares(irrelevant_share=(irrelevant_share, 1 - 1 / max(vocabulary, 1)))
+    balanced_key, place_key, token_key = jax.random.split(key, 3)
+    tokens, classes = _balanced(
+        balanced_key, sequences, length, relevant, irrelevant, 2, 1
+    )
+    labels = 1 - 2 * classes
+    # Rounding may leave ρ just below one: then a place in 10¹⁶ would be relevant.
+    rho = jnp.minimum(irrelevant_share * vocabulary / (vocabulary - 1) + 1e-12, 1.0)
+    least = rho + (1 - rho) * weakest
+    strength = least + (1 - least) * jnp.linspace(0.0, 1.0, relevant)
+    difference = jnp.concatenate([strength, -strength])
+    chance = (1 + jnp.outer(labels.astype(difference.dtype), difference)) / 2
+    drawn = jax.random.categorical(
+        token_key, jnp.log(chance)[:, None, :], shape=(sequences, length)
+    )
+    place = jax.random.uniform(place_key, (sequences, length)) >= rho
+    place = place.at[:, 0].set(True)
+    tokens = jnp.where(place, drawn.astype(tokens.dtype), tokens)
+    return _corpus(tokens, labels, vocabulary)
+
+
+def multi_class(
+    key: Key[Array, ""],
+    sequences: int,
+    length: int,
+    relevant: int,
+    irrelevant: int,
+    classes: int,
+) -> Corpus:
+    """Assumption 1 for K classes: one token that occurs with one class only.
+
+    Args:
+        key: a `jax.random.key`.
+        sequences: n, a multiple of K.
+        length: T, tokens per sequence.
+        relevant: relevant tokens per class, m.
+        irrelevant: irrelevant tokens; |S| = K m + irrelevant.
+        classes: K ≥ 2.
+
+    Returns:
+        A corpus of width T with labels 0 … K − 1.
+
+    Raises:
+        ValueError: a setting out of its range.
+
+    Example:
+        >>> multi_class(jax.random.key(0), 6, 4, 1, 3, classes=3).labels.tolist()
+        [0, 0, 1, 1, 2, 2]
+    """
+    tokens, labels = _balanced(key, sequences, length, relevant, irrelevant, classes, 1)
+    return _corpus(tokens, labels, classes * relevant + irrelevant)
+
+
+def _balanced(
+    key: Key[Array, ""],
+    sequences: int,
+    length: int,
+    relevant: int,
+    irrelevant: int,
+    classes: int,
+    per_sequence: int,
+) -> tuple[Int[Array, "sequences length"], Int[Array, " sequences"]]:
+    """Sequences that open with relevant tokens of their class, and their classes."""
+    settings = f"sequences {sequences}, length {length}, relevant {relevant}, "
+    settings += f"irrelevant {irrelevant}, classes {classes}, "
+    settings += f"relevant per sequence {per_sequence}"
+    if min(sequences, length, relevant, per_sequence) < 1 or classes < 2:
+        raise ValueError(f"{settings}: wanted ≥ 1 each, and two classes or more")
+    if sequences % classes:
+        raise ValueError(
+            f"{settings}: wanted as many sequences per class; take a multiple of "
+            f"{classes}"
+        )
+    if length < per_sequence or (length > per_sequence and irrelevant < 1):
+        raise ValueError(
+            f"{settings}: wanted room for the relevant tokens, and an irrelevant token "
+            "to fill the rest"
+        )
+    relevant_key, context_key = jax.random.split(key)
+    each = sequences // classes
+    # A shuffled round of all m tokens uses every one before any twice.
+    draws = each * per_sequence
+    deck = jnp.arange(draws, dtype=jnp.int32) % relevant
+    decks = jax.vmap(jax.random.permutation, in_axes=(0, None))(
+        jax.random.split(relevant_key, classes), deck
+    )
+    first = relevant * jnp.arange(classes, dtype=jnp.int32)[:, None]
+    own = (decks + first).reshape(sequences, per_sequence)
+    context = jax.random.randint(
+        context_key,
+        (each, length - per_sequence),
+        classes * relevant,
+        classes * relevant + max(irrelevant, 1),
+        dtype=jnp.int32,
+    )
+    tokens = jnp.concatenate([own, jnp.tile(context, (classes, 1))], axis=1)
+    return tokens, jnp.repeat(jnp.arange(classes, dtype=jnp.int32), each)
+
+
+def _corpus(
+    sequences: Int[Array, "sequences length"],
+    labels: Int[Array, " sequences"],
+    vocabulary: int,
+) -> Corpus:
+    """Bags of the given sequences: sorted, repeats added up, padding at the end."""
+
+    def bag(
+        sequence: Int[Array, " length"],
+    ) -> tuple[Int[Array, " length"], Float[Array, " length"]]:
+        ordered = jnp.sort(sequence)
+        new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+        slot = jnp.cumsum(new) - 1
+        return jnp.zeros_like(ordered).at[slot].set(ordered), (
+            jnp.zeros(ordered.shape).at[slot].add(1.0)
+        )
+
+    tokens, counts = jax.vmap(bag)(sequences)
+    return Corpus(tokens, counts, labels, vocabulary)
+
+
+def _check_shares(**given: tuple[Float[Scalar, ""] | float, float]) -> None:
+    """Refuse a concrete share outside [0, its greatest value]; traced ones pass."""
+    for name, (value, greatest) in given.items():
+        if isinstance(value, jax.core.Tracer):
+            continue
+        if not 0 <= float(value) <= greatest + 1e-12:
+            raise ValueError(
+                f"{name} {float(value)}: wanted a number from 0 to {greatest:.6g}"
+            )

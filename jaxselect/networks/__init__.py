@@ -1,0 +1,1 @@
+"""Richer networks: two layers, key-query matrices, an MLP, many classes."""

@@ -1,0 +1,215 @@
+"""One gradient step on the embeddings of a richer network, and what counts predict.
+
+The prediction for one layer is Lemma 4.1. For two layers without matrices the same
+argument goes one level up [derived]. At the start, E_s, p ~ N(0, I/d), v of norm one:
+
+* all logits of the CLS attention and all values E_rᵀv are of order d^{−1/2}, so
+  q_X[s] = C_X[s] / T_X and σ(−y f) = 1/2, both up to O(d^{−1/2});
+* E_sᵀE_r = δ_sr + O(d^{−1/2}): in the first layer a token attends to itself e times as
+  much as to any other position, A_X[s, r] = C_X[r] e^{δ_sr} / (T_X + (e − 1) C_X[s]);
+* so f = Σ_r w_X[r] E_rᵀv + O(1/d) with w_r = ρ q_r + Σ_s q_s A[s, r], that is
+
+      w_X[r] = C_r/T (ρ + Σ_s C_s / (T + (e−1) C_s) + (e−1) C_r / (T + (e−1) C_r)).
+
+The loss moves E three ways. Through the values: E_r gains η₀ mean_X (y/2) w_X[r] v.
+Through the logits of the CLS attention: a multiple of p, whose factor holds a
+difference of values and so is of order d^{−1/2}. Through the logits of the first layer:
+multiples of other embeddings, each with a difference of scores or of values as a
+factor, again of order d^{−1/2}. Hence, with the *reached* importance α̃ of `reached`,
+
+    E_s¹ = E_s⁰ + (η₀/2) α̃_s v (1 + O(d^{−1/2})),   α̃_s = mean_X y w_X[s].
+
+The sum over s in w is T-weighted and near one, so α̃ ≈ (1 + ρ) α: the second layer
+doubles the step and the residual carries half of it. What it does not double is the
+self-attention's bonus: repeated and lonely tokens get a little more.
+
+Behind one layer an MLP f = vᵀφ(U z + c) puts Uᵀ(φ′(U z + c) ⊙ v) in the place of v. For
+smooth φ and c = 0 that is g = φ′(0) Uᵀv up to O(d^{−1/2}), as U z has entries of order
+d^{−1/2}, and
+
+    E_s¹ = E_s⁰ + (η₀/2) α_s g (1 + O(d^{−1/2})),   E_s¹ᵀv − E_s⁰ᵀv ≈ (η₀/2) α_s gᵀv.
+
+With U ~ N(0, I/d) the factor gᵀv = φ′(0) vᵀUv is N(0, φ′(0)²/d): it is small, its sign
+is a toss of a coin, and training, which moves U and v too, may turn it. So E_sᵀg rises
+with the importance of s in every run, while E_sᵀv rises or falls with the draw. With
+U = I at the start g = φ′(0) v, and it rises. For relu φ′(U z) differs between sequences
+in half of its entries: the step is predicted along the mean g, and has a part across.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from ..model.corpus import Corpus, class_importance, importance, sum_by_token
+from ..model.objective import cross_entropy, logistic_loss
+from .design import Design
+from .network import Network, Variables, tables_of
+from .tables import outputs
+
+
+def losses(
+    outputs: Float[Array, "sequences heads"], corpus: Corpus
+) -> Float[Array, " sequences"]:
+    """Logistic loss with one head, cross-entropy with one head per class.
+
+    Args:
+        outputs: of a network.
+        corpus: the bags, with labels to suit.
+
+    Returns:
+        One number per sequence, in nats.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0]], [1], 1)
+        >>> losses(jnp.zeros((1, 1)), bags).round(4).tolist()
+        [0.6931]
+    """
+    if outputs.shape[1] == 1:
+        return logistic_loss(corpus.labels, outputs[:, 0])
+    return jax.vmap(cross_entropy)(corpus.labels, outputs)
+
+
+def network_risk(
+    network: Network, variables: Variables, corpus: Corpus
+) -> Float[Scalar, ""]:
+    """Mean loss of a network over a corpus.
+
+    Args:
+        network: which.
+        variables: its parameters.
+        corpus: n bags.
+
+    Returns:
+        The empirical risk in nats.
+    """
+    tables = tables_of(network, variables)
+    return jnp.mean(losses(outputs(tables, corpus, network.design), corpus))
+
+
+def network_step(
+    network: Network,
+    variables: Variables,
+    corpus: Corpus,
+    step_size: Float[Scalar, ""] | float,
+) -> Variables:
+    """E¹ = E⁰ − η₀ ∇_E L; everything else stays.
+
+    Args:
+        network: which.
+        variables: at the start.
+        corpus: n bags.
+        step_size: η₀.
+
+    Returns:
+        The variables after the step.
+    """
+    slope = jax.grad(network_risk, argnums=1)(network, variables, corpus)
+    inner = dict(variables["params"])
+    inner["embeddings"] -= step_size * slope["params"]["embeddings"]
+    return {"params": inner}
+
+
+def reached(corpus: Corpus, residual: bool = True) -> Float[Array, " vocabulary"]:
+    """Importance of a token as two layers of attention at the start weigh it, α̃.
+
+    Args:
+        corpus: n bags with labels ±1.
+        residual: as in `Design`.
+
+    Returns:
+        mean_X y w_X[s], w of the module's docstring.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0], [1, 1]], [1, -1], vocabulary=3)
+        >>> reached(bags).round(6).tolist()
+        [1.0, -1.0, 0.0]
+    """
+    count = corpus.counts
+    length = count.sum(axis=1, keepdims=True)
+    bonus = jnp.expm1(jnp.ones((), count.dtype))
+    attended = count / (length + bonus * count)
+    weight = attended.sum(axis=1, keepdims=True) + bonus * attended + float(residual)
+    signed = corpus.labels.astype(count.dtype)[:, None] * weight * count / length
+    return sum_by_token(signed, corpus) / len(corpus.labels)
+
+
+def predicted_alignments(
+    corpus: Corpus, classes: int, step_size: Float[Scalar, ""] | float
+) -> Float[Array, "vocabulary classes"]:
+    """E_sᵀv_k after one step: η₀ mean_X (1{y=k} − 1/K) C_X[s] / T_X.
+
+    At the start every f_k is of order d^{−1/2}, so softmax(f) is 1/K and attention
+    C/T; then −∂L/∂b^k_s is the mean above, and E_s moves by η₀ Σ_k (−∂L/∂b^k_s) v_k.
+    What moves it through p is of order d^{−1/2}.
+
+    Args:
+        corpus: n bags with labels 0 … K − 1.
+        classes: K, heads orthonormal.
+        step_size: η₀.
+
+    Returns:
+        The prediction; its error is of order (1 + η₀) d^{−1/2}.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0], [1]], [0, 1], 2, classes=3)
+        >>> predicted_alignments(bags, 3, 12.0).round(4).tolist()
+        [[4.0, -2.0, -2.0], [-2.0, 4.0, -2.0]]
+    """
+    return step_size * class_importance(corpus, classes)
+
+
+def predicted_change(
+    corpus: Corpus, design: Design, step_size: Float[Scalar, ""] | float
+) -> Float[Array, "vocabulary heads"]:
+    """What one step adds to E in each direction, from the corpus alone: P.
+
+    E¹ − E⁰ = P G up to O((1 + η₀) d^{−1/2}), where row k of G is v_k, or behind an MLP
+    the response g_k of the module's docstring.
+
+    Args:
+        corpus: n bags.
+        design: with one head where there are two layers.
+        step_size: η₀.
+
+    Returns:
+        P; with orthonormal heads and no MLP it is E_s¹ᵀv_k.
+
+    Raises:
+        ValueError: a design whose first step is not known from counts.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> predicted_change(bags, Design(), 40.0).tolist()
+        [[10.0], [-10.0]]
+    """
+    if design.layers == 2 and design.heads > 1:
+        raise ValueError(f"{design}: wanted one head where there are two layers")
+    if design.heads > 1:
+        return predicted_alignments(corpus, design.heads, step_size)
+    two = design.layers == 2
+    alpha = reached(corpus, design.residual) if two else importance(corpus)
+    return 0.5 * step_size * alpha[:, None]
+
+
+def change_error(
+    before: Variables,
+    after: Variables,
+    predicted: Float[Array, "vocabulary heads"],
+) -> Float[Scalar, ""]:
+    """Relative error of a prediction: ‖E¹ − E⁰ − P V‖_F / ‖P‖_F.
+
+    Args:
+        before: variables at the start.
+        after: of `network_step`.
+        predicted: P, of `predicted_change`.
+
+    Returns:
+        A number ≥ 0; it falls as d^{−1/2}.
+    """
+    change = after["params"]["embeddings"] - before["params"]["embeddings"]
+    residual = change - predicted @ before["params"]["heads"]
+    return jnp.linalg.norm(residual) / jnp.linalg.norm(predicted)

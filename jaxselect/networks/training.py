@@ -1,0 +1,262 @@
+"""Training a richer network on strata of bags, in pieces that fit the memory.
+
+What does not depend on the sequence is computed once per step; the gradient with
+respect to those tables is added up piece by piece and pulled back through them at the
+end. A piece adds to the rows of its own tokens alone, for tables are far larger than
+pieces. The pieces are small enough for their pairs of tokens to stay in the cache.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key, Scalar
+
+from ..model.corpus import Corpus
+from ..model.objective import Metrics
+from .embedding_step import losses
+from .network import Network, Variables, tables_of
+from .strata import Strata, minibatch
+from .tables import BY_TOKEN, Tables, look_up, outputs, outputs_of_rows
+
+# Pairs of tokens looked at together: the fastest of 2¹⁸, 2²⁰, 2²² on two cores.
+PAIRS = 2**18
+
+
+class Training(eqx.Module):
+    """A run in the middle of its way.
+
+    Attributes:
+        variables: parameters of the network now.
+        optimiser: the optimiser's own state.
+        step: steps taken.
+    """
+
+    variables: Variables
+    optimiser: optax.OptState
+    step: Int[Scalar, ""]
+
+
+def _pieces(over: Callable, begin: Any, corpus: Corpus, pairs: int, each: int) -> Any:
+    """Add up what `over` makes of pieces of a corpus, given weights 1, and 0 to pad.
+
+    A piece holds `pairs` pairs at most; a token counts as `each` of them.
+    """
+    sequences, width = corpus.tokens.shape
+    number = -(-sequences // min(sequences, max(1, pairs // (width * each))))
+    size = -(-sequences // number)
+    # One size for all pieces: a rest of another size would be compiled once more.
+    place = jnp.arange(number * size, dtype=jnp.int32).reshape(number, size)
+    weights = (place < sequences).astype(corpus.counts.dtype)
+    rows = jnp.minimum(place, sequences - 1)
+
+    def add(sofar: Any, piece: tuple) -> tuple[Any, None]:
+        rows, weight = piece
+        return over(sofar, jax.tree.map(lambda leaf: leaf[rows], corpus), weight), None
+
+    return jax.lax.scan(add, begin, (rows, weights))[0]
+
+
+def _over_pieces(
+    over: Callable, begin: Any, strata: Strata, pairs: int, tables: Tables
+) -> Any:
+    """`_pieces` of one stratum after the other."""
+    for corpus in strata:
+        begin = _pieces(over, begin, corpus, pairs, _each(tables, corpus))
+    return begin
+
+
+def _each(tables: Tables, corpus: Corpus) -> int:
+    """Pairs a token of a bag stands for: one of two layers has one with every other.
+
+    With one layer what counts is the row that is averaged, a pair for 64 numbers.
+    """
+    wide = corpus.tokens.shape[1] if tables.queries is not None else 1
+    return max(wide, tables.values.shape[1] // 64)
+
+
+def _spread(total: Tables, rows: Tables, tokens: Int[Array, "part width"]) -> Tables:
+    """Add to the rows of some tokens, and to what belongs to all of them."""
+    added = {}
+    for name, sofar, here in zip(Tables._fields, total, rows, strict=True):
+        if sofar is not None and here is not None:
+            one = name in BY_TOKEN
+            added[name] = sofar.at[tokens].add(here) if one else sofar + here
+    return total._replace(**added)
+
+
+@partial(jax.jit, static_argnames=("network", "pairs"))
+def risk_and_gradient(
+    network: Network, variables: Variables, strata: Strata, pairs: int = PAIRS
+) -> tuple[Float[Scalar, ""], Variables]:
+    """Mean loss over all sequences, and its gradient.
+
+    Args:
+        network: which.
+        variables: its parameters.
+        strata: the sequences.
+        pairs: pairs of tokens to look at together.
+
+    Returns:
+        L and ∇L.
+    """
+    tables, pull_back = jax.vjp(partial(tables_of, network), variables)
+    number = sum(len(corpus.labels) for corpus in strata)
+
+    def risk(
+        rows: Tables, part: Corpus, weight: Float[Array, " part"]
+    ) -> Float[Scalar, ""]:
+        each = losses(outputs_of_rows(rows, part.counts, network.design), part)
+        return weight @ each / number
+
+    def add(sofar: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
+        rows = look_up(tables, part.tokens)
+        here, slope = jax.value_and_grad(risk)(rows, part, weight)
+        return sofar[0] + here, _spread(sofar[1], slope, part.tokens)
+
+    total = jnp.zeros((), tables.scores.dtype), jax.tree.map(jnp.zeros_like, tables)
+    total = _over_pieces(add, total, strata, pairs, tables)
+    return total[0], pull_back(total[1])[0]
+
+
+@partial(jax.jit, static_argnames=("network", "pairs"))
+def evaluate(
+    network: Network, variables: Variables, strata: Strata, pairs: int = PAIRS
+) -> Metrics:
+    """Loss and accuracy over all sequences.
+
+    Args:
+        network: which.
+        variables: its parameters.
+        strata: the sequences.
+        pairs: pairs of tokens to look at together.
+
+    Returns:
+        Both means; a class is predicted by the greatest output, a sign by one.
+    """
+    tables = tables_of(network, variables)
+
+    def add(sofar: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
+        got = outputs(tables, part, network.design)
+        if network.design.heads == 1:
+            right = (got[:, 0] > 0) == (part.labels > 0)
+        else:
+            right = jnp.argmax(got, axis=1).astype(part.labels.dtype) == part.labels
+        here = weight @ losses(got, part), weight @ right.astype(got.dtype)
+        return jax.tree.map(jnp.add, sofar, here)
+
+    zero = jnp.zeros((), tables.scores.dtype)
+    total = zero, zero
+    total = _over_pieces(add, total, strata, pairs, tables)
+    number = sum(len(corpus.labels) for corpus in strata)
+    return Metrics(total[0] / number, total[1] / number)
+
+
+@partial(jax.jit, static_argnames=("network", "pairs"))
+def response(
+    network: Network, variables: Variables, strata: Strata, pairs: int = PAIRS
+) -> Float[Array, "heads width"]:
+    """How the outputs answer to what attention averages: g_k = mean_X ∂f_k/∂z_X.
+
+    Behind an MLP that is Uᵀ(φ′(U z + c) ⊙ v_k), averaged; it takes the place of v_k.
+
+    Args:
+        network: which.
+        variables: its parameters.
+        strata: the sequences.
+        pairs: pairs of tokens to look at together.
+
+    Returns:
+        One row per head; as wide as z, which without an MLP has one number per head.
+    """
+    tables = tables_of(network, variables)
+
+    def total(
+        shift: Float[Array, " width"], part: Corpus, weight: Float[Array, " part"]
+    ) -> Float[Array, " heads"]:
+        moved = tables._replace(values=tables.values + shift[None])
+        return weight @ outputs(moved, part, network.design)
+
+    def add(sofar: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
+        return sofar + jax.jacrev(total)(still, part, weight)
+
+    still = jnp.zeros(tables.values.shape[1], tables.values.dtype)
+    slope = jnp.zeros((network.design.heads, len(still)), still.dtype)
+    slope = _over_pieces(add, slope, strata, pairs, tables)
+    return slope / sum(len(corpus.labels) for corpus in strata)
+
+
+def train(
+    network: Network,
+    variables: Variables,
+    strata: Strata,
+    optimiser: optax.GradientTransformation,
+    steps: int,
+    batch: int | None = None,
+    key: Key[Array, ""] | None = None,
+    fixed: tuple[str, ...] = (),
+    report: Callable[[int, Variables], None] | None = None,
+) -> Variables:
+    """Train with any optax optimiser.
+
+    Args:
+        network: which.
+        variables: at the start.
+        strata: the sequences.
+        optimiser: any of optax.
+        steps: how many.
+        batch: sequences per step; None for all.
+        key: orders the minibatches.
+        fixed: names of parameters that do not move.
+        report: called with the step and the variables before each step and at the end.
+
+    Returns:
+        The variables after the last step.
+
+    Raises:
+        ValueError: minibatches without a key, an unknown name among the fixed.
+    """
+    if batch is not None and key is None:
+        raise ValueError("minibatches need a key: it decides what they hold")
+    known = sorted(variables["params"])
+    if not set(fixed) <= set(known):
+        raise ValueError(f"fixed is {fixed}; wanted some of {known}")
+    state = Training(variables, optimiser.init(variables), jnp.array(0))
+    for step in range(steps):
+        if report is not None:
+            report(step, state.variables)
+        used = strata
+        if batch is not None and key is not None:
+            used = _minibatch(jax.random.fold_in(key, step), strata, batch)
+        state = _update(network, state, used, optimiser, fixed)
+    if report is not None:
+        report(steps, state.variables)
+    return state.variables
+
+
+_minibatch = jax.jit(minibatch, static_argnames="batch")
+
+
+@partial(jax.jit, static_argnames=("network", "optimiser", "fixed"))
+def _update(
+    network: Network,
+    state: Training,
+    strata: Strata,
+    optimiser: optax.GradientTransformation,
+    fixed: tuple[str, ...],
+) -> Training:
+    """One step of the optimiser."""
+    _, slope = risk_and_gradient(network, state.variables, strata)
+    held = {name: jnp.zeros_like(state.variables["params"][name]) for name in fixed}
+    slope = {"params": slope["params"] | held}
+    # Adam multiplies arrays by Python-made scalars of another type.
+    with jax.numpy_dtype_promotion("standard"):
+        change, optimiser_state = optimiser.update(
+            slope, state.optimiser, state.variables
+        )
+        variables = optax.apply_updates(state.variables, change)
+    return Training(variables, optimiser_state, state.step + 1)

@@ -1,0 +1,1 @@
+"""One run, judged: what margin predicts, held against what flow integrates."""

@@ -1,0 +1,256 @@
+"""Convergence rates of the flow of p, differentiable in η₀, d, E, p_0 and the counts.
+
+Late in the flow p = p_mm s + ρ with s = log t, so every late rate is a closed form in
+(p_mm, ρ), whose derivatives are implicit. Early rates are times at which the flow
+passes a mark (`crossing.last_crossings`). Where the selection or the set of active
+pairs changes, a rate has a kink: its derivative there is that of one side, and it is
+flagged. Derivatives in d are those of `parameters.gaussian_reduced`.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Scalar
+
+from ..flow.crossing import Crossing, CrossingStatus, Mark, last_crossings
+from ..flow.progress import direction_error
+from ..margin.limit import Limit
+from ..margin.pair_graph import lead, smallest_lead
+from ..model.corpus import Corpus
+from ..model.embedding_step import alignment_error, embedding_step
+from ..model.objective import logistic_loss
+from ..model.parameters import Parameters
+from ..model.selection import competing_pairs
+from .settle import RateSettings, Settled, settle
+
+# The rates that are real numbers; the rest of `Rates` says where they hold.
+REAL_RATES = (
+    "lemma_error",
+    "growth_rate",
+    "error_constant",
+    "norm_to_error",
+    "log_time_to_error",
+    "early_log_time",
+    "selection_log_time",
+    "final_loss",
+    "loss_constant",
+)
+
+
+class Rates(eqx.Module):
+    """How fast one problem converges.
+
+    Attributes:
+        lemma_error: relative error of Lemma 4.1 for the step on E.
+        growth_rate: lim log t / ‖p‖ = 1/‖p_mm‖, the margin.
+        error_constant: lim ‖p‖ · direction error.
+        norm_to_error: ‖p‖ at which the late flow has the direction error asked for.
+        log_time_to_error: log t at which it has.
+        early_log_time: log(1+t) from which the direction error stays below the early
+            error asked for.
+        selection_log_time: log(1+t) from which the final selection leads in every
+            sequence.
+        final_loss: L at infinite time, in nats.
+        loss_constant: lim t (L(t) − final_loss) = ‖p_mm‖².
+        kink: the selection's active pairs, or the pair that is last to be decided,
+            change under a small move: derivatives are those of one side.
+        history_dim: dimension of the part of ρ that only the path decides.
+        status: a `limit.LimitStatus`; the late rates hold where it is PREDICTED.
+        selected: the final selection, in bag layout.
+        active: its active pairs. Where one of these two differs between two problems, a
+            kink or a jump lies between them.
+    """
+
+    lemma_error: Float[Scalar, ""]
+    growth_rate: Float[Scalar, ""]
+    error_constant: Float[Scalar, ""]
+    norm_to_error: Float[Scalar, ""]
+    log_time_to_error: Float[Scalar, ""]
+    early_log_time: Float[Scalar, ""]
+    selection_log_time: Float[Scalar, ""]
+    final_loss: Float[Scalar, ""]
+    loss_constant: Float[Scalar, ""]
+    kink: Bool[Scalar, ""]
+    history_dim: Int[Scalar, ""]
+    status: Int[Scalar, ""]
+    selected: Bool[Array, "sequences width"]
+    active: Bool[Array, "vocabulary vocabulary"]
+
+
+def rates(
+    before: Parameters,
+    corpus: Corpus,
+    step_size: Float[Scalar, ""] | float,
+    error: Float[Scalar, ""] | float = 1e-4,
+    early_error: Float[Scalar, ""] | float = 0.1,
+    settings: RateSettings = RateSettings(),
+) -> Rates:
+    """All rates of one problem: a step on E, then the flow of p.
+
+    Args:
+        before: (E⁰, p_0, v); of `gaussian_reduced` for derivatives in d.
+        corpus: n bags with labels ±1.
+        step_size: η₀.
+        error: direction error that `norm_to_error` and `log_time_to_error` are for.
+        early_error: direction error that `early_log_time` is for.
+        settings: static.
+
+    Returns:
+        The rates, differentiable in every argument but the settings, in both modes.
+
+    Example:
+        >>> from jaxselect.model.parameters import gaussian_reduced
+        >>> from jaxselect.model.synthetic import assumption_one
+        >>> bags = assumption_one(jax.random.key(0), 6, 3, relevant=1, irrelevant=2)
+        >>> start = gaussian_reduced(jax.random.key(1), bags.vocabulary, 1e4)
+        >>> found = jax.jit(rates)(start, bags, 50.0)
+        >>> bool(found.log_time_to_error > found.selection_log_time)
+        True
+    """
+    after = embedding_step(before, corpus, step_size)
+    settled = settle(after, corpus, settings)
+    late, margin = settled.late, settled.margin
+    marks = (
+        direction_mark(margin.direction, early_error),
+        selection_mark(after, corpus, settled),
+    )
+    early, selection = last_crossings(after, corpus, settled.path, marks, settings.flow)
+    undecided = decided_at_once(after, corpus, settled, selection, settings.move)
+    return Rates(
+        alignment_error(before, after, corpus, step_size),
+        1 / margin.norm,
+        late.error_constant,
+        norm_to_error(late, error),
+        log_time_to_error(late, error),
+        early.log_time,
+        selection.log_time,
+        final_loss(after, corpus, settled.selected),
+        margin.norm**2,
+        settled.kink | undecided,
+        late.history_dim,
+        late.status,
+        settled.selected,
+        margin.active,
+    )
+
+
+def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
+    """‖p‖ at which the late flow has a given direction error.
+
+    The error is 2 sin(θ/2) with θ the angle to p_mm, and ‖p‖ sin θ = ‖(I − p̂p̂ᵀ)ρ‖.
+
+    Args:
+        late: of `limit.limit`.
+        error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
+
+    Returns:
+        ‖p‖; the error constant over the error, where that is small.
+    """
+    sine, _ = _angle(error, late.offset.dtype)
+    return late.error_constant / sine
+
+
+def log_time_to_error(
+    late: Limit, error: Float[Scalar, ""] | float
+) -> Float[Scalar, ""]:
+    """Log t at which the late flow has a given direction error.
+
+    p̂_mmᵀp = ‖p_mm‖ log t + p̂_mmᵀρ = ‖p‖ cos θ, with θ as in `norm_to_error`.
+
+    Args:
+        late: of `limit.limit`.
+        error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
+
+    Returns:
+        log t.
+    """
+    sine, cosine = _angle(error, late.offset.dtype)
+    along = late.error_constant * cosine / sine
+    square = late.growth @ late.growth
+    return (along * jnp.sqrt(square) - late.growth @ late.offset) / square
+
+
+def direction_mark(
+    direction: Float[Array, " dim"], error: Float[Scalar, ""] | float
+) -> Mark:
+    """The mark behind which p is within a given error of a given direction.
+
+    Args:
+        direction: of any length, such as p_mm.
+        error: ‖p/‖p‖ − direction/‖direction‖‖.
+
+    Returns:
+        h(p) for `crossing.last_crossings`.
+    """
+    return lambda cls: error - direction_error(cls, direction)
+
+
+def selection_mark(after: Parameters, corpus: Corpus, settled: Settled) -> Mark:
+    """The mark behind which every token that is selected in the end leads.
+
+    Args:
+        after: (E¹, ·, v).
+        corpus: n bags with labels ±1.
+        settled: of `settle`.
+
+    Returns:
+        h(p) for `crossing.last_crossings`.
+    """
+    pairs = competing_pairs(settled.selected, corpus)
+    return lambda cls: smallest_lead(after.embeddings @ cls, pairs)
+
+
+def decided_at_once(
+    after: Parameters,
+    corpus: Corpus,
+    settled: Settled,
+    selection: Crossing,
+    move: float = 1e-6,
+) -> Bool[Scalar, ""]:
+    """Whether two pairs are decided last at once: the time of selection has a kink.
+
+    Args:
+        after: (E¹, ·, v).
+        corpus: n bags with labels ±1.
+        settled: of `settle`.
+        selection: the crossing of `selection_mark`.
+        move: size of a lead, relative to the scores, that counts as none.
+
+    Returns:
+        True at a kink.
+    """
+    pairs = competing_pairs(settled.selected, corpus)
+    scores = jax.lax.stop_gradient(after.embeddings @ selection.cls)
+    leads = jnp.where(pairs, lead(scores), jnp.inf).ravel()
+    # The smallest lead is zero here; a second one must not be.
+    least = -jax.lax.top_k(-leads, 2)[0]
+    close = least[1] - least[0] <= move * jnp.max(jnp.abs(scores))
+    return (selection.status == CrossingStatus.CROSSED) & close
+
+
+def final_loss(
+    after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
+) -> Float[Scalar, ""]:
+    """The risk at infinite time: every sequence speaks through its selected tokens.
+
+    Args:
+        after: (E¹, ·, v).
+        corpus: n bags with labels ±1.
+        selected: the final selection; of several tokens in a sequence the mean counts,
+            weighted by their occurrences.
+
+    Returns:
+        The loss in nats.
+    """
+    values = after.embeddings @ after.head
+    chosen = jnp.where(selected, corpus.counts.astype(values.dtype), 0.0)
+    output = jnp.sum(chosen * values[corpus.tokens], axis=1) / chosen.sum(axis=1)
+    return jnp.mean(logistic_loss(corpus.labels, output))
+
+
+def _angle(
+    error: Float[Scalar, ""] | float, dtype: jnp.dtype
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
+    """Sine and cosine of the angle θ with 2 sin(θ/2) = error."""
+    half = jnp.asarray(error, dtype) / 2
+    return 2 * half * jnp.sqrt(1 - half**2), 1 - 2 * half**2

@@ -1,0 +1,109 @@
+"""What a flow of p settles on: its selection, and the late flow that follows from it.
+
+The selection is piecewise constant in every argument. Where it, or the set of active
+pairs, changes there is a kink: a derivative there is that of one side, and is flagged.
+"""
+
+from dataclasses import dataclass, field
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Scalar
+
+from ..flow.cls_flow import Flow, FlowSettings, cls_flow
+from ..flow.crossing import search_path
+from ..margin.limit import Limit, limit
+from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
+from ..model.corpus import Corpus
+from ..model.parameters import Parameters
+from ..model.selection import competing_pairs, selected_tokens
+
+
+@dataclass(frozen=True)
+class RateSettings:
+    """Static settings of the rates.
+
+    Attributes:
+        flow: tolerances of the integration, and its adjoint: `diffrax.ForwardMode()` to
+            differentiate early rates in forward mode.
+        until_log_time: log(1+t) at which the selection is read and the search for early
+            rates ends.
+        points: of the path that is searched.
+        move: relative size of the move of E that tells a kink.
+        through_history: differentiate the flow for the part of ρ that only the path
+            decides; without it that part counts as constant (`Rates.history_dim`).
+    """
+
+    flow: FlowSettings = field(default_factory=FlowSettings)
+    until_log_time: float = 1e4
+    points: int = 1024
+    move: float = 1e-6
+    through_history: bool = False
+
+
+class Settled(eqx.Module):
+    """What a flow settles on.
+
+    Attributes:
+        path: the flow, without derivatives.
+        selected: the final selection, in bag layout.
+        margin: its max-margin solution.
+        late: the late flow p_mm log t + ρ.
+        kink: a small move of E changes the active pairs.
+    """
+
+    path: Flow
+    selected: Bool[Array, "sequences width"]
+    margin: MaxMargin
+    late: Limit
+    kink: Bool[Scalar, ""]
+
+
+def settle(
+    after: Parameters, corpus: Corpus, settings: RateSettings = RateSettings()
+) -> Settled:
+    """Follow the flow until its selection is final, then predict the rest.
+
+    The selection is piecewise constant, so no derivative runs through this flow unless
+    `settings.through_history` asks for it.
+
+    Args:
+        after: (E¹, p_0, v).
+        corpus: n bags with labels ±1.
+        settings: static.
+
+    Returns:
+        Selection, max-margin solution and late flow, differentiable in both modes.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> settle(start, bags).selected.tolist()
+        [[True, False]]
+    """
+    path = search_path(
+        after, corpus, settings.until_log_time, settings.points, settings.flow
+    )
+    late_cls = path.cls
+    if settings.through_history:
+        end = path.log_time
+        late_cls = cls_flow(
+            after, corpus, until_log_time=end, settings=settings.flow
+        ).cls
+    fixed = jax.lax.stop_gradient(after.embeddings)
+    selected = selected_tokens(fixed @ path.cls, corpus, path.log_time)
+    pairs = competing_pairs(selected, corpus)
+
+    # Beside the problem itself two neighbours, which share its active pairs or tell of
+    # a kink.
+    size = settings.move * jnp.linalg.norm(fixed) / jnp.sqrt(fixed.size)
+    towards = size * jax.random.normal(jax.random.key(0), fixed.shape, fixed.dtype)
+    around = jnp.stack([fixed, fixed - towards, fixed + towards])
+    solutions = jax.vmap(max_margin, (0, None))(around, pairs)
+    kink = jnp.any(solutions.active[1:] != solutions.active[:1])
+    margin = jax.tree.map(lambda leaf: leaf[0], solutions)
+    margin = with_derivatives(after.embeddings, margin)
+    late = limit(after, corpus, selected, margin, late_cls)
+    return Settled(path, selected, margin, late, kink)

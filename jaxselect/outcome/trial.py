@@ -1,0 +1,228 @@
+"""One trial of the theory: a corpus, one step on E, the flow of p, and its verdict.
+
+A trial is a pure function of a key and of numbers, so sweeps batch it over seeds, d and
+η₀; whatever goes wrong in it becomes its status.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, Scalar
+
+from ..flow.cls_flow import Flow, FlowSettings, cls_flow
+from ..margin.certificate import drift, pending
+from ..margin.limit import limit
+from ..margin.max_margin import MaxMargin, max_margin
+from ..model.attention import Attention, attend_corpus, token_scores
+from ..model.corpus import Corpus
+from ..model.embedding_step import alignment_error, embedding_step
+from ..model.parameters import Parameters, gaussian_reduced
+from ..model.selection import (
+    competing_pairs,
+    important_selected,
+    important_tokens,
+    selected_tokens,
+)
+from .verdict import verdict
+
+
+@dataclass(frozen=True)
+class TrialSettings:
+    """Static settings of a trial.
+
+    Attributes:
+        flow: tolerances and bounds of the integration.
+        path_points: points saved along the flow, geometric in log(1+t).
+        drift_tolerance: how closely the margins must follow the predicted late flow,
+            in units of attention scores and up to their rounding, and how far p may
+            still be moved, in units of the error constant, for a trial to count as
+            converged.
+    """
+
+    flow: FlowSettings = field(default_factory=FlowSettings)
+    path_points: int = 0
+    drift_tolerance: float = 1e-3
+
+
+class Trial(eqx.Module):
+    """What one trial found; scalars first, then the path.
+
+    Attributes:
+        status: a `verdict.TrialStatus`.
+        alignment_error: relative error of Lemma 4.1 for the step on E.
+        alignment: γ = mean |E_sᵀv| over the important tokens after the step.
+        important_selected: share of sequences whose important tokens are all selected.
+        positive_selected: that share among sequences with y = +1.
+        negative_selected: that share among sequences with y = −1.
+        cls_norm: ‖p‖ at the end.
+        log_time: log(1+t) at the end.
+        direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection.
+        error_constant: predicted limit of direction_error · cls_norm.
+        drift: largest distance of an active margin from the predicted late flow.
+        pending: how far inactive pairs may still move p, over the error constant.
+        unselected_effect: max_X |f(X) − mean of E_sᵀv over its selected tokens|.
+        max_margin_norm: ‖p_mm‖.
+        duality_gap: relative gap of the max-margin solution.
+        history_dim: dimension of the part of p that only the path decides.
+        num_steps: steps of the integration, rejected ones included.
+        path_log_times: log(1+t) along the flow; ∞ behind its end.
+        path_norms: ‖p‖ there.
+        path_errors: direction error there.
+    """
+
+    status: Int[Scalar, ""]
+    alignment_error: Float[Scalar, ""]
+    alignment: Float[Scalar, ""]
+    important_selected: Float[Scalar, ""]
+    positive_selected: Float[Scalar, ""]
+    negative_selected: Float[Scalar, ""]
+    cls_norm: Float[Scalar, ""]
+    log_time: Float[Scalar, ""]
+    direction_error: Float[Scalar, ""]
+    error_constant: Float[Scalar, ""]
+    drift: Float[Scalar, ""]
+    pending: Float[Scalar, ""]
+    unselected_effect: Float[Scalar, ""]
+    max_margin_norm: Float[Scalar, ""]
+    duality_gap: Float[Scalar, ""]
+    history_dim: Int[Scalar, ""]
+    num_steps: Int[Scalar, ""]
+    path_log_times: Float[Array, " times"]
+    path_norms: Float[Array, " times"]
+    path_errors: Float[Array, " times"]
+
+
+def run_trial(
+    key: Key[Array, ""],
+    draw_corpus: Callable[[Key[Array, ""]], Corpus],
+    dim: Float[Scalar, ""] | float,
+    step_size: Float[Scalar, ""] | float,
+    until_norm: Float[Scalar, ""] | float,
+    settings: TrialSettings = TrialSettings(),
+) -> Trial:
+    """Draw a corpus and parameters, step on E, follow p, and judge the outcome.
+
+    Corpus and normal draws depend on the key alone, so trials that share it differ by d
+    and η₀ only.
+
+    Args:
+        key: a `jax.random.key`.
+        draw_corpus: key → corpus, of fixed shape; one of `synthetic`'s, say.
+        dim: d; traced.
+        step_size: η₀; traced.
+        until_norm: ‖p‖ to stop at; traced.
+        settings: static.
+
+    Returns:
+        The trial.
+
+    Example:
+        >>> from functools import partial
+        >>> from jaxselect.model.synthetic import assumption_one
+        >>> draw = partial(
+        ...     assumption_one, sequences=8, length=4, relevant=2, irrelevant=4
+        ... )
+        >>> trial = run_trial(jax.random.key(0), draw, 1e6, 100.0, until_norm=1e4)
+        >>> from jaxselect.outcome.verdict import TrialStatus
+        >>> TrialStatus(trial.status.item()).name
+        'SELECTED_ALL'
+        >>> measured = trial.direction_error * trial.cls_norm
+        >>> bool(abs(measured / trial.error_constant - 1) < 1e-3)
+        True
+    """
+    corpus_key, parameters_key = jax.random.split(key)
+    corpus = draw_corpus(corpus_key)
+    before = gaussian_reduced(parameters_key, corpus.vocabulary, dim)
+    after = embedding_step(before, corpus, step_size)
+    path = None
+    if settings.path_points:
+        path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
+    flow = cls_flow(after, corpus, until_norm, 1e15, path, settings.flow)
+    return judge(before, after, corpus, step_size, flow, settings.drift_tolerance)
+
+
+def judge(
+    before: Parameters,
+    after: Parameters,
+    corpus: Corpus,
+    step_size: Float[Scalar, ""] | float,
+    flow: Flow,
+    drift_tolerance: float,
+) -> Trial:
+    """Hold a flow's end against the max-margin problem and the limit of its selection.
+
+    Args:
+        before: (E⁰, p_0, v).
+        after: (E¹, p_0, v), which the flow started from.
+        corpus: n bags with labels ±1.
+        step_size: η₀ of the step between them.
+        flow: of p, with E¹ and v fixed.
+        drift_tolerance: see `TrialSettings`.
+
+    Returns:
+        The trial.
+
+    Example:
+        See `run_trial`.
+    """
+    _, values = token_scores(after)
+    scores = after.embeddings @ flow.cls
+    selected = selected_tokens(scores, corpus, flow.log_time)
+    pairs = competing_pairs(selected, corpus)
+    margin = max_margin(after.embeddings, pairs)
+    late = limit(after, corpus, selected, margin, flow.cls)
+    positive, negative = important_selected(selected, corpus)
+    certificate = (
+        drift(after, flow.cls, flow.log_time, margin, late),
+        pending(after, corpus, selected, flow.cls, flow.log_time, margin, late),
+    )
+
+    important = important_tokens(corpus)
+    number = jnp.maximum(important.sum(), 1).astype(values.dtype)
+    attention = attend_corpus(scores, values, corpus)
+    is_positive = (corpus.labels > 0).astype(values.dtype)
+    share = jnp.mean(is_positive * positive + (1 - is_positive) * negative)
+    norm = jnp.linalg.norm(flow.cls)
+    largest = jnp.max(jnp.abs(scores))
+    shares = positive, negative
+    return Trial(
+        verdict(flow, margin, late, *certificate, *shares, largest, drift_tolerance),
+        alignment_error(before, after, corpus, step_size),
+        jnp.sum(jnp.where(important, jnp.abs(values), 0.0)) / number,
+        share,
+        positive,
+        negative,
+        norm,
+        flow.log_time,
+        _direction_error(flow.cls, margin),
+        late.error_constant,
+        *certificate,
+        _unselected_effect(attention, values, corpus, selected),
+        margin.norm,
+        margin.gap,
+        late.history_dim,
+        flow.num_steps,
+        flow.path_log_times,
+        jax.vmap(jnp.linalg.norm)(flow.path_cls),
+        jax.vmap(lambda cls: _direction_error(cls, margin))(flow.path_cls),
+    )
+
+
+def _direction_error(cls: Float[Array, " dim"], margin: MaxMargin) -> Float[Scalar, ""]:
+    tiny = jnp.finfo(cls.dtype).tiny
+    along = margin.direction / jnp.maximum(margin.norm, tiny)
+    return jnp.linalg.norm(cls / jnp.maximum(jnp.linalg.norm(cls), tiny) - along)
+
+
+def _unselected_effect(
+    attention: Attention,
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    selected: Bool[Array, "sequences width"],
+) -> Float[Scalar, ""]:
+    chosen = jnp.where(selected, corpus.counts.astype(values.dtype), 0.0)
+    alone = jnp.sum(chosen * values[corpus.tokens], axis=1) / chosen.sum(axis=1)
+    return jnp.max(jnp.abs(attention.output - alone))

@@ -1,0 +1,1 @@
+"""Many trials, and what survives a kill."""

@@ -1,0 +1,227 @@
+"""A sweep's work: a grid cut into chunks of lanes, and one chunk from start to disk.
+
+A cell's randomness is a function of its seed alone, and chunks are independent, so any
+engine may run them in any order, anywhere, and again.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, Scalar
+
+from ..flow.cls_flow import FlowSettings
+from ..outcome.trial import Trial, TrialSettings, run_trial
+from ..outcome.verdict import TrialStatus
+from .grid import Sweep, lane_values
+from .store import write_chunk
+
+
+class Chunk(NamedTuple):
+    """Lanes that run in one call and are written to one file.
+
+    Attributes:
+        shape: values on the axes that decide shapes.
+        lanes: flat indices into the grid.
+    """
+
+    shape: tuple[int, ...]
+    lanes: np.ndarray
+
+
+def plan(sweep: Sweep, chunk_size: int) -> list[Chunk]:
+    """Cut a grid into chunks of lanes that should take equally long.
+
+    A batch takes as long as its slowest lane, and a sweep as long as its last chunk, so
+    lanes are sorted by predicted steps, the longest first, a cell's seeds in a row.
+
+    Args:
+        sweep: the grid.
+        chunk_size: lanes per chunk; the last of a shape may hold fewer.
+
+    Returns:
+        The chunks; a list position is a chunk's number in the store.
+
+    Raises:
+        ValueError: a chunk size below one.
+
+    Example:
+        >>> chunks = plan(Sweep(seed=(0, 1), dim=(64.0, 1e6)), chunk_size=3)
+        >>> [chunk.lanes.tolist() for chunk in chunks]
+        [[0, 1, 2], [3]]
+    """
+    if chunk_size < 1:
+        raise ValueError(f"chunk size {chunk_size}: wanted 1 or more")
+    shapes = sweep.shapes()
+    lanes = np.arange(sweep.size).reshape(len(shapes), -1)
+    chunks = []
+    for shape, row in zip(shapes, lanes, strict=True):
+        values = lane_values(sweep, row)
+        # A relevant token is one of T in one of 2 m sequences; its loss slope is ½.
+        _, length, relevant, _, per_sequence = shape
+        rarity = 4 * relevant * length / per_sequence
+        steps = predicted_steps(values["dim"], values["step_size"] / rarity)
+        row = row[np.lexsort((row, -steps))]
+        cuts = range(0, len(row), chunk_size)
+        chunks += [Chunk(shape, row[cut : cut + chunk_size]) for cut in cuts]
+    return chunks
+
+
+def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
+    """Expected steps of a flow, a rough fit to measurements: it decides order only.
+
+    With γ the predicted |E_sᵀv| of an important token, a clean flow takes 60 steps.
+    More are needed where random overlaps rival the step on E (γ√d below 3), where
+    attention is captured along ± v (γ around 2), and in the sharp ravines of a large γ.
+
+    Args:
+        dim: d.
+        alignment: γ.
+
+    Returns:
+        A positive number per lane.
+
+    Example:
+        >>> predicted_steps(np.array([32.0, 1e6]), np.array([0.1, 0.1])).round()
+        array([379.,  60.])
+    """
+    noise = 330 / (1 + (alignment * dim**0.5 / 3) ** 2)
+    capture = 120 * np.exp(-(np.log(alignment / 2.2) ** 2))
+    ravine = 12 * np.maximum(alignment - 10, 0) ** 0.5 * (1 + 10 * dim**-0.5)
+    return 60 + noise + capture + ravine
+
+
+@functools.cache
+def program(
+    sweep: Sweep, shape: tuple[int, ...], together: bool
+) -> Callable[..., Trial]:
+    """The compiled trials of one shape; arguments are the traced axes.
+
+    Args:
+        sweep: its static settings are used.
+        shape: values on the axes that decide shapes.
+        together: all lanes of a call in step, or one after the other.
+
+    Returns:
+        A jitted function of `lane_values`, by name, batched over lanes.
+
+    Example:
+        See `run_chunk`.
+    """
+    # In single precision a step cannot be held to more than a few roundings.
+    rtol = 1e-6 if sweep.precision == "float64" else 1e-4
+    settings = TrialSettings(FlowSettings(rtol, rtol), sweep.path_points)
+
+    def lane(
+        purity: Float[Scalar, ""],
+        irrelevant_share: Float[Scalar, ""],
+        dim: Float[Scalar, ""],
+        step_size: Float[Scalar, ""],
+        seed: Int[Scalar, ""],
+    ) -> Trial:
+        draw = sweep.draw(shape, purity, irrelevant_share)
+        key = jax.random.key(seed)
+        return run_trial(key, draw, dim, step_size, sweep.until_norm, settings)
+
+    if together:
+        return jax.jit(jax.vmap(lane))
+    return jax.jit(lambda *values: jax.lax.map(lambda row: lane(*row), values))
+
+
+def run_chunk(
+    sweep: Sweep,
+    chunk: Chunk,
+    chunk_size: int,
+    together: bool = False,
+    device: Any = None,
+) -> np.ndarray:
+    """Run the lanes of a chunk in one call.
+
+    Lanes in step share every instruction, which accelerators need; but each takes the
+    steps of the slowest, and on a CPU one after the other is as fast or faster.
+
+    Args:
+        sweep: the grid.
+        chunk: of `plan`.
+        chunk_size: lanes of a full chunk; a short one is filled up and cut again, so
+            that no second program is compiled.
+        together: all lanes in step, or one after the other.
+        device: where; JAX's default if not given.
+
+    Returns:
+        A table with one row per lane: `lane`, then the fields of `Trial`.
+
+    Example:
+        >>> tiny = Sweep(sequences=(4,), length=(2,), relevant=(1,), irrelevant=(1,))
+        >>> rows = run_chunk(tiny, plan(tiny, 1)[0], 1)
+        >>> [TrialStatus(code).name for code in rows["status"]]
+        ['SELECTED_ALL']
+    """
+    number = len(chunk.lanes)
+    filled = np.pad(chunk.lanes, (0, chunk_size - number), mode="edge")
+    real = np.dtype(sweep.precision)
+    values = [
+        jax.device_put(
+            jnp.asarray(column, jnp.int32 if name == "seed" else real), device
+        )
+        for name, column in lane_values(sweep, filled).items()
+    ]
+    trials = jax.device_get(program(sweep, chunk.shape, together)(*values))
+    columns = {
+        field.name: getattr(trials, field.name)[:number]
+        for field in dataclasses.fields(trials)
+    }
+    kind = [("lane", np.int64)] + [
+        (name, column.dtype, column.shape[1:]) for name, column in columns.items()
+    ]
+    rows = np.zeros(number, kind)
+    rows["lane"] = chunk.lanes
+    for name, column in columns.items():
+        rows[name] = column
+    return rows
+
+
+def run_and_write(
+    sweep: Sweep,
+    chunk_size: int,
+    together: bool,
+    index: int,
+    folder: Path,
+    device: Any = None,
+) -> dict[str, Any]:
+    """Run one chunk and write it; what every engine calls.
+
+    Args:
+        sweep: the grid.
+        chunk_size: of the plan.
+        together: see `run_chunk`.
+        index: number of the chunk.
+        folder: of `store.prepare`.
+        device: where; JAX's default if not given.
+
+    Returns:
+        What a progress bar needs: number of lanes, and counts by status.
+
+    Example:
+        See `run_chunk`.
+    """
+    chunk = _planned(sweep, chunk_size)[index]
+    rows = run_chunk(sweep, chunk, chunk_size, together, device)
+    write_chunk(folder, index, rows)
+    codes, counts = np.unique(rows["status"], return_counts=True)
+    return {
+        "index": index,
+        "lanes": len(rows),
+        "statuses": {
+            TrialStatus(code).name: int(count)
+            for code, count in zip(codes, counts, strict=True)
+        },
+    }
+
+
+_planned = functools.cache(plan)

@@ -1,0 +1,1 @@
+"""Real text: reviews, words, sparse corpora and training on them."""

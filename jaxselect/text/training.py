@@ -1,0 +1,294 @@
+"""Training any subset of (E, p, v) with any optax optimiser.
+
+The gradient in E has rank two, so it is carried as two vectors over the vocabulary and
+expanded only inside the loop over E that applies the update.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key, Scalar
+
+from ..model.objective import Metrics
+from ..model.parameters import Parameters
+from .objective import FactoredGradient, evaluate, expand, gradient
+from .sparse import SparseCorpus
+
+EVERYTHING = ("embeddings", "cls", "head")
+
+
+class State(eqx.Module):
+    """All that a run carries, and all that it needs to go on after a stop.
+
+    Attributes:
+        parameters: (E, p, v) now.
+        optimiser: the optimiser's own state.
+        step: steps taken.
+        best: the parameters with the highest validation accuracy so far.
+        best_accuracy: that accuracy.
+        best_step: when.
+        history: per evaluation: step, loss and accuracy on the training corpus, and on
+            the validation corpus; NaN where nothing is recorded yet.
+    """
+
+    parameters: Parameters
+    optimiser: optax.OptState
+    step: Int[Scalar, ""]
+    best: Parameters
+    best_accuracy: Float[Scalar, ""]
+    best_step: Int[Scalar, ""]
+    history: Float[Array, "records 5"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How long to train and how often to look.
+
+    Attributes:
+        steps: steps at most.
+        every: steps between two evaluations.
+        batch: sequences per step; None for all of them.
+        patience: evaluations without a better validation accuracy after which training
+            stops; None to go on.
+        trained: which of "embeddings", "cls", "head" move.
+    """
+
+    steps: int
+    every: int = 10
+    batch: int | None = None
+    patience: int | None = None
+    trained: tuple[str, ...] = EVERYTHING
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can follow."""
+        for name in ("steps", "every", "batch", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; wanted a whole number ≥ 1")
+        if not self.trained or not set(self.trained) <= set(EVERYTHING):
+            raise ValueError(
+                f"trained is {self.trained}; wanted one or more of {EVERYTHING}"
+            )
+
+
+def normalised() -> optax.GradientTransformation:
+    """Scale an update to unit norm, exactly, down to the smallest gradient.
+
+    `optax.normalize_by_update_norm` adds 10⁻⁶ to the norm and so stalls late.
+
+    Returns:
+        A transformation to chain in front of a learning rate.
+
+    Example:
+        >>> tiny, _ = normalised().update(jnp.array([3e-30, 4e-30]), optax.EmptyState())
+        >>> [round(x, 4) for x in tiny.tolist()]
+        [0.6, 0.8]
+    """
+
+    def update(
+        updates: optax.Updates,
+        state: optax.OptState,
+        params: optax.Params | None = None,
+    ) -> tuple[optax.Updates, optax.OptState]:
+        leaves = jax.tree.leaves(updates)
+        # Squares underflow long before the entries do: divide by the largest first.
+        largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves]))
+        scale = jnp.where(largest > 0, largest, 1)
+        scaled = jax.tree.map(lambda leaf: leaf / scale, updates)
+        norm = jnp.where(largest > 0, optax.tree.norm(scaled), 1)
+        return jax.tree.map(lambda leaf: leaf / norm, scaled), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def start(
+    parameters: Parameters, optimiser: optax.GradientTransformation, schedule: Schedule
+) -> State:
+    """The state before the first step.
+
+    Args:
+        parameters: (E⁰, p⁰, v⁰).
+        optimiser: as for `train`.
+        schedule: as for `train`.
+
+    Returns:
+        A state that shares no memory with `parameters`.
+    """
+    real = parameters.cls.dtype
+    moving, _ = _split(parameters, schedule.trained)
+    return State(
+        # A step overwrites its state in place: what the caller holds must be no part.
+        parameters=jax.tree.map(jnp.copy, parameters),
+        optimiser=optimiser.init(moving),
+        step=jnp.array(0),
+        best=jax.tree.map(jnp.copy, parameters),
+        best_accuracy=jnp.array(-jnp.inf, real),
+        best_step=jnp.array(0),
+        history=jnp.full((2 + schedule.steps // schedule.every, 5), jnp.nan, real),
+    )
+
+
+def step(
+    state: State,
+    corpus: SparseCorpus,
+    optimiser: optax.GradientTransformation,
+    trained: tuple[str, ...] = EVERYTHING,
+    weights: Float[Array, " sequences"] | None = None,
+) -> State:
+    """One step of the optimiser.
+
+    Args:
+        state: of `start` or of the step before; used up.
+        corpus: what the gradient is taken on.
+        optimiser: as for `train`.
+        trained: what moves.
+        weights: of the sequences, adding up to one; 1/n if not given.
+
+    Returns:
+        The next state.
+    """
+    downhill = _gradient(state.parameters, corpus, weights)
+    # A program of its own, so that it may overwrite E: within one, XLA copies E.
+    return _update(state, downhill, optimiser, trained)
+
+
+def train(
+    state: State,
+    corpus: SparseCorpus,
+    optimiser: optax.GradientTransformation,
+    schedule: Schedule,
+    validation: SparseCorpus | None = None,
+    key: Key[Array, ""] | None = None,
+    checkpoint: Path | None = None,
+    report: Callable[[int, Metrics, Metrics], None] | None = None,
+) -> tuple[State, str]:
+    """Train to the end of the schedule.
+
+    Where a checkpoint exists the run goes on from there, and ends where it would have
+    ended without the stop, bit for bit.
+
+    Args:
+        state: of `start`; used up.
+        corpus: what the gradient is taken on.
+        optimiser: any of optax; `optax.sgd` for gradient descent.
+        schedule: how long, how often, what moves.
+        validation: what decides on the best parameters; the corpus itself if not given.
+        key: orders the minibatches.
+        checkpoint: file to keep the state in, written at every evaluation.
+        report: called at every evaluation with the step and both metrics.
+
+    Returns:
+        The last state, and why the run ended: "finished", "stopped early" or "not
+        finite".
+    """
+    if schedule.batch is not None and key is None:
+        raise ValueError("minibatches need a key: it decides their order")
+    if checkpoint is not None and checkpoint.exists():
+        state = eqx.tree_deserialise_leaves(checkpoint, state)
+    while True:
+        taken = int(state.step)
+        if taken % schedule.every == 0 or taken == schedule.steps:
+            seen = evaluate(state.parameters, corpus)
+            unseen = seen
+            if validation is not None:
+                unseen = evaluate(state.parameters, validation)
+            row = jnp.array(-(-taken // schedule.every))
+            state = _record(state, row, seen, unseen)
+            if checkpoint is not None:
+                part = checkpoint.with_suffix(".part.eqx")
+                eqx.tree_serialise_leaves(part, state)
+                os.replace(part, checkpoint)
+            if report is not None:
+                report(taken, seen, unseen)
+            if not bool(jnp.isfinite(seen.loss)):
+                return state, "not finite"
+            waited = (taken - int(state.best_step)) // schedule.every
+            if schedule.patience is not None and waited >= schedule.patience:
+                return state, "stopped early"
+            if taken >= schedule.steps:
+                return state, "finished"
+        weights = None
+        if schedule.batch is not None:
+            weights = _minibatch(key, state.step, len(corpus.labels), schedule.batch)
+        state = step(state, corpus, optimiser, schedule.trained, weights)
+
+
+@jax.jit
+def _gradient(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    weights: Float[Array, " sequences"] | None,
+) -> FactoredGradient:
+    """`gradient` without the risk, which then is not computed."""
+    return gradient(parameters, corpus, weights)[1]
+
+
+@partial(jax.jit, static_argnames=("optimiser", "trained"), donate_argnums=0)
+def _update(
+    state: State,
+    descent: FactoredGradient,
+    optimiser: optax.GradientTransformation,
+    trained: tuple[str, ...],
+) -> State:
+    """One step of the optimiser on what is trained."""
+    moving, fixed = _split(state.parameters, trained)
+    downhill, _ = _split(expand(descent, state.parameters), trained)
+    # Adam multiplies arrays by Python-made scalars of another type.
+    with jax.numpy_dtype_promotion("standard"):
+        uphill = jax.tree.map(jnp.negative, downhill)
+        updates, optimiser_state = optimiser.update(uphill, state.optimiser, moving)
+        moving = optax.apply_updates(moving, updates)
+    return eqx.tree_at(
+        lambda s: (s.parameters, s.optimiser, s.step),
+        state,
+        (eqx.combine(moving, fixed), optimiser_state, state.step + 1),
+    )
+
+
+@partial(jax.jit, donate_argnums=0)
+def _record(
+    state: State, row: Int[Scalar, ""], seen: Metrics, unseen: Metrics
+) -> State:
+    """Write the history, keep the best parameters."""
+    entry = jnp.stack([state.step.astype(seen.loss.dtype), *seen, *unseen])
+    better = unseen.accuracy > state.best_accuracy
+    best = jax.tree.map(partial(jnp.where, better), state.parameters, state.best)
+    return eqx.tree_at(
+        lambda s: (s.best, s.best_accuracy, s.best_step, s.history),
+        state,
+        (
+            best,
+            jnp.where(better, unseen.accuracy, state.best_accuracy),
+            jnp.where(better, state.step, state.best_step),
+            state.history.at[row].set(entry),
+        ),
+    )
+
+
+@partial(jax.jit, static_argnames=("sequences", "batch"))
+def _minibatch(
+    key: Key[Array, ""], step: Int[Scalar, ""], sequences: int, batch: int
+) -> Float[Array, " sequences"]:
+    """Weights of one minibatch; every epoch deals the sequences in a new order."""
+    per_epoch = max(sequences // batch, 1)
+    epoch_key = jax.random.fold_in(key, step // per_epoch)
+    dealt = jax.random.permutation(epoch_key, sequences) // batch == step % per_epoch
+    share = dealt.astype(float)
+    return share / jnp.sum(share)
+
+
+def _split(
+    parameters: Parameters, trained: tuple[str, ...]
+) -> tuple[Parameters, Parameters]:
+    """What moves and what does not, with None in the places of the other."""
+    mask = [name in trained for name in EVERYTHING]
+    return eqx.partition(
+        parameters, jax.tree.unflatten(jax.tree.structure(parameters), mask)
+    )

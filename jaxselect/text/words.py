@@ -1,0 +1,155 @@
+"""Words and their counts: from labelled reviews to bags over a vocabulary.
+
+Needs the extra `text`.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import CountVectorizer
+
+from ..model.corpus import Corpus, from_bags
+from .reviews import Reviews
+
+# A word starts with a letter or digit and may hold apostrophes: "don't" is one word.
+WORD = r"(?u)\b\w[\w']*\b"
+LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
+
+
+class Bags(NamedTuple):
+    """Counts of the known words in each review that has any.
+
+    Attributes:
+        counts: one row per review kept, one column per word of the vocabulary.
+        labels: of the reviews kept.
+        kept: their places among the reviews given.
+    """
+
+    counts: csr_array
+    labels: Int[np.ndarray, " kept"]
+    kept: Int[np.ndarray, " kept"]
+
+
+def choose_vocabulary(
+    texts: list[str], min_count: int = 5, max_size: int | None = None
+) -> tuple[str, ...]:
+    """The words of a training split that occur often enough, most frequent first kept.
+
+    Args:
+        texts: the training split; no word of any other may enter.
+        min_count: occurrences a word needs.
+        max_size: how many words to keep at most; equally frequent ones in the order of
+            the alphabet.
+
+    Returns:
+        Words in the order of the alphabet; a word's place is its token id.
+
+    Raises:
+        ValueError: no word occurs often enough.
+
+    Example:
+        >>> choose_vocabulary(["Good<br />good film", "a film"], min_count=2)
+        ('film', 'good')
+    """
+    counter = _counter(None)
+    try:
+        counts = counter.fit_transform(texts)
+    except ValueError as error:  # scikit-learn's way to say that there is no word
+        raise ValueError(f"no word in {len(texts)} training texts") from error
+    words = counter.get_feature_names_out()
+    number = np.asarray(counts.sum(axis=0)).ravel()
+    frequent = np.lexsort((words, -number))[:max_size]
+    frequent = np.sort(frequent[number[frequent] >= min_count])
+    if frequent.size == 0:
+        raise ValueError(
+            f"no word occurs {min_count} times in {len(texts)} training texts: lower "
+            "the minimum count"
+        )
+    return tuple(words[frequent].tolist())
+
+
+def count_words(reviews: Reviews, vocabulary: tuple[str, ...]) -> Bags:
+    """Bags of known words; unknown words are dropped, as are reviews without any other.
+
+    Args:
+        reviews: texts and labels.
+        vocabulary: the known words, of `choose_vocabulary`.
+
+    Returns:
+        Counts and labels of the reviews that hold a known word.
+
+    Raises:
+        ValueError: not one review holds a known word.
+
+    Example:
+        >>> bags = count_words(Reviews(["A good, good film"], [1]), ("bad", "good"))
+        >>> bags.counts.toarray().tolist()
+        [[0.0, 2.0]]
+    """
+    counts = csr_array(_counter(vocabulary).transform(reviews.texts))
+    kept = np.flatnonzero(np.diff(counts.indptr))
+    if kept.size == 0:
+        raise ValueError(
+            f"none of {len(reviews.texts)} reviews holds one of the {len(vocabulary)} "
+            "words of the vocabulary: is it of the same language and source?"
+        )
+    return Bags(counts[kept], np.asarray(reviews.labels)[kept], kept)
+
+
+def pad(bags: Bags, classes: int = 2) -> Corpus:
+    """The bags as a padded `Corpus`, as wide as the review with most distinct words.
+
+    Args:
+        bags: of `count_words`.
+        classes: number of classes.
+
+    Returns:
+        The corpus.
+
+    Example:
+        >>> bags = count_words(Reviews(["b a b", "a"], [1, -1]), ("a", "b"))
+        >>> pad(bags).counts.tolist()
+        [[1.0, 2.0], [1.0, 0.0]]
+    """
+    length = np.diff(bags.counts.indptr)
+    filled = np.arange(length.max()) < length[:, None]
+    tokens, counts = np.zeros(filled.shape, np.int32), np.zeros(filled.shape)
+    tokens[filled], counts[filled] = bags.counts.indices, bags.counts.data
+    return from_bags(tokens, counts, bags.labels, bags.counts.shape[1], classes)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of one text, in order, as the counts see them.
+
+    Args:
+        text: a review.
+
+    Returns:
+        Lower-case words.
+
+    Example:
+        >>> words_of("Don't<br />go!")
+        ["don't", 'go']
+    """
+    return _analyzer()(text)
+
+
+@cache
+def _analyzer() -> Callable[[str], list[str]]:
+    """The way of splitting as a function of a text."""
+    return _counter(None).build_analyzer()
+
+
+def _counter(vocabulary: tuple[str, ...] | None) -> CountVectorizer:
+    """The one way in which this package splits text into words."""
+    return CountVectorizer(
+        preprocessor=lambda text: LINE_BREAK.sub(" ", text).lower(),
+        token_pattern=WORD,
+        vocabulary=vocabulary,
+        dtype=np.float64,
+    )

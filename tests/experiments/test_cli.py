@@ -1,0 +1,302 @@
+"""The command line as a person meets it: processes, exit codes, plain mistakes."""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxselect.sweep import store
+
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    "--sequences", "8", "--length", "3", "--relevant", "2", "--irrelevant", "4",
+    "--dim", "64", "1e6", "--step-size", "0.5", "100", "2000", "--seed", "0", "1", "2",
+    "--until-norm", "100", "--path-points", "0", "--chunk-size", "1",
+]  # fmt: skip
+CHUNKS = 18
+
+
+def start(*arguments, **environment):
+    command = [sys.executable, "-m", *map(str, arguments)]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*arguments):
+    process = start(*arguments)
+    try:
+        out, err = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    return process.returncode, out, err
+
+
+def sweep(folder, *arguments):
+    return ["experiments.sweep", "--out", folder, *SMALL, *arguments]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A sweep that nothing disturbed, by one worker."""
+    folder = tmp_path_factory.mktemp("whole")
+    code, out, err = run(*sweep(folder, "--workers", 1, "--json"))
+    assert code == 0, err
+    return folder, json.loads(out), err
+
+
+def assert_same(folder, other):
+    code, _, err = run("experiments.compare", folder, other)
+    assert code == 0, err
+
+
+def test_results_go_to_standard_output_and_the_rest_does_not(whole):
+    _, summary, err = whole
+    assert summary["runs"] == CHUNKS
+    assert summary["statuses"]["missing"] == 0
+    assert "18 runs" in err
+    # No bar in a log: what is written there is read line by line.
+    assert "\r" not in err
+    assert "\x1b" not in err
+
+
+def test_two_processes_write_the_same_bytes_as_one(whole, tmp_path):
+    code, _, err = run(*sweep(tmp_path, "--workers", 2))
+    assert code == 0, err
+    assert_same(whole[0], tmp_path)
+    for path in (whole[0] / "chunks").iterdir():
+        assert path.read_bytes() == (tmp_path / "chunks" / path.name).read_bytes()
+
+
+def test_a_finished_sweep_runs_nothing_again(whole):
+    before = {p: p.stat().st_mtime_ns for p in (whole[0] / "chunks").iterdir()}
+    code, out, err = run(*sweep(whole[0], "--json"))
+    assert code == 0
+    assert "18 of 18 chunks are there already" in err
+    assert json.loads(out)["runs_now"] == 0
+    assert before == {p: p.stat().st_mtime_ns for p in (whole[0] / "chunks").iterdir()}
+
+
+def stamps(folder):
+    """What a chunk that is written again would change."""
+    found = {path: path.stat() for path in (folder / "chunks").glob("[0-9]*.npy")}
+    return {path: (stat.st_mtime_ns, stat.st_ino) for path, stat in found.items()}
+
+
+def kill(command, folder, moment, working, **environment):
+    """SIGKILL a sweep; whether it had written a chunk before."""
+    had = stamps(folder)
+    process = start(*command, **environment)
+    deadline = time.monotonic() + 240
+    while working and stamps(folder).keys() == had.keys():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(moment)
+    assert process.poll() is None, "it ended before it was killed"
+    process.kill()
+    process.communicate()
+    # A finished chunk is never computed again: it would be written again.
+    left = stamps(folder)
+    assert had == {path: left.get(path) for path in had}
+    return len(left) > len(had)
+
+
+def finish(command, whole, folder):
+    had = stamps(folder)
+    code, _, err = run(*command)
+    assert code == 0, err
+    left = stamps(folder)
+    assert had == {path: left.get(path) for path in had}
+    assert_same(whole, folder)
+    # A writer that was killed leaves its unfinished file; the next sweep tidies up.
+    assert all(path in left for path in (folder / "chunks").iterdir())
+
+
+def test_a_killed_sweep_goes_on_to_the_same_bytes(whole, tmp_path):
+    command = sweep(tmp_path, "--workers", 2)
+    kill(command, tmp_path, 2.0, working=False)
+    assert kill(command, tmp_path, 0.0, working=True)
+    finish(command, whole[0], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_twenty_times(tmp_path):
+    """Also while it starts, compiles for the first time and caches its program."""
+    grid = [
+        "--sequences", 40, "--irrelevant", 30, "--seed", *range(400), "--workers",
+    ]  # fmt: skip
+    undisturbed, killed = tmp_path / "whole", tmp_path / "killed"
+    code, _, err = run(*sweep(undisturbed, *grid, 1))
+    assert code == 0, err
+    generator = random.Random(1)
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    command = sweep(killed, *grid, 2)
+    had_written = [
+        kill(command, killed, generator.uniform(0, longest), working, **cache)
+        for longest, working in [(10, False), (1, True)] * 10
+    ]
+    assert 0 < sum(had_written) < 20
+    finish(command, undisturbed, killed)
+
+
+def test_ctrl_c_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path):
+    process = start(*sweep(tmp_path, "--workers", 1))
+    chunks = tmp_path / "chunks"
+    while not list(chunks.glob("*.npy")):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "the same command goes on from here" in err
+    assert "Traceback" not in err
+    assert 0 < len(list(chunks.glob("*.npy"))) < CHUNKS
+    assert not list(chunks.glob(".*"))
+    assert run(*sweep(tmp_path))[0] == 0
+    assert_same(whole[0], tmp_path)
+
+
+def test_a_damaged_chunk_is_recomputed(whole, tmp_path):
+    folder = tmp_path / "copy"
+    code, _, err = run(*sweep(folder))
+    assert code == 0, err
+    path = folder / "chunks" / "00003.npy"
+    path.write_bytes(path.read_bytes()[:-30])
+    code, _, err = run(*sweep(folder))
+    assert code == 0
+    assert "1 damaged chunks found and removed: [3]" in err
+    assert_same(whole[0], folder)
+
+
+def test_figures_are_drawn_from_the_folder(tmp_path):
+    code, _, err = run("experiments.sweep", "--preset", "smoke", "--out", tmp_path)
+    assert code == 0, err
+    for path in (tmp_path / "chunks").iterdir():
+        path.chmod(0o444)
+    code, _, err = run("experiments.figures", tmp_path)
+    assert code == 0, err
+    drawn = {path.name for path in tmp_path.glob("*.png")}
+    assert drawn == {"lemma.png", "phases.png", "growth.png", "direction.png"}
+
+
+MISTAKES = {
+    "no such preset": (["--preset", "huge"], "no preset 'huge'"),
+    "a dimension of zero": (["--dim", "0"], "dim 0.0: wanted whole numbers"),
+    "a step of zero": (["--step-size", "0"], "step_size 0.0: wanted"),
+    "a step that is not a number": (["--step-size", "nan"], "step_size nan: wanted"),
+    "an odd number of sequences": (["--sequences", "7"], "sequences 7"),
+    "no workers": (["--workers", "0"], "workers 0"),
+    "an empty chunk": (["--chunk-size", "0"], "chunk size 0"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes_get_one_line(case, tmp_path):
+    arguments, message = MISTAKES[case]
+    code, out, err = run("experiments.sweep", "--out", tmp_path, *arguments)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_settings_are_refused_with_their_difference(whole):
+    code, _, err = run(*sweep(whole[0], "--seed", 0, 1))
+    assert code == 2
+    assert "grid.seed: [0, 1, 2], now [0, 1]" in err
+
+
+def test_two_sweeps_do_not_share_a_folder(whole):
+    """Nor does the second one, told to start anew, touch what the first has."""
+    before = stamps(whole[0])
+    with store.writing(whole[0]):
+        code, _, err = run(*sweep(whole[0], "--no-resume"))
+    assert code == 2
+    assert "is being written by another sweep" in err
+    assert stamps(whole[0]) == before
+
+
+def test_a_full_disk_costs_nothing_that_was_finished(whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole[0], folder)
+    for index in (3, 11):
+        (folder / "chunks" / f"{index:05d}.npy").unlink()
+    had = stamps(folder)
+    process = start(*sweep(folder, "--workers", 1))
+    # To the program a file that may not grow looks like a disk that is full.
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (64, 64))
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 2
+    assert "goes on, once it can write" in err
+    assert "chunks/00003.npy" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert stamps(folder) == had
+    assert set((folder / "chunks").iterdir()) == had.keys()
+    finish(sweep(folder, "--workers", 1), whole[0], folder)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    code, _, err = run(*sweep(blocked / "results"))
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+    assert str(blocked) in err
+
+
+def test_figures_and_comparisons_name_a_folder_without_results(tmp_path):
+    for program in ("experiments.figures", "experiments.compare"):
+        code, _, err = run(program, *[tmp_path] * (1 + program.endswith("compare")))
+        assert code == 2
+        assert "holds no results" in err
+
+
+def test_help_reads_in_a_second_or_two():
+    begin = time.monotonic()
+    code, out, _ = run("experiments.sweep", "--help")
+    assert code == 0
+    assert "--launcher" in out
+    # Generous: a busy machine imports JAX slowly, but nothing may be compiled.
+    assert time.monotonic() - begin < 30
+
+
+def test_workers_do_not_outlive_a_killed_parent(tmp_path):
+    process = start(*sweep(tmp_path, "--workers", 2))
+    children = []
+    while len(children) < 2:
+        assert process.poll() is None, process.stderr.read()
+        listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        children = [pid for pid in listed.split() if _is_worker(pid)]
+        time.sleep(0.05)
+    # The watch starts once a worker has begun: give it a chunk.
+    while not list((tmp_path / "chunks").glob("*.npy")):
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 30
+    while any(_is_worker(pid) for pid in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _is_worker(pid):
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return b"spawn_main" in command and state != "Z" and os.getpid() != int(pid)

@@ -1,0 +1,141 @@
+"""The studies of richer networks: what they leave behind, and known tokens found."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+
+from experiments.benchmarks import networks as benchmark
+from experiments.common import console
+from experiments.networks import data as network_data
+from experiments.networks import report as network_report
+from experiments.networks import study as networks
+from experiments.networks import sweep as network_sweep
+from experiments.networks.published import TABLES
+
+SMALL = {"dim": 32, "steps": 30, "batch": 120, "every": 0, "learning_rate": 0.02}
+
+
+@pytest.mark.parametrize("name", ["two_layer_key_query", "stars"])
+def test_a_study_finds_the_tokens_that_matter(name, tmp_path, monkeypatch):
+    """On invented tokens E·v orders the classes, and the results lie on disk."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    chosen = networks.PRESETS[name]
+    settings = dataclasses.replace(chosen, **SMALL, preset=name, out=tmp_path)
+    if name == "stars":
+        settings = dataclasses.replace(settings, classes=3)
+    results = networks.main(settings)
+    described = json.loads((tmp_path / "results.json").read_text())
+    assert described["results"]["one_step"] == results["one_step"]
+    assert (tmp_path / "networks.png").stat().st_size > 0
+    assert results["one_step"]["correlation"] > 0.8
+    with np.load(tmp_path / "words.npz") as columns:
+        if name == "stars":
+            for k in range(3):
+                values = columns[f"values {k}"]
+                own = values[8 * k : 8 * k + 8]
+                assert own.min() > values[24:].mean() + values[24:].std()
+        else:
+            values, scores = columns["values"], columns["scores"]
+            assert values[:20].min() > values[20:40].max()
+            assert scores[:40].mean() > scores[40:].mean() + scores[40:].std()
+
+
+def test_two_parts_of_the_invented_tokens_agree_on_what_matters():
+    data = network_data.invented(2, None, seed=0)
+    across, imbalance = network_data.posteriors(data, 2)
+    # Purity 0.6 in expectation, from some hundred occurrences of each.
+    assert across[:20, 1].mean() == pytest.approx(0.6, abs=0.1)
+    assert across[20:40, 1].mean() == pytest.approx(-0.6, abs=0.1)
+    assert (imbalance[:20, 1] > 0).all()
+    assert np.allclose(across[:, 0], -across[:, 1], equal_nan=True)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_published_tables_are_whole(name):
+    for centres, means in TABLES[name].values():
+        assert len(centres) == len(means) and centres == sorted(centres)
+
+
+def test_bad_input_is_one_line_and_exit_code_two(capsys):
+    with pytest.raises(SystemExit) as stop:
+        console.command(networks.main, networks.PRESETS, ["--dim", "0"])
+    assert stop.value.code == 2
+    assert "--dim is 0" in capsys.readouterr().err
+
+
+def test_the_rival_computes_the_same_gradient(tmp_path, request):
+    cores = os.sched_getaffinity(0)
+    request.addfinalizer(lambda: os.sched_setaffinity(0, cores))
+    settings = benchmark.Settings(
+        reviews=64, vocabulary=90, distinct=20, dim=8, share=32, repeats=1, out=tmp_path
+    )
+    results = benchmark.main(settings)
+    for name in ("random", "sorted"):
+        # PyTorch is optional, and of single precision here.
+        assert results.get(f"{name}_disagreement", 0.0) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["two_layer_key_query", "classes"])
+def test_a_sweep_is_one_program_and_finds_the_exponent(name, tmp_path):
+    """Seeds × d × η₀ in one trace; the interval of the exponent is around −1/2."""
+    settings = dataclasses.replace(
+        network_sweep.PRESETS[name],
+        seeds=8,
+        dims=(1e3, 1e6),
+        step_sizes=(1.0, 10.0),
+        steps=20,
+        out=tmp_path,
+    )
+    results = network_sweep.main(settings)
+    assert (results["lanes"], results["traces"]) == (32, 1)
+    for step_size in (1, 10):
+        found = results[f"step size {step_size}"]
+        assert found["low"] - 0.01 < -0.5 < found["high"] + 0.01
+        assert found["statuses"] == {"NOT_FINITE": 0, "UNORDERED": 0, "ORDERED": 16}
+    with np.load(tmp_path / "lanes.npz") as lanes:
+        assert lanes["error"].shape == (2, 8, 2)
+
+
+def test_lanes_that_blow_up_are_counted_and_enter_no_mean(tmp_path):
+    """Descent with steps far too long overflows at some d; the others still count."""
+    settings = dataclasses.replace(
+        network_sweep.PRESETS["two_layer"],
+        seeds=4,
+        dims=(1e3, 1e6),
+        step_sizes=(1.0, 1e200),
+        steps=3,
+        out=tmp_path,
+    )
+    results = network_sweep.main(settings)
+    failed = results["step size 1e+200"]
+    assert failed["statuses"]["NOT_FINITE"] == 8
+    assert failed["fitted"] == 0 and np.isnan(failed["exponent"])
+    assert results["step size 1"]["statuses"]["NOT_FINITE"] == 0
+    assert np.isfinite(results["step size 1"]["loss"])
+
+    lanes = {
+        "status": np.array([[2, 0, 1], [2, 2, 2]]),
+        "error": np.array([[1.0, np.nan, 1.0], [0.1, 0.1, 0.1]]),
+        "loss": np.array([[1.0, np.inf, 3.0], [2.0, 2.0, 2.0]]),
+    }
+    row = network_sweep.summary((1e2, 1e4), lanes)
+    assert row["statuses"] == {"NOT_FINITE": 1, "UNORDERED": 1, "ORDERED": 4}
+    assert (row["fitted"], row["loss"]) == (2, 2.0)
+    assert row["exponent"] == pytest.approx(-0.5)
+
+
+def test_bin_means_that_are_a_mixture_are_seen_as_one():
+    """The published E·v behind an MLP is monotone plus a share of its E·p."""
+    table = TABLES["mlp"]
+    x = np.array(table["values"][0])
+    ours = {"scores": x**2, "values": 0.5 * x + 0.3 * x**2}
+    tables = {
+        name: {"x": x, "ours": ours[name], "theirs": table[name][1]} for name in ours
+    }
+    found = network_report.mixture(tables)
+    assert found["ours"]["of_x_and_scores"] == pytest.approx(1)
+    assert found["ours"]["scores"] == pytest.approx(0.3)
+    assert found["theirs"]["of_x"] < 0.6 < 0.95 < found["theirs"]["of_x_and_scores"]

@@ -1,0 +1,174 @@
+"""The programs for real text, from the command line to the files they leave."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from experiments import reviews
+from experiments.common import console
+from experiments.figures import reviews as figure
+from experiments.text import data as review_data
+from jaxselect.text.invented import invent_reviews
+from tests.tolerances import assert_close
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Invented reviews as two Parquet files."""
+    for seed, name in enumerate(("train", "test")):
+        drawn = invent_reviews(seed, 200, vocabulary=300)
+        table = pa.table({"text": drawn.texts, "label": (drawn.labels > 0).astype(int)})
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    return tmp_path
+
+
+def program(name, *arguments):
+    command = [sys.executable, "-m", name, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_whole_program_on_files(files):
+    out = files / "out"
+    done = program(
+        "experiments.reviews",
+        *("--train", files / "train.parquet", "--test", files / "test.parquet"),
+        *("--dim", 512, "--steps", 20, "--train-head", "--json", "--out", out),
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert results["status"] == "finished"
+    assert results["train_reviews"] + results["validation_reviews"] == 200
+    assert results["one_step"]["correlation"] > 0.8
+    assert results["one_step"]["slope_ratio"] == pytest.approx(1, abs=0.2)
+    assert (out / "reviews.png").stat().st_size > 0
+    described = json.loads((out / "results.json").read_text())
+    assert described["results"] == results
+    with np.load(out / "words.npz") as columns:
+        assert columns["words"].shape == columns["importance"].shape
+        assert not list(out.glob("*.part*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--train", "no.parquet", "--test", "no.parquet"),
+            "no.parquet does not exist",
+        ),
+        ((), "no reviews: give --train FILE"),
+        (("--preset", "large"), "no preset 'large'; there are full"),
+        (("--preset", "smoke", "--step-size", "nan"), "--step-size is nan"),
+        (("--preset", "smoke", "--step-size", "0"), "--step-size is 0"),
+        (("--preset", "smoke", "--dim", "0"), "--dim is 0"),
+        (("--preset", "smoke", "--learning-rate", "inf"), "--learning-rate is inf"),
+        (("--preset", "smoke", "--batch", "-1"), "--batch is -1"),
+        (("--preset", "smoke", "--min-count", "1000000"), "no word occurs 1000000"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        console.command(reviews.main, reviews.PRESETS, list(arguments))
+    assert stop.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert message in printed.err
+    assert len(printed.err.splitlines()) == 1
+
+
+def test_ctrl_c_is_exit_code_130(capsys):
+    def interrupted(settings):
+        raise KeyboardInterrupt
+
+    interrupted.__module__ = reviews.__name__
+    with pytest.raises(SystemExit) as stop:
+        console.command(interrupted, reviews.PRESETS, [])
+    assert stop.value.code == 130
+
+
+def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    settings = reviews.dataclasses.replace(
+        reviews.PRESETS["smoke"],
+        embeddings="trained",
+        dim=16,
+        steps=40,
+        checkpoint=True,
+        figure=False,
+        precision="float64",
+        out=tmp_path,
+    )
+    seen = []
+
+    def stop(line):
+        seen.append(line)
+        if line.startswith("step    20"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reviews, "say", stop)
+        with pytest.raises(KeyboardInterrupt):
+            reviews.main(settings)
+    monkeypatch.setattr(reviews, "say", seen.append)
+    resumed = reviews.main(settings)
+    assert sum(line.startswith("step     0") for line in seen) == 1
+    whole = reviews.main(reviews.dataclasses.replace(settings, checkpoint=False))
+    assert resumed["last"] == whole["last"]
+    assert resumed["stopped"] == whole["stopped"]
+
+
+def test_every_preset_passes_its_own_check():
+    for preset in reviews.PRESETS.values():
+        reviews.check(preset)
+
+
+def test_cached_bags_are_those_just_counted(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
+    source = review_data.Source(files / "train.parquet", files / "test.parquet")
+    first, facts = review_data.load(source)
+    monkeypatch.setattr(review_data, "_count", None)
+    second, same = review_data.load(source)
+    assert facts == same
+    assert first.words == second.words
+    for one, other in zip(first[1:], second[1:], strict=True):
+        np.testing.assert_array_equal(one.labels, other.labels)
+        for side in ("by_sequence", "by_token"):
+            jax.tree.map(
+                np.testing.assert_array_equal, getattr(one, side), getattr(other, side)
+            )
+    fewer = review_data.Source(source.train, source.test, max_size=20)
+    with pytest.raises(TypeError):  # other settings are counted anew
+        review_data.load(fewer)
+
+
+def test_held_out_words_never_enter_the_vocabulary(tmp_path, monkeypatch):
+    monkeypatch.setattr(review_data, "CACHE", tmp_path)
+    texts = [f"shared only{place}" for place in range(40)]
+    table = pa.table({"text": texts, "label": [0, 1] * 20})
+    parquet.write_table(table, tmp_path / "all.parquet")
+    path = tmp_path / "all.parquet"
+    splits, _ = review_data.load(review_data.Source(path, path, min_count=1))
+    assert len(splits.words) == 1 + len(splits.train.labels) == 37
+
+
+def test_bins_hold_every_point_once():
+    rng = np.random.default_rng(0)
+    across = np.concatenate([rng.uniform(-1, 1, 500), [-1.0, 1.0, np.nan]])
+    upward = rng.normal(size=across.size)
+    _, mean, spread, number = figure.binned(across, upward)
+    assert number.sum() == 502
+    assert_close(np.nansum(mean * number), upward[:-1].sum())
+    inside = (spread**2 + mean**2) * number
+    assert_close(np.nansum(inside), (upward[:-1] ** 2).sum())
+
+
+def test_the_figure_can_be_drawn_again_and_says_what_is_missing(tmp_path, capsys):
+    assert figure.command(figure.draw, [str(tmp_path)], "") == 2
+    assert "no finished run" in capsys.readouterr().err

@@ -1,0 +1,247 @@
+"""The studies of real text: their measures against closed forms, and their presets."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import reviews
+from experiments.common import console
+from experiments.text import attended as attention_report
+from experiments.text import choice as text_choice
+from experiments.text import data as review_data
+from experiments.text import deviations as text_deviations
+from experiments.text import explain
+from experiments.text import lemma as text_lemma
+from experiments.text import training as text_training
+from jaxselect.model import corpus, embedding_step, parameters
+from jaxselect.model.attention import attend_corpus, attention_entropy
+from jaxselect.text import reviews as text
+from jaxselect.text import sparse
+from tests.tolerances import assert_close
+
+STUDIES = {
+    "lemma": text_lemma,
+    "training": text_training,
+    "deviations": text_deviations,
+}
+
+
+@pytest.fixture
+def bags():
+    rng = np.random.default_rng(0)
+    drawn = [rng.integers(0, 40, rng.integers(2, 60)) for _ in range(30)]
+    return corpus.from_sequences(drawn, rng.choice([-1, 1], 30), 40)
+
+
+@pytest.fixture
+def single_precision():
+    """As on the command line; the lemma's study turns float64 on by itself."""
+    with jax.enable_x64(False):
+        yield
+    jax.config.update("jax_enable_x64", True)
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+def test_smoke_preset_runs_and_leaves_a_figure(
+    study, tmp_path, single_precision, capsys
+):
+    with pytest.raises(SystemExit) as end:
+        arguments = ["--preset", "smoke", "--json", "--out", str(tmp_path)]
+        console.command(study.main, study.PRESETS, arguments)
+    assert end.value.code == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["vocabulary"] > 100
+    assert len(list(tmp_path.glob("*.png"))) == 1
+    assert (tmp_path / "results.json").exists()
+
+
+def test_training_is_chosen_without_the_test_split(
+    tmp_path, single_precision, monkeypatch
+):
+    """There is none to look at; the order is that of the held-out accuracy."""
+    splits, facts = review_data.load(text_choice.PRESETS["smoke"].source)
+    blind = splits._replace(test=None)
+    monkeypatch.setattr(text_choice, "load", lambda source: (blind, facts))
+    chosen = dataclasses.replace(text_choice.PRESETS["smoke"], out=tmp_path, steps=20)
+    tried = text_choice.main(chosen)["tried"]
+    assert {(row["learning_rate"], row["batch"]) for row in tried} == {
+        (1e-3, 200),
+        (1e-3, 0),
+        (1e-2, 200),
+        (1e-2, 0),
+    }
+    reached = [row["held_out_accuracy"] for row in tried]
+    assert reached == sorted(reached, reverse=True) and reached[0] > reached[-1]
+
+
+def test_attention_is_that_of_the_padded_bags(bags):
+    scores = np.random.default_rng(1).normal(size=40)
+    report = attention_report.attend(scores, sparse.from_corpus(bags))
+    wanted = attend_corpus(jnp.asarray(scores), jnp.zeros(40), bags)
+    filled = np.asarray(bags.counts) > 0
+    assert_close(report["weight"], np.exp(wanted.log_weights)[filled])
+
+
+def test_one_position_per_word_gives_the_entropy_of_the_words():
+    """With counts of one, positions and words are the same thing."""
+    flat = corpus.from_sequences([[0, 1, 2, 3], [1, 4]], [1, -1], 5)
+    scores = np.array([0.3, -1.0, 2.0, 0.1, 0.5])
+    report = attention_report.attend(scores, sparse.from_corpus(flat))
+    wanted = attend_corpus(jnp.asarray(scores), jnp.zeros(5), flat)
+    entropy = jax.vmap(attention_entropy)(wanted.log_weights)
+    described = attention_report.describe(report, tuple("abcde"), scores, 2)
+    assert_close(described["positions"], np.exp(entropy).mean())
+    assert_close(described["top"], np.exp(wanted.log_weights).max(axis=1).mean())
+
+
+def test_a_model_agrees_with_itself_whatever_the_level_of_its_scores(bags):
+    scores = np.random.default_rng(1).normal(size=40)
+    one, other = (
+        attention_report.attend(a, sparse.from_corpus(bags))
+        for a in (scores, scores + 7)
+    )
+    same = attention_report.agreement(one, other)
+    assert same["top"] == 1
+    assert_close(same["overlap"], 1.0)
+
+
+def test_error_of_the_lemma_is_that_of_the_step_itself(bags):
+    """The form without |S| × d arrays against the step, at the best multiple."""
+    model = parameters.gaussian(jax.random.key(0), 40, 30)
+    change = embedding_step.embedding_step(model, bags, 1.0).embeddings
+    change = np.asarray(change - model.embeddings)
+    direction = corpus.importance(bags)
+    ray = np.outer(direction, model.head).ravel()
+    multiple = ray @ change.ravel() / (ray @ ray)
+    left = change.ravel() - multiple * ray
+    wanted = np.linalg.norm(left) / np.linalg.norm(multiple * ray)
+    got = text_lemma.error(model, sparse.from_corpus(bags), direction)
+    # A norm of small differences.
+    assert_close(jnp.asarray(got), wanted, worse=10)
+
+
+def test_slope_finds_the_exponent_of_a_power_law():
+    dims = (10, 100, 1000)
+    assert text_lemma.slope(dims, 3 * np.array(dims) ** -0.5) == pytest.approx(-0.5)
+
+
+def test_published_shape_matches_itself():
+    """Words placed exactly on the published table have rank correlation and ratio 1."""
+    published = text_training.published
+    words = {
+        "scores": np.array(published.SCORES) + 3.0,
+        "values": np.array(published.VALUES),
+    }
+    shape = text_training.shape(np.array(published.POSTERIOR), words)
+    for part in shape.values():
+        assert part["rank_correlation"] == pytest.approx(1)
+        assert part["same_sign"] == 1
+        assert part["ratio"] == pytest.approx(1)
+
+
+def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():
+    """Noise three times as wide around one trend; everything twice as large."""
+    noise = np.tile([-0.01, 0.01], 20)
+    across = np.repeat(np.linspace(-0.95, 0.95, 20), 2)
+    fixed = {"values": across + noise, "scores": across**2 + noise}
+    trained = {"values": across + 3 * noise, "scores": 2 * fixed["scores"]}
+    found = text_training.spread_ratio(across, trained, fixed)
+    assert found == pytest.approx(
+        {"values": 3, "values_relative": 3, "scores": 2, "scores_relative": 1}
+    )
+
+
+def test_company_leaves_the_word_itself_out(bags):
+    rng = np.random.default_rng(2)
+    posterior = rng.normal(size=40)
+    got = text_deviations.company(sparse.from_corpus(bags), posterior)
+    counts = np.zeros((30, 40))
+    rows = np.arange(30)[:, None]
+    np.add.at(counts, (rows, np.asarray(bags.tokens)), np.asarray(bags.counts))
+    length = counts.sum(axis=1, keepdims=True)
+    # Mean over the occurrences of s of Σ_r C[r] x_r / T without the term r = s, where
+    # each occurrence takes out one of its own kind.
+    wanted = counts * (counts @ posterior)[:, None] / length
+    wanted = (wanted - counts * posterior / length).sum(axis=0) / counts.sum(axis=0)
+    assert_close(jnp.asarray(got), wanted)
+
+
+def test_negation_sees_what_a_bag_cannot():
+    """Two reviews with the same words: only the order tells that "good" is turned."""
+    given = text.Reviews(
+        ["good film it is not bad"] * 8 + ["it is not good bad film"] * 8,
+        np.array([1] * 8 + [-1] * 8),
+    )
+    turned = text_deviations.negation(given, ("film", "good"))
+    # "good" is negated in the negative half only: (−8/10 − 8/10) · 1/2.
+    assert turned[1] == pytest.approx(-0.8)
+    # "film" is negated there as well, being three words behind "not".
+    assert turned[0] == pytest.approx(-0.8)
+
+
+def test_explained_shares_are_those_of_a_regression():
+    rng = np.random.default_rng(0)
+    posterior, cause, noise = rng.normal(size=(3, 2000))
+    shares = text_deviations.explained(
+        2 * posterior + cause + noise, posterior, {"cause": cause, "other": noise * 0}
+    )
+    assert shares["cause"]["share"] == pytest.approx(0.5, abs=0.05)
+    assert shares["other"]["share"] == 0
+    assert shares["chance"]["share"] < 0.01
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model of invented reviews, on disk."""
+    out = tmp_path_factory.mktemp("model")
+    smoke = dataclasses.replace(
+        reviews.PRESETS["smoke"], out=out, figure=False, precision="float64"
+    )
+    reviews.main(smoke)
+    return out
+
+
+def test_explanation_adds_up_and_is_the_models_own(trained):
+    with np.load(trained / "words.npz") as kept:
+        first, second = kept["words"][[3, 7]].tolist()
+        a, b = kept["scores_last"][[3, 7]], kept["values_last"][[3, 7]]
+    rows, output = explain.explain(f"{first}, unheard {second}!", trained, "last")
+    weight = np.exp(a) / np.exp(a).sum()
+    assert [row.word for row in rows] == [first, "unheard", second]
+    assert_close(
+        [rows[0].weight, rows[1].weight, rows[2].weight], [weight[0], 0, weight[1]]
+    )
+    assert_close(output, weight @ b)
+
+
+def test_explanation_page_is_safe_to_open(trained):
+    rows, output = explain.explain("baba <script>alert(1)</script>", trained, "last")
+    rows = [rows[0]._replace(word="<b>"), *rows[1:]]
+    shown = explain.page(rows, output)
+    assert "<b>" not in shown and "&lt;b&gt;" in shown
+    assert shown.count("<span") == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [("", "no text"), ("zzzz", "no word of 'zzzz'")],
+)
+def test_texts_that_cannot_be_explained(trained, capsys, sentence, message):
+    with pytest.raises(SystemExit) as stop:
+        arguments = [sentence, "--model", str(trained)]
+        console.command(explain.main, explain.PRESETS, arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_explaining_without_a_model(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        console.command(
+            explain.main, explain.PRESETS, ["good", "--model", str(tmp_path)]
+        )
+    assert stop.value.code == 2
+    assert "train first" in capsys.readouterr().err

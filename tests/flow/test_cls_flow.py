@@ -1,0 +1,294 @@
+"""The flow of p against independent integrators, its invariances and its statuses."""
+
+import dataclasses
+from functools import partial
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.integrate
+
+from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.corpus import Corpus, from_sequences
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.objective import empirical_risk
+from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced, reduce
+from jaxselect.model.synthetic import assumption_one, several_relevant
+
+DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
+TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
+
+
+def problem(seed=0, step_size=30.0, dim=64):
+    corpus_key, key = jax.random.split(jax.random.key(seed))
+    corpus = DRAW(corpus_key)
+    return embedding_step(
+        gaussian(key, corpus.vocabulary, dim), corpus, step_size
+    ), corpus
+
+
+def risk_of_cls(parameters, corpus):
+    def risk(cls):
+        model = Parameters(parameters.embeddings, cls, parameters.head)
+        return empirical_risk(model, corpus)
+
+    return risk
+
+
+def test_agrees_with_an_explicit_solver_in_plain_time():
+    parameters, corpus = problem()
+    descend = jax.grad(risk_of_cls(parameters, corpus))
+    plain = dfx.diffeqsolve(
+        dfx.ODETerm(lambda t, cls, args: -descend(cls)),
+        dfx.Dopri8(),
+        0.0,
+        jnp.expm1(4.0),
+        0.01,
+        parameters.cls,
+        stepsize_controller=dfx.PIDController(1e-11, 1e-11),
+        max_steps=10**6,
+    )
+    flow = cls_flow(parameters, corpus, until_log_time=4.0, settings=TIGHT)
+    np.testing.assert_allclose(flow.cls, plain.ys[0], atol=1e-7)
+    assert flow.status == FlowStatus.REACHED
+
+
+def test_agrees_with_scipy_late():
+    """BDF and Radau of SciPy on an independent, literal field, up to t = e⁶⁰."""
+    parameters, corpus = problem()
+    embeddings, head = map(np.asarray, (parameters.embeddings, parameters.head))
+    bags = [
+        (np.asarray(t)[c > 0], np.asarray(c)[c > 0], int(y))
+        for t, c, y in zip(
+            corpus.tokens, np.asarray(corpus.counts), corpus.labels, strict=True
+        )
+    ]
+
+    def field(log_time, cls):
+        total = np.zeros_like(cls)
+        for tokens, counts, label in bags:
+            rows = embeddings[tokens]
+            weight = counts * np.exp(rows @ cls - np.max(rows @ cls))
+            weight /= weight.sum()
+            output = weight @ rows @ head
+            slope = label / (1 + np.exp(label * output)) / len(bags)
+            total += slope * (weight * (rows @ head - output)) @ rows
+        return np.exp(log_time) * total
+
+    # The literal field loses its last digit to cancellation near t = e³⁰.
+    end = 25.0
+    independent = scipy.integrate.solve_ivp(
+        field, (0, end), np.asarray(parameters.cls), "Radau", rtol=1e-8, atol=1e-8
+    )
+    flow = cls_flow(parameters, corpus, until_log_time=end, settings=TIGHT)
+    np.testing.assert_allclose(flow.cls, independent.y[:, -1], atol=2e-6)
+
+
+def test_tolerance_controls_the_error_in_every_regime():
+    for step_size in (3.0, 300.0, 3000.0):
+        parameters, corpus = problem(1, step_size)
+        ends = [
+            cls_flow(
+                parameters,
+                corpus,
+                until_log_time=50.0,
+                settings=FlowSettings(rtol=tolerance, atol=tolerance),
+            ).cls
+            for tolerance in (1e-5, 1e-7, 1e-10)
+        ]
+        coarse, fine = (float(jnp.linalg.norm(end - ends[2])) for end in ends[:2])
+        assert fine < 1e-4 * float(jnp.linalg.norm(ends[2]))
+        assert fine < 0.1 * coarse + 1e-8
+
+
+def test_nothing_happens_in_no_time():
+    parameters, corpus = problem()
+    flow = cls_flow(parameters, corpus, until_log_time=0.0)
+    np.testing.assert_allclose(flow.cls, parameters.cls, rtol=1e-12)
+    at_once = cls_flow(parameters, corpus, until_norm=1e-3)
+    np.testing.assert_allclose(at_once.cls, parameters.cls, rtol=1e-12)
+    assert at_once.status == FlowStatus.REACHED and at_once.log_time == 0
+
+
+def test_the_norm_asked_for_is_the_norm_reached():
+    parameters, corpus = problem()
+    for norm in (3.0, 1e3, 1e6):
+        flow = cls_flow(parameters, corpus, until_norm=norm)
+        assert flow.status == FlowStatus.REACHED
+        np.testing.assert_allclose(jnp.linalg.norm(flow.cls), norm, rtol=1e-8)
+
+
+def test_what_is_orthogonal_to_every_difference_never_moves():
+    """The part of p orthogonal to all E_s − E_r is conserved, to rounding of 10⁶."""
+    parameters, corpus = problem()
+    flow = cls_flow(parameters, corpus, until_norm=1e6)
+    differences = parameters.embeddings[1:] - parameters.embeddings[:1]
+    basis = np.linalg.svd(differences, full_matrices=True)[2][len(differences) :]
+    moved = basis @ np.asarray(flow.cls - parameters.cls)
+    assert len(basis) > 0
+    np.testing.assert_allclose(moved, 0.0, atol=1e-9)
+
+
+def test_the_path_is_the_flow_and_the_risk_falls_along_it():
+    parameters, corpus = problem()
+    times = jnp.geomspace(0.1, 200.0, 15)
+    flow = cls_flow(parameters, corpus, 100.0, 1e15, times)
+    reached = np.isfinite(flow.path_log_times)
+    assert 5 < reached.sum() < 15
+    np.testing.assert_array_equal(reached, times <= flow.log_time)
+    assert np.isinf(flow.path_cls[~reached]).all()
+    risks = jax.vmap(risk_of_cls(parameters, corpus))(flow.path_cls[reached])
+    assert (np.diff(risks) < 0).all()
+    some = flow.path_log_times[4]
+    there = cls_flow(parameters, corpus, until_log_time=some)
+    np.testing.assert_allclose(flow.path_cls[4], there.cls, atol=2e-5)
+
+
+def test_rotating_space_rotates_the_flow():
+    parameters, corpus = problem()
+    wide = cls_flow(parameters, corpus, until_log_time=100.0, settings=TIGHT)
+    turned = reduce(parameters)
+    narrow = cls_flow(turned, corpus, until_log_time=100.0, settings=TIGHT)
+    np.testing.assert_allclose(
+        parameters.embeddings @ wide.cls, turned.embeddings @ narrow.cls, atol=1e-6
+    )
+
+
+def test_names_of_tokens_order_and_copies_of_sequences_do_not_matter():
+    parameters, corpus = problem()
+    name = jax.random.permutation(jax.random.key(5), corpus.vocabulary)
+    order = jax.random.permutation(jax.random.key(6), len(corpus.labels))
+    twice = jnp.concatenate([order, order])
+    renamed = Corpus(
+        name[corpus.tokens][twice].astype(corpus.tokens.dtype),
+        corpus.counts[twice],
+        corpus.labels[twice],
+        corpus.vocabulary,
+    )
+    moved = parameters.embeddings[jnp.argsort(name)]
+    other = Parameters(moved, parameters.cls, parameters.head)
+    first = cls_flow(parameters, corpus, until_log_time=100.0, settings=TIGHT)
+    second = cls_flow(other, renamed, until_log_time=100.0, settings=TIGHT)
+    np.testing.assert_allclose(first.cls, second.cls, atol=1e-6)
+
+
+def test_a_lane_of_a_batch_is_the_run_alone():
+    starts = [problem(seed, step) for seed, step in [(0, 3.0), (1, 30.0), (2, 3e3)]]
+    parameters, corpora = jax.tree.map(lambda *xs: jnp.stack(xs), *starts)
+    batch = eqx.filter_vmap(partial(cls_flow, until_norm=1e4))(parameters, corpora)
+    for lane, start in enumerate(starts):
+        alone = cls_flow(*start, until_norm=1e4)
+        # The order of summation differs, and each step's choice of length with it.
+        np.testing.assert_allclose(batch.cls[lane], alone.cls, rtol=1e-6, atol=1e-4)
+        assert batch.status[lane] == alone.status == FlowStatus.REACHED
+
+
+def test_derivatives_through_the_flow_match_finite_differences():
+    parameters, corpus = problem()
+    weights = jax.random.normal(jax.random.key(1), parameters.cls.shape)
+
+    def end(scale, adjoint):
+        settings = dataclasses.replace(TIGHT, adjoint=adjoint)
+        start = Parameters(
+            scale * parameters.embeddings, parameters.cls, parameters.head
+        )
+        return weights @ cls_flow(start, corpus, until_norm=20.0, settings=settings).cls
+
+    forward = jax.jvp(lambda x: end(x, dfx.ForwardMode()), (1.0,), (1.0,))[1]
+    reverse = jax.grad(lambda x: end(x, dfx.RecursiveCheckpointAdjoint()))(1.0)
+    step = 1e-4
+    plus, minus = (end(1.0 + h, dfx.ForwardMode()) for h in (step, -step))
+    np.testing.assert_allclose(forward, (plus - minus) / (2 * step), rtol=1e-5)
+    np.testing.assert_allclose(forward, reverse, rtol=1e-8)
+
+
+def test_float32_follows_the_same_flow():
+    parameters, corpus = problem()
+    exact = cls_flow(parameters, corpus, until_norm=1e3)
+    single = jax.tree.map(
+        lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x,
+        (parameters, corpus),
+    )
+    settings = FlowSettings(rtol=1e-4, atol=1e-4)
+    flow = cls_flow(*single, until_norm=1e3, settings=settings)
+    assert flow.cls.dtype == jnp.float32 and flow.status == FlowStatus.REACHED
+    unit = flow.cls / jnp.linalg.norm(flow.cls)
+    angle = jnp.linalg.norm(unit.astype(float) - exact.cls / jnp.linalg.norm(exact.cls))
+    assert angle < 1e-4
+
+
+def test_a_flow_that_cannot_grow_says_so():
+    """With E v = 0 the risk is flat; opposite labels on one bag give it a minimum."""
+    corpus = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
+    parameters = Parameters(jnp.eye(2, 3), jnp.ones(3), jnp.array([0.0, 0.0, 1.0]))
+    flow = cls_flow(parameters, corpus, until_norm=1e3)
+    assert flow.status == FlowStatus.NORM_NOT_REACHED
+    np.testing.assert_allclose(flow.cls, parameters.cls, rtol=1e-12)
+    corpus = from_sequences([[0, 1], [0, 1], [0, 1]], [1, 1, -1], vocabulary=2)
+    parameters = Parameters(jnp.diag(jnp.array([3.0, -1.0])), jnp.ones(2), jnp.ones(2))
+    flow = cls_flow(parameters, corpus, until_norm=1e3)
+    assert flow.status == FlowStatus.BALANCED
+    risk = risk_of_cls(parameters, corpus)
+    # How far the minimum is, by Newton's step, against the tolerance of the flow.
+    step = jnp.linalg.pinv(jax.hessian(risk)(flow.cls)) @ jax.grad(risk)(flow.cls)
+    np.testing.assert_allclose(step, 0.0, atol=FlowSettings().atol)
+
+
+def test_a_balance_is_held_by_both_classes():
+    """Along v every class wants its own way: Σ y σ(−yf) Var_q(b) = 0 needs both.
+
+    p → p + εv changes a by εb, whatever E, and with it every f by ε Var_q(b).
+    """
+
+    @jax.jit
+    def run(seed):
+        corpus_key, key = jax.random.split(jax.random.key(seed))
+        corpus = several_relevant(corpus_key, 200, 8, 8, 48)
+        start = gaussian_reduced(key, corpus.vocabulary, 316.0)
+        after = embedding_step(start, corpus, 0.1)
+        flow = cls_flow(after, corpus, until_norm=1e4)
+        scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
+        attention = attend_corpus(scores, values, corpus)
+        weights = jnp.exp(attention.log_weights)
+        variance = jnp.sum(weights * attention.advantage**2, axis=1)
+        label = corpus.labels.astype(float)
+        return flow.status, label * jax.nn.sigmoid(-label * attention.output) * variance
+
+    ends = [run(seed) for seed in range(6)]
+    balances = [pulls for status, pulls in ends if status == FlowStatus.BALANCED]
+    assert len(balances) >= 3
+    for pulls in balances:
+        assert jnp.abs(pulls).max() > 1e-6
+        assert abs(pulls.sum()) < FlowSettings().rtol * jnp.abs(pulls).sum()
+
+
+def test_a_change_too_sudden_to_follow_is_not_a_balance():
+    """From 45 behind, a token overtakes within e^−45 of a log-time near 45."""
+    corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+    head = jnp.array([1.0, 0.0])
+    for behind, wanted in ((15.0, FlowStatus.REACHED), (45.0, FlowStatus.TOO_SUDDEN)):
+        start = Parameters(jnp.eye(2), jnp.array([0.0, behind]), head)
+        flow = cls_flow(start, corpus, until_norm=1e3)
+        assert flow.status == wanted
+    assert abs(flow.log_time - behind) < 5
+
+
+def test_too_few_steps_and_numbers_that_are_none_are_statuses():
+    parameters, corpus = problem()
+    short = cls_flow(parameters, corpus, 1e6, settings=FlowSettings(max_steps=5))
+    assert short.status == FlowStatus.OUT_OF_STEPS
+    assert short.num_steps == 5 and jnp.isfinite(short.cls).all()
+    broken = Parameters(
+        jnp.nan * parameters.embeddings, parameters.cls, parameters.head
+    )
+    assert cls_flow(broken, corpus, until_norm=10.0).status == FlowStatus.FAILED
+
+
+def test_the_dimension_may_be_astronomical():
+    corpus = DRAW(jax.random.key(0))
+    start = gaussian_reduced(jax.random.key(1), corpus.vocabulary, 1e9)
+    flow = cls_flow(embedding_step(start, corpus, 30.0), corpus, until_norm=1e6)
+    assert flow.status == FlowStatus.REACHED

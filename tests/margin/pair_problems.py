@@ -1,0 +1,107 @@
+"""Max-margin problems for the tests: tokens, and which must beat which."""
+
+import functools
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxselect.margin.max_margin import max_margin
+
+solve = jax.jit(max_margin)
+
+
+@jax.jit
+def solve_each(embeddings, pairs):
+    return jax.lax.map(lambda problem: max_margin(*problem), (embeddings, pairs))
+
+
+def split(rng, vocabulary, dim):
+    """Every relevant token meets half of the irrelevant ones and beats them."""
+    embeddings = rng.normal(size=(vocabulary, dim)) / dim**0.5
+    relevant, irrelevant = np.split(rng.permutation(vocabulary), [vocabulary // 4])
+    pairs = np.zeros((vocabulary, vocabulary), bool)
+    for winner in relevant:
+        pairs[winner, rng.choice(irrelevant, len(irrelevant) // 2, replace=False)] = 1
+    return embeddings, pairs
+
+
+def bags(rng, vocabulary, dim):
+    """In each of many bags the token on top under a planted p beats the others."""
+    embeddings = rng.normal(size=(vocabulary, dim)) / dim**0.5
+    scores = embeddings @ rng.normal(size=dim)
+    pairs = np.zeros((vocabulary, vocabulary), bool)
+    for _ in range(2 * vocabulary):
+        bag = rng.choice(vocabulary, 8, replace=False)
+        pairs[bag[np.argmax(scores[bag])], bag] = True
+    np.fill_diagonal(pairs, False)
+    return embeddings, pairs
+
+
+def long_axis(rng, vocabulary, dim):
+    """As after a large step on E: relevant tokens lie 250 times farther out along v."""
+    embeddings, pairs = split(rng, vocabulary, dim)
+    outer = 250 * rng.uniform(0.5, 1.5, vocabulary) * rng.choice([-1, 1], vocabulary)
+    embeddings[:, 0] += np.where(pairs.any(axis=1), outer, 0.0)
+    return embeddings, pairs
+
+
+# 250 instances: with more dimensions than tokens, about as many, and fewer.
+FAMILIES = {
+    "split": (split, 64, 66),
+    "bags": (bags, 64, 66),
+    "bags in few dimensions": (bags, 64, 16),
+    "bags in many dimensions": (bags, 64, 600),
+    "one long axis": (long_axis, 64, 66),
+}
+
+
+@functools.cache
+def family(name, number=50):
+    maker, vocabulary, dim = FAMILIES[name]
+    rng = np.random.default_rng(sorted(FAMILIES).index(name))
+    problems = [maker(rng, vocabulary, dim) for _ in range(number)]
+    embeddings, pairs = map(np.stack, zip(*problems, strict=True))
+    return embeddings, pairs, solve_each(jnp.asarray(embeddings), jnp.asarray(pairs))
+
+
+def differences(embeddings, pairs):
+    winner, loser = np.nonzero(pairs)
+    return np.asarray(embeddings)[winner] - np.asarray(embeddings)[loser]
+
+
+small = st.integers(0, 2**32 - 1)
+
+
+def small_problem(seed, planted=True):
+    """Eight tokens in six dimensions, some twenty pairs."""
+    rng = np.random.default_rng(seed)
+    embeddings = rng.normal(size=(8, 6))
+    scores = embeddings @ rng.normal(size=6)
+    pairs = rng.random((8, 8)) < 0.4
+    np.fill_diagonal(pairs, False)
+    if planted:
+        pairs &= scores[:, None] > scores[None, :] + 0.3
+    pairs[np.argmax(scores), np.argmin(scores)] = True
+    return rng, embeddings, pairs
+
+
+def contradiction(name):
+    _, embeddings, pairs = small_problem(1)
+    if name == "both ways":
+        pairs |= pairs.T
+    if name == "a cycle among many pairs":
+        pairs[[0, 1, 2], [1, 2, 0]] = True
+    if name == "the same embedding twice":
+        embeddings[3] = embeddings[4]
+        pairs[3, 4] = True
+    if name == "a token over itself":
+        pairs[5, 5] = True
+    if name == "all embeddings equal":
+        embeddings[:] = embeddings[0]
+    if name == "a token between two":
+        embeddings[0] = 0.25 * embeddings[1] + 0.75 * embeddings[2]
+        pairs[:] = False
+        pairs[0, [1, 2]] = True
+    return embeddings, pairs

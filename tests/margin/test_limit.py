@@ -1,0 +1,185 @@
+"""The predicted late flow against the flow itself, and against its own optimality."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+from jaxselect.margin.limit import LimitStatus
+from jaxselect.margin.limit import limit as library_limit
+from jaxselect.margin.max_margin import max_margin
+from jaxselect.margin.pair_strength import pair_strength
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.selection import competing_pairs, selected_tokens
+from jaxselect.model.synthetic import assumption_one
+from jaxselect.outcome.verdict import finish
+
+DRAW = partial(assumption_one, sequences=40, length=6, relevant=3, irrelevant=12)
+# γ from 0.4 to 250: below capture, in it, and beyond it.
+STEP_SIZES = (50.0, 200.0, 2000.0, 30000.0)
+
+
+limit = eqx.filter_jit(library_limit)
+
+
+def late_problem(seed, step_size):
+    return _late_problem(jax.random.key(seed), jnp.array(step_size))
+
+
+@jax.jit
+def _late_problem(key, step_size):
+    corpus_key, key = jax.random.split(key)
+    corpus = DRAW(corpus_key)
+    start = gaussian_reduced(key, corpus.vocabulary, 256.0)
+    start = embedding_step(start, corpus, step_size)
+    times = jnp.array([1e4, 1e5])
+    flow = cls_flow(start, corpus, 1e6, 1e15, times, FlowSettings(1e-8, 1e-8))
+    selected = selected_tokens(start.embeddings @ flow.cls, corpus, flow.log_time)
+    margin = max_margin(start.embeddings, competing_pairs(selected, corpus))
+    return start, corpus, flow, selected, margin
+
+
+def direction_error(cls, margin):
+    unit = cls / jnp.linalg.norm(cls)
+    return jnp.linalg.norm(unit - margin.direction / margin.norm)
+
+
+@pytest.mark.parametrize("step_size", STEP_SIZES)
+def test_the_flow_ends_on_the_prediction(step_size):
+    """Every margin, the norm, the constant: six digits or better, in every regime."""
+    start, corpus, flow, selected, margin = late_problem(0, step_size)
+    late = limit(start, corpus, selected, margin, flow.cls)
+    assert late.status == LimitStatus.PREDICTED
+    scores, predicted = (
+        start.embeddings @ cls for cls in (flow.cls, late.cls_at(flow.log_time))
+    )
+    winner, loser = np.nonzero(margin.active)
+    assert len(winner) > 10
+    offset = (scores[winner] - scores[loser]) - flow.log_time
+    wanted = (predicted[winner] - predicted[loser]) - flow.log_time
+    np.testing.assert_allclose(offset, wanted, atol=1e-6)
+    np.testing.assert_allclose(
+        direction_error(flow.cls, margin) * 1e6, late.error_constant, rtol=1e-6
+    )
+    np.testing.assert_allclose(late.log_time_at(1e6), flow.log_time, rtol=1e-9)
+
+
+@pytest.mark.parametrize("step_size", STEP_SIZES)
+def test_the_constant_is_constant(step_size):
+    """direction_error · ‖p‖ at log t = 10⁴, 10⁵ and the end agree to 1e-3."""
+    *_, flow, _, margin = late_problem(1, step_size)
+    there = [*flow.path_cls[jnp.isfinite(flow.path_log_times)], flow.cls]
+    constants = [direction_error(cls, margin) * jnp.linalg.norm(cls) for cls in there]
+    assert len(constants) > 1
+    np.testing.assert_allclose(constants, constants[-1], rtol=1e-3)
+
+
+def test_growth_is_that_of_the_max_margin_solution():
+    _, _, flow, _, margin = late_problem(0, 50.0)
+    growth = jnp.linalg.norm(flow.cls) / flow.log_time
+    np.testing.assert_allclose(growth, margin.norm, rtol=1e-4)
+
+
+def test_the_offset_makes_the_pair_strengths_duals():
+    start, corpus, flow, selected, margin = late_problem(0, 50.0)
+    late = limit(start, corpus, selected, margin, flow.cls)
+    scores = start.embeddings @ late.offset
+    strength = pair_strength(start.embeddings @ start.head, corpus, selected)
+    growing = strength.times_exp(scores[None, :] - scores[:, None])
+    duals = jnp.where(margin.active, growing, 0.0)
+    assert (duals >= 0).all()
+    together = (duals.sum(axis=1) - duals.sum(axis=0)) @ start.embeddings
+    np.testing.assert_allclose(together, margin.direction, atol=1e-8)
+
+
+def test_without_the_flow_only_the_history_is_missing():
+    """From (E, p_0, counts) and the selection alone: all but `history_dim` parts."""
+    start, corpus, flow, selected, margin = late_problem(0, 50.0)
+    known = limit(start, corpus, selected, margin)
+    full = limit(start, corpus, selected, margin, flow.cls)
+    assert known.history_dim == full.history_dim
+    missing = full.offset - known.offset
+    np.testing.assert_allclose(missing, full.history, atol=1e-7)
+    if known.history_dim == 0:
+        np.testing.assert_allclose(missing, 0.0, atol=1e-7)
+
+
+def test_one_pair_in_closed_form():
+    """One sequence {0, 1}, y = +1: ρ = D log(c ‖D‖²) / ‖D‖² + what is orthogonal."""
+    corpus = from_sequences([[0, 1, 1]], [1], vocabulary=2)
+    embeddings = jnp.array([[2.0, 0.5, 0.0], [-1.0, 0.0, 0.0]])
+    start = Parameters(embeddings, jnp.array([0.1, 0.2, 0.3]), jnp.eye(3)[0])
+    chosen = jnp.array([[True, False]])
+    margin = max_margin(embeddings, competing_pairs(chosen, corpus))
+    late = limit(start, corpus, chosen, margin)
+    difference = embeddings[0] - embeddings[1]
+    size = difference @ difference
+    strength = 1 / (1 + np.exp(2.0)) * 2 * 3.0
+    along = difference * jnp.log(strength * size) / size
+    across = start.cls - difference * (difference @ start.cls) / size
+    np.testing.assert_allclose(margin.direction, difference / size, rtol=1e-12)
+    np.testing.assert_allclose(late.offset, along + across, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(late.error_constant, jnp.linalg.norm(across), rtol=1e-9)
+    assert late.history_dim == 0
+
+
+def test_derivatives_match_finite_differences_in_both_modes():
+    start, corpus, _, selected, _ = late_problem(2, 50.0)
+    towards = jax.random.normal(jax.random.key(1), start.embeddings.shape)
+    towards_cls = jax.random.normal(jax.random.key(2), start.cls.shape)
+
+    @jax.jit
+    def constant(x):
+        moved = Parameters(
+            start.embeddings + x * towards, start.cls + x * towards_cls, start.head
+        )
+        solution = max_margin(moved.embeddings, competing_pairs(selected, corpus))
+        return limit(moved, corpus, selected, solution).error_constant
+
+    forward = jax.jvp(constant, (0.0,), (1.0,))[1]
+    step = 1e-5
+    difference = (constant(step) - constant(-step)) / (2 * step)
+    np.testing.assert_allclose(forward, difference, rtol=1e-5)
+    np.testing.assert_allclose(jax.grad(constant)(0.0), forward, rtol=1e-8)
+
+
+def test_what_cannot_be_predicted_says_why():
+    start, corpus, _, selected, _ = late_problem(0, 50.0)
+    several = jnp.ones_like(selected) & (corpus.counts > 0)
+    pairs = competing_pairs(several, corpus)
+    late = limit(start, corpus, several, max_margin(start.embeddings, pairs))
+    assert late.status != LimitStatus.PREDICTED
+    corpus = from_sequences([[0, 1]], [-1], vocabulary=2)
+    losing = Parameters(jnp.diag(jnp.array([1.0, -1.0])), jnp.zeros(2), jnp.ones(2))
+    chosen = jnp.array([[True, False]])
+    margin = max_margin(losing.embeddings, competing_pairs(chosen, corpus))
+    late = limit(losing, corpus, chosen, margin)
+    assert late.status == LimitStatus.NOT_ATTRACTING
+
+
+def test_finishing_by_prediction_is_the_full_integration():
+    start, corpus, flow, selected, margin = late_problem(0, 50.0)
+    near = jax.jit(cls_flow)(start, corpus, 1e4)
+    late = limit(start, corpus, selected, margin, near.cls)
+    far = finish(near, late, 1e6)
+    np.testing.assert_allclose(far.log_time, flow.log_time, rtol=1e-8)
+    np.testing.assert_allclose(jnp.linalg.norm(far.cls), 1e6, rtol=1e-12)
+    np.testing.assert_allclose(far.cls, flow.cls, atol=1e-3)
+
+
+def test_a_batch_is_its_lanes():
+    lanes = [late_problem(seed, 50.0) for seed in range(3)]
+    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *lanes)
+
+    def constant(start, corpus, flow, selected, margin):
+        return limit(start, corpus, selected, margin, flow.cls).error_constant
+
+    together = jax.vmap(constant)(*batch)
+    alone = [constant(*lane) for lane in lanes]
+    np.testing.assert_allclose(together, alone, rtol=1e-8)

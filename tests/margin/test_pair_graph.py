@@ -1,0 +1,33 @@
+"""Pairs of tokens as a graph."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxselect.margin.pair_graph import centred, laplacian
+from tests.tolerances import assert_close
+
+
+def test_laplacian_is_the_energy_of_the_pairs():
+    rng = np.random.default_rng(0)
+    weights, scores = rng.random((6, 6)), rng.normal(size=6)
+    ahead = scores[:, None] - scores[None, :]
+    assert_close(
+        scores @ laplacian(jnp.asarray(weights)) @ scores, (weights * ahead**2).sum()
+    )
+
+
+def test_centred_tokens_span_the_differences_and_keep_their_scores():
+    """Two chains, one running backwards through the names, and a token in no pair."""
+    pairs = np.zeros((9, 9), bool)
+    for s, r in ((8, 6), (6, 4), (2, 4), (2, 0), (1, 3), (5, 3)):
+        pairs[s, r] = True
+    tokens = jax.random.normal(jax.random.key(0), (9, 12))
+    rows = centred(tokens, jnp.asarray(pairs))
+    winner, loser = np.nonzero(pairs)
+    assert_close(rows[winner] - rows[loser], tokens[winner] - tokens[loser])
+    differences = tokens[winner] - tokens[loser]
+    assert jnp.linalg.matrix_rank(rows) == len(winner)
+    both = jnp.concatenate([rows, differences])
+    assert jnp.linalg.matrix_rank(both) == len(winner)
+    assert not rows[7].any()

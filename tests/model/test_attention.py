@@ -1,0 +1,109 @@
+"""Attention over bags is the paper's definition, token by token."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxselect.model.attention import attend, attention_entropy, outputs, token_scores
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.parameters import gaussian, gaussian_reduced, reduce
+from tests.tolerances import assert_close
+
+VOCABULARY, DIM = 5, 7
+# Every token once, then some more: one width, so that nothing is compiled twice.
+sequence = st.lists(st.integers(0, VOCABULARY - 1), max_size=6).map(
+    lambda more: [*range(VOCABULARY), *more]
+)
+seeds = st.integers(0, 2**31)
+
+
+def literal_output(parameters, tokens):
+    """Equation 1 of the paper: a sum over positions."""
+    rows = np.asarray(parameters.embeddings)[tokens]
+    weights = np.exp(rows @ np.asarray(parameters.cls))
+    return weights @ (rows @ np.asarray(parameters.head)) / weights.sum()
+
+
+@given(seeds, st.lists(sequence, min_size=3, max_size=3))
+def test_bags_agree_with_positions(seed, sequences):
+    parameters = gaussian(jax.random.key(seed), VOCABULARY, DIM)
+    corpus = from_sequences(sequences, [1] * len(sequences), VOCABULARY)
+    wanted = [literal_output(parameters, np.array(tokens)) for tokens in sequences]
+    assert_close(outputs(parameters, corpus), wanted)
+
+
+@given(seeds, sequence, st.randoms(use_true_random=False))
+def test_order_does_not_matter(seed, tokens, random):
+    parameters = gaussian(jax.random.key(seed), VOCABULARY, DIM)
+    shuffled = random.sample(tokens, len(tokens))
+    corpus = from_sequences([tokens, shuffled], [1, 1], VOCABULARY)
+    one, other = outputs(parameters, corpus)
+    assert one == other
+
+
+@given(seeds, st.sampled_from([1, 3, 7, 30]))
+def test_rotations_change_nothing(seed, dim):
+    parameters = gaussian(jax.random.key(seed), VOCABULARY, dim)
+    corpus = from_sequences([[0, 1, 1], [2, 3, 4]], [1, -1], VOCABULARY)
+    assert_close(outputs(reduce(parameters), corpus), outputs(parameters, corpus))
+
+
+@given(seeds, st.floats(-1e3, 1e3))
+def test_only_score_differences_matter(seed, shift):
+    scores, values, counts = jax.random.uniform(jax.random.key(seed), (3, VOCABULARY))
+    here, there = (attend(scores + c, values, counts) for c in (0.0, shift))
+    # The shift itself rounds the scores at 1000 times their own size.
+    assert_close(there.output, here.output, worse=1e3)
+    assert_close(there.advantage, here.advantage, worse=1e3)
+
+
+@given(seeds)
+def test_advantages_average_to_zero(seed):
+    scores, values, counts = jax.random.normal(jax.random.key(seed), (3, VOCABULARY))
+    bag = attend(10 * scores, values, jnp.abs(counts))
+    assert_close(jnp.sum(jnp.exp(bag.log_weights) * bag.advantage), 0.0)
+    assert_close(values - bag.output, bag.advantage)
+
+
+def test_advantages_stay_exact_where_weights_underflow():
+    """For two tokens b_s − f has closed forms: −q_r (b_r − b_s) on top, b_r − b_s."""
+    for gap in [1.0, 30.0, 300.0]:
+        bag = attend(jnp.array([gap, 0.0]), jnp.array([1.0, 3.0]), jnp.ones(2))
+        # With a tail of e^{-300} a relative error is asked for, not an absolute one.
+        wanted = 2 * np.exp(-gap) / (1 + np.exp(-gap))
+        np.testing.assert_allclose(bag.advantage[0], -wanted, rtol=1e-12)
+        assert_close(bag.advantage[1], 2 - wanted)
+
+
+@pytest.mark.parametrize(("present", "padding"), [(1, 3), (4, 1), (4, 0)])
+def test_padding_is_not_there(present, padding):
+    scores, values = jax.random.normal(jax.random.key(3), (2, present + padding))
+    counts = jnp.arange(1.0, present + padding + 1)
+    padded = attend(
+        scores, values, jnp.where(jnp.arange(len(counts)) < present, counts, 0.0)
+    )
+    bare = attend(scores[:present], values[:present], counts[:present])
+    assert_close(padded.output, bare.output)
+    assert (padded.log_weights[present:] == -jnp.inf).all()
+
+
+def test_derivatives_are_finite_on_padding():
+    counts = jnp.array([1.0, 0.0])
+    slope = jax.grad(lambda a, c: attend(a, jnp.array([1.0, 2.0]), c).output, (0, 1))
+    for gradient in slope(jnp.zeros(2), counts):
+        assert jnp.isfinite(gradient).all()
+
+
+def test_entropy_runs_from_one_token_to_all():
+    assert attention_entropy(jnp.array([0.0, -jnp.inf])) == 0
+    assert_close(attention_entropy(jnp.full(8, -jnp.log(8.0))), np.log(8))
+
+
+def test_scores_are_inner_products():
+    parameters = gaussian_reduced(jax.random.key(1), VOCABULARY, 1e6)
+    a, b = token_scores(parameters)
+    assert_close(a, np.asarray(parameters.embeddings) @ np.asarray(parameters.cls))
+    assert_close(b, np.asarray(parameters.embeddings)[:, 0])

@@ -1,0 +1,157 @@
+"""Closed-form derivatives against autodiff, and against a thousand digits late."""
+
+import decimal
+from decimal import Decimal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.objective import (
+    accuracy,
+    empirical_risk,
+    logistic_loss,
+    negative_gradient,
+    score_curvature,
+)
+from jaxselect.model.parameters import gaussian
+from tests.tolerances import assert_close
+
+VOCABULARY = 5
+CORPUS = from_sequences(
+    [[0, 2, 2, 4], [0, 3, 3], [1, 2], [1, 3, 4, 4], [0, 1, 4]],
+    [1, 1, -1, -1, 1],
+    VOCABULARY,
+)
+compiled_gradient = jax.jit(negative_gradient)
+compiled_curvature = jax.jit(score_curvature)
+seeds = st.integers(0, 2**31)
+sizes = st.sampled_from([0.1, 1.0, 10.0])
+
+
+def draw_scores(seed, size):
+    return size * np.random.default_rng(seed).normal(size=(2, VOCABULARY))
+
+
+def risk(scores, values):
+    output = attend_corpus(scores, values, CORPUS).output
+    return jnp.mean(logistic_loss(CORPUS.labels, output))
+
+
+risk_gradient = jax.jit(jax.grad(risk, (0, 1)))
+risk_hessian = jax.jit(jax.hessian(risk))
+
+
+@given(seeds, sizes)
+def test_gradient_agrees_with_autodiff(seed, size):
+    scores, values = draw_scores(seed, size)
+    gradient = compiled_gradient(scores, values, CORPUS)
+    by_scores, by_values = risk_gradient(scores, values)
+    assert_close(-gradient.scores, by_scores)
+    assert_close(-gradient.values, by_values)
+
+
+@given(seeds, sizes)
+def test_curvature_agrees_with_autodiff(seed, size):
+    scores, values = draw_scores(seed, size)
+    gradient, jacobian = compiled_curvature(scores, values, CORPUS)
+    assert_close(gradient, compiled_gradient(scores, values, CORPUS).scores)
+    # A second derivative by autodiff loses the square of the largest value.
+    assert_close(-jacobian, risk_hessian(scores, values), worse=100)
+    assert_close(jacobian, jacobian.T)
+
+
+@given(seeds, st.floats(-600, 600))
+def test_the_scale_multiplies(seed, log_scale):
+    scores, values = draw_scores(seed, 1.0)
+    plain = compiled_gradient(scores, values, CORPUS)
+    scaled = compiled_gradient(scores, values, CORPUS, log_scale)
+    # An exponent of 600 carries a rounding of 600 · 1e-16 into the result.
+    assert_close(scaled.scores / jnp.exp(log_scale), plain.scores, worse=10)
+    assert_close(scaled.values / jnp.exp(log_scale), plain.values, worse=10)
+
+
+@given(seeds)
+def test_adding_a_constant_to_all_scores_changes_nothing(seed):
+    """So the gradient sums to zero and the Jacobian has ones in its kernel."""
+    scores, values = draw_scores(seed, 1.0)
+    gradient, jacobian = compiled_curvature(scores, values, CORPUS)
+    assert_close(gradient.sum(), 0.0)
+    assert_close(jacobian.sum(axis=1), np.zeros(VOCABULARY))
+
+
+def literal_late_gradient(scores, values, log_scale, digits):
+    """e^{log_scale} (−∂L/∂a) by the definition itself, with enough digits to cancel."""
+    with decimal.localcontext() as context:
+        context.prec, context.Emax, context.Emin = digits, 10**9, -(10**9)
+        total = [Decimal(0)] * VOCABULARY
+        a, b = ([Decimal(float(x)) for x in row] for row in (scores, values))
+        for tokens, counts, label in zip(
+            CORPUS.tokens, CORPUS.counts, CORPUS.labels, strict=True
+        ):
+            bag = {int(s): int(c) for s, c in zip(tokens, counts, strict=True) if c}
+            weight = {s: c * a[s].exp() for s, c in bag.items()}
+            mass = sum(weight.values())
+            output = sum(weight[s] * b[s] for s in bag) / mass
+            y = Decimal(int(label))
+            residual = 1 / (1 + (y * output).exp())
+            for s in bag:
+                total[s] += y * residual * weight[s] / mass * (b[s] - output)
+        scale = Decimal(log_scale).exp() / len(CORPUS.labels)
+        return np.array([float(x * scale) for x in total])
+
+
+@pytest.mark.parametrize(
+    ("size", "digits"), [(1.0, 50), (30.0, 200), (1e3, 2000), (3e3, 4000)]
+)
+def test_late_gradients_are_exact(size, digits):
+    """At scores of 3,000 the definition itself needs 4,000 digits; we have 16."""
+    scores = size * jnp.array([1.0, 0.9, 0.4, 0.3, 0.2])
+    values = jnp.array([3.0, -2.0, 0.5, -0.25, 0.125])
+    # The largest term stays of order one: in token 1 against token 4, sequence 5 aside.
+    log_scale = float(size * 0.1)
+    wanted = literal_late_gradient(scores, values, log_scale, digits)
+    gradient = compiled_gradient(scores, values, CORPUS, log_scale).scores
+    # Scores of this size are themselves rounded to 1e-16 of it, and exponentiated.
+    assert_close(gradient, wanted, worse=max(1.0, size))
+    assert np.abs(wanted).max() > 1e-3
+
+
+@pytest.mark.parametrize("gap", [10.0, 1e3, 1e5, 1e9])
+def test_two_tokens_have_a_closed_form(gap):
+    """−∂L/∂a = σ(−y f) q (1 − q) (b_0 − b_1), times e^{gap}, with q = σ(−gap)."""
+    bag = from_sequences([[0, 1]], [1], vocabulary=2)
+    scores, values = jnp.array([gap, 0.0]), jnp.array([1.0, -2.0])
+    loser = np.exp(-gap)
+    residual = 1 / (1 + np.exp((1 - 2 * loser) / (1 + loser)))
+    wanted = 3 * residual / (1 + loser) ** 2
+    gradient, jacobian = compiled_curvature(scores, values, bag, log_scale=gap)
+    # The exponent is a sum of terms of size gap: it is known to 1e-16 of that.
+    assert_close(gradient, [wanted, -wanted], worse=max(1.0, 1e-3 * gap))
+    if gap >= 1e3:
+        assert_close(jacobian, gradient[0] * np.array([[-1.0, 1], [1, -1]]))
+
+
+def test_the_risk_is_log_two_at_zero_output():
+    parameters = gaussian(jax.random.key(0), VOCABULARY, 9)
+    parameters = type(parameters)(
+        parameters.embeddings, parameters.cls, jnp.zeros_like(parameters.head)
+    )
+    assert_close(empirical_risk(parameters, CORPUS), np.log(2))
+
+
+def test_accuracy_counts_signs():
+    swap = jnp.array([1.0, -1.0])
+    bags = from_sequences([[0], [1], [0], [1]], [1, -1, 1, 1], 2)
+    model = type(gaussian(jax.random.key(0), 2, 2))(jnp.eye(2), swap, swap)
+    assert accuracy(model, bags) == 0.75
+
+
+def test_losses_do_not_overflow():
+    far = jnp.array([-1e300, 1e300])
+    assert logistic_loss(jnp.array([1, 1]), far).tolist() == [1e300, 0.0]

@@ -1,0 +1,128 @@
+"""The reduced draw has the law of the draw in R^d, whatever d."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chi2, ks_2samp
+
+from jaxselect.flow.cls_flow import cls_flow
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.embedding_step import alignment_error, embedding_step
+from jaxselect.model.parameters import gaussian, gaussian_reduced, reduce
+from tests.tolerances import assert_close
+
+VOCABULARY, DRAWS = 4, 4000
+CORPUS = from_sequences([[0, 2], [0, 3], [1, 2], [1, 3]], [1, 1, -1, -1], VOCABULARY)
+# Below |S| + 2 = 6 the reduced draw pads, at 6 and above it is triangular.
+DIMS = [1, 2, 5, 6, 7, 40, 1000]
+
+
+def gram(parameters):
+    rows = jnp.vstack([parameters.embeddings, parameters.cls, parameters.head])
+    return rows @ rows.T
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_gram_entries_have_one_law(dim):
+    """Two samples of every kind of entry, compared by their empirical distributions.
+
+    With the keys fixed this either always passes or always fails; a p-value below
+    1e-3 among the 7 · 8 comparisons would happen once in 18 choices of keys.
+    """
+    keys = jax.random.split(jax.random.key(1), (2, DRAWS))
+    here = np.asarray(
+        jax.vmap(lambda key: gram(gaussian(key, VOCABULARY, dim)))(keys[0])
+    )
+    reduced = partial(gaussian_reduced, vocabulary=VOCABULARY, dim=float(dim))
+    there = np.asarray(jax.vmap(lambda key: gram(reduced(key)))(keys[1]))
+    token, last, cls, head = 0, VOCABULARY - 1, VOCABULARY, VOCABULARY + 1
+    for row, column in [
+        (token, token), (last, last), (token, last), (cls, cls),
+        (token, cls), (last, cls), (cls, head), (token, head),
+    ]:  # fmt: skip
+        p_value = ks_2samp(here[:, row, column], there[:, row, column]).pvalue
+        assert p_value > 1e-3, (row, column)
+    np.testing.assert_allclose(there[:, head, head], 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dim", [3.0, 30.0, 1e6])
+def test_moments_of_the_reduced_draw(dim):
+    """E‖E_s‖² = 1 and var E_sᵀE_r = 1/d, each within five standard errors."""
+    draw = jax.vmap(lambda key: gram(gaussian_reduced(key, VOCABULARY, dim)))
+    entries = np.asarray(draw(jax.random.split(jax.random.key(3), DRAWS)))
+    squares = entries[:, 0, 0]
+    assert abs(squares.mean() - 1) < 5 * np.sqrt(2 / dim / DRAWS)
+    overlaps = dim * entries[:, 0, 1] ** 2
+    # The fourth moment of an overlap is 3 (1 + 2/d) / d².
+    error = np.sqrt((3 * (1 + 2 / dim) - 1) / DRAWS)
+    assert abs(overlaps.mean() - 1) < 5 * error
+
+
+@pytest.mark.parametrize("dim", [3, 8])
+def test_an_experiment_has_one_law(dim):
+    """Lemma 4.1's error, and where p is when: functions of everything drawn."""
+
+    def outcome(before):
+        after = embedding_step(before, CORPUS, 30.0)
+        flow = cls_flow(after, CORPUS, until_norm=10.0, until_log_time=60.0)
+        cls = flow.cls / jnp.linalg.norm(flow.cls)
+        error = alignment_error(before, after, CORPUS, 30.0)
+        return jnp.stack([error, flow.log_time, cls @ after.embeddings[0]])
+
+    keys = jax.random.split(jax.random.key(4), (2, 600))
+    here = jax.vmap(lambda key: outcome(gaussian(key, VOCABULARY, dim)))(keys[0])
+    reduced = partial(gaussian_reduced, vocabulary=VOCABULARY, dim=float(dim))
+    there = jax.vmap(lambda key: outcome(reduced(key)))(keys[1])
+    for one, other in zip(here.T, there.T, strict=True):
+        assert ks_2samp(one, other).pvalue > 1e-3
+
+
+def test_one_program_serves_every_dimension():
+    traces = []
+
+    @jax.jit
+    def draw(key, dim):
+        traces.append(dim)
+        return gaussian_reduced(key, VOCABULARY, dim).embeddings
+
+    for dim in [1.0, 16.0, 1e9]:
+        assert jnp.isfinite(draw(jax.random.key(0), dim)).all()
+    assert len(traces) == 1
+
+
+def test_the_dimension_is_differentiable():
+    """Each draw moves with d at its fixed quantile, here that of pᵀ's second entry.
+
+    Its square times d is a chi-square with d − 1 degrees of freedom.
+    """
+
+    def entry(dim):
+        return gaussian_reduced(jax.random.key(5), VOCABULARY, dim).cls[1]
+
+    quantile = chi2.cdf(50 * entry(50.0) ** 2, 49)
+    step = 1e-3
+    after, before = (
+        np.sqrt(chi2.ppf(quantile, dim - 1) / dim) for dim in (50 + step, 50 - step)
+    )
+    # Truncation of order step², rounding of order 1e-16 / step, SciPy's root finding.
+    np.testing.assert_allclose(
+        jax.grad(entry)(50.0), (after - before) / (2 * step), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("dim", [2, 6, 100])
+def test_reducing_keeps_every_inner_product(dim):
+    parameters = gaussian(jax.random.key(6), VOCABULARY, dim)
+    small = reduce(parameters)
+    assert small.embeddings.shape == (VOCABULARY, min(dim, VOCABULARY + 2))
+    assert_close(gram(small), gram(parameters))
+    assert_close(small.head, np.eye(len(small.head))[0])
+
+
+@pytest.mark.parametrize(("vocabulary", "dim"), [(0, 3), (3, 0)])
+def test_sizes_below_one_are_named(vocabulary, dim):
+    with pytest.raises(ValueError, match=f"vocabulary {vocabulary}, dim {dim}"):
+        gaussian(jax.random.key(0), vocabulary, dim)

@@ -1,0 +1,70 @@
+"""Selected sets and the pairs they make compete, against the definitions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.selection import (
+    competing_pairs,
+    important_selected,
+    important_tokens,
+    selected_tokens,
+)
+
+VOCABULARY = 6
+SEQUENCES = st.lists(
+    st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=5),
+    min_size=1,
+    max_size=5,
+)
+SCORES = st.lists(st.integers(-3, 3), min_size=VOCABULARY, max_size=VOCABULARY)
+
+
+@given(SEQUENCES, SCORES)
+def test_selected_sets_and_pairs_are_their_definitions(sequences, scores):
+    corpus = from_sequences(sequences, [1] * len(sequences), VOCABULARY)
+    mask = selected_tokens(jnp.array(scores, float), corpus)
+    pairs = set()
+    for row, sequence in enumerate(sequences):
+        best = max(scores[s] for s in sequence)
+        wanted = {s for s in sequence if scores[s] == best}
+        assert set(np.asarray(corpus.tokens[row])[mask[row]].tolist()) == wanted
+        pairs |= {(s, r) for s in wanted for r in set(sequence) - wanted}
+    found = np.argwhere(competing_pairs(mask, corpus)).tolist()
+    assert {tuple(pair) for pair in found} == pairs
+
+
+def test_padding_is_never_selected_even_where_every_score_is_low():
+    corpus = from_sequences([[1], [1, 2]], [1, -1], vocabulary=3)
+    mask = selected_tokens(jnp.array([9.0, -5.0, -7.0]), corpus)
+    assert mask.tolist() == [[True, False], [True, False]]
+
+
+def test_late_a_bounded_distance_counts_as_selected_together():
+    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
+    scores = jnp.array([1000.0, 998.0, 0.0])
+    assert selected_tokens(scores, corpus).tolist() == [[True, False, False]]
+    assert selected_tokens(scores, corpus, 500.0).tolist() == [[True, True, False]]
+
+
+def test_shares_by_label_count_only_sequences_with_important_tokens():
+    sequences = [[0, 3], [1, 3], [2, 3], [2, 4], [3, 4], [3, 4]]
+    corpus = from_sequences(sequences, [1, 1, -1, -1, 1, -1], vocabulary=5)
+    assert important_tokens(corpus).tolist() == [True, True, True, False, False]
+    mask = selected_tokens(jnp.array([5.0, 1.0, 4.0, 2.0, 3.0]), corpus)
+    positive, negative = important_selected(mask, corpus)
+    assert positive == 0.5 and negative == 1.0
+
+
+def test_selection_does_not_know_the_names_of_tokens():
+    corpus = from_sequences([[0, 1], [1, 2], [0, 3]], [1, -1, 1], vocabulary=4)
+    scores = jax.random.normal(jax.random.key(0), (4,))
+    name = np.array([2, 0, 3, 1])
+    renamed = from_sequences([[2, 0], [0, 3], [2, 1]], [1, -1, 1], vocabulary=4)
+    pairs = competing_pairs(selected_tokens(scores, corpus), corpus)
+    moved = jnp.zeros(4).at[name].set(scores)
+    renamed_pairs = competing_pairs(selected_tokens(moved, renamed), renamed)
+    np.testing.assert_array_equal(renamed_pairs[np.ix_(name, name)], pairs)

@@ -1,0 +1,178 @@
+"""What each family of corpora promises, over its whole range of settings."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxselect.model.corpus import (
+    class_importance,
+    from_bags,
+    occurrences,
+    posterior_difference,
+    token_classes,
+)
+from jaxselect.model.synthetic import (
+    assumption_one,
+    independent_tokens,
+    multi_class,
+    several_relevant,
+)
+
+SIZES = [(2, 1, 1, 0), (6, 4, 2, 3), (40, 9, 5, 1), (64, 8, 8, 48), (10, 3, 8, 2)]
+MAKERS = {
+    "assumption one": lambda key: assumption_one(key, 12, 5, 3, 7),
+    "several": lambda key: several_relevant(key, 12, 5, 3, 7, 2, 0.6),
+    "independent": lambda key: independent_tokens(key, 12, 5, 3, 7, 0.5),
+    "four classes": lambda key: multi_class(key, 12, 5, 3, 7, 4),
+}
+
+
+def assert_assumption_one(corpus, relevant):
+    """One completely positive or negative token each, and α = 0 for all others."""
+    classes = token_classes(corpus)
+    important = classes.completely_positive | classes.completely_negative
+    here = important[corpus.tokens] & (corpus.counts > 0)
+    assert (jnp.where(here, corpus.counts, 0).sum(axis=1) == 1).all()
+    assert (classes.irrelevant | important).all()
+    assert not important[2 * relevant :].any()
+    assert not classes.completely_positive[relevant:].any()
+    assert not classes.completely_negative[:relevant].any()
+    return important
+
+
+@pytest.mark.parametrize("size", SIZES)
+@given(seed=st.integers(0, 2**31))
+def test_assumption_one_holds_exactly(size, seed):
+    sequences, length, relevant, _ = size
+    corpus = assumption_one(jax.random.key(seed), *size)
+    important = assert_assumption_one(corpus, relevant)
+    assert (corpus.counts.sum(axis=1) == length).all()
+    assert (corpus.labels.sum() == 0) and len(corpus.labels) == sequences
+    if sequences >= 2 * relevant:
+        assert important[: 2 * relevant].all()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_draws_are_valid_corpora_with_padding_at_the_end(name):
+    corpus = MAKERS[name](jax.random.key(0))
+    classes = 4 if name == "four classes" else 2
+    again = from_bags(
+        corpus.tokens, corpus.counts, corpus.labels, corpus.vocabulary, classes
+    )
+    assert (again.tokens == corpus.tokens).all()
+    filled = (corpus.counts > 0).astype(int)
+    assert (jnp.diff(filled, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_batches_hold_the_same_draws(name):
+    keys = jax.random.split(jax.random.key(0), 3)
+    batch = jax.jit(jax.vmap(MAKERS[name]))(keys)
+    for lane, key in enumerate(jax.random.split(jax.random.key(0), 3)):
+        alone = MAKERS[name](key)
+        assert (batch.tokens[lane] == alone.tokens).all()
+        assert (batch.counts[lane] == alone.counts).all()
+
+
+@given(seed=st.integers(0, 2**31))
+def test_independent_tokens_end_at_assumption_one(seed):
+    """At δ̃ = (|S| − 1)/|S| every draw fulfils Assumption 1, not only most."""
+    corpus = independent_tokens(jax.random.key(seed), 40, 6, 3, 14, 19 / 20)
+    assert_assumption_one(corpus, 3)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_independent_tokens_have_the_stated_frequencies(share):
+    """Posterior differences and the relevant share, within five standard errors."""
+    sequences, length, relevant, irrelevant = 20_000, 8, 4, 12
+    corpus = independent_tokens(
+        jax.random.key(0), sequences, length, relevant, irrelevant, share, weakest=0.2
+    )
+    rho = share * 20 / 19
+    number = np.asarray(occurrences(corpus))
+    strength = np.linspace(rho + (1 - rho) * 0.2, 1, relevant)
+    wanted = np.concatenate([strength, -strength, np.zeros(irrelevant)])
+    seen = number > 0
+    error = np.sqrt((1 - wanted**2 + 1e-12) / np.maximum(number, 1))
+    # Positions of one sequence share its label; five standard errors allow for it.
+    found = np.asarray(posterior_difference(corpus))
+    assert (np.abs(found - wanted)[seen] <= 5 * error[seen]).all()
+    relevant_share = number[: 2 * relevant].sum() / number.sum()
+    expected = (1 + (length - 1) * (1 - rho)) / length
+    assert abs(relevant_share - expected) < 5 / np.sqrt(sequences * length)
+
+
+@pytest.mark.parametrize("purity", [0.2, 0.9])
+def test_several_relevant_tokens_are_as_pure_as_asked(purity):
+    corpus = several_relevant(jax.random.key(0), 20_000, 6, 4, 12, 3, purity)
+    number = np.asarray(occurrences(corpus))[:8]
+    found = np.asarray(posterior_difference(corpus))[:8]
+    wanted = purity * np.array([1, 1, 1, 1, -1, -1, -1, -1])
+    assert (np.abs(found - wanted) < 5 / np.sqrt(number)).all()
+    assert number.sum() == 3 * 20_000
+    assert token_classes(corpus).irrelevant[8:].all()
+
+
+def test_pure_tokens_are_completely_relevant():
+    corpus = several_relevant(jax.random.key(0), 40, 6, 4, 12, 3)
+    classes = token_classes(corpus)
+    assert classes.completely_positive[:4].all()
+    assert classes.completely_negative[4:8].all()
+
+
+def test_shares_and_purity_may_be_traced():
+    purity = jnp.array([0.3, 0.7])
+    batch = jax.vmap(lambda x: several_relevant(jax.random.key(0), 12, 5, 3, 7, 2, x))(
+        purity
+    )
+    assert (
+        batch.tokens[0]
+        == several_relevant(jax.random.key(0), 12, 5, 3, 7, 2, 0.3).tokens
+    ).all()
+    share = jax.vmap(lambda x: independent_tokens(jax.random.key(0), 12, 5, 3, 7, x))(
+        purity
+    )
+    assert (
+        share.tokens[1]
+        == independent_tokens(jax.random.key(0), 12, 5, 3, 7, 0.7).tokens
+    ).all()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_every_class_has_its_own_tokens(classes):
+    corpus = multi_class(jax.random.key(0), 4 * classes, 6, 2, 9, classes)
+    alpha = np.asarray(class_importance(corpus, classes))
+    for k in range(classes):
+        own = alpha[2 * k : 2 * k + 2]
+        assert (own[:, k] > 0).all()
+        assert (np.delete(own, k, axis=1) < 0).all()
+    # Sums of up to n rounded shares of order one.
+    np.testing.assert_allclose(alpha[2 * classes :], 0.0, atol=1e-15)
+
+
+BAD_SETTINGS = {
+    "an odd number of sequences": lambda: assumption_one(jax.random.key(0), 5, 4, 2, 3),
+    "no sequence": lambda: assumption_one(jax.random.key(0), 0, 4, 2, 3),
+    "no token": lambda: assumption_one(jax.random.key(0), 4, 0, 2, 3),
+    "no relevant token": lambda: assumption_one(jax.random.key(0), 4, 4, 0, 3),
+    "nothing to fill with": lambda: assumption_one(jax.random.key(0), 4, 4, 2, 0),
+    "no room": lambda: several_relevant(jax.random.key(0), 4, 2, 2, 3, per_sequence=3),
+    "purity above one": lambda: several_relevant(jax.random.key(0), 4, 4, 2, 3, 1, 1.5),
+    "purity NaN": lambda: several_relevant(
+        jax.random.key(0), 4, 4, 2, 3, 1, float("nan")
+    ),
+    "a share above its end": lambda: independent_tokens(
+        jax.random.key(0), 4, 4, 2, 3, 0.99
+    ),
+    "a negative share": lambda: independent_tokens(jax.random.key(0), 4, 4, 2, 3, -0.1),
+    "one class": lambda: multi_class(jax.random.key(0), 4, 4, 2, 3, classes=1),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SETTINGS)
+def test_bad_settings_are_refused(case):
+    with pytest.raises(ValueError, match="wanted"):
+        BAD_SETTINGS[case]()

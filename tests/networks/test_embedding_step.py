@@ -1,0 +1,125 @@
+"""One step on the embeddings of a richer network: α one level up, and its error."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.model.corpus import from_sequences, importance
+from jaxselect.model.parameters import gaussian_reduced
+from jaxselect.model.synthetic import assumption_one, independent_tokens
+from jaxselect.networks.design import Design
+from jaxselect.networks.embedding_step import (
+    change_error,
+    network_risk,
+    network_step,
+    predicted_change,
+    reached,
+)
+from jaxselect.networks.network import Network, alignments, start, widen
+from tests.exponents import mean_error_exponent
+from tests.tolerances import assert_close
+
+CORPORA = {
+    "assumption one": assumption_one(jax.random.key(7), 20, 6, 3, 8),
+    "independent tokens": independent_tokens(jax.random.key(7), 20, 6, 3, 8, 0.4),
+    "arbitrary": from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], 4),
+}
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("name", CORPORA)
+def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual):
+    """The exponent of the mean error over d = 10³ … 10⁹ is −1/2, as for one layer."""
+    corpus = CORPORA[name]
+    design = Design(2, residual=residual)
+    network = Network(corpus.vocabulary, corpus.vocabulary + 2, design)
+    blank = start(network, jax.random.key(0))
+
+    def error(key, dim):
+        before = widen(blank, gaussian_reduced(key, corpus.vocabulary, dim))
+        after = network_step(network, before, corpus, 50.0)
+        return change_error(before, after, predicted_change(corpus, design, 50.0))
+
+    assert abs(mean_error_exponent(error) + 0.5) < 0.02
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_two_layer_step_is_not_that_of_one_layer(name):
+    """At d = 10¹⁴ α̃ is seen to seven digits; (1 + ρ) α alone would be wrong."""
+    corpus = CORPORA[name]
+    network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2))
+    before = start(network, jax.random.key(0))
+    base = gaussian_reduced(jax.random.key(7), corpus.vocabulary, 1e14)
+    after = network_step(network, widen(before, base), corpus, 40.0)
+    values = alignments(network, after)[1][:, 0]
+    np.testing.assert_allclose(values, 20 * reached(corpus), atol=2e-5)
+    naive = 40 * importance(corpus)
+    if name != "assumption one":
+        assert np.abs(values - naive).max() > 1e-2
+
+
+def test_behind_an_mlp_a_step_goes_along_the_response():
+    """P gᵀ with g = Uᵀv for tanh: the error falls as d^{−1/2}; gᵀv has either sign."""
+    corpus = CORPORA["independent tokens"]
+    errors, signs = [], set()
+    for dim in (40, 120, 360):
+        network = Network(corpus.vocabulary, dim, Design(activation="tanh"))
+        predicted = predicted_change(corpus, network.design, 5.0)
+
+        def one(key, network=network, predicted=predicted):
+            before = start(network, key)
+            after = network_step(network, before, corpus, 5.0)["params"]["embeddings"]
+            inner = before["params"]
+            answer = inner["hidden"].T @ inner["heads"][0]
+            wanted = predicted * answer[None]
+            change = after - inner["embeddings"]
+            left = jnp.linalg.norm(change - wanted) / jnp.linalg.norm(wanted)
+            values = change @ inner["heads"][0]
+            return left, values @ predicted[:, 0], answer @ inner["heads"][0]
+
+        keys = jax.random.split(jax.random.key(0), 12)
+        left, rises, towards = jax.jit(lambda keys, one=one: jax.lax.map(one, keys))(
+            keys
+        )
+        errors.append(left.mean())
+        clear = jnp.abs(towards) > 0.3 * dim**-0.5
+        assert (jnp.sign(rises) == jnp.sign(towards))[clear].all()
+        signs |= set(np.sign(towards[clear]).tolist())
+    assert signs == {-1.0, 1.0}
+    exponent = np.polyfit(np.log([40, 120, 360]), np.log(errors), 1)[0]
+    assert abs(exponent + 0.5) < 0.1
+
+
+def test_reached_importance_of_positions_that_never_repeat():
+    """If no token repeats, w = (1 + ρ) C / T exactly: every row of A is the same."""
+    corpus = from_sequences([[0, 1, 2], [1, 3], [0]], [1, -1, 1], 4)
+    assert_close(reached(corpus), 2 * importance(corpus))
+
+
+def test_one_trace_serves_seeds_dimensions_and_step_sizes():
+    """A grid under vmap gives what single runs of a two-layer network give."""
+    corpus = CORPORA["assumption one"]
+    network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2, "product"))
+    blank = start(network, jax.random.key(0))
+    traces = []
+
+    def trained(seed, dim, eta):
+        traces.append(1)
+        base = gaussian_reduced(jax.random.key(seed), corpus.vocabulary, dim)
+        begin = network_step(network, widen(blank, base), corpus, eta)
+
+        def descend(variables, _):
+            slope = jax.grad(network_risk, argnums=1)(network, variables, corpus)
+            return jax.tree.map(lambda x, g: x - 0.5 * g, variables, slope), None
+
+        end, _ = jax.lax.scan(descend, begin, None, length=5)
+        return alignments(network, end)[1]
+
+    seeds, dims = jnp.array([0, 1, 2]), jnp.array([5.0, 300.0, 1e8])
+    etas = jnp.array([0.1, 10.0, 100.0])
+    together = jax.jit(jax.vmap(trained))(seeds, dims, etas)
+    assert len(traces) == 1 and together.shape == (3, corpus.vocabulary, 1)
+    for place in range(3):
+        alone = trained(seeds[place], dims[place], etas[place])
+        assert_close(together[place], alone, worse=100)

@@ -1,0 +1,90 @@
+"""K classes: the loss, posteriors, and the one-step formula in its limit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.model.corpus import (
+    Corpus,
+    from_sequences,
+    importance,
+)
+from jaxselect.model.objective import cross_entropy, logistic_loss
+from jaxselect.model.synthetic import multi_class
+from jaxselect.networks.design import Design
+from jaxselect.networks.embedding_step import (
+    change_error,
+    network_step,
+    predicted_alignments,
+    predicted_change,
+)
+from jaxselect.networks.network import Network, start_reduced
+from tests.exponents import mean_error_exponent
+from tests.tolerances import assert_close
+
+BINARY = from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], 4)
+
+
+def as_classes(corpus):
+    labels = (corpus.labels + 1) // 2
+    return Corpus(corpus.tokens, corpus.counts, labels, corpus.vocabulary)
+
+
+def test_two_classes_are_the_logistic_loss():
+    """softmax over (0, f) is σ(f)."""
+    for output in (-3.0, 0.2, 800.0):
+        pair = jnp.array([0.0, output])
+        for label in (0, 1):
+            assert_close(
+                cross_entropy(jnp.array(label), pair),
+                logistic_loss(jnp.array(2 * label - 1), jnp.array(output)),
+            )
+
+
+def test_two_classes_move_each_head_half_as_far_as_the_sign():
+    predicted = predicted_alignments(as_classes(BINARY), 2, 10.0)
+    assert_close(predicted[:, 1], 5 * importance(BINARY))
+
+
+CORPORA = {
+    "assumption one": (3, multi_class(jax.random.key(7), 30, 6, 2, 8, 3)),
+    "five classes": (5, multi_class(jax.random.key(7), 30, 6, 2, 8, 5)),
+    "arbitrary": (
+        4,
+        from_sequences([[0, 0, 1], [1, 2], [2, 2, 0], [3]], [0, 1, 2, 3], 5, classes=4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_one_step_formula_is_exact_in_the_limit(name):
+    """The error falls as d^{−1/2}, and at d = 10¹⁶ only rounding is left of it."""
+    classes, corpus = CORPORA[name]
+    design = Design(heads=classes)
+    network = Network(corpus.vocabulary, corpus.vocabulary + classes + 1, design)
+    predicted = predicted_change(corpus, design, 50.0)
+
+    def error(key, dim):
+        before = start_reduced(network, key, dim)
+        after = network_step(network, before, corpus, 50.0)
+        return change_error(before, after, predicted)
+
+    assert abs(mean_error_exponent(error) + 0.5) < 0.02
+    # The relative error at 10¹⁶ is 10⁻⁸ times a constant of order ten.
+    assert error(jax.random.key(1), 1e16) < 1e-6
+
+
+def test_each_class_picks_its_own_tokens():
+    """In the limit E_sᵀv_k > 0 for the tokens of class k alone."""
+    classes, corpus = CORPORA["assumption one"]
+    got = predicted_alignments(corpus, classes, 1.0)
+    for token in range(2 * classes):
+        assert got[token].argmax() == token // 2
+        assert (got[token] > 0).sum() == 1
+    assert np.abs(got[2 * classes :]).max() < 1e-15
+
+
+def test_designs_without_a_formula_are_refused():
+    with pytest.raises(ValueError, match="wanted one head"):
+        predicted_change(BINARY, Design(2, heads=3), 1.0)

@@ -1,0 +1,204 @@
+"""Richer networks: gradients, invariances, and the models they contain."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxselect.model import attention, objective
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.parameters import gaussian
+from jaxselect.model.synthetic import several_relevant
+from jaxselect.networks.design import Design
+from jaxselect.networks.embedding_step import network_risk
+from jaxselect.networks.network import (
+    Network,
+    count_parameters,
+    start,
+    tables_of,
+    widen,
+)
+from jaxselect.networks.tables import Tables, look_up, output
+from tests.tolerances import assert_close
+
+CORPUS = several_relevant(jax.random.key(7), 20, 8, 3, 6, 3, 0.5)
+DESIGNS = {
+    "one layer": Design(),
+    "one layer, product": Design(1, "product"),
+    "two layers": Design(2),
+    "two layers, no residual": Design(2, residual=False),
+    "two layers, product": Design(2, "product"),
+    "two layers, tied": Design(2, "tied"),
+    "two layers, separate": Design(2, "separate"),
+    "MLP, relu": Design(activation="relu"),
+    "MLP, tanh": Design(activation="tanh"),
+    "two layers, MLP": Design(2, "product", activation="gelu"),
+    "three heads": Design(heads=3),
+}
+
+
+def drawn(design, dim=7, seed=3, corpus=CORPUS):
+    network = Network(corpus.vocabulary, dim, design)
+    return network, start(network, jax.random.key(seed))
+
+
+def disturbed(variables, seed=4):
+    """Away from W = I and from zero biases, where gradients are special."""
+    leaves, tree = jax.tree.flatten(variables)
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    moved = [
+        leaf + 0.3 * jax.random.normal(key, leaf.shape)
+        for leaf, key in zip(leaves, keys, strict=True)
+    ]
+    return jax.tree.unflatten(tree, moved)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_gradient_against_finite_differences(name):
+    design = DESIGNS[name]
+    network, variables = drawn(design)
+    corpus = CORPUS
+    if design.heads > 1:
+        labels = jnp.arange(len(CORPUS.labels), dtype=jnp.int32) % design.heads
+        corpus = type(CORPUS)(CORPUS.tokens, CORPUS.counts, labels, CORPUS.vocabulary)
+    variables = disturbed(variables)
+    ray = disturbed(jax.tree.map(jnp.zeros_like, variables), seed=5)
+
+    def along(t):
+        moved = jax.tree.map(lambda leaf, step: leaf + t * step, variables, ray)
+        return network_risk(network, moved, corpus)
+
+    slope = jax.jit(jax.grad(along))(0.0)
+    values = jax.jit(jax.vmap(along))(jnp.array([-2.0, -1.0, 1.0, 2.0]) * 1e-3)
+    finite = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / 12e-3
+    # Fourth order at h = 10⁻³: h⁴ times a fifth derivative, and 10⁻¹³ of rounding.
+    assert abs(slope - finite) < 1e-9 * max(1, abs(slope))
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_bags_are_sequences_in_any_order(name):
+    """One bag against attention over shuffled positions, written out at length."""
+    network, variables = drawn(DESIGNS[name])
+    variables = disturbed(variables)
+    tables = tables_of(network, variables)
+    sequence = jnp.array([4, 1, 1, 8, 4, 4, 0])
+    bag = from_sequences([sequence], [1], CORPUS.vocabulary)
+    got = network.apply(variables, bag)[0]
+    for seed in range(3):
+        order = jax.random.permutation(jax.random.key(seed), sequence)
+        assert_close(got, by_position(tables, order, DESIGNS[name]), worse=10)
+
+
+def by_position(tables: Tables, sequence, design):
+    """The network over positions, with no counts."""
+    scores, values = tables.scores[sequence], tables.values[sequence]
+    if design.layers == 2:
+        keys = tables.queries if tables.keys is None else tables.keys
+        logits = tables.queries[sequence] @ keys[sequence].T
+        mixing = jax.nn.softmax(logits, axis=1)
+        residual = float(design.residual)
+        scores = residual * scores + mixing @ scores
+        values = residual * values + mixing @ values
+    average = jax.nn.softmax(scores) @ values
+    if design.activation is None:
+        return average
+    act = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "tanh": jnp.tanh}
+    return tables.heads @ act[design.activation](tables.hidden @ average + tables.bias)
+
+
+@given(padding=st.integers(1, 5), seed=st.integers(0, 99))
+def test_padding_changes_nothing(padding, seed):
+    network, variables = drawn(Design(2, "product"), seed=seed)
+    tables = tables_of(network, variables)
+    tokens, counts = CORPUS.tokens[0], CORPUS.counts[0]
+    wider = (
+        jnp.pad(tokens, (0, padding), constant_values=1),
+        jnp.pad(counts, (0, padding)),
+    )
+    got, wanted = (
+        output(look_up(tables, ids), number, network.design)
+        for ids, number in (wider, (tokens, counts))
+    )
+    assert_close(got, wanted)
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        Design(),
+        Design(key_query="product"),
+        Design(key_query="tied"),
+        Design(key_query="separate"),
+        Design(activation="identity", hidden="identity"),
+    ],
+)
+def test_without_its_extra_part_a_network_is_the_base_model(design):
+    """W = I, one layer, identity for the MLP: outputs, risk and gradient agree."""
+    base = gaussian(jax.random.key(1), CORPUS.vocabulary, 7)
+    network, variables = drawn(design)
+    variables = widen(variables, base)
+    assert_close(
+        network.apply(variables, CORPUS)[:, 0], attention.outputs(base, CORPUS)
+    )
+    wanted = jax.grad(objective.empirical_risk)(base, CORPUS)
+    got = jax.grad(network_risk, argnums=1)(network, variables, CORPUS)["params"]
+    assert_close(got["embeddings"], wanted.embeddings)
+    assert_close(got["cls"], wanted.cls)
+    assert_close(got["heads"][0], wanted.head)
+
+
+@pytest.mark.parametrize("key_query", ["product", "tied", "separate"])
+def test_two_layers_with_identity_matrices_are_two_layers_without(key_query):
+    base = gaussian(jax.random.key(1), CORPUS.vocabulary, 7)
+    outputs = []
+    for choice in ("none", key_query):
+        network, variables = drawn(Design(2, choice))
+        outputs.append(network.apply(widen(variables, base), CORPUS))
+    assert_close(outputs[0], outputs[1])
+
+
+def test_where_self_attention_sees_one_token_only_the_layer_is_the_identity():
+    """A bag of one distinct token: h_s = E_s (+ E_s with the residual)."""
+    bag = from_sequences([[2, 2, 2]], [1], CORPUS.vocabulary)
+    base = gaussian(jax.random.key(1), CORPUS.vocabulary, 7)
+    for residual, times in ((False, 1), (True, 2)):
+        network, variables = drawn(Design(2, residual=residual))
+        got = network.apply(widen(variables, base), bag)[:, 0]
+        assert_close(got, times * attention.outputs(base, bag))
+
+
+def test_dependence_through_inner_products_only():
+    """A rotation of everything changes no output: also of W, from W = I."""
+    network, variables = drawn(Design(2, "product"))
+    inner = variables["params"]
+    turn = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (7, 7)))[0]
+    turned = {name: leaf @ turn for name, leaf in inner.items()}
+    turned |= {name: turn.T @ inner[name] @ turn for name in inner if "product" in name}
+    assert_close(
+        network.apply({"params": turned}, CORPUS), network.apply(variables, CORPUS)
+    )
+
+
+def test_parameter_counts():
+    _, variables = drawn(Design(2, "separate", activation="relu", heads=3))
+    counts = count_parameters(variables)
+    dim, square = 7, 49
+    wanted = {"embeddings": CORPUS.vocabulary * dim, "cls": dim, "heads": 3 * dim}
+    wanted |= {"hidden": square, "bias": dim}
+    wanted |= {f"{part}_{n}": square for part in ("query", "key") for n in (1, 2)}
+    assert counts == wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layers": 3}, "layers is 3"),
+        ({"key_query": "both"}, "key_query is 'both'"),
+        ({"activation": "sine"}, "activation is 'sine'"),
+        ({"heads": 0}, "heads is 0"),
+    ],
+)
+def test_an_impossible_design_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Design(**settings)

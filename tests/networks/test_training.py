@@ -1,0 +1,137 @@
+"""Strata hold every bag once; training on them is training on the padded corpus."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.sparse import csr_array
+
+from jaxselect.model.corpus import from_sequences
+from jaxselect.networks import training as network_training
+from jaxselect.networks.design import Design
+from jaxselect.networks.embedding_step import network_risk
+from jaxselect.networks.network import Network, start, tables_of
+from jaxselect.networks.strata import SLACK, cheapest_cuts, minibatch, stratify
+from jaxselect.networks.tables import outputs
+from tests.tolerances import assert_close
+
+RNG = np.random.default_rng(0)
+SEQUENCES = [RNG.integers(0, 12, RNG.integers(1, 20)) for _ in range(23)]
+COUNTS = csr_array(np.stack([np.bincount(s, minlength=12) for s in SEQUENCES]) * 1.0)
+SIGNS = np.where(RNG.random(23) < 0.5, 1, -1)
+
+
+def test_strata_hold_every_bag_once():
+    strata = stratify(COUNTS, SIGNS, number=5)
+    dense = np.zeros((0, 13))
+    for corpus in strata:
+        rows = np.zeros((len(corpus.labels), 13))
+        rows[:, 12] = corpus.labels
+        for row, tokens, counts in zip(rows, corpus.tokens, corpus.counts, strict=True):
+            np.add.at(row, np.asarray(tokens), np.asarray(counts))
+        assert corpus.tokens.shape[1] == (np.asarray(corpus.counts) > 0).sum(1).max()
+        dense = np.concatenate([dense, rows])
+    wanted = np.concatenate([COUNTS.toarray(), SIGNS[:, None]], axis=1)
+    assert sorted(map(tuple, dense)) == sorted(map(tuple, wanted))
+    assert len(strata) <= 5
+
+
+@pytest.mark.parametrize("pairs", [1, 700, 10**9])
+@pytest.mark.parametrize(
+    "design", [Design(2, "separate"), Design(activation="relu"), Design(heads=3)]
+)
+def test_piecewise_gradient_is_the_gradient(design, pairs):
+    labels = SIGNS if design.heads == 1 else np.arange(23) % 3
+    corpus = from_sequences(SEQUENCES, labels, 12, max(2, design.heads))
+    network = Network(12, 5, design)
+    variables = start(network, jax.random.key(0))
+    strata = stratify(COUNTS, labels, number=3)
+    risk, slope = network_training.risk_and_gradient(network, variables, strata, pairs)
+    assert_close(risk, network_risk(network, variables, corpus))
+    wanted = jax.grad(network_risk, argnums=1)(network, variables, corpus)
+    for got, truth in zip(*map(jax.tree.leaves, (slope, wanted)), strict=True):
+        assert_close(got, truth)
+    metrics = network_training.evaluate(network, variables, strata, pairs)
+    assert_close(metrics.loss, risk)
+
+
+def test_response_is_the_head_without_an_mlp_and_a_derivative_behind_one():
+    strata = stratify(COUNTS, SIGNS, number=3)
+    straight = Design(activation="identity", hidden="identity")
+    network = Network(12, 5, straight)
+    variables = start(network, jax.random.key(0))
+    got = network_training.response(network, variables, strata)
+    assert_close(got, variables["params"]["heads"])
+    network = Network(12, 5, Design(activation="tanh", heads=2))
+    variables = start(network, jax.random.key(0))
+    got = network_training.response(network, variables, strata, pairs=50)
+    corpus = from_sequences(SEQUENCES, SIGNS, 12)
+    tables = tables_of(network, variables)
+
+    def mean(t):
+        moved = tables._replace(values=tables.values + t * jnp.arange(5.0)[None])
+        return outputs(moved, corpus, network.design).mean(axis=0)
+
+    finite = (mean(1e-4) - mean(-1e-4)) / 2e-4
+    # Second order at h = 10⁻⁴: 10⁻⁸ times a third derivative.
+    assert np.abs(got @ jnp.arange(5.0) - finite).max() < 1e-6
+
+
+def test_cuts_are_the_cheapest_of_all():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        width = np.sort(rng.integers(1, 30, 7)) * 1.0
+        number = rng.integers(1, 9, 7) * 1.0
+
+        def cost(cuts, width=width, number=number):
+            spans = itertools.pairwise(cuts)
+            return sum(number[a:b].sum() * width[b - 1] ** 2 for a, b in spans)
+
+        choices = itertools.combinations(range(1, 7), 2)
+        best = min(cost((0, *inner, 7)) for inner in choices)
+        cuts = cheapest_cuts(width, number, 3)
+        assert cost(cuts) <= SLACK * best and len(cuts) <= 4
+
+
+def test_training_lowers_the_risk_and_leaves_the_fixed_alone():
+    network = Network(12, 5, Design(2, "product"))
+    variables = start(network, jax.random.key(0))
+    strata = stratify(COUNTS, SIGNS, number=3)
+    losses = []
+
+    def report(step, now):
+        losses.append(float(network_training.evaluate(network, now, strata).loss))
+
+    end = network_training.train(
+        network, variables, strata, optax.adam(0.01), 8, fixed=("heads",), report=report
+    )
+    assert losses == sorted(losses, reverse=True) and len(losses) == 9
+    before, after = variables["params"], end["params"]
+    assert (after["heads"] == before["heads"]).all()
+    assert all((after[name] != before[name]).any() for name in after if name != "heads")
+
+
+def test_a_minibatch_holds_different_bags_of_each_stratum():
+    strata = stratify(COUNTS, np.arange(23), number=3)
+    small = minibatch(jax.random.key(0), strata, 12)
+    labels = jnp.concatenate([corpus.labels for corpus in small]).tolist()
+    assert len(set(labels)) == len(labels)
+    for drawn, whole in zip(small, strata, strict=True):
+        assert len(drawn.labels) == round(12 / 23 * len(whole.labels))
+
+
+def test_what_cannot_be_trained_is_refused():
+    network = Network(12, 5)
+    variables = start(network, jax.random.key(0))
+    strata = stratify(COUNTS, SIGNS)
+    with pytest.raises(ValueError, match="minibatches need a key"):
+        network_training.train(network, variables, strata, optax.sgd(1.0), 1, batch=2)
+    with pytest.raises(ValueError, match="wanted some of"):
+        network_training.train(
+            network, variables, strata, optax.sgd(1.0), 1, fixed=("value",)
+        )
+    with pytest.raises(ValueError, match="wanted a label for each"):
+        stratify(COUNTS, [1, -1])

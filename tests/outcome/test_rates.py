@@ -1,0 +1,189 @@
+"""Rates against the flow itself, against finite differences, and at kinks."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chi
+
+from experiments.benchmarks import derivatives
+from experiments.theory.rates import Problem
+from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+from jaxselect.flow.crossing import CrossingStatus, last_crossings
+from jaxselect.flow.progress import (
+    direction_error,
+    excess_loss,
+    local_exponents,
+    velocity,
+)
+from jaxselect.margin.limit import LimitStatus
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import competing_pairs
+from jaxselect.outcome.rates import REAL_RATES, rates
+from jaxselect.outcome.settle import RateSettings, settle
+
+ARGUMENTS = derivatives.ARGUMENTS
+PROBLEM = Problem(sequences=12, length=4, relevant=2, irrelevant=5)
+SETTINGS = derivatives.Settings(problem=PROBLEM, problems=2)
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Forward mode, reverse mode and finite differences of two random problems."""
+    return derivatives.table(SETTINGS)
+
+
+def test_forward_mode_matches_finite_differences(table):
+    """To 1e-5 of the derivative, or of a thousandth of the value where it is less."""
+    assert set(table) == {f"{r} / {a}" for r in REAL_RATES for a in ARGUMENTS}
+    for name, entry in table.items():
+        assert entry["problems"] == SETTINGS.problems, name
+        assert entry["largest_error"] < 1e-5, name
+
+
+def test_reverse_mode_is_forward_mode(table):
+    for name, entry in table.items():
+        assert entry["forward_against_reverse"] < 1e-8, name
+
+
+def test_derivatives_in_d_are_along_quantiles():
+    """The entries of the triangle keep their quantiles as d moves, and the law of d."""
+    case = jax.jit(partial(derivatives.draw, PROBLEM))(jnp.array(0))
+    there = derivatives.transported(case, 0.1)
+    back = derivatives.transported(there, -0.1)
+    np.testing.assert_allclose(back.start.embeddings, case.start.embeddings, rtol=1e-9)
+    sizes = [float(x.start.cls[1] * jnp.sqrt(x.dim)) for x in (case, there)]
+    quantiles = [
+        chi.cdf(size, float(x.dim) - 1)
+        for size, x in zip(sizes, (case, there), strict=True)
+    ]
+    np.testing.assert_allclose(*quantiles, rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def settled():
+    """A problem after its step, its rates, and what it settles on."""
+    before, corpus = jax.jit(PROBLEM.draw)(0, 256.0)
+    after = jax.jit(embedding_step)(before, corpus, 60.0)
+    # As tight as the flows that the rates are held against.
+    tight = RateSettings(FlowSettings(1e-9, 1e-9))
+    found = jax.jit(partial(rates, settings=tight))(before, corpus, 60.0)
+    return after, corpus, found, jax.jit(partial(settle, settings=tight))(after, corpus)
+
+
+@eqx.filter_jit
+def flow_to(after, corpus, until_norm=jnp.inf, until_log_time=1e15):
+    return cls_flow(
+        after,
+        corpus,
+        jnp.asarray(until_norm),
+        jnp.asarray(until_log_time),
+        settings=FlowSettings(1e-9, 1e-9),
+    )
+
+
+def test_late_rates_are_those_of_the_flow(settled):
+    after, corpus, found, end = settled
+    flow = flow_to(after, corpus, found.norm_to_error)
+    there = direction_error(flow.cls, end.margin.direction)
+    np.testing.assert_allclose(there, 1e-4, rtol=1e-5)
+    np.testing.assert_allclose(flow.log_time, found.log_time_to_error, rtol=1e-6)
+
+
+def test_early_rates_are_those_of_the_flow(settled):
+    after, corpus, found, end = settled
+    flow = flow_to(after, corpus, until_log_time=found.early_log_time)
+    there = direction_error(flow.cls, end.margin.direction)
+    np.testing.assert_allclose(there, 0.1, rtol=1e-5)
+    pairs = competing_pairs(end.selected, corpus)
+    for factor, wanted in ((1.0, 0.0), (0.99, -1.0), (1.01, 1.0)):
+        until = factor * found.selection_log_time
+        flow = flow_to(after, corpus, until_log_time=until)
+        scores = after.embeddings @ flow.cls
+        lead = jnp.where(pairs, scores[:, None] - scores[None, :], jnp.inf).min()
+        assert jnp.abs(lead) < 1e-6 if wanted == 0 else lead * wanted > 0
+
+
+def test_the_loss_still_to_go_falls_as_one_over_t(settled):
+    """t (L − L_∞) → ‖p_mm‖²."""
+    after, corpus, found, end = settled
+    assert end.late.status == LimitStatus.PREDICTED
+    flow = flow_to(after, corpus, until_log_time=600.0)
+    to_go = excess_loss(after, corpus, end.selected, flow.cls)
+    np.testing.assert_allclose(to_go * jnp.exp(600.0), found.loss_constant, rtol=1e-6)
+
+
+def test_local_exponents_are_the_slopes_of_the_path(settled):
+    after, corpus, _, end = settled
+    direction = end.margin.direction
+    times = jnp.array([5.0, 5.0 * (1 + 1e-4), 1e5])
+    ends = [flow_to(after, corpus, until_log_time=time).cls for time in times]
+    logs = [
+        jnp.log(jnp.stack([direction_error(p, direction), jnp.linalg.norm(p), s]))
+        for p, s in zip(ends, times, strict=True)
+    ]
+    error, norm, time = logs[1] - logs[0]
+    middle = jnp.sqrt(times[0] * times[1]), (ends[0] + ends[1]) / 2
+    by_norm, by_time = local_exponents(after, corpus, direction, *middle)
+    np.testing.assert_allclose(by_norm, error / norm, rtol=1e-4)
+    np.testing.assert_allclose(by_time, error / time, rtol=1e-4)
+    late = local_exponents(after, corpus, direction, times[2], ends[2])
+    np.testing.assert_allclose(jnp.stack(late), -1.0, rtol=1e-3)
+
+
+def test_the_velocity_is_late_p_mm(settled):
+    after, corpus, _, end = settled
+    late = velocity(after, corpus, 1e8, end.late.cls_at(1e8))
+    np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
+
+
+def test_crossings_say_whether_they_happened(settled):
+    after, corpus, _, end = settled
+    levels = {
+        -1.0: CrossingStatus.FROM_THE_START,
+        20.0: CrossingStatus.CROSSED,
+        1e9: CrossingStatus.NOT_CROSSED,
+    }
+    marks = [lambda p, level=level: jnp.linalg.norm(p) - level for level in levels]
+    found = jax.jit(lambda path: last_crossings(after, corpus, path, marks))(end.path)
+    assert [crossing.status for crossing in found] == list(levels.values())
+    assert found[0].log_time == 0 and jnp.isinf(found[2].log_time)
+    flow = flow_to(after, corpus, until_norm=20.0)
+    np.testing.assert_allclose(found[1].log_time, flow.log_time, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("sideways", "kink"), [(0.0, True), (-0.1, False)])
+def test_a_kink_is_flagged(sideways, kink):
+    """Tokens 1 and 2 lose to 0; at sideways = 0 the second has no say, but just so."""
+    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
+    embeddings = jnp.array([[1.0, 0.0], [0.0, 0.0], [sideways, -1.0]])
+    after = Parameters(embeddings, jnp.zeros(2), jnp.array([1.0, 0.0]))
+    assert eqx.filter_jit(settle)(after, corpus).kink == kink
+
+
+@pytest.mark.slow
+def test_a_batch_over_seeds_is_its_lanes():
+    """Rates and their gradients, under vmap and one by one.
+
+    Rounding decides on the lengths of late steps, which move a gradient by some
+    hundredths of the flow's tolerance: a tight one leaves only rounding.
+    """
+    tight = RateSettings(FlowSettings(1e-9, 1e-9))
+
+    def study(seed):
+        before, corpus = PROBLEM.draw(seed, 256.0)
+        run = lambda x: rates(before, corpus, x, settings=tight)  # noqa: E731
+        slope = jax.grad(lambda x: run(x).selection_log_time)(60.0)
+        found = run(60.0)
+        return slope, *(getattr(found, name) for name in REAL_RATES)
+
+    seeds = jnp.arange(3)
+    lane = jax.jit(study)
+    alone = jnp.array([lane(seed) for seed in seeds])
+    batch = jnp.stack(jax.jit(jax.vmap(study))(seeds), axis=1)
+    np.testing.assert_allclose(batch, alone, rtol=1e-8)

@@ -1,0 +1,236 @@
+"""A sweep's results depend on its grid alone, not on how it was cut, run or stopped."""
+
+import dataclasses
+import itertools
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.compare import value_differences
+from experiments.sweep import launch
+from experiments.sweep.study import PRESETS
+from experiments.sweep.summary import bootstrap, fitted_exponent, summarise
+from jaxselect.model.synthetic import several_relevant
+from jaxselect.outcome.trial import TrialSettings, run_trial
+from jaxselect.sweep import chunks as sweep_module
+from jaxselect.sweep import store
+from jaxselect.sweep.chunks import plan, predicted_steps, program, run_and_write
+from jaxselect.sweep.grid import NUMBERS, Sweep, lane_values
+
+TINY = Sweep(
+    sequences=(8,),
+    length=(3,),
+    relevant=(2,),
+    irrelevant=(4,),
+    dim=(64.0, 1e6),
+    step_size=(0.5, 100.0, 2000.0),
+    seed=(0, 1, 5),
+    until_norm=100.0,
+)
+
+
+def describe(grid):
+    return {"grid": dataclasses.asdict(grid), "axes": grid.axes, "statuses": {}}
+
+
+def results_of(grid, chunk_size, folder, order=None, together=False):
+    store.prepare(folder, describe(grid))
+    for index in order or range(len(plan(grid, chunk_size))):
+        run_and_write(grid, chunk_size, together, index, folder)
+    return store.load(folder)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    return results_of(TINY, 4, tmp_path_factory.mktemp("reference"))
+
+
+def test_every_lane_is_in_one_chunk():
+    grid = dataclasses.replace(TINY, sequences=(8, 12), purity=(0.5, 1.0))
+    for size in (1, 5, 7, 1000):
+        chunks = plan(grid, size)
+        lanes = np.concatenate([chunk.lanes for chunk in chunks])
+        assert sorted(lanes.tolist()) == list(range(grid.size))
+        assert max(len(chunk.lanes) for chunk in chunks) <= size
+
+
+def test_chunks_hold_lanes_of_like_cost():
+    grid = PRESETS["default"].grid
+    for chunk in plan(grid, 8):
+        values = lane_values(grid, chunk.lanes)
+        steps = predicted_steps(values["dim"], values["step_size"] / 256)
+        assert steps.max() < 1.2 * steps.min()
+
+
+def test_lanes_carry_the_values_of_their_cell():
+    axes = TINY.axes
+    every = list(itertools.product(*axes.values()))
+    found = lane_values(TINY, np.arange(TINY.size))
+    for place, name in enumerate(axes):
+        if name in NUMBERS:
+            assert found[name].tolist() == [cell[place] for cell in every]
+
+
+def test_a_lane_is_the_trial_of_its_cell(reference):
+    """Against one trial, unbatched, at one place of the grid."""
+
+    def draw(key):
+        return several_relevant(key, 8, 3, 2, 4)
+
+    def alone(key):
+        return run_trial(key, draw, 1e6, 100.0, 100.0, TrialSettings())
+
+    trial = jax.jit(alone)(jax.random.key(5))
+    lane = reference.sel(dim=1e6, step_size=100.0, seed=5).squeeze()
+    assert lane.status == trial.status
+    for name in ("alignment_error", "cls_norm", "log_time", "max_margin_norm"):
+        # A batch may sum in another order; every step of the flow may amplify it.
+        np.testing.assert_allclose(lane[name], getattr(trial, name), rtol=1e-9)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("chunk_size", [1, 7, 64])
+def test_the_cut_does_not_matter(reference, tmp_path, chunk_size, together):
+    other = results_of(TINY, chunk_size, tmp_path, together=together)
+    # The compiler inlines a loop over one lane, which may round in another order.
+    if not together and chunk_size > 1:
+        assert value_differences(reference, other, tolerance=0.0) == []
+    assert (other.status == reference.status).all()
+    assert (other.important_selected == reference.important_selected).all()
+    settled = reference.status.values < 4
+    for name in ("alignment_error", "cls_norm", "log_time", "max_margin_norm"):
+        np.testing.assert_allclose(
+            other[name].values[settled], reference[name].values[settled], rtol=1e-9
+        )
+
+
+def test_the_order_does_not_matter(reference, tmp_path):
+    number = len(plan(TINY, 4))
+    other = results_of(TINY, 4, tmp_path, list(reversed(range(number))))
+    assert value_differences(reference, other, tolerance=0.0) == []
+
+
+def test_one_program_per_shape(monkeypatch, tmp_path):
+    traced = []
+
+    def counted(*args):
+        traced.append(args)
+        return run_trial(*args)
+
+    monkeypatch.setattr(sweep_module, "run_trial", counted)
+    grid = dataclasses.replace(TINY, sequences=(6, 10), seed=(0,))
+    program.cache_clear()
+    results_of(grid, 4, tmp_path)
+    program.cache_clear()
+    assert len(traced) == 2
+
+
+def test_both_families_and_all_their_axes_run(tmp_path):
+    grids = {
+        "exact": dataclasses.replace(
+            TINY,
+            dim=(100.0,),
+            step_size=(10.0,),
+            per_sequence=(2,),
+            purity=(0.6, 1.0),
+            until_norm=10.0,
+        ),
+        "independent": dataclasses.replace(
+            TINY,
+            family="independent",
+            dim=(100.0,),
+            step_size=(10.0,),
+            irrelevant_share=(0.5, 7 / 8),
+            until_norm=10.0,
+        ),
+    }
+    for name, grid in grids.items():
+        grid.check()
+        results = results_of(grid, 6, tmp_path / name)
+        assert (results.status >= 0).all()
+        assert np.isfinite(results.alignment_error).all()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_a_grid(preset):
+    grid = PRESETS[preset].grid
+    grid.check()
+    assert grid.size == sum(len(chunk.lanes) for chunk in plan(grid, 256))
+    if preset == "phase":
+        assert grid.size >= 1e5
+        assert (min(grid.dim), max(grid.dim)) == (16, 1e9)
+
+
+BAD_GRIDS = {
+    "dim 0": (dict(dim=(0.0,)), "dim 0.0"),
+    "half a dim": (dict(dim=(1.5,)), "dim 1.5"),
+    "infinite dim": (dict(dim=(float("inf"),)), "dim inf"),
+    "no step": (dict(step_size=(0.0,)), "step_size 0.0"),
+    "step NaN": (dict(step_size=(float("nan"),)), "step_size nan"),
+    "norm": (dict(until_norm=-1.0), "until_norm -1.0"),
+    "empty axis": (dict(seed=()), "seed"),
+    "twice": (dict(seed=(1, 1)), "all different"),
+    "negative seed": (dict(seed=(-1,)), "seed"),
+    "odd": (dict(sequences=(7,)), "sequences 7"),
+    "share of the exact family": (dict(irrelevant_share=(0.5,)), "independent"),
+    "purity": (dict(purity=(1.5,)), "purity 1.5"),
+    "path": (dict(path_points=-1), "path_points -1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_GRIDS)
+def test_bad_grids_are_named(case):
+    changed, message = BAD_GRIDS[case]
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(TINY, **changed).check()
+
+
+class Recorder:
+    """A stand-in for a job: which chunk ran, and on which device."""
+
+    def __init__(self):
+        self.ran = []
+
+    def run(self, index, device=None):
+        self.ran.append((index, device))
+        return {"index": index, "lanes": 1, "statuses": {}}
+
+
+def test_devices_share_one_queue():
+    """Each device runs one chunk at a time, and every chunk runs once."""
+    job = Recorder()
+    done = list(launch.on_devices(job, list(range(20)), threading.Event(), ["a", "b"]))
+    assert sorted(entry["index"] for entry in done) == list(range(20))
+    assert sorted(index for index, _ in job.ran) == list(range(20))
+    assert {device for _, device in job.ran} <= {"a", "b"}
+
+
+def test_stopping_waits_only_for_what_flies():
+    job, stop = Recorder(), threading.Event()
+    for _ in launch.on_devices(job, list(range(100)), stop, ["a", "b"]):
+        stop.set()
+    assert len(job.ran) <= 4
+
+
+def test_exponents_and_intervals():
+    generator = np.random.default_rng(0)
+    dim = np.logspace(2, 6, 5)
+    noise = np.exp(0.2 * generator.normal(size=(5, 400)))
+    exponent, low, high = fitted_exponent(dim, dim[:, None] ** -0.5 * noise)
+    assert low < exponent < high
+    assert low < -0.5 < high
+    assert high - low < 0.02
+    low, high = bootstrap(generator.normal(size=1000))
+    # The interval of a mean of 1000 unit normals is ± 1.96/√1000, up to its own noise.
+    assert 0.1 < high - low < 0.15
+
+
+def test_summaries_count_every_run(reference):
+    codes = {status.name: int(status) for status in sweep_module.TrialStatus}
+    whole = reference.assign_attrs(statuses=codes, together=True, chunk_size=4)
+    summary = summarise(whole)
+    assert sum(summary["statuses"].values()) == summary["runs"] == TINY.size
+    assert summary["wasted_steps_share"] > 0
+    assert summarise(whole.assign_attrs(together=False))["wasted_steps_share"] == 0

@@ -1,0 +1,121 @@
+"""Results on disk: whole or not there, never mixed, opened as labelled arrays."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from jaxselect.sweep import store
+
+FIELDS = [("lane", np.int64), ("status", np.int32), ("x", float), ("path", float, (2,))]
+DESCRIPTION = {
+    # Not in alphabetical order, and of different lengths: neither may matter.
+    "axes": {"seed": [3, 4], "dim": [10.0, 20.0, 30.0]},
+    "statuses": {"FINE": 0},
+}
+
+
+def rows(*lanes):
+    table = np.zeros(len(lanes), FIELDS)
+    table["lane"] = lanes
+    table["x"] = np.array(lanes) + 0.5
+    table["path"] = np.array(lanes)[:, None]
+    return table
+
+
+@pytest.fixture
+def folder(tmp_path):
+    store.prepare(tmp_path, DESCRIPTION)
+    return tmp_path
+
+
+def test_lanes_come_back_at_their_place(folder):
+    store.write_chunk(folder, 1, rows(4, 0))
+    store.write_chunk(folder, 0, rows(5, 1, 2))
+    results = store.load(folder)
+    assert results.x.dims == ("seed", "dim")
+    assert results.x.sel(seed=4, dim=20.0) == 4.5
+    assert results.x.sel(seed=3, dim=30.0) == 2.5
+    assert results.path.sel(seed=4, dim=30.0).values.tolist() == [5, 5]
+    assert results.file.sel(seed=3, dim=10.0) == 1
+
+
+def test_missing_lanes_say_so(folder):
+    store.write_chunk(folder, 0, rows(0))
+    results = store.load(folder)
+    assert (results.status == store.MISSING).sum() == 5
+    assert np.isnan(results.x).sum() == 5
+
+
+@pytest.mark.parametrize("damage", ["cut short", "one bit", "empty"])
+def test_damaged_chunks_are_found_and_removed(folder, damage):
+    for index in range(3):
+        store.write_chunk(folder, index, rows(index))
+    path = folder / "chunks" / "00001.npy"
+    data = bytearray(path.read_bytes())
+    if damage == "one bit":
+        data[-20] ^= 1
+    path.write_bytes({"cut short": data[:-9], "empty": b""}.get(damage, data))
+    with pytest.raises(store.DamagedChunk, match=r"00001\.npy is damaged"):
+        store.load(folder)
+    assert store.finished(folder) == ({0, 2}, [1])
+    assert store.finished(folder) == ({0, 2}, [])
+
+
+def test_the_same_chunk_is_the_same_bytes(folder):
+    path = folder / "chunks" / "00000.npy"
+    store.write_chunk(folder, 0, rows(0, 1))
+    before = path.read_bytes()
+    store.write_chunk(folder, 0, rows(0, 1))
+    assert path.read_bytes() == before
+
+
+def test_a_failed_write_leaves_nothing_behind(folder, monkeypatch):
+    store.write_chunk(folder, 0, rows(0))
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    for index in (0, 1):
+        with pytest.raises(OSError, match="No space left"):
+            store.write_chunk(folder, index, rows(5))
+    assert [path.name for path in (folder / "chunks").iterdir()] == ["00000.npy"]
+    assert store.read_chunk(folder, 0)["lane"] == [0]
+
+
+def test_results_of_other_settings_are_not_mixed(folder):
+    store.prepare(folder, DESCRIPTION)
+    other = DESCRIPTION | {"axes": {"seed": [3], "dim": [10.0, 20.0, 30.0]}}
+    with pytest.raises(ValueError, match=r"axes.seed: \[3, 4\], now \[3\]"):
+        store.prepare(folder, other)
+
+
+def test_a_folder_without_results_is_named(tmp_path):
+    with pytest.raises(ValueError, match="holds no results"):
+        store.load(tmp_path)
+    (tmp_path / "settings.json").write_text('{"axes"')
+    with pytest.raises(ValueError, match="not whole"):
+        store.load(tmp_path)
+
+
+def test_one_sweep_writes_at_a_time(folder):
+    with (
+        store.writing(folder),
+        pytest.raises(ValueError, match="another sweep"),
+        store.writing(folder),
+    ):
+        pass
+    with store.writing(folder):
+        pass
+
+
+def test_differences_name_every_place():
+    here = {"a": 1, "b": {"c": [1], "d": 2}}
+    there = {"a": 1, "b": {"c": [2]}, "e": 0}
+    assert store.differences(here, there) == [
+        "b.c: [1], now [2]",
+        "b.d: 2, now None",
+        "e: None, now 0",
+    ]

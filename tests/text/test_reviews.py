@@ -1,0 +1,271 @@
+"""Reading reviews from every kind of source, and what is said of bad ones."""
+
+import csv as python_csv
+import io
+import json
+import socket
+import tarfile
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from jaxselect.model import corpus
+from jaxselect.text import invented, sparse, words
+from jaxselect.text import reviews as text
+from tests.tolerances import assert_close
+
+ROWS = [
+    {"text": 'A "good" film,\nreally.<br /><br />Good!', "label": 1},
+    {"text": "Bad, bad film. Don't!", "label": 0},
+    {"text": "Ça va: 3 étoiles", "label": 1},
+]
+
+
+def write_parquet(path, rows=ROWS):
+    parquet.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
+
+
+def write_csv(path, rows=ROWS):
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = python_csv.DictWriter(stream, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_jsonl(path, rows=ROWS):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+WRITERS = {"parquet": write_parquet, "csv": write_csv, "jsonl": write_jsonl}
+
+
+def archive(path, members):
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            data = content.encode("utf-8")
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+@pytest.fixture
+def imdb(tmp_path):
+    return archive(
+        tmp_path / "aclImdb_v1.tar.gz",
+        {
+            "aclImdb/README": "Large Movie Review Dataset",
+            "aclImdb/train/pos/0_9.txt": "good film",
+            "aclImdb/train/pos/1_7.txt": "un très bon film",
+            "aclImdb/train/neg/0_1.txt": "bad film",
+            "aclImdb/train/unsup/0_0.txt": "film",
+            "aclImdb/test/neg/0_2.txt": "dull",
+        },
+    )
+
+
+@pytest.fixture
+def yelp(tmp_path):
+    return archive(
+        tmp_path / "yelp_review_polarity_csv.tgz",
+        {
+            "yelp_review_polarity_csv/train.csv": '"1","bad ""food"""\n"2","a, b"\n',
+            "yelp_review_polarity_csv/test.csv": '"2","good"\n',
+        },
+    )
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_every_kind_of_file_gives_the_same_reviews(tmp_path, kind):
+    path = tmp_path / f"reviews.{kind}"
+    WRITERS[kind](path)
+    reviews = text.read_reviews(path)
+    assert reviews.texts == [row["text"] for row in ROWS]
+    assert reviews.labels.tolist() == [1, -1, 1]
+
+
+def test_other_column_names(tmp_path):
+    path = tmp_path / "reviews.csv"
+    write_csv(path, [{"stars": 1, "words": "good", "id": 7}])
+    reviews = text.read_reviews(path, text="words", label="stars")
+    assert reviews == (["good"], np.array([1]))
+
+
+def test_imdb_archive_becomes_the_stock_dataset(imdb, tmp_path):
+    folder = text.prepare("imdb_reviews", tmp_path / "tfds", imdb)
+    assert folder.parts[-3:] == ("imdb_reviews", "plain_text", "1.0.0")
+    reviews = text.read_reviews(folder)
+    assert set(zip(reviews.texts, reviews.labels.tolist(), strict=True)) == {
+        ("good film", 1),
+        ("un très bon film", 1),
+        ("bad film", -1),
+    }
+    assert text.read_reviews(folder, split="test").texts == ["dull"]
+    assert len(text.read_reviews(folder, split="train[:1]").texts) == 1
+
+
+def test_yelp_archive_becomes_the_stock_dataset(yelp, tmp_path):
+    folder = text.prepare("yelp_polarity_reviews", tmp_path / "tfds", yelp)
+    reviews = text.read_reviews(folder)
+    pairs = set(zip(reviews.texts, reviews.labels.tolist(), strict=True))
+    assert pairs == {('bad "food"', -1), ("a, b", 1)}
+
+
+def test_a_prepared_dataset_is_not_prepared_again(imdb, tmp_path):
+    first = text.prepare("imdb_reviews", tmp_path / "tfds", imdb)
+    imdb.unlink()
+    assert text.prepare("imdb_reviews", tmp_path / "tfds") == first
+
+
+def test_no_network_is_one_clear_line(tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise ConnectionRefusedError("refused")
+
+    monkeypatch.setattr(socket, "create_connection", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    with pytest.raises(ConnectionError, match="give the archive"):
+        text.prepare("imdb_reviews", tmp_path)
+    assert not list(tmp_path.rglob("*.tar.gz"))
+
+
+def test_unknown_dataset(tmp_path):
+    with pytest.raises(ValueError, match="knows no dataset 'no_such_reviews'"):
+        text.prepare("no_such_reviews", tmp_path)
+
+
+def test_broken_and_missing_archives(tmp_path):
+    broken = tmp_path / "aclImdb_v1.tar.gz"
+    broken.write_text("<html>sorry</html>")
+    with pytest.raises(ValueError, match="no tar archive"):
+        text.prepare("imdb_reviews", tmp_path / "tfds", broken)
+    with pytest.raises(FileNotFoundError, match="aclImdb_v1"):
+        text.prepare("imdb_reviews", tmp_path / "tfds", tmp_path / "other.tar.gz")
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (ROWS, {"text": "review"}, "no column 'review'.*'text', 'label'"),
+        (ROWS, {"label": "stars"}, "no column 'stars'"),
+        ([{"text": "x", "label": n} for n in range(3)], {}, "labels 0, 1, 2 in"),
+        ([{"text": "x", "label": n} for n in (1, -1, 0)], {}, "labels -1, 0, 1"),
+        ([{"text": "x", "label": None}], {}, "labels None"),
+        ([{"text": "x", "label": "pos"}], {}, "labels 'pos'"),
+        ([{"text": 3, "label": 1}], {}, "text 0 of .* is 3"),
+        ([{"text": "x", "label": 5}], {"classes": 5}, "wanted 5 classes"),
+    ],
+)
+def test_bad_columns_and_labels(tmp_path, rows, options, message):
+    path = tmp_path / "reviews.parquet"
+    write_parquet(path, rows)
+    with pytest.raises(ValueError, match=message):
+        text.read_reviews(path, **options)
+
+
+def test_unreadable_sources(tmp_path, imdb):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        text.read_reviews(tmp_path / "nothing.parquet")
+    for kind in WRITERS:
+        path = tmp_path / f"corrupt.{kind}"
+        path.write_bytes(b"\xff\xfe\x00PAR1 garbage \x00" * 9)
+        with pytest.raises(ValueError, match="corrupt"):
+            text.read_reviews(path)
+    (tmp_path / "reviews.txt").write_text("good")
+    with pytest.raises(ValueError, match=r"'.txt': wanted .parquet"):
+        text.read_reviews(tmp_path / "reviews.txt")
+    with pytest.raises(ValueError, match="without dataset_info"):
+        text.read_reviews(tmp_path)
+    folder = text.prepare("imdb_reviews", tmp_path / "tfds", imdb)
+    with pytest.raises(ValueError, match="no split 'dev'"):
+        text.read_reviews(folder, split="dev")
+    with pytest.raises(ValueError, match="features"):
+        text.read_reviews(folder, text="review")
+
+
+def test_five_classes_stay_as_they_are(tmp_path):
+    path = tmp_path / "stars.jsonl"
+    write_jsonl(path, [{"text": "x", "label": n} for n in range(5)])
+    assert text.read_reviews(path, classes=5).labels.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_vocabulary_is_of_frequent_training_words():
+    texts = ["good good film", "good film", "bad film", "bad"]
+    assert words.choose_vocabulary(texts, min_count=2) == ("bad", "film", "good")
+    assert words.choose_vocabulary(texts, min_count=3) == ("film", "good")
+    assert words.choose_vocabulary(texts, 1, max_size=2) == ("film", "good")
+    with pytest.raises(ValueError, match="no word occurs 9 times in 4"):
+        words.choose_vocabulary(texts, min_count=9)
+    with pytest.raises(ValueError, match="no word in 2"):
+        words.choose_vocabulary(["...", ""], min_count=1)
+
+
+def test_reviews_without_a_known_word_are_left_out_and_can_be_told():
+    reviews = text.Reviews(
+        ["good", "?", "unheard", "bad good"], np.array([1, 1, -1, -1])
+    )
+    bags = words.count_words(reviews, ("bad", "good"))
+    assert bags.kept.tolist() == [0, 3]
+    assert bags.labels.tolist() == [1, -1]
+    with pytest.raises(ValueError, match="none of 2 reviews"):
+        words.count_words(text.Reviews(["x", ""], np.array([1, -1])), ("good",))
+
+
+def test_line_breaks_and_apostrophes():
+    assert words.words_of("Don't<br />STOP<BR>now 10/10") == [
+        "don't",
+        "stop",
+        "now",
+        "10",
+        "10",
+    ]
+
+
+@given(st.lists(st.lists(st.sampled_from("abcde"), min_size=1), min_size=1))
+def test_counts_are_those_of_the_word_lists(sequences):
+    """The order of words and everything between them is lost, nothing else."""
+    texts = [" ".join(sequence) for sequence in sequences]
+    labels = np.where(np.arange(len(texts)) % 2, 1, -1)
+    bags = words.count_words(text.Reviews(texts, labels), tuple("abcde"))
+    ids = [["abcde".index(word) for word in sequence] for sequence in sequences]
+    wanted = corpus.from_sequences(ids, labels, 5)
+    got = words.pad(bags)
+    np.testing.assert_array_equal(got.tokens, wanted.tokens)
+    np.testing.assert_array_equal(got.counts, wanted.counts)
+    np.testing.assert_array_equal(got.labels, wanted.labels)
+
+
+def test_invented_reviews_have_the_tone_they_were_given():
+    """Half of the labels are each sign, and α of the words carries the label."""
+    reviews = invented.invent_reviews(seed=1, reviews=400, vocabulary=300)
+    assert reviews.labels.sum() == 0
+    again = invented.invent_reviews(seed=1, reviews=400, vocabulary=300)
+    assert again.texts == reviews.texts
+    other = invented.invent_reviews(seed=2, reviews=400, vocabulary=300)
+    vocabulary = words.choose_vocabulary(reviews.texts)
+    alpha, beta = (
+        sparse.importance(sparse.from_csr(bags.counts, bags.labels))
+        for bags in (words.count_words(r, vocabulary) for r in (reviews, other))
+    )
+    assert np.corrcoef(alpha, beta)[0, 1] > 0.8
+
+
+def test_fingerprint_is_of_the_content(tmp_path):
+    first, second = tmp_path / "a" / "x.csv", tmp_path / "b" / "y.csv"
+    for path in (first, second):
+        path.parent.mkdir()
+        path.write_text("text,label\n")
+    assert text.fingerprint(first) == text.fingerprint(second)
+    assert text.fingerprint(first.parent) != text.fingerprint(second.parent)
+    second.write_text("text,label\nx,1\n")
+    assert text.fingerprint(first) != text.fingerprint(second)
+
+
+def test_text_and_padded_importance_agree():
+    reviews = invented.invent_reviews(seed=0, reviews=50, vocabulary=100)
+    bags = words.count_words(reviews, words.choose_vocabulary(reviews.texts))
+    ragged = sparse.importance(sparse.from_csr(bags.counts, bags.labels))
+    assert_close(ragged, corpus.importance(words.pad(bags)))

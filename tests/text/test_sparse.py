@@ -1,0 +1,166 @@
+"""The sparse corpus against the padded one, its gradients against autodiff."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from jaxselect.model import corpus as padded
+from jaxselect.model import objective, parameters
+from jaxselect.text import objective as sparse_objective
+from jaxselect.text import sparse
+from tests.tolerances import assert_close
+
+
+def bags(vocabulary, sequences, tail, seed=0):
+    """Bags whose lengths have a heavy tail, so that rows have several pieces."""
+    rng = np.random.default_rng(seed)
+    lengths = 1 + (rng.pareto(1.0, sequences) * tail).astype(int).clip(0, 300)
+    drawn = [rng.integers(0, vocabulary, length) for length in lengths]
+    return padded.from_sequences(drawn, rng.choice([-1, 1], sequences), vocabulary)
+
+
+CORPORA = {
+    "one token": bags(1, 1, 0),
+    "one word each": bags(9, 30, 0),
+    "one review": bags(50, 1, 200),
+    "long and short": bags(60, 40, 5),
+    "most words absent": bags(500, 5, 3),
+}
+every_corpus = pytest.mark.parametrize("dense", CORPORA.values(), ids=CORPORA)
+RISK = jax.jit(sparse_objective.risk_and_gradient)
+PADDED = jax.jit(objective.negative_gradient)
+PADDED_RISK = jax.jit(objective.empirical_risk)
+SEEDS, SPREADS = st.integers(0, 2**31), st.floats(0.1, 100.0)
+
+
+def model(dense, seed=0, dim=5, spread=1.0):
+    drawn = parameters.gaussian(jax.random.key(seed), dense.vocabulary, dim)
+    return parameters.Parameters(drawn.embeddings, spread * drawn.cls, drawn.head)
+
+
+@every_corpus
+@given(SEEDS, SPREADS)
+def test_risk_and_gradient_are_those_of_padded_bags(dense, seed, spread):
+    drawn = model(dense, seed, spread=spread)
+    a, b = drawn.embeddings @ drawn.cls, drawn.embeddings @ drawn.head
+    risk, descent = RISK(a, b, sparse.from_corpus(dense))
+    wanted = PADDED(a, b, dense)
+    assert_close(descent.scores, wanted.scores)
+    assert_close(descent.values, wanted.values)
+    assert_close(risk, PADDED_RISK(drawn, dense))
+
+
+@every_corpus
+def test_factored_gradient_is_that_of_autodiff(dense):
+    drawn = model(dense)
+    _, descent = sparse_objective.gradient(drawn, sparse.from_corpus(dense))
+    wanted = jax.grad(objective.empirical_risk)(drawn, dense)
+    got = sparse_objective.expand(descent, drawn)
+    jax.tree.map(lambda x, y: assert_close(x, -y), got, wanted)
+
+
+@every_corpus
+def test_importance_and_occurrences(dense):
+    corpus = sparse.from_corpus(dense)
+    assert_close(sparse.importance(corpus), padded.importance(dense))
+    number, excess = sparse.occurrences(corpus)
+    assert_close(number, padded.occurrences(dense))
+    assert_close(excess, jnp.nan_to_num(padded.posterior_difference(dense) * number))
+
+
+@every_corpus
+def test_evaluate_agrees_with_the_padded_objective(dense):
+    drawn = model(dense)
+    metrics = sparse_objective.evaluate(drawn, sparse.from_corpus(dense))
+    assert_close(metrics.loss, objective.empirical_risk(drawn, dense))
+    assert_close(metrics.accuracy, objective.accuracy(drawn, dense))
+
+
+@every_corpus
+def test_weights_select_sequences(dense):
+    """Weights on a subset give the gradient of that subset alone."""
+    chosen = np.arange(len(dense.labels)) % 2 == 0
+    weights = jnp.asarray(chosen / chosen.sum())
+    half = padded.Corpus(
+        dense.tokens[chosen],
+        dense.counts[chosen],
+        dense.labels[chosen],
+        dense.vocabulary,
+    )
+    drawn = model(dense)
+    risk, descent = sparse_objective.gradient(drawn, sparse.from_corpus(dense), weights)
+    wanted_risk, wanted = sparse_objective.gradient(drawn, sparse.from_corpus(half))
+    assert_close(risk, wanted_risk)
+    jax.tree.map(assert_close, descent, wanted)
+
+
+COUNTS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.0, 0.5, 37.0])
+
+
+@given(st.lists(st.lists(COUNTS, min_size=40, max_size=40), min_size=1, max_size=4))
+def test_a_matrix_survives_the_cutting_and_multiplies_like_scipys(rows):
+    """Ones and other counts stand apart; nothing may be lost or counted twice."""
+    counts = csr_array(np.array([[1.0, *row] for row in rows]))
+    corpus = sparse.from_csr(counts, np.ones(len(rows)))
+    x, y = np.sin(np.arange(41.0)), np.cos(np.arange(41.0))
+    assert (corpus.by_sequence.to_csr() != counts).nnz == 0
+    assert (corpus.by_token.to_csr() != counts.T).nnz == 0
+    for got, wanted in zip(
+        sparse.pair_sums(corpus.by_sequence, jnp.asarray(x), jnp.asarray(y)),
+        (counts @ x, counts @ y),
+        strict=True,
+    ):
+        assert_close(got, wanted)
+
+
+def test_csr_and_padded_make_the_same_corpus():
+    counts = csr_array(np.array([[0, 2.0, 1], [4, 0, 0]]))
+    dense = padded.from_sequences([[1, 1, 2], [0, 0, 0, 0]], [1, -1], 3)
+    one, other = sparse.from_csr(counts, [1, -1]), sparse.from_corpus(dense)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_scores_too_far_apart_for_one_shift_give_nan_not_a_number():
+    """Where the padded objective still has an answer, the sparse one must not guess."""
+    dense = padded.from_sequences([[0, 1], [2]], [1, -1], 3)
+    a, b = jnp.array([2000.0, 0.0, -2000.0]), jnp.array([1.0, 2.0, 3.0])
+    corpus = sparse.from_corpus(dense)
+    assert jnp.isnan(sparse_objective.read(a, b, corpus).output).all()
+    close = sparse_objective.read(a / 4, b, corpus).output
+    assert_close(close, [1.0, 3.0])
+
+
+def test_single_precision_is_single_precision():
+    """The error of float32, the mode of accelerators, is that of its rounding."""
+    rng = np.random.default_rng(0)
+    drawn = [rng.integers(0, 50, 40) for _ in range(200)]
+    dense = padded.from_sequences(drawn, rng.choice([-1, 1], 200), 50)
+    corpus = sparse.from_corpus(dense)
+
+    def half(tree):
+        small = {np.dtype("float64"): np.float32}
+        return jax.tree.map(lambda x: x.astype(small.get(x.dtype, x.dtype)), tree)
+
+    exact = sparse_objective.gradient(model(dense), corpus)
+    rounded = sparse_objective.gradient(half(model(dense)), half(corpus))
+    assert rounded[1].cls.dtype == np.float32
+    jax.tree.map(lambda x, y: assert_close(x, y), rounded, exact)
+
+
+@pytest.mark.parametrize(
+    ("counts", "labels", "message"),
+    [
+        ([[1.0, 0], [0, 0]], [1, -1], "sequence 1 is empty"),
+        ([[1.0, 0]], [2], "labels \\[2\\]"),
+        ([[1.0, 0]], [1, 1], "wanted 1 of them"),
+        ([[1.0, np.nan]], [1], "not a positive number"),
+        ([[1.0, -1.0]], [1], "not a positive number"),
+    ],
+)
+def test_bad_counts_are_refused(counts, labels, message):
+    with pytest.raises(ValueError, match=message):
+        sparse.from_csr(csr_array(np.array(counts)), labels)

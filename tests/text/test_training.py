@@ -1,0 +1,190 @@
+"""Laws of training: conserved parts, descent, resumption, the flow as a limit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxselect.model import corpus as padded
+from jaxselect.model import embedding_step, objective, parameters
+from jaxselect.text import sparse
+from jaxselect.text import training as descent
+from jaxselect.text.objective import evaluate
+from tests.tolerances import assert_close
+
+MAKERS = {
+    "gradient descent": lambda: optax.sgd(5.0),
+    "momentum": lambda: optax.sgd(0.2, momentum=0.9),
+    "adam": lambda: optax.adam(1e-2),
+    "normalised": lambda: optax.chain(descent.normalised(), optax.sgd(0.3)),
+}
+
+
+@pytest.fixture(scope="module")
+def dense():
+    rng = np.random.default_rng(1)
+    labels = np.where(np.arange(60) % 2, 1, -1)
+    tilt = np.linspace(-1, 1, 20)
+    drawn = [
+        rng.choice(20, rng.integers(3, 30), p=np.exp(y * tilt) / np.exp(y * tilt).sum())
+        for y in labels
+    ]
+    return padded.from_sequences(drawn, labels, 20)
+
+
+@pytest.fixture(scope="module")
+def corpus(dense):
+    return sparse.from_corpus(dense)
+
+
+@pytest.fixture
+def model(corpus):
+    return parameters.gaussian(jax.random.key(3), corpus.vocabulary, 16)
+
+
+def run(model, corpus, optimiser, schedule, **options):
+    begun = descent.start(model, optimiser, schedule)
+    return descent.train(begun, corpus, optimiser, schedule, **options)
+
+
+@pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("trained", [descent.EVERYTHING, ("cls",), ("cls", "head")])
+def test_training_lowers_the_loss_and_moves_only_what_it_may(
+    model, corpus, maker, trained
+):
+    schedule = descent.Schedule(steps=40, trained=trained)
+    state, status = run(model, corpus, maker(), schedule)
+    assert status == "finished"
+    assert evaluate(state.parameters, corpus).loss < evaluate(model, corpus).loss
+    for name in descent.EVERYTHING:
+        same = getattr(state.parameters, name) == getattr(model, name)
+        assert bool(same.all()) == (name not in trained), name
+
+
+def test_one_step_of_gradient_descent_is_the_embedding_step(model, corpus, dense):
+    schedule = descent.Schedule(steps=1, trained=("embeddings",))
+    state, _ = run(model, corpus, optax.sgd(7.0), schedule)
+    wanted = embedding_step.embedding_step(model, dense, 7.0)
+    assert_close(state.parameters.embeddings, wanted.embeddings)
+
+
+def test_small_steps_follow_the_flow_to_first_order(model, corpus):
+    """Halving the step size halves the distance to the flow."""
+
+    def after(steps):
+        optimiser = optax.sgd(8.0 / steps)
+        schedule = descent.Schedule(steps=steps, every=steps, trained=("cls",))
+        return run(model, corpus, optimiser, schedule)[0].parameters.cls
+
+    coarse, middle, fine = after(40), after(80), after(160)
+    ratio = jnp.linalg.norm(coarse - middle) / jnp.linalg.norm(middle - fine)
+    # Second-order terms leave a share of about 1/80 of the ratio.
+    assert ratio == pytest.approx(2.0, rel=0.05)
+
+
+def test_embeddings_of_absent_words_never_move(dense):
+    wider = padded.Corpus(
+        dense.tokens, dense.counts, dense.labels, dense.vocabulary + 3
+    )
+    corpus = sparse.from_corpus(wider)
+    model = parameters.gaussian(jax.random.key(0), corpus.vocabulary, 8)
+    state, _ = run(model, corpus, optax.sgd(5.0), descent.Schedule(steps=10))
+    np.testing.assert_array_equal(
+        state.parameters.embeddings[-3:], model.embeddings[-3:]
+    )
+
+
+def test_p_keeps_its_part_outside_the_span_of_the_embeddings(corpus):
+    """−∇_p L lies in the span of the rows of E: with E fixed the rest is conserved."""
+    model = parameters.gaussian(jax.random.key(0), corpus.vocabulary, 64)
+    schedule = descent.Schedule(steps=30, trained=("cls", "head"))
+    state, _ = run(model, corpus, optax.sgd(2.0), schedule)
+    basis = jnp.linalg.qr(model.embeddings.T)[0]
+
+    def outside(p):
+        return p - basis @ (basis.T @ p)
+
+    assert_close(outside(state.parameters.cls), outside(model.cls))
+
+
+@pytest.mark.parametrize("batch", [None, 16])
+def test_a_resumed_run_ends_where_an_unbroken_one_does(model, corpus, tmp_path, batch):
+    key = jax.random.key(5)
+    optimiser = optax.adam(1e-2)
+    long = descent.Schedule(steps=40, batch=batch)
+    whole, _ = run(model, corpus, optimiser, long, key=key)
+
+    class Stopped(Exception):
+        pass
+
+    def stop(step, seen, unseen):
+        if step == 20:
+            raise Stopped
+
+    path = tmp_path / "state.eqx"
+    with pytest.raises(Stopped):
+        run(model, corpus, optimiser, long, key=key, checkpoint=path, report=stop)
+    resumed, status = run(model, corpus, optimiser, long, key=key, checkpoint=path)
+    assert status == "finished"
+    jax.tree.map(np.testing.assert_array_equal, resumed, whole)
+
+
+def test_every_epoch_deals_each_sequence_once():
+    key = jax.random.key(0)
+    dealt = [descent._minibatch(key, step, 60, 20) for step in range(6)]
+    first, second = sum(dealt[:3]), sum(dealt[3:])
+    assert_close(first, np.full(60, 1 / 20))
+    assert_close(second, np.full(60, 1 / 20))
+    assert not np.array_equal(dealt[0], dealt[3])
+
+
+def test_early_stopping_keeps_the_best_parameters(model, corpus):
+    """Validation labels are turned round, so that learning makes it worse."""
+    against = sparse.SparseCorpus(corpus.by_sequence, corpus.by_token, -corpus.labels)
+    schedule = descent.Schedule(steps=500, patience=3)
+    optimiser = optax.sgd(5.0)
+    state, status = run(model, corpus, optimiser, schedule, validation=against)
+    assert status == "stopped early"
+    best = evaluate(state.best, against).accuracy
+    assert_close(best, state.best_accuracy)
+    assert_close(best, jnp.nanmax(state.history[:, 4]))
+    assert int(state.step) == int(state.best_step) + 30
+
+
+def test_a_run_that_blows_up_says_so(model, corpus):
+    _, status = run(model, corpus, optax.sgd(1e12), descent.Schedule(steps=30, every=1))
+    assert status == "not finite"
+
+
+def test_history_records_what_the_report_saw(model, corpus, dense):
+    rows = []
+    state, _ = run(
+        model,
+        corpus,
+        optax.sgd(1.0),
+        descent.Schedule(steps=25, every=10),
+        report=lambda *row: rows.append(row),
+    )
+    assert [row[0] for row in rows] == [0, 10, 20, 25]
+    assert_close(state.history[:4, 0], [0, 10, 20, 25])
+    assert_close(state.history[3, 1], objective.empirical_risk(state.parameters, dense))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"steps": 5, "batch": 0}, "batch is 0"),
+        ({"steps": 5, "trained": ("query",)}, "query"),
+        ({"steps": 5, "trained": ()}, "one or more"),
+    ],
+)
+def test_impossible_schedules_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        descent.Schedule(**settings)
+
+
+def test_minibatches_need_a_key(model, corpus):
+    with pytest.raises(ValueError, match="key"):
+        run(model, corpus, optax.sgd(1.0), descent.Schedule(steps=5, batch=4))
