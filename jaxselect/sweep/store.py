@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import io
 import json
-import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,11 +17,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ..errors import BadInput
+from ..files import replacing
+
 MISSING = -1
 """Status of a lane that no finished chunk holds."""
 
 
-class DamagedChunk(ValueError):
+class DamagedChunk(BadInput):
     """A chunk file that is cut short or altered."""
 
 
@@ -34,7 +36,7 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
         description: JSON-able; all of it must agree for results to be mixed.
 
     Raises:
-        ValueError: the folder holds results of other settings; names each difference.
+        BadInput: the folder holds results of other settings; names each difference.
         OSError: the folder cannot be made or written.
 
     Example:
@@ -46,11 +48,12 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
     if not path.exists():
         # The order of the axes is that of the lanes: keys stay as they are.
         text = json.dumps(wanted, indent=2, allow_nan=False)
-        _write(path, text.encode() + b"\n")
+        with replacing(path) as aside:
+            aside.write_text(text + "\n")
         return
     differing = differences(describe(folder), wanted)
     if differing:
-        raise ValueError(
+        raise BadInput(
             f"{folder} holds results of other settings ({'; '.join(differing[:4])}): "
             "choose another folder, or the settings it was started with"
         )
@@ -66,7 +69,7 @@ def describe(folder: Path) -> dict[str, Any]:
         The description.
 
     Raises:
-        ValueError: no results there, or a damaged description.
+        BadInput: no results there, or a damaged description.
 
     Example:
         See `write_chunk`.
@@ -74,12 +77,12 @@ def describe(folder: Path) -> dict[str, Any]:
     try:
         return json.loads((folder / "settings.json").read_text())
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ValueError(
+        raise BadInput(
             f"{folder} holds no results (it has no settings.json): name the folder "
             "that a sweep was given with --out"
         ) from error
     except json.JSONDecodeError as error:
-        raise ValueError(
+        raise BadInput(
             f"{folder}/settings.json is not whole: the chunks beside it can be opened "
             "again once it is restored"
         ) from error
@@ -135,7 +138,8 @@ def write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
     buffer = io.BytesIO()
     np.save(buffer, rows, allow_pickle=False)
     body = buffer.getvalue()
-    _write(_chunk(folder, index), body + zlib.crc32(body).to_bytes(4, "little"))
+    with replacing(_chunk(folder, index)) as aside:
+        aside.write_bytes(body + zlib.crc32(body).to_bytes(4, "little"))
 
 
 def read_chunk(folder: Path, index: int) -> np.ndarray:
@@ -176,7 +180,7 @@ def finished(folder: Path) -> tuple[set[int], list[int]]:
         (set(), [])
     """
     whole, damaged = set(), []
-    for path in sorted((folder / "chunks").glob("*.npy")):
+    for path in sorted((folder / "chunks").glob("[0-9]*.npy")):
         try:
             read_chunk(folder, int(path.stem))
             whole.add(int(path.stem))
@@ -195,7 +199,7 @@ def tidy(folder: Path) -> None:
     Example:
         >>> tidy(Path("no/such/folder"))
     """
-    for path in (folder / "chunks").glob(".*.npy.*"):
+    for path in (folder / "chunks").glob(".*.npy"):
         path.unlink(missing_ok=True)
 
 
@@ -211,7 +215,7 @@ def load(folder: str | Path) -> xr.Dataset:
         missing; `attrs` holds the description, among it the names of the statuses.
 
     Raises:
-        ValueError: the folder holds no results, or a damaged chunk.
+        BadInput: the folder holds no results, or a damaged chunk.
 
     Example:
         See `write_chunk`.
@@ -220,7 +224,7 @@ def load(folder: str | Path) -> xr.Dataset:
     description = describe(folder)
     axes = description["axes"]
     shape = tuple(len(values) for values in axes.values())
-    indices = sorted(int(path.stem) for path in (folder / "chunks").glob("*.npy"))
+    indices = sorted(int(path.stem) for path in (folder / "chunks").glob("[0-9]*.npy"))
     tables = [read_chunk(folder, index) for index in indices]
     rows = np.concatenate(tables) if tables else np.zeros(0, [("lane", int)])
     columns = {name: rows[name] for name in rows.dtype.names or ()}
@@ -248,7 +252,7 @@ def writing(folder: Path) -> Iterator[None]:
         Nothing.
 
     Raises:
-        ValueError: another sweep is writing there.
+        BadInput: another sweep is writing there.
         OSError: the folder cannot be made or written.
 
     Example:
@@ -261,7 +265,7 @@ def writing(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ValueError(
+            raise BadInput(
                 f"{folder} is being written by another sweep: wait for it, or choose "
                 "another folder"
             ) from error
@@ -270,21 +274,3 @@ def writing(folder: Path) -> Iterator[None]:
 
 def _chunk(folder: Path, index: int) -> Path:
     return folder / "chunks" / f"{index:05d}.npy"
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write under a name of our own, make it last, then rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        # Of a full disk the system does not say which file it happened to.
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

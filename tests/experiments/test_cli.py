@@ -155,7 +155,7 @@ def test_a_sweep_killed_twenty_times(tmp_path):
 def test_ctrl_c_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path):
     process = start(*sweep(tmp_path, "--workers", 1))
     chunks = tmp_path / "chunks"
-    while not list(chunks.glob("*.npy")):
+    while not list(chunks.glob("[0-9]*.npy")):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
@@ -163,7 +163,7 @@ def test_ctrl_c_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path):
     assert process.returncode == 130, err
     assert "the same command goes on from here" in err
     assert "Traceback" not in err
-    assert 0 < len(list(chunks.glob("*.npy"))) < CHUNKS
+    assert 0 < len(list(chunks.glob("[0-9]*.npy"))) < CHUNKS
     assert not list(chunks.glob(".*"))
     assert run(*sweep(tmp_path))[0] == 0
     assert_same(whole[0], tmp_path)
@@ -283,7 +283,7 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path):
         children = [pid for pid in listed.split() if _is_worker(pid)]
         time.sleep(0.05)
     # The watch starts once a worker has begun: give it a chunk.
-    while not list((tmp_path / "chunks").glob("*.npy")):
+    while not list((tmp_path / "chunks").glob("[0-9]*.npy")):
         time.sleep(0.05)
     process.kill()
     process.communicate()

@@ -1,0 +1,49 @@
+"""Files that are there whole or not at all."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write a file aside, make it last, then rename it into place.
+
+    A reader, or a second writer, sees the old file or the new one, never half of one;
+    where anything fails, the old one stays and nothing is left beside it.
+
+    Args:
+        path: the file; its folder is made.
+
+    Yields:
+        Where to write: a hidden name in the same folder, with the same suffix.
+
+    Raises:
+        OSError: what the operating system says of the disk, with the file's name.
+
+    Example:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp()) / "results" / "answer.txt"
+        >>> with replacing(target) as aside:
+        ...     _ = aside.write_text("42")
+        >>> target.read_text()
+        '42'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A process's own name: two writers of one file do not meet.
+    aside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield aside
+        with open(aside, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(aside, path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        if error.errno is None:
+            raise
+        # Of a full disk the system does not say which file it happened to.
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
