@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
 from experiments.common.console import say
-from experiments.theory.rates import Problem
+from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.corpus import Corpus

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from experiments.benchmarks._timing import in_turn
 from experiments.benchmarks.derivatives import Case, draw
 from experiments.common.console import say
-from experiments.theory.rates import Problem
+from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import say
-from experiments.theory.rates import Problem
+from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.flow.progress import velocity
 from jaxselect.model.corpus import Corpus

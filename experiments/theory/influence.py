@@ -20,7 +20,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from experiments.common.console import say
-from experiments.theory.rates import Problem
+from experiments.theory.problem import Problem
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.attention import token_scores

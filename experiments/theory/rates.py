@@ -16,39 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import say
+from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.flow.progress import direction_error, excess_loss, local_exponents
 from jaxselect.margin.limit import LimitStatus
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
-from jaxselect.model.parameters import Parameters, gaussian_reduced
-from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.settle import settle
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """A family of problems that fulfils Assumption 1.
-
-    Attributes:
-        sequences: number of sequences n, even.
-        length: tokens per sequence T.
-        relevant: relevant tokens per class.
-        irrelevant: irrelevant tokens.
-    """
-
-    sequences: int = 40
-    length: int = 6
-    relevant: int = 3
-    irrelevant: int = 12
-
-    def draw(
-        self, seed: int | jax.Array, dim: float | jax.Array
-    ) -> tuple[Parameters, Corpus]:
-        """Parameters before the step, and a corpus; both may be traced."""
-        corpus_key, key = jax.random.split(jax.random.key(seed))
-        corpus = assumption_one(corpus_key, **dataclasses.asdict(self))
-        return gaussian_reduced(key, corpus.vocabulary, dim), corpus
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ import optax.contrib
 from scipy.interpolate import CubicHermiteSpline
 
 from experiments.common.console import say
-from experiments.theory.rates import Problem
+from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.flow.crossing import last_crossings
 from jaxselect.margin.limit import LimitStatus

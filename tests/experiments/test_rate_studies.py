@@ -16,7 +16,7 @@ STUDIES = {
     "discrete": discrete,
     "influence": influence,
 }
-TUTORIAL = Path(rates.__file__).with_name("tutorial.ipynb")
+TUTORIAL = Path(rates.__file__).parents[1] / "tutorial.ipynb"
 
 
 @pytest.fixture(scope="module", params=STUDIES)

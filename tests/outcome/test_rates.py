@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi
 
 from experiments.benchmarks import derivatives
-from experiments.theory.rates import Problem
+from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.flow.crossing import CrossingStatus, last_crossings
 from jaxselect.flow.progress import (

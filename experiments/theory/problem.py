@@ -1,0 +1,47 @@
+"""The problems that the studies of the theory draw."""
+
+import dataclasses
+
+import jax
+
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.synthetic import assumption_one
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A family of problems that fulfils Assumption 1.
+
+    Attributes:
+        sequences: number of sequences n, even.
+        length: tokens per sequence T.
+        relevant: relevant tokens per class.
+        irrelevant: irrelevant tokens.
+    """
+
+    sequences: int = 40
+    length: int = 6
+    relevant: int = 3
+    irrelevant: int = 12
+
+    def draw(
+        self, seed: int | jax.Array, dim: float | jax.Array
+    ) -> tuple[Parameters, Corpus]:
+        """Parameters before the step, and a corpus; both arguments may be traced.
+
+        Args:
+            seed: the draw is a function of it and of d alone.
+            dim: embedding dimension d.
+
+        Returns:
+            (E⁰, p_0, v) in reduced coordinates, and n bags with labels ±1.
+
+        Example:
+            >>> before, corpus = Problem(8, 3, 1, 4).draw(0, 1e6)
+            >>> before.embeddings.shape, corpus.labels.sum().item()
+            ((6, 8), 0)
+        """
+        corpus_key, key = jax.random.split(jax.random.key(seed))
+        corpus = assumption_one(corpus_key, **dataclasses.asdict(self))
+        return gaussian_reduced(key, corpus.vocabulary, dim), corpus
