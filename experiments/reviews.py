@@ -101,7 +101,9 @@ def main(settings: Settings) -> dict:
     jax.config.update("jax_enable_x64", settings.precision == "float64")
     splits, facts = load(settings.source)
     loaded = time.perf_counter()
-    before = gaussian(jax.random.key(settings.seed), len(splits.words), settings.dim)
+    before = gaussian(
+        jax.random.key(settings.seed), vocabulary=len(splits.words), dim=settings.dim
+    )
     after = full_batch_step(before, splits.train, settings.step_size)
     step = compare_with_lemma(before, after, splits.train, settings.step_size)
     say(
@@ -179,7 +181,9 @@ def starting_point(splits: Splits, settings: Settings) -> Parameters:
     Returns:
         (E, p, v).
     """
-    drawn = gaussian(jax.random.key(settings.seed), len(splits.words), settings.dim)
+    drawn = gaussian(
+        jax.random.key(settings.seed), vocabulary=len(splits.words), dim=settings.dim
+    )
     if settings.embeddings != "one-step":
         return drawn
     return full_batch_step(drawn, splits.train, settings.step_size)

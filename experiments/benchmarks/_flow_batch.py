@@ -35,7 +35,7 @@ def speed(seed: int, lanes: int, chunk: int, repeats: int) -> dict:
     def one(key: jax.Array) -> jax.Array:
         corpus_key, key = jax.random.split(key)
         corpus = assumption_one(corpus_key, **SMALL)
-        start = gaussian_reduced(key, corpus.vocabulary, 256.0)
+        start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=256.0)
         return cls_flow(embedding_step(start, corpus, 100.0), corpus, 1e4).num_steps
 
     chunks = _chunks(seed, lanes, chunk)

@@ -105,7 +105,7 @@ def draw(problem: Problem, seed: jax.Array, log_dim: jax.Array | float = 0.0) ->
     # log₁₀ d from 2.3 to 5 and log₁₀ η₀ from 1 to 2.7, where most tokens are selected.
     dim = 10 ** jax.random.uniform(keys[1], minval=2.3, maxval=5.0) * jnp.exp(log_dim)
     step_size = 10 ** jax.random.uniform(keys[2], minval=1.0, maxval=2.7)
-    start = gaussian_reduced(keys[3], corpus.vocabulary, dim)
+    start = gaussian_reduced(keys[3], vocabulary=corpus.vocabulary, dim=dim)
     like = (start.embeddings, start.cls, corpus.counts)
     noise = tuple(
         jax.random.normal(key, array.shape)

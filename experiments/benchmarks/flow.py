@@ -97,7 +97,7 @@ def instance(shape: dict[str, int], dim: float, gamma: float, seed: int) -> tupl
     corpus_key, key = jax.random.split(jax.random.key(seed))
     corpus = assumption_one(corpus_key, **shape)
     mean = np.abs(importance(corpus))[np.asarray(important_tokens(corpus))].mean()
-    start = gaussian_reduced(key, corpus.vocabulary, dim)
+    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
     return embedding_step(start, corpus, 2 * gamma / float(mean)), corpus
 
 

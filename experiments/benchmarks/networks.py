@@ -151,7 +151,7 @@ def ours(
     begin = start(network, jax.random.key(0))
 
     def take(counts: csr_array, labels: np.ndarray) -> np.ndarray:
-        _, slope = risk_and_gradient(network, begin, stratify(counts, labels, 1))
+        _, slope = risk_and_gradient(network, begin, stratify(counts, labels, number=1))
         return np.asarray(slope["params"]["embeddings"])
 
     strata = stratify(counts, labels)

@@ -61,13 +61,17 @@ def reviews(source: Source, classes: int, drop: int | None) -> Data:
     for path, split in ((source.train, "train"), (source.test, "test")):
         if path is None:
             raise ValueError("--train and --test belong together; one is missing")
-        given = text.read_reviews(path, source.text, source.label, split, classes)
+        given = text.read_reviews(
+            path, text=source.text, label=source.label, split=split, classes=classes
+        )
         kept = np.flatnonzero(given.labels != drop)
         labels = given.labels[kept]
         if drop is not None:
             labels = labels - (labels > drop)
         parts.append(text.Reviews([given.texts[row] for row in kept], labels))
-    known = words.choose_vocabulary(parts[0].texts, source.min_count, source.max_size)
+    known = words.choose_vocabulary(
+        parts[0].texts, min_count=source.min_count, max_size=source.max_size
+    )
     train_bags, test_bags = (words.count_words(part, known) for part in parts)
     return Data(
         known, train_bags.counts, train_bags.labels, test_bags.counts, test_bags.labels
@@ -81,9 +85,24 @@ def invented(classes: int, drop: int | None, seed: int) -> Data:
     for split in range(2):
         key = jax.random.fold_in(jax.random.key(100 + seed), split)
         if known == 2:
-            corpus = synthetic.several_relevant(key, 600, 30, 20, 200, 4, 0.6)
+            corpus = synthetic.several_relevant(
+                key,
+                sequences=600,
+                length=30,
+                relevant=20,
+                irrelevant=200,
+                per_sequence=4,
+                purity=0.6,
+            )
         else:
-            corpus = synthetic.multi_class(key, 120 * known, 30, 8, 200, known)
+            corpus = synthetic.multi_class(
+                key,
+                sequences=120 * known,
+                length=30,
+                relevant=8,
+                irrelevant=200,
+                classes=known,
+            )
         parts += [dense(corpus), np.asarray(corpus.labels)]
     names = tuple(f"token {place}" for place in range(corpus.vocabulary))
     return Data(names, *parts)

@@ -182,11 +182,26 @@ def invent(classes: int) -> tuple[Corpus, Float[np.ndarray, "vocabulary heads"]]
     """A corpus, and a mark for each token and head: 1 important for it, −1 against."""
     key = jax.random.key(7)
     if classes == 2:
-        corpus = synthetic.several_relevant(key, 24, 8, 4, 8, 3, 0.8)
+        corpus = synthetic.several_relevant(
+            key,
+            sequences=24,
+            length=8,
+            relevant=4,
+            irrelevant=8,
+            per_sequence=3,
+            purity=0.8,
+        )
         wanted = np.zeros((corpus.vocabulary, 1))
         wanted[:4], wanted[4:8] = 1, -1
     else:
-        corpus = synthetic.multi_class(key, 10 * classes, 8, 2, 12, classes)
+        corpus = synthetic.multi_class(
+            key,
+            sequences=10 * classes,
+            length=8,
+            relevant=2,
+            irrelevant=12,
+            classes=classes,
+        )
         wanted = np.zeros((corpus.vocabulary, classes))
         for k in range(classes):
             wanted[2 * k : 2 * k + 2, k] = 1

@@ -138,9 +138,10 @@ def _read(source: Source) -> tuple[text.Reviews, text.Reviews]:
     """Training and test split."""
     if source.train is None or source.test is None:
         number = source.invented or 0
-        return invent_reviews(1, number), invent_reviews(2, number)
+        train, test = (invent_reviews(seed=seed, reviews=number) for seed in (1, 2))
+        return train, test
     return tuple(  # type: ignore[return-value]
-        text.read_reviews(path, source.text, source.label, split)
+        text.read_reviews(path, text=source.text, label=source.label, split=split)
         for path, split in ((source.train, "train"), (source.test, "test"))
     )
 
@@ -150,7 +151,7 @@ def _count(source: Source) -> tuple[tuple[str, ...], list[Bags], list[int]]:
     train, test = _read(source)
     parts = [*_hold_out(train), test]
     vocabulary = words.choose_vocabulary(
-        parts[0].texts, source.min_count, source.max_size
+        parts[0].texts, min_count=source.min_count, max_size=source.max_size
     )
     bags = [words.count_words(part, vocabulary) for part in parts]
     return vocabulary, bags, [len(part.texts) for part in parts]

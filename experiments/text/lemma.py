@@ -79,7 +79,7 @@ def main(settings: Settings) -> dict:
     for place, dim in enumerate(settings.dims):
         for seed in range(settings.seeds):
             key = jax.random.fold_in(jax.random.key(seed), dim)
-            model = gaussian(key, len(splits.words), dim)
+            model = gaussian(key, vocabulary=len(splits.words), dim=dim)
             errors[0, place, seed] = error(model, splits.train, per_review)
             errors[1, place, seed] = error(model, splits.train, per_word)
         by_review, by_word = errors[:, place].mean(axis=1)

@@ -44,4 +44,4 @@ class Problem:
         """
         corpus_key, key = jax.random.split(jax.random.key(seed))
         corpus = assumption_one(corpus_key, **dataclasses.asdict(self))
-        return gaussian_reduced(key, corpus.vocabulary, dim), corpus
+        return gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim), corpus

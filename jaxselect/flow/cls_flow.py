@@ -115,7 +115,8 @@ def cls_flow(
     Example:
         >>> from jaxselect.model import corpus, embedding_step, parameters
         >>> bags = corpus.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> start = parameters.gaussian_reduced(jax.random.key(0), 3, 1e4)
+        >>> key = jax.random.key(0)
+        >>> start = parameters.gaussian_reduced(key, vocabulary=3, dim=1e4)
         >>> after = embedding_step.embedding_step(start, bags, 10.0)
         >>> flow = cls_flow(after, bags, until_norm=1e6)
         >>> FlowStatus(flow.status.item()).name, round(jnp.linalg.norm(flow.cls).item())

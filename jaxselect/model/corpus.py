@@ -48,7 +48,11 @@ class TokenClasses(eqx.Module):
 
 
 def from_sequences(
-    sequences: Sequence[ArrayLike], labels: ArrayLike, vocabulary: int, classes: int = 2
+    sequences: Sequence[ArrayLike],
+    labels: ArrayLike,
+    *,
+    vocabulary: int,
+    classes: int = 2,
 ) -> Corpus:
     """Bags of the given token sequences, checked.
 
@@ -88,13 +92,14 @@ def from_sequences(
     for row, (ids, number) in enumerate(bags):
         tokens[row, : len(ids)] = ids
         counts[row, : len(ids)] = number
-    return from_bags(tokens, counts, labels, vocabulary, classes)
+    return from_bags(tokens, counts, labels, vocabulary=vocabulary, classes=classes)
 
 
 def from_bags(
     tokens: ArrayLike,
     counts: ArrayLike,
     labels: ArrayLike,
+    *,
     vocabulary: int,
     classes: int = 2,
 ) -> Corpus:
@@ -221,7 +226,7 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
 
 
 def class_importance(
-    corpus: Corpus, classes: int
+    corpus: Corpus, *, classes: int
 ) -> Float[Array, "vocabulary classes"]:
     """Importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
 
@@ -233,8 +238,8 @@ def class_importance(
         α^k; a row sums to zero.
 
     Example:
-        >>> corpus = from_sequences([[0], [1], [2]], [0, 1, 2], 3, classes=3)
-        >>> [round(a, 4) for a in class_importance(corpus, 3)[0].tolist()]
+        >>> corpus = from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)
+        >>> [round(a, 4) for a in class_importance(corpus, classes=3)[0].tolist()]
         [0.2222, -0.1111, -0.1111]
     """
     share = frequencies(corpus)

@@ -29,7 +29,7 @@ def embedding_step(
         >>> import jax
         >>> from jaxselect.model import corpus, parameters
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> before = parameters.gaussian(jax.random.key(0), 2, 10_000)
+        >>> before = parameters.gaussian(jax.random.key(0), vocabulary=2, dim=10_000)
         >>> after = embedding_step(before, bags, step_size=40.0)
         >>> (after.embeddings @ after.head).round().tolist()
         [10.0, -10.0]
@@ -89,7 +89,8 @@ def alignment_error(
         >>> import jax
         >>> from jaxselect.model import corpus, parameters
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> before = parameters.gaussian_reduced(jax.random.key(0), 2, 1e8)
+        >>> key = jax.random.key(0)
+        >>> before = parameters.gaussian_reduced(key, vocabulary=2, dim=1e8)
         >>> after = embedding_step(before, bags, 10.0)
         >>> bool(alignment_error(before, after, bags, 10.0) < 1e-3)
         True

@@ -24,7 +24,7 @@ class Parameters(eqx.Module):
     head: Float[Array, " dim"]
 
 
-def gaussian(key: Key[Array, ""], vocabulary: int, dim: int) -> Parameters:
+def gaussian(key: Key[Array, ""], *, vocabulary: int, dim: int) -> Parameters:
     """Gaussian initialisation in R^d: E_s, p ~ N(0, I/d), v uniform on the sphere.
 
     Args:
@@ -55,7 +55,7 @@ def gaussian(key: Key[Array, ""], vocabulary: int, dim: int) -> Parameters:
 
 
 def gaussian_reduced(
-    key: Key[Array, ""], vocabulary: int, dim: Float[Scalar, ""] | float
+    key: Key[Array, ""], *, vocabulary: int, dim: Float[Scalar, ""] | float
 ) -> Parameters:
     """The law of `gaussian`, up to a rotation, in |S| + 2 coordinates at any d.
 

@@ -15,7 +15,12 @@ from .corpus import Corpus
 
 
 def assumption_one(
-    key: Key[Array, ""], sequences: int, length: int, relevant: int, irrelevant: int
+    key: Key[Array, ""],
+    *,
+    sequences: int,
+    length: int,
+    relevant: int,
+    irrelevant: int,
 ) -> Corpus:
     """Assumption 1 exactly: one completely positive or negative token per sequence.
 
@@ -36,15 +41,23 @@ def assumption_one(
         ValueError: a setting out of its range.
 
     Example:
-        >>> corpus = assumption_one(jax.random.key(0), 6, 4, relevant=2, irrelevant=3)
+        >>> sizes = dict(sequences=6, length=4, relevant=2, irrelevant=3)
+        >>> corpus = assumption_one(jax.random.key(0), **sizes)
         >>> corpus.labels.tolist(), corpus.vocabulary
         ([1, 1, 1, -1, -1, -1], 7)
     """
-    return several_relevant(key, sequences, length, relevant, irrelevant)
+    return several_relevant(
+        key,
+        sequences=sequences,
+        length=length,
+        relevant=relevant,
+        irrelevant=irrelevant,
+    )
 
 
 def several_relevant(
     key: Key[Array, ""],
+    *,
     sequences: int,
     length: int,
     relevant: int,
@@ -74,7 +87,8 @@ def several_relevant(
         ValueError: a setting out of its range.
 
     Example:
-        >>> corpus = several_relevant(jax.random.key(0), 6, 4, 2, 3, per_sequence=2)
+        >>> sizes = dict(sequences=6, length=4, relevant=2, irrelevant=3)
+        >>> corpus = several_relevant(jax.random.key(0), **sizes, per_sequence=2)
         >>> jnp.where(corpus.tokens < 4, corpus.counts, 0.0).sum(axis=1).tolist()
         [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
@@ -92,6 +106,7 @@ def several_relevant(
 
 def independent_tokens(
     key: Key[Array, ""],
+    *,
     sequences: int,
     length: int,
     relevant: int,
@@ -125,7 +140,10 @@ def independent_tokens(
 
     Example:
         >>> from jaxselect.model.corpus import token_classes
-        >>> corpus = independent_tokens(jax.random.key(0), 40, 4, 2, 6, 9 / 10)
+        >>> sizes = dict(sequences=40, length=4, relevant=2, irrelevant=6)
+        >>> corpus = independent_tokens(
+        ...     jax.random.key(0), **sizes, irrelevant_share=9 / 10
+        ... )
         >>> token_classes(corpus).completely_positive.tolist()[:4]
         [True, True, False, False]
     """
@@ -154,6 +172,7 @@ def independent_tokens(
 
 def multi_class(
     key: Key[Array, ""],
+    *,
     sequences: int,
     length: int,
     relevant: int,
@@ -177,7 +196,8 @@ def multi_class(
         ValueError: a setting out of its range.
 
     Example:
-        >>> multi_class(jax.random.key(0), 6, 4, 1, 3, classes=3).labels.tolist()
+        >>> sizes = dict(sequences=6, length=4, relevant=1, irrelevant=3)
+        >>> multi_class(jax.random.key(0), **sizes, classes=3).labels.tolist()
         [0, 0, 1, 1, 2, 2]
     """
     tokens, labels = _balanced(key, sequences, length, relevant, irrelevant, classes, 1)

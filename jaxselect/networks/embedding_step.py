@@ -61,7 +61,7 @@ def losses(
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
-        >>> bags = from_sequences([[0]], [1], 1)
+        >>> bags = from_sequences([[0]], [1], vocabulary=1)
         >>> losses(jnp.zeros((1, 1)), bags).round(4).tolist()
         [0.6931]
     """
@@ -154,11 +154,11 @@ def predicted_alignments(
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
-        >>> bags = from_sequences([[0], [1]], [0, 1], 2, classes=3)
+        >>> bags = from_sequences([[0], [1]], [0, 1], vocabulary=2, classes=3)
         >>> predicted_alignments(bags, 3, 12.0).round(4).tolist()
         [[4.0, -2.0, -2.0], [-2.0, 4.0, -2.0]]
     """
-    return step_size * class_importance(corpus, classes)
+    return step_size * class_importance(corpus, classes=classes)
 
 
 def predicted_change(

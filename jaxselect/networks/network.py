@@ -161,7 +161,7 @@ def start_reduced(
             f"{network.design} of width {network.dim}: wanted no MLP, and width "
             f"{vocabulary + heads + 1}"
         )
-    base = gaussian_reduced(key, vocabulary + heads - 1, dim)
+    base = gaussian_reduced(key, vocabulary=vocabulary + heads - 1, dim=dim)
     rows = jnp.concatenate([base.head[None], base.embeddings[vocabulary:]])
     inner = dict(start(network, jax.random.key(0))["params"])
     embeddings = base.embeddings[:vocabulary]

@@ -26,7 +26,7 @@ PARTS = 40
 SLACK = 1.03
 
 
-def stratify(counts: csr_array, labels: ArrayLike, number: int = 8) -> Strata:
+def stratify(counts: csr_array, labels: ArrayLike, *, number: int = 8) -> Strata:
     """A count matrix as strata of like widths.
 
     Args:

@@ -101,8 +101,9 @@ def rates(
     Example:
         >>> from jaxselect.model.parameters import gaussian_reduced
         >>> from jaxselect.model.synthetic import assumption_one
-        >>> bags = assumption_one(jax.random.key(0), 6, 3, relevant=1, irrelevant=2)
-        >>> start = gaussian_reduced(jax.random.key(1), bags.vocabulary, 1e4)
+        >>> sizes = dict(sequences=6, length=3, relevant=1, irrelevant=2)
+        >>> bags = assumption_one(jax.random.key(0), **sizes)
+        >>> start = gaussian_reduced(jax.random.key(1), vocabulary=4, dim=1e4)
         >>> found = jax.jit(rates)(start, bags, 50.0)
         >>> bool(found.log_time_to_error > found.selection_log_time)
         True

@@ -135,7 +135,7 @@ def run_trial(
     """
     corpus_key, parameters_key = jax.random.split(key)
     corpus = draw_corpus(corpus_key)
-    before = gaussian_reduced(parameters_key, corpus.vocabulary, dim)
+    before = gaussian_reduced(parameters_key, vocabulary=corpus.vocabulary, dim=dim)
     after = embedding_step(before, corpus, step_size)
     path = None
     if settings.path_points:

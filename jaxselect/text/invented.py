@@ -14,6 +14,7 @@ VOWELS = ["a", "e", "i", "o", "u"]
 
 
 def invent_reviews(
+    *,
     seed: int,
     reviews: int,
     vocabulary: int = 2000,

@@ -155,7 +155,8 @@ def expand(descent: FactoredGradient, parameters: Parameters) -> Parameters:
     Example:
         >>> from jaxselect.model import corpus
         >>> from jaxselect.text import sparse
-        >>> bags = sparse.from_corpus(corpus.from_sequences([[0], [1]], [1, -1], 2))
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> bags = sparse.from_corpus(bags)
         >>> model = Parameters(jnp.zeros((2, 1)), jnp.zeros(1), jnp.ones(1))
         >>> expand(gradient(model, bags)[1], model).embeddings.tolist()
         [[0.25], [-0.25]]

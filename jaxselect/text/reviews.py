@@ -40,6 +40,7 @@ class Reviews(NamedTuple):
 
 def read_reviews(
     path: str | Path,
+    *,
     text: str = "text",
     label: str = "label",
     split: str = "train",

@@ -36,7 +36,7 @@ class Bags(NamedTuple):
 
 
 def choose_vocabulary(
-    texts: list[str], min_count: int = 5, max_size: int | None = None
+    texts: list[str], *, min_count: int = 5, max_size: int | None = None
 ) -> tuple[str, ...]:
     """The words of a training split that occur often enough, most frequent first kept.
 
@@ -120,7 +120,9 @@ def pad(bags: Bags, classes: int = 2) -> Corpus:
     filled = np.arange(length.max()) < length[:, None]
     tokens, counts = np.zeros(filled.shape, np.int32), np.zeros(filled.shape)
     tokens[filled], counts[filled] = bags.counts.indices, bags.counts.data
-    return from_bags(tokens, counts, bags.labels, bags.counts.shape[1], classes)
+    return from_bags(
+        tokens, counts, bags.labels, vocabulary=bags.counts.shape[1], classes=classes
+    )
 
 
 def words_of(text: str) -> list[str]:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 def files(tmp_path):
     """Invented reviews as two Parquet files."""
     for seed, name in enumerate(("train", "test")):
-        drawn = invent_reviews(seed, 200, vocabulary=300)
+        drawn = invent_reviews(seed=seed, reviews=200, vocabulary=300)
         table = pa.table({"text": drawn.texts, "label": (drawn.labels > 0).astype(int)})
         parquet.write_table(table, tmp_path / f"{name}.parquet")
     return tmp_path

@@ -34,7 +34,7 @@ STUDIES = {
 def bags():
     rng = np.random.default_rng(0)
     drawn = [rng.integers(0, 40, rng.integers(2, 60)) for _ in range(30)]
-    return corpus.from_sequences(drawn, rng.choice([-1, 1], 30), 40)
+    return corpus.from_sequences(drawn, rng.choice([-1, 1], 30), vocabulary=40)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_attention_is_that_of_the_padded_bags(bags):
 
 def test_one_position_per_word_gives_the_entropy_of_the_words():
     """With counts of one, positions and words are the same thing."""
-    flat = corpus.from_sequences([[0, 1, 2, 3], [1, 4]], [1, -1], 5)
+    flat = corpus.from_sequences([[0, 1, 2, 3], [1, 4]], [1, -1], vocabulary=5)
     scores = np.array([0.3, -1.0, 2.0, 0.1, 0.5])
     report = attention_report.attend(scores, sparse.from_corpus(flat))
     wanted = attend_corpus(jnp.asarray(scores), jnp.zeros(5), flat)
@@ -111,7 +111,7 @@ def test_a_model_agrees_with_itself_whatever_the_level_of_its_scores(bags):
 
 def test_error_of_the_lemma_is_that_of_the_step_itself(bags):
     """The form without |S| × d arrays against the step, at the best multiple."""
-    model = parameters.gaussian(jax.random.key(0), 40, 30)
+    model = parameters.gaussian(jax.random.key(0), vocabulary=40, dim=30)
     change = embedding_step.embedding_step(model, bags, 1.0).embeddings
     change = np.asarray(change - model.embeddings)
     direction = corpus.importance(bags)

@@ -26,7 +26,7 @@ def problem(seed=0, step_size=30.0, dim=64):
     corpus_key, key = jax.random.split(jax.random.key(seed))
     corpus = DRAW(corpus_key)
     return embedding_step(
-        gaussian(key, corpus.vocabulary, dim), corpus, step_size
+        gaussian(key, vocabulary=corpus.vocabulary, dim=dim), corpus, step_size
     ), corpus
 
 
@@ -246,8 +246,10 @@ def test_a_balance_is_held_by_both_classes():
     @jax.jit
     def run(seed):
         corpus_key, key = jax.random.split(jax.random.key(seed))
-        corpus = several_relevant(corpus_key, 200, 8, 8, 48)
-        start = gaussian_reduced(key, corpus.vocabulary, 316.0)
+        corpus = several_relevant(
+            corpus_key, sequences=200, length=8, relevant=8, irrelevant=48
+        )
+        start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=316.0)
         after = embedding_step(start, corpus, 0.1)
         flow = cls_flow(after, corpus, until_norm=1e4)
         scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
@@ -289,6 +291,6 @@ def test_too_few_steps_and_numbers_that_are_none_are_statuses():
 
 def test_the_dimension_may_be_astronomical():
     corpus = DRAW(jax.random.key(0))
-    start = gaussian_reduced(jax.random.key(1), corpus.vocabulary, 1e9)
+    start = gaussian_reduced(jax.random.key(1), vocabulary=corpus.vocabulary, dim=1e9)
     flow = cls_flow(embedding_step(start, corpus, 30.0), corpus, until_norm=1e6)
     assert flow.status == FlowStatus.REACHED

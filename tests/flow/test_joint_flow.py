@@ -28,7 +28,7 @@ def problem(seed=0, step_size=20.0, dim=64.0):
     corpus_key, key = jax.random.split(jax.random.key(seed))
     corpus = DRAW(corpus_key)
     return embedding_step(
-        gaussian_reduced(key, corpus.vocabulary, dim), corpus, step_size
+        gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim), corpus, step_size
     ), corpus
 
 

@@ -36,7 +36,7 @@ def late_problem(seed, step_size):
 def _late_problem(key, step_size):
     corpus_key, key = jax.random.split(key)
     corpus = DRAW(corpus_key)
-    start = gaussian_reduced(key, corpus.vocabulary, 256.0)
+    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=256.0)
     start = embedding_step(start, corpus, step_size)
     times = jnp.array([1e4, 1e5])
     flow = cls_flow(start, corpus, 1e6, 1e15, times, FlowSettings(1e-8, 1e-8))

@@ -29,25 +29,25 @@ def literal_output(parameters, tokens):
 
 @given(seeds, st.lists(sequence, min_size=3, max_size=3))
 def test_bags_agree_with_positions(seed, sequences):
-    parameters = gaussian(jax.random.key(seed), VOCABULARY, DIM)
-    corpus = from_sequences(sequences, [1] * len(sequences), VOCABULARY)
+    parameters = gaussian(jax.random.key(seed), vocabulary=VOCABULARY, dim=DIM)
+    corpus = from_sequences(sequences, [1] * len(sequences), vocabulary=VOCABULARY)
     wanted = [literal_output(parameters, np.array(tokens)) for tokens in sequences]
     assert_close(outputs(parameters, corpus), wanted)
 
 
 @given(seeds, sequence, st.randoms(use_true_random=False))
 def test_order_does_not_matter(seed, tokens, random):
-    parameters = gaussian(jax.random.key(seed), VOCABULARY, DIM)
+    parameters = gaussian(jax.random.key(seed), vocabulary=VOCABULARY, dim=DIM)
     shuffled = random.sample(tokens, len(tokens))
-    corpus = from_sequences([tokens, shuffled], [1, 1], VOCABULARY)
+    corpus = from_sequences([tokens, shuffled], [1, 1], vocabulary=VOCABULARY)
     one, other = outputs(parameters, corpus)
     assert one == other
 
 
 @given(seeds, st.sampled_from([1, 3, 7, 30]))
 def test_rotations_change_nothing(seed, dim):
-    parameters = gaussian(jax.random.key(seed), VOCABULARY, dim)
-    corpus = from_sequences([[0, 1, 1], [2, 3, 4]], [1, -1], VOCABULARY)
+    parameters = gaussian(jax.random.key(seed), vocabulary=VOCABULARY, dim=dim)
+    corpus = from_sequences([[0, 1, 1], [2, 3, 4]], [1, -1], vocabulary=VOCABULARY)
     assert_close(outputs(reduce(parameters), corpus), outputs(parameters, corpus))
 
 
@@ -103,7 +103,7 @@ def test_entropy_runs_from_one_token_to_all():
 
 
 def test_scores_are_inner_products():
-    parameters = gaussian_reduced(jax.random.key(1), VOCABULARY, 1e6)
+    parameters = gaussian_reduced(jax.random.key(1), vocabulary=VOCABULARY, dim=1e6)
     a, b = token_scores(parameters)
     assert_close(a, np.asarray(parameters.embeddings) @ np.asarray(parameters.cls))
     assert_close(b, np.asarray(parameters.embeddings)[:, 0])

@@ -34,7 +34,9 @@ def bags(data, classes=2):
     counts = [np.bincount(tokens, minlength=VOCABULARY) for tokens, _ in data]
     ids = np.tile(np.arange(VOCABULARY), (len(data), 1))
     labels = [label for _, label in data]
-    return from_bags(ids, np.array(counts), labels, VOCABULARY, classes)
+    return from_bags(
+        ids, np.array(counts), labels, vocabulary=VOCABULARY, classes=classes
+    )
 
 
 def literal_importance(data):
@@ -88,7 +90,7 @@ def test_order_of_sequences_does_not_matter(data, order):
 def test_a_sequence_is_a_bag(data, random):
     shuffled = [random.sample(tokens.tolist(), len(tokens)) for tokens, _ in data]
     labels = [label for _, label in data]
-    corpus = from_sequences(shuffled, labels, VOCABULARY)
+    corpus = from_sequences(shuffled, labels, vocabulary=VOCABULARY)
     for row, (tokens, _) in enumerate(data):
         again = np.repeat(corpus.tokens[row], corpus.counts[row].astype(int))
         assert again.tolist() == sorted(tokens)
@@ -105,7 +107,10 @@ def test_swapping_the_labels_swaps_the_classes(data):
 @given(labelled)
 def test_two_classes_are_a_special_case(data):
     numbered = [(tokens, (1 - label) // 2) for tokens, label in data]
-    signed, both = importance(bags(data)), class_importance(bags(numbered, 3), 2)
+    signed, both = (
+        importance(bags(data)),
+        class_importance(bags(numbered, 3), classes=2),
+    )
     assert_close(both.sum(axis=1), np.zeros(VOCABULARY))
     assert_close(both[:, 0], signed / 2)
 
@@ -142,9 +147,9 @@ def test_bad_bags_are_named(case):
 )
 def test_bad_sequences_are_named(sequences, message):
     with pytest.raises(ValueError, match=message):
-        from_sequences(sequences, [1, -1], 3)
+        from_sequences(sequences, [1, -1], vocabulary=3)
 
 
 def test_a_class_outside_the_range_is_named():
     with pytest.raises(ValueError, match="label 3 of sequence 1"):
-        from_sequences([[0], [1]], [2, 3], 3, classes=3)
+        from_sequences([[0], [1]], [2, 3], vocabulary=3, classes=3)

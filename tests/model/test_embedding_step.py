@@ -25,10 +25,29 @@ from tests.tolerances import assert_close
 
 # Lemma 4.1 asks nothing of the data: only the first fulfils Assumption 1.
 CORPORA = {
-    "assumption one": assumption_one(jax.random.key(7), 40, 6, 3, 12),
-    "independent tokens": independent_tokens(jax.random.key(7), 40, 6, 3, 12, 0.4),
-    "several, impure": several_relevant(jax.random.key(7), 40, 6, 3, 12, 3, 0.5),
-    "arbitrary": from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], 4),
+    "assumption one": assumption_one(
+        jax.random.key(7), sequences=40, length=6, relevant=3, irrelevant=12
+    ),
+    "independent tokens": independent_tokens(
+        jax.random.key(7),
+        sequences=40,
+        length=6,
+        relevant=3,
+        irrelevant=12,
+        irrelevant_share=0.4,
+    ),
+    "several, impure": several_relevant(
+        jax.random.key(7),
+        sequences=40,
+        length=6,
+        relevant=3,
+        irrelevant=12,
+        per_sequence=3,
+        purity=0.5,
+    ),
+    "arbitrary": from_sequences(
+        [[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], vocabulary=4
+    ),
 }
 
 
@@ -40,7 +59,7 @@ risk_gradient = jax.jit(jax.grad(empirical_risk))
 @given(seed=st.integers(0, 2**31), step_size=st.sampled_from([0.1, 1.0, 100.0]))
 def test_the_step_is_gradient_descent(name, seed, step_size):
     corpus = CORPORA[name]
-    before = gaussian(jax.random.key(seed), corpus.vocabulary, 11)
+    before = gaussian(jax.random.key(seed), vocabulary=corpus.vocabulary, dim=11)
     slope = risk_gradient(before, corpus)
     after = compiled_step(before, corpus, step_size)
     wanted = before.embeddings - step_size * slope.embeddings
@@ -58,7 +77,7 @@ def test_the_error_falls_as_the_root_of_the_dimension(name):
     corpus = CORPORA[name]
 
     def error(key, dim):
-        before = gaussian_reduced(key, corpus.vocabulary, dim)
+        before = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
         after = embedding_step(before, corpus, 50.0)
         return alignment_error(before, after, corpus, 50.0)
 
@@ -68,7 +87,7 @@ def test_the_error_falls_as_the_root_of_the_dimension(name):
 
 def test_the_relative_error_does_not_depend_on_the_step_size():
     corpus = CORPORA["arbitrary"]
-    before = gaussian_reduced(jax.random.key(7), corpus.vocabulary, 1e4)
+    before = gaussian_reduced(jax.random.key(7), vocabulary=corpus.vocabulary, dim=1e4)
     errors = [
         alignment_error(before, embedding_step(before, corpus, eta), corpus, eta)
         for eta in [1e-2, 1.0, 1e6]
@@ -81,7 +100,7 @@ def test_the_relative_error_does_not_depend_on_the_step_size():
 def test_values_follow_the_prediction_at_large_dimension(name):
     """At d = 10¹⁶ the error is 10⁻⁸, below what can be seen in E_sᵀv / η₀."""
     corpus = CORPORA[name]
-    before = gaussian_reduced(jax.random.key(7), corpus.vocabulary, 1e16)
+    before = gaussian_reduced(jax.random.key(7), vocabulary=corpus.vocabulary, dim=1e16)
     values = embedding_step(before, corpus, 40.0).embeddings @ before.head
     np.testing.assert_allclose(values, 20 * importance(corpus), atol=1e-5)
     assert_close(predicted_alignment(corpus, 40.0), 20 * importance(corpus))

@@ -26,7 +26,7 @@ VOCABULARY = 5
 CORPUS = from_sequences(
     [[0, 2, 2, 4], [0, 3, 3], [1, 2], [1, 3, 4, 4], [0, 1, 4]],
     [1, 1, -1, -1, 1],
-    VOCABULARY,
+    vocabulary=VOCABULARY,
 )
 compiled_gradient = jax.jit(negative_gradient)
 compiled_curvature = jax.jit(score_curvature)
@@ -138,7 +138,7 @@ def test_two_tokens_have_a_closed_form(gap):
 
 
 def test_the_risk_is_log_two_at_zero_output():
-    parameters = gaussian(jax.random.key(0), VOCABULARY, 9)
+    parameters = gaussian(jax.random.key(0), vocabulary=VOCABULARY, dim=9)
     parameters = type(parameters)(
         parameters.embeddings, parameters.cls, jnp.zeros_like(parameters.head)
     )
@@ -147,8 +147,10 @@ def test_the_risk_is_log_two_at_zero_output():
 
 def test_accuracy_counts_signs():
     swap = jnp.array([1.0, -1.0])
-    bags = from_sequences([[0], [1], [0], [1]], [1, -1, 1, 1], 2)
-    model = type(gaussian(jax.random.key(0), 2, 2))(jnp.eye(2), swap, swap)
+    bags = from_sequences([[0], [1], [0], [1]], [1, -1, 1, 1], vocabulary=2)
+    model = type(gaussian(jax.random.key(0), vocabulary=2, dim=2))(
+        jnp.eye(2), swap, swap
+    )
     assert accuracy(model, bags) == 0.75
 
 

@@ -15,7 +15,9 @@ from jaxselect.model.parameters import gaussian, gaussian_reduced, reduce
 from tests.tolerances import assert_close
 
 VOCABULARY, DRAWS = 4, 4000
-CORPUS = from_sequences([[0, 2], [0, 3], [1, 2], [1, 3]], [1, 1, -1, -1], VOCABULARY)
+CORPUS = from_sequences(
+    [[0, 2], [0, 3], [1, 2], [1, 3]], [1, 1, -1, -1], vocabulary=VOCABULARY
+)
 # Below |S| + 2 = 6 the reduced draw pads, at 6 and above it is triangular.
 DIMS = [1, 2, 5, 6, 7, 40, 1000]
 
@@ -34,7 +36,9 @@ def test_gram_entries_have_one_law(dim):
     """
     keys = jax.random.split(jax.random.key(1), (2, DRAWS))
     here = np.asarray(
-        jax.vmap(lambda key: gram(gaussian(key, VOCABULARY, dim)))(keys[0])
+        jax.vmap(lambda key: gram(gaussian(key, vocabulary=VOCABULARY, dim=dim)))(
+            keys[0]
+        )
     )
     reduced = partial(gaussian_reduced, vocabulary=VOCABULARY, dim=float(dim))
     there = np.asarray(jax.vmap(lambda key: gram(reduced(key)))(keys[1]))
@@ -51,7 +55,9 @@ def test_gram_entries_have_one_law(dim):
 @pytest.mark.parametrize("dim", [3.0, 30.0, 1e6])
 def test_moments_of_the_reduced_draw(dim):
     """E‖E_s‖² = 1 and var E_sᵀE_r = 1/d, each within five standard errors."""
-    draw = jax.vmap(lambda key: gram(gaussian_reduced(key, VOCABULARY, dim)))
+    draw = jax.vmap(
+        lambda key: gram(gaussian_reduced(key, vocabulary=VOCABULARY, dim=dim))
+    )
     entries = np.asarray(draw(jax.random.split(jax.random.key(3), DRAWS)))
     squares = entries[:, 0, 0]
     assert abs(squares.mean() - 1) < 5 * np.sqrt(2 / dim / DRAWS)
@@ -73,7 +79,9 @@ def test_an_experiment_has_one_law(dim):
         return jnp.stack([error, flow.log_time, cls @ after.embeddings[0]])
 
     keys = jax.random.split(jax.random.key(4), (2, 600))
-    here = jax.vmap(lambda key: outcome(gaussian(key, VOCABULARY, dim)))(keys[0])
+    here = jax.vmap(lambda key: outcome(gaussian(key, vocabulary=VOCABULARY, dim=dim)))(
+        keys[0]
+    )
     reduced = partial(gaussian_reduced, vocabulary=VOCABULARY, dim=float(dim))
     there = jax.vmap(lambda key: outcome(reduced(key)))(keys[1])
     for one, other in zip(here.T, there.T, strict=True):
@@ -86,7 +94,7 @@ def test_one_program_serves_every_dimension():
     @jax.jit
     def draw(key, dim):
         traces.append(dim)
-        return gaussian_reduced(key, VOCABULARY, dim).embeddings
+        return gaussian_reduced(key, vocabulary=VOCABULARY, dim=dim).embeddings
 
     for dim in [1.0, 16.0, 1e9]:
         assert jnp.isfinite(draw(jax.random.key(0), dim)).all()
@@ -100,7 +108,9 @@ def test_the_dimension_is_differentiable():
     """
 
     def entry(dim):
-        return gaussian_reduced(jax.random.key(5), VOCABULARY, dim).cls[1]
+        return gaussian_reduced(jax.random.key(5), vocabulary=VOCABULARY, dim=dim).cls[
+            1
+        ]
 
     quantile = chi2.cdf(50 * entry(50.0) ** 2, 49)
     step = 1e-3
@@ -115,7 +125,7 @@ def test_the_dimension_is_differentiable():
 
 @pytest.mark.parametrize("dim", [2, 6, 100])
 def test_reducing_keeps_every_inner_product(dim):
-    parameters = gaussian(jax.random.key(6), VOCABULARY, dim)
+    parameters = gaussian(jax.random.key(6), vocabulary=VOCABULARY, dim=dim)
     small = reduce(parameters)
     assert small.embeddings.shape == (VOCABULARY, min(dim, VOCABULARY + 2))
     assert_close(gram(small), gram(parameters))
@@ -125,4 +135,4 @@ def test_reducing_keeps_every_inner_product(dim):
 @pytest.mark.parametrize(("vocabulary", "dim"), [(0, 3), (3, 0)])
 def test_sizes_below_one_are_named(vocabulary, dim):
     with pytest.raises(ValueError, match=f"vocabulary {vocabulary}, dim {dim}"):
-        gaussian(jax.random.key(0), vocabulary, dim)
+        gaussian(jax.random.key(0), vocabulary=vocabulary, dim=dim)

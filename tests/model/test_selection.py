@@ -25,7 +25,7 @@ SCORES = st.lists(st.integers(-3, 3), min_size=VOCABULARY, max_size=VOCABULARY)
 
 @given(SEQUENCES, SCORES)
 def test_selected_sets_and_pairs_are_their_definitions(sequences, scores):
-    corpus = from_sequences(sequences, [1] * len(sequences), VOCABULARY)
+    corpus = from_sequences(sequences, [1] * len(sequences), vocabulary=VOCABULARY)
     mask = selected_tokens(jnp.array(scores, float), corpus)
     pairs = set()
     for row, sequence in enumerate(sequences):

@@ -21,12 +21,27 @@ from jaxselect.model.synthetic import (
     several_relevant,
 )
 
-SIZES = [(2, 1, 1, 0), (6, 4, 2, 3), (40, 9, 5, 1), (64, 8, 8, 48), (10, 3, 8, 2)]
+NAMES = ("sequences", "length", "relevant", "irrelevant")
+SIZES = [(2, 2, 1, 1), (6, 4, 2, 3), (40, 9, 5, 1), (64, 8, 8, 48), (10, 3, 8, 2)]
 MAKERS = {
-    "assumption one": lambda key: assumption_one(key, 12, 5, 3, 7),
-    "several": lambda key: several_relevant(key, 12, 5, 3, 7, 2, 0.6),
-    "independent": lambda key: independent_tokens(key, 12, 5, 3, 7, 0.5),
-    "four classes": lambda key: multi_class(key, 12, 5, 3, 7, 4),
+    "assumption one": lambda key: assumption_one(
+        key, sequences=12, length=5, relevant=3, irrelevant=7
+    ),
+    "several": lambda key: several_relevant(
+        key,
+        sequences=12,
+        length=5,
+        relevant=3,
+        irrelevant=7,
+        per_sequence=2,
+        purity=0.6,
+    ),
+    "independent": lambda key: independent_tokens(
+        key, sequences=12, length=5, relevant=3, irrelevant=7, irrelevant_share=0.5
+    ),
+    "four classes": lambda key: multi_class(
+        key, sequences=12, length=5, relevant=3, irrelevant=7, classes=4
+    ),
 }
 
 
@@ -47,7 +62,7 @@ def assert_assumption_one(corpus, relevant):
 @given(seed=st.integers(0, 2**31))
 def test_assumption_one_holds_exactly(size, seed):
     sequences, length, relevant, _ = size
-    corpus = assumption_one(jax.random.key(seed), *size)
+    corpus = assumption_one(jax.random.key(seed), **dict(zip(NAMES, size, strict=True)))
     important = assert_assumption_one(corpus, relevant)
     assert (corpus.counts.sum(axis=1) == length).all()
     assert (corpus.labels.sum() == 0) and len(corpus.labels) == sequences
@@ -60,7 +75,11 @@ def test_draws_are_valid_corpora_with_padding_at_the_end(name):
     corpus = MAKERS[name](jax.random.key(0))
     classes = 4 if name == "four classes" else 2
     again = from_bags(
-        corpus.tokens, corpus.counts, corpus.labels, corpus.vocabulary, classes
+        corpus.tokens,
+        corpus.counts,
+        corpus.labels,
+        vocabulary=corpus.vocabulary,
+        classes=classes,
     )
     assert (again.tokens == corpus.tokens).all()
     filled = (corpus.counts > 0).astype(int)
@@ -80,7 +99,14 @@ def test_batches_hold_the_same_draws(name):
 @given(seed=st.integers(0, 2**31))
 def test_independent_tokens_end_at_assumption_one(seed):
     """At δ̃ = (|S| − 1)/|S| every draw fulfils Assumption 1, not only most."""
-    corpus = independent_tokens(jax.random.key(seed), 40, 6, 3, 14, 19 / 20)
+    corpus = independent_tokens(
+        jax.random.key(seed),
+        sequences=40,
+        length=6,
+        relevant=3,
+        irrelevant=14,
+        irrelevant_share=19 / 20,
+    )
     assert_assumption_one(corpus, 3)
 
 
@@ -89,7 +115,13 @@ def test_independent_tokens_have_the_stated_frequencies(share):
     """Posterior differences and the relevant share, within five standard errors."""
     sequences, length, relevant, irrelevant = 20_000, 8, 4, 12
     corpus = independent_tokens(
-        jax.random.key(0), sequences, length, relevant, irrelevant, share, weakest=0.2
+        jax.random.key(0),
+        sequences=sequences,
+        length=length,
+        relevant=relevant,
+        irrelevant=irrelevant,
+        irrelevant_share=share,
+        weakest=0.2,
     )
     rho = share * 20 / 19
     number = np.asarray(occurrences(corpus))
@@ -107,7 +139,15 @@ def test_independent_tokens_have_the_stated_frequencies(share):
 
 @pytest.mark.parametrize("purity", [0.2, 0.9])
 def test_several_relevant_tokens_are_as_pure_as_asked(purity):
-    corpus = several_relevant(jax.random.key(0), 20_000, 6, 4, 12, 3, purity)
+    corpus = several_relevant(
+        jax.random.key(0),
+        sequences=20_000,
+        length=6,
+        relevant=4,
+        irrelevant=12,
+        per_sequence=3,
+        purity=purity,
+    )
     number = np.asarray(occurrences(corpus))[:8]
     found = np.asarray(posterior_difference(corpus))[:8]
     wanted = purity * np.array([1, 1, 1, 1, -1, -1, -1, -1])
@@ -117,7 +157,14 @@ def test_several_relevant_tokens_are_as_pure_as_asked(purity):
 
 
 def test_pure_tokens_are_completely_relevant():
-    corpus = several_relevant(jax.random.key(0), 40, 6, 4, 12, 3)
+    corpus = several_relevant(
+        jax.random.key(0),
+        sequences=40,
+        length=6,
+        relevant=4,
+        irrelevant=12,
+        per_sequence=3,
+    )
     classes = token_classes(corpus)
     assert classes.completely_positive[:4].all()
     assert classes.completely_negative[4:8].all()
@@ -125,26 +172,63 @@ def test_pure_tokens_are_completely_relevant():
 
 def test_shares_and_purity_may_be_traced():
     purity = jnp.array([0.3, 0.7])
-    batch = jax.vmap(lambda x: several_relevant(jax.random.key(0), 12, 5, 3, 7, 2, x))(
-        purity
-    )
+    batch = jax.vmap(
+        lambda x: several_relevant(
+            jax.random.key(0),
+            sequences=12,
+            length=5,
+            relevant=3,
+            irrelevant=7,
+            per_sequence=2,
+            purity=x,
+        )
+    )(purity)
     assert (
         batch.tokens[0]
-        == several_relevant(jax.random.key(0), 12, 5, 3, 7, 2, 0.3).tokens
+        == several_relevant(
+            jax.random.key(0),
+            sequences=12,
+            length=5,
+            relevant=3,
+            irrelevant=7,
+            per_sequence=2,
+            purity=0.3,
+        ).tokens
     ).all()
-    share = jax.vmap(lambda x: independent_tokens(jax.random.key(0), 12, 5, 3, 7, x))(
-        purity
-    )
+    share = jax.vmap(
+        lambda x: independent_tokens(
+            jax.random.key(0),
+            sequences=12,
+            length=5,
+            relevant=3,
+            irrelevant=7,
+            irrelevant_share=x,
+        )
+    )(purity)
     assert (
         share.tokens[1]
-        == independent_tokens(jax.random.key(0), 12, 5, 3, 7, 0.7).tokens
+        == independent_tokens(
+            jax.random.key(0),
+            sequences=12,
+            length=5,
+            relevant=3,
+            irrelevant=7,
+            irrelevant_share=0.7,
+        ).tokens
     ).all()
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_every_class_has_its_own_tokens(classes):
-    corpus = multi_class(jax.random.key(0), 4 * classes, 6, 2, 9, classes)
-    alpha = np.asarray(class_importance(corpus, classes))
+    corpus = multi_class(
+        jax.random.key(0),
+        sequences=4 * classes,
+        length=6,
+        relevant=2,
+        irrelevant=9,
+        classes=classes,
+    )
+    alpha = np.asarray(class_importance(corpus, classes=classes))
     for k in range(classes):
         own = alpha[2 * k : 2 * k + 2]
         assert (own[:, k] > 0).all()
@@ -154,21 +238,66 @@ def test_every_class_has_its_own_tokens(classes):
 
 
 BAD_SETTINGS = {
-    "an odd number of sequences": lambda: assumption_one(jax.random.key(0), 5, 4, 2, 3),
-    "no sequence": lambda: assumption_one(jax.random.key(0), 0, 4, 2, 3),
-    "no token": lambda: assumption_one(jax.random.key(0), 4, 0, 2, 3),
-    "no relevant token": lambda: assumption_one(jax.random.key(0), 4, 4, 0, 3),
-    "nothing to fill with": lambda: assumption_one(jax.random.key(0), 4, 4, 2, 0),
-    "no room": lambda: several_relevant(jax.random.key(0), 4, 2, 2, 3, per_sequence=3),
-    "purity above one": lambda: several_relevant(jax.random.key(0), 4, 4, 2, 3, 1, 1.5),
+    "an odd number of sequences": lambda: assumption_one(
+        jax.random.key(0), sequences=5, length=4, relevant=2, irrelevant=3
+    ),
+    "no sequence": lambda: assumption_one(
+        jax.random.key(0), sequences=0, length=4, relevant=2, irrelevant=3
+    ),
+    "no token": lambda: assumption_one(
+        jax.random.key(0), sequences=4, length=0, relevant=2, irrelevant=3
+    ),
+    "no relevant token": lambda: assumption_one(
+        jax.random.key(0), sequences=4, length=4, relevant=0, irrelevant=3
+    ),
+    "nothing to fill with": lambda: assumption_one(
+        jax.random.key(0), sequences=4, length=4, relevant=2, irrelevant=0
+    ),
+    "no room": lambda: several_relevant(
+        jax.random.key(0),
+        sequences=4,
+        length=2,
+        relevant=2,
+        irrelevant=3,
+        per_sequence=3,
+    ),
+    "purity above one": lambda: several_relevant(
+        jax.random.key(0),
+        sequences=4,
+        length=4,
+        relevant=2,
+        irrelevant=3,
+        per_sequence=1,
+        purity=1.5,
+    ),
     "purity NaN": lambda: several_relevant(
-        jax.random.key(0), 4, 4, 2, 3, 1, float("nan")
+        jax.random.key(0),
+        sequences=4,
+        length=4,
+        relevant=2,
+        irrelevant=3,
+        per_sequence=1,
+        purity=float("nan"),
     ),
     "a share above its end": lambda: independent_tokens(
-        jax.random.key(0), 4, 4, 2, 3, 0.99
+        jax.random.key(0),
+        sequences=4,
+        length=4,
+        relevant=2,
+        irrelevant=3,
+        irrelevant_share=0.99,
     ),
-    "a negative share": lambda: independent_tokens(jax.random.key(0), 4, 4, 2, 3, -0.1),
-    "one class": lambda: multi_class(jax.random.key(0), 4, 4, 2, 3, classes=1),
+    "a negative share": lambda: independent_tokens(
+        jax.random.key(0),
+        sequences=4,
+        length=4,
+        relevant=2,
+        irrelevant=3,
+        irrelevant_share=-0.1,
+    ),
+    "one class": lambda: multi_class(
+        jax.random.key(0), sequences=4, length=4, relevant=2, irrelevant=3, classes=1
+    ),
 }
 
 

@@ -21,9 +21,20 @@ from tests.exponents import mean_error_exponent
 from tests.tolerances import assert_close
 
 CORPORA = {
-    "assumption one": assumption_one(jax.random.key(7), 20, 6, 3, 8),
-    "independent tokens": independent_tokens(jax.random.key(7), 20, 6, 3, 8, 0.4),
-    "arbitrary": from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], 4),
+    "assumption one": assumption_one(
+        jax.random.key(7), sequences=20, length=6, relevant=3, irrelevant=8
+    ),
+    "independent tokens": independent_tokens(
+        jax.random.key(7),
+        sequences=20,
+        length=6,
+        relevant=3,
+        irrelevant=8,
+        irrelevant_share=0.4,
+    ),
+    "arbitrary": from_sequences(
+        [[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], vocabulary=4
+    ),
 }
 
 
@@ -37,7 +48,9 @@ def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual)
     blank = start(network, jax.random.key(0))
 
     def error(key, dim):
-        before = widen(blank, gaussian_reduced(key, corpus.vocabulary, dim))
+        before = widen(
+            blank, gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
+        )
         after = network_step(network, before, corpus, 50.0)
         return change_error(before, after, predicted_change(corpus, design, 50.0))
 
@@ -50,7 +63,7 @@ def test_two_layer_step_is_not_that_of_one_layer(name):
     corpus = CORPORA[name]
     network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2))
     before = start(network, jax.random.key(0))
-    base = gaussian_reduced(jax.random.key(7), corpus.vocabulary, 1e14)
+    base = gaussian_reduced(jax.random.key(7), vocabulary=corpus.vocabulary, dim=1e14)
     after = network_step(network, widen(before, base), corpus, 40.0)
     values = alignments(network, after)[1][:, 0]
     np.testing.assert_allclose(values, 20 * reached(corpus), atol=2e-5)
@@ -93,7 +106,7 @@ def test_behind_an_mlp_a_step_goes_along_the_response():
 
 def test_reached_importance_of_positions_that_never_repeat():
     """If no token repeats, w = (1 + ρ) C / T exactly: every row of A is the same."""
-    corpus = from_sequences([[0, 1, 2], [1, 3], [0]], [1, -1, 1], 4)
+    corpus = from_sequences([[0, 1, 2], [1, 3], [0]], [1, -1, 1], vocabulary=4)
     assert_close(reached(corpus), 2 * importance(corpus))
 
 
@@ -106,7 +119,9 @@ def test_one_trace_serves_seeds_dimensions_and_step_sizes():
 
     def trained(seed, dim, eta):
         traces.append(1)
-        base = gaussian_reduced(jax.random.key(seed), corpus.vocabulary, dim)
+        base = gaussian_reduced(
+            jax.random.key(seed), vocabulary=corpus.vocabulary, dim=dim
+        )
         begin = network_step(network, widen(blank, base), corpus, eta)
 
         def descend(variables, _):

@@ -23,7 +23,7 @@ from jaxselect.networks.network import Network, start_reduced
 from tests.exponents import mean_error_exponent
 from tests.tolerances import assert_close
 
-BINARY = from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], 4)
+BINARY = from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], vocabulary=4)
 
 
 def as_classes(corpus):
@@ -48,11 +48,33 @@ def test_two_classes_move_each_head_half_as_far_as_the_sign():
 
 
 CORPORA = {
-    "assumption one": (3, multi_class(jax.random.key(7), 30, 6, 2, 8, 3)),
-    "five classes": (5, multi_class(jax.random.key(7), 30, 6, 2, 8, 5)),
+    "assumption one": (
+        3,
+        multi_class(
+            jax.random.key(7),
+            sequences=30,
+            length=6,
+            relevant=2,
+            irrelevant=8,
+            classes=3,
+        ),
+    ),
+    "five classes": (
+        5,
+        multi_class(
+            jax.random.key(7),
+            sequences=30,
+            length=6,
+            relevant=2,
+            irrelevant=8,
+            classes=5,
+        ),
+    ),
     "arbitrary": (
         4,
-        from_sequences([[0, 0, 1], [1, 2], [2, 2, 0], [3]], [0, 1, 2, 3], 5, classes=4),
+        from_sequences(
+            [[0, 0, 1], [1, 2], [2, 2, 0], [3]], [0, 1, 2, 3], vocabulary=5, classes=4
+        ),
     ),
 }
 

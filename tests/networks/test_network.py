@@ -22,7 +22,15 @@ from jaxselect.networks.network import (
 from jaxselect.networks.tables import Tables, look_up, output
 from tests.tolerances import assert_close
 
-CORPUS = several_relevant(jax.random.key(7), 20, 8, 3, 6, 3, 0.5)
+CORPUS = several_relevant(
+    jax.random.key(7),
+    sequences=20,
+    length=8,
+    relevant=3,
+    irrelevant=6,
+    per_sequence=3,
+    purity=0.5,
+)
 DESIGNS = {
     "one layer": Design(),
     "one layer, product": Design(1, "product"),
@@ -83,7 +91,7 @@ def test_bags_are_sequences_in_any_order(name):
     variables = disturbed(variables)
     tables = tables_of(network, variables)
     sequence = jnp.array([4, 1, 1, 8, 4, 4, 0])
-    bag = from_sequences([sequence], [1], CORPUS.vocabulary)
+    bag = from_sequences([sequence], [1], vocabulary=CORPUS.vocabulary)
     got = network.apply(variables, bag)[0]
     for seed in range(3):
         order = jax.random.permutation(jax.random.key(seed), sequence)
@@ -135,7 +143,7 @@ def test_padding_changes_nothing(padding, seed):
 )
 def test_without_its_extra_part_a_network_is_the_base_model(design):
     """W = I, one layer, identity for the MLP: outputs, risk and gradient agree."""
-    base = gaussian(jax.random.key(1), CORPUS.vocabulary, 7)
+    base = gaussian(jax.random.key(1), vocabulary=CORPUS.vocabulary, dim=7)
     network, variables = drawn(design)
     variables = widen(variables, base)
     assert_close(
@@ -150,7 +158,7 @@ def test_without_its_extra_part_a_network_is_the_base_model(design):
 
 @pytest.mark.parametrize("key_query", ["product", "tied", "separate"])
 def test_two_layers_with_identity_matrices_are_two_layers_without(key_query):
-    base = gaussian(jax.random.key(1), CORPUS.vocabulary, 7)
+    base = gaussian(jax.random.key(1), vocabulary=CORPUS.vocabulary, dim=7)
     outputs = []
     for choice in ("none", key_query):
         network, variables = drawn(Design(2, choice))
@@ -160,8 +168,8 @@ def test_two_layers_with_identity_matrices_are_two_layers_without(key_query):
 
 def test_where_self_attention_sees_one_token_only_the_layer_is_the_identity():
     """A bag of one distinct token: h_s = E_s (+ E_s with the residual)."""
-    bag = from_sequences([[2, 2, 2]], [1], CORPUS.vocabulary)
-    base = gaussian(jax.random.key(1), CORPUS.vocabulary, 7)
+    bag = from_sequences([[2, 2, 2]], [1], vocabulary=CORPUS.vocabulary)
+    base = gaussian(jax.random.key(1), vocabulary=CORPUS.vocabulary, dim=7)
     for residual, times in ((False, 1), (True, 2)):
         network, variables = drawn(Design(2, residual=residual))
         got = network.apply(widen(variables, base), bag)[:, 0]

@@ -45,7 +45,9 @@ def test_strata_hold_every_bag_once():
 )
 def test_piecewise_gradient_is_the_gradient(design, pairs):
     labels = SIGNS if design.heads == 1 else np.arange(23) % 3
-    corpus = from_sequences(SEQUENCES, labels, 12, max(2, design.heads))
+    corpus = from_sequences(
+        SEQUENCES, labels, vocabulary=12, classes=max(2, design.heads)
+    )
     network = Network(12, 5, design)
     variables = start(network, jax.random.key(0))
     strata = stratify(COUNTS, labels, number=3)
@@ -68,7 +70,7 @@ def test_response_is_the_head_without_an_mlp_and_a_derivative_behind_one():
     network = Network(12, 5, Design(activation="tanh", heads=2))
     variables = start(network, jax.random.key(0))
     got = network_training.response(network, variables, strata, pairs=50)
-    corpus = from_sequences(SEQUENCES, SIGNS, 12)
+    corpus = from_sequences(SEQUENCES, SIGNS, vocabulary=12)
     tables = tables_of(network, variables)
 
     def mean(t):

@@ -161,7 +161,7 @@ def test_single_precision_reaches_the_verdict_of_double(step_size):
     with jax.enable_x64(False):
         corpus_key, key = jax.random.split(jax.random.key(3))
         corpus = DRAW(corpus_key)
-        before = gaussian_reduced(key, corpus.vocabulary, 1e5)
+        before = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=1e5)
         single = TrialSettings(FlowSettings(1e-4, 1e-4))
         found = twin(before, corpus, jnp.asarray(step_size), single)
         assert found.cls_norm.dtype == jnp.float32

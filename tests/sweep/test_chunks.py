@@ -77,7 +77,7 @@ def test_a_lane_is_the_trial_of_its_cell(reference):
     """Against one trial, unbatched, at one place of the grid."""
 
     def draw(key):
-        return several_relevant(key, 8, 3, 2, 4)
+        return several_relevant(key, sequences=8, length=3, relevant=2, irrelevant=4)
 
     def alone(key):
         return run_trial(key, draw, 1e6, 100.0, 100.0, TrialSettings())

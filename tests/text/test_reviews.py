@@ -196,7 +196,7 @@ def test_vocabulary_is_of_frequent_training_words():
     texts = ["good good film", "good film", "bad film", "bad"]
     assert words.choose_vocabulary(texts, min_count=2) == ("bad", "film", "good")
     assert words.choose_vocabulary(texts, min_count=3) == ("film", "good")
-    assert words.choose_vocabulary(texts, 1, max_size=2) == ("film", "good")
+    assert words.choose_vocabulary(texts, min_count=1, max_size=2) == ("film", "good")
     with pytest.raises(ValueError, match="no word occurs 9 times in 4"):
         words.choose_vocabulary(texts, min_count=9)
     with pytest.raises(ValueError, match="no word in 2"):
@@ -231,7 +231,7 @@ def test_counts_are_those_of_the_word_lists(sequences):
     labels = np.where(np.arange(len(texts)) % 2, 1, -1)
     bags = words.count_words(text.Reviews(texts, labels), tuple("abcde"))
     ids = [["abcde".index(word) for word in sequence] for sequence in sequences]
-    wanted = corpus.from_sequences(ids, labels, 5)
+    wanted = corpus.from_sequences(ids, labels, vocabulary=5)
     got = words.pad(bags)
     np.testing.assert_array_equal(got.tokens, wanted.tokens)
     np.testing.assert_array_equal(got.counts, wanted.counts)

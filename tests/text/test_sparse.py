@@ -20,7 +20,9 @@ def bags(vocabulary, sequences, tail, seed=0):
     rng = np.random.default_rng(seed)
     lengths = 1 + (rng.pareto(1.0, sequences) * tail).astype(int).clip(0, 300)
     drawn = [rng.integers(0, vocabulary, length) for length in lengths]
-    return padded.from_sequences(drawn, rng.choice([-1, 1], sequences), vocabulary)
+    return padded.from_sequences(
+        drawn, rng.choice([-1, 1], sequences), vocabulary=vocabulary
+    )
 
 
 CORPORA = {
@@ -38,7 +40,9 @@ SEEDS, SPREADS = st.integers(0, 2**31), st.floats(0.1, 100.0)
 
 
 def model(dense, seed=0, dim=5, spread=1.0):
-    drawn = parameters.gaussian(jax.random.key(seed), dense.vocabulary, dim)
+    drawn = parameters.gaussian(
+        jax.random.key(seed), vocabulary=dense.vocabulary, dim=dim
+    )
     return parameters.Parameters(drawn.embeddings, spread * drawn.cls, drawn.head)
 
 
@@ -119,14 +123,14 @@ def test_a_matrix_survives_the_cutting_and_multiplies_like_scipys(rows):
 
 def test_csr_and_padded_make_the_same_corpus():
     counts = csr_array(np.array([[0, 2.0, 1], [4, 0, 0]]))
-    dense = padded.from_sequences([[1, 1, 2], [0, 0, 0, 0]], [1, -1], 3)
+    dense = padded.from_sequences([[1, 1, 2], [0, 0, 0, 0]], [1, -1], vocabulary=3)
     one, other = sparse.from_csr(counts, [1, -1]), sparse.from_corpus(dense)
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
 def test_scores_too_far_apart_for_one_shift_give_nan_not_a_number():
     """Where the padded objective still has an answer, the sparse one must not guess."""
-    dense = padded.from_sequences([[0, 1], [2]], [1, -1], 3)
+    dense = padded.from_sequences([[0, 1], [2]], [1, -1], vocabulary=3)
     a, b = jnp.array([2000.0, 0.0, -2000.0]), jnp.array([1.0, 2.0, 3.0])
     corpus = sparse.from_corpus(dense)
     assert jnp.isnan(sparse_objective.read(a, b, corpus).output).all()
@@ -138,7 +142,7 @@ def test_single_precision_is_single_precision():
     """The error of float32, the mode of accelerators, is that of its rounding."""
     rng = np.random.default_rng(0)
     drawn = [rng.integers(0, 50, 40) for _ in range(200)]
-    dense = padded.from_sequences(drawn, rng.choice([-1, 1], 200), 50)
+    dense = padded.from_sequences(drawn, rng.choice([-1, 1], 200), vocabulary=50)
     corpus = sparse.from_corpus(dense)
 
     def half(tree):

@@ -30,7 +30,7 @@ def dense():
         rng.choice(20, rng.integers(3, 30), p=np.exp(y * tilt) / np.exp(y * tilt).sum())
         for y in labels
     ]
-    return padded.from_sequences(drawn, labels, 20)
+    return padded.from_sequences(drawn, labels, vocabulary=20)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def corpus(dense):
 
 @pytest.fixture
 def model(corpus):
-    return parameters.gaussian(jax.random.key(3), corpus.vocabulary, 16)
+    return parameters.gaussian(jax.random.key(3), vocabulary=corpus.vocabulary, dim=16)
 
 
 def run(model, corpus, optimiser, schedule, **options):
@@ -88,7 +88,7 @@ def test_embeddings_of_absent_words_never_move(dense):
         dense.tokens, dense.counts, dense.labels, dense.vocabulary + 3
     )
     corpus = sparse.from_corpus(wider)
-    model = parameters.gaussian(jax.random.key(0), corpus.vocabulary, 8)
+    model = parameters.gaussian(jax.random.key(0), vocabulary=corpus.vocabulary, dim=8)
     state, _ = run(model, corpus, optax.sgd(5.0), descent.Schedule(steps=10))
     np.testing.assert_array_equal(
         state.parameters.embeddings[-3:], model.embeddings[-3:]
@@ -97,7 +97,7 @@ def test_embeddings_of_absent_words_never_move(dense):
 
 def test_p_keeps_its_part_outside_the_span_of_the_embeddings(corpus):
     """−∇_p L lies in the span of the rows of E: with E fixed the rest is conserved."""
-    model = parameters.gaussian(jax.random.key(0), corpus.vocabulary, 64)
+    model = parameters.gaussian(jax.random.key(0), vocabulary=corpus.vocabulary, dim=64)
     schedule = descent.Schedule(steps=30, trained=("cls", "head"))
     state, _ = run(model, corpus, optax.sgd(2.0), schedule)
     basis = jnp.linalg.qr(model.embeddings.T)[0]
