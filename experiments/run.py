@@ -99,7 +99,7 @@ def run(settings: Run) -> dict:
     )
 
     def trial(key: jax.Array, dim: float, step_size: float, norm: float) -> Trial:
-        return run_trial(key, draw, dim, step_size, norm)
+        return run_trial(key, draw, dim, step_size, until_norm=norm)
 
     say(f"compiling for {settings.sequences} sequences …")
     begin = time.perf_counter()

@@ -36,7 +36,8 @@ def speed(seed: int, lanes: int, chunk: int, repeats: int) -> dict:
         corpus_key, key = jax.random.split(key)
         corpus = assumption_one(corpus_key, **SMALL)
         start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=256.0)
-        return cls_flow(embedding_step(start, corpus, 100.0), corpus, 1e4).num_steps
+        after = embedding_step(start, corpus, 100.0)
+        return cls_flow(after, corpus, until_norm=1e4).num_steps
 
     chunks = _chunks(seed, lanes, chunk)
     run = jax.jit(jax.vmap(one)).lower(chunks[0]).compile()
@@ -85,7 +86,7 @@ def convergence(seed: int, lanes: int, chunk: int) -> list[dict]:
     draw = partial(assumption_one, **SMALL)
 
     def one(key: jax.Array, step_size: float, norm: float) -> Any:
-        return run_trial(key, draw, 256.0, step_size, norm)
+        return run_trial(key, draw, 256.0, step_size, until_norm=norm)
 
     run = jax.jit(jax.vmap(one, (0, None, None)))
     chunks = _chunks(seed, lanes, chunk)

@@ -63,7 +63,9 @@ def float32(start: Any, corpus: Any) -> tuple[Any, float]:
 
     start, corpus = jax.tree.map(single, (start, corpus))
     settings = FlowSettings(rtol=1e-5, atol=1e-5)
-    compiled = jax.jit(lambda norm: cls_flow(start, corpus, norm, settings=settings))
+    compiled = jax.jit(
+        lambda norm: cls_flow(start, corpus, until_norm=norm, settings=settings)
+    )
 
     def run(norm: float) -> Any:
         return jax.block_until_ready(compiled(jnp.float32(norm)))

@@ -113,7 +113,7 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
         start, corpus = instance(shape, dim, gamma, settings.seed)
         if compiled is None:
             begin = time.perf_counter()
-            compiled = jax.jit(cls_flow).lower(start, corpus, 1e6).compile()
+            compiled = jax.jit(cls_flow).lower(start, corpus, until_norm=1e6).compile()
             compile_seconds = time.perf_counter() - begin
         run: Callable = partial(compiled, start, corpus)
         flow, seconds = timed(run, 1e6, settings.repeats)
@@ -131,7 +131,7 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
             "direction_error": judge.error(flow.cls),
             "constant": judge.constant(flow.cls),
             "constant_at_1e5": judge.constant(near.cls),
-            "constant_predicted": float(judge.late.error_constant),
+            "constant_predicted": float(judge.predicted_constant),
             "status": judge.status,
             "constant_finished_from_1e4": judge.finished(modest),
             "seconds_to_1e4": modest_seconds,
@@ -209,20 +209,16 @@ class Judge:
         import jax
 
         from jaxselect.margin.limit import limit
-        from jaxselect.margin.max_margin import max_margin
-        from jaxselect.model.selection import competing_pairs, selected_tokens
-        from jaxselect.outcome.trial import judge as verdict
-        from jaxselect.outcome.verdict import TrialStatus
+        from jaxselect.outcome.verdict import TrialStatus, certify
 
-        selected = selected_tokens(start.embeddings @ flow.cls, corpus, flow.log_time)
-        pairs = competing_pairs(selected, corpus)
-        self.margin = jax.jit(max_margin)(start.embeddings, pairs)
-        self.predict = partial(jax.jit(limit), start, corpus, selected, self.margin)
-        self.late = self.predict(flow.cls)
-        trial = jax.jit(verdict, static_argnums=5)(
-            start, start, corpus, 1.0, flow, 1e-3
+        found = jax.jit(certify)(start, corpus, flow)
+        chosen = found.ending
+        self.margin = chosen.margin
+        self.predicted_constant = chosen.late.error_constant
+        self.predict = partial(
+            jax.jit(limit), start, corpus, chosen.selected, chosen.pairs, chosen.margin
         )
-        self.status = TrialStatus(int(trial.status)).name
+        self.status = TrialStatus(int(found.status)).name
 
     def error(self, cls: Any) -> float:
         """‖p/‖p‖ − p_mm/‖p_mm‖‖."""
@@ -240,8 +236,8 @@ class Judge:
         """The constant at ‖p‖ = 10⁶ of a shorter flow carried on by prediction."""
         from jaxselect.outcome.verdict import finish
 
-        reached = flow.cls.astype(float)
-        return self.constant(finish(flow, self.predict(reached), 1e6).cls)
+        late = self.predict(late_cls=flow.cls.astype(float))
+        return self.constant(finish(flow, late, 1e6).cls)
 
 
 def timed(run: Callable, argument: float, repeats: int) -> tuple[Any, float]:

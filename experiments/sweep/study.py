@@ -172,8 +172,8 @@ def sweep(settings: Settings) -> dict:
     first = settings.launcher != "jax" or jax.process_index() == 0
     with writing(folder) if first else contextlib.nullcontext(), _stopping() as stop:
         if not settings.resume:
-            chunks = (folder / "chunks").glob("[0-9]*.npy")
-            for path in (folder / "settings.json", *chunks):
+            old = (folder / "chunks").glob("[0-9]*.npy")
+            for path in (folder / "settings.json", *old):
                 path.unlink(missing_ok=True)
         prepare(folder, _description(grid, chunk_size, together, kind))
         if settings.launcher == "local":

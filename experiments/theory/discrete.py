@@ -19,8 +19,7 @@ import numpy as np
 
 from experiments.common.console import say
 from experiments.theory.problem import Problem
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.flow.progress import velocity
+from jaxselect.flow.cls_flow import FlowSettings, cls_flow, velocity
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import score_curvature
@@ -157,7 +156,13 @@ def curve(
     end = 2 * max(np.log1p(settings.until_time), settings.until_length)
     times = jnp.concatenate([jnp.zeros(1), jnp.geomspace(1e-3, end, 1500)])
     tight = FlowSettings(1e-9, 1e-9)
-    line = cls_flow(after, corpus, 1e15, end, times, tight).path_cls
+    line = cls_flow(
+        after,
+        corpus,
+        until_log_time=end,
+        path_log_times=times,
+        settings=tight,
+    ).path_cls
 
     def limits(time: jax.Array, cls: jax.Array) -> jax.Array:
         scores = after.embeddings @ cls

@@ -214,8 +214,9 @@ def error_constant(
     """The constant of the direction error with shares of the tokens left."""
     thinned, _, _ = weighted(corpus, share, "token")
     after = embedding_step(before, thinned, step_size)
-    solution = max_margin(after.embeddings, competing_pairs(chosen, thinned))
-    return limit(after, thinned, chosen, solution).error_constant
+    pairs = competing_pairs(chosen, thinned)
+    solution = max_margin(after.embeddings, pairs)
+    return limit(after, thinned, chosen, pairs, solution).error_constant
 
 
 def lost(quantity: Callable, number: int, part: float) -> np.ndarray:

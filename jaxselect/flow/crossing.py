@@ -16,8 +16,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
-from .cls_flow import Flow, FlowSettings, FlowStatus, cls_flow
-from .progress import velocity
+from .cls_flow import Flow, FlowSettings, FlowStatus, cls_flow, velocity
 
 # h(p) of a mark: positive beyond it, piecewise smooth.
 Mark = Callable[[Float[Array, " dim"]], Float[Scalar, ""]]

@@ -125,7 +125,13 @@ def key_query_flow(
     cls = parameters.cls
     query = key_query @ cls
     start = Parameters(parameters.embeddings, query, parameters.head)
-    flow = cls_flow(start, corpus, until_norm, until_log_time, None, settings)
+    flow = cls_flow(
+        start,
+        corpus,
+        until_norm=until_norm,
+        until_log_time=until_log_time,
+        settings=settings,
+    )
     return key_query + jnp.outer(flow.cls - query, cls) / (cls @ cls), flow
 
 

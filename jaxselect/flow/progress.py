@@ -6,39 +6,9 @@ from jaxtyping import Array, Bool, Float, Scalar
 
 from ..model.attention import attend_corpus
 from ..model.corpus import Corpus
-from ..model.objective import negative_gradient
 from ..model.parameters import Parameters
-
-
-def velocity(
-    parameters: Parameters,
-    corpus: Corpus,
-    log_time: Float[Scalar, ""] | float,
-    cls: Float[Array, " dim"],
-) -> Float[Array, " dim"]:
-    """The field dp/ds = e^s Eᵀ(−∂L/∂a) of the flow in s = log(1+t).
-
-    Args:
-        parameters: (E, ·, v).
-        corpus: n bags with labels ±1.
-        log_time: s.
-        cls: p.
-
-    Returns:
-        dp/ds; late it is p_mm.
-
-    Example:
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> late = velocity(start, bags, 1000.0, jnp.array([500.0, -500.0]))
-        >>> [round(x, 4) for x in late.tolist()]
-        [0.2689, -0.2689]
-    """
-    values = parameters.embeddings @ parameters.head
-    scores = parameters.embeddings @ cls
-    pull = negative_gradient(scores, values, corpus, log_time).scores
-    return pull @ parameters.embeddings
+from ..precision import full_precision
+from .cls_flow import velocity
 
 
 def direction_error(
@@ -61,6 +31,7 @@ def direction_error(
     return jnp.linalg.norm(unit - direction / jnp.linalg.norm(direction))
 
 
+@full_precision
 def local_exponents(
     after: Parameters,
     corpus: Corpus,
@@ -103,6 +74,7 @@ def local_exponents(
     return error / norm, error * log_time
 
 
+@full_precision
 def excess_loss(
     after: Parameters,
     corpus: Corpus,

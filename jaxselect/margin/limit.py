@@ -16,11 +16,18 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
-from ..model.selection import competing_pairs
+from ..precision import full_precision
 from .max_margin import MaxMargin, MaxMarginStatus
 from .pair_graph import centred, laplacian, lead, potentials
 from .pair_strength import PairStrength, pair_strength
 from .span import Span, projector, span
+
+# ρ is stationary to this many roundings of Σ λ: a thousand terms of either sign cancel.
+STATIONARY = 1e3
+# Ten times what the worst of the default sweep takes.
+ITERATIONS = 200
+# Below it log(1 + δ)/δ is one to rounding, and its quotient is not.
+WHOLE_STEP = 1e-8
 
 
 class LimitStatus(enum.IntEnum):
@@ -45,6 +52,7 @@ class Limit(eqx.Module):
         growth: p_mm.
         offset: ρ.
         error_constant: lim ‖p_t‖ · ‖p_t/‖p_t‖ − p_mm/‖p_mm‖‖ = ‖(I − p̂p̂ᵀ)ρ‖.
+        strength: c_k of every competing pair.
         history: the part of ρ that only the path decides: see `limit`.
         history_dim: dimension of the space that this part lives in.
         status: a `LimitStatus`.
@@ -53,6 +61,7 @@ class Limit(eqx.Module):
     growth: Float[Array, " dim"]
     offset: Float[Array, " dim"]
     error_constant: Float[Scalar, ""]
+    strength: PairStrength
     history: Float[Array, " dim"]
     history_dim: Int[Scalar, ""]
     status: Int[Scalar, ""]
@@ -68,27 +77,31 @@ class Limit(eqx.Module):
         return (jnp.sqrt(mixed**2 + square * deficit) - mixed) / square
 
 
+@full_precision
 def limit(
     parameters: Parameters,
     corpus: Corpus,
     selected: Bool[Array, "sequences width"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
     margin: MaxMargin,
-    reached: Float[Array, " dim"] | None = None,
+    *,
+    late_cls: Float[Array, " dim"] | None = None,
 ) -> Limit:
     """Predict the late flow from (E, p_0, v), the counts and the selection.
 
     On the span of the active D_k, ρ is the unique minimiser of
     Σ_{k active} c_k e^{−D_kᵀρ} + p_mmᵀρ: at it the c_k e^{−D_kᵀρ} are duals of p_mm.
     Orthogonal to every D_k, ρ is what p_0 was. What lies between, the span that only
-    inactive pairs reach, was set before the flow was late: it is taken from `reached`
+    inactive pairs reach, was set before the flow was late: it is taken from `late_cls`
     where that is given, else left at zero and counted in `history_dim`.
 
     Args:
         parameters: (E, p_0, v), with p_0 from before the flow.
         corpus: n bags with labels ±1.
         selected: the final selection, in bag layout.
-        margin: the max-margin solution of that selection.
-        reached: p late in a flow, if there was one.
+        pairs: the competing pairs of that selection.
+        margin: its max-margin solution.
+        late_cls: p late in a flow, if there was one.
 
     Returns:
         The prediction, differentiable in E, p_0 and v in both modes.
@@ -96,23 +109,24 @@ def limit(
     Example:
         >>> from jaxselect.model.corpus import from_sequences
         >>> from jaxselect.margin.max_margin import max_margin
+        >>> from jaxselect.model.selection import competing_pairs
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> start = Parameters(
         ...     jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0])
         ... )
         >>> chosen = jnp.array([[True, False], [True, False]])
-        >>> margin = max_margin(start.embeddings, competing_pairs(chosen, bags))
-        >>> late = limit(start, bags, chosen, margin)
+        >>> pairs = competing_pairs(chosen, bags)
+        >>> margin = max_margin(start.embeddings, pairs)
+        >>> late = limit(start, bags, chosen, pairs, margin)
         >>> LimitStatus(late.status.item()).name
         'PREDICTED'
     """
     embeddings = parameters.embeddings
     values = embeddings @ parameters.head
-    pairs = competing_pairs(selected, corpus)
     strength = pair_strength(values, corpus, selected)
     repelled = jnp.any(margin.active & (strength.factor <= 0))
     pull = jnp.where(margin.active, strength.factor, 0.0)
-    strength = PairStrength(pull, strength.log_scale)
+    attracting = PairStrength(factor=pull, log_scale=strength.log_scale)
     tiny = jnp.finfo(values.dtype).tiny
     along = margin.direction / jnp.maximum(margin.norm, tiny)
 
@@ -124,16 +138,16 @@ def limit(
     active = span(tied_rows)
     by_active, by_any = projector(tied_rows, active), projector(any_rows, any_pair)
     history = jnp.zeros_like(parameters.cls)
-    if reached is not None:
+    if late_cls is not None:
         # p_mm lies in both spans; taken out first, p_mm log t leaves no rounding.
-        slow = reached - along * (along @ reached)
+        slow = late_cls - along * (along @ late_cls)
         history = by_any @ slow - by_active @ slow
     fixed = parameters.cls - by_any @ parameters.cls + history
 
-    offset, converged = _minimise(strength, margin, active)
+    offset, converged = _minimise(attracting, margin, active)
     # One Newton step from the fixed solution carries the implicit derivative.
     here = jax.lax.stop_gradient(offset + fixed)
-    duals = strength.times_exp(-lead(embeddings @ here))
+    duals = attracting.times_exp(-lead(embeddings @ here))
     left = here - by_active @ here - fixed
     residual = margin.direction - potentials(duals) @ embeddings + left
     offset = here - _solve(jax.lax.stop_gradient(duals), active, residual)
@@ -144,26 +158,24 @@ def limit(
     status = jnp.where(converged, LimitStatus.PREDICTED, status)
     status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)
     off_span = jnp.linalg.norm(margin.direction - by_active @ margin.direction)
+    # The span of the active pairs holds p_mm but for half of the digits, or lacks one.
     complete = off_span <= jnp.sqrt(jnp.finfo(here.dtype).eps) * margin.norm
     solved = (margin.status == MaxMarginStatus.SOLVED) & complete
     return Limit(
-        margin.direction,
-        offset,
-        jnp.linalg.norm(across),
-        history,
-        (any_pair.rank - active.rank).astype(jnp.int32),
-        jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN),
+        growth=margin.direction,
+        offset=offset,
+        error_constant=jnp.linalg.norm(across),
+        strength=strength,
+        history=history,
+        history_dim=(any_pair.rank - active.rank).astype(jnp.int32),
+        status=jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN),
     )
 
 
 def _curvature(
     duals: Float[Array, "vocabulary vocabulary"], active: Span
 ) -> tuple[Float[Array, "axes axes"], bool]:
-    """Factor of Σ λ_k D_k D_kᵀ in the coordinates σ Wᵀρ.
-
-    With the scores Uz of the tokens as unknowns, not ρ, the length of the tokens along
-    one axis or another does not enter the condition of the system.
-    """
+    """Factor of Σ λ_k D_k D_kᵀ in the coordinates σ Wᵀρ: free of the tokens' length."""
     return active.factor(laplacian(duals))
 
 
@@ -181,11 +193,9 @@ def _solve(
 def _start(
     strength: PairStrength, margin: MaxMargin, active: Span
 ) -> Float[Array, " axes"]:
-    """The scores that best explain the duals λ at hand: D_kᵀρ ≈ log(c_k / λ_k).
-
-    Least squares with weights λ; c spans as many decades as σ(−y b) does, and exp would
-    overflow from a start that ignores it.
-    """
+    """The scores that best explain the duals λ at hand: D_kᵀρ ≈ log(c_k / λ_k)."""
+    # Least squares with weights λ; c spans as many decades as σ(−y b) does, and exp
+    # would overflow from a start that ignores it.
     duals = jnp.where(strength.factor > 0, margin.duals, 0.0)
     known = duals > 0
     ratio = jnp.where(known, strength.factor, 1.0) / jnp.where(known, duals, 1.0)
@@ -193,21 +203,20 @@ def _start(
     return cho_solve(_curvature(duals, active), charge @ active.left)
 
 
+@full_precision
 def _minimise(
     strength: PairStrength, margin: MaxMargin, active: Span
 ) -> tuple[Float[Array, " dim"], Bool[Scalar, ""]]:
-    """Newton's method for ρ on the span of the active pairs, damped.
-
-    Third derivatives are bounded by the second times δ = max |D_kᵀ step|, for which a
-    step of log(1 + δ)/δ descends from anywhere (T. Sun and Q. Tran-Dinh, Generalized
-    self-concordant functions, 2019), and is a whole step at the end.
-    """
+    """Newton's method for ρ on the span of the active pairs, damped."""
+    # Third derivatives are bounded by the second times δ = max |D_kᵀ step|, for which a
+    # step of log(1 + δ)/δ descends from anywhere (T. Sun and Q. Tran-Dinh, Generalized
+    # self-concordant functions, 2019), and is a whole step at the end.
     strength, margin = jax.lax.stop_gradient((strength, margin))
     dtype = margin.norm.dtype
     wanted = active.inverse * (active.axes @ margin.direction)
     # Σ λ = ‖p_mm‖² terms cancel in the pull on a token.
     size = jnp.maximum(margin.norm**2, jnp.finfo(dtype).tiny)
-    tolerance = 1e3 * jnp.finfo(dtype).eps * size
+    tolerance = STATIONARY * jnp.finfo(dtype).eps * size
 
     def rest(scores: Array) -> tuple[Array, Array]:
         duals = strength.times_exp(-lead(active.left @ scores))
@@ -215,7 +224,7 @@ def _minimise(
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         _, error, iteration = state
-        return (error > tolerance) & (iteration < 200)
+        return (error > tolerance) & (iteration < ITERATIONS)
 
     def newton(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         scores, _, iteration = state
@@ -224,7 +233,7 @@ def _minimise(
         spread = jnp.abs(lead(active.left @ step))
         delta = jnp.max(jnp.where(strength.factor != 0, spread, 0.0))
         # A pair's score may not be moved beyond what one exponential can follow.
-        damping = jnp.where(delta > 1e-8, jnp.log1p(delta) / delta, 1.0)
+        damping = jnp.where(delta > WHOLE_STEP, jnp.log1p(delta) / delta, 1.0)
         scores = scores + damping * step
         _, missing = rest(scores)
         return scores, jnp.linalg.norm(missing), iteration + 1

@@ -94,7 +94,7 @@ def important_selected(
     """Share of sequences whose important tokens are all selected, by label.
 
     Sequences without an important token do not count; where a label has none that do,
-    its share is one.
+    its share is NaN: nothing to select is not everything selected.
 
     Args:
         selected: of `selected_tokens`.
@@ -118,6 +118,6 @@ def important_selected(
         counted = holds & (corpus.labels == label)
         number = counted.sum().astype(float)
         kept_number = (kept & counted).sum().astype(float)
-        return jnp.where(number > 0, kept_number / jnp.maximum(number, 1.0), 1.0)
+        return jnp.where(number > 0, kept_number / jnp.maximum(number, 1.0), jnp.nan)
 
     return share(1), share(-1)

@@ -105,5 +105,5 @@ def settle(
     kink = jnp.any(solutions.active[1:] != solutions.active[:1])
     margin = jax.tree.map(lambda leaf: leaf[0], solutions)
     margin = with_derivatives(after.embeddings, margin)
-    late = limit(after, corpus, selected, margin, late_cls)
+    late = limit(after, corpus, selected, pairs, margin, late_cls=late_cls)
     return Settled(path, selected, margin, late, kink)

@@ -13,20 +13,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from ..flow.cls_flow import Flow, FlowSettings, cls_flow
-from ..margin.certificate import drift, pending
-from ..margin.limit import limit
-from ..margin.max_margin import MaxMargin, max_margin
-from ..model.attention import Attention, attend_corpus, token_scores
+from ..margin.max_margin import MaxMargin
+from ..model.attention import Attention, attend_corpus
 from ..model.corpus import Corpus
 from ..model.embedding_step import alignment_error, embedding_step
 from ..model.parameters import Parameters, gaussian_reduced
-from ..model.selection import (
-    competing_pairs,
-    important_selected,
-    important_tokens,
-    selected_tokens,
-)
-from .verdict import verdict
+from ..model.selection import important_tokens
+from ..precision import full_precision
+from .verdict import TOLERANCE, certify
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,7 @@ class TrialSettings:
 
     flow: FlowSettings = field(default_factory=FlowSettings)
     path_points: int = 0
-    drift_tolerance: float = 1e-3
+    drift_tolerance: float = TOLERANCE
 
 
 class Trial(eqx.Module):
@@ -54,7 +48,8 @@ class Trial(eqx.Module):
         status: a `verdict.TrialStatus`.
         alignment_error: relative error of Lemma 4.1 for the step on E.
         alignment: γ = mean |E_sᵀv| over the important tokens after the step.
-        important_selected: share of sequences whose important tokens are all selected.
+        important_selected: share of sequences whose important tokens are all selected;
+            NaN where there is none to select.
         positive_selected: that share among sequences with y = +1.
         negative_selected: that share among sequences with y = −1.
         cls_norm: ‖p‖ at the end.
@@ -95,11 +90,13 @@ class Trial(eqx.Module):
     path_errors: Float[Array, " times"]
 
 
+@full_precision
 def run_trial(
     key: Key[Array, ""],
     draw_corpus: Callable[[Key[Array, ""]], Corpus],
     dim: Float[Scalar, ""] | float,
     step_size: Float[Scalar, ""] | float,
+    *,
     until_norm: Float[Scalar, ""] | float,
     settings: TrialSettings = TrialSettings(),
 ) -> Trial:
@@ -140,26 +137,41 @@ def run_trial(
     path = None
     if settings.path_points:
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
-    flow = cls_flow(after, corpus, until_norm, 1e15, path, settings.flow)
-    return judge(before, after, corpus, step_size, flow, settings.drift_tolerance)
+    flow = cls_flow(
+        after,
+        corpus,
+        until_norm=until_norm,
+        path_log_times=path,
+        settings=settings.flow,
+    )
+    return judge(
+        before,
+        after,
+        corpus,
+        flow,
+        step_size=step_size,
+        drift_tolerance=settings.drift_tolerance,
+    )
 
 
+@full_precision
 def judge(
     before: Parameters,
     after: Parameters,
     corpus: Corpus,
-    step_size: Float[Scalar, ""] | float,
     flow: Flow,
-    drift_tolerance: float,
+    *,
+    step_size: Float[Scalar, ""] | float,
+    drift_tolerance: float = TOLERANCE,
 ) -> Trial:
-    """Hold a flow's end against the max-margin problem and the limit of its selection.
+    """What a trial reports: the error of its step on E, and its flow's certificate.
 
     Args:
         before: (E⁰, p_0, v).
         after: (E¹, p_0, v), which the flow started from.
         corpus: n bags with labels ±1.
-        step_size: η₀ of the step between them.
         flow: of p, with E¹ and v fixed.
+        step_size: η₀ of the step from E⁰ to E¹.
         drift_tolerance: see `TrialSettings`.
 
     Returns:
@@ -168,47 +180,46 @@ def judge(
     Example:
         See `run_trial`.
     """
-    _, values = token_scores(after)
-    scores = after.embeddings @ flow.cls
-    selected = selected_tokens(scores, corpus, flow.log_time)
-    pairs = competing_pairs(selected, corpus)
-    margin = max_margin(after.embeddings, pairs)
-    late = limit(after, corpus, selected, margin, flow.cls)
-    positive, negative = important_selected(selected, corpus)
-    certificate = (
-        drift(after, flow.cls, flow.log_time, margin, late),
-        pending(after, corpus, selected, flow.cls, flow.log_time, margin, late),
-    )
-
+    scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
+    found = certify(after, corpus, flow, tolerance=drift_tolerance)
+    margin, late = found.ending.margin, found.ending.late
     important = important_tokens(corpus)
     number = jnp.maximum(important.sum(), 1).astype(values.dtype)
     attention = attend_corpus(scores, values, corpus)
-    is_positive = (corpus.labels > 0).astype(values.dtype)
-    share = jnp.mean(is_positive * positive + (1 - is_positive) * negative)
-    norm = jnp.linalg.norm(flow.cls)
-    largest = jnp.max(jnp.abs(scores))
-    shares = positive, negative
     return Trial(
-        verdict(flow, margin, late, *certificate, *shares, largest, drift_tolerance),
-        alignment_error(before, after, corpus, step_size),
-        jnp.sum(jnp.where(important, jnp.abs(values), 0.0)) / number,
-        share,
-        positive,
-        negative,
-        norm,
-        flow.log_time,
-        _direction_error(flow.cls, margin),
-        late.error_constant,
-        *certificate,
-        _unselected_effect(attention, values, corpus, selected),
-        margin.norm,
-        margin.gap,
-        late.history_dim,
-        flow.num_steps,
-        flow.path_log_times,
-        jax.vmap(jnp.linalg.norm)(flow.path_cls),
-        jax.vmap(lambda cls: _direction_error(cls, margin))(flow.path_cls),
+        status=found.status,
+        alignment_error=alignment_error(before, after, corpus, step_size),
+        alignment=jnp.sum(jnp.where(important, jnp.abs(values), 0.0)) / number,
+        important_selected=_overall(found.positive, found.negative, corpus),
+        positive_selected=found.positive,
+        negative_selected=found.negative,
+        cls_norm=jnp.linalg.norm(flow.cls),
+        log_time=flow.log_time,
+        direction_error=_direction_error(flow.cls, margin),
+        error_constant=late.error_constant,
+        drift=found.drift,
+        pending=found.pending,
+        unselected_effect=_unselected_effect(
+            attention, values, corpus, found.ending.selected
+        ),
+        max_margin_norm=margin.norm,
+        duality_gap=margin.gap,
+        history_dim=late.history_dim,
+        num_steps=flow.num_steps,
+        path_log_times=flow.path_log_times,
+        path_norms=jax.vmap(jnp.linalg.norm)(flow.path_cls),
+        path_errors=jax.vmap(lambda cls: _direction_error(cls, margin))(flow.path_cls),
     )
+
+
+def _overall(
+    positive: Float[Scalar, ""], negative: Float[Scalar, ""], corpus: Corpus
+) -> Float[Scalar, ""]:
+    """The mean share over the sequences of classes that have important tokens."""
+    share = jnp.where(corpus.labels > 0, positive, negative)
+    counts = ~jnp.isnan(share)
+    number = counts.sum().astype(share.dtype)
+    return jnp.sum(jnp.where(counts, share, 0.0)) / number
 
 
 def _direction_error(cls: Float[Array, " dim"], margin: MaxMargin) -> Float[Scalar, ""]:

@@ -1,8 +1,7 @@
 """The verdict on a flow: where it ended, decided by certificates, not by its length.
 
-That the end is the limit is certified by what the selection predicts. The active pairs
-must lie on p_mm log t + ρ, and the inactive ones must have nearly finished: one whose
-margin m is hardly above one pulls like t^−(m − 1), long after all else has settled.
+That the end is the limit is certified by what the selection predicts: the active pairs
+must lie on p_mm log t + ρ, and the inactive ones must have nearly finished.
 """
 
 import enum
@@ -12,12 +11,27 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int, Scalar
 
 from ..flow.cls_flow import Flow, FlowStatus
+from ..margin.certificate import drift, pending
 from ..margin.limit import Limit, LimitStatus
-from ..margin.max_margin import MaxMargin, MaxMarginStatus
+from ..margin.max_margin import MaxMarginStatus
+from ..model.corpus import Corpus
+from ..model.parameters import Parameters
+from ..model.selection import important_selected
+from ..precision import full_precision
+from .ending import Ending, ending
+
+# Drift and pending of a flow that has converged, in scores and in error constants:
+# on the default sweep the two kinds of run are decades apart on either side.
+TOLERANCE = 1e-3
+# What rounding makes of the largest score, in roundings: the stages of a step of the
+# flow cancel to a hundredth of their size.
+SCORE_ROUNDINGS = 256
+# A class is captured where less than this share of its sequences keeps its tokens.
+CAPTURED_SHARE = 0.5
 
 
 class TrialStatus(enum.IntEnum):
-    """Where a trial ended; the first four are certified (see `verdict`)."""
+    """Where a trial ended; five of these are certified (see `verdict`)."""
 
     SELECTED_ALL = 0
     """At the max-margin direction of a selection with every important token."""
@@ -37,34 +51,111 @@ class TrialStatus(enum.IntEnum):
     BALANCED = 7
     """In a stable balance at a smaller norm: sequences of both classes hold tokens at
     finite odds, so that no single one of them is selected there."""
+    NOTHING_TO_SELECT = 8
+    """At the max-margin direction of its selection, in data without an important
+    token; certified."""
+
+
+class Certificate(eqx.Module):
+    """A flow's end, held against what its selection predicts.
+
+    Attributes:
+        ending: selection, pairs, max-margin solution and late flow.
+        drift: largest distance of an active margin from the predicted late flow.
+        pending: how far inactive pairs may still move p, over the error constant.
+        positive: share of positive sequences with all important tokens selected; NaN
+            where none has any.
+        negative: share of negative ones.
+        status: a `TrialStatus`.
+    """
+
+    ending: Ending
+    drift: Float[Scalar, ""]
+    pending: Float[Scalar, ""]
+    positive: Float[Scalar, ""]
+    negative: Float[Scalar, ""]
+    status: Int[Scalar, ""]
+
+
+@full_precision
+def certify(
+    parameters: Parameters, corpus: Corpus, flow: Flow, *, tolerance: float = TOLERANCE
+) -> Certificate:
+    """Hold a flow's end against the max-margin problem and the limit of its selection.
+
+    Args:
+        parameters: (E¹, p_0, v), which the flow started from.
+        corpus: n bags with labels ±1.
+        flow: of p, with E¹ and v fixed.
+        tolerance: see `verdict`.
+
+    Returns:
+        The certificate; its status is that of `verdict`.
+
+    Example:
+        >>> from jaxselect.flow.cls_flow import cls_flow
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> head = jnp.array([1.0, -1.0, 0.0])
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
+        >>> found = certify(start, bags, cls_flow(start, bags, until_norm=1e4))
+        >>> TrialStatus(found.status.item()).name
+        'SELECTED_ALL'
+    """
+    embeddings = parameters.embeddings
+    scores = embeddings @ flow.cls
+    end = ending(parameters, corpus, flow.cls, flow.log_time)
+    positive, negative = important_selected(end.selected, corpus)
+    late = end.margin, end.late, flow.cls, flow.log_time
+    drifted, to_come = drift(embeddings, *late), pending(embeddings, *late)
+    return Certificate(
+        ending=end,
+        drift=drifted,
+        pending=to_come,
+        positive=positive,
+        negative=negative,
+        status=verdict(
+            flow_status=flow.status,
+            margin_status=end.margin.status,
+            limit_status=end.late.status,
+            drift=drifted,
+            pending=to_come,
+            positive=positive,
+            negative=negative,
+            largest_score=jnp.max(jnp.abs(scores)),
+            tolerance=tolerance,
+        ),
+    )
 
 
 def verdict(
-    flow: Flow,
-    margin: MaxMargin,
-    late: Limit,
+    *,
+    flow_status: Int[Scalar, ""],
+    margin_status: Int[Scalar, ""],
+    limit_status: Int[Scalar, ""],
     drift: Float[Scalar, ""],
     pending: Float[Scalar, ""],
     positive: Float[Scalar, ""],
     negative: Float[Scalar, ""],
     largest_score: Float[Scalar, ""],
-    tolerance: float,
+    tolerance: float = TOLERANCE,
 ) -> Int[Scalar, ""]:
     """The status of a trial.
 
     A trial has converged if its selection has a max-margin solution, if the convex
     problem of the limit has a solution ρ, so that this selection sustains itself, and
     if neither `drift` nor `pending` exceeds the tolerance. To that of the drift comes
-    what rounding makes of the largest score: the stages of a step of the flow cancel to
-    a hundredth of their size. It is below 1e-9 in double precision at ‖p‖ = 10⁴.
+    what rounding makes of the largest score, 256 ε max |pᵀE_s|: below 1e-9 in double
+    precision at ‖p‖ = 10⁴.
 
     Args:
-        flow: the flow of p.
-        margin: the max-margin solution of the selection that it ended in.
-        late: the limit predicted from that selection.
-        drift: see `drift`.
-        pending: see `pending`.
-        positive: share of positive sequences with all important tokens selected.
+        flow_status: a `FlowStatus`.
+        margin_status: the `MaxMarginStatus` of the selection that the flow ended in.
+        limit_status: the `LimitStatus` of the limit predicted from that selection.
+        drift: of `certificate.drift`, in units of scores.
+        pending: of `certificate.pending`, in error constants.
+        positive: share of positive sequences with all important tokens selected; NaN
+            where none has any.
         negative: share of negative ones.
         largest_score: max |pᵀE_s|.
         tolerance: largest drift and largest pending that count as converged.
@@ -73,29 +164,39 @@ def verdict(
         A `TrialStatus`.
 
     Example:
-        See `trial.run_trial`.
+        See `certify`.
     """
-    all_positive, all_negative = positive == 1, negative == 1
-    status = jnp.where(
-        all_positive & (negative < 0.5),
-        TrialStatus.CAPTURED_POSITIVE,
-        TrialStatus.PARTIAL,
-    )
-    captured = all_negative & (positive < 0.5)
-    status = jnp.where(captured, TrialStatus.CAPTURED_NEGATIVE, status)
-    status = jnp.where(all_positive & all_negative, TrialStatus.SELECTED_ALL, status)
-    rounding = 256 * jnp.finfo(drift.dtype).eps * largest_score
+    status = _outcome(positive, negative)
+    rounding = SCORE_ROUNDINGS * jnp.finfo(drift.dtype).eps * largest_score
     settled = (drift <= tolerance + rounding) & (pending <= tolerance)
-    converged = (late.status == LimitStatus.PREDICTED) & settled
+    converged = (limit_status == LimitStatus.PREDICTED) & settled
     status = jnp.where(converged, status, TrialStatus.NOT_YET)
-    broken = margin.status == MaxMarginStatus.NOT_CONVERGED
+    broken = margin_status == MaxMarginStatus.NOT_CONVERGED
     status = jnp.where(broken, TrialStatus.FAILED, status)
-    short = flow.status != FlowStatus.REACHED
+    short = flow_status != FlowStatus.REACHED
     status = jnp.where(short, TrialStatus.NORM_NOT_REACHED, status)
-    balanced = flow.status == FlowStatus.BALANCED
+    balanced = flow_status == FlowStatus.BALANCED
     status = jnp.where(balanced, TrialStatus.BALANCED, status)
-    failed = flow.status == FlowStatus.FAILED
+    failed = flow_status == FlowStatus.FAILED
     return jnp.where(failed, TrialStatus.FAILED, status).astype(jnp.int32)
+
+
+def _outcome(
+    positive: Float[Scalar, ""], negative: Float[Scalar, ""]
+) -> Int[Scalar, ""]:
+    """What a converged trial selected, by the shares of both classes."""
+    full_positive, full_negative = positive == 1, negative == 1
+    status = jnp.asarray(TrialStatus.PARTIAL, jnp.int32)
+    captured = full_positive & (negative < CAPTURED_SHARE)
+    status = jnp.where(captured, TrialStatus.CAPTURED_POSITIVE, status)
+    captured = full_negative & (positive < CAPTURED_SHARE)
+    status = jnp.where(captured, TrialStatus.CAPTURED_NEGATIVE, status)
+    # A class without important tokens has none to miss.
+    bare_positive, bare_negative = jnp.isnan(positive), jnp.isnan(negative)
+    everything = (full_positive | bare_positive) & (full_negative | bare_negative)
+    status = jnp.where(everything, TrialStatus.SELECTED_ALL, status)
+    nothing = bare_positive & bare_negative
+    return jnp.where(nothing, TrialStatus.NOTHING_TO_SELECT, status)
 
 
 def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Flow:
@@ -103,24 +204,21 @@ def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Fl
 
     Args:
         flow: integrated until its selection was final.
-        late: the prediction, with `reached` this flow's p; to be trusted where its
-            status is PREDICTED and the flow is on it (`trial.judge` measures how well).
+        late: the prediction of this flow's own end; to be trusted where it is
+            PREDICTED and the flow is on it, which `certify` measures.
         until_norm: ‖p‖ to carry on to.
 
     Returns:
         The flow, ended at that norm by p_mm log t + ρ without further steps.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
         >>> from jaxselect.flow.cls_flow import cls_flow
-        >>> from jaxselect.margin.max_margin import max_margin
+        >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> chosen = jnp.array([[True, False]])
-        >>> margin = max_margin(start.embeddings, competing_pairs(chosen, bags))
         >>> near = cls_flow(start, bags, until_norm=100.0)
-        >>> far = finish(near, limit(start, bags, chosen, margin, near.cls), 1e6)
-        >>> round(jnp.linalg.norm(far.cls).item(), 3)
+        >>> late = ending(start, bags, near.cls, near.log_time).late
+        >>> round(jnp.linalg.norm(finish(near, late, 1e6).cls).item(), 3)
         1000000.0
     """
     log_time = late.log_time_at(until_norm)

@@ -126,7 +126,14 @@ def program(
     ) -> Trial:
         draw = sweep.draw(shape, purity, irrelevant_share)
         key = jax.random.key(seed)
-        return run_trial(key, draw, dim, step_size, sweep.until_norm, settings)
+        return run_trial(
+            key,
+            draw,
+            dim,
+            step_size,
+            until_norm=sweep.until_norm,
+            settings=settings,
+        )
 
     if together:
         return jax.jit(jax.vmap(lane))

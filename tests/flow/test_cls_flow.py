@@ -135,7 +135,7 @@ def test_what_is_orthogonal_to_every_difference_never_moves():
 def test_the_path_is_the_flow_and_the_risk_falls_along_it():
     parameters, corpus = problem()
     times = jnp.geomspace(0.1, 200.0, 15)
-    flow = cls_flow(parameters, corpus, 100.0, 1e15, times)
+    flow = cls_flow(parameters, corpus, until_norm=100.0, path_log_times=times)
     reached = np.isfinite(flow.path_log_times)
     assert 5 < reached.sum() < 15
     np.testing.assert_array_equal(reached, times <= flow.log_time)
@@ -280,7 +280,9 @@ def test_a_change_too_sudden_to_follow_is_not_a_balance():
 
 def test_too_few_steps_and_numbers_that_are_none_are_statuses():
     parameters, corpus = problem()
-    short = cls_flow(parameters, corpus, 1e6, settings=FlowSettings(max_steps=5))
+    short = cls_flow(
+        parameters, corpus, until_norm=1e6, settings=FlowSettings(max_steps=5)
+    )
     assert short.status == FlowStatus.OUT_OF_STEPS
     assert short.num_steps == 5 and jnp.isfinite(short.cls).all()
     broken = Parameters(

@@ -25,7 +25,10 @@ DRAW = partial(assumption_one, sequences=40, length=6, relevant=3, irrelevant=12
 STEP_SIZES = (50.0, 200.0, 2000.0, 30000.0)
 
 
-limit = eqx.filter_jit(library_limit)
+@eqx.filter_jit
+def limit(start, corpus, selected, margin, late_cls=None):
+    pairs = competing_pairs(selected, corpus)
+    return library_limit(start, corpus, selected, pairs, margin, late_cls=late_cls)
 
 
 def late_problem(seed, step_size):
@@ -39,7 +42,13 @@ def _late_problem(key, step_size):
     start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=256.0)
     start = embedding_step(start, corpus, step_size)
     times = jnp.array([1e4, 1e5])
-    flow = cls_flow(start, corpus, 1e6, 1e15, times, FlowSettings(1e-8, 1e-8))
+    flow = cls_flow(
+        start,
+        corpus,
+        until_norm=1e6,
+        path_log_times=times,
+        settings=FlowSettings(1e-8, 1e-8),
+    )
     selected = selected_tokens(start.embeddings @ flow.cls, corpus, flow.log_time)
     margin = max_margin(start.embeddings, competing_pairs(selected, corpus))
     return start, corpus, flow, selected, margin
@@ -165,7 +174,7 @@ def test_what_cannot_be_predicted_says_why():
 
 def test_finishing_by_prediction_is_the_full_integration():
     start, corpus, flow, selected, margin = late_problem(0, 50.0)
-    near = jax.jit(cls_flow)(start, corpus, 1e4)
+    near = jax.jit(cls_flow)(start, corpus, until_norm=1e4)
     late = limit(start, corpus, selected, margin, near.cls)
     far = finish(near, late, 1e6)
     np.testing.assert_allclose(far.log_time, flow.log_time, rtol=1e-8)

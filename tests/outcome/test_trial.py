@@ -29,7 +29,9 @@ def trials(dim, step_size, until_norm, settings=TrialSettings()):
     """SEEDS trials that differ by seed alone."""
     keys = jax.random.split(jax.random.key(0), SEEDS)
     return jax.vmap(
-        lambda key: run_trial(key, DRAW, dim, step_size, until_norm, settings)
+        lambda key: run_trial(
+            key, DRAW, dim, step_size, until_norm=until_norm, settings=settings
+        )
     )(keys)
 
 
@@ -131,7 +133,9 @@ def test_too_early_is_not_yet_and_too_few_steps_is_not_reached():
 
 def test_a_trial_does_not_depend_on_its_batch_and_shares_draws_across_d():
     keys = jax.random.split(jax.random.key(0), SEEDS)
-    alone = jax.jit(lambda key: run_trial(key, DRAW, 1e6, 500.0, 1e6))(keys[3])
+    alone = jax.jit(lambda key: run_trial(key, DRAW, 1e6, 500.0, until_norm=1e6))(
+        keys[3]
+    )
     together = jax.tree.map(lambda leaf: leaf[3], trials(1e6, 500.0, 1e6))
     assert alone.status == together.status
     np.testing.assert_allclose(alone.error_constant, together.error_constant, rtol=1e-9)
@@ -154,8 +158,8 @@ def test_single_precision_reaches_the_verdict_of_double(step_size):
 
     def twin(before, corpus, step_size, settings):
         after = embedding_step(before, corpus, step_size)
-        flow = cls_flow(after, corpus, 1e4, 1e15, None, settings.flow)
-        return judge(before, after, corpus, step_size, flow, settings.drift_tolerance)
+        flow = cls_flow(after, corpus, until_norm=1e4, settings=settings.flow)
+        return judge(before, after, corpus, flow, step_size=step_size)
 
     twin = jax.jit(twin, static_argnames="settings")
     with jax.enable_x64(False):

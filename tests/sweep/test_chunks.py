@@ -13,7 +13,7 @@ from experiments.sweep import launch
 from experiments.sweep.study import PRESETS
 from experiments.sweep.summary import bootstrap, fitted_exponent, summarise
 from jaxselect.model.synthetic import several_relevant
-from jaxselect.outcome.trial import TrialSettings, run_trial
+from jaxselect.outcome.trial import run_trial
 from jaxselect.sweep import chunks as sweep_module
 from jaxselect.sweep import store
 from jaxselect.sweep.chunks import plan, predicted_steps, program, run_and_write
@@ -80,7 +80,7 @@ def test_a_lane_is_the_trial_of_its_cell(reference):
         return several_relevant(key, sequences=8, length=3, relevant=2, irrelevant=4)
 
     def alone(key):
-        return run_trial(key, draw, 1e6, 100.0, 100.0, TrialSettings())
+        return run_trial(key, draw, 1e6, 100.0, until_norm=100.0)
 
     trial = jax.jit(alone)(jax.random.key(5))
     lane = reference.sel(dim=1e6, step_size=100.0, seed=5).squeeze()
@@ -115,9 +115,9 @@ def test_the_order_does_not_matter(reference, tmp_path):
 def test_one_program_per_shape(monkeypatch, tmp_path):
     traced = []
 
-    def counted(*args):
+    def counted(*args, **settings):
         traced.append(args)
-        return run_trial(*args)
+        return run_trial(*args, **settings)
 
     monkeypatch.setattr(sweep_module, "run_trial", counted)
     grid = dataclasses.replace(TINY, sequences=(6, 10), seed=(0,))

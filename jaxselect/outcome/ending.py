@@ -1,0 +1,62 @@
+"""Where p points: its selection, the pairs that compete, the margin, the late flow."""
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Scalar
+
+from ..margin.limit import Limit, limit
+from ..margin.max_margin import MaxMargin, max_margin
+from ..model.corpus import Corpus
+from ..model.parameters import Parameters
+from ..model.selection import competing_pairs, selected_tokens
+from ..precision import full_precision
+
+
+class Ending(eqx.Module):
+    """What a p selects, and all that follows from its selection.
+
+    Attributes:
+        selected: the selected tokens of every sequence, in bag layout.
+        pairs: the pairs that this makes compete.
+        margin: their max-margin solution p_mm.
+        late: the late flow p_mm log t + ρ.
+    """
+
+    selected: Bool[Array, "sequences width"]
+    pairs: Bool[Array, "vocabulary vocabulary"]
+    margin: MaxMargin
+    late: Limit
+
+
+@full_precision
+def ending(
+    parameters: Parameters,
+    corpus: Corpus,
+    cls: Float[Array, " dim"],
+    log_time: Float[Scalar, ""],
+) -> Ending:
+    """Selection → competing pairs → max-margin solution → late flow.
+
+    Args:
+        parameters: (E¹, p_0, v), with p_0 from before the flow.
+        corpus: n bags with labels ±1.
+        cls: p at the end of a flow.
+        log_time: log(1+t) there; the width that the selection is read with.
+
+    Returns:
+        What the late flow should be if this selection is final.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> end = ending(start, bags, jnp.array([9.0, -9.0]), jnp.array(18.0))
+        >>> end.margin.direction.tolist()
+        [0.5, -0.5]
+    """
+    scores = parameters.embeddings @ cls
+    selected = selected_tokens(scores, corpus, log_time)
+    pairs = competing_pairs(selected, corpus)
+    margin = max_margin(parameters.embeddings, pairs)
+    late = limit(parameters, corpus, selected, pairs, margin, late_cls=cls)
+    return Ending(selected=selected, pairs=pairs, margin=margin, late=late)
