@@ -1,4 +1,13 @@
 """How softmax attention with trained embeddings selects the important tokens.
 
+What most programs need is here by name, loaded when it is first asked for; the wings
+`model`, `flow`, `margin`, `outcome`, `text`, `networks` and `sweep` hold the rest.
 Importing the package changes no global JAX setting; entry points choose precision.
 """
+
+import lazy_loader
+
+__version__ = "0.2.0"
+
+# The names, and where they live, are those of `__init__.pyi`.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -82,3 +82,21 @@ assert not xla_bridge.backends_are_initialized()
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_front_door_opens_every_name_and_hides_no_module():
+    import jaxselect
+
+    assert set(jaxselect.__all__) >= {"cls_flow", "load", "certify", "text"}
+    for name in jaxselect.__all__:
+        assert getattr(jaxselect, name) is not None
+        hidden = any(
+            (path.parent, path.stem) == (ROOT / "jaxselect", name) for path in MODULES
+        )
+        assert not hidden, name
+
+
+def test_importing_loads_nothing():
+    """The front door costs next to nothing until something is asked for."""
+    code = "import sys, jaxselect; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
