@@ -3,7 +3,8 @@
 A Rosenbrock method linearises the field once a step and solves one linear system per
 stage: no Newton iteration that could fail, and the same work in every lane of a batch.
 It commutes with affine changes of variable that absorb the time, so it follows a
-solution that is linear in time, as p_t = p_mm log t + ρ is late, exactly at any step.
+solution that is linear in time, as p_t = p_mm log t + ρ is late, exactly at any step
+(mathematics, section 3a).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Step sizes that see a sudden change coming."""
+"""Step sizes that see a sudden change coming (mathematics, section 3a)."""
 
 from typing import Any
 

@@ -109,9 +109,11 @@ def cls_flow(
     path_log_times: Float[Array, " times"] | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
-    """Gradient flow of p from p_0 with E and v fixed (paper, section 4).
+    """Gradient flow of p from p_0 with E and v fixed.
 
     dp/ds = e^s Eᵀ(−∂L/∂a), s = log(1+t), ended where ‖p‖ or s first reaches its bound.
+
+    Source: mathematics, sections 3, 3a and 3g.
 
     Args:
         parameters: (E, p_0, v); in reduced coordinates the cost is free of d.
@@ -196,6 +198,8 @@ def velocity(
     cls: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
     """The field dp/ds = e^s Eᵀ(−∂L/∂a) of the flow in s = log(1+t).
+
+    Source: mathematics, section 3a.
 
     Args:
         parameters: (E, ·, v).

@@ -96,6 +96,8 @@ def last_crossings(
     then correct p and s, the last of which carries the derivative. Two turns between
     neighbouring points of the path are missed.
 
+    Source: mathematics, section 3f.
+
     Args:
         parameters: (E, p_0, v).
         corpus: n bags with labels ±1.

@@ -44,6 +44,8 @@ def cls_head_flow(
     log t and the pull on p fades with the loss, so ‖p‖ grows like log log t; where it
     points is what training p alone would make of the same selection.
 
+    Source: mathematics, section 3.
+
     Args:
         parameters: (E, p_0, v_0).
         corpus: n bags with labels ±1.
@@ -101,6 +103,8 @@ def key_query_flow(
 
     The scores are E W p, so dW/dt = Eᵀ(−∂L/∂a) pᵀ and u = W p obeys the flow of a CLS
     embedding in the time ‖p‖² t: W_t = W_0 + (u_t − u_0) pᵀ / ‖p‖².
+
+    Source: mathematics, section 3.
 
     Args:
         parameters: (E, p, v), all fixed; p ≠ 0.

@@ -43,6 +43,8 @@ def local_exponents(
 
     Both are exact: the field gives dp/ds there.
 
+    Source: mathematics, section 3b.
+
     Args:
         after: (E¹, p_0, v).
         corpus: n bags with labels ±1.
@@ -84,6 +86,8 @@ def excess_loss(
     """L(p) − L_∞ without cancellation, for one selected token in a sequence.
 
     log(1 + e^{−yf}) − log(1 + e^{−yb}) = log(1 + σ(−yb) (e^{y(b−f)} − 1)), b = b_{s*}.
+
+    Source: mathematics, section 3f.
 
     Args:
         after: (E¹, ·, v).

@@ -2,7 +2,8 @@
 
 Mehrotra's predictor and corrector on min ½‖x‖² − t subject to z = Dx − t ≥ 0, whose
 dual is x = Dᵀλ, λ ≥ 0, Σλ = 1. Both are strictly feasible for any tokens and pairs, so
-there is no phase one and no divergence. One Cholesky factorisation an iteration.
+there is no phase one and no divergence. One Cholesky factorisation an iteration
+(mathematics, section 3c).
 """
 
 from typing import NamedTuple

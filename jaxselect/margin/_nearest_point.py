@@ -2,7 +2,8 @@
 
 min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, with one row D = E_s − E_r of D per pair (s over r); its
 dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. An interior point finds out which
-pairs matter, the equations on those are solved to rounding, a certificate decides.
+pairs matter, the equations on those are solved to rounding, a certificate decides
+(mathematics, section 3c).
 """
 
 from typing import NamedTuple

@@ -3,7 +3,8 @@
 An interior point works on Gram matrices of the tokens, which square their condition:
 where tokens are far longer along one axis than across, as after a large step on E,
 single precision leaves it some digits short of a certificate. Here the tokens enter by
-their singular vectors, and scores, not the point, are the unknowns.
+their singular vectors, and scores, not the point, are the unknowns
+(mathematics, section 3c).
 """
 
 import jax.numpy as jnp

@@ -24,6 +24,8 @@ def drift(
 ) -> Float[Scalar, ""]:
     """Largest distance of an active margin from the late flow that is predicted.
 
+    Source: mathematics, section 3e.
+
     Args:
         embeddings: E.
         margin: the max-margin solution of a selection.
@@ -53,6 +55,8 @@ def pending(
 
     A pair of margin m = Dᵀp_mm > 1 pulls with λ = c e^{s − Dᵀp}, which falls as
     e^{−(m − 1) s}, so it adds λ D / (m − 1) to p from here on: Σ λ ‖D‖ / (m − 1).
+
+    Source: mathematics, section 3d.
 
     Args:
         embeddings: E.

@@ -3,7 +3,7 @@
 Once the selected sets are final, dp/dt = Σ_k c_k e^{−D_kᵀp} D_k over the pairs (s*, r)
 that meet in a sequence, and p_t = p_mm log t + ρ + o(1). The rate of the direction,
 1/(‖p_mm‖ log t), and its constant, ‖(I − p̂p̂ᵀ)ρ‖, follow without integrating anything
-(MODEL section 3b).
+(mathematics, section 3b).
 """
 
 import enum
@@ -94,6 +94,8 @@ def limit(
     Orthogonal to every D_k, ρ is what p_0 was. What lies between, the span that only
     inactive pairs reach, was set before the flow was late: it is taken from `late_cls`
     where that is given, else left at zero and counted in `history_dim`.
+
+    Source: mathematics, section 3b.
 
     Args:
         parameters: (E, p_0, v), with p_0 from before the flow.

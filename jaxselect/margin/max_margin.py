@@ -3,7 +3,7 @@
 p_mm = argmin ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1 for every pair (s over r). Its geometric
 dual always has a solution: x, the point nearest to the origin in the convex hull of the
 differences D = E_s − E_r. If x ≠ 0 then p_mm = x / ‖x‖² and ‖p_mm‖ = 1 / ‖x‖; x = 0 is
-Farkas' certificate that no p exists (MODEL section 3c).
+Farkas' certificate that no p exists (mathematics, section 3c).
 """
 
 import enum
@@ -67,6 +67,8 @@ def max_margin(
     `direction` and `norm` carry derivatives in E, forward and reverse: those of the
     problem in which the active pairs stay active. The rest is constant.
 
+    Source: mathematics, section 3c.
+
     Args:
         embeddings: E.
         pairs: True at [s, r] where s must score above r by the margin.
@@ -89,6 +91,8 @@ def with_derivatives(
     embeddings: Float[Array, "vocabulary dim"], solution: MaxMargin
 ) -> MaxMargin:
     """A solution found without derivatives, as the function of E that it is.
+
+    Source: mathematics, section 3c.
 
     Args:
         embeddings: E.

@@ -17,6 +17,8 @@ def laplacian(
 ) -> Float[Array, "vocabulary vocabulary"]:
     """Laplacian of a weighted graph of pairs: aᵀ Lap(W) a = Σ W[s, r] (a_s − a_r)².
 
+    Source: mathematics, section 3c.
+
     Args:
         weights: W, on ordered pairs.
 
@@ -35,6 +37,8 @@ def potentials(
     duals: Float[Array, "vocabulary vocabulary"],
 ) -> Float[Array, " vocabulary"]:
     """What the duals leave on each token, μ_s = Σ_r λ[s, r] − λ[r, s]: Dᵀλ = Eᵀμ.
+
+    Source: mathematics, section 3c.
 
     Args:
         duals: λ, on ordered pairs.
@@ -96,6 +100,8 @@ def centred(
 
     These rows span what the differences E_s − E_r of the pairs span, and the leads of
     their scores over the pairs are the same; but there is one per token.
+
+    Source: mathematics, section 3b.
 
     Args:
         embeddings: E.

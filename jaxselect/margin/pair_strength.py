@@ -43,6 +43,8 @@ def pair_strength(
 
     c_{s*r} = (1/n) Σ_{X∋s*,r} σ(−y b_{s*}) (C_X[r] / C_X[s*]) y (b_{s*} − b_r).
 
+    Source: mathematics, section 3b.
+
     Args:
         values: b = E v.
         corpus: n bags with labels ±1.

@@ -58,6 +58,8 @@ class Span(NamedTuple):
 def span(rows: Float[Array, "rows dim"]) -> Span:
     """The span of some rows, whose rank must be well determined.
 
+    Source: mathematics, section 3b.
+
     Args:
         rows: A; singular values below ten roundings of the largest, times the longer
             side of A, count as zero.
@@ -87,6 +89,8 @@ def projector(rows: Float[Array, "rows dim"], known: Span) -> Float[Array, "dim 
     The derivative is that at constant rank, dN = (I − N) dAᵀ (A⁺)ᵀ + its transpose,
     which is right where the rows move without leaving or entering a common hyperplane,
     as differences of the same pairs of tokens do. Derivatives of it are not provided.
+
+    Source: mathematics, section 3b.
 
     Args:
         rows: A.

@@ -40,6 +40,8 @@ def attend(
     below the rounding of f. Measured from the top token nothing cancels:
     b_s − f = (b_s − b_{s*}) − Σ_r q[r] (b_r − b_{s*}), where the term r = s* is zero.
 
+    Source: mathematics, section 1.
+
     Args:
         scores: a_s = pᵀE_s of the tokens in the bag.
         values: b_s = vᵀE_s of the same tokens.
@@ -101,6 +103,8 @@ def token_scores(
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary"]]:
     """The two numbers per token that the model depends on: a = E p and b = E v.
 
+    Source: mathematics, section 1.
+
     Args:
         parameters: (E, p, v).
 
@@ -118,7 +122,9 @@ def token_scores(
 
 
 def outputs(parameters: Parameters, corpus: Corpus) -> Float[Array, " sequences"]:
-    """Model output f(X; p, E) of every sequence (paper, equation 1).
+    """Model output f(X; p, E) of every sequence.
+
+    Source: mathematics, section 1.
 
     Args:
         parameters: (E, p, v).

@@ -207,7 +207,9 @@ def sum_by_token(
 
 
 def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """Average signed frequency α_s = mean_X y C_X[s] / T_X (paper, section 2).
+    """Average signed frequency α_s = mean_X y C_X[s] / T_X.
+
+    Source: mathematics, section 1.
 
     Args:
         corpus: n bags with labels ±1.
@@ -229,6 +231,8 @@ def class_importance(
     corpus: Corpus, *, classes: int
 ) -> Float[Array, "vocabulary classes"]:
     """Importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
+
+    Source: mathematics, section 1.
 
     Args:
         corpus: n bags with labels 0 … K − 1.
@@ -252,6 +256,8 @@ def class_importance(
 
 def token_classes(corpus: Corpus) -> TokenClasses:
     """Positive, negative, irrelevant and completely positive or negative tokens.
+
+    Source: mathematics, section 1.
 
     Args:
         corpus: n bags with labels ±1.
@@ -300,6 +306,8 @@ def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
 
 def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
     """P(+1 | s) − P(−1 | s) from counts: the x-axis of the paper's figures.
+
+    Source: mathematics, section 1.
 
     Args:
         corpus: n bags with labels ±1.

@@ -13,9 +13,11 @@ from .parameters import Parameters
 def embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Parameters:
-    """E¹ = E⁰ − η₀ ∇_E L, a rank-two change (MODEL section 1).
+    """E¹ = E⁰ − η₀ ∇_E L, a rank-two change.
 
     −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ.
+
+    Source: mathematics, section 2.
 
     Args:
         parameters: (E⁰, p, v).
@@ -49,6 +51,8 @@ def predicted_alignment(
 ) -> Float[Array, " vocabulary"]:
     """E_sᵀv after the step as Lemma 4.1 predicts it: (η₀/2) α_s.
 
+    Source: mathematics, section 2.
+
     Args:
         corpus: n bags with labels ±1.
         step_size: η₀.
@@ -75,6 +79,8 @@ def alignment_error(
 
     The initial embeddings cancel, so this measures the step alone. It falls as
     d^{−1/2}, and on its way to zero does not depend on η₀.
+
+    Source: mathematics, section 2.
 
     Args:
         before: (E⁰, p, v).

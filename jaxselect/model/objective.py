@@ -67,7 +67,9 @@ def cross_entropy(
 
 
 def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
-    """Empirical risk L(p, E) = mean_X log(1 + e^{−y f(X)}) (paper, equation 2).
+    """Empirical risk L(p, E) = mean_X log(1 + e^{−y f(X)}).
+
+    Source: mathematics, section 1.
 
     Args:
         parameters: (E, p, v).
@@ -116,6 +118,8 @@ def log_strongest_pull(
     """Log of the largest single term of ∂L/∂a, exact however late.
 
     Terms much larger than their sum are tokens that hold each other in balance.
+
+    Source: mathematics, section 3g.
 
     Args:
         scores: a = E p.
@@ -167,6 +171,8 @@ def negative_gradient(
     zero; the top token's is taken from the others, whose exponents are exact, not from
     its own advantage, which underflows.
 
+    Source: mathematics, sections 1 and 3a.
+
     Args:
         scores: a = E p.
         values: b = E v.
@@ -174,7 +180,7 @@ def negative_gradient(
         log_scale: a natural logarithm; s = log(1+t) in the flow.
 
     Returns:
-        Both halves of the negative gradient, scaled (MODEL section 1).
+        Both halves of the negative gradient, scaled.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -205,6 +211,8 @@ def score_curvature(
     diag(h) − h uᵀ − u hᵀ, u = q (1 + ½ σ(y f) y (b − f)): the derivatives of the
     weights, of the mean, and of σ(−y f) together. Stacked over sequences it is one
     matrix product.
+
+    Source: mathematics, section 3a.
 
     Args:
         scores: a = E p.

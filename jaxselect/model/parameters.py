@@ -70,6 +70,8 @@ def gaussian_reduced(
     with the same key at another d does not keep them, since the sampler of the chi
     variables rejects; a difference of two draws is not a difference quotient.
 
+    Source: mathematics, sections 4 and 4a.
+
     Args:
         key: a `jax.random.key`.
         vocabulary: number of tokens |S|.
@@ -104,6 +106,8 @@ def reduce(parameters: Parameters) -> Parameters:
 
     The rows of (v, p, E) are replaced by L in their LQ factorisation: every inner
     product between them is kept.
+
+    Source: mathematics, section 4.
 
     Args:
         parameters: in R^d.

@@ -17,6 +17,8 @@ def selected_tokens(
     is selected beside it stays within a bounded distance; the set is therefore read
     with half of log t as its width, which at log t = 0 is the argmax itself.
 
+    Source: mathematics, section 3.
+
     Args:
         scores: a = E p.
         corpus: n bags.
@@ -41,8 +43,10 @@ def competing_pairs(
 ) -> Bool[Array, "vocabulary vocabulary"]:
     """Pairs (s, r) with s ∈ S_X and r ∈ X ∖ S_X in some sequence X.
 
-    These are the constraints pᵀ(E_s − E_r) ≥ 1 of the max-margin problem (paper,
-    Theorem 4.3).
+    These are the constraints pᵀ(E_s − E_r) ≥ 1 of the max-margin problem
+    (Theorem 4.3).
+
+    Source: mathematics, section 3.
 
     Args:
         selected: of `selected_tokens`.
@@ -70,7 +74,9 @@ def competing_pairs(
 
 
 def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
-    """Completely positive and completely negative tokens (paper, Assumption 1).
+    """Completely positive and completely negative tokens (Assumption 1).
+
+    Source: mathematics, section 1.
 
     Args:
         corpus: n bags with labels ±1.

@@ -27,6 +27,8 @@ def assumption_one(
     Half of the sequences are positive. All other tokens are irrelevant, α_s = 0.
     Every relevant token occurs if there are at least 2 · `relevant` sequences.
 
+    Source: mathematics, section 3.
+
     Args:
         key: a `jax.random.key`.
         sequences: n, even.
@@ -70,6 +72,8 @@ def several_relevant(
     A relevant token belongs to the class of its sequence with probability
     (1 + purity) / 2, else to the other one, so its posterior difference is ± purity in
     expectation. The other tokens are irrelevant, α_s = 0.
+
+    Source: mathematics, section 3.
 
     Args:
         key: a `jax.random.key`.
@@ -116,12 +120,14 @@ def independent_tokens(
 ) -> Corpus:
     """Tokens drawn independently given the label, with a share δ̃ of irrelevant ones.
 
-    The paper's equation 15 draws data of this kind; the parametrisation here is ours.
+    The paper's synthetic data are of this kind; the parametrisation here is ours.
     With ρ = δ̃ |S| / (|S| − 1), which is one at the upper end of δ̃, the first token of a
     sequence is relevant and each other one with probability 1 − ρ. A relevant token s
     is drawn with P(s | y) = (1 + y δ_s) / 2m, so its posterior difference is δ_s in
     expectation. Over the m tokens of a class |δ_s| is spread evenly from w to 1, with
     w = ρ + (1 − ρ) `weakest`. At ρ = 1 every draw fulfils Assumption 1.
+
+    Source: mathematics, section 3.
 
     Args:
         key: a `jax.random.key`.

@@ -1,39 +1,8 @@
 """One gradient step on the embeddings of a richer network, and what counts predict.
 
-The prediction for one layer is Lemma 4.1. For two layers without matrices the same
-argument goes one level up [derived]. At the start, E_s, p ~ N(0, I/d), v of norm one:
-
-* all logits of the CLS attention and all values E_rᵀv are of order d^{−1/2}, so
-  q_X[s] = C_X[s] / T_X and σ(−y f) = 1/2, both up to O(d^{−1/2});
-* E_sᵀE_r = δ_sr + O(d^{−1/2}): in the first layer a token attends to itself e times as
-  much as to any other position, A_X[s, r] = C_X[r] e^{δ_sr} / (T_X + (e − 1) C_X[s]);
-* so f = Σ_r w_X[r] E_rᵀv + O(1/d) with w_r = ρ q_r + Σ_s q_s A[s, r], that is
-
-      w_X[r] = C_r/T (ρ + Σ_s C_s / (T + (e−1) C_s) + (e−1) C_r / (T + (e−1) C_r)).
-
-The loss moves E three ways. Through the values: E_r gains η₀ mean_X (y/2) w_X[r] v.
-Through the logits of the CLS attention: a multiple of p, whose factor holds a
-difference of values and so is of order d^{−1/2}. Through the logits of the first layer:
-multiples of other embeddings, each with a difference of scores or of values as a
-factor, again of order d^{−1/2}. Hence, with the *reached* importance α̃ of `reached`,
-
-    E_s¹ = E_s⁰ + (η₀/2) α̃_s v (1 + O(d^{−1/2})),   α̃_s = mean_X y w_X[s].
-
-The sum over s in w is T-weighted and near one, so α̃ ≈ (1 + ρ) α: the second layer
-doubles the step and the residual carries half of it. What it does not double is the
-self-attention's bonus: repeated and lonely tokens get a little more.
-
-Behind one layer an MLP f = vᵀφ(U z + c) puts Uᵀ(φ′(U z + c) ⊙ v) in the place of v. For
-smooth φ and c = 0 that is g = φ′(0) Uᵀv up to O(d^{−1/2}), as U z has entries of order
-d^{−1/2}, and
-
-    E_s¹ = E_s⁰ + (η₀/2) α_s g (1 + O(d^{−1/2})),   E_s¹ᵀv − E_s⁰ᵀv ≈ (η₀/2) α_s gᵀv.
-
-With U ~ N(0, I/d) the factor gᵀv = φ′(0) vᵀUv is N(0, φ′(0)²/d): it is small, its sign
-is a toss of a coin, and training, which moves U and v too, may turn it. So E_sᵀg rises
-with the importance of s in every run, while E_sᵀv rises or falls with the draw. With
-U = I at the start g = φ′(0) v, and it rises. For relu φ′(U z) differs between sequences
-in half of its entries: the step is predicted along the mean g, and has a part across.
+At the start attention is uniform but for a token's bonus to itself, so that Lemma 4.1
+holds with the importance α̃ that two layers give a token, and behind an MLP with the
+response g = φ′(0) Uᵀv in the place of v (mathematics, section 5a).
 """
 
 import jax
@@ -95,6 +64,8 @@ def network_step(
 ) -> Variables:
     """E¹ = E⁰ − η₀ ∇_E L; everything else stays.
 
+    Source: mathematics, section 5a.
+
     Args:
         network: which.
         variables: at the start.
@@ -113,12 +84,14 @@ def network_step(
 def reached(corpus: Corpus, residual: bool = True) -> Float[Array, " vocabulary"]:
     """Importance of a token as two layers of attention at the start weigh it, α̃.
 
+    Source: mathematics, section 5a.
+
     Args:
         corpus: n bags with labels ±1.
         residual: as in `Design`.
 
     Returns:
-        mean_X y w_X[s], w of the module's docstring.
+        α̃_s = mean_X y w_X[s], w the weights in the output at the start.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -144,6 +117,8 @@ def predicted_alignments(
     C/T; then −∂L/∂b^k_s is the mean above, and E_s moves by η₀ Σ_k (−∂L/∂b^k_s) v_k.
     What moves it through p is of order d^{−1/2}.
 
+    Source: mathematics, section 2.
+
     Args:
         corpus: n bags with labels 0 … K − 1.
         classes: K, heads orthonormal.
@@ -167,7 +142,9 @@ def predicted_change(
     """What one step adds to E in each direction, from the corpus alone: P.
 
     E¹ − E⁰ = P G up to O((1 + η₀) d^{−1/2}), where row k of G is v_k, or behind an MLP
-    the response g_k of the module's docstring.
+    the response g.
+
+    Source: mathematics, section 5a.
 
     Args:
         corpus: n bags.
@@ -201,6 +178,8 @@ def change_error(
     predicted: Float[Array, "vocabulary heads"],
 ) -> Float[Scalar, ""]:
     """Relative error of a prediction: ‖E¹ − E⁰ − P V‖_F / ‖P‖_F.
+
+    Source: mathematics, section 5a.
 
     Args:
         before: variables at the start.

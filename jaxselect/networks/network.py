@@ -18,6 +18,8 @@ Variables = dict[str, Any]
 class Network(linen.Module):
     """A network over bags of tokens; its parameters are one flat dictionary.
 
+    Source: mathematics, section 5.
+
     Attributes:
         vocabulary: |S|.
         dim: d.
@@ -137,6 +139,8 @@ def start_reduced(
     """The law of `start` at any d, up to a rotation, in |S| + K + 1 coordinates.
 
     E, p and the heads span no more, and training stays in their span; W = I there too.
+
+    Source: mathematics, section 4.
 
     Args:
         network: without an MLP, as wide as |S| + K + 1.

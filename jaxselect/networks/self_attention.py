@@ -69,6 +69,8 @@ def two_layer_weights(
     logits a'_s = ρ a_s + Σ_r A[s, r] a_r and q = `weigh`(a', C),
     w_r = ρ q_r + Σ_s q_s A[s, r], and f = Σ_r w_r b_r.
 
+    Source: mathematics, section 5.
+
     Args:
         scores: a_s = E_sᵀW²p.
         pairs: E_sᵀW¹E_r.

@@ -69,6 +69,8 @@ def output(
 ) -> Float[Array, " heads"]:
     """What a network makes of one bag.
 
+    Source: mathematics, section 5.
+
     Args:
         rows: of `look_up`, for the distinct tokens of the bag; any on padding.
         counts: C; zero on padding.

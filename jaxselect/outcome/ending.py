@@ -36,6 +36,8 @@ def ending(
 ) -> Ending:
     """Selection → competing pairs → max-margin solution → late flow.
 
+    Source: mathematics, section 3.
+
     Args:
         parameters: (E¹, p_0, v), with p_0 from before the flow.
         corpus: n bags with labels ±1.

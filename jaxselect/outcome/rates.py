@@ -87,6 +87,8 @@ def rates(
 ) -> Rates:
     """All rates of one problem: a step on E, then the flow of p.
 
+    Source: mathematics, section 3f.
+
     Args:
         before: (E⁰, p_0, v); of `gaussian_reduced` for derivatives in d.
         corpus: n bags with labels ±1.
@@ -140,6 +142,8 @@ def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar
 
     The error is 2 sin(θ/2) with θ the angle to p_mm, and ‖p‖ sin θ = ‖(I − p̂p̂ᵀ)ρ‖.
 
+    Source: mathematics, section 3f.
+
     Args:
         late: of `limit.limit`.
         error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
@@ -157,6 +161,8 @@ def log_time_to_error(
     """Log t at which the late flow has a given direction error.
 
     p̂_mmᵀp = ‖p_mm‖ log t + p̂_mmᵀρ = ‖p‖ cos θ, with θ as in `norm_to_error`.
+
+    Source: mathematics, section 3f.
 
     Args:
         late: of `limit.limit`.
@@ -233,6 +239,8 @@ def final_loss(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> Float[Scalar, ""]:
     """The risk at infinite time: every sequence speaks through its selected tokens.
+
+    Source: mathematics, section 3f.
 
     Args:
         after: (E¹, ·, v).

@@ -68,6 +68,8 @@ def settle(
     The selection is piecewise constant, so no derivative runs through this flow unless
     `settings.through_history` asks for it.
 
+    Source: mathematics, section 3f.
+
     Args:
         after: (E¹, p_0, v).
         corpus: n bags with labels ±1.

@@ -83,6 +83,8 @@ def certify(
 ) -> Certificate:
     """Hold a flow's end against the max-margin problem and the limit of its selection.
 
+    Source: mathematics, section 3e.
+
     Args:
         parameters: (E¹, p_0, v), which the flow started from.
         corpus: n bags with labels ±1.
@@ -148,6 +150,8 @@ def verdict(
     what rounding makes of the largest score, 256 ε max |pᵀE_s|: below 1e-9 in double
     precision at ‖p‖ = 10⁴.
 
+    Source: mathematics, section 3e.
+
     Args:
         flow_status: a `FlowStatus`.
         margin_status: the `MaxMarginStatus` of the selection that the flow ended in.
@@ -201,6 +205,8 @@ def _outcome(
 
 def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Flow:
     """Carry a flow on to a larger norm by its predicted late form.
+
+    Source: mathematics, sections 3b and 3e.
 
     Args:
         flow: integrated until its selection was final.

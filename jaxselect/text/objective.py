@@ -53,8 +53,10 @@ def read(
     """Model output f = Σ_s C[s] e^{a_s} b_s / Σ_s C[s] e^{a_s} of every sequence.
 
     All sequences share one shift of the exponent, so these are two products with C.
-    Once max a − min a passes 158 in float32, 1277 in float64, no shift suits every
+    Once max a − min a passes 159 in float32, 1277 in float64, no shift suits every
     sequence and the output is NaN: `objective`, with a shift for each, goes on.
+
+    Source: mathematics, section 1a.
 
     Args:
         scores: a = E p.
@@ -89,6 +91,8 @@ def risk_and_gradient(
 
     With u_X = w_X y σ(−y f) / Z_X,
     −∂L/∂b = e^a ∘ Cᵀu and −∂L/∂a = e^a ∘ (b ∘ Cᵀu − Cᵀ(u ∘ f)).
+
+    Source: mathematics, section 1a.
 
     Args:
         scores: a = E p.
@@ -126,6 +130,8 @@ def gradient(
     weights: Float[Array, " sequences"] | None = None,
 ) -> tuple[Float[Scalar, ""], FactoredGradient]:
     """Empirical risk and −∇L: four products with C, one pass over E each way.
+
+    Source: mathematics, section 1a.
 
     Args:
         parameters: (E, p, v).

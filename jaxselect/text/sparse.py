@@ -165,6 +165,8 @@ def pair_sums(
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
     """Products of one sparse matrix with two vectors.
 
+    Source: mathematics, section 1a.
+
     Args:
         matrix: M.
         first: x.
@@ -193,7 +195,9 @@ def pair_sums(
 
 
 def importance(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
-    """Average signed frequency α_s = mean_X y C_X[s] / T_X (paper, section 2).
+    """Average signed frequency α_s = mean_X y C_X[s] / T_X.
+
+    Source: mathematics, section 1a.
 
     Args:
         corpus: n bags.

@@ -21,7 +21,7 @@ seeds = st.integers(0, 2**31)
 
 
 def literal_output(parameters, tokens):
-    """Equation 1 of the paper: a sum over positions."""
+    """The definition of the paper: a sum over positions."""
     rows = np.asarray(parameters.embeddings)[tokens]
     weights = np.exp(rows @ np.asarray(parameters.cls))
     return weights @ (rows @ np.asarray(parameters.head)) / weights.sum()
