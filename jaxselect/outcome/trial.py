@@ -218,8 +218,8 @@ def _overall(
     """The mean share over the sequences of classes that have important tokens."""
     share = jnp.where(corpus.labels > 0, positive, negative)
     counts = ~jnp.isnan(share)
-    number = counts.sum().astype(share.dtype)
-    return jnp.sum(jnp.where(counts, share, 0.0)) / number
+    of_all = len(share) / counts.sum().astype(share.dtype)
+    return jnp.mean(jnp.where(counts, share, 0.0)) * of_all
 
 
 def _direction_error(cls: Float[Array, " dim"], margin: MaxMargin) -> Float[Scalar, ""]:
