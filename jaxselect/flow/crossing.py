@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
+from ..precision import full_precision
 from .cls_flow import Flow, FlowSettings, FlowStatus, cls_flow, velocity
 
 # h(p) of a mark: positive beyond it, piecewise smooth.
@@ -49,6 +50,7 @@ class Crossing(eqx.Module):
     status: Int[Scalar, ""]
 
 
+@full_precision
 def search_path(
     parameters: Parameters,
     corpus: Corpus,
@@ -82,6 +84,7 @@ def search_path(
     return cls_flow(*fixed, until_log_time=end, path_log_times=times, settings=settings)
 
 
+@full_precision
 def last_crossings(
     parameters: Parameters,
     corpus: Corpus,

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ..precision import full_precision
 from ._nearest_point import nearest_point
 from ._polish import polish
 from .pair_graph import laplacian, lead, potentials, smallest_lead
@@ -58,6 +59,7 @@ class MaxMargin(eqx.Module):
     status: Int[Scalar, ""]
 
 
+@full_precision
 def max_margin(
     embeddings: Float[Array, "vocabulary dim"],
     pairs: Bool[Array, "vocabulary vocabulary"],
@@ -87,6 +89,7 @@ def max_margin(
     )
 
 
+@full_precision
 def with_derivatives(
     embeddings: Float[Array, "vocabulary dim"], solution: MaxMargin
 ) -> MaxMargin:
@@ -188,6 +191,7 @@ def _implicit(
 
 
 @_implicit.defjvp
+@full_precision
 def _implicit_jvp(
     primals: tuple[Array, MaxMargin], tangents: tuple[Array, MaxMargin]
 ) -> tuple[Array, Array]:

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor
 from jaxtyping import Array, Float, Int, Scalar
 
+from ..precision import full_precision
+
 
 class Span(NamedTuple):
     """Rows A = U diag(σ) Wᵀ, without what rounding alone holds up; no derivatives.
@@ -83,6 +85,7 @@ def span(rows: Float[Array, "rows dim"]) -> Span:
 
 
 @jax.custom_jvp
+@full_precision
 def projector(rows: Float[Array, "rows dim"], known: Span) -> Float[Array, "dim dim"]:
     """Orthogonal projector N on the span of the rows of A, differentiable in them.
 
@@ -108,6 +111,7 @@ def projector(rows: Float[Array, "rows dim"], known: Span) -> Float[Array, "dim 
 
 
 @projector.defjvp
+@full_precision
 def _projector_jvp(
     primals: tuple[Array, Span], tangents: tuple[Array, Span]
 ) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
+from ..precision import full_precision
 from .corpus import Corpus
 from .parameters import Parameters
 
@@ -98,6 +99,7 @@ def attend_corpus(
     return jax.vmap(attend)(scores[tokens], values[tokens], counts)
 
 
+@full_precision
 def token_scores(
     parameters: Parameters,
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary"]]:

@@ -4,12 +4,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from ..precision import full_precision
 from .attention import token_scores
 from .corpus import Corpus, importance
 from .objective import negative_gradient
 from .parameters import Parameters
 
 
+@full_precision
 def embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Parameters:

@@ -21,6 +21,7 @@ from ..model.embedding_step import alignment_error, embedding_step
 from ..model.objective import logistic_loss
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs
+from ..precision import full_precision
 from .settle import RateSettings, Settled, settle
 
 # The rates that are real numbers; the rest of `Rates` says where they hold.
@@ -77,6 +78,7 @@ class Rates(eqx.Module):
     active: Bool[Array, "vocabulary vocabulary"]
 
 
+@full_precision
 def rates(
     before: Parameters,
     corpus: Corpus,
@@ -207,6 +209,7 @@ def selection_mark(after: Parameters, corpus: Corpus, settled: Settled) -> Mark:
     return lambda cls: smallest_lead(after.embeddings @ cls, pairs)
 
 
+@full_precision
 def decided_at_once(
     after: Parameters,
     corpus: Corpus,
@@ -235,6 +238,7 @@ def decided_at_once(
     return (selection.status == CrossingStatus.CROSSED) & close
 
 
+@full_precision
 def final_loss(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> Float[Scalar, ""]:

@@ -18,6 +18,7 @@ from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs, selected_tokens
+from ..precision import full_precision
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Settled(eqx.Module):
     kink: Bool[Scalar, ""]
 
 
+@full_precision
 def settle(
     after: Parameters, corpus: Corpus, settings: RateSettings = RateSettings()
 ) -> Settled:

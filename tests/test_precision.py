@@ -1,0 +1,100 @@
+"""No product of the theory is left to an accelerator's default precision.
+
+Programs are lowered for a TPU and for CUDA, which needs neither: what they would round
+stands in the text.
+"""
+
+import re
+from functools import partial
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxselect.flow.cls_flow import FlowSettings, cls_flow, velocity
+from jaxselect.margin.max_margin import max_margin
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.synthetic import assumption_one
+from jaxselect.outcome.rates import rates
+from jaxselect.outcome.settle import RateSettings
+from jaxselect.outcome.trial import run_trial
+from jaxselect.precision import full_precision
+
+DRAW = partial(assumption_one, sequences=6, length=3, relevant=1, irrelevant=2)
+PLATFORMS = ("tpu", "cuda")
+
+
+def problem() -> tuple[Parameters, Corpus]:
+    corpus = DRAW(jax.random.key(0))
+    return gaussian_reduced(jax.random.key(1), vocabulary=4, dim=64.0), corpus
+
+
+def gradient_of_rates(start, corpus):
+    def late(start):
+        return rates(start, corpus, 50.0).log_time_to_error
+
+    return jax.grad(late)(start)
+
+
+def slope_of_rates(start, corpus):
+    forward = FlowSettings(adjoint=diffrax.ForwardMode())
+
+    def real(step_size):
+        found = rates(start, corpus, step_size, settings=RateSettings(flow=forward))
+        return found.selection_log_time, found.log_time_to_error
+
+    return jax.jvp(real, (50.0,), (1.0,))
+
+
+PROGRAMS = {
+    "step": lambda start, corpus: embedding_step(start, corpus, 50.0),
+    "velocity": lambda start, corpus: velocity(start, corpus, 1.0, start.cls),
+    "gradient of the flow": lambda start, corpus: jax.grad(
+        lambda start: cls_flow(start, corpus, until_log_time=2.0).cls.sum()
+    )(start),
+    "gradient of the margin": lambda start, corpus: jax.grad(
+        lambda e: max_margin(e, jnp.zeros((4, 4), bool).at[0, 2:].set(True)).norm
+    )(start.embeddings),
+    "trial": lambda start, corpus: run_trial(
+        jax.random.key(0), DRAW, 64.0, 50.0, until_norm=10.0
+    ),
+    "gradient of rates": gradient_of_rates,
+    "slope of rates": slope_of_rates,
+}
+
+
+def rounded_products(program: str) -> list[str]:
+    """Products of a lowered program that do not ask for full precision."""
+    products = re.findall(r".*stablehlo\.dot_general.*", program)
+    return [line for line in products if line.count("HIGHEST") < 2]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_product_is_full(name):
+    lowered = jax.jit(PROGRAMS[name]).trace(*problem())
+    for platform in PLATFORMS:
+        text = lowered.lower(lowering_platforms=(platform,)).as_text()
+        assert "dot_general" in text
+        assert rounded_products(text) == []
+
+
+def test_a_product_left_alone_is_seen():
+    """Else the test above would accept anything."""
+    start, _ = problem()
+
+    def bare(start):
+        return start.embeddings @ start.cls
+
+    assert rounded_products(jax.jit(bare).lower(start).as_text())
+    kept = jax.jit(full_precision(bare)).lower(start).as_text()
+    assert rounded_products(kept) == []
+
+
+def test_what_the_caller_set_does_not_matter():
+    start, corpus = problem()
+    with jax.default_matmul_precision("bfloat16"):
+        lowered = jax.jit(partial(cls_flow, until_norm=10.0)).trace(start, corpus)
+    assert rounded_products(lowered.lower().as_text()) == []
