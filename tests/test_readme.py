@@ -1,13 +1,48 @@
 """What the README promises is there; its program runs as a doctest."""
 
+import importlib.util
+import operator
 import re
 from pathlib import Path
 
 import nbformat
+import pytest
+
+import jaxselect
+from tests.test_architecture import FLOOR
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def read_map() -> dict[str, dict[str, tuple[str, set[str]]]]:
+    """The map of the house: folder → wing → its floor and the modules named."""
+    drawn: dict[str, dict[str, tuple[str, set[str]]]] = {}
+    for line in TEXT.split("## Where things are")[1].split("```")[1].splitlines():
+        if not line.startswith(" "):
+            rooms = drawn.setdefault(line.split("/")[0], {})
+            continue
+        floor, wing, column = re.match(r"  (.)  (\w*) +(.*)", line).groups()
+        names = column.split("  ")[0]
+        found = set(names.split(", ")) if re.fullmatch(r"\w+(, \w+)*", names) else set()
+        if wing:
+            rooms[wing] = floor, found
+            last = found
+        else:
+            last |= found
+    return drawn
+
+
+MAP = read_map()
+
+
+def runs(module: str) -> bool:
+    """Whether `python -m` finds a program of that name."""
+    found = importlib.util.find_spec(module)
+    if found is not None and found.submodule_search_locations:
+        found = importlib.util.find_spec(f"{module}.__main__")
+    return found is not None and "__main__" in Path(found.origin).read_text()
 
 
 def test_pictures_and_files_are_there():
@@ -20,15 +55,45 @@ def test_commands_are_there():
     for target in re.findall(r"`make ([a-z-]+)", TEXT):
         assert f"\n{target}:" in MAKEFILE
     for module in re.findall(r"python -m (experiments[.\w]*)", TEXT + MAKEFILE):
-        path = ROOT / module.strip(".").replace(".", "/")
-        assert path.is_dir() or path.with_suffix(".py").exists(), module
+        assert runs(module.strip(".")), module
 
 
-def test_named_modules_are_there():
-    tree = TEXT.split("jaxselect/  ")[1].split("experiments/  ")[0]
-    rows = [line.strip().split("  ")[0] for line in tree.splitlines() if line.strip()]
-    for name in ", ".join(rows).split(", "):
-        assert (ROOT / "jaxselect" / f"{name}.py").exists(), name
+def test_programs_named_beside_a_command_are_its_neighbours():
+    rows = re.findall(r"`python -m (experiments[.\w]+)[^`|]*` \(([^)|]*)\)", TEXT)
+    assert len(rows) > 2
+    for module, beside in rows:
+        for name in re.findall(r"`(\w+)`", beside):
+            assert runs(f"{module.rpartition('.')[0]}.{name}"), name
+
+
+def test_names_of_the_library_mean_something():
+    for name in re.findall(r"\bjaxselect(?:\.\w+)+", TEXT):
+        operator.attrgetter(name.removeprefix("jaxselect."))(jaxselect)
+
+
+@pytest.mark.parametrize("top", ["jaxselect", "experiments"])
+def test_the_map_names_every_wing(top):
+    wings = {path.parent.name for path in (ROOT / top).glob("*/__init__.py")}
+    assert set(MAP[top]) == wings
+
+
+@pytest.mark.parametrize("top", ["jaxselect", "experiments"])
+def test_the_map_names_modules_that_are_there(top):
+    for wing, (_, modules) in MAP[top].items():
+        there = {path.stem for path in (ROOT / top / wing).glob("[!_]*.py")}
+        assert modules <= there, wing
+        # Who looks for something in the library finds its room here.
+        assert top != "jaxselect" or modules == there, wing
+
+
+def test_the_map_has_the_floors_that_imports_keep_to():
+    for wing, (floor, _) in MAP["jaxselect"].items():
+        assert int(floor) == FLOOR[wing]
+
+
+def test_tests_mirror_the_wings():
+    for wing in [*MAP["jaxselect"], "experiments"]:
+        assert list((ROOT / "tests" / wing).glob("test_*.py")), wing
 
 
 def test_every_dependency_has_its_reason():
@@ -36,9 +101,12 @@ def test_every_dependency_has_its_reason():
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = list(project["dependencies"])
-    for extra in project["optional-dependencies"].values():
-        wanted += extra
     table = TEXT.split("## Dependencies")[1]
+    for name, extra in project["optional-dependencies"].items():
+        assert f"`{name}`" in table, name
+        wanted += extra
+    for name in re.findall(r"-e '\.\[(\w+)\]'", TEXT):
+        assert name in project["optional-dependencies"], name
     for requirement in wanted:
         name = re.match(r"[\w-]+", requirement)[0]
         assert name == "jaxselect" or re.search(rf"\b{name}\b", table), name
