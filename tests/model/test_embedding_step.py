@@ -104,3 +104,27 @@ def test_values_follow_the_prediction_at_large_dimension(name):
     values = embedding_step(before, corpus, 40.0).embeddings @ before.head
     np.testing.assert_allclose(values, 20 * importance(corpus), atol=1e-5)
     assert_close(predicted_alignment(corpus, 40.0), 20 * importance(corpus))
+
+
+def test_the_error_is_its_formula_at_a_small_dimension():
+    """‖E¹ − E⁰ − (η₀/2) α vᵀ‖ / ‖(η₀/2) α‖ in plain NumPy, at d = 8."""
+    sequences, labels, eta = [[0, 0, 1], [1, 2]], [1, -1], 6.0
+    corpus = from_sequences(sequences, labels, vocabulary=3)
+    before = gaussian(jax.random.key(3), vocabulary=3, dim=8)
+    after = embedding_step(before, corpus, eta)
+    alpha = np.array([2 / 3, 1 / 3 - 1 / 2, -1 / 2]) / 2
+    step, wanted = np.zeros((3, 8)), eta / 2 * np.outer(alpha, before.head)
+    table, cls, head = map(np.asarray, (before.embeddings, before.cls, before.head))
+    for tokens, label in zip(sequences, labels, strict=True):
+        weight = np.exp(table[tokens] @ cls)
+        weight /= weight.sum()
+        values = table[tokens] @ head
+        output = weight @ values
+        slope = label / (1 + np.exp(label * output)) / len(labels)
+        for place, token in enumerate(tokens):
+            pull = (values[place] - output) * cls + head
+            step[token] += eta * slope * weight[place] * pull
+    np.testing.assert_allclose(after.embeddings, table + step, rtol=1e-12)
+    error = np.linalg.norm(step - wanted) / np.linalg.norm(eta / 2 * alpha)
+    measured = alignment_error(before, after, corpus, eta)
+    np.testing.assert_allclose(measured, error, rtol=1e-12)

@@ -68,3 +68,22 @@ def test_selection_does_not_know_the_names_of_tokens():
     moved = jnp.zeros(4).at[name].set(scores)
     renamed_pairs = competing_pairs(selected_tokens(moved, renamed), renamed)
     np.testing.assert_array_equal(renamed_pairs[np.ix_(name, name)], pairs)
+
+
+def test_no_important_token_is_nothing_to_select_not_everything():
+    corpus = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
+    mask = selected_tokens(jnp.array([1.0, 2.0, 3.0]), corpus)
+    positive, negative = important_selected(mask, corpus)
+    # Token 2 is completely positive; no negative sequence has a token of its own.
+    assert positive == 1.0 and np.isnan(negative)
+    nothing = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
+    mask = selected_tokens(jnp.array([1.0, 2.0]), nothing)
+    assert np.isnan(jnp.stack(important_selected(mask, nothing))).all()
+
+
+def test_the_width_of_the_selection_from_both_sides():
+    """A token 0.4 log t behind is selected beside the top one, 0.6 log t behind not."""
+    corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+    for behind, wanted in ((0.4, True), (0.6, False)):
+        scores = jnp.array([500.0, 500.0 - behind * 80.0])
+        assert selected_tokens(scores, corpus, 80.0)[0].tolist() == [True, wanted]

@@ -1,0 +1,145 @@
+"""The whole chain from p_0 to the verdict: its symmetries, and what each part knows."""
+
+import dataclasses
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+from jaxselect.margin.certificate import drift
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.synthetic import assumption_one
+from jaxselect.outcome.verdict import TrialStatus, certify
+
+DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
+# All selected, captured, a part of it, and all again.
+CASES = [(0, 10.0), (1, 3.0), (2, 3.0), (3, 3.0), (4, 1000.0)]
+MIRRORED = {
+    TrialStatus.CAPTURED_POSITIVE: TrialStatus.CAPTURED_NEGATIVE,
+    TrialStatus.CAPTURED_NEGATIVE: TrialStatus.CAPTURED_POSITIVE,
+}
+
+
+def problem(seed, step_size):
+    corpus_key, key = jax.random.split(jax.random.key(seed))
+    corpus = DRAW(corpus_key)
+    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=100.0)
+    return embedding_step(start, corpus, step_size), corpus
+
+
+@jax.jit
+def chain(parameters, corpus, begin=0.0, until_log_time=2e3):
+    settings = FlowSettings(rtol=1e-8, atol=1e-8)
+    flow = cls_flow(
+        parameters,
+        corpus,
+        from_log_time=begin,
+        until_log_time=until_log_time,
+        settings=settings,
+    )
+    return flow, certify(parameters, corpus, flow)
+
+
+def mirrored(parameters, corpus):
+    """(y, v) → (−y, −v): the same losses, the classes exchanged."""
+    turned = Parameters(parameters.embeddings, parameters.cls, -parameters.head)
+    return turned, dataclasses.replace(corpus, labels=-corpus.labels)
+
+
+def multiplied(parameters, corpus):
+    """C → 7 C, exactly: attention knows shares only."""
+    return parameters, dataclasses.replace(corpus, counts=7 * corpus.counts)
+
+
+def reordered(parameters, corpus):
+    """The sequences in another order."""
+    order = jax.random.permutation(jax.random.key(9), len(corpus.labels))
+    parts = (leaf[order] for leaf in (corpus.tokens, corpus.counts, corpus.labels))
+    return parameters, Corpus(*parts, corpus.vocabulary)
+
+
+CHANGES = {"mirrored": mirrored, "multiplied": multiplied}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_chain_is_symmetric(case, name):
+    flow, found = chain(*problem(*case))
+    other, seen = chain(*CHANGES[name](*problem(*case)))
+    np.testing.assert_allclose(other.cls, flow.cls, rtol=1e-7, atol=1e-5)
+    assert other.status == flow.status
+    np.testing.assert_array_equal(seen.ending.selected, found.ending.selected)
+    wanted, status = TrialStatus(found.status.item()), TrialStatus(seen.status.item())
+    if name == "mirrored":
+        assert status == MIRRORED.get(wanted, wanted)
+        assert (seen.positive, seen.negative) == (found.negative, found.positive)
+    else:
+        assert status == wanted
+    late, there = found.ending.late, seen.ending.late
+    np.testing.assert_allclose(there.growth, late.growth, atol=1e-9)
+    np.testing.assert_allclose(there.offset, late.offset, rtol=1e-6, atol=1e-5)
+    np.testing.assert_allclose(there.error_constant, late.error_constant, rtol=1e-5)
+
+
+def test_some_case_is_captured_and_some_is_not():
+    """Else the exchange of the captured statuses would not be seen above."""
+    statuses = {chain(*problem(*case))[1].status.item() for case in CASES}
+    assert statuses & set(MIRRORED)
+    assert TrialStatus.SELECTED_ALL in statuses
+
+
+def test_the_order_of_the_sequences_does_not_matter():
+    flow, found = chain(*problem(0, 10.0))
+    other, seen = chain(*reordered(*problem(0, 10.0)))
+    np.testing.assert_allclose(other.cls, flow.cls, rtol=1e-7, atol=1e-5)
+    assert seen.status == found.status
+
+
+@pytest.mark.parametrize("case", CASES[:2])
+def test_one_long_run_is_two_short_ones(case):
+    parameters, corpus = problem(*case)
+    whole, _ = chain(parameters, corpus, 0.0, 9.0)
+    first, _ = chain(parameters, corpus, 0.0, 5.0)
+    assert first.log_time == 5.0
+    on = eqx.tree_at(lambda tree: tree.cls, parameters, first.cls)
+    second, _ = chain(on, corpus, first.log_time, 9.0)
+    np.testing.assert_allclose(second.cls, whole.cls, atol=1e-5)
+    assert second.log_time == whole.log_time
+    # As if p were there at once, it is elsewhere later.
+    wrong, _ = chain(on, corpus, 0.0, 9.0)
+    assert np.abs(wrong.cls - whole.cls).max() > 1e-3
+
+
+def test_drift_is_the_largest_distance_of_an_active_margin():
+    """p = p_mm s + ρ + δ lies max |Dᵀδ| off its line, whatever else δ does."""
+    parameters, corpus = problem(0, 10.0)
+    _, found = chain(parameters, corpus)
+    margin, late = found.ending.margin, found.ending.late
+    embeddings = parameters.embeddings
+    log_time = jnp.array(50.0)
+    for seed in range(5):
+        off = 1e-2 * jax.random.normal(jax.random.key(seed), late.growth.shape)
+        scores = np.asarray(embeddings @ off)
+        wanted = max(
+            abs(scores[s] - scores[r]) for s, r in np.argwhere(margin.active).tolist()
+        )
+        cls = late.cls_at(log_time) + off
+        measured = drift(embeddings, margin, late, cls, log_time)
+        np.testing.assert_allclose(measured, wanted, rtol=1e-10)
+
+
+def test_a_number_that_is_not_finite_is_a_failed_trial():
+    parameters, corpus = problem(0, 10.0)
+    broken = eqx.tree_at(
+        lambda tree: tree.embeddings,
+        parameters,
+        parameters.embeddings.at[0, 0].set(jnp.nan),
+    )
+    _, found = chain(broken, corpus)
+    assert found.status == TrialStatus.FAILED
