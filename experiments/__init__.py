@@ -1,1 +1,18 @@
-"""Programs, one per study; each has --help."""
+"""Programs, one per study; each has --help. `python -m experiments` lists them.
+
+What has to be settled before NumPy and JAX are imported is settled here.
+"""
+
+import os
+
+for _name, _value in {
+    # OpenBLAS with threads of its own makes small factorisations a hundred times
+    # slower.
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    # A check inside a program calls back to Python, and such a program cannot be kept
+    # between processes. A study says in a status what went wrong.
+    "EQX_ON_ERROR": "nan",
+}.items():
+    os.environ.setdefault(_name, _value)

@@ -1,7 +1,7 @@
 """Are two results folders equal? Prints the first differences.
 
 Compared are the grid and every value of every run; how it was run (chunk size, device,
-versions) is not. Exit code 0 only if all of it is identical.
+versions) is not. Exit code 0 if all of it is identical, 1 if it is not.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy as np
 import tyro
 import xarray as xr
 
-from experiments.common.console import command, say
+from experiments.common.console import Difference, command, say
 from jaxselect.sweep.store import differences, load
 
 
@@ -44,10 +44,10 @@ def compare(settings: Comparison) -> dict:
         settings: which, and how closely.
 
     Returns:
-        Nothing but `equal`: where they differ, an error ends the program.
+        Nothing but `equal`; a `Difference`, which is exit code 1, where they are not.
 
     Raises:
-        ValueError: they differ; names the first differences.
+        BadInput: one of them holds no results, or damaged ones.
     """
     first, second = load(settings.first), load(settings.second)
     lines = differences(first.attrs["grid"], second.attrs["grid"])
@@ -56,7 +56,8 @@ def compare(settings: Comparison) -> dict:
     for line in lines[:10]:
         say(line)
     if lines:
-        raise ValueError(f"{settings.first} and {settings.second} differ")
+        say(f"{settings.first} and {settings.second} differ")
+        return Difference(equal=False)
     say(f"{settings.first} and {settings.second} are equal")
     return {"equal": True}
 

@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Literal
 
+import jax
+
 from experiments.common.console import command, say
-
-import jax  # isort: skip (console settles the threads first)
-
+from experiments.common.devices import configure
+from jaxselect.errors import BadInput
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.trial import Trial, run_trial
 from jaxselect.outcome.verdict import TrialStatus
@@ -52,16 +53,16 @@ class Run:
         """Refuse numbers that no run can be made of.
 
         Raises:
-            ValueError: what arrived and what was wanted.
+            BadInput: what arrived and what was wanted.
         """
         if not (self.dim >= 1 and self.dim % 1 == 0):
-            raise ValueError(f"dim {self.dim}: wanted a whole number ≥ 1")
+            raise BadInput(f"dim {self.dim}: wanted a whole number ≥ 1")
         for name in ("step_size", "until_norm"):
             value = getattr(self, name)
             if not 0 < value < float("inf"):
-                raise ValueError(f"{name} {value}: wanted a finite number > 0")
+                raise BadInput(f"{name} {value}: wanted a finite number > 0")
         if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed {self.seed}: wanted 0 … 2³² − 1")
+            raise BadInput(f"seed {self.seed}: wanted 0 … 2³² − 1")
 
 
 PRESETS = {
@@ -80,10 +81,10 @@ def run(settings: Run) -> dict:
         The scalars of the trial, timings, device and precision.
 
     Raises:
-        ValueError: settings out of range.
+        BadInput: settings out of range.
     """
     settings.check()
-    jax.config.update("jax_enable_x64", settings.precision == "float64")
+    configure(settings.precision)
     draw = partial(
         assumption_one,
         sequences=settings.sequences,

@@ -5,8 +5,6 @@ differences over random problems, and between forward and reverse mode. Problems
 kink in between are left out and counted.
 """
 
-from experiments.common import console  # isort: skip (it settles the threads first)
-
 import dataclasses
 from collections.abc import Iterable
 from functools import partial
@@ -19,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
-from experiments.common.console import say
+from experiments.common.console import command, quickened, say
+from experiments.common.devices import configure
+from experiments.common.results import write
 from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.margin.limit import LimitStatus
@@ -72,8 +72,8 @@ def main(settings: Settings) -> dict:
     Returns:
         What `--json` prints.
     """
-    settings = console.quickened(settings, PRESETS["quick"], "seed")
-    jax.config.update("jax_enable_x64", True)
+    settings = quickened(settings, PRESETS["quick"], "seed")
+    configure("float64")
     results = table(settings)
     for name, entry in results.items():
         say(
@@ -83,8 +83,7 @@ def main(settings: Settings) -> dict:
             f"kinks {entry['excluded_share']:.0%}   "
             f"infinite {entry['infinite_share']:.0%}"
         )
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "derivatives.json", described)
+    write(settings.out, settings=settings, results=results)
     return results
 
 
@@ -278,4 +277,4 @@ def _stacked(results: Iterable[Any]) -> Any:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

@@ -5,8 +5,6 @@ our own field and Jacobian; PyTorch's normalised gradient descent is given the b
 three step sizes, torchdiffeq's dopri5 the plain time that it can follow.
 """
 
-from experiments.common import console  # isort: skip (it settles the threads first)
-
 import dataclasses
 import os
 import statistics
@@ -21,7 +19,9 @@ import numpy as np
 from experiments.benchmarks import _flow_batch as flow_batch
 from experiments.benchmarks import _flow_rivals as flow_rivals
 from experiments.benchmarks._flow_batch import GAMMAS, SMALL
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,17 +70,15 @@ def main(settings: Settings) -> dict:
         settings = dataclasses.replace(settings, large=False)
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[: settings.cores])
-    import jax
 
-    jax.config.update("jax_enable_x64", True)
+    configure("float64")
     results: dict[str, Any] = {"small": regimes(settings, SMALL, 256.0)}
     if settings.large:
         results["large"] = regimes(settings, LARGE, 2048.0)
     sizes = settings.seed, settings.lanes, settings.chunk
     results["batch"] = flow_batch.speed(*sizes, settings.repeats)
     results["convergence"] = flow_batch.convergence(*sizes)
-    console.write_json(settings.out / "flow.json", results)
-    console.draw("flow", settings.out)
+    write(settings.out, settings=settings, results=results, figure="flow")
     return results
 
 
@@ -253,4 +251,4 @@ def timed(run: Callable, argument: float, repeats: int) -> tuple[Any, float]:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

@@ -8,8 +8,6 @@ and one thread. The gap of an answer is measured alike for all: the answer is sc
 until it is feasible, and its ½‖p‖² compared with our certified lower bound.
 """
 
-from experiments.common import console  # isort: skip (it settles the threads first)
-
 import dataclasses
 import importlib.util
 import os
@@ -23,7 +21,10 @@ from typing import Any, Literal
 import numpy as np
 
 from experiments.benchmarks._max_margin_rivals import RIVALS, Problem, problem
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
+from jaxselect.errors import BadInput
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +79,8 @@ def main(settings: Settings) -> dict:
         )
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[:1])
-    import jax
 
-    jax.config.update("jax_enable_x64", True)
+    configure("float64")
     present = installed()
     records: list[dict] = []
     for family in FAMILIES:
@@ -93,7 +93,7 @@ def main(settings: Settings) -> dict:
                 if record["seconds"] > settings.patience:
                     rivals.pop(record["solver"], None)
     results = {"lanes": settings.lanes, "records": records}
-    console.write_json(settings.out / "max_margin.json", results)
+    write(settings.out, settings=settings, results=results)
     return results
 
 
@@ -181,7 +181,7 @@ def compare(
     first = embeddings[0], pairs[0]
     jax.block_until_ready(one(*first))
     if (solution.status != MaxMarginStatus.SOLVED).any():
-        raise ValueError(f"{family} at |S| = {size}: a lane of ours was not solved")
+        raise BadInput(f"{family} at |S| = {size}: a lane of ours was not solved")
     # The value of the duals bounds ½‖p‖² from below, whoever found p.
     bound = np.asarray(solution.norm) ** 2 * (1 - np.asarray(solution.gap)) / 2
 
@@ -279,4 +279,4 @@ def table(records: list[dict]) -> None:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

@@ -10,8 +10,6 @@ The rival runs a share of the sequences, a fixed sample, and its time is scaled 
     python -m experiments.benchmarks.networks --train imdb_train.parquet --test ...
 """
 
-from experiments.common import console  # isort: skip
-
 import dataclasses
 import os
 import time
@@ -23,7 +21,10 @@ from scipy.sparse import csr_array
 
 from experiments.benchmarks import text
 from experiments.benchmarks._timing import seconds
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
+from jaxselect.errors import BadInput
 
 # Sequences of a minibatch of the rival.
 BATCH = 16
@@ -80,9 +81,10 @@ def main(settings: Settings) -> dict:
         settings = dataclasses.replace(PRESETS["quick"], out=settings.out)
     cores = sorted(os.sched_getaffinity(0))
     if not 1 <= settings.threads <= len(cores):
-        raise ValueError(
+        raise BadInput(
             f"--threads is {settings.threads}; this machine has {len(cores)}"
         )
+    configure("float32")
     counts, labels = corpus(settings)
     settings = dataclasses.replace(
         settings, reviews=counts.shape[0], vocabulary=counts.shape[1]
@@ -114,9 +116,7 @@ def main(settings: Settings) -> dict:
         results[f"{name}_disagreement"] = float(error)
     for name, value in results.items():
         say(f"{name:24s} {value}")
-    console.write_json(
-        settings.out / "results.json", dataclasses.asdict(settings) | results
-    )
+    write(settings.out, settings=settings, results=results)
     return results
 
 
@@ -213,4 +213,4 @@ def rival(
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

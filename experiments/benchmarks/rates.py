@@ -3,8 +3,6 @@
 Forward mode in one argument, η₀, and reverse mode in all of E, in one run.
 """
 
-from experiments.common import console  # isort: skip (it settles the threads first)
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,7 +15,9 @@ import jax.numpy as jnp
 
 from experiments.benchmarks._timing import in_turn
 from experiments.benchmarks.derivatives import Case, draw
-from experiments.common.console import say
+from experiments.common.console import command, quickened, say
+from experiments.common.devices import configure
+from experiments.common.results import write
 from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.model.embedding_step import embedding_step
@@ -74,12 +74,12 @@ def main(settings: Settings) -> dict:
     Returns:
         What `--json` prints.
     """
-    settings = console.quickened(settings, PRESETS["quick"], "seed")
-    jax.config.update("jax_enable_x64", True)
+    settings = quickened(settings, PRESETS["quick"], "seed")
+    configure("float64")
     drawn = jax.jit(partial(draw, settings.problem))
     cases = [drawn(settings.seed + number) for number in range(settings.problems)]
     known = {"late": late, "selection": early, "all": every}
-    results = {}
+    results: dict = {}
     for name in settings.groups:
         compiled = {
             who: jax.jit(run).lower(cases[0]).compile()
@@ -93,8 +93,7 @@ def main(settings: Settings) -> dict:
             "bytes": {who: _temporary_bytes(run) for who, run in compiled.items()},
         }
         say(f"{name}: {results[name]}")
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "rates.json", described)
+    write(settings.out, settings=settings, results=results)
     return results
 
 
@@ -181,4 +180,4 @@ def _temporary_bytes(run: Any) -> int:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

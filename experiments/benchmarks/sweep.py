@@ -5,8 +5,6 @@ written, memory of every process by the system's own account. Throughput while b
 leaves out the start of the workers; cuts and dimensions are timed in turns.
 """
 
-from experiments.common import console  # isort: skip (it settles the threads first)
-
 import dataclasses
 import json
 import os
@@ -22,8 +20,9 @@ import jax
 import numpy as np
 
 from experiments.benchmarks._sweep_watch import observe
-from experiments.common.console import say
-from experiments.sweep.launch import configure, probe
+from experiments.common.console import command, quickened, say
+from experiments.common.devices import configure, probe
+from experiments.common.results import draw, read, write
 from experiments.sweep.study import CHUNK_SIZE
 from experiments.sweep.study import PRESETS as SWEEPS
 from jaxselect.sweep import store
@@ -89,20 +88,18 @@ def main(settings: Settings) -> dict:
     Returns:
         What `--json` prints.
     """
-    settings = console.quickened(settings, PRESETS["quick"], "part")
-    path = settings.out / "results.json"
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    results = kept.get("results", {})
+    settings = quickened(settings, PRESETS["quick"], "part")
+    there = (settings.out / "results.json").exists()
+    results = read(settings.out).results if there else {}
     for part in PARTS if settings.part == "all" else (settings.part,):
         say(f"{part} …")
         before = os.getloadavg()[0]
         results[part] = PARTS[part](settings)
         results[part]["load_before"] = before
         say(json.dumps(results[part], indent=1))
-        described = dataclasses.asdict(settings)
-        console.write_json(path, described | {"results": results})
+        write(settings.out, settings=settings, results=results)
     if "dim" in results:
-        console.draw("cost", settings.out)
+        draw("cost", settings.out)
     return results
 
 
@@ -279,4 +276,4 @@ PARTS = {
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

@@ -8,8 +8,6 @@
 All in one process, on the same data, in the same precision, on the same cores.
 """
 
-from experiments.common import console  # isort: skip
-
 import dataclasses
 import os
 import time
@@ -21,7 +19,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.benchmarks._timing import in_turn, seconds
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
+from jaxselect.errors import BadInput
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ def main(settings: Settings) -> dict:
         settings = dataclasses.replace(settings, gathered=fewer, repeats=5)
     cores = sorted(os.sched_getaffinity(0))
     if not 1 <= settings.threads <= len(cores):
-        raise ValueError(
+        raise BadInput(
             f"--threads is {settings.threads}; this machine has {len(cores)}"
         )
     # XLA makes as many threads as the process may use cores, when it starts.
@@ -123,8 +124,7 @@ def main(settings: Settings) -> dict:
         results[f"{part}_share_of_bandwidth"] = size / seconds[part] / ours["bandwidth"]
     for name, value in results.items():
         say(f"{name:28s} {value}")
-    described = dataclasses.asdict(settings) | results
-    console.write_json(settings.out / "results.json", described)
+    write(settings.out, settings=settings, results=results)
     return results
 
 
@@ -162,7 +162,7 @@ def time_ours(
     import jax.numpy as jnp
     import optax
 
-    jax.config.update("jax_enable_x64", settings.precision == "float64")
+    configure(settings.precision)
     from jaxselect.model.attention import token_scores
     from jaxselect.model.parameters import Parameters
     from jaxselect.text import training as descent
@@ -312,4 +312,4 @@ def torch_gathered(torch: Any, parameters: list, counts: csr_array, label: Any) 
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

@@ -1,1 +1,1 @@
-"""What every study shares: the command line, devices, results, statistics."""
+"""What studies share: the command line, JAX's settings, results on disk, statistics."""

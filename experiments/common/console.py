@@ -1,32 +1,32 @@
-"""What every program on the command line has in common.
+"""The command line that all programs have in common."""
 
-Import this before JAX: it settles the threads of the linear algebra underneath.
-"""
-
+import argparse
+import contextlib
 import dataclasses
 import json
 import os
-import subprocess
+import signal
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-# OpenBLAS with threads of its own makes small factorisations a hundred times slower.
-for _library in ("OPENBLAS", "OMP", "MKL"):
-    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+import tyro
 
-import numpy as np  # noqa: E402
-import tyro  # noqa: E402
+from experiments.common.results import plain, prepare
+from jaxselect.errors import BadInput
+
+LARGEST_SEED = 2**31 - 1
+
+
+class Difference(dict):
+    """Results of a study that was asked for equality and found none: exit code 1."""
 
 
 def say(line: str) -> None:
-    """Print for people: on standard error.
-
-    Args:
-        line: what to print.
-    """
-    print(line, file=sys.stderr, flush=True)
+    """Print for people: on standard error, if there is one."""
+    if sys.stderr is not None:
+        print(line, file=sys.stderr, flush=True)
 
 
 def command(
@@ -44,19 +44,16 @@ def command(
         arguments: the command line without the program's name; by default this one's.
 
     Raises:
-        SystemExit: always; 0 after success, 2 for bad input, 130 after Ctrl-C.
+        SystemExit: 0 after success, 1 for a `Difference`, 2 for what a person can put
+            right (`BadInput`, or the disk), 130 after Ctrl-C or SIGTERM. Any other
+            exception is a fault of ours and keeps its traceback.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    name = _preset(arguments, list(presets))
-    settings = tyro.cli(
-        tyro.conf.OmitArgPrefixes[type(presets[name])],  # type: ignore[misc]
-        default=dataclasses.replace(presets[name], preset=name),
-        args=arguments,
-        prog=f"python -m {_module(study)}",
-        description=sys.modules[study.__module__].__doc__,
-    )
     try:
-        results = study(settings)
+        settings = parse(study, presets, arguments)
+        check(settings)
+        with _interruptible():
+            results = study(settings)
     except (ValueError, OSError) as error:
         say(f"error: {' '.join(str(error).split())}")
         raise SystemExit(2) from None
@@ -64,8 +61,61 @@ def command(
         say("stopped; what was finished is on disk")
         raise SystemExit(130) from None
     if settings.json:
-        print(json.dumps(results))
-    raise SystemExit(0)
+        _print(json.dumps(plain(results), allow_nan=False))
+    raise SystemExit(int(isinstance(results, Difference)))
+
+
+def parse(
+    study: Callable[[Any], dict], presets: Mapping[str, Any], arguments: list[str]
+) -> Any:
+    """The settings of a command line: those of its preset, but for the flags given.
+
+    Args:
+        study: its module's text is the help's.
+        presets: see `command`.
+        arguments: see `command`.
+
+    Returns:
+        Settings.
+
+    Raises:
+        BadInput: no such preset.
+        SystemExit: after --help, or a flag that cannot be read.
+    """
+    first = next(iter(presets))
+    chosen = argparse.ArgumentParser(
+        add_help=False, allow_abbrev=False, exit_on_error=False
+    )
+    chosen.add_argument("--preset", default=first)
+    try:
+        name = chosen.parse_known_args(arguments)[0].preset
+    except argparse.ArgumentError:
+        name = ""
+    if name not in presets:
+        raise BadInput(f"no preset {name!r}; there are {', '.join(presets)}")
+    return tyro.cli(
+        tyro.conf.OmitArgPrefixes[type(presets[name])],  # type: ignore[misc]
+        default=dataclasses.replace(presets[name], preset=name),
+        args=arguments,
+        prog=f"python -m {_module(study)}",
+        description=sys.modules[study.__module__].__doc__,
+    )
+
+
+def check(settings: Any) -> None:
+    """Refuse a seed that is none, and results that could not be written.
+
+    Args:
+        settings: of any study.
+
+    Raises:
+        BadInput: what arrived and what was wanted.
+    """
+    seed = getattr(settings, "seed", 0)
+    if not 0 <= seed <= LARGEST_SEED:
+        raise BadInput(f"--seed {seed}: wanted 0 … 2³¹ − 1")
+    if getattr(settings, "out", None) is not None:
+        prepare(settings.out)
 
 
 def quickened(settings: Any, quick: Any, *kept: str) -> Any:
@@ -85,60 +135,32 @@ def quickened(settings: Any, quick: Any, *kept: str) -> Any:
     return dataclasses.replace(quick, **given)
 
 
-def write_json(path: Path, content: dict) -> None:
-    """Write a JSON file under a temporary name, then move it into place.
-
-    Args:
-        path: of the file; its folder is made.
-        content: what to write.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(content, indent=1, default=str) + "\n")
-    part.replace(path)
-
-
-def write_arrays(path: Path, arrays: dict) -> None:
-    """Write named arrays as NumPy's archive, likewise.
-
-    Args:
-        path: ends in .npz.
-        arrays: by name.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part.npz")
-    plain: dict = {name: np.asarray(value) for name, value in arrays.items()}
-    np.savez(part, **plain)
-    part.replace(path)
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM, which batch systems send, ends a study as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def draw(figure: str, folder: Path) -> None:
-    """Draw finished results, in a process that knows nothing but the folder.
-
-    Args:
-        figure: module of `experiments.figures`.
-        folder: of the results.
-    """
-    program = [sys.executable, "-m", f"experiments.figures.{figure}", str(folder)]
-    # Standard output is for results; figures speak on standard error.
-    subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
+def _print(line: str) -> None:
+    """Print for programs: on standard output, if somebody reads there."""
+    if sys.stdout is None:
+        return
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        # Python would try once more as it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _module(study: Callable) -> str:
     """Name of the study's module, also where it runs as the program itself."""
     spec = getattr(sys.modules[study.__module__], "__spec__", None)
     name = study.__module__ if spec is None else spec.name
-    return name.removesuffix(".study")
-
-
-def _preset(arguments: list[str], known: list[str]) -> str:
-    """The preset asked for: it decides the defaults of all other settings."""
-    for place, argument in enumerate(arguments):
-        given, equals, value = argument.partition("=")
-        if given == "--preset":
-            value = value if equals else (arguments[place + 1 :] or [""])[0]
-            if value not in known:
-                say(f"error: no preset {value!r}; there are {', '.join(known)}")
-                raise SystemExit(2)
-            return value
-    return known[0]
+    return name.removesuffix(".study").removesuffix(".__main__")

@@ -7,8 +7,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from experiments.common.console import say
 from experiments.figures import direction, growth, lemma, phases
-from experiments.figures.reviews import save
+from experiments.figures._page import save
+from jaxselect.errors import BadInput
 from jaxselect.sweep.store import load
 
 FIGURES = {"lemma": lemma, "phases": phases, "growth": growth, "direction": direction}
@@ -36,11 +38,11 @@ def main(arguments: list[str]) -> int:
         for name in [asked.only] if asked.only else FIGURES:
             figure = FIGURES[name].draw(results)
             if figure is None:
-                print(f"{name}: this sweep has nothing to show for it", file=sys.stderr)
+                say(f"{name}: this sweep has nothing to show for it")
             else:
-                print(save(figure, target / f"{name}.png"), file=sys.stderr)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+                say(str(save(figure, target / f"{name}.png")))
+    except (BadInput, OSError) as error:
+        say(f"error: {error}")
         return 2
     return 0
 

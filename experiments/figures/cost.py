@@ -3,28 +3,23 @@
 python -m experiments.figures.cost results/benchmarks/sweep
 """
 
-import json
-import sys
-from pathlib import Path
-
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
-from experiments.figures.reviews import command, save
+from experiments.common.results import Finished
+from experiments.figures._page import command
 
 
-def draw(folder: Path) -> Path:
+def draw(finished: Finished) -> Figure:
     """Seconds per run and per step of the solver, over d.
 
     Args:
-        folder: of results.
+        finished: what the study left.
 
     Returns:
-        The figure's file.
-
-    Raises:
-        FileNotFoundError: no results in the folder.
+        The figure.
     """
-    found = json.loads((folder / "results.json").read_text())["results"]["dim"]
+    found = finished.results["dim"]
     figure, (runs, steps) = pyplot.subplots(
         1, 2, figsize=(9, 3.8), layout="constrained"
     )
@@ -37,8 +32,8 @@ def draw(folder: Path) -> Path:
         # Two decades tall, as the axis of d is seven wide: flat is seen to be flat.
         middle = (min(found[name]) * max(found[name])) ** 0.5
         panel.set(xlabel="embedding dimension d", ylim=(middle / 10, middle * 10))
-    return save(figure, folder / "cost.png")
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
+    command(draw, "cost", __doc__ or "")

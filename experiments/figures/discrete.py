@@ -3,28 +3,24 @@
 python -m experiments.figures.discrete results/discrete
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
-from experiments.figures.reviews import command, save
+from experiments.common.results import Finished
+from experiments.figures._page import command
 
 
-def draw(folder: Path) -> Path:
+def draw(finished: Finished) -> Figure:
     """Deviation of both rules, step sizes in units of the predicted stable limit.
 
     Args:
-        folder: of results.
+        finished: what the study left.
 
     Returns:
-        The figure's file.
-
-    Raises:
-        FileNotFoundError: no results in the folder.
+        The figure.
     """
-    found = np.load(folder / "deviations.npz")
+    found = finished.arrays
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     titles = ("gradient descent", "normalised gradient descent")
     for panel, off, limits, title in zip(
@@ -38,8 +34,8 @@ def draw(folder: Path) -> Path:
             title=f"{title}, limit h ≈ {np.median(limits):.3g}",
         )
         panel.legend()
-    return save(figure, folder / "discrete.png")
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
+    command(draw, "discrete", __doc__ or "")

@@ -3,31 +3,26 @@
 python -m experiments.figures.flow results/benchmarks/flow
 """
 
-import json
-import sys
-from pathlib import Path
-
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
-from experiments.figures.reviews import command, save
+from experiments.common.results import Finished
+from experiments.figures._page import command
 
 WHO = ("jaxselect", "scipy BDF", "torchdiffeq dopri5", "torch normalised GD")
 PROBLEMS = {"small": "n = 200, |S| = 64", "large": "n = 1000, |S| = 256"}
 
 
-def draw(folder: Path) -> Path:
+def draw(finished: Finished) -> Figure:
     """Time against the direction error reached, a mark for every γ, and ‖p‖ there.
 
     Args:
-        folder: of results.
+        finished: what the study left.
 
     Returns:
-        The figure's file.
-
-    Raises:
-        FileNotFoundError: no results in the folder.
+        The figure.
     """
-    results = json.loads((folder / "flow.json").read_text())
+    results = finished.results
     shown = [name for name in PROBLEMS if name in results]
     figure, axes = pyplot.subplots(
         1,
@@ -60,8 +55,8 @@ def draw(folder: Path) -> Path:
         panel.set(xlabel="seconds", title=PROBLEMS[name])
         panel.legend()
     axes[0, 0].set_ylabel("direction error reached")
-    return save(figure, folder / "flow.png")
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
+    command(draw, "flow", __doc__ or "")

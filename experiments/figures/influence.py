@@ -3,28 +3,24 @@
 python -m experiments.figures.influence results/influence
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
-from experiments.figures.reviews import command, save
+from experiments.common.results import Finished
+from experiments.figures._page import command
 
 
-def draw(folder: Path) -> Path:
+def draw(finished: Finished) -> Figure:
     """Tokens and sequences by influence, beside a tenth and all of them taken away.
 
     Args:
-        folder: of results.
+        finished: what the study left.
 
     Returns:
-        The figure's file.
-
-    Raises:
-        FileNotFoundError: no results in the folder.
+        The figure.
     """
-    found = np.load(folder / "influence.npz")
+    found = finished.arrays
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for panel, kind in zip(axes, ("token", "sequence"), strict=True):
         order = np.argsort(-found[f"{kind}_turn"])
@@ -40,8 +36,8 @@ def draw(folder: Path) -> Path:
             xlabel=kind, ylabel="turn of p_mm/‖p_mm‖ per share removed", yscale="log"
         )
         panel.legend()
-    return save(figure, folder / "influence.png")
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
+    command(draw, "influence", __doc__ or "")

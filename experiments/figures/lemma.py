@@ -5,7 +5,7 @@ import xarray as xr
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from experiments.sweep.summary import fitted_exponent
+from experiments.common.statistics import fitted_exponent
 
 
 def draw(results: xr.Dataset) -> Figure | None:

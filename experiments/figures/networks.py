@@ -3,31 +3,25 @@
 python -m experiments.figures.networks results/networks/mlp
 """
 
-import json
-import sys
-from pathlib import Path
-
 import numpy as np
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
-from experiments.figures.reviews import cloud, command, save
+from experiments.common.results import Finished
+from experiments.figures._page import cloud, command
 
 
-def draw(folder: Path) -> Path:
+def draw(finished: Finished) -> Figure:
     """One panel per column, and one per published table.
 
     Args:
-        folder: of results.
+        finished: what the study left.
 
     Returns:
-        The figure's file.
-
-    Raises:
-        FileNotFoundError: no results in the folder.
+        The figure.
     """
-    described = json.loads((folder / "results.json").read_text())["results"]
-    with np.load(folder / "words.npz") as kept:
-        columns = dict(kept)
+    described = finished.results
+    columns = finished.arrays
     names = [name.removeprefix("x ") for name in columns if name.startswith("x ")]
     tables = described["published"]
     panels = len(names) + len(tables)
@@ -48,8 +42,8 @@ def draw(folder: Path) -> Path:
         panel.set(title=title, xlabel="bin", ylabel="mean / its deviation")
         panel.locator_params(axis="x", nbins=5)
         panel.legend()
-    return save(figure, folder / "networks.png")
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
+    command(draw, "networks", __doc__ or "")

@@ -5,7 +5,7 @@ import xarray as xr
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from experiments.sweep.summary import CERTIFIED, with_status
+from experiments.common.statistics import CERTIFIED, with_status
 
 
 def draw(results: xr.Dataset) -> Figure | None:

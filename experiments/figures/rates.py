@@ -3,28 +3,24 @@
 python -m experiments.figures.rates results/rates
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
-from experiments.figures.reviews import command, save
+from experiments.common.results import Finished
+from experiments.figures._page import command
 
 
-def draw(folder: Path) -> Path:
+def draw(finished: Finished) -> Figure:
     """Error against ‖p‖ and log t beside the prediction; local exponents.
 
     Args:
-        folder: of results.
+        finished: what the study left.
 
     Returns:
-        The figure's file.
-
-    Raises:
-        FileNotFoundError: no results in the folder.
+        The figure.
     """
-    found = np.load(folder / "paths.npz")
+    found = finished.arrays
     figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
     constant, growth = found["constant"][:, None], found["growth"][:, None]
     for panel, across, scale, label in (
@@ -45,8 +41,8 @@ def draw(folder: Path) -> Path:
     axes[2].axhline(-1, color="k", linestyle="--")
     axes[2].set(xlabel="log t", ylabel="local exponent", ylim=(-3, 1))
     axes[2].legend()
-    return save(figure, folder / "rates.png")
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
+    command(draw, "rates", __doc__ or "")

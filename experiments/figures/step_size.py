@@ -3,30 +3,25 @@
 python -m experiments.figures.step_size results/step-size
 """
 
-import json
-import sys
-from pathlib import Path
-
 import numpy as np
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
-from experiments.figures.reviews import command, save
+from experiments.common.results import Finished
+from experiments.figures._page import command
 
 
-def draw(folder: Path) -> Path:
+def draw(finished: Finished) -> Figure:
     """Derivative of both times in log η₀ over d and η₀, and the optima found.
 
     Args:
-        folder: of results.
+        finished: what the study left.
 
     Returns:
-        The figure's file.
-
-    Raises:
-        FileNotFoundError: no results in the folder.
+        The figure.
     """
-    found = np.load(folder / "phase.npz")
-    optima = json.loads((folder / "results.json").read_text())["results"]["optima"]
+    found = finished.arrays
+    optima = finished.results["optima"]
     dims, steps = found["dims"], found["step_sizes"]
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
     for panel, name, title in (
@@ -56,8 +51,8 @@ def draw(folder: Path) -> Path:
         )
     axes[2].set(xlabel="d", ylabel="log time to selection at the best η₀")
     axes[2].legend()
-    return save(figure, folder / "step_size.png")
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
+    command(draw, "step_size", __doc__ or "")

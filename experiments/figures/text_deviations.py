@@ -3,33 +3,27 @@
 python -m experiments.figures.text_deviations results/text-deviations
 """
 
-import json
-import sys
-from pathlib import Path
-
-import numpy as np
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
-from experiments.figures.reviews import command, save
+from experiments.common.results import Finished
+from experiments.figures._page import command
 
 STATISTICS = ("company", "negation", "rarity")
 
 
-def draw(folder: Path) -> Path:
+def draw(finished: Finished) -> Figure:
     """One panel per statistic, one dot per word.
 
     Args:
-        folder: of results.
+        finished: what the study left.
 
     Returns:
-        The figure's file.
-
-    Raises:
-        FileNotFoundError: no results in the folder.
+        The figure.
     """
-    described = json.loads((folder / "results.json").read_text())["results"]
-    with np.load(folder / "words.npz") as kept:
-        columns = {name: column[kept["compared"]] for name, column in kept.items()}
+    described = finished.results
+    kept = finished.arrays
+    columns = {name: column[kept["compared"]] for name, column in kept.items()}
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
     for panel, name in zip(axes, STATISTICS, strict=True):
         dots = panel.scatter(
@@ -44,8 +38,8 @@ def draw(folder: Path) -> Path:
             xlabel=name, ylabel="deviation of E·v", title=f"r = {correlation:.2f}"
         )
     figure.colorbar(dots, label="posterior difference")
-    return save(figure, folder / "text_deviations.png")
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
+    command(draw, "text_deviations", __doc__ or "")

@@ -3,29 +3,24 @@
 python -m experiments.figures.text_lemma results/text-lemma
 """
 
-import json
-import sys
-from pathlib import Path
-
 import numpy as np
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
-from experiments.figures.reviews import command, save
+from experiments.common.results import Finished
+from experiments.figures._page import command
 
 
-def draw(folder: Path) -> Path:
+def draw(finished: Finished) -> Figure:
     """Both errors on logarithmic axes, beside d^{−1/2}.
 
     Args:
-        folder: of results.
+        finished: what the study left.
 
     Returns:
-        The figure's file.
-
-    Raises:
-        FileNotFoundError: no results in the folder.
+        The figure.
     """
-    results = json.loads((folder / "results.json").read_text())["results"]
+    results = finished.results
     dims = np.array(results["dims"])
     figure, axes = pyplot.subplots(figsize=(5, 4), layout="constrained")
     axes.loglog(dims, results["errors"], "o-", label="against α")
@@ -34,8 +29,8 @@ def draw(folder: Path) -> Path:
     axes.loglog(dims, reference, "k--", label="d^(−1/2)")
     axes.set(xlabel="dimension d", ylabel="relative error of one step")
     axes.legend()
-    return save(figure, folder / "text_lemma.png")
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
+    command(draw, "text_lemma", __doc__ or "")

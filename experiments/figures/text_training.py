@@ -3,29 +3,23 @@
 python -m experiments.figures.text_training results/text-training
 """
 
-import sys
-from pathlib import Path
-
-import numpy as np
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
-from experiments.figures.reviews import cloud, command, save
+from experiments.common.results import Finished
+from experiments.figures._page import cloud, command
 
 
-def draw(folder: Path) -> Path:
+def draw(finished: Finished) -> Figure:
     """E_sᵀv and E_sᵀp against the posterior difference, a column per model.
 
     Args:
-        folder: of results.
+        finished: what the study left.
 
     Returns:
-        The figure's file.
-
-    Raises:
-        FileNotFoundError: no results in the folder.
+        The figure.
     """
-    with np.load(folder / "words.npz") as kept:
-        columns = dict(kept)
+    columns = finished.arrays
     models = [name.partition(" ")[2] for name in columns if name.startswith("scores")]
     size = (4.5 * len(models), 7)
     figure, axes = pyplot.subplots(2, len(models), figsize=size, layout="constrained")
@@ -33,8 +27,8 @@ def draw(folder: Path) -> Path:
         for row, (part, label) in enumerate((("values", "E·v"), ("scores", "E·p"))):
             across, upward = columns["posterior_difference"], columns[f"{part} {model}"]
             cloud(axes[row, place], across, upward, f"{label}, {model}")
-    return save(figure, folder / "text_training.png")
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(command(draw, sys.argv[1:], __doc__ or ""))
+    command(draw, "text_training", __doc__ or "")

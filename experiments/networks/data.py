@@ -7,6 +7,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.text.data import Source, load
+from jaxselect.errors import BadInput
 from jaxselect.model import synthetic
 from jaxselect.model.corpus import Corpus
 from jaxselect.text import reviews as text
@@ -60,7 +61,7 @@ def reviews(source: Source, classes: int, drop: int | None) -> Data:
     parts = []
     for path, split in ((source.train, "train"), (source.test, "test")):
         if path is None:
-            raise ValueError("--train and --test belong together; one is missing")
+            raise BadInput("--train and --test belong together; one is missing")
         given = text.read_reviews(
             path, text=source.text, label=source.label, split=split, classes=classes
         )

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from experiments.common.console import say
-from experiments.figures.reviews import binned
+from experiments.common.statistics import beside, binned
 from experiments.networks.published import TABLES
 
 
@@ -49,20 +49,15 @@ def compare(
             x = imbalance[:, int(name.split()[1])]
             centre = centre * np.abs(x).max() / np.abs(centre).max()
         between = 0.5 * (centre[1:] + centre[:-1])
-        edges = np.concatenate([[np.nanmin(x) - 1e-9], between, [np.nanmax(x) + 1e-9]])
+        low, high = min(np.nanmin(x), between[0]), max(np.nanmax(x), between[-1])
+        edges = np.concatenate([[low - 1.0], between, [high + 1.0]])
         _, mean, _, number = binned(x, columns[name], edges)
-        full = number > 0
-        ours, wanted = mean[full], np.array(theirs)[full]
-        # Attention does not see the level of the scores.
-        level = (ours.mean(), wanted.mean()) if name == "scores" else (0.0, 0.0)
         results[name] = {
             "x": centre.tolist(),
             "ours": mean.tolist(),
             "theirs": theirs,
             "number": number.tolist(),
-            "rank_correlation": float(spearmanr(ours, wanted).statistic),
-            "same_sign": float(np.mean((ours > level[0]) == (wanted > level[1]))),
-            "ratio": float(ours.std() / wanted.std()),
+            **beside(mean, np.array(theirs), level=name == "scores"),
         }
     return results
 

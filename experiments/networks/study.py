@@ -22,8 +22,6 @@ of the U missing; on IMDB at d = 2048 seed 0 does, at the sizes of the published
 and seed 1 does not.
 """
 
-from experiments.common import console  # isort: skip
-
 import dataclasses
 import time
 from pathlib import Path
@@ -36,9 +34,12 @@ import optax
 from scipy.sparse import csr_array
 
 from experiments.common.console import say
+from experiments.common.devices import configure
+from experiments.common.results import write
 from experiments.networks.data import posteriors, take
 from experiments.networks.report import compare, mixture, rises, tell
 from experiments.text.data import Source
+from jaxselect.errors import BadInput
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import predicted_change
 from jaxselect.networks.network import (
@@ -123,9 +124,10 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     begun = time.perf_counter()
+    configure("float32")
     for name in ("dim", "steps"):
         if getattr(settings, name) < 1:
-            raise ValueError(f"--{name} is {getattr(settings, name)}; wanted 1 or more")
+            raise BadInput(f"--{name} is {getattr(settings, name)}; wanted 1 or more")
     classes = settings.classes - (settings.drop is not None)
     data = take(settings.source, settings.classes, settings.drop, settings.seed)
     design = Design(
@@ -190,12 +192,13 @@ def main(settings: Settings) -> dict:
     results["seconds"] = time.perf_counter() - begun
     tell(results)
     named = {f"x {name}": axis for name, axis in axes.items()}
-    console.write_arrays(
-        settings.out / "words.npz", columns | named | {"words": np.array(data.words)}
+    write(
+        settings.out,
+        settings=settings,
+        results=results,
+        arrays=columns | named | {"words": np.array(data.words)},
+        figure="networks",
     )
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "results.json", described)
-    console.draw("networks", settings.out)
     return results
 
 

@@ -7,8 +7,6 @@ Each lane ends with a status; a lane that is not finite is counted and enters no
 python -m experiments.network_sweep --preset two_layer_key_query
 """
 
-from experiments.common import console  # isort: skip
-
 import dataclasses
 import enum
 import time
@@ -20,8 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, Scalar
 
-from experiments.common.console import say
-from experiments.sweep.summary import fitted_exponent
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
+from experiments.common.statistics import fitted_exponent
+from jaxselect.errors import BadInput
 from jaxselect.model import synthetic
 from jaxselect.model.corpus import Corpus
 from jaxselect.networks.design import Design
@@ -96,9 +97,9 @@ def main(settings: Settings) -> dict:
     Returns:
         What `--json` prints.
     """
-    jax.config.update("jax_enable_x64", True)
+    configure("float64")
     if settings.seeds < 2 or len(settings.dims) < 2 or not settings.step_sizes:
-        raise ValueError(
+        raise BadInput(
             f"{settings.seeds} seeds, {len(settings.dims)} dims and "
             f"{len(settings.step_sizes)} step sizes; an exponent wants 2, 2 and 1"
         )
@@ -107,7 +108,7 @@ def main(settings: Settings) -> dict:
     design = Design(settings.layers, settings.key_query, settings.residual, heads=heads)
     least = corpus.vocabulary + heads + 1
     if min(settings.dims) < least:
-        raise ValueError(f"--dims has {min(settings.dims)}; wanted {least} or more")
+        raise BadInput(f"--dims has {min(settings.dims)}; wanted {least} or more")
     network = Network(corpus.vocabulary, least, design)
     traces = []
 
@@ -146,9 +147,7 @@ def main(settings: Settings) -> dict:
         "step_sizes": np.array(settings.step_sizes),
     }
     found |= axes | {"seeds": np.arange(settings.seeds)}
-    console.write_arrays(settings.out / "lanes.npz", found)
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "results.json", described)
+    write(settings.out, settings=settings, results=results, arrays=found)
     return results
 
 
@@ -245,4 +244,4 @@ def run(
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

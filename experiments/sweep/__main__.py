@@ -1,7 +1,6 @@
 """`python -m experiments.sweep`."""
 
-from experiments.common.console import command  # isort: skip (it settles the threads)
-
+from experiments.common.console import command
 from experiments.sweep.study import PRESETS, sweep
 
 if __name__ == "__main__":

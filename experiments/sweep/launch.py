@@ -4,12 +4,9 @@ Each is an iterator over finished chunks; none knows what a chunk is. Chunks alr
 disk are never asked for, so a launcher that dies is followed by one that goes on.
 """
 
-import importlib.util
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,28 +24,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from experiments.common.console import say
-
-# A check inside a program calls back to Python, and such a program cannot be kept
-# between processes. In a sweep a lane that goes wrong is to say so in its status.
-os.environ.setdefault("EQX_ON_ERROR", "nan")
-
-import jax  # isort: skip (console settles the threads first)
-
+from experiments.common.devices import configure
+from jaxselect.errors import BadInput
 from jaxselect.sweep.chunks import run_and_write
 from jaxselect.sweep.grid import Sweep
 from jaxselect.sweep.store import finished
 
 Done = dict[str, Any]
-
-PLUGINS = (
-    "jax_cuda12_plugin",
-    "jax_cuda13_plugin",
-    "jax_rocm60_plugin",
-    "jax_rocm7_plugin",
-    "libtpu",
-)
-"""Packages without which JAX can see no accelerator."""
 
 
 @dataclass(frozen=True)
@@ -72,36 +57,6 @@ class Job:
         return run_and_write(
             self.sweep, self.chunk_size, self.together, index, self.folder, device
         )
-
-
-def configure(precision: str) -> None:
-    """JAX's settings for one process, and a cache of compiled programs.
-
-    Args:
-        precision: `float64` or `float32`.
-    """
-    jax.config.update("jax_enable_x64", precision == "float64")
-    jax.config.update("jax_default_matmul_precision", "highest")
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        cache = Path(__file__).parents[2] / ".jax_cache"
-        jax.config.update("jax_compilation_cache_dir", str(cache))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-def probe() -> tuple[str, int]:
-    """Kind and number of the devices here, found without taking hold of them.
-
-    Returns:
-        `cpu`, `gpu` or `tpu`; devices, or cores where there is none.
-    """
-    if not any(importlib.util.find_spec(name) for name in PLUGINS):
-        return "cpu", _cores()
-    code = "import jax; print(jax.default_backend(), jax.local_device_count())"
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    kind, count = (told.stdout.split() or ["cpu", "0"])[-2:]
-    return (kind, int(count)) if kind != "cpu" else ("cpu", _cores())
 
 
 def local(
@@ -205,12 +160,12 @@ def over_ray(
         One entry per finished chunk.
 
     Raises:
-        ValueError: Ray is not installed.
+        BadInput: Ray is not installed.
     """
     try:
         import ray
     except ImportError:
-        raise ValueError(
+        raise BadInput(
             "the ray launcher needs Ray, which is not installed: "
             "pip install 'jaxselect[cluster]'"
         ) from None
@@ -252,12 +207,13 @@ def _processes(
             whole, _ = finished(job.folder)
             left = [index for index in left if index not in whole]
             say(f"a worker died; {len(left)} chunks to go, with new workers")
-    raise ValueError("workers keep dying (out of memory?): use fewer, --workers")
+    raise BadInput("workers keep dying (out of memory?): use fewer, --workers")
 
 
 def _start(parent: int) -> None:
-    """In a worker: leave Ctrl-C to the parent, and do not outlive it."""
+    """In a worker: leave Ctrl-C and SIGTERM to the parent, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -283,8 +239,3 @@ def _fed(
         ready, flying = wait(flying, return_when=FIRST_COMPLETED)
         for future in ready:
             yield future.result()
-
-
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

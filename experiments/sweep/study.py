@@ -13,14 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Literal
 
-from experiments.common.console import say
-
-import jax  # isort: skip (console settles the threads first)
+import jax
 import numpy as np
 from rich.console import Console
 from rich.progress import (
@@ -31,19 +28,23 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from experiments.common.console import say
+from experiments.common.devices import configure, probe, versions
 from experiments.sweep.launch import (
     Done,
     Job,
     local,
     over_jax_processes,
     over_ray,
-    probe,
 )
 from experiments.sweep.summary import describe, summarise
+from jaxselect.errors import BadInput
 from jaxselect.outcome.verdict import TrialStatus
 from jaxselect.sweep.chunks import plan
 from jaxselect.sweep.grid import Sweep
 from jaxselect.sweep.store import finished, load, prepare, tidy, writing
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 256}
 """Lanes per chunk: a second of work for a core, enough for an accelerator to fill."""
@@ -149,13 +150,13 @@ def sweep(settings: Settings) -> dict:
         The summary.
 
     Raises:
-        ValueError: settings out of range, or a folder of other results.
+        BadInput: settings out of range, or a folder of other results.
         KeyboardInterrupt: after Ctrl-C, once the chunks in flight are on disk.
     """
     grid = settings.grid
     if settings.launcher == "jax":
         jax.distributed.initialize()
-    jax.config.update("jax_enable_x64", grid.precision == "float64")
+    configure(grid.precision)
     grid.check()
     folder = (settings.out or Path("results") / settings.preset).absolute()
     kind, devices = probe()
@@ -165,9 +166,9 @@ def sweep(settings: Settings) -> dict:
     )
     together = kind != "cpu" if settings.together is None else settings.together
     if workers < 1:
-        raise ValueError(f"workers {workers}: wanted 1 or more")
+        raise BadInput(f"workers {workers}: wanted 1 or more")
     if not settings.resume and settings.launcher == "jax":
-        raise ValueError("no-resume with the jax launcher: remove the folder instead")
+        raise BadInput("no-resume with the jax launcher: remove the folder instead")
     chunks = plan(grid, chunk_size)
     first = settings.launcher != "jax" or jax.process_index() == 0
     with writing(folder) if first else contextlib.nullcontext(), _stopping() as stop:
@@ -214,7 +215,6 @@ def sweep(settings: Settings) -> dict:
 
 
 def _description(grid: Sweep, chunk_size: int, together: bool, kind: str) -> dict:
-    packages = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
     return {
         "grid": asdict(grid),
         "axes": grid.axes,
@@ -223,7 +223,7 @@ def _description(grid: Sweep, chunk_size: int, together: bool, kind: str) -> dic
         "environment": {
             "device": kind,
             "precision": grid.precision,
-            "versions": {name: _version(name) for name in packages},
+            "versions": versions(),
             "code": _fingerprint("jaxselect.sweep.chunks"),
         },
         "statuses": {status.name: status.value for status in TrialStatus},
@@ -248,16 +248,9 @@ def _fingerprint(*modules: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except ImportError:
-        return "not installed"
-
-
 @contextlib.contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a request; the second one ends at once."""
+    """Turn the first Ctrl-C or SIGTERM into a request; the second ends at once."""
     stop = threading.Event()
 
     def ask(number: int, frame: object) -> None:
@@ -269,11 +262,12 @@ def _stopping() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = signal.signal(signal.SIGINT, ask)
+    before = {name: signal.signal(name, ask) for name in STOPPING}
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:

@@ -8,79 +8,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-CERTIFIED = ("SELECTED_ALL", "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE", "PARTIAL")
-"""Statuses of trials that lie on the predicted late flow of their selection."""
-
-
-def bootstrap(
-    values: np.ndarray, level: float = 0.95, draws: int = 2000
-) -> tuple[float, float]:
-    """Interval for a mean, from resampling with replacement.
-
-    Args:
-        values: the sample.
-        level: of confidence.
-        draws: number of resamples.
-
-    Returns:
-        Lower and upper end.
-
-    Example:
-        >>> bootstrap(np.array([1.0, 1.0, 1.0]))
-        (1.0, 1.0)
-    """
-    generator = np.random.default_rng(0)
-    picks = generator.integers(0, len(values), (draws, len(values)))
-    tail = (1 - level) / 2
-    low, high = np.quantile(values[picks].mean(axis=1), [tail, 1 - tail])
-    return float(low), float(high)
-
-
-def fitted_exponent(
-    across: np.ndarray, upward: np.ndarray, draws: int = 500
-) -> tuple[float, float, float]:
-    """Exponent of a power law, fitted to means over seeds, with its 95 % interval.
-
-    Args:
-        across: the variable, shape (points,).
-        upward: the quantity, shape (points, seeds); whole seeds are resampled.
-        draws: number of resamples.
-
-    Returns:
-        Exponent, lower and upper end.
-
-    Example:
-        >>> x = np.array([1.0, 10.0, 100.0])
-        >>> [round(e, 6) for e in fitted_exponent(x, np.stack([x**-0.5] * 2, axis=1))]
-        [-0.5, -0.5, -0.5]
-    """
-    generator = np.random.default_rng(0)
-    seeds = int(upward.shape[1])
-
-    def exponent(picked: np.ndarray) -> float:
-        means = upward[:, picked].mean(axis=1)
-        return float(np.polyfit(np.log(across), np.log(means), 1)[0])
-
-    resampled = generator.integers(0, seeds, (draws, seeds))
-    found = [exponent(picked) for picked in resampled]
-    low, high = np.quantile(found, [0.025, 0.975])
-    return exponent(np.arange(seeds)), float(low), float(high)
-
-
-def with_status(results: xr.Dataset, *names: str) -> xr.DataArray:
-    """Mask of the trials that ended with one of some statuses.
-
-    Args:
-        results: of `store.load`.
-        names: of `TrialStatus`.
-
-    Returns:
-        True where the status is one of these; nowhere for a status that was unknown
-        when the trials ran.
-    """
-    known = results.attrs["statuses"]
-    codes = [known[name] for name in names if name in known]
-    return results.status.isin(codes)
+from experiments.common.statistics import (
+    CERTIFIED,
+    bootstrap,
+    fitted_exponent,
+    with_status,
+)
 
 
 def wasted_work(results: xr.Dataset) -> float:

@@ -6,16 +6,17 @@ minibatch; the highest accuracy on the held-out tenth of the training reviews de
     python -m experiments.text_choice --train imdb_train.parquet --test ...
 """
 
-from experiments.common import console  # isort: skip
-
 import dataclasses
 import itertools
 from pathlib import Path
 from typing import Literal
 
-from experiments import reviews
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
 from experiments.text.data import Source, load
+from experiments.text.fitting import Fit, fit, starting_point
+from jaxselect.errors import BadInput
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +72,9 @@ def main(settings: Settings) -> dict:
     """
     pairs = list(itertools.product(settings.learning_rates, settings.batches))
     if not pairs:
-        raise ValueError("no learning rate or no minibatch to choose from")
+        raise BadInput("no learning rate or no minibatch to choose from")
     runs = [
-        reviews.Settings(
+        Fit(
             embeddings=settings.embeddings,
             train_head=True,
             dim=settings.dim,
@@ -86,12 +87,13 @@ def main(settings: Settings) -> dict:
         for rate, batch in pairs
     ]
     for run in runs:
-        reviews.check(run)
+        run.check()
+    configure("float32")
     splits, facts = load(settings.source)
-    begin = reviews.starting_point(splits, runs[0])
+    begin = starting_point(splits, runs[0])
     tried: list[dict] = []
     for run in runs:
-        state, status = reviews.fit(begin, splits, run)
+        state, status = fit(begin, splits, run)
         tried.append(
             {
                 "learning_rate": run.learning_rate,
@@ -109,10 +111,9 @@ def main(settings: Settings) -> dict:
             f"{row['held_out_accuracy']:17.4f}   {row['step']:7d}   {row['status']}"
         )
     results = facts | {"tried": tried}
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "results.json", described)
+    write(settings.out, settings=settings, results=results)
     return results
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

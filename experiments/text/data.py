@@ -12,6 +12,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.common.console import say
+from jaxselect.errors import BadInput
+from jaxselect.files import replacing
 from jaxselect.text import reviews as text
 from jaxselect.text import words
 from jaxselect.text.invented import invent_reviews
@@ -76,7 +78,7 @@ def load(source: Source) -> tuple[Splits, dict]:
         The corpora, and what to tell about them.
 
     Raises:
-        ValueError: no source or one that cannot be used.
+        BadInput: no source or one that cannot be used.
         OSError: a missing file, or a download that fails.
     """
     source = _located(source)
@@ -86,10 +88,8 @@ def load(source: Source) -> tuple[Splits, dict]:
             vocabulary, bags, given = _unpack(kept)
     else:
         vocabulary, bags, given = _count(source)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part.npz")
-        np.savez(part, **_pack(vocabulary, bags, given))
-        part.replace(path)
+        with replacing(path) as aside:
+            np.savez(aside, **_pack(vocabulary, bags, given))
     facts: dict = {"vocabulary": len(vocabulary)}
     for name, bag, number in zip(Splits._fields[1:], bags, given, strict=True):
         facts[f"{name}_reviews"] = len(bag.labels)
@@ -127,7 +127,7 @@ def _located(source: Source) -> Source:
             folder = text.prepare(source.dataset, source.data_dir)
         return dataclasses.replace(source, train=folder, test=folder)
     if source.invented is None and (source.train is None or source.test is None):
-        raise ValueError(
+        raise BadInput(
             "no reviews: give --train FILE and --test FILE, or --dataset NAME, or "
             "--preset smoke for invented ones"
         )
@@ -162,7 +162,7 @@ def _hold_out(train: text.Reviews) -> tuple[text.Reviews, text.Reviews]:
     order = np.random.default_rng(0).permutation(len(train.texts))
     held_out, fitted = np.split(order, [len(order) // HELD_OUT])
     if held_out.size == 0:
-        raise ValueError(
+        raise BadInput(
             f"{len(train.texts)} training reviews: wanted at least {HELD_OUT}"
         )
     return _take(train, fitted), _take(train, held_out)

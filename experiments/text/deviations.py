@@ -13,8 +13,6 @@ then given the chance to explain it:
     python -m experiments.text_deviations --train imdb_train.parquet --test ...
 """
 
-from experiments.common import console  # isort: skip
-
 import dataclasses
 from pathlib import Path
 from typing import Literal
@@ -22,9 +20,12 @@ from typing import Literal
 import jax
 import numpy as np
 
-from experiments import reviews
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
 from experiments.text.data import Source, fitted_reviews, load
+from experiments.text.fitting import Fit, fit, require_finite, starting_point
+from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
 from jaxselect.text.reviews import Reviews
 from jaxselect.text.sparse import SparseCorpus, occurrences, pair_sums
@@ -86,7 +87,7 @@ def main(settings: Settings) -> dict:
     Returns:
         What `--json` prints.
     """
-    run = reviews.Settings(
+    run = Fit(
         embeddings="trained",
         train_head=True,
         dim=settings.dim,
@@ -95,17 +96,17 @@ def main(settings: Settings) -> dict:
         every=20,
         seed=settings.seed,
     )
-    reviews.check(run)
+    run.check()
+    configure("float32")
     splits, facts = load(settings.source)
-    state, _ = reviews.fit(reviews.starting_point(splits, run), splits, run)
+    state, status = fit(starting_point(splits, run), splits, run)
+    require_finite(status, run)
     values = np.asarray(token_scores(state.parameters)[1], float)
 
     number, excess = (np.asarray(x, float) for x in occurrences(splits.train))
     chosen = number >= ENOUGH
     if chosen.sum() < 10:
-        raise ValueError(
-            f"{chosen.sum()} words occur {ENOUGH} times; wanted 10 or more"
-        )
+        raise BadInput(f"{chosen.sum()} words occur {ENOUGH} times; wanted 10 or more")
     posterior = excess / np.maximum(number, 1)
     deviation = values - neighbours_mean(posterior, values)
     turned = negation(fitted_reviews(settings.source), splits.words)
@@ -138,10 +139,13 @@ def main(settings: Settings) -> dict:
         say(f"{splits.words[place]:16s}" + "".join(f"{entry:9.3f}" for entry in row))
     arrays = {"posterior_difference": posterior, "deviation": deviation}
     arrays |= {"values": values, "compared": chosen} | statistics
-    console.write_arrays(settings.out / "words.npz", arrays)
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "results.json", described)
-    console.draw("text_deviations", settings.out)
+    write(
+        settings.out,
+        settings=settings,
+        results=results,
+        arrays=arrays,
+        figure="text_deviations",
+    )
     return results
 
 
@@ -244,4 +248,4 @@ def explained(
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

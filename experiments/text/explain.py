@@ -3,8 +3,6 @@
 python -m experiments.explain "A dull film, a fine cast" --model results/reviews
 """
 
-from experiments.common import console  # isort: skip
-
 import dataclasses
 import html
 import math
@@ -14,7 +12,10 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 import tyro
 
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.results import read
+from jaxselect.errors import BadInput
+from jaxselect.files import replacing
 from jaxselect.text.words import words_of
 
 
@@ -69,7 +70,7 @@ def main(settings: Settings) -> dict:
     """
     text = settings.text
     if not text.strip():
-        raise ValueError("no text: give a sentence in quotes, or a file that holds one")
+        raise BadInput("no text: give a sentence in quotes, or a file that holds one")
     if len(text) < 256 and Path(text).is_file():
         text = Path(text).read_text(encoding="utf-8")
     rows, output = explain(text, settings.model, settings.stage)
@@ -83,9 +84,8 @@ def main(settings: Settings) -> dict:
     chance = 1 / (1 + math.exp(-abs(output)))
     say(f"f = {output:+.3f}: {side}, with probability {chance:.3f} by the model")
     path = settings.html or settings.model / "explanation.html"
-    part = path.with_suffix(".part")
-    part.write_text(page(rows, output), encoding="utf-8")
-    part.replace(path)
+    with replacing(path) as aside:
+        aside.write_text(page(rows, output), encoding="utf-8")
     say(f"{path}")
     return {
         "output": output,
@@ -106,22 +106,20 @@ def explain(text: str, model: Path, stage: str) -> tuple[list[Explained], float]
         The words in order, and f = Σ weight · alignment.
 
     Raises:
-        ValueError: no text, no known word in it, or no model in the folder.
+        BadInput: no text, no known word in it, or no model in the folder.
     """
-    path = model / "words.npz"
-    if not path.exists():
-        raise ValueError(
-            f"{path} does not exist: train first, with python -m experiments.reviews "
+    if not (model / "results.json").exists():
+        raise BadInput(
+            f"{model} holds no model: train first, with python -m experiments.reviews "
             f"--out {model}"
         )
-    with np.load(path) as kept:
-        columns = {name: kept[name] for name in ("words", "importance")}
-        scores, values = kept[f"scores_{stage}"], kept[f"values_{stage}"]
+    columns = read(model).arrays
+    scores, values = columns[f"scores_{stage}"], columns[f"values_{stage}"]
     place = {word: number for number, word in enumerate(columns["words"].tolist())}
     said = words_of(text)
     known = [place[word] for word in said if word in place]
     if not known:
-        raise ValueError(f"no word of {text[:60]!r} is in the model's vocabulary")
+        raise BadInput(f"no word of {text[:60]!r} is in the model's vocabulary")
     raw = np.exp(scores.astype(float) - scores[known].max())
     total = raw[known].sum()
     rows = []
@@ -167,4 +165,4 @@ def page(rows: list[Explained], output: float) -> str:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

@@ -7,8 +7,6 @@ gives every word, not every review, the same say: no multiple of that is the lim
     python -m experiments.text_lemma --train imdb_train.parquet --test imdb_test.parquet
 """
 
-from experiments.common import console  # isort: skip
-
 import dataclasses
 from pathlib import Path
 from typing import Literal
@@ -17,8 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
 from experiments.text.data import Source, load
+from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.text.objective import risk_and_gradient
@@ -67,11 +68,11 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     if min(settings.dims, default=0) < 1 or settings.seeds < 1:
-        raise ValueError(
+        raise BadInput(
             f"--dims {settings.dims} --seeds {settings.seeds}: wanted numbers ≥ 1"
         )
     # The error is a small difference of larger numbers.
-    jax.config.update("jax_enable_x64", True)
+    configure("float64")
     splits, facts = load(settings.source)
     per_review = importance(splits.train)
     _, per_word = occurrences(splits.train)
@@ -97,9 +98,7 @@ def main(settings: Settings) -> dict:
         f"exponent {results['exponent']:.3f} (predicted -0.5); with plain counts "
         f"{results['exponent_plain_counts']:.3f}"
     )
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "results.json", described)
-    console.draw("text_lemma", settings.out)
+    write(settings.out, settings=settings, results=results, figure="text_lemma")
     return results
 
 
@@ -140,4 +139,4 @@ def slope(dims: tuple[int, ...], errors: np.ndarray) -> float:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

@@ -16,22 +16,21 @@ difference, how far words scatter around it, and what is attended to.
     python -m experiments.text_training --train imdb_train.parquet --test ...
 """
 
-from experiments.common import console  # isort: skip
-
 import dataclasses
 import time
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from scipy.stats import spearmanr
 
-from experiments import reviews
-from experiments.common.console import say
-from experiments.figures.reviews import binned
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
+from experiments.common.statistics import beside, binned
 from experiments.text import published
 from experiments.text.attended import agreement, attend, describe
 from experiments.text.data import Source, load
+from experiments.text.fitting import Fit, fit, require_finite, starting_point, summary
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
 from jaxselect.text.sparse import importance, occurrences
@@ -106,16 +105,9 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     begun = time.perf_counter()
-    splits, facts = load(settings.source)
-    number, excess = occurrences(splits.train)
-    seen = np.asarray(number) > 0
-    posterior = np.where(seen, np.asarray(excess) / np.where(seen, number, 1), np.nan)
-    alpha = np.asarray(importance(splits.train))
-
-    results: dict = {**facts, "models": {}}
-    words, attention = {}, {}
-    for name, (embeddings, train_head, long) in MODELS.items():
-        run = reviews.Settings(
+    configure("float32")
+    runs = {
+        name: Fit(
             embeddings=embeddings,  # type: ignore[arg-type]
             train_head=train_head,
             steps=settings.steps_long if long else settings.steps,
@@ -126,17 +118,28 @@ def main(settings: Settings) -> dict:
             step_size=settings.step_size,
             seed=settings.seed,
         )
-        reviews.check(run)
+        for name, (embeddings, train_head, long) in MODELS.items()
+    }
+    for run in runs.values():
+        run.check()
+    splits, facts = load(settings.source)
+    number, excess = occurrences(splits.train)
+    seen = np.asarray(number) > 0
+    posterior = np.where(seen, np.asarray(excess) / np.where(seen, number, 1), np.nan)
+    alpha = np.asarray(importance(splits.train))
+
+    results: dict = {**facts, "models": {}}
+    words, attention = {}, {}
+    for name, run in runs.items():
         say(f"— {name} —")
-        state, status = reviews.fit(reviews.starting_point(splits, run), splits, run)
+        state, status = fit(starting_point(splits, run), splits, run)
+        require_finite(status, run)
         words[name] = columns(state.parameters)
         attention[name] = attend(words[name]["scores"], splits.test)
         results["models"][name] = {
             "status": status,
-            "stopped": reviews.summary(state.best, splits)
-            | {"step": int(state.best_step)},
-            "last": reviews.summary(state.parameters, splits)
-            | {"step": int(state.step)},
+            "stopped": summary(state.best, splits) | {"step": int(state.best_step)},
+            "last": summary(state.parameters, splits) | {"step": int(state.step)},
             "shape": shape(posterior, words[name]),
             "attention": describe(attention[name], splits.words, alpha, settings.shown),
         }
@@ -153,11 +156,13 @@ def main(settings: Settings) -> dict:
     arrays: dict = {"posterior_difference": posterior}
     for name, both in words.items():
         arrays |= {f"{part} {name}": column for part, column in both.items()}
-    console.write_arrays(settings.out / "words.npz", arrays)
-    console.write_json(
-        settings.out / "results.json", dataclasses.asdict(settings) | results
+    write(
+        settings.out,
+        settings=settings,
+        results=results,
+        arrays=arrays,
+        figure="text_training",
     )
-    console.draw("text_training", settings.out)
     return results
 
 
@@ -184,15 +189,10 @@ def shape(posterior: np.ndarray, words: dict[str, np.ndarray]) -> dict:
     edges = np.concatenate([[-1.0], between, [1.0]])
     results = {}
     for name, theirs in (("scores", published.SCORES), ("values", published.VALUES)):
-        _, mean, _, _ = binned(posterior, words[name], edges)
-        full = ~np.isnan(mean)
-        ours, wanted = mean[full], np.array(theirs)[full]
-        level = (ours.mean(), wanted.mean()) if name == "scores" else (0.0, 0.0)
+        mean = binned(posterior, words[name], edges).mean
         results[name] = {
-            "bin_means": [float(value) for value in mean],
-            "rank_correlation": float(spearmanr(ours, wanted).statistic),
-            "same_sign": float(np.mean((ours > level[0]) == (wanted > level[1]))),
-            "ratio": float(ours.std() / wanted.std()),
+            "bin_means": mean.tolist(),
+            **beside(mean, np.array(theirs), level=name == "scores"),
         }
     return results
 
@@ -259,4 +259,4 @@ def tell(results: dict) -> None:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

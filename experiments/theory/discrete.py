@@ -6,8 +6,6 @@ h λ < 2, normalised descent while h λ / ‖∇L‖ < 2, λ the largest curvatu
 Late ∇L and λ fall alike, so descent stays stable and the normalised limit is a number.
 """
 
-from experiments.common import console  # isort: skip (it settles the threads first)
-
 import dataclasses
 from functools import partial
 from pathlib import Path
@@ -17,8 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
 from experiments.theory.problem import Problem
+from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow, velocity
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
@@ -66,16 +67,16 @@ class Settings:
         """Refuse numbers that no study can be made of.
 
         Raises:
-            ValueError: what arrived and what was wanted.
+            BadInput: what arrived and what was wanted.
         """
         if not 0 < self.smallest < self.largest < float("inf"):
-            raise ValueError(
+            raise BadInput(
                 f"smallest {self.smallest}, largest {self.largest}: wanted two finite "
                 "numbers > 0 in this order"
             )
         for name in ("points", "seeds", "until_time", "until_length", "tolerance"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} {getattr(self, name)}: wanted > 0")
+                raise BadInput(f"{name} {getattr(self, name)}: wanted > 0")
 
 
 PRESETS = {
@@ -104,7 +105,7 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     settings.check()
-    jax.config.update("jax_enable_x64", True)
+    configure("float64")
     shares = np.geomspace(settings.smallest, settings.largest, settings.points)
     follow = jax.jit(partial(curve, settings))
     train = {
@@ -135,13 +136,13 @@ def main(settings: Settings) -> dict:
             "deviation_at_ten_times": float(at_share(shares, off[number], 10.0)),
         }
         say(f"{rule}: {results[rule]}")
-    console.write_arrays(
-        settings.out / "deviations.npz",
-        {"shares": shares, "limits": limits, "deviations": off},
+    write(
+        settings.out,
+        settings=settings,
+        results=results,
+        arrays={"shares": shares, "limits": limits, "deviations": off},
+        figure="discrete",
     )
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "results.json", described)
-    console.draw("discrete", settings.out)
     return results
 
 
@@ -251,4 +252,4 @@ def at_share(shares: np.ndarray, off: np.ndarray, share: float) -> float:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

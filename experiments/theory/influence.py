@@ -6,8 +6,6 @@ all of it away. Taking all away also lifts constraints, which no derivative fore
 there the prediction is the problem without them and its derivative.
 """
 
-from experiments.common import console  # isort: skip (it settles the threads first)
-
 import dataclasses
 from collections.abc import Callable
 from functools import partial
@@ -19,8 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
 from experiments.theory.problem import Problem
+from jaxselect.errors import BadInput
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.attention import token_scores
@@ -73,15 +74,15 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
 
     Raises:
-        ValueError: a draw whose late flow is not predicted.
+        BadInput: a draw whose late flow is not predicted.
     """
-    jax.config.update("jax_enable_x64", True)
+    configure("float64")
     before, corpus = settings.problem.draw(settings.seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)
     settled = jax.jit(settle)(after, corpus)
     if settled.late.status != LimitStatus.PREDICTED:
         name = LimitStatus(settled.late.status.item()).name
-        raise ValueError(
+        raise BadInput(
             f"seed {settings.seed}, step size {settings.step_size}: its late flow is "
             f"{name}, wanted PREDICTED; take another"
         )
@@ -114,10 +115,13 @@ def main(settings: Settings) -> dict:
     results["selection_kept"] = kept(study)
     for name, value in results.items():
         say(f"{name:16} {value}")
-    console.write_arrays(settings.out / "influence.npz", found)
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "results.json", described)
-    console.draw("influence", settings.out)
+    write(
+        settings.out,
+        settings=settings,
+        results=results,
+        arrays=found,
+        figure="influence",
+    )
     return results
 
 
@@ -289,4 +293,4 @@ def kept(study: tuple) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

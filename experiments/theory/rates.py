@@ -4,8 +4,6 @@ One flow per seed. Exponents are exact at every point of the path and fitted ove
 late part; the constant in front is predicted without integrating.
 """
 
-from experiments.common import console  # isort: skip (it settles the threads first)
-
 import dataclasses
 from functools import partial
 from pathlib import Path
@@ -15,8 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
 from experiments.theory.problem import Problem
+from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.flow.progress import direction_error, excess_loss, local_exponents
 from jaxselect.margin.limit import LimitStatus
@@ -54,14 +55,14 @@ class Settings:
         """Refuse numbers that no study can be made of.
 
         Raises:
-            ValueError: what arrived and what was wanted.
+            BadInput: what arrived and what was wanted.
         """
         if self.seeds < 1 or self.points < 8:
-            raise ValueError(
+            raise BadInput(
                 f"seeds {self.seeds}, points {self.points}: wanted ≥ 1 and ≥ 8"
             )
         if not (self.dim >= 1 and 0 < self.step_size < float("inf")):
-            raise ValueError(
+            raise BadInput(
                 f"dim {self.dim}, step size {self.step_size}: wanted d ≥ 1 and a "
                 "finite step size > 0"
             )
@@ -88,7 +89,7 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     settings.check()
-    jax.config.update("jax_enable_x64", True)
+    configure("float64")
     seeds = settings.seed + jnp.arange(settings.seeds)
     follow = jax.jit(jax.vmap(partial(path, settings)))
     found = {name: np.asarray(value) for name, value in follow(seeds).items()}
@@ -118,10 +119,9 @@ def main(settings: Settings) -> dict:
     }
     for name, value in results.items():
         say(f"{name.replace('_', ' '):34} {value}")
-    console.write_arrays(settings.out / "paths.npz", found)
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "results.json", described)
-    console.draw("rates", settings.out)
+    write(
+        settings.out, settings=settings, results=results, arrays=found, figure="rates"
+    )
     return results
 
 
@@ -171,4 +171,4 @@ def _largest(values: np.ndarray) -> float | None:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

@@ -5,8 +5,6 @@ mean time to selection over seeds is then minimised by gradient descent on log �
 (optax) and by a fine grid, both timed.
 """
 
-from experiments.common import console  # isort: skip (it settles the threads first)
-
 import dataclasses
 import time
 from collections.abc import Callable
@@ -22,8 +20,11 @@ import optax
 import optax.contrib
 from scipy.interpolate import CubicHermiteSpline
 
-from experiments.common.console import say
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
 from experiments.theory.problem import Problem
+from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.flow.crossing import last_crossings
 from jaxselect.margin.limit import LimitStatus
@@ -72,19 +73,19 @@ class Settings:
         """Refuse numbers that no study can be made of.
 
         Raises:
-            ValueError: what arrived and what was wanted.
+            BadInput: what arrived and what was wanted.
         """
         if not 0 < self.smallest < self.largest < float("inf"):
-            raise ValueError(
+            raise BadInput(
                 f"smallest {self.smallest}, largest {self.largest}: wanted two finite "
                 "step sizes > 0 in this order"
             )
         counts = ("phase_points", "grid_points", "candidates", "steps", "seeds")
         for name in counts:
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} {getattr(self, name)}: wanted ≥ 1")
+                raise BadInput(f"{name} {getattr(self, name)}: wanted ≥ 1")
         if self.coarse < 2:
-            raise ValueError(f"coarse {self.coarse}: wanted ≥ 2, to interpolate")
+            raise BadInput(f"coarse {self.coarse}: wanted ≥ 2, to interpolate")
 
 
 PRESETS = {
@@ -114,7 +115,7 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     settings.check()
-    jax.config.update("jax_enable_x64", True)
+    configure("float64")
     seeds = settings.seed + jnp.arange(settings.seeds)
     low, high = np.log([settings.smallest, settings.largest])
     study = partial(selection_time, settings.problem)
@@ -165,10 +166,13 @@ def main(settings: Settings) -> dict:
         / sum(cell["seconds_grid"] for cell in found),
         "kinks_share": float(diagram["kink"].mean()),
     }
-    console.write_arrays(settings.out / "phase.npz", diagram)
-    described = dataclasses.asdict(settings) | {"results": results}
-    console.write_json(settings.out / "results.json", described)
-    console.draw("step_size", settings.out)
+    write(
+        settings.out,
+        settings=settings,
+        results=results,
+        arrays=diagram,
+        figure="step_size",
+    )
     return results
 
 
@@ -267,4 +271,4 @@ def follower(width: float) -> tuple[Any, Callable]:
 
 
 if __name__ == "__main__":
-    console.command(main, PRESETS)
+    command(main, PRESETS)

@@ -1,7 +1,6 @@
 """The benchmark of sweeps at a small size: what it says is what was there."""
 
 import dataclasses
-import json
 
 import pytest
 import tyro
@@ -9,7 +8,7 @@ import tyro
 from experiments.benchmarks import _sweep_watch as sweep_watch
 from experiments.benchmarks import sweep as benchmark
 from experiments.common import console
-from experiments.figures import cost
+from experiments.common.results import write
 from experiments.sweep.study import PRESETS
 from jaxselect.sweep.grid import Sweep
 from tests.sweep.test_chunks import TINY
@@ -42,8 +41,8 @@ def test_one_program_serves_every_dimension(monkeypatch, tmp_path):
     assert found["alignment"][1:] == pytest.approx([found["alignment"][-1]] * 3, 0.1)
     # What random overlaps add to the number of steps dies out with d.
     assert found["steps_per_run"][-1] <= 1.1 * found["steps_per_run"][-2]
-    (tmp_path / "results.json").write_text(json.dumps({"results": {"dim": found}}))
-    assert cost.draw(tmp_path).stat().st_size > 0
+    write(tmp_path, settings=settings, results={"dim": found}, figure="cost")
+    assert (tmp_path / "cost.png").stat().st_size > 0
 
 
 def test_a_watched_sweep_is_counted_whole(tmp_path):

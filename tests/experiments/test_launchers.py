@@ -120,6 +120,7 @@ def test_four_host_devices_write_the_same_bytes(whole, tmp_path):
     flag = "--xla_force_host_platform_device_count=4"
     code = f"""
 import dataclasses, pathlib, threading
+from experiments.common import devices
 from experiments.sweep import launch
 from jaxselect.sweep import store, chunks as sweep
 folder, whole = map(pathlib.Path, {[str(tmp_path), str(whole)]})
@@ -128,13 +129,13 @@ grid = sweep.Sweep(**{{
     name: tuple(value) if isinstance(value, list) else value
     for name, value in described["grid"].items()
 }})
-launch.configure(grid.precision)
-devices = launch.jax.local_devices()
-assert len(devices) == 4
+devices.configure(grid.precision)
+found = launch.jax.local_devices()
+assert len(found) == 4
 store.prepare(folder, described)
 pending = list(range(len(sweep.plan(grid, 1))))
 job = launch.Job(grid, 1, False, folder)
-done = list(launch.on_devices(job, pending, threading.Event(), devices))
+done = list(launch.on_devices(job, pending, threading.Event(), found))
 assert len(done) == {CHUNKS}
 """
     environment = os.environ | {

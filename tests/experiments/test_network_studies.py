@@ -9,6 +9,7 @@ import pytest
 
 from experiments.benchmarks import networks as benchmark
 from experiments.common import console
+from experiments.common.results import read
 from experiments.networks import data as network_data
 from experiments.networks import report as network_report
 from experiments.networks import study as networks
@@ -31,16 +32,16 @@ def test_a_study_finds_the_tokens_that_matter(name, tmp_path, monkeypatch):
     assert described["results"]["one_step"] == results["one_step"]
     assert (tmp_path / "networks.png").stat().st_size > 0
     assert results["one_step"]["correlation"] > 0.8
-    with np.load(tmp_path / "words.npz") as columns:
-        if name == "stars":
-            for k in range(3):
-                values = columns[f"values {k}"]
-                own = values[8 * k : 8 * k + 8]
-                assert own.min() > values[24:].mean() + values[24:].std()
-        else:
-            values, scores = columns["values"], columns["scores"]
-            assert values[:20].min() > values[20:40].max()
-            assert scores[:40].mean() > scores[40:].mean() + scores[40:].std()
+    columns = read(tmp_path).arrays
+    if name == "stars":
+        for k in range(3):
+            values = columns[f"values {k}"]
+            own = values[8 * k : 8 * k + 8]
+            assert own.min() > values[24:].mean() + values[24:].std()
+    else:
+        values, scores = columns["values"], columns["scores"]
+        assert values[:20].min() > values[20:40].max()
+        assert scores[:40].mean() > scores[40:].mean() + scores[40:].std()
 
 
 def test_two_parts_of_the_invented_tokens_agree_on_what_matters():
@@ -95,8 +96,7 @@ def test_a_sweep_is_one_program_and_finds_the_exponent(name, tmp_path):
         found = results[f"step size {step_size}"]
         assert found["low"] - 0.01 < -0.5 < found["high"] + 0.01
         assert found["statuses"] == {"NOT_FINITE": 0, "UNORDERED": 0, "ORDERED": 16}
-    with np.load(tmp_path / "lanes.npz") as lanes:
-        assert lanes["error"].shape == (2, 8, 2)
+    assert read(tmp_path).arrays["error"].shape == (2, 8, 2)
 
 
 def test_lanes_that_blow_up_are_counted_and_enter_no_mean(tmp_path):

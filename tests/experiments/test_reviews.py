@@ -13,8 +13,12 @@ from pyarrow import parquet
 
 from experiments import reviews
 from experiments.common import console
+from experiments.common.results import read
+from experiments.common.statistics import binned
+from experiments.figures import _page
 from experiments.figures import reviews as figure
 from experiments.text import data as review_data
+from experiments.text import fitting
 from jaxselect.text.invented import invent_reviews
 from tests.tolerances import assert_close
 
@@ -52,9 +56,10 @@ def test_whole_program_on_files(files):
     assert (out / "reviews.png").stat().st_size > 0
     described = json.loads((out / "results.json").read_text())
     assert described["results"] == results
-    with np.load(out / "words.npz") as columns:
-        assert columns["words"].shape == columns["importance"].shape
-        assert not list(out.glob("*.part*"))
+    columns = read(out).arrays
+    assert columns["words"].shape == columns["importance"].shape
+    files = {"results.json", "arrays.npz", "reviews.png"}
+    assert {path.name for path in out.iterdir()} == files
 
 
 @pytest.mark.parametrize(
@@ -113,10 +118,10 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(reviews, "say", stop)
+        patched.setattr(fitting, "say", stop)
         with pytest.raises(KeyboardInterrupt):
             reviews.main(settings)
-    monkeypatch.setattr(reviews, "say", seen.append)
+    monkeypatch.setattr(fitting, "say", seen.append)
     resumed = reviews.main(settings)
     assert sum(line.startswith("step     0") for line in seen) == 1
     whole = reviews.main(reviews.dataclasses.replace(settings, checkpoint=False))
@@ -126,7 +131,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
 def test_every_preset_passes_its_own_check():
     for preset in reviews.PRESETS.values():
-        reviews.check(preset)
+        preset.check()
 
 
 def test_cached_bags_are_those_just_counted(files, tmp_path, monkeypatch):
@@ -162,13 +167,16 @@ def test_bins_hold_every_point_once():
     rng = np.random.default_rng(0)
     across = np.concatenate([rng.uniform(-1, 1, 500), [-1.0, 1.0, np.nan]])
     upward = rng.normal(size=across.size)
-    _, mean, spread, number = figure.binned(across, upward)
+    _, mean, spread, number = binned(across, upward)
     assert number.sum() == 502
     assert_close(np.nansum(mean * number), upward[:-1].sum())
     inside = (spread**2 + mean**2) * number
     assert_close(np.nansum(inside), (upward[:-1] ** 2).sum())
 
 
-def test_the_figure_can_be_drawn_again_and_says_what_is_missing(tmp_path, capsys):
-    assert figure.command(figure.draw, [str(tmp_path)], "") == 2
-    assert "no finished run" in capsys.readouterr().err
+def test_a_figure_says_what_is_missing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["figure", str(tmp_path)])
+    with pytest.raises(SystemExit) as stop:
+        _page.command(figure.draw, "reviews", "")
+    assert stop.value.code == 2
+    assert "holds no finished results" in capsys.readouterr().err

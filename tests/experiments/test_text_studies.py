@@ -10,6 +10,7 @@ import pytest
 
 from experiments import reviews
 from experiments.common import console
+from experiments.common.results import read
 from experiments.text import attended as attention_report
 from experiments.text import choice as text_choice
 from experiments.text import data as review_data
@@ -206,9 +207,9 @@ def trained(tmp_path_factory):
 
 
 def test_explanation_adds_up_and_is_the_models_own(trained):
-    with np.load(trained / "words.npz") as kept:
-        first, second = kept["words"][[3, 7]].tolist()
-        a, b = kept["scores_last"][[3, 7]], kept["values_last"][[3, 7]]
+    kept = read(trained).arrays
+    first, second = kept["words"][[3, 7]].tolist()
+    a, b = kept["scores_last"][[3, 7]], kept["values_last"][[3, 7]]
     rows, output = explain.explain(f"{first}, unheard {second}!", trained, "last")
     weight = np.exp(a) / np.exp(a).sum()
     assert [row.word for row in rows] == [first, "unheard", second]

@@ -1,0 +1,125 @@
+"""JAX's settings for a program, and what a result says of where it was computed."""
+
+import functools
+import importlib.util
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
+"""Packages whose versions stand beside every result."""
+
+CACHE_BYTES = 2**29
+"""Size of the cache of compiled programs; a study's largest take about 4 MiB."""
+CACHED_FROM = 0.05
+"""Seconds of compilation from which a program is kept; shorter ones are compiled as
+fast as they are read."""
+
+PLUGINS = (
+    "jax_cuda12_plugin",
+    "jax_cuda13_plugin",
+    "jax_rocm60_plugin",
+    "jax_rocm7_plugin",
+    "libtpu",
+)
+"""Packages without which JAX can see no accelerator."""
+
+
+def configure(precision: str) -> None:
+    """JAX's settings for one process: what every program calls before it computes.
+
+    Matrix products keep all their digits: accelerators would round their factors to
+    eleven bits or eight. Compiled programs are kept in the checkout, in a folder of
+    bounded size that processes may share, unless `JAX_COMPILATION_CACHE_DIR` says
+    where.
+
+    Args:
+        precision: `float64` or `float32`.
+
+    Example:
+        >>> configure("float64")
+        >>> jax.numpy.zeros(1).dtype
+        dtype('float64')
+    """
+    jax.config.update("jax_enable_x64", precision == "float64")
+    jax.config.update("jax_default_matmul_precision", "highest")
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        _keep_programs(ROOT / ".jax_cache")
+
+
+def provenance() -> dict[str, Any]:
+    """Where and with what this process computes, to be kept beside its results.
+
+    Returns:
+        `device`, `precision` (also of matrix products), `versions`, and `commit` of the
+        checkout: None outside one, `-dirty` behind it where files were edited.
+
+    Example:
+        >>> sorted(provenance())
+        ['commit', 'device', 'matmul_precision', 'precision', 'versions']
+    """
+    return {
+        "device": jax.devices()[0].device_kind,
+        "precision": jax.dtypes.canonicalize_dtype("float64").name,
+        "matmul_precision": jax.config.values["jax_default_matmul_precision"],
+        "versions": versions(),
+        "commit": _commit(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of `PACKAGES`."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def probe() -> tuple[str, int]:
+    """Kind and number of the devices here, found without taking hold of them.
+
+    Returns:
+        `cpu`, `gpu` or `tpu`; devices, or cores where there is none.
+    """
+    if not any(importlib.util.find_spec(name) for name in PLUGINS):
+        return "cpu", _cores()
+    code = "import jax; print(jax.default_backend(), jax.local_device_count())"
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    kind, count = (told.stdout.split() or ["cpu", "0"])[-2:]
+    return (kind, int(count)) if kind != "cpu" else ("cpu", _cores())
+
+
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+@functools.cache
+def _keep_programs(cache: Path) -> None:
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", CACHED_FROM)
+    # JAX writes nothing more to a cache in which a kill left an entry without a time.
+    for entry in cache.glob("*-cache"):
+        if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
+            entry.unlink(missing_ok=True)
+
+
+def _commit() -> str | None:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return None
+    return told.stdout.strip() or None

@@ -1,0 +1,257 @@
+"""Results of a study on disk: one writer, one reader.
+
+A folder holds `results.json` with settings, results and provenance, `arrays.npz`, and
+a figure drawn from these two by a process of its own. Every file is there whole or not
+at all; a digest in `results.json` ties the two together, so that a reader never takes
+a damaged file, or one of another run, for results.
+"""
+
+import dataclasses
+import enum
+import hashlib
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxselect.errors import BadInput
+from jaxselect.files import replacing
+
+FORMAT = 1
+"""Version of what is in the files; a reader refuses any other."""
+
+
+class Finished(NamedTuple):
+    """What a study left behind.
+
+    Attributes:
+        settings: it was run with.
+        results: plain numbers; NaN where a number was not finite or not there.
+        arrays: by name.
+        provenance: of `devices.provenance`.
+    """
+
+    settings: dict[str, Any]
+    results: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    provenance: dict[str, Any]
+
+
+def prepare(out: Path) -> None:
+    """Refuse a folder for results that could not be written in the end.
+
+    Args:
+        out: the folder, there or not; nothing is made.
+
+    Raises:
+        BadInput: a file stands in its place, or writing is not allowed there.
+
+    Example:
+        >>> prepare(Path(__file__) / "results")
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: --out .../results.py/results: .../results.py is ...
+    """
+    there = out.absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise BadInput(f"--out {out}: {there} is a file; name a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise BadInput(f"--out {out}: {there} cannot be written; name another folder")
+
+
+def write(
+    folder: Path,
+    *,
+    settings: Any,
+    results: Mapping[str, Any],
+    arrays: Mapping[str, Any] | None = None,
+    figure: str | None = None,
+) -> None:
+    """Write what a study found, then draw it.
+
+    Args:
+        folder: made if it is not there.
+        settings: a dataclass.
+        results: see `plain`.
+        arrays: by name; numbers, truth values or text.
+        figure: module of `experiments.figures` that draws the folder; none by default.
+
+    Raises:
+        TypeError: a value that has no plain form, with its name.
+        OSError: what the operating system says of the disk.
+
+    Example:
+        >>> import tempfile
+        >>> folder, settings = Path(tempfile.mkdtemp()), dataclasses.make_dataclass
+        >>> chosen = settings("Settings", ["seed"])(seed=7)
+        >>> write(
+        ...     folder, settings=chosen, results={"loss": np.nan}, arrays={"a": [1, 2]}
+        ... )
+        >>> found = read(folder)
+        >>> found.settings, found.results, found.arrays["a"].tolist()
+        ({'seed': 7}, {'loss': nan}, [1, 2])
+    """
+    # Here, not above: a figure reads results without waiting for JAX.
+    from experiments.common.devices import provenance
+
+    columns = {name: np.asarray(value) for name, value in (arrays or {}).items()}
+    for name, column in columns.items():
+        if column.dtype.kind not in "biufcU":
+            raise TypeError(f"arrays.{name}: cannot keep an array of {column.dtype}")
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **columns)
+    body = {
+        "format": FORMAT,
+        "settings": plain(dataclasses.asdict(settings), "settings"),
+        "results": plain(results, "results"),
+        "provenance": plain(provenance(), "provenance"),
+        "arrays": hashlib.sha256(packed.getvalue()).hexdigest(),
+    }
+    text = json.dumps(body | {"digest": _digest(body)}, indent=1, allow_nan=False)
+    with replacing(folder / "arrays.npz") as aside:
+        aside.write_bytes(packed.getvalue())
+    with replacing(folder / "results.json") as aside:
+        aside.write_text(text + "\n", encoding="utf-8")
+    if figure:
+        draw(figure, folder)
+
+
+def read(folder: Path) -> Finished:
+    """Open what `write` left.
+
+    Args:
+        folder: of a finished study.
+
+    Returns:
+        Settings, results, arrays and provenance.
+
+    Raises:
+        BadInput: no results there, damaged ones, or those of another version.
+
+    Example:
+        >>> read(Path("no/such/folder"))
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: no/such/folder holds no finished results ...
+    """
+    path = folder / "results.json"
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        packed = (folder / "arrays.npz").read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BadInput(
+            f"{folder} holds no finished results ({Path(error.filename).name} is "
+            "missing): name the folder that a study was given with --out"
+        ) from error
+    except ValueError as error:
+        raise _damaged(path) from error
+    if not isinstance(body, dict):
+        raise _damaged(path)
+    if body.get("format") != FORMAT:
+        raise BadInput(
+            f"{path} is of another version (format {body.get('format')}, wanted "
+            f"{FORMAT}): run the study again"
+        )
+    if body.pop("digest", None) != _digest(body):
+        raise _damaged(path)
+    if body["arrays"] != hashlib.sha256(packed).hexdigest():
+        raise _damaged(folder / "arrays.npz")
+    try:
+        with np.load(io.BytesIO(packed), allow_pickle=False) as kept:
+            arrays = dict(kept)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise _damaged(folder / "arrays.npz") from error
+    return Finished(
+        settings=body["settings"],
+        results=_numbers(body["results"]),
+        arrays=arrays,
+        provenance=body["provenance"],
+    )
+
+
+def plain(value: Any, name: str = "results") -> Any:
+    """The same as JSON can hold it; nothing becomes text that was not meant to.
+
+    A number that is not finite becomes null (JSON has no other), and `read` makes NaN
+    of it; None is written alike. Paths become their text, enumerations their name,
+    NumPy's single numbers Python's.
+
+    Args:
+        value: dictionaries with names, lists and tuples of single values.
+        name: dotted, of the place.
+
+    Returns:
+        Dictionaries, lists, text, numbers, truth values and None.
+
+    Raises:
+        TypeError: anything else, an array among it; says where.
+
+    Example:
+        >>> plain({"loss": np.float32(np.inf), "steps": np.int64(3), "at": Path("a")})
+        {'loss': None, 'steps': 3, 'at': 'a'}
+        >>> plain({"scores": {"mean": np.zeros(2)}})
+        Traceback (most recent call last):
+        TypeError: results.scores.mean: ndarray cannot be written as JSON
+    """
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{name}: the key {key!r} is no text")
+        return {key: plain(entry, f"{name}.{key}") for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry, f"{name}.{place}") for place, entry in enumerate(value)]
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise TypeError(f"{name}: {type(value).__name__} cannot be written as JSON")
+
+
+def draw(figure: str, folder: Path) -> None:
+    """Draw finished results, in a process that knows nothing but the folder.
+
+    Args:
+        figure: module of `experiments.figures`.
+        folder: of the results.
+
+    Raises:
+        BadInput: the figure could not be written; the results are.
+    """
+    program = [sys.executable, "-m", f"experiments.figures.{figure}", str(folder)]
+    # Standard output is for results; figures speak on standard error.
+    done = subprocess.run(program, stdout=subprocess.DEVNULL)
+    if done.returncode == 2:
+        raise BadInput(f"no figure was drawn; the results are in {folder}")
+    done.check_returncode()
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    text = json.dumps(body, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _numbers(value: Any) -> Any:
+    """Null read back as NaN."""
+    if isinstance(value, dict):
+        return {key: _numbers(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_numbers(entry) for entry in value]
+    return math.nan if value is None else value
+
+
+def _damaged(path: Path) -> BadInput:
+    return BadInput(f"{path} is damaged: run the study again")

@@ -1,0 +1,167 @@
+"""Bin means, intervals, exponents, and ours beside the published in one measure."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+CERTIFIED = ("SELECTED_ALL", "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE", "PARTIAL")
+"""Statuses of trials that lie on the predicted late flow of their selection."""
+
+EDGES = np.linspace(-1, 1, 21)
+"""Bins of the posterior difference."""
+
+
+class Bins(NamedTuple):
+    """One quantity in bins of another.
+
+    Attributes:
+        centres: of the bins.
+        mean: NaN where a bin is empty.
+        spread: standard deviation, likewise.
+        number: of points.
+    """
+
+    centres: np.ndarray
+    mean: np.ndarray
+    spread: np.ndarray
+    number: np.ndarray
+
+
+def binned(across: np.ndarray, upward: np.ndarray, edges: np.ndarray = EDGES) -> Bins:
+    """Mean and standard deviation of one quantity in bins of another.
+
+    Args:
+        across: what the bins are of; NaN belongs to none.
+        upward: what is averaged.
+        edges: of the bins, ascending; the last bin holds its upper edge.
+
+    Returns:
+        One entry per bin.
+
+    Example:
+        >>> x, y = np.array([-1.0, 0.2, 1.0]), np.array([1.0, 2.0, 4.0])
+        >>> binned(x, y, np.array([-1, 0, 1])).mean.tolist()
+        [1.0, 3.0]
+    """
+    kept = ~np.isnan(across)
+    mean, spread, number = (
+        stats.binned_statistic(across[kept], upward[kept], what, edges).statistic
+        for what in ("mean", "std", "count")
+    )
+    return Bins(0.5 * (edges[1:] + edges[:-1]), mean, spread, number.astype(int))
+
+
+def bootstrap(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Interval for a mean, from resampling with replacement (percentiles).
+
+    Args:
+        values: the sample.
+        level: of confidence.
+
+    Returns:
+        Lower and upper end; NaN for a single value, which says nothing of its error.
+
+    Example:
+        >>> bootstrap(np.array([1.0, 1.0, 1.0]))
+        (1.0, 1.0)
+    """
+    if len(values) < 2:
+        return np.nan, np.nan
+    found = stats.bootstrap(
+        (values,),
+        np.mean,
+        n_resamples=2000,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    low, high = found.confidence_interval
+    return float(low), float(high)
+
+
+def fitted_exponent(
+    across: np.ndarray, upward: np.ndarray
+) -> tuple[float, float, float]:
+    """Exponent of a power law, fitted to means over seeds, with its 95 % interval.
+
+    Args:
+        across: the variable, shape (points,).
+        upward: the quantity, shape (points, seeds); whole seeds are resampled.
+
+    Returns:
+        Exponent, lower and upper end; the ends are NaN for a single seed.
+
+    Example:
+        >>> x = np.array([1.0, 10.0, 100.0])
+        >>> [round(e, 6) for e in fitted_exponent(x, np.stack([x**-0.5] * 2, axis=1))]
+        [-0.5, -0.5, -0.5]
+    """
+
+    def exponent(*points: np.ndarray, axis: int = -1) -> np.ndarray:
+        means = np.stack([seeds.mean(axis=axis) for seeds in points])
+        lines = np.polyfit(np.log(across), np.log(means).reshape(len(means), -1), 1)
+        return lines[0].reshape(means.shape[1:])
+
+    middle = float(exponent(*upward))
+    if upward.shape[1] < 2:
+        return middle, np.nan, np.nan
+    found = stats.bootstrap(
+        tuple(upward),
+        exponent,
+        n_resamples=500,
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    low, high = found.confidence_interval
+    return middle, float(low), float(high)
+
+
+def with_status(results: "xr.Dataset", *names: str) -> "xr.DataArray":
+    """Mask of the trials that ended with one of some statuses.
+
+    Args:
+        results: of `store.load`.
+        names: of `TrialStatus`.
+
+    Returns:
+        True where the status is one of these; nowhere for a status that was unknown
+        when the trials ran.
+    """
+    known = results.attrs["statuses"]
+    codes = [known[name] for name in names if name in known]
+    return results.status.isin(codes)
+
+
+def beside(
+    ours: np.ndarray, published: np.ndarray, level: bool = False
+) -> dict[str, float]:
+    """Our bin means beside published ones, in the one measure of this project.
+
+    Args:
+        ours: bin means; NaN where a bin is empty, which counts for nothing.
+        published: of the same bins.
+        level: subtract the mean over bins first, as of scores, whose level attention
+            cannot see.
+
+    Returns:
+        `rank_correlation`; `same_sign`, the share of bins; and `ratio` of the standard
+        deviations over the bins, ours over theirs.
+
+    Example:
+        >>> beside(np.array([-2.0, np.nan, 4.0]), np.array([-1.0, 0.0, 2.0]))["ratio"]
+        2.0
+    """
+    full = ~np.isnan(ours)
+    here, there = ours[full], np.asarray(published)[full]
+    zero = (here.mean(), there.mean()) if level else (0.0, 0.0)
+    return {
+        "rank_correlation": float(stats.spearmanr(here, there).statistic),
+        "same_sign": float(np.mean((here > zero[0]) == (there > zero[1]))),
+        "ratio": float(here.std() / there.std()),
+    }

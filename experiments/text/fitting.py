@@ -1,0 +1,212 @@
+"""Training on reviews: what the studies of real text share."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from experiments.common import memory
+from experiments.common.console import say
+from experiments.text.data import Splits
+from jaxselect.errors import BadInput
+from jaxselect.model.parameters import Parameters, gaussian
+from jaxselect.text import training as descent
+from jaxselect.text.objective import evaluate, expand, gradient
+from jaxselect.text.sparse import SparseCorpus
+
+NOT_FINITE = "not finite"
+"""Status of training whose last parameters are not all finite."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What to train, and how.
+
+    Attributes:
+        embeddings: "one-step": one full-batch step, then fixed; "trained": trained with
+            the rest; "random": fixed as they were drawn.
+        train_head: train the head v too.
+        dim: d.
+        step_size: η₀ of the full-batch step.
+        steps: training steps.
+        learning_rate: of Adam; by default 0.001 for trained embeddings, else 0.03
+            (chosen by `text.choice` on IMDB).
+        batch: reviews per step; 0 for all of them.
+        every: steps between two evaluations.
+        seed: of the initialisation and of the minibatches.
+    """
+
+    embeddings: Literal["one-step", "trained", "random"] = "one-step"
+    train_head: bool = False
+    dim: int = 2048
+    step_size: float = 1000.0
+    steps: int = 300
+    learning_rate: float | None = None
+    batch: int = 0
+    every: int = 10
+    seed: int = 0
+
+    def check(self) -> None:
+        """Refuse settings no run can follow.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+        rate = self.learning_rate
+        for name, value in (("step-size", self.step_size), ("learning-rate", rate)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise BadInput(f"--{name} is {value}; wanted a positive, finite number")
+        for name in ("dim", "steps", "every"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"--{name} is {getattr(self, name)}; wanted 1 or more")
+        if self.batch < 0:
+            raise BadInput(f"--batch is {self.batch}; wanted 0 for all, or more")
+        # One word at least, in single precision; one row of history per evaluation.
+        memory.require(4 * self.dim, f"--dim {self.dim}")
+        memory.require(20 * self.steps // self.every, f"--steps {self.steps}")
+
+
+def full_batch_step(
+    before: Parameters, corpus: SparseCorpus, step_size: float
+) -> Parameters:
+    """E¹ = E⁰ − η₀ ∇_E L over the whole corpus; p and v stay.
+
+    Args:
+        before: (E⁰, p, v).
+        corpus: the training reviews.
+        step_size: η₀.
+
+    Returns:
+        (E¹, p, v).
+
+    Raises:
+        BadInput: the step leaves the finite numbers.
+    """
+    _, downhill = gradient(before, corpus)
+    change = step_size * expand(downhill, before).embeddings
+    after = Parameters(before.embeddings + change, before.cls, before.head)
+    if not finite(after):
+        raise BadInput(
+            f"--step-size {step_size:g}: E is not finite after the step; take a smaller"
+        )
+    return after
+
+
+def draw(splits: Splits, settings: Fit) -> Parameters:
+    """Random (E, p, v).
+
+    Args:
+        splits: the reviews.
+        settings: of a run.
+
+    Returns:
+        (E, p, v).
+
+    Raises:
+        BadInput: E is larger than memory.
+    """
+    words = len(splits.words)
+    memory.require(4 * words * settings.dim, f"--dim {settings.dim} for {words} words")
+    key = jax.random.key(settings.seed)
+    return gaussian(key, vocabulary=words, dim=settings.dim)
+
+
+def starting_point(splits: Splits, settings: Fit) -> Parameters:
+    """What training starts from: as drawn, or after one full-batch step on E.
+
+    Args:
+        splits: the reviews.
+        settings: of a run.
+
+    Returns:
+        (E, p, v).
+    """
+    drawn = draw(splits, settings)
+    if settings.embeddings != "one-step":
+        return drawn
+    return full_batch_step(drawn, splits.train, settings.step_size)
+
+
+def fit(
+    begin: Parameters, splits: Splits, settings: Fit, checkpoint: Path | None = None
+) -> tuple[descent.State, str]:
+    """Train as the settings say, keeping the state at which validation was best.
+
+    Args:
+        begin: where to start.
+        splits: the reviews.
+        settings: what to train, and how.
+        checkpoint: file to keep the state in, and to go on from.
+
+    Returns:
+        The last state and the reason for the end; `NOT_FINITE` where training left the
+        finite numbers.
+    """
+    moving = settings.embeddings == "trained"
+    chosen = (moving, True, settings.train_head)
+    trained = tuple(
+        name for name, yes in zip(descent.EVERYTHING, chosen, strict=True) if yes
+    )
+    schedule = descent.Schedule(
+        settings.steps, settings.every, settings.batch or None, trained=trained
+    )
+    optimiser = optax.adam(rate_of(settings))
+    say("training " + ", ".join(trained))
+    state, status = descent.train(
+        descent.start(begin, optimiser, schedule),
+        splits.train,
+        optimiser,
+        schedule,
+        validation=splits.validation,
+        key=jax.random.key(settings.seed + 1),
+        checkpoint=checkpoint,
+        report=lambda step, seen, unseen: say(
+            f"step {step:5d}   train loss {float(seen.loss):.4f} accuracy "
+            f"{float(seen.accuracy):.4f}   held out loss {float(unseen.loss):.4f} "
+            f"accuracy {float(unseen.accuracy):.4f}"
+        ),
+    )
+    return state, status if finite(state.parameters) else NOT_FINITE
+
+
+def finite(parameters: Parameters) -> bool:
+    """Whether every number of a model is one."""
+    return all(bool(jnp.isfinite(part).all()) for part in jax.tree.leaves(parameters))
+
+
+def require_finite(status: str, settings: Fit) -> None:
+    """Refuse to draw conclusions from a model that is none.
+
+    Args:
+        status: of `fit`.
+        settings: of the same run.
+
+    Raises:
+        BadInput: training left the finite numbers.
+    """
+    if status == NOT_FINITE:
+        raise BadInput(
+            "training left the finite numbers: take a smaller --learning-rate "
+            f"(it was {rate_of(settings):g}) or --step-size"
+        )
+
+
+def rate_of(settings: Fit) -> float:
+    """The learning rate given, or the one chosen for what is trained."""
+    default = 1e-3 if settings.embeddings == "trained" else 3e-2
+    return settings.learning_rate or default
+
+
+def summary(parameters: Parameters, splits: Splits) -> dict[str, float]:
+    """Loss and accuracy on the training and the test reviews."""
+    results = {}
+    for name in ("train", "test"):
+        metrics = evaluate(parameters, getattr(splits, name))
+        results[f"{name}_loss"] = float(metrics.loss)
+        results[f"{name}_accuracy"] = float(metrics.accuracy)
+    say("   ".join(f"{name} {value:.4f}" for name, value in results.items()))
+    return results
