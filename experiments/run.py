@@ -11,6 +11,7 @@ from typing import Literal
 
 import jax
 
+from experiments.common import memory
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from jaxselect.errors import BadInput
@@ -61,8 +62,13 @@ class Run:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise BadInput(f"{name} {value}: wanted a finite number > 0")
-        if not 0 <= self.seed < 2**32:
-            raise BadInput(f"seed {self.seed}: wanted 0 … 2³² − 1")
+        if self.length < 2:
+            raise BadInput(f"length {self.length}: one token has no rival; wanted ≥ 2")
+        tokens = 2 * self.relevant + self.irrelevant
+        memory.require(
+            memory.corpus(self.sequences, self.length, tokens),
+            f"{self.sequences} sequences of {self.length}, {tokens} tokens",
+        )
 
 
 PRESETS = {
@@ -102,6 +108,8 @@ def run(settings: Run) -> dict:
     def trial(key: jax.Array, dim: float, step_size: float, norm: float) -> Trial:
         return run_trial(key, draw, dim, step_size, until_norm=norm)
 
+    # Traced only: a family that cannot be drawn says so before anything is compiled.
+    jax.eval_shape(draw, arguments[0])
     say(f"compiling for {settings.sequences} sequences …")
     begin = time.perf_counter()
     compiled = jax.jit(trial).lower(*arguments).compile()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments import __main__ as programs
+
 ROOT = Path(__file__).parents[1]
 
 # An import from one wing into another goes down a floor: no sideways, no circle.
@@ -57,6 +59,79 @@ def test_one_importer_per_text_library(package):
         if any(name.split(".")[0] == package for name in imports(path))
     }
     assert users <= {"reviews"}
+
+
+# The experiments likewise; programs on top stand above the wings that they use.
+STOREY = {"common": 0, "theory": 1, "text": 1, "sweep": 1, "figures": 1}
+STOREY |= {"run": 2, "compare": 2, "reviews": 2, "networks": 2, "report": 3}
+STOREY |= {"benchmarks": 4, "__main__": 5, "__init__": 5}
+EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    """Name of a module, or of the package of an `__init__` or `__main__`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part not in ("__init__", "__main__"))
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=dotted)
+def test_experiments_import_down_a_floor(path):
+    wing = path.relative_to(ROOT / "experiments").with_suffix("").parts[0]
+    for other in wings(path, "experiments") - {wing}:
+        assert STOREY[other] < STOREY[wing], f"{wing} imports {other}"
+    assert not any(name.startswith("tests") for name in imports(path))
+
+
+def is_study(path: Path) -> bool:
+    """Whether a file holds a study: a module with presets and a public function."""
+    names = {
+        getattr(target, "id", None)
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+    }
+    return "PRESETS" in names and path.stem != "settings"
+
+
+STUDIES = {dotted(path) for path in EXPERIMENTS if is_study(path)}
+
+
+def test_studies_never_import_studies():
+    for path in EXPERIMENTS:
+        if path.stem != "__main__":
+            for name in imports(path):
+                origins = {name, name.rpartition(".")[0]}
+                assert not origins & STUDIES, f"{dotted(path)} imports {name}"
+
+
+def test_every_program_is_listed_once():
+    listed = [f"experiments.{name}" for name in programs.STUDIES]
+    assert len(set(listed)) == len(listed)
+    runs = {
+        dotted(path)
+        for path in EXPERIMENTS
+        if 'if __name__ == "__main__"' in path.read_text()
+        and (path.parent.name != "figures" or path.stem == "__main__")
+    }
+    assert set(listed) == runs - {"experiments"}
+    assert all(programs.about(name).endswith((".", "?")) for name in programs.STUDIES)
+
+
+def test_only_figures_load_pyplot():
+    """Nor does any module of the experiments start a device as it is imported."""
+    code = f"""
+import sys
+for name in {sorted({dotted(path) for path in EXPERIMENTS} - {"experiments"})}:
+    if not name.startswith("experiments.figures"):
+        __import__(name)
+assert "matplotlib.pyplot" not in sys.modules
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_figures_only_read():

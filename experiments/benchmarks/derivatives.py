@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import diffrax
 import jax
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
+from experiments.benchmarks._case import Case, draw
 from experiments.common.console import command, quickened, say
 from experiments.common.devices import configure
 from experiments.common.results import write
@@ -24,8 +25,7 @@ from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.corpus import Corpus
-from jaxselect.model.parameters import Parameters, gaussian_reduced
-from jaxselect.model.synthetic import assumption_one
+from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.rates import REAL_RATES, rates
 from jaxselect.outcome.settle import RateSettings
 
@@ -85,32 +85,6 @@ def main(settings: Settings) -> dict:
         )
     write(settings.out, settings=settings, results=results)
     return results
-
-
-class Case(NamedTuple):
-    """A random problem, and random directions to move it in."""
-
-    start: Parameters
-    corpus: Corpus
-    dim: jax.Array
-    step_size: jax.Array
-    noise: tuple[jax.Array, ...]
-
-
-def draw(problem: Problem, seed: jax.Array, log_dim: jax.Array | float = 0.0) -> Case:
-    """The case of a seed, its d multiplied by e^log_dim."""
-    keys = jax.random.split(jax.random.key(seed), 7)
-    corpus = assumption_one(keys[0], **dataclasses.asdict(problem))
-    # log₁₀ d from 2.3 to 5 and log₁₀ η₀ from 1 to 2.7, where most tokens are selected.
-    dim = 10 ** jax.random.uniform(keys[1], minval=2.3, maxval=5.0) * jnp.exp(log_dim)
-    step_size = 10 ** jax.random.uniform(keys[2], minval=1.0, maxval=2.7)
-    start = gaussian_reduced(keys[3], vocabulary=corpus.vocabulary, dim=dim)
-    like = (start.embeddings, start.cls, corpus.counts)
-    noise = tuple(
-        jax.random.normal(key, array.shape)
-        for key, array in zip(keys[4:], like, strict=True)
-    )
-    return Case(start, corpus, dim, step_size, noise)
 
 
 def moved(case: Case, move: jax.Array) -> tuple[Parameters, Corpus, jax.Array]:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.sparse import csr_array
 
-from experiments.benchmarks import text
+from experiments.benchmarks._bags import corpus as invented
 from experiments.benchmarks._timing import seconds
 from experiments.common.console import command, say
 from experiments.common.devices import configure
@@ -123,12 +123,7 @@ def main(settings: Settings) -> dict:
 def corpus(settings: Settings) -> tuple[csr_array, np.ndarray]:
     """Counts and labels, real or invented."""
     if settings.train is None:
-        shape = text.Settings(
-            reviews=settings.reviews,
-            vocabulary=settings.vocabulary,
-            distinct=settings.distinct,
-        )
-        return text.corpus(shape)
+        return invented(settings.reviews, settings.vocabulary, settings.distinct)
     from experiments.networks.data import reviews
     from experiments.text.data import Source
 

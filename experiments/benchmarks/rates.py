@@ -13,8 +13,8 @@ import diffrax
 import jax
 import jax.numpy as jnp
 
+from experiments.benchmarks._case import Case, draw
 from experiments.benchmarks._timing import in_turn
-from experiments.benchmarks.derivatives import Case, draw
 from experiments.common.console import command, quickened, say
 from experiments.common.devices import configure
 from experiments.common.results import write

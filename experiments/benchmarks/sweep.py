@@ -23,8 +23,8 @@ from experiments.benchmarks._sweep_watch import observe
 from experiments.common.console import command, quickened, say
 from experiments.common.devices import configure, probe
 from experiments.common.results import draw, read, write
-from experiments.sweep.study import CHUNK_SIZE
-from experiments.sweep.study import PRESETS as SWEEPS
+from experiments.sweep.settings import CHUNK_SIZE
+from experiments.sweep.settings import PRESETS as SWEEPS
 from jaxselect.sweep import store
 from jaxselect.sweep.chunks import plan, program, run_chunk
 from jaxselect.sweep.grid import Sweep, lane_values

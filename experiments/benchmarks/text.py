@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.sparse import csr_array
 
+from experiments.benchmarks._bags import corpus
 from experiments.benchmarks._timing import in_turn, seconds
 from experiments.common.console import command, say
 from experiments.common.devices import configure
@@ -82,7 +83,9 @@ def main(settings: Settings) -> dict:
         )
     # XLA makes as many threads as the process may use cores, when it starts.
     os.sched_setaffinity(0, cores[: settings.threads])
-    counts, labels = corpus(settings)
+    counts, labels = corpus(
+        settings.reviews, settings.vocabulary, settings.distinct, settings.precision
+    )
     rng = np.random.default_rng(1)
     scale = settings.dim**-0.5
     real = np.dtype(settings.precision)
@@ -126,32 +129,6 @@ def main(settings: Settings) -> dict:
         say(f"{name:28s} {value}")
     write(settings.out, settings=settings, results=results)
     return results
-
-
-def corpus(settings: Settings) -> tuple[csr_array, np.ndarray]:
-    """Counts of the shape of real reviews: log-normal lengths, Zipf's law of words."""
-    rng = np.random.default_rng(0)
-    # As in IMDB a word that a review holds stands there 1.7 times, 74 % of them once.
-    likely = (np.arange(settings.vocabulary) + 10.0) ** -1.37
-    ranks = np.cumsum(likely / likely.sum())
-    # A review of T words has fewer distinct ones; the mean is set by trial draws.
-    spread = rng.lognormal(0, 0.6, settings.reviews)
-    mean: float = 1.6 * settings.distinct
-    for _ in range(4):
-        lengths = np.maximum(3, mean * spread[:500]).astype(int)
-        draws = [np.searchsorted(ranks, rng.random(length)) for length in lengths]
-        distinct = sum(len(np.unique(draw)) for draw in draws) / len(draws)
-        mean *= settings.distinct / distinct
-    lengths = np.maximum(3, mean * spread).astype(int)
-    token = np.searchsorted(ranks, rng.random(lengths.sum()))
-    token = np.minimum(token, settings.vocabulary - 1)
-    row = np.repeat(np.arange(settings.reviews), lengths)
-    counts = csr_array(
-        (np.ones(len(row), settings.precision), (row, token)),
-        shape=(settings.reviews, settings.vocabulary),
-    )
-    counts.sum_duplicates()
-    return counts, np.where(rng.random(settings.reviews) < 0.5, 1, -1)
 
 
 def time_ours(

@@ -1,1 +1,1 @@
-"""Programs that draw finished results; none of them computes."""
+"""Draw the figures of a finished sweep; one module for each other study."""

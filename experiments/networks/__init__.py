@@ -1,1 +1,1 @@
-"""Studies of richer networks."""
+"""Train richer networks on reviews or invented tokens, beside the published tables."""

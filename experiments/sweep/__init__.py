@@ -1,1 +1,1 @@
-"""Sweeps over seeds, d and step sizes: the study, its launchers, its summary."""
+"""Sweep seeds × d × η₀ × data: what one run shows, over all of its phases."""

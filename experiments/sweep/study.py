@@ -12,13 +12,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from typing import Literal
 
 import jax
-import numpy as np
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -28,6 +26,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from experiments.common import memory
 from experiments.common.console import say
 from experiments.common.devices import configure, probe, versions
 from experiments.sweep.launch import (
@@ -37,6 +36,7 @@ from experiments.sweep.launch import (
     over_jax_processes,
     over_ray,
 )
+from experiments.sweep.settings import CHUNK_SIZE, Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.errors import BadInput
 from jaxselect.outcome.verdict import TrialStatus
@@ -45,99 +45,6 @@ from jaxselect.sweep.grid import Sweep
 from jaxselect.sweep.store import finished, load, prepare, tidy, writing
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-
-CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 256}
-"""Lanes per chunk: a second of work for a core, enough for an accelerator to fill."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of a sweep: the grid, and how to run it.
-
-    Attributes:
-        preset: where the defaults come from.
-        grid: what to run.
-        out: folder for the results; by default results/PRESET.
-        resume: go on where an earlier sweep stopped; else its chunks are removed.
-        launcher: processes of this machine, a cluster of jax processes, or Ray.
-        workers: processes or devices to use; by default all.
-        chunk_size: lanes per file and call; by default what suits the device.
-        together: lanes of a call in step, or one after the other; by default in step
-            on accelerators only.
-        quiet: no progress.
-        json: print the summary as one JSON object on standard output.
-    """
-
-    preset: str = "default"
-    grid: Sweep = field(default_factory=Sweep)
-    out: Path | None = None
-    resume: bool = True
-    launcher: Literal["local", "jax", "ray"] = "local"
-    workers: int | None = None
-    chunk_size: int | None = None
-    together: bool | None = None
-    quiet: bool = False
-    json: bool = False
-
-
-def _decades(first: float, last: float, per_decade: int) -> tuple[float, ...]:
-    number = round((last - first) * per_decade) + 1
-    return tuple(float(f"{x:.4g}") for x in np.logspace(first, last, number))
-
-
-def _whole(values: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(float(round(value)) for value in values)
-
-
-PRESETS = {
-    "default": Settings(
-        grid=Sweep(
-            dim=_whole((32, *_decades(2, 6, 2))),
-            step_size=_decades(-1, 5, 2),
-            seed=tuple(range(8)),
-            path_points=60,
-        )
-    ),
-    "smoke": Settings(
-        grid=Sweep(
-            sequences=(20,),
-            length=(4,),
-            relevant=(2,),
-            irrelevant=(8,),
-            dim=(64.0, 1e4, 1e6),
-            step_size=(1.0, 100.0),
-            seed=tuple(range(4)),
-            until_norm=1e3,
-            path_points=30,
-        )
-    ),
-    "paper": Settings(
-        grid=Sweep(
-            sequences=(200, 1000),
-            length=(8, 32),
-            dim=_whole((128, 2048, *_decades(4, 6, 1))),
-            step_size=_decades(-1, 5, 1),
-            seed=tuple(range(16)),
-            path_points=60,
-        )
-    ),
-    "phase": Settings(
-        grid=Sweep(
-            dim=_whole((16, *_decades(1.5, 9, 4))),
-            step_size=_decades(-1, 5, 8),
-            seed=tuple(range(64)),
-        )
-    ),
-    "tpu": Settings(
-        grid=Sweep(
-            dim=_whole((16, *_decades(1.5, 9, 4))),
-            step_size=_decades(-1, 5, 2),
-            seed=tuple(range(64)),
-            until_norm=1e4,
-            precision="float32",
-        )
-    ),
-}
 
 
 def sweep(settings: Settings) -> dict:
@@ -157,6 +64,7 @@ def sweep(settings: Settings) -> dict:
     if settings.launcher == "jax":
         jax.distributed.initialize()
     configure(grid.precision)
+    _require_memory(grid)
     grid.check()
     folder = (settings.out or Path("results") / settings.preset).absolute()
     kind, devices = probe()
@@ -228,6 +136,17 @@ def _description(grid: Sweep, chunk_size: int, together: bool, kind: str) -> dic
         },
         "statuses": {status.name: status.value for status in TrialStatus},
     }
+
+
+def _require_memory(grid: Sweep) -> None:
+    """Refuse a shape of which one lane is larger than memory."""
+    for sequences, length, relevant, irrelevant, _ in grid.shapes():
+        tokens = 2 * relevant + irrelevant
+        memory.require(
+            memory.corpus(sequences, length, tokens) + 24 * grid.path_points,
+            f"{sequences} sequences of {length}, {tokens} tokens, {grid.path_points} "
+            "points",
+        )
 
 
 def _fingerprint(*modules: str) -> str:

@@ -69,6 +69,7 @@ class Settings:
         Raises:
             BadInput: what arrived and what was wanted.
         """
+        self.problem.check()
         if not 0 < self.smallest < self.largest < float("inf"):
             raise BadInput(
                 f"smallest {self.smallest}, largest {self.largest}: wanted two finite "

@@ -76,6 +76,7 @@ def main(settings: Settings) -> dict:
     Raises:
         BadInput: a draw whose late flow is not predicted.
     """
+    settings.problem.check()
     configure("float64")
     before, corpus = settings.problem.draw(settings.seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)

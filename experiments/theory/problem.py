@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 
+from experiments.common import memory
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
@@ -24,6 +25,18 @@ class Problem:
     length: int = 6
     relevant: int = 3
     irrelevant: int = 12
+
+    def check(self) -> None:
+        """Refuse sizes beyond memory.
+
+        Raises:
+            BadInput: what it would take and what there is.
+        """
+        tokens = 2 * self.relevant + self.irrelevant
+        memory.require(
+            memory.corpus(self.sequences, self.length, tokens),
+            f"{self.sequences} sequences of {self.length}, {tokens} tokens",
+        )
 
     def draw(
         self, seed: int | jax.Array, dim: float | jax.Array

@@ -9,7 +9,7 @@ from experiments.benchmarks import _sweep_watch as sweep_watch
 from experiments.benchmarks import sweep as benchmark
 from experiments.common import console
 from experiments.common.results import write
-from experiments.sweep.study import PRESETS
+from experiments.sweep.settings import PRESETS
 from jaxselect.sweep.grid import Sweep
 from tests.sweep.test_chunks import TINY
 

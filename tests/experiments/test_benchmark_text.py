@@ -5,6 +5,7 @@ import os
 import pytest
 
 from experiments.benchmarks import text
+from experiments.benchmarks._bags import corpus
 
 TINY = text.Settings(
     reviews=60, vocabulary=90, distinct=20, dim=8, repeats=1, gathered=60
@@ -25,7 +26,7 @@ def test_all_rivals_agree_and_ratios_are_of_their_times(tmp_path, request):
 
 
 def test_invented_counts_have_the_shape_asked_for():
-    counts, labels = text.corpus(text.dataclasses.replace(TINY, reviews=600))
+    counts, labels = corpus(600, TINY.vocabulary, TINY.distinct)
     assert counts.nnz / 600 == pytest.approx(20, rel=0.1)
     assert set(labels.tolist()) == {-1, 1}
 

@@ -1,0 +1,54 @@
+"""List the studies, in the order in which to meet them.
+
+python -m experiments
+"""
+
+import ast
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+STUDIES = (
+    "run",
+    "sweep",
+    "figures",
+    "compare",
+    "theory.rates",
+    "theory.step_size",
+    "theory.influence",
+    "theory.discrete",
+    "reviews",
+    "text.lemma",
+    "text.choice",
+    "text.training",
+    "text.deviations",
+    "text.explain",
+    "networks",
+    "networks.sweep",
+    "benchmarks.flow",
+    "benchmarks.max_margin",
+    "benchmarks.sweep",
+    "benchmarks.rates",
+    "benchmarks.derivatives",
+    "benchmarks.text",
+    "benchmarks.networks",
+)
+"""Every program, the first one first."""
+
+
+def about(name: str) -> str:
+    """What a study is for: the first line of its text, read without running it."""
+    path = FOLDER / name.replace(".", "/")
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0]
+
+
+def main() -> None:
+    """Print one line per study."""
+    print("python -m experiments.NAME --help, for NAME one of\n")
+    for name in STUDIES:
+        print(f"  {name:22}  {about(name)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Settings of a sweep, and the presets that `make sweep` knows by name."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from jaxselect.sweep.grid import Sweep
+
+CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 256}
+"""Lanes per chunk: a second of work for a core, enough for an accelerator to fill."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a sweep: the grid, and how to run it.
+
+    Attributes:
+        preset: where the defaults come from.
+        grid: what to run.
+        out: folder for the results; by default results/PRESET.
+        resume: go on where an earlier sweep stopped; else its chunks are removed.
+        launcher: processes of this machine, a cluster of jax processes, or Ray.
+        workers: processes or devices to use; by default all.
+        chunk_size: lanes per file and call; by default what suits the device.
+        together: lanes of a call in step, or one after the other; by default in step
+            on accelerators only.
+        quiet: no progress.
+        json: print the summary as one JSON object on standard output.
+    """
+
+    preset: str = "default"
+    grid: Sweep = field(default_factory=Sweep)
+    out: Path | None = None
+    resume: bool = True
+    launcher: Literal["local", "jax", "ray"] = "local"
+    workers: int | None = None
+    chunk_size: int | None = None
+    together: bool | None = None
+    quiet: bool = False
+    json: bool = False
+
+
+def _decades(first: float, last: float, per_decade: int) -> tuple[float, ...]:
+    number = round((last - first) * per_decade) + 1
+    return tuple(float(f"{x:.4g}") for x in np.logspace(first, last, number))
+
+
+def _whole(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(float(round(value)) for value in values)
+
+
+PRESETS = {
+    "default": Settings(
+        grid=Sweep(
+            dim=_whole((32, *_decades(2, 6, 2))),
+            step_size=_decades(-1, 5, 2),
+            seed=tuple(range(8)),
+            path_points=60,
+        )
+    ),
+    "smoke": Settings(
+        grid=Sweep(
+            sequences=(20,),
+            length=(4,),
+            relevant=(2,),
+            irrelevant=(8,),
+            dim=(64.0, 1e4, 1e6),
+            step_size=(1.0, 100.0),
+            seed=tuple(range(4)),
+            until_norm=1e3,
+            path_points=30,
+        )
+    ),
+    "paper": Settings(
+        grid=Sweep(
+            sequences=(200, 1000),
+            length=(8, 32),
+            dim=_whole((128, 2048, *_decades(4, 6, 1))),
+            step_size=_decades(-1, 5, 1),
+            seed=tuple(range(16)),
+            path_points=60,
+        )
+    ),
+    "phase": Settings(
+        grid=Sweep(
+            dim=_whole((16, *_decades(1.5, 9, 4))),
+            step_size=_decades(-1, 5, 8),
+            seed=tuple(range(64)),
+        )
+    ),
+    "tpu": Settings(
+        grid=Sweep(
+            dim=_whole((16, *_decades(1.5, 9, 4))),
+            step_size=_decades(-1, 5, 2),
+            seed=tuple(range(64)),
+            until_norm=1e4,
+            precision="float32",
+        )
+    ),
+}
