@@ -5,6 +5,10 @@ from jaxtyping import Array, Bool, Float, Scalar
 
 from .corpus import Corpus, token_classes
 
+# Of the selection, in log t: midway between a token that is selected beside the top one
+# (it stays within a bounded distance) and one that lost (it falls behind by log t).
+WIDTH = 0.5
+
 
 def selected_tokens(
     scores: Float[Array, " vocabulary"],
@@ -35,7 +39,7 @@ def selected_tokens(
     """
     present = corpus.counts > 0
     in_bag = jnp.where(present, scores[corpus.tokens], -jnp.inf)
-    return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - 0.5 * log_time)
+    return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - WIDTH * log_time)
 
 
 def competing_pairs(

@@ -158,6 +158,29 @@ def test_derivatives_match_finite_differences_in_both_modes():
     np.testing.assert_allclose(jax.grad(constant)(0.0), forward, rtol=1e-8)
 
 
+def chosen_limit(sequences, labels, chosen):
+    """The limit of a selection made by hand, of three tokens on axes of their own."""
+    corpus = from_sequences(sequences, labels, vocabulary=3)
+    head = jnp.array([1.0, -1.0, 0.0])
+    start = Parameters(jnp.eye(3), jnp.zeros(3), head)
+    chosen = jnp.array(chosen)
+    margin = max_margin(start.embeddings, competing_pairs(chosen, corpus))
+    return limit(start, corpus, chosen, margin).status
+
+
+def test_several_selected_tokens_and_contradictions_say_so():
+    one = chosen_limit([[0, 1, 2]], [1], [[True, False, False]])
+    assert one == LimitStatus.PREDICTED
+    several = chosen_limit([[0, 1, 2]], [1], [[True, True, False]])
+    assert several == LimitStatus.SEVERAL_SELECTED
+    # Token 0 beats token 1, and token 1 beats token 0: no p does both.
+    at_odds = chosen_limit([[0, 1], [0, 1]], [1, -1], [[True, False], [False, True]])
+    assert at_odds == LimitStatus.NO_MAX_MARGIN
+    # Nothing is beaten, so there is nothing to have a margin over.
+    nothing = chosen_limit([[0, 1]], [1], [[True, True]])
+    assert nothing == LimitStatus.NO_MAX_MARGIN
+
+
 def test_what_cannot_be_predicted_says_why():
     start, corpus, _, selected, _ = late_problem(0, 50.0)
     several = jnp.ones_like(selected) & (corpus.counts > 0)
