@@ -6,8 +6,6 @@ that meet in a sequence, and p_t = p_mm log t + ρ + o(1). The rate of the direc
 (mathematics, section 3b).
 """
 
-import enum
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
+from ..status import Status
 from .max_margin import MaxMargin, MaxMarginStatus
 from .pair_graph import centred, laplacian, lead, potentials
 from .pair_strength import PairStrength, pair_strength
@@ -30,19 +29,23 @@ ITERATIONS = 200
 WHOLE_STEP = 1e-8
 
 
-class LimitStatus(enum.IntEnum):
+class LimitStatus(Status):
     """Whether the late flow was predicted."""
 
-    PREDICTED = 0
-    """ρ solves its convex problem to rounding."""
-    SEVERAL_SELECTED = 1
-    """A sequence keeps several tokens; their mutual weights are not predicted here."""
-    NOT_ATTRACTING = 2
-    """Some active pairs push towards the token that lost, and no ρ balances them."""
-    NO_MAX_MARGIN = 3
-    """The max-margin problem of this selection has no solution at hand."""
-    NOT_CONVERGED = 4
-    """Newton's method did not reach rounding."""
+    PREDICTED = 0, "ρ solves its convex problem to rounding."
+    SEVERAL_SELECTED = (
+        1,
+        "A sequence keeps several tokens; their mutual weights are not predicted here.",
+    )
+    NOT_ATTRACTING = (
+        2,
+        "Some active pairs push towards the token that lost, and no ρ balances them.",
+    )
+    NO_MAX_MARGIN = (
+        3,
+        "The max-margin problem of this selection has no solution at hand.",
+    )
+    NOT_CONVERGED = 4, "Newton's method did not reach rounding."
 
 
 class Limit(eqx.Module):

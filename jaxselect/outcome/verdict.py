@@ -4,8 +4,6 @@ That the end is the limit is certified by what the selection predicts: the activ
 must lie on p_mm log t + ρ, and the inactive ones must have nearly finished.
 """
 
-import enum
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Float, Int, Scalar
@@ -18,6 +16,7 @@ from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..model.selection import important_selected
 from ..precision import full_precision
+from ..status import Status
 from .ending import Ending, ending
 
 # Drift and pending of a flow that has converged, in scores and in error constants:
@@ -30,30 +29,41 @@ SCORE_ROUNDINGS = 256
 CAPTURED_SHARE = 0.5
 
 
-class TrialStatus(enum.IntEnum):
+class TrialStatus(Status):
     """Where a trial ended; five of these are certified (see `verdict`)."""
 
-    SELECTED_ALL = 0
-    """At the max-margin direction of a selection with every important token."""
-    CAPTURED_POSITIVE = 1
-    """Likewise, but all positive tokens are selected and most negative ones are not."""
-    CAPTURED_NEGATIVE = 2
-    """Likewise, with the classes exchanged."""
-    PARTIAL = 3
-    """Likewise, of a selection that misses some important tokens."""
-    NOT_YET = 4
-    """At the norm asked for, but not on the predicted late flow of any selection."""
-    NORM_NOT_REACHED = 5
-    """‖p‖ did not reach the norm asked for in the time or the steps allowed, or tokens
-    changed places too suddenly to be followed."""
-    FAILED = 6
-    """The integration or the max-margin solver broke down."""
-    BALANCED = 7
-    """In a stable balance at a smaller norm: sequences of both classes hold tokens at
-    finite odds, so that no single one of them is selected there."""
-    NOTHING_TO_SELECT = 8
-    """At the max-margin direction of its selection, in data without an important
-    token; certified."""
+    SELECTED_ALL = (
+        0,
+        "At the max-margin direction of a selection with every important token.",
+    )
+    CAPTURED_POSITIVE = (
+        1,
+        "Likewise, but all positive tokens are selected and most negative ones "
+        "are not.",
+    )
+    CAPTURED_NEGATIVE = 2, "Likewise, with the classes exchanged."
+    PARTIAL = 3, "Likewise, of a selection that misses some important tokens."
+    NOT_YET = (
+        4,
+        "At the norm asked for, but not on the predicted late flow of any selection.",
+    )
+    NORM_NOT_REACHED = (
+        5,
+        "‖p‖ did not reach the norm asked for in the time or the steps allowed, "
+        "or tokens changed places too suddenly to be followed.",
+    )
+    FAILED = 6, "The integration or the max-margin solver broke down."
+    BALANCED = (
+        7,
+        "In a stable balance at a smaller norm: sequences of both classes hold "
+        "tokens at finite odds, so that no single one of them is selected "
+        "there.",
+    )
+    NOTHING_TO_SELECT = (
+        8,
+        "At the max-margin direction of its selection, in data without an "
+        "important token; certified.",
+    )
 
 
 class Certificate(eqx.Module):

@@ -1,0 +1,37 @@
+"""Statuses that can say what they mean."""
+
+import enum
+from typing import Self
+
+
+class Status(enum.IntEnum):
+    """A number for arrays, with a sentence for people: `NAME = code, "sentence"`.
+
+    Attributes:
+        sentence: what the status means.
+
+    Example:
+        >>> class Weather(Status):
+        ...     DRY = 0, "No rain fell."
+        ...     WET = 1, "Some did."
+        >>> Weather(1).sentence, Weather.WET == 1
+        ('Some did.', True)
+        >>> print(Weather.table())
+        DRY  No rain fell.
+        WET  Some did.
+    """
+
+    sentence: str
+
+    def __new__(cls, code: int, sentence: str = "") -> Self:
+        """A member, from the two halves of its definition."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.sentence = sentence
+        return member
+
+    @classmethod
+    def table(cls) -> str:
+        """Every status and its sentence, a line each."""
+        width = max(len(status.name) for status in cls)
+        return "\n".join(f"{status.name:{width}}  {status.sentence}" for status in cls)
