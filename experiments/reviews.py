@@ -31,7 +31,12 @@ from experiments.text.fitting import (
 )
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
-from jaxselect.text.sparse import SparseCorpus, importance, occurrences
+from jaxselect.text.sparse import (
+    SparseCorpus,
+    importance,
+    occurrences,
+    posterior_difference,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,11 +182,10 @@ def checkpoint(settings: Settings) -> Path:
 
 def columns(splits: Splits, stages: dict[str, Parameters]) -> dict:
     """One row per word: its statistics, and its score and value at every stage."""
-    number, excess = occurrences(splits.train)
     found = {
         "words": np.array(splits.words),
-        "occurrences": number,
-        "posterior_difference": excess / jnp.where(number > 0, number, jnp.nan),
+        "occurrences": occurrences(splits.train),
+        "posterior_difference": posterior_difference(splits.train),
         "importance": importance(splits.train),
     }
     for stage, parameters in stages.items():

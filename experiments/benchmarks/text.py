@@ -143,21 +143,25 @@ def time_ours(
     from jaxselect.model.attention import token_scores
     from jaxselect.model.parameters import Parameters
     from jaxselect.text import training as descent
-    from jaxselect.text.objective import expand, gradient, risk_and_gradient
+    from jaxselect.text.objective import (
+        expand,
+        risk_and_descent,
+        risk_and_score_descent,
+    )
     from jaxselect.text.sparse import from_csr
 
     bags = from_csr(counts, labels)
     parameters = Parameters(*map(jnp.asarray, model))
-    downhill = expand(gradient(parameters, bags)[1], parameters)
+    downhill = expand(risk_and_descent(parameters, bags)[1], parameters)
     optimiser = optax.sgd(1e-6)
-    state = descent.start(parameters, optimiser, descent.Schedule(steps=1))
+    state = descent.initial_state(parameters, optimiser, descent.Schedule(steps=1))
 
     def step() -> None:
         nonlocal state
         state = jax.block_until_ready(descent.step(state, bags, optimiser))
 
     scores, values = token_scores(parameters)
-    score_part = jax.jit(risk_and_gradient)
+    score_part = jax.jit(risk_and_score_descent)
     touch = jax.jit(lambda x: x + 1, donate_argnums=0)
     # Far larger than any cache, as the STREAM benchmark has it.
     touched = jnp.zeros(2**28 // model[0].itemsize, settings.precision)

@@ -9,7 +9,7 @@ python -m experiments.networks --preset mlp --train imdb_train.parquet --test ..
 
 Behind an MLP the head meets φ(U z + c) and not z. What E_s moves along is the response
 g = mean_X ∂f/∂z_X, and E_sᵀv follows only as far as g points along v: gᵀv has a random
-sign where U does (see `jaxselect.network_step`). So there E_sᵀg/‖g‖ is shown too, and
+sign where U does (mathematics, section 5a). So there E_sᵀg/‖g‖ is shown too, and
 E_sᵀv times the sign of gᵀv, `turned`, which is what a published table of one draw with
 gᵀv > 0 is compared with. What is left beside a multiple of x is a multiple of E_sᵀp,
 since tokens move along p too and pᵀv is of either sign: the published column is such a
@@ -140,9 +140,9 @@ def main(settings: Settings) -> dict:
     )
     network = Network(len(data.words), settings.dim, design)
     begin = start(network, jax.random.key(settings.seed))
-    strata = stratify(data.train, data.labels)
-    seen = some(data.train, data.labels, settings.checked)
-    unseen = some(data.test, data.test_labels, settings.checked)
+    strata = stratify(data.train, data.labels, classes=classes)
+    seen = some(data.train, data.labels, classes, settings.checked)
+    unseen = some(data.test, data.test_labels, classes, settings.checked)
     say(f"{data.train.shape[0]} sequences; parameters {count_parameters(begin)}")
     results: dict = {
         "vocabulary": len(data.words),
@@ -161,9 +161,9 @@ def main(settings: Settings) -> dict:
         begin,
         strata,
         optax.adam(settings.learning_rate),
-        settings.steps,
-        settings.batch or None,
-        jax.random.key(settings.seed + 1),
+        steps=settings.steps,
+        batch=settings.batch or None,
+        key=jax.random.key(settings.seed + 1),
         report=report,
     )
     for split, sequences in (("train", seen), ("test", unseen)):
@@ -202,11 +202,11 @@ def main(settings: Settings) -> dict:
     return results
 
 
-def some(counts: csr_array, labels: np.ndarray, number: int) -> Strata:
+def some(counts: csr_array, labels: np.ndarray, classes: int, number: int) -> Strata:
     """Strata of a fixed sample of the sequences, or of all of them."""
     order = np.random.default_rng(0).permutation(len(labels))
     kept = np.sort(order[:number] if number else order)
-    return stratify(counts[kept], labels[kept])
+    return stratify(counts[kept], labels[kept], classes=classes)
 
 
 def one_step(

@@ -1,7 +1,9 @@
 """What a trained model attends to in a corpus of reviews."""
 
+import jax.numpy as jnp
 import numpy as np
 
+from jaxselect.text.objective import attention_weights
 from jaxselect.text.sparse import SparseCorpus
 
 
@@ -18,14 +20,13 @@ def attend(scores: np.ndarray, corpus: SparseCorpus) -> dict[str, np.ndarray]:
     """
     counts = corpus.by_sequence.to_csr()
     review = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-    word, count = counts.indices, counts.data.astype(float)
-    raw = count * np.exp(scores - scores.max())[word]
-    total = np.bincount(review, raw, counts.shape[0])
+    real = corpus.by_sequence.counts.dtype
+    weight = attention_weights(jnp.asarray(scores, real), corpus).data
     return {
         "review": review,
-        "word": word,
-        "count": count,
-        "weight": raw / total[review],
+        "word": counts.indices,
+        "count": counts.data.astype(float),
+        "weight": weight.astype(float),
     }
 
 

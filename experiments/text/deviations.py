@@ -28,7 +28,12 @@ from experiments.text.fitting import Fit, fit, require_finite, starting_point
 from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
 from jaxselect.text.reviews import Reviews
-from jaxselect.text.sparse import SparseCorpus, occurrences, pair_sums
+from jaxselect.text.sparse import (
+    SparseCorpus,
+    occurrences,
+    posterior_difference,
+    products,
+)
 from jaxselect.text.words import words_of
 
 NEGATORS = frozenset({"not", "no", "never", "nothing", "nobody", "neither", "nor"})
@@ -103,11 +108,11 @@ def main(settings: Settings) -> dict:
     require_finite(status, run)
     values = np.asarray(token_scores(state.parameters)[1], float)
 
-    number, excess = (np.asarray(x, float) for x in occurrences(splits.train))
+    number = np.asarray(occurrences(splits.train), float)
     chosen = number >= ENOUGH
     if chosen.sum() < 10:
         raise BadInput(f"{chosen.sum()} words occur {ENOUGH} times; wanted 10 or more")
-    posterior = excess / np.maximum(number, 1)
+    posterior = np.nan_to_num(np.asarray(posterior_difference(splits.train), float))
     deviation = values - neighbours_mean(posterior, values)
     turned = negation(fitted_reviews(settings.source), splits.words)
     statistics = {
@@ -181,10 +186,10 @@ def company(corpus: SparseCorpus, posterior: np.ndarray) -> np.ndarray:
     """
     real = corpus.by_token.counts.dtype
     each = jax.numpy.asarray(posterior, real)
-    total, length = pair_sums(corpus.by_sequence, each, jax.numpy.ones_like(each))
-    mean, ones = pair_sums(corpus.by_token, total / length, jax.numpy.ones_like(length))
+    total, length = products(corpus.by_sequence, each, jax.numpy.ones_like(each))
+    mean, ones = products(corpus.by_token, total / length, jax.numpy.ones_like(length))
     # A review's mean holds the word itself with weight C/T: take one such share out.
-    share, _ = pair_sums(corpus.by_token, 1 / length, 1 / length)
+    share, _ = products(corpus.by_token, 1 / length, 1 / length)
     number = np.maximum(np.asarray(ones, float), 1)
     return (np.asarray(mean, float) - posterior * np.asarray(share, float)) / number
 

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import tyro
 
@@ -16,6 +17,7 @@ from experiments.common.console import command, say
 from experiments.common.results import read
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
+from jaxselect.model.attention import attend
 from jaxselect.text.words import words_of
 
 
@@ -120,17 +122,19 @@ def explain(text: str, model: Path, stage: str) -> tuple[list[Explained], float]
     known = [place[word] for word in said if word in place]
     if not known:
         raise BadInput(f"no word of {text[:60]!r} is in the model's vocabulary")
-    raw = np.exp(scores.astype(float) - scores[known].max())
-    total = raw[known].sum()
+    # Every place a token of its own: a word said twice has its weight at each.
+    counts = jnp.ones(len(known), scores.dtype)
+    bag = attend(jnp.asarray(scores[known]), jnp.asarray(values[known]), counts)
+    weights = iter(np.exp(np.asarray(bag.log_weights, float)))
     rows = []
     for word in said:
         if word in place:
             s = place[word]
-            numbers = (raw[s] / total, values[s], columns["importance"][s])
+            numbers = (next(weights), values[s], columns["importance"][s])
             rows.append(Explained(word, *map(float, numbers)))
         else:
             rows.append(Explained(word, 0.0, 0.0, 0.0))
-    return rows, sum(row.weight * row.alignment for row in rows)
+    return rows, float(bag.output)
 
 
 def page(rows: list[Explained], output: float) -> str:

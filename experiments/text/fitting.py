@@ -15,7 +15,7 @@ from experiments.text.data import Splits
 from jaxselect.errors import BadInput
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.text import training as descent
-from jaxselect.text.objective import evaluate, expand, gradient
+from jaxselect.text.objective import evaluate, expand, risk_and_descent
 from jaxselect.text.sparse import SparseCorpus
 
 NOT_FINITE = "not finite"
@@ -86,7 +86,7 @@ def full_batch_step(
     Raises:
         BadInput: the step leaves the finite numbers.
     """
-    _, downhill = gradient(before, corpus)
+    _, downhill = risk_and_descent(before, corpus)
     change = step_size * expand(downhill, before).embeddings
     after = Parameters(before.embeddings + change, before.cls, before.head)
     if not finite(after):
@@ -157,7 +157,7 @@ def fit(
     optimiser = optax.adam(rate_of(settings))
     say("training " + ", ".join(trained))
     state, status = descent.train(
-        descent.start(begin, optimiser, schedule),
+        descent.initial_state(begin, optimiser, schedule),
         splits.train,
         optimiser,
         schedule,

@@ -22,8 +22,8 @@ from experiments.text.data import Source, load
 from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.text.objective import risk_and_gradient
-from jaxselect.text.sparse import SparseCorpus, importance, occurrences
+from jaxselect.text.objective import risk_and_score_descent
+from jaxselect.text.sparse import SparseCorpus, importance, products
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,8 @@ def main(settings: Settings) -> dict:
     configure("float64")
     splits, facts = load(settings.source)
     per_review = importance(splits.train)
-    _, per_word = occurrences(splits.train)
+    label = splits.train.labels.astype(per_review.dtype)
+    per_word, _ = products(splits.train.by_token, label, label)
     errors = np.zeros((2, len(settings.dims), settings.seeds))
     for place, dim in enumerate(settings.dims):
         for seed in range(settings.seeds):
@@ -117,7 +118,7 @@ def error(model: Parameters, corpus: SparseCorpus, direction: jax.Array) -> floa
     Returns:
         The relative error.
     """
-    _, (by_score, by_value) = risk_and_gradient(*token_scores(model), corpus)
+    _, (by_score, by_value) = risk_and_score_descent(*token_scores(model), corpus)
     # The part of −∇_E L along v, word by word; c fits u to it.
     overlap = jnp.vdot(model.cls, model.head)
     along = by_value + overlap * by_score

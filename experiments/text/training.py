@@ -33,7 +33,7 @@ from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point, summary
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
-from jaxselect.text.sparse import importance, occurrences
+from jaxselect.text.sparse import importance, posterior_difference
 
 # What becomes of E, whether v is trained, whether training is long.
 MODELS = {
@@ -123,9 +123,7 @@ def main(settings: Settings) -> dict:
     for run in runs.values():
         run.check()
     splits, facts = load(settings.source)
-    number, excess = occurrences(splits.train)
-    seen = np.asarray(number) > 0
-    posterior = np.where(seen, np.asarray(excess) / np.where(seen, number, 1), np.nan)
+    posterior = np.asarray(posterior_difference(splits.train))
     alpha = np.asarray(importance(splits.train))
 
     results: dict = {**facts, "models": {}}

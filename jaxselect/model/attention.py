@@ -56,22 +56,36 @@ def attend(
         >>> bag.log_weights.tolist(), bag.output.item()
         ([0.0, -1000000.0], 1.0)
     """
-    present = counts > 0
-    # The inner `where` keeps the derivative of log finite on padding.
-    logits = jnp.where(
-        present, scores + jnp.log(jnp.where(present, counts, 1)), -jnp.inf
-    )
-    # The softmax is written out: its exponentials serve log q and f, and `argmax` is
-    # not vectorised on CPU, where it would cost as much as the rest.
-    highest = jax.lax.stop_gradient(logits.max())
+    logits, highest, share = _exponentials(scores, counts)
     slots = jnp.arange(len(logits))
+    # `argmax` is not vectorised on CPU, where it would cost as much as the rest.
     top = jnp.min(jnp.where(logits == highest, slots, len(logits) - 1))
-    share = jnp.exp(logits - highest)
     total = share.sum()
     log_weights = logits - highest - jnp.log(total)
     ahead = values - values[top]
     mean_ahead = jnp.sum(share * ahead) / total
     return Attention(log_weights, values[top] + mean_ahead, ahead - mean_ahead, top)
+
+
+def attention_weights(
+    scores: Float[Array, " width"], counts: Float[Array, " width"]
+) -> Float[Array, " width"]:
+    """Softmax over a bag, where nothing but the weights is wanted: q[s] ∝ C[s] e^{a_s}.
+
+    Args:
+        scores: a_s of the tokens in the bag.
+        counts: C[s]; zero for padding.
+
+    Returns:
+        Weights that add up to one, zero on padding.
+
+    Example:
+        >>> weights = attention_weights(jnp.zeros(3), jnp.array([3.0, 1.0, 0.0]))
+        >>> weights.tolist()
+        [0.75, 0.25, 0.0]
+    """
+    _, _, share = _exponentials(scores, counts)
+    return share / share.sum()
 
 
 def attend_corpus(
@@ -161,3 +175,16 @@ def attention_entropy(log_weights: Float[Array, " width"]) -> Float[Scalar, ""]:
     weights = jnp.exp(log_weights)
     finite = jnp.where(weights > 0, log_weights, 0.0)
     return -jnp.sum(weights * finite)
+
+
+def _exponentials(
+    scores: Float[Array, " width"], counts: Float[Array, " width"]
+) -> tuple[Float[Array, " width"], Float[Scalar, ""], Float[Array, " width"]]:
+    """Logits a + log C, −∞ on padding; the highest; e^{logit − highest}."""
+    present = counts > 0
+    # The inner `where` keeps the derivative of log finite on padding.
+    logits = jnp.where(
+        present, scores + jnp.log(jnp.where(present, counts, 1)), -jnp.inf
+    )
+    highest = jax.lax.stop_gradient(logits.max())
+    return logits, highest, jnp.exp(logits - highest)

@@ -5,12 +5,16 @@ C_X[s] of each token s. Bags are padded to one width; padding has count zero.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
+
+from ..errors import BadInput
+from . import _bags, checks
 
 
 class Corpus(eqx.Module):
@@ -27,6 +31,16 @@ class Corpus(eqx.Module):
     counts: Float[Array, "sequences width"]
     labels: Int[Array, " sequences"]
     vocabulary: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        """Refuse lists and arrays of another rank."""
+        checks.ranks(
+            "Corpus",
+            "take `from_sequences` or `from_bags`",
+            tokens=(self.tokens, 2),
+            counts=(self.counts, 2),
+            labels=(self.labels, 1),
+        )
 
 
 class TokenClasses(eqx.Module):
@@ -66,7 +80,7 @@ def from_sequences(
         The corpus, as wide as the sequence with most distinct tokens.
 
     Raises:
-        ValueError: an empty sequence, an id outside the vocabulary, a wrong label.
+        BadInput: an empty sequence, an id outside the vocabulary, a wrong label.
 
     Example:
         >>> corpus = from_sequences([[2, 0, 2], [1, 2]], [1, -1], vocabulary=3)
@@ -75,24 +89,46 @@ def from_sequences(
     """
     bags = []
     for row, sequence in enumerate(sequences):
-        ids = np.asarray(sequence)
+        ids = checks.array(
+            f"sequence {row}", sequence, kinds="iu", wanted="token ids, integers"
+        )
         if ids.ndim != 1 or ids.size == 0:
-            raise ValueError(
+            raise BadInput(
                 f"sequence {row} has shape {ids.shape}; every sequence needs at least "
                 "one token: drop it or give it one"
             )
-        if not np.issubdtype(ids.dtype, np.integer):
-            raise ValueError(
-                f"sequence {row} holds {ids.dtype}; token ids are integers"
-            )
-        bags.append(np.unique(ids, return_counts=True))
-    width = max((len(ids) for ids, _ in bags), default=1)
-    tokens = np.zeros((len(bags), width), np.int64)
-    counts = np.zeros((len(bags), width))
-    for row, (ids, number) in enumerate(bags):
-        tokens[row, : len(ids)] = ids
-        counts[row, : len(ids)] = number
-    return from_bags(tokens, counts, labels, vocabulary=vocabulary, classes=classes)
+        bags.append(np.unique(ids.astype(np.int64), return_counts=True))
+    none = [np.zeros(0, np.int64)]
+    padded = _bags.padded(
+        np.array([len(ids) for ids, _ in bags], np.int64),
+        np.concatenate(none + [ids for ids, _ in bags]),
+        np.concatenate(none + [number for _, number in bags]),
+    )
+    return from_bags(*padded, labels, vocabulary=vocabulary, classes=classes)
+
+
+def from_counts(counts: Any, labels: ArrayLike, *, classes: int = 2) -> Corpus:
+    """A corpus from the rows of a sparse count matrix, checked.
+
+    Args:
+        counts: a `scipy.sparse.csr_array`, one row per sequence, one column per token.
+        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
+        classes: number of classes K.
+
+    Returns:
+        The corpus, as wide as the sequence with most distinct tokens.
+
+    Raises:
+        BadInput: whatever is wrong with the counts or labels, with the first place.
+
+    Example:
+        >>> from scipy.sparse import csr_array
+        >>> corpus = from_counts(csr_array([[2, 0, 1], [0, 1, 0]]), [1, -1])
+        >>> corpus.tokens.tolist(), corpus.counts.tolist()
+        ([[0, 2], [1, 0]], [[2.0, 1.0], [1.0, 0.0]])
+    """
+    padded = _bags.padded(np.diff(counts.indptr), counts.indices, counts.data)
+    return from_bags(*padded, labels, vocabulary=counts.shape[1], classes=classes)
 
 
 def from_bags(
@@ -109,64 +145,25 @@ def from_bags(
         tokens: ids in [0, vocabulary), shape (sequences, width).
         counts: occurrences, zero for padding, same shape.
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
-        vocabulary: number of tokens |S|.
+        vocabulary: number of tokens |S|, at most 2³¹ − 1.
         classes: number of classes K.
 
     Returns:
         The corpus.
 
     Raises:
-        ValueError: whatever is wrong with the arrays, with the first place where.
+        BadInput: whatever is wrong with the arrays, with the first place where.
 
     Example:
         >>> from_bags([[0, 1]], [[1, 0]], [1], vocabulary=2).labels.tolist()
         [1]
     """
-    ids, number, y = np.asarray(tokens), np.asarray(counts, float), np.asarray(labels)
-    if ids.ndim != 2 or ids.shape != number.shape or y.shape != ids.shape[:1]:
-        raise ValueError(
-            f"tokens {ids.shape}, counts {number.shape}, labels {y.shape}: wanted "
-            "(sequences, width), the same, and (sequences,)"
-        )
-    if len(ids) == 0:
-        raise ValueError("the corpus has no sequence; it needs at least one")
-    if not (np.isfinite(number).all() and (number >= 0).all()):
-        row = np.argwhere(~(np.isfinite(number) & (number >= 0)))[0]
-        raise ValueError(
-            f"count {number[tuple(row)]} in sequence {row[0]}: counts are finite and "
-            "not negative"
-        )
-    if (number.sum(axis=1) == 0).any():
-        row = np.argmax(number.sum(axis=1) == 0)
-        raise ValueError(f"sequence {row} is empty; every sequence needs a token")
-    present = number > 0
-    if (present & ((ids < 0) | (ids >= vocabulary))).any():
-        row = np.argwhere(present & ((ids < 0) | (ids >= vocabulary)))[0]
-        raise ValueError(
-            f"token id {ids[tuple(row)]} in sequence {row[0]} is outside the "
-            f"vocabulary 0 … {vocabulary - 1}"
-        )
-    # Padding sorts behind every token, so equal neighbours are repeated tokens.
-    ordered = np.sort(np.where(present, ids, vocabulary), axis=1)
-    repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < vocabulary)
-    if repeated.any():
-        row = np.argwhere(repeated)[0]
-        raise ValueError(
-            f"token id {ordered[row[0], row[1]]} stands twice in bag {row[0]}: add the "
-            "counts up, one entry per distinct token"
-        )
-    wanted = np.array([-1, 1]) if classes == 2 else np.arange(classes)
-    if not np.isin(y, wanted).all():
-        row = np.argmax(~np.isin(y, wanted))
-        raise ValueError(
-            f"label {y[row]} of sequence {row}: wanted one of {wanted.tolist()}; map "
-            "your labels to these"
-        )
+    ids, number, y = _bags.checked(tokens, counts, labels, vocabulary, classes)
     return Corpus(
-        tokens=jnp.asarray(np.where(present, ids, 0).astype(np.int32)),
+        tokens=jnp.asarray(ids),
         counts=jnp.asarray(number),
-        labels=jnp.asarray(y.astype(np.int32)),
-        vocabulary=vocabulary,
+        labels=jnp.asarray(y),
+        vocabulary=int(vocabulary),
     )
 
 
@@ -222,6 +219,7 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
         >>> importance(corpus).tolist()
         [0.25, -0.25, 0.0]
     """
+    checks.labels_among(corpus.labels, (-1, 1))
     share = frequencies(corpus)
     signed = corpus.labels.astype(share.dtype)[:, None] * share
     return sum_by_token(signed, corpus) / len(corpus.labels)
@@ -246,6 +244,7 @@ def class_importance(
         >>> [round(a, 4) for a in class_importance(corpus, classes=3)[0].tolist()]
         [0.2222, -0.1111, -0.1111]
     """
+    checks.labels_among(corpus.labels, tuple(range(classes)))
     share = frequencies(corpus)
     here = corpus.labels[:, None] == jnp.arange(classes, dtype=jnp.int32)[None]
     excess = here.astype(share.dtype) - 1 / classes
@@ -270,6 +269,7 @@ def token_classes(corpus: Corpus) -> TokenClasses:
         >>> token_classes(corpus).irrelevant.tolist()
         [False, False, True]
     """
+    checks.labels_among(corpus.labels, (-1, 1))
     share = frequencies(corpus)
     positive_share = jnp.where(corpus.labels[:, None] > 0, share, 0.0)
     with_positive = sum_by_token(positive_share, corpus)
@@ -320,5 +320,6 @@ def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
         >>> [round(x, 4) for x in posterior_difference(corpus).tolist()]
         [0.3333, -1.0]
     """
+    checks.labels_among(corpus.labels, (-1, 1))
     signed = corpus.labels.astype(corpus.counts.dtype)[:, None] * corpus.counts
     return sum_by_token(signed, corpus) / occurrences(corpus)

@@ -7,7 +7,10 @@ vectors may be rotated into R^(|S|+2): the dimension d becomes a number, not a s
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key, Scalar
+from jaxtyping import Array, Bool, Float, Key, Scalar
+
+from ..errors import BadInput
+from . import checks
 
 
 class Parameters(eqx.Module):
@@ -23,6 +26,16 @@ class Parameters(eqx.Module):
     cls: Float[Array, " dim"]
     head: Float[Array, " dim"]
 
+    def __check_init__(self) -> None:
+        """Refuse lists and arrays of another rank."""
+        checks.ranks(
+            "Parameters",
+            "take `gaussian`, or `jnp.asarray` of each",
+            embeddings=(self.embeddings, 2),
+            cls=(self.cls, 1),
+            head=(self.head, 1),
+        )
+
 
 def gaussian(key: Key[Array, ""], *, vocabulary: int, dim: int) -> Parameters:
     """Gaussian initialisation in R^d: E_s, p ~ N(0, I/d), v uniform on the sphere.
@@ -36,17 +49,15 @@ def gaussian(key: Key[Array, ""], *, vocabulary: int, dim: int) -> Parameters:
         The parameters.
 
     Raises:
-        ValueError: vocabulary or dim below one.
+        BadInput: vocabulary or dim that is no whole number ≥ 1.
 
     Example:
         >>> parameters = gaussian(jax.random.key(0), vocabulary=3, dim=5)
         >>> parameters.embeddings.shape
         (3, 5)
     """
-    if vocabulary < 1 or dim < 1:
-        raise ValueError(
-            f"vocabulary {vocabulary}, dim {dim}: both are whole numbers ≥ 1"
-        )
+    vocabulary = checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
+    dim = checks.whole("dim", dim)
     embeddings_key, cls_key, head_key = jax.random.split(key, 3)
     embeddings = jax.random.normal(embeddings_key, (vocabulary, dim)) / dim**0.5
     cls = jax.random.normal(cls_key, (dim,)) / dim**0.5
@@ -79,7 +90,11 @@ def gaussian_reduced(
             real one.
 
     Returns:
-        Parameters whose Gram matrix has the law of that of `gaussian`.
+        Parameters whose Gram matrix has the law of that of `gaussian`; NaN where a
+        traced d is no dimension.
+
+    Raises:
+        BadInput: a vocabulary or a concrete d out of its range.
 
     Example:
         >>> parameters = gaussian_reduced(jax.random.key(0), vocabulary=3, dim=1e9)
@@ -87,8 +102,14 @@ def gaussian_reduced(
         (3, 5)
     """
     normal_key, chi_key = jax.random.split(key)
-    rows = vocabulary + 1
+    rows = 1 + checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
+    if not isinstance(dim, jax.core.Tracer) and not _is_dimension(float(dim), rows):
+        raise BadInput(
+            f"dim {dim}: wanted a whole number ≥ 1; from {rows + 1} on any real one"
+        )
     dim = jnp.asarray(dim, dtype=float)
+    # A traced number is looked at here alone: from NaN a status downstream can tell.
+    dim = jnp.where(_is_dimension(dim, rows), dim, jnp.nan)
     normal = jax.random.normal(normal_key, (rows, rows + 1))
     freedom = jnp.maximum(dim - 1 - jnp.arange(rows, dtype=dim.dtype), 1.0)
     chi = jnp.sqrt(2 * jax.random.gamma(chi_key, freedom / 2))
@@ -125,3 +146,8 @@ def reduce(parameters: Parameters) -> Parameters:
     sign = jnp.where(lower[0, 0] < 0, -1.0, 1.0)
     lower = lower.at[:, 0].multiply(sign)
     return Parameters(lower[2:], lower[1], lower[0])
+
+
+def _is_dimension(dim: Float[Scalar, ""] | float, rows: int) -> Bool[Scalar, ""] | bool:
+    """Whether d is whole, or so great that the triangular factor serves any real d."""
+    return (dim < float("inf")) & ((dim >= rows + 1) | ((dim >= 1) & (dim % 1 == 0)))

@@ -11,7 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Scalar
 
+from ..errors import BadInput
+from . import checks
 from .corpus import Corpus
+
+# A share computed in floating point may miss its end by a few roundings.
+ROUNDING = 1e-12
 
 
 def assumption_one(
@@ -32,7 +37,7 @@ def assumption_one(
     Args:
         key: a `jax.random.key`.
         sequences: n, even.
-        length: T, tokens per sequence.
+        length: T ≥ 2, tokens per sequence.
         relevant: relevant tokens per class, m.
         irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
 
@@ -40,7 +45,7 @@ def assumption_one(
         A corpus of width T with labels ±1.
 
     Raises:
-        ValueError: a setting out of its range.
+        BadInput: a setting out of its range.
 
     Example:
         >>> sizes = dict(sequences=6, length=4, relevant=2, irrelevant=3)
@@ -78,7 +83,7 @@ def several_relevant(
     Args:
         key: a `jax.random.key`.
         sequences: n, even.
-        length: T, tokens per sequence.
+        length: T ≥ 2, tokens per sequence.
         relevant: relevant tokens per class, m.
         irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
         per_sequence: relevant tokens in a sequence, at most T; repeats are possible.
@@ -88,7 +93,7 @@ def several_relevant(
         A corpus of width T with labels ±1.
 
     Raises:
-        ValueError: a setting out of its range.
+        BadInput: a setting out of its range.
 
     Example:
         >>> sizes = dict(sequences=6, length=4, relevant=2, irrelevant=3)
@@ -96,7 +101,7 @@ def several_relevant(
         >>> jnp.where(corpus.tokens < 4, corpus.counts, 0.0).sum(axis=1).tolist()
         [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
-    _check_shares(purity=(purity, 1.0))
+    _check_share("purity", purity, above=0.0)
     balanced_key, flip_key = jax.random.split(key)
     tokens, classes = _balanced(
         balanced_key, sequences, length, relevant, irrelevant, 2, per_sequence
@@ -132,7 +137,7 @@ def independent_tokens(
     Args:
         key: a `jax.random.key`.
         sequences: n, even.
-        length: T, tokens per sequence.
+        length: T ≥ 2, tokens per sequence.
         relevant: relevant tokens per class, m.
         irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
         irrelevant_share: δ̃ in [0, (|S| − 1)/|S|]; traced.
@@ -142,7 +147,7 @@ def independent_tokens(
         A corpus of width T with labels ±1.
 
     Raises:
-        ValueError: a setting out of its range.
+        BadInput: a setting out of its range.
 
     Example:
         >>> from jaxselect.model.corpus import token_classes
@@ -154,15 +159,16 @@ def independent_tokens(
         [True, True, False, False]
     """
     vocabulary = 2 * relevant + irrelevant
-    _check_shares(weakest=(weakest, 1.0))
-    _check_shares(irrelevant_share=(irrelevant_share, 1 - 1 / max(vocabulary, 1)))
+    _check_share("weakest", weakest, above=0.0)
+    greatest = 1 - 1 / max(vocabulary, 1)
+    _check_share("irrelevant_share", irrelevant_share, most=greatest)
     balanced_key, place_key, token_key = jax.random.split(key, 3)
     tokens, classes = _balanced(
         balanced_key, sequences, length, relevant, irrelevant, 2, 1
     )
     labels = 1 - 2 * classes
     # Rounding may leave ρ just below one: then a place in 10¹⁶ would be relevant.
-    rho = jnp.minimum(irrelevant_share * vocabulary / (vocabulary - 1) + 1e-12, 1.0)
+    rho = jnp.minimum(irrelevant_share * vocabulary / (vocabulary - 1) + ROUNDING, 1.0)
     least = rho + (1 - rho) * weakest
     strength = least + (1 - least) * jnp.linspace(0.0, 1.0, relevant)
     difference = jnp.concatenate([strength, -strength])
@@ -190,7 +196,7 @@ def multi_class(
     Args:
         key: a `jax.random.key`.
         sequences: n, a multiple of K.
-        length: T, tokens per sequence.
+        length: T ≥ 2, tokens per sequence.
         relevant: relevant tokens per class, m.
         irrelevant: irrelevant tokens; |S| = K m + irrelevant.
         classes: K ≥ 2.
@@ -199,7 +205,7 @@ def multi_class(
         A corpus of width T with labels 0 … K − 1.
 
     Raises:
-        ValueError: a setting out of its range.
+        BadInput: a setting out of its range.
 
     Example:
         >>> sizes = dict(sequences=6, length=4, relevant=1, irrelevant=3)
@@ -220,21 +226,30 @@ def _balanced(
     per_sequence: int,
 ) -> tuple[Int[Array, "sequences length"], Int[Array, " sequences"]]:
     """Sequences that open with relevant tokens of their class, and their classes."""
-    settings = f"sequences {sequences}, length {length}, relevant {relevant}, "
-    settings += f"irrelevant {irrelevant}, classes {classes}, "
-    settings += f"relevant per sequence {per_sequence}"
-    if min(sequences, length, relevant, per_sequence) < 1 or classes < 2:
-        raise ValueError(f"{settings}: wanted ≥ 1 each, and two classes or more")
+    for name, value, least in (
+        ("sequences", sequences, 1),
+        ("length", length, 1),
+        ("relevant", relevant, 1),
+        ("irrelevant", irrelevant, 0),
+        ("classes", classes, 2),
+        ("per_sequence", per_sequence, 1),
+    ):
+        checks.whole(name, value, least=least, most=checks.MOST_TOKENS)
+    if length == 1:
+        raise BadInput("length 1: wanted 2 or more; nothing competes with a lone token")
     if sequences % classes:
-        raise ValueError(
-            f"{settings}: wanted as many sequences per class; take a multiple of "
-            f"{classes}"
+        raise BadInput(
+            f"sequences {sequences}: wanted as many for each of {classes} classes; "
+            f"take a multiple of {classes}"
         )
     if length < per_sequence or (length > per_sequence and irrelevant < 1):
-        raise ValueError(
-            f"{settings}: wanted room for the relevant tokens, and an irrelevant token "
-            "to fill the rest"
+        raise BadInput(
+            f"length {length}, per_sequence {per_sequence}, irrelevant {irrelevant}: "
+            "wanted room for the relevant tokens, and an irrelevant token to fill the "
+            "rest"
         )
+    vocabulary = classes * relevant + irrelevant
+    checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
     relevant_key, context_key = jax.random.split(key)
     each = sequences // classes
     # A shuffled round of all m tokens uses every one before any twice.
@@ -249,7 +264,7 @@ def _balanced(
         context_key,
         (each, length - per_sequence),
         classes * relevant,
-        classes * relevant + max(irrelevant, 1),
+        max(vocabulary, classes * relevant + 1),
         dtype=jnp.int32,
     )
     tokens = jnp.concatenate([own, jnp.tile(context, (classes, 1))], axis=1)
@@ -277,12 +292,16 @@ def _corpus(
     return Corpus(tokens, counts, labels, vocabulary)
 
 
-def _check_shares(**given: tuple[Float[Scalar, ""] | float, float]) -> None:
-    """Refuse a concrete share outside [0, its greatest value]; traced ones pass."""
-    for name, (value, greatest) in given.items():
-        if isinstance(value, jax.core.Tracer):
-            continue
-        if not 0 <= float(value) <= greatest + 1e-12:
-            raise ValueError(
-                f"{name} {float(value)}: wanted a number from 0 to {greatest:.6g}"
-            )
+def _check_share(
+    name: str,
+    value: Float[Scalar, ""] | float,
+    *,
+    above: float = -ROUNDING,
+    most: float = 1.0,
+) -> None:
+    """Refuse a concrete share that is not in (above, most]; traced ones pass."""
+    if isinstance(value, jax.core.Tracer):
+        return
+    if not above < float(value) <= most + ROUNDING:
+        least = "from 0" if above < 0 else "above 0"
+        raise BadInput(f"{name} {float(value)}: wanted a number {least} to {most:.6g}")

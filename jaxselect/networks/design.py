@@ -15,6 +15,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from ..errors import BadInput
+from ..model import checks
+
 ACTIVATIONS: dict[str, Callable] = {
     "identity": lambda x: x,
     "relu": jax.nn.relu,
@@ -57,8 +60,7 @@ class Design:
         }
         for name, known in wanted.items():
             if getattr(self, name) not in known:
-                raise ValueError(
+                raise BadInput(
                     f"{name} is {getattr(self, name)!r}; wanted one of {known}"
                 )
-        if self.heads < 1:
-            raise ValueError(f"heads is {self.heads}; wanted 1, or one per class")
+        checks.whole("heads", self.heads)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from ..errors import BadInput
 from ..model.corpus import Corpus, class_importance, importance, sum_by_token
 from ..model.objective import cross_entropy, logistic_loss
 from .design import Design
@@ -81,8 +82,14 @@ def network_step(
     return {"params": inner}
 
 
-def reached(corpus: Corpus, residual: bool = True) -> Float[Array, " vocabulary"]:
-    """Importance of a token as two layers of attention at the start weigh it, α̃.
+def two_layer_importance(
+    corpus: Corpus, *, residual: bool = True
+) -> Float[Array, " vocabulary"]:
+    """Importance of a token as two layers of attention at the start weigh it.
+
+    α̃_s = mean_X y w_X[s], where of one sequence, with ρ = 1 for the residual, else 0,
+    w[r] = C_r/T (ρ + Σ_s C_s / (T + (e−1) C_s) + (e−1) C_r / (T + (e−1) C_r)):
+    a token attends to itself e times as much as to any other position.
 
     Source: mathematics, section 5a.
 
@@ -91,12 +98,12 @@ def reached(corpus: Corpus, residual: bool = True) -> Float[Array, " vocabulary"
         residual: as in `Design`.
 
     Returns:
-        α̃_s = mean_X y w_X[s], w the weights in the output at the start.
+        α̃; near (1 + ρ) α, and more for repeated and lonely tokens.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0], [1, 1]], [1, -1], vocabulary=3)
-        >>> reached(bags).round(6).tolist()
+        >>> two_layer_importance(bags).round(6).tolist()
         [1.0, -1.0, 0.0]
     """
     count = corpus.counts
@@ -109,7 +116,7 @@ def reached(corpus: Corpus, residual: bool = True) -> Float[Array, " vocabulary"
 
 
 def predicted_alignments(
-    corpus: Corpus, classes: int, step_size: Float[Scalar, ""] | float
+    corpus: Corpus, *, classes: int, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, "vocabulary classes"]:
     """E_sᵀv_k after one step: η₀ mean_X (1{y=k} − 1/K) C_X[s] / T_X.
 
@@ -130,7 +137,7 @@ def predicted_alignments(
     Example:
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0], [1]], [0, 1], vocabulary=2, classes=3)
-        >>> predicted_alignments(bags, 3, 12.0).round(4).tolist()
+        >>> predicted_alignments(bags, classes=3, step_size=12.0).round(4).tolist()
         [[4.0, -2.0, -2.0], [-2.0, 4.0, -2.0]]
     """
     return step_size * class_importance(corpus, classes=classes)
@@ -155,7 +162,7 @@ def predicted_change(
         P; with orthonormal heads and no MLP it is E_s¹ᵀv_k.
 
     Raises:
-        ValueError: a design whose first step is not known from counts.
+        BadInput: a design whose first step is not known from counts.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -164,11 +171,13 @@ def predicted_change(
         [[10.0], [-10.0]]
     """
     if design.layers == 2 and design.heads > 1:
-        raise ValueError(f"{design}: wanted one head where there are two layers")
+        raise BadInput(f"{design}: wanted one head where there are two layers")
     if design.heads > 1:
-        return predicted_alignments(corpus, design.heads, step_size)
-    two = design.layers == 2
-    alpha = reached(corpus, design.residual) if two else importance(corpus)
+        return predicted_alignments(corpus, classes=design.heads, step_size=step_size)
+    if design.layers == 2:
+        alpha = two_layer_importance(corpus, residual=design.residual)
+    else:
+        alpha = importance(corpus)
     return 0.5 * step_size * alpha[:, None]
 
 

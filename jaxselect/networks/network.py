@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from flax import linen
 from jaxtyping import Array, Float, Key, Scalar
 
+from ..errors import BadInput
 from ..model.corpus import Corpus
-from ..model.parameters import Parameters, gaussian_reduced
+from ..model.parameters import gaussian_reduced
 from .design import FACTORS, Design
 from .tables import Tables, outputs
 
@@ -151,7 +152,7 @@ def start_reduced(
         {"params": arrays by name}; heads orthonormal.
 
     Raises:
-        ValueError: an MLP, whose matrix is random in all of R^d, or another width.
+        BadInput: an MLP, whose matrix is random in all of R^d, or another width.
 
     Example:
         >>> network = Network(vocabulary=3, dim=5, design=Design(layers=2))
@@ -161,7 +162,7 @@ def start_reduced(
     """
     vocabulary, heads = network.vocabulary, network.design.heads
     if network.design.activation is not None or network.dim != vocabulary + heads + 1:
-        raise ValueError(
+        raise BadInput(
             f"{network.design} of width {network.dim}: wanted no MLP, and width "
             f"{vocabulary + heads + 1}"
         )
@@ -201,22 +202,6 @@ def alignments(
     """
     both: Any = network.apply(variables, method="alignments")
     return both
-
-
-def widen(variables: Variables, base: Parameters) -> Variables:
-    """The variables of a network with E, p and the first head taken from elsewhere.
-
-    Args:
-        variables: of `start`.
-        base: (E, p, v), as wide as the network.
-
-    Returns:
-        New variables; further heads and matrices as they were.
-    """
-    inner = dict(variables["params"])
-    heads = jnp.concatenate([base.head[None], inner["heads"][1:]])
-    inner |= {"embeddings": base.embeddings, "cls": base.cls, "heads": heads}
-    return {"params": inner}
 
 
 def count_parameters(variables: Variables) -> dict[str, int]:

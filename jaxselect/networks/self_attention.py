@@ -6,30 +6,9 @@ is ever mixed.
 """
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-
-def weigh(
-    logits: Float[Array, " width"], counts: Float[Array, " width"]
-) -> Float[Array, " width"]:
-    """Softmax over a bag: weights ∝ C[s] e^{logit}.
-
-    Args:
-        logits: one per distinct token.
-        counts: C; zero on padding.
-
-    Returns:
-        Weights that add up to one, zero on padding.
-
-    Example:
-        >>> weigh(jnp.zeros(3), jnp.array([3.0, 1.0, 0.0])).round(6).tolist()
-        [0.75, 0.25, 0.0]
-    """
-    present = counts > 0
-    # The inner `where` keeps the derivative of log finite on padding.
-    log_counts = jnp.log(jnp.where(present, counts, 1))
-    return jax.nn.softmax(jnp.where(present, logits + log_counts, -jnp.inf))
+from ..model.attention import attention_weights
 
 
 @jax.custom_vjp
@@ -45,6 +24,7 @@ def inner_products(rows: Float[Array, "width dim"]) -> Float[Array, "width width
         All inner products.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> inner_products(jnp.array([[1.0, 2.0], [0.0, 1.0]])).tolist()
         [[5.0, 2.0], [2.0, 1.0]]
     """
@@ -59,21 +39,21 @@ inner_products.defvjp(
 
 def two_layer_weights(
     scores: Float[Array, " width"],
-    pairs: Float[Array, "width width"],
+    logits: Float[Array, "width width"],
     counts: Float[Array, " width"],
     residual: bool,
 ) -> Float[Array, " width"]:
     """Weight of each token in the output of two layers of attention over one bag.
 
-    With A[s, r] ∝ C[r] e^{pairs[s, r]}, ρ = 1 with the residual and 0 without it,
-    logits a'_s = ρ a_s + Σ_r A[s, r] a_r and q = `weigh`(a', C),
+    With A[s, r] ∝ C[r] e^{logits[s, r]}, ρ = 1 with the residual and 0 without it,
+    scores a'_s = ρ a_s + Σ_r A[s, r] a_r and q = `attention_weights`(a', C),
     w_r = ρ q_r + Σ_s q_s A[s, r], and f = Σ_r w_r b_r.
 
     Source: mathematics, section 5.
 
     Args:
         scores: a_s = E_sᵀW²p.
-        pairs: E_sᵀW¹E_r.
+        logits: E_sᵀW¹E_r, those of the first layer.
         counts: C; zero on padding.
         residual: whether ρ is 1 or 0.
 
@@ -81,12 +61,13 @@ def two_layer_weights(
         w, adding up to 1 + ρ.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> one = two_layer_weights(jnp.zeros(2), jnp.zeros((2, 2)), jnp.ones(2), True)
         >>> one.tolist()
         [1.0, 1.0]
     """
-    mixing = jax.vmap(weigh, in_axes=(0, None))(pairs, counts)
+    mixing = jax.vmap(attention_weights, in_axes=(0, None))(logits, counts)
     mixed = mixing @ scores
-    reached = weigh(mixed + scores if residual else mixed, counts)
-    passed = reached @ mixing
-    return passed + reached if residual else passed
+    attended = attention_weights(mixed + scores if residual else mixed, counts)
+    passed = attended @ mixing
+    return passed + attended if residual else passed

@@ -9,16 +9,15 @@ the sum of u² over padded bags: the few wide ones get a stratum of their own.
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from ..model.corpus import Corpus
+from ..errors import BadInput
+from ..model.corpus import Corpus, from_counts
 
 Strata = tuple[Corpus, ...]
-
 
 # Cuts between strata are placed at multiples of one part in this of the bags.
 PARTS = 40
@@ -26,12 +25,15 @@ PARTS = 40
 SLACK = 1.03
 
 
-def stratify(counts: csr_array, labels: ArrayLike, *, number: int = 8) -> Strata:
+def stratify(
+    counts: csr_array, labels: ArrayLike, *, classes: int = 2, number: int = 8
+) -> Strata:
     """A count matrix as strata of like widths.
 
     Args:
         counts: one row per sequence, one column per token, entries > 0.
-        labels: ±1, or classes 0 … K − 1, one per sequence.
+        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
+        classes: number of classes K.
         number: of strata at most; fewer if there are fewer sequences, or hardly any
             more is saved. More waste less, but each is a shape of its own to compile.
 
@@ -39,50 +41,35 @@ def stratify(counts: csr_array, labels: ArrayLike, *, number: int = 8) -> Strata
         Corpora in ascending order of width; together they hold every sequence once.
 
     Raises:
-        ValueError: no sequence, an empty one, or labels of another number.
+        BadInput: no sequence, an empty one, or a label that is none of the `classes`.
 
     Example:
         >>> counts = csr_array([[2, 0, 1], [0, 1, 0], [1, 1, 1]])
         >>> [bags.tokens.shape for bags in stratify(counts, [1, -1, 1], number=2)]
         [(2, 2), (1, 3)]
     """
-    y, width = np.asarray(labels).astype(np.int32), np.diff(counts.indptr)
+    y, width = np.asarray(labels), np.diff(counts.indptr)
     if len(width) == 0 or y.shape != width.shape or width.min() < 1 or number < 1:
-        raise ValueError(
+        raise BadInput(
             f"counts {counts.shape}, labels {y.shape}, {number} strata: wanted a label "
             "for each sequence, a token in each, and one stratum or more"
         )
     order = np.argsort(width, kind="stable")
     parts = np.array_split(order, min(PARTS, len(order)))
-    cuts = cheapest_cuts(
+    cuts = _cheapest_cuts(
         np.array([width[rows[-1]] for rows in parts], float),
         np.array([len(rows) for rows in parts], float),
         min(number, len(parts)),
     )
     groups = [np.concatenate(parts[a:b]) for a, b in itertools.pairwise(cuts)]
-    return tuple(_pad(counts[rows], y[rows]) for rows in groups)
+    return tuple(from_counts(counts[rows], y[rows], classes=classes) for rows in groups)
 
 
-def cheapest_cuts(
+def _cheapest_cuts(
     width: Float[np.ndarray, " parts"], number: Float[np.ndarray, " parts"], groups: int
 ) -> list[int]:
-    """Where to cut ascending widths so that padding costs least.
-
-    The least sum over groups of (bags in it) · (its widest)², by dynamic programming;
-    the fewest groups that come near it.
-
-    Args:
-        width: greatest of each part, ascending.
-        number: bags of each part.
-        groups: how many to make at most.
-
-    Returns:
-        Where each group begins, and the end.
-
-    Example:
-        >>> cheapest_cuts(np.array([1.0, 2, 9]), np.ones(3), 2)
-        [0, 2, 3]
-    """
+    """Ends of the fewest groups whose Σ (bags) · (widest)² is near the least."""
+    # Dynamic programming over the number of groups and where the last one ends.
     before = np.concatenate([[0], np.cumsum(number)])
     parts = len(width)
     cost = np.full((groups + 1, parts + 1), np.inf)
@@ -102,7 +89,7 @@ def cheapest_cuts(
     return cuts
 
 
-def minibatch(key: Key[Array, ""], strata: Strata, batch: int) -> Strata:
+def minibatch(key: Key[Array, ""], strata: Strata, *, batch: int) -> Strata:
     """The same share of the bags of each stratum, without replacement.
 
     Args:
@@ -115,7 +102,7 @@ def minibatch(key: Key[Array, ""], strata: Strata, batch: int) -> Strata:
 
     Example:
         >>> strata = stratify(csr_array(np.tri(8)), np.ones(8), number=2)
-        >>> [len(bags.labels) for bags in minibatch(jax.random.key(0), strata, 4)]
+        >>> [len(bags.labels) for bags in minibatch(jax.random.key(0), strata, batch=4)]
         [2, 2]
     """
     share = batch / sum(len(bags.labels) for bags in strata)
@@ -131,17 +118,3 @@ def _draw(key: Key[Array, ""], corpus: Corpus, number: int) -> Corpus:
     total = len(corpus.labels)
     rows = jax.random.choice(key, total, (min(number, total),), replace=False)
     return jax.tree.map(lambda leaf: leaf[rows], corpus)
-
-
-def _pad(counts: csr_array, labels: Int[np.ndarray, " sequences"]) -> Corpus:
-    """Padded bags as wide as the widest."""
-    width = np.diff(counts.indptr)
-    filled = np.arange(width.max()) < width[:, None]
-    tokens, number = np.zeros(filled.shape, np.int32), np.zeros(filled.shape)
-    tokens[filled], number[filled] = counts.indices, counts.data
-    return Corpus(
-        jnp.asarray(tokens),
-        jnp.asarray(number.astype(jnp.result_type(float))),
-        jnp.asarray(labels),
-        counts.shape[1],
-    )

@@ -11,9 +11,11 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float, Int
 
+from ..errors import BadInput
+from ..model.attention import attention_weights
 from ..model.corpus import Corpus
 from .design import ACTIVATIONS, Design
-from .self_attention import inner_products, two_layer_weights, weigh
+from .self_attention import inner_products, two_layer_weights
 
 
 class Tables(NamedTuple):
@@ -80,7 +82,7 @@ def output(
         One number per head.
 
     Raises:
-        ValueError: an MLP in the design that the tables do not have.
+        BadInput: an MLP in the design that the tables do not have.
 
     Example:
         >>> import jax.numpy as jnp
@@ -90,18 +92,18 @@ def output(
     """
     counts = counts.astype(rows.scores.dtype)
     if rows.queries is None:
-        weights = weigh(rows.scores, counts)
+        weights = attention_weights(rows.scores, counts)
     else:
         if rows.keys is None:
-            pairs = inner_products(rows.queries)
+            logits = inner_products(rows.queries)
         else:
-            pairs = rows.queries @ rows.keys.T
-        weights = two_layer_weights(rows.scores, pairs, counts, design.residual)
+            logits = rows.queries @ rows.keys.T
+        weights = two_layer_weights(rows.scores, logits, counts, design.residual)
     average = weights @ rows.values
     if design.activation is None:
         return average
     if rows.hidden is None or rows.bias is None or rows.heads is None:
-        raise ValueError(f"{design}: the tables are those of a network without an MLP")
+        raise BadInput(f"{design}: the tables are those of a network without an MLP")
     hidden = ACTIVATIONS[design.activation](rows.hidden @ average + rows.bias)
     return rows.heads @ hidden
 

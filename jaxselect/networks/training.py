@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
 
+from ..errors import BadInput
 from ..model.corpus import Corpus
 from ..model.objective import Metrics
 from .embedding_step import losses
@@ -24,7 +25,7 @@ from .strata import Strata, minibatch
 from .tables import BY_TOKEN, Tables, look_up, outputs, outputs_of_rows
 
 # Pairs of tokens looked at together: the fastest of 2¹⁸, 2²⁰, 2²² on two cores.
-PAIRS = 2**18
+AT_ONCE = 2**18
 
 
 class Training(eqx.Module):
@@ -41,13 +42,13 @@ class Training(eqx.Module):
     step: Int[Scalar, ""]
 
 
-def _pieces(over: Callable, begin: Any, corpus: Corpus, pairs: int, each: int) -> Any:
+def _pieces(over: Callable, begin: Any, corpus: Corpus, at_once: int, each: int) -> Any:
     """Add up what `over` makes of pieces of a corpus, given weights 1, and 0 to pad.
 
-    A piece holds `pairs` pairs at most; a token counts as `each` of them.
+    A piece holds `at_once` pairs at most; a token counts as `each` of them.
     """
     sequences, width = corpus.tokens.shape
-    number = -(-sequences // min(sequences, max(1, pairs // (width * each))))
+    number = -(-sequences // min(sequences, max(1, at_once // (width * each))))
     size = -(-sequences // number)
     # One size for all pieces: a rest of another size would be compiled once more.
     place = jnp.arange(number * size, dtype=jnp.int32).reshape(number, size)
@@ -62,11 +63,11 @@ def _pieces(over: Callable, begin: Any, corpus: Corpus, pairs: int, each: int) -
 
 
 def _over_pieces(
-    over: Callable, begin: Any, strata: Strata, pairs: int, tables: Tables
+    over: Callable, begin: Any, strata: Strata, at_once: int, tables: Tables
 ) -> Any:
     """`_pieces` of one stratum after the other."""
     for corpus in strata:
-        begin = _pieces(over, begin, corpus, pairs, _each(tables, corpus))
+        begin = _pieces(over, begin, corpus, at_once, _each(tables, corpus))
     return begin
 
 
@@ -89,9 +90,9 @@ def _spread(total: Tables, rows: Tables, tokens: Int[Array, "part width"]) -> Ta
     return total._replace(**added)
 
 
-@partial(jax.jit, static_argnames=("network", "pairs"))
+@partial(jax.jit, static_argnames=("network", "at_once"))
 def risk_and_gradient(
-    network: Network, variables: Variables, strata: Strata, pairs: int = PAIRS
+    network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
 ) -> tuple[Float[Scalar, ""], Variables]:
     """Mean loss over all sequences, and its gradient.
 
@@ -99,7 +100,7 @@ def risk_and_gradient(
         network: which.
         variables: its parameters.
         strata: the sequences.
-        pairs: pairs of tokens to look at together.
+        at_once: pairs of tokens to look at together.
 
     Returns:
         L and ∇L.
@@ -119,13 +120,13 @@ def risk_and_gradient(
         return sofar[0] + here, _spread(sofar[1], slope, part.tokens)
 
     total = jnp.zeros((), tables.scores.dtype), jax.tree.map(jnp.zeros_like, tables)
-    total = _over_pieces(add, total, strata, pairs, tables)
+    total = _over_pieces(add, total, strata, at_once, tables)
     return total[0], pull_back(total[1])[0]
 
 
-@partial(jax.jit, static_argnames=("network", "pairs"))
+@partial(jax.jit, static_argnames=("network", "at_once"))
 def evaluate(
-    network: Network, variables: Variables, strata: Strata, pairs: int = PAIRS
+    network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
 ) -> Metrics:
     """Loss and accuracy over all sequences.
 
@@ -133,7 +134,7 @@ def evaluate(
         network: which.
         variables: its parameters.
         strata: the sequences.
-        pairs: pairs of tokens to look at together.
+        at_once: pairs of tokens to look at together.
 
     Returns:
         Both means; a class is predicted by the greatest output, a sign by one.
@@ -151,14 +152,14 @@ def evaluate(
 
     zero = jnp.zeros((), tables.scores.dtype)
     total = zero, zero
-    total = _over_pieces(add, total, strata, pairs, tables)
+    total = _over_pieces(add, total, strata, at_once, tables)
     number = sum(len(corpus.labels) for corpus in strata)
     return Metrics(total[0] / number, total[1] / number)
 
 
-@partial(jax.jit, static_argnames=("network", "pairs"))
+@partial(jax.jit, static_argnames=("network", "at_once"))
 def response(
-    network: Network, variables: Variables, strata: Strata, pairs: int = PAIRS
+    network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
 ) -> Float[Array, "heads width"]:
     """How the outputs answer to what attention averages: g_k = mean_X ∂f_k/∂z_X.
 
@@ -168,7 +169,7 @@ def response(
         network: which.
         variables: its parameters.
         strata: the sequences.
-        pairs: pairs of tokens to look at together.
+        at_once: pairs of tokens to look at together.
 
     Returns:
         One row per head; as wide as z, which without an MLP has one number per head.
@@ -186,7 +187,7 @@ def response(
 
     still = jnp.zeros(tables.values.shape[1], tables.values.dtype)
     slope = jnp.zeros((network.design.heads, len(still)), still.dtype)
-    slope = _over_pieces(add, slope, strata, pairs, tables)
+    slope = _over_pieces(add, slope, strata, at_once, tables)
     return slope / sum(len(corpus.labels) for corpus in strata)
 
 
@@ -195,6 +196,7 @@ def train(
     variables: Variables,
     strata: Strata,
     optimiser: optax.GradientTransformation,
+    *,
     steps: int,
     batch: int | None = None,
     key: Key[Array, ""] | None = None,
@@ -218,20 +220,20 @@ def train(
         The variables after the last step.
 
     Raises:
-        ValueError: minibatches without a key, an unknown name among the fixed.
+        BadInput: minibatches without a key, an unknown name among the fixed.
     """
     if batch is not None and key is None:
-        raise ValueError("minibatches need a key: it decides what they hold")
+        raise BadInput("minibatches need a key: it decides what they hold")
     known = sorted(variables["params"])
     if not set(fixed) <= set(known):
-        raise ValueError(f"fixed is {fixed}; wanted some of {known}")
+        raise BadInput(f"fixed is {fixed}; wanted some of {known}")
     state = Training(variables, optimiser.init(variables), jnp.array(0))
     for step in range(steps):
         if report is not None:
             report(step, state.variables)
         used = strata
         if batch is not None and key is not None:
-            used = _minibatch(jax.random.fold_in(key, step), strata, batch)
+            used = _minibatch(jax.random.fold_in(key, step), strata, batch=batch)
         state = _update(network, state, used, optimiser, fixed)
     if report is not None:
         report(steps, state.variables)

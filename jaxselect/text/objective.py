@@ -1,7 +1,7 @@
 """The empirical risk of a sparse corpus and its gradient, in four sparse products.
 
-The same function of a = E p and b = E v as in `objective`; there one softmax per padded
-bag, here the count matrix once in each direction.
+The same function of a = E p and b = E v as in `model.objective`; there one softmax per
+padded bag, here the count matrix once in each direction.
 """
 
 from typing import NamedTuple
@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
+from scipy.sparse import csr_array
 
 from ..model.attention import token_scores
 from ..model.objective import Metrics, ScoreGradient, logistic_loss
 from ..model.parameters import Parameters
-from .sparse import SparseCorpus, pair_sums
+from .sparse import SparseCorpus, products
 
 
 class Readout(NamedTuple):
@@ -31,7 +32,7 @@ class Readout(NamedTuple):
     normaliser: Float[Array, " sequences"]
 
 
-class FactoredGradient(NamedTuple):
+class FactoredDescent(NamedTuple):
     """−∇L with its part in E as factors: −∇_E L = scores pᵀ + values vᵀ.
 
     Attributes:
@@ -54,7 +55,7 @@ def read(
 
     All sequences share one shift of the exponent, so these are two products with C.
     Once max a − min a passes 159 in float32, 1277 in float64, no shift suits every
-    sequence and the output is NaN: `objective`, with a shift for each, goes on.
+    sequence and the output is NaN: padded bags, with a shift for each, go on.
 
     Source: mathematics, section 1a.
 
@@ -75,13 +76,40 @@ def read(
     """
     low, high = scores.min(), scores.max()
     weight = jnp.exp(scores - 0.5 * (low + high))
-    normaliser, total = pair_sums(corpus.by_sequence, weight, weight * values)
+    normaliser, total = products(corpus.by_sequence, weight, weight * values)
     # Both ends stay e^{±0.9 log max} or nearer: no sum or quotient leaves the range.
     within = high - low < 1.8 * float(np.log(jnp.finfo(scores.dtype).max))
     return Readout(jnp.where(within, total / normaliser, jnp.nan), weight, normaliser)
 
 
-def risk_and_gradient(
+def attention_weights(
+    scores: Float[Array, " vocabulary"], corpus: SparseCorpus
+) -> csr_array:
+    """Attention weight of every token in every sequence: q_X[s] = C_X[s] e^{a_s} / Z_X.
+
+    Args:
+        scores: a = E p.
+        corpus: n bags.
+
+    Returns:
+        A row per sequence, where its counts are; it adds up to one. NaN where `read`
+        is.
+
+    Example:
+        >>> from jaxselect.text.sparse import from_csr
+        >>> corpus = from_csr(csr_array([[3, 1], [0, 2]]), [1, -1])
+        >>> attention_weights(jnp.zeros(2), corpus).toarray().tolist()
+        [[0.75, 0.25], [0.0, 1.0]]
+    """
+    _, weight, normaliser = read(scores, jnp.zeros_like(scores), corpus)
+    counts = corpus.by_sequence.to_csr()
+    row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    share = counts.data * np.asarray(weight)[counts.indices]
+    share /= np.asarray(normaliser)[row]
+    return csr_array((share, counts.indices, counts.indptr), counts.shape)
+
+
+def risk_and_score_descent(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],
     corpus: SparseCorpus,
@@ -109,7 +137,7 @@ def risk_and_gradient(
         >>> from jaxselect.model.corpus import from_sequences
         >>> from jaxselect.text.sparse import from_corpus
         >>> corpus = from_corpus(from_sequences([[0, 1]], [1], vocabulary=2))
-        >>> risk, descent = risk_and_gradient(jnp.zeros(2), jnp.zeros(2), corpus)
+        >>> risk, descent = risk_and_score_descent(*jnp.zeros((2, 2)), corpus)
         >>> round(risk.item(), 4), descent.values.tolist()
         (0.6931, [0.25, 0.25])
     """
@@ -118,17 +146,17 @@ def risk_and_gradient(
     if weights is None:
         weights = jnp.full_like(output, 1 / len(output))
     share = weights * label * jax.nn.sigmoid(-label * output) / normaliser
-    plain, by_output = pair_sums(corpus.by_token, share, share * output)
-    gradient = ScoreGradient(weight * (values * plain - by_output), weight * plain)
-    return jnp.sum(weights * logistic_loss(corpus.labels, output)), gradient
+    plain, by_output = products(corpus.by_token, share, share * output)
+    descent = ScoreGradient(weight * (values * plain - by_output), weight * plain)
+    return jnp.sum(weights * logistic_loss(corpus.labels, output)), descent
 
 
 @jax.jit
-def gradient(
+def risk_and_descent(
     parameters: Parameters,
     corpus: SparseCorpus,
     weights: Float[Array, " sequences"] | None = None,
-) -> tuple[Float[Scalar, ""], FactoredGradient]:
+) -> tuple[Float[Scalar, ""], FactoredDescent]:
     """Empirical risk and −∇L: four products with C, one pass over E each way.
 
     Source: mathematics, section 1a.
@@ -143,16 +171,16 @@ def gradient(
     """
     # Both products at once, here and below: E is read from memory once for the two.
     both = parameters.embeddings @ jnp.stack([parameters.cls, parameters.head], axis=1)
-    risk, rank_two = risk_and_gradient(both[:, 0], both[:, 1], corpus, weights)
+    risk, rank_two = risk_and_score_descent(both[:, 0], both[:, 1], corpus, weights)
     pulled = jnp.stack([rank_two.scores, rank_two.values]) @ parameters.embeddings
-    return risk, FactoredGradient(rank_two, pulled[0], pulled[1])
+    return risk, FactoredDescent(rank_two, pulled[0], pulled[1])
 
 
-def expand(descent: FactoredGradient, parameters: Parameters) -> Parameters:
+def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
     """−∇L in full: the rank-two part multiplied out.
 
     Args:
-        descent: of `gradient`.
+        descent: of `risk_and_descent`.
         parameters: those it was taken at.
 
     Returns:
@@ -164,7 +192,7 @@ def expand(descent: FactoredGradient, parameters: Parameters) -> Parameters:
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> bags = sparse.from_corpus(bags)
         >>> model = Parameters(jnp.zeros((2, 1)), jnp.zeros(1), jnp.ones(1))
-        >>> expand(gradient(model, bags)[1], model).embeddings.tolist()
+        >>> expand(risk_and_descent(model, bags)[1], model).embeddings.tolist()
         [[0.25], [-0.25]]
     """
     by_cls = jnp.outer(descent.rank_two.scores, parameters.cls)
@@ -181,7 +209,7 @@ def evaluate(parameters: Parameters, corpus: SparseCorpus) -> Metrics:
         corpus: n bags with labels ±1.
 
     Returns:
-        Both means; NaN where `sparse_objective.read` is.
+        Both means; NaN where `read` is.
     """
     output = read(*token_scores(parameters), corpus).output
     right = ((output > 0) == (corpus.labels > 0)).astype(output.dtype)

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, Int, UInt
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
+from ..errors import BadInput
+from ..model import checks
 from ..model.corpus import Corpus
 
 # Widths of pieces. The shorter, the less padding and the more pieces to add up: the
@@ -104,27 +106,32 @@ def from_csr(counts: csr_array, labels: ArrayLike) -> SparseCorpus:
         The corpus.
 
     Raises:
-        ValueError: an empty sequence, a count that is no positive number, a label
+        BadInput: an empty sequence, a count that is no positive number, a label
             other than ±1.
 
     Example:
-        >>> from scipy.sparse import csr_array
         >>> from_csr(csr_array([[2, 0, 1], [0, 1, 1]]), [1, -1]).vocabulary
         3
     """
-    y, data = np.asarray(labels), np.asarray(counts.data, float)
+    if not (issparse(counts) and counts.format == "csr"):
+        raise BadInput(f"counts of type {type(counts).__name__}: wanted a csr_array")
+    y = checks.array("labels", labels, kinds="iufb", wanted="-1 or 1 each")
+    data = checks.array("counts", counts.data, kinds="iufb", wanted="real numbers")
+    # What single precision makes infinite or zero is seen as such.
+    with np.errstate(over="ignore", under="ignore"):
+        data = data.astype(jnp.result_type(float))
     sequences, vocabulary = counts.shape
     if y.shape != (sequences,) or not np.isin(y, (-1, 1)).all():
-        raise ValueError(
+        raise BadInput(
             f"labels {sorted(set(y.ravel().tolist()))[:5]} of shape {y.shape}: wanted "
             f"{sequences} of them, each -1 or 1"
         )
     if not (np.isfinite(data) & (data > 0)).all():
-        raise ValueError("a count is not a positive number: drop stored zeros")
+        raise BadInput("a count is not a positive number: drop stored zeros")
     length = np.diff(counts.indptr)
     if sequences == 0 or (length == 0).any():
         where = f"sequence {np.argmin(length)} is empty" if sequences else "no sequence"
-        raise ValueError(f"{where}; a corpus needs sequences of at least one token")
+        raise BadInput(f"{where}; a corpus needs sequences of at least one token")
     row = np.repeat(np.arange(sequences), length)
     # A stable sort by token keeps the sequences of one token in order.
     order = np.argsort(counts.indices, kind="stable")
@@ -148,7 +155,7 @@ def from_corpus(corpus: Corpus) -> SparseCorpus:
     Example:
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1], [1]], [1, -1], vocabulary=2)
-        >>> occurrences(from_corpus(bags))[0].tolist()
+        >>> occurrences(from_corpus(bags)).tolist()
         [1.0, 2.0]
     """
     counts, tokens = np.asarray(corpus.counts), np.asarray(corpus.tokens)
@@ -158,7 +165,7 @@ def from_corpus(corpus: Corpus) -> SparseCorpus:
     return from_csr(entries, np.asarray(corpus.labels))
 
 
-def pair_sums(
+def products(
     matrix: CountMatrix,
     first: Float[Array, " columns"],
     second: Float[Array, " columns"],
@@ -176,9 +183,8 @@ def pair_sums(
         M x and M y.
 
     Example:
-        >>> from scipy.sparse import csr_array
         >>> corpus = from_csr(csr_array([[2, 0, 1], [0, 1, 1]]), [1, -1])
-        >>> mx, my = pair_sums(corpus.by_sequence, jnp.arange(3.0), jnp.ones(3))
+        >>> mx, my = products(corpus.by_sequence, jnp.arange(3.0), jnp.ones(3))
         >>> mx.tolist(), my.tolist()
         ([2.0, 3.0], [3.0, 2.0])
     """
@@ -206,37 +212,55 @@ def importance(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
         α, in [−1, 1] per token.
 
     Example:
-        >>> from scipy.sparse import csr_array
         >>> importance(from_csr(csr_array([[1, 0, 1], [0, 1, 1]]), [1, -1])).tolist()
         [0.25, -0.25, 0.0]
     """
     ones = jnp.ones(corpus.vocabulary, corpus.by_token.counts.dtype)
-    length, _ = pair_sums(corpus.by_sequence, ones, ones)
+    length, _ = products(corpus.by_sequence, ones, ones)
     signed = corpus.labels.astype(length.dtype) / (length * len(length))
-    return pair_sums(corpus.by_token, signed, signed)[0]
+    return products(corpus.by_token, signed, signed)[0]
 
 
-def occurrences(
-    corpus: SparseCorpus,
-) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary"]]:
-    """How often a token occurs, and by how much more with label +1 than with −1.
-
-    Their quotient is the posterior difference P(+1 | s) − P(−1 | s).
+def occurrences(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
+    """Number of times each token occurs in the corpus.
 
     Args:
         corpus: n bags.
 
     Returns:
-        Occurrences, and the signed excess.
+        Counts, zero for a token that never occurs.
 
     Example:
-        >>> from scipy.sparse import csr_array
-        >>> number, excess = occurrences(from_csr(csr_array([[2, 0], [1, 1]]), [1, -1]))
-        >>> number.tolist(), excess.tolist()
-        ([3.0, 1.0], [1.0, -1.0])
+        >>> occurrences(from_csr(csr_array([[2, 0], [1, 1]]), [1, -1])).tolist()
+        [3.0, 1.0]
     """
+    return _occurrences(corpus)[0]
+
+
+def posterior_difference(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
+    """P(+1 | s) − P(−1 | s) from counts: the x-axis of the paper's figures.
+
+    Args:
+        corpus: n bags.
+
+    Returns:
+        A number in [−1, 1] per token; NaN for a token that never occurs.
+
+    Example:
+        >>> corpus = from_csr(csr_array([[2, 0], [1, 1]]), [1, -1])
+        >>> [round(x, 4) for x in posterior_difference(corpus).tolist()]
+        [0.3333, -1.0]
+    """
+    number, excess = _occurrences(corpus)
+    return excess / number
+
+
+def _occurrences(
+    corpus: SparseCorpus,
+) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary"]]:
+    """Occurrences, and by how many more there are with label +1 than with −1."""
     label = corpus.labels.astype(corpus.by_token.counts.dtype)
-    return pair_sums(corpus.by_token, jnp.ones_like(label), label)
+    return products(corpus.by_token, jnp.ones_like(label), label)
 
 
 def _at(

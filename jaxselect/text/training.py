@@ -5,7 +5,8 @@ expanded only inside the loop over E that applies the update.
 """
 
 import dataclasses
-import os
+import hashlib
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,16 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
 
+from ..errors import BadInput
+from ..files import replacing
+from ..model import checks
 from ..model.objective import Metrics
 from ..model.parameters import Parameters
-from .objective import FactoredGradient, evaluate, expand, gradient
+from .objective import FactoredDescent, evaluate, expand, risk_and_descent
 from .sparse import SparseCorpus
 
 EVERYTHING = ("embeddings", "cls", "head")
@@ -70,45 +75,15 @@ class Schedule:
         """Refuse what no run can follow."""
         for name in ("steps", "every", "batch", "patience"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; wanted a whole number ≥ 1")
+            if value is not None:
+                checks.whole(name, value)
         if not self.trained or not set(self.trained) <= set(EVERYTHING):
-            raise ValueError(
+            raise BadInput(
                 f"trained is {self.trained}; wanted one or more of {EVERYTHING}"
             )
 
 
-def normalised() -> optax.GradientTransformation:
-    """Scale an update to unit norm, exactly, down to the smallest gradient.
-
-    `optax.normalize_by_update_norm` adds 10⁻⁶ to the norm and so stalls late.
-
-    Returns:
-        A transformation to chain in front of a learning rate.
-
-    Example:
-        >>> tiny, _ = normalised().update(jnp.array([3e-30, 4e-30]), optax.EmptyState())
-        >>> [round(x, 4) for x in tiny.tolist()]
-        [0.6, 0.8]
-    """
-
-    def update(
-        updates: optax.Updates,
-        state: optax.OptState,
-        params: optax.Params | None = None,
-    ) -> tuple[optax.Updates, optax.OptState]:
-        leaves = jax.tree.leaves(updates)
-        # Squares underflow long before the entries do: divide by the largest first.
-        largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves]))
-        scale = jnp.where(largest > 0, largest, 1)
-        scaled = jax.tree.map(lambda leaf: leaf / scale, updates)
-        norm = jnp.where(largest > 0, optax.tree.norm(scaled), 1)
-        return jax.tree.map(lambda leaf: leaf / norm, scaled), state
-
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
-
-
-def start(
+def initial_state(
     parameters: Parameters, optimiser: optax.GradientTransformation, schedule: Schedule
 ) -> State:
     """The state before the first step.
@@ -145,7 +120,7 @@ def step(
     """One step of the optimiser.
 
     Args:
-        state: of `start` or of the step before; used up.
+        state: of `initial_state` or of the step before; used up.
         corpus: what the gradient is taken on.
         optimiser: as for `train`.
         trained: what moves.
@@ -154,9 +129,9 @@ def step(
     Returns:
         The next state.
     """
-    downhill = _gradient(state.parameters, corpus, weights)
+    descent = _descent(state.parameters, corpus, weights)
     # A program of its own, so that it may overwrite E: within one, XLA copies E.
-    return _update(state, downhill, optimiser, trained)
+    return _update(state, descent, optimiser, trained)
 
 
 def train(
@@ -164,6 +139,7 @@ def train(
     corpus: SparseCorpus,
     optimiser: optax.GradientTransformation,
     schedule: Schedule,
+    *,
     validation: SparseCorpus | None = None,
     key: Key[Array, ""] | None = None,
     checkpoint: Path | None = None,
@@ -175,7 +151,7 @@ def train(
     ended without the stop, bit for bit.
 
     Args:
-        state: of `start`; used up.
+        state: of `initial_state`; used up.
         corpus: what the gradient is taken on.
         optimiser: any of optax; `optax.sgd` for gradient descent.
         schedule: how long, how often, what moves.
@@ -187,11 +163,17 @@ def train(
     Returns:
         The last state, and why the run ended: "finished", "stopped early" or "not
         finite".
+
+    Raises:
+        BadInput: minibatches without a key; a checkpoint of another run: of other
+            parameters, data, optimiser or schedule, or of another key.
     """
     if schedule.batch is not None and key is None:
-        raise ValueError("minibatches need a key: it decides their order")
-    if checkpoint is not None and checkpoint.exists():
-        state = eqx.tree_deserialise_leaves(checkpoint, state)
+        raise BadInput("minibatches need a key: it decides their order")
+    if checkpoint is not None:
+        run = _fingerprint(state, (corpus, validation), optimiser, schedule, key)
+        if checkpoint.exists():
+            state = _read(checkpoint, run, state)
     while True:
         taken = int(state.step)
         if taken % schedule.every == 0 or taken == schedule.steps:
@@ -202,12 +184,10 @@ def train(
             row = jnp.array(-(-taken // schedule.every))
             state = _record(state, row, seen, unseen)
             if checkpoint is not None:
-                part = checkpoint.with_suffix(".part.eqx")
-                eqx.tree_serialise_leaves(part, state)
-                os.replace(part, checkpoint)
+                _write(checkpoint, run, state)
             if report is not None:
                 report(taken, seen, unseen)
-            if not bool(jnp.isfinite(seen.loss)):
+            if not bool(jnp.isfinite(seen.loss) & jnp.isfinite(unseen.loss)):
                 return state, "not finite"
             waited = (taken - int(state.best_step)) // schedule.every
             if schedule.patience is not None and waited >= schedule.patience:
@@ -221,19 +201,19 @@ def train(
 
 
 @jax.jit
-def _gradient(
+def _descent(
     parameters: Parameters,
     corpus: SparseCorpus,
     weights: Float[Array, " sequences"] | None,
-) -> FactoredGradient:
-    """`gradient` without the risk, which then is not computed."""
-    return gradient(parameters, corpus, weights)[1]
+) -> FactoredDescent:
+    """−∇L alone: the risk is not computed."""
+    return risk_and_descent(parameters, corpus, weights)[1]
 
 
 @partial(jax.jit, static_argnames=("optimiser", "trained"), donate_argnums=0)
 def _update(
     state: State,
-    descent: FactoredGradient,
+    descent: FactoredDescent,
     optimiser: optax.GradientTransformation,
     trained: tuple[str, ...],
 ) -> State:
@@ -282,6 +262,45 @@ def _minibatch(
     dealt = jax.random.permutation(epoch_key, sequences) // batch == step % per_epoch
     share = dealt.astype(float)
     return share / jnp.sum(share)
+
+
+def _fingerprint(
+    state: State,
+    data: tuple[SparseCorpus, SparseCorpus | None],
+    optimiser: optax.GradientTransformation,
+    schedule: Schedule,
+    key: Key[Array, ""] | None,
+) -> bytes:
+    """A digest of all that decides how a run goes on."""
+    moving, _ = _split(state.parameters, schedule.trained)
+    with jax.numpy_dtype_promotion("standard"):
+        rule = jax.make_jaxpr(optimiser.update)(moving, state.optimiser, moving)
+    # The program of one update holds every number of the optimiser; addresses of
+    # functions in it are of this process alone.
+    described = re.sub("0x[0-9a-f]+", "", f"{schedule} {rule} {rule.consts}")
+    digest = hashlib.sha256(described.encode())
+    words = None if key is None else jax.random.key_data(key)
+    for leaf in jax.tree.leaves((state, data, words)):
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.digest()
+
+
+def _write(path: Path, run: bytes, state: State) -> None:
+    """Keep a state, behind the fingerprint of its run."""
+    with replacing(path) as aside, aside.open("wb") as stream:
+        stream.write(run)
+        eqx.tree_serialise_leaves(stream, state)
+
+
+def _read(path: Path, run: bytes, like: State) -> State:
+    """The state that was kept, if it is of this run."""
+    with path.open("rb") as stream:
+        if stream.read(len(run)) != run:
+            raise BadInput(
+                f"{path} is the checkpoint of another run: remove it, or give another "
+                "file, or the settings and data that it was written with"
+            )
+        return eqx.tree_deserialise_leaves(stream, like)
 
 
 def _split(

@@ -13,7 +13,8 @@ from jaxtyping import Int
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import CountVectorizer
 
-from ..model.corpus import Corpus, from_bags
+from ..errors import BadInput
+from ..model import checks
 from .reviews import Reviews
 
 # A word starts with a letter or digit and may hold apostrophes: "don't" is one word.
@@ -50,23 +51,26 @@ def choose_vocabulary(
         Words in the order of the alphabet; a word's place is its token id.
 
     Raises:
-        ValueError: no word occurs often enough.
+        BadInput: no word occurs often enough, or a number below one.
 
     Example:
         >>> choose_vocabulary(["Good<br />good film", "a film"], min_count=2)
         ('film', 'good')
     """
+    checks.whole("min_count", min_count)
+    if max_size is not None:
+        checks.whole("max_size", max_size)
     counter = _counter(None)
     try:
         counts = counter.fit_transform(texts)
     except ValueError as error:  # scikit-learn's way to say that there is no word
-        raise ValueError(f"no word in {len(texts)} training texts") from error
+        raise BadInput(f"no word in {len(texts)} training texts") from error
     words = counter.get_feature_names_out()
     number = np.asarray(counts.sum(axis=0)).ravel()
     frequent = np.lexsort((words, -number))[:max_size]
     frequent = np.sort(frequent[number[frequent] >= min_count])
     if frequent.size == 0:
-        raise ValueError(
+        raise BadInput(
             f"no word occurs {min_count} times in {len(texts)} training texts: lower "
             "the minimum count"
         )
@@ -84,7 +88,7 @@ def count_words(reviews: Reviews, vocabulary: tuple[str, ...]) -> Bags:
         Counts and labels of the reviews that hold a known word.
 
     Raises:
-        ValueError: not one review holds a known word.
+        BadInput: not one review holds a known word.
 
     Example:
         >>> bags = count_words(Reviews(["A good, good film"], [1]), ("bad", "good"))
@@ -94,35 +98,11 @@ def count_words(reviews: Reviews, vocabulary: tuple[str, ...]) -> Bags:
     counts = csr_array(_counter(vocabulary).transform(reviews.texts))
     kept = np.flatnonzero(np.diff(counts.indptr))
     if kept.size == 0:
-        raise ValueError(
+        raise BadInput(
             f"none of {len(reviews.texts)} reviews holds one of the {len(vocabulary)} "
             "words of the vocabulary: is it of the same language and source?"
         )
     return Bags(counts[kept], np.asarray(reviews.labels)[kept], kept)
-
-
-def pad(bags: Bags, classes: int = 2) -> Corpus:
-    """The bags as a padded `Corpus`, as wide as the review with most distinct words.
-
-    Args:
-        bags: of `count_words`.
-        classes: number of classes.
-
-    Returns:
-        The corpus.
-
-    Example:
-        >>> bags = count_words(Reviews(["b a b", "a"], [1, -1]), ("a", "b"))
-        >>> pad(bags).counts.tolist()
-        [[1.0, 2.0], [1.0, 0.0]]
-    """
-    length = np.diff(bags.counts.indptr)
-    filled = np.arange(length.max()) < length[:, None]
-    tokens, counts = np.zeros(filled.shape, np.int32), np.zeros(filled.shape)
-    tokens[filled], counts[filled] = bags.counts.indices, bags.counts.data
-    return from_bags(
-        tokens, counts, bags.labels, vocabulary=bags.counts.shape[1], classes=classes
-    )
 
 
 def words_of(text: str) -> list[str]:

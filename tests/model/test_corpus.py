@@ -143,7 +143,7 @@ def test_bad_bags_are_named(case):
 
 @pytest.mark.parametrize(
     ("sequences", "message"),
-    [([[0], []], "sequence 1 has shape"), ([[0.5], [1]], "token ids are integers")],
+    [([[0], []], "sequence 1 has shape"), ([[0.5], [1]], "wanted token ids, integers")],
 )
 def test_bad_sequences_are_named(sequences, message):
     with pytest.raises(ValueError, match=message):

@@ -14,10 +14,11 @@ from jaxselect.networks.embedding_step import (
     network_risk,
     network_step,
     predicted_change,
-    reached,
+    two_layer_importance,
 )
-from jaxselect.networks.network import Network, alignments, start, widen
+from jaxselect.networks.network import Network, alignments, start
 from tests.exponents import mean_error_exponent
+from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 
 CORPORA = {
@@ -48,7 +49,7 @@ def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual)
     blank = start(network, jax.random.key(0))
 
     def error(key, dim):
-        before = widen(
+        before = with_base(
             blank, gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
         )
         after = network_step(network, before, corpus, 50.0)
@@ -64,9 +65,9 @@ def test_two_layer_step_is_not_that_of_one_layer(name):
     network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2))
     before = start(network, jax.random.key(0))
     base = gaussian_reduced(jax.random.key(7), vocabulary=corpus.vocabulary, dim=1e14)
-    after = network_step(network, widen(before, base), corpus, 40.0)
+    after = network_step(network, with_base(before, base), corpus, 40.0)
     values = alignments(network, after)[1][:, 0]
-    np.testing.assert_allclose(values, 20 * reached(corpus), atol=2e-5)
+    np.testing.assert_allclose(values, 20 * two_layer_importance(corpus), atol=2e-5)
     naive = 40 * importance(corpus)
     if name != "assumption one":
         assert np.abs(values - naive).max() > 1e-2
@@ -107,7 +108,7 @@ def test_behind_an_mlp_a_step_goes_along_the_response():
 def test_reached_importance_of_positions_that_never_repeat():
     """If no token repeats, w = (1 + ρ) C / T exactly: every row of A is the same."""
     corpus = from_sequences([[0, 1, 2], [1, 3], [0]], [1, -1, 1], vocabulary=4)
-    assert_close(reached(corpus), 2 * importance(corpus))
+    assert_close(two_layer_importance(corpus), 2 * importance(corpus))
 
 
 def test_one_trace_serves_seeds_dimensions_and_step_sizes():
@@ -122,7 +123,7 @@ def test_one_trace_serves_seeds_dimensions_and_step_sizes():
         base = gaussian_reduced(
             jax.random.key(seed), vocabulary=corpus.vocabulary, dim=dim
         )
-        begin = network_step(network, widen(blank, base), corpus, eta)
+        begin = network_step(network, with_base(blank, base), corpus, eta)
 
         def descend(variables, _):
             slope = jax.grad(network_risk, argnums=1)(network, variables, corpus)

@@ -43,7 +43,7 @@ def test_two_classes_are_the_logistic_loss():
 
 
 def test_two_classes_move_each_head_half_as_far_as_the_sign():
-    predicted = predicted_alignments(as_classes(BINARY), 2, 10.0)
+    predicted = predicted_alignments(as_classes(BINARY), classes=2, step_size=10.0)
     assert_close(predicted[:, 1], 5 * importance(BINARY))
 
 
@@ -100,7 +100,7 @@ def test_one_step_formula_is_exact_in_the_limit(name):
 def test_each_class_picks_its_own_tokens():
     """In the limit E_sᵀv_k > 0 for the tokens of class k alone."""
     classes, corpus = CORPORA["assumption one"]
-    got = predicted_alignments(corpus, classes, 1.0)
+    got = predicted_alignments(corpus, classes=classes, step_size=1.0)
     for token in range(2 * classes):
         assert got[token].argmax() == token // 2
         assert (got[token] > 0).sum() == 1

@@ -17,9 +17,9 @@ from jaxselect.networks.network import (
     count_parameters,
     start,
     tables_of,
-    widen,
 )
 from jaxselect.networks.tables import Tables, look_up, output
+from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 
 CORPUS = several_relevant(
@@ -145,7 +145,7 @@ def test_without_its_extra_part_a_network_is_the_base_model(design):
     """W = I, one layer, identity for the MLP: outputs, risk and gradient agree."""
     base = gaussian(jax.random.key(1), vocabulary=CORPUS.vocabulary, dim=7)
     network, variables = drawn(design)
-    variables = widen(variables, base)
+    variables = with_base(variables, base)
     assert_close(
         network.apply(variables, CORPUS)[:, 0], attention.outputs(base, CORPUS)
     )
@@ -162,7 +162,7 @@ def test_two_layers_with_identity_matrices_are_two_layers_without(key_query):
     outputs = []
     for choice in ("none", key_query):
         network, variables = drawn(Design(2, choice))
-        outputs.append(network.apply(widen(variables, base), CORPUS))
+        outputs.append(network.apply(with_base(variables, base), CORPUS))
     assert_close(outputs[0], outputs[1])
 
 
@@ -172,7 +172,7 @@ def test_where_self_attention_sees_one_token_only_the_layer_is_the_identity():
     base = gaussian(jax.random.key(1), vocabulary=CORPUS.vocabulary, dim=7)
     for residual, times in ((False, 1), (True, 2)):
         network, variables = drawn(Design(2, residual=residual))
-        got = network.apply(widen(variables, base), bag)[:, 0]
+        got = network.apply(with_base(variables, base), bag)[:, 0]
         assert_close(got, times * attention.outputs(base, bag))
 
 
@@ -204,7 +204,7 @@ def test_parameter_counts():
         ({"layers": 3}, "layers is 3"),
         ({"key_query": "both"}, "key_query is 'both'"),
         ({"activation": "sine"}, "activation is 'sine'"),
-        ({"heads": 0}, "heads is 0"),
+        ({"heads": 0}, "heads 0: wanted"),
     ],
 )
 def test_an_impossible_design_is_refused(settings, message):

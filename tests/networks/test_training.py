@@ -14,7 +14,7 @@ from jaxselect.networks import training as network_training
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import network_risk
 from jaxselect.networks.network import Network, start, tables_of
-from jaxselect.networks.strata import SLACK, cheapest_cuts, minibatch, stratify
+from jaxselect.networks.strata import SLACK, _cheapest_cuts, minibatch, stratify
 from jaxselect.networks.tables import outputs
 from tests.tolerances import assert_close
 
@@ -39,24 +39,27 @@ def test_strata_hold_every_bag_once():
     assert len(strata) <= 5
 
 
-@pytest.mark.parametrize("pairs", [1, 700, 10**9])
+@pytest.mark.parametrize("at_once", [1, 700, 10**9])
 @pytest.mark.parametrize(
     "design", [Design(2, "separate"), Design(activation="relu"), Design(heads=3)]
 )
-def test_piecewise_gradient_is_the_gradient(design, pairs):
+def test_piecewise_gradient_is_the_gradient(design, at_once):
     labels = SIGNS if design.heads == 1 else np.arange(23) % 3
     corpus = from_sequences(
         SEQUENCES, labels, vocabulary=12, classes=max(2, design.heads)
     )
     network = Network(12, 5, design)
     variables = start(network, jax.random.key(0))
-    strata = stratify(COUNTS, labels, number=3)
-    risk, slope = network_training.risk_and_gradient(network, variables, strata, pairs)
+    classes = max(2, design.heads)
+    strata = stratify(COUNTS, labels, classes=classes, number=3)
+    risk, slope = network_training.risk_and_gradient(
+        network, variables, strata, at_once=at_once
+    )
     assert_close(risk, network_risk(network, variables, corpus))
     wanted = jax.grad(network_risk, argnums=1)(network, variables, corpus)
     for got, truth in zip(*map(jax.tree.leaves, (slope, wanted)), strict=True):
         assert_close(got, truth)
-    metrics = network_training.evaluate(network, variables, strata, pairs)
+    metrics = network_training.evaluate(network, variables, strata, at_once=at_once)
     assert_close(metrics.loss, risk)
 
 
@@ -69,7 +72,7 @@ def test_response_is_the_head_without_an_mlp_and_a_derivative_behind_one():
     assert_close(got, variables["params"]["heads"])
     network = Network(12, 5, Design(activation="tanh", heads=2))
     variables = start(network, jax.random.key(0))
-    got = network_training.response(network, variables, strata, pairs=50)
+    got = network_training.response(network, variables, strata, at_once=50)
     corpus = from_sequences(SEQUENCES, SIGNS, vocabulary=12)
     tables = tables_of(network, variables)
 
@@ -94,7 +97,7 @@ def test_cuts_are_the_cheapest_of_all():
 
         choices = itertools.combinations(range(1, 7), 2)
         best = min(cost((0, *inner, 7)) for inner in choices)
-        cuts = cheapest_cuts(width, number, 3)
+        cuts = _cheapest_cuts(width, number, 3)
         assert cost(cuts) <= SLACK * best and len(cuts) <= 4
 
 
@@ -108,7 +111,13 @@ def test_training_lowers_the_risk_and_leaves_the_fixed_alone():
         losses.append(float(network_training.evaluate(network, now, strata).loss))
 
     end = network_training.train(
-        network, variables, strata, optax.adam(0.01), 8, fixed=("heads",), report=report
+        network,
+        variables,
+        strata,
+        optax.adam(0.01),
+        steps=8,
+        fixed=("heads",),
+        report=report,
     )
     assert losses == sorted(losses, reverse=True) and len(losses) == 9
     before, after = variables["params"], end["params"]
@@ -117,8 +126,8 @@ def test_training_lowers_the_risk_and_leaves_the_fixed_alone():
 
 
 def test_a_minibatch_holds_different_bags_of_each_stratum():
-    strata = stratify(COUNTS, np.arange(23), number=3)
-    small = minibatch(jax.random.key(0), strata, 12)
+    strata = stratify(COUNTS, np.arange(23), classes=23, number=3)
+    small = minibatch(jax.random.key(0), strata, batch=12)
     labels = jnp.concatenate([corpus.labels for corpus in small]).tolist()
     assert len(set(labels)) == len(labels)
     for drawn, whole in zip(small, strata, strict=True):
@@ -130,10 +139,12 @@ def test_what_cannot_be_trained_is_refused():
     variables = start(network, jax.random.key(0))
     strata = stratify(COUNTS, SIGNS)
     with pytest.raises(ValueError, match="minibatches need a key"):
-        network_training.train(network, variables, strata, optax.sgd(1.0), 1, batch=2)
+        network_training.train(
+            network, variables, strata, optax.sgd(1.0), steps=1, batch=2
+        )
     with pytest.raises(ValueError, match="wanted some of"):
         network_training.train(
-            network, variables, strata, optax.sgd(1.0), 1, fixed=("value",)
+            network, variables, strata, optax.sgd(1.0), steps=1, fixed=("value",)
         )
     with pytest.raises(ValueError, match="wanted a label for each"):
         stratify(COUNTS, [1, -1])

@@ -175,7 +175,7 @@ def test_unreadable_sources(tmp_path, imdb):
         with pytest.raises(ValueError, match="corrupt"):
             text.read_reviews(path)
     (tmp_path / "reviews.txt").write_text("good")
-    with pytest.raises(ValueError, match=r"'.txt': wanted .parquet"):
+    with pytest.raises(ValueError, match=r"'.txt': wanted a .parquet"):
         text.read_reviews(tmp_path / "reviews.txt")
     with pytest.raises(ValueError, match="without dataset_info"):
         text.read_reviews(tmp_path)
@@ -232,7 +232,7 @@ def test_counts_are_those_of_the_word_lists(sequences):
     bags = words.count_words(text.Reviews(texts, labels), tuple("abcde"))
     ids = [["abcde".index(word) for word in sequence] for sequence in sequences]
     wanted = corpus.from_sequences(ids, labels, vocabulary=5)
-    got = words.pad(bags)
+    got = corpus.from_counts(bags.counts, bags.labels)
     np.testing.assert_array_equal(got.tokens, wanted.tokens)
     np.testing.assert_array_equal(got.counts, wanted.counts)
     np.testing.assert_array_equal(got.labels, wanted.labels)
@@ -268,4 +268,5 @@ def test_text_and_padded_importance_agree():
     reviews = invented.invent_reviews(seed=0, reviews=50, vocabulary=100)
     bags = words.count_words(reviews, words.choose_vocabulary(reviews.texts))
     ragged = sparse.importance(sparse.from_csr(bags.counts, bags.labels))
-    assert_close(ragged, corpus.importance(words.pad(bags)))
+    padded = corpus.from_counts(bags.counts, bags.labels)
+    assert_close(ragged, corpus.importance(padded))

@@ -17,7 +17,6 @@ MAKERS = {
     "gradient descent": lambda: optax.sgd(5.0),
     "momentum": lambda: optax.sgd(0.2, momentum=0.9),
     "adam": lambda: optax.adam(1e-2),
-    "normalised": lambda: optax.chain(descent.normalised(), optax.sgd(0.3)),
 }
 
 
@@ -44,7 +43,7 @@ def model(corpus):
 
 
 def run(model, corpus, optimiser, schedule, **options):
-    begun = descent.start(model, optimiser, schedule)
+    begun = descent.initial_state(model, optimiser, schedule)
     return descent.train(begun, corpus, optimiser, schedule, **options)
 
 
@@ -174,8 +173,8 @@ def test_history_records_what_the_report_saw(model, corpus, dense):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0}, "steps is 0"),
-        ({"steps": 5, "batch": 0}, "batch is 0"),
+        ({"steps": 0}, "steps 0: wanted"),
+        ({"steps": 5, "batch": 0}, "batch 0: wanted"),
         ({"steps": 5, "trained": ("query",)}, "query"),
         ({"steps": 5, "trained": ()}, "one or more"),
     ],

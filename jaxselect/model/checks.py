@@ -1,0 +1,126 @@
+"""Checks that constructors share: one line on what arrived and what was wanted."""
+
+import operator
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import BadInput
+
+# Token ids are int32.
+MOST_TOKENS = 2**31 - 1
+
+
+def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+    """The whole number that a setting is.
+
+    Args:
+        name: of the setting, for the message.
+        value: what arrived.
+        least: the smallest number wanted.
+        most: the greatest, if there is one.
+
+    Returns:
+        The number as a Python integer.
+
+    Raises:
+        BadInput: anything else.
+
+    Example:
+        >>> whole("vocabulary", 3)
+        3
+        >>> whole("vocabulary", 3.5)
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: vocabulary 3.5: wanted a whole number ≥ 1
+    """
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least or (most is not None and number > most):
+        wanted = f"≥ {least}" if most is None else f"from {least} to {most}"
+        raise BadInput(f"{name} {value}: wanted a whole number {wanted}")
+    return number
+
+
+def array(name: str, value: ArrayLike, *, kinds: str, wanted: str) -> np.ndarray:
+    """A NumPy array of numbers of some kinds.
+
+    Args:
+        name: of the argument, for the message.
+        value: what arrived.
+        kinds: letters of `numpy.dtype.kind`, such as "iu" for integers.
+        wanted: in words, for the message.
+
+    Returns:
+        The array.
+
+    Raises:
+        BadInput: rows of different length, or entries of another kind.
+
+    Example:
+        >>> array("tokens", [[0.7]], kinds="iu", wanted="integers")
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: tokens of type float64: wanted integers
+    """
+    try:
+        found = np.asarray(value)
+    except ValueError as error:  # NumPy's way to say that rows differ in length
+        raise BadInput(f"{name}: rows of different length; wanted {wanted}") from error
+    # An empty list has no kind of its own.
+    if found.size and found.dtype.kind not in kinds:
+        raise BadInput(f"{name} of type {found.dtype}: wanted {wanted}")
+    return found
+
+
+def ranks(record: str, advice: str, **fields: tuple[object, int]) -> None:
+    """Refuse a field of a record that is no array of its rank, such as a list.
+
+    Args:
+        record: its name, for the message.
+        advice: what to do instead.
+        **fields: what arrived, and its number of axes.
+
+    Raises:
+        BadInput: the first that is something else.
+
+    Example:
+        >>> ranks("Parameters", "take `gaussian`", cls=([1.0], 1))
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: cls of Parameters is a list: wanted an array with
+        1 axis; take `gaussian`
+    """
+    for name, (value, rank) in fields.items():
+        if not isinstance(value, (jax.Array, np.ndarray)):
+            found = f"a {type(value).__name__}"
+        elif value.ndim != rank:
+            found = f"of shape {value.shape}"
+        else:
+            continue
+        axes = "1 axis" if rank == 1 else f"{rank} axes"
+        raise BadInput(
+            f"{name} of {record} is {found}: wanted an array with {axes}; {advice}"
+        )
+
+
+def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> None:
+    """Refuse concrete labels that are none of those wanted; traced ones pass.
+
+    Args:
+        labels: of a corpus.
+        wanted: (−1, 1), or the classes.
+
+    Raises:
+        BadInput: another label.
+
+    Example:
+        >>> labels_among(np.array([0, 1, 2]), (-1, 1))
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: labels [0, 1, 2]: wanted [-1, 1]
+    """
+    if isinstance(labels, jax.core.Tracer):
+        return
+    found = np.unique(np.asarray(labels))
+    if not np.isin(found, wanted).all():
+        raise BadInput(f"labels {found.tolist()[:6]}: wanted {list(wanted)}")
