@@ -14,8 +14,8 @@ from scipy.sparse import csr_array
 from experiments.common.console import say
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
+from jaxselect.text import datasets, words
 from jaxselect.text import reviews as text
-from jaxselect.text import words
 from jaxselect.text.invented import invent_reviews
 from jaxselect.text.sparse import SparseCorpus, from_csr
 from jaxselect.text.words import Bags
@@ -124,7 +124,7 @@ def _located(source: Source) -> Source:
     if source.dataset is not None:
         # tensorflow-datasets prints; standard output is for results.
         with contextlib.redirect_stdout(sys.stderr):
-            folder = text.prepare(source.dataset, source.data_dir)
+            folder = datasets.prepare(source.dataset, source.data_dir)
         return dataclasses.replace(source, train=folder, test=folder)
     if source.invented is None and (source.train is None or source.test is None):
         raise BadInput(

@@ -1,13 +1,10 @@
-"""Labelled reviews from files, from tensorflow-datasets and from original archives.
+"""Labelled reviews from files and from prepared tensorflow-datasets.
 
-None of it needs TensorFlow. Needs the extra `text`.
+Needs the extra `text`.
 """
 
 import hashlib
 import re
-import shutil
-import tarfile
-import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,16 +13,12 @@ import pyarrow
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
-import tensorflow_datasets as tfds
 from jaxtyping import Int
 
 from ..errors import BadInput
-from ..files import replacing
 from ..model import checks
-from ._archives import ImdbReviews, YelpPolarityReviews
+from .datasets import features
 
-# A host that does not answer is given up after this many seconds.
-PATIENCE = 20.0
 KINDS = "a .parquet, .csv, .tsv or .jsonl"
 
 
@@ -113,78 +106,6 @@ def _checked(texts: list, labels: list, source: str, classes: int) -> Reviews:
     return Reviews(texts, signs)
 
 
-def prepare(name: str, data_dir: str | Path, archive: str | Path | None = None) -> Path:
-    """Prepare a tensorflow-dataset once; the folder `read_reviews` takes.
-
-    Args:
-        name: "imdb_reviews" or "yelp_polarity_reviews", prepared without TensorFlow;
-            any other dataset of the catalogue by its own builder, which may need it.
-        data_dir: where datasets are kept.
-        archive: the original archive under its own name, if it is at hand; else it is
-            downloaded.
-
-    Returns:
-        The folder of the prepared dataset.
-
-    Raises:
-        BadInput: an archive that is none, a dataset that is unknown or that cannot
-            be prepared here.
-        ConnectionError: it has to be downloaded and the host does not answer.
-    """
-    data_dir = Path(data_dir).expanduser()
-    own = {builder.name: builder for builder in (ImdbReviews, YelpPolarityReviews)}
-    if name not in own:
-        return _prepare_stock(name, data_dir)
-    builder = own[name](data_dir=str(data_dir), file_format="array_record")
-    # `is_prepared` would warn of every dataset that is still to be prepared.
-    if not (Path(builder.data_dir) / "dataset_info.json").exists():
-        found = data_dir / "downloads" / "manual" / Path(builder.url).name
-        if archive:
-            found = Path(archive).expanduser()
-            if not (found.exists() and found.name == Path(builder.url).name):
-                raise FileNotFoundError(
-                    f"{found}: wanted an existing file named {Path(builder.url).name}"
-                )
-        elif not found.exists():
-            _download(builder.url, found)
-        if not tarfile.is_tarfile(found):
-            raise BadInput(f"{found} is no tar archive: remove it and try again")
-        manual = tfds.download.DownloadConfig(manual_dir=str(found.parent))
-        builder.download_and_prepare(download_config=manual)
-    return Path(builder.data_dir)
-
-
-def _prepare_stock(name: str, data_dir: Path) -> Path:
-    """The stock builder's dataset, with TensorFlow if it has yet to be made."""
-    try:
-        builder = tfds.builder(name, data_dir=str(data_dir), file_format="array_record")
-        builder.download_and_prepare()
-    except tfds.core.DatasetNotFoundError as error:
-        raise BadInput(f"tensorflow-datasets knows no dataset {name!r}") from error
-    except ImportError as error:
-        raise BadInput(
-            f"preparing {name!r} needs {error.name}: install it, or prepare the "
-            "dataset elsewhere and give its folder"
-        ) from error
-    return Path(builder.data_dir)
-
-
-def _download(url: str, target: Path) -> None:
-    """Fetch a file, whole or not at all."""
-    try:
-        with (
-            urllib.request.urlopen(url, timeout=PATIENCE) as answer,
-            replacing(target) as aside,
-            aside.open("wb") as stream,
-        ):
-            shutil.copyfileobj(answer, stream)
-    except OSError as error:
-        raise ConnectionError(
-            f"{url} cannot be fetched ({error}): fetch it elsewhere and give the "
-            "archive, or give a file of reviews"
-        ) from error
-
-
 def fingerprint(path: str | Path) -> str:
     """SHA-256 of a file, or of every file of a folder with its name.
 
@@ -207,7 +128,7 @@ def fingerprint(path: str | Path) -> str:
 def _columns(path: Path, text: str, label: str, split: str) -> tuple[list, list]:
     """Two columns as lists."""
     if path.is_dir():
-        return _features(path, text, label, split)
+        return features(path, text, label, split)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     # Arrow unpacks .gz by itself.
     kind = suffixes[-2] if suffixes[-1:] == [".gz"] and suffixes[1:] else path.suffix
@@ -239,23 +160,3 @@ def _columns(path: Path, text: str, label: str, split: str) -> tuple[list, list]
         if table.column_names.count(name) > 1:
             raise BadInput(f"{path} has several columns {name!r}: rename all but one")
     return table[text].to_pylist(), table[label].to_pylist()
-
-
-def _features(path: Path, text: str, label: str, split: str) -> tuple[list, list]:
-    """Two features of a prepared tensorflow-dataset as lists."""
-    if not (path / "dataset_info.json").exists():
-        raise BadInput(
-            f"{path} is a folder without dataset_info.json: wanted the folder of a "
-            "prepared tensorflow-dataset, such as …/imdb_reviews/plain_text/1.0.0"
-        )
-    builder = tfds.builder_from_directory(str(path))
-    known = list(builder.info.features)
-    if not {text, label} <= set(known):
-        raise BadInput(f"{path} has the features {known}: wanted {text!r}, {label!r}")
-    if split.partition("[")[0] not in builder.info.splits:
-        raise BadInput(
-            f"no split {split!r} in {path}; it has {sorted(builder.info.splits)}"
-        )
-    rows = builder.as_data_source(split=split)
-    pairs = [(row[text].decode("utf-8"), int(row[label])) for row in rows]
-    return [entry for entry, _ in pairs], [mark for _, mark in pairs]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from jaxselect.model import corpus
-from jaxselect.text import invented, sparse, words
+from jaxselect.text import datasets, invented, sparse, words
 from jaxselect.text import reviews as text
 from tests.tolerances import assert_close
 
@@ -96,7 +96,7 @@ def test_other_column_names(tmp_path):
 
 
 def test_imdb_archive_becomes_the_stock_dataset(imdb, tmp_path):
-    folder = text.prepare("imdb_reviews", tmp_path / "tfds", imdb)
+    folder = datasets.prepare("imdb_reviews", tmp_path / "tfds", imdb)
     assert folder.parts[-3:] == ("imdb_reviews", "plain_text", "1.0.0")
     reviews = text.read_reviews(folder)
     assert set(zip(reviews.texts, reviews.labels.tolist(), strict=True)) == {
@@ -109,16 +109,16 @@ def test_imdb_archive_becomes_the_stock_dataset(imdb, tmp_path):
 
 
 def test_yelp_archive_becomes_the_stock_dataset(yelp, tmp_path):
-    folder = text.prepare("yelp_polarity_reviews", tmp_path / "tfds", yelp)
+    folder = datasets.prepare("yelp_polarity_reviews", tmp_path / "tfds", yelp)
     reviews = text.read_reviews(folder)
     pairs = set(zip(reviews.texts, reviews.labels.tolist(), strict=True))
     assert pairs == {('bad "food"', -1), ("a, b", 1)}
 
 
 def test_a_prepared_dataset_is_not_prepared_again(imdb, tmp_path):
-    first = text.prepare("imdb_reviews", tmp_path / "tfds", imdb)
+    first = datasets.prepare("imdb_reviews", tmp_path / "tfds", imdb)
     imdb.unlink()
-    assert text.prepare("imdb_reviews", tmp_path / "tfds") == first
+    assert datasets.prepare("imdb_reviews", tmp_path / "tfds") == first
 
 
 def test_no_network_is_one_clear_line(tmp_path, monkeypatch):
@@ -128,22 +128,22 @@ def test_no_network_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.setattr(socket, "create_connection", refused)
     monkeypatch.setattr(socket, "getaddrinfo", refused)
     with pytest.raises(ConnectionError, match="give the archive"):
-        text.prepare("imdb_reviews", tmp_path)
+        datasets.prepare("imdb_reviews", tmp_path)
     assert not list(tmp_path.rglob("*.tar.gz"))
 
 
 def test_unknown_dataset(tmp_path):
     with pytest.raises(ValueError, match="knows no dataset 'no_such_reviews'"):
-        text.prepare("no_such_reviews", tmp_path)
+        datasets.prepare("no_such_reviews", tmp_path)
 
 
 def test_broken_and_missing_archives(tmp_path):
     broken = tmp_path / "aclImdb_v1.tar.gz"
     broken.write_text("<html>sorry</html>")
     with pytest.raises(ValueError, match="no tar archive"):
-        text.prepare("imdb_reviews", tmp_path / "tfds", broken)
+        datasets.prepare("imdb_reviews", tmp_path / "tfds", broken)
     with pytest.raises(FileNotFoundError, match="aclImdb_v1"):
-        text.prepare("imdb_reviews", tmp_path / "tfds", tmp_path / "other.tar.gz")
+        datasets.prepare("imdb_reviews", tmp_path / "tfds", tmp_path / "other.tar.gz")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_unreadable_sources(tmp_path, imdb):
         text.read_reviews(tmp_path / "reviews.txt")
     with pytest.raises(ValueError, match="without dataset_info"):
         text.read_reviews(tmp_path)
-    folder = text.prepare("imdb_reviews", tmp_path / "tfds", imdb)
+    folder = datasets.prepare("imdb_reviews", tmp_path / "tfds", imdb)
     with pytest.raises(ValueError, match="no split 'dev'"):
         text.read_reviews(folder, split="dev")
     with pytest.raises(ValueError, match="features"):
