@@ -8,7 +8,8 @@ import nbformat
 import pytest
 
 import jaxselect
-from tests.test_architecture import FLOOR
+from experiments.__main__ import STUDIES
+from tests.test_architecture import FLOOR, STOREY
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
@@ -49,19 +50,26 @@ def test_pictures_and_files_are_there():
         assert (ROOT / target).stat().st_size <= 200_000
 
 
+def commands() -> set[str]:
+    """Programs that the text starts, or names beside such a command."""
+    found = set(re.findall(r"python -m (experiments(?:\.\w+)*)", TEXT))
+    found |= set(re.findall(r"RUN\) -m (experiments(?:\.\w+)*)(?!\.)\b", MAKEFILE))
+    rows = re.findall(r"`python -m (experiments[.\w]+)[^`|]*` \(([^)|]*)\)", TEXT)
+    for module, beside in rows:
+        folder = module.rpartition(".")[0]
+        found |= {f"{folder}.{name}" for name in re.findall(r"`(\w+)`", beside)}
+    return found
+
+
 def test_commands_are_there():
     for target in re.findall(r"`make ([a-z-]+)", TEXT):
         assert f"\n{target}:" in MAKEFILE
-    for module in re.findall(r"python -m (experiments[.\w]*)", TEXT + MAKEFILE):
-        assert runs(module.strip(".")), module
+    for module in commands():
+        assert runs(module), module
 
 
-def test_programs_named_beside_a_command_are_its_neighbours():
-    rows = re.findall(r"`python -m (experiments[.\w]+)[^`|]*` \(([^)|]*)\)", TEXT)
-    assert len(rows) > 2
-    for module, beside in rows:
-        for name in re.findall(r"`(\w+)`", beside):
-            assert runs(f"{module.rpartition('.')[0]}.{name}"), name
+def test_every_study_has_a_command():
+    assert {f"experiments.{name}" for name in STUDIES} <= commands()
 
 
 def test_names_of_the_library_mean_something():
@@ -84,9 +92,12 @@ def test_the_map_names_modules_that_are_there(top):
         assert top != "jaxselect" or modules == there, wing
 
 
-def test_the_map_has_the_floors_that_imports_keep_to():
-    for wing, (floor, _) in MAP["jaxselect"].items():
-        assert int(floor) == FLOOR[wing]
+@pytest.mark.parametrize(
+    ("top", "floors"), [("jaxselect", FLOOR), ("experiments", STOREY)]
+)
+def test_the_map_has_the_floors_that_imports_keep_to(top, floors):
+    drawn = [int(floor) for floor, _ in MAP[top].values()]
+    assert drawn == [floors[wing] for wing in MAP[top]] == sorted(drawn, reverse=True)
 
 
 def test_tests_mirror_the_wings():
