@@ -1,7 +1,6 @@
 """Statuses that can say what they mean."""
 
 import enum
-from typing import Self
 
 
 class Status(enum.IntEnum):
@@ -23,7 +22,7 @@ class Status(enum.IntEnum):
 
     sentence: str
 
-    def __new__(cls, code: int, sentence: str = "") -> Self:
+    def __new__(cls, code: int, sentence: str = "") -> "Status":
         """A member, from the two halves of its definition."""
         member = int.__new__(cls, code)
         member._value_ = code

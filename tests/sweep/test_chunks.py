@@ -10,7 +10,7 @@ import pytest
 
 from experiments.compare import value_differences
 from experiments.sweep import launch
-from experiments.sweep.study import PRESETS
+from experiments.sweep.settings import PRESETS
 from experiments.sweep.summary import bootstrap, fitted_exponent, summarise
 from jaxselect.model.synthetic import several_relevant
 from jaxselect.outcome.trial import run_trial
