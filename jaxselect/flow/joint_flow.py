@@ -1,4 +1,7 @@
-"""Flows in which p is not alone: with a trained head, or behind a key-query matrix."""
+"""Flows in which p is not alone: with a trained head, or behind a key-query matrix.
+
+`experiments.theory.joint` shows where they lead.
+"""
 
 from typing import Any
 
@@ -10,6 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 from ..model.corpus import Corpus
 from ..model.objective import negative_gradient
 from ..model.parameters import Parameters
+from ..precision import full_precision
 from ._rosenbrock import Rodas5P, from_autodiff
 from .cls_flow import Flow, FlowSettings, FlowStatus, cls_flow
 
@@ -23,6 +27,9 @@ class HeadFlow(eqx.Module):
         log_time: log(1+t) at the end.
         status: a `FlowStatus`.
         num_steps: steps tried.
+        path_log_times: the log-times asked for; ∞ behind the end of the flow.
+        path_cls: p at these times; ∞ behind the end of the flow.
+        path_head: v at these times, likewise.
     """
 
     cls: Float[Array, " dim"]
@@ -30,30 +37,42 @@ class HeadFlow(eqx.Module):
     log_time: Float[Scalar, ""]
     status: Int[Scalar, ""]
     num_steps: Int[Scalar, ""]
+    path_log_times: Float[Array, " times"]
+    path_cls: Float[Array, "times dim"]
+    path_head: Float[Array, "times dim"]
 
 
+@full_precision
 def cls_head_flow(
     parameters: Parameters,
     corpus: Corpus,
+    *,
     until_log_time: Float[Scalar, ""] | float,
+    path_log_times: Float[Array, " times"] | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> HeadFlow:
     """Gradient flow of p and v together, with E fixed.
 
-    dp/ds = e^s Eᵀ(−∂L/∂a), dv/ds = e^s Eᵀ(−∂L/∂b), s = log(1+t). The head grows like
-    log t and the pull on p fades with the loss, so ‖p‖ grows like log log t; where it
-    points is what training p alone would make of the same selection.
+    dp/ds = e^s Eᵀ(−∂L/∂a), dv/ds = e^s Eᵀ(−∂L/∂b), s = log(1+t). Late v = v_mm s + …,
+    where v_mm = argmin ‖v‖ with y vᵀE_{s*} ≥ 1 for every selected token s*. A sequence
+    that v_mm needs keeps a residual of order 1/t, so p = p_mm τ + ρ in the time
+    τ = log(½ s²), and ‖p‖ grows like log log t. If v_mm needs every sequence, p points
+    where it does alone. One that v_mm fits with room to spare fades faster than 1/t: of
+    p it only asks to go on selecting, D_kᵀp ≥ 0 in place of D_kᵀp ≥ 1.
 
     Source: mathematics, section 3.
 
     Args:
         parameters: (E, p_0, v_0).
         corpus: n bags with labels ±1.
-        until_log_time: log(1+t) to stop at.
+        until_log_time: log(1+t) to stop at; in float64 up to 10⁹, where the exponent
+            log t − y f of a sequence still has digits.
+        path_log_times: increasing values of log(1+t) to save p and v at; none by
+            default.
         settings: tolerances and bounds.
 
     Returns:
-        The end of the flow and its status.
+        The end of the flow, its status and the path.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -64,45 +83,59 @@ def cls_head_flow(
         >>> (end.head / jnp.linalg.norm(end.head)).round(2)[:2].tolist()
         [0.71, -0.71]
     """
-    dim = len(parameters.cls)
+    dim, dtype = len(parameters.cls), parameters.cls.dtype
+    subs = [dfx.SubSaveAt(t1=True)]
+    if path_log_times is not None:
+        subs.append(dfx.SubSaveAt(ts=path_log_times))
     solution: Any = dfx.diffeqsolve(
         dfx.ODETerm(_joint_field),
         Rodas5P(from_autodiff(_joint_field)),
-        t0=jnp.zeros((), parameters.cls.dtype),
-        t1=jnp.asarray(until_log_time, parameters.cls.dtype),
+        t0=jnp.zeros((), dtype),
+        t1=jnp.asarray(until_log_time, dtype),
         dt0=None,
         y0=jnp.concatenate([parameters.cls, parameters.head]),
         args=(parameters.embeddings, corpus),
+        saveat=dfx.SaveAt(subs=subs),
         stepsize_controller=settings.step_control(),
         max_steps=settings.max_steps,
         adjoint=settings.adjoint,
         throw=False,
     )
-    end = solution.ys[0]
+    end = solution.ys[0][0]
+    path_times, path = jnp.zeros(0, dtype), jnp.zeros((0, 2 * dim), dtype)
+    if path_log_times is not None:
+        path_times, path = solution.ts[1], solution.ys[1]
     slow = solution.result == dfx.RESULTS.max_steps_reached
     status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
     reached = (solution.result == dfx.RESULTS.successful) & jnp.isfinite(end).all()
+    # equinox's constructor has an argument `cls` of its own: p goes by its place.
     return HeadFlow(
         end[:dim],
-        end[dim:],
-        solution.ts[0],
-        jnp.where(reached, FlowStatus.REACHED, status).astype(jnp.int32),
-        solution.stats["num_steps"],
+        head=end[dim:],
+        log_time=solution.ts[0][0],
+        status=jnp.where(reached, FlowStatus.REACHED, status).astype(jnp.int32),
+        num_steps=solution.stats["num_steps"],
+        path_log_times=path_times,
+        path_cls=path[:, :dim],
+        path_head=path[:, dim:],
     )
 
 
+@full_precision
 def key_query_flow(
     parameters: Parameters,
     key_query: Float[Array, "dim dim"],
     corpus: Corpus,
+    *,
     until_norm: Float[Scalar, ""] | float = jnp.inf,
     until_log_time: Float[Scalar, ""] | float = 1e15,
+    path_log_times: Float[Array, " times"] | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> tuple[Float[Array, "dim dim"], Flow]:
     """Gradient flow of a key-query matrix W in front of a fixed p.
 
     The scores are E W p, so dW/dt = Eᵀ(−∂L/∂a) pᵀ and u = W p obeys the flow of a CLS
-    embedding in the time ‖p‖² t: W_t = W_0 + (u_t − u_0) pᵀ / ‖p‖².
+    embedding in the time ‖p‖² t. W follows from it by `key_query_of`.
 
     Source: mathematics, section 3.
 
@@ -112,6 +145,7 @@ def key_query_flow(
         corpus: n bags with labels ±1.
         until_norm: ‖W p‖ to stop at.
         until_log_time: log(1 + ‖p‖² t) to stop at.
+        path_log_times: increasing values of it to save W p at; none by default.
         settings: tolerances and bounds.
 
     Returns:
@@ -122,21 +156,44 @@ def key_query_flow(
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> v = jnp.array([1.0, -1.0, 0.0])
         >>> start = Parameters(jnp.eye(3), jnp.ones(3), v)
-        >>> matrix, flow = key_query_flow(start, jnp.zeros((3, 3)), bags, 100.0)
+        >>> matrix, _ = key_query_flow(start, jnp.zeros((3, 3)), bags, until_norm=100.0)
         >>> round(jnp.linalg.norm(matrix @ start.cls).item(), 6)
         100.0
     """
-    cls = parameters.cls
-    query = key_query @ cls
-    start = Parameters(parameters.embeddings, query, parameters.head)
+    query = key_query @ parameters.cls
     flow = cls_flow(
-        start,
+        Parameters(parameters.embeddings, query, parameters.head),
         corpus,
         until_norm=until_norm,
         until_log_time=until_log_time,
+        path_log_times=path_log_times,
         settings=settings,
     )
-    return key_query + jnp.outer(flow.cls - query, cls) / (cls @ cls), flow
+    return key_query_of(key_query, parameters.cls, flow.cls), flow
+
+
+@full_precision
+def key_query_of(
+    key_query: Float[Array, "dim dim"],
+    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
+) -> Float[Array, "dim dim"]:
+    """W_t = W_0 + (u_t − W_0 p) pᵀ / ‖p‖²: a flow moves W along p alone.
+
+    Args:
+        key_query: W_0.
+        cls: p ≠ 0.
+        query: u_t, which W_t makes of p.
+
+    Returns:
+        W_t.
+
+    Example:
+        >>> cls, query = jnp.array([2.0, 0.0]), jnp.array([6.0, 4.0])
+        >>> key_query_of(jnp.eye(2), cls, query).tolist()
+        [[3.0, 0.0], [2.0, 1.0]]
+    """
+    return key_query + jnp.outer(query - key_query @ cls, cls) / (cls @ cls)
 
 
 def _joint_field(

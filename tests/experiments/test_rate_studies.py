@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from experiments.common import console
-from experiments.theory import discrete, influence, rates, step_size
+from experiments.theory import discrete, influence, joint, rates, step_size
 
 STUDIES = {
     "rates": rates,
     "step_size": step_size,
     "discrete": discrete,
     "influence": influence,
+    "joint": joint,
 }
 TUTORIAL = Path(rates.__file__).parents[1] / "tutorial.ipynb"
 
@@ -51,6 +52,13 @@ def test_a_study_leaves_results_and_a_figure(study):
             assert results[rule]["deviation_at_a_tenth"] < 0.01
             beyond = results[rule]["deviation_at_ten_times"]
             assert beyond > 10 * results[rule]["deviation_at_a_tenth"]
+    if name == "joint":
+        assert results["equal"]["status"]["UNCHANGED"] == results["equal"]["draws"]
+        assert results["equal"]["beside_v_exponent"] == pytest.approx(-1, abs=1e-3)
+        # v needs only some tokens here: the claim fails, as the theory says.
+        assert results["unequal"]["status"]["RELAXED"] == results["unequal"]["draws"]
+        assert results["matrix"]["identity_holds"] == results["matrix"]["draws"]
+        assert results["matrix"]["constant_largest_deviation"] < 1e-5
     if name == "influence":
         assert results["token_0.1"]["rank_correlation"] > 0.9
         assert results["sequence_0.1"]["rank_correlation"] > 0.9

@@ -1,0 +1,303 @@
+"""Where p heads when v is trained beside it, held against max-margin problems.
+
+While a sequence X speaks through its selected token s*, v is driven by e^{−y vᵀE_{s*}}
+and grows like v_mm log t, v_mm = argmin ‖v‖ with y vᵀE_{s*} ≥ 1. Where v_mm needs X its
+residual is κ_X/t, and with y vᵀ(E_{s*} − E_r) ≈ β_k log t
+
+    dp/d log t = Σ_k κ_k β_k log t e^{−D_kᵀp} D_k,     so     p = p_mm τ + ρ + o(1)
+
+in the time τ = log(½ log² t). A sequence that v_mm fits with room to spare fades faster
+than 1/t and pushes p no more: of it is only asked that it goes on selecting, D_kᵀp ≥ 0.
+"""
+
+import enum
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import nnls
+
+from jaxselect.flow.cls_flow import FlowStatus, cls_flow, velocity
+from jaxselect.flow.joint_flow import cls_head_flow
+from jaxselect.flow.progress import direction_error, local_exponents
+from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import competing_pairs, selected_tokens
+
+ALONE, BESIDE = 0, 1
+"""Places of the two flows: of p alone, and of p beside v."""
+
+
+class Heading(enum.IntEnum):
+    """Where p heads when v is trained as well; the first two are certified."""
+
+    UNCHANGED = 0
+    """dp/dτ is p_mm of its selection: the claim holds."""
+    RELAXED = 1
+    """dp/dτ is the solution of the relaxed problem, another one: the claim fails."""
+    NOT_YET = 2
+    """Neither, where the flow ended."""
+    NO_MAX_MARGIN = 3
+    """The selection of p, or v on the selected tokens, has no max-margin solution."""
+    NOT_REACHED = 4
+    """A flow broke off."""
+
+
+def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax.Array]:
+    """One draw: p alone, p beside v, and the max-margin problems where they end.
+
+    Args:
+        after: (E¹, p_0, v_0).
+        corpus: n bags with labels ±1.
+        marks: log(1+t) to look at; the last one ends the flows.
+
+    Returns:
+        Arrays by name, with a leading axis `ALONE`, `BESIDE` where both flows have one.
+    """
+    rows = after.embeddings
+    alone = cls_flow(after, corpus, until_log_time=marks[-1], path_log_times=marks)
+    beside = cls_head_flow(
+        after, corpus, until_log_time=marks[-1], path_log_times=marks
+    )
+    # p alone leaves all that it does not select log t behind; beside v a sequence may
+    # cease to pull, and only the argmax itself is a selection.
+    chosen = (
+        selected_tokens(rows @ alone.cls, corpus, alone.log_time),
+        selected_tokens(rows @ beside.cls, corpus),
+    )
+    pairs = jnp.stack([competing_pairs(selected, corpus) for selected in chosen])
+    with_origin = jnp.pad(pairs, ((0, 0), (0, 1), (0, 1)))
+    problems = jnp.concatenate([with_origin, head_pairs(chosen[BESIDE], corpus)[None]])
+    tokens = jnp.pad(rows, ((0, 1), (0, 0)))
+    solved = jax.vmap(max_margin, (None, 0))(tokens, problems)
+    of_head = solved.active[-1]
+    needed = (of_head[:-1, -1] | of_head[-1, :-1])[corpus.tokens]
+    support = (chosen[BESIDE] & needed).any(axis=1)
+
+    def look(
+        head: jax.Array,
+        direction: jax.Array,
+        pace: jax.Array,
+        log_time: jax.Array,
+        cls: jax.Array,
+    ) -> tuple[jax.Array, ...]:
+        here = Parameters(rows, cls, head)
+        exponent, _ = local_exponents(here, corpus, direction, log_time, cls)
+        heading = velocity(here, corpus, log_time, cls) / pace
+        return jnp.linalg.norm(cls), direction_error(cls, direction), exponent, heading
+
+    along = jax.vmap(look, (0, None, 0, 0, 0))
+    heads = jnp.broadcast_to(after.head, beside.path_head.shape), beside.path_head
+    # dτ/d log t is one for p alone, whose time τ is log t, and 2/log t beside v.
+    paces = jnp.ones_like(marks), 2 / marks
+    paths = alone.path_cls, beside.path_cls
+    seen = [
+        along(heads[which], solved.direction[which], paces[which], marks, paths[which])
+        for which in (ALONE, BESIDE)
+    ]
+    norms, errors, exponents, headings = map(jnp.stack, zip(*seen, strict=True))
+    return {
+        "embeddings": rows,
+        "pairs": pairs[BESIDE],
+        "support_pairs": competing_pairs(*_alone(chosen[BESIDE], corpus, support)),
+        "supports": support,
+        "same_selection": jnp.all(chosen[ALONE] == chosen[BESIDE]),
+        "reached": jnp.stack([alone.status, beside.status]) == FlowStatus.REACHED,
+        "solved": solved.status == MaxMarginStatus.SOLVED,
+        "directions": solved.direction[:-1],
+        "norms": norms,
+        "errors": errors,
+        "exponents": exponents,
+        "headings": headings,
+    }
+
+
+def head_pairs(selected: jax.Array, corpus: Corpus) -> jax.Array:
+    """Pairs of v's own max-margin problem y vᵀE_s ≥ 1, with a token at the origin.
+
+    Args:
+        selected: in bag layout.
+        corpus: n bags with labels ±1.
+
+    Returns:
+        A mask over the vocabulary and the origin behind it: selected tokens of positive
+        sequences score above the origin, those of negative ones below.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> chosen = jnp.array([[True, False], [True, False]])
+        >>> jnp.argwhere(head_pairs(chosen, bags)).tolist()
+        [[0, 3], [3, 1]]
+    """
+    size = corpus.vocabulary
+    positive = (corpus.labels > 0)[:, None]
+    above = jnp.zeros(size, bool).at[corpus.tokens].max(selected & positive)
+    below = jnp.zeros(size, bool).at[corpus.tokens].max(selected & ~positive)
+    mask = jnp.zeros((size + 1, size + 1), bool)
+    return mask.at[:size, size].set(above).at[size, :size].set(below)
+
+
+def judge(found: dict[str, np.ndarray], tolerance: float) -> dict[str, np.ndarray]:
+    """The heading of every draw, and how far it is from both max-margin problems.
+
+    Args:
+        found: of `follow`, with a leading axis of draws.
+        tolerance: see `heading`.
+
+    Returns:
+        `status`, a `Heading` each; `off`, ‖dp/dτ − p_mm‖/‖p_mm‖ of both flows along the
+        marks; `off_relaxed`, likewise of p beside v and the relaxed problem; `check`,
+        the distance of both solutions over ‖p_mm‖.
+    """
+    status, off_relaxed, check = [], [], []
+    off = _relative(found["headings"], found["directions"][:, :, None])
+    for lane, rows in enumerate(found["embeddings"]):
+        solution = found["directions"][lane, BESIDE]
+        winner, loser = np.nonzero(found["pairs"][lane])
+        wanted = found["support_pairs"][lane][winner, loser].astype(float)
+        target = relaxed(rows[winner] - rows[loser], wanted)
+        off_relaxed.append(_relative(found["headings"][lane, BESIDE], target))
+        check.append(_relative(target, solution))
+        status.append(
+            heading(
+                reached=bool(found["reached"][lane].all()),
+                solved=bool(found["solved"][lane].all()),
+                off=float(off[lane, BESIDE, -1]),
+                off_relaxed=float(off_relaxed[-1][-1]),
+                tolerance=tolerance,
+            )
+        )
+    return {
+        "status": np.array(status),
+        "off": off,
+        "off_relaxed": np.array(off_relaxed),
+        "check": np.array(check),
+    }
+
+
+def heading(
+    *, reached: bool, solved: bool, off: float, off_relaxed: float, tolerance: float
+) -> Heading:
+    """The status of one draw.
+
+    Args:
+        reached: both flows came to the last mark.
+        solved: all max-margin problems are solved.
+        off: ‖dp/dτ − p_mm‖/‖p_mm‖ at the last mark.
+        off_relaxed: likewise of the relaxed problem.
+        tolerance: largest of either that counts as heading there.
+
+    Returns:
+        A `Heading`; a number that is none certifies nothing.
+
+    Example:
+        >>> heading(
+        ...     reached=True, solved=True, off=0.3, off_relaxed=1e-3, tolerance=0.01
+        ... ).name
+        'RELAXED'
+    """
+    if not reached:
+        return Heading.NOT_REACHED
+    if not solved:
+        return Heading.NO_MAX_MARGIN
+    if off <= tolerance:
+        return Heading.UNCHANGED
+    return Heading.RELAXED if off_relaxed <= tolerance else Heading.NOT_YET
+
+
+def relaxed(differences: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The shortest p with D_kᵀp ≥ h_k, by non-negative least squares.
+
+    Args:
+        differences: D_k, one per row.
+        wanted: h_k: one for a pair of a sequence that v needs, else zero.
+
+    Returns:
+        p; NaN where there is none.
+
+    Source: C. L. Lawson and R. J. Hanson, Solving Least Squares Problems, chapter 23
+    (least distance programming). That v's support vectors decide which sequences p
+    must separate: D. Ataee Tarzanagh and others, arXiv 2306.13596.
+
+    Example:
+        >>> relaxed(np.array([[2.0, 0.0], [-1.0, 1.0]]), np.array([1.0, 0.0])).round(9)
+        array([0.5, 0.5])
+    """
+    system = np.vstack([differences.T, wanted])
+    target = np.eye(len(system))[-1]
+    weights, size = nnls(system, target, maxiter=100 * system.shape[1])
+    rest = target - system @ weights
+    # No rest, no p: a convex combination of the D_k vanishes.
+    return -rest[:-1] / rest[-1] if size > 1e-9 else np.full(len(rest) - 1, np.nan)
+
+
+def summary(found: dict[str, np.ndarray], log_times: np.ndarray) -> dict:
+    """What all draws of one kind show; means are over certified ones alone.
+
+    Args:
+        found: of `follow` and `judge`.
+        log_times: the marks.
+
+    Returns:
+        Plain numbers; None where no draw counts.
+    """
+    status = found["status"]
+    late = np.arange(len(log_times)) >= len(log_times) // 2
+    held, failed = status == Heading.UNCHANGED, status == Heading.RELAXED
+    ended = found["reached"].all(axis=1)
+    pace = [
+        np.polyfit(np.log(log_times[late]), np.log(off[late]), 1)[0]
+        for off in found["off"][held, BESIDE]
+    ]
+    results: dict = {
+        "draws": len(status),
+        "status": {name.name: int((status == name).sum()) for name in Heading},
+        "failing_share": _mean(failed[held | failed]),
+        "v_needs_every_sequence": int((ended & found["supports"].all(axis=1)).sum()),
+        "same_selection": int((ended & found["same_selection"]).sum()),
+        "off_largest": _largest(found["off"][held, BESIDE, -1]),
+        "off_exponent_in_log_time": _mean(np.array(pace)),
+        "off_relaxed_largest": _largest(found["off_relaxed"][failed, -1]),
+        "off_where_it_fails": _mean(found["off"][failed, BESIDE, -1]),
+        "solvers_differ": _largest(
+            found["check"][held & found["supports"].all(axis=1)]
+        ),
+    }
+    for name, which, shown in (
+        ("alone", ALONE, held | failed),
+        ("beside_v", BESIDE, held),
+        ("where_it_fails", BESIDE, failed),
+    ):
+        results |= {
+            f"{name}_error_first": _mean(found["errors"][shown, which, 0]),
+            f"{name}_error_last": _mean(found["errors"][shown, which, -1]),
+            f"{name}_exponent": _mean(found["exponents"][shown, which, -1]),
+            f"{name}_norm": _mean(found["norms"][shown, which, -1]),
+        }
+    return results
+
+
+def _alone(
+    selected: jax.Array, corpus: Corpus, kept: jax.Array
+) -> tuple[jax.Array, Corpus]:
+    """The selection and the bags of some sequences, all others emptied."""
+    counts = jnp.where(kept[:, None], corpus.counts, 0.0)
+    bags = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
+    return selected & kept[:, None], bags
+
+
+def _relative(actual: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """‖actual − wanted‖/‖wanted‖ over the last axis; ∞ − ∞ is NaN."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        away = np.linalg.norm(actual - wanted, axis=-1)
+        return away / np.linalg.norm(wanted, axis=-1)
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if values.size else None
+
+
+def _largest(values: np.ndarray) -> float | None:
+    return float(values.max()) if values.size else None
