@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from jaxselect.sweep import store
-from jaxselect.sweep.grid import Sweep
+from jaxselect.sweep.grid import Grid
 
 
-def flags(grid: Sweep) -> list[str]:
+def flags(grid: Grid) -> list[str]:
     """The command line of a grid.
 
     Args:
@@ -31,7 +31,7 @@ def flags(grid: Sweep) -> list[str]:
     return line
 
 
-def observe(grid: Sweep, folder: Path, *extra: str, limit: float = 3600.0) -> dict:
+def observe(grid: Grid, folder: Path, *extra: str, limit: float = 3600.0) -> dict:
     """Run a sweep as a program, and watch it.
 
     Args:

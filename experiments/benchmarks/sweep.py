@@ -27,7 +27,7 @@ from experiments.sweep.settings import CHUNK_SIZE
 from experiments.sweep.settings import PRESETS as SWEEPS
 from jaxselect.sweep import store
 from jaxselect.sweep.chunks import plan, program, run_chunk
-from jaxselect.sweep.grid import Sweep, lane_values
+from jaxselect.sweep.grid import Grid, lane_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Settings:
 
     preset: Literal["full", "quick"] = "full"
     quick: bool = False
-    grid: Sweep = SWEEPS["default"].grid
+    grid: Grid = SWEEPS["default"].grid
     decades: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 9)
     eta: float = 100.0
     seeds: int = 8

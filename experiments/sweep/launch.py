@@ -30,7 +30,7 @@ from experiments.common.console import say
 from experiments.common.devices import configure
 from jaxselect.errors import BadInput
 from jaxselect.sweep.chunks import run_and_write
-from jaxselect.sweep.grid import Sweep
+from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import finished
 
 Done = dict[str, Any]
@@ -41,13 +41,13 @@ class Job:
     """What every launcher is given.
 
     Attributes:
-        sweep: the grid.
+        grid: of trials.
         chunk_size: lanes per chunk.
         together: lanes of a chunk in step, or one after the other.
         folder: of the results, seen by all workers under this name.
     """
 
-    sweep: Sweep
+    grid: Grid
     chunk_size: int
     together: bool
     folder: Path
@@ -55,7 +55,7 @@ class Job:
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk here and write it."""
         return run_and_write(
-            self.sweep, self.chunk_size, self.together, index, self.folder, device
+            self.grid, self.chunk_size, self.together, index, self.folder, device
         )
 
 
@@ -79,7 +79,7 @@ def local(
         One entry per finished chunk.
     """
     if workers == 1 or len(pending) == 1:
-        configure(job.sweep.precision)
+        configure(job.grid.precision)
         for index in pending:
             if stop.is_set():
                 return
@@ -87,7 +87,7 @@ def local(
     elif kind == "cpu":
         yield from _processes(job, pending, stop, workers)
     else:
-        configure(job.sweep.precision)
+        configure(job.grid.precision)
         yield from on_devices(job, pending, stop, jax.local_devices()[:workers])
 
 
@@ -184,7 +184,7 @@ def over_ray(
 
 
 def _run(job: Job, index: int) -> Done:
-    configure(job.sweep.precision)
+    configure(job.grid.precision)
     return job.run(index)
 
 

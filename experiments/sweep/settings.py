@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from jaxselect.sweep.grid import Sweep
+from jaxselect.sweep.grid import Grid
 
 CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 256}
 """Lanes per chunk: a second of work for a core, enough for an accelerator to fill."""
@@ -31,7 +31,7 @@ class Settings:
     """
 
     preset: str = "default"
-    grid: Sweep = field(default_factory=Sweep)
+    grid: Grid = field(default_factory=Grid)
     out: Path | None = None
     resume: bool = True
     launcher: Literal["local", "jax", "ray"] = "local"
@@ -53,7 +53,7 @@ def _whole(values: tuple[float, ...]) -> tuple[float, ...]:
 
 PRESETS = {
     "default": Settings(
-        grid=Sweep(
+        grid=Grid(
             dim=_whole((32, *_decades(2, 6, 2))),
             step_size=_decades(-1, 5, 2),
             seed=tuple(range(8)),
@@ -61,7 +61,7 @@ PRESETS = {
         )
     ),
     "smoke": Settings(
-        grid=Sweep(
+        grid=Grid(
             sequences=(20,),
             length=(4,),
             relevant=(2,),
@@ -74,7 +74,7 @@ PRESETS = {
         )
     ),
     "paper": Settings(
-        grid=Sweep(
+        grid=Grid(
             sequences=(200, 1000),
             length=(8, 32),
             dim=_whole((128, 2048, *_decades(4, 6, 1))),
@@ -84,14 +84,14 @@ PRESETS = {
         )
     ),
     "phase": Settings(
-        grid=Sweep(
+        grid=Grid(
             dim=_whole((16, *_decades(1.5, 9, 4))),
             step_size=_decades(-1, 5, 8),
             seed=tuple(range(64)),
         )
     ),
     "tpu": Settings(
-        grid=Sweep(
+        grid=Grid(
             dim=_whole((16, *_decades(1.5, 9, 4))),
             step_size=_decades(-1, 5, 2),
             seed=tuple(range(64)),

@@ -41,7 +41,7 @@ from experiments.sweep.summary import describe, summarise
 from jaxselect.errors import BadInput
 from jaxselect.outcome.verdict import TrialStatus
 from jaxselect.sweep.chunks import plan
-from jaxselect.sweep.grid import Sweep
+from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import finished, load, prepare, tidy, writing
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -122,7 +122,7 @@ def sweep(settings: Settings) -> dict:
     return summary
 
 
-def _description(grid: Sweep, chunk_size: int, together: bool, kind: str) -> dict:
+def _description(grid: Grid, chunk_size: int, together: bool, kind: str) -> dict:
     return {
         "grid": asdict(grid),
         "axes": grid.axes,
@@ -138,7 +138,7 @@ def _description(grid: Sweep, chunk_size: int, together: bool, kind: str) -> dic
     }
 
 
-def _require_memory(grid: Sweep) -> None:
+def _require_memory(grid: Grid) -> None:
     """Refuse a shape of which one lane is larger than memory."""
     for sequences, length, relevant, irrelevant, _ in grid.shapes():
         tokens = 2 * relevant + irrelevant

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int, Scalar
 from ..flow.cls_flow import FlowSettings
 from ..outcome.trial import Trial, TrialSettings, run_trial
 from ..outcome.verdict import TrialStatus
-from .grid import Sweep, lane_values
+from .grid import Grid, Shape, lane_values
 from .store import write_chunk
 
 
@@ -30,18 +30,18 @@ class Chunk(NamedTuple):
         lanes: flat indices into the grid.
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     lanes: np.ndarray
 
 
-def plan(sweep: Sweep, chunk_size: int) -> list[Chunk]:
+def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
     """Cut a grid into chunks of lanes that should take equally long.
 
     A batch takes as long as its slowest lane, and a sweep as long as its last chunk, so
     lanes are sorted by predicted steps, the longest first, a cell's seeds in a row.
 
     Args:
-        sweep: the grid.
+        grid: of trials.
         chunk_size: lanes per chunk; the last of a shape may hold fewer.
 
     Returns:
@@ -51,20 +51,19 @@ def plan(sweep: Sweep, chunk_size: int) -> list[Chunk]:
         ValueError: a chunk size below one.
 
     Example:
-        >>> chunks = plan(Sweep(seed=(0, 1), dim=(64.0, 1e6)), chunk_size=3)
+        >>> chunks = plan(Grid(seed=(0, 1), dim=(64.0, 1e6)), chunk_size=3)
         >>> [chunk.lanes.tolist() for chunk in chunks]
         [[0, 1, 2], [3]]
     """
     if chunk_size < 1:
         raise ValueError(f"chunk size {chunk_size}: wanted 1 or more")
-    shapes = sweep.shapes()
-    lanes = np.arange(sweep.size).reshape(len(shapes), -1)
+    shapes = grid.shapes()
+    lanes = np.arange(grid.size).reshape(len(shapes), -1)
     chunks = []
     for shape, row in zip(shapes, lanes, strict=True):
-        values = lane_values(sweep, row)
+        values = lane_values(grid, row)
         # A relevant token is one of T in one of 2 m sequences; its loss slope is ½.
-        _, length, relevant, _, per_sequence = shape
-        rarity = 4 * relevant * length / per_sequence
+        rarity = 4 * shape.relevant * shape.length / shape.per_sequence
         steps = predicted_steps(values["dim"], values["step_size"] / rarity)
         row = row[np.lexsort((row, -steps))]
         cuts = range(0, len(row), chunk_size)
@@ -97,13 +96,11 @@ def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def program(
-    sweep: Sweep, shape: tuple[int, ...], together: bool
-) -> Callable[..., Trial]:
+def program(grid: Grid, shape: Shape, together: bool) -> Callable[..., Trial]:
     """The compiled trials of one shape; arguments are the traced axes.
 
     Args:
-        sweep: its static settings are used.
+        grid: its static settings are used.
         shape: values on the axes that decide shapes.
         together: all lanes of a call in step, or one after the other.
 
@@ -114,8 +111,8 @@ def program(
         See `run_chunk`.
     """
     # In single precision a step cannot be held to more than a few roundings.
-    rtol = 1e-6 if sweep.precision == "float64" else 1e-4
-    settings = TrialSettings(FlowSettings(rtol, rtol), sweep.path_points)
+    rtol = 1e-6 if grid.precision == "float64" else 1e-4
+    settings = TrialSettings(FlowSettings(rtol, rtol), grid.path_points)
 
     def lane(
         purity: Float[Scalar, ""],
@@ -124,14 +121,14 @@ def program(
         step_size: Float[Scalar, ""],
         seed: Int[Scalar, ""],
     ) -> Trial:
-        draw = sweep.draw(shape, purity, irrelevant_share)
+        draw = grid.draw(shape, purity, irrelevant_share)
         key = jax.random.key(seed)
         return run_trial(
             key,
             draw,
             dim,
             step_size,
-            until_norm=sweep.until_norm,
+            until_norm=grid.until_norm,
             settings=settings,
         )
 
@@ -141,7 +138,7 @@ def program(
 
 
 def run_chunk(
-    sweep: Sweep,
+    grid: Grid,
     chunk: Chunk,
     chunk_size: int,
     together: bool = False,
@@ -153,7 +150,7 @@ def run_chunk(
     steps of the slowest, and on a CPU one after the other is as fast or faster.
 
     Args:
-        sweep: the grid.
+        grid: of trials.
         chunk: of `plan`.
         chunk_size: lanes of a full chunk; a short one is filled up and cut again, so
             that no second program is compiled.
@@ -164,21 +161,21 @@ def run_chunk(
         A table with one row per lane: `lane`, then the fields of `Trial`.
 
     Example:
-        >>> tiny = Sweep(sequences=(4,), length=(2,), relevant=(1,), irrelevant=(1,))
+        >>> tiny = Grid(sequences=(4,), length=(2,), relevant=(1,), irrelevant=(1,))
         >>> rows = run_chunk(tiny, plan(tiny, 1)[0], 1)
         >>> [TrialStatus(code).name for code in rows["status"]]
         ['SELECTED_ALL']
     """
     number = len(chunk.lanes)
     filled = np.pad(chunk.lanes, (0, chunk_size - number), mode="edge")
-    real = np.dtype(sweep.precision)
+    real = np.dtype(grid.precision)
     values = [
         jax.device_put(
             jnp.asarray(column, jnp.int32 if name == "seed" else real), device
         )
-        for name, column in lane_values(sweep, filled).items()
+        for name, column in lane_values(grid, filled).items()
     ]
-    trials = jax.device_get(program(sweep, chunk.shape, together)(*values))
+    trials = jax.device_get(program(grid, chunk.shape, together)(*values))
     columns = {
         field.name: getattr(trials, field.name)[:number]
         for field in dataclasses.fields(trials)
@@ -194,7 +191,7 @@ def run_chunk(
 
 
 def run_and_write(
-    sweep: Sweep,
+    grid: Grid,
     chunk_size: int,
     together: bool,
     index: int,
@@ -204,7 +201,7 @@ def run_and_write(
     """Run one chunk and write it; what every engine calls.
 
     Args:
-        sweep: the grid.
+        grid: of trials.
         chunk_size: of the plan.
         together: see `run_chunk`.
         index: number of the chunk.
@@ -217,8 +214,8 @@ def run_and_write(
     Example:
         See `run_chunk`.
     """
-    chunk = _planned(sweep, chunk_size)[index]
-    rows = run_chunk(sweep, chunk, chunk_size, together, device)
+    chunk = _planned(grid, chunk_size)[index]
+    rows = run_chunk(grid, chunk, chunk_size, together, device)
     write_chunk(folder, index, rows)
     codes, counts = np.unique(rows["status"], return_counts=True)
     return {

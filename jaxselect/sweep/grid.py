@@ -4,11 +4,12 @@ Whole numbers that fix shapes are looped over, everything else is a traced numbe
 that one compiled program serves all seeds, d and η₀ of a shape.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -17,14 +18,31 @@ from jaxtyping import Array, Float, Key, Scalar
 from ..model.corpus import Corpus
 from ..model.synthetic import independent_tokens, several_relevant
 
-SHAPES = ("sequences", "length", "relevant", "irrelevant", "per_sequence")
-"""Axes that decide shapes: one compiled program each."""
+
+class Shape(NamedTuple):
+    """The axes that decide shapes: one compiled program for each combination.
+
+    Attributes:
+        sequences: n.
+        length: tokens per sequence T.
+        relevant: relevant tokens per class.
+        irrelevant: irrelevant tokens.
+        per_sequence: relevant tokens per sequence.
+    """
+
+    sequences: int
+    length: int
+    relevant: int
+    irrelevant: int
+    per_sequence: int
+
+
 NUMBERS = ("purity", "irrelevant_share", "dim", "step_size", "seed")
 """Axes of traced numbers: lanes of one program."""
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Grid:
     """A grid of trials: every combination of the values on its axes.
 
     Attributes:
@@ -63,7 +81,7 @@ class Sweep:
     @property
     def axes(self) -> dict[str, list]:
         """Values by name, the slowest axis first."""
-        return {name: list(getattr(self, name)) for name in (*SHAPES, *NUMBERS)}
+        return {name: list(getattr(self, name)) for name in (*Shape._fields, *NUMBERS)}
 
     @property
     def size(self) -> int:
@@ -103,40 +121,40 @@ class Sweep:
                     draw = self.draw(shape, purity, share)
                     jax.eval_shape(lambda seed, f=draw: f(jax.random.key(seed)), 0)
 
-    def shapes(self) -> list[tuple[int, ...]]:
+    def shapes(self) -> list[Shape]:
         """Every combination on the axes that decide shapes."""
-        grid = np.meshgrid(*(self.axes[name] for name in SHAPES), indexing="ij")
-        return [tuple(row) for row in np.stack(grid, -1).reshape(-1, 5).tolist()]
+        values = (self.axes[name] for name in Shape._fields)
+        return [Shape(*row) for row in itertools.product(*values)]
 
     def draw(
         self,
-        shape: tuple[int, ...],
+        shape: Shape,
         purity: Float[Scalar, ""] | float,
         share: Float[Scalar, ""] | float,
     ) -> Callable[[Key[Array, ""]], Corpus]:
         """The corpus of a cell, as a function of its key."""
-        settings: dict[str, Any] = dict(zip(SHAPES, shape, strict=True))
+        settings: dict[str, Any] = shape._asdict()
         if self.family == "exact":
             return partial(several_relevant, **settings, purity=purity)
         del settings["per_sequence"]
         return partial(independent_tokens, **settings, irrelevant_share=share)
 
 
-def lane_values(sweep: Sweep, lanes: np.ndarray) -> dict[str, np.ndarray]:
+def lane_values(grid: Grid, lanes: np.ndarray) -> dict[str, np.ndarray]:
     """Values of the traced axes at some lanes.
 
     Args:
-        sweep: the grid.
+        grid: of trials.
         lanes: flat indices.
 
     Returns:
         One array per name in `NUMBERS`.
 
     Example:
-        >>> lane_values(Sweep(seed=(5, 6)), np.array([1]))["seed"].tolist()
+        >>> lane_values(Grid(seed=(5, 6)), np.array([1]))["seed"].tolist()
         [6]
     """
-    axes = list(sweep.axes.values())
+    axes = list(grid.axes.values())
     places = np.unravel_index(lanes, [len(values) for values in axes])
     found = [np.asarray(v)[place] for v, place in zip(axes, places, strict=True)]
-    return dict(zip(NUMBERS, found[len(SHAPES) :], strict=True))
+    return dict(zip(NUMBERS, found[len(Shape._fields) :], strict=True))

@@ -10,7 +10,7 @@ from experiments.benchmarks import sweep as benchmark
 from experiments.common import console
 from experiments.common.results import write
 from experiments.sweep.settings import PRESETS
-from jaxselect.sweep.grid import Sweep
+from jaxselect.sweep.grid import Grid
 from tests.sweep.test_chunks import TINY
 
 
@@ -18,7 +18,7 @@ from tests.sweep.test_chunks import TINY
 def test_a_grid_survives_the_command_line(preset):
     grid = PRESETS[preset].grid
     parsed = tyro.cli(
-        tyro.conf.OmitArgPrefixes[Sweep], args=sweep_watch.flags(grid), default=TINY
+        tyro.conf.OmitArgPrefixes[Grid], args=sweep_watch.flags(grid), default=TINY
     )
     assert parsed == grid
 

@@ -125,7 +125,7 @@ from experiments.sweep import launch
 from jaxselect.sweep import store, chunks as sweep
 folder, whole = map(pathlib.Path, {[str(tmp_path), str(whole)]})
 described = store.describe(whole)
-grid = sweep.Sweep(**{{
+grid = sweep.Grid(**{{
     name: tuple(value) if isinstance(value, list) else value
     for name, value in described["grid"].items()
 }})

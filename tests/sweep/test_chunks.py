@@ -17,9 +17,9 @@ from jaxselect.outcome.trial import run_trial
 from jaxselect.sweep import chunks as sweep_module
 from jaxselect.sweep import store
 from jaxselect.sweep.chunks import plan, predicted_steps, program, run_and_write
-from jaxselect.sweep.grid import NUMBERS, Sweep, lane_values
+from jaxselect.sweep.grid import NUMBERS, Grid, lane_values
 
-TINY = Sweep(
+TINY = Grid(
     sequences=(8,),
     length=(3,),
     relevant=(2,),
