@@ -60,7 +60,7 @@ def cls_head_flow(
     where it does alone. One that v_mm fits with room to spare fades faster than 1/t: of
     p it only asks to go on selecting, D_kᵀp ≥ 0 in place of D_kᵀp ≥ 1.
 
-    Source: mathematics, section 3.
+    Source: mathematics, section 3h.
 
     Args:
         parameters: (E, p_0, v_0).
@@ -137,7 +137,7 @@ def key_query_flow(
     The scores are E W p, so dW/dt = Eᵀ(−∂L/∂a) pᵀ and u = W p obeys the flow of a CLS
     embedding in the time ‖p‖² t. W follows from it by `key_query_of`.
 
-    Source: mathematics, section 3.
+    Source: mathematics, section 3h.
 
     Args:
         parameters: (E, p, v), all fixed; p ≠ 0.
@@ -179,6 +179,8 @@ def key_query_of(
     query: Float[Array, " dim"],
 ) -> Float[Array, "dim dim"]:
     """W_t = W_0 + (u_t − W_0 p) pᵀ / ‖p‖²: a flow moves W along p alone.
+
+    Source: mathematics, section 3h.
 
     Args:
         key_query: W_0.
