@@ -153,7 +153,6 @@ def curve(
     """A problem, points along its flow, and both stable limits predicted there."""
     before, corpus = settings.problem.draw(seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)
-    values = after.embeddings @ after.head
     # Arc length is at least ‖p‖ ≈ ‖p_mm‖ s, with ‖p_mm‖ of order one.
     end = 2 * max(np.log1p(settings.until_time), settings.until_length)
     times = jnp.concatenate([jnp.zeros(1), jnp.geomspace(1e-3, end, 1500)])
@@ -166,18 +165,51 @@ def curve(
         settings=tight,
     ).path_cls
 
-    def limits(time: jax.Array, cls: jax.Array) -> jax.Array:
-        scores = after.embeddings @ cls
-        gradient, jacobian = score_curvature(scores, values, corpus, time)
-        hessian = -after.embeddings.T @ jacobian @ after.embeddings
-        largest = jnp.linalg.eigvalsh(hessian)[-1]
-        steep = jnp.linalg.norm(gradient @ after.embeddings)
-        largest = jnp.maximum(largest, 1e-12 * steep)
-        return 2 / largest * jnp.stack([jnp.exp(time), steep])
-
+    limits = partial(stable_steps, after, corpus)
     on_the_way = jax.lax.map(lambda point: limits(*point), (times, line))
     within = times[:, None] <= jnp.array([np.log1p(settings.until_time), jnp.inf])
     return after, corpus, line, jnp.where(within, on_the_way, jnp.inf).min(axis=0)
+
+
+def stable_steps(
+    after: Parameters, corpus: Corpus, log_time: jax.Array, cls: jax.Array
+) -> jax.Array:
+    """The largest h with which either rule contracts around a point of the flow.
+
+    Args:
+        after: (E¹, ·, v).
+        corpus: n bags with labels ±1.
+        log_time: log(1+t), a scale that keeps late gradients from underflowing.
+        cls: p.
+
+    Returns:
+        2/λ for gradient descent and 2‖∇L‖/λ for its normalised form, with λ the largest
+        eigenvalue of ∂²L/∂p².
+    """
+    values = after.embeddings @ after.head
+    scores = after.embeddings @ cls
+    gradient, jacobian = score_curvature(scores, values, corpus, log_time)
+    hessian = -after.embeddings.T @ jacobian @ after.embeddings
+    largest = jnp.linalg.eigvalsh(hessian)[-1]
+    steep = jnp.linalg.norm(gradient @ after.embeddings)
+    # Where nothing curves upwards, no step is too long.
+    largest = jnp.maximum(largest, 1e-12 * steep)
+    return 2 / largest * jnp.stack([jnp.exp(log_time), steep])
+
+
+def update(
+    after: Parameters,
+    corpus: Corpus,
+    cls: jax.Array,
+    *,
+    step: jax.Array | float,
+    normalised: bool,
+) -> jax.Array:
+    """One step of either rule: p − h ∇L, or p − h ∇L/‖∇L‖."""
+    down = velocity(after, corpus, 0.0, cls)
+    if normalised:
+        down = down / jnp.linalg.norm(down)
+    return cls + step * down
 
 
 def deviation(
@@ -203,10 +235,7 @@ def deviation(
     """
 
     def once(_: int, cls: jax.Array) -> jax.Array:
-        down = velocity(after, corpus, 0.0, cls)
-        if normalised:
-            down = down / jnp.linalg.norm(down)
-        return cls + step * down
+        return update(after, corpus, cls, step=step, normalised=normalised)
 
     def look(cls: jax.Array, share: jax.Array) -> tuple[jax.Array, jax.Array]:
         first, last = (jnp.floor(x * steps).astype(int) for x in share)

@@ -4,11 +4,18 @@ import json
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments.common import console
 from experiments.theory import discrete, influence, joint, rates, step_size
+from experiments.theory.problem import Problem
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.objective import empirical_risk
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import important_tokens
 
 STUDIES = {
     "rates": rates,
@@ -70,6 +77,83 @@ def test_every_preset_can_be_built_and_says_its_name(module):
         assert settings.preset == name or name != "full"
         if hasattr(settings, "check"):
             settings.check()
+
+
+def held_by_both_labels():
+    """One bag with either label: L = log 2cosh(f/2), f = tanh(x/2), x = a_0 − a_1.
+
+    It is least at x = 0, where L'' = 1/16 in x and λ = ‖E_0 − E_1‖²/16 = 1/8 in p.
+    """
+    bags = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
+    return Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0])), bags
+
+
+def test_descent_converges_at_nine_tenths_of_the_stable_step_and_not_at_eleven():
+    after, bags = held_by_both_labels()
+    stable, _ = discrete.stable_steps(after, bags, jnp.array(0.0), jnp.zeros(2))
+    np.testing.assert_allclose(stable, 16.0, rtol=1e-12)
+    start = jnp.array([1e-4, -1e-4])
+
+    def after_steps(share, steps=60):
+        def once(_, cls):
+            step = share * stable
+            return discrete.update(after, bags, cls, step=step, normalised=False)
+
+        return float(jnp.linalg.norm(jax.lax.fori_loop(0, steps, once, start)))
+
+    begin = float(jnp.linalg.norm(start))
+    # The distance shrinks by |1 − 2 share| in every step, or grows by it.
+    np.testing.assert_allclose(after_steps(0.9), begin * 0.8**60, rtol=1e-3)
+    np.testing.assert_allclose(after_steps(1.1, 20), begin * 1.2**20, rtol=1e-3)
+    assert after_steps(1.1) > 1e3 * begin
+
+
+@pytest.mark.parametrize("log_time", [0.0, 5.0, 100.0])
+def test_stable_steps_are_those_of_the_risk_itself(log_time):
+    before, bags = Problem(8, 3, 1, 4).draw(0, 64.0)
+    after = embedding_step(before, bags, 10.0)
+
+    def risk(cls):
+        return empirical_risk(Parameters(after.embeddings, cls, after.head), bags)
+
+    cls = 3 * after.cls
+    curvature = jnp.linalg.eigvalsh(jax.hessian(risk)(cls))[-1]
+    steep = jnp.linalg.norm(jax.grad(risk)(cls))
+    found = discrete.stable_steps(after, bags, jnp.array(log_time), cls)
+    wanted = 2 / curvature * jnp.stack([jnp.ones(()), steep])
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_both_rules_go_down_the_gradient_of_the_risk():
+    before, bags = Problem(8, 3, 1, 4).draw(1, 64.0)
+
+    def risk(cls):
+        return empirical_risk(Parameters(before.embeddings, cls, before.head), bags)
+
+    cls, slope = before.cls, jax.grad(risk)(before.cls)
+    plain = discrete.update(before, bags, cls, step=0.5, normalised=False)
+    np.testing.assert_allclose(plain, cls - 0.5 * slope, atol=1e-14)
+    unit = discrete.update(before, bags, cls, step=0.5, normalised=True)
+    wanted = cls - 0.5 * slope / jnp.linalg.norm(slope)
+    np.testing.assert_allclose(unit, wanted, atol=1e-12)
+
+
+def test_a_draw_fulfils_assumption_one_and_is_a_function_of_its_seed():
+    problem = Problem(sequences=12, length=5, relevant=2, irrelevant=4)
+    before, bags = problem.draw(3, 1e4)
+    again, same = problem.draw(jnp.array(3), jnp.array(1e4))
+    other, _ = problem.draw(4, 1e4)
+    np.testing.assert_array_equal(before.embeddings, again.embeddings)
+    np.testing.assert_array_equal(bags.tokens, same.tokens)
+    assert (before.embeddings != other.embeddings).any()
+    assert bags.counts.shape == (12, 5) and bags.vocabulary == 2 * 2 + 4
+    important = important_tokens(bags)
+    assert important.tolist() == [True] * 4 + [False] * 4
+    held = jnp.where(important[bags.tokens], bags.counts, 0.0).sum(axis=1)
+    assert held.tolist() == [1] * 12
+    # d is that of the embeddings: ‖E_s‖² is one, to d^{−1/2}.
+    lengths = jnp.sum(before.embeddings**2, axis=1)
+    np.testing.assert_allclose(lengths, 1.0, atol=6 * 2**0.5 / 1e4**0.5)
 
 
 def test_distance_to_a_line():
