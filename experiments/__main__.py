@@ -16,6 +16,7 @@ STUDIES = (
     "theory.step_size",
     "theory.influence",
     "theory.discrete",
+    "theory.joint",
     "reviews",
     "text.lemma",
     "text.choice",
