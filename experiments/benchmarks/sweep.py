@@ -144,9 +144,13 @@ def cost_of_cut(settings: Settings) -> dict:
     found: dict[str, Any] = {}
     for size, together in cases:
         chunks = plan(grid, size)
-        run_chunk(grid, chunks[-1], size, together)
+        run_chunk(grid, chunks[-1], chunk_size=size, together=together)
         begin = time.perf_counter()
-        steps = [run_chunk(grid, c, size, together)["num_steps"] for c in chunks]
+        tables = [
+            run_chunk(grid, chunk, chunk_size=size, together=together)
+            for chunk in chunks
+        ]
+        steps = [table["num_steps"] for table in tables]
         seconds = time.perf_counter() - begin
         needed = sum(int(s.sum()) for s in steps)
         paid = sum(int(s.max()) * size for s in steps) if together else needed
@@ -178,7 +182,7 @@ def cost_of_dim(settings: Settings) -> dict:
     for turn in range(settings.repeats + 1):
         for dim, chunk in by_dim.items():
             begin = time.perf_counter()
-            tables[dim] = run_chunk(grid, chunk, settings.seeds)
+            tables[dim] = run_chunk(grid, chunk, chunk_size=settings.seeds)
             if turn:
                 seconds[dim].append(time.perf_counter() - begin)
     per_run = np.array([statistics.median(seconds[d]) for d in dims]) / settings.seeds

@@ -55,7 +55,12 @@ class Job:
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk here and write it."""
         return run_and_write(
-            self.grid, self.chunk_size, self.together, index, self.folder, device
+            self.grid,
+            index,
+            self.folder,
+            chunk_size=self.chunk_size,
+            together=self.together,
+            device=device,
         )
 
 

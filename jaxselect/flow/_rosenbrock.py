@@ -200,21 +200,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 
 
 def from_autodiff(field: Callable[..., Float[Array, " dim"]]) -> Linearisation:
-    """Linearise a field (t, y, args) by automatic differentiation.
-
-    Args:
-        field: with a Jacobian in y that is symmetric.
-
-    Returns:
-        What `Rodas5P` asks for.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> linearise = from_autodiff(lambda t, y, args: t * y)
-        >>> value, in_time, jacobian = linearise(2.0, jnp.ones(1), None)
-        >>> value.item(), in_time.item(), jacobian.item()
-        (2.0, 1.0, 2.0)
-    """
+    """Linearise a field (t, y, args) with a symmetric Jacobian by autodiff."""
 
     def linearise(t: PyTree, y: PyTree, args: PyTree) -> tuple[PyTree, PyTree, PyTree]:
         t = jnp.asarray(t, y.dtype)

@@ -140,6 +140,7 @@ def program(grid: Grid, shape: Shape, together: bool) -> Callable[..., Trial]:
 def run_chunk(
     grid: Grid,
     chunk: Chunk,
+    *,
     chunk_size: int,
     together: bool = False,
     device: Any = None,
@@ -162,7 +163,7 @@ def run_chunk(
 
     Example:
         >>> tiny = Grid(sequences=(4,), length=(2,), relevant=(1,), irrelevant=(1,))
-        >>> rows = run_chunk(tiny, plan(tiny, 1)[0], 1)
+        >>> rows = run_chunk(tiny, plan(tiny, 1)[0], chunk_size=1)
         >>> [TrialStatus(code).name for code in rows["status"]]
         ['SELECTED_ALL']
     """
@@ -192,20 +193,21 @@ def run_chunk(
 
 def run_and_write(
     grid: Grid,
-    chunk_size: int,
-    together: bool,
     index: int,
     folder: Path,
+    *,
+    chunk_size: int,
+    together: bool = False,
     device: Any = None,
 ) -> dict[str, Any]:
     """Run one chunk and write it; what every engine calls.
 
     Args:
         grid: of trials.
-        chunk_size: of the plan.
-        together: see `run_chunk`.
         index: number of the chunk.
         folder: of `store.prepare`.
+        chunk_size: of the plan.
+        together: see `run_chunk`.
         device: where; JAX's default if not given.
 
     Returns:
@@ -215,7 +217,9 @@ def run_and_write(
         See `run_chunk`.
     """
     chunk = _planned(grid, chunk_size)[index]
-    rows = run_chunk(grid, chunk, chunk_size, together, device)
+    rows = run_chunk(
+        grid, chunk, chunk_size=chunk_size, together=together, device=device
+    )
     write_chunk(folder, index, rows)
     codes, counts = np.unique(rows["status"], return_counts=True)
     return {

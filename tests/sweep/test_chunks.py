@@ -38,7 +38,7 @@ def describe(grid):
 def results_of(grid, chunk_size, folder, order=None, together=False):
     store.prepare(folder, describe(grid))
     for index in order or range(len(plan(grid, chunk_size))):
-        run_and_write(grid, chunk_size, together, index, folder)
+        run_and_write(grid, index, folder, chunk_size=chunk_size, together=together)
     return store.load(folder)
 
 
