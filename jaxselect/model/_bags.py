@@ -26,16 +26,16 @@ def checked(
     tokens: ArrayLike,
     counts: ArrayLike,
     labels: ArrayLike,
-    vocabulary: int,
-    classes: int,
+    tokens_known: object,
+    classes_known: object,
 ) -> tuple[
     Int[np.ndarray, "sequences width"],
     Float[np.ndarray, "sequences width"],
     Int[np.ndarray, " sequences"],
 ]:
     """The arrays of a `Corpus`, or one line on the first thing that is wrong."""
-    vocabulary = whole("vocabulary", vocabulary, most=MOST_TOKENS)
-    classes = whole("classes", classes, least=2)
+    vocabulary = whole("vocabulary", tokens_known, most=MOST_TOKENS)
+    classes = whole("classes", classes_known, least=2)
     ids = array("tokens", tokens, kinds="iu", wanted="token ids, integers")
     number = array("counts", counts, kinds="iufb", wanted="real numbers")
     y = array("labels", labels, kinds="iufb", wanted="whole numbers")

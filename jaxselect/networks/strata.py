@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from ..errors import BadInput
+from ..model import checks
 from ..model.corpus import Corpus, from_counts
 
 Strata = tuple[Corpus, ...]
@@ -54,6 +55,8 @@ def stratify(
             f"counts {counts.shape}, labels {y.shape}, {number} strata: wanted a label "
             "for each sequence, a token in each, and one stratum or more"
         )
+    known = (-1, 1) if classes == 2 else tuple(range(classes))
+    checks.labels_among(y, known)
     order = np.argsort(width, kind="stable")
     parts = np.array_split(order, min(PARTS, len(order)))
     cuts = _cheapest_cuts(

@@ -99,6 +99,15 @@ def test_one_position_per_word_gives_the_entropy_of_the_words():
     assert_close(described["top"], np.exp(wanted.log_weights).max(axis=1).mean())
 
 
+def test_positions_of_a_repeated_word_count_each():
+    """Three positions attended alike are three, though only two words are said."""
+    said = corpus.from_sequences([[0, 0, 1]], [1], vocabulary=2)
+    report = attention_report.attend(np.zeros(2), sparse.from_corpus(said))
+    described = attention_report.describe(report, ("a", "b"), np.zeros(2), 2)
+    assert_close(described["positions"], 3.0)
+    assert_close(described["top"], 2 / 3)
+
+
 def test_a_model_agrees_with_itself_whatever_the_level_of_its_scores(bags):
     scores = np.random.default_rng(1).normal(size=40)
     one, other = (
@@ -217,6 +226,21 @@ def test_explanation_adds_up_and_is_the_models_own(trained):
         [rows[0].weight, rows[1].weight, rows[2].weight], [weight[0], 0, weight[1]]
     )
     assert_close(output, weight @ b)
+
+
+def test_a_repeated_word_has_its_weight_at_each_place(trained):
+    """Weights add up to one, and f is the model's own on the bag of the sentence."""
+    columns = read(trained).arrays
+    first, second = columns["words"][[3, 7]].tolist()
+    sentence = f"{first} {second}, {first}! {first}"
+    rows, output = explain.explain(sentence, trained, "last")
+    assert_close(sum(row.weight for row in rows), 1.0)
+    assert_close([row.weight for row in rows[2:]], [rows[0].weight] * 2)
+    bag = corpus.from_sequences([[0, 1, 0, 0]], [1], vocabulary=2)
+    a, b = (
+        jnp.asarray(columns[f"{part}_last"][[3, 7]]) for part in ("scores", "values")
+    )
+    assert_close(output, attend_corpus(a, b, bag).output[0])
 
 
 def test_explanation_page_is_safe_to_open(trained):

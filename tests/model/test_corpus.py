@@ -1,15 +1,22 @@
 """What counts say about tokens, held against loops over positions."""
 
+import inspect
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
+from jaxselect.errors import BadInput
+from jaxselect.model import checks
 from jaxselect.model.corpus import (
     class_importance,
     frequencies,
     from_bags,
+    from_counts,
     from_sequences,
     importance,
     occurrences,
@@ -153,3 +160,111 @@ def test_bad_sequences_are_named(sequences, message):
 def test_a_class_outside_the_range_is_named():
     with pytest.raises(ValueError, match="label 3 of sequence 1"):
         from_sequences([[0], [1]], [2, 3], vocabulary=3, classes=3)
+
+
+def statistics(corpus):
+    return {
+        "importance": importance(corpus),
+        "posterior difference": jnp.nan_to_num(posterior_difference(corpus), nan=7.0),
+        "occurrences": occurrences(corpus),
+    }
+
+
+@given(labelled, st.integers(2, 9))
+def test_only_occurrences_grow_when_every_sequence_is_said_again(data, times):
+    """C → kC, and every sequence k times: shares and posteriors stay."""
+    once = statistics(bags(data))
+    longer = statistics(bags([(np.repeat(tokens, times), y) for tokens, y in data]))
+    more = statistics(bags(data * times))
+    for again in (longer, more):
+        assert_close(again["occurrences"], times * once["occurrences"])
+        for name in ("importance", "posterior difference"):
+            assert_close(again[name], once[name])
+
+
+@given(labelled, st.permutations(range(VOCABULARY)))
+def test_renamed_tokens_take_their_statistics_with_them(data, order):
+    before = statistics(bags(data))
+    after = statistics(bags([(np.array(order)[tokens], y) for tokens, y in data]))
+    for name, column in before.items():
+        assert_close(after[name][jnp.array(order)], column)
+
+
+@given(labelled)
+def test_a_count_matrix_gives_the_bags_of_its_rows(data):
+    counts = np.stack([np.bincount(t, minlength=VOCABULARY) for t, _ in data])
+    labels = [label for _, label in data]
+    got = from_counts(csr_array(counts), labels)
+    wanted = from_sequences([t for t, _ in data], labels, vocabulary=VOCABULARY)
+    jax.tree.map(np.testing.assert_array_equal, got, wanted)
+    width = (np.asarray(got.counts) > 0).sum(axis=1)
+    assert got.tokens.shape[1] == width.max()
+
+
+UNFIT = {
+    "an id that would wrap": (lambda: from_sequences([[2**32]], [1], vocabulary=3),
+                              "4294967296 in sequence 0"),
+    "an id beyond 64 bits": (lambda: from_sequences([[2**70]], [1], vocabulary=3),
+                             "sequence 0 of type object"),
+    "a vocabulary beyond int32": (lambda: from_sequences([[0]], [1], vocabulary=2**31),
+                                  "from 1 to 2147483647"),
+    "no vocabulary": (lambda: from_sequences([[0]], [1], vocabulary=-1),
+                      "vocabulary -1"),
+    "a fractional id": (lambda: from_bags([[0.7]], [[1]], [1], vocabulary=3),
+                        "tokens of type float64"),
+    "a complex id": (lambda: from_bags([[1j]], [[1]], [1], vocabulary=3),
+                     "tokens of type complex128"),
+    "a complex count": (lambda: from_bags([[0]], [[1 + 1j]], [1], vocabulary=3),
+                        "counts of type complex128"),
+    "complex counts in a matrix": (lambda: from_counts(csr_array([[1 + 1j]]), [1]),
+                                   "counts of type complex128"),
+    "ragged bags": (lambda: from_bags([[0], [0, 1]], [[1]], [1], vocabulary=3),
+                    "rows of different length"),
+    "a label of half": (lambda: from_sequences([[0]], [0.5], vocabulary=3),
+                        "label 0.5 of sequence 0"),
+    "a label in words": (lambda: from_sequences([[0]], ["good"], vocabulary=3),
+                         "labels of type"),
+    "one class": (lambda: from_sequences([[0]], [1], vocabulary=3, classes=1),
+                  "classes 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_would_become_another_token_or_count_is_refused(case):
+    make, message = UNFIT[case]
+    with pytest.raises(BadInput, match=message):
+        make()
+
+
+@pytest.mark.parametrize("value", [3.5, -1, 0, float("nan"), "3", None, 2**31])
+def test_sizes_are_whole_numbers(value):
+    """As a caller meets it whose types nobody checks."""
+    unchecked = inspect.unwrap(from_bags)
+    with pytest.raises(BadInput, match=r"vocabulary .*: wanted a whole number from 1"):
+        unchecked([[0]], [[1]], [1], vocabulary=value)
+
+
+def test_a_record_of_lists_says_what_to_take_instead():
+    with pytest.raises(BadInput, match=r"tokens of Corpus is a list.*from_sequences"):
+        checks.ranks("Corpus", "take `from_sequences`", tokens=([[0]], 2))
+    with pytest.raises(BadInput, match=r"labels of Corpus is of shape \(1, 1\)"):
+        checks.ranks("Corpus", "", labels=(np.zeros((1, 1)), 1))
+
+
+def test_counts_that_single_precision_cannot_hold_are_refused():
+    with jax.enable_x64(False):
+        for count, message in ((1e300, "count inf"), (1e-300, "sequence 0 is empty")):
+            with pytest.raises(BadInput, match=message):
+                from_bags([[0]], [[count]], [1], vocabulary=1)
+
+
+THREE = from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)
+
+
+@pytest.mark.parametrize("function", [importance, token_classes, posterior_difference])
+def test_functions_of_two_classes_refuse_three(function):
+    with pytest.raises(BadInput, match=r"labels \[0, 1, 2\]: wanted \[-1, 1\]"):
+        function(THREE)
+    signed = from_sequences([[0]], [-1], vocabulary=1)
+    with pytest.raises(BadInput, match=r"labels \[-1\]: wanted \[0, 1, 2\]"):
+        class_importance(signed, classes=3)

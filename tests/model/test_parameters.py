@@ -1,5 +1,6 @@
 """The reduced draw has the law of the draw in R^d, whatever d."""
 
+import inspect
 from functools import partial
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, ks_2samp
 
+from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.embedding_step import alignment_error, embedding_step
@@ -136,3 +138,35 @@ def test_reducing_keeps_every_inner_product(dim):
 def test_sizes_below_one_are_named(vocabulary, dim):
     with pytest.raises(ValueError, match=r"(vocabulary|dim) 0: wanted a whole"):
         gaussian(jax.random.key(0), vocabulary=vocabulary, dim=dim)
+
+
+NO_DIMENSIONS = [0.0, -1.0, 0.5, 2.5, VOCABULARY + 1.5, np.nan, np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("dim", NO_DIMENSIONS)
+def test_no_dimension_is_refused_or_becomes_nan(dim):
+    """A number that can be looked at is refused; a traced one leaves no number."""
+    with pytest.raises(BadInput, match=f"dim {dim}: wanted a whole number"):
+        gaussian_reduced(jax.random.key(0), vocabulary=VOCABULARY, dim=dim)
+    draw = jax.jit(partial(gaussian_reduced, vocabulary=VOCABULARY))
+    drawn = draw(jax.random.key(0), dim=dim)
+    assert jnp.isnan(drawn.embeddings).all() and jnp.isnan(drawn.cls).all()
+
+
+@pytest.mark.parametrize("dim", [1.0, 5.0, VOCABULARY + 2.0, VOCABULARY + 2.5, 1e12])
+def test_a_dimension_gives_the_same_draw_traced_or_not(dim):
+    here = gaussian_reduced(jax.random.key(0), vocabulary=VOCABULARY, dim=dim)
+    draw = jax.jit(partial(gaussian_reduced, vocabulary=VOCABULARY))
+    there = draw(jax.random.key(0), dim=dim)
+    jax.tree.map(assert_close, here, there)
+    assert jnp.isfinite(here.embeddings).all()
+
+
+@pytest.mark.parametrize("size", [3.5, -1, np.nan, "3"])
+def test_sizes_are_whole_numbers(size):
+    """As a caller meets it whose types nobody checks."""
+    for function in (gaussian, gaussian_reduced):
+        with pytest.raises(BadInput, match=f"vocabulary {size}: wanted a whole number"):
+            inspect.unwrap(function)(jax.random.key(0), vocabulary=size, dim=4)
+    with pytest.raises(BadInput, match=f"dim {size}: wanted a whole number"):
+        inspect.unwrap(gaussian)(jax.random.key(0), vocabulary=4, dim=size)

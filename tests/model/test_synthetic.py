@@ -295,6 +295,24 @@ BAD_SETTINGS = {
         irrelevant=3,
         irrelevant_share=-0.1,
     ),
+    "one token, with which nothing competes": lambda: assumption_one(
+        jax.random.key(0), sequences=4, length=1, relevant=2, irrelevant=3
+    ),
+    "purity 0": lambda: several_relevant(
+        jax.random.key(0), sequences=4, length=4, relevant=2, irrelevant=3, purity=0.0
+    ),
+    "weakest 0": lambda: independent_tokens(
+        jax.random.key(0),
+        sequences=4,
+        length=4,
+        relevant=2,
+        irrelevant=3,
+        irrelevant_share=0.0,
+        weakest=0.0,
+    ),
+    "more tokens than ids": lambda: assumption_one(
+        jax.random.key(0), sequences=4, length=4, relevant=2**30, irrelevant=3
+    ),
     "one class": lambda: multi_class(
         jax.random.key(0), sequences=4, length=4, relevant=2, irrelevant=3, classes=1
     ),

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.model import embedding_step
 from jaxselect.model.corpus import from_sequences, importance
-from jaxselect.model.parameters import gaussian_reduced
+from jaxselect.model.parameters import gaussian, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one, independent_tokens
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import (
@@ -139,3 +140,50 @@ def test_one_trace_serves_seeds_dimensions_and_step_sizes():
     for place in range(3):
         alone = trained(seeds[place], dims[place], etas[place])
         assert_close(together[place], alone, worse=100)
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("name", CORPORA)
+def test_two_layer_importance_is_that_of_attention_at_orthonormal_embeddings(
+    name, residual
+):
+    """Written out over positions: E_sᵀE_r = δ_sr in the logits, then means."""
+    corpus = CORPORA[name]
+    wanted = np.zeros(corpus.vocabulary)
+    for row in range(len(corpus.labels)):
+        said = np.repeat(corpus.tokens[row], corpus.counts[row].astype(int))
+        mixing = np.exp((said[:, None] == said[None]).astype(float))
+        mixing /= mixing.sum(axis=1, keepdims=True)
+        weight = mixing.mean(axis=0) + residual / len(said)
+        np.add.at(wanted, said, int(corpus.labels[row]) * weight / len(corpus.labels))
+    assert_close(two_layer_importance(corpus, residual=residual), wanted)
+
+
+def test_change_error_at_small_size_is_the_formula():
+    """d = 8, everything written out; zero where the prediction is the change."""
+    rng = np.random.default_rng(0)
+    before, after = rng.normal(size=(2, 4, 8))
+    heads, predicted = rng.normal(size=(2, 8)), rng.normal(size=(4, 2))
+    left = sum(
+        (after[s, i] - before[s, i] - sum(predicted[s] * heads[:, i])) ** 2
+        for s in range(4)
+        for i in range(8)
+    )
+    states = [
+        {"params": {"embeddings": jnp.asarray(E), "heads": jnp.asarray(heads)}}
+        for E in (before, after, before + predicted @ heads)
+    ]
+    got = change_error(states[0], states[1], jnp.asarray(predicted))
+    assert_close(got, np.sqrt(left / (predicted**2).sum()))
+    assert_close(change_error(states[0], states[2], jnp.asarray(predicted)), 0.0)
+
+
+def test_one_layer_takes_the_step_of_the_base_model():
+    corpus = CORPORA["arbitrary"]
+    base = gaussian(jax.random.key(1), vocabulary=corpus.vocabulary, dim=5)
+    network = Network(corpus.vocabulary, 5, Design())
+    begin = with_base(start(network, jax.random.key(0)), base)
+    after = network_step(network, begin, corpus, 7.0)["params"]
+    wanted = embedding_step.embedding_step(base, corpus, 7.0)
+    assert_close(after["embeddings"], wanted.embeddings)
+    assert_close(after["cls"], base.cls)

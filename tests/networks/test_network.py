@@ -16,8 +16,10 @@ from jaxselect.networks.network import (
     Network,
     count_parameters,
     start,
+    start_reduced,
     tables_of,
 )
+from jaxselect.networks.self_attention import two_layer_weights
 from jaxselect.networks.tables import Tables, look_up, output
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
@@ -210,3 +212,49 @@ def test_parameter_counts():
 def test_an_impossible_design_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Design(**settings)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_longer_sequences_are_the_same_bag(name):
+    """C → kC leaves every output."""
+    network, variables = drawn(DESIGNS[name])
+    variables = disturbed(variables)
+    longer = type(CORPUS)(
+        CORPUS.tokens, 3 * CORPUS.counts, CORPUS.labels, CORPUS.vocabulary
+    )
+    assert_close(network.apply(variables, longer), network.apply(variables, CORPUS))
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_two_layers_weigh_one_or_two_times_in_all(residual):
+    """Σ_r w_r = 1 + ρ, and padding has no weight."""
+    keys = jax.random.split(jax.random.key(0), 2)
+    scores, logits = (
+        jax.random.normal(keys[0], (5,)),
+        jax.random.normal(keys[1], (5, 5)),
+    )
+    counts = jnp.array([3.0, 1.0, 0.0, 2.0, 0.0])
+    weights = two_layer_weights(scores, logits, counts, residual)
+    assert_close(weights.sum(), 1.0 + residual)
+    assert (weights[jnp.array([2, 4])] == 0).all()
+
+
+def test_reduced_start_has_the_law_of_the_start():
+    """Second moments of E, p and the heads at d = 12, within five standard errors."""
+    design, draws = Design(heads=2), 2000
+    wide, small = Network(4, 12, design), Network(4, 7, design)
+
+    def gram(variables):
+        inner = variables["params"]
+        rows = (inner["embeddings"], inner["cls"][None], inner["heads"])
+        rows = jnp.concatenate(rows)
+        return rows @ rows.T
+
+    keys = jax.random.split(jax.random.key(0), (2, draws))
+    here = jax.vmap(lambda key: gram(start(wide, key)))(keys[0])
+    there = jax.vmap(lambda key: gram(start_reduced(small, key, 12.0)))(keys[1])
+    for moment in (1, 2):
+        one, other = here**moment, there**moment
+        error = jnp.sqrt((one.var(axis=0) + other.var(axis=0)) / draws) + 1e-9
+        distance = jnp.abs(one.mean(axis=0) - other.mean(axis=0)) / error
+        assert distance.max() < 5

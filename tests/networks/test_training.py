@@ -9,6 +9,7 @@ import optax
 import pytest
 from scipy.sparse import csr_array
 
+from jaxselect.errors import BadInput
 from jaxselect.model.corpus import from_sequences
 from jaxselect.networks import training as network_training
 from jaxselect.networks.design import Design
@@ -61,6 +62,11 @@ def test_piecewise_gradient_is_the_gradient(design, at_once):
         assert_close(got, truth)
     metrics = network_training.evaluate(network, variables, strata, at_once=at_once)
     assert_close(metrics.loss, risk)
+    got = network.apply(variables, corpus)
+    right = np.sign(got[:, 0]) if design.heads == 1 else got.argmax(axis=1)
+    assert_close(
+        metrics.accuracy, np.mean(np.asarray(right) == np.asarray(corpus.labels))
+    )
 
 
 def test_response_is_the_head_without_an_mlp_and_a_derivative_behind_one():
@@ -148,3 +154,22 @@ def test_what_cannot_be_trained_is_refused():
         )
     with pytest.raises(ValueError, match="wanted a label for each"):
         stratify(COUNTS, [1, -1])
+
+
+def test_labels_of_other_classes_are_refused():
+    with pytest.raises(BadInput, match=r"labels \[0, 1, 2\]: wanted \[-1, 1\]"):
+        stratify(COUNTS, np.arange(23) % 3)
+    with pytest.raises(BadInput, match=r"labels \[-1, 1\]: wanted \[0, 1, 2\]"):
+        stratify(COUNTS, SIGNS, classes=3)
+
+
+def test_training_is_gradient_descent():
+    """Three steps of `optax.sgd` are x − η ∇L three times."""
+    network = Network(12, 5, Design(2, "tied"))
+    now = start(network, jax.random.key(0))
+    strata = stratify(COUNTS, SIGNS, number=3)
+    end = network_training.train(network, now, strata, optax.sgd(0.3), steps=3)
+    for _ in range(3):
+        _, slope = network_training.risk_and_gradient(network, now, strata)
+        now = jax.tree.map(lambda x, g: x - 0.3 * g, now, slope)
+    jax.tree.map(assert_close, end, now)

@@ -1,6 +1,7 @@
 """Reading reviews from every kind of source, and what is said of bad ones."""
 
 import csv as python_csv
+import gzip
 import io
 import json
 import socket
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from jaxselect.errors import BadInput
 from jaxselect.model import corpus
 from jaxselect.text import datasets, invented, sparse, words
 from jaxselect.text import reviews as text
@@ -270,3 +272,84 @@ def test_text_and_padded_importance_agree():
     ragged = sparse.importance(sparse.from_csr(bags.counts, bags.labels))
     padded = corpus.from_counts(bags.counts, bags.labels)
     assert_close(ragged, corpus.importance(padded))
+
+
+def test_endings_in_capitals_tabs_and_gzip_are_read_alike(tmp_path):
+    write_csv(tmp_path / "REVIEWS.CSV")
+    plain = (tmp_path / "REVIEWS.CSV").read_bytes()
+    (tmp_path / "reviews.csv.gz").write_bytes(gzip.compress(plain))
+    rows = [f"{row['label']}\t{row['text'].splitlines()[0]}" for row in ROWS[1:]]
+    (tmp_path / "reviews.tsv").write_text("label\ttext\n" + "\n".join(rows), "utf-8")
+    write_jsonl(tmp_path / "reviews.JSONL")
+    wanted = text.read_reviews(tmp_path / "REVIEWS.CSV")
+    for name in ("reviews.csv.gz", "reviews.JSONL"):
+        got = text.read_reviews(tmp_path / name)
+        assert got.texts == wanted.texts == [row["text"] for row in ROWS]
+        assert got.labels.tolist() == wanted.labels.tolist() == [1, -1, 1]
+    tabs = text.read_reviews(tmp_path / "reviews.tsv")
+    assert (tabs.texts, tabs.labels.tolist()) == (wanted.texts[1:], [-1, 1])
+
+
+def test_texts_that_look_like_numbers_and_dates_stay_texts(tmp_path):
+    path = tmp_path / "reviews.csv"
+    path.write_text("text,label\n007,1\n2020-01-01,0\nnull,1\n")
+    assert text.read_reviews(path).texts == ["007", "2020-01-01", "null"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_another_encoding_is_named(tmp_path, kind):
+    path = tmp_path / f"reviews.{kind}"
+    WRITERS[kind](path, [{"text": "un café", "label": 1}])
+    path.write_text(
+        '{"text": "un café", "label": 1}\n'
+        if kind == "jsonl"
+        else "text,label\nun café,1\n",
+        "latin-1",
+    )
+    with pytest.raises(BadInput, match="is not encoded in UTF-8: convert it"):
+        text.read_reviews(path)
+
+
+UNUSABLE = {
+    "a column twice": ("r.csv", "text,label,text\na,1,b\n", "several columns 'text'"),
+    "the label twice": ("r.csv", "text,label,label\na,1,0\n", "columns 'label'"),
+    "labels in lists": (
+        "r.jsonl",
+        '{"text": "a", "label": [1]}\n',
+        r"is \[1\]; wanted",
+    ),
+    "labels as objects": (
+        "r.jsonl",
+        '{"text": "a", "label": {"x": 1}}\n',
+        "wanted a n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_columns_that_say_two_things_are_refused(tmp_path, case):
+    name, content, message = UNUSABLE[case]
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadInput, match=message):
+        text.read_reviews(tmp_path / name)
+
+
+@pytest.mark.parametrize("setting", [{"min_count": -5}, {"max_size": -1}])
+def test_sizes_of_a_vocabulary_are_one_or_more(setting):
+    with pytest.raises(BadInput, match=f"{next(iter(setting))} -.: wanted a whole"):
+        words.choose_vocabulary(["good good film"], **setting)
+
+
+def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
+    class Broken(io.BytesIO):
+        def read(self, *size):
+            got = super().read(4)
+            if not got:
+                raise TimeoutError("the host stopped")
+            return got
+
+    open_broken = lambda *_, **__: Broken(b"12345678")  # noqa: E731
+    monkeypatch.setattr(datasets.urllib.request, "urlopen", open_broken)
+    with pytest.raises(ConnectionError, match="the host stopped"):
+        datasets.prepare("imdb_reviews", tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

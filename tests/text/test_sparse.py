@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from jaxselect.errors import BadInput
+from jaxselect.model import attention, objective, parameters
 from jaxselect.model import corpus as padded
-from jaxselect.model import objective, parameters
 from jaxselect.text import objective as sparse_objective
 from jaxselect.text import sparse
 from tests.tolerances import assert_close
@@ -173,3 +174,66 @@ def test_single_precision_is_single_precision():
 def test_bad_counts_are_refused(counts, labels, message):
     with pytest.raises(ValueError, match=message):
         sparse.from_csr(csr_array(np.array(counts)), labels)
+
+
+def dense_weights(dense, a):
+    """Attention weights as a matrix, of the padded bags."""
+    bags = attention.attend_corpus(a, a, dense)
+    rows = np.arange(len(dense.labels))[:, None]
+    weights = np.zeros((len(dense.labels), dense.vocabulary))
+    np.add.at(weights, (rows, np.asarray(dense.tokens)), np.exp(bags.log_weights))
+    return weights
+
+
+@every_corpus
+def test_weights_are_those_of_padded_bags_and_make_the_output(dense):
+    """Counts above one included: a row adds up to one, and f = Σ_s q[s] b_s."""
+    drawn, corpus = model(dense, spread=20.0), sparse.from_corpus(dense)
+    a, b = attention.token_scores(drawn)
+    weights = sparse_objective.attention_weights(a, corpus)
+    assert_close(weights.sum(axis=1), np.ones(len(dense.labels)))
+    assert_close(jnp.asarray(weights.toarray()), dense_weights(dense, a))
+    assert_close(sparse_objective.read(a, b, corpus).output, weights @ np.asarray(b))
+
+
+def test_places_are_tokens_of_their_own():
+    """A word said twice shares its weight between its places: they sum to its q."""
+    a, b = jnp.array([0.3, -1.0]), jnp.array([2.0, -0.5])
+    said = padded.from_sequences([[1, 0, 1]], [1], vocabulary=2)
+    bag = attention.attend_corpus(a, b, said)
+    order = jnp.array([1, 0, 1])
+    places = attention.attend(a[order], b[order], jnp.ones(3))
+    assert_close(places.output, bag.output[0])
+    weights = np.exp(places.log_weights)
+    assert_close([weights[1], weights[0] + weights[2]], np.exp(bag.log_weights[0]))
+
+
+def again(dense, times, rows=None):
+    """Every sequence `times` as long, or the sequences of some rows."""
+    rows = np.arange(len(dense.labels)) if rows is None else rows
+    tokens, counts = dense.tokens[rows], times * dense.counts[rows]
+    return sparse.from_corpus(
+        padded.Corpus(tokens, counts, dense.labels[rows], dense.vocabulary)
+    )
+
+
+@every_corpus
+def test_longer_sequences_copies_and_another_order_change_nothing(dense):
+    """C → kC, the whole corpus twice, the sequences reversed: one risk, one descent."""
+    drawn, rows = model(dense), np.arange(len(dense.labels))
+    wanted = sparse_objective.risk_and_descent(drawn, again(dense, 1))
+    longer, twice = again(dense, 7), again(dense, 1, np.tile(rows, 2))
+    for corpus in (longer, twice, again(dense, 1, rows[::-1])):
+        got = sparse_objective.risk_and_descent(drawn, corpus)
+        jax.tree.map(assert_close, got, wanted)
+    assert_close(sparse.importance(longer), padded.importance(dense))
+    assert_close(sparse.occurrences(twice), 2 * padded.occurrences(dense))
+
+
+def test_what_is_no_count_matrix_is_refused():
+    with pytest.raises(BadInput, match="counts of type complex128"):
+        sparse.from_csr(csr_array(np.array([[1 + 1j]])), [1])
+    with pytest.raises(BadInput, match="labels of type <U4"):
+        sparse.from_csr(csr_array(np.array([[1.0]])), ["good"])
+    with jax.enable_x64(False), pytest.raises(BadInput, match="not a positive number"):
+        sparse.from_csr(csr_array(np.array([[1e300]])), [1])

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+from jaxselect.errors import BadInput
 from jaxselect.model import corpus as padded
 from jaxselect.model import embedding_step, objective, parameters
 from jaxselect.text import sparse
@@ -149,6 +150,83 @@ def test_early_stopping_keeps_the_best_parameters(model, corpus):
     assert_close(best, state.best_accuracy)
     assert_close(best, jnp.nanmax(state.history[:, 4]))
     assert int(state.step) == int(state.best_step) + 30
+
+
+def test_equal_validation_accuracies_stop_on_time(model, corpus):
+    """The first of equals is the best: p alone cannot change a lone word's output."""
+    lone = sparse.from_corpus(
+        padded.from_sequences([[3], [5]], [1, -1], vocabulary=corpus.vocabulary)
+    )
+    schedule = descent.Schedule(steps=90, every=10, patience=3, trained=("cls",))
+    state, status = run(model, corpus, optax.sgd(5.0), schedule, validation=lone)
+    assert status == "stopped early"
+    assert (int(state.step), int(state.best_step)) == (30, 0)
+    jax.tree.map(np.testing.assert_array_equal, state.best, model)
+
+
+def test_the_training_labels_do_not_choose_the_best_step(model, corpus):
+    """With nothing to learn from them, what is best is what validation says alone."""
+    lone = sparse.from_corpus(
+        padded.from_sequences([[3], [5]], [1, -1], vocabulary=corpus.vocabulary)
+    )
+    schedule = descent.Schedule(steps=40, trained=("cls",))
+    turned = sparse.SparseCorpus(corpus.by_sequence, corpus.by_token, -corpus.labels)
+    for data in (corpus, turned):
+        state, _ = run(model, data, optax.sgd(5.0), schedule, validation=lone)
+        assert int(state.best_step) == 0
+        assert_close(state.best_accuracy, evaluate(model, lone).accuracy)
+
+
+OTHER_RUNS = {
+    "seed of the minibatches": lambda run: run | {"key": jax.random.key(6)},
+    "schedule": lambda run: run | {"schedule": descent.Schedule(steps=40, batch=15)},
+    "learning rate": lambda run: run | {"optimiser": optax.adam(2e-2)},
+    "decay of the moments": lambda run: run | {"optimiser": optax.adam(1e-2, b1=0.8)},
+    "seed of the model": lambda run: (
+        run | {"model": parameters.gaussian(jax.random.key(4), vocabulary=20, dim=16)}
+    ),
+    "labels": lambda run: (
+        run
+        | {
+            "corpus": sparse.SparseCorpus(
+                run["corpus"].by_sequence, run["corpus"].by_token, -run["corpus"].labels
+            )
+        }
+    ),
+    "validation": lambda run: run | {"validation": run["corpus"]},
+}
+
+
+@pytest.mark.parametrize("change", OTHER_RUNS.values(), ids=OTHER_RUNS)
+def test_a_checkpoint_of_another_run_is_refused(model, corpus, tmp_path, change):
+    path = tmp_path / "state.eqx"
+    schedule = descent.Schedule(steps=40, batch=16)
+    first = {"model": model, "corpus": corpus, "optimiser": optax.adam(1e-2)}
+    first |= {"schedule": schedule, "key": jax.random.key(5), "checkpoint": path}
+    run(**first)
+    before = path.read_bytes()
+    with pytest.raises(BadInput, match="checkpoint of another run"):
+        run(**change(first | {"key": jax.random.key(5)}))
+    assert path.read_bytes() == before
+    _, status = run(**first | {"optimiser": optax.adam(1e-2), "key": jax.random.key(5)})
+    assert status == "finished"
+
+
+# Single precision has no 10³⁰⁰: casting it warns, in a test as an error.
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.parametrize("rate", [1e38, 1e300])
+@pytest.mark.parametrize("double", [True, False])
+def test_steps_that_leave_the_numbers_end_not_finite(rate, double):
+    with jax.enable_x64(double):
+        dense = padded.from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=4)
+        corpus = sparse.from_corpus(dense)
+        unseen = sparse.from_corpus(padded.from_sequences([[0, 3]], [1], vocabulary=4))
+        begin = parameters.gaussian(jax.random.key(0), vocabulary=4, dim=3)
+        for optimiser in (optax.sgd(rate), optax.adam(rate)):
+            schedule = descent.Schedule(steps=7, every=3)
+            state, status = run(begin, corpus, optimiser, schedule, validation=unseen)
+            assert status == "not finite"
+            assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state.best))
 
 
 def test_a_run_that_blows_up_says_so(model, corpus):
