@@ -1,9 +1,9 @@
 """Richer networks on reviews or invented tokens, beside what the authors published.
 
-two_layer            self-attention over the tokens, then CLS attention
-two_layer_key_query  the same with W¹ and W² trained
-mlp                  one layer, an MLP behind it
-stars                one layer, a head for each class
+    two_layer            self-attention over the tokens, then CLS attention
+    two_layer_key_query  the same with W¹ and W² trained
+    mlp                  one layer, an MLP behind it
+    stars                one layer, a head for each class
 
 python -m experiments.networks --preset mlp --train imdb_train.parquet --test ...
 
