@@ -54,7 +54,7 @@ def command(
         check(settings)
         with _interruptible():
             results = study(settings)
-    except (ValueError, OSError) as error:
+    except (BadInput, OSError) as error:
         say(f"error: {' '.join(str(error).split())}")
         raise SystemExit(2) from None
     except KeyboardInterrupt:

@@ -38,4 +38,4 @@ TABLES = {
         "values 3": (CLASS_4, CLASS_4_VALUES),
     },
 }
-TABLES["two_layer_key_query"] = TABLES["two_layer"]
+TABLES["two_layer_key_query"] = TABLES["smoke"] = TABLES["two_layer"]

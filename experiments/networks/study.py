@@ -33,6 +33,7 @@ import numpy as np
 import optax
 from scipy.sparse import csr_array
 
+from experiments.common import memory
 from experiments.common.console import say
 from experiments.common.devices import configure
 from experiments.common.results import write
@@ -97,7 +98,9 @@ class Settings:
     every: int = 50
     checked: int = 2500
     seed: int = 0
-    preset: Literal["two_layer", "two_layer_key_query", "mlp", "stars"] = "two_layer"
+    preset: Literal["two_layer", "two_layer_key_query", "mlp", "stars", "smoke"] = (
+        "two_layer"
+    )
     out: Path = Path("results") / "networks"
     json: bool = False
 
@@ -107,6 +110,7 @@ PRESETS = {
     "two_layer_key_query": Settings(layers=2, key_query="product"),
     "mlp": Settings(activation="relu"),
     "stars": Settings(classes=5),
+    "smoke": Settings(layers=2, dim=32, steps=20, batch=120, every=0),
 }
 PRESETS = {
     name: dataclasses.replace(chosen, out=chosen.out / name)
@@ -125,9 +129,7 @@ def main(settings: Settings) -> dict:
     """
     begun = time.perf_counter()
     configure("float32")
-    for name in ("dim", "steps"):
-        if getattr(settings, name) < 1:
-            raise BadInput(f"--{name} is {getattr(settings, name)}; wanted 1 or more")
+    check(settings)
     classes = settings.classes - (settings.drop is not None)
     data = take(settings.source, settings.classes, settings.drop, settings.seed)
     design = Design(
@@ -166,6 +168,15 @@ def main(settings: Settings) -> dict:
         key=jax.random.key(settings.seed + 1),
         report=report,
     )
+    if not all(bool(jnp.isfinite(part).all()) for part in jax.tree.leaves(end)):
+        write(
+            settings.out, settings=settings, results=results | {"status": "not finite"}
+        )
+        raise BadInput(
+            "training left the finite numbers: take a smaller --learning-rate (it was "
+            f"{settings.learning_rate:g})"
+        )
+    results["status"] = "finished"
     for split, sequences in (("train", seen), ("test", unseen)):
         loss, right = evaluate(network, end, sequences)
         results |= {f"{split}_loss": float(loss), f"{split}_accuracy": float(right)}
@@ -202,6 +213,20 @@ def main(settings: Settings) -> dict:
     return results
 
 
+def check(settings: Settings) -> None:
+    """Refuse settings no run can follow.
+
+    Raises:
+        BadInput: what arrived and what was wanted.
+    """
+    for name in ("dim", "steps"):
+        if getattr(settings, name) < 1:
+            raise BadInput(f"--{name} is {getattr(settings, name)}; wanted 1 or more")
+    square = settings.key_query != "none" or settings.activation is not None
+    size = settings.dim**2 if square else settings.dim
+    memory.require(4 * size, f"--dim {settings.dim}")
+
+
 def some(counts: csr_array, labels: np.ndarray, classes: int, number: int) -> Strata:
     """Strata of a fixed sample of the sequences, or of all of them."""
     order = np.random.default_rng(0).permutation(len(labels))
@@ -234,6 +259,10 @@ def one_step(
     )
     _, slope = risk_and_gradient(network, begin, strata)
     change = -step_size * slope["params"]["embeddings"]
+    if not bool(jnp.isfinite(change).all()):
+        raise BadInput(
+            f"--step-size {step_size:g}: E is not finite after the step; take a smaller"
+        )
     wanted = np.asarray(predicted, float).ravel()
     # Responses are not of norm one.
     dual = jnp.linalg.pinv(directions)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, Scalar
 
+from experiments.common import memory
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.results import write
@@ -72,7 +73,9 @@ class Settings:
     step_sizes: tuple[float, ...] = (1.0, 10.0, 100.0)
     steps: int = 100
     learning_rate: float = 0.5
-    preset: Literal["two_layer", "two_layer_key_query", "classes"] = "two_layer"
+    preset: Literal["two_layer", "two_layer_key_query", "classes", "smoke"] = (
+        "two_layer"
+    )
     out: Path = Path("results") / "network_sweep"
     json: bool = False
 
@@ -81,6 +84,7 @@ PRESETS = {
     "two_layer": Settings(),
     "two_layer_key_query": Settings(key_query="product"),
     "classes": Settings(layers=1, classes=4),
+    "smoke": Settings(seeds=4, dims=(1e3, 1e5), step_sizes=(1.0, 10.0), steps=10),
 }
 PRESETS = {
     name: dataclasses.replace(chosen, out=chosen.out / name)
@@ -109,6 +113,8 @@ def main(settings: Settings) -> dict:
     least = corpus.vocabulary + heads + 1
     if min(settings.dims) < least:
         raise BadInput(f"--dims has {min(settings.dims)}; wanted {least} or more")
+    lanes = settings.seeds * len(settings.dims) * len(settings.step_sizes)
+    memory.require(8 * lanes * corpus.vocabulary * least, f"{lanes} lanes")
     network = Network(corpus.vocabulary, least, design)
     traces = []
 
@@ -122,10 +128,8 @@ def main(settings: Settings) -> dict:
     over = jax.vmap(jax.vmap(over, in_axes=(0, None, None)), in_axes=(None, 0, None))
     keys = jax.random.split(jax.random.key(0), settings.seeds)
     begun = time.perf_counter()
-    lanes = jax.jit(over)(
-        keys, jnp.array(settings.dims), jnp.array(settings.step_sizes)
-    )
-    found = {name: np.asarray(value) for name, value in lanes.items()}
+    ran = jax.jit(over)(keys, jnp.array(settings.dims), jnp.array(settings.step_sizes))
+    found = {name: np.asarray(value) for name, value in ran.items()}
     seconds = time.perf_counter() - begun
     results: dict = {
         "lanes": found["error"].size,

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.common import memory
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.results import write
@@ -71,6 +72,8 @@ def main(settings: Settings) -> dict:
         raise BadInput(
             f"--dims {settings.dims} --seeds {settings.seeds}: wanted numbers ≥ 1"
         )
+    memory.require(8 * max(settings.dims), f"--dims {max(settings.dims)}")
+    memory.require(16 * settings.seeds, f"--seeds {settings.seeds}")
     # The error is a small difference of larger numbers.
     configure("float64")
     splits, facts = load(settings.source)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Scalar
 
+from ..errors import BadInput
 from ..flow.cls_flow import FlowSettings
 from ..outcome.trial import Trial, TrialSettings, run_trial
 from ..outcome.verdict import TrialStatus
@@ -48,7 +49,7 @@ def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
         The chunks; a list position is a chunk's number in the store.
 
     Raises:
-        ValueError: a chunk size below one.
+        BadInput: a chunk size below one.
 
     Example:
         >>> chunks = plan(Grid(seed=(0, 1), dim=(64.0, 1e6)), chunk_size=3)
@@ -56,7 +57,7 @@ def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
         [[0, 1, 2], [3]]
     """
     if chunk_size < 1:
-        raise ValueError(f"chunk size {chunk_size}: wanted 1 or more")
+        raise BadInput(f"chunk size {chunk_size}: wanted 1 or more")
     shapes = grid.shapes()
     lanes = np.arange(grid.size).reshape(len(shapes), -1)
     chunks = []

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key, Scalar
 
+from ..errors import BadInput
 from ..model.corpus import Corpus
 from ..model.synthetic import independent_tokens, several_relevant
 
@@ -92,28 +93,28 @@ class Grid:
         """Refuse a grid that no trial can be made of, before anything is traced.
 
         Raises:
-            ValueError: what arrived, what was wanted.
+            BadInput: what arrived, what was wanted.
         """
         for name, values in self.axes.items():
             if not values or len(set(values)) < len(values):
-                raise ValueError(f"{name} {values}: wanted one or more, all different")
+                raise BadInput(f"{name} {values}: wanted one or more, all different")
         for dim in self.dim:
             if not (dim >= 1 and dim % 1 == 0):
-                raise ValueError(f"dim {dim}: wanted whole numbers ≥ 1")
+                raise BadInput(f"dim {dim}: wanted whole numbers ≥ 1")
         for name in ("step_size", "until_norm"):
             for value in np.atleast_1d(getattr(self, name)):
                 if not 0 < value < math.inf:
-                    raise ValueError(f"{name} {value}: wanted a finite number > 0")
+                    raise BadInput(f"{name} {value}: wanted a finite number > 0")
         if not all(0 <= seed < 2**31 for seed in self.seed):
-            raise ValueError(f"seed {list(self.seed)}: wanted 0 … 2³¹ − 1")
+            raise BadInput(f"seed {list(self.seed)}: wanted 0 … 2³¹ − 1")
         if self.path_points < 0:
-            raise ValueError(f"path_points {self.path_points}: wanted 0 or more")
+            raise BadInput(f"path_points {self.path_points}: wanted 0 or more")
         if self.family == "exact" and self.irrelevant_share != (0.0,):
-            raise ValueError("irrelevant_share belongs to the family `independent`")
+            raise BadInput("irrelevant_share belongs to the family `independent`")
         if self.family == "independent" and (
             self.per_sequence != (1,) or self.purity != (1.0,)
         ):
-            raise ValueError("per_sequence and purity belong to the family `exact`")
+            raise BadInput("per_sequence and purity belong to the family `exact`")
         for shape in self.shapes():
             for purity in self.purity:
                 for share in self.irrelevant_share:

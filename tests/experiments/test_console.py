@@ -1,0 +1,277 @@
+"""The command line of every program, in this process: flags, exit codes, mistakes."""
+
+import dataclasses
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments import __main__ as programs
+from experiments import reviews, run
+from experiments.common import console, memory
+from experiments.common.results import read
+from experiments.networks import study as networks
+from experiments.networks import sweep as network_sweep
+from experiments.sweep import settings as sweep_settings
+from experiments.sweep import study as sweep_study
+from experiments.text import fitting
+from experiments.text import lemma as text_lemma
+from experiments.text import training as text_training
+from experiments.theory import discrete, rates
+from jaxselect.errors import BadInput
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Of a study that does nothing."""
+
+    size: float = 1.0
+    seed: int = 0
+    preset: str = "first"
+    out: Path | None = None
+    json: bool = False
+
+
+PRESETS = {"first": Settings(), "second": Settings(size=2.0)}
+
+
+def ended(study, arguments, presets=PRESETS):
+    """Exit code of a study run as a program."""
+    with pytest.raises(SystemExit) as end:
+        console.command(study, presets, [str(argument) for argument in arguments])
+    return end.value.code
+
+
+def study_that(answer):
+    def study(settings):
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    study.__module__ = __name__
+    return study
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ({"fine": 1}, 0),
+        (console.Difference(equal=False), 1),
+        (BadInput("dim 0: wanted ≥ 1"), 2),
+        (FileNotFoundError(2, "No such file", "a.csv"), 2),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(answer, code, capsys):
+    assert ended(study_that(answer), ["--json"]) == code
+    printed = capsys.readouterr()
+    assert len(printed.err.splitlines()) == (code > 1)
+    assert printed.out == (json.dumps(answer) + "\n" if code < 2 else "")
+
+
+@pytest.mark.parametrize("fault", [ValueError("shapes"), TypeError(), KeyError("x")])
+def test_faults_of_ours_keep_their_traceback(fault):
+    """NumPy's and JAX's shape errors are ValueErrors, and nobody's bad input."""
+    with pytest.raises(type(fault)):
+        console.command(study_that(fault), PRESETS, [])
+
+
+def test_sigterm_ends_a_study_as_ctrl_c_does(capsys):
+    def study(settings):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    study.__module__ = __name__
+    before = signal.getsignal(signal.SIGTERM)
+    assert ended(study, []) == 130
+    assert "what was finished is on disk" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_preset_decides_what_no_flag_does():
+    parse = console.parse
+    study = study_that({})
+    assert parse(study, PRESETS, []) == PRESETS["first"]
+    for flags in (["--preset", "second"], ["--preset=second"]):
+        found = parse(study, PRESETS, [*flags, "--seed", "3"])
+        assert found == Settings(size=2.0, seed=3, preset="second")
+    assert parse(study, PRESETS, ["--size", "5", "--preset", "second"]).size == 5
+    for flags in (["--preset", "third"], ["--preset"]):
+        with pytest.raises(BadInput, match=r"no preset '.*'; there are first, second"):
+            parse(study, PRESETS, flags)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 10**22])
+def test_a_seed_that_is_none(seed, capsys):
+    assert ended(study_that({}), [f"--seed={seed}"]) == 2
+    assert f"--seed {seed}: wanted 0" in capsys.readouterr().err
+
+
+def test_a_place_for_results_that_is_a_file_or_cannot_be_written(
+    tmp_path, capsys, monkeypatch
+):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    never = study_that(AssertionError("it ran"))
+    for out in (file, file / "below" / "that"):
+        assert ended(never, ["--out", out]) == 2
+        assert f"{file} is a file" in capsys.readouterr().err
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert ended(never, ["--out", tmp_path / "new"]) == 2
+    assert f"{tmp_path} cannot be written" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert file.read_text() == "mine"
+
+
+def test_not_finite_is_null_on_standard_output(capsys):
+    assert ended(study_that({"a": float("nan"), "b": float("inf")}), ["--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": None}
+
+
+def test_standard_output_that_nobody_reads(monkeypatch, capfd):
+    monkeypatch.setattr("sys.stdout", None)
+    assert ended(study_that({"a": 1}), ["--json"]) == 0
+    monkeypatch.setattr("sys.stderr", None)
+    console.say("nobody hears this")
+    monkeypatch.undo()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_pipe_that_is_closed_is_no_fault():
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    code = """
+import dataclasses
+from experiments.common.console import command
+settings = dataclasses.make_dataclass(
+    "Settings", [("preset", str, "only"), ("json", bool, False)], frozen=True
+)
+command(lambda settings: {"long": "x" * 9**6}, {"only": settings()}, ["--json"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "TERM": "dumb"},
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_help_keeps_its_lines_and_names_the_program(capsys, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert ended(networks.main, ["--help"], networks.PRESETS) == 0
+    shown = capsys.readouterr().out
+    assert "python -m experiments.networks " in shown
+    for line in (networks.__doc__ or "").splitlines():
+        if line.startswith("    "):
+            assert f"\n{line}\n" in shown
+    assert "\x1b" not in shown
+
+
+TOO_MUCH = 10**12
+LARGE = {
+    "run": (run.run, run.PRESETS, ["--sequences", "--length", "--relevant"]),
+    "sweep": (
+        sweep_study.sweep,
+        sweep_settings.PRESETS,
+        ["--sequences", "--length", "--irrelevant", "--path-points"],
+    ),
+    "rates": (rates.main, rates.PRESETS, ["--sequences"]),
+    "discrete": (discrete.main, discrete.PRESETS, ["--length", "--relevant"]),
+    "reviews": (reviews.main, reviews.PRESETS, ["--dim", "--steps"]),
+    "text.training": (
+        text_training.main,
+        text_training.PRESETS,
+        ["--dim", "--steps", "--steps-long"],
+    ),
+    "text.lemma": (text_lemma.main, text_lemma.PRESETS, ["--dims"]),
+    "networks": (networks.main, networks.PRESETS, ["--dim"]),
+    "networks.sweep": (network_sweep.main, network_sweep.PRESETS, ["--seeds"]),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_counts_beyond_memory_are_refused_at_once(name, tmp_path, capsys):
+    study, presets, flags = LARGE[name]
+    out = [] if name == "run" else ["--out", tmp_path / "out"]
+    for flag in flags:
+        flags_given = ["--preset", "smoke", *out, flag, TOO_MUCH]
+        assert ended(study, flags_given, presets) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "of memory or more" in line and "are free" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_that_is_there_is_not_refused():
+    memory.require(memory.available() / 2, "half")
+    with pytest.raises(BadInput, match=r"twice: wants .* free"):
+        memory.require(2 * memory.available(), "twice")
+
+
+FIRST = {
+    "an odd number of sequences": (run.run, run.PRESETS, ["--sequences", "3"]),
+    "sequences of one token": (run.run, run.PRESETS, ["--length", "1"]),
+    "long training of no steps": (
+        text_training.main,
+        text_training.PRESETS,
+        ["--steps-long", "0"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FIRST)
+def test_what_cannot_be_is_said_before_anything_else(case, capsys):
+    study, presets, flags = FIRST[case]
+    assert ended(study, ["--preset", "smoke", *flags], presets) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+# A rate beyond float32's largest number: NumPy warns as it becomes infinite.
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.parametrize(
+    ("study", "presets", "flags"),
+    [
+        (reviews.main, reviews.PRESETS, ["--learning-rate", "1e300", "--steps", 3]),
+        (reviews.main, reviews.PRESETS, ["--step-size", "1e38"]),
+        (networks.main, networks.PRESETS, ["--learning-rate", "1e300"]),
+        (networks.main, networks.PRESETS, ["--step-size", "1e39"]),
+    ],
+)
+def test_training_that_leaves_the_finite_numbers_is_no_success(
+    study, presets, flags, tmp_path, capsys
+):
+    flags = ["--preset", "smoke", "--dim", 16, *flags, "--json", "--out", tmp_path]
+    assert ended(study, flags, presets) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "take a smaller" in printed.err.splitlines()[-1]
+    assert not list(tmp_path.glob("*.png"))
+    if "--learning-rate" in flags:
+        assert read(tmp_path).results["status"] == fitting.NOT_FINITE
+
+
+@pytest.mark.parametrize("name", sorted(set(programs.STUDIES) - {"figures"}))
+def test_every_preset_says_its_own_name(name):
+    """Read as on the command line, which no flag of another level disturbs."""
+    module = importlib.import_module(f"experiments.{name}")
+    if not hasattr(module, "PRESETS"):
+        part = "settings" if name == "sweep" else "study"
+        module = importlib.import_module(f"experiments.{name}.{part}")
+    study = next(
+        value
+        for value in vars(module).values()
+        if callable(value) and getattr(value, "__module__", "") == module.__name__
+    )
+    for preset in module.PRESETS:
+        settings = console.parse(study, module.PRESETS, ["--preset", preset])
+        assert settings == dataclasses.replace(module.PRESETS[preset], preset=preset)

@@ -1,0 +1,197 @@
+"""What studies leave on disk: written whole, read back the same, or refused."""
+
+import dataclasses
+import enum
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.common import results
+from experiments.common.results import plain, read, write
+from experiments.figures import __main__ as figures
+from experiments.figures import _page
+from experiments.figures import rates as figure
+from experiments.text import explain
+from jaxselect.errors import BadInput
+from jaxselect.sweep import store
+from tests.experiments.test_console import ended
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    where: Path = Path("here")
+    rate: float | None = None
+
+
+ARRAYS = {"scores": np.array([0.1, np.nan, -np.inf]), "words": np.array(["é", "b"])}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(
+        tmp_path / "first",
+        settings=Settings(),
+        results={"loss": math.nan, "rows": [1, {"high": 0.1 + 0.2}], "kept": None},
+        arrays=ARRAYS,
+    )
+    return tmp_path / "first"
+
+
+def test_what_is_read_is_what_was_written(folder):
+    found = read(folder)
+    assert found.settings == {"where": "here", "rate": None}
+    assert found.results["rows"] == [1, {"high": 0.1 + 0.2}]
+    assert math.isnan(found.results["loss"]) and math.isnan(found.results["kept"])
+    assert found.arrays.keys() == ARRAYS.keys()
+    for name, column in ARRAYS.items():
+        assert found.arrays[name].dtype == column.dtype
+        np.testing.assert_array_equal(found.arrays[name], column)
+    assert {path.name for path in folder.iterdir()} == {"results.json", "arrays.npz"}
+
+
+def test_every_result_says_where_it_was_computed(folder):
+    found = read(folder).provenance
+    assert found["device"] == "cpu" and found["precision"] == "float64"
+    assert found["versions"].keys() >= {"jax", "jaxlib", "jaxselect"}
+    assert {"matmul_precision", "commit"} <= found.keys()
+
+
+def test_the_file_is_json_by_the_letter_of_the_standard(folder):
+    def refuse(name):
+        raise AssertionError(name)
+
+    text = (folder / "results.json").read_text(encoding="utf-8")
+    assert json.loads(text, parse_constant=refuse)["results"]["loss"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": {"b": np.zeros(2)}}, "results.a.b: ndarray"),
+        ({"a": [1, np.array(1.0)]}, "results.a.1: ndarray"),
+        ({"a": object()}, "results.a: object"),
+        ({"a": {3: 1}}, "results.a: the key 3"),
+        ({"a": {1, 2}}, "results.a: set"),
+    ],
+)
+def test_nothing_becomes_text_by_itself(value, place):
+    with pytest.raises(TypeError, match=place):
+        plain(value)
+
+
+def test_what_has_a_plain_form_gets_it():
+    given = {"at": Path("a") / "b", "is": Colour.RED, "n": np.int64(3), "b": np.True_}
+    assert plain(given) == {"at": "a/b", "is": "RED", "n": 3, "b": True}
+    assert plain((np.float32(0.5), -math.inf, True)) == [0.5, None, True]
+
+
+def test_arrays_of_objects_are_refused_before_anything_is_replaced(folder):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    for arrays in ({"a": np.array([object()])}, {"a": [[1], [2, 3]]}):
+        with pytest.raises((TypeError, ValueError)):
+            write(folder, settings=Settings(), results={}, arrays=arrays)
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+
+
+def flipped(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def of_another_run(path):
+    other = path.parent.with_name("other")
+    write(other, settings=Settings(), results={}, arrays={"scores": np.zeros(3)})
+    path.write_bytes((other / path.name).read_bytes())
+
+
+DAMAGE = {
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    "empty": lambda path: path.write_bytes(b""),
+    "random": lambda path: path.write_bytes(np.random.default_rng(0).bytes(500)),
+    "one bit": flipped,
+    "of another run": of_another_run,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["results.json", "arrays.npz"])
+def test_damaged_results_are_refused_by_every_reader(
+    folder, name, damage, capsys, monkeypatch
+):
+    DAMAGE[damage](folder / name)
+    with pytest.raises(BadInput, match="is damaged"):
+        read(folder)
+    monkeypatch.setattr("sys.argv", ["figure", str(folder)])
+    with pytest.raises(SystemExit) as end:
+        _page.command(figure.draw, "rates", "")
+    assert end.value.code == 2
+    assert ended(explain.main, ["good", "--model", folder], explain.PRESETS) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all("is damaged" in line for line in lines)
+
+
+def test_a_digit_that_was_changed_by_hand_is_seen(folder):
+    path = folder / "results.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("0.3", "0.4"))
+    with pytest.raises(BadInput, match="is damaged"):
+        read(folder)
+
+
+@pytest.mark.parametrize("version", [0, 2, None])
+def test_results_of_another_version_are_named_as_such(folder, version):
+    path = folder / "results.json"
+    body = json.loads(path.read_text(encoding="utf-8")) | {"format": version}
+    path.write_text(json.dumps(body))
+    with pytest.raises(BadInput, match="another version"):
+        read(folder)
+
+
+def test_a_figure_that_cannot_be_drawn_is_said_and_the_results_stay(tmp_path):
+    """No such arrays are there: the figure's own fault, with its traceback."""
+    with pytest.raises(Exception, match="returned non-zero"):
+        write(tmp_path, settings=Settings(), results={}, figure="rates")
+    assert read(tmp_path).results == {}
+
+
+def test_a_writer_that_fails_leaves_the_old_results(folder, monkeypatch):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(folder, settings=Settings(), results={"new": 1}, arrays={})
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_figures_of_a_sweep_refuse_damaged_chunks(tmp_path, capsys):
+    store.prepare(tmp_path, {"axes": {"seed": [0, 1]}, "statuses": {"FINE": 0}})
+    fields = [("lane", int), ("status", int), ("x", float)]
+    for lane in (0, 1):
+        rows = np.array([(lane, 0, 0.5)], fields)
+        store.write_chunk(tmp_path, lane, rows)
+    chunk = tmp_path / "chunks" / "00001.npy"
+    whole = chunk.read_bytes()
+    for damaged in (whole[:-9], b"", np.random.default_rng(0).bytes(200)):
+        chunk.write_bytes(damaged)
+        assert figures.main([str(tmp_path)]) == 2
+        assert "00001.npy is damaged" in capsys.readouterr().err
+    chunk.write_bytes(whole)
+    settings = tmp_path / "settings.json"
+    settings.write_bytes(settings.read_bytes()[:-20])
+    assert figures.main([str(tmp_path)]) == 2
+    assert "settings.json is not whole" in capsys.readouterr().err
+
+
+def test_the_format_is_the_one_that_is_written(folder):
+    body = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert body["format"] == results.FORMAT
