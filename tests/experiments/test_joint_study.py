@@ -93,6 +93,21 @@ def test_a_trained_head_on_two_sequences_in_closed_form():
     np.testing.assert_allclose(grown, norm * 2 * np.log(10.0), rtol=1e-3)
 
 
+@pytest.mark.parametrize("broken", [_trained_head.ALONE, _trained_head.BESIDE])
+def test_one_flow_that_breaks_off_leaves_no_certificate(broken):
+    found = columns(*two_bags(np.eye(3)))
+    found["reached"] = found["reached"].copy()
+    found["reached"][0, broken] = False
+    assert judge(found, 0.01)["status"].tolist() == [Heading.NOT_REACHED]
+
+
+def test_v_is_asked_to_score_positive_tokens_up_and_negative_ones_down():
+    _, bags = two_bags(np.eye(3))
+    chosen = jnp.array([[True, False], [True, False]])
+    pairs = _trained_head.head_pairs(chosen, bags)
+    assert jnp.argwhere(pairs).tolist() == [[0, 3], [3, 1]]
+
+
 def test_a_sequence_that_v_does_not_need_is_relaxed():
     """Token 1 is twice as long: v_mm fits its sequence with room to spare.
 
