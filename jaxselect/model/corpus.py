@@ -1,7 +1,8 @@
 """Labelled bags of tokens, and what their counts alone say about each token.
 
 The model has no positional encoding, so a sequence X enters only through the count
-C_X[s] of each token s. Bags are padded to one width; padding has count zero.
+C_X[s] of each token s (mathematics, section 1). Bags are padded to one width; padding
+has count zero.
 """
 
 from collections.abc import Sequence
@@ -204,9 +205,7 @@ def sum_by_token(
 
 
 def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """Average signed frequency α_s = mean_X y C_X[s] / T_X.
-
-    Source: mathematics, section 1.
+    """Average signed frequency α_s = mean_X y C_X[s] / T_X (mathematics, section 1).
 
     Args:
         corpus: n bags with labels ±1.
@@ -229,8 +228,6 @@ def class_importance(
     corpus: Corpus, *, classes: int
 ) -> Float[Array, "vocabulary classes"]:
     """Importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
-
-    Source: mathematics, section 1.
 
     Args:
         corpus: n bags with labels 0 … K − 1.
@@ -255,8 +252,6 @@ def class_importance(
 
 def token_classes(corpus: Corpus) -> TokenClasses:
     """Positive, negative, irrelevant and completely positive or negative tokens.
-
-    Source: mathematics, section 1.
 
     Args:
         corpus: n bags with labels ±1.
@@ -306,8 +301,6 @@ def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
 
 def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
     """P(+1 | s) − P(−1 | s) from counts: the x-axis of the paper's figures.
-
-    Source: mathematics, section 1.
 
     Args:
         corpus: n bags with labels ±1.

@@ -170,9 +170,7 @@ def products(
     first: Float[Array, " columns"],
     second: Float[Array, " columns"],
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    """Products of one sparse matrix with two vectors.
-
-    Source: mathematics, section 1a.
+    """Products of one sparse matrix with two vectors (mathematics, section 1a).
 
     Args:
         matrix: M.
@@ -201,9 +199,7 @@ def products(
 
 
 def importance(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
-    """Average signed frequency α_s = mean_X y C_X[s] / T_X.
-
-    Source: mathematics, section 1a.
+    """Average signed frequency mean_X y C_X[s] / T_X (mathematics, section 1a).
 
     Args:
         corpus: n bags.
