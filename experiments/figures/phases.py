@@ -9,7 +9,7 @@ from experiments.common.statistics import CERTIFIED, with_status
 
 
 def draw(results: xr.Dataset) -> Figure | None:
-    """Four maps over (d, η₀) of the share of runs.
+    """Four maps over (d, η₀) of the share of all runs; what is selected is certified.
 
     Args:
         results: of `store.load`.
@@ -19,14 +19,16 @@ def draw(results: xr.Dataset) -> Figure | None:
     """
     if min(results.sizes["dim"], results.sizes["step_size"]) < 2:
         return None
+    certified = with_status(results, *CERTIFIED)
     captured = with_status(results, "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE")
     balanced = with_status(results, "BALANCED")
     there = results.status >= 0
     maps = {
-        "every important token is selected": results.important_selected == 1,
+        "every important token is selected": (results.important_selected == 1)
+        & certified,
         "captured: those of one class only": captured,
         "in balance between the classes": balanced,
-        "anything else not certified": ~(with_status(results, *CERTIFIED) | balanced),
+        "anything else not certified": ~(certified | balanced),
     }
     figure, panels = pyplot.subplots(
         1, 4, figsize=(15, 3.7), sharey=True, layout="constrained"

@@ -42,7 +42,11 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
         results: of `store.load`.
 
     Returns:
-        Plain numbers, ready for JSON; entries without data are None.
+        Plain numbers, ready for JSON; entries without data are None. `certified_share`
+        is of the runs that are there; `all_selected_by_step_size` holds, for each η₀,
+        the `share` of the `certified` runs there in which every important token is
+        selected, with its interval, and the number of `runs` they are among: a run
+        that is not certified has not shown what it ends in.
     """
     status = results.status.values.ravel()
     counts = {
@@ -52,19 +56,26 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
     counts["missing"] = int((status < 0).sum())
     certified = with_status(results, *CERTIFIED)
     summary: dict[str, Any] = {"runs": int(status.size), "statuses": counts}
-    summary["certified_share"] = float(certified.mean())
+    there = int((status >= 0).sum())
+    summary["certified_share"] = float(certified.sum()) / there if there else None
     everything = results.important_selected == 1
     summary["all_selected_by_step_size"] = {
         f"{eta:g}": _share(
-            everything.sel(step_size=eta), results.status.sel(step_size=eta)
+            everything.sel(step_size=eta).values,
+            certified.sel(step_size=eta).values,
+            results.status.sel(step_size=eta).values >= 0,
         )
         for eta in results.step_size.values
     }
     if results.sizes["dim"] > 2:
         error = results.alignment_error.transpose("dim", ...).values
-        exponent = fitted_exponent(results.dim.values, error.reshape(len(error), -1))
-        names = ("exponent", "low", "high")
-        summary["alignment_error_exponent"] = dict(zip(names, exponent, strict=True))
+        error = error.reshape(len(error), -1)
+        # A column is a seed at one η₀; one that misses some d would bend the fit.
+        whole = np.isfinite(error).all(axis=0)
+        if whole.any():
+            exponent = fitted_exponent(results.dim.values, error[:, whole])
+            fit = dict(zip(("exponent", "low", "high"), exponent, strict=True))
+            summary["alignment_error_exponent"] = fit
     constant = results.direction_error * results.cls_norm / results.error_constant
     summary["direction_constant_deviation"] = _quantiles(abs(constant - 1), certified)
     summary["unselected_effect"] = _quantiles(results.unselected_effect, certified)
@@ -82,14 +93,17 @@ def describe(summary: dict[str, Any]) -> str:
     Returns:
         Text.
     """
-    lines = [f"{summary['runs']} runs, {summary['certified_share']:.1%} certified"]
+    lines = [f"{summary['runs']} runs"]
+    if summary["certified_share"] is not None:
+        lines[0] += f", {summary['certified_share']:.1%} certified"
     for name, count in summary["statuses"].items():
         lines.append(f"  {name.replace('_', ' '):<20}{count:>8}")
-    lines.append("share of runs in which every important token is selected")
-    for eta, share in summary["all_selected_by_step_size"].items():
-        if share is not None:
-            mean, low, high = share
-            lines.append(f"  η₀ = {eta:<12}{mean:>8.3f}  [{low:.3f}, {high:.3f}]")
+    lines.append("share of certified runs in which every important token is selected")
+    for eta, row in summary["all_selected_by_step_size"].items():
+        told = "" if row["share"] is None else _interval(row)
+        lines.append(
+            f"  η₀ = {eta:<12}{told:26}  of {row['certified']} among {row['runs']} runs"
+        )
     fit = summary.get("alignment_error_exponent")
     if fit:
         lines.append(
@@ -112,15 +126,20 @@ def describe(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _share(
-    hit: xr.DataArray, status: xr.DataArray
-) -> tuple[float, float, float] | None:
-    """Mean and interval among the lanes that are there."""
-    there = (status >= 0).values
-    if not there.any():
-        return None
-    values = hit.values[there].astype(float)
-    return float(values.mean()), *bootstrap(values)
+def _share(hit: np.ndarray, certified: np.ndarray, there: np.ndarray) -> dict[str, Any]:
+    """Mean and interval among the certified lanes, and how many these are."""
+    counts = {"certified": int(certified.sum()), "runs": int(there.sum())}
+    if not certified.any():
+        return {"share": None, "low": None, "high": None, **counts}
+    values = hit[certified].astype(float)
+    low, high = bootstrap(values)
+    return {"share": float(values.mean()), "low": low, "high": high, **counts}
+
+
+def _interval(row: dict[str, Any]) -> str:
+    if not np.isfinite(row["low"]):
+        return f"{row['share']:>8.3f}"
+    return f"{row['share']:>8.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
 
 
 def _quantiles(values: xr.DataArray, mask: xr.DataArray) -> tuple[float, float] | None:

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from experiments import compare
+from experiments.sweep import study
+from experiments.sweep.settings import PRESETS
 from jaxselect.sweep import store
+from tests.experiments.test_console import ended
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -34,6 +38,11 @@ def start(*arguments, **environment):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def sweep_here(folder, *arguments):
+    """Exit code of a sweep in this process: for what ends before anything runs."""
+    return ended(study.sweep, ["--out", folder, *arguments], PRESETS)
 
 
 def run(*arguments):
@@ -59,8 +68,7 @@ def whole(tmp_path_factory):
 
 
 def assert_same(folder, other):
-    code, _, err = run("experiments.compare", folder, other)
-    assert code == 0, err
+    assert ended(compare.compare, [folder, other], compare.PRESETS) == 0
 
 
 def test_results_go_to_standard_output_and_the_rest_does_not(whole):
@@ -152,38 +160,36 @@ def test_a_sweep_killed_twenty_times(tmp_path):
     finish(command, undisturbed, killed)
 
 
-def test_ctrl_c_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path, number):
     process = start(*sweep(tmp_path, "--workers", 1))
     chunks = tmp_path / "chunks"
     while not list(chunks.glob("[0-9]*.npy")):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "the same command goes on from here" in err
     assert "Traceback" not in err
     assert 0 < len(list(chunks.glob("[0-9]*.npy"))) < CHUNKS
     assert not list(chunks.glob(".*"))
-    assert run(*sweep(tmp_path))[0] == 0
+    assert sweep_here(tmp_path, *SMALL, "--workers", 1) == 0
     assert_same(whole[0], tmp_path)
 
 
-def test_a_damaged_chunk_is_recomputed(whole, tmp_path):
+def test_a_damaged_chunk_is_recomputed(whole, tmp_path, capsys):
     folder = tmp_path / "copy"
-    code, _, err = run(*sweep(folder))
-    assert code == 0, err
+    shutil.copytree(whole[0], folder)
     path = folder / "chunks" / "00003.npy"
     path.write_bytes(path.read_bytes()[:-30])
-    code, _, err = run(*sweep(folder))
-    assert code == 0
-    assert "1 damaged chunks found and removed: [3]" in err
+    assert sweep_here(folder, *SMALL) == 0
+    assert "1 damaged chunks found and removed: [3]" in capsys.readouterr().err
     assert_same(whole[0], folder)
 
 
 def test_figures_are_drawn_from_the_folder(tmp_path):
-    code, _, err = run("experiments.sweep", "--preset", "smoke", "--out", tmp_path)
-    assert code == 0, err
+    assert sweep_here(tmp_path, "--preset", "smoke", "--workers", 1) == 0
     for path in (tmp_path / "chunks").iterdir():
         path.chmod(0o444)
     code, _, err = run("experiments.figures", tmp_path)
@@ -204,29 +210,35 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_mistakes_get_one_line(case, tmp_path):
+def test_mistakes_get_one_line(case, tmp_path, capsys):
     arguments, message = MISTAKES[case]
-    code, out, err = run("experiments.sweep", "--out", tmp_path, *arguments)
-    assert code == 2
-    assert out == ""
-    assert message in err
-    assert len(err.strip().splitlines()) == 1
+    assert sweep_here(tmp_path / "new", *arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert message in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 
-def test_other_settings_are_refused_with_their_difference(whole):
-    code, _, err = run(*sweep(whole[0], "--seed", 0, 1))
-    assert code == 2
-    assert "grid.seed: [0, 1, 2], now [0, 1]" in err
+def test_other_settings_are_refused_with_their_difference(whole, capsys):
+    assert sweep_here(whole[0], *SMALL, "--seed", 0, 1) == 2
+    assert "grid.seed: [0, 1, 2], now [0, 1]" in capsys.readouterr().err
 
 
-def test_two_sweeps_do_not_share_a_folder(whole):
+def test_a_sweep_started_anew_writes_all_of_it_again(whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole[0], folder)
+    assert sweep_here(folder, *SMALL, "--seed", 7, "--no-resume", "--workers", 1) == 0
+    assert len(stamps(folder)) == CHUNKS // 3
+    assert store.load(folder).seed.values.tolist() == [7]
+
+
+def test_two_sweeps_do_not_share_a_folder(whole, capsys):
     """Nor does the second one, told to start anew, touch what the first has."""
     before = stamps(whole[0])
     with store.writing(whole[0]):
-        code, _, err = run(*sweep(whole[0], "--no-resume"))
-    assert code == 2
-    assert "is being written by another sweep" in err
+        assert sweep_here(whole[0], *SMALL, "--no-resume") == 2
+    assert "is being written by another sweep" in capsys.readouterr().err
     assert stamps(whole[0]) == before
 
 
@@ -247,22 +259,6 @@ def test_a_full_disk_costs_nothing_that_was_finished(whole, tmp_path):
     assert stamps(folder) == had
     assert set((folder / "chunks").iterdir()) == had.keys()
     finish(sweep(folder, "--workers", 1), whole[0], folder)
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    code, _, err = run(*sweep(blocked / "results"))
-    assert code == 2
-    assert len(err.strip().splitlines()) == 1
-    assert str(blocked) in err
-
-
-def test_figures_and_comparisons_name_a_folder_without_results(tmp_path):
-    for program in ("experiments.figures", "experiments.compare"):
-        code, _, err = run(program, *[tmp_path] * (1 + program.endswith("compare")))
-        assert code == 2
-        assert "holds no results" in err
 
 
 def test_help_reads_in_a_second_or_two():

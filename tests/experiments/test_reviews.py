@@ -14,13 +14,11 @@ from pyarrow import parquet
 from experiments import reviews
 from experiments.common import console
 from experiments.common.results import read
-from experiments.common.statistics import binned
 from experiments.figures import _page
 from experiments.figures import reviews as figure
 from experiments.text import data as review_data
 from experiments.text import fitting
 from jaxselect.text.invented import invent_reviews
-from tests.tolerances import assert_close
 
 ROOT = Path(__file__).parents[2]
 
@@ -161,17 +159,6 @@ def test_held_out_words_never_enter_the_vocabulary(tmp_path, monkeypatch):
     path = tmp_path / "all.parquet"
     splits, _ = review_data.load(review_data.Source(path, path, min_count=1))
     assert len(splits.words) == 1 + len(splits.train.labels) == 37
-
-
-def test_bins_hold_every_point_once():
-    rng = np.random.default_rng(0)
-    across = np.concatenate([rng.uniform(-1, 1, 500), [-1.0, 1.0, np.nan]])
-    upward = rng.normal(size=across.size)
-    _, mean, spread, number = binned(across, upward)
-    assert number.sum() == 502
-    assert_close(np.nansum(mean * number), upward[:-1].sum())
-    inside = (spread**2 + mean**2) * number
-    assert_close(np.nansum(inside), (upward[:-1] ** 2).sum())
 
 
 def test_a_figure_says_what_is_missing(tmp_path, capsys, monkeypatch):

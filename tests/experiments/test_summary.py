@@ -1,0 +1,180 @@
+"""Summaries counted by hand, and statistics that say how sure they are."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from experiments.common.statistics import (
+    CERTIFIED,
+    beside,
+    binned,
+    bootstrap,
+    fitted_exponent,
+)
+from experiments.figures import phases
+from experiments.sweep.summary import describe, summarise, wasted_work
+from jaxselect.outcome.verdict import TrialStatus
+
+STATUSES = {status.name: int(status) for status in TrialStatus}
+ALL, LEFT, PARTIAL = (
+    STATUSES[name] for name in ("SELECTED_ALL", "CAPTURED_POSITIVE", "PARTIAL")
+)
+BALANCED, NOT_YET = STATUSES["BALANCED"], STATUSES["NOT_YET"]
+NONE, MISSING = STATUSES["NOTHING_TO_SELECT"], -1
+
+
+def results(status, selected=None, together=False):
+    """Runs over two d, two η₀ and two seeds, from their statuses."""
+    status = np.array(status).reshape(2, 2, 2)
+    chosen = np.where(status == ALL, 1.0, 0.5) if selected is None else selected
+    axes, place = ("dim", "step_size", "seed"), np.arange(8).reshape(2, 2, 2)
+    lost = np.where(status == MISSING, np.nan, 1.0)
+    columns = {
+        "status": status,
+        "important_selected": np.where(status == MISSING, np.nan, chosen),
+        "num_steps": np.where(status == MISSING, MISSING, place[::-1, ::-1, ::-1] + 10),
+        "file": np.where(status == MISSING, MISSING, place // 2),
+        "alignment_error": lost,
+        "direction_error": 2e-3 * lost,
+        "cls_norm": 1e3 * lost,
+        "error_constant": 1.6 * lost,
+        "unselected_effect": lost,
+        "duality_gap": lost,
+    }
+    return xr.Dataset(
+        {name: (axes, column) for name, column in columns.items()},
+        coords={"dim": [8.0, 64.0], "step_size": [1.0, 10.0], "seed": [0, 1]},
+        attrs={"statuses": STATUSES, "together": together, "chunk_size": 2},
+    )
+
+
+def test_certified_statuses_are_those_the_library_certifies():
+    assert set(CERTIFIED) < set(STATUSES)
+    assert not {"BALANCED", "NOT_YET", "FAILED", "NOTHING_TO_SELECT"} & set(CERTIFIED)
+
+
+def test_shares_are_of_certified_runs_with_their_number():
+    # η₀ = 1: all, captured, all, balanced; η₀ = 10: one not yet, one with nothing to
+    # select, and a chunk of two that is missing.
+    told = summarise(results([ALL, LEFT, NOT_YET, NONE, ALL, BALANCED, MISSING, -1]))
+    assert told["runs"] == 8 and told["statuses"]["missing"] == 2
+    assert told["statuses"]["selected_all"] == 2
+    assert told["certified_share"] == 3 / 6
+    one, ten = (told["all_selected_by_step_size"][eta] for eta in ("1", "10"))
+    assert (one["share"], one["certified"], one["runs"]) == (2 / 3, 3, 4)
+    assert one["low"] <= 2 / 3 <= one["high"]
+    assert (ten["share"], ten["certified"], ten["runs"]) == (None, 0, 2)
+    assert "of 3 among 4 runs" in describe(told) and "of 0 among 2" in describe(told)
+
+
+def test_selected_but_not_certified_is_not_counted():
+    told = summarise(results([NOT_YET, BALANCED, NONE, NONE] * 2, selected=1.0))
+    assert told["certified_share"] == 0
+    for row in told["all_selected_by_step_size"].values():
+        assert (row["share"], row["certified"]) == (None, 0)
+    assert told["direction_constant_deviation"] is None
+
+
+def test_a_sweep_of_which_nothing_is_there():
+    told = summarise(results([MISSING] * 8))
+    assert told["certified_share"] is None
+    assert "8 runs" in describe(told)
+
+
+def test_one_certified_run_has_no_interval():
+    told = summarise(results([ALL, NOT_YET, NOT_YET, NOT_YET] * 2))
+    row = told["all_selected_by_step_size"]["1"]
+    assert row["share"] == 1 and row["certified"] == 2
+    told = summarise(results([ALL] + [NOT_YET] * 7))
+    row = told["all_selected_by_step_size"]["1"]
+    assert row["share"] == 1 and np.isnan(row["low"])
+    assert "nan" not in describe(told)
+
+
+def test_deviation_of_the_constant_by_hand():
+    """2e-3 · 1e3 / 1.6 = 1.25."""
+    told = summarise(results([ALL] * 4 + [PARTIAL] * 2 + [MISSING] * 2))
+    assert told["direction_constant_deviation"] == pytest.approx((0.25, 0.25))
+
+
+def test_steps_that_waited_by_hand():
+    """Chunks of 17 and 16, 15 and 14, … steps: the longest, twice, over the sum."""
+    assert wasted_work(results([ALL] * 8)) == 0
+    paid, needed = 2 * (17 + 15 + 13 + 11), sum(range(10, 18))
+    found = wasted_work(results([ALL] * 8, together=True))
+    assert found == pytest.approx(paid / needed - 1)
+    # The last chunk missing: neither paid nor needed.
+    found = wasted_work(results([ALL] * 6 + [MISSING] * 2, together=True))
+    assert found == pytest.approx(2 * (17 + 15 + 13) / sum(range(12, 18)) - 1)
+
+
+def test_maps_are_shares_of_runs_that_are_there():
+    figure = phases.draw(
+        results([ALL, LEFT, NOT_YET, NONE, ALL, BALANCED, MISSING, ALL])
+    )
+    assert figure is not None
+    meshes = [axes.collections[0].get_array() for axes in figure.axes[:4]]
+    selected, captured, balance, other = (np.asarray(mesh) for mesh in meshes)
+    # Rows are η₀, columns d.
+    assert selected.tolist() == [[0.5, 0.5], [0, 1]]
+    assert captured.tolist() == [[0.5, 0], [0, 0]]
+    assert balance.tolist() == [[0, 0.5], [0, 0]]
+    assert other.tolist() == [[0, 0], [1, 0]]
+
+
+def test_bins_hold_every_point_once():
+    rng = np.random.default_rng(0)
+    across = np.concatenate([rng.uniform(-1, 1, 500), [-1.0, 1.0, np.nan]])
+    upward = rng.normal(size=across.size)
+    _, mean, spread, number = binned(across, upward)
+    assert number.sum() == 502
+    assert np.nansum(mean * number) == pytest.approx(upward[:-1].sum())
+    inside = (spread**2 + mean**2) * number
+    assert np.nansum(inside) == pytest.approx((upward[:-1] ** 2).sum())
+
+
+def test_a_point_on_an_edge_belongs_to_the_right_in_either_precision():
+    for kind in (np.float32, np.float64):
+        edges = np.array([-1.0, -0.6, 0.2, 1.0])
+        across = np.array([-0.6, 0.2, 1.0], kind)
+        assert binned(across, across, edges).number.tolist() == [0, 1, 2]
+
+
+def test_an_empty_bin_has_no_mean():
+    bins = binned(np.array([0.5]), np.array([2.0]), np.array([-1.0, 0.0, 1.0]))
+    assert np.isnan(bins.mean[0]) and np.isnan(bins.spread[0])
+    assert (bins.mean[1], bins.spread[1], bins.number.tolist()) == (2, 0, [0, 1])
+
+
+def test_an_interval_is_as_wide_as_normal_theory_says():
+    values = np.random.default_rng(1).normal(3.0, 2.0, 400)
+    low, high = bootstrap(values)
+    assert low < values.mean() < high
+    assert high - low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
+    assert bootstrap(values, level=0.5)[1] < high
+    assert np.isnan(bootstrap(values[:1])).all()
+
+
+def test_an_exponent_resamples_whole_seeds():
+    """A factor common to a whole seed leaves the exponent exact; noise does not."""
+    dims = np.array([10.0, 100.0, 1000.0])
+    law = dims[:, None] ** -0.5
+    exact = fitted_exponent(dims, law * np.linspace(1, 2, 8))
+    assert exact == pytest.approx((-0.5, -0.5, -0.5))
+    noise = np.exp(0.3 * np.random.default_rng(0).normal(size=(3, 8)))
+    middle, low, high = fitted_exponent(dims, law * noise)
+    assert low < middle < high and 0.02 < high - low < 0.4
+    assert np.isnan(fitted_exponent(dims, law)[1:]).all()
+
+
+def test_ours_beside_the_published_by_hand():
+    theirs = np.array([-2.0, -1.0, 1.0, 4.0])
+    same = beside(3 * theirs, theirs)
+    assert same == pytest.approx({"rank_correlation": 1, "same_sign": 1, "ratio": 3})
+    turned = beside(-theirs, theirs)
+    assert (turned["rank_correlation"], turned["same_sign"]) == (-1, 0)
+    # A level that attention cannot see: signs after the mean over bins.
+    assert beside(theirs + 10, theirs)["same_sign"] == 0.5
+    assert beside(theirs + 10, theirs, level=True)["same_sign"] == 1
+    holes = np.array([np.nan, -1.0, 1.0, 4.0])
+    assert beside(holes, theirs)["ratio"] == 1
