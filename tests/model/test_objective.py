@@ -15,6 +15,7 @@ from jaxselect.model.corpus import from_sequences
 from jaxselect.model.objective import (
     accuracy,
     empirical_risk,
+    log_strongest_pull,
     logistic_loss,
     negative_gradient,
     score_curvature,
@@ -157,3 +158,11 @@ def test_accuracy_counts_signs():
 def test_losses_do_not_overflow():
     far = jnp.array([-1e300, 1e300])
     assert logistic_loss(jnp.array([1, 1]), far).tolist() == [1e300, 0.0]
+
+
+def test_the_strongest_pull_is_one_token_s_not_the_sum_on_the_top_one():
+    """Two equal tokens 50 behind: σ(−1) e^{−50} each, twice that on the winner."""
+    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
+    scores, values = jnp.array([50.0, 0.0, 0.0]), jnp.array([1.0, 0.0, 0.0])
+    wanted = jax.nn.log_sigmoid(-1.0) - 50.0
+    assert_close(log_strongest_pull(scores, values, corpus), wanted)

@@ -87,3 +87,12 @@ def test_the_width_of_the_selection_from_both_sides():
     for behind, wanted in ((0.4, True), (0.6, False)):
         scores = jnp.array([500.0, 500.0 - behind * 80.0])
         assert selected_tokens(scores, corpus, 80.0)[0].tolist() == [True, wanted]
+
+
+def test_one_of_two_important_tokens_is_not_all_of_them():
+    corpus = from_sequences([[0, 1, 2], [2, 3]], [1, -1], vocabulary=4)
+    mask = selected_tokens(jnp.array([2.0, 1.0, 0.0, 3.0]), corpus)
+    positive, negative = important_selected(mask, corpus)
+    assert positive == 0.0 and negative == 1.0
+    both = selected_tokens(jnp.array([2.0, 2.0, 0.0, 3.0]), corpus)
+    assert important_selected(both, corpus)[0] == 1.0
