@@ -258,3 +258,23 @@ def test_reduced_start_has_the_law_of_the_start():
         error = jnp.sqrt((one.var(axis=0) + other.var(axis=0)) / draws) + 1e-9
         distance = jnp.abs(one.mean(axis=0) - other.mean(axis=0)) / error
         assert distance.max() < 5
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("key_query", ["product", "tied", "separate"])
+def test_logits_go_through_their_own_matrix(layers, key_query):
+    """W is itself, MᵀM or QᵀK; scores are E W²p and queries E W¹, away from W = I."""
+    network, variables = drawn(Design(layers, key_query))
+    inner = disturbed(variables)["params"]
+
+    def matrix(number):
+        if key_query == "separate":
+            return inner[f"query_{number}"].T @ inner[f"key_{number}"]
+        factor = inner[f"{key_query}_{number}"]
+        return factor if key_query == "product" else factor.T @ factor
+
+    tables, embeddings = tables_of(network, {"params": inner}), inner["embeddings"]
+    assert_close(tables.scores, embeddings @ matrix(2) @ inner["cls"])
+    if layers == 2:
+        assert_close(tables.queries, embeddings @ matrix(1))
+        assert_close(tables.keys, embeddings)

@@ -290,10 +290,11 @@ def test_endings_in_capitals_tabs_and_gzip_are_read_alike(tmp_path):
     assert (tabs.texts, tabs.labels.tolist()) == (wanted.texts[1:], [-1, 1])
 
 
-def test_texts_that_look_like_numbers_and_dates_stay_texts(tmp_path):
+@pytest.mark.parametrize("look", ["007", "2020-01-01", "null", "true"])
+def test_texts_that_look_like_numbers_and_dates_stay_texts(tmp_path, look):
     path = tmp_path / "reviews.csv"
-    path.write_text("text,label\n007,1\n2020-01-01,0\nnull,1\n")
-    assert text.read_reviews(path).texts == ["007", "2020-01-01", "null"]
+    path.write_text(f"text,label\n{look},1\n{look},0\n")
+    assert text.read_reviews(path).texts == [look, look]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
