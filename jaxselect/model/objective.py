@@ -146,7 +146,7 @@ def log_strongest_pull(
     return jnp.max(jnp.where(distance > 0, exponent + log_distance, -jnp.inf))
 
 
-class ScoreGradient(NamedTuple):
+class ScoreDescent(NamedTuple):
     """The negative gradient of the risk in score space.
 
     Attributes:
@@ -163,7 +163,7 @@ def negative_gradient(
     values: Float[Array, " vocabulary"],
     corpus: Corpus,
     log_scale: Float[Scalar, ""] | float = 0.0,
-) -> ScoreGradient:
+) -> ScoreDescent:
     """e^{log_scale} (−∂L/∂a, −∂L/∂b), exact however late.
 
     The scale joins the exponent of every term, so the product is right where the
@@ -196,7 +196,7 @@ def negative_gradient(
     exponent = _log_weighted_residual(attention, corpus) + log_scale
     pull = _pull(exponent, attention, corpus)
     weighted = corpus.labels.astype(pull.dtype)[:, None] * jnp.exp(exponent)
-    return ScoreGradient(sum_by_token(pull, corpus), sum_by_token(weighted, corpus))
+    return ScoreDescent(sum_by_token(pull, corpus), sum_by_token(weighted, corpus))
 
 
 def score_curvature(

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Scalar
 from scipy.sparse import csr_array
 
 from ..model.attention import token_scores
-from ..model.objective import Metrics, ScoreGradient, logistic_loss
+from ..model.objective import Metrics, ScoreDescent, logistic_loss
 from ..model.parameters import Parameters
 from .sparse import SparseCorpus, products
 
@@ -41,7 +41,7 @@ class FactoredDescent(NamedTuple):
         head: −∇_v L = Eᵀ(−∂L/∂b).
     """
 
-    rank_two: ScoreGradient
+    rank_two: ScoreDescent
     cls: Float[Array, " dim"]
     head: Float[Array, " dim"]
 
@@ -114,7 +114,7 @@ def risk_and_score_descent(
     values: Float[Array, " vocabulary"],
     corpus: SparseCorpus,
     weights: Float[Array, " sequences"] | None = None,
-) -> tuple[Float[Scalar, ""], ScoreGradient]:
+) -> tuple[Float[Scalar, ""], ScoreDescent]:
     """Empirical risk and its negative gradient in score space: two products each way.
 
     With u_X = w_X y σ(−y f) / Z_X,
@@ -147,7 +147,7 @@ def risk_and_score_descent(
         weights = jnp.full_like(output, 1 / len(output))
     share = weights * label * jax.nn.sigmoid(-label * output) / normaliser
     plain, by_output = products(corpus.by_token, share, share * output)
-    descent = ScoreGradient(weight * (values * plain - by_output), weight * plain)
+    descent = ScoreDescent(weight * (values * plain - by_output), weight * plain)
     return jnp.sum(weights * logistic_loss(corpus.labels, output)), descent
 
 
