@@ -215,7 +215,7 @@ def load(folder: str | Path) -> xr.Dataset:
         missing; `attrs` holds the description, among it the names of the statuses.
 
     Raises:
-        BadInput: the folder holds no results, or a damaged chunk.
+        BadInput: the folder holds no results, a damaged chunk, or one chunk twice.
 
     Example:
         See `write_chunk`.
@@ -229,6 +229,13 @@ def load(folder: str | Path) -> xr.Dataset:
     rows = np.concatenate(tables) if tables else np.zeros(0, [("lane", int)])
     columns = {name: rows[name] for name in rows.dtype.names or ()}
     columns["file"] = np.repeat(indices, [len(table) for table in tables]).astype(int)
+    lanes, first = np.unique(rows["lane"], return_index=True)
+    if len(lanes) < len(rows):
+        again = int(columns["file"][np.setdiff1d(np.arange(len(rows)), first)[0]])
+        raise DamagedChunk(
+            f"{_chunk(folder, again)} holds runs that another chunk holds too: remove "
+            "both, and give the sweep's command again"
+        )
     variables = {}
     for name, column in columns.items():
         if name == "lane":

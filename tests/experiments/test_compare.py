@@ -136,9 +136,10 @@ def test_no_results_and_damaged_ones_are_no_difference(one, tmp_path, capsys):
     assert "is damaged" in capsys.readouterr().err
 
 
-def test_a_chunk_with_another_ones_content(one, tmp_path):
-    """Its checksum is right; but the lanes say where they belong."""
+def test_a_chunk_with_another_ones_content(one, tmp_path, capsys):
+    """Its checksum is right; but its runs are there twice, and others are missing."""
     other = made(tmp_path / "other")
     chunk = other / "chunks" / "00001.npy"
     chunk.write_bytes((other / "chunks" / "00000.npy").read_bytes())
-    assert compared(one, other) != 0
+    assert compared(one, other) == 2
+    assert "00001.npy holds runs that another chunk" in capsys.readouterr().err
