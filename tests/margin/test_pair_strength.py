@@ -49,3 +49,17 @@ def test_derivative_matches_finite_differences():
     step = 1e-5
     difference = (value(step) - value(-step)) / (2 * step)
     np.testing.assert_allclose(jax.grad(value)(0.0), difference, rtol=1e-8)
+
+
+def test_only_ratios_of_counts_matter():
+    """A winner that stands three times pulls a third as hard on each of the others."""
+    values = jnp.array([0.7, -0.2, 0.4])
+    chosen = jnp.array([[True, False, False]])
+
+    def strength(sequence):
+        bags = from_sequences([sequence], [1], vocabulary=3)
+        return pair_strength(values, bags, chosen).times_exp(jnp.array(0.0))
+
+    once = strength([0, 1, 2])
+    assert_close(strength([0, 0, 0, 1, 2]), once / 3)
+    assert_close(strength([0, 0, 1, 1, 2, 2]), once)

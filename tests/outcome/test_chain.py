@@ -89,8 +89,12 @@ def test_the_chain_is_symmetric(case, name):
 
 def test_some_case_is_captured_and_some_is_not():
     """Else the exchange of the captured statuses would not be seen above."""
-    statuses = {chain(*problem(*case))[1].status.item() for case in CASES}
+    ends = [chain(*problem(*case))[1] for case in CASES]
+    statuses = {found.status.item() for found in ends}
     assert statuses & set(MIRRORED)
+    for found in ends:
+        if found.status == TrialStatus.CAPTURED_NEGATIVE:
+            assert found.negative == 1 and found.positive < 0.5
     assert TrialStatus.SELECTED_ALL in statuses
 
 
