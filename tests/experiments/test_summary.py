@@ -122,6 +122,12 @@ def test_maps_are_shares_of_runs_that_are_there():
     assert other.tolist() == [[0, 0], [1, 0]]
 
 
+def test_the_map_shows_no_selection_that_is_not_certified():
+    figure = phases.draw(results([NOT_YET, BALANCED] * 4, selected=1.0))
+    assert figure is not None
+    assert not np.asarray(figure.axes[0].collections[0].get_array()).any()
+
+
 def test_bins_hold_every_point_once():
     rng = np.random.default_rng(0)
     across = np.concatenate([rng.uniform(-1, 1, 500), [-1.0, 1.0, np.nan]])
