@@ -8,7 +8,10 @@ from scipy import stats
 if TYPE_CHECKING:
     import xarray as xr
 
-CERTIFIED = ("SELECTED_ALL", "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE", "PARTIAL")
+SELECTING = ("SELECTED_ALL", "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE", "PARTIAL")
+"""Statuses of certified trials that had important tokens to select."""
+
+CERTIFIED = (*SELECTING, "NOTHING_TO_SELECT")
 """Statuses of trials that lie on the predicted late flow of their selection."""
 
 EDGES = np.linspace(-1, 1, 21)

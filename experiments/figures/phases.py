@@ -24,8 +24,7 @@ def draw(results: xr.Dataset) -> Figure | None:
     balanced = with_status(results, "BALANCED")
     there = results.status >= 0
     maps = {
-        "every important token is selected": (results.important_selected == 1)
-        & certified,
+        "every important token is selected": with_status(results, "SELECTED_ALL"),
         "captured: those of one class only": captured,
         "in balance between the classes": balanced,
         "anything else not certified": ~(certified | balanced),

@@ -10,6 +10,7 @@ import xarray as xr
 
 from experiments.common.statistics import (
     CERTIFIED,
+    SELECTING,
     bootstrap,
     fitted_exponent,
     with_status,
@@ -46,7 +47,8 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
         is of the runs that are there; `all_selected_by_step_size` holds, for each η₀,
         the `share` of the `certified` runs there in which every important token is
         selected, with its interval, and the number of `runs` they are among: a run
-        that is not certified has not shown what it ends in.
+        that is not certified has not shown what it ends in, and one without important
+        tokens has none to select.
     """
     status = results.status.values.ravel()
     counts = {
@@ -55,14 +57,15 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
     }
     counts["missing"] = int((status < 0).sum())
     certified = with_status(results, *CERTIFIED)
+    selecting = with_status(results, *SELECTING)
     summary: dict[str, Any] = {"runs": int(status.size), "statuses": counts}
     there = int((status >= 0).sum())
     summary["certified_share"] = float(certified.sum()) / there if there else None
-    everything = results.important_selected == 1
+    everything = with_status(results, "SELECTED_ALL")
     summary["all_selected_by_step_size"] = {
         f"{eta:g}": _share(
             everything.sel(step_size=eta).values,
-            certified.sel(step_size=eta).values,
+            selecting.sel(step_size=eta).values,
             results.status.sel(step_size=eta).values >= 0,
         )
         for eta in results.step_size.values

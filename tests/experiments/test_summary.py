@@ -6,6 +6,7 @@ import xarray as xr
 
 from experiments.common.statistics import (
     CERTIFIED,
+    SELECTING,
     beside,
     binned,
     bootstrap,
@@ -50,7 +51,8 @@ def results(status, selected=None, together=False):
 
 def test_certified_statuses_are_those_the_library_certifies():
     assert set(CERTIFIED) < set(STATUSES)
-    assert not {"BALANCED", "NOT_YET", "FAILED", "NOTHING_TO_SELECT"} & set(CERTIFIED)
+    assert not {"BALANCED", "NOT_YET", "NORM_NOT_REACHED", "FAILED"} & set(CERTIFIED)
+    assert set(CERTIFIED) - set(SELECTING) == {"NOTHING_TO_SELECT"}
 
 
 def test_shares_are_of_certified_runs_with_their_number():
@@ -59,7 +61,7 @@ def test_shares_are_of_certified_runs_with_their_number():
     told = summarise(results([ALL, LEFT, NOT_YET, NONE, ALL, BALANCED, MISSING, -1]))
     assert told["runs"] == 8 and told["statuses"]["missing"] == 2
     assert told["statuses"]["selected_all"] == 2
-    assert told["certified_share"] == 3 / 6
+    assert told["certified_share"] == 4 / 6
     one, ten = (told["all_selected_by_step_size"][eta] for eta in ("1", "10"))
     assert (one["share"], one["certified"], one["runs"]) == (2 / 3, 3, 4)
     assert one["low"] <= 2 / 3 <= one["high"]
@@ -68,7 +70,7 @@ def test_shares_are_of_certified_runs_with_their_number():
 
 
 def test_selected_but_not_certified_is_not_counted():
-    told = summarise(results([NOT_YET, BALANCED, NONE, NONE] * 2, selected=1.0))
+    told = summarise(results([NOT_YET, BALANCED] * 4, selected=1.0))
     assert told["certified_share"] == 0
     for row in told["all_selected_by_step_size"].values():
         assert (row["share"], row["certified"]) == (None, 0)
@@ -184,3 +186,10 @@ def test_ours_beside_the_published_by_hand():
     assert beside(theirs + 10, theirs, level=True)["same_sign"] == 1
     holes = np.array([np.nan, -1.0, 1.0, 4.0])
     assert beside(holes, theirs)["ratio"] == 1
+
+
+def test_nothing_to_select_is_certified_and_selects_nothing():
+    told = summarise(results([NONE] * 8, selected=1.0))
+    assert told["certified_share"] == 1
+    for row in told["all_selected_by_step_size"].values():
+        assert (row["share"], row["certified"]) == (None, 0)
