@@ -121,7 +121,7 @@ def test_maps_are_shares_of_runs_that_are_there():
     assert selected.tolist() == [[0.5, 0.5], [0, 1]]
     assert captured.tolist() == [[0.5, 0], [0, 0]]
     assert balance.tolist() == [[0, 0.5], [0, 0]]
-    assert other.tolist() == [[0, 0], [1, 0]]
+    assert other.tolist() == [[0, 0], [0.5, 0]]
 
 
 def test_the_map_shows_no_selection_that_is_not_certified():
