@@ -4,9 +4,10 @@ Results go to a folder chunk by chunk; the same command goes on where it was sto
 `python -m experiments.figures DIR` draws them.
 """
 
+import ast
 import contextlib
 import hashlib
-import re
+import json
 import signal
 import threading
 import time
@@ -132,7 +133,7 @@ def _description(grid: Grid, chunk_size: int, together: bool, kind: str) -> dict
             "device": kind,
             "precision": grid.precision,
             "versions": versions(),
-            "code": _fingerprint("jaxselect.sweep.chunks"),
+            "code": _fingerprint(_sources("jaxselect.sweep.chunks")),
         },
         "statuses": {status.name: status.value for status in TrialStatus},
     }
@@ -149,21 +150,40 @@ def _require_memory(grid: Grid) -> None:
         )
 
 
-def _fingerprint(*modules: str) -> str:
-    """Digest of the library's files that these modules need, themselves included.
-
-    Two chunks of one sweep must not come from two states of an edited checkout.
-    """
-    known, ahead = {}, list(modules)
+def _sources(*modules: str) -> dict[str, str]:
+    """The library's files that these modules need, themselves included, by name."""
+    known: dict[str, str] = {}
+    ahead = list(modules)
     while ahead:
         name = ahead.pop()
-        if name not in known:
-            source = find_spec(name)
-            known[name] = Path(str(source and source.origin)).read_text()
-            package = name.rpartition(".")[0]
-            asked = re.findall(r"^from (\.+[\w.]+) import", known[name], re.MULTILINE)
-            ahead += [resolve_name(other, package) for other in asked]
-    text = "".join(known[name] for name in sorted(known))
+        source = None if name in known else _source(name)
+        if source is not None:
+            known[name] = source.read_text()
+            ahead += _imports(known[name], name.rpartition(".")[0])
+    return known
+
+
+def _source(name: str) -> Path | None:
+    """The file of a module; none for what a module merely defines."""
+    try:
+        found = find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    return Path(found.origin) if found and found.origin else None
+
+
+def _imports(text: str, package: str) -> Iterator[str]:
+    """What a file of a package imports from its own project, names in modules too."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            yield base
+            yield from (f"{base}.{part.name}" for part in node.names)
+
+
+def _fingerprint(sources: dict[str, str]) -> str:
+    """Their digest: chunks of one sweep must not come from two states of a checkout."""
+    text = json.dumps(sources, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

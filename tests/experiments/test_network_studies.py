@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from experiments.benchmarks import networks as benchmark
 from experiments.common import console
@@ -58,6 +59,18 @@ def test_two_parts_of_the_invented_tokens_agree_on_what_matters():
 def test_published_tables_are_whole(name):
     for centres, means in TABLES[name].values():
         assert len(centres) == len(means) and centres == sorted(centres)
+
+
+@pytest.mark.parametrize("name", ["two_layer", "two_layer_key_query", "mlp"])
+def test_published_columns_have_their_shape(name):
+    """E·v rises with the posterior difference and E·p is even: a swap is seen."""
+    for column, (centres, means) in TABLES[name].items():
+        rising = spearmanr(centres, means).statistic
+        even = spearmanr(np.abs(centres), means).statistic
+        if column == "scores":
+            assert even > 0.9 and abs(rising) < 0.3
+        else:
+            assert rising > 0.6 and abs(even) < 0.75 < 0.8
 
 
 def test_bad_input_is_one_line_and_exit_code_two(capsys):

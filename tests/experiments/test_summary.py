@@ -175,6 +175,19 @@ def test_an_exponent_resamples_whole_seeds():
     assert np.isnan(fitted_exponent(dims, law)[1:]).all()
 
 
+def test_an_exponent_is_covered_where_the_noise_depends_on_the_dimension():
+    """Noise ten times as wide at small d: 95 % intervals hold −1/2 nearly as often."""
+    dims, draw = np.logspace(2, 6, 5), np.random.default_rng(2)
+    width = np.array([0.5, 0.3, 0.15, 0.08, 0.05])[:, None]
+    held = 0
+    for _ in range(40):
+        noise = 1 + width * draw.uniform(-1, 1, (5, 24))
+        middle, low, high = fitted_exponent(dims, dims[:, None] ** -0.5 * noise)
+        assert abs(middle + 0.5) < 0.02
+        held += low <= -0.5 <= high
+    assert held >= 34
+
+
 def test_ours_beside_the_published_by_hand():
     theirs = np.array([-2.0, -1.0, 1.0, 4.0])
     same = beside(3 * theirs, theirs)

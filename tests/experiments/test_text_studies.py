@@ -15,7 +15,7 @@ from experiments.text import attended as attention_report
 from experiments.text import choice as text_choice
 from experiments.text import data as review_data
 from experiments.text import deviations as text_deviations
-from experiments.text import explain
+from experiments.text import explain, fitting
 from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
 from jaxselect.model import corpus, embedding_step, parameters
@@ -77,6 +77,22 @@ def test_training_is_chosen_without_the_test_split(
     }
     reached = [row["held_out_accuracy"] for row in tried]
     assert reached == sorted(reached, reverse=True) and reached[0] > reached[-1]
+
+
+def test_the_best_step_does_not_know_the_test_labels(single_precision):
+    """Turned round, they change what is told of the test split, and nothing else."""
+    splits, _ = review_data.load(review_data.Source(invented=300))
+    turned = dataclasses.replace(splits.test, labels=-splits.test.labels)
+    run = fitting.Fit(embeddings="trained", dim=16, steps=40, every=5)
+    begin = fitting.starting_point(splits, run)
+    ended, told = [], []
+    for these in (splits, splits._replace(test=turned)):
+        state, status = fitting.fit(begin, these, run)
+        ended.append((status, int(state.best_step), np.asarray(state.best.cls)))
+        told.append(fitting.summary(state.best, these)["test_accuracy"])
+    assert ended[0][:2] == ended[1][:2]
+    np.testing.assert_array_equal(ended[0][2], ended[1][2])
+    assert told[0] == pytest.approx(1 - told[1]) and told[0] != told[1]
 
 
 def test_attention_is_that_of_the_padded_bags(bags):

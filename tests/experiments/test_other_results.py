@@ -1,0 +1,89 @@
+"""What makes results other results: any setting, any source file that they need."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.sweep import study
+from experiments.text import data as review_data
+from jaxselect.sweep.grid import Grid
+from jaxselect.sweep.store import differences
+
+ROOT = Path(__file__).parents[2]
+DEFAULT = Grid()
+OTHER = {
+    "family": "independent",
+    "until_norm": 7.0,
+    "path_points": 3,
+    "precision": "float32",
+    "purity": (0.5,),
+    "dim": (4.0,),
+    "step_size": (4.0,),
+    "irrelevant_share": (0.5,),
+}
+
+
+def described(grid=DEFAULT, chunk_size=8, together=False):
+    return study._description(grid, chunk_size, together, "cpu")
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Grid)])
+def test_every_setting_of_a_grid_makes_other_results(name):
+    value = OTHER.get(name, (4,))
+    other = described(dataclasses.replace(DEFAULT, **{name: value}))
+    assert any(name in line for line in differences(described(), other))
+
+
+def test_so_does_the_way_in_which_lanes_are_cut():
+    assert differences(described(), described()) == []
+    assert differences(described(), described(chunk_size=9))
+    assert differences(described(), described(together=True))
+
+
+def test_every_module_that_a_sweep_loads_is_in_its_digest():
+    code = (
+        "import sys, jaxselect.sweep.chunks; "
+        "print(*(n for n in sys.modules if n.startswith('jaxselect.')))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    known = study._sources("jaxselect.sweep.chunks")
+    packages = {path.name for path in (ROOT / "jaxselect").iterdir() if path.is_dir()}
+    loaded = set(told.stdout.split()) - {f"jaxselect.{name}" for name in packages}
+    assert {"jaxselect.outcome.verdict", "jaxselect.margin._polish"} <= loaded
+    assert loaded <= known.keys()
+
+
+def test_a_change_of_any_of_them_is_seen():
+    known = study._sources("jaxselect.sweep.chunks")
+    digests = {study._fingerprint(known)}
+    for name in known:
+        digests.add(study._fingerprint(known | {name: known[name] + "\n"}))
+    assert len(digests) == 1 + len(known)
+
+
+def test_cached_bags_depend_on_all_that_shapes_them(tmp_path):
+    """Files by their content, and how they are read; not where datasets are kept."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.csv").write_text(f"text,label\n{name},1\n")
+    (tmp_path / "again.csv").write_text("text,label\none,1\n")
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    source = review_data.Source(train=one, test=two)
+    keys = {review_data._key(source)}
+    for changed in (
+        {"train": two},
+        {"test": one},
+        {"text": "review"},
+        {"label": "stars"},
+        {"min_count": 4},
+        {"max_size": 100},
+        {"invented": 10},
+    ):
+        keys.add(review_data._key(dataclasses.replace(source, **changed)))
+    assert len(keys) == 8
+    moved = dataclasses.replace(source, train=tmp_path / "again.csv", data_dir=tmp_path)
+    assert review_data._key(moved) == review_data._key(source)
