@@ -175,6 +175,8 @@ def cost_of_dim(settings: Settings) -> dict:
         path_points=0,
     )
     configure(grid.precision)
+    # Programs are counted: none may be left from before.
+    program.cache_clear()
     chunks = plan(grid, settings.seeds)
     by_dim = {lane_values(grid, chunk.lanes)["dim"][0]: chunk for chunk in chunks}
     seconds: dict[float, list[float]] = {dim: [] for dim in dims}
