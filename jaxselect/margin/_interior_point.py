@@ -14,6 +14,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ._thresholds import CLOSED, SEEMS_ZERO, SETTLED, ZERO
 from .pair_graph import laplacian, lead, potentials, smallest_lead
 
 # 5 to 20 iterations are usual; more only where rounding has the say.
@@ -49,20 +50,7 @@ class Iterate(NamedTuple):
 def begin(
     axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> Iterate:
-    """Equal duals, tilted once towards the pairs that come out narrow.
-
-    Args:
-        axes: Eᵀ, tokens of size about one.
-        pairs: the constraints.
-
-    Returns:
-        A strictly feasible point; its guess at the pairs that matter is all of them.
-
-    Example:
-        >>> pairs = jnp.array([[False, True], [False, False]])
-        >>> begin(jnp.eye(2), pairs).nearest.tolist()
-        [1.0, -1.0]
-    """
+    """Equal duals, tilted once towards the pairs that come out narrow."""
     dtype = axes.dtype
     eps = jnp.finfo(dtype).eps
 
@@ -84,15 +72,15 @@ def begin(
     nearest = axes @ potentials(duals)
     margin, slack = below(nearest)
     return Iterate(
-        nearest,
-        margin,
-        slack,
-        duals,
-        jnp.asarray(jnp.inf, dtype),
-        pairs,
-        jnp.asarray(True),
-        jnp.asarray(0, jnp.int32),
-        pairs.any(),
+        nearest=nearest,
+        margin=margin,
+        slack=slack,
+        duals=duals,
+        gap=jnp.asarray(jnp.inf, dtype),
+        strong=pairs,
+        ready=jnp.asarray(True),
+        iterations=jnp.asarray(0, jnp.int32),
+        going=pairs.any(),
     )
 
 
@@ -101,22 +89,7 @@ def advance(
     pairs: Bool[Array, "vocabulary vocabulary"],
     state: Iterate,
 ) -> Iterate:
-    """One iteration: predict, centre, correct; in relative changes of λ and z.
-
-    Args:
-        axes: Eᵀ, tokens of size about one.
-        pairs: the constraints.
-        state: where the iteration stands.
-
-    Returns:
-        The next point; where rounding forbids one, the same, no longer going.
-
-    Example:
-        >>> pairs = jnp.array([[False, True], [False, False]])
-        >>> state = begin(jnp.eye(2), pairs)
-        >>> advance(jnp.eye(2), pairs, state).iterations.item()
-        1
-    """
+    """One iteration: predict, centre, correct; in relative changes of λ and z."""
     nearest, margin, slack, duals = state[:4]
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     primal_rest = jnp.where(pairs, slack - lead(nearest @ axes) + margin, 0.0)
@@ -186,11 +159,20 @@ def advance(
     strong = pairs & jnp.where(vanishing, lasting, duals > slack)
     ready = vanishing | (gap < 0.03)
     count = state.iterations + 1
-    finished = (gap <= 4 * eps) | (size <= eps**1.5) | (count >= _ITERATIONS)
-    margin = margin + length * d_margin
-    new = Iterate(nearest, margin, slack, duals, gap, strong, ready, count, ~finished)
+    finished = (gap <= CLOSED * eps) | (size <= eps**ZERO) | (count >= _ITERATIONS)
+    new = Iterate(
+        nearest=nearest,
+        margin=margin + length * d_margin,
+        slack=slack,
+        duals=duals,
+        gap=gap,
+        strong=strong,
+        ready=ready,
+        iterations=count,
+        going=~finished,
+    )
     # At the end rounding may make an iterate worse than the one before.
-    worse = (state.gap < eps**0.5) & ~(gap < state.gap / 2)
+    worse = (state.gap < eps**SETTLED) & ~(gap < state.gap / 2)
     broken = worse | ~jnp.isfinite(gap) | ~(length > 0)
     stopped = state._replace(iterations=count, going=jnp.asarray(False))
     return jax.tree.map(lambda a, b: jnp.where(broken, a, b), stopped, new)
@@ -202,26 +184,7 @@ def relative_gap(
     nearest: Float[Array, " rank"],
     hull_point: Float[Array, " rank"],
 ) -> Float[Scalar, ""]:
-    """Duality gap of x and Dᵀλ, each scaled at its best; above one if Dx > 0 fails.
-
-    In the max-margin problem x / min Dx is feasible and worth ½‖x‖²/(min Dx)², λ is
-    worth ½/‖Dᵀλ‖².
-
-    Args:
-        axes: Eᵀ.
-        pairs: the constraints.
-        nearest: x.
-        hull_point: Dᵀλ with λ ≥ 0 and Σλ = 1.
-
-    Returns:
-        1 − (min Dx)² / (‖x‖² ‖Dᵀλ‖²).
-
-    Example:
-        >>> pairs = jnp.array([[False, True], [False, False]])
-        >>> nearest = jnp.array([1.0, -1.0])
-        >>> relative_gap(jnp.eye(2), pairs, nearest, nearest).item()
-        0.0
-    """
+    """Gap 1 − (min Dx)²/(‖x‖²‖Dᵀλ‖²) of x and λ, each scaled at its best."""
     least = smallest_lead(nearest @ axes, pairs)
     size = (nearest @ nearest) * (hull_point @ hull_point)
     return 1 - least * jnp.abs(least) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
@@ -230,18 +193,6 @@ def relative_gap(
 def vanishes(
     nearest: Float[Array, " rank"], gap: Float[Scalar, ""]
 ) -> Bool[Scalar, ""]:
-    """Whether x looks like zero: small, and separating nothing.
-
-    Args:
-        nearest: x.
-        gap: its relative gap.
-
-    Returns:
-        True where only Farkas' certificate can follow.
-
-    Example:
-        >>> vanishes(jnp.full(3, 1e-9), jnp.array(1.0)).item()
-        True
-    """
-    small = nearest @ nearest < jnp.finfo(nearest.dtype).eps ** 0.5
+    """Whether x looks like zero: small, and separating nothing."""
+    small = nearest @ nearest < jnp.finfo(nearest.dtype).eps ** SEEMS_ZERO
     return small & (gap > 0.9)

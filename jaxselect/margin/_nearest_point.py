@@ -15,6 +15,14 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ._interior_point import Iterate, advance, begin, relative_gap, vanishes
+from ._thresholds import (
+    CERTAIN,
+    MISSED,
+    RANGE,
+    SHIFT,
+    STATIONARY,
+    VANISHING,
+)
 from .pair_graph import laplacian, lead, potentials
 
 # Exchanges of pairs before the interior point is asked again.
@@ -44,32 +52,15 @@ class HullPoint(NamedTuple):
 def nearest_point(
     axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> HullPoint:
-    """The point of the hull of all E_s − E_r, (s, r) in pairs, nearest to the origin.
-
-    The first guess is that all pairs matter, as they often do in many dimensions; then
-    the interior point goes on until it has a better one.
-
-    Args:
-        axes: Eᵀ, tokens of size about one.
-        pairs: True at [s, r] for the difference E_s − E_r.
-
-    Returns:
-        The point and its certificate.
-
-    Example:
-        >>> axes = jnp.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-        >>> pairs = jnp.zeros((3, 3), bool).at[:2, 2].set(True)
-        >>> [round(x, 6) for x in nearest_point(axes, pairs).nearest.tolist()]
-        [0.5, 0.5]
-    """
+    """The point nearest to the origin in the hull of E_s − E_r, (s, r) in pairs."""
     start = begin(axes, pairs)
     nothing = HullPoint(
-        start.nearest,
-        start.duals,
-        start.gap,
-        ~pairs.any(),
-        ~pairs.any(),
-        start.iterations,
+        nearest=start.nearest,
+        duals=start.duals,
+        gap=start.gap,
+        vanishing=~pairs.any(),
+        certain=~pairs.any(),
+        iterations=start.iterations,
     )
 
     def going(state: tuple[Iterate, HullPoint, Array]) -> Array:
@@ -96,12 +87,12 @@ def nearest_point(
     iterate, found, _ = lax.while_loop(going, attempt, (start, nothing, ~pairs))
     inside = ~found.certain & (iterate.gap < found.gap)
     return HullPoint(
-        jnp.where(inside, iterate.nearest, found.nearest),
-        jnp.where(inside, iterate.duals, found.duals),
-        jnp.where(inside, iterate.gap, found.gap),
-        found.vanishing,
-        found.certain,
-        iterate.iterations,
+        nearest=jnp.where(inside, iterate.nearest, found.nearest),
+        duals=jnp.where(inside, iterate.duals, found.duals),
+        gap=jnp.where(inside, iterate.gap, found.gap),
+        vanishing=found.vanishing,
+        certain=found.certain,
+        iterations=iterate.iterations,
     )
 
 
@@ -111,7 +102,8 @@ def _rounding(
     """The rounding of a score relative to the margin ‖x‖², some times over."""
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     score = jnp.max(jnp.abs(nearest) @ jnp.abs(axes))
-    return 64 * eps * jnp.clip(score / jnp.maximum(nearest @ nearest, tiny), 1.0, 64.0)
+    ratio = score / jnp.maximum(nearest @ nearest, tiny)
+    return CERTAIN * eps * jnp.clip(ratio, 1.0, RANGE)
 
 
 def _on_strong(
@@ -142,7 +134,12 @@ def _on_strong(
 
     no = jnp.asarray(False)
     start = HullPoint(
-        iterate.nearest, iterate.duals, iterate.gap, no, no, iterate.iterations
+        nearest=iterate.nearest,
+        duals=iterate.duals,
+        gap=iterate.gap,
+        vanishing=no,
+        certain=no,
+        iterations=iterate.iterations,
     )
     return lax.while_loop(
         promising, exchange, (start, iterate.strong, ~no, jnp.asarray(0, jnp.int32))
@@ -177,7 +174,7 @@ def _exact(
     # Small beside every axis, also where tokens are far longer along one of them.
     extent = jnp.diag(gram)
     across = extent.sum() - extent.max()
-    shift = eps**0.75 * across + len(point) * eps * extent.sum() + tiny
+    shift = eps**SHIFT * across + len(point) * eps * extent.sum() + tiny
     gram = gram + shift * jnp.eye(len(point), dtype=axes.dtype)
     factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
     for _ in range(3):
@@ -192,7 +189,7 @@ def _exact(
         change = cho_solve(factor, excess)
         duals = duals + jnp.where(strong, lead(change @ axes), 0.0)
     # A pair that misses the margin by rounding only would come and go for ever.
-    rounding = 16 * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
+    rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
     missed = pairs & (lead(point @ axes) < 1 - rounding) & ~vanishing
     exchanged = jnp.where(strong, duals > 0, missed)
 
@@ -200,14 +197,19 @@ def _exact(
     nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))
     gap = relative_gap(axes, pairs, nearest, hull_point)
     gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
-    vanishing = vanishing & (hull_point @ hull_point <= (64 * eps) ** 2)
+    vanishing = vanishing & (hull_point @ hull_point <= (VANISHING * eps) ** 2)
     vanishing = vanishing & strong.any()
     rest = nearest - hull_point
     length = jnp.sqrt(nearest @ nearest)
     # The duals are of size ‖p‖² = 1/‖x‖² and cancel to p of size 1/‖x‖.
-    stationary = jnp.sqrt(rest @ rest) <= 64 * eps * (1 + length)
+    stationary = jnp.sqrt(rest @ rest) <= STATIONARY * eps * (1 + length)
     certain = vanishing | (stationary & (gap <= _rounding(axes, nearest)))
     found = HullPoint(
-        nearest, duals, gap, vanishing, certain, jnp.asarray(0, jnp.int32)
+        nearest=nearest,
+        duals=duals,
+        gap=gap,
+        vanishing=vanishing,
+        certain=certain,
+        iterations=jnp.asarray(0, jnp.int32),
     )
     return found, exchanged

@@ -7,6 +7,7 @@ their singular vectors, and scores, not the point, are the unknowns
 (mathematics, section 3c).
 """
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import cho_solve
@@ -14,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from ._interior_point import relative_gap
 from ._nearest_point import HullPoint
+from ._thresholds import CERTAIN, MISSED, ROUGH
 from .pair_graph import centred, laplacian, lead, potentials, smallest_lead
 from .span import span
 
@@ -25,31 +27,13 @@ def polish(
     pairs: Bool[Array, "vocabulary vocabulary"],
     found: HullPoint,
 ) -> HullPoint:
-    """Exchange pairs from those that `found` all but puts at the margin.
-
-    Args:
-        axes: Eᵀ, tokens of size about one.
-        pairs: True at [s, r] for the difference E_s − E_r.
-        found: of `nearest_point`; returned as it is where it is certain.
-
-    Returns:
-        The best point by its gap.
-
-    Example:
-        >>> axes = jnp.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-        >>> pairs = jnp.zeros((3, 3), bool).at[:2, 2].set(True)
-        >>> from ._nearest_point import nearest_point
-        >>> found = nearest_point(axes, pairs)
-        >>> rough = found._replace(gap=jnp.array(1e-3), certain=jnp.array(False))
-        >>> [round(x, 6) for x in polish(axes, pairs, rough).nearest.tolist()]
-        [0.5, 0.5]
-    """
+    """Exchange pairs from those that `found` all but puts at the margin."""
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     least = smallest_lead(found.nearest @ axes, pairs)
     ahead = lead(found.nearest @ axes) / jnp.maximum(least, tiny)
     # The gap is of second order in the distance from the solution.
     near = pairs & (ahead <= 1 + jnp.sqrt(jnp.maximum(found.gap, 0.0)))
-    rough = ~found.certain | (~found.vanishing & (found.gap > 1024 * eps))
+    rough = ~found.certain | (~found.vanishing & (found.gap > ROUGH * eps))
 
     def promising(state: tuple[HullPoint, Array, Array, Array, Array]) -> Array:
         _, _, _, going, passes = state
@@ -62,9 +46,7 @@ def polish(
         tried, duals, exchanged = _on_strong(axes, pairs, strong, duals)
         better = tried.gap < best.gap
         tried = tried._replace(iterations=found.iterations)
-        best = HullPoint(
-            *(jnp.where(better, a, b) for a, b in zip(tried, best, strict=True))
-        )
+        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, best)
         going = jnp.any(exchanged != strong) & ~best.certain
         return best, duals, exchanged, going, passes + 1
 
@@ -105,7 +87,7 @@ def _on_strong(
         excess = known.axes @ (point - axes @ potentials(duals))
         change = cho_solve(factor, known.inverse * excess)
         duals = duals + jnp.where(strong, lead(known.left @ change), 0.0)
-    rounding = 16 * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
+    rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
     missed = pairs & (lead(point @ axes) < 1 - rounding)
     exchanged = jnp.where(strong, duals > 0, missed)
 
@@ -114,7 +96,12 @@ def _on_strong(
     nearest = point / jnp.maximum(point @ point, tiny)
     gap = relative_gap(axes, pairs, nearest, axes @ potentials(weights))
     gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
-    no = jnp.asarray(False)
-    certain = gap <= 64 * eps
-    found = HullPoint(nearest, weights, gap, no, certain, jnp.asarray(0, jnp.int32))
+    found = HullPoint(
+        nearest=nearest,
+        duals=weights,
+        gap=gap,
+        vanishing=jnp.asarray(False),
+        certain=gap <= CERTAIN * eps,
+        iterations=jnp.asarray(0, jnp.int32),
+    )
     return found, duals, exchanged

@@ -8,6 +8,7 @@ from jax.scipy.linalg import cho_factor
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..precision import full_precision
+from ._thresholds import RANK
 
 
 class Span(NamedTuple):
@@ -75,7 +76,7 @@ def span(rows: Float[Array, "rows dim"]) -> Span:
     """
     rows = jax.lax.stop_gradient(rows)
     left, size, axes = jnp.linalg.svd(rows, full_matrices=False)
-    floor = 10 * max(rows.shape) * jnp.finfo(rows.dtype).eps * size.max(initial=0.0)
+    floor = RANK * max(rows.shape) * jnp.finfo(rows.dtype).eps * size.max(initial=0.0)
     kept = size > floor
     return Span(
         jnp.where(kept[None, :], left, 0.0),
