@@ -7,6 +7,8 @@ Farkas' certificate that no p exists (mathematics, section 3c).
 """
 
 import enum
+from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -14,22 +16,28 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..precision import full_precision
+from ._active_set import active_set
+from ._measure import Answer, lengths, measured
 from ._nearest_point import nearest_point
 from ._polish import polish
-from .pair_graph import laplacian, lead, potentials, smallest_lead
+from ._scale import norm, survives, times_two_to, unit_size
+from ._thresholds import ACTIVE, EQUAL, LEVEL, REFUTED, SOLVED, SUM
+from .pair_graph import centred, laplacian, lead, potentials, smallest_lead
 
 
 class MaxMarginStatus(enum.IntEnum):
-    """What is known of the problem."""
+    """What is known of the problem, from numbers measured on the tokens themselves."""
 
     SOLVED = 0
     """The relative gap and the infeasibility are below 4096 roundings (9e-13, 5e-4)."""
     INFEASIBLE = 1
-    """The duals are a convex combination of the differences that vanishes."""
+    """The duals are a convex combination of the differences that vanishes: its length
+    is below 64 roundings (1.4e-14, 8e-6) of the mean length Σ λ ‖E_s − E_r‖."""
     NO_PAIRS = 2
     """There is no constraint, so p = 0."""
     NOT_CONVERGED = 3
-    """Neither certificate was reached: the margin may be below √rounding."""
+    """Nothing is claimed: the margin may be below √rounding of the differences that
+    decide it, or p and its duals be too large or too small for the format."""
 
 
 class MaxMargin(eqx.Module):
@@ -43,7 +51,7 @@ class MaxMargin(eqx.Module):
         duals: λ[s, r] ≥ 0 of the pair (s over r), p_mm = Σ λ[s, r] (E_s − E_r); for an
             infeasible problem Farkas' certificate, Σ λ = 1 and Σ λ (E_s − E_r) = 0.
         active: the pairs with p_mmᵀ(E_s − E_r) = 1.
-        gap: relative duality gap 1 − (Σλ − ½‖Dᵀλ‖²) / ½‖p_mm‖².
+        gap: relative duality gap |1 − (Σλ − ½‖Dᵀλ‖²) / ½‖p_mm‖²|.
         infeasibility: max(0, 1 − min over the pairs of p_mmᵀ(E_s − E_r)).
         iterations: of the interior point.
         status: a `MaxMarginStatus`.
@@ -66,6 +74,15 @@ def max_margin(
 ) -> MaxMargin:
     """Solve min ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1 for every pair, with certificate.
 
+    A status can be checked from the numbers beside it. SOLVED: p is feasible, and any
+    other feasible p is at least as long as λ ≥ 0 says, Σλ − ½‖Dᵀλ‖² ≤ ½‖p‖².
+    INFEASIBLE: p with pᵀ(E_s − E_r) ≥ 1 would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0.
+
+    Tokens may have any common scale at which λ ~ ‖E‖⁻² is a number (1e±150 in double,
+    1e±18 in single precision), and differences may differ in length by 1e8 and more;
+    it is the angle between them that limits: where duals cancel to less than a
+    thousandth of Σ λ ‖E_s − E_r‖, rounding p itself may leave NOT_CONVERGED.
+
     `direction` and `norm` carry derivatives in E, forward and reverse: those of the
     problem in which the active pairs stay active. The rest is constant.
 
@@ -76,7 +93,8 @@ def max_margin(
         pairs: True at [s, r] where s must score above r by the margin.
 
     Returns:
-        p_mm, duals, gap and status; float64 gaps are of order 1e-14, float32 ones 1e-5.
+        p_mm, duals, gap and status; float64 gaps are of order 1e-14, float32 ones 1e-5
+        (mathematics, section 3c).
 
     Example:
         >>> tokens = jnp.array([[2.0, 0.0], [0.0, 0.0]])
@@ -112,10 +130,9 @@ def with_derivatives(
         [-0.25, 0.0]
     """
     direction = _implicit(embeddings, solution)
-    # The inner `where` keeps the derivative of the norm finite at p = 0.
-    square = direction @ direction
-    norm = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
-    return eqx.tree_at(lambda s: (s.direction, s.norm), solution, (direction, norm))
+    return eqx.tree_at(
+        lambda s: (s.direction, s.norm), solution, (direction, norm(direction))
+    )
 
 
 def _solve(
@@ -123,8 +140,62 @@ def _solve(
     pairs: Bool[Array, "vocabulary vocabulary"],
 ) -> MaxMargin:
     """`max_margin` without its derivative."""
-    eps = jnp.finfo(embeddings.dtype).eps
-    axes, basis, scale = _normalise(embeddings, pairs)
+    involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
+    tokens, exponent, blur = unit_size(jnp.where(involved, embeddings, 0.0))
+    answer, iterations, doubtful = _by_interior_point(tokens, pairs)
+    some = pairs.any()
+    doubtful = some & (doubtful | (blur > 0))
+    answer = _where(doubtful, partial(_again, tokens, pairs, blur), answer)
+
+    status = _status(answer.gap, answer.infeasibility, answer.balance, some)
+    refuted = status == MaxMarginStatus.INFEASIBLE
+    direction = times_two_to(answer.direction, -exponent)
+    duals = times_two_to(times_two_to(answer.duals, -exponent), -exponent)
+    duals = jnp.where(refuted, answer.duals, duals)
+    # Numbers that a processor takes for zero are given as zero.
+    duals = jnp.where(duals >= jnp.finfo(duals.dtype).tiny, duals, 0.0)
+    # What the way back takes to zero or to infinity proves nothing.
+    back = survives(answer.direction, direction) & survives(answer.duals, duals)
+    known = back & jnp.isfinite(answer.gap) & jnp.isfinite(answer.infeasibility)
+    none = some.astype(embeddings.dtype)
+    status = jnp.where(known | ~some, status, MaxMarginStatus.NOT_CONVERGED)
+    direction = jnp.where(known, direction, 0.0)
+    return MaxMargin(
+        direction=direction,
+        norm=norm(direction),
+        duals=jnp.where(known, duals, 0.0),
+        active=answer.active & known,
+        gap=jnp.where(known, answer.gap, none),
+        infeasibility=jnp.where(known, answer.infeasibility, none),
+        iterations=iterations,
+        status=status.astype(jnp.int32),
+    )
+
+
+def _status(
+    gap: Float[Scalar, ""],
+    infeasibility: Float[Scalar, ""],
+    balance: Float[Scalar, ""],
+    some: Bool[Scalar, ""],
+) -> Int[Scalar, ""]:
+    """What the numbers show; one that is not a number shows nothing."""
+    eps = jnp.finfo(gap.dtype).eps
+    solved = (gap <= SOLVED * eps) & (infeasibility <= SOLVED * eps)
+    refuted = balance <= REFUTED * eps
+    status = jnp.where(
+        refuted, MaxMarginStatus.INFEASIBLE, MaxMarginStatus.NOT_CONVERGED
+    )
+    status = jnp.where(solved, MaxMarginStatus.SOLVED, status)
+    return jnp.where(some, status, MaxMarginStatus.NO_PAIRS)
+
+
+def _by_interior_point(
+    tokens: Float[Array, "vocabulary dim"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+) -> tuple[Answer, Int[Scalar, ""], Bool[Scalar, ""]]:
+    """The answer, its iterations, and whether its numbers must be measured again."""
+    eps = jnp.finfo(tokens.dtype).eps
+    axes, basis, scale = _normalise(tokens, pairs)
     found = polish(axes, pairs, nearest_point(axes, pairs))
     # The scalings that make p feasible and the value of the duals largest.
     least = smallest_lead(found.nearest @ axes, pairs)
@@ -134,29 +205,71 @@ def _solve(
     hull_point = axes @ potentials(found.duals)
     value = jnp.where(separated, hull_point @ hull_point * scale**2, 1.0)
 
-    some = pairs.any()
-    nothing = some.astype(embeddings.dtype)
-    ahead = lead(embeddings @ direction)
-    least = smallest_lead(embeddings @ direction, pairs)
-    infeasibility = jnp.where(separated, jnp.maximum(0.0, 1 - least), nothing)
-    gap = jnp.where(separated, jnp.abs(found.gap), nothing)
-    solved = (gap <= 4096 * eps) & (infeasibility <= 4096 * eps)
-    status = jnp.where(solved, MaxMarginStatus.SOLVED, MaxMarginStatus.NOT_CONVERGED)
-    status = jnp.where(found.vanishing, MaxMarginStatus.INFEASIBLE, status)
-    status = jnp.where(some, status, MaxMarginStatus.NO_PAIRS)
+    none = pairs.any().astype(tokens.dtype)
+    ahead = lead(tokens @ direction)
+    least = smallest_lead(tokens @ direction, pairs)
+    infeasibility = jnp.where(separated, jnp.maximum(0.0, 1 - least), none)
+    gap = jnp.where(separated, jnp.abs(found.gap), none)
     # Of a score: less than its length by that of the tokens, where p avoids long axes.
     size = jnp.max(jnp.abs(direction @ basis) @ jnp.abs(axes)) * scale
-    rounding = 1e3 * eps * jnp.maximum(1.0, size)
-    return MaxMargin(
+    near = ACTIVE * eps * jnp.maximum(1.0, size)
+    answer = Answer(
         direction=direction,
-        norm=jnp.linalg.norm(direction),
         duals=jnp.nan_to_num(found.duals / value),
-        active=pairs & separated & (jnp.abs(ahead - 1) <= rounding),
+        active=pairs & separated & (jnp.abs(ahead - 1) <= near),
+        near=jnp.full_like(found.duals, near),
         gap=gap,
         infeasibility=infeasibility,
-        iterations=found.iterations,
-        status=status.astype(jnp.int32),
+        balance=jnp.full_like(gap, jnp.inf),
     )
+    # Scores cancel to one, and duals of sum one to x.
+    longest = jnp.max(jnp.abs(tokens) @ jnp.abs(direction))
+    cancelled = 1 / jnp.sqrt(hull_point @ hull_point)
+    sure = gap + SUM * eps * cancelled <= SOLVED * eps
+    sure = sure & (infeasibility + SUM * eps * longest <= SOLVED * eps)
+    return answer, found.iterations, ~sure
+
+
+def _again(
+    tokens: Float[Array, "vocabulary dim"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    blur: Float[Scalar, ""],
+    answer: Answer,
+) -> Answer:
+    """The answer measured with more digits and, where they refuse it, another one."""
+    apart = lengths(tokens, pairs)
+    eps = jnp.finfo(apart.dtype).eps
+    clear = jnp.min(jnp.where(pairs, apart, jnp.inf)) >= blur
+
+    def proved(answer: Answer) -> Bool[Scalar, ""]:
+        status = _status(answer.gap, answer.infeasibility, answer.balance, pairs.any())
+        return status != MaxMarginStatus.NOT_CONVERGED
+
+    answer = measured(tokens, pairs, apart, answer)
+    needed = clear & ~proved(answer)
+    direction, duals = active_set(tokens, pairs, apart, needed)
+    size = jnp.maximum(1.0, apart * jnp.linalg.norm(direction))
+    other = answer._replace(direction=direction, duals=duals, near=ACTIVE * eps * size)
+    # In a loop of their own p and λ are numbers stored. Within one program the two uses
+    # of a dual may be computed twice, in two roundings that do not cancel.
+    other = _where(needed, partial(measured, tokens, pairs, apart), other)
+    better = needed & proved(other)
+    answer = jax.tree.map(lambda a, b: jnp.where(better, a, b), other, answer)
+    return answer._replace(
+        gap=jnp.where(clear, answer.gap, jnp.nan),
+        balance=jnp.where(clear, answer.balance, jnp.nan),
+    )
+
+
+def _where(
+    condition: Bool[Scalar, ""], function: Callable[[Answer], Answer], start: Answer
+) -> Answer:
+    """What the function makes of the start, run only if some lane asks for it."""
+    return jax.lax.while_loop(
+        lambda state: state[0],
+        lambda state: (jnp.zeros_like(state[0]), function(state[1])),
+        (condition, start),
+    )[1]
 
 
 def _normalise(
@@ -172,7 +285,7 @@ def _normalise(
     centred = jnp.where(involved, embeddings - centre, 0.0)
     scale = jnp.max(jnp.linalg.norm(centred, axis=1), initial=0.0)
     # Tokens that differ by rounding alone are equal.
-    rounding = 16 * jnp.finfo(embeddings.dtype).eps * jnp.linalg.norm(centre)
+    rounding = EQUAL * jnp.finfo(embeddings.dtype).eps * jnp.linalg.norm(centre)
     centred = jnp.where(scale <= rounding, 0.0, centred)
     scale = jnp.where(scale <= rounding, 1.0, scale)
     vocabulary, dim = embeddings.shape
@@ -204,9 +317,10 @@ def _implicit_jvp(
     direction = _implicit(embeddings, solution)
     eps = jnp.finfo(embeddings.dtype).eps
     level, mode = jnp.linalg.eigh(laplacian(solution.active.astype(embeddings.dtype)))
-    level = jnp.where(level > len(level) ** 2 * eps, level, 0.0)
+    level = jnp.where(level > len(level) ** 2 * LEVEL * eps, level, 0.0)
     root = (mode * jnp.sqrt(level)[None, :]) @ mode.T
-    differences = root @ embeddings
+    # R takes off what tokens share only up to rounding.
+    differences = root @ centred(embeddings, solution.active)
     inverse = jnp.linalg.pinv(differences)
     pull = change.T @ (root @ (inverse.T @ direction))
     kept = differences @ pull + root @ (change @ direction)

@@ -3,6 +3,7 @@
 import functools
 
 import hypothesis
+import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,6 +80,18 @@ def test_the_norm_changes_as_the_envelope_says(seed):
     charge = duals.sum(axis=1) - duals.sum(axis=0)
     wanted = -np.outer(charge, solution.direction) / solution.norm
     assert_close(norm_gradient(embeddings, pairs), wanted, worse=100 * solution.norm)
+
+
+@hypothesis.given(small, st.integers(0, 10))
+def test_derivatives_do_not_feel_where_the_origin_is(seed, power):
+    """A shift far longer than the tokens, with every difference left as it was."""
+    rng, embeddings, pairs = small_problem(seed)
+    # Few enough digits for the shift to be exact.
+    embeddings = np.round(embeddings * 2**20) / 2**20
+    shift = 2.0 ** (2 * power) * np.sign(rng.normal(size=6))
+    here = norm_gradient(embeddings, pairs)
+    norm = solve(embeddings, pairs).norm
+    assert_close(norm_gradient(embeddings + shift, pairs), here, worse=1e4 * norm)
 
 
 def test_only_direction_and_norm_carry_derivatives():
