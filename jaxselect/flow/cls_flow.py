@@ -8,7 +8,7 @@ the last change of attention.
 """
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import diffrax as dfx
@@ -22,6 +22,7 @@ from ..model.corpus import Corpus
 from ..model.objective import log_strongest_pull, negative_gradient, score_curvature
 from ..model.parameters import Parameters
 from ..precision import full_precision
+from ._both_modes import in_both_modes
 from ._rosenbrock import Rodas5P
 from ._step_control import PredictiveController
 
@@ -60,13 +61,11 @@ class FlowSettings:
         rtol: relative tolerance of a step, per coordinate of p.
         atol: absolute tolerance of a step, in units of p, that is of attention scores.
         max_steps: bound on the number of steps, rejected ones included.
-        adjoint: how diffrax differentiates; `diffrax.ForwardMode()` for few inputs.
     """
 
     rtol: float = 1e-6
     atol: float = 1e-6
     max_steps: int = 8192
-    adjoint: dfx.AbstractAdjoint = field(default_factory=dfx.RecursiveCheckpointAdjoint)
 
     def step_control(self) -> PredictiveController:
         """The step size controller of every flow in log(1+t)."""
@@ -125,7 +124,7 @@ def cls_flow(
         settings: tolerances and bounds.
 
     Returns:
-        The flow's end, its status and the path.
+        The flow's end, its status and the path; differentiable once, in both modes.
 
     Example:
         >>> from jaxselect.model import corpus, embedding_step, parameters
@@ -137,15 +136,26 @@ def cls_flow(
         >>> FlowStatus(flow.status.item()).name, round(jnp.linalg.norm(flow.cls).item())
         ('REACHED', 1000000)
     """
+    bounds = from_log_time, until_norm, until_log_time, path_log_times
+    dtype = parameters.cls.dtype
+    bounds = jax.tree.map(lambda bound: jnp.asarray(bound, dtype), bounds)
+    return _flow((parameters, corpus, *bounds), settings)
+
+
+@in_both_modes
+@full_precision
+def _flow(
+    inputs: PyTree, settings: FlowSettings, adjoint: dfx.AbstractAdjoint
+) -> Flow:
+    parameters, corpus, begin, until_norm, until_log_time, path_log_times = inputs
     rotation, rows = _aligned(parameters.embeddings)
     start = parameters.cls @ rotation
     dtype = start.dtype
-    begin = jnp.asarray(from_log_time, dtype)
     problem = _Problem(
         rows=rows,
         values=parameters.embeddings @ parameters.head,
         corpus=corpus,
-        until_norm=jnp.asarray(until_norm, dtype),
+        until_norm=until_norm,
     )
     subs = [dfx.SubSaveAt(t1=True)]
     if path_log_times is not None:
@@ -156,7 +166,7 @@ def cls_flow(
         dfx.ODETerm(_field),
         Rodas5P(_linearise),
         t0=begin,
-        t1=jnp.where(over, begin, jnp.asarray(until_log_time, dtype)),
+        t1=jnp.where(over, begin, until_log_time),
         dt0=None,
         y0=start,
         args=problem,
@@ -168,7 +178,7 @@ def cls_flow(
             direction=(True, True),
         ),
         max_steps=settings.max_steps,
-        adjoint=settings.adjoint,
+        adjoint=adjoint,
         throw=False,
     )
     path_times, path = jnp.zeros(0, dtype), jnp.zeros((0, len(start)), dtype)

@@ -7,6 +7,7 @@ from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
@@ -14,6 +15,7 @@ from ..model.corpus import Corpus
 from ..model.objective import negative_gradient
 from ..model.parameters import Parameters
 from ..precision import full_precision
+from ._both_modes import in_both_modes
 from ._rosenbrock import Rodas5P, from_autodiff
 from .cls_flow import Flow, FlowSettings, FlowStatus, cls_flow
 
@@ -42,7 +44,6 @@ class HeadFlow(eqx.Module):
     path_head: Float[Array, "times dim"]
 
 
-@full_precision
 def cls_head_flow(
     parameters: Parameters,
     corpus: Corpus,
@@ -83,6 +84,15 @@ def cls_head_flow(
         >>> (end.head / jnp.linalg.norm(end.head)).round(2)[:2].tolist()
         [0.71, -0.71]
     """
+    real = lambda times: jnp.asarray(times, parameters.cls.dtype)  # noqa: E731
+    times = jax.tree.map(real, (until_log_time, path_log_times))
+    return _head_flow((parameters, corpus, *times), settings)
+
+
+@in_both_modes
+@full_precision
+def _head_flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> HeadFlow:
+    parameters, corpus, until_log_time, path_log_times = inputs
     dim, dtype = len(parameters.cls), parameters.cls.dtype
     subs = [dfx.SubSaveAt(t1=True)]
     if path_log_times is not None:
@@ -91,14 +101,14 @@ def cls_head_flow(
         dfx.ODETerm(_joint_field),
         Rodas5P(from_autodiff(_joint_field)),
         t0=jnp.zeros((), dtype),
-        t1=jnp.asarray(until_log_time, dtype),
+        t1=until_log_time,
         dt0=None,
         y0=jnp.concatenate([parameters.cls, parameters.head]),
         args=(parameters.embeddings, corpus),
         saveat=dfx.SaveAt(subs=subs),
         stepsize_controller=settings.step_control(),
         max_steps=settings.max_steps,
-        adjoint=settings.adjoint,
+        adjoint=adjoint,
         throw=False,
     )
     end = solution.ys[0][0]

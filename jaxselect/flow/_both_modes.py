@@ -1,0 +1,103 @@
+"""Derivatives of an integration in forward and in reverse mode, as JAX asks for them.
+
+Diffrax wants to be told the mode beforehand: one of its loops can be pushed forward,
+another pulled back. Both are the same map of a change of the inputs, so one stands for
+it and the other for its transpose.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+# Second derivatives would need those of the two loops: refused, not left out.
+_ONCE = "A flow can be differentiated once, and here it is differentiated twice."
+
+
+def in_both_modes(
+    integrate: Callable[[PyTree, Any, dfx.AbstractAdjoint], PyTree],
+) -> Callable[..., PyTree]:
+    """An integration that is differentiable once, in either mode and under `vmap`.
+
+    Args:
+        integrate: (inputs, settings, adjoint) → results of `diffrax.diffeqsolve` with
+            that adjoint; settings are static.
+
+    Returns:
+        (inputs, settings, known=None) → the same results, or those known already.
+        Without derivatives it costs what it did, or nothing; a derivative costs one
+        more integration, which carries it.
+
+    Example:
+        >>> def fall(rate, settings, adjoint):
+        ...     return dfx.diffeqsolve(
+        ...         dfx.ODETerm(lambda t, y, rate: -rate * y), dfx.Tsit5(), 0.0, 1.0,
+        ...         0.1, jnp.array(1.0), args=rate, adjoint=adjoint,
+        ...     ).ys[0]
+        >>> run = in_both_modes(fall)
+        >>> slopes = [d(run)(jnp.array(1.0), None) for d in (jax.jacfwd, jax.jacrev)]
+        >>> [round(slope.item(), 4) for slope in slopes]
+        [-0.3679, -0.3679]
+    """
+
+    @eqx.filter_custom_jvp
+    def run(inputs: PyTree, settings: Any, known: PyTree = None) -> PyTree:
+        if known is not None:
+            return known
+        return integrate(inputs, settings, dfx.RecursiveCheckpointAdjoint())
+
+    @run.def_jvp
+    def pushed(
+        primals: tuple, tangents: tuple, known: PyTree = None
+    ) -> tuple[PyTree, PyTree]:
+        (inputs, settings), (changes, _) = primals, tangents
+        changing = jax.tree.map(lambda x: x is not None, changes, is_leaf=_is_none)
+        moved, still = eqx.partition(inputs, changing)
+
+        def real(adjoint: dfx.AbstractAdjoint) -> Callable[[PyTree], PyTree]:
+            def through(moved: PyTree) -> PyTree:
+                found = integrate(eqx.combine(moved, still), settings, adjoint)
+                return eqx.filter(found, eqx.is_inexact_array)
+
+            return through
+
+        def push(_: Callable, right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+            change, rest = right
+            slope = jax.jvp(real(dfx.ForwardMode()), (moved,), (change,))[1]
+            return change, jax.tree.map(jnp.add, slope, rest)
+
+        def pull(_: Callable, right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+            rest, weight = right
+            back = jax.vjp(real(dfx.RecursiveCheckpointAdjoint()), moved)[1]
+            return jax.tree.map(jnp.add, rest, back(weight)[0]), weight
+
+        def once(right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+            return eqx.internal.nondifferentiable((right, moved, still), msg=_ONCE)[0]
+
+        results = run(inputs, settings, known=known)
+        # (change, 0) → (change, slope) solves a system [[1, 0], [−slope, 1]], whose
+        # solution and transposed solution are all that first derivatives ask for.
+        nothing = _zeros(eqx.filter(results, eqx.is_inexact_array), changes)
+        _, slope = jax.lax.custom_linear_solve(
+            once, (changes, nothing), push, pull, symmetric=True
+        )
+        return results, slope
+
+    return run
+
+
+def _zeros(like: PyTree, changes: PyTree) -> PyTree:
+    """Zeros that count as linear in some changes, as JAX wants every right side to."""
+    anything = sum(jnp.sum(change) for change in jax.tree.leaves(changes))
+    nothing = jnp.where(jnp.array(False), anything, 0.0)
+    return jax.tree.map(
+        lambda leaf: jnp.broadcast_to(nothing.astype(leaf.dtype), leaf.shape), like
+    )
+
+
+def _is_none(leaf: Any) -> bool:
+    return leaf is None
