@@ -97,7 +97,6 @@ class Flow(eqx.Module):
     path_cls: Float[Array, "times dim"]
 
 
-@full_precision
 def cls_flow(
     parameters: Parameters,
     corpus: Corpus,

@@ -17,7 +17,13 @@ from jaxtyping import Array, Float, Int, Scalar
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
-from .cls_flow import Flow, FlowSettings, FlowStatus, cls_flow, velocity
+from .cls_flow import Flow, FlowSettings, FlowStatus, _flow, cls_flow, velocity
+
+# The first point of a path, as a share of its end: 1e-2 in log(1+t) by default, where p
+# has moved by a hundredth of the first pull.
+FIRST_POINT = 1e-6
+# Halvings that leave of a bracket less than the rounding of its ends.
+HALVINGS = 50
 
 # h(p) of a mark: positive beyond it, piecewise smooth.
 Mark = Callable[[Float[Array, " dim"]], Float[Scalar, ""]]
@@ -40,13 +46,13 @@ class Crossing(eqx.Module):
     """Where a flow passes a mark for the last time.
 
     Attributes:
+        cls: p there; p_0 if there is none.
         log_time: s = log(1+t) of the passage.
-        cls: p there.
         status: a `CrossingStatus`.
     """
 
-    log_time: Float[Scalar, ""]
     cls: Float[Array, " dim"]
+    log_time: Float[Scalar, ""]
     status: Int[Scalar, ""]
 
 
@@ -54,6 +60,7 @@ class Crossing(eqx.Module):
 def search_path(
     parameters: Parameters,
     corpus: Corpus,
+    *,
     until_log_time: Float[Scalar, ""] | float = 1e4,
     points: int = 1024,
     settings: FlowSettings = FlowSettings(),
@@ -79,9 +86,47 @@ def search_path(
     """
     fixed = jax.lax.stop_gradient((parameters, corpus))
     end = jax.lax.stop_gradient(jnp.asarray(until_log_time, parameters.cls.dtype))
-    times = end * jnp.geomspace(1e-6, 1.0, points, dtype=end.dtype)
+    times = end * jnp.geomspace(FIRST_POINT, 1.0, points, dtype=end.dtype)
     times = jnp.concatenate([jnp.zeros_like(times[:1]), times])
     return cls_flow(*fixed, until_log_time=end, path_log_times=times, settings=settings)
+
+
+def end_of_path(
+    parameters: Parameters,
+    corpus: Corpus,
+    path: Flow,
+    *,
+    settings: FlowSettings = FlowSettings(),
+) -> Float[Array, " dim"]:
+    """P at the end of a path found without derivatives, as the function that it is.
+
+    Args:
+        parameters: (E, p_0, v).
+        corpus: n bags with labels ±1.
+        path: of `search_path`, for these parameters and this corpus.
+        settings: tolerances.
+
+    Returns:
+        `path.cls`, with derivatives in E, p_0, v and the counts at its log-time; they
+        cost another flow, the value nothing.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> path = search_path(start, bags)
+        >>> def end(cls):
+        ...     there = Parameters(start.embeddings, cls, start.head)
+        ...     return end_of_path(there, bags, path)
+        >>> jax.jacrev(end)(start.cls).round(3).tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
+    """
+    path = jax.lax.stop_gradient(path)
+    zero = jnp.zeros_like(path.log_time)
+    inputs = (parameters, corpus, zero, zero + jnp.inf, path.log_time, None)
+    saved = lambda flow: (flow.path_log_times, flow.path_cls)  # noqa: E731
+    bare = eqx.tree_at(saved, path, [points[:0] for points in saved(path)])
+    return _flow(inputs, settings, known=bare).cls
 
 
 @full_precision
@@ -90,6 +135,7 @@ def last_crossings(
     corpus: Corpus,
     path: Flow,
     marks: Sequence[Mark],
+    *,
     settings: FlowSettings = FlowSettings(),
 ) -> tuple[Crossing, ...]:
     """The last log-times at which functions of p turn positive along the flow.
@@ -107,11 +153,11 @@ def last_crossings(
         path: of `search_path`, for these parameters and this corpus.
         marks: h(p), positive beyond the mark; piecewise smooth. It may depend on other
             traced values: their derivatives count.
-        settings: tolerances; `diffrax.ForwardMode()` as adjoint for forward mode.
+        settings: tolerances.
 
     Returns:
-        A crossing per mark, with derivatives in E, p_0, v, the counts and what h
-        depends on.
+        A crossing per mark, with derivatives, in both modes, in E, p_0, v, the counts
+        and what h depends on.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -167,9 +213,10 @@ def last_crossings(
         step, slope = newton(guess, cls)
         never = status >= CrossingStatus.NOT_CROSSED
         return Crossing(
-            jnp.where(never, jnp.inf, guess + step),
+            # Equinox has a `cls` of its own: no keyword.
             jnp.where(crossed, cls + step * slope, parameters.cls),
-            status,
+            log_time=jnp.where(never, jnp.inf, guess + step),
+            status=status,
         )
 
     return tuple(
@@ -225,5 +272,5 @@ def _between(
         return jnp.where(behind, low, middle), jnp.where(behind, middle, high)
 
     bracket = (jnp.zeros_like(width), jnp.ones_like(width))
-    _, high = jax.lax.fori_loop(0, 50, halve, bracket)
+    _, high = jax.lax.fori_loop(0, HALVINGS, halve, bracket)
     return jax.lax.stop_gradient(start + high * width)

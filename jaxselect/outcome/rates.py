@@ -55,7 +55,8 @@ class Rates(eqx.Module):
         loss_constant: lim t (L(t) − final_loss) = ‖p_mm‖².
         kink: the selection's active pairs, or the pair that is last to be decided,
             change under a small move: derivatives are those of one side.
-        history_dim: dimension of the part of ρ that only the path decides.
+        history_dim: dimension of the part of ρ that only the path decides; derivatives
+            go through the path for it.
         status: a `limit.LimitStatus`; the late rates hold where it is PREDICTED.
         selected: the final selection, in bag layout.
         active: its active pairs. Where one of these two differs between two problems, a
@@ -83,6 +84,7 @@ def rates(
     before: Parameters,
     corpus: Corpus,
     step_size: Float[Scalar, ""] | float,
+    *,
     error: Float[Scalar, ""] | float = 1e-4,
     early_error: Float[Scalar, ""] | float = 0.1,
     settings: RateSettings = RateSettings(),
@@ -100,7 +102,8 @@ def rates(
         settings: static.
 
     Returns:
-        The rates, differentiable in every argument but the settings, in both modes.
+        The rates, differentiable once in every argument but the settings, in both
+        modes.
 
     Example:
         >>> from jaxselect.model.parameters import gaussian_reduced
@@ -113,29 +116,31 @@ def rates(
         True
     """
     after = embedding_step(before, corpus, step_size)
-    settled = settle(after, corpus, settings)
+    settled = settle(after, corpus, settings=settings)
     late, margin = settled.late, settled.margin
     marks = (
         direction_mark(margin.direction, early_error),
         selection_mark(after, corpus, settled),
     )
-    early, selection = last_crossings(after, corpus, settled.path, marks, settings.flow)
-    undecided = decided_at_once(after, corpus, settled, selection, settings.move)
+    early, selection = last_crossings(
+        after, corpus, settled.path, marks, settings=settings.flow
+    )
+    undecided = decided_at_once(after, corpus, settled, selection, move=settings.move)
     return Rates(
-        alignment_error(before, after, corpus, step_size),
-        1 / margin.norm,
-        late.error_constant,
-        norm_to_error(late, error),
-        log_time_to_error(late, error),
-        early.log_time,
-        selection.log_time,
-        final_loss(after, corpus, settled.selected),
-        margin.norm**2,
-        settled.kink | undecided,
-        late.history_dim,
-        late.status,
-        settled.selected,
-        margin.active,
+        lemma_error=alignment_error(before, after, corpus, step_size),
+        growth_rate=1 / margin.norm,
+        error_constant=late.error_constant,
+        norm_to_error=norm_to_error(late, error),
+        log_time_to_error=log_time_to_error(late, error),
+        early_log_time=early.log_time,
+        selection_log_time=selection.log_time,
+        final_loss=final_loss(after, corpus, settled.selected),
+        loss_constant=margin.norm**2,
+        kink=settled.kink | undecided,
+        history_dim=late.history_dim,
+        status=late.status,
+        selected=settled.selected,
+        active=margin.active,
     )
 
 
@@ -215,6 +220,7 @@ def decided_at_once(
     corpus: Corpus,
     settled: Settled,
     selection: Crossing,
+    *,
     move: float = 1e-6,
 ) -> Bool[Scalar, ""]:
     """Whether two pairs are decided last at once: the time of selection has a kink.

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Scalar
 
-from ..flow.cls_flow import Flow, FlowSettings, cls_flow
-from ..flow.crossing import search_path
+from ..flow.cls_flow import Flow, FlowSettings
+from ..flow.crossing import end_of_path, search_path
 from ..margin.limit import Limit, limit
 from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
 from ..model.corpus import Corpus
@@ -26,21 +26,18 @@ class RateSettings:
     """Static settings of the rates.
 
     Attributes:
-        flow: tolerances of the integration, and its adjoint: `diffrax.ForwardMode()` to
-            differentiate early rates in forward mode.
+        flow: tolerances of the integrations.
         until_log_time: log(1+t) at which the selection is read and the search for early
             rates ends.
         points: of the path that is searched.
-        move: relative size of the move of E that tells a kink.
-        through_history: differentiate the flow for the part of ρ that only the path
-            decides; without it that part counts as constant (`Rates.history_dim`).
+        move: relative size of the move of E that tells a kink: a thousand times what
+            the active pairs are told by, a thousandth of what a study moves E by.
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
     until_log_time: float = 1e4
     points: int = 1024
     move: float = 1e-6
-    through_history: bool = False
 
 
 class Settled(eqx.Module):
@@ -63,12 +60,13 @@ class Settled(eqx.Module):
 
 @full_precision
 def settle(
-    after: Parameters, corpus: Corpus, settings: RateSettings = RateSettings()
+    after: Parameters, corpus: Corpus, *, settings: RateSettings = RateSettings()
 ) -> Settled:
     """Follow the flow until its selection is final, then predict the rest.
 
-    The selection is piecewise constant, so no derivative runs through this flow unless
-    `settings.through_history` asks for it.
+    The selection is piecewise constant. The part of ρ that only the path decides
+    (`Limit.history_dim`) moves with every argument, so the late flow is differentiated
+    through the whole path: a derivative of it costs another flow, its value none.
 
     Source: mathematics, section 3f.
 
@@ -88,14 +86,12 @@ def settle(
         [[True, False]]
     """
     path = search_path(
-        after, corpus, settings.until_log_time, settings.points, settings.flow
+        after,
+        corpus,
+        until_log_time=settings.until_log_time,
+        points=settings.points,
+        settings=settings.flow,
     )
-    late_cls = path.cls
-    if settings.through_history:
-        end = path.log_time
-        late_cls = cls_flow(
-            after, corpus, until_log_time=end, settings=settings.flow
-        ).cls
     fixed = jax.lax.stop_gradient(after.embeddings)
     selected = selected_tokens(fixed @ path.cls, corpus, path.log_time)
     pairs = competing_pairs(selected, corpus)
@@ -109,5 +105,6 @@ def settle(
     kink = jnp.any(solutions.active[1:] != solutions.active[:1])
     margin = jax.tree.map(lambda leaf: leaf[0], solutions)
     margin = with_derivatives(after.embeddings, margin)
-    late = limit(after, corpus, selected, pairs, margin, late_cls=late_cls)
-    return Settled(path, selected, margin, late, kink)
+    end = end_of_path(after, corpus, path, settings=settings.flow)
+    late = limit(after, corpus, selected, pairs, margin, late_cls=end)
+    return Settled(path=path, selected=selected, margin=margin, late=late, kink=kink)
