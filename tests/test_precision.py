@@ -7,19 +7,17 @@ stands in the text.
 import re
 from functools import partial
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow, velocity
+from jaxselect.flow.cls_flow import cls_flow, velocity
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import rates
-from jaxselect.outcome.settle import RateSettings
 from jaxselect.outcome.trial import run_trial
 from jaxselect.precision import full_precision
 
@@ -40,10 +38,8 @@ def gradient_of_rates(start, corpus):
 
 
 def slope_of_rates(start, corpus):
-    forward = FlowSettings(adjoint=diffrax.ForwardMode())
-
     def real(step_size):
-        found = rates(start, corpus, step_size, settings=RateSettings(flow=forward))
+        found = rates(start, corpus, step_size)
         return found.selection_log_time, found.log_time_to_error
 
     return jax.jvp(real, (50.0,), (1.0,))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from experiments.theory.problem import Problem
 from jaxselect.model.corpus import Corpus
-from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
 
 
@@ -25,14 +25,30 @@ class Case(NamedTuple):
 def draw(problem: Problem, seed: jax.Array, log_dim: jax.Array | float = 0.0) -> Case:
     """The case of a seed, its d multiplied by e^log_dim."""
     keys = jax.random.split(jax.random.key(seed), 7)
+    vocabulary = 2 * problem.relevant + problem.irrelevant
+    # Where d is not much larger than |S|, the path decides a part of ρ in many draws.
+    least = jnp.log10(2.0 * vocabulary)
+    dim = 10 ** jax.random.uniform(keys[1], minval=least, maxval=4.0)
+    dim = dim * jnp.exp(log_dim)
+    start = gaussian_reduced(keys[3], vocabulary=vocabulary, dim=dim)
+    return _case(problem, keys, start, dim)
+
+
+def draw_wide(problem: Problem, dim: int, seed: jax.Array) -> Case:
+    """The case of a seed with E drawn in R^d as it stands."""
+    keys = jax.random.split(jax.random.key(seed), 7)
+    vocabulary = 2 * problem.relevant + problem.irrelevant
+    start = gaussian(keys[3], vocabulary=vocabulary, dim=dim)
+    return _case(problem, keys, start, jnp.array(float(dim)))
+
+
+def _case(problem: Problem, keys: jax.Array, start: Parameters, dim: jax.Array) -> Case:
     corpus = assumption_one(keys[0], **dataclasses.asdict(problem))
-    # log₁₀ d from 2.3 to 5 and log₁₀ η₀ from 1 to 2.7, where most tokens are selected.
-    dim = 10 ** jax.random.uniform(keys[1], minval=2.3, maxval=5.0) * jnp.exp(log_dim)
+    # log₁₀ η₀ from 1 to 2.7, where most tokens are selected.
     step_size = 10 ** jax.random.uniform(keys[2], minval=1.0, maxval=2.7)
-    start = gaussian_reduced(keys[3], vocabulary=corpus.vocabulary, dim=dim)
     like = (start.embeddings, start.cls, corpus.counts)
     noise = tuple(
         jax.random.normal(key, array.shape)
         for key, array in zip(keys[4:], like, strict=True)
     )
-    return Case(start, corpus, dim, step_size, noise)
+    return Case(start=start, corpus=corpus, dim=dim, step_size=step_size, noise=noise)

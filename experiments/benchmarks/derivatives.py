@@ -1,27 +1,28 @@
 """How right the derivatives of the rates are: a table by rate and argument.
 
 It holds the largest relative difference between automatic and central finite
-differences over random problems, and between forward and reverse mode. Problems with a
-kink in between are left out and counted.
+differences over random problems, and between forward and reverse mode. Half of the
+problems are drawn in reduced coordinates, half in R^d; in half of each the path decides
+a part of ρ, at least. Problems with a kink in between are left out and counted.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
-from experiments.benchmarks._case import Case, draw
+from experiments.benchmarks._case import Case, draw, draw_wide
 from experiments.common.console import command, quickened, say
 from experiments.common.devices import configure
 from experiments.common.results import write
 from experiments.theory.problem import Problem
+from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.corpus import Corpus
@@ -38,7 +39,8 @@ class Settings:
         preset: full, or quick: fewer and smaller problems, under two minutes.
         quick: the same as `--preset quick`.
         problem: the corpora.
-        problems: number of random problems.
+        dim: d of the problems drawn in R^d.
+        problems: number of random problems, even.
         seed: of the first.
         out: folder for the results.
         json: print the results as one JSON object on standard output.
@@ -47,6 +49,7 @@ class Settings:
     preset: Literal["full", "quick"] = "full"
     quick: bool = False
     problem: Problem = dataclasses.field(default_factory=Problem)
+    dim: int = 60
     problems: int = 50
     seed: int = 0
     out: Path = Path("results") / "benchmarks" / "derivatives"
@@ -55,12 +58,17 @@ class Settings:
 
 PRESETS = {
     "full": Settings(),
-    "quick": Settings(problem=Problem(12, 4, 2, 5), problems=3),
+    # At d = |S| + 2 both draws have the same shapes, and one program does.
+    "quick": Settings(problem=Problem(12, 4, 2, 5), dim=11, problems=12),
 }
 ARGUMENTS = ("log η₀", "log d", "E", "p_0", "counts")
-STEP = 1e-4
-FORWARD = FlowSettings(1e-11, 1e-11, adjoint=diffrax.ForwardMode())
-REVERSE = FlowSettings(1e-11, 1e-11)
+STEP = 2e-4
+# Five-point differences: where η₀ decides a history the third derivative is large.
+SIDES = (STEP, -STEP, 2 * STEP, -2 * STEP)
+# Batches of draws that are searched for problems with a history.
+SEARCHED = 20
+# Rounding in a late p, and in differences of it, grows with log t.
+TIGHT = RateSettings(FlowSettings(1e-11, 1e-11), until_log_time=1e3)
 
 
 def main(settings: Settings) -> dict:
@@ -80,6 +88,7 @@ def main(settings: Settings) -> dict:
             f"{name:28} largest {entry['largest_error']:.1e}   "
             f"median {entry['median_error']:.1e}   "
             f"forward − reverse {entry['forward_against_reverse']:.1e}   "
+            f"of {entry['problems']} (history {entry['with_history']})   "
             f"kinks {entry['excluded_share']:.0%}   "
             f"infinite {entry['infinite_share']:.0%}"
         )
@@ -132,29 +141,27 @@ def transported(case: Case, log_dim: float) -> Case:
     return case._replace(start=start, dim=jnp.asarray(new))
 
 
-def numbers(
-    start: Parameters, move: jax.Array, case: Case, flow: FlowSettings
-) -> tuple:
+def numbers(start: Parameters, move: jax.Array, case: Case) -> tuple:
     """The real rates of a moved case; whether they are smooth; what that hangs on."""
-    case = case._replace(start=start)
-    found = rates(*moved(case, move), settings=RateSettings(flow))
+    found = rates(*moved(case._replace(start=start), move), settings=TIGHT)
     real = jnp.stack([getattr(found, name) for name in REAL_RATES])
-    smooth = ~found.kink & (found.history_dim == 0)
-    smooth &= found.status == LimitStatus.PREDICTED
-    return real, (smooth, found.selected, found.active)
+    smooth = ~found.kink & (found.status == LimitStatus.PREDICTED)
+    return real, (smooth, found.selected, found.active, found.history_dim)
 
 
 @jax.jit
+@partial(jax.vmap, in_axes=(0, None, 0, None))
 def forward(case: Case, move: jax.Array, turn: Parameters, towards: jax.Array) -> tuple:
     """Rates, their derivatives along a change of the start and the move, the rest."""
-    run = partial(numbers, case=case, flow=FORWARD)
+    run = partial(numbers, case=case)
     return jax.jvp(run, (case.start, move), (turn, towards), has_aux=True)
 
 
 @jax.jit
+@jax.vmap
 def reverse(case: Case, turn: Parameters) -> jax.Array:
     """Gradients of all rates, one row each; in log d they are taken along `turn`."""
-    run = partial(numbers, case=case, flow=REVERSE)
+    run = partial(numbers, case=case)
     _, pull, _ = jax.vjp(run, case.start, jnp.zeros(len(ARGUMENTS)), has_aux=True)
 
     def row(rate: jax.Array) -> jax.Array:
@@ -175,66 +182,115 @@ def table(settings: Settings) -> dict:
         An entry per rate and argument.
     """
 
-    @jax.jit
-    def drawn(seed: jax.Array) -> tuple[Case, Parameters]:
+    def reduced(seed: jax.Array) -> tuple[Case, Parameters]:
         case = draw(settings.problem, seed)
         start = lambda log_dim: draw(settings.problem, seed, log_dim).start  # noqa: E731
         return case, jax.jvp(start, (0.0,), (1.0,))[1]
 
-    still = jnp.zeros(len(ARGUMENTS))
-    found = []
-    for seed in range(settings.seed, settings.seed + settings.problems):
-        case, turn = drawn(jnp.array(seed))
-        none = jax.tree.map(jnp.zeros_like, turn)
-        columns = []
+    def wide(seed: jax.Array) -> tuple[Case, Parameters]:
+        case = draw_wide(settings.problem, settings.dim, seed)
+        # Here d is a shape: nothing moves with it.
+        return case, jax.tree.map(jnp.zeros_like, case.start)
+
+    columns: dict[str, list] = {argument: [] for argument in ARGUMENTS}
+    for drawn in (reduced, wide):
+        cases, turns = chosen(drawn, settings)
+        back = reverse(cases, turns)
         for number, argument in enumerate(ARGUMENTS):
-            towards = still.at[number].set(1.0)
-            if argument == "log d":
-                there = [transported(case, x) for x in (STEP, -STEP)]
-                slope = forward(case, still, turn, still)
-                sides = [forward(side, still, none, still) for side in there]
+            if argument != "log d" or drawn is reduced:
+                found = column(number, cases, turns)
+                columns[argument].append((*found, back[:, :, number]))
+    return entries(
+        {
+            argument: jax.tree.map(lambda *rows: np.concatenate(rows), *found)
+            for argument, found in columns.items()
+        }
+    )
+
+
+def chosen(drawn: Callable, settings: Settings) -> tuple[Case, Parameters]:
+    """The first cases, by seed, at least half of which the path decides a part of.
+
+    Args:
+        drawn: seed → case, and what its start changes by with log d.
+        settings: of the benchmark.
+
+    Returns:
+        Half of the problems, stacked.
+
+    Raises:
+        BadInput: hardly any draw has a history.
+    """
+    number = settings.problems // 2
+    wanted, others = (number + 1) // 2, number // 2
+    kept: list = []
+    still = jnp.zeros(len(ARGUMENTS))
+    for batch in range(SEARCHED):
+        seeds = settings.seed + number * batch + jnp.arange(number)
+        cases, turns = jax.jit(jax.vmap(drawn))(seeds)
+        none = jax.tree.map(jnp.zeros_like, turns)
+        _, _, (*_, history) = forward(cases, still, none, still)
+        for lane in range(number):
+            if history[lane] > 0 and wanted:
+                wanted -= 1
+            elif others:
+                others -= 1
             else:
-                slope = forward(case, still, none, towards)
-                sides = [
-                    forward(case, x * towards, none, towards) for x in (STEP, -STEP)
-                ]
-            columns.append((slope, *sides))
-        found.append((columns, reverse(case, turn)))
-    return entries(*_stacked(found))
+                continue
+            kept.append(_lane((cases, turns), lane))
+        if len(kept) == number:
+            return jax.tree.map(lambda *leaves: jnp.stack(leaves), *kept)
+    raise BadInput(
+        f"{number * SEARCHED} draws lack {wanted} with history: take another problem, "
+        "or fewer of them"
+    )
 
 
-def entries(columns: list[tuple], back: np.ndarray) -> dict:
+def column(number: int, cases: Case, turns: Parameters) -> tuple:
+    """What `forward` finds in one argument: at rest with slopes, then on all sides."""
+    still = jnp.zeros(len(ARGUMENTS))
+    none = jax.tree.map(jnp.zeros_like, turns)
+    if ARGUMENTS[number] == "log d":
+        moved = [_transported(cases, x) for x in SIDES]
+        sides = [forward(there, still, none, still) for there in moved]
+        return forward(cases, still, turns, still), *sides
+    towards = still.at[number].set(1.0)
+    return tuple(forward(cases, x * towards, none, towards) for x in (0.0, *SIDES))
+
+
+def entries(columns: Mapping[str, tuple]) -> dict:
     """The table from derivatives and values on either side.
 
     Args:
-        columns: per argument what `forward` found at rest, ahead and behind, all with
-            one row per problem.
-        back: of `reverse`, likewise.
+        columns: per argument what `column` found at rest and on all sides, and what
+            `reverse` did, all with one row per problem.
 
     Returns:
         An entry per rate and argument.
     """
     entries = {}
-    for number, (argument, column) in enumerate(zip(ARGUMENTS, columns, strict=True)):
-        (middle, slope, rest), *sides = column
-        (up, _, _), (down, _, _) = sides
-        kept = rest[0]
-        for _, _, (smooth, *structure) in sides:
+    for argument, (resting, *sides, back) in columns.items():
+        middle, slope, (kept, *structure) = resting
+        near, back_near, far, back_far = (values for values, _, _ in sides)
+        for _, _, (smooth, *others) in sides:
             kept = kept & smooth
-            for one, two in zip(rest[1:], structure, strict=True):
-                kept &= np.all(one == two, axis=(1, 2))
-        difference = (up - down) / (2 * STEP)
+            for one, two in zip(structure, others, strict=True):
+                kept &= np.all(one == two, axis=tuple(range(1, one.ndim)))
+        history = structure[-1] > 0
+        difference = 8 * (near - back_near) - (far - back_far)
+        difference = difference / (12 * STEP)
         # A derivative that is nothing beside the value is held against the value.
         scale = np.maximum(np.abs(difference), 1e-3 * np.abs(middle))
         scale = np.maximum(scale, np.finfo(scale.dtype).tiny)
         off = np.abs(slope - difference) / scale
-        apart = np.abs(slope - back[:, :, number]) / scale
+        apart = np.abs(slope - back) / scale
         finite = np.isfinite(middle)
         for place, name in enumerate(REAL_RATES):
             chosen = kept & finite[:, place]
             errors, gaps = off[chosen, place], apart[chosen, place]
             entries[f"{name} / {argument}"] = {
                 "problems": int(chosen.sum()),
+                "with_history": int((chosen & history).sum()),
                 "largest_error": float(errors.max(initial=0.0)),
                 "median_error": float(np.median(errors)) if errors.size else 0.0,
                 "above_1e-5": int((errors > 1e-5).sum()),
@@ -245,9 +301,14 @@ def entries(columns: list[tuple], back: np.ndarray) -> dict:
     return entries
 
 
-def _stacked(results: Iterable[Any]) -> Any:
-    """NumPy arrays with one row per result."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *results)
+def _transported(cases: Case, log_dim: float) -> Case:
+    lanes = range(len(cases.dim))
+    moved = [transported(_lane(cases, lane), log_dim) for lane in lanes]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *moved)
+
+
+def _lane(batch: Any, lane: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[lane], batch)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import diffrax
 import jax
 import jax.numpy as jnp
 
@@ -19,11 +18,10 @@ from experiments.common.console import command, quickened, say
 from experiments.common.devices import configure
 from experiments.common.results import write
 from experiments.theory.problem import Problem
-from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.rates import REAL_RATES, rates
-from jaxselect.outcome.settle import RateSettings, settle
+from jaxselect.outcome.settle import settle
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,25 +99,24 @@ def programs(rate: Callable) -> dict[str, Callable]:
     """A rate, with its derivative in η₀, and with its gradient in E.
 
     Args:
-        rate: of (E, η₀, case, settings).
+        rate: of (E, η₀, case).
 
     Returns:
         Functions of a case, by name.
     """
-    forward = RateSettings(FlowSettings(adjoint=diffrax.ForwardMode()))
 
     def value(case: Case) -> jax.Array:
-        return rate(case.start.embeddings, case.step_size, case, RateSettings())
+        return rate(case.start.embeddings, case.step_size, case)
 
     def one_argument(case: Case) -> tuple:
         def run(step_size: jax.Array) -> jax.Array:
-            return rate(case.start.embeddings, step_size, case, forward)
+            return rate(case.start.embeddings, step_size, case)
 
         return jax.jvp(run, (case.step_size,), (jnp.ones_like(case.step_size),))
 
     def all_embeddings(case: Case) -> tuple:
         def run(embeddings: jax.Array) -> jax.Array:
-            return rate(embeddings, case.step_size, case, RateSettings())
+            return rate(embeddings, case.step_size, case)
 
         return jax.value_and_grad(run)(case.start.embeddings)
 
@@ -130,34 +127,31 @@ def late(
     embeddings: jax.Array,
     step_size: jax.Array,
     case: Case,
-    settings: RateSettings,
 ) -> jax.Array:
     """The constant of the direction error."""
     before = Parameters(embeddings, case.start.cls, case.start.head)
     after = embedding_step(before, case.corpus, step_size)
-    return settle(after, case.corpus, settings).late.error_constant
+    return settle(after, case.corpus).late.error_constant
 
 
 def early(
     embeddings: jax.Array,
     step_size: jax.Array,
     case: Case,
-    settings: RateSettings,
 ) -> jax.Array:
     """The log-time to selection."""
     before = Parameters(embeddings, case.start.cls, case.start.head)
-    return rates(before, case.corpus, step_size, settings=settings).selection_log_time
+    return rates(before, case.corpus, step_size).selection_log_time
 
 
 def every(
     embeddings: jax.Array,
     step_size: jax.Array,
     case: Case,
-    settings: RateSettings,
 ) -> jax.Array:
     """All real rates, summed."""
     before = Parameters(embeddings, case.start.cls, case.start.head)
-    found = rates(before, case.corpus, step_size, settings=settings)
+    found = rates(before, case.corpus, step_size)
     return jnp.stack([getattr(found, name) for name in REAL_RATES]).sum()
 
 

@@ -22,7 +22,7 @@ from experiments.common.devices import configure
 from experiments.common.results import write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
-from jaxselect.margin.limit import LimitStatus, limit
+from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.attention import token_scores
 from jaxselect.model.corpus import Corpus
@@ -112,7 +112,10 @@ def main(settings: Settings) -> dict:
     slope = np.asarray(jax.jacfwd(constant)(jnp.ones(corpus.vocabulary)))
     change = lost(constant, corpus.vocabulary, 0.1)
     found |= {"constant_slope": slope, "constant_removed": change}
-    results["constant_0.1"] = agreement(-0.1 * slope[None], change[None])
+    same = np.isfinite(change)
+    results["constant_0.1"] = agreement(-0.1 * slope[None, same], change[None, same])
+    results["constant_kept"] = float(same.mean())
+    results["history_dim"] = int(settled.late.history_dim)
     results["selection_kept"] = kept(study)
     for name, value in results.items():
         say(f"{name:16} {value}")
@@ -216,12 +219,14 @@ def error_constant(
     chosen: jax.Array,
     share: jax.Array,
 ) -> jax.Array:
-    """The constant of the direction error with shares of the tokens left."""
+    """The constant of the direction error with shares of the tokens left.
+
+    Part of it may be history, so the flow is followed; NaN where it selects otherwise.
+    """
     thinned, _, _ = weighted(corpus, share, "token")
-    after = embedding_step(before, thinned, step_size)
-    pairs = competing_pairs(chosen, thinned)
-    solution = max_margin(after.embeddings, pairs)
-    return limit(after, thinned, chosen, pairs, solution).error_constant
+    settled = settle(embedding_step(before, thinned, step_size), thinned)
+    same = jnp.all(settled.selected == chosen)
+    return jnp.where(same, settled.late.error_constant, jnp.nan)
 
 
 def lost(quantity: Callable, number: int, part: float) -> np.ndarray:

@@ -12,7 +12,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +24,6 @@ from experiments.common.devices import configure
 from experiments.common.results import write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
-from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.flow.crossing import last_crossings
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.embedding_step import embedding_step
@@ -100,10 +98,7 @@ PRESETS = {
         out=Path("results") / "step-size-smoke",
     ),
 }
-# Early rates are wanted in forward mode: one argument, few outputs.
-RATES = RateSettings(
-    FlowSettings(adjoint=diffrax.ForwardMode()), until_log_time=1e3, points=512
-)
+RATES = RateSettings(until_log_time=1e3, points=512)
 
 
 def main(settings: Settings) -> dict:
@@ -183,9 +178,11 @@ def selection_time(
     """Log-time to selection; what was not selected in the search counts as its end."""
     before, corpus = problem.draw(seed, dim)
     after = embedding_step(before, corpus, jnp.exp(log_step))
-    settled = settle(after, corpus, RATES)
+    settled = settle(after, corpus, settings=RATES)
     marks = [selection_mark(after, corpus, settled)]
-    (selection,) = last_crossings(after, corpus, settled.path, marks, RATES.flow)
+    (selection,) = last_crossings(
+        after, corpus, settled.path, marks, settings=RATES.flow
+    )
     return jnp.minimum(selection.log_time, RATES.until_log_time)
 
 

@@ -136,20 +136,16 @@ def cls_flow(
         ('REACHED', 1000000)
     """
     bounds = from_log_time, until_norm, until_log_time, path_log_times
-    dtype = parameters.cls.dtype
-    bounds = jax.tree.map(lambda bound: jnp.asarray(bound, dtype), bounds)
-    return _flow((parameters, corpus, *bounds), settings)
+    real = lambda bound: jnp.asarray(bound, parameters.cls.dtype)  # noqa: E731
+    return _flow((parameters, corpus, *jax.tree.map(real, bounds)), settings)
 
 
 @in_both_modes
 @full_precision
-def _flow(
-    inputs: PyTree, settings: FlowSettings, adjoint: dfx.AbstractAdjoint
-) -> Flow:
+def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     parameters, corpus, begin, until_norm, until_log_time, path_log_times = inputs
     rotation, rows = _aligned(parameters.embeddings)
     start = parameters.cls @ rotation
-    dtype = start.dtype
     problem = _Problem(
         rows=rows,
         values=parameters.embeddings @ parameters.head,
@@ -180,7 +176,7 @@ def _flow(
         adjoint=adjoint,
         throw=False,
     )
-    path_times, path = jnp.zeros(0, dtype), jnp.zeros((0, len(start)), dtype)
+    path_times, path = start[:0], start[None][:0]
     if path_log_times is not None:
         path_times = solution.ts[1]
         reached = jnp.isfinite(path_times)[:, None]

@@ -100,6 +100,8 @@ def end_of_path(
 ) -> Float[Array, " dim"]:
     """P at the end of a path found without derivatives, as the function that it is.
 
+    Source: mathematics, section 3f.
+
     Args:
         parameters: (E, p_0, v).
         corpus: n bags with labels ±1.

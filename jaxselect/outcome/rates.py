@@ -230,17 +230,22 @@ def decided_at_once(
         corpus: n bags with labels ±1.
         settled: of `settle`.
         selection: the crossing of `selection_mark`.
-        move: size of a lead, relative to the scores, that counts as none.
+        move: size of a lead, relative to the scores passed on the way, that counts as
+            none.
 
     Returns:
         True at a kink.
     """
     pairs = competing_pairs(settled.selected, corpus)
-    scores = jax.lax.stop_gradient(after.embeddings @ selection.cls)
+    scores, start = (
+        jax.lax.stop_gradient(after.embeddings @ cls)
+        for cls in (selection.cls, after.cls)
+    )
     leads = jnp.where(pairs, lead(scores), jnp.inf).ravel()
     # The smallest lead is zero here; a second one must not be.
     least = -jax.lax.top_k(-leads, 2)[0]
-    close = least[1] - least[0] <= move * jnp.max(jnp.abs(scores))
+    size = jnp.maximum(jnp.max(jnp.abs(scores)), jnp.max(jnp.abs(start)))
+    close = least[1] - least[0] <= move * size
     return (selection.status == CrossingStatus.CROSSED) & close
 
 

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import chi
 
 from experiments.benchmarks import derivatives
+from experiments.benchmarks._case import draw_wide
 from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.flow.crossing import CrossingStatus, last_crossings
@@ -24,17 +25,28 @@ from jaxselect.model.corpus import from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
-from jaxselect.outcome.rates import REAL_RATES, rates
+from jaxselect.outcome.rates import (
+    REAL_RATES,
+    decided_at_once,
+    final_loss,
+    rates,
+    selection_mark,
+)
 from jaxselect.outcome.settle import RateSettings, settle
 
 ARGUMENTS = derivatives.ARGUMENTS
 PROBLEM = Problem(sequences=12, length=4, relevant=2, irrelevant=5)
-SETTINGS = derivatives.Settings(problem=PROBLEM, problems=2)
+# d = |S| + 2: what is drawn in R^d has the shapes of reduced coordinates.
+SETTINGS = derivatives.Settings(problem=PROBLEM, dim=11, problems=4)
 
 
 @pytest.fixture(scope="module")
 def table():
-    """Forward mode, reverse mode and finite differences of two random problems."""
+    """Forward mode, reverse mode and finite differences of random problems.
+
+    Two are drawn in reduced coordinates and two in R^d, and in one of each two, at
+    least, the path decides a part of ρ.
+    """
     return derivatives.table(SETTINGS)
 
 
@@ -42,7 +54,9 @@ def test_forward_mode_matches_finite_differences(table):
     """To 1e-5 of the derivative, or of a thousandth of the value where it is less."""
     assert set(table) == {f"{r} / {a}" for r in REAL_RATES for a in ARGUMENTS}
     for name, entry in table.items():
-        assert entry["problems"] == SETTINGS.problems, name
+        share = 0.5 if name.endswith("log d") else 1.0
+        assert entry["problems"] == share * SETTINGS.problems, name
+        assert entry["with_history"] >= entry["problems"] / 2, name
         assert entry["largest_error"] < 1e-5, name
 
 
@@ -81,8 +95,8 @@ def flow_to(after, corpus, until_norm=jnp.inf, until_log_time=1e15):
     return cls_flow(
         after,
         corpus,
-        jnp.asarray(until_norm),
-        jnp.asarray(until_log_time),
+        until_norm=jnp.asarray(until_norm),
+        until_log_time=jnp.asarray(until_log_time),
         settings=FlowSettings(1e-9, 1e-9),
     )
 
@@ -155,6 +169,53 @@ def test_crossings_say_whether_they_happened(settled):
     assert found[0].log_time == 0 and jnp.isinf(found[2].log_time)
     flow = flow_to(after, corpus, until_norm=20.0)
     np.testing.assert_allclose(found[1].log_time, flow.log_time, rtol=1e-5)
+
+
+def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
+    """The end of a path is read, and the line through it holds for another flow."""
+    tight = RateSettings(FlowSettings(1e-8, 1e-8))
+
+    @jax.jit
+    def late(seed):
+        case = draw_wide(PROBLEM, SETTINGS.dim, seed)
+        after = embedding_step(case.start, case.corpus, case.step_size)
+        return after, case.corpus, settle(after, case.corpus, settings=tight).late
+
+    for seed in range(2):
+        after, corpus, line = late(seed)
+        assert line.history_dim > 0 and line.status == LimitStatus.PREDICTED
+        flow = flow_to(after, corpus, until_log_time=3e4)
+        np.testing.assert_allclose(flow.cls, line.cls_at(3e4), atol=1e-5)
+        # Without it p would be elsewhere.
+        assert jnp.linalg.norm(line.history) > 0.1
+
+
+@pytest.mark.parametrize(("apart", "kink"), [(0.0, True), (1e-3, False)])
+def test_two_pairs_decided_at_once_are_a_kink(apart, kink):
+    """Tokens 1 and 2 are mirror images, and 0 overtakes both in the same instant."""
+
+    @jax.jit
+    def at_once(apart):
+        tokens = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+        after = Parameters(
+            tokens.at[2, 1].add(-apart), jnp.array([-2.0, 0.0]), jnp.array([1.0, 0.0])
+        )
+        end = settle(after, corpus)
+        marks = [selection_mark(after, corpus, end)]
+        (passage,) = last_crossings(after, corpus, end.path, marks)
+        return decided_at_once(after, corpus, end, passage), passage.status
+
+    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
+    found, status = at_once(jnp.array(apart))
+    assert status == CrossingStatus.CROSSED and found == kink
+
+
+def test_tied_tokens_speak_by_their_occurrences():
+    """Two tokens that stay selected, twice and once: b = (2 b_0 + b_1) / 3."""
+    corpus = from_sequences([[0, 0, 1, 2]], [-1], vocabulary=3)
+    after = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -3.0, 9.0]))
+    loss = final_loss(after, corpus, jnp.array([[True, True, False]]))
+    np.testing.assert_allclose(loss, np.log1p(np.exp(-1 / 3)), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("sideways", "kink"), [(0.0, True), (-0.1, False)])
