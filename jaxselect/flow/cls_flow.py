@@ -7,8 +7,8 @@ on which the solver's step grows without bound: ‖p‖ = 10⁶ costs a few step
 the last change of attention.
 """
 
-import enum
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import diffrax as dfx
@@ -18,31 +18,33 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
+from ..model.checks import labels_among, numbers, same_vocabulary
 from ..model.corpus import Corpus
 from ..model.objective import log_strongest_pull, negative_gradient, score_curvature
 from ..model.parameters import Parameters
 from ..precision import full_precision
+from ..status import Status
 from ._both_modes import in_both_modes
 from ._rosenbrock import Rodas5P
 from ._step_control import PredictiveController
 
 
-class FlowStatus(enum.IntEnum):
+class FlowStatus(Status):
     """How a flow ended."""
 
-    REACHED = 0
-    """At the norm or the time that was asked for."""
-    NORM_NOT_REACHED = 1
-    """At `until_log_time`, with ‖p‖ still below `until_norm`."""
-    BALANCED = 2
-    """Where sequences that pull tokens opposite ways hold them, to rounding, in a
-    stable balance."""
-    OUT_OF_STEPS = 3
-    """After `max_steps` steps."""
-    FAILED = 4
-    """At a number that is not finite; p and log_time are the last good ones."""
-    TOO_SUDDEN = 5
-    """Where tokens change places too suddenly for a log-time to tell when."""
+    REACHED = 0, "At the norm or the time that was asked for."
+    NORM_NOT_REACHED = 1, "At `until_log_time`, with ‖p‖ still below `until_norm`."
+    BALANCED = (
+        2,
+        "Where sequences that pull tokens opposite ways hold them, to rounding, "
+        "in a stable balance.",
+    )
+    OUT_OF_STEPS = 3, "After `max_steps` steps."
+    FAILED = 4, "At a number that is not finite; p and log_time are the last good ones."
+    TOO_SUDDEN = (
+        5,
+        "Where tokens change places too suddenly for a log-time to tell when.",
+    )
 
 
 # Tuned on the default sweep and on float32 grids: an axis of the span is empty below
@@ -125,6 +127,9 @@ def cls_flow(
     Returns:
         The flow's end, its status and the path; differentiable once, in both modes.
 
+    Raises:
+        BadInput: another vocabulary, labels other than ±1, a bound that is NaN.
+
     Example:
         >>> from jaxselect.model import corpus, embedding_step, parameters
         >>> bags = corpus.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
@@ -135,8 +140,11 @@ def cls_flow(
         >>> FlowStatus(flow.status.item()).name, round(jnp.linalg.norm(flow.cls).item())
         ('REACHED', 1000000)
     """
+    same_vocabulary(parameters.embeddings, corpus.vocabulary)
+    labels_among(corpus.labels, (-1, 1))
+    numbers(until_norm=until_norm, until_log_time=until_log_time)
     bounds = from_log_time, until_norm, until_log_time, path_log_times
-    real = lambda bound: jnp.asarray(bound, parameters.cls.dtype)  # noqa: E731
+    real = partial(jnp.asarray, dtype=parameters.cls.dtype)
     return _flow((parameters, corpus, *jax.tree.map(real, bounds)), settings)
 
 
@@ -187,7 +195,7 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         # Equinox has a `cls` of its own: no keyword.
         solution.ys[0][0] @ rotation.T,
         log_time=solution.ts[0][0],
-        status=_status(solution, over, jnp.isfinite(until_norm), stable),
+        status=_status(solution, over, until_norm != jnp.inf, stable),
         num_steps=solution.stats["num_steps"],
         num_rejected=solution.stats["num_rejected_steps"],
         path_log_times=path_times,

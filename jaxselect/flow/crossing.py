@@ -5,7 +5,6 @@ from a flow that goes there, carries the derivative by the implicit function the
 ds = −dh/h′ for a mark at h = 0.
 """
 
-import enum
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -17,6 +16,7 @@ from jaxtyping import Array, Float, Int, Scalar
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
+from ..status import Status
 from .cls_flow import Flow, FlowSettings, FlowStatus, _flow, cls_flow, velocity
 
 # The first point of a path, as a share of its end: 1e-2 in log(1+t) by default, where p
@@ -29,17 +29,22 @@ HALVINGS = 50
 Mark = Callable[[Float[Array, " dim"]], Float[Scalar, ""]]
 
 
-class CrossingStatus(enum.IntEnum):
+class CrossingStatus(Status):
     """Whether a mark was passed."""
 
-    CROSSED = 0
-    """At the log-time given; from then on to the end of the search it stays behind."""
-    FROM_THE_START = 1
-    """It lies behind all along: the log-time is zero and no argument moves it."""
-    NOT_CROSSED = 2
-    """It still lies ahead at the end of the search: the log-time is infinite."""
-    FAILED = 3
-    """The flow did not get to the end of the search."""
+    CROSSED = (
+        0,
+        "At the log-time given; from then on to the end of the search it stays behind.",
+    )
+    FROM_THE_START = (
+        1,
+        "It lies behind all along: the log-time is zero and no argument moves it.",
+    )
+    NOT_CROSSED = (
+        2,
+        "It still lies ahead at the end of the search: the log-time is infinite.",
+    )
+    FAILED = 3, "The flow did not get to the end of the search."
 
 
 class Crossing(eqx.Module):

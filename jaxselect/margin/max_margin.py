@@ -6,7 +6,6 @@ differences D = E_s − E_r. If x ≠ 0 then p_mm = x / ‖x‖² and ‖p_mm‖
 Farkas' certificate that no p exists (mathematics, section 3c).
 """
 
-import enum
 from collections.abc import Callable
 from functools import partial
 
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..precision import full_precision
+from ..status import Status
 from ._active_set import active_set
 from ._measure import Answer, lengths, measured
 from ._nearest_point import nearest_point
@@ -25,19 +25,27 @@ from ._thresholds import ACTIVE, EQUAL, LEVEL, REFUTED, SOLVED, SUM
 from .pair_graph import centred, laplacian, lead, potentials, smallest_lead
 
 
-class MaxMarginStatus(enum.IntEnum):
+class MaxMarginStatus(Status):
     """What is known of the problem, from numbers measured on the tokens themselves."""
 
-    SOLVED = 0
-    """The relative gap and the infeasibility are below 4096 roundings (9e-13, 5e-4)."""
-    INFEASIBLE = 1
-    """The duals are a convex combination of the differences that vanishes: its length
-    is below 64 roundings (1.4e-14, 8e-6) of the mean length Σ λ ‖E_s − E_r‖."""
-    NO_PAIRS = 2
-    """There is no constraint, so p = 0."""
-    NOT_CONVERGED = 3
-    """Nothing is claimed: the margin may be below √rounding of the differences that
-    decide it, or p and its duals be too large or too small for the format."""
+    SOLVED = (
+        0,
+        "The relative gap and the infeasibility are below 4096 roundings "
+        "(9e-13, 5e-4).",
+    )
+    INFEASIBLE = (
+        1,
+        "The duals are a convex combination of the differences that vanishes: "
+        "its length is below 64 roundings (1.4e-14, 8e-6) of the mean length Σ "
+        "λ ‖E_s − E_r‖.",
+    )
+    NO_PAIRS = 2, "There is no constraint, so p = 0."
+    NOT_CONVERGED = (
+        3,
+        "Nothing is claimed: the margin may be below √rounding of the "
+        "differences that decide it, or p and its duals be too large or too "
+        "small for the format.",
+    )
 
 
 class MaxMargin(eqx.Module):

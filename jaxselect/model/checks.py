@@ -124,3 +124,44 @@ def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> Non
     found = np.unique(np.asarray(labels))
     if not np.isin(found, wanted).all():
         raise BadInput(f"labels {found.tolist()[:6]}: wanted {list(wanted)}")
+
+
+def numbers(**given: object) -> None:
+    """Refuse a concrete NaN, which no comparison would ever stop at.
+
+    Args:
+        **given: real numbers by name; traced ones pass.
+
+    Raises:
+        BadInput: the first that is NaN.
+
+    Example:
+        >>> numbers(until_norm=float("nan"))
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: until_norm nan: wanted a number
+    """
+    for name, value in given.items():
+        if not isinstance(value, jax.core.Tracer) and np.isnan(value).any():  # type: ignore[call-overload]
+            raise BadInput(f"{name} {value}: wanted a number")
+
+
+def same_vocabulary(embeddings: jax.Array | np.ndarray, vocabulary: int) -> None:
+    """Refuse embeddings, or scores, of another vocabulary than a corpus has.
+
+    Args:
+        embeddings: one row, or one number, per token.
+        vocabulary: of the corpus.
+
+    Raises:
+        BadInput: another number of rows: JAX would read past the end, and say nothing.
+
+    Example:
+        >>> same_vocabulary(np.zeros(3), 4)
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: 3 tokens beside a corpus with a vocabulary of 4: ...
+    """
+    if len(embeddings) != vocabulary:
+        raise BadInput(
+            f"{len(embeddings)} tokens beside a corpus with a vocabulary of "
+            f"{vocabulary}: wanted one row per token of that vocabulary"
+        )

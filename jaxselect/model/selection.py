@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
+from .checks import same_vocabulary
 from .corpus import Corpus, token_classes
 
 # Of the selection, in log t: midway between a token that is selected beside the top one
@@ -37,6 +38,7 @@ def selected_tokens(
         >>> selected_tokens(jnp.array([3.0, 2.0, 2.0]), bags).tolist()
         [[True, False], [True, True]]
     """
+    same_vocabulary(scores, corpus.vocabulary)
     present = corpus.counts > 0
     in_bag = jnp.where(present, scores[corpus.tokens], -jnp.inf)
     return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - WIDTH * log_time)

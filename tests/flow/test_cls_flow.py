@@ -7,14 +7,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.integrate
 
+from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced, reduce
+from jaxselect.model.selection import selected_tokens
 from jaxselect.model.synthetic import assumption_one, several_relevant
 
 DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
@@ -294,3 +297,24 @@ def test_the_dimension_may_be_astronomical():
     start = gaussian_reduced(jax.random.key(1), vocabulary=corpus.vocabulary, dim=1e9)
     flow = cls_flow(embedding_step(start, corpus, 30.0), corpus, until_norm=1e6)
     assert flow.status == FlowStatus.REACHED
+
+
+def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
+    parameters, corpus = problem()
+    with pytest.raises(BadInput, match="until_norm nan: wanted a number"):
+        cls_flow(parameters, corpus, until_norm=jnp.nan)
+    fewer = Parameters(parameters.embeddings[1:], parameters.cls, parameters.head)
+    with pytest.raises(BadInput, match="11 tokens beside a corpus with a vocabulary"):
+        cls_flow(fewer, corpus, until_norm=10.0)
+    with pytest.raises(BadInput, match="beside a corpus with a vocabulary of 12"):
+        selected_tokens(jnp.zeros(13), corpus)
+    labels = 1 + corpus.labels
+    classes = Corpus(corpus.tokens, corpus.counts, labels, corpus.vocabulary)
+    with pytest.raises(BadInput, match=r"labels \[0, 2\]: wanted \[-1, 1\]"):
+        cls_flow(parameters, classes, until_norm=10.0)
+
+
+def test_a_traced_bound_that_is_no_number_is_never_reached():
+    parameters, corpus = problem()
+    run = jax.jit(lambda norm: cls_flow(parameters, corpus, until_norm=norm).status)
+    assert run(jnp.nan) == FlowStatus.NORM_NOT_REACHED
