@@ -190,13 +190,12 @@ def cost_of_dim(settings: Settings) -> dict:
     per_run = np.array([statistics.median(seconds[d]) for d in dims]) / settings.seeds
     steps = np.array([tables[dim]["num_steps"].mean() for dim in dims])
     per_step = per_run / steps
-    compiled: Any = program(grid, grid.shapes()[0], False)
     return {
         "dim": list(dims),
         "step_size": settings.eta,
         "alignment": [float(tables[dim]["alignment"].mean()) for dim in dims],
         "seeds": settings.seeds,
-        "programs": compiled._cache_size(),
+        "programs": program.cache_info().currsize,
         "seconds_per_run": per_run.tolist(),
         "steps_per_run": steps.tolist(),
         "seconds_per_step": per_step.tolist(),

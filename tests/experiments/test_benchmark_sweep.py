@@ -10,6 +10,8 @@ from experiments.benchmarks import sweep as benchmark
 from experiments.common import console
 from experiments.common.results import write
 from experiments.sweep.settings import PRESETS
+from jaxselect.outcome.trial import run_trial
+from jaxselect.sweep import chunks
 from jaxselect.sweep.grid import Grid
 from tests.sweep.test_chunks import TINY
 
@@ -32,11 +34,18 @@ def test_flags_of_the_benchmark_and_of_its_grid_do_not_collide(capsys):
 
 def test_one_program_serves_every_dimension(monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark, "configure", lambda precision: None)
+    traced = []
+
+    def counted(*args, **settings):
+        traced.append(args)
+        return run_trial(*args, **settings)
+
+    monkeypatch.setattr(chunks, "run_trial", counted)
     settings = benchmark.Settings(
         grid=TINY, decades=(2, 4, 6, 9), seeds=3, repeats=1, out=tmp_path
     )
     found = benchmark.cost_of_dim(settings)
-    assert found["programs"] == 1
+    assert found["programs"] == len(traced) == 1
     # η₀ alone fixes γ, up to the noise of a small d.
     assert found["alignment"][1:] == pytest.approx([found["alignment"][-1]] * 3, 0.1)
     # What random overlaps add to the number of steps dies out with d.
