@@ -25,6 +25,13 @@ DRAW = partial(assumption_one, sequences=6, length=3, relevant=1, irrelevant=2)
 PLATFORMS = ("tpu", "cuda")
 
 
+@pytest.fixture(autouse=True)
+def nothing_set():
+    """Whatever an earlier test made the process's default, here it is JAX's own."""
+    with jax.default_matmul_precision("default"):
+        yield
+
+
 def problem() -> tuple[Parameters, Corpus]:
     corpus = DRAW(jax.random.key(0))
     return gaussian_reduced(jax.random.key(1), vocabulary=4, dim=64.0), corpus
