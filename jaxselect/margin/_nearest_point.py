@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ._interior_point import Iterate, advance, begin, relative_gap, vanishes
 from ._thresholds import (
     CERTAIN,
+    EQUAL,
     MISSED,
     RANGE,
     SHIFT,
@@ -47,6 +48,29 @@ class HullPoint(NamedTuple):
     vanishing: Bool[Scalar, ""]
     certain: Bool[Scalar, ""]
     iterations: Int[Scalar, ""]
+
+
+def normalise(
+    embeddings: Float[Array, "vocabulary dim"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+) -> tuple[
+    Float[Array, "rank vocabulary"], Float[Array, "dim rank"], Float[Scalar, ""]
+]:
+    """Eᵀ = scale · basis axes, centred, of unit size, with few coordinates."""
+    involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
+    number = jnp.maximum(involved.sum(), 1).astype(embeddings.dtype)
+    centre = jnp.where(involved, embeddings, 0.0).sum(axis=0, keepdims=True) / number
+    centred = jnp.where(involved, embeddings - centre, 0.0)
+    scale = jnp.max(jnp.linalg.norm(centred, axis=1), initial=0.0)
+    # Tokens that differ by rounding alone are equal.
+    rounding = EQUAL * jnp.finfo(embeddings.dtype).eps * jnp.linalg.norm(centre)
+    centred = jnp.where(scale <= rounding, 0.0, centred)
+    scale = jnp.where(scale <= rounding, 1.0, scale)
+    vocabulary, dim = embeddings.shape
+    if 4 * dim <= 5 * vocabulary:
+        return centred.T / scale, jnp.eye(dim, dtype=embeddings.dtype), scale
+    basis, axes = jnp.linalg.qr(centred.T / scale)
+    return axes, basis, scale
 
 
 def nearest_point(

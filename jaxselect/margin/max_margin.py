@@ -18,10 +18,10 @@ from ..precision import full_precision
 from ..status import Status
 from ._active_set import active_set
 from ._measure import Answer, lengths, measured
-from ._nearest_point import nearest_point
+from ._nearest_point import nearest_point, normalise
 from ._polish import polish
 from ._scale import norm, survives, times_two_to, unit_size
-from ._thresholds import ACTIVE, EQUAL, LEVEL, REFUTED, SOLVED, SUM
+from ._thresholds import ACTIVE, LEVEL, REFUTED, SOLVED, SUM
 from .pair_graph import centred, laplacian, lead, potentials, smallest_lead
 
 
@@ -203,7 +203,7 @@ def _by_interior_point(
 ) -> tuple[Answer, Int[Scalar, ""], Bool[Scalar, ""]]:
     """The answer, its iterations, and whether its numbers must be measured again."""
     eps = jnp.finfo(tokens.dtype).eps
-    axes, basis, scale = _normalise(tokens, pairs)
+    axes, basis, scale = normalise(tokens, pairs)
     found = polish(axes, pairs, nearest_point(axes, pairs))
     # The scalings that make p feasible and the value of the duals largest.
     least = smallest_lead(found.nearest @ axes, pairs)
@@ -213,27 +213,31 @@ def _by_interior_point(
     hull_point = axes @ potentials(found.duals)
     value = jnp.where(separated, hull_point @ hull_point * scale**2, 1.0)
 
+    # On the tokens themselves: a method that solved another problem is not believed.
+    duals = jnp.nan_to_num(found.duals / value)
+    square, total = direction @ direction, jnp.sum(duals)
+    point = potentials(duals) @ tokens
     none = pairs.any().astype(tokens.dtype)
+    gap = jnp.where(separated, jnp.abs(1 - (2 * total - point @ point) / square), none)
     ahead = lead(tokens @ direction)
     least = smallest_lead(tokens @ direction, pairs)
     infeasibility = jnp.where(separated, jnp.maximum(0.0, 1 - least), none)
-    gap = jnp.where(separated, jnp.abs(found.gap), none)
     # Of a score: less than its length by that of the tokens, where p avoids long axes.
     size = jnp.max(jnp.abs(direction @ basis) @ jnp.abs(axes)) * scale
     near = ACTIVE * eps * jnp.maximum(1.0, size)
     answer = Answer(
         direction=direction,
-        duals=jnp.nan_to_num(found.duals / value),
+        duals=duals,
         active=pairs & separated & (jnp.abs(ahead - 1) <= near),
-        near=jnp.full_like(found.duals, near),
+        near=jnp.full_like(duals, near),
         gap=gap,
         infeasibility=infeasibility,
         balance=jnp.full_like(gap, jnp.inf),
     )
-    # Scores cancel to one, and duals of sum one to x.
+    # Duals of length up to Σλ ‖E‖ cancel to p, and scores to one.
+    longest = jnp.max(jnp.linalg.norm(tokens, axis=1))
+    sure = gap + SUM * eps * total * longest / jnp.sqrt(square) <= SOLVED * eps
     longest = jnp.max(jnp.abs(tokens) @ jnp.abs(direction))
-    cancelled = 1 / jnp.sqrt(hull_point @ hull_point)
-    sure = gap + SUM * eps * cancelled <= SOLVED * eps
     sure = sure & (infeasibility + SUM * eps * longest <= SOLVED * eps)
     return answer, found.iterations, ~sure
 
@@ -278,29 +282,6 @@ def _where(
         lambda state: (jnp.zeros_like(state[0]), function(state[1])),
         (condition, start),
     )[1]
-
-
-def _normalise(
-    embeddings: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-) -> tuple[
-    Float[Array, "rank vocabulary"], Float[Array, "dim rank"], Float[Scalar, ""]
-]:
-    """Eᵀ = scale · basis axes, centred, of unit size, with few coordinates."""
-    involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
-    number = jnp.maximum(involved.sum(), 1).astype(embeddings.dtype)
-    centre = jnp.where(involved, embeddings, 0.0).sum(axis=0, keepdims=True) / number
-    centred = jnp.where(involved, embeddings - centre, 0.0)
-    scale = jnp.max(jnp.linalg.norm(centred, axis=1), initial=0.0)
-    # Tokens that differ by rounding alone are equal.
-    rounding = EQUAL * jnp.finfo(embeddings.dtype).eps * jnp.linalg.norm(centre)
-    centred = jnp.where(scale <= rounding, 0.0, centred)
-    scale = jnp.where(scale <= rounding, 1.0, scale)
-    vocabulary, dim = embeddings.shape
-    if 4 * dim <= 5 * vocabulary:
-        return centred.T / scale, jnp.eye(dim, dtype=embeddings.dtype), scale
-    basis, axes = jnp.linalg.qr(centred.T / scale)
-    return axes, basis, scale
 
 
 @jax.custom_jvp

@@ -105,3 +105,65 @@ def contradiction(name):
         pairs[:] = False
         pairs[0, [1, 2]] = True
     return embeddings, pairs
+
+
+def mixed_problem(family, seed, decades=8.0):
+    """Eight tokens in six dimensions that stretch over some decades.
+
+    Most of the problems are drawn with a p that keeps the pairs apart at an angle; a
+    quarter, and all those of the families named for it, contradict themselves.
+    """
+    rng = np.random.default_rng(seed)
+    half = decades / 2
+    embeddings = rng.normal(size=(8, 6))
+    direction = rng.normal(size=6)
+    if family == "long and short tokens":
+        embeddings *= 10 ** rng.uniform(-half, half, (8, 1))
+    if family == "long and short axes":
+        scale = 10 ** rng.uniform(-half, half, (1, 6))
+        embeddings, direction = embeddings * scale, direction / scale[0]
+    if family == "long and short entries":
+        embeddings *= 10 ** rng.uniform(-half, half, (8, 6))
+    if family == "clusters":
+        apart = embeddings[4:] * 10 ** rng.uniform(-decades, 0, (4, 1))
+        embeddings[4:] = embeddings[:4] + apart
+    if family == "nearly parallel":
+        size = 10 ** rng.uniform(-half / 2, half / 2, (8, 1))
+        tilt = 10 ** -rng.uniform(half, 1.5 * decades) * rng.normal(size=(8, 6))
+        embeddings = size * embeddings[:1] * (1 + tilt)
+    if family == "far from the origin":
+        embeddings += 10 ** rng.uniform(0, decades) * rng.normal(size=6)
+    if family == "a token twice":
+        embeddings[3] = embeddings[4]
+    pairs = rng.random((8, 8)) < 0.4
+    if family == "one pair":
+        pairs[:] = False
+    np.fill_diagonal(pairs, False)
+    if rng.random() < 0.75:
+        rows = embeddings[:, None] - embeddings[None]
+        size = np.linalg.norm(rows, axis=2) * np.linalg.norm(direction)
+        pairs &= rows @ direction > 0.1 * size
+    if family == "a cycle":
+        pairs[[0, 1, 2], [1, 2, 0]] = True
+    if family == "both ways":
+        pairs[[0, 1], [1, 0]] = True
+    if family == "no difference":
+        embeddings[3] = embeddings[4]
+        pairs[3, 4] = True
+    if not pairs.any():
+        pairs[0, 1] = True
+    return embeddings, pairs
+
+
+NO_SOLUTION = ("a cycle", "both ways", "no difference")
+MIXED = (
+    "long and short tokens",
+    "long and short axes",
+    "long and short entries",
+    "clusters",
+    "nearly parallel",
+    "far from the origin",
+    "a token twice",
+    "one pair",
+    *NO_SOLUTION,
+)

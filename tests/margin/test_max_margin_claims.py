@@ -1,8 +1,5 @@
 """What a status claims, checked again in exact arithmetic by the numbers beside it."""
 
-import importlib
-from fractions import Fraction
-
 import hypothesis
 import hypothesis.strategies as st
 import jax
@@ -10,141 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.margin._interior_point import relative_gap
-from jaxselect.margin._thresholds import REFUTED, SOLVED
-from jaxselect.margin.max_margin import MaxMarginStatus, _status, max_margin
-from jaxselect.margin.pair_graph import potentials
+from jaxselect.margin._thresholds import SOLVED
+from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
+from tests.margin.exact import assert_true, lane
 from tests.margin.pair_problems import (
+    MIXED,
+    NO_SOLUTION,
     contradiction,
     differences,
     long_axis,
+    mixed_problem,
     small,
     small_problem,
     solve,
     solve_each,
 )
 from tests.tolerances import assert_close
-
-# The name of the module leads to it even where its function has the same name.
-max_margin_module = importlib.import_module("jaxselect.margin.max_margin")
-
-
-def mixed_problem(family, seed, decades=8.0):
-    """Eight tokens in six dimensions that stretch over some decades.
-
-    Most of the problems are drawn with a p that keeps the pairs apart at an angle; a
-    quarter, and all those of the families named for it, contradict themselves.
-    """
-    rng = np.random.default_rng(seed)
-    half = decades / 2
-    embeddings = rng.normal(size=(8, 6))
-    direction = rng.normal(size=6)
-    if family == "long and short tokens":
-        embeddings *= 10 ** rng.uniform(-half, half, (8, 1))
-    if family == "long and short axes":
-        scale = 10 ** rng.uniform(-half, half, (1, 6))
-        embeddings, direction = embeddings * scale, direction / scale[0]
-    if family == "long and short entries":
-        embeddings *= 10 ** rng.uniform(-half, half, (8, 6))
-    if family == "clusters":
-        apart = embeddings[4:] * 10 ** rng.uniform(-decades, 0, (4, 1))
-        embeddings[4:] = embeddings[:4] + apart
-    if family == "nearly parallel":
-        size = 10 ** rng.uniform(-half / 2, half / 2, (8, 1))
-        tilt = 10 ** -rng.uniform(half, 1.5 * decades) * rng.normal(size=(8, 6))
-        embeddings = size * embeddings[:1] * (1 + tilt)
-    if family == "far from the origin":
-        embeddings += 10 ** rng.uniform(0, decades) * rng.normal(size=6)
-    if family == "a token twice":
-        embeddings[3] = embeddings[4]
-    pairs = rng.random((8, 8)) < 0.4
-    if family == "one pair":
-        pairs[:] = False
-    np.fill_diagonal(pairs, False)
-    if rng.random() < 0.75:
-        rows = embeddings[:, None] - embeddings[None]
-        size = np.linalg.norm(rows, axis=2) * np.linalg.norm(direction)
-        pairs &= rows @ direction > 0.1 * size
-    if family == "a cycle":
-        pairs[[0, 1, 2], [1, 2, 0]] = True
-    if family == "both ways":
-        pairs[[0, 1], [1, 0]] = True
-    if family == "no difference":
-        embeddings[3] = embeddings[4]
-        pairs[3, 4] = True
-    if not pairs.any():
-        pairs[0, 1] = True
-    return embeddings, pairs
-
-
-NO_SOLUTION = ("a cycle", "both ways", "no difference")
-MIXED = (
-    "long and short tokens",
-    "long and short axes",
-    "long and short entries",
-    "clusters",
-    "nearly parallel",
-    "far from the origin",
-    "a token twice",
-    "one pair",
-    *NO_SOLUTION,
-)
-
-
-def exact(embeddings, pairs, solution):
-    """Gap, infeasibility and ‖Σ λ D‖ / Σ λ ‖D‖ of the numbers as they are stored."""
-    winner, loser = np.nonzero(pairs)
-    duals = [Fraction(float(x)) for x in np.asarray(solution.duals)[winner, loser]]
-    point = [Fraction(float(x)) for x in np.asarray(solution.direction)]
-    rows = [
-        [
-            Fraction(float(a)) - Fraction(float(b))
-            for a, b in zip(embeddings[s], embeddings[r], strict=True)
-        ]
-        for s, r in zip(winner, loser, strict=True)
-    ]
-    least = min(sum(a * b for a, b in zip(row, point, strict=True)) for row in rows)
-    hull = [
-        sum(weight * row[axis] for weight, row in zip(duals, rows, strict=True))
-        for axis in range(len(point))
-    ]
-    length = sum(x * x for x in hull)
-    square = sum(x * x for x in point)
-    least = max(1 - least, Fraction(0))
-    if square:
-        gap = abs(1 - (2 * sum(duals) - length) / square)
-        return float(gap), float(least), np.inf
-    size = max(max(map(abs, row)) for row in rows) or Fraction(1)
-    carried = sum(
-        float(weight) * float(sum((x / size) ** 2 for x in row)) ** 0.5
-        for weight, row in zip(duals, rows, strict=True)
-    )
-    balance = float(length / size**2) ** 0.5 / carried if carried else 0.0
-    return 1.0, float(least), balance
-
-
-def assert_true(embeddings, pairs, solution):
-    """Nothing is claimed that exact arithmetic does not confirm."""
-    eps = float(np.finfo(embeddings.dtype).eps)
-    duals = np.asarray(solution.duals)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(solution))
-    assert (duals >= 0).all() and (duals[~pairs] == 0).all()
-    gap, infeasibility, balance = exact(embeddings, pairs, solution)
-    if solution.status == MaxMarginStatus.SOLVED:
-        # The numbers that are compared are themselves rounded, some ten times.
-        assert gap <= (SOLVED + 16) * eps and infeasibility <= (SOLVED + 16) * eps
-        assert abs(solution.gap - gap) <= SOLVED * eps
-        assert abs(solution.infeasibility - infeasibility) <= SOLVED * eps
-        norm = np.sqrt(np.sum(np.square(np.longdouble(solution.direction))))
-        assert abs(solution.norm / norm - 1) <= 16 * eps
-    if solution.status == MaxMarginStatus.INFEASIBLE:
-        assert abs(np.sum(duals, dtype=np.longdouble) - 1) <= 16 * eps
-        assert balance <= (REFUTED + 1) * eps
-        assert (solution.direction == 0).all() and not solution.active.any()
-
-
-def lane(batch, number):
-    return jax.tree.map(lambda leaf: np.asarray(leaf[number]), batch)
 
 
 @pytest.mark.parametrize(
@@ -185,53 +63,6 @@ def corner(exponent):
     """Two nearly parallel differences, 10^e and 1 long: p is that of the short one."""
     tokens = np.array([[10.0**exponent, 0.0], [0.0, 0.0], [1.0, 10.0**-exponent]])
     return tokens, np.array([[0, 1, 0], [0, 0, 0], [0, 1, 0]], bool)
-
-
-def rough(axes, pairs, found):
-    """A point off by a millionth, with the gap that it has."""
-    nearest = found.nearest * (1 + 1e-6 * jnp.cos(jnp.arange(len(axes))))
-    point = axes @ potentials(found.duals)
-    gap = relative_gap(axes, pairs, nearest, point)
-    return found._replace(nearest=nearest, gap=gap)
-
-
-def tilted(axes, pairs, found):
-    """Duals off by a thousandth, with the gap that they leave."""
-    tilt = 1 + 1e-3 * jnp.cos(jnp.arange(pairs.size).reshape(pairs.shape))
-    duals = found.duals * tilt / jnp.sum(found.duals * tilt)
-    gap = relative_gap(axes, pairs, found.nearest, axes @ potentials(duals))
-    return found._replace(duals=duals, gap=gap)
-
-
-METHODS = {
-    "off": rough,
-    "with other duals": tilted,
-    "for which all vanishes": lambda axes, pairs, found: found._replace(
-        vanishing=jnp.asarray(True)
-    ),
-    "with no duals": lambda axes, pairs, found: found._replace(
-        duals=jnp.zeros_like(found.duals), vanishing=jnp.asarray(True)
-    ),
-    "for which nothing vanishes": lambda axes, pairs, found: found._replace(
-        vanishing=jnp.asarray(False), certain=jnp.asarray(True)
-    ),
-    "that found no number": lambda axes, pairs, found: found._replace(
-        nearest=found.nearest * jnp.nan
-    ),
-}
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_is_not_believed(name, monkeypatch):
-    """What it returns is measured, and another method asked where that refuses it."""
-    monkeypatch.setattr(max_margin_module, "polish", METHODS[name])
-    each = jax.jit(lambda e, p: jax.lax.map(lambda one: max_margin(*one), (e, p)))
-    problems = [small_problem(seed, planted=seed < 8)[1:] for seed in range(16)]
-    embeddings, pairs = map(np.stack, zip(*problems, strict=True))
-    truth, found = solve_each(embeddings, pairs), each(embeddings, pairs)
-    np.testing.assert_array_equal(found.status, truth.status)
-    for number, problem in enumerate(problems):
-        assert_true(*problem, lane(found, number))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -298,46 +129,6 @@ def test_digits_below_the_smallest_number_are_not_taken_for_equal():
     assert solve(tokens, pairs).status == MaxMarginStatus.SOLVED
 
 
-EPS = {dtype: np.finfo(dtype).eps for dtype in (np.float64, np.float32)}
-ABOVE, BELOW = 1.0 + 1e-3, 1.0 - 1e-3
-
-
-@pytest.mark.parametrize("dtype", EPS)
-@pytest.mark.parametrize(
-    ("gap", "infeasibility", "balance", "wanted"),
-    [
-        (0.0, 0.0, np.inf, "SOLVED"),
-        (BELOW * SOLVED, BELOW * SOLVED, np.inf, "SOLVED"),
-        (ABOVE * SOLVED, 0.0, np.inf, "NOT_CONVERGED"),
-        (0.0, ABOVE * SOLVED, np.inf, "NOT_CONVERGED"),
-        (np.nan, 0.0, np.inf, "NOT_CONVERGED"),
-        (0.0, np.nan, np.inf, "NOT_CONVERGED"),
-        (np.inf, np.inf, 0.0, "INFEASIBLE"),
-        (np.inf, np.inf, BELOW * REFUTED, "INFEASIBLE"),
-        (np.inf, np.inf, ABOVE * REFUTED, "NOT_CONVERGED"),
-        (np.inf, np.inf, np.nan, "NOT_CONVERGED"),
-        (np.inf, np.inf, np.inf, "NOT_CONVERGED"),
-    ],
-)
-def test_a_status_on_both_sides_of_its_thresholds(
-    gap, infeasibility, balance, wanted, dtype
-):
-    """The numbers are in roundings of the precision."""
-    numbers = [dtype(x * EPS[dtype]) for x in (gap, infeasibility, balance)]
-    numbers = [jnp.asarray(x) for x in numbers]
-    yes, no = jnp.asarray(True), jnp.asarray(False)
-    assert _status(*numbers, yes) == MaxMarginStatus[wanted]
-    assert _status(*numbers, no) == MaxMarginStatus.NO_PAIRS
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_ten_digits_are_not_a_solution(place):
-    """Neither a gap nor an infeasibility of 1e-10 passes in double precision."""
-    numbers = [jnp.asarray(0.0), jnp.asarray(0.0), jnp.asarray(jnp.inf)]
-    numbers[place] = jnp.asarray(1e-10)
-    assert _status(*numbers, jnp.asarray(True)) == MaxMarginStatus.NOT_CONVERGED
-
-
 solve_together = jax.jit(jax.vmap(max_margin))
 
 
@@ -368,7 +159,7 @@ def test_thousands_of_pairs_of_mixed_lengths():
         assert solution.status == MaxMarginStatus.SOLVED
         own = np.longdouble(solution.direction)
         rows = np.longdouble(differences(embeddings, pairs))
-        assert (rows @ own).min() >= 1 - SOLVED * EPS[np.float64]
+        assert (rows @ own).min() >= 1 - SOLVED * np.finfo(float).eps
         duals = np.longdouble(solution.duals)[pairs]
         assert np.linalg.norm(np.float64(duals @ rows - own)) <= 1e-9 * solution.norm
         assert (solution.active | (solution.duals == 0)).all()

@@ -1,0 +1,100 @@
+"""A method that answers wrongly is not believed."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.margin._interior_point import relative_gap
+from jaxselect.margin._nearest_point import normalise
+from jaxselect.margin.max_margin import max_margin
+from jaxselect.margin.pair_graph import potentials
+from tests.margin.exact import assert_true, lane
+from tests.margin.pair_problems import small_problem, solve_each
+
+# The name of the module leads to it even where its function has the same name.
+max_margin_module = importlib.import_module("jaxselect.margin.max_margin")
+
+
+def rough(axes, pairs, found):
+    """A point off by a millionth, with the gap that it has."""
+    nearest = found.nearest * (1 + 1e-6 * jnp.cos(jnp.arange(len(axes))))
+    point = axes @ potentials(found.duals)
+    gap = relative_gap(axes, pairs, nearest, point)
+    return found._replace(nearest=nearest, gap=gap)
+
+
+def tilted(axes, pairs, found):
+    """Duals off by a thousandth, with the gap that they leave."""
+    tilt = 1 + 1e-3 * jnp.cos(jnp.arange(pairs.size).reshape(pairs.shape))
+    duals = found.duals * tilt / jnp.sum(found.duals * tilt)
+    gap = relative_gap(axes, pairs, found.nearest, axes @ potentials(duals))
+    return found._replace(duals=duals, gap=gap)
+
+
+METHODS = {
+    "off": rough,
+    "with other duals": tilted,
+    "for which all vanishes": lambda axes, pairs, found: found._replace(
+        vanishing=jnp.asarray(True)
+    ),
+    "with no duals": lambda axes, pairs, found: found._replace(
+        duals=jnp.zeros_like(found.duals), vanishing=jnp.asarray(True)
+    ),
+    "for which nothing vanishes": lambda axes, pairs, found: found._replace(
+        vanishing=jnp.asarray(False), certain=jnp.asarray(True)
+    ),
+    "that found no number": lambda axes, pairs, found: found._replace(
+        nearest=found.nearest * jnp.nan
+    ),
+}
+
+
+def other_tokens(tokens, pairs):
+    """Each coordinate off by a millionth: the method solves another problem."""
+    off = 1 + 1e-6 * jnp.cos(jnp.arange(tokens.size).reshape(tokens.shape))
+    return normalise(tokens * off, pairs)
+
+
+def turned(tokens, pairs):
+    """p turned by a ten-millionth: as long as before, and no longer feasible."""
+    axes, basis, scale = normalise(tokens, pairs)
+    turn = 1e-7 * jnp.triu(jnp.ones((len(basis), len(basis))), 1)
+    return axes, basis + (turn - turn.T) @ basis, scale
+
+
+PROBLEMS = {"other tokens": other_tokens, "p turned": turned}
+
+
+@jax.jit
+def answered_by(number, embeddings, pairs):
+    """`max_margin` of each problem with one of the faults above in place."""
+
+    def polished(*arguments):
+        methods = [*METHODS.values(), lambda axes, pairs, found: found]
+        return jax.lax.switch(jnp.minimum(number, len(METHODS)), methods, *arguments)
+
+    def normalised(*arguments):
+        problems = [normalise, *PROBLEMS.values()]
+        return jax.lax.switch(
+            jnp.maximum(number - len(METHODS) + 1, 0), problems, *arguments
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(max_margin_module, "polish", polished)
+        patch.setattr(max_margin_module, "normalise", normalised)
+        return jax.lax.map(lambda problem: max_margin(*problem), (embeddings, pairs))
+
+
+@pytest.mark.parametrize("name", [*METHODS, *PROBLEMS])
+def test_a_method_is_not_believed(name):
+    """What it returns is measured, and another method asked where that refuses it."""
+    problems = [small_problem(seed, planted=seed < 8)[1:] for seed in range(16)]
+    embeddings, pairs = map(np.stack, zip(*problems, strict=True))
+    number = jnp.asarray([*METHODS, *PROBLEMS].index(name))
+    truth, found = solve_each(embeddings, pairs), answered_by(number, embeddings, pairs)
+    np.testing.assert_array_equal(found.status, truth.status)
+    for number, problem in enumerate(problems):
+        assert_true(*problem, lane(found, number))
