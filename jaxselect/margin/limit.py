@@ -46,6 +46,7 @@ class LimitStatus(Status):
         "The max-margin problem of this selection has no solution at hand.",
     )
     NOT_CONVERGED = 4, "Newton's method did not reach rounding."
+    NOT_SETTLED = 5, "The flow that was to tell the selection broke off."
 
 
 class Limit(eqx.Module):

@@ -22,7 +22,7 @@ from ..model.objective import logistic_loss
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs
 from ..precision import full_precision
-from .settle import RateSettings, Settled, settle
+from .settle import RateSettings, Settled, one_or_nan, settle
 
 # The rates that are real numbers; the rest of `Rates` says where they hold.
 REAL_RATES = (
@@ -57,7 +57,8 @@ class Rates(eqx.Module):
             change under a small move: derivatives are those of one side.
         history_dim: dimension of the part of ρ that only the path decides; derivatives
             go through the path for it.
-        status: a `limit.LimitStatus`; the late rates hold where it is PREDICTED.
+        status: a `limit.LimitStatus`; the late rates hold where it is PREDICTED. Where
+            it is NOT_SETTLED all but `lemma_error` are NaN, and their derivatives.
         selected: the final selection, in bag layout.
         active: its active pairs. Where one of these two differs between two problems, a
             kink or a jump lies between them.
@@ -125,6 +126,7 @@ def rates(
     early, selection = last_crossings(
         after, corpus, settled.path, marks, settings=settings.flow
     )
+    known = one_or_nan(settled.path)
     undecided = decided_at_once(after, corpus, settled, selection, move=settings.move)
     return Rates(
         lemma_error=alignment_error(before, after, corpus, step_size),
@@ -132,9 +134,9 @@ def rates(
         error_constant=late.error_constant,
         norm_to_error=norm_to_error(late, error),
         log_time_to_error=log_time_to_error(late, error),
-        early_log_time=early.log_time,
-        selection_log_time=selection.log_time,
-        final_loss=final_loss(after, corpus, settled.selected),
+        early_log_time=early.log_time * known,
+        selection_log_time=selection.log_time * known,
+        final_loss=final_loss(after, corpus, settled.selected) * known,
         loss_constant=margin.norm**2,
         kink=settled.kink | undecided,
         history_dim=late.history_dim,

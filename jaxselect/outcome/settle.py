@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Scalar
+from jaxtyping import Array, Bool, Float, Scalar
 
-from ..flow.cls_flow import Flow, FlowSettings
+from ..flow.cls_flow import Flow, FlowSettings, FlowStatus
 from ..flow.crossing import end_of_path, search_path
-from ..margin.limit import Limit, limit
+from ..margin.limit import Limit, LimitStatus, limit
 from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
@@ -46,8 +46,8 @@ class Settled(eqx.Module):
     Attributes:
         path: the flow, without derivatives.
         selected: the final selection, in bag layout.
-        margin: its max-margin solution.
-        late: the late flow p_mm log t + ρ.
+        margin: its max-margin solution; NaN where the path broke off.
+        late: the late flow p_mm log t + ρ; NOT_SETTLED and NaN where it did.
         kink: a small move of E changes the active pairs.
     """
 
@@ -105,6 +105,26 @@ def settle(
     kink = jnp.any(solutions.active[1:] != solutions.active[:1])
     margin = jax.tree.map(lambda leaf: leaf[0], solutions)
     margin = with_derivatives(after.embeddings, margin)
+    margin = eqx.tree_at(
+        lambda margin: (margin.direction, margin.norm),
+        margin,
+        replace_fn=lambda known: known * one_or_nan(path),
+    )
     end = end_of_path(after, corpus, path, settings=settings.flow)
     late = limit(after, corpus, selected, pairs, margin, late_cls=end)
+    whole = path.status == FlowStatus.REACHED
+    status = jnp.where(whole, late.status, LimitStatus.NOT_SETTLED)
+    late = eqx.tree_at(lambda late: late.status, late, status)
     return Settled(path=path, selected=selected, margin=margin, late=late, kink=kink)
+
+
+def one_or_nan(path: Flow) -> Float[Scalar, ""]:
+    """One, or NaN for a path that broke off: as a factor it voids derivatives too.
+
+    Args:
+        path: of `search_path`.
+
+    Returns:
+        What to multiply a number with that holds only where the path has an end.
+    """
+    return jnp.where(path.status == FlowStatus.REACHED, 1.0, jnp.nan)

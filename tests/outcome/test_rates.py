@@ -12,7 +12,7 @@ from scipy.stats import chi
 from experiments.benchmarks import derivatives
 from experiments.benchmarks._case import draw_wide
 from experiments.theory.problem import Problem
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
 from jaxselect.flow.crossing import CrossingStatus, last_crossings
 from jaxselect.flow.progress import (
     direction_error,
@@ -218,13 +218,41 @@ def test_tied_tokens_speak_by_their_occurrences():
     np.testing.assert_allclose(loss, np.log1p(np.exp(-1 / 3)), rtol=1e-12)
 
 
+def three_tokens(sideways, start):
+    """Tokens 1 and 2 lose to 0; at sideways = 0 the second has no say, but just so."""
+    embeddings = jnp.array([[1.0, 0.0], [0.0, 0.0], [sideways, -1.0]])
+    after = Parameters(embeddings, jnp.array([start, 0.0]), jnp.array([1.0, 0.0]))
+    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
+    return eqx.filter_jit(settle)(after, corpus)
+
+
 @pytest.mark.parametrize(("sideways", "kink"), [(0.0, True), (-0.1, False)])
 def test_a_kink_is_flagged(sideways, kink):
-    """Tokens 1 and 2 lose to 0; at sideways = 0 the second has no say, but just so."""
-    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
-    embeddings = jnp.array([[1.0, 0.0], [0.0, 0.0], [sideways, -1.0]])
-    after = Parameters(embeddings, jnp.zeros(2), jnp.array([1.0, 0.0]))
-    assert eqx.filter_jit(settle)(after, corpus).kink == kink
+    assert three_tokens(sideways, 0.0).kink == kink
+
+
+def test_a_flow_that_breaks_off_settles_on_nothing():
+    """From p_0 far on the wrong side the change of places is too sudden to follow."""
+    end, far = three_tokens(-0.1, 0.0), three_tokens(-0.1, -1e3)
+    assert end.path.status == FlowStatus.REACHED
+    assert end.late.status == LimitStatus.PREDICTED
+    assert far.path.status == FlowStatus.TOO_SUDDEN
+    assert far.late.status == LimitStatus.NOT_SETTLED
+    assert jnp.isnan(far.late.growth).all() and jnp.isnan(far.margin.norm)
+
+
+def test_rates_of_a_flow_that_breaks_off_are_no_numbers():
+    """Nor are their derivatives; the error of the step on E came before."""
+    draw = partial(draw_wide, PROBLEM, SETTINGS.dim)
+    cases = jax.jit(jax.vmap(draw))(jnp.arange(SETTINGS.problems // 2))
+    far = eqx.tree_at(lambda case: case.start.cls, cases, 100 * cases.start.cls)
+    still, none = jnp.zeros(len(ARGUMENTS)), jax.tree.map(jnp.zeros_like, cases.start)
+    found, slopes, (smooth, *_) = derivatives.forward(
+        far, still, none, still.at[0].set(1.0)
+    )
+    assert not smooth.any() and REAL_RATES[0] == "lemma_error"
+    assert jnp.isnan(found[:, 1:]).all() and jnp.isnan(slopes[:, 1:]).all()
+    assert jnp.isfinite(found[:, 0]).all() and jnp.isfinite(slopes[:, 0]).all()
 
 
 @pytest.mark.slow
