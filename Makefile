@@ -11,7 +11,7 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke test test-slow lint figures bench clean
+.PHONY: help install sweep sweep-smoke report test test-slow lint figures bench clean
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -27,6 +27,10 @@ sweep: $(READY) ## run a sweep (5 minutes on 2 cores), then draw its figures
 sweep-smoke: $(READY) ## the smallest sweep (under a minute)
 	$(RUN) -m experiments.sweep --preset smoke --out results/smoke
 	$(RUN) -m experiments.figures results/smoke
+
+report: $(READY) ## one page of all results on disk, results/report.html (under 20 s)
+	$(RUN) -m experiments.theory.watch --out results/watch
+	$(RUN) -m experiments.report results --out results
 
 test: $(READY) ## the test-suite
 	$(RUN) -m pytest -n 2 --dist loadfile

@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.common.flags import spelled
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
 
@@ -37,12 +39,16 @@ class Finished(NamedTuple):
         results: plain numbers; NaN where a number was not finite or not there.
         arrays: by name.
         provenance: of `devices.provenance`.
+        study: name of the program that ran; None where it did not say.
+        command: that runs it again; likewise.
     """
 
     settings: dict[str, Any]
     results: dict[str, Any]
     arrays: dict[str, np.ndarray]
     provenance: dict[str, Any]
+    study: str | None = None
+    command: str | None = None
 
 
 def prepare(out: Path) -> None:
@@ -109,9 +115,11 @@ def write(
             raise TypeError(f"arrays.{name}: cannot keep an array of {column.dtype}")
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **columns)
+    plainly = plain(dataclasses.asdict(settings), "settings")
     body = {
         "format": FORMAT,
-        "settings": plain(dataclasses.asdict(settings), "settings"),
+        **_origin(settings, plainly),
+        "settings": plainly,
         "results": plain(results, "results"),
         "provenance": plain(provenance(), "provenance"),
         "arrays": hashlib.sha256(packed.getvalue()).hexdigest(),
@@ -174,6 +182,8 @@ def read(folder: Path) -> Finished:
         results=_numbers(body["results"]),
         arrays=arrays,
         provenance=body["provenance"],
+        study=body.get("study"),
+        command=body.get("command"),
     )
 
 
@@ -237,6 +247,20 @@ def draw(figure: str, folder: Path) -> None:
     if done.returncode == 2:
         raise BadInput(f"no figure was drawn; the results are in {folder}")
     done.check_returncode()
+
+
+def _origin(settings: Any, plainly: dict[str, Any]) -> dict[str, str | None]:
+    """The study whose settings these are, and the command that runs it with them."""
+    module = sys.modules.get(type(settings).__module__)
+    name = getattr(getattr(module, "__spec__", None), "name", "")
+    if not name.startswith("experiments."):
+        return {"study": None, "command": None}
+    for part in (".__main__", ".study"):
+        name = name.removesuffix(part)
+    preset = getattr(module, "PRESETS", {}).get(plainly.get("preset"))
+    usual = {} if preset is None else plain(dataclasses.asdict(preset), "preset")
+    words = ["python", "-m", name, *spelled(plainly, usual)]
+    return {"study": name, "command": shlex.join(words)}
 
 
 def _digest(body: Mapping[str, Any]) -> str:

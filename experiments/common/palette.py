@@ -1,0 +1,47 @@
+"""The look of each status, everywhere: figures and the report draw from this one table.
+
+Colours are those of Okabe and Ito, told apart by people who see fewer of them; their
+lightness differs as well, so that grey print keeps them apart, and a mark stands beside
+each where colour alone would have to say it.
+"""
+
+from typing import NamedTuple
+
+
+class Look(NamedTuple):
+    """How a status is shown.
+
+    Attributes:
+        colour: as `#rrggbb`.
+        mark: a single character.
+        words: for people.
+    """
+
+    colour: str
+    mark: str
+    words: str
+
+
+STATUS = {
+    "SELECTED_ALL": Look("#0072b2", "●", "every important token selected"),
+    "CAPTURED_POSITIVE": Look("#d55e00", "▲", "captured by the positive class"),
+    "CAPTURED_NEGATIVE": Look("#e69f00", "▼", "captured by the negative class"),
+    "PARTIAL": Look("#56b4e9", "◐", "some important tokens selected"),
+    "BALANCED": Look("#009e73", "◆", "in balance at a finite norm"),
+    "NOTHING_TO_SELECT": Look("#cc79a7", "○", "nothing to select"),
+    "NOT_YET": Look("#8a8a8a", "…", "not certified yet"),
+    "NORM_NOT_REACHED": Look("#6b6b6b", "–", "norm not reached"),
+    "FAILED": Look("#3c3c3c", "×", "broke down"),
+    "MISSING": Look("#d9d9d9", " ", "not there"),
+}
+"""By name of `TrialStatus`; `MISSING` where no chunk holds the run."""
+
+CLASSES = {
+    "positive": Look("#d55e00", "▲", "positive"),
+    "negative": Look("#0072b2", "▼", "negative"),
+    "irrelevant": Look("#8a8a8a", "●", "irrelevant"),
+}
+"""By class of token, or sign of what it says."""
+
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b6b6b")
+"""Colours of curves that stand for no status, in order."""

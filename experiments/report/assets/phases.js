@@ -1,0 +1,99 @@
+"use strict";
+// The phase diagram: counts under the pointer or the focus, curves of the cell chosen.
+document.querySelectorAll("[data-phase]").forEach(place => {
+  const number = +place.dataset.phase, phase = report.data.phases[number];
+  const names = Object.keys(report.data.palette), looks = Object.values(report.data.palette);
+  const buttons = [...place.querySelectorAll(".map button")], panel = place.querySelector("[data-cell]");
+  const width = phase.dims.length, height = phase.steps.length;
+  const at = (row, column) => buttons[row * width + column];
+  const where = button => [+button.dataset.row, +button.dataset.column];
+  let chosen = null;
+
+  function describe(button) {
+    const [row, column] = where(button), codes = phase.cells[row * width + column];
+    const counts = new Map();
+    codes.forEach((code, run) => counts.set(code, [...(counts.get(code) || []), run]));
+    const title = document.createElement("h3");
+    title.textContent = `d = ${report.told(phase.dims[column])}, η₀ = ${report.told(phase.steps[row])}`;
+    const list = document.createElement("ul");
+    [...counts].sort((a, b) => a[0] - b[0]).forEach(([code, runs]) => {
+      const item = document.createElement("li"), dot = document.createElement("span"), small = document.createElement("small");
+      dot.className = "dot";
+      dot.style.background = looks[code].colour;
+      small.textContent = codes.length === phase.seeds.length && runs.length <= 16
+        ? ` — seed${runs.length > 1 ? "s" : ""} ${runs.map(run => phase.seeds[run]).join(", ")}` : "";
+      item.append(dot, `${runs.length} ${looks[code].words}`, small);
+      list.append(item);
+    });
+    const total = document.createElement("p");
+    total.textContent = `${codes.length} runs`;
+    panel.replaceChildren(title, total, list);
+  }
+
+  function curves() {
+    if (!chosen || !report.isReady() || !phase.curves) return;
+    const [row, column] = where(chosen), cell = row * width + column;
+    const said = `of the runs at d = ${report.told(phase.dims[column])}, η₀ = ${report.told(phase.steps[row])}`;
+    const growth = [], direction = [], seen = new Set();
+    phase.curves[cell].forEach(([times, norms, errors], run) => {
+      const code = phase.cells[cell][run], look = looks[code];
+      const [slope, constant] = phase.numbers[cell][run];
+      const first = !seen.has(code);
+      seen.add(code);
+      const common = { name: look.words, colour: look.colour, legend: first, kind: "line" };
+      const certified = names[code] !== "BALANCED" && names[code] !== "NORM_NOT_REACHED";
+      growth.push({ ...common, x: times, y: norms });
+      if (certified && slope) growth.push({ ...common, name: "", kind: "dash", x: times, y: times.map(t => slope * t) });
+      if (!certified) return;
+      direction.push({ ...common, x: norms, y: errors });
+      if (constant) direction.push({ ...common, name: "", kind: "dash", x: norms, y: norms.map(norm => constant / norm) });
+    });
+    report.draw(document.getElementById(`growth-${number}`), {
+      x: { title: "log(1 + t)", log: true }, y: { title: "‖p‖", log: true }, series: growth,
+    }, `Growth of the norm of p against log t ${said}`);
+    report.draw(document.getElementById(`direction-${number}`), {
+      x: { title: "‖p‖", log: true, range: [1, 1.3e6] }, y: { title: "‖p/‖p‖ − p_mm/‖p_mm‖‖", log: true }, series: direction,
+    }, `Direction error against the norm of p ${said}`);
+  }
+
+  function choose(button) {
+    if (chosen) chosen.setAttribute("aria-pressed", "false");
+    chosen = button;
+    button.setAttribute("aria-pressed", "true");
+    describe(button);
+    curves();
+  }
+
+  function move(button, row, column) {
+    const next = at(Math.min(height - 1, Math.max(0, row)), Math.min(width - 1, Math.max(0, column)));
+    button.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  }
+
+  const map = place.querySelector(".map");
+  const cellOf = event => event.target.closest(".map button");
+  map.addEventListener("mouseover", event => { if (cellOf(event)) describe(cellOf(event)); });
+  map.addEventListener("mouseleave", () => { if (chosen) describe(chosen); });
+  map.addEventListener("focusin", event => { if (cellOf(event)) describe(cellOf(event)); });
+  map.addEventListener("click", event => {
+    const button = cellOf(event);
+    if (!button) return;
+    buttons.forEach(other => { other.tabIndex = other === button ? 0 : -1; });
+    choose(button);
+  });
+  map.addEventListener("keydown", event => {
+    const button = cellOf(event);
+    if (!button) return;
+    const [row, column] = where(button);
+    const moves = { ArrowUp: [row - 1, column], ArrowDown: [row + 1, column], ArrowLeft: [row, column - 1],
+      ArrowRight: [row, column + 1], Home: [row, 0], End: [row, width - 1], PageUp: [0, column], PageDown: [height - 1, column] };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    move(button, ...moves[event.key]);
+  });
+
+  report.onRedraw(curves);
+  // To begin with: the middle of the diagram, where the phases meet.
+  choose(at(Math.floor(height / 3), Math.floor(width / 2)));
+});

@@ -1,0 +1,73 @@
+"""Numbers as the page holds and says them."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+
+def short(values: Any, digits: int = 4) -> Any:
+    """Numbers with a few digits, None where they are not finite; for JSON.
+
+    Args:
+        values: a number or an array of any shape.
+        digits: significant ones.
+
+    Returns:
+        The same as nested lists.
+
+    Example:
+        >>> short([0.123456, np.nan, 2000000.0])
+        [0.1235, None, 2000000]
+    """
+    array = np.asarray(values)
+    if array.ndim:
+        return [short(value, digits) for value in array]
+    value = array.item()
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def told(value: float | None, digits: int = 3) -> str:
+    """A number for people: powers of ten written out, a dash where there is none.
+
+    Example:
+        >>> told(0.000123), told(1e6), told(42.0), told(None)
+        ('1.23·10⁻⁴', '10⁶', '42', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{float(f'{value:.{digits}g}'):,.10g}".replace("-", "−")
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    front = mantissa.rstrip("0").rstrip(".").replace("-", "−")
+    return f"10{raised}" if front == "1" else f"{front}·10{raised}"
+
+
+def percent(hits: float, total: float) -> str:
+    """A share for people, never rounded to none or to all.
+
+    Example:
+        >>> percent(1, 3), percent(0, 8), percent(999_999, 1_000_000)
+        ('33.3 %', '0 %', '> 99.9 %')
+    """
+    if not total:
+        return "–"
+    share = 100 * hits / total
+    if 0 < share < 0.1:
+        return "< 0.1 %"
+    if 99.9 < share < 100:
+        return "> 99.9 %"
+    return f"{share:.3g} %"
+
+
+def finite(values: Iterable[float]) -> np.ndarray:
+    """Those that are numbers."""
+    array = np.asarray(list(values), float)
+    return array[np.isfinite(array)]

@@ -1,0 +1,159 @@
+"""The page: results laid out, its program and its library inlined."""
+
+import base64
+import functools
+import gzip
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from experiments.common import palette
+from experiments.report import study_claims, sweep_claims, watch
+from experiments.report.folders import ILL_FORMED, Found
+from experiments.report.measured import rows
+from experiments.report.phases import Diagram, diagram
+from experiments.report.provenance import provenance
+from experiments.report.sections import Told, section
+from jaxselect.errors import BadInput
+
+ASSETS = Path(__file__).parent / "assets"
+SECTIONS: tuple[Told, ...] = ()
+CLAIMS = (*sweep_claims.CLAIMS, *study_claims.CLAIMS)
+
+
+def page(found: list[Found]) -> str:
+    """The report, whole.
+
+    Args:
+        found: of `folders.search`.
+
+    Returns:
+        HTML that needs no other file.
+    """
+    claims = rows(CLAIMS, found)
+    diagrams, broken = _diagrams(found)
+    watched = watch.watched(found)
+    sections = [section(told, found) for told in SECTIONS]
+    charts = [
+        chart for one in sections for block in one.blocks for chart in block.charts
+    ]
+    data = {
+        "palette": {name: look._asdict() for name, look in palette.STATUS.items()},
+        "classes": {name: look._asdict() for name, look in palette.CLASSES.items()},
+        "series": palette.SERIES,
+        "phases": [one.data for one in diagrams],
+        "charts": {chart.name: chart.data for chart in charts},
+        "sentences": [
+            block.words for one in sections for block in one.blocks if block.words
+        ],
+    }
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ASSETS),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"math": math, "breakable": breakable}
+    return environment.get_template("page.html").render(
+        claims=[row for row in claims if not row.missing],
+        missing=[row.claim for row in claims if row.missing],
+        diagrams=diagrams,
+        broken=broken,
+        watch=watched,
+        sections=sections,
+        provenance=provenance(found),
+        troubles=[one for one in found if one.trouble],
+        look=palette.STATUS,
+        classes=palette.CLASSES,
+        style=_asset("page.css"),
+        programs=[_asset(name) for name in ("page.js", "phases.js", "watch.js")],
+        data=embedded(data),
+        library=library(),
+        watch_data=Markup(
+            packed(json.dumps(watched.data, separators=(",", ":")).encode())
+        ),
+    )
+
+
+def math(text: str) -> Markup:
+    """A sentence of ours with its indices below and its exponents above the line.
+
+    Example:
+        >>> math("E_s ∝ d^(−1/2) < 1")
+        Markup('E<sub>s</sub> ∝ d<sup>−1/2</sup> &lt; 1')
+    """
+    safe = re.sub(r"\^\(([^)]*)\)", r"<sup>\1</sup>", str(escape(text)))
+    return Markup(re.sub(r"(?<=\w)_([a-z]+)", r"<sub>\1</sub>", safe))
+
+
+def breakable(command: str) -> Markup:
+    """A command that may be broken behind its dots and slashes.
+
+    Example:
+        >>> breakable("a.b")
+        Markup('a.<wbr>b')
+    """
+    return Markup(re.sub(r"([./])", r"\1<wbr>", str(escape(command))))
+
+
+def embedded(data: Any) -> Markup:
+    """Data as JSON that no text in it can end: `<`, `>` and `&` are spelled out.
+
+    Example:
+        >>> print(embedded({"word": "</b>"}).replace(chr(92), "/"))
+        {"word":"/u003c/b/u003e"}
+    """
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return Markup(text)
+
+
+def packed(content: bytes) -> str:
+    """Compressed, in letters that no markup is made of.
+
+    Example:
+        >>> gzip.decompress(base64.b64decode(packed(b"</script>")))
+        b'</script>'
+    """
+    return base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
+
+
+@functools.cache
+def library() -> Markup:
+    """The charting library, packed: the page unpacks it once it has been painted.
+
+    Raises:
+        BadInput: it is not installed.
+    """
+    try:
+        source = files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
+    except (ModuleNotFoundError, FileNotFoundError):
+        raise BadInput(
+            "the report needs plotly, which is not installed: "
+            "pip install 'jaxselect[report]'"
+        ) from None
+    return Markup(packed(source))
+
+
+def _asset(name: str) -> Markup:
+    """A file of ours, as it is."""
+    return Markup((ASSETS / name).read_text(encoding="utf-8"))
+
+
+def _diagrams(found: list[Found]) -> tuple[list[Diagram], list[tuple[str, str]]]:
+    """Phase diagrams, the largest first, and what could not be laid out."""
+    drawn, broken = [], []
+    for one in found:
+        if one.study == "sweep" and one.content is not None:
+            try:
+                drawn.append(diagram(one))
+            except ILL_FORMED as error:
+                broken.append((str(one.folder), f"{type(error).__name__}: {error}"))
+    return sorted(drawn, key=lambda one: -one.runs), broken

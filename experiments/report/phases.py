@@ -1,0 +1,151 @@
+"""The phase diagram of a sweep: counts of every cell, and its runs to look at."""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from experiments.common.palette import STATUS
+from experiments.report.folders import Found
+from experiments.report.numbers import short, told
+
+RUNS_SHOWN = 8
+"""Runs of a cell whose curves travel with the page."""
+CURVES = 400_000
+"""Points of curves that travel with the page, in all."""
+
+
+class Cell(NamedTuple):
+    """One d and η₀.
+
+    Attributes:
+        row: of η₀, the largest first.
+        column: of d.
+        label: what a screen reader says of it.
+        paint: CSS that shows the shares of its statuses.
+    """
+
+    row: int
+    column: int
+    label: str
+    paint: str
+
+
+class Diagram(NamedTuple):
+    """A sweep as a table of cells.
+
+    Attributes:
+        name: of its folder.
+        dims: as text.
+        step_sizes: as text, the largest first.
+        rows: of cells.
+        legend: statuses there are, with their number of runs.
+        runs: runs that are there.
+        expected: runs of the grid.
+        data: what the page's program needs, ready for JSON.
+    """
+
+    name: str
+    dims: list[str]
+    step_sizes: list[str]
+    rows: list[list[Cell]]
+    legend: list[tuple[str, int]]
+    runs: int
+    expected: int
+    data: dict[str, Any]
+
+
+def diagram(found: Found) -> Diagram:
+    """Lay a sweep out over (d, η₀); other axes are pooled, as seeds are.
+
+    Args:
+        found: a sweep.
+
+    Returns:
+        The diagram.
+    """
+    results = found.content
+    assert isinstance(results, xr.Dataset)
+    names = {code: name for name, code in results.attrs["statuses"].items()}
+    over = [name for name in results.status.dims if name not in ("dim", "step_size")]
+    flat = results.stack(run=over).transpose("step_size", "dim", "run", ...)
+    flat = flat.isel(step_size=slice(None, None, -1))
+    codes = flat.status.values
+    statuses = np.vectorize(lambda code: names.get(code, "MISSING"))(codes)
+    dims, steps = flat.dim.values, flat.step_size.values
+    seeds = [int(seed) for seed in flat.seed.values]
+    order = list(STATUS)
+    rows: list[list[Cell]] = []
+    cells = []
+    for row, step in enumerate(steps):
+        rows.append([])
+        for column, dim in enumerate(dims):
+            counts = Counter(statuses[row, column].tolist())
+            counted = [(name, counts[name]) for name in order if counts[name]]
+            label = f"d = {told(dim)}, η₀ = {told(step)}: " + ", ".join(
+                f"{number} {STATUS[name].words}" for name, number in counted
+            )
+            rows[-1].append(Cell(row, column, label, _paint(counted)))
+            cells.append([order.index(name) for name in statuses[row, column].tolist()])
+    every = Counter(statuses.ravel().tolist())
+    return Diagram(
+        name=str(found.folder),
+        dims=[told(dim) for dim in dims],
+        step_sizes=[told(step) for step in steps],
+        rows=rows,
+        legend=[(name, every[name]) for name in order if every[name]],
+        runs=int((codes >= 0).sum()),
+        expected=codes.size,
+        data={
+            "dims": short(dims),
+            "steps": short(steps),
+            "seeds": seeds,
+            "cells": cells,
+            "curves": _curves(flat),
+            "numbers": _numbers(flat),
+        },
+    )
+
+
+def _paint(counted: list[tuple[str, int]]) -> str:
+    """Stripes as wide as the shares, as a CSS image."""
+    total = sum(number for _, number in counted)
+    stops, reached = [], 0.0
+    for name, number in counted:
+        end = reached + 100 * number / total
+        stops.append(f"{STATUS[name].colour} {reached:.4g}% {end:.4g}%")
+        reached = end
+    return f"linear-gradient(to right, {', '.join(stops)})"
+
+
+def _curves(flat: xr.Dataset) -> list | None:
+    """For every cell the norms and direction errors of its first runs."""
+    points = flat.sizes.get("point", 0)
+    if not points or "path_norms" not in flat:
+        return None
+    cells = flat.sizes["step_size"] * flat.sizes["dim"]
+    shown = min(RUNS_SHOWN, flat.sizes["run"])
+    if cells * shown * points * 2 > CURVES:
+        shown = max(1, CURVES // (2 * cells * points))
+    found = []
+    arrays = [
+        flat[name].values.reshape(cells, flat.sizes["run"], points)
+        for name in ("path_log_times", "path_norms", "path_errors")
+    ]
+    for cell in range(cells):
+        runs = []
+        for run in range(shown):
+            times, norms, errors = (array[cell, run] for array in arrays)
+            kept = np.isfinite(times) & np.isfinite(norms)
+            columns = times[kept], norms[kept], errors[kept]
+            runs.append([short(column, 3) for column in columns])
+        found.append(runs)
+    return found
+
+
+def _numbers(flat: xr.Dataset) -> list:
+    """For every run ‖p_mm‖, the predicted constant of its error, ‖p‖ and log t."""
+    names = ("max_margin_norm", "error_constant", "cls_norm", "log_time")
+    table = np.stack([flat[name].values for name in names], axis=-1)
+    return short(table.reshape(-1, *table.shape[2:]))

@@ -1,0 +1,68 @@
+"""Build one self-contained page, report.html, from results on disk.
+
+Whatever is there is shown; what is missing says which command makes it, and what is
+damaged or of another version says so. The page opens from disk and asks no network.
+
+python -m experiments.report results --out results
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from experiments.common.console import say
+from experiments.report.folders import search
+from experiments.report.page import page
+from jaxselect.files import replacing
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the report.
+
+    Attributes:
+        folders: results, or folders that hold some, at any depth.
+        out: folder for report.html.
+        preset: there is only one.
+        json: print one JSON object on standard output.
+    """
+
+    folders: tyro.conf.Positional[tuple[Path, ...]] = (Path("results"),)
+    out: Path = Path("results")
+    preset: str = "all"
+    json: bool = False
+
+
+PRESETS = {"all": Settings()}
+
+
+def report(settings: Settings) -> dict:
+    """Read every result, write the page; see the module.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints: the page, its bytes, what it shows and what it could not.
+    """
+    begun = time.perf_counter()
+    found = search(settings.folders)
+    text = page(found)
+    path = settings.out / "report.html"
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+    troubles = [f"{one.folder}: {one.trouble}" for one in found if one.trouble]
+    for trouble in troubles:
+        say(trouble)
+    seconds = time.perf_counter() - begun
+    size = path.stat().st_size
+    say(f"{path}: {size / 1e6:.1f} MB from {len(found)} folders, {seconds:.1f} s")
+    return {
+        "page": path,
+        "bytes": size,
+        "shown": [str(one.folder) for one in found if not one.trouble],
+        "troubles": troubles,
+        "seconds": seconds,
+    }

@@ -1,0 +1,309 @@
+"""What the studies say: rates, derivatives, capture that passes, text, networks."""
+
+import itertools
+from typing import Any
+
+from experiments.report.folders import Found
+from experiments.report.measured import Claim, Measured, Verdict
+from experiments.report.numbers import finite, percent, told
+
+EXPONENT = 0.02
+"""Largest distance of a fitted exponent from its prediction, for a few seeds."""
+CLOSE = 1e-2
+"""Largest relative deviation of a constant from its prediction."""
+RANK = 0.9
+"""Rank correlation from which two tables count as one tendency."""
+
+
+def exponents(found: Found) -> Measured:
+    """The direction error falls like 1/‖p‖, with a predicted constant."""
+    results = found.results
+    off, predicted = results["constant_largest_deviation"], results["predicted"]
+    exponent = results["exponent_norm"]
+    good = abs(exponent + 1) <= EXPONENT and off <= CLOSE
+    return Measured(
+        Verdict.HOLDS if good and predicted else Verdict.FAILS,
+        f"exponent {told(exponent, 6)}; the constant is off by {told(off)} at most",
+        f"{predicted} of {results['seeds']} draws predicted",
+        percent(0 if good else predicted, predicted),
+        "exact local exponents; the constant is predicted without integrating",
+    )
+
+
+def descent(found: Found) -> Measured:
+    """Gradient descent on η₀ finds a step size as good as a fine grid does."""
+    results = found.results
+    cells, good = len(results["optima"]), results["as_good_as_grid"]
+    best = ", ".join(
+        f"{told(cell['step_size_descent'])} at d = {told(cell['dim'])}"
+        for cell in results["optima"][:3]
+    )
+    return Measured(
+        _verdict(good, cells),
+        f"best η₀ {best}; {percent(results['cost_share'], 1)} of the grid's cost",
+        f"{cells} dimensions",
+        percent(cells - good, cells),
+        "the time it reaches, beside the best of the grid",
+    )
+
+
+def influence(found: Found) -> Measured:
+    """Derivatives foresee what taking a tenth of a token away does."""
+    row = found.results["token_0.1"]
+    rank = row["rank_correlation"]
+    return Measured(
+        Verdict.AGREES if rank >= RANK else Verdict.FAILS,
+        f"rank correlation {told(rank)}, relative error {told(row['relative_error'])}",
+        f"{len(found.arrays['token_turn'])} tokens",
+        "–",
+        "solved again without the tenth",
+    )
+
+
+def discrete(found: Found) -> Measured:
+    """Gradient descent follows the flow below the step size at which 2/h is curved."""
+    row = found.results["descent"]
+    off = row["deviation_at_a_tenth"]
+    return Measured(
+        Verdict.AGREES if off <= CLOSE else Verdict.FAILS,
+        f"off the flow by {told(off)} ‖p‖ at a tenth of the limit, "
+        f"{told(row['deviation_at_the_limit'])} at the limit",
+        f"{len(row['stable_limit'])} draws",
+        "–",
+        "distance to the flow's own curve",
+    )
+
+
+def beside_head(found: Found) -> Measured:
+    """With v trained besides, the direction of p stays as it is."""
+    parts = [found.results[name] for name in ("equal", "unequal")]
+    counts = [part["status"] for part in parts]
+    held = sum(count["UNCHANGED"] for count in counts)
+    failed = sum(count["RELAXED"] for count in counts)
+    total = sum(part["draws"] for part in parts)
+    return Measured(
+        Verdict.IN_PART if held and failed else _verdict(held, total, Verdict.HOLDS),
+        f"{held} draws keep it; {failed} turn to another, relaxed problem's",
+        f"{total} draws",
+        percent(failed, held + failed),
+        "dp/dτ beside both max-margin problems",
+    )
+
+
+def behind_matrix(found: Found) -> Measured:
+    """A key-query matrix before p has the dynamics of p."""
+    results = found.results["matrix"]
+    good, draws = results["identity_holds"], results["draws"]
+    return Measured(
+        _verdict(good, draws),
+        f"off by {told(results['identity_largest'])} at most",
+        f"{draws} draws",
+        percent(draws - good, draws),
+        "W integrated on its own, by another method",
+    )
+
+
+def passing_capture(found: Found) -> Measured:
+    """In large dimensions a captured class comes back."""
+    cells = found.results["cells"]
+    ended = [cell for cell in cells if cell["status"] == "REACHED"]
+    passed = [
+        cell
+        for cell in ended
+        if cell["capture"] and cell["capture"]["last"] < 0.5 * cell["log_time"]
+    ]
+    lasting = [
+        cell
+        for cell in ended
+        if cell["capture"] and cell["capture"]["last"] >= 0.5 * cell["log_time"]
+    ]
+    if not passed:
+        return Measured(Verdict.OPEN, "no cell shows it", f"{len(cells)} runs")
+    cell = max(passed, key=lambda cell: cell["dim"])
+    during = cell["capture"]
+    return Measured(
+        Verdict.AGREES,
+        f"at d = {told(cell['dim'])}, η₀ = {told(cell['step_size'])} the "
+        f"{during['class']} class holds all from log t = {told(during['first'])} to "
+        f"{told(during['last'])}, then both do",
+        f"{len(cells)} runs, {len(lasting)} captured to the end",
+        "–",
+        f"weights along one flow, integrated to ‖p‖ = {told(cell['cls_norm'])}",
+    )
+
+
+def text_lemma(found: Found) -> Measured:
+    """Lemma 4.1 on words of real text."""
+    results = found.results
+    exponent = results["exponent"]
+    close = abs(exponent + 0.5) <= 0.05
+    return Measured(
+        Verdict.AGREES if close else Verdict.FAILS,
+        f"exponent {told(exponent)} in d; with plain counts "
+        f"{told(results['exponent_plain_counts'])}",
+        f"{results['vocabulary']:,} words, {len(results['dims'])} d",
+        "–",
+        "the exponent within 0.05 of −½",
+    )
+
+
+def text_order(found: Found) -> Measured:
+    """E·v and E·p of words follow the posterior difference as published."""
+    models = found.results["models"]
+    name = "together" if "together" in models else next(iter(models))
+    shape = models[name]["shape"]
+    ranks = {part: shape[part]["rank_correlation"] for part in ("values", "scores")}
+    return Measured(
+        _verdict(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
+        f"rank correlation with the published bins {told(ranks['values'])} (E·v), "
+        f"{told(ranks['scores'])} (E·p)",
+        f"{found.results['vocabulary']:,} words in 20 bins",
+        "–",
+        f"{RANK:g} or more in both",
+    )
+
+
+def review_step(found: Found) -> Measured:
+    """One step on film reviews follows α."""
+    row = found.results["one_step"]
+    return Measured(
+        Verdict.AGREES if row["correlation"] >= RANK else Verdict.FAILS,
+        f"correlation of E·v with α {told(row['correlation'])}, slope "
+        f"{told(row['slope_ratio'])} · η₀/2",
+        f"{found.results['vocabulary']:,} words",
+        "–",
+        f"correlation {RANK:g} or more",
+    )
+
+
+def network_order(found: Found) -> Measured:
+    """Richer networks order words alike."""
+    tables = found.results["published"]
+    if not tables:
+        return Measured(Verdict.OPEN, "nothing published to hold it against")
+    ranks = {name: table["rank_correlation"] for name, table in tables.items()}
+    told_ranks = ", ".join(f"{name} {told(rank)}" for name, rank in ranks.items())
+    return Measured(
+        _verdict(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
+        f"rank correlation with the published bins: {told_ranks}",
+        f"{found.results['vocabulary']:,} words",
+        "–",
+        f"{RANK:g} or more in every table",
+    )
+
+
+def network_step(found: Found) -> Measured:
+    """The first step of richer networks is predicted by counts."""
+    results = found.results
+    steps = {name: row for name, row in results.items() if name.startswith("step size")}
+    exponents = finite(row["exponent"] for row in steps.values())
+    worst = max(abs(exponents + 0.5), default=float("nan"))
+    return Measured(
+        Verdict.AGREES if worst <= EXPONENT else Verdict.FAILS,
+        f"error ∝ d^{told(exponents.mean())}",
+        f"{results['lanes']} runs",
+        "–",
+        f"exponents within {EXPONENT:g} of −½",
+    )
+
+
+def _verdict(hits: int, total: int, all_of_them: Verdict = Verdict.AGREES) -> Verdict:
+    if not total:
+        return Verdict.OPEN
+    if hits == total:
+        return all_of_them
+    return Verdict.IN_PART if hits else Verdict.FAILS
+
+
+def _claims(*rows: Any) -> tuple[Claim, ...]:
+    return tuple(itertools.starmap(Claim, rows))
+
+
+CLAIMS = _claims(
+    (
+        "In large dimensions a capture passes: the class that lost comes back at a "
+        "finite log t.",
+        "",
+        "theory.watch",
+        "make report",
+        passing_capture,
+    ),
+    (
+        "The direction error falls like 1/‖p‖, its constant known beforehand.",
+        "",
+        "theory.rates",
+        "python -m experiments.theory.rates",
+        exponents,
+    ),
+    (
+        "Descent through the flow finds the step size η₀ that selects soonest.",
+        "",
+        "theory.step_size",
+        "python -m experiments.theory.step_size",
+        descent,
+    ),
+    (
+        "Derivatives of p_mm foresee what becomes of it when a token fades.",
+        "",
+        "theory.influence",
+        "python -m experiments.theory.influence",
+        influence,
+    ),
+    (
+        "Gradient descent on p follows the flow while its step stays below 2/λ.",
+        "",
+        "theory.discrete",
+        "python -m experiments.theory.discrete",
+        discrete,
+    ),
+    (
+        "Training v besides leaves the direction of p as it is.",
+        "Discussion of the paper",
+        "theory.joint",
+        "python -m experiments.theory.joint",
+        beside_head,
+    ),
+    (
+        "A key-query matrix before p has the dynamics of p.",
+        "Discussion of the paper",
+        "theory.joint",
+        "python -m experiments.theory.joint",
+        behind_matrix,
+    ),
+    (
+        "On film reviews, too, one step moves words by their importance.",
+        "Lemma 4.1",
+        "reviews",
+        "python -m experiments.reviews",
+        review_step,
+    ),
+    (
+        "On film reviews the error of that step falls like d^(−1/2).",
+        "Lemma 4.1",
+        "text.lemma",
+        "python -m experiments.text.lemma",
+        text_lemma,
+    ),
+    (
+        "After training, E·v and E·p of words follow their posterior difference as in "
+        "the published tables.",
+        "Experiments of the paper",
+        "text.training",
+        "python -m experiments.text.training",
+        text_order,
+    ),
+    (
+        "Two layers, an MLP and many classes show the same tendencies.",
+        "Discussion of the paper",
+        "networks",
+        "python -m experiments.networks",
+        network_order,
+    ),
+    (
+        "The first step of richer networks is what counts predict.",
+        "",
+        "networks.sweep",
+        "python -m experiments.networks.sweep",
+        network_step,
+    ),
+)

@@ -1,0 +1,226 @@
+"""Watch attention choose: the flow of p in a few cells of a sweep, point by point.
+
+Sweeps keep verdicts, not trajectories. Each cell here is one run, the one that a sweep
+over the same problem has, certified, at that d, η₀ and seed: scores of all tokens along
+the flow, and the attention of a few sequences.
+"""
+
+import dataclasses
+import itertools
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
+from experiments.theory.problem import Problem
+from jaxselect.errors import BadInput
+from jaxselect.flow.cls_flow import FlowStatus, cls_flow
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.corpus import token_classes
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.selection import important_tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study.
+
+    Attributes:
+        preset: where the defaults come from.
+        problem: the corpora; by default those of the sweep `default`.
+        dims: dimensions d.
+        step_sizes: η₀ of the step on E.
+        until_norm: the flows stop where ‖p‖ is this.
+        earliest: log(1+t) of the first point.
+        points: of each path, geometric in log(1+t).
+        sequences_shown: of each class.
+        seed: of corpus and parameters.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["default", "smoke"] = "default"
+    problem: Problem = dataclasses.field(default_factory=lambda: Problem(200, 8, 8, 48))
+    dims: tuple[float, ...] = (100.0, 10_000.0, 1e6)
+    step_sizes: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
+    until_norm: float = 1e6
+    earliest: float = 0.05
+    points: int = 320
+    sequences_shown: int = 3
+    seed: int = 0
+    out: Path = Path("results") / "watch"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+        self.problem.check()
+        if not all(dim >= 1 for dim in self.dims) or not self.dims:
+            raise BadInput(f"dims {self.dims}: wanted one d ≥ 1 at least")
+        positive = {
+            "step_sizes": self.step_sizes,
+            "until_norm": (self.until_norm,),
+            "earliest": (self.earliest,),
+        }
+        for name, values in positive.items():
+            if not values or not all(0 < value < float("inf") for value in values):
+                raise BadInput(f"{name} {values}: wanted finite numbers > 0")
+        if self.points < 2 or self.sequences_shown < 1:
+            raise BadInput(
+                f"points {self.points}, sequences shown {self.sequences_shown}: wanted "
+                "≥ 2 and ≥ 1"
+            )
+
+
+PRESETS = {
+    "default": Settings(),
+    "smoke": Settings(
+        problem=Problem(20, 4, 2, 8),
+        dims=(64.0, 1e6),
+        step_sizes=(1.0, 100.0),
+        until_norm=1e3,
+        points=40,
+        sequences_shown=2,
+        out=Path("results") / "watch-smoke",
+    ),
+}
+HELD, LOST = 0.9, 0.1
+"""Mean weights of important tokens from which a class counts as captured."""
+
+
+def main(settings: Settings) -> dict:
+    """Follow one run in every cell.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    settings.check()
+    configure("float64")
+    follow = jax.jit(partial(path, settings))
+    cells = list(itertools.product(settings.dims, settings.step_sizes))
+    ran = []
+    for dim, step_size in cells:
+        found = jax.device_get(follow(jnp.array(dim), jnp.array(step_size)))
+        ran.append(found)
+        name = FlowStatus(found["status"].item()).name
+        say(f"d {dim:9g}   η₀ {step_size:9g}   {name.lower().replace('_', ' ')}")
+    arrays = {name: np.stack([found[name] for found in ran]) for name in ran[0]}
+    dims, step_sizes = np.array(cells).T
+    arrays |= {"dims": dims, "step_sizes": step_sizes}
+    results = {
+        "cells": [
+            {
+                "dim": dim,
+                "step_size": step_size,
+                "status": FlowStatus(found["status"].item()).name,
+                "cls_norm": float(found["cls_norm"]),
+                "log_time": float(found["log_time"]),
+                "capture": capture(found),
+            }
+            for (dim, step_size), found in zip(cells, ran, strict=True)
+        ]
+    }
+    write(settings.out, settings=settings, results=results, arrays=arrays)
+    return results
+
+
+def capture(found: dict[str, np.ndarray]) -> dict:
+    """When one class held attention and the other did not.
+
+    Args:
+        found: of `path`: `log_times`, and the mean weight of the important tokens in
+            `positive` and `negative` sequences.
+
+    Returns:
+        The class, and the log-times `first` and `last` at which its sequences gave
+        their important tokens `HELD` of their attention or more and the others'
+        `LOST` or less; empty where that never was.
+
+    Example:
+        >>> times, ones = np.array([1.0, 2.0, 3.0]), np.ones(3)
+        >>> back = np.array([0.5, 0.0, 1.0])
+        >>> capture({"log_times": times, "positive": ones, "negative": back})
+        {'class': 'positive', 'first': 2.0, 'last': 2.0}
+    """
+    for name, other in (("positive", "negative"), ("negative", "positive")):
+        during = found["log_times"][(found[name] >= HELD) & (found[other] <= LOST)]
+        if during.size:
+            return {
+                "class": name,
+                "first": float(during[0]),
+                "last": float(during[-1]),
+            }
+    return {}
+
+
+def path(
+    settings: Settings, dim: jax.Array, step_size: jax.Array
+) -> dict[str, jax.Array]:
+    """One run: where tokens stand along the flow, and what sequences attend to.
+
+    Args:
+        settings: of the study.
+        dim: d; traced.
+        step_size: η₀; traced.
+
+    Returns:
+        Arrays by name; along the path they are NaN behind the end of the flow.
+    """
+    before, corpus = settings.problem.draw(settings.seed, dim)
+    after = embedding_step(before, corpus, step_size)
+    times = jnp.geomspace(settings.earliest, settings.until_norm, settings.points)
+    flow = cls_flow(after, corpus, until_norm=settings.until_norm, path_log_times=times)
+    values = after.embeddings @ after.head
+    important = important_tokens(corpus)[corpus.tokens] & (corpus.counts > 0)
+    classes = token_classes(corpus)
+    each = settings.sequences_shown
+    order = jnp.argsort(-corpus.labels, stable=True)
+    shown = jnp.concatenate([order[:each], order[-each:]])
+
+    def look(cls: jax.Array) -> dict[str, jax.Array]:
+        scores = after.embeddings @ cls
+        weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
+        held = jnp.sum(jnp.where(important, weights, 0.0), axis=1)
+        return {
+            "scores": scores,
+            "norms": jnp.linalg.norm(cls),
+            "weights": weights[shown],
+            "positive": jnp.mean(held, where=corpus.labels > 0),
+            "negative": jnp.mean(held, where=corpus.labels < 0),
+        }
+
+    reached = jnp.isfinite(flow.path_log_times)
+    along = jax.lax.map(look, jnp.where(reached[:, None], flow.path_cls, 0.0))
+
+    def kept(column: jax.Array) -> jax.Array:
+        mask = reached.reshape(-1, *[1] * (column.ndim - 1))
+        return jnp.where(mask, column, jnp.nan)
+
+    return {
+        "status": flow.status,
+        "cls_norm": jnp.linalg.norm(flow.cls),
+        "log_time": flow.log_time,
+        "log_times": jnp.where(reached, times, jnp.nan),
+        "values": values,
+        "classes": classes.positive.astype(int) - classes.negative.astype(int),
+        "shown_tokens": corpus.tokens[shown],
+        "shown_counts": corpus.counts[shown],
+        "shown_labels": corpus.labels[shown],
+        **{name: kept(column) for name, column in along.items()},
+    }
+
+
+if __name__ == "__main__":
+    command(main, PRESETS)

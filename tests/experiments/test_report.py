@@ -1,0 +1,222 @@
+"""The report: what is on disk, said once, with nothing that could break the page."""
+
+import dataclasses
+import html.parser
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.common import console, results
+from experiments.common.flags import spelled
+from experiments.networks import sweep as network_sweep
+from experiments.report import sweep_claims
+from experiments.report.folders import search
+from experiments.report.measured import Verdict, rows
+from experiments.report.page import page
+from experiments.report.study import Settings, report
+from experiments.sweep import settings as sweep_settings
+from experiments.sweep.study import sweep as sweep_study
+from experiments.theory import joint, rates, step_size, watch
+from jaxselect.outcome.verdict import TrialStatus
+from jaxselect.sweep import store
+from tests.experiments.invented_results import invent_sweep, rewrite
+
+NASTY = {
+    "script": "</script><script>window.injected=1</script>",
+    "quotes": "\"'><img src=x onerror=window.injected=1>",
+    "long": "x" * 10_000,
+    "right to left": "\u202eمرحبا\u202e שלום",
+    "comment": "<!--<script>",
+    "template": "{{ 7 * 7 }}${alert(1)}",
+}
+
+
+class Reader(html.parser.HTMLParser):
+    """What a browser would make of the page: its tags, and the text of its scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self.inside = [], [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self.inside = tag == "script"
+        if self.inside:
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.scripts[-1] += data
+
+    def data(self):
+        """What the page hands to its program."""
+        return json.loads(self.scripts[0])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return invent_sweep(tmp_path / "sweep")
+
+
+def claims(folder):
+    """What is measured of the claims about a sweep, by the name of the measure."""
+    found = rows(sweep_claims.CLAIMS, search([folder]))
+    return {row.claim.measure.__name__: row.measured for row in found}
+
+
+def test_the_page_counts_what_the_sweep_holds(folder):
+    made = report(Settings(folders=(folder,), out=folder.parent))
+    data = Reader(made["page"].read_text(encoding="utf-8")).data()["phases"][0]
+    names = list(Reader(made["page"].read_text(encoding="utf-8")).data()["palette"])
+    wanted = store.load(folder)
+    for row, step in enumerate(data["steps"]):
+        for column, dim in enumerate(data["dims"]):
+            codes = data["cells"][row * len(data["dims"]) + column]
+            there = wanted.status.sel(dim=dim, step_size=step).values.ravel()
+            assert [names[code] for code in codes] == [
+                TrialStatus(code).name for code in there
+            ]
+
+
+def test_nothing_is_certified_without_a_certificate(folder):
+    before = claims(folder)
+    assert before["all_selected"].verdict is Verdict.HOLDS
+    assert before["direction"].verdict is Verdict.HOLDS
+    rewrite(folder, status=lambda rows: TrialStatus.NOT_YET)
+    after = claims(folder)
+    assert all(one.verdict is not Verdict.HOLDS for one in after.values())
+
+
+def test_a_run_that_contradicts_a_claim_takes_its_green_away(folder):
+    rewrite(folder, direction_error=lambda rows: 2 * rows["direction_error"])
+    assert claims(folder)["direction"].verdict is Verdict.FAILS
+    rewrite(folder, duality_gap=lambda rows: 1e-3)
+    assert claims(folder)["exact_margin"].verdict is Verdict.FAILS
+
+
+def test_one_balanced_run_is_in_part(folder):
+    def one(rows):
+        return np.where(rows["lane"] == 3, TrialStatus.BALANCED, rows["status"])
+
+    rewrite(folder, status=one)
+    found = claims(folder)
+    assert found["without_bound"].verdict is Verdict.IN_PART
+    assert found["balanced"].verdict is Verdict.HOLDS
+    assert found["all_selected"].sample.startswith("8 runs there, 12 in all")
+
+
+def damage(folder, kind):
+    """Spoil a folder of results in one of the ways in which folders are spoilt."""
+    chunk = next((folder / "chunks").glob("*.npy"))
+    description = json.loads((folder / "settings.json").read_text())
+    if kind == "cut":
+        chunk.write_bytes(chunk.read_bytes()[:-40])
+    elif kind == "not json":
+        (folder / "settings.json").write_text("{")
+    elif kind == "other version":
+        del description["statuses"]
+        (folder / "settings.json").write_text(json.dumps(description))
+    elif kind == "no settings":
+        (folder / "settings.json").unlink()
+    elif kind == "no runs":
+        for path in (folder / "chunks").glob("*.npy"):
+            path.unlink()
+    elif kind == "a list":
+        (folder / "settings.json").write_text("[1, 2]")
+
+
+@pytest.mark.parametrize(
+    "kind", ["cut", "not json", "other version", "no settings", "no runs", "a list"]
+)
+def test_a_spoilt_sweep_is_said_and_spoils_nothing_else(folder, tmp_path, kind):
+    damage(invent_sweep(tmp_path / "other"), kind)
+    made = report(Settings(folders=(tmp_path,), out=tmp_path))
+    assert len(made["troubles"]) == 1 and str(tmp_path / "other") in made["troubles"][0]
+    text = made["page"].read_text(encoding="utf-8")
+    assert "Some results could not be read" in text
+    assert len(Reader(text).data()["phases"]) == 1
+
+
+@pytest.mark.parametrize("format_", [99, None])
+def test_a_study_of_another_version_is_said(folder, tmp_path, format_):
+    results.write(tmp_path / "study", settings=Settings(), results={"seeds": 1})
+    path = tmp_path / "study" / "results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": format_}))
+    made = report(Settings(folders=(tmp_path,), out=tmp_path))
+    assert "another version" in made["troubles"][0]
+
+
+def test_nothing_on_disk_still_makes_a_page(tmp_path):
+    made = report(Settings(folders=(tmp_path / "none",), out=tmp_path))
+    text = made["page"].read_text(encoding="utf-8")
+    assert "make sweep" in text and "no results here" in text
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_text_of_others_stays_text(folder, tmp_path, name):
+    plain = Reader(page(search([folder])))
+    nasty = NASTY[name]
+    shown = dataclasses.replace(rates.PRESETS["smoke"], preset=nasty, out=Path(nasty))
+    place = tmp_path / nasty.replace("/", "∕")[:100]
+    results.write(place, settings=shown, results={nasty: nasty})
+    read = Reader(page(search([tmp_path])))
+    assert len(read.scripts) == len(plain.scripts)
+    for tag, attributes in read.tags:
+        assert tag != "img"
+        assert not any(key.startswith("on") for key in attributes), tag
+    read.data()
+    assert max(len(line) for line in page(search([tmp_path])).split("\n")) > 0
+
+
+def test_the_page_asks_for_nothing_outside(folder):
+    for tag, attributes in Reader(page(search([folder]))).tags:
+        for key in ("src", "href"):
+            target = attributes.get(key) or "#"
+            assert target.startswith(("#", "data:,")), (tag, target)
+
+
+ALTERED = {
+    "rates": (rates.main, rates.PRESETS, {"seeds": 5, "dim": 65536.0}),
+    "joint": (joint.main, joint.PRESETS, {"preset": "smoke", "tolerance": 0.02}),
+    "watch": (watch.main, watch.PRESETS, {"dims": (7.0, 1e6), "seed": 3}),
+    "step size": (step_size.main, step_size.PRESETS, {"dims": (64.0,)}),
+    "networks": (network_sweep.main, network_sweep.PRESETS, {"seeds": 3}),
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_the_command_brings_the_settings_about_again(name, tmp_path):
+    study, presets, changed = ALTERED[name]
+    preset = presets[changed.get("preset", next(iter(presets)))]
+    wanted = dataclasses.replace(preset, **changed, out=tmp_path / "a b")
+    if hasattr(wanted, "problem"):
+        problem = dataclasses.replace(wanted.problem, sequences=6)
+        wanted = dataclasses.replace(wanted, problem=problem)
+    results.write(tmp_path, settings=wanted, results={})
+    words = results.shlex.split(results.read(tmp_path).command)
+    assert words[:2] == ["python", "-m"]
+    assert console.parse(study, presets, words[3:]) == wanted
+
+
+def test_the_command_of_a_sweep_makes_the_same_grid(folder):
+    (found,) = search([folder])
+    words = found.command.split()[3:]
+    made = console.parse(sweep_study, sweep_settings.PRESETS, words)
+    plain = results.plain(dataclasses.asdict(made.grid))
+    assert plain == {**plain, **found.content.attrs["grid"]}
+    assert spelled({"resume": True}, {"resume": True}) == []
+
+
+def test_the_report_only_reads():
+    """It knows results and no more: nothing it loads computes anything."""
+    code = "import sys, experiments.report.study as s; sys.exit('jax' in sys.modules)"
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
