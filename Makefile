@@ -11,7 +11,7 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report test test-slow lint figures bench clean
+.PHONY: help install sweep sweep-smoke report test test-slow test-browser lint figures bench clean
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -38,6 +38,10 @@ test: $(READY) ## the test-suite
 test-slow: $(READY) ## the tests that take minutes, clusters among them
 	$(RUN) -m pip install --quiet -e '.[test,cluster]'
 	$(RUN) -m pytest -m slow
+
+test-browser: $(READY) ## the report in a headless Chromium; npm brings axe-core
+	$(RUN) -m pip install --quiet -e '.[test,browser]'
+	$(RUN) -m pytest -m browser
 
 lint: $(READY) ## style, format and types
 	$(RUN) -m ruff check .

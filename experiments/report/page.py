@@ -13,16 +13,28 @@ import jinja2
 from markupsafe import Markup, escape
 
 from experiments.common import palette
-from experiments.report import study_claims, sweep_claims, watch
+from experiments.report import (
+    network_parts,
+    study_claims,
+    sweep_claims,
+    text_parts,
+    theory_parts,
+    watch,
+)
 from experiments.report.folders import ILL_FORMED, Found
 from experiments.report.measured import rows
 from experiments.report.phases import Diagram, diagram
 from experiments.report.provenance import provenance
-from experiments.report.sections import Told, section
+from experiments.report.sections import section
 from jaxselect.errors import BadInput
 
 ASSETS = Path(__file__).parent / "assets"
-SECTIONS: tuple[Told, ...] = ()
+SECTIONS = (
+    theory_parts.SECTION,
+    text_parts.SECTION,
+    network_parts.SECTION,
+    network_parts.BENCHMARKS,
+)
 CLAIMS = (*sweep_claims.CLAIMS, *study_claims.CLAIMS)
 
 

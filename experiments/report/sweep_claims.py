@@ -124,8 +124,10 @@ def captured(found: Found) -> Measured:
     number = int(hit.sum())
     if not number:
         return Measured(Verdict.OPEN, "none in this sweep", f"{there:,} runs")
-    mostly = _cells(results, hit) * 2 > _cells(results, results.status >= 0)
-    steps = results.step_size.values[mostly.any(axis=1)]
+    mostly = 2 * _cells(results, hit).sum(axis=1) > _cells(
+        results, results.status >= 0
+    ).sum(axis=1)
+    steps = results.step_size.values[mostly]
     band = (
         f", mostly at η₀ = {' … '.join(map(told, _ends(steps)))}" if steps.size else ""
     )

@@ -2,6 +2,10 @@
 
 import numpy as np
 
+from experiments import reviews
+from experiments.common import results
+from experiments.theory import watch
+from experiments.theory.problem import Problem
 from jaxselect.outcome.verdict import TrialStatus
 from jaxselect.sweep import store
 
@@ -15,15 +19,14 @@ FIELDS = [("lane", np.int64), ("status", np.int32)]
 FIELDS += [(name, np.float64) for name in SCALARS]
 FIELDS += [("history_dim", np.int32), ("num_steps", np.int64)]
 PATHS = ("path_log_times", "path_norms", "path_errors")
-FIELDS += [(name, np.float64, (POINTS,)) for name in PATHS]
 
 
-def invent_sweep(folder):
-    """A finished sweep of twelve runs, all on their lines and certified."""
+def invent_sweep(folder, *, dims=DIMS, steps=STEPS, seeds=SEEDS, points=POINTS):
+    """A finished sweep of a dozen runs, all on their lines and certified."""
     axes = {"sequences": [20], "length": [4], "relevant": [2], "irrelevant": [8]}
     axes |= {"per_sequence": [1], "purity": [1.0], "irrelevant_share": [0.0]}
-    axes |= {"dim": list(DIMS), "step_size": list(STEPS), "seed": list(SEEDS)}
-    grid = {"family": "exact", **axes, "until_norm": 1e6, "path_points": POINTS}
+    axes |= {"dim": list(dims), "step_size": list(steps), "seed": list(seeds)}
+    grid = {"family": "exact", **axes, "until_norm": 1e6, "path_points": points}
     description = {
         "grid": grid | {"precision": "float64"},
         "axes": axes,
@@ -33,19 +36,93 @@ def invent_sweep(folder):
         "statuses": {status.name: status.value for status in TrialStatus},
     }
     store.prepare(folder, description)
-    rows = np.zeros(len(DIMS) * len(STEPS) * len(SEEDS), FIELDS)
+    fields = FIELDS + [(name, np.float64, (points,)) for name in PATHS]
+    rows = np.zeros(len(dims) * len(steps) * len(seeds), fields)
     rows["lane"] = np.arange(len(rows))
-    dim = np.repeat(DIMS, len(STEPS) * len(SEEDS))
+    dim = np.repeat(dims, len(steps) * len(seeds))
     rows["status"] = TrialStatus.SELECTED_ALL
     rows["alignment_error"] = dim**-0.5 * (1 + 1e-3 * (rows["lane"] % 2))
     rows["max_margin_norm"], rows["error_constant"] = 3.0, 2.0
     rows["cls_norm"], rows["log_time"] = 1e6, 1e6 / 3
     rows["direction_error"] = 2e-6
     rows["duality_gap"] = 1e-15
-    rows["path_log_times"] = np.geomspace(1, 3e5, POINTS)
-    rows["path_norms"] = 3 * rows["path_log_times"]
+    wiggle = 1 + 0.01 * np.random.default_rng(0).normal(size=(len(rows), points))
+    rows["path_log_times"] = np.geomspace(1, 3e5, points)
+    rows["path_norms"] = 3 * rows["path_log_times"] * wiggle
     rows["path_errors"] = 2 / rows["path_norms"]
     store.write_chunk(folder, 0, rows)
+    return folder
+
+
+def invent_watch(folder, *, dims=(100.0, 1e6), steps=(10.0, 1000.0), points=40):
+    """Trajectories of four runs with 64 tokens; in the last one a class comes back."""
+    settings = watch.Settings(
+        problem=Problem(20, 4, 2, 8), dims=dims, step_sizes=steps, out=folder
+    )
+    cells = [(dim, step) for dim in dims for step in steps]
+    times = np.geomspace(0.05, 1e5, points)
+    classes = np.repeat([1, -1, 0], [8, 8, 48])
+    scores = times[:, None] ** 1.1 * (np.abs(classes) + 0.01 * np.arange(64))
+    held = np.clip(times / 10, 0.1, 1.0)
+    lost = np.where((times > 5) & (times < 20), 0.0, held)
+    weights = np.zeros((points, 6, 4))
+    weights[:, :, 0] = held[:, None]
+    weights[:, :, 1:] = ((1 - held) / 3)[:, None, None]
+    each = {
+        "log_times": times,
+        "scores": scores,
+        "norms": 1 + 3 * times,
+        "weights": weights,
+        "values": 2.0 * classes,
+        "classes": classes,
+        "positive": held,
+        "shown_tokens": np.array([[place % 16, 16, 17, 18] for place in range(6)]),
+        "shown_counts": np.ones((6, 4), int),
+        "shown_labels": np.array([1, 1, 1, -1, -1, -1]),
+    }
+    arrays = {name: np.stack([value] * len(cells)) for name, value in each.items()}
+    arrays["negative"] = np.stack([held] * (len(cells) - 1) + [lost])
+    arrays["dims"], arrays["step_sizes"] = np.array(cells).T
+    told = [
+        {
+            "dim": dim,
+            "step_size": step,
+            "status": "REACHED",
+            "cls_norm": 3e5,
+            "log_time": 1e5,
+            "capture": {},
+        }
+        for dim, step in cells
+    ]
+    told[-1]["capture"] = {"class": "positive", "first": 9.0, "last": 19.0}
+    results.write(folder, settings=settings, results={"cells": told}, arrays=arrays)
+    return folder
+
+
+def invent_reviews(folder, *, words):
+    """A model of words, the given ones first."""
+    rng = np.random.default_rng(1)
+    named = np.array([*words, *(f"word{place}" for place in range(200))])
+    posterior = np.linspace(-1, 1, len(named))
+    column = posterior + 0.1 * rng.normal(size=len(named))
+    stages = ("initial", "step", "stopped", "last")
+    arrays = {
+        "words": named,
+        "occurrences": np.arange(len(named), 0, -1),
+        "posterior_difference": posterior,
+        "importance": 1e-3 * posterior,
+        "history": np.ones((3, 5)) * np.arange(3)[:, None],
+        **{f"scores_{stage}": np.abs(column) for stage in stages},
+        **{f"values_{stage}": column for stage in stages},
+    }
+    step = {"correlation": 0.97, "slope_ratio": 1.0, "noise": 0.1, "residual": 0.1}
+    facts = {"vocabulary": len(named), "train_reviews": 900, "status": "finished"}
+    results.write(
+        folder,
+        settings=reviews.PRESETS["smoke"],
+        results=facts | {"one_step": step, "last": {"test_accuracy": 0.9}},
+        arrays=arrays,
+    )
     return folder
 
 

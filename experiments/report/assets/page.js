@@ -24,12 +24,19 @@ const report = (() => {
   // The library reads a little markup; text of others is to be text, cut and isolated.
   const plain = text => "\u2068" + String(text).slice(0, 60).replace(/&/g, "&amp;").replace(/</g, "&lt;") + "\u2069";
 
-  function axis(spec, look) {
+  // Powers of ten alone where there are enough of them.
+  function powers(values) {
+    const logs = values.filter(x => x > 0).map(Math.log10);
+    const span = logs.reduce((high, x) => Math.max(high, x), -Infinity) - logs.reduce((low, x) => Math.min(low, x), Infinity);
+    return span > 1.5 ? Math.max(1, Math.ceil(span / 7)) : "D2";
+  }
+
+  function axis(spec, look, values) {
     const made = {
       title: { text: spec.title, font: { size: 13 }, standoff: 8 }, type: spec.log ? "log" : "linear",
       gridcolor: look.rule, linecolor: look.rule, zerolinecolor: look.rule, tickfont: { size: 11 }, automargin: true,
     };
-    if (spec.log) Object.assign(made, { exponentformat: "power", dtick: spec.decades || undefined, nticks: 7 });
+    if (spec.log) Object.assign(made, { exponentformat: "power", dtick: powers(spec.range || values) });
     if (spec.range) made.range = spec.log ? spec.range.map(Math.log10) : spec.range;
     if (spec.ticks) Object.assign(made, { tickvals: spec.ticks.map((_, i) => i), ticktext: spec.ticks.map(plain) });
     return made;
@@ -56,9 +63,9 @@ const report = (() => {
     const shown = spec.series.map(trace);
     const named = shown.filter(one => one.showlegend).length;
     Plotly.react(place, shown, {
-      xaxis: axis(spec.x, look), yaxis: axis(spec.y, look), font: { family: "system-ui, sans-serif", color: look.ink },
+      xaxis: axis(spec.x, look, spec.series.flatMap(one => one.x)), yaxis: axis(spec.y, look, spec.series.flatMap(one => one.y)), font: { family: "system-ui, sans-serif", color: look.ink },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 10, r: 12, t: 8, b: 8 }, bargap: 0.25,
-      showlegend: named > 1, hovermode: "closest", legend: { orientation: "h", y: -0.28, font: { size: 11 } },
+      showlegend: named > 1, hovermode: "closest", legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11 } },
       barmode: "group",
     }, { displayModeBar: false, responsive: true });
     place.setAttribute("role", "img");

@@ -1,0 +1,258 @@
+"""The report in a real browser: what it asks for, what it shows, what moves it."""
+
+import numpy as np
+import pytest
+
+from experiments.report.study import Settings, report
+from tests.experiments.invented_results import (
+    invent_reviews,
+    invent_sweep,
+    invent_watch,
+)
+from tests.experiments.test_report import NASTY, damage
+
+pytestmark = pytest.mark.browser
+
+BYTES, FIRST_PAINT, FRAME = 8e6, 1000.0, 1000 / 30
+"""What a page may weigh; milliseconds to its first paint and for a frame of it."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A report as large as that of the default sweep."""
+    folder = tmp_path_factory.mktemp("results")
+    dims, steps = np.geomspace(32, 1e6, 10).round(), np.geomspace(0.1, 1e5, 13)
+    sizes = {"dims": dims.tolist(), "steps": steps.tolist()}
+    invent_sweep(folder / "sweep", **sizes, seeds=range(8), points=60)
+    many = {"dims": (100.0, 1e4, 1e6), "steps": (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)}
+    invent_watch(folder / "watch", **many, points=320)
+    invent_reviews(folder / "reviews", words=list(NASTY.values()))
+    return report(Settings(folders=(folder,), out=folder))
+
+
+def test_it_is_quiet_light_and_soon_there(made, watched):
+    assert made["bytes"] <= BYTES
+    painted = []
+    for _ in range(3):
+        one = watched()
+        page = one.open(made["page"])
+        assert one.complaints == []
+        assert one.requests == [made["page"].as_uri()]
+        told = page.evaluate("performance.getEntriesByName('first-contentful-paint')")
+        painted.append(told[0]["startTime"])
+    # The machine may be busy: the page's own time is the shortest.
+    assert min(painted) <= FIRST_PAINT
+
+
+@pytest.mark.parametrize("width", [360, 768, 1440])
+def test_it_fits_its_window(made, watched, width):
+    page = watched(width=width).open(made["page"])
+    page.evaluate(
+        "document.querySelectorAll('details').forEach(one => one.open = true)"
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(made, watched, axe, width, scheme):
+    page = watched(width=width, scheme=scheme).open(made["page"])
+    page.evaluate(
+        "document.querySelectorAll('details').forEach(one => one.open = true)"
+    )
+    page.evaluate(axe)
+    found = page.evaluate("axe.run()")["violations"]
+    grave = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert [(one["id"], one["nodes"][0]["html"]) for one in grave] == []
+
+
+def brightness(page, what):
+    colour = page.evaluate(f"getComputedStyle(document.body).{what}")
+    return sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(",")))
+
+
+def test_dark_is_dark_also_when_it_comes_later(made, watched):
+    page = watched().open(made["page"])
+    axis = "#growth-0 .xtick text"
+    page.locator(axis).first.wait_for(state="attached")
+    light = page.evaluate(f"getComputedStyle(document.querySelector('{axis}')).fill")
+    assert brightness(page, "backgroundColor") > brightness(page, "color")
+    page.emulate_media(color_scheme="dark")
+    assert brightness(page, "backgroundColor") < brightness(page, "color")
+    page.wait_for_function(
+        f"getComputedStyle(document.querySelector('{axis}')).fill !== '{light}'"
+    )
+
+
+def picture(page, name):
+    return page.evaluate(f"document.getElementById('{name}').toDataURL()")
+
+
+def slide(page, share):
+    page.evaluate(
+        """share => {
+            const slider = document.getElementById("watch-time");
+            slider.value = share * slider.max;
+            slider.dispatchEvent(new Event("input"));
+        }""",
+        share,
+    )
+
+
+def test_the_slider_moves_tokens_and_attention(made, watched):
+    page = watched().open(made["page"])
+    seen = []
+    for share in (0.0, 0.35, 1.0):
+        slide(page, share)
+        names = ("watch-plane", "watch-held", "watch-sequences")
+        said = page.inner_text("#watch-said")
+        assert page.get_attribute("#watch-time", "aria-valuetext") in said
+        seen.append([said, *(picture(page, name) for name in names)])
+    for one, other in ((0, 1), (1, 2)):
+        for before, after in zip(seen[one], seen[other], strict=True):
+            assert before != after
+    assert "log t = 0.05" in seen[0][0]
+    assert "100 % of their attention to important tokens" in seen[2][0]
+
+
+def test_arrows_move_the_slider_by_one_point(made, watched):
+    page = watched().open(made["page"])
+    page.focus("#watch-time")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert float(page.input_value("#watch-time")) == 2
+
+
+def test_capture_that_passes_is_seen(made, watched):
+    page = watched().open(made["page"])
+    page.get_by_role("button", name="captured, and back").click()
+    page.locator("#watch-play").click()
+    assert page.input_value("#watch-dim") == "2"
+    assert page.input_value("#watch-step") == "5"
+    # At log t = 10 of 0.05 … 10⁵.
+    slide(page, np.log(10 / 0.05) / np.log(1e5 / 0.05))
+    assert "negative ones 0 %" in page.inner_text("#watch-said")
+
+
+def test_it_plays_at_thirty_frames_a_second(made, watched):
+    page = watched().open(made["page"])
+    each = page.evaluate(
+        """() => {
+            const slider = document.getElementById("watch-time");
+            const begin = performance.now();
+            for (let i = 0; i < 60; i += 1) {
+                slider.value = i / 60 * slider.max;
+                slider.dispatchEvent(new Event("input"));
+            }
+            return (performance.now() - begin) / 60;
+        }"""
+    )
+    assert each <= FRAME
+    slide(page, 0.0)
+    page.click("#watch-play")
+    page.wait_for_timeout(500)
+    assert float(page.input_value("#watch-time")) > 1
+    page.click("#watch-play")
+    there = page.input_value("#watch-time")
+    page.wait_for_timeout(200)
+    assert page.input_value("#watch-time") == there
+
+
+def test_a_cell_tells_its_counts_and_draws_its_curves(made, watched):
+    page = watched().open(made["page"])
+    cells = page.locator("[data-phase='0'] .map button")
+    assert cells.count() == 130
+    cells.nth(7).hover()
+    panel = page.locator("[data-cell]")
+    label = cells.nth(7).get_attribute("aria-label")
+    assert label.startswith(panel.locator("h3").inner_text())
+    assert "seeds 0, 1, 2, 3, 4, 5, 6, 7" in panel.inner_text()
+    before = page.get_attribute("#growth-0", "aria-label")
+    cells.nth(7).click()
+    assert cells.nth(7).get_attribute("aria-pressed") == "true"
+    assert page.get_attribute("#growth-0", "aria-label") != before
+    assert page.locator("#growth-0 .scatterlayer .trace").count() == 16
+
+
+def test_the_diagram_is_walked_with_arrows(made, watched):
+    page = watched().open(made["page"])
+    cells = page.locator("[data-phase='0'] .map button")
+    cells.nth(0).focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    here = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert here == cells.nth(12).get_attribute("aria-label")
+    heading = page.locator("[data-cell] h3").inner_text()
+    assert here.startswith(heading)
+    page.keyboard.press("Enter")
+    assert cells.nth(12).get_attribute("aria-pressed") == "true"
+    assert page.locator("[data-phase='0'] .map button[tabindex='0']").count() == 1
+
+
+def test_the_command_is_copied(made, watched):
+    one = watched()
+    one.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = one.open(made["page"])
+    page.locator(".origin summary").first.click()
+    page.locator("[data-copy]").first.click()
+    page.wait_for_function("document.getElementById('copied').textContent !== ''")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.locator(".command code").first.inner_text()
+    assert copied.startswith("python -m experiments.")
+
+
+def test_words_of_others_stay_words(made, watched):
+    one = watched()
+    page = one.open(made["page"])
+    for place in page.locator("[data-chart]").all():
+        place.scroll_into_view_if_needed()
+    page.wait_for_function(
+        "[...document.querySelectorAll('[data-chart]')].every(one => one.dataset.drawn)"
+    )
+    field = page.locator(".sentence textarea")
+    for text in (*NASTY.values(), "word1 word2 " + NASTY["quotes"]):
+        field.fill(text)
+    assert "f = " in page.inner_text(".verdict-of-model")
+    assert page.locator("main img, .marked img, .marked script").count() == 0
+    assert page.evaluate("window.injected") is None
+    assert one.complaints == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1440
+
+
+def test_a_sentence_weighs_its_words(made, watched):
+    page = watched().open(made["page"])
+    field = page.locator(".sentence textarea")
+    field.fill("word0 word199 nowhere")
+    spans = page.locator(".marked span")
+    assert spans.all_inner_texts() == ["word0", "word199", "nowhere"]
+    assert spans.nth(2).get_attribute("title") == "not in the vocabulary"
+    field.fill("nowhere")
+    assert "No word" in page.inner_text(".verdict-of-model")
+
+
+@pytest.mark.parametrize("kind", ["cut", "not json", "other version", "no runs"])
+def test_spoilt_folders_are_said_and_the_rest_works(tmp_path, watched, kind):
+    invent_sweep(tmp_path / "good")
+    damage(invent_sweep(tmp_path / "spoilt"), kind)
+    one = watched()
+    page = one.open(report(Settings(folders=(tmp_path,), out=tmp_path))["page"])
+    assert "spoilt" in page.inner_text(".troubles")
+    assert page.locator(".map button").count() == 6
+    assert one.complaints == []
+
+
+def test_an_empty_report_opens(tmp_path, watched):
+    one = watched()
+    made = report(Settings(folders=(tmp_path / "nothing",), out=tmp_path))
+    page = one.open(made["page"])
+    assert "make sweep" in page.inner_text("main")
+    assert one.complaints == []
+
+
+def test_paper_shows_all_charts_and_no_buttons(made, watched):
+    page = watched().open(made["page"])
+    page.emulate_media(media="print")
+    assert not page.is_visible("nav") and not page.is_visible("#watch-play")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    for place in page.locator("[data-chart]").all():
+        assert place.locator("svg").count()
