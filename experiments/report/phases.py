@@ -119,33 +119,32 @@ def _paint(counted: list[tuple[str, int]]) -> str:
     return f"linear-gradient(to right, {', '.join(stops)})"
 
 
-def _curves(flat: xr.Dataset) -> list | None:
-    """For every cell the norms and direction errors of its first runs."""
+def _shown(flat: xr.Dataset) -> int:
+    """Number of runs of a cell whose curves travel with the page."""
     points = flat.sizes.get("point", 0)
     if not points or "path_norms" not in flat:
-        return None
+        return 0
     cells = flat.sizes["step_size"] * flat.sizes["dim"]
-    shown = min(RUNS_SHOWN, flat.sizes["run"])
-    if cells * shown * points * 2 > CURVES:
-        shown = max(1, CURVES // (2 * cells * points))
-    found = []
-    arrays = [
-        flat[name].values.reshape(cells, flat.sizes["run"], points)
-        for name in ("path_log_times", "path_norms", "path_errors")
+    affordable = max(1, CURVES // (2 * cells * points))
+    return min(RUNS_SHOWN, flat.sizes["run"], affordable)
+
+
+def _curves(flat: xr.Dataset) -> list[list]:
+    """For every cell log t, ‖p‖ and direction error along its first runs."""
+    names = ("path_log_times", "path_norms", "path_errors")
+    shown = _shown(flat)
+    if not shown:
+        return []
+    table = np.stack([flat[name].values[:, :, :shown] for name in names], axis=-2)
+    return [
+        [short(run[:, np.isfinite(run[:2]).all(axis=0)], 3) for run in cell]
+        for cell in table.reshape(-1, *table.shape[2:])
     ]
-    for cell in range(cells):
-        runs = []
-        for run in range(shown):
-            times, norms, errors = (array[cell, run] for array in arrays)
-            kept = np.isfinite(times) & np.isfinite(norms)
-            columns = times[kept], norms[kept], errors[kept]
-            runs.append([short(column, 3) for column in columns])
-        found.append(runs)
-    return found
 
 
 def _numbers(flat: xr.Dataset) -> list:
-    """For every run ‖p_mm‖, the predicted constant of its error, ‖p‖ and log t."""
-    names = ("max_margin_norm", "error_constant", "cls_norm", "log_time")
-    table = np.stack([flat[name].values for name in names], axis=-1)
+    """For the same runs ‖p_mm‖ and the predicted constant of the direction error."""
+    names = ("max_margin_norm", "error_constant")
+    shown = _shown(flat)
+    table = np.stack([flat[name].values[:, :, :shown] for name in names], axis=-1)
     return short(table.reshape(-1, *table.shape[2:]))

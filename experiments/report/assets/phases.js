@@ -31,7 +31,7 @@ document.querySelectorAll("[data-phase]").forEach(place => {
   }
 
   function curves() {
-    if (!chosen || !report.isReady() || !phase.curves) return;
+    if (!chosen || !report.isReady() || !phase.curves.length) return;
     const [row, column] = where(chosen), cell = row * width + column;
     const said = `of the runs at d = ${report.told(phase.dims[column])}, η₀ = ${report.told(phase.steps[row])}`;
     const growth = [], direction = [], seen = new Set();

@@ -36,7 +36,8 @@ function watching(watched) {
     const across = Math.max(...cell.values.map(Math.abs)) * 1.12;
     const [low, high] = [Math.min(...heights), Math.max(...heights)], room = 0.08 * (high - low || 1);
     bounds = { across, low: low - room, high: high + room };
-    slider.value = 0;
+    // Where tokens part: the first picture says what the page is about.
+    slider.value = 0.42 * (frames - 1);
     show();
   }
 
@@ -191,7 +192,7 @@ function watching(watched) {
   const select = () => open(watched.cells.findIndex(one => one.dim === watched.dims[dim.value] && one.step === watched.steps[step.value]));
   dim.addEventListener("change", select);
   step.addEventListener("change", select);
-  stories.forEach(button => button.addEventListener("click", () => { open(+button.dataset.story); stop(); play.click(); }));
+  stories.forEach(button => button.addEventListener("click", () => { open(+button.dataset.story); stop(); slider.value = 0; play.click(); }));
   window.addEventListener("resize", show);
   report.onRedraw(show);
   open(stories.length ? +stories[0].dataset.story : 0);

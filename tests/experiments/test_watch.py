@@ -1,0 +1,97 @@
+"""Trajectories to look at: those of the sweep's own runs, and when a class is held."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.common.results import read
+from experiments.theory import watch
+from experiments.theory.problem import Problem
+from jaxselect.errors import BadInput
+from jaxselect.flow.cls_flow import FlowStatus
+from jaxselect.model.parameters import gaussian_reduced
+from jaxselect.sweep.grid import Grid
+
+SHAPE = {"sequences": 20, "length": 4, "relevant": 2, "irrelevant": 8}
+
+
+def test_a_cell_is_the_run_that_a_sweep_has_there():
+    ours, corpus = Problem(**SHAPE).draw(3, 64.0)
+    grid = Grid(**{name: (value,) for name, value in SHAPE.items()})
+    corpus_key, key = jax.random.split(jax.random.key(3))
+    theirs = grid.draw(grid.shapes()[0], 1.0, 0.0)(corpus_key)
+    np.testing.assert_array_equal(corpus.tokens, theirs.tokens)
+    np.testing.assert_array_equal(corpus.labels, theirs.labels)
+    start = gaussian_reduced(key, vocabulary=theirs.vocabulary, dim=64.0)
+    np.testing.assert_array_equal(ours.embeddings, start.embeddings)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    settings = dataclasses.replace(
+        watch.PRESETS["smoke"],
+        dims=(1e6,),
+        step_sizes=(100.0,),
+        out=tmp_path_factory.mktemp("watch"),
+    )
+    watch.main(settings)
+    return read(settings.out)
+
+
+def test_attention_is_the_softmax_of_the_scores(seen):
+    found = {name: column[0] for name, column in seen.arrays.items()}
+    kept = np.isfinite(found["log_times"])
+    assert 10 < kept.sum() < len(kept)
+    scores = found["scores"][kept][:, found["shown_tokens"]]
+    powers = found["shown_counts"] * np.exp(scores - scores.max(axis=2, keepdims=True))
+    wanted = powers / powers.sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(found["weights"][kept], wanted, rtol=1e-9, atol=1e-12)
+    assert np.isnan(found["weights"][~kept]).all()
+
+
+def test_the_end_of_the_path_is_the_end_that_is_told(seen):
+    (cell,) = seen.results["cells"]
+    found = {name: column[0] for name, column in seen.arrays.items()}
+    assert cell["status"] == FlowStatus.REACHED.name
+    assert np.nanmax(found["log_times"]) <= cell["log_time"]
+    assert np.nanmax(found["norms"]) <= cell["cls_norm"]
+    last = np.isfinite(found["positive"]).sum() - 1
+    # Everything important is selected there, and nobody was captured on the way.
+    assert found["positive"][last] > 0.99 and found["negative"][last] > 0.99
+    assert cell["capture"] == {}
+    assert set(found["classes"].tolist()) == {-1, 0, 1}
+    assert (np.sign(found["values"]) == found["classes"])[found["classes"] != 0].all()
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "wanted"),
+    [
+        ([0.5, 1.0, 1.0], [0.5, 0.0, 1.0], ("positive", 2.0, 2.0)),
+        ([0.5, 0.0, 0.0], [0.5, 1.0, 1.0], ("negative", 2.0, 3.0)),
+        ([0.5, 1.0, 1.0], [0.5, 0.5, 1.0], None),
+        ([np.nan] * 3, [np.nan] * 3, None),
+    ],
+)
+def test_capture_says_who_and_when(positive, negative, wanted):
+    columns = {"positive": np.array(positive), "negative": np.array(negative)}
+    found = watch.capture({"log_times": np.array([1.0, 2.0, 3.0]), **columns})
+    names = ("class", "first", "last")
+    assert found == ({} if wanted is None else dict(zip(names, wanted, strict=True)))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dims": ()},
+        {"dims": (0.5,)},
+        {"step_sizes": (0.0,)},
+        {"until_norm": float("nan")},
+        {"points": 1},
+        {"sequences_shown": 0},
+    ],
+)
+def test_settings_out_of_range_are_refused(changed):
+    with pytest.raises(BadInput):
+        dataclasses.replace(watch.PRESETS["smoke"], **changed).check()
