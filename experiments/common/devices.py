@@ -53,6 +53,26 @@ def configure(precision: str) -> None:
         _keep_programs(ROOT / ".jax_cache")
 
 
+def compiled_hastily() -> dict[str, Any]:
+    """Options of `jax.jit` for a program that compiles far longer than it runs.
+
+    Returns:
+        `compiler_options`, where they were seen to be known; else nothing. A program
+        is compiled four times as fast with them, and runs four times as long.
+
+    Example:
+        >>> jax.jit(lambda x: x + 1, **compiled_hastily())(1).item()
+        2
+    """
+    if jax.default_backend() != "cpu" or not version("jaxlib").startswith("0.10."):
+        return {}
+    options = {
+        "xla_backend_optimization_level": 0,
+        "xla_cpu_use_fusion_emitters": False,
+    }
+    return {"compiler_options": options}
+
+
 def provenance() -> dict[str, Any]:
     """Where and with what this process computes, to be kept beside its results.
 

@@ -1,8 +1,8 @@
 """The look of each status, everywhere: figures and the report draw from this one table.
 
-Colours are those of Okabe and Ito, told apart by people who see fewer of them; their
-lightness differs as well, so that grey print keeps them apart, and a mark stands beside
-each where colour alone would have to say it.
+Colours are those of Okabe and Ito, told apart by people who see fewer of them. A class
+has one colour, whether it is that of its tokens or of the runs that it has captured; a
+mark stands beside each where colour alone would have to say it, in grey print above all.
 """
 
 from typing import NamedTuple
@@ -23,12 +23,12 @@ class Look(NamedTuple):
 
 
 STATUS = {
-    "SELECTED_ALL": Look("#0072b2", "●", "every important token selected"),
+    "SELECTED_ALL": Look("#009e73", "●", "every important token selected"),
     "CAPTURED_POSITIVE": Look("#d55e00", "▲", "captured by the positive class"),
-    "CAPTURED_NEGATIVE": Look("#e69f00", "▼", "captured by the negative class"),
-    "PARTIAL": Look("#56b4e9", "◐", "some important tokens selected"),
-    "BALANCED": Look("#009e73", "◆", "in balance at a finite norm"),
-    "NOTHING_TO_SELECT": Look("#cc79a7", "○", "nothing to select"),
+    "CAPTURED_NEGATIVE": Look("#0072b2", "▼", "captured by the negative class"),
+    "PARTIAL": Look("#e69f00", "◐", "some important tokens selected"),
+    "BALANCED": Look("#cc79a7", "◆", "in balance at a finite norm"),
+    "NOTHING_TO_SELECT": Look("#56b4e9", "○", "nothing to select"),
     "NOT_YET": Look("#8a8a8a", "…", "not certified yet"),
     "NORM_NOT_REACHED": Look("#6b6b6b", "–", "norm not reached"),
     "FAILED": Look("#3c3c3c", "×", "broke down"),

@@ -62,7 +62,7 @@ def _packed(results: Found, sweep: Found | None) -> Watched:
                 "ended": cell["status"],
                 "times": short(times[kept]),
                 "norms": short(arrays["norms"][place][kept]),
-                "heights": short(heights, 4),
+                "heights": short(heights, 3),
                 "values": short(arrays["values"][place]),
                 "classes": arrays["classes"][place].tolist(),
                 "tokens": arrays["shown_tokens"][place].tolist(),

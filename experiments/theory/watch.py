@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure
+from experiments.common.devices import compiled_hastily, configure
 from experiments.common.results import write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
@@ -47,8 +47,8 @@ class Settings:
 
     preset: Literal["default", "smoke"] = "default"
     problem: Problem = dataclasses.field(default_factory=lambda: Problem(200, 8, 8, 48))
-    dims: tuple[float, ...] = (100.0, 10_000.0, 1e6)
-    step_sizes: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
+    dims: tuple[float, ...] = (100.0, 1000.0, 10_000.0, 100_000.0, 1e6)
+    step_sizes: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0, 316.2, 1000.0, 10_000.0)
     until_norm: float = 1e6
     earliest: float = 0.05
     points: int = 320
@@ -108,7 +108,7 @@ def main(settings: Settings) -> dict:
     """
     settings.check()
     configure("float64")
-    follow = jax.jit(partial(path, settings))
+    follow = jax.jit(partial(path, settings), **compiled_hastily())
     cells = list(itertools.product(settings.dims, settings.step_sizes))
     ran = []
     for dim, step_size in cells:
