@@ -9,7 +9,7 @@ the last change of attention.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -20,11 +20,12 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..model.checks import labels_among, numbers, same_vocabulary
 from ..model.corpus import Corpus
-from ..model.objective import log_strongest_pull, negative_gradient, score_curvature
+from ..model.objective import log_strongest_pull, negative_gradient
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from ..status import Status
 from ._both_modes import in_both_modes
+from ._field import Problem, aligned, field, linearise
 from ._rosenbrock import Rodas5P
 from ._step_control import PredictiveController
 
@@ -47,10 +48,8 @@ class FlowStatus(Status):
     )
 
 
-# Tuned on the default sweep and on float32 grids: an axis of the span is empty below
-# this many roundings of the longest; at this power of a rounding two pulls that cancel
-# leave no digit to follow; a shorter step means a field that is not finite.
-EMPTY_AXIS = 100
+# Tuned on the default sweep and on float32 grids: at this power of a rounding two pulls
+# that cancel leave no digit to follow; a shorter step means a field that is not finite.
 BALANCED_POWER = 0.7
 SHORTEST_STEP = 1e-14
 
@@ -152,9 +151,9 @@ def cls_flow(
 @full_precision
 def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     parameters, corpus, begin, until_norm, until_log_time, path_log_times = inputs
-    rotation, rows = _aligned(parameters.embeddings)
+    rotation, rows = aligned(parameters.embeddings)
     start = parameters.cls @ rotation
-    problem = _Problem(
+    problem = Problem(
         rows=rows,
         values=parameters.embeddings @ parameters.head,
         corpus=corpus,
@@ -166,8 +165,8 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.linalg.norm(start) >= until_norm
     solution: Any = dfx.diffeqsolve(
-        dfx.ODETerm(_field),
-        Rodas5P(_linearise),
+        dfx.ODETerm(field),
+        Rodas5P(linearise),
         t0=begin,
         t1=jnp.where(over, begin, until_log_time),
         dt0=None,
@@ -231,52 +230,13 @@ def velocity(
         >>> [round(x, 4) for x in late.tolist()]
         [0.2689, -0.2689]
     """
-    values = parameters.embeddings @ parameters.head
-    scores = parameters.embeddings @ cls
-    pull = negative_gradient(scores, values, corpus, log_time).scores
-    return pull @ parameters.embeddings
-
-
-class _Problem(NamedTuple):
-    rows: Float[Array, "vocabulary dim"]
-    values: Float[Array, " vocabulary"]
-    corpus: Corpus
-    until_norm: Float[Scalar, ""]
-
-
-def _aligned(
-    embeddings: Float[Array, "vocabulary dim"],
-) -> tuple[Float[Array, "dim dim"], Float[Array, "vocabulary dim"]]:
-    """A rotation, and E − mean E in its axes, zero off the span of its rows.
-
-    The flow moves p in the span of the differences E_s − E_r only. With that span on
-    axes of its own, what is orthogonal to it is conserved exactly; a solver in other
-    axes would let it drift by the rounding of a system with entries up to ‖p‖.
-    """
-    centred = embeddings - embeddings.mean(axis=0, keepdims=True)
-    # Any rotation will do, so its own derivative is zero.
-    rotation = jnp.linalg.qr(jax.lax.stop_gradient(centred).T, mode="complete")[0]
-    rows = centred @ rotation
-    size = jnp.linalg.norm(jax.lax.stop_gradient(rows), axis=0, keepdims=True)
-    empty = size <= EMPTY_AXIS * jnp.finfo(rows.dtype).eps * size.max()
-    return rotation, jnp.where(empty, rows - jax.lax.stop_gradient(rows), rows)
-
-
-@full_precision
-def _field(log_time: PyTree, cls: PyTree, problem: PyTree) -> Float[Array, " dim"]:
-    rows, values, corpus, _ = problem
-    return negative_gradient(rows @ cls, values, corpus, log_time).scores @ rows
-
-
-@full_precision
-def _linearise(
-    log_time: PyTree, cls: PyTree, problem: PyTree
-) -> tuple[PyTree, PyTree, PyTree]:
-    rows, values, corpus, _ = problem
-    gradient, jacobian = score_curvature(rows @ cls, values, corpus, log_time)
-    pull = gradient @ rows
-    # The field depends on s through the factor e^s alone: it is its own derivative.
-    return pull, pull, rows.T @ (jacobian @ rows)
+    problem = Problem(
+        rows=parameters.embeddings,
+        values=parameters.embeddings @ parameters.head,
+        corpus=corpus,
+        until_norm=jnp.asarray(jnp.inf, cls.dtype),
+    )
+    return field(log_time, cls, problem)
 
 
 def _excess_norm(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
@@ -293,7 +253,7 @@ def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scala
 
 
 def _stable(
-    problem: _Problem, log_time: Float[Scalar, ""], cls: Float[Array, " dim"]
+    problem: Problem, log_time: Float[Scalar, ""], cls: Float[Array, " dim"]
 ) -> Bool[Scalar, ""]:
     """Whether the strongest pulls oppose a move of p along v: vᵀ(∂²L/∂p²)v > 0.
 

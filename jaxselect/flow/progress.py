@@ -17,18 +17,19 @@ def direction_error(
     """‖p/‖p‖ − direction/‖direction‖‖.
 
     Args:
-        cls: p ≠ 0.
-        direction: not zero.
+        cls: p.
+        direction: of any length, such as p_mm.
 
     Returns:
-        A number in [0, 2].
+        A number in [0, 2]; one where either is zero.
 
     Example:
         >>> round(direction_error(jnp.array([2.0, 0]), jnp.array([0, 1.0])).item(), 4)
         1.4142
     """
-    unit = cls / jnp.linalg.norm(cls)
-    return jnp.linalg.norm(unit - direction / jnp.linalg.norm(direction))
+    tiny = jnp.finfo(cls.dtype).tiny
+    one, other = (x / jnp.maximum(jnp.linalg.norm(x), tiny) for x in (cls, direction))
+    return jnp.linalg.norm(one - other)
 
 
 @full_precision

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from ..flow.cls_flow import Flow, FlowSettings, cls_flow
-from ..margin.max_margin import MaxMargin
+from ..flow.progress import direction_error
 from ..model.attention import Attention, attend_corpus
 from ..model.corpus import Corpus
 from ..model.embedding_step import alignment_error, embedding_step
@@ -195,7 +195,7 @@ def judge(
         negative_selected=found.negative,
         cls_norm=jnp.linalg.norm(flow.cls),
         log_time=flow.log_time,
-        direction_error=_direction_error(flow.cls, margin),
+        direction_error=direction_error(flow.cls, margin.direction),
         error_constant=late.error_constant,
         drift=found.drift,
         pending=found.pending,
@@ -208,7 +208,9 @@ def judge(
         num_steps=flow.num_steps,
         path_log_times=flow.path_log_times,
         path_norms=jax.vmap(jnp.linalg.norm)(flow.path_cls),
-        path_errors=jax.vmap(lambda cls: _direction_error(cls, margin))(flow.path_cls),
+        path_errors=jax.vmap(direction_error, (0, None))(
+            flow.path_cls, margin.direction
+        ),
     )
 
 
@@ -220,12 +222,6 @@ def _overall(
     counts = ~jnp.isnan(share)
     of_all = len(share) / counts.sum().astype(share.dtype)
     return jnp.mean(jnp.where(counts, share, 0.0)) * of_all
-
-
-def _direction_error(cls: Float[Array, " dim"], margin: MaxMargin) -> Float[Scalar, ""]:
-    tiny = jnp.finfo(cls.dtype).tiny
-    along = margin.direction / jnp.maximum(margin.norm, tiny)
-    return jnp.linalg.norm(cls / jnp.maximum(jnp.linalg.norm(cls), tiny) - along)
 
 
 def _unselected_effect(
