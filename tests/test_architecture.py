@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 FLOOR = {"model": 0, "flow": 1, "margin": 1, "text": 1, "networks": 1}
 FLOOR |= {"outcome": 2, "sweep": 3}
 # What stands below all floors.
-FLOOR |= {"errors": -1, "files": -1, "precision": -1, "status": -1}
+FLOOR |= dict.fromkeys(("arguments", "errors", "files", "precision", "status"), -1)
 MODULES = sorted((ROOT / "jaxselect").rglob("*.py"))
 
 

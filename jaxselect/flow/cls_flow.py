@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
-from ..model.checks import labels_among, numbers, same_vocabulary
+from ..arguments import as_annotated
+from ..model.checks import increasing, labels_among, numbers, same_vocabulary
 from ..model.corpus import Corpus
 from ..model.objective import log_strongest_pull, negative_gradient
 from ..model.parameters import Parameters
@@ -98,6 +99,7 @@ class Flow(eqx.Module):
     path_cls: Float[Array, "times dim"]
 
 
+@as_annotated
 def cls_flow(
     parameters: Parameters,
     corpus: Corpus,
@@ -127,7 +129,8 @@ def cls_flow(
         The flow's end, its status and the path; differentiable once, in both modes.
 
     Raises:
-        BadInput: another vocabulary, labels other than ±1, a bound that is NaN.
+        BadInput: another vocabulary, labels other than ±1, a bound that is NaN, times
+            that go back.
 
     Example:
         >>> from jaxselect.model import corpus, embedding_step, parameters
@@ -141,7 +144,10 @@ def cls_flow(
     """
     same_vocabulary(parameters.embeddings, corpus.vocabulary)
     labels_among(corpus.labels, (-1, 1))
-    numbers(until_norm=until_norm, until_log_time=until_log_time)
+    numbers(until_norm=until_norm)
+    increasing("from_log_time, until_log_time", [from_log_time, until_log_time])
+    if path_log_times is not None:
+        increasing("path_log_times", path_log_times)
     bounds = from_log_time, until_norm, until_log_time, path_log_times
     real = partial(jnp.asarray, dtype=parameters.cls.dtype)
     return _flow((parameters, corpus, *jax.tree.map(real, bounds)), settings)
@@ -202,6 +208,7 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     )
 
 
+@as_annotated
 @full_precision
 def velocity(
     parameters: Parameters,

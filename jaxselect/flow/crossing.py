@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
+from ..arguments import as_annotated
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
@@ -61,6 +62,7 @@ class Crossing(eqx.Module):
     status: Int[Scalar, ""]
 
 
+@as_annotated
 @full_precision
 def search_path(
     parameters: Parameters,
@@ -136,6 +138,7 @@ def end_of_path(
     return _flow(inputs, settings, known=bare).cls
 
 
+@as_annotated
 @full_precision
 def last_crossings(
     parameters: Parameters,

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
+from ..arguments import as_annotated
 from ..model.attention import attend_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
@@ -11,6 +12,7 @@ from ..precision import full_precision
 from .cls_flow import velocity
 
 
+@as_annotated
 def direction_error(
     cls: Float[Array, " dim"], direction: Float[Array, " dim"]
 ) -> Float[Scalar, ""]:
@@ -32,6 +34,7 @@ def direction_error(
     return jnp.linalg.norm(one - other)
 
 
+@as_annotated
 @full_precision
 def local_exponents(
     after: Parameters,
@@ -77,6 +80,7 @@ def local_exponents(
     return error / norm, error * log_time
 
 
+@as_annotated
 @full_precision
 def excess_loss(
     after: Parameters,

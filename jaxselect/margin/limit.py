@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ..arguments import as_annotated
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
@@ -81,6 +82,7 @@ class Limit(eqx.Module):
         return (jnp.sqrt(mixed**2 + square * deficit) - mixed) / square
 
 
+@as_annotated
 @full_precision
 def limit(
     parameters: Parameters,

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ..arguments import as_annotated
 from ..precision import full_precision
 from ..status import Status
 from ._active_set import active_set
@@ -75,6 +76,7 @@ class MaxMargin(eqx.Module):
     status: Int[Scalar, ""]
 
 
+@as_annotated
 @full_precision
 def max_margin(
     embeddings: Float[Array, "vocabulary dim"],

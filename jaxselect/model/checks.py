@@ -74,36 +74,6 @@ def array(name: str, value: ArrayLike, *, kinds: str, wanted: str) -> np.ndarray
     return found
 
 
-def ranks(record: str, advice: str, **fields: tuple[object, int]) -> None:
-    """Refuse a field of a record that is no array of its rank, such as a list.
-
-    Args:
-        record: its name, for the message.
-        advice: what to do instead.
-        **fields: what arrived, and its number of axes.
-
-    Raises:
-        BadInput: the first that is something else.
-
-    Example:
-        >>> ranks("Parameters", "take `gaussian`", cls=([1.0], 1))
-        Traceback (most recent call last):
-        jaxselect.errors.BadInput: cls of Parameters is a list: wanted an array with
-        1 axis; take `gaussian`
-    """
-    for name, (value, rank) in fields.items():
-        if not isinstance(value, (jax.Array, np.ndarray)):
-            found = f"a {type(value).__name__}"
-        elif value.ndim != rank:
-            found = f"of shape {value.shape}"
-        else:
-            continue
-        axes = "1 axis" if rank == 1 else f"{rank} axes"
-        raise BadInput(
-            f"{name} of {record} is {found}: wanted an array with {axes}; {advice}"
-        )
-
-
 def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> None:
     """Refuse concrete labels that are none of those wanted; traced ones pass.
 
@@ -143,6 +113,29 @@ def numbers(**given: object) -> None:
     for name, value in given.items():
         if not isinstance(value, jax.core.Tracer) and np.isnan(value).any():  # type: ignore[call-overload]
             raise BadInput(f"{name} {value}: wanted a number")
+
+
+def increasing(name: str, values: object) -> None:
+    """Refuse concrete times that go back, or are NaN.
+
+    Args:
+        name: of the times, for the message.
+        values: a list or an array; a traced one passes.
+
+    Raises:
+        BadInput: a time below the one before it.
+
+    Example:
+        >>> increasing("path_log_times", [2.0, 1.0])
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: path_log_times [2.0, 1.0]: wanted increasing numbers
+    """
+    leaves = jax.tree.leaves(values)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        return
+    times = np.asarray(values, float)
+    if np.isnan(times).any() or (np.diff(times) < 0).any():
+        raise BadInput(f"{name} {times.tolist()[:6]}: wanted increasing numbers")
 
 
 def same_vocabulary(embeddings: jax.Array | np.ndarray, vocabulary: int) -> None:

@@ -5,7 +5,7 @@ C_X[s] of each token s (mathematics, section 1). Bags are padded to one width; p
 has count zero.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
+from ..arguments import as_annotated, fields_as_annotated
 from ..errors import BadInput
 from . import _bags, checks
 
@@ -34,14 +35,8 @@ class Corpus(eqx.Module):
     vocabulary: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        """Refuse lists and arrays of another rank."""
-        checks.ranks(
-            "Corpus",
-            "take `from_sequences` or `from_bags`",
-            tokens=(self.tokens, 2),
-            counts=(self.counts, 2),
-            labels=(self.labels, 1),
-        )
+        """Refuse lists, and arrays of another kind or shape."""
+        fields_as_annotated(self, "take `from_sequences` or `from_bags`")
 
 
 class TokenClasses(eqx.Module):
@@ -88,6 +83,8 @@ def from_sequences(
         >>> corpus.counts.tolist()
         [[1.0, 2.0], [1.0, 1.0]]
     """
+    if not isinstance(sequences, Iterable):
+        raise BadInput(f"sequences {sequences}: wanted one list of token ids each")
     bags = []
     for row, sequence in enumerate(sequences):
         ids = checks.array(
@@ -128,6 +125,10 @@ def from_counts(counts: Any, labels: ArrayLike, *, classes: int = 2) -> Corpus:
         >>> corpus.tokens.tolist(), corpus.counts.tolist()
         ([[0, 2], [1, 0]], [[2.0, 1.0], [1.0, 0.0]])
     """
+    if not hasattr(counts, "indptr"):
+        raise BadInput(
+            f"counts of type {type(counts).__name__}: wanted a `scipy.sparse.csr_array`"
+        )
     padded = _bags.padded(np.diff(counts.indptr), counts.indices, counts.data)
     return from_bags(*padded, labels, vocabulary=counts.shape[1], classes=classes)
 
@@ -168,6 +169,7 @@ def from_bags(
     )
 
 
+@as_annotated
 def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
     """Share C_X[s] / T_X of a token in its sequence.
 
@@ -184,6 +186,7 @@ def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
     return corpus.counts / corpus.counts.sum(axis=1, keepdims=True)
 
 
+@as_annotated
 def sum_by_token(
     per_slot: Float[Array, "sequences width"], corpus: Corpus
 ) -> Float[Array, " vocabulary"]:
@@ -204,6 +207,7 @@ def sum_by_token(
     return jnp.zeros(corpus.vocabulary, per_slot.dtype).at[corpus.tokens].add(per_slot)
 
 
+@as_annotated
 def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
     """Average signed frequency α_s = mean_X y C_X[s] / T_X (mathematics, section 1).
 
@@ -224,6 +228,7 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
     return sum_by_token(signed, corpus) / len(corpus.labels)
 
 
+@as_annotated
 def class_importance(
     corpus: Corpus, *, classes: int
 ) -> Float[Array, "vocabulary classes"]:
@@ -250,6 +255,7 @@ def class_importance(
     return total.at[corpus.tokens].add(per_slot) / len(corpus.labels)
 
 
+@as_annotated
 def token_classes(corpus: Corpus) -> TokenClasses:
     """Positive, negative, irrelevant and completely positive or negative tokens.
 
@@ -283,6 +289,7 @@ def token_classes(corpus: Corpus) -> TokenClasses:
     )
 
 
+@as_annotated
 def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
     """Number of times each token occurs in the corpus.
 
@@ -299,6 +306,7 @@ def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
     return sum_by_token(corpus.counts, corpus)
 
 
+@as_annotated
 def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
     """P(+1 | s) − P(−1 | s) from counts: the x-axis of the paper's figures.
 

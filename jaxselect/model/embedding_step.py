@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from ..arguments import as_annotated
 from ..precision import full_precision
 from .attention import token_scores
 from .corpus import Corpus, importance
@@ -11,6 +12,7 @@ from .objective import negative_gradient
 from .parameters import Parameters
 
 
+@as_annotated
 @full_precision
 def embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
@@ -48,6 +50,7 @@ def embedding_step(
     )
 
 
+@as_annotated
 def predicted_alignment(
     corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, " vocabulary"]:
@@ -71,6 +74,7 @@ def predicted_alignment(
     return 0.5 * step_size * importance(corpus)
 
 
+@as_annotated
 def alignment_error(
     before: Parameters,
     after: Parameters,

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, Scalar
 
+from ..arguments import as_annotated, fields_as_annotated
 from ..errors import BadInput
 from . import checks
 
@@ -27,16 +28,11 @@ class Parameters(eqx.Module):
     head: Float[Array, " dim"]
 
     def __check_init__(self) -> None:
-        """Refuse lists and arrays of another rank."""
-        checks.ranks(
-            "Parameters",
-            "take `gaussian`, or `jnp.asarray` of each",
-            embeddings=(self.embeddings, 2),
-            cls=(self.cls, 1),
-            head=(self.head, 1),
-        )
+        """Refuse lists, and arrays of another kind or shape."""
+        fields_as_annotated(self, "take `gaussian`, or `jnp.asarray` of each")
 
 
+@as_annotated
 def gaussian(key: Key[Array, ""], *, vocabulary: int, dim: int) -> Parameters:
     """Gaussian initialisation in R^d: E_s, p ~ N(0, I/d), v uniform on the sphere.
 
@@ -65,6 +61,7 @@ def gaussian(key: Key[Array, ""], *, vocabulary: int, dim: int) -> Parameters:
     return Parameters(embeddings, cls, head / jnp.linalg.norm(head))
 
 
+@as_annotated
 def gaussian_reduced(
     key: Key[Array, ""], *, vocabulary: int, dim: Float[Scalar, ""] | float
 ) -> Parameters:
@@ -122,6 +119,7 @@ def gaussian_reduced(
     return Parameters(vectors[1:], vectors[0], head)
 
 
+@as_annotated
 def reduce(parameters: Parameters) -> Parameters:
     """The same parameters, rotated into at most |S| + 2 coordinates.
 

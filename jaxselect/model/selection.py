@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
+from ..arguments import as_annotated
 from .checks import same_vocabulary
 from .corpus import Corpus, token_classes
 
@@ -11,6 +12,7 @@ from .corpus import Corpus, token_classes
 WIDTH = 0.5
 
 
+@as_annotated
 def selected_tokens(
     scores: Float[Array, " vocabulary"],
     corpus: Corpus,
@@ -44,6 +46,7 @@ def selected_tokens(
     return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - WIDTH * log_time)
 
 
+@as_annotated
 def competing_pairs(
     selected: Bool[Array, "sequences width"], corpus: Corpus
 ) -> Bool[Array, "vocabulary vocabulary"]:
@@ -79,6 +82,7 @@ def competing_pairs(
     return chosen.T @ beaten > 0
 
 
+@as_annotated
 def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
     """Completely positive and completely negative tokens (Assumption 1).
 
@@ -100,6 +104,7 @@ def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
     return classes.completely_positive | classes.completely_negative
 
 
+@as_annotated
 def important_selected(
     selected: Bool[Array, "sequences width"], corpus: Corpus
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Scalar
 
+from ..arguments import as_annotated
 from ..errors import BadInput
 from . import checks
 from .corpus import Corpus
@@ -19,6 +20,7 @@ from .corpus import Corpus
 ROUNDING = 1e-12
 
 
+@as_annotated
 def assumption_one(
     key: Key[Array, ""],
     *,
@@ -62,6 +64,7 @@ def assumption_one(
     )
 
 
+@as_annotated
 def several_relevant(
     key: Key[Array, ""],
     *,
@@ -113,6 +116,7 @@ def several_relevant(
     return _corpus(tokens, 1 - 2 * classes, 2 * relevant + irrelevant)
 
 
+@as_annotated
 def independent_tokens(
     key: Key[Array, ""],
     *,
@@ -182,6 +186,7 @@ def independent_tokens(
     return _corpus(tokens, labels, vocabulary)
 
 
+@as_annotated
 def multi_class(
     key: Key[Array, ""],
     *,

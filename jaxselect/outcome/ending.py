@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Scalar
 
+from ..arguments import as_annotated
 from ..margin.limit import Limit, limit
 from ..margin.max_margin import MaxMargin, max_margin
 from ..model.corpus import Corpus
@@ -27,6 +28,7 @@ class Ending(eqx.Module):
     late: Limit
 
 
+@as_annotated
 @full_precision
 def ending(
     parameters: Parameters,

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ..arguments import as_annotated
 from ..flow.crossing import Crossing, CrossingStatus, Mark, last_crossings
 from ..flow.progress import direction_error
 from ..margin.limit import Limit
@@ -80,6 +81,7 @@ class Rates(eqx.Module):
     active: Bool[Array, "vocabulary vocabulary"]
 
 
+@as_annotated
 @full_precision
 def rates(
     before: Parameters,

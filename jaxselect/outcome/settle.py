@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
+from ..arguments import as_annotated
 from ..flow.cls_flow import Flow, FlowSettings, FlowStatus
 from ..flow.crossing import end_of_path, search_path
 from ..margin.limit import Limit, LimitStatus, limit
@@ -58,6 +59,7 @@ class Settled(eqx.Module):
     kink: Bool[Scalar, ""]
 
 
+@as_annotated
 @full_precision
 def settle(
     after: Parameters, corpus: Corpus, *, settings: RateSettings = RateSettings()

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
+from ..arguments import as_annotated
 from ..flow.cls_flow import Flow, FlowSettings, cls_flow
 from ..flow.progress import direction_error
 from ..model.attention import Attention, attend_corpus
@@ -90,6 +91,7 @@ class Trial(eqx.Module):
     path_errors: Float[Array, " times"]
 
 
+@as_annotated
 @full_precision
 def run_trial(
     key: Key[Array, ""],
@@ -154,6 +156,7 @@ def run_trial(
     )
 
 
+@as_annotated
 @full_precision
 def judge(
     before: Parameters,

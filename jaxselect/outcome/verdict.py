@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Float, Int, Scalar
 
+from ..arguments import as_annotated
 from ..flow.cls_flow import Flow, FlowStatus
 from ..margin.certificate import drift, pending
 from ..margin.limit import Limit, LimitStatus
@@ -87,6 +88,7 @@ class Certificate(eqx.Module):
     status: Int[Scalar, ""]
 
 
+@as_annotated
 @full_precision
 def certify(
     parameters: Parameters, corpus: Corpus, flow: Flow, *, tolerance: float = TOLERANCE

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from jaxselect.errors import BadInput
-from jaxselect.model import checks
 from jaxselect.model.corpus import (
     class_importance,
     frequencies,
@@ -242,13 +241,6 @@ def test_sizes_are_whole_numbers(value):
     unchecked = inspect.unwrap(from_bags)
     with pytest.raises(BadInput, match=r"vocabulary .*: wanted a whole number from 1"):
         unchecked([[0]], [[1]], [1], vocabulary=value)
-
-
-def test_a_record_of_lists_says_what_to_take_instead():
-    with pytest.raises(BadInput, match=r"tokens of Corpus is a list.*from_sequences"):
-        checks.ranks("Corpus", "take `from_sequences`", tokens=([[0]], 2))
-    with pytest.raises(BadInput, match=r"labels of Corpus is of shape \(1, 1\)"):
-        checks.ranks("Corpus", "", labels=(np.zeros((1, 1)), 1))
 
 
 def test_counts_that_single_precision_cannot_hold_are_refused():

@@ -1,0 +1,107 @@
+"""Arguments of another kind than a signature names are told apart in one line."""
+
+import inspect
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+import jaxselect
+from jaxselect.arguments import as_annotated
+from jaxselect.errors import BadInput
+from jaxselect.flow.cls_flow import velocity
+from jaxselect.flow.progress import direction_error
+from jaxselect.model import corpus as counted
+
+BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+START = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+KEY = jax.random.key(0)
+PAIRS = jnp.zeros((3, 3), bool).at[0, 2].set(True)
+CHOSEN = jnp.array([[True, False], [True, False]])
+SIZES = {"sequences": 4, "length": 2, "relevant": 1, "irrelevant": 1}
+
+
+def flow(**bounds):
+    return jaxselect.cls_flow(START, BAGS, **{"until_log_time": 3.0} | bounds)
+
+
+def altered(record, name, value):
+    """As a caller meets it whose types nobody checks."""
+    eqx.tree_at(lambda tree: getattr(tree, name), record, value).__check_init__()
+
+
+WRONG = {
+    "a list is no corpus": lambda: jaxselect.importance([[0, 1]]),
+    "nor is an array": lambda: counted.frequencies(jnp.eye(2)),
+    "nor is nothing": lambda: counted.occurrences(None),
+    "a list as corpus of the step": lambda: jaxselect.embedding_step(START, [[0]], 1.0),
+    "corpus and parameters exchanged": lambda: jaxselect.cls_flow(BAGS, START),
+    "a list as step size": lambda: jaxselect.embedding_step(START, BAGS, [1.0]),
+    "a text as step size": lambda: jaxselect.rates(START, BAGS, "1"),
+    "several step sizes": lambda: jaxselect.rates(START, BAGS, jnp.ones(2)),
+    "a list of scores": lambda: jaxselect.selected_tokens([3.0, 2.0, 1.0], BAGS),
+    "scores in two axes": lambda: jaxselect.selected_tokens(jnp.eye(3), BAGS),
+    "scores that are whole": lambda: jaxselect.selected_tokens(jnp.arange(3), BAGS),
+    "one row of a selection": lambda: jaxselect.competing_pairs(CHOSEN[0], BAGS),
+    "a selection of numbers": lambda: jaxselect.competing_pairs(jnp.ones((2, 2)), BAGS),
+    "tokens in a list": lambda: jaxselect.max_margin([[1.0]], PAIRS),
+    "tokens in one axis": lambda: jaxselect.max_margin(jnp.ones(3), PAIRS),
+    "pairs by number": lambda: jaxselect.max_margin(jnp.eye(3), jnp.eye(3)),
+    "pairs of other tokens": lambda: jaxselect.max_margin(jnp.eye(4), PAIRS),
+    "a seed is no key": lambda: jaxselect.gaussian(0, vocabulary=3, dim=3),
+    "nor for a corpus": lambda: jaxselect.assumption_one(0, **SIZES),
+    "a list of d": lambda: jaxselect.gaussian_reduced(KEY, vocabulary=3, dim=[3.0]),
+    "a corpus is no way to draw one": lambda: jaxselect.run_trial(
+        KEY, BAGS, 1e6, 1.0, until_norm=10.0
+    ),
+    "p in two axes": lambda: jaxselect.ending(START, BAGS, jnp.eye(3), 1.0),
+    "p in a list": lambda: velocity(START, BAGS, 1.0, [0.0, 0.0, 0.0]),
+    "p of another length": lambda: direction_error(jnp.ones(2), jnp.ones(3)),
+    "a record of lists": lambda: altered(START, "cls", [0.0, 0.0, 0.0]),
+    "a record of integers": lambda: altered(START, "embeddings", jnp.eye(3, dtype=int)),
+    "a record of two lengths": lambda: altered(START, "cls", jnp.zeros(2)),
+    "labels in a list": lambda: altered(BAGS, "labels", [1, -1]),
+    "a number of sequences": lambda: inspect.unwrap(jaxselect.from_sequences)(
+        3, [1], vocabulary=3
+    ),
+    "counts in an array": lambda: counted.from_counts(np.eye(2), [1, -1]),
+    "a path in a list": lambda: flow(path_log_times=[1.0, 2.0]),
+    "a path that goes back": lambda: flow(path_log_times=jnp.array([2.0, 1.0])),
+    "a path with NaN": lambda: flow(path_log_times=jnp.array([1.0, jnp.nan])),
+    "a start that is NaN": lambda: flow(from_log_time=float("nan")),
+    "a start behind the end": lambda: flow(from_log_time=5.0),
+    "an end that is NaN": lambda: flow(until_log_time=float("nan")),
+    "a norm that is NaN": lambda: flow(until_norm=jnp.asarray(jnp.nan)),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_refused_in_one_line(case):
+    with pytest.raises(BadInput, match="wanted") as caught:
+        WRONG[case]()
+    assert "\n" not in str(caught.value)
+
+
+def test_what_fits_passes():
+    """Arrays of NumPy and Python's numbers, None where it may be, traced values."""
+
+    @as_annotated
+    def named(
+        matrix: Float[Array, "rows columns"],
+        vector: Float[Array, " rows"] | None = None,
+        number: Float[Array, ""] | float = 1.0,
+        draw: Callable[[int], int] = abs,
+    ) -> int:
+        return 1
+
+    for shape in ((3, 2), (2, 2)):
+        matrix = np.ones(shape)
+        assert named(matrix, np.ones(shape[0])) == named(matrix, None, 2, max) == 1
+        assert named(jnp.asarray(matrix), None, np.float32(2)) == 1
+        assert jax.vmap(lambda x: named(x, x[:, 0], x[0, 0]))(matrix[None]) == 1
+    with pytest.raises(BadInput, match=r"float64\[2\]: wanted float\[rows\] or None"):
+        named(np.ones((3, 2)), np.ones(2))
