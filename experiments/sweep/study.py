@@ -88,7 +88,8 @@ def sweep(settings: Settings) -> dict:
         prepare(folder, _description(grid, chunk_size, together, kind))
         if settings.launcher == "local":
             tidy(folder)
-        whole, damaged = finished(folder)
+        planned = [chunk.lanes for chunk in chunks]
+        whole, damaged = finished(folder, planned)
         if damaged:
             say(f"{len(damaged)} damaged chunks found and removed: {damaged}")
         if whole:
@@ -109,7 +110,7 @@ def sweep(settings: Settings) -> dict:
             say("nothing finished is lost; the same command goes on, once it can write")
             raise
         seconds = time.perf_counter() - begin
-        left = len(chunks) - len(finished(folder)[0])
+        left = len(chunks) - len(finished(folder, planned)[0])
     if stop.is_set() and left:
         say(f"{left} of {len(chunks)} chunks to go; the same command goes on from here")
         raise KeyboardInterrupt

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import sys
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,10 @@ class Source:
     max_size: int = 7766
 
 
+# Vocabulary, bags and number of reviews given, of the three parts.
+Counted = tuple[tuple[str, ...], list[Bags], list[int]]
+
+
 class Splits(NamedTuple):
     """A vocabulary and the three parts of the reviews.
 
@@ -83,13 +88,12 @@ def load(source: Source) -> tuple[Splits, dict]:
     """
     source = _located(source)
     path = CACHE / f"{_key(source)}.npz"
-    if path.exists():
-        with np.load(path) as kept:
-            vocabulary, bags, given = _unpack(kept)
-    else:
-        vocabulary, bags, given = _count(source)
+    counted = _kept(path)
+    if counted is None:
+        counted = _count(source)
         with replacing(path) as aside:
-            np.savez(aside, **_pack(vocabulary, bags, given))
+            np.savez(aside, **_pack(*counted))
+    vocabulary, bags, given = counted
     facts: dict = {"vocabulary": len(vocabulary)}
     for name, bag, number in zip(Splits._fields[1:], bags, given, strict=True):
         facts[f"{name}_reviews"] = len(bag.labels)
@@ -146,8 +150,8 @@ def _read(source: Source) -> tuple[text.Reviews, text.Reviews]:
     )
 
 
-def _count(source: Source) -> tuple[tuple[str, ...], list[Bags], list[int]]:
-    """Vocabulary, bags and number of reviews given, of the three parts."""
+def _count(source: Source) -> Counted:
+    """The three parts of the reviews, read and counted."""
     train, test = _read(source)
     parts = [*_hold_out(train), test]
     vocabulary = words.choose_vocabulary(
@@ -200,9 +204,19 @@ def _pack(vocabulary: tuple[str, ...], bags: list[Bags], given: list[int]) -> di
     return packed
 
 
-def _unpack(
-    kept: np.lib.npyio.NpzFile,
-) -> tuple[tuple[str, ...], list[Bags], list[int]]:
+def _kept(path: Path) -> Counted | None:
+    """What was counted before; nothing if it is not there, or not whole."""
+    try:
+        with path.open("rb") as file, np.load(file) as kept:
+            return _unpack(kept)
+    except FileNotFoundError:
+        return None
+    except (ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile):
+        say(f"{path} is damaged: the words are counted again")
+        return None
+
+
+def _unpack(kept: np.lib.npyio.NpzFile) -> Counted:
     """The inverse of `_pack`."""
     vocabulary = tuple(kept["words"].tolist())
     bags = []

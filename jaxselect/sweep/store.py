@@ -10,7 +10,7 @@ import fcntl
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,11 +166,15 @@ def read_chunk(folder: Path, index: int) -> np.ndarray:
     return np.load(io.BytesIO(body), allow_pickle=False)
 
 
-def finished(folder: Path) -> tuple[set[int], list[int]]:
+def finished(
+    folder: Path, lanes: Sequence[np.ndarray] | None = None
+) -> tuple[set[int], list[int]]:
     """Which chunks are whole, and which were damaged and have been removed.
 
     Args:
         folder: of `prepare`.
+        lanes: of every chunk; one that holds other lanes counts as damaged. Not looked
+            at by default.
 
     Returns:
         Numbers of whole chunks; numbers of removed ones.
@@ -181,13 +185,22 @@ def finished(folder: Path) -> tuple[set[int], list[int]]:
     """
     whole, damaged = set(), []
     for path in sorted((folder / "chunks").glob("[0-9]*.npy")):
-        try:
-            read_chunk(folder, int(path.stem))
-            whole.add(int(path.stem))
-        except DamagedChunk:
+        index = int(path.stem)
+        if _holds(folder, index, lanes):
+            whole.add(index)
+        else:
             path.unlink()
-            damaged.append(int(path.stem))
+            damaged.append(index)
     return whole, damaged
+
+
+def _holds(folder: Path, index: int, lanes: Sequence[np.ndarray] | None) -> bool:
+    """Whether a chunk is whole, and holds what is planned for it."""
+    try:
+        held = read_chunk(folder, index)["lane"]
+    except DamagedChunk:
+        return False
+    return lanes is None or (index < len(lanes) and np.array_equal(held, lanes[index]))
 
 
 def tidy(folder: Path) -> None:
@@ -233,8 +246,8 @@ def load(folder: str | Path) -> xr.Dataset:
     if len(lanes) < len(rows):
         again = int(columns["file"][np.setdiff1d(np.arange(len(rows)), first)[0]])
         raise DamagedChunk(
-            f"{_chunk(folder, again)} holds runs that another chunk holds too: remove "
-            "both, and give the sweep's command again"
+            f"{_chunk(folder, again)} holds runs that another chunk holds too: give "
+            "the sweep's command again, and it runs what is lost"
         )
     variables = {}
     for name, column in columns.items():

@@ -6,6 +6,7 @@ expanded only inside the loop over E that applies the update.
 
 import dataclasses
 import hashlib
+import io
 import re
 from collections.abc import Callable
 from functools import partial
@@ -286,21 +287,28 @@ def _fingerprint(
 
 
 def _write(path: Path, run: bytes, state: State) -> None:
-    """Keep a state, behind the fingerprint of its run."""
-    with replacing(path) as aside, aside.open("wb") as stream:
-        stream.write(run)
-        eqx.tree_serialise_leaves(stream, state)
+    """Keep a state, behind the fingerprint of its run and its own digest."""
+    body = io.BytesIO()
+    eqx.tree_serialise_leaves(body, state)
+    with replacing(path) as aside:
+        aside.write_bytes(run + _digest(body.getvalue()) + body.getvalue())
 
 
 def _read(path: Path, run: bytes, like: State) -> State:
     """The state that was kept, if it is of this run."""
-    with path.open("rb") as stream:
-        if stream.read(len(run)) != run:
-            raise BadInput(
-                f"{path} is the checkpoint of another run: remove it, or give another "
-                "file, or the settings and data that it was written with"
-            )
-        return eqx.tree_deserialise_leaves(stream, like)
+    stream = io.BytesIO(path.read_bytes())
+    if stream.read(len(run)) != run:
+        raise BadInput(
+            f"{path} is the checkpoint of another run: remove it, or give another "
+            "file, or the settings and data that it was written with"
+        )
+    if stream.read(len(_digest(b""))) != _digest(stream.getbuffer()[stream.tell() :]):
+        raise BadInput(f"{path} is damaged: remove it, and the run starts anew")
+    return eqx.tree_deserialise_leaves(stream, like)
+
+
+def _digest(body: bytes | memoryview) -> bytes:
+    return hashlib.sha256(body).digest()
 
 
 def _split(

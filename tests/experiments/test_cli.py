@@ -178,13 +178,15 @@ def test_a_signal_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path, numb
     assert_same(whole[0], tmp_path)
 
 
-def test_a_damaged_chunk_is_recomputed(whole, tmp_path, capsys):
+def test_damaged_chunks_are_recomputed(whole, tmp_path, capsys):
+    """One is cut short, another holds what a third should."""
     folder = tmp_path / "copy"
     shutil.copytree(whole[0], folder)
-    path = folder / "chunks" / "00003.npy"
-    path.write_bytes(path.read_bytes()[:-30])
+    zeroth, first, third = (folder / "chunks" / f"0000{n}.npy" for n in (0, 1, 3))
+    first.write_bytes(zeroth.read_bytes())
+    third.write_bytes(third.read_bytes()[:-30])
     assert sweep_here(folder, *SMALL) == 0
-    assert "1 damaged chunks found and removed: [3]" in capsys.readouterr().err
+    assert "2 damaged chunks found and removed: [1, 3]" in capsys.readouterr().err
     assert_same(whole[0], folder)
 
 

@@ -1,5 +1,6 @@
 """The programs for real text, from the command line to the files they leave."""
 
+import io
 import json
 import subprocess
 import sys
@@ -149,6 +150,25 @@ def test_cached_bags_are_those_just_counted(files, tmp_path, monkeypatch):
     fewer = review_data.Source(source.train, source.test, max_size=20)
     with pytest.raises(TypeError):  # other settings are counted anew
         review_data.load(fewer)
+
+
+def test_damaged_bags_are_counted_again(files, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
+    source = review_data.Source(files / "train.parquet", files / "test.parquet")
+    _, facts = review_data.load(source)
+    (path,) = (tmp_path / "cache").iterdir()
+    whole = path.read_bytes()
+    other, array = io.BytesIO(), io.BytesIO()
+    np.savez(other, words=np.array(["a"]))
+    np.save(array, np.zeros(2))
+    altered = bytearray(whole)
+    altered[len(whole) // 2] ^= 1
+    damaged = (whole[:-9], b"", b"PK no zip", bytes(200), altered)
+    for bytes_there in (*damaged, other.getvalue(), array.getvalue()):
+        path.write_bytes(bytes_there)
+        assert review_data.load(source)[1] == facts
+        assert f"{path} is damaged" in capsys.readouterr().err
+        assert path.read_bytes() == whole
 
 
 def test_held_out_words_never_enter_the_vocabulary(tmp_path, monkeypatch):

@@ -63,6 +63,17 @@ def test_damaged_chunks_are_found_and_removed(folder, damage):
     assert store.finished(folder) == ({0, 2}, [])
 
 
+def test_a_chunk_with_other_lanes_than_planned_is_damaged(folder):
+    """Another one's content, some of its own, or a chunk too many."""
+    planned = [np.array([0, 3]), np.array([1, 4]), np.array([5])]
+    for index, lanes in enumerate([[0, 3], [0, 3], [5], [2]]):
+        store.write_chunk(folder, index, rows(*lanes))
+    assert store.finished(folder) == ({0, 1, 2, 3}, [])
+    assert store.finished(folder, planned) == ({0, 2}, [1, 3])
+    store.write_chunk(folder, 1, rows(1))
+    assert store.finished(folder, planned) == ({0, 2}, [1])
+
+
 def test_the_same_chunk_is_the_same_bytes(folder):
     path = folder / "chunks" / "00000.npy"
     store.write_chunk(folder, 0, rows(0, 1))

@@ -212,6 +212,21 @@ def test_a_checkpoint_of_another_run_is_refused(model, corpus, tmp_path, change)
     assert status == "finished"
 
 
+def test_a_damaged_checkpoint_is_refused(model, tmp_path):
+    path, run = tmp_path / "state.eqx", bytes(32)
+    state = descent.initial_state(model, optax.sgd(1.0), descent.Schedule(steps=2))
+    descent._write(path, run, state)
+    whole = path.read_bytes()
+    there = descent._read(path, run, state)
+    jax.tree.map(np.testing.assert_array_equal, there, state)
+    altered = bytearray(whole)
+    altered[-1] ^= 1
+    for damaged in (whole[:-1], whole[:40], altered):
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match="is damaged"):
+            descent._read(path, run, state)
+
+
 # Single precision has no 10³⁰⁰: casting it warns, in a test as an error.
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 @pytest.mark.parametrize("rate", [1e38, 1e300])
