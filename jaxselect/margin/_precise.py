@@ -51,12 +51,13 @@ def _sum(
     terms: Float[Array, "rows columns"],
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
     """Sums of the rows, and what the additions rounded off."""
-    rest = jnp.zeros(terms.shape[0], terms.dtype)
-    while terms.shape[1] > 1:
-        if terms.shape[1] % 2:
-            terms = jnp.pad(terms, ((0, 0), (0, 1)))
-        left, right = jnp.split(terms, 2, axis=1)
-        terms = left + right
-        taken = terms - left
-        rest = rest + jnp.sum((left - (terms - taken)) + (right - taken), axis=1)
-    return terms.sum(axis=1), rest
+
+    def add(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple:
+        (left, rest), (right, more) = one, other
+        total = left + right
+        taken = total - left
+        lost = (left - (total - taken)) + (right - taken)
+        return total, rest + more + lost
+
+    zero = jnp.zeros((), terms.dtype)
+    return lax.reduce((terms, jnp.zeros_like(terms)), (zero, zero), add, (1,))

@@ -48,11 +48,10 @@ def survives(
 
 def norm(vector: Float[Array, " dim"]) -> Float[Scalar, ""]:
     """‖p‖, whose square may overflow; its derivative at zero is zero."""
-    _, exponent = jnp.frexp(jnp.max(jnp.abs(lax.stop_gradient(vector)), initial=0.0))
-    unit = times_two_to(vector, -exponent)
-    square = unit @ unit
-    size = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
-    return times_two_to(size, exponent)
+    largest = jnp.max(jnp.abs(lax.stop_gradient(vector)), initial=0.0)
+    some = largest > 0
+    unit = vector / jnp.where(some, largest, 1.0)
+    return jnp.where(some, largest * jnp.sqrt(jnp.where(some, unit @ unit, 1.0)), 0.0)
 
 
 def _bits(values: Array) -> Array:
