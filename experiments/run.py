@@ -13,7 +13,7 @@ import jax
 
 from experiments.common import memory
 from experiments.common.console import command, say
-from experiments.common.devices import configure
+from experiments.common.devices import configure, quickly
 from jaxselect.errors import BadInput
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.trial import Trial, run_trial
@@ -112,7 +112,7 @@ def run(settings: Run) -> dict:
     jax.eval_shape(draw, arguments[0])
     say(f"compiling for {settings.sequences} sequences …")
     begin = time.perf_counter()
-    compiled = jax.jit(trial).lower(*arguments).compile()
+    compiled = jax.jit(trial, compiler_options=quickly()).lower(*arguments).compile()
     compiled_at = time.perf_counter()
     outcome = jax.block_until_ready(compiled(*arguments))
     end = time.perf_counter()

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.devices import compiled_hastily, configure
+from experiments.common.devices import configure, quickly
 from experiments.common.results import write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
@@ -108,7 +108,7 @@ def main(settings: Settings) -> dict:
     """
     settings.check()
     configure("float64")
-    follow = jax.jit(partial(path, settings), **compiled_hastily())
+    follow = jax.jit(partial(path, settings), compiler_options=quickly())
     cells = list(itertools.product(settings.dims, settings.step_sizes))
     ran = []
     for dim, step_size in cells:
