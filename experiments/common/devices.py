@@ -26,8 +26,7 @@ QUICKLY = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_llvm_disable_expensive_passes": True,
 }
-"""XLA's options under which a trial is compiled five times faster, and runs two to three
-times slower."""
+"""XLA's options that compile a trial five times faster, and run it two times slower."""
 
 PLUGINS = (
     "jax_cuda12_plugin",
