@@ -50,11 +50,10 @@ def networks(found: Found) -> Shown:
                 words,
             )
         )
-    step = results["one_step"]
+    step, size = results["one_step"], sum(results["parameters"].values())
     return Shown(
         [
-            f"{results['parameters']:,} parameters. The first step is the predicted "
-            f"one up to a residual of {told(step['residual'])}; after training "
+            f"{size:,} parameters. The first step is the predicted one up to a residual of {told(step['residual'])}; after training "
             f"{results['test_accuracy']:.1%} of the test sequences are right."
         ],
         charts,

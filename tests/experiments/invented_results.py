@@ -4,6 +4,9 @@ import numpy as np
 
 from experiments import reviews
 from experiments.common import results
+from experiments.report.folders import search
+from experiments.report.measured import rows
+from experiments.report.page import CLAIMS, SECTIONS, page
 from experiments.theory import watch
 from experiments.theory.problem import Problem
 from jaxselect.outcome.verdict import TrialStatus
@@ -124,6 +127,18 @@ def invent_reviews(folder, *, words):
         arrays=arrays,
     )
     return folder
+
+
+def check_shown(folder):
+    """The report shows what a study left, and decides every claim that rests on it."""
+    (found,) = search([folder])
+    assert not found.trouble
+    parts = {part.study: part for told in SECTIONS for part in told.parts}
+    shown = parts[found.study].show(found)
+    assert shown.charts or shown.table
+    told = [row.measured.value for row in rows(CLAIMS, [found]) if not row.missing]
+    assert not any("cannot be read" in value for value in told)
+    assert "cannot be shown" not in page([found])
 
 
 def rewrite(folder, **columns):

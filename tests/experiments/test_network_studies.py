@@ -16,6 +16,7 @@ from experiments.networks import report as network_report
 from experiments.networks import study as networks
 from experiments.networks import sweep as network_sweep
 from experiments.networks.published import TABLES
+from tests.experiments.invented_results import check_shown
 
 SMALL = {"dim": 32, "steps": 30, "batch": 120, "every": 0, "learning_rate": 0.02}
 
@@ -33,6 +34,7 @@ def test_a_study_finds_the_tokens_that_matter(name, tmp_path, monkeypatch):
     assert described["results"]["one_step"] == results["one_step"]
     assert (tmp_path / "networks.png").stat().st_size > 0
     assert results["one_step"]["correlation"] > 0.8
+    check_shown(tmp_path)
     columns = read(tmp_path).arrays
     if name == "stars":
         for k in range(3):
@@ -110,6 +112,7 @@ def test_a_sweep_is_one_program_and_finds_the_exponent(name, tmp_path):
         assert found["low"] - 0.01 < -0.5 < found["high"] + 0.01
         assert found["statuses"] == {"NOT_FINITE": 0, "UNORDERED": 0, "ORDERED": 16}
     assert read(tmp_path).arrays["error"].shape == (2, 8, 2)
+    check_shown(tmp_path)
 
 
 def test_lanes_that_blow_up_are_counted_and_enter_no_mean(tmp_path):

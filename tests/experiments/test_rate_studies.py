@@ -16,6 +16,7 @@ from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
+from tests.experiments.invented_results import check_shown
 
 STUDIES = {
     "rates": rates,
@@ -50,6 +51,7 @@ def test_a_study_leaves_results_and_a_figure(study):
     name, results, folder = study
     assert len(list(folder.glob("*.png"))) == 1
     assert json.loads((folder / "results.json").read_text())["results"] == results
+    check_shown(folder)
     if name == "rates":
         assert results["exponent_norm"] == pytest.approx(-1, abs=1e-3)
         assert results["constant_largest_deviation"] < 1e-4

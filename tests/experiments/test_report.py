@@ -14,16 +14,17 @@ from experiments.common import console, results
 from experiments.common.flags import spelled
 from experiments.networks import sweep as network_sweep
 from experiments.report import sweep_claims
-from experiments.report.folders import search
+from experiments.report.folders import best, search
 from experiments.report.measured import Verdict, rows
 from experiments.report.page import page
 from experiments.report.study import Settings, report
+from experiments.report.watch import watched
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.study import sweep as sweep_study
 from experiments.theory import joint, rates, step_size, watch
 from jaxselect.outcome.verdict import TrialStatus
 from jaxselect.sweep import store
-from tests.experiments.invented_results import invent_sweep, rewrite
+from tests.experiments.invented_results import invent_sweep, invent_watch, rewrite
 
 NASTY = {
     "script": "</script><script>window.injected=1</script>",
@@ -73,6 +74,7 @@ def claims(folder):
 
 
 def test_the_page_counts_what_the_sweep_holds(folder):
+    rewrite(folder, status=lambda rows: (3 * rows["lane"] + 1) % 9)
     made = report(Settings(folders=(folder,), out=folder.parent))
     data = Reader(made["page"].read_text(encoding="utf-8")).data()["phases"][0]
     names = list(Reader(made["page"].read_text(encoding="utf-8")).data()["palette"])
@@ -84,6 +86,40 @@ def test_the_page_counts_what_the_sweep_holds(folder):
             assert [names[code] for code in codes] == [
                 TrialStatus(code).name for code in there
             ]
+
+
+def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
+    def codes(rows):
+        return (3 * rows["lane"] + 1) % 9
+
+    rewrite(invent_sweep(tmp_path / "sweep"), status=codes)
+    results_of = store.load(tmp_path / "sweep").status
+    invent_watch(tmp_path / "watch", dims=(100.0, 1e6), steps=(1.0, 10.0, 1000.0))
+    told = watched(search([tmp_path])).data["cells"]
+    for cell in told:
+        there = cell["step"] != 10
+        at = {"dim": cell["dim"], "step_size": cell["step"], "seed": 0}
+        wanted = TrialStatus(results_of.sel(at).item()).name if there else ""
+        assert cell["status"] == wanted
+    # Another problem's sweep says nothing of these runs.
+    path = tmp_path / "sweep" / "settings.json"
+    description = json.loads(path.read_text())
+    description["grid"]["sequences"] = [40]
+    path.write_text(json.dumps(description))
+    told = watched(search([tmp_path])).data["cells"]
+    assert {cell["status"] for cell in told} == {""}
+
+
+def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
+    for name in ("smoke", "full"):
+        results.write(tmp_path / name, settings=rates.PRESETS[name], results={})
+    invent_sweep(tmp_path / "a")
+    invent_sweep(tmp_path / "b", seeds=range(5))
+    invent_sweep(tmp_path / "c", seeds=range(3))
+    found = search([tmp_path])
+    assert best(found, "theory.rates").folder == tmp_path / "full"
+    assert best(found, "sweep").folder == tmp_path / "b"
+    assert best(found, "theory.joint") is None
 
 
 def test_nothing_is_certified_without_a_certificate(folder):

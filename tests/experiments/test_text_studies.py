@@ -22,6 +22,7 @@ from jaxselect.model import corpus, embedding_step, parameters
 from jaxselect.model.attention import attend_corpus, attention_entropy
 from jaxselect.text import reviews as text
 from jaxselect.text import sparse
+from tests.experiments.invented_results import check_shown
 from tests.tolerances import assert_close
 
 STUDIES = {
@@ -58,6 +59,7 @@ def test_smoke_preset_runs_and_leaves_a_figure(
     assert results["vocabulary"] > 100
     assert len(list(tmp_path.glob("*.png"))) == 1
     assert (tmp_path / "results.json").exists()
+    check_shown(tmp_path)
 
 
 def test_training_is_chosen_without_the_test_split(
