@@ -53,7 +53,8 @@ def networks(found: Found) -> Shown:
     step, size = results["one_step"], sum(results["parameters"].values())
     return Shown(
         [
-            f"{size:,} parameters. The first step is the predicted one up to a residual of {told(step['residual'])}; after training "
+            f"{size:,} parameters. The first step is the predicted one up to a "
+            f"residual of {told(step['residual'])}; after training "
             f"{results['test_accuracy']:.1%} of the test sequences are right."
         ],
         charts,
