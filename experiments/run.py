@@ -1,9 +1,12 @@
 """One run of the theory: bags, one step on E, the flow of p, and where it led.
 
-Prints what was reached and how it compares with the max-margin solution. The families
-of corpora are exact: every sequence holds one completely positive or negative token.
+Says which tokens attention ended on, how that compares with the max-margin solution,
+and in which numbers; `--explain` says what each of them means. The corpora are exact:
+every sequence holds one completely positive or negative token. Nothing is written.
 """
 
+import math
+import textwrap
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,6 +17,7 @@ import jax
 from experiments.common import memory
 from experiments.common.console import command, say
 from experiments.common.devices import configure, quickly
+from experiments.common.statistics import CERTIFIED
 from jaxselect.errors import BadInput
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.trial import Trial, run_trial
@@ -35,6 +39,7 @@ class Run:
         until_norm: the flow stops where ‖p‖ is this.
         seed: of corpus and parameters.
         precision: of the whole run.
+        explain: say what each number means.
         json: print one JSON object on standard output.
     """
 
@@ -48,6 +53,7 @@ class Run:
     until_norm: float = 1e4
     seed: int = 0
     precision: Literal["float64", "float32"] = "float64"
+    explain: bool = False
     json: bool = False
 
     def check(self) -> None:
@@ -70,6 +76,26 @@ class Run:
             f"{self.sequences} sequences of {self.length}, {tokens} tokens",
         )
 
+
+STORIES = {
+    TrialStatus.SELECTED_ALL: "Attention ends on the important token of every sequence",
+    TrialStatus.CAPTURED_POSITIVE: "Attention serves one class only: p was captured by "
+    "the positive sequences",
+    TrialStatus.CAPTURED_NEGATIVE: "Attention serves one class only: p was captured by "
+    "the negative sequences",
+    TrialStatus.PARTIAL: "Attention ends on single tokens, but in some sequences on "
+    "irrelevant ones",
+    TrialStatus.NOT_YET: "Attention has not settled at this norm; take a larger "
+    "--until-norm",
+    TrialStatus.NORM_NOT_REACHED: "‖p‖ does not come to the norm that was asked for",
+    TrialStatus.FAILED: "The computation broke down, and nothing is claimed",
+    TrialStatus.BALANCED: "Attention comes to rest between tokens that pull against "
+    "each other, and selects none",
+    TrialStatus.NOTHING_TO_SELECT: "There is no important token to be selected",
+}
+"""What a status means to somebody who read the paper's abstract."""
+PROVED = "; p grows for ever along that selection's max-margin direction"
+BAR = 30
 
 PRESETS = {
     "default": Run(),
@@ -100,9 +126,9 @@ def run(settings: Run) -> dict:
     )
     arguments = (
         jax.random.key(settings.seed),
-        settings.dim,
-        settings.step_size,
-        settings.until_norm,
+        float(settings.dim),
+        float(settings.step_size),
+        float(settings.until_norm),
     )
 
     def trial(key: jax.Array, dim: float, step_size: float, norm: float) -> Trial:
@@ -128,30 +154,97 @@ def run(settings: Run) -> dict:
         "precision": settings.precision,
         "settings": asdict(settings),
     }
-    _tell(result)
+    _tell(result, settings.explain)
     return result
 
 
-def _tell(result: dict) -> None:
-    say(f"{result['status'].replace('_', ' ')}, in {result['num_steps']} steps")
-    constant = result["direction_error"] * result["cls_norm"]
-    for line in (
-        f"Lemma 4.1, relative error            {result['alignment_error']:.4g}",
-        f"alignment γ of important tokens      {result['alignment']:.4g}",
-        f"important tokens selected            {result['important_selected']:.4g}",
-        f"‖p‖                                  {result['cls_norm']:.6g}",
-        f"log(1 + t)                           {result['log_time']:.6g}",
-        f"‖p‖ / log(1 + t)                     "
-        f"{result['cls_norm'] / result['log_time']:.6g}",
-        f"‖p_mm‖                               {result['max_margin_norm']:.6g}",
-        f"direction error                      {result['direction_error']:.6g}",
-        f"direction error · ‖p‖, measured      {constant:.6g}",
-        f"                        predicted    {result['error_constant']:.6g}",
-        f"duality gap                          {result['duality_gap']:.3g}",
-        f"compilation, run in seconds          {result['compile_seconds']:.2f}, "
-        f"{result['run_seconds']:.3f} ({result['device']}, {result['precision']})",
-    ):
-        say("  " + line)
+def _tell(result: dict, explain: bool) -> None:
+    """The outcome as a sentence, as a picture, and in numbers."""
+    status = TrialStatus[result["status"].upper()]
+    say(f"\n{STORIES[status]}{PROVED if status.name in CERTIFIED else ''}.\n")
+    say("  sequences that end on their important tokens, of those with")
+    for label, name in (("+1", "positive_selected"), ("−1", "negative_selected")):
+        share = result[name]
+        bar = "" if math.isnan(share) else "█" * round(BAR * share)
+        say(f"  label {label}  {bar:░<{BAR}}  {share:.0%}")
+    say("")
+    for name, value, meaning in _numbers(result):
+        say(f"  {name:36} {value}")
+        if explain:
+            say(textwrap.indent(textwrap.fill(meaning, 76), "      "))
+    if not explain:
+        say("\n  --explain says what these numbers mean")
+
+
+def _numbers(result: dict) -> list[tuple[str, str, str]]:
+    """Name, value and meaning of what is told."""
+    norm, log_time = result["cls_norm"], result["log_time"]
+    return [
+        (
+            "Lemma 4.1, relative error",
+            f"{result['alignment_error']:.4g}",
+            "How far the step on the embeddings E is from (η₀/2) α_s v, the importance "
+            "of each token s written along the head v. It falls as d^(−1/2).",
+        ),
+        (
+            "alignment γ of important tokens",
+            f"{result['alignment']:.4g}",
+            "Mean of |E_sᵀv| over the important tokens after that step.",
+        ),
+        (
+            "important tokens selected",
+            f"{result['important_selected']:.4g}",
+            "Share of the sequences that end on their important tokens.",
+        ),
+        (
+            "‖p‖",
+            f"{norm:.6g}",
+            "Length of the CLS embedding p at the end. The larger, the harder the "
+            "attention: scores are pᵀE_s.",
+        ),
+        (
+            "log(1 + t)",
+            f"{log_time:.6g}",
+            "When that was. Time t is that of gradient flow, dp/dt = −∇L.",
+        ),
+        (
+            "‖p‖ / log(1 + t)",
+            f"{norm / log_time:.6g}",
+            "Speed of growth, which tends to the next number.",
+        ),
+        (
+            "‖p_mm‖",
+            f"{result['max_margin_norm']:.6g}",
+            "Length of the max-margin solution: the shortest p with pᵀ(E_s − E_r) ≥ 1 "
+            "for every selected s and every other r of its sequence (Theorem 4.3).",
+        ),
+        (
+            "direction error",
+            f"{result['direction_error']:.6g}",
+            "Distance between the unit vectors along p and p_mm.",
+        ),
+        (
+            "direction error · ‖p‖, measured",
+            f"{result['direction_error'] * norm:.6g}",
+            "The direction error falls as this constant over ‖p‖.",
+        ),
+        (
+            "                        predicted",
+            f"{result['error_constant']:.6g}",
+            "The same constant from E, p_0 and the counts, without integrating.",
+        ),
+        (
+            "duality gap",
+            f"{result['duality_gap']:.3g}",
+            "Proof that p_mm is the solution: zero up to rounding.",
+        ),
+        (
+            "compilation, run in seconds",
+            f"{result['compile_seconds']:.2f}, {result['run_seconds']:.3f} "
+            f"({result['device']}, {result['precision']})",
+            "The first call compiles; the next finds the program in .jax_cache.",
+        ),
+    ]
 
 
 if __name__ == "__main__":

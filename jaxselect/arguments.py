@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
 import jax
 import numpy as np
-from jaxtyping import jaxtyped
+from jaxtyping import Float, Real, jaxtyped
 
 from .errors import BadInput
 
@@ -103,7 +103,9 @@ def _kinds(wanted: Any) -> tuple:
     if isinstance(wanted, UnionType):
         return tuple(kind for part in get_args(wanted) for kind in _kinds(part))
     if hasattr(wanted, "dims"):
-        return wanted, wanted.dtype[np.ndarray, wanted.dim_str]
+        # A whole number is a real one, traced or not.
+        dtype = Real if wanted.dtype is Float and not wanted.dims else wanted.dtype
+        return tuple(dtype[kind, wanted.dim_str] for kind in (jax.Array, np.ndarray))
     kind = get_origin(wanted) or wanted
     if kind is float:
         return (numbers.Real,)

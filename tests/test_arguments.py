@@ -103,5 +103,6 @@ def test_what_fits_passes():
         assert named(matrix, np.ones(shape[0])) == named(matrix, None, 2, max) == 1
         assert named(jnp.asarray(matrix), None, np.float32(2)) == 1
         assert jax.vmap(lambda x: named(x, x[:, 0], x[0, 0]))(matrix[None]) == 1
+    assert jax.jit(lambda whole: named(jnp.eye(2), None, whole))(2) == 1
     with pytest.raises(BadInput, match=r"float64\[2\]: wanted float\[rows\] or None"):
         named(np.ones((3, 2)), np.ones(2))

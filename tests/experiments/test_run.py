@@ -1,0 +1,40 @@
+"""The first command that people try: a sentence, a picture, numbers."""
+
+import json
+
+from experiments import run
+from jaxselect.outcome.verdict import TrialStatus
+from tests.experiments.test_console import ended
+
+
+def test_a_run_says_what_it_found(capsys):
+    """d given as a whole number, as in the defaults."""
+    assert (
+        ended(run.run, ["--preset", "smoke", "--explain", "--json"], run.PRESETS) == 0
+    )
+    told = capsys.readouterr()
+    found = json.loads(told.out)
+    assert found["status"] == "selected_all"
+    assert f"{run.STORIES[TrialStatus.SELECTED_ALL]}{run.PROVED}." in told.err
+    full = "█" * run.BAR
+    assert told.err.count(f"{full}  100%") == 2
+    for name, value, meaning in run._numbers(found):
+        assert f"{name:36} {value}" in told.err
+        assert meaning.split(".")[0][:40] in told.err
+
+
+def test_every_status_has_its_story():
+    assert set(run.STORIES) == set(TrialStatus)
+
+
+def test_a_captured_class_has_the_shorter_bar(capsys):
+    half = dict.fromkeys(run.Trial.__dataclass_fields__, 1.0)
+    half |= {"status": "captured_positive", "negative_selected": 0.5}
+    times = {"compile_seconds": 0.0, "run_seconds": 0.0}
+    run._tell(half | times | {"device": "cpu", "precision": "float64"}, False)
+    told = capsys.readouterr().err
+    assert run.STORIES[TrialStatus.CAPTURED_POSITIVE] in told
+    for label, share in (("+1", 1.0), ("−1", 0.5)):
+        (line,) = [line for line in told.splitlines() if f"label {label}" in line]
+        assert line.count("█") == round(run.BAR * share)
+        assert line.endswith(f"{share:.0%}")
