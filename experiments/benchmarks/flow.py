@@ -21,7 +21,7 @@ from experiments.benchmarks import _flow_rivals as flow_rivals
 from experiments.benchmarks._flow_batch import GAMMAS, SMALL
 from experiments.common.console import command, say
 from experiments.common.devices import configure
-from experiments.common.results import write
+from experiments.common.results import kept, write
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +72,14 @@ def main(settings: Settings) -> dict:
     os.sched_setaffinity(0, available[: settings.cores])
 
     configure("float64")
-    results: dict[str, Any] = {"small": regimes(settings, SMALL, 256.0)}
-    if settings.large:
-        results["large"] = regimes(settings, LARGE, 2048.0)
-    sizes = settings.seed, settings.lanes, settings.chunk
-    results["batch"] = flow_batch.speed(*sizes, settings.repeats)
-    results["convergence"] = flow_batch.convergence(*sizes)
+    results: dict[str, Any] = {}
+    with kept(settings.out, settings=settings, results=results):
+        results["small"] = regimes(settings, SMALL, 256.0)
+        if settings.large:
+            results["large"] = regimes(settings, LARGE, 2048.0)
+        sizes = settings.seed, settings.lanes, settings.chunk
+        results["batch"] = flow_batch.speed(*sizes, settings.repeats)
+        results["convergence"] = flow_batch.convergence(*sizes)
     write(settings.out, settings=settings, results=results, figure="flow")
     return results
 

@@ -36,7 +36,7 @@ from scipy.sparse import csr_array
 from experiments.common import memory
 from experiments.common.console import say
 from experiments.common.devices import configure
-from experiments.common.results import write
+from experiments.common.results import kept, write
 from experiments.networks.data import posteriors, take
 from experiments.networks.report import compare, mixture, rises, tell
 from experiments.text.data import Source
@@ -158,16 +158,17 @@ def main(settings: Settings) -> dict:
             loss, right = evaluate(network, variables, unseen)
             say(f"step {step:5d}   test loss {loss:.4f} accuracy {right:.4f}")
 
-    end = train(
-        network,
-        begin,
-        strata,
-        optax.adam(settings.learning_rate),
-        steps=settings.steps,
-        batch=settings.batch or None,
-        key=jax.random.key(settings.seed + 1),
-        report=report,
-    )
+    with kept(settings.out, settings=settings, results=results):
+        end = train(
+            network,
+            begin,
+            strata,
+            optax.adam(settings.learning_rate),
+            steps=settings.steps,
+            batch=settings.batch or None,
+            key=jax.random.key(settings.seed + 1),
+            report=report,
+        )
     if not all(bool(jnp.isfinite(part).all()) for part in jax.tree.leaves(end)):
         write(
             settings.out, settings=settings, results=results | {"status": "not finite"}

@@ -25,7 +25,7 @@ import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
-from experiments.common.results import write
+from experiments.common.results import kept, write
 from experiments.common.statistics import beside, binned
 from experiments.text import published
 from experiments.text.attended import agreement, attend, describe
@@ -128,19 +128,22 @@ def main(settings: Settings) -> dict:
 
     results: dict = {**facts, "models": {}}
     words, attention = {}, {}
-    for name, run in runs.items():
-        say(f"— {name} —")
-        state, status = fit(starting_point(splits, run), splits, run)
-        require_finite(status, run)
-        words[name] = columns(state.parameters)
-        attention[name] = attend(words[name]["scores"], splits.test)
-        results["models"][name] = {
-            "status": status,
-            "stopped": summary(state.best, splits) | {"step": int(state.best_step)},
-            "last": summary(state.parameters, splits) | {"step": int(state.step)},
-            "shape": shape(posterior, words[name]),
-            "attention": describe(attention[name], splits.words, alpha, settings.shown),
-        }
+    with kept(settings.out, settings=settings, results=results):
+        for name, run in runs.items():
+            say(f"— {name} —")
+            state, status = fit(starting_point(splits, run), splits, run)
+            require_finite(status, run)
+            words[name] = columns(state.parameters)
+            attention[name] = attend(words[name]["scores"], splits.test)
+            results["models"][name] = {
+                "status": status,
+                "stopped": summary(state.best, splits) | {"step": int(state.best_step)},
+                "last": summary(state.parameters, splits) | {"step": int(state.step)},
+                "shape": shape(posterior, words[name]),
+                "attention": describe(
+                    attention[name], splits.words, alpha, settings.shown
+                ),
+            }
     results["spread_ratio"] = {
         name: spread_ratio(posterior, words["together"], words[name])
         for name in MODELS

@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
-from experiments.common.results import write
+from experiments.common.results import kept, write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow, velocity
@@ -116,16 +116,22 @@ def main(settings: Settings) -> dict:
     length = {"descent": settings.until_time, "normalised": settings.until_length}
     limits = np.zeros((len(RULES), settings.seeds))
     off = np.zeros((len(RULES), settings.seeds, settings.points))
-    for row in range(settings.seeds):
-        after, corpus, line, stable = follow(settings.seed + row)
-        for number, rule in enumerate(RULES):
-            limits[number, row] = stable[number]
-            for column, share in enumerate(shares):
-                step = float(share * stable[number])
-                steps = max(1, round(length[rule] / step))
-                away = train[rule](after, corpus, line, jnp.array(step), steps)
-                off[number, row, column] = float(away)
-        say(f"seed {settings.seed + row}: stable up to h = {limits[:, row]}")
+    done: dict = {"shares": shares.tolist(), "seeds": {}}
+    with kept(settings.out, settings=settings, results=done):
+        for row in range(settings.seeds):
+            after, corpus, line, stable = follow(settings.seed + row)
+            for number, rule in enumerate(RULES):
+                limits[number, row] = stable[number]
+                for column, share in enumerate(shares):
+                    step = float(share * stable[number])
+                    steps = max(1, round(length[rule] / step))
+                    away = train[rule](after, corpus, line, jnp.array(step), steps)
+                    off[number, row, column] = float(away)
+            say(f"seed {settings.seed + row}: stable up to h = {limits[:, row]}")
+            done["seeds"][str(settings.seed + row)] = {
+                "stable_limit": limits[:, row].tolist(),
+                "deviations": off[:, row].tolist(),
+            }
     results: dict = {"shares": shares.tolist()}
     for number, rule in enumerate(RULES):
         left = [leaving(shares, line, settings.tolerance) for line in off[number]]

@@ -21,7 +21,7 @@ from scipy.interpolate import CubicHermiteSpline
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
-from experiments.common.results import write
+from experiments.common.results import kept, write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
 from jaxselect.flow.crossing import last_crossings
@@ -127,32 +127,34 @@ def main(settings: Settings) -> dict:
     # Compiled before anything is timed, the optimiser's own programs included.
     jax.block_until_ready(value(jnp.array(256.0), jnp.array(1.0)))
     descend(partial(slope, jnp.array(256.0)), settings)
-    found = []
-    for dim in settings.dims:
-        begin = time.perf_counter()
-        grid = np.linspace(low, high, settings.grid_points)
-        tried = [float(value(jnp.array(dim), jnp.array(x))) for x in grid]
-        grid_seconds = time.perf_counter() - begin
-        begin = time.perf_counter()
-        best, reached = descend(partial(slope, jnp.array(dim)), settings)
-        seconds = time.perf_counter() - begin
-        found.append(
-            {
-                "dim": dim,
-                "step_size_descent": float(np.exp(best)),
-                "log_time_descent": reached,
-                "step_size_grid": float(np.exp(grid[int(np.argmin(tried))])),
-                "log_time_grid": float(np.min(tried)),
-                "seconds_descent": seconds,
-                "seconds_grid": grid_seconds,
-                "cost_share": seconds / grid_seconds,
-            }
-        )
-        say(
-            f"d {dim:9g}   descent η₀ {np.exp(best):8.4g}, log time {reached:.5g}   "
-            f"grid η₀ {found[-1]['step_size_grid']:8.4g}, log time "
-            f"{found[-1]['log_time_grid']:.5g}   cost {seconds / grid_seconds:.3f}"
-        )
+    found: list[dict] = []
+    with kept(settings.out, settings=settings, results={"optima": found}):
+        for dim in settings.dims:
+            begin = time.perf_counter()
+            grid = np.linspace(low, high, settings.grid_points)
+            tried = [float(value(jnp.array(dim), jnp.array(x))) for x in grid]
+            grid_seconds = time.perf_counter() - begin
+            begin = time.perf_counter()
+            best, reached = descend(partial(slope, jnp.array(dim)), settings)
+            seconds = time.perf_counter() - begin
+            found.append(
+                {
+                    "dim": dim,
+                    "step_size_descent": float(np.exp(best)),
+                    "log_time_descent": reached,
+                    "step_size_grid": float(np.exp(grid[int(np.argmin(tried))])),
+                    "log_time_grid": float(np.min(tried)),
+                    "seconds_descent": seconds,
+                    "seconds_grid": grid_seconds,
+                    "cost_share": seconds / grid_seconds,
+                }
+            )
+            say(
+                f"d {dim:9g}   descent η₀ {np.exp(best):8.4g}, "
+                f"log time {reached:.5g}   "
+                f"grid η₀ {found[-1]['step_size_grid']:8.4g}, log time "
+                f"{found[-1]['log_time_grid']:.5g}   cost {seconds / grid_seconds:.3f}"
+            )
     results = {
         "optima": found,
         "as_good_as_grid": sum(

@@ -1,0 +1,96 @@
+"""Ctrl-C and SIGTERM: exit code 130, what was finished on disk, old results whole."""
+
+import importlib
+import json
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from experiments import __main__ as programs
+from experiments.common import console
+from experiments.common.results import read
+from experiments.text import data, training
+
+
+def program(name):
+    """The module of a study with its `main`; none where there is nothing to compute."""
+    for place in (f"experiments.{name}.study", f"experiments.{name}"):
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError:
+            continue
+        if {"configure", "main", "PRESETS"} <= set(dir(module)):
+            return module
+    return None
+
+
+# A sweep is stopped in `test_cli`; its benchmark writes part by part, before it sets up
+# a device; a run ends in seconds and leaves nothing.
+ELSEWHERE = {"sweep", "benchmarks.sweep", "run"}
+COMPUTING = {
+    name: module
+    for name in programs.STUDIES
+    if name not in ELSEWHERE and (module := program(name))
+}
+
+
+def ended(study, presets, *arguments):
+    with pytest.raises(SystemExit) as end:
+        console.command(study, presets, [*map(str, arguments)])
+    return end.value.code
+
+
+def test_every_study_that_computes_is_stopped_below():
+    rest = set(programs.STUDIES) - set(COMPUTING) - ELSEWHERE
+    assert rest == {"figures", "compare", "report", "text.explain"}
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_sigterm_is_exit_code_130_and_leaves_old_results(
+    name, tmp_path, monkeypatch, capsys
+):
+    """It arrives as the study sets up its device."""
+
+    def stop(precision):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+
+    module = COMPUTING[name]
+    monkeypatch.setattr(module, "configure", stop)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *arguments: None)
+    old = tmp_path / "figure.png"
+    old.write_text("of a run before")
+    preset, settings = [*module.PRESETS.items()][-1]
+    folder = ["--out", tmp_path] if hasattr(settings, "out") else []
+    assert ended(module.main, module.PRESETS, "--preset", preset, *folder) == 130
+    assert "what was finished is on disk" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == [old] and old.read_text() == "of a run before"
+
+
+def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):
+    """Two models of four are trained when the signal comes."""
+    trained = []
+
+    def fit(begin, splits, run):
+        trained.append(run)
+        if len(trained) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        state = SimpleNamespace(parameters=begin, best=begin, best_step=0, step=0)
+        return state, "finished"
+
+    monkeypatch.setattr(training, "fit", fit)
+    monkeypatch.setattr(training, "configure", lambda precision: None)
+    monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
+    out = tmp_path / "out"
+    arguments = ["--preset", "smoke", "--dim", 8, "--out", out]
+    assert ended(training.main, training.PRESETS, *arguments) == 130
+    found = read(out / "stopped")
+    assert [*found.results["models"]] == [*training.MODELS][:2]
+    assert found.settings["dim"] == 8
+    # What is whole there stays so, and is no stopped run's.
+    assert [path.name for path in out.iterdir()] == ["stopped"]
+    assert json.loads((out / "stopped" / "results.json").read_text())["digest"]
