@@ -13,6 +13,7 @@ from experiments.sweep.settings import PRESETS
 from jaxselect.outcome.trial import run_trial
 from jaxselect.sweep import chunks
 from jaxselect.sweep.grid import Grid
+from tests.experiments.invented_results import check_shown
 from tests.sweep.test_chunks import TINY
 
 
@@ -52,6 +53,7 @@ def test_one_program_serves_every_dimension(monkeypatch, tmp_path):
     assert found["steps_per_run"][-1] <= 1.1 * found["steps_per_run"][-2]
     write(tmp_path, settings=settings, results={"dim": found}, figure="cost")
     assert (tmp_path / "cost.png").stat().st_size > 0
+    check_shown(tmp_path)
 
 
 def test_a_watched_sweep_is_counted_whole(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from experiments.benchmarks import text
 from experiments.benchmarks._bags import corpus
+from tests.experiments.invented_results import check_shown
 
 TINY = text.Settings(
     reviews=60, vocabulary=90, distinct=20, dim=8, repeats=1, gathered=60
@@ -23,6 +24,7 @@ def test_all_rivals_agree_and_ratios_are_of_their_times(tmp_path, request):
     ratio = results["csr"]["step"] / results["ours"]["step"]
     assert results["csr_over_ours"] == ratio
     assert (tmp_path / "results.json").exists()
+    check_shown(tmp_path)
 
 
 def test_invented_counts_have_the_shape_asked_for():

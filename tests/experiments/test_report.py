@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.benchmarks import derivatives, flow, max_margin
 from experiments.common import console, results
 from experiments.common.flags import spelled
 from experiments.networks import sweep as network_sweep
@@ -24,7 +25,13 @@ from experiments.sweep.study import sweep as sweep_study
 from experiments.theory import joint, rates, step_size, watch
 from jaxselect.outcome.verdict import TrialStatus
 from jaxselect.sweep import store
-from tests.experiments.invented_results import invent_sweep, invent_watch, rewrite
+from tests.experiments.invented_results import (
+    check_shown,
+    invent_reviews,
+    invent_sweep,
+    invent_watch,
+    rewrite,
+)
 
 NASTY = {
     "script": "</script><script>window.injected=1</script>",
@@ -122,6 +129,31 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     assert best(found, "theory.joint") is None
 
 
+def test_benchmarks_are_shown_as_ratios_to_ours(tmp_path):
+    """Records as the benchmarks write them, without the rivals' minutes."""
+    each = {"family": "bags", "size": 64, "pairs": 9, "lanes_run": 4, "seconds": 1.0}
+    records = [
+        {"solver": who, "seconds_per_lane": seconds, "largest_gap": 1e-15, **each}
+        for who, seconds in (("ours", 0.5), ("quadprog", 2.0))
+    ]
+    ours = {"gamma": 1.0, "who": "jaxselect", "seconds": 0.1, "direction_error": 1e-6}
+    rival = {**ours, "who": "scipy BDF", "seconds": 0.7, "slower_than_ours": 7.0}
+    error = {"problems": 3, "largest_error": 1e-9, "median_error": 1e-12}
+    written = {
+        max_margin: {"records": records},
+        flow: {"small": [ours, rival]},
+        derivatives: {"error_constant / dim": error},
+    }
+    for module, found in written.items():
+        folder = tmp_path / module.__name__
+        settings = next(iter(module.PRESETS.values()))
+        results.write(folder, settings=settings, results=found)
+        check_shown(folder)
+    text = page(search([tmp_path]))
+    for ratio in ("<td>4</td>", "<td>7</td>"):
+        assert ratio in text
+
+
 def test_nothing_is_certified_without_a_certificate(folder):
     before = claims(folder)
     assert before["all_selected"].verdict is Verdict.HOLDS
@@ -203,13 +235,14 @@ def test_text_of_others_stays_text(folder, tmp_path, name):
     shown = dataclasses.replace(rates.PRESETS["smoke"], preset=nasty, out=Path(nasty))
     place = tmp_path / nasty.replace("/", "∕")[:100]
     results.write(place, settings=shown, results={nasty: nasty})
+    invent_reviews(tmp_path / "reviews", words=[nasty])
     read = Reader(page(search([tmp_path])))
     assert len(read.scripts) == len(plain.scripts)
+    (sentence,) = read.data()["sentences"]
+    assert sentence["words"][0] == nasty[:60]
     for tag, attributes in read.tags:
         assert tag != "img"
         assert not any(key.startswith("on") for key in attributes), tag
-    read.data()
-    assert max(len(line) for line in page(search([tmp_path])).split("\n")) > 0
 
 
 def test_the_page_asks_for_nothing_outside(folder):
