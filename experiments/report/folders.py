@@ -86,7 +86,10 @@ def search(folders: Iterable[Path]) -> list[Found]:
 def _candidates(top: Path) -> Iterator[Path]:
     """Folders that hold what a sweep or a study writes."""
     for place, inner, files in os.walk(top):
-        inner[:] = sorted(name for name in inner if name[0] != "." and name != "chunks")
+        beside = {"chunks", "stopped"}
+        inner[:] = sorted(
+            name for name in inner if name[0] != "." and name not in beside
+        )
         here = Path(place)
         chunks = (here / "chunks").is_dir()
         if "results.json" in files or chunks or "settings.json" in files:
