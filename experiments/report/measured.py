@@ -98,6 +98,10 @@ def _row(claim: Claim, results: Found | None) -> Row:
         return Row(claim, Measured(Verdict.MISSING))
     try:
         measured = claim.measure(results)
+        if results.settings.get("preset") == "smoke":
+            # Too small to decide anything.
+            small = f"{measured.sample} (smoke)"
+            measured = measured._replace(verdict=Verdict.OPEN, sample=small)
     except ILL_FORMED as error:
         told = f"these results cannot be read ({type(error).__name__})"
         measured = Measured(Verdict.OPEN, told)

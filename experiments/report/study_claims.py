@@ -119,7 +119,7 @@ def passing_capture(found: Found) -> Measured:
     ]
     if not passed:
         return Measured(Verdict.OPEN, "no cell shows it", f"{len(cells)} runs")
-    cell = max(passed, key=lambda cell: cell["dim"])
+    cell = max(passed, key=lambda cell: (cell["dim"], cell["step_size"]))
     during = cell["capture"]
     return Measured(
         Verdict.AGREES,

@@ -17,7 +17,7 @@ from experiments.networks import sweep as network_sweep
 from experiments.report import sweep_claims
 from experiments.report.folders import best, search
 from experiments.report.measured import Verdict, rows
-from experiments.report.page import page
+from experiments.report.page import CLAIMS, page
 from experiments.report.study import Settings, report
 from experiments.report.watch import watched
 from experiments.sweep import settings as sweep_settings
@@ -93,6 +93,17 @@ def test_the_page_counts_what_the_sweep_holds(folder):
             assert [names[code] for code in codes] == [
                 TrialStatus(code).name for code in there
             ]
+
+
+def test_a_smoke_run_decides_nothing(tmp_path):
+    good = {"exponent_norm": -1.0, "constant_largest_deviation": 1e-9}
+    good |= {"predicted": 2, "seeds": 2}
+    verdicts = {}
+    for name in ("full", "smoke"):
+        results.write(tmp_path / name, settings=rates.PRESETS[name], results=good)
+        told = rows(CLAIMS, search([tmp_path / name]))
+        (verdicts[name],) = {row.measured.verdict for row in told if not row.missing}
+    assert verdicts == {"full": Verdict.HOLDS, "smoke": Verdict.OPEN}
 
 
 def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):

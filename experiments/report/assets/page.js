@@ -22,18 +22,19 @@ const report = (() => {
   }
 
   // The library reads a little markup; text of others is to be text, cut and isolated.
+  const lowered = text => text.replace(/_(mm|s)\b/g, "<sub>$1</sub>");
   const plain = text => "\u2068" + String(text).slice(0, 60).replace(/&/g, "&amp;").replace(/</g, "&lt;") + "\u2069";
 
   // Powers of ten alone where there are enough of them.
   function powers(values) {
     const logs = values.filter(x => x > 0).map(Math.log10);
     const span = logs.reduce((high, x) => Math.max(high, x), -Infinity) - logs.reduce((low, x) => Math.min(low, x), Infinity);
-    return span > 1.5 ? Math.max(1, Math.ceil(span / 7)) : "D2";
+    return span > 1.5 ? Math.max(1, Math.ceil(span / 7)) : span > 0.9 ? "D2" : undefined;
   }
 
   function axis(spec, look, values) {
     const made = {
-      title: { text: spec.title, font: { size: 13 }, standoff: 8 }, type: spec.log ? "log" : "linear",
+      title: { text: lowered(plain(spec.title)), font: { size: 13 }, standoff: 8 }, type: spec.log ? "log" : "linear",
       gridcolor: look.rule, linecolor: look.rule, zerolinecolor: look.rule, tickfont: { size: 11 }, automargin: true,
     };
     if (spec.log) Object.assign(made, { exponentformat: "power", dtick: powers(spec.range || values) });
@@ -45,7 +46,7 @@ const report = (() => {
   function trace(one) {
     const colour = typeof one.colour === "number" ? data.series[one.colour % data.series.length] : one.colour;
     const made = {
-      x: one.x, y: one.y, name: plain(one.name), showlegend: one.legend !== false && Boolean(one.name),
+      x: one.x, y: one.y, name: lowered(plain(one.name)), showlegend: one.legend !== false && Boolean(one.name),
       hovertemplate: (one.text ? "%{text}<br>" : "") + "%{x:.4~g}, %{y:.4~g}<extra>" + plain(one.name) + "</extra>",
     };
     if (one.text) made.text = one.text.map(plain);
