@@ -95,12 +95,17 @@ def test_the_page_counts_what_the_sweep_holds(folder):
             ]
 
 
+def preset(name):
+    """Settings of a study of rates, as the command line makes them."""
+    return dataclasses.replace(rates.PRESETS[name], preset=name)
+
+
 def test_a_smoke_run_decides_nothing(tmp_path):
     good = {"exponent_norm": -1.0, "constant_largest_deviation": 1e-9}
     good |= {"predicted": 2, "seeds": 2}
     verdicts = {}
     for name in ("full", "smoke"):
-        results.write(tmp_path / name, settings=rates.PRESETS[name], results=good)
+        results.write(tmp_path / name, settings=preset(name), results=good)
         told = rows(CLAIMS, search([tmp_path / name]))
         (verdicts[name],) = {row.measured.verdict for row in told if not row.missing}
     assert verdicts == {"full": Verdict.HOLDS, "smoke": Verdict.OPEN}
@@ -130,7 +135,7 @@ def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
 
 def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     for name in ("smoke", "full"):
-        results.write(tmp_path / name, settings=rates.PRESETS[name], results={})
+        results.write(tmp_path / name, settings=preset(name), results={})
     invent_sweep(tmp_path / "a")
     invent_sweep(tmp_path / "b", seeds=range(5))
     invent_sweep(tmp_path / "c", seeds=range(3))
