@@ -237,89 +237,28 @@ def test_every_class_has_its_own_tokens(classes):
     np.testing.assert_allclose(alpha[2 * classes :], 0.0, atol=1e-15)
 
 
+FINE = {"sequences": 4, "length": 4, "relevant": 2, "irrelevant": 3}
 BAD_SETTINGS = {
-    "an odd number of sequences": lambda: assumption_one(
-        jax.random.key(0), sequences=5, length=4, relevant=2, irrelevant=3
-    ),
-    "no sequence": lambda: assumption_one(
-        jax.random.key(0), sequences=0, length=4, relevant=2, irrelevant=3
-    ),
-    "no token": lambda: assumption_one(
-        jax.random.key(0), sequences=4, length=0, relevant=2, irrelevant=3
-    ),
-    "no relevant token": lambda: assumption_one(
-        jax.random.key(0), sequences=4, length=4, relevant=0, irrelevant=3
-    ),
-    "nothing to fill with": lambda: assumption_one(
-        jax.random.key(0), sequences=4, length=4, relevant=2, irrelevant=0
-    ),
-    "no room": lambda: several_relevant(
-        jax.random.key(0),
-        sequences=4,
-        length=2,
-        relevant=2,
-        irrelevant=3,
-        per_sequence=3,
-    ),
-    "purity above one": lambda: several_relevant(
-        jax.random.key(0),
-        sequences=4,
-        length=4,
-        relevant=2,
-        irrelevant=3,
-        per_sequence=1,
-        purity=1.5,
-    ),
-    "purity NaN": lambda: several_relevant(
-        jax.random.key(0),
-        sequences=4,
-        length=4,
-        relevant=2,
-        irrelevant=3,
-        per_sequence=1,
-        purity=float("nan"),
-    ),
-    "a share above its end": lambda: independent_tokens(
-        jax.random.key(0),
-        sequences=4,
-        length=4,
-        relevant=2,
-        irrelevant=3,
-        irrelevant_share=0.99,
-    ),
-    "a negative share": lambda: independent_tokens(
-        jax.random.key(0),
-        sequences=4,
-        length=4,
-        relevant=2,
-        irrelevant=3,
-        irrelevant_share=-0.1,
-    ),
-    "one token, with which nothing competes": lambda: assumption_one(
-        jax.random.key(0), sequences=4, length=1, relevant=2, irrelevant=3
-    ),
-    "purity 0": lambda: several_relevant(
-        jax.random.key(0), sequences=4, length=4, relevant=2, irrelevant=3, purity=0.0
-    ),
-    "weakest 0": lambda: independent_tokens(
-        jax.random.key(0),
-        sequences=4,
-        length=4,
-        relevant=2,
-        irrelevant=3,
-        irrelevant_share=0.0,
-        weakest=0.0,
-    ),
-    "more tokens than ids": lambda: assumption_one(
-        jax.random.key(0), sequences=4, length=4, relevant=2**30, irrelevant=3
-    ),
-    "one class": lambda: multi_class(
-        jax.random.key(0), sequences=4, length=4, relevant=2, irrelevant=3, classes=1
-    ),
+    "an odd number of sequences": (assumption_one, {"sequences": 5}),
+    "no sequence": (assumption_one, {"sequences": 0}),
+    "no token": (assumption_one, {"length": 0}),
+    "one token, with which nothing competes": (assumption_one, {"length": 1}),
+    "no relevant token": (assumption_one, {"relevant": 0}),
+    "nothing to fill with": (assumption_one, {"irrelevant": 0}),
+    "more tokens than ids": (assumption_one, {"relevant": 2**30}),
+    "no room": (several_relevant, {"length": 2, "per_sequence": 3}),
+    "purity above one": (several_relevant, {"purity": 1.5}),
+    "purity NaN": (several_relevant, {"purity": float("nan")}),
+    "purity 0": (several_relevant, {"purity": 0.0}),
+    "a share above its end": (independent_tokens, {"irrelevant_share": 0.99}),
+    "a negative share": (independent_tokens, {"irrelevant_share": -0.1}),
+    "weakest 0": (independent_tokens, {"irrelevant_share": 0.0, "weakest": 0.0}),
+    "one class": (multi_class, {"classes": 1}),
 }
 
 
 @pytest.mark.parametrize("case", BAD_SETTINGS)
 def test_bad_settings_are_refused(case):
+    maker, wrong = BAD_SETTINGS[case]
     with pytest.raises(ValueError, match="wanted"):
-        BAD_SETTINGS[case]()
+        maker(jax.random.key(0), **FINE | wrong)
