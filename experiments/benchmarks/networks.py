@@ -124,10 +124,11 @@ def corpus(settings: Settings) -> tuple[csr_array, np.ndarray]:
     """Counts and labels, real or invented."""
     if settings.train is None:
         return invented(settings.reviews, settings.vocabulary, settings.distinct)
-    from experiments.networks.data import reviews
+    from experiments.networks.data import take
     from experiments.text.data import Source
 
-    data = reviews(Source(train=settings.train, test=settings.test), 2, None)
+    source = Source(train=settings.train, test=settings.test)
+    data = take(source, 2, None, seed=0)
     return data.train, data.labels
 
 

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 from scipy.sparse import csr_array
 
-from experiments.text.data import Source, load
+from experiments.text.data import Source, load, read
+from experiments.text.labels import mapping, tell
 from jaxselect.errors import BadInput
 from jaxselect.model import synthetic
 from jaxselect.model.corpus import Corpus
@@ -23,6 +24,7 @@ class Data(NamedTuple):
         labels: ±1, or classes.
         test: counts of the others.
         test_labels: likewise.
+        names: what the data call the classes.
     """
 
     words: tuple[str, ...]
@@ -30,58 +32,105 @@ class Data(NamedTuple):
     labels: np.ndarray
     test: csr_array
     test_labels: np.ndarray
+    names: tuple[text.Name, ...]
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return len(self.names)
 
 
-def take(source: Source, classes: int, drop: int | None, seed: int) -> Data:
+def take(
+    source: Source, classes: int | None, drop: str | None, seed: int, usual: int = 2
+) -> Data:
     """The sequences of a study.
 
     Args:
         source: the reviews; invented tokens where there are none.
-        classes: in the labels.
-        drop: a class to leave out, or none.
+        classes: number of classes; of reviews, by default that of their labels.
+        drop: name of a class to leave out, or none.
         seed: of what is invented.
+        usual: number of classes of what is invented, where none is given.
 
     Returns:
         Both splits.
+
+    Raises:
+        BadInput: reviews that cannot be used or are of another number of classes; no
+            class of the name to leave out, or one alone that would be left.
     """
     if source.train is None and source.dataset is None and source.invented is None:
-        return invented(classes, drop, seed)
-    return reviews(source, classes, drop)
+        return invented(classes or usual, drop, seed)
+    data = reviews(source, drop)
+    if classes is not None and data.classes + (drop is not None) != classes:
+        raise BadInput(
+            f"--classes {classes}: the labels are {text.listed(data.names)}, without "
+            f"--drop {drop}; leave --classes out, and it is read from the data"
+        )
+    return data
 
 
-def reviews(source: Source, classes: int, drop: int | None) -> Data:
-    """Real text; more than two classes are read here, two by `review_data`."""
-    if classes == 2:
+def reviews(source: Source, drop: str | None) -> Data:
+    """Real text; two classes are counted by `load`, which keeps them for next time."""
+    given = read(source)
+    if drop is None and len(given[0].names) == 2:
         splits, _ = load(source)
         train, test = (
             part.by_sequence.to_csr() for part in (splits.train, splits.test)
         )
         signs = (np.asarray(part.labels) for part in (splits.train, splits.test))
-        return Data(splits.words, train, next(signs), test, next(signs))
-    parts = []
-    for path, split in ((source.train, "train"), (source.test, "test")):
-        if path is None:
-            raise BadInput("--train and --test belong together; one is missing")
-        given = text.read_reviews(
-            path, text=source.text, label=source.label, split=split, classes=classes
-        )
-        kept = np.flatnonzero(given.labels != drop)
-        labels = given.labels[kept]
-        if drop is not None:
-            labels = labels - (labels > drop)
-        parts.append(text.Reviews([given.texts[row] for row in kept], labels))
+        return Data(splits.words, train, next(signs), test, next(signs), given[0].names)
+    parts = [without(part, drop) for part in given]
+    tell(mapping(parts[0].names))
     known = words.choose_vocabulary(
         parts[0].texts, min_count=source.min_count, max_size=source.max_size
     )
-    train_bags, test_bags = (words.count_words(part, known) for part in parts)
-    return Data(
-        known, train_bags.counts, train_bags.labels, test_bags.counts, test_bags.labels
-    )
+    bags = [words.count_words(part, known) for part in parts]
+    counted = (bags[0].counts, bags[0].labels, bags[1].counts, bags[1].labels)
+    return Data(known, *counted, names=parts[0].names)
 
 
-def invented(classes: int, drop: int | None, seed: int) -> Data:
+def without(given: text.Reviews, drop: str | None) -> text.Reviews:
+    """The reviews of all classes but one.
+
+    Args:
+        given: of any number of classes.
+        drop: name of a class, or none.
+
+    Returns:
+        The others, with labels for so many classes.
+
+    Raises:
+        BadInput: no class of that name, or one alone that would be left.
+    """
+    if drop is None:
+        return given
+    left = remaining(given.names, drop)
+    place = given.labels if len(given.names) > 2 else (given.labels + 1) // 2
+    gone = [str(name) for name in given.names].index(drop)
+    kept = np.flatnonzero(place != gone)
+    labels = place[kept] - (place[kept] > gone)
+    if len(left) == 2:
+        labels = 2 * labels - 1
+    return text.Reviews([given.texts[row] for row in kept], labels, left)
+
+
+def remaining(names: tuple[text.Name, ...], drop: str) -> tuple[text.Name, ...]:
+    """The classes but for one, two or more."""
+    left = tuple(name for name in names if str(name) != drop)
+    if len(left) == len(names):
+        raise BadInput(f"--drop {drop}: the classes are {text.listed(names)}")
+    if len(left) < 2:
+        raise BadInput(f"--drop {drop} leaves {left[0]!r} alone; wanted two classes")
+    return left
+
+
+def invented(classes: int, drop: str | None, seed: int) -> Data:
     """Sequences of a few important tokens, in part or wholly, among others."""
-    known = classes - (drop is not None)
+    called: tuple[text.Name, ...] = (-1, 1) if classes == 2 else tuple(range(classes))
+    if drop is not None:
+        called = remaining(called, drop)
+    known = len(called)
     parts = []
     for split in range(2):
         key = jax.random.fold_in(jax.random.key(100 + seed), split)
@@ -105,8 +154,9 @@ def invented(classes: int, drop: int | None, seed: int) -> Data:
                 classes=known,
             )
         parts += [dense(corpus), np.asarray(corpus.labels)]
-    names = tuple(f"token {place}" for place in range(corpus.vocabulary))
-    return Data(names, *parts)
+    tokens = tuple(f"token {place}" for place in range(corpus.vocabulary))
+    train, labels, test, test_labels = parts
+    return Data(tokens, train, labels, test, test_labels, called)
 
 
 def dense(corpus: Corpus) -> csr_array:

@@ -40,6 +40,7 @@ from experiments.common.results import kept, write
 from experiments.networks.data import posteriors, take
 from experiments.networks.report import compare, mixture, rises, tell
 from experiments.text.data import Source
+from experiments.text.labels import mapping
 from jaxselect.errors import BadInput
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import predicted_change
@@ -61,8 +62,9 @@ class Settings:
     Attributes:
         source: the reviews and their vocabulary; without any, invented tokens of
             which the important ones are known.
-        classes: in the labels of the reviews.
-        drop: a class to leave out, such as 2 for three stars of five.
+        classes: of invented tokens, two by default and five for stars; that of reviews
+            is read from their labels, and checked where it is given.
+        drop: a class to leave out, by its label in the data.
         layers: 1 or 2.
         key_query: matrices in the logits.
         residual: add E_s to what the first of two layers makes of token s.
@@ -83,8 +85,8 @@ class Settings:
     """
 
     source: Source = dataclasses.field(default_factory=Source)
-    classes: int = 2
-    drop: int | None = None
+    classes: int | None = None
+    drop: str | None = None
     layers: Literal[1, 2] = 1
     key_query: Literal["none", "product", "tied", "separate"] = "none"
     residual: bool = True
@@ -109,7 +111,7 @@ PRESETS = {
     "two_layer": Settings(layers=2),
     "two_layer_key_query": Settings(layers=2, key_query="product"),
     "mlp": Settings(activation="relu"),
-    "stars": Settings(classes=5),
+    "stars": Settings(),
     "smoke": Settings(layers=2, dim=32, steps=20, batch=120, every=0),
 }
 PRESETS = {
@@ -130,8 +132,11 @@ def main(settings: Settings) -> dict:
     begun = time.perf_counter()
     configure("float32")
     check(settings)
-    classes = settings.classes - (settings.drop is not None)
-    data = take(settings.source, settings.classes, settings.drop, settings.seed)
+    usual = 5 if settings.preset == "stars" else 2
+    data = take(
+        settings.source, settings.classes, settings.drop, settings.seed, usual=usual
+    )
+    classes = data.classes
     design = Design(
         settings.layers,
         settings.key_query,
@@ -148,6 +153,7 @@ def main(settings: Settings) -> dict:
     say(f"{data.train.shape[0]} sequences; parameters {count_parameters(begin)}")
     results: dict = {
         "vocabulary": len(data.words),
+        "labels": mapping(data.names),
         "parameters": count_parameters(begin),
         "one_step": one_step(network, begin, seen, settings.step_size),
     }

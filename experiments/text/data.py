@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.common.console import say
+from experiments.text.labels import mapping, require_two, tell
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
 from jaxselect.text import datasets, words
@@ -31,12 +33,13 @@ class Source:
     """Where the reviews come from.
 
     Attributes:
-        train: .parquet, .csv or .jsonl file, or folder of a prepared dataset.
+        train: .parquet, .csv, .tsv, .json or .jsonl file, all but the first also as
+            .gz, or the folder of a prepared dataset.
         test: likewise.
         dataset: a tensorflow-dataset instead, such as imdb_reviews; prepared if needed.
         data_dir: where tensorflow-datasets are kept.
         text: name of the column or feature with the text.
-        label: name of the column or feature with the label, 0 or 1.
+        label: name of the column or feature with the label, a word or a whole number.
         invented: number of invented training reviews where no data is given.
         min_count: occurrences in the training split that a word needs.
         max_size: size of the vocabulary at most.
@@ -53,8 +56,24 @@ class Source:
     max_size: int = 7766
 
 
-# Vocabulary, bags and number of reviews given, of the three parts.
-Counted = tuple[tuple[str, ...], list[Bags], list[int]]
+# Changes with what is kept: what an older program kept is counted again.
+FORM = 2
+
+
+class Counted(NamedTuple):
+    """What is kept for the next time.
+
+    Attributes:
+        words: the vocabulary.
+        names: what the data call the classes.
+        bags: of the three parts.
+        given: number of reviews in each, with those that hold no known word.
+    """
+
+    words: tuple[str, ...]
+    names: tuple[text.Name, ...]
+    bags: list[Bags]
+    given: list[int]
 
 
 class Splits(NamedTuple):
@@ -92,10 +111,11 @@ def load(source: Source) -> tuple[Splits, dict]:
     if counted is None:
         counted = _count(source)
         with replacing(path) as aside:
-            np.savez(aside, **_pack(*counted))
-    vocabulary, bags, given = counted
-    facts: dict = {"vocabulary": len(vocabulary)}
-    for name, bag, number in zip(Splits._fields[1:], bags, given, strict=True):
+            np.savez(aside, **_pack(counted))
+    facts: dict = {"vocabulary": len(counted.words), "labels": mapping(counted.names)}
+    tell(facts["labels"])
+    rows = zip(Splits._fields[1:], counted.bags, counted.given, strict=True)
+    for name, bag, number in rows:
         facts[f"{name}_reviews"] = len(bag.labels)
         if number > len(bag.labels):
             say(
@@ -107,8 +127,36 @@ def load(source: Source) -> tuple[Splits, dict]:
         f"to decide when to stop, {facts['test_reviews']} to test; "
         f"{facts['vocabulary']} words"
     )
-    train, validation, test = (from_csr(bag.counts, bag.labels) for bag in bags)
-    return Splits(vocabulary, train, validation, test), facts
+    parts = (from_csr(bag.counts, bag.labels) for bag in counted.bags)
+    return Splits(counted.words, *parts), facts
+
+
+def read(source: Source) -> tuple[text.Reviews, text.Reviews]:
+    """The texts of both splits, with the classes of the training split.
+
+    Args:
+        source: where from.
+
+    Returns:
+        Training and test split.
+
+    Raises:
+        BadInput: as for `load`.
+    """
+    source = _located(source)
+    if source.train is None or source.test is None:
+        number = source.invented or 0
+        train, test = (invent_reviews(seed=seed, reviews=number) for seed in (1, 2))
+        return train, test
+    take = partial(text.read_reviews, text=source.text, label=source.label)
+    train = take(source.train, split="train")
+    if len(set(train.labels.tolist())) < 2:
+        raise BadInput(
+            f"every training review of {source.train} has the same label: wanted two "
+            "classes"
+        )
+    test = take(source.test, split="test", names=train.names)
+    return train, test
 
 
 def fitted_reviews(source: Source) -> text.Reviews:
@@ -120,7 +168,7 @@ def fitted_reviews(source: Source) -> text.Reviews:
     Returns:
         The reviews trained on.
     """
-    return _hold_out(_read(_located(source))[0])[0]
+    return _hold_out(read(source)[0])[0]
 
 
 def _located(source: Source) -> Source:
@@ -138,27 +186,17 @@ def _located(source: Source) -> Source:
     return source
 
 
-def _read(source: Source) -> tuple[text.Reviews, text.Reviews]:
-    """Training and test split."""
-    if source.train is None or source.test is None:
-        number = source.invented or 0
-        train, test = (invent_reviews(seed=seed, reviews=number) for seed in (1, 2))
-        return train, test
-    return tuple(  # type: ignore[return-value]
-        text.read_reviews(path, text=source.text, label=source.label, split=split)
-        for path, split in ((source.train, "train"), (source.test, "test"))
-    )
-
-
 def _count(source: Source) -> Counted:
     """The three parts of the reviews, read and counted."""
-    train, test = _read(source)
+    train, test = read(source)
+    require_two(train.names)
     parts = [*_hold_out(train), test]
     vocabulary = words.choose_vocabulary(
         parts[0].texts, min_count=source.min_count, max_size=source.max_size
     )
     bags = [words.count_words(part, vocabulary) for part in parts]
-    return vocabulary, bags, [len(part.texts) for part in parts]
+    given = [len(part.texts) for part in parts]
+    return Counted(vocabulary, train.names, bags, given)
 
 
 def _hold_out(train: text.Reviews) -> tuple[text.Reviews, text.Reviews]:
@@ -175,7 +213,8 @@ def _hold_out(train: text.Reviews) -> tuple[text.Reviews, text.Reviews]:
 def _take(reviews: text.Reviews, rows: np.ndarray) -> text.Reviews:
     """Some of the reviews, in their old order."""
     rows = np.sort(rows)
-    return text.Reviews([reviews.texts[row] for row in rows], reviews.labels[rows])
+    texts = [reviews.texts[row] for row in rows]
+    return reviews._replace(texts=texts, labels=reviews.labels[rows])
 
 
 def _key(source: Source) -> str:
@@ -187,14 +226,16 @@ def _key(source: Source) -> str:
     settings = dataclasses.asdict(source) | {"train": None, "test": None}
     settings |= {"data_dir": None, "dataset": None}
     content = [str(p and text.fingerprint(p)) for p in (source.train, source.test)]
-    described = json.dumps([settings, content, words.WORD, HELD_OUT], sort_keys=True)
+    rules = [FORM, words.WORD, HELD_OUT]
+    described = json.dumps([settings, content, *rules], sort_keys=True)
     return hashlib.sha256(described.encode()).hexdigest()[:24]
 
 
-def _pack(vocabulary: tuple[str, ...], bags: list[Bags], given: list[int]) -> dict:
+def _pack(counted: Counted) -> dict:
     """Everything as plain arrays."""
-    packed = {"words": np.array(vocabulary), "given": np.array(given)}
-    for place, bag in enumerate(bags):
+    packed = {"words": np.array(counted.words), "given": np.array(counted.given)}
+    packed["names"] = np.array(json.dumps(counted.names))
+    for place, bag in enumerate(counted.bags):
         counts = bag.counts
         arrays = (counts.indptr, counts.indices, counts.data, bag.labels, bag.kept)
         names = ("indptr", "indices", "data", "labels", "kept")
@@ -227,4 +268,5 @@ def _unpack(kept: np.lib.npyio.NpzFile) -> Counted:
         shape = (len(indptr) - 1, len(vocabulary))
         counts = csr_array((data, indices, indptr), shape=shape)
         bags.append(Bags(counts, kept[f"labels{place}"], kept[f"kept{place}"]))
-    return vocabulary, bags, kept["given"].tolist()
+    names = tuple(json.loads(kept["names"].item()))
+    return Counted(vocabulary, names, bags, kept["given"].tolist())

@@ -82,16 +82,17 @@ def main(settings: Settings) -> dict:
             f"{row.word:18s} weight {row.weight:6.3f}   E·v {row.alignment:+8.3f}   "
             f"α {row.importance:+.1e}   {bar}"
         )
-    side = "positive" if output > 0 else "negative"
+    side = sides(settings.model)[output > 0]
     chance = 1 / (1 + math.exp(-abs(output)))
     say(f"f = {output:+.3f}: {side}, with probability {chance:.3f} by the model")
     path = settings.html or settings.model / "explanation.html"
     with replacing(path) as aside:
-        aside.write_text(page(rows, output), encoding="utf-8")
+        aside.write_text(page(rows, output, side), encoding="utf-8")
     say(f"{path}")
     return {
         "output": output,
         "label": 1 if output > 0 else -1,
+        "side": side,
         "words": [row._asdict() for row in rows],
     }
 
@@ -137,12 +138,27 @@ def explain(text: str, model: Path, stage: str) -> tuple[list[Explained], float]
     return rows, float(bag.output)
 
 
-def page(rows: list[Explained], output: float) -> str:
-    """The text as HTML: green for positive, red for negative, deep where weight lies.
+def sides(model: Path) -> tuple[str, str]:
+    """What the data call the two classes, where they use words.
+
+    Args:
+        model: folder of a finished run.
+
+    Returns:
+        Names of −1 and +1.
+    """
+    names = tuple(read(model).results.get("labels", {}))
+    numbers = ((), ("0", "1"), ("-1", "1"))
+    return ("negative", "positive") if names in numbers else names
+
+
+def page(rows: list[Explained], output: float, side: str) -> str:
+    """The text as HTML: green for +1, red for −1, deep where weight lies.
 
     Args:
         rows: of `explain`.
         output: f.
+        side: what the class of f is called.
 
     Returns:
         A page that needs no other file.
@@ -158,13 +174,12 @@ def page(rows: list[Explained], output: float) -> str:
             f'<span title="{note}" style="background:hsla({hue},70%,45%,{shade:.2f})">'
             f"{html.escape(row.word)}</span>"
         )
-    side = "positive" if output > 0 else "negative"
     return (
         '<!doctype html><meta charset="utf-8"><title>Explanation</title>'
         "<style>body{font:18px/1.8 serif;max-width:45em;margin:2em auto}"
         "span{border-radius:3px;padding:1px 3px}</style>"
-        f"<p>{' '.join(spans)}</p><p>f = {output:+.3f}: {side}. Colour is the sign of "
-        "E·v, depth the attention weight; hover for numbers.</p>\n"
+        f"<p>{' '.join(spans)}</p><p>f = {output:+.3f}: {html.escape(side)}. Colour is "
+        "the sign of E·v, depth the attention weight; hover for numbers.</p>\n"
     )
 
 

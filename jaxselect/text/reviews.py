@@ -4,7 +4,11 @@ Needs the extra `text`.
 """
 
 import hashlib
+import io
+import json
 import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +20,16 @@ import pyarrow.parquet
 from jaxtyping import Int
 
 from ..errors import BadInput
-from ..model import checks
 from .datasets import features
 
-KINDS = "a .parquet, .csv, .tsv or .jsonl"
+KINDS = "a .parquet, .csv, .tsv, .json or .jsonl"
+MOST = 1000
+"""Classes at most: a column with more values holds something else than labels."""
+
+UNREADABLE = (pyarrow.ArrowException, OSError, UnicodeDecodeError, json.JSONDecodeError)
+
+Name = str | int
+"""What the data call a class: a word or a whole number."""
 
 
 class Reviews(NamedTuple):
@@ -27,11 +37,13 @@ class Reviews(NamedTuple):
 
     Attributes:
         texts: one string per review.
-        labels: ±1 (0 is read as −1); a class 0 … K − 1 where K > 2 were asked for.
+        labels: ±1 where there are two classes, else 0 … K − 1.
+        names: what the data call the classes, in the order of the labels.
     """
 
     texts: list[str]
     labels: Int[np.ndarray, " reviews"]
+    names: tuple[Name, ...] = (-1, 1)
 
 
 def read_reviews(
@@ -40,27 +52,31 @@ def read_reviews(
     text: str = "text",
     label: str = "label",
     split: str = "train",
-    classes: int = 2,
+    names: tuple[Name, ...] | None = None,
 ) -> Reviews:
     """Labelled reviews from a file or from a prepared tensorflow-dataset.
 
+    Labels are words or whole numbers, and their number is read from the data: classes
+    are counted from the smallest number, or in the order of the alphabet.
+
     Args:
-        path: a .parquet, .csv, .tsv or .jsonl file, the last three also as .gz, or the
-            folder of a dataset prepared by tensorflow-datasets (the one that holds
-            `dataset_info.json`).
+        path: a .parquet, .csv, .tsv, .json or .jsonl file (JSON: an object per line, or
+            a list of them), all but the first also as .gz, or the folder of a dataset
+            prepared by tensorflow-datasets (the one that holds `dataset_info.json`).
         text: name of the column or feature with the text.
         label: name of the column or feature with the label.
         split: which split of a dataset, such as "test" or "train[:10%]"; a file has
             none, and does not look at it.
-        classes: number of classes. Two: labels 0 and 1 become −1 and +1.
+        names: the classes, `Reviews.names` of the training split; by default those
+            found.
 
     Returns:
-        Texts and labels, in the order of the file.
+        Texts, labels and names of the classes, in the order of the file.
 
     Raises:
         FileNotFoundError: nothing at `path`.
-        BadInput: an unreadable file, a missing column, a label that is none of the
-            `classes`, no review at all.
+        BadInput: an unreadable file, a missing column, a label that is no word and no
+            whole number or none of `names`, a single class, no review at all.
     """
     path = Path(path).expanduser()
     if not path.exists():
@@ -69,41 +85,81 @@ def read_reviews(
             "tensorflow-dataset"
         )
     try:
-        texts, signs = _columns(path, text, label, split)
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
+        texts, marks = _columns(path, text, label, split)
+    except UNREADABLE as error:
+        # What has a number comes from the operating system, which says it all.
+        if isinstance(error, BadInput) or getattr(error, "errno", None):
+            raise
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         if re.search("utf-?8|encoding", reason, re.IGNORECASE):
             raise BadInput(
                 f"{path} is not encoded in UTF-8: convert it first, as with "
                 "`iconv -f latin1 -t utf-8`"
             ) from error
-        raise BadInput(f"{path} cannot be read as {path.suffix}: {reason}") from error
-    return _checked(texts, signs, str(path), classes)
+        raise BadInput(
+            f"{path} cannot be read: {reason}; wanted {KINDS} file, whole, with the "
+            "ending that says what it is"
+        ) from error
+    return _checked(texts, marks, str(path), names)
 
 
-def _checked(texts: list, labels: list, source: str, classes: int) -> Reviews:
+def _checked(
+    texts: list, marks: list, source: str, names: tuple[Name, ...] | None
+) -> Reviews:
     """Reviews from two lists, after a look at every entry."""
-    checks.whole("classes", classes, least=2)
     if not texts:
         raise BadInput(f"{source} holds no review; it needs at least one")
     for row, entry in enumerate(texts):
         if not isinstance(entry, str):
             raise BadInput(f"text {row} of {source} is {entry!r}; wanted a string")
-    for row, mark in enumerate(labels):
-        if isinstance(mark, (list, dict)):
-            raise BadInput(f"label {row} of {source} is {mark!r}; wanted a number")
-    found = sorted(set(labels), key=str)
-    wanted = [list(range(classes))] + ([[-1, 1]] if classes == 2 else [])
-    if not any(set(found) <= set(choice) for choice in wanted):
-        shown = ", ".join(map(repr, found[:6])) + (", …" if len(found) > 6 else "")
+    marks = [_name(mark, f"label {row} of {source}") for row, mark in enumerate(marks)]
+    if names is None:
+        names = _classes(set(marks), source)
+    place = {name: number for number, name in enumerate(names)}
+    for row, mark in enumerate(marks):
+        if mark not in place:
+            raise BadInput(
+                f"label {row} of {source} is {mark!r}; wanted one of {listed(names)}, "
+                "the labels of the training split"
+            )
+    labels = np.array([place[mark] for mark in marks], np.int32)
+    return Reviews(texts, 2 * labels - 1 if len(names) == 2 else labels, names)
+
+
+def _name(mark: object, where: str) -> Name:
+    """A label as a word or a whole number."""
+    if isinstance(mark, str) and mark.strip():
+        return mark.strip()
+    if isinstance(mark, int | float) and float(mark).is_integer():
+        return int(mark)
+    raise BadInput(f"{where} is {mark!r}; wanted a word or a whole number")
+
+
+def _classes(found: set[Name], source: str) -> tuple[Name, ...]:
+    """The classes in order; of 0 and 1, or −1 and 1, one alone says which it is."""
+    for usual in ((0, 1), (-1, 1)):
+        if found <= set(usual):
+            return usual
+    names = tuple(sorted(found, key=lambda name: (isinstance(name, str), name)))
+    if len(names) == 1:
+        raise BadInput(f"every label in {source} is {names[0]!r}; wanted two classes")
+    if len(names) > MOST:
         raise BadInput(
-            f"labels {shown} in {source}: wanted {classes} classes, labelled "
-            f"{' or '.join(map(str, wanted))}"
+            f"{len(names)} different labels in {source}, {listed(names)}: wanted "
+            f"{MOST} classes at most; name the column that holds them"
         )
-    signs = np.array(labels, np.int32)
-    if classes == 2:
-        signs = np.where(signs > 0, 1, -1).astype(np.int32)
-    return Reviews(texts, signs)
+    return names
+
+
+def listed(names: Sequence[Name]) -> str:
+    """The first few names, for a line to people.
+
+    Example:
+        >>> listed(range(8)), listed(["neg", "pos"])
+        ('0, 1, 2, 3, 4, 5, …', "'neg', 'pos'")
+    """
+    shown = [repr(name)[:40] for name in names[:6]]
+    return ", ".join(shown) + (", …" if len(names) > 6 else "")
 
 
 def fingerprint(path: str | Path) -> str:
@@ -130,33 +186,49 @@ def _columns(path: Path, text: str, label: str, split: str) -> tuple[list, list]
     if path.is_dir():
         return features(path, text, label, split)
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    # Arrow unpacks .gz by itself.
-    kind = suffixes[-2] if suffixes[-1:] == [".gz"] and suffixes[1:] else path.suffix
-    match kind.lower():
-        case ".parquet":
-            table = pyarrow.parquet.read_table(path)
-        case ".csv" | ".tsv":
-            table = pyarrow.csv.read_csv(
-                path,
-                parse_options=pyarrow.csv.ParseOptions(
-                    delimiter="\t" if kind.lower() == ".tsv" else ",",
-                    newlines_in_values=True,
-                ),
-                # A column of texts may look like one of numbers or of dates.
-                convert_options=pyarrow.csv.ConvertOptions(
-                    column_types={text: pyarrow.string()}
-                ),
-            )
-        case ".jsonl" | ".json":
-            table = pyarrow.json.read_json(path)
-        case _:
-            raise BadInput(f"{path} ends in {path.suffix!r}: wanted {KINDS}")
+    packed = suffixes[-1:] == [".gz"]
+    kind = "".join(suffixes[-2:-1] if packed else suffixes[-1:])
+    if kind not in READERS or (packed and kind == ".parquet"):
+        raise BadInput(f"{path} ends in {path.suffix!r}: wanted {KINDS} file")
+    with pyarrow.input_stream(path, compression="gzip" if packed else None) as stream:
+        table = READERS[kind](stream, text)
     for name in (text, label):
         if name not in table.column_names:
             raise BadInput(
-                f"no column {name!r} in {path}; it has "
-                f"{', '.join(map(repr, table.column_names))}: name the columns to use"
+                f"no column {name!r} in {path}; it has {listed(table.column_names)}: "
+                "name the columns with the text and the label"
             )
         if table.column_names.count(name) > 1:
             raise BadInput(f"{path} has several columns {name!r}: rename all but one")
     return table[text].to_pylist(), table[label].to_pylist()
+
+
+def _separated(stream: pyarrow.NativeFile, text: str, by: str) -> pyarrow.Table:
+    """Columns between commas or tabs."""
+    return pyarrow.csv.read_csv(
+        stream,
+        parse_options=pyarrow.csv.ParseOptions(delimiter=by, newlines_in_values=True),
+        # A column of texts may look like one of numbers or of dates.
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types={text: pyarrow.string()}
+        ),
+    )
+
+
+def _json(stream: pyarrow.NativeFile, text: str) -> pyarrow.Table:
+    """Objects one per line, or in one list."""
+    content = stream.read()
+    if content.lstrip()[:1] == b"[":
+        content = "\n".join(map(json.dumps, json.loads(content))).encode()
+    # Arrow reads in blocks, and no line may be longer than one.
+    options = pyarrow.json.ReadOptions(block_size=max(len(content), 1))
+    return pyarrow.json.read_json(io.BytesIO(content), read_options=options)
+
+
+READERS: dict[str, Callable[[pyarrow.NativeFile, str], pyarrow.Table]] = {
+    ".parquet": lambda stream, text: pyarrow.parquet.read_table(stream),
+    ".csv": partial(_separated, by=","),
+    ".tsv": partial(_separated, by="\t"),
+    ".json": _json,
+    ".jsonl": _json,
+}

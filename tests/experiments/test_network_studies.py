@@ -1,11 +1,14 @@
 """The studies of richer networks: what they leave behind, and known tokens found."""
 
 import dataclasses
+import functools
 import json
 import os
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from scipy.stats import spearmanr
 
 from experiments.benchmarks import networks as benchmark
@@ -16,6 +19,8 @@ from experiments.networks import report as network_report
 from experiments.networks import study as networks
 from experiments.networks import sweep as network_sweep
 from experiments.networks.published import TABLES
+from experiments.text import data as review_data
+from jaxselect.errors import BadInput
 from tests.experiments.invented_results import check_shown
 
 SMALL = {"dim": 32, "steps": 30, "batch": 120, "every": 0, "learning_rate": 0.02}
@@ -45,6 +50,35 @@ def test_a_study_finds_the_tokens_that_matter(name, tmp_path, monkeypatch):
         values, scores = columns["values"], columns["scores"]
         assert values[:20].min() > values[20:40].max()
         assert scores[:40].mean() > scores[40:].mean() + scores[40:].std()
+
+
+def stars(path, marks):
+    """A review for every label, and a word for every class."""
+    table = pa.table({"text": [f"film seen {mark}" for mark in marks], "label": marks})
+    parquet.write_table(table, path)
+    return path
+
+
+def test_classes_are_read_from_the_data_and_one_may_be_left_out(tmp_path, monkeypatch):
+    """Each remaining review keeps its class, whatever number that class has now."""
+    monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
+    marks = ["good", "bad", "fair"] * 8
+    path = stars(tmp_path / "stars.parquet", marks)
+    source = review_data.Source(path, path)
+    take = functools.partial(network_data.take, source, seed=0)
+    data = take(classes=None, drop=None)
+    assert (data.classes, data.names) == (3, ("bad", "fair", "good"))
+    assert [data.names[label] for label in data.labels] == marks
+    data = take(classes=3, drop="fair")
+    assert data.names == ("bad", "good")
+    assert data.labels.tolist() == [1, -1] * 8
+    assert data.test.shape[0] == 16
+    with pytest.raises(BadInput, match="--drop poor: the classes are 'bad', 'fair'"):
+        take(classes=None, drop="poor")
+    with pytest.raises(BadInput, match="--classes 5: the labels are 'bad', 'fair'"):
+        take(classes=5, drop=None)
+    with pytest.raises(BadInput, match="--drop 1 leaves -1 alone"):
+        network_data.invented(2, "1", seed=0)
 
 
 def test_two_parts_of_the_invented_tokens_agree_on_what_matters():

@@ -19,6 +19,7 @@ from experiments.figures import _page
 from experiments.figures import reviews as figure
 from experiments.text import data as review_data
 from experiments.text import fitting
+from jaxselect.errors import BadInput
 from jaxselect.text.invented import invent_reviews
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +151,41 @@ def test_cached_bags_are_those_just_counted(files, tmp_path, monkeypatch):
     fewer = review_data.Source(source.train, source.test, max_size=20)
     with pytest.raises(TypeError):  # other settings are counted anew
         review_data.load(fewer)
+
+
+def rows(path, marks, words="good bad film"):
+    """A file with a review of a few words for each label."""
+    table = pa.table({"text": [words] * len(marks), "label": marks})
+    parquet.write_table(table, path)
+    return path
+
+
+def test_labels_that_are_words_are_mapped_said_and_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
+    train = rows(tmp_path / "train.parquet", ["spam", "ham"] * 10)
+    test = rows(tmp_path / "test.parquet", ["spam"] * 3)
+    for _ in ("counted", "kept"):
+        splits, facts = review_data.load(review_data.Source(train, test))
+        assert facts["labels"] == {"ham": -1, "spam": 1}
+        assert "labels: ham → -1, spam → 1\n" in capsys.readouterr().err
+        assert splits.test.labels.tolist() == [1, 1, 1]
+    rows(test, ["eggs"])
+    with pytest.raises(BadInput, match="'eggs'; wanted one of 'ham', 'spam'"):
+        review_data.load(review_data.Source(train, test))
+
+
+@pytest.mark.parametrize(
+    ("marks", "message"),
+    [
+        (list("abc") * 9, r"3 classes, 'a', 'b', 'c': wanted two.*--preset stars"),
+        ([1] * 20, "every training review of .* has the same label"),
+    ],
+)
+def test_labels_that_one_head_cannot_tell_apart(tmp_path, monkeypatch, marks, message):
+    monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
+    path = rows(tmp_path / "train.parquet", marks)
+    with pytest.raises(BadInput, match=message):
+        review_data.load(review_data.Source(path, path))
 
 
 def test_damaged_bags_are_counted_again(files, tmp_path, monkeypatch, capsys):

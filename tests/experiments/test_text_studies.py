@@ -264,9 +264,29 @@ def test_a_repeated_word_has_its_weight_at_each_place(trained):
 def test_explanation_page_is_safe_to_open(trained):
     rows, output = explain.explain("baba <script>alert(1)</script>", trained, "last")
     rows = [rows[0]._replace(word="<b>"), *rows[1:]]
-    shown = explain.page(rows, output)
+    shown = explain.page(rows, output, "<i>")
     assert "<b>" not in shown and "&lt;b&gt;" in shown
+    assert "<i>" not in shown and "&lt;i&gt;" in shown
     assert shown.count("<span") == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        ({"ham": -1, "spam": 1}, ("ham", "spam")),
+        ({"0": -1, "1": 1}, ("negative", "positive")),
+        ({}, ("negative", "positive")),
+    ],
+)
+def test_the_sides_have_the_names_that_the_data_gave_them(
+    trained, monkeypatch, labels, named
+):
+    found = read(trained)
+    told = found._replace(results=found.results | {"labels": labels})
+    if not labels:
+        del told.results["labels"]
+    monkeypatch.setattr(explain, "read", lambda folder: told)
+    assert explain.sides(trained) == named
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_other_column_names(tmp_path):
     path = tmp_path / "reviews.csv"
     write_csv(path, [{"stars": 1, "words": "good", "id": 7}])
     reviews = text.read_reviews(path, text="words", label="stars")
-    assert reviews == (["good"], np.array([1]))
+    assert reviews == (["good"], np.array([1]), (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,17 @@ def test_other_column_names(tmp_path):
     [
         (ROWS, {"text": "review"}, "no column 'review'.*'text', 'label'"),
         (ROWS, {"label": "stars"}, "no column 'stars'"),
-        ([{"text": "x", "label": n} for n in range(3)], {}, "labels 0, 1, 2 in"),
-        ([{"text": "x", "label": n} for n in (1, -1, 0)], {}, "labels -1, 0, 1"),
-        ([{"text": "x", "label": None}], {}, "labels None"),
-        ([{"text": "x", "label": "pos"}], {}, "labels 'pos'"),
+        ([{"text": "x", "label": None}], {}, "label 0 of .* is None; wanted a word"),
+        ([{"text": "x", "label": 0.5}], {}, "label 0 of .* is 0.5; wanted a word"),
+        ([{"text": "x", "label": " "}], {}, "label 0 of .* is ' '; wanted a word"),
+        ([{"text": "x", "label": "pos"}], {}, "every label in .* is 'pos'; wanted"),
+        ([{"text": "x", "label": n} for n in range(1001)], {}, "1001 different labels"),
         ([{"text": 3, "label": 1}], {}, "text 0 of .* is 3"),
-        ([{"text": "x", "label": 5}], {"classes": 5}, "wanted 5 classes"),
+        (
+            [{"text": "x", "label": "neutral"}],
+            {"names": ("neg", "pos")},
+            "is 'neutral'; wanted one of 'neg', 'pos', the labels of the training",
+        ),
     ],
 )
 def test_bad_columns_and_labels(tmp_path, rows, options, message):
@@ -91,10 +96,34 @@ def test_unreadable_sources(tmp_path):
         text.read_reviews(tmp_path / "reviews.txt")
 
 
-def test_five_classes_stay_as_they_are(tmp_path):
-    path = tmp_path / "stars.jsonl"
-    write_jsonl(path, [{"text": "x", "label": n} for n in range(5)])
-    assert text.read_reviews(path, classes=5).labels.tolist() == [0, 1, 2, 3, 4]
+@pytest.mark.parametrize(
+    ("marks", "labels", "names"),
+    [
+        ([4, 0, 1, 2, 3], [4, 0, 1, 2, 3], (0, 1, 2, 3, 4)),
+        ([1, 2, 1], [-1, 1, -1], (1, 2)),
+        ([-1, 1, 0], [0, 2, 1], (-1, 0, 1)),
+        ([10, 9, 10], [1, -1, 1], (9, 10)),
+        ([1.0, 0.0], [1, -1], (0, 1)),
+        ([True, False], [1, -1], (0, 1)),
+        (["pos", "neg ", "pos"], [1, -1, 1], ("neg", "pos")),
+        (["sport", "art", "news"], [2, 0, 1], ("art", "news", "sport")),
+        (["10", "9", "x"], [0, 1, 2], ("10", "9", "x")),
+    ],
+)
+def test_labels_are_words_or_any_whole_numbers(tmp_path, marks, labels, names):
+    """In ascending order, and one to one: each name stands where its label points."""
+    path = tmp_path / "reviews.parquet"
+    write_parquet(path, [{"text": "x", "label": mark} for mark in marks])
+    reviews = text.read_reviews(path)
+    assert (reviews.labels.tolist(), reviews.names) == (labels, names)
+
+
+def test_a_test_split_has_the_classes_of_the_training_split(tmp_path):
+    """One class alone, or two of three, would be numbered otherwise by itself."""
+    path = tmp_path / "reviews.jsonl"
+    write_jsonl(path, [{"text": "x", "label": mark} for mark in ("c", "b")])
+    assert text.read_reviews(path).labels.tolist() == [1, -1]
+    assert text.read_reviews(path, names=("a", "b", "c")).labels.tolist() == [2, 1]
 
 
 def test_vocabulary_is_of_frequent_training_words():
@@ -177,20 +206,67 @@ def test_text_and_padded_importance_agree():
     assert_close(ragged, corpus.importance(padded))
 
 
-def test_endings_in_capitals_tabs_and_gzip_are_read_alike(tmp_path):
+def test_endings_in_capitals_tabs_gzip_and_lists_are_read_alike(tmp_path):
     write_csv(tmp_path / "REVIEWS.CSV")
-    plain = (tmp_path / "REVIEWS.CSV").read_bytes()
-    (tmp_path / "reviews.csv.gz").write_bytes(gzip.compress(plain))
-    rows = [f"{row['label']}\t{row['text'].splitlines()[0]}" for row in ROWS[1:]]
-    (tmp_path / "reviews.tsv").write_text("label\ttext\n" + "\n".join(rows), "utf-8")
     write_jsonl(tmp_path / "reviews.JSONL")
-    wanted = text.read_reviews(tmp_path / "REVIEWS.CSV")
-    for name in ("reviews.csv.gz", "reviews.JSONL"):
-        got = text.read_reviews(tmp_path / name)
-        assert got.texts == wanted.texts == [row["text"] for row in ROWS]
-        assert got.labels.tolist() == wanted.labels.tolist() == [1, -1, 1]
+    (tmp_path / "reviews.json").write_text(json.dumps(ROWS, indent=2), "utf-8")
+    for name in ("REVIEWS.CSV", "reviews.JSONL", "reviews.json"):
+        packed = gzip.compress((tmp_path / name).read_bytes())
+        (tmp_path / f"{name}.gz").write_bytes(packed)
+        (tmp_path / f"{name}.GZ").write_bytes(packed)
+        for ending in ("", ".gz", ".GZ"):
+            got = text.read_reviews(tmp_path / f"{name}{ending}")
+            assert got.texts == [row["text"] for row in ROWS]
+            assert got.labels.tolist() == [1, -1, 1]
+    rows = [f"{row['label']}\t{row['text']}" for row in ROWS[1:]]
+    (tmp_path / "reviews.tsv").write_text("label\ttext\n" + "\n".join(rows), "utf-8")
     tabs = text.read_reviews(tmp_path / "reviews.tsv")
-    assert (tabs.texts, tabs.labels.tolist()) == (wanted.texts[1:], [-1, 1])
+    assert tabs.texts == [row["text"] for row in ROWS[1:]]
+    assert tabs.labels.tolist() == [-1, 1]
+
+
+def test_a_review_may_be_longer_than_a_block_of_the_reader(tmp_path):
+    path = tmp_path / "reviews.jsonl"
+    write_jsonl(path, [{"text": "a " * 2**20, "label": mark} for mark in (0, 1)])
+    assert [len(found) for found in text.read_reviews(path).texts] == [2**21] * 2
+
+
+WHOLE = b"text,label\na,0\nb,1\n"
+DAMAGED = {
+    "cut.csv.gz": gzip.compress(WHOLE * 1000)[:-20],
+    "plain.csv.gz": WHOLE,
+    "gzipped.csv": gzip.compress(WHOLE),
+    "empty.csv": b"",
+    "empty.parquet": b"",
+    "three.csv": b"text,label\na,0,1\n",
+    "open.csv": b'text,label\n"a,1\n',
+    "cut.jsonl": b'{"text": "a", "label": 1}\n{"te',
+    "kinds.jsonl": b'{"text": "a", "label": 1}\n{"text": "b", "label": "x"}\n',
+    "cut.json": b'[{"text": "a", "la',
+    "numbers.json": b"[1, 2]",
+    "sheet.xlsx": b"PK",
+    "reviews.parquet.gz": b"",
+    "reviews": WHOLE,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_what_cannot_be_read_is_one_line_that_names_it(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(DAMAGED[name])
+    with pytest.raises(BadInput, match=r"wanted a \.parq|not encoded") as told:
+        text.read_reviews(path)
+    assert str(path) in str(told.value) and "\n" not in str(told.value)
+
+
+def test_a_file_that_may_not_be_read_is_the_systems_to_explain(tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied", "reviews.csv")
+
+    monkeypatch.setattr(text.pyarrow, "input_stream", refused)
+    write_csv(tmp_path / "reviews.csv")
+    with pytest.raises(PermissionError):
+        text.read_reviews(tmp_path / "reviews.csv")
 
 
 @pytest.mark.parametrize("look", ["007", "2020-01-01", "null", "true"])
@@ -225,7 +301,7 @@ UNUSABLE = {
     "labels as objects": (
         "r.jsonl",
         '{"text": "a", "label": {"x": 1}}\n',
-        "wanted a n",
+        "wanted a w",
     ),
 }
 

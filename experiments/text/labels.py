@@ -1,0 +1,45 @@
+"""What the labels of somebody's data stand for."""
+
+from experiments.common.console import say
+from jaxselect.errors import BadInput
+from jaxselect.text.reviews import Name, listed
+
+
+def mapping(names: tuple[Name, ...]) -> dict[str, int]:
+    """What each label stands for here.
+
+    Args:
+        names: what the data call the classes.
+
+    Returns:
+        −1 and +1 for two classes, else 0 … K − 1, by name.
+
+    Example:
+        >>> mapping(("bad", "good")), mapping((3, 4, 5))
+        ({'bad': -1, 'good': 1}, {'3': 0, '4': 1, '5': 2})
+    """
+    values = (-1, 1) if len(names) == 2 else range(len(names))
+    return dict(zip(map(str, names), values, strict=True))
+
+
+def tell(labels: dict[str, int]) -> None:
+    """Say a mapping to people, unless every label stands for itself."""
+    if any(name != str(value) for name, value in labels.items()):
+        pairs = [f"{name[:40]} → {value}" for name, value in labels.items()]
+        say("labels: " + ", ".join(pairs[:10]) + (", …" if pairs[10:] else ""))
+
+
+def require_two(names: tuple[Name, ...]) -> None:
+    """Refuse more classes than one head tells apart.
+
+    Args:
+        names: what the data call the classes.
+
+    Raises:
+        BadInput: more than two.
+    """
+    if len(names) > 2:
+        raise BadInput(
+            f"the labels are of {len(names)} classes, {listed(names)}: wanted two; "
+            "more are for python -m experiments.networks --preset stars"
+        )
