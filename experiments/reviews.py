@@ -19,6 +19,7 @@ import numpy as np
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.results import write
+from experiments.text.baseline import of_reviews, tell
 from experiments.text.data import Source, Splits, load
 from experiments.text.fitting import (
     NOT_FINITE,
@@ -106,13 +107,17 @@ def main(settings: Settings) -> dict:
         checkpoint(settings) if settings.checkpoint else None,
     )
     trained = time.perf_counter()
+    stopped, last = (summary(part, splits) for part in (state.best, state.parameters))
+    bag = of_reviews(splits, "train", "test")
+    reached = {name: stopped[name] for name in bag}
     results = {
         "status": status,
         **facts,
         "dim": settings.dim,
         "one_step": step,
-        "stopped": summary(state.best, splits) | {"step": int(state.best_step)},
-        "last": summary(state.parameters, splits) | {"step": int(state.step)},
+        "stopped": stopped | {"step": int(state.best_step)},
+        "last": last | {"step": int(state.step)},
+        "bag_of_words": bag | {"ahead_of_ours": tell(bag, **reached)},
         "load_seconds": loaded - begun,
         "step_seconds": stepped - loaded,
         "train_seconds": trained - stepped,

@@ -39,3 +39,6 @@ TABLES = {
     },
 }
 TABLES["two_layer_key_query"] = TABLES["smoke"] = TABLES["two_layer"]
+
+# By study: the data its tables are of, and the number of their classes.
+DATA = dict.fromkeys(TABLES, (published.DATA, 2)) | {"stars": ("yelp_review_full", 4)}

@@ -5,7 +5,7 @@ from scipy.stats import spearmanr
 
 from experiments.common.console import say
 from experiments.common.statistics import beside, binned
-from experiments.networks.published import TABLES
+from experiments.networks.published import DATA, TABLES
 
 
 def rises(across: np.ndarray, upward: np.ndarray) -> dict[str, float]:
@@ -23,7 +23,11 @@ def rises(across: np.ndarray, upward: np.ndarray) -> dict[str, float]:
 
 
 def compare(
-    preset: str, columns: dict, across: np.ndarray, imbalance: np.ndarray
+    preset: str,
+    data: str | None,
+    columns: dict,
+    across: np.ndarray,
+    imbalance: np.ndarray,
 ) -> dict:
     """Our bin means beside the published: rank correlation, signs, ratio of size.
 
@@ -32,18 +36,19 @@ def compare(
 
     Args:
         preset: name of the study, and of its tables.
+        data: name of ours.
         columns: of our tokens.
         across: posterior differences.
         imbalance: differences of frequencies.
 
     Returns:
-        By column; nothing where the number of classes is another.
+        By column; nothing where the data or the number of classes are others.
     """
-    results = {}
+    results: dict = {}
+    if (data, across.shape[1]) != DATA[preset]:
+        return results
     stars = preset == "stars"
     for name, (centres, theirs) in TABLES[preset].items():
-        if stars and across.shape[1] != 4:
-            continue
         x, centre = across[:, 1], np.array(centres)
         if stars:
             x = imbalance[:, int(name.split()[1])]
@@ -97,8 +102,8 @@ def mixture(tables: dict) -> dict[str, dict[str, float]]:
     return found
 
 
-def tell(results: dict) -> None:
-    """The tables, for people."""
+def tell(results: dict, preset: str) -> None:
+    """The tables of a study, for people."""
     for split in ("train", "test"):
         loss, right = results[f"{split}_loss"], results[f"{split}_accuracy"]
         say(f"{split:5s} loss {loss:.4f} accuracy {right:.4f}")
@@ -109,6 +114,12 @@ def tell(results: dict) -> None:
     for name, row in results["monotone"].items():
         shown = "   ".join(f"{key} {value:+.3f}" for key, value in row.items())
         say(f"{name:9s} rank correlation: {shown}")
+    if not results["published"]:
+        data, classes = DATA[preset]
+        say(
+            f"nothing is published for these data: tables are of {data} with {classes} "
+            "classes, and --named says what files hold"
+        )
     for name, table in results["published"].items():
         say(f"{name}: ours beside the published")
         lines = zip(

@@ -31,7 +31,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from scipy.sparse import csr_array
 
 from experiments.common import memory
 from experiments.common.console import say
@@ -39,6 +38,8 @@ from experiments.common.devices import configure
 from experiments.common.results import kept, write
 from experiments.networks.data import posteriors, take
 from experiments.networks.report import compare, mixture, rises, tell
+from experiments.text import baseline as bag_of_words
+from experiments.text.baseline import Counted
 from experiments.text.data import Source
 from experiments.text.labels import mapping
 from jaxselect.errors import BadInput
@@ -148,8 +149,11 @@ def main(settings: Settings) -> dict:
     network = Network(len(data.words), settings.dim, design)
     begin = start(network, jax.random.key(settings.seed))
     strata = stratify(data.train, data.labels, classes=classes)
-    seen = some(data.train, data.labels, classes, settings.checked)
-    unseen = some(data.test, data.test_labels, classes, settings.checked)
+    looked_at = (
+        some(Counted(data.train, data.labels), settings.checked),
+        some(Counted(data.test, data.test_labels), settings.checked),
+    )
+    seen, unseen = (stratify(*part, classes=classes) for part in looked_at)
     say(f"{data.train.shape[0]} sequences; parameters {count_parameters(begin)}")
     results: dict = {
         "vocabulary": len(data.words),
@@ -204,11 +208,18 @@ def main(settings: Settings) -> dict:
         columns |= parts
         axes = {f"values {k}": across[:, k] for k in range(classes)}
     results["monotone"] = {name: rises(axes[name], columns[name]) for name in axes}
-    results["published"] = compare(settings.preset, columns, across, imbalance)
-    if design.activation is not None and design.heads == 1:
+    results["published"] = compare(
+        settings.preset, settings.source.name, columns, across, imbalance
+    )
+    if results["published"] and "response" in results:
         results["mixture"] = mixture(results["published"])
+    bag = bag_of_words.baseline(
+        Counted(data.train, data.labels), train=looked_at[0], test=looked_at[1]
+    )
     results["seconds"] = time.perf_counter() - begun
-    tell(results)
+    tell(results, settings.preset)
+    behind = bag_of_words.tell(bag, **{name: results[name] for name in bag})
+    results["bag_of_words"] = bag | {"ahead_of_ours": behind}
     named = {f"x {name}": axis for name, axis in axes.items()}
     write(
         settings.out,
@@ -234,11 +245,11 @@ def check(settings: Settings) -> None:
     memory.require(4 * size, f"--dim {settings.dim}")
 
 
-def some(counts: csr_array, labels: np.ndarray, classes: int, number: int) -> Strata:
-    """Strata of a fixed sample of the sequences, or of all of them."""
-    order = np.random.default_rng(0).permutation(len(labels))
+def some(sequences: Counted, number: int) -> Counted:
+    """A fixed sample of the sequences, or all of them."""
+    order = np.random.default_rng(0).permutation(len(sequences.labels))
     kept = np.sort(order[:number] if number else order)
-    return stratify(counts[kept], labels[kept], classes=classes)
+    return Counted(sequences.counts[kept], sequences.labels[kept])
 
 
 def one_step(

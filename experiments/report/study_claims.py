@@ -149,6 +149,8 @@ def text_lemma(found: Found) -> Measured:
 
 def text_order(found: Found) -> Measured:
     """E·v and E·p of words follow the posterior difference as published."""
+    if not found.results.get("published"):
+        return Measured(Verdict.OPEN, "nothing published to hold it against")
     models = found.results["models"]
     name = "together" if "together" in models else next(iter(models))
     shape = models[name]["shape"]

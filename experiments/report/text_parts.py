@@ -133,15 +133,15 @@ def _model(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 def training(found: Found) -> Shown:
     """Accuracy beside the published, and bin means likewise."""
     results = found.results
+    known = results.get("published", False)
     centres = np.array(published.POSTERIOR)
     charts = []
     for part, name, theirs in (
         ("values", "E·v", published.VALUES),
         ("scores", "E·p", published.SCORES),
     ):
-        drawn = [
-            series("published", centres, _even(theirs), kind="dash", colour=6),
-        ]
+        drawn = [series("published", centres, _even(theirs), kind="dash", colour=6)]
+        drawn = drawn if known else []
         drawn += [
             series(
                 model,
@@ -155,7 +155,9 @@ def training(found: Found) -> Shown:
         charts.append(
             chart(
                 f"training-{part}",
-                f"{name}: ours beside the published bin means",
+                f"{name}: ours beside the published bin means"
+                if known
+                else f"{name}: bin means",
                 "Each divided by its own deviation over the bins; the level of E·p "
                 "is taken away, since attention cannot see it.",
                 axis(POSTERIOR),
@@ -169,28 +171,22 @@ def training(found: Found) -> Shown:
             model,
             f"{row['last']['train_accuracy']:.3f}",
             f"{row['last']['test_accuracy']:.3f}",
-            told(row["shape"]["values"]["rank_correlation"]),
-            told(row["shape"]["scores"]["rank_correlation"]),
+            *(
+                told(row["shape"][part]["rank_correlation"]) if known else "–"
+                for part in ("values", "scores")
+            ),
         ]
         for model, row in results["models"].items()
     ]
-    rows.append(
-        [
-            "published, E p v trained",
-            "–",
-            f"{published.TRAINED['accuracy']:.2f}",
-            "–",
-            "–",
-        ]
-    )
-    return Shown(
-        [
-            "Bins and accuracies were published for IMDB; results on other data stand "
-            "beside them for their shape alone."
-        ],
-        charts,
-        rows,
-    )
+    if bag := results.get("bag_of_words"):
+        reached = [f"{bag[f'{split}_accuracy']:.3f}" for split in ("train", "test")]
+        rows.append(["bag of words, logistic regression", *reached, "–", "–"])
+    said = f"Bins and accuracies were published for {published.DATA}, not for these."
+    if known:
+        accuracy = f"{published.TRAINED['accuracy']:.2f}"
+        rows.append(["published, E p v trained", "–", accuracy, "–", "–"])
+        said = f"Bins and accuracies were published for these data, {published.DATA}."
+    return Shown([said], charts, rows)
 
 
 def _even(means: list[float]) -> np.ndarray:

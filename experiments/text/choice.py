@@ -3,7 +3,7 @@
 Every pair of them trains for the same number of steps, which cost the same whatever the
 minibatch; the highest accuracy on the held-out tenth of the training reviews decides.
 
-    python -m experiments.text_choice --train imdb_train.parquet --test ...
+    python -m experiments.text.choice --train imdb_train.parquet --test ...
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from typing import Literal
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.results import write
+from experiments.text.baseline import of_reviews, tell
 from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.errors import BadInput
@@ -110,7 +111,9 @@ def main(settings: Settings) -> dict:
             f"{row['learning_rate']:13g}   {row['batch']:5d}   "
             f"{row['held_out_accuracy']:17.4f}   {row['step']:7d}   {row['status']}"
         )
-    results = facts | {"tried": tried}
+    bag = of_reviews(splits, "validation")
+    ahead = tell(bag, validation_accuracy=tried[0]["held_out_accuracy"])
+    results = facts | {"tried": tried, "bag_of_words": bag | {"ahead_of_ours": ahead}}
     write(settings.out, settings=settings, results=results)
     return results
 

@@ -4,11 +4,12 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import re
 import sys
 import zipfile
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -37,6 +38,8 @@ class Source:
             .gz, or the folder of a prepared dataset.
         test: likewise.
         dataset: a tensorflow-dataset instead, such as imdb_reviews; prepared if needed.
+        named: what the files hold; published figures stand beside ours only for data
+            with the name of those that they were published for.
         data_dir: where tensorflow-datasets are kept.
         text: name of the column or feature with the text.
         label: name of the column or feature with the label, a word or a whole number.
@@ -48,12 +51,20 @@ class Source:
     train: Path | None = None
     test: Path | None = None
     dataset: str | None = None
+    named: Literal["imdb_reviews", "yelp_review_full"] | None = None
     data_dir: Path = Path("results") / "datasets"
     text: str = "text"
     label: str = "label"
     invented: int | None = None
     min_count: int = 5
     max_size: int = 7766
+
+    @property
+    def name(self) -> str | None:
+        """Of the data, where there are any and somebody says which."""
+        if self.dataset is not None:
+            return re.split("[/:]", self.dataset)[0]
+        return None if self.train is None else self.named
 
 
 # Changes with what is kept: what an older program kept is counted again.
@@ -224,7 +235,7 @@ def _key(source: Source) -> str:
         if not file.exists():  # type: ignore[union-attr]
             raise FileNotFoundError(f"{file} does not exist")
     settings = dataclasses.asdict(source) | {"train": None, "test": None}
-    settings |= {"data_dir": None, "dataset": None}
+    settings |= {"data_dir": None, "dataset": None, "named": None}
     content = [str(p and text.fingerprint(p)) for p in (source.train, source.test)]
     rules = [FORM, words.WORD, HELD_OUT]
     described = json.dumps([settings, content, *rules], sort_keys=True)

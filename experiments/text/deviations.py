@@ -10,7 +10,7 @@ then given the chance to explain it:
                 before it, less that where none does, times the share of such places
     rarity      minus the logarithm of its number of occurrences, times its sign
 
-    python -m experiments.text_deviations --train imdb_train.parquet --test ...
+    python -m experiments.text.deviations --train imdb_train.parquet --test ...
 """
 
 import dataclasses

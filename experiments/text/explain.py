@@ -1,6 +1,6 @@
 """Explain what a trained model makes of a sentence, word by word.
 
-python -m experiments.explain "A dull film, a fine cast" --model results/reviews
+python -m experiments.text.explain "A dull film, a fine cast" --model results/reviews
 """
 
 import dataclasses

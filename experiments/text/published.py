@@ -5,6 +5,9 @@ Selects Important Tokens" (NeurIPS 2025), authors' replies. The tables give aver
 over the tokens whose posterior difference falls into a bin around `POSTERIOR`.
 """
 
+DATA = "imdb_reviews"
+"""What the tables here are of; of other data nothing was published."""
+
 POSTERIOR = [-0.95, -0.85, -0.76, -0.66, -0.56, -0.47, -0.37, -0.28, -0.18, -0.08]
 POSTERIOR += [0.01, 0.11, 0.21, 0.3, 0.4, 0.5, 0.59, 0.69, 0.79, 0.89]
 

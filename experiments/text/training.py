@@ -13,7 +13,7 @@ theirs; but p and v alone move slowly, and get far nearer if they are given the 
 Tells accuracy and loss on both splits, the shape of E_sᵀv and E_sᵀp over the posterior
 difference, how far words scatter around it, and what is attended to.
 
-    python -m experiments.text_training --train imdb_train.parquet --test ...
+    python -m experiments.text.training --train imdb_train.parquet --test ...
 """
 
 import dataclasses
@@ -29,6 +29,7 @@ from experiments.common.results import kept, write
 from experiments.common.statistics import beside, binned
 from experiments.text import published
 from experiments.text.attended import agreement, attend, describe
+from experiments.text.baseline import of_reviews
 from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point, summary
 from jaxselect.model.attention import token_scores
@@ -123,10 +124,11 @@ def main(settings: Settings) -> dict:
     for run in runs.values():
         run.check()
     splits, facts = load(settings.source)
+    known = settings.source.name == published.DATA
     posterior = np.asarray(posterior_difference(splits.train))
     alpha = np.asarray(importance(splits.train))
 
-    results: dict = {**facts, "models": {}}
+    results: dict = {**facts, "published": known, "models": {}}
     words, attention = {}, {}
     with kept(settings.out, settings=settings, results=results):
         for name, run in runs.items():
@@ -139,7 +141,7 @@ def main(settings: Settings) -> dict:
                 "status": status,
                 "stopped": summary(state.best, splits) | {"step": int(state.best_step)},
                 "last": summary(state.parameters, splits) | {"step": int(state.step)},
-                "shape": shape(posterior, words[name]),
+                "shape": shape(posterior, words[name], known),
                 "attention": describe(
                     attention[name], splits.words, alpha, settings.shown
                 ),
@@ -152,6 +154,8 @@ def main(settings: Settings) -> dict:
     results["same_selection"] = agreement(
         attention["together"], attention["head fixed"]
     )
+    bag = of_reviews(splits, "train", "test")
+    results["bag_of_words"] = bag | {"ahead_of": ahead(bag, results["models"])}
     results["seconds"] = time.perf_counter() - begun
     tell(results)
     arrays: dict = {"posterior_difference": posterior}
@@ -173,17 +177,30 @@ def columns(parameters: Parameters) -> dict[str, np.ndarray]:
     return {"scores": np.asarray(scores, float), "values": np.asarray(values, float)}
 
 
-def shape(posterior: np.ndarray, words: dict[str, np.ndarray]) -> dict:
+def ahead(bag: dict[str, float], models: dict) -> list[str]:
+    """The models that a bag of words is ahead of, on the test reviews."""
+    return [
+        name
+        for name, model in models.items()
+        if model["stopped"]["test_accuracy"] < bag["test_accuracy"]
+    ]
+
+
+def shape(
+    posterior: np.ndarray, words: dict[str, np.ndarray], known: bool = True
+) -> dict:
     """Bin means against the published ones: rank correlation, signs, ratio of size.
 
     Args:
         posterior: posterior difference of every word.
         words: of `columns`.
+        known: whether the data are those that the published ones are of.
 
     Returns:
-        For scores and values: bin means, `rank_correlation` and `same_sign` (after
-        subtracting the mean over bins for the scores, whose level attention cannot
-        see), and `ratio` of the standard deviations over the bins, ours over theirs.
+        For scores and values: bin means; and of known data `rank_correlation` and
+        `same_sign` (after subtracting the mean over bins for the scores, whose level
+        attention cannot see), and `ratio` of the standard deviations over the bins,
+        ours over theirs.
     """
     centres = np.array(published.POSTERIOR)
     between = 0.5 * (centres[1:] + centres[:-1])
@@ -191,10 +208,9 @@ def shape(posterior: np.ndarray, words: dict[str, np.ndarray]) -> dict:
     results = {}
     for name, theirs in (("scores", published.SCORES), ("values", published.VALUES)):
         mean = binned(posterior, words[name], edges).mean
-        results[name] = {
-            "bin_means": mean.tolist(),
-            **beside(mean, np.array(theirs), level=name == "scores"),
-        }
+        results[name] = {"bin_means": mean.tolist()}
+        if known:
+            results[name] |= beside(mean, np.array(theirs), level=name == "scores")
     return results
 
 
@@ -234,19 +250,19 @@ def tell(results: dict) -> None:
         early = [early[key] for key in ("train_accuracy", "test_accuracy")]
         late = [late[f"{split}_{what}"] for split, what in LATE]
         say(f"{name:16s}" + "".join(f"{value:9.4f}" for value in early + late))
-    say(f"published, said to be test: trained {published.TRAINED}, {published.RANDOM}")
-    say("\nbin means against the published: rank correlation, same sign, ratio of size")
-    for name, model in results["models"].items():
-        for part in ("values", "scores"):
-            row = model["shape"][part]
-            say(
-                f"{name:16s} {part}   {row['rank_correlation']:.3f}   "
-                f"{row['same_sign']:.2f}   {row['ratio']:.2f}"
-            )
-    say(
-        "\nspread within bins, trained over one step; published "
-        f"{published.SPREAD_RATIO}"
-    )
+    bag = results["bag_of_words"]
+    reached = [bag[f"{split}_accuracy"] for split in ("train", "test")]
+    say("bag of words    " + "".join(f"{value:9.4f}" for value in reached))
+    if bag["ahead_of"]:
+        say(f"behind the bag of words on the test split: {'; '.join(bag['ahead_of'])}")
+    if results["published"]:
+        tell_published(results)
+    else:
+        say(
+            f"nothing is published for these data: figures are of {published.DATA}, "
+            "and --named says what files hold"
+        )
+    say("\nspread within bins, trained over one step")
     for name, row in results["spread_ratio"].items():
         say(f"{name:16s}" + "   ".join(f"{part} {row[part]:.2f}" for part in row))
     say(f"\nsame selection with the head fixed: {results['same_selection']}")
@@ -257,6 +273,20 @@ def tell(results: dict) -> None:
             f"{name}: {attention['positions']:.1f} positions attended, first word "
             f"{attention['top']:.2f}; most attended, with α: {listed}"
         )
+
+
+def tell_published(results: dict) -> None:
+    """What the authors report, and our bins beside theirs."""
+    say(f"published, said to be test: trained {published.TRAINED}, {published.RANDOM}")
+    say(f"published spread within bins, trained over one step {published.SPREAD_RATIO}")
+    say("\nbin means against the published: rank correlation, same sign, ratio of size")
+    for name, model in results["models"].items():
+        for part in ("values", "scores"):
+            row = model["shape"][part]
+            say(
+                f"{name:16s} {part}   {row['rank_correlation']:.3f}   "
+                f"{row['same_sign']:.2f}   {row['ratio']:.2f}"
+            )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from experiments.networks import data as network_data
 from experiments.networks import report as network_report
 from experiments.networks import study as networks
 from experiments.networks import sweep as network_sweep
-from experiments.networks.published import TABLES
+from experiments.networks.published import DATA, TABLES
 from experiments.text import data as review_data
 from jaxselect.errors import BadInput
 from tests.experiments.invented_results import check_shown
@@ -27,7 +27,7 @@ SMALL = {"dim": 32, "steps": 30, "batch": 120, "every": 0, "learning_rate": 0.02
 
 
 @pytest.mark.parametrize("name", ["two_layer_key_query", "stars"])
-def test_a_study_finds_the_tokens_that_matter(name, tmp_path, monkeypatch):
+def test_a_study_finds_the_tokens_that_matter(name, tmp_path, monkeypatch, capsys):
     """On invented tokens E·v orders the classes, and the results lie on disk."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     chosen = networks.PRESETS[name]
@@ -107,6 +107,20 @@ def test_published_columns_have_their_shape(name):
             assert even > 0.9 and abs(rising) < 0.3
         else:
             assert rising > 0.6 and abs(even) < 0.75 < 0.8
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_stand_beside_the_data_and_classes_they_are_of(name):
+    data, classes = DATA[name]
+    columns = {column: np.linspace(-1, 1, 50) for column in TABLES[name]}
+
+    def compare(data, classes):
+        across = np.linspace(-1, 1, 50)[:, None] * np.ones(classes)
+        return network_report.compare(name, data, columns, across, across)
+
+    assert list(compare(data, classes)) == list(TABLES[name])
+    for other in ((data, classes + 1), (None, classes), ("ag_news_subset", classes)):
+        assert compare(*other) == {}
 
 
 def test_bad_input_is_one_line_and_exit_code_two(capsys):

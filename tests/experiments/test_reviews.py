@@ -53,6 +53,10 @@ def test_whole_program_on_files(files):
     assert results["train_reviews"] + results["validation_reviews"] == 200
     assert results["one_step"]["correlation"] > 0.8
     assert results["one_step"]["slope_ratio"] == pytest.approx(1, abs=0.2)
+    bag = results["bag_of_words"]
+    behind = results["stopped"]["test_accuracy"] < bag["test_accuracy"]
+    assert bag["ahead_of_ours"] is behind
+    assert ("behind it: test accuracy" in done.stderr) is behind
     assert (out / "reviews.png").stat().st_size > 0
     described = json.loads((out / "results.json").read_text())
     assert described["results"] == results

@@ -2,20 +2,22 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from experiments import reviews
 from experiments.common import console
 from experiments.common.results import read
 from experiments.text import attended as attention_report
+from experiments.text import baseline, explain, fitting
 from experiments.text import choice as text_choice
 from experiments.text import data as review_data
 from experiments.text import deviations as text_deviations
-from experiments.text import explain, fitting
 from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
 from jaxselect.model import corpus, embedding_step, parameters
@@ -53,10 +55,24 @@ def test_smoke_preset_runs_and_leaves_a_figure(
 ):
     with pytest.raises(SystemExit) as end:
         arguments = ["--preset", "smoke", "--json", "--out", str(tmp_path)]
+        arguments += ["--named", "imdb_reviews"]
         console.command(study.main, study.PRESETS, arguments)
     assert end.value.code == 0
-    results = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    results = json.loads(printed.out)
     assert results["vocabulary"] > 100
+    if study is text_training:
+        # Invented reviews have no name, whatever is said of files.
+        assert results["published"] is False
+        assert printed.err.count("nothing is published for these data") == 1
+        bag = results["bag_of_words"]
+        behind = [
+            name
+            for name, model in results["models"].items()
+            if model["stopped"]["test_accuracy"] < bag["test_accuracy"]
+        ]
+        assert bag["ahead_of"] == behind != []
+        assert f"behind the bag of words on the test split: {behind[0]}" in printed.err
     assert len(list(tmp_path.glob("*.png"))) == 1
     assert (tmp_path / "results.json").exists()
     check_shown(tmp_path)
@@ -169,6 +185,52 @@ def test_published_shape_matches_itself():
         assert part["rank_correlation"] == pytest.approx(1)
         assert part["same_sign"] == 1
         assert part["ratio"] == pytest.approx(1)
+
+
+def test_other_data_are_not_held_against_the_published():
+    words = dict.fromkeys(("scores", "values"), np.linspace(-1, 1, 20))
+    across = np.array(text_training.published.POSTERIOR)
+    found = text_training.shape(across, words, known=False)
+    assert {tuple(part) for part in found.values()} == {("bin_means",)}
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ({"dataset": "imdb_reviews"}, "imdb_reviews"),
+        ({"dataset": "imdb_reviews/plain_text:1.0.0"}, "imdb_reviews"),
+        ({"dataset": "ag_news_subset", "named": "imdb_reviews"}, "ag_news_subset"),
+        ({"train": Path("a.csv"), "named": "imdb_reviews"}, "imdb_reviews"),
+        ({"train": Path("imdb_reviews.csv")}, None),
+        ({"invented": 100, "named": "imdb_reviews"}, None),
+    ],
+)
+def test_data_have_the_name_that_somebody_gave_them(source, name):
+    assert review_data.Source(**source).name == name
+
+
+def test_a_bag_of_words_finds_what_a_word_decides_and_no_more():
+    """One word that says all: every review right. Labels at random: about half."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice([0, 1, 2], 900)
+    counts = rng.poisson(0.3, (900, 20)).astype(float)
+    random = baseline.Counted(csr_array(counts), labels)
+    told = baseline.Counted(csr_array(np.eye(3)[labels]), labels)
+    assert baseline.baseline(told, test=told) == {"test_accuracy": 1.0}
+    half = [baseline.Counted(random.counts[k::2], labels[k::2]) for k in (0, 1)]
+    found = baseline.baseline(half[0], seen=half[0], unseen=half[1])
+    assert found["seen_accuracy"] > found["unseen_accuracy"]
+    assert found["unseen_accuracy"] == pytest.approx(1 / 3, abs=0.08)
+
+
+@pytest.mark.parametrize(("ours", "behind"), [(0.7, True), (0.8, False), (0.9, False)])
+def test_what_is_behind_a_bag_of_words_says_so_in_one_line(capsys, ours, behind):
+    bag = {"train_accuracy": 0.95, "test_accuracy": 0.8}
+    assert baseline.tell(bag, train_accuracy=0.9, test_accuracy=ours) is behind
+    first, *more = capsys.readouterr().err.splitlines()
+    assert "bag of words" in first and "train_accuracy 0.9500" in first
+    said = [f"behind it: test accuracy {ours:.4f} against 0.8000"]
+    assert more == (said if behind else [])
 
 
 def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():
