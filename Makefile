@@ -51,10 +51,9 @@ lint: $(READY) ## style, format and types
 figures: $(READY) ## draw the figures of a finished sweep again
 	$(RUN) -m experiments.figures $(OUT)
 
-bench: $(READY) ## the benchmarks, in their quick form
-	@for study in experiments/benchmarks/[a-z]*.py; do \
-		$(RUN) -m experiments.benchmarks.$$(basename $$study .py) --quick || exit; \
-	done
+bench: $(READY) ## all benchmarks, in their quick form, and one table of them
+	$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[test,benchmark]'
+	$(RUN) -m experiments.benchmarks.table
 
 clean: ## remove the environment and caches; results stay
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .jax_cache

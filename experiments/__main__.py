@@ -27,6 +27,7 @@ STUDIES = (
     "text.explain",
     "networks",
     "networks.sweep",
+    "benchmarks.table",
     "benchmarks.flow",
     "benchmarks.max_margin",
     "benchmarks.sweep",

@@ -1,0 +1,294 @@
+"""Every benchmark, in its quick form, and one table: ours, the best rival, the ratio.
+
+Each benchmark is a process of its own, one after the other. A ratio is the rival's time
+over ours, both measured in one run; its spread is that over the benchmark's problems. A
+row is marked where we fall behind the rival, or behind the ratio that was kept earlier.
+"""
+
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import read, write
+from jaxselect.errors import BadInput
+from jaxselect.files import replacing
+
+KEPT = Path(__file__).with_name("ratios.json")
+"""Ratios of an earlier run, by row."""
+STILL = 0.75
+"""Share of an earlier ratio that a shared machine's moods may take away."""
+GAP = 1e-9
+"""Relative duality gap up to which a rival has solved a max-margin problem."""
+
+
+class Row(NamedTuple):
+    """One comparison.
+
+    Attributes:
+        area: benchmark.
+        what: was timed.
+        ours: seconds, the median.
+        rival: the fastest that did the same.
+        theirs: seconds, the median.
+        ratio: theirs over ours, the median over the problems.
+        least: of the ratios; likewise `most`.
+        most: see `least`.
+    """
+
+    area: str
+    what: str
+    ours: float
+    rival: str
+    theirs: float
+    ratio: float
+    least: float
+    most: float
+
+    @property
+    def name(self) -> str:
+        """Under which an earlier ratio is kept."""
+        return f"{self.area}: {self.what}, {self.rival}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to run.
+
+    Attributes:
+        preset: where the defaults come from.
+        out: folder of the table; the benchmarks leave theirs beside it.
+        quick: the benchmarks in their quick form, 12 minutes on 2 cores.
+        run: run the benchmarks; else the table is made of what lies on disk.
+        keep: keep these ratios as those that later runs are held against.
+        json: print the table as one JSON object on standard output.
+    """
+
+    preset: str = "default"
+    out: Path = Path("results/benchmarks/table")
+    quick: bool = True
+    run: bool = True
+    keep: bool = False
+    json: bool = False
+
+
+PRESETS = {"default": Settings(), "there": Settings(run=False)}
+
+
+def main(settings: Settings) -> dict:
+    """Run the benchmarks, and put their ratios into one table.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        The rows, by name; seconds of each benchmark; those that did not end well.
+
+    Raises:
+        BadInput: no benchmark left results.
+    """
+    configure("float64")
+    seconds, failed = {}, []
+    for name in ROWS if settings.run else ():
+        folder = settings.out.parent / name
+        say(f"{name} … (into {folder})")
+        begin = time.perf_counter()
+        program = [sys.executable, "-m", f"experiments.benchmarks.{name}"]
+        flags = ["--quick"] if settings.quick else []
+        ended = subprocess.run([*program, *flags, "--out", str(folder)], check=False)
+        seconds[name] = time.perf_counter() - begin
+        failed += [name] if ended.returncode else []
+    rows = [row for name in ROWS for row in found(settings.out.parent / name, name)]
+    if not rows:
+        raise BadInput(f"{settings.out.parent} holds no benchmark; leave out --no-run")
+    marks = {row.name: mark(row, kept()) for row in rows}
+    show(rows, marks)
+    for name in failed:
+        say(f"{name} did not end well; its rows, if any, are of an earlier run")
+    if settings.keep:
+        with replacing(KEPT) as aside:
+            text = json.dumps({row.name: round(row.ratio, 3) for row in rows}, indent=1)
+            aside.write_text(text + "\n", encoding="utf-8")
+    results = {
+        "rows": [row._asdict() | {"mark": marks[row.name]} for row in rows],
+        "seconds": seconds,
+        "failed": failed,
+    }
+    write(settings.out, settings=settings, results=results)
+    return results
+
+
+def found(folder: Path, name: str) -> list[Row]:
+    """The rows of a benchmark's folder; none where there are no results."""
+    try:
+        results = read(folder).results
+    except BadInput as error:
+        say(f"{name}: {error}")
+        return []
+    return list(ROWS[name](results))
+
+
+def kept() -> dict[str, float]:
+    """Ratios of an earlier run, by the rows' names."""
+    return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+
+
+def mark(row: Row, earlier: dict[str, float]) -> str:
+    """What is wrong with a row; nothing, mostly."""
+    if row.ratio < 1:
+        return "behind the rival"
+    if row.ratio < STILL * earlier.get(row.name, 0.0):
+        return f"was {earlier[row.name]:.2g}"
+    return ""
+
+
+def show(rows: list[Row], marks: dict[str, str]) -> None:
+    """Print the table for people."""
+    table = Table(
+        "", "what", "ours (s)", "best rival", "its (s)", "ratio", "spread", ""
+    )
+    for row in rows:
+        table.add_row(
+            row.area,
+            row.what,
+            f"{row.ours:.3g}",
+            row.rival,
+            f"{row.theirs:.3g}",
+            f"{row.ratio:.3g}",
+            f"{row.least:.3g} … {row.most:.3g}",
+            marks[row.name],
+        )
+    Console(stderr=True).print(table)
+
+
+def row(area: str, what: str, pairs: dict[str, list[tuple[float, float]]]) -> Row:
+    """Ours beside the fastest rival.
+
+    Args:
+        area: benchmark.
+        what: was timed.
+        pairs: for each rival its times and ours, problem by problem.
+
+    Returns:
+        The row of the rival with the smallest median ratio.
+    """
+
+    def ratio(times: list[tuple[float, float]]) -> float:
+        return statistics.median(theirs / ours for theirs, ours in times)
+
+    rival = min(pairs, key=lambda name: ratio(pairs[name]))
+    ratios = [theirs / ours for theirs, ours in pairs[rival]]
+    return Row(
+        area=area,
+        what=what,
+        ours=statistics.median(ours for _, ours in pairs[rival]),
+        rival=rival,
+        theirs=statistics.median(theirs for theirs, _ in pairs[rival]),
+        ratio=ratio(pairs[rival]),
+        least=min(ratios),
+        most=max(ratios),
+    )
+
+
+def flow(results: dict[str, Any]) -> Iterator[Row]:
+    """Rivals that went all the way, in every regime."""
+    for size in ("small", "large"):
+        records = results.get(size, [])
+        ours = {r["gamma"]: r["seconds"] for r in records if r["who"] == "jaxselect"}
+        pairs: dict[str, list[tuple[float, float]]] = {}
+        for record in records:
+            if "slower_than_ours" in record and record["cls_norm"] > 0.99e6:
+                times = record["seconds"], ours[record["gamma"]]
+                pairs.setdefault(record["who"], []).append(times)
+        whole = {who: times for who, times in pairs.items() if len(times) == len(ours)}
+        if whole:
+            yield row("flow", f"to ‖p‖ = 10⁶, {size}, {len(ours)} regimes", whole)
+
+
+def max_margin(results: dict[str, Any]) -> Iterator[Row]:
+    """Rivals that solve the problem, alone and one after the other, over the sizes."""
+    records = results["records"]
+    for family in sorted({record["family"] for record in records}):
+        for what, kind in (("alone", "seconds"), ("in a batch", "seconds_per_lane")):
+            pairs: dict[str, list[tuple[float, float]]] = {}
+            same = [record for record in records if record["family"] == family]
+            ours = {r["size"]: r[kind] for r in same if r["solver"] == "ours"}
+            for record in same:
+                if record["solver"] != "ours" and record["largest_gap"] <= GAP:
+                    times = record[kind], ours[record["size"]]
+                    pairs.setdefault(record["solver"], []).append(times)
+            if pairs:
+                yield row("max_margin", f"{family}, {what}", pairs)
+
+
+def text(results: dict[str, Any]) -> Iterator[Row]:
+    """Rivals on all of a step."""
+    ours = results["ours"]["step"]
+    rivals = ("gathered", "scalars", "csr")
+    pairs = {who: [(results[who]["step"], ours)] for who in rivals if who in results}
+    if pairs:
+        yield row("text", "a gradient step on E, p and v", pairs)
+
+
+def networks(results: dict[str, Any]) -> Iterator[Row]:
+    """PyTorch in random minibatches, and in sorted ones."""
+    kinds = ("random", "sorted")
+    pairs = {
+        f"PyTorch, {kind}": [(results[kind]["seconds"], results["seconds"])]
+        for kind in kinds
+        if kind in results
+    }
+    if pairs:
+        yield row("networks", "a gradient of two layers", pairs)
+
+
+def rates(results: dict[str, Any]) -> Iterator[Row]:
+    """A derivative beside a central difference: two more values."""
+    pairs = [
+        (2 * one["value_seconds"], one["forward_over_value"] * one["value_seconds"])
+        for one in results.values()
+        if isinstance(one, dict) and "forward_over_value" in one
+    ]
+    if pairs:
+        yield row("rates", "a derivative in η₀", {"central difference": pairs})
+
+
+def derivatives(results: dict[str, Any]) -> Iterator[Row]:
+    """None: it counts digits, not seconds."""
+    yield from ()
+
+
+def sweep(results: dict[str, Any]) -> Iterator[Row]:
+    """All cores beside one."""
+    if "workers" in results:
+        busy = {
+            int(number): 1 / one["runs_per_second_while_busy"]
+            for number, one in results["workers"]["workers"].items()
+        }
+        times = {"one worker": [(busy[1], busy[max(busy)])]}
+        yield row("sweep", f"a run, {max(busy)} workers", times)
+
+
+ROWS = {
+    "flow": flow,
+    "max_margin": max_margin,
+    "sweep": sweep,
+    "rates": rates,
+    "derivatives": derivatives,
+    "text": text,
+    "networks": networks,
+}
+
+
+if __name__ == "__main__":
+    command(main, PRESETS)
