@@ -150,26 +150,38 @@ def numbers(start: Parameters, move: jax.Array, case: Case) -> tuple:
 
 
 @jax.jit
-@partial(jax.vmap, in_axes=(0, None, 0, None))
-def forward(case: Case, move: jax.Array, turn: Parameters, towards: jax.Array) -> tuple:
+def forward(
+    cases: Case, move: jax.Array, turns: Parameters, towards: jax.Array
+) -> tuple:
     """Rates, their derivatives along a change of the start and the move, the rest."""
-    run = partial(numbers, case=case)
-    return jax.jvp(run, (case.start, move), (turn, towards), has_aux=True)
+
+    def lane(pair: tuple[Case, Parameters]) -> tuple:
+        case, turn = pair
+        run = partial(numbers, case=case)
+        return jax.jvp(run, (case.start, move), (turn, towards), has_aux=True)
+
+    # In step, every lane would wait for the slowest flow.
+    return jax.lax.map(lane, (cases, turns))
 
 
 @jax.jit
-@jax.vmap
-def reverse(case: Case, turn: Parameters) -> jax.Array:
-    """Gradients of all rates, one row each; in log d they are taken along `turn`."""
-    run = partial(numbers, case=case)
-    _, pull, _ = jax.vjp(run, case.start, jnp.zeros(len(ARGUMENTS)), has_aux=True)
+def reverse(cases: Case, turns: Parameters) -> jax.Array:
+    """Gradients of all rates, one row each; in log d they are taken along `turns`."""
 
-    def row(rate: jax.Array) -> jax.Array:
-        start, move = pull(rate)
-        products = jax.tree.map(jnp.vdot, start, turn)
-        return move.at[ARGUMENTS.index("log d")].set(jax.tree.reduce(jnp.add, products))
+    def lane(pair: tuple[Case, Parameters]) -> jax.Array:
+        case, turn = pair
+        run = partial(numbers, case=case)
+        _, pull, _ = jax.vjp(run, case.start, jnp.zeros(len(ARGUMENTS)), has_aux=True)
 
-    return jax.lax.map(row, jnp.eye(len(REAL_RATES)))
+        def row(rate: jax.Array) -> jax.Array:
+            start, move = pull(rate)
+            parts = jax.tree.map(jnp.vdot, start, turn)
+            return move.at[place].set(jax.tree.reduce(jnp.add, parts))
+
+        return jax.lax.map(row, jnp.eye(len(REAL_RATES)))
+
+    place = ARGUMENTS.index("log d")
+    return jax.lax.map(lane, (cases, turns))
 
 
 def table(settings: Settings) -> dict:
