@@ -16,6 +16,8 @@ from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import velocity
 from jaxselect.flow.progress import direction_error
 from jaxselect.model import corpus as counted
+from jaxselect.text import sparse
+from jaxselect.text.words import choose_vocabulary
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
 START = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
@@ -69,6 +71,8 @@ WRONG = {
         3, [1], vocabulary=3
     ),
     "counts in an array": lambda: counted.from_counts(np.eye(2), [1, -1]),
+    "padded bags where sparse ones are meant": lambda: sparse.importance(BAGS),
+    "texts in one text": lambda: choose_vocabulary("good bad"),
     "a path in a list": lambda: flow(path_log_times=[1.0, 2.0]),
     "a path that goes back": lambda: flow(path_log_times=jnp.array([2.0, 1.0])),
     "a path with NaN": lambda: flow(path_log_times=jnp.array([1.0, jnp.nan])),

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
+from ..arguments import as_annotated
 from ..model.corpus import Corpus
 from ..model.objective import negative_gradient
 from ..model.parameters import Parameters
@@ -44,6 +45,7 @@ class HeadFlow(eqx.Module):
     path_head: Float[Array, "times dim"]
 
 
+@as_annotated
 def cls_head_flow(
     parameters: Parameters,
     corpus: Corpus,
@@ -131,6 +133,7 @@ def _head_flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> HeadFlow
     )
 
 
+@as_annotated
 @full_precision
 def key_query_flow(
     parameters: Parameters,

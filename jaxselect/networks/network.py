@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen
 from jaxtyping import Array, Float, Key, Scalar
 
+from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model.corpus import Corpus
 from ..model.parameters import gaussian_reduced
@@ -121,6 +122,7 @@ class Network(linen.Module):
         return getattr(self, _factor(self.design, layer, place))
 
 
+@as_annotated
 def start(network: Network, key: Key[Array, ""]) -> Variables:
     """Variables drawn from a key.
 
@@ -188,6 +190,7 @@ def tables_of(network: Network, variables: Variables) -> Tables:
     return tables
 
 
+@as_annotated
 def alignments(
     network: Network, variables: Variables
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:

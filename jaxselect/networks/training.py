@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
 
+from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model.corpus import Corpus
 from ..model.objective import Metrics
@@ -124,6 +125,7 @@ def risk_and_gradient(
     return total[0], pull_back(total[1])[0]
 
 
+@as_annotated
 @partial(jax.jit, static_argnames=("network", "at_once"))
 def evaluate(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Scalar
 from scipy.sparse import csr_array
 
+from ..arguments import as_annotated
 from ..model.attention import token_scores
 from ..model.objective import Metrics, ScoreDescent, logistic_loss
 from ..model.parameters import Parameters
@@ -151,6 +152,7 @@ def risk_and_score_descent(
     return jnp.sum(weights * logistic_loss(corpus.labels, output)), descent
 
 
+@as_annotated
 @jax.jit
 def risk_and_descent(
     parameters: Parameters,
@@ -200,6 +202,7 @@ def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
     return Parameters(by_cls + by_head, descent.cls, descent.head)
 
 
+@as_annotated
 @jax.jit
 def evaluate(parameters: Parameters, corpus: SparseCorpus) -> Metrics:
     """Loss and accuracy on a corpus.

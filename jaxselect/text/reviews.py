@@ -19,6 +19,7 @@ import pyarrow.json
 import pyarrow.parquet
 from jaxtyping import Int
 
+from ..arguments import as_annotated
 from ..errors import BadInput
 from .datasets import features
 
@@ -46,6 +47,7 @@ class Reviews(NamedTuple):
     names: tuple[Name, ...] = (-1, 1)
 
 
+@as_annotated
 def read_reviews(
     path: str | Path,
     *,

@@ -14,6 +14,7 @@ from jaxtyping import Array, Complex, Float, Int, UInt
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
+from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model import checks
 from ..model.corpus import Corpus
@@ -143,6 +144,7 @@ def from_csr(counts: csr_array, labels: ArrayLike) -> SparseCorpus:
     )
 
 
+@as_annotated
 def from_corpus(corpus: Corpus) -> SparseCorpus:
     """The same bags without their padding.
 
@@ -198,6 +200,7 @@ def products(
     return total.real, total.imag
 
 
+@as_annotated
 def importance(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     """Average signed frequency mean_X y C_X[s] / T_X (mathematics, section 1a).
 
@@ -217,6 +220,7 @@ def importance(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     return products(corpus.by_token, signed, signed)[0]
 
 
+@as_annotated
 def occurrences(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     """Number of times each token occurs in the corpus.
 
@@ -233,6 +237,7 @@ def occurrences(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     return _occurrences(corpus)[0]
 
 
+@as_annotated
 def posterior_difference(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     """P(+1 | s) − P(−1 | s) from counts: the x-axis of the paper's figures.
 

@@ -13,6 +13,7 @@ from jaxtyping import Int
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import CountVectorizer
 
+from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model import checks
 from .reviews import Reviews
@@ -36,6 +37,7 @@ class Bags(NamedTuple):
     kept: Int[np.ndarray, " kept"]
 
 
+@as_annotated
 def choose_vocabulary(
     texts: list[str], *, min_count: int = 5, max_size: int | None = None
 ) -> tuple[str, ...]:
@@ -77,6 +79,7 @@ def choose_vocabulary(
     return tuple(words[frequent].tolist())
 
 
+@as_annotated
 def count_words(reviews: Reviews, vocabulary: tuple[str, ...]) -> Bags:
     """Bags of known words; unknown words are dropped, as are reviews without any other.
 
