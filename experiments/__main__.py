@@ -18,6 +18,7 @@ STUDIES = (
     "theory.influence",
     "theory.discrete",
     "theory.joint",
+    "theory.edges",
     "theory.watch",
     "reviews",
     "text.lemma",

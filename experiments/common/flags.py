@@ -19,6 +19,8 @@ def spelled(settings: Mapping[str, Any], default: Mapping[str, Any]) -> list[str
         ['--dim', '16', '64', '--no-resume']
         >>> spelled({"preset": "full", "seed": 3, "dim": 2}, {"seed": 0, "dim": 2})
         ['--preset', 'full', '--seed', '3']
+        >>> spelled({"grid": {"dim": 2, "seed": 1}}, {"grid": {"dim": 2, "seed": 0}})
+        ['--seed', '1']
     """
     return list(_words(settings, default))
 

@@ -98,7 +98,8 @@ def _candidates(top: Path) -> Iterator[Path]:
 
 def _open(folder: Path) -> Found:
     """Read one folder; whatever is wrong with it becomes its trouble."""
-    sweep = (folder / "chunks").is_dir() or not (folder / "results.json").exists()
+    # A study may keep chunks of its own beside its results.
+    sweep = not (folder / "results.json").exists()
     path = folder / ("settings.json" if sweep else "results.json")
     study = "sweep" if sweep else ""
     try:
@@ -116,6 +117,8 @@ def _open(folder: Path) -> Found:
 
 def _check(results: xr.Dataset) -> None:
     """Refuse a sweep that lacks what the page reads."""
+    if "study" in results.attrs:
+        raise BadInput("a study that has not finished: give its command again")
     lacking = {"grid", "axes", "statuses", "environment"} - results.attrs.keys()
     if lacking:
         raise BadInput(

@@ -56,11 +56,12 @@ class Diagram(NamedTuple):
     data: dict[str, Any]
 
 
-def diagram(found: Found) -> Diagram:
+def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
     """Lay a sweep out over (d, η₀); other axes are pooled, as seeds are.
 
     Args:
         found: a sweep.
+        edges: of `edges.edges_over`.
 
     Returns:
         The diagram.
@@ -102,6 +103,7 @@ def diagram(found: Found) -> Diagram:
             "steps": short(steps),
             "seeds": seeds,
             "cells": cells,
+            "edges": edges,
             "curves": _curves(flat),
             "numbers": _numbers(flat),
         },

@@ -5,6 +5,7 @@ import pytest
 
 from experiments.report.study import Settings, report
 from tests.experiments.invented_results import (
+    invent_edges,
     invent_reviews,
     invent_sweep,
     invent_watch,
@@ -26,6 +27,7 @@ def made(tmp_path_factory):
     invent_sweep(folder / "sweep", **sizes, seeds=range(8), points=60)
     many = {"dims": (100.0, 1e4, 1e6), "steps": (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)}
     invent_watch(folder / "watch", **many, points=320)
+    invent_edges(folder / "edges", dims=(10.0, 1e8), step=steps[4])
     invent_reviews(folder / "reviews", words=list(NASTY.values()))
     return report(Settings(folders=(folder,), out=folder))
 
@@ -187,6 +189,22 @@ def test_the_diagram_is_walked_with_arrows(made, watched):
     page.keyboard.press("Enter")
     assert cells.nth(12).get_attribute("aria-pressed") == "true"
     assert page.locator("[data-phase='0'] .map button[tabindex='0']").count() == 1
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_a_predicted_edge_lies_on_its_row(made, watched, width):
+    page = watched(width=width).open(made["page"])
+    page.locator(".map").scroll_into_view_if_needed()
+    assert page.locator(".map path.selection").count() == 2
+    line = page.locator(".map path.selection").last.bounding_box()
+    # The fifth step size from below, of thirteen rows of ten.
+    left, right = (
+        page.locator(".map button").nth(80 + column).bounding_box() for column in (0, 9)
+    )
+    middle = left["y"] + left["height"] / 2
+    assert line["y"] + line["height"] / 2 == pytest.approx(middle, abs=1.0)
+    assert line["x"] <= left["x"] + left["width"] / 2
+    assert line["x"] + line["width"] >= right["x"] + right["width"] / 2
 
 
 def test_the_command_is_copied(made, watched):

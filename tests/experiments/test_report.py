@@ -27,6 +27,7 @@ from jaxselect.outcome.verdict import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
     check_shown,
+    invent_edges,
     invent_reviews,
     invent_sweep,
     invent_watch,
@@ -133,6 +134,19 @@ def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
     assert {cell["status"] for cell in told} == {""}
 
 
+def test_edges_are_drawn_over_a_sweep_of_their_own_problem_alone(tmp_path):
+    invent_sweep(tmp_path / "sweep")
+    invent_edges(tmp_path / "edges", dims=(10.0, 1e8), step=30.0)
+    drawn = Reader(page(search([tmp_path]))).data()["phases"][0]["edges"]
+    assert drawn[0] == {"name": "selection", "dims": [10, 10**8], "steps": [30, 30]}
+    assert all(edge["dims"] == [] for edge in drawn[1:])
+    path = tmp_path / "sweep" / "settings.json"
+    description = json.loads(path.read_text())
+    description["grid"]["relevant"] = [3]
+    path.write_text(json.dumps(description))
+    assert Reader(page(search([tmp_path]))).data()["phases"][0]["edges"] == []
+
+
 def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     for name in ("smoke", "full"):
         results.write(tmp_path / name, settings=preset(name), results={})
@@ -215,10 +229,22 @@ def damage(folder, kind):
             path.unlink()
     elif kind == "a list":
         (folder / "settings.json").write_text("[1, 2]")
+    elif kind == "a study stopped":
+        (folder / "settings.json").write_text('{"study": "phases", "axes": {}}')
+        chunk.unlink()
 
 
 @pytest.mark.parametrize(
-    "kind", ["cut", "not json", "other version", "no settings", "no runs", "a list"]
+    "kind",
+    [
+        "cut",
+        "not json",
+        "other version",
+        "no settings",
+        "no runs",
+        "a list",
+        "a study stopped",
+    ],
 )
 def test_a_spoilt_sweep_is_said_and_spoils_nothing_else(folder, tmp_path, kind):
     damage(invent_sweep(tmp_path / "other"), kind)

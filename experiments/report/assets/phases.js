@@ -93,6 +93,43 @@ document.querySelectorAll("[data-phase]").forEach(place => {
     move(button, ...moves[event.key]);
   });
 
+  // Where a value lies between the centres of cells, on their logarithmic axis.
+  function between(values, centres, value) {
+    const [x, all] = [Math.log(value), values.map(Math.log)];
+    let i = 0;
+    while (i < all.length - 2 && (all[i + 1] - x) * (all[i + 1] - all[i]) < 0) i += 1;
+    return centres[i] + (x - all[i]) / (all[i + 1] - all[i]) * (centres[i + 1] - centres[i]);
+  }
+
+  function edges() {
+    map.querySelectorAll("svg").forEach(old => old.remove());
+    if (!phase.edges.length || width < 2 || height < 2) return;
+    const frame = map.getBoundingClientRect();
+    const boxes = buttons.map(button => button.getBoundingClientRect());
+    const [first, last] = [boxes[0], boxes[boxes.length - 1]];
+    const centre = (box, side) => side === "x" ? box.left + box.width / 2 - first.left : box.top + box.height / 2 - first.top;
+    const across = phase.dims.map((_, column) => centre(boxes[column], "x"));
+    const upward = phase.steps.map((_, row) => centre(boxes[row * width], "y"));
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const [wide, high] = [last.right - first.left, last.bottom - first.top];
+    svg.setAttribute("viewBox", `0 0 ${wide} ${high}`);
+    svg.setAttribute("aria-hidden", "true");
+    Object.assign(svg.style, { left: `${first.left - frame.left}px`, top: `${first.top - frame.top}px`,
+      width: `${wide}px`, height: `${high}px`, overflow: "hidden" });
+    phase.edges.forEach(edge => {
+      const points = edge.dims.map((dim, i) => [between(phase.dims, across, dim), between(phase.steps, upward, edge.steps[i])]);
+      if (points.length < 2) return;
+      ["halo", ""].forEach(role => {
+        const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+        path.setAttribute("class", `edge ${edge.name.split("_")[0]} ${role}`);
+        path.setAttribute("d", "M" + points.map(point => point.map(x => x.toFixed(1)).join(" ")).join("L"));
+        svg.append(path);
+      });
+    });
+    map.append(svg);
+  }
+
+  new ResizeObserver(edges).observe(map);
   report.onRedraw(curves);
   // To begin with: the middle of the diagram, where the phases meet.
   choose(at(Math.floor(height / 3), Math.floor(width / 2)));

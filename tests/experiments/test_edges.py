@@ -1,0 +1,34 @@
+"""The study of predicted edges writes what the functions of the library say."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from experiments.common.results import read
+from experiments.theory import edges
+from jaxselect.errors import BadInput
+from jaxselect.outcome.phases import capture_edges, selection_edge
+from jaxselect.outcome.two_classes import Ensemble
+
+
+def test_edges_are_those_of_the_library(tmp_path):
+    settings = edges.PRESETS["smoke"]
+    edges.main(dataclasses.replace(settings, largest=1e4, out=tmp_path))
+    found = read(tmp_path).results
+    assert found["dims"] == pytest.approx([16.0, 1e4])
+    ensemble = Ensemble(20, 4, 2, 8)
+    for place, dim in enumerate(found["dims"]):
+        wanted = selection_edge(ensemble, dim).item()
+        assert found["selection"][place] == pytest.approx(wanted)
+    captured = capture_edges(ensemble, 1e4)
+    both = found["capture_lower"][1], found["capture_upper"][1]
+    np.testing.assert_allclose(both, captured, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"smallest": 0.5}, {"largest": 16.0}, {"points": 1}]
+)
+def test_settings_out_of_range_are_refused(changed):
+    with pytest.raises(BadInput):
+        dataclasses.replace(edges.PRESETS["smoke"], **changed).check()
