@@ -176,7 +176,8 @@ def path(
         step_size: η₀; traced.
 
     Returns:
-        Arrays by name; along the path they are NaN behind the end of the flow.
+        Arrays by name. Along the path they are NaN behind the end of the flow, but for
+        the last point, which is that end.
     """
     before, corpus = settings.problem.draw(settings.seed, dim)
     after = embedding_step(before, corpus, step_size)
@@ -201,8 +202,11 @@ def path(
             "negative": jnp.mean(held, where=corpus.labels < 0),
         }
 
-    reached = jnp.isfinite(flow.path_log_times)
-    along = jax.lax.map(look, jnp.where(reached[:, None], flow.path_cls, 0.0))
+    # The path, and the end itself: the norm that was asked for.
+    path_times = jnp.append(flow.path_log_times, flow.log_time)
+    points = jnp.concatenate([flow.path_cls, flow.cls[None]])
+    reached = jnp.isfinite(path_times)
+    along = jax.lax.map(look, jnp.where(reached[:, None], points, 0.0))
 
     def kept(column: jax.Array) -> jax.Array:
         mask = reached.reshape(-1, *[1] * (column.ndim - 1))
@@ -212,7 +216,7 @@ def path(
         "status": flow.status,
         "cls_norm": jnp.linalg.norm(flow.cls),
         "log_time": flow.log_time,
-        "log_times": jnp.where(reached, times, jnp.nan),
+        "log_times": jnp.where(reached, path_times, jnp.nan),
         "values": values,
         "classes": classes.positive.astype(int) - classes.negative.astype(int),
         "shown_tokens": corpus.tokens[shown],

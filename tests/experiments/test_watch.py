@@ -55,11 +55,12 @@ def test_the_end_of_the_path_is_the_end_that_is_told(seen):
     (cell,) = seen.results["cells"]
     found = {name: column[0] for name, column in seen.arrays.items()}
     assert cell["status"] == FlowStatus.REACHED.name
-    assert np.nanmax(found["log_times"]) <= cell["log_time"]
-    assert np.nanmax(found["norms"]) <= cell["cls_norm"]
-    last = np.isfinite(found["positive"]).sum() - 1
+    assert found["log_times"][-1] == cell["log_time"]
+    assert found["norms"][-1] == cell["cls_norm"]
+    assert cell["cls_norm"] == pytest.approx(seen.settings["until_norm"])
+    assert (np.diff(found["norms"][np.isfinite(found["norms"])][-5:]) > 0).all()
     # Everything important is selected there, and nobody was captured on the way.
-    assert found["positive"][last] > 0.99 and found["negative"][last] > 0.99
+    assert found["positive"][-1] > 0.99 and found["negative"][-1] > 0.99
     assert cell["capture"] == {}
     assert set(found["classes"].tolist()) == {-1, 0, 1}
     assert (np.sign(found["values"]) == found["classes"])[found["classes"] != 0].all()
