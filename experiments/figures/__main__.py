@@ -9,7 +9,7 @@ from pathlib import Path
 
 from experiments.common.console import say
 from experiments.figures import direction, growth, lemma, phases
-from experiments.figures._page import save
+from experiments.figures._page import FORMAT, save
 from jaxselect.errors import BadInput
 from jaxselect.sweep.store import load
 
@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path, help="results of a sweep")
     parser.add_argument("--into", type=Path, help="where to; by default that folder")
     parser.add_argument("--only", choices=FIGURES, help="draw one figure")
+    parser.add_argument("--format", **FORMAT)
     asked = parser.parse_args(arguments)
     try:
         results = load(asked.folder)
@@ -40,7 +41,8 @@ def main(arguments: list[str]) -> int:
             if figure is None:
                 say(f"{name}: this sweep has nothing to show for it")
             else:
-                say(str(save(figure, target / f"{name}.png")))
+                for file in save(figure, target / name, asked.format):
+                    say(str(file))
     except (BadInput, OSError) as error:
         say(f"error: {error}")
         return 2

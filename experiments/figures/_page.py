@@ -1,13 +1,11 @@
 """What figures share: the command line, the file, words over posterior difference."""
 
-import sys
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,6 +15,15 @@ from experiments.common.results import Finished, read
 from experiments.common.statistics import binned
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
+
+FORMATS = ("png", "pdf", "svg")
+FORMAT: dict[str, Any] = {
+    "nargs": "+",
+    "choices": FORMATS,
+    "default": ["png"],
+    "help": "of the files; png for screens, pdf or svg for papers",
+}
+"""The flag that says in which of them a figure is wanted."""
 
 
 def command(draw: Callable[[Finished], Figure], module: str, about: str) -> None:
@@ -31,33 +38,39 @@ def command(draw: Callable[[Finished], Figure], module: str, about: str) -> None
         SystemExit: 0, or 2 for a folder without results, with damaged ones, or one
             that cannot be written.
     """
-    arguments = sys.argv[1:]
-    if len(arguments) != 1 or arguments[0] in ("-h", "--help"):
-        say(about)
-        raise SystemExit(0 if arguments[:1] in (["-h"], ["--help"]) else 2)
-    folder = Path(arguments[0])
+    parser = argparse.ArgumentParser(
+        f"python -m experiments.figures.{module}", description=about
+    )
+    parser.add_argument("folder", type=Path, help="results of the study")
+    parser.add_argument("--format", **FORMAT)
+    asked = parser.parse_args()
     try:
-        say(str(save(draw(read(folder)), folder / f"{module}.png")))
+        figure = draw(read(asked.folder))
+        for target in save(figure, asked.folder / module, asked.format):
+            say(str(target))
     except (BadInput, OSError) as error:
         say(f"error: {error}")
         raise SystemExit(2) from None
     raise SystemExit(0)
 
 
-def save(figure: Figure, target: Path) -> Path:
-    """Write a figure, all of it or nothing.
+def save(figure: Figure, target: Path, formats: Sequence[str]) -> list[Path]:
+    """Write a figure, all of it or nothing, once for each format.
 
     Args:
         figure: what was drawn.
-        target: its file.
+        target: its file, without the ending.
+        formats: of `FORMATS`.
 
     Returns:
-        The same file.
+        The files.
     """
-    with replacing(target) as aside:
-        figure.savefig(aside, dpi=120)
+    files = [target.with_name(f"{target.name}.{kind}") for kind in formats]
+    for file in files:
+        with replacing(file) as aside:
+            figure.savefig(aside)
     pyplot.close(figure)
-    return target
+    return files
 
 
 def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None:

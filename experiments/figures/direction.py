@@ -20,19 +20,20 @@ def draw(results: xr.Dataset) -> Figure | None:
     shown = list(examples(results))
     if not shown:
         return None
-    figure, axes = pyplot.subplots(figsize=(5.2, 4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(5.2, 4))
     for run in shown:
         norm, error = run.path_norms.values, run.path_errors.values
         kept = np.isfinite(norm) & (norm > 1)
         name = f"η₀ = {run.step_size.item():g}"
         (line,) = axes.loglog(norm[kept], error[kept], label=name)
         limit = run.error_constant.item() / norm[kept]
-        axes.loglog(norm[kept], limit, "--", color=line.get_color(), linewidth=1)
+        colour = line.get_color()
+        axes.loglog(norm[kept], limit, "--", color=colour, linewidth=0.8, marker="")
     axes.set(
-        xlabel="‖p‖",
-        ylabel="‖p/‖p‖ − p_mm/‖p_mm‖‖",
+        xlabel="norm ‖p‖",
+        ylabel=r"$\|\,p/\|p\| - p_\mathrm{mm}/\|p_\mathrm{mm}\|\,\|$",
         title="Direction; dashed: predicted constant / ‖p‖",
         ylim=(None, 3),
     )
-    axes.legend(fontsize="small")
+    axes.legend()
     return figure

@@ -22,21 +22,22 @@ def draw(results: xr.Dataset) -> Figure | None:
     shown = list(examples(results))
     if not shown:
         return None
-    figure, axes = pyplot.subplots(figsize=(5.2, 4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(5.2, 4))
     for run in shown:
         log_time, norm = run.path_log_times.values, run.path_norms.values
         kept = np.isfinite(log_time)
         name = f"η₀ = {run.step_size.item():g}, {_outcome(run)}"
         (line,) = axes.loglog(log_time[kept], norm[kept], label=name)
         slope = run.max_margin_norm.item() * log_time[kept]
-        axes.loglog(log_time[kept], slope, "--", color=line.get_color(), linewidth=1)
+        colour = line.get_color()
+        axes.loglog(log_time[kept], slope, "--", color=colour, linewidth=0.8, marker="")
     axes.set(
-        xlabel="log(1 + t)",
-        ylabel="‖p‖",
-        title="Growth of p; dashed: ‖p_mm‖ log t",
+        xlabel="log-time log(1 + t)",
+        ylabel="norm ‖p‖",
+        title=r"Growth of p; dashed: $\|p_\mathrm{mm}\|\,\log t$",
         ylim=(0.1, None),
     )
-    axes.legend(fontsize="small")
+    axes.legend()
     return figure
 
 

@@ -1,50 +1,125 @@
 """What wins over (d, η₀): every important token, one class, a balance, or neither."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
 
-from experiments.common.statistics import CERTIFIED, with_status
+from experiments.common.palette import STATUS
+from experiments.common.statistics import with_status
+
+MARKED = 0.5
+"""Share of a cell from which its status has its mark there, for grey print."""
+MARK: dict[str, Any] = {
+    "ha": "center",
+    "va": "center",
+    "color": "white",
+    "fontsize": 6,
+}
+EDGE: dict[str, Any] = {"color": "black", "linewidth": 0.8, "marker": ""}
 
 
 def draw(results: xr.Dataset) -> Figure | None:
-    """Four maps over (d, η₀) of the share of all runs; what is selected is certified.
+    """One map over (d, η₀): each cell is cut by the shares of its runs' statuses.
 
     Args:
-        results: of `store.load`.
+        results: of `store.load`; where its `attrs` hold predicted `edges` by name, each
+            is drawn as a thin line.
 
     Returns:
         The figure; none for a sweep of a single d or η₀.
     """
     if min(results.sizes["dim"], results.sizes["step_size"]) < 2:
         return None
-    certified = with_status(results, *CERTIFIED)
-    captured = with_status(results, "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE")
-    balanced = with_status(results, "BALANCED")
-    there = results.status >= 0
-    maps = {
-        "every important token is selected": with_status(results, "SELECTED_ALL"),
-        "captured: those of one class only": captured,
-        "in balance between the classes": balanced,
-        "anything else not certified": ~(certified | balanced),
-    }
-    figure, panels = pyplot.subplots(
-        1, 4, figsize=(15, 3.7), sharey=True, layout="constrained"
+    shares = status_shares(results)
+    across = _edges(results.dim.values)
+    upward = _edges(results.step_size.values)
+    figure, axes = pyplot.subplots(figsize=(7.0, 4.2))
+    for name, share in shares.items():
+        if share.any():
+            _strips(axes, across, upward, shares, name)
+    border: dict[str, Any] = {"color": "white", "linewidth": 0.6}
+    axes.vlines(across, *upward[[0, -1]], **border)
+    axes.hlines(upward, *across[[0, -1]], **border)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=across[[0, -1]],
+        ylim=upward[[0, -1]],
+        xlabel="embedding dimension d",
+        ylabel="step size η₀ of the step on E",
     )
-    step_size, dim = results.step_size.values, results.dim.values
-    over = [name for name in results.status.dims if name not in ("dim", "step_size")]
-    for axes, (title, hit) in zip(panels, maps.items(), strict=True):
-        share = hit.where(there).mean(over).transpose("step_size", "dim").values
-        image = axes.pcolormesh(
-            _edges(dim), _edges(step_size), share, vmin=0, vmax=1, cmap="viridis"
-        )
-        axes.set(
-            xscale="log", yscale="log", title=title, xlabel="embedding dimension d"
-        )
-    panels[0].set_ylabel("step size η₀ of the step on E")
-    figure.colorbar(image, ax=panels, label="share of runs")
+    edges = dict(results.attrs.get("edges", {}))
+    dims = edges.pop("dim", None)
+    for name, edge in edges.items():
+        axes.plot(dims, edge, "--" if name.startswith("breaking") else "-", **EDGE)
+    handles = [
+        Patch(color=look.colour, label=f"{look.mark}  {look.words}")
+        for name, look in STATUS.items()
+        if name in shares and shares[name].any()
+    ]
+    figure.legend(handles=handles, loc="outside right upper")
     return figure
+
+
+def status_shares(results: xr.Dataset) -> dict[str, np.ndarray]:
+    """Share of all runs of a cell (d, η₀) that ended in each status.
+
+    Args:
+        results: of `store.load`.
+
+    Returns:
+        By status, in the palette's order; they sum to one in every cell.
+    """
+    over = [name for name in results.status.dims if name not in ("dim", "step_size")]
+    found = {}
+    for name in STATUS:
+        hit = results.status < 0 if name == "MISSING" else with_status(results, name)
+        found[name] = hit.mean(over).transpose("dim", "step_size").values
+    return found
+
+
+def _strips(
+    axes: Axes,
+    across: np.ndarray,
+    upward: np.ndarray,
+    shares: dict[str, np.ndarray],
+    name: str,
+) -> None:
+    """The upright strip of a status in every cell, and its mark where it prevails."""
+    names = list(shares)
+    before = sum((shares[other] for other in names[: names.index(name)]), start=0.0)
+    before = np.broadcast_to(before, shares[name].shape)
+    logs = np.log(across)
+    width = np.diff(logs)[:, None]
+    left = np.exp(logs[:-1, None] + width * before)
+    right = np.exp(logs[:-1, None] + width * (before + shares[name]))
+    strips = [
+        Rectangle(
+            (float(left[cell]), float(upward[cell[1]])),
+            float(right[cell] - left[cell]),
+            float(upward[cell[1] + 1] - upward[cell[1]]),
+        )
+        for cell in np.ndindex(*left.shape)
+        if shares[name][cell] > 0
+    ]
+    look = STATUS[name]
+    axes.add_collection(PatchCollection(strips, facecolor=look.colour, linewidth=0))
+    for cell in np.argwhere(shares[name] > MARKED):
+        middle = np.sqrt(left[tuple(cell)] * right[tuple(cell)])
+        height = np.sqrt(upward[cell[1]] * upward[cell[1] + 1])
+        style: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "color": "white",
+            "fontsize": 6,
+        }
+        axes.text(middle, height, look.mark, **style)
 
 
 def _edges(values: np.ndarray) -> np.ndarray:

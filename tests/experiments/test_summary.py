@@ -1,9 +1,12 @@
 """Summaries counted by hand, and statistics that say how sure they are."""
 
+import matplotlib
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.collections import PatchCollection
 
+from experiments.common.palette import SERIES, STATUS
 from experiments.common.statistics import (
     CERTIFIED,
     SELECTING,
@@ -110,24 +113,53 @@ def test_steps_that_waited_by_hand():
     assert found == pytest.approx(2 * (17 + 15 + 13) / sum(range(12, 18)) - 1)
 
 
-def test_maps_are_shares_of_runs_that_are_there():
-    figure = phases.draw(
-        results([ALL, LEFT, NOT_YET, NONE, ALL, BALANCED, MISSING, ALL])
-    )
-    assert figure is not None
-    meshes = [axes.collections[0].get_array() for axes in figure.axes[:4]]
-    selected, captured, balance, other = (np.asarray(mesh) for mesh in meshes)
-    # Rows are η₀, columns d.
-    assert selected.tolist() == [[0.5, 0.5], [0, 1]]
-    assert captured.tolist() == [[0.5, 0], [0, 0]]
-    assert balance.tolist() == [[0, 0.5], [0, 0]]
-    assert other.tolist() == [[0, 0], [0.5, 0]]
+def test_a_cell_is_cut_by_the_shares_of_all_its_runs():
+    found = results([ALL, LEFT, NOT_YET, NONE, ALL, BALANCED, MISSING, ALL])
+    shares = phases.status_shares(found)
+    half = {
+        "SELECTED_ALL": [[0.5, 0], [0.5, 0.5]],
+        "CAPTURED_POSITIVE": [[0.5, 0], [0, 0]],
+        "NOT_YET": [[0, 0.5], [0, 0]],
+        "NOTHING_TO_SELECT": [[0, 0.5], [0, 0]],
+        "BALANCED": [[0, 0], [0.5, 0]],
+        "MISSING": [[0, 0], [0, 0.5]],
+    }
+    # Rows are d, columns η₀.
+    for name, share in shares.items():
+        assert share.tolist() == half.get(name, [[0, 0], [0, 0]]), name
 
 
-def test_the_map_shows_no_selection_that_is_not_certified():
-    figure = phases.draw(results([NOT_YET, BALANCED] * 4, selected=1.0))
+def test_the_strips_of_a_cell_fill_it_in_the_colours_of_their_statuses():
+    found = results([ALL, LEFT, NOT_YET, NONE, ALL, BALANCED, MISSING, ALL])
+    figure = phases.draw(found)
     assert figure is not None
-    assert not np.asarray(figure.axes[0].collections[0].get_array()).any()
+    axes = figure.axes[0]
+    strips = {
+        matplotlib.colors.to_hex(group.get_facecolor()[0]): group.get_paths()
+        for group in axes.collections
+        if isinstance(group, PatchCollection)
+    }
+    looks = {
+        STATUS[name].colour: int(2 * share.sum())
+        for name, share in phases.status_shares(found).items()
+        if share.any()
+    }
+    assert {colour: len(paths) for colour, paths in strips.items()} == looks
+    areas = [
+        np.diff(np.log(box[:, 0]))[0] * np.diff(np.log(box[:, 1]))[0]
+        for paths in strips.values()
+        for box in (path.get_extents().get_points() for path in paths)
+    ]
+    whole = np.diff(np.log(axes.get_xlim()))[0] * np.diff(np.log(axes.get_ylim()))[0]
+    np.testing.assert_allclose(areas, whole / 8)
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(legend) == len(looks)
+
+
+def test_curves_have_the_colours_of_the_palette():
+    cycle = matplotlib.rcParams["axes.prop_cycle"].by_key()
+    assert tuple(f"#{colour.lstrip('#')}" for colour in cycle["color"]) == SERIES
+    assert len(set(cycle["marker"])) == len(SERIES)
 
 
 def test_bins_hold_every_point_once():
