@@ -102,7 +102,7 @@ def math(text: str) -> Markup:
         Markup('E<sub>s</sub> ∝ d<sup>−1/2</sup> &lt; 1')
     """
     safe = re.sub(r"\^\(([^)]*)\)", r"<sup>\1</sup>", str(escape(text)))
-    return Markup(re.sub(r"(?<=\w)_([a-z]+)", r"<sub>\1</sub>", safe))
+    return Markup(re.sub(r"\b(\w)_(mm|[a-z])(?![A-Za-z])", r"\1<sub>\2</sub>", safe))
 
 
 def breakable(command: str) -> Markup:

@@ -86,6 +86,36 @@ def test_dark_is_dark_also_when_it_comes_later(made, watched):
     )
 
 
+AXES = """() => [...document.querySelectorAll(".chart")].flatMap(place =>
+    ["x", "y"].map(side => {
+        const axis = place._fullLayout[`${side}axis`], log = axis.type === "log";
+        const values = place.data.flatMap(one => one[side]).filter(x => x !== null);
+        const shown = log ? values.filter(x => x > 0).map(Math.log10) : values;
+        return { free: axis.autorange !== false, low: axis.range[0],
+            high: axis.range[1], first: Math.min(...shown), last: Math.max(...shown) };
+    }))"""
+
+
+def test_axes_fit_their_data_whatever_happens_to_the_window(made, watched):
+    page = watched().open(made["page"])
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    for change in (None, "dark", 700):
+        if change == "dark":
+            page.emulate_media(color_scheme="dark")
+        elif change:
+            page.set_viewport_size({"width": change, "height": 900})
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        page.wait_for_timeout(500)
+        free = [one for one in page.evaluate(AXES) if one["free"]]
+        assert free
+        for one in free:
+            used = one["last"] - one["first"]
+            assert one["low"] <= one["first"] + 1e-9 * used
+            assert one["high"] >= one["last"] - 1e-9 * used
+            # An empty axis has a range of its own, many times what is there.
+            assert one["high"] - one["low"] <= 2.5 * max(used, 0.1)
+
+
 def picture(page, name):
     return page.evaluate(f"document.getElementById('{name}').toDataURL()")
 

@@ -63,7 +63,8 @@ const report = (() => {
     const look = theme();
     const shown = spec.series.map(trace);
     const named = shown.filter(one => one.showlegend).length;
-    Plotly.react(place, shown, {
+    // Anew each time: a changed plot would forget the range of its logarithmic axes.
+    Plotly.newPlot(place, shown, {
       xaxis: axis(spec.x, look, spec.series.flatMap(one => one.x)), yaxis: axis(spec.y, look, spec.series.flatMap(one => one.y)), font: { family: "system-ui, sans-serif", color: look.ink },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 10, r: 12, t: 8, b: 8 }, bargap: 0.25,
       showlegend: named > 1, hovermode: "closest", legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11 } },
@@ -81,11 +82,13 @@ const report = (() => {
       draw(place, data.charts[place.dataset.chart], place.dataset.about);
     };
     const watcher = new IntersectionObserver(seen => seen.forEach(one => {
-      if (one.isIntersecting) { watcher.unobserve(one.target); show(one.target); }
+      if (!one.isIntersecting) return;
+      watcher.unobserve(one.target);
+      if (!one.target.dataset.drawn) show(one.target);
     }), { rootMargin: "400px" });
     places.forEach(place => watcher.observe(place));
     redraws.push(() => places.filter(place => place.dataset.drawn).forEach(show));
-    window.addEventListener("beforeprint", () => places.forEach(show));
+    window.addEventListener("beforeprint", () => places.filter(place => !place.dataset.drawn).forEach(show));
   }
 
   async function packed(id) {
