@@ -18,6 +18,7 @@ import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
 from experiments.common.results import write
 from experiments.text.baseline import of_reviews, tell
 from experiments.text.data import Source, Splits, load
@@ -91,6 +92,7 @@ def main(settings: Settings) -> dict:
     configure(settings.precision)
     splits, facts = load(settings.source)
     loaded = time.perf_counter()
+    announce(settings.out, "reviews" if settings.figure else None)
     before = draw(splits, settings)
     after = full_batch_step(before, splits.train, settings.step_size)
     step = compare_with_lemma(before, after, splits.train, settings.step_size)
@@ -100,12 +102,14 @@ def main(settings: Settings) -> dict:
         f"residual of the step {step['residual']:.4f}"
     )
     stepped = time.perf_counter()
-    state, status = fit(
-        after if settings.embeddings == "one-step" else before,
-        splits,
-        settings,
-        checkpoint(settings) if settings.checkpoint else None,
-    )
+    with watched("training", settings.steps) as advance:
+        state, status = fit(
+            after if settings.embeddings == "one-step" else before,
+            splits,
+            settings,
+            checkpoint(settings) if settings.checkpoint else None,
+            advance,
+        )
     trained = time.perf_counter()
     stopped, last = (summary(part, splits) for part in (state.best, state.parameters))
     bag = of_reviews(splits, "train", "test")

@@ -71,7 +71,7 @@ def parse(
     """The settings of a command line: those of its preset, but for the flags given.
 
     Args:
-        study: its module's text is the help's.
+        study: its module's text stands above the help, line by line.
         presets: see `command`.
         arguments: see `command`.
 
@@ -93,12 +93,15 @@ def parse(
         name = ""
     if name not in presets:
         raise BadInput(f"no preset {name!r}; there are {', '.join(presets)}")
+    if {"-h", "--help"} & set(arguments):
+        # tyro would join the lines of each paragraph.
+        _print((sys.modules[study.__module__].__doc__ or "").rstrip() + "\n")
     return tyro.cli(
         tyro.conf.OmitArgPrefixes[type(presets[name])],  # type: ignore[misc]
         default=dataclasses.replace(presets[name], preset=name),
         args=arguments,
         prog=f"python -m {_module(study)}",
-        description=sys.modules[study.__module__].__doc__,
+        description="",
     )
 
 

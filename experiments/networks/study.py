@@ -35,6 +35,7 @@ import optax
 from experiments.common import memory
 from experiments.common.console import say
 from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
 from experiments.networks.data import posteriors, take
 from experiments.networks.report import compare, mixture, rises, tell
@@ -167,8 +168,13 @@ def main(settings: Settings) -> dict:
         if settings.every and step % settings.every == 0:
             loss, right = evaluate(network, variables, unseen)
             say(f"step {step:5d}   test loss {loss:.4f} accuracy {right:.4f}")
+        advance(int(step > 0))
 
-    with kept(settings.out, settings=settings, results=results):
+    announce(settings.out, "networks")
+    with (
+        kept(settings.out, settings=settings, results=results),
+        watched("training", settings.steps) as advance,
+    ):
         end = train(
             network,
             begin,

@@ -13,6 +13,7 @@ from typing import Literal
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
 from experiments.common.results import write
 from experiments.text.baseline import of_reviews, tell
 from experiments.text.data import Source, load
@@ -93,17 +94,19 @@ def main(settings: Settings) -> dict:
     splits, facts = load(settings.source)
     begin = starting_point(splits, runs[0])
     tried: list[dict] = []
-    for run in runs:
-        state, status = fit(begin, splits, run)
-        tried.append(
-            {
-                "learning_rate": run.learning_rate,
-                "batch": run.batch,
-                "held_out_accuracy": float(state.best_accuracy),
-                "step": int(state.best_step),
-                "status": status,
-            }
-        )
+    announce(settings.out)
+    with watched("training", settings.steps * len(runs)) as advance:
+        for run in runs:
+            state, status = fit(begin, splits, run, advance=advance)
+            tried.append(
+                {
+                    "learning_rate": run.learning_rate,
+                    "batch": run.batch,
+                    "held_out_accuracy": float(state.best_accuracy),
+                    "step": int(state.best_step),
+                    "status": status,
+                }
+            )
     tried.sort(key=lambda row: -row["held_out_accuracy"])
     say("\nlearning rate   batch   held-out accuracy   at step")
     for row in tried:

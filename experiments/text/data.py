@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.common.console import say
+from experiments.common.progress import watched
 from experiments.text.labels import mapping, require_two, tell
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
@@ -34,8 +35,8 @@ class Source:
     """Where the reviews come from.
 
     Attributes:
-        train: .parquet, .csv, .tsv, .json or .jsonl file, all but the first also as
-            .gz, or the folder of a prepared dataset.
+        train: .parquet, .csv, .tsv, .json or .jsonl file, the last four also as .gz, or
+            the folder of a prepared dataset.
         test: likewise.
         dataset: a tensorflow-dataset instead, such as imdb_reviews; prepared if needed.
         named: what the files hold; published figures stand beside ours only for data
@@ -120,6 +121,8 @@ def load(source: Source) -> tuple[Splits, dict]:
     path = CACHE / f"{_key(source)}.npz"
     counted = _kept(path)
     if counted is None:
+        if source.train is not None:
+            say(f"counting words; they will be kept in {path} for the next time")
         counted = _count(source)
         with replacing(path) as aside:
             np.savez(aside, **_pack(counted))
@@ -202,10 +205,17 @@ def _count(source: Source) -> Counted:
     train, test = read(source)
     require_two(train.names)
     parts = [*_hold_out(train), test]
-    vocabulary = words.choose_vocabulary(
-        parts[0].texts, min_count=source.min_count, max_size=source.max_size
-    )
-    bags = [words.count_words(part, vocabulary) for part in parts]
+    bags: list[Bags] = []
+    # The vocabulary takes as long as counting what it is chosen from.
+    sizes = [len(part.texts) for part in (parts[0], *parts)]
+    with watched("counting words", sum(sizes)) as advance:
+        vocabulary = words.choose_vocabulary(
+            parts[0].texts, min_count=source.min_count, max_size=source.max_size
+        )
+        advance(sizes[0])
+        for part in parts:
+            bags.append(words.count_words(part, vocabulary))
+            advance(len(part.texts))
     given = [len(part.texts) for part in parts]
     return Counted(vocabulary, train.names, bags, given)
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
 from experiments.common.results import write
 from experiments.text.data import Source, fitted_reviews, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point
@@ -104,7 +105,10 @@ def main(settings: Settings) -> dict:
     run.check()
     configure("float32")
     splits, facts = load(settings.source)
-    state, status = fit(starting_point(splits, run), splits, run)
+    announce(settings.out, "text_deviations")
+    begin = starting_point(splits, run)
+    with watched("training", run.steps) as advance:
+        state, status = fit(begin, splits, run, advance=advance)
     require_finite(status, run)
     values = np.asarray(token_scores(state.parameters)[1], float)
 

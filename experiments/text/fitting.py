@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from experiments.common import memory
 from experiments.common.console import say
 from experiments.text.data import Splits
 from jaxselect.errors import BadInput
+from jaxselect.model.objective import Metrics
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.text import training as descent
 from jaxselect.text.objective import evaluate, expand, risk_and_descent
@@ -33,8 +35,8 @@ class Fit:
         dim: d.
         step_size: η₀ of the full-batch step.
         steps: training steps.
-        learning_rate: of Adam; by default 0.001 for trained embeddings, else 0.03
-            (chosen by `text.choice` on IMDB).
+        learning_rate: of Adam; by default what `text.choice` chose on IMDB, 0.001 for
+            trained embeddings and 0.03 for fixed ones.
         batch: reviews per step; 0 for all of them.
         every: steps between two evaluations.
         seed: of the initialisation and of the minibatches.
@@ -132,7 +134,11 @@ def starting_point(splits: Splits, settings: Fit) -> Parameters:
 
 
 def fit(
-    begin: Parameters, splits: Splits, settings: Fit, checkpoint: Path | None = None
+    begin: Parameters,
+    splits: Splits,
+    settings: Fit,
+    checkpoint: Path | None = None,
+    advance: Callable[[int], None] = lambda steps: None,
 ) -> tuple[descent.State, str]:
     """Train as the settings say, keeping the state at which validation was best.
 
@@ -141,6 +147,7 @@ def fit(
         splits: the reviews.
         settings: what to train, and how.
         checkpoint: file to keep the state in, and to go on from.
+        advance: called at every evaluation with the steps since the one before.
 
     Returns:
         The last state and the reason for the end; `NOT_FINITE` where training left the
@@ -156,6 +163,19 @@ def fit(
     )
     optimiser = optax.adam(rate_of(settings))
     say("training " + ", ".join(trained))
+
+    before = 0
+
+    def report(step: int, seen: Metrics, unseen: Metrics) -> None:
+        nonlocal before
+        say(
+            f"step {step:5d}   train loss {float(seen.loss):.4f} accuracy "
+            f"{float(seen.accuracy):.4f}   held out loss {float(unseen.loss):.4f} "
+            f"accuracy {float(unseen.accuracy):.4f}"
+        )
+        advance(step - before)
+        before = step
+
     state, status = descent.train(
         descent.initial_state(begin, optimiser, schedule),
         splits.train,
@@ -164,11 +184,7 @@ def fit(
         validation=splits.validation,
         key=jax.random.key(settings.seed + 1),
         checkpoint=checkpoint,
-        report=lambda step, seen, unseen: say(
-            f"step {step:5d}   train loss {float(seen.loss):.4f} accuracy "
-            f"{float(seen.accuracy):.4f}   held out loss {float(unseen.loss):.4f} "
-            f"accuracy {float(unseen.accuracy):.4f}"
-        ),
+        report=report,
     )
     return state, status if finite(state.parameters) else NOT_FINITE
 

@@ -18,6 +18,7 @@ import numpy as np
 from experiments.common import memory
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
 from experiments.common.results import write
 from experiments.text.data import Source, load
 from jaxselect.errors import BadInput
@@ -81,14 +82,18 @@ def main(settings: Settings) -> dict:
     label = splits.train.labels.astype(per_review.dtype)
     per_word, _ = products(splits.train.by_token, label, label)
     errors = np.zeros((2, len(settings.dims), settings.seeds))
-    for place, dim in enumerate(settings.dims):
-        for seed in range(settings.seeds):
-            key = jax.random.fold_in(jax.random.key(seed), dim)
-            model = gaussian(key, vocabulary=len(splits.words), dim=dim)
-            errors[0, place, seed] = error(model, splits.train, per_review)
-            errors[1, place, seed] = error(model, splits.train, per_word)
-        by_review, by_word = errors[:, place].mean(axis=1)
-        say(f"d = {dim:6d}   error {by_review:.4f}   with plain counts {by_word:.4f}")
+    announce(settings.out, "text_lemma")
+    with watched("steps", settings.seeds * sum(settings.dims)) as advance:
+        for place, dim in enumerate(settings.dims):
+            for seed in range(settings.seeds):
+                key = jax.random.fold_in(jax.random.key(seed), dim)
+                model = gaussian(key, vocabulary=len(splits.words), dim=dim)
+                errors[0, place, seed] = error(model, splits.train, per_review)
+                errors[1, place, seed] = error(model, splits.train, per_word)
+                advance(dim)
+            by_review, by_word = errors[:, place].mean(axis=1)
+            shown = f"error {by_review:.4f}   with plain counts {by_word:.4f}"
+            say(f"d = {dim:6d}   {shown}")
     mean = errors.mean(axis=2)
     results = {
         **facts,

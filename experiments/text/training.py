@@ -25,6 +25,7 @@ import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
 from experiments.common.statistics import beside, binned
 from experiments.text import published
@@ -130,10 +131,16 @@ def main(settings: Settings) -> dict:
 
     results: dict = {**facts, "published": known, "models": {}}
     words, attention = {}, {}
-    with kept(settings.out, settings=settings, results=results):
+    announce(settings.out, "text_training")
+    total = sum(run.steps for run in runs.values())
+    with (
+        kept(settings.out, settings=settings, results=results),
+        watched("training", total) as advance,
+    ):
         for name, run in runs.items():
             say(f"— {name} —")
-            state, status = fit(starting_point(splits, run), splits, run)
+            begin = starting_point(splits, run)
+            state, status = fit(begin, splits, run, advance=advance)
             require_finite(status, run)
             words[name] = columns(state.parameters)
             attention[name] = attend(words[name]["scores"], splits.test)

@@ -174,14 +174,15 @@ command(lambda settings: {"long": "x" * 9**6}, {"only": settings()}, ["--json"])
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_help_keeps_its_lines_and_names_the_program(capsys, monkeypatch):
+@pytest.mark.parametrize("study", [networks, reviews, text_training])
+def test_help_keeps_its_lines_and_names_the_program(study, capsys, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
-    assert ended(networks.main, ["--help"], networks.PRESETS) == 0
+    assert ended(study.main, ["--help"], study.PRESETS) == 0
     shown = capsys.readouterr().out
-    assert "python -m experiments.networks " in shown
-    for line in (networks.__doc__ or "").splitlines():
-        if line.startswith("    "):
-            assert f"\n{line}\n" in shown
+    name = study.__name__.removesuffix(".study")
+    assert f"usage: python -m {name} " in shown
+    assert shown.startswith((study.__doc__ or "").rstrip() + "\n\nusage")
+    assert max(map(len, shown.splitlines())) <= 88
     assert "\x1b" not in shown
 
 

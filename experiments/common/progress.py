@@ -1,0 +1,67 @@
+"""How far a study has come, and the time left, for whoever sits before a terminal."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from experiments.common.console import say
+
+# Seconds over which speed is averaged: steps between two reports may take long.
+MEMORY = 600.0
+
+
+@contextlib.contextmanager
+def watched(what: str, total: float) -> Iterator[Callable[[float], None]]:
+    """A bar with the time left on standard error; nothing where that is no terminal.
+
+    Args:
+        what: is done, in a word or two.
+        total: amount of work, in any unit.
+
+    Yields:
+        To be called with the amount done since the last call.
+
+    Example:
+        >>> with watched("training", 3) as advance:
+        ...     for step in range(3):
+        ...         advance(1)
+    """
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns,
+        console=console,
+        speed_estimate_period=MEMORY,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(what, total=total)
+        yield partial(bar.advance, task)
+
+
+def announce(out: Path, figure: str | None = None) -> None:
+    """Say what a study is going to write where.
+
+    Args:
+        out: folder for results.
+        figure: name of the one that is drawn in the end, if any.
+    """
+    files = "results.json and arrays.npz"
+    if figure is not None:
+        files = f"results.json, arrays.npz and {figure}.png"
+    say(f"will write {files} into {out}")

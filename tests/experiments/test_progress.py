@@ -1,0 +1,39 @@
+"""The time left, on a terminal and nowhere else; what will be written where."""
+
+import io
+
+from experiments.common import progress
+
+
+class Terminal(io.StringIO):
+    """Standard error that somebody watches."""
+
+    def isatty(self):
+        return True
+
+
+def shown(monkeypatch, stream):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setattr("sys.stderr", stream)
+    with progress.watched("training", 8) as advance:
+        for step in (0, 3, 5):
+            advance(step)
+    return stream.getvalue()
+
+
+def test_a_terminal_sees_the_share_done_and_the_time_left(monkeypatch):
+    said = shown(monkeypatch, Terminal())
+    assert "training" in said and "100%" in said and "0:00:00" in said
+
+
+def test_a_file_keeps_lines_alone(monkeypatch):
+    assert shown(monkeypatch, io.StringIO()) == ""
+
+
+def test_a_study_says_what_it_will_write_where(capsys, tmp_path):
+    progress.announce(tmp_path, "reviews")
+    progress.announce(tmp_path)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(f"results.json, arrays.npz and reviews.png into {tmp_path}")
+    assert ".png" not in second
