@@ -20,15 +20,18 @@ from jaxselect.flow.progress import (
     local_exponents,
     velocity,
 )
-from jaxselect.margin.limit import LimitStatus
+from jaxselect.margin.limit import Limit, LimitStatus
+from jaxselect.margin.pair_strength import PairStrength
 from jaxselect.model.corpus import from_sequences
-from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.embedding_step import alignment_error, embedding_step
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
 from jaxselect.outcome.rates import (
     REAL_RATES,
     decided_at_once,
     final_loss,
+    log_time_to_error,
+    norm_to_error,
     rates,
     selection_mark,
 )
@@ -107,6 +110,35 @@ def test_late_rates_are_those_of_the_flow(settled):
     there = direction_error(flow.cls, end.margin.direction)
     np.testing.assert_allclose(there, 1e-4, rtol=1e-5)
     np.testing.assert_allclose(flow.log_time, found.log_time_to_error, rtol=1e-6)
+    pace = flow.log_time / jnp.linalg.norm(flow.cls)
+    np.testing.assert_allclose(pace, found.growth_rate, rtol=1e-3)
+
+
+@pytest.mark.parametrize("error", [1e-4, 0.1, 0.9])
+def test_the_late_line_has_the_error_asked_for_where_it_is_said_to(error):
+    """p_mm s + ρ with ρ across and along p_mm, for errors of any size."""
+    growth, offset = jnp.array([0.6, 0.0, 0.8]), jnp.array([2.0, 3.0, -1.0])
+    across = offset - growth * (growth @ offset)
+    line = Limit(
+        growth=2 * growth,
+        offset=offset,
+        error_constant=jnp.linalg.norm(across),
+        strength=PairStrength(factor=jnp.eye(2), log_scale=jnp.eye(2)),
+        history=jnp.zeros(3),
+        history_dim=jnp.array(0, jnp.int32),
+        status=jnp.array(LimitStatus.PREDICTED, jnp.int32),
+    )
+    there = line.cls_at(log_time_to_error(line, error))
+    np.testing.assert_allclose(direction_error(there, growth), error, rtol=1e-9)
+    norm = jnp.linalg.norm(there)
+    np.testing.assert_allclose(norm_to_error(line, error), norm, rtol=1e-12)
+
+
+def test_the_error_of_the_lemma_is_that_of_the_step(settled):
+    after, corpus, found, _ = settled
+    before, _ = jax.jit(PROBLEM.draw)(0, 256.0)
+    wanted = alignment_error(before, after, corpus, 60.0)
+    np.testing.assert_allclose(found.lemma_error, wanted, rtol=1e-9)
 
 
 def test_early_rates_are_those_of_the_flow(settled):
