@@ -258,7 +258,9 @@ def three_tokens(sideways, start):
     return eqx.filter_jit(settle)(after, corpus)
 
 
-@pytest.mark.parametrize(("sideways", "kink"), [(0.0, True), (-0.1, False)])
+@pytest.mark.parametrize(
+    ("sideways", "kink"), [(0.0, True), (-1e-8, True), (-1e-3, False), (-0.1, False)]
+)
 def test_a_kink_is_flagged(sideways, kink):
     assert three_tokens(sideways, 0.0).kink == kink
 
