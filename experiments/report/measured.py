@@ -106,3 +106,25 @@ def _row(claim: Claim, results: Found | None) -> Row:
         told = f"these results cannot be read ({type(error).__name__})"
         measured = Measured(Verdict.OPEN, told)
     return Row(claim, measured)
+
+
+def of_cases(hits: int, total: int, all_of_them: Verdict = Verdict.AGREES) -> Verdict:
+    """The verdict on cases that each show a claim or contradict it.
+
+    Args:
+        hits: cases that show it.
+        total: of all cases.
+        all_of_them: what is said where every one does.
+
+    Returns:
+        A verdict; open where there is no case.
+
+    Example:
+        >>> of_cases(2, 3).name, of_cases(0, 3).name, of_cases(0, 0).name
+        ('IN_PART', 'FAILS', 'OPEN')
+    """
+    if not total:
+        return Verdict.OPEN
+    if hits == total:
+        return all_of_them
+    return Verdict.IN_PART if hits else Verdict.FAILS

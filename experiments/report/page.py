@@ -15,9 +15,10 @@ from markupsafe import Markup, escape
 from experiments.common import palette
 from experiments.report import (
     network_parts,
-    study_claims,
     sweep_claims,
+    text_claims,
     text_parts,
+    theory_claims,
     theory_parts,
     watch,
 )
@@ -36,7 +37,7 @@ SECTIONS = (
     network_parts.SECTION,
     network_parts.BENCHMARKS,
 )
-CLAIMS = (*sweep_claims.CLAIMS, *study_claims.CLAIMS)
+CLAIMS = (*sweep_claims.CLAIMS, *theory_claims.CLAIMS, *text_claims.CLAIMS)
 
 
 def page(found: list[Found]) -> str:

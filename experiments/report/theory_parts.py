@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from experiments.report.charts import Chart, axis, chart, series
+from experiments.report.charts import axis, chart, series
 from experiments.report.folders import Found
-from experiments.report.numbers import told
+from experiments.report.numbers import percent, told
 from experiments.report.sections import Part, Shown, Told
+from experiments.report.step_size_part import step_size
 
 LINES = 24
 """Draws of a study whose curves travel with the page."""
@@ -64,93 +65,53 @@ def rates(found: Found) -> Shown:
     )
 
 
-def step_size(found: Found) -> Shown:
-    """Times and their derivatives in η₀, and the best η₀ found."""
-    arrays, optima = found.arrays, found.results["optima"]
-    charts: list[Chart] = []
-    for name, title in (
-        ("selection_log_time", "log t to selection"),
-        ("log_time_to_error", "log t to direction error 10⁻⁴"),
-        ("error_constant", "constant of the direction error"),
-    ):
-        charts += _with_slope(arrays, name, title)
-    dims = [cell["dim"] for cell in optima]
-    charts.append(
-        chart(
-            "step-best",
-            "The step size that selects soonest",
-            "What descent through the flow finds, beside a fine grid.",
-            axis("embedding dimension d", log=True),
-            axis("best η₀", log=True),
-            [
-                series(
-                    who,
-                    dims,
-                    [cell[f"step_size_{key}"] for cell in optima],
-                    kind="points",
-                    colour=colour,
-                )
-                for colour, (who, key) in enumerate(
-                    (("descent", "descent"), ("grid", "grid"))
-                )
-            ],
-        )
-    )
-    rows = [["d", "η₀ by descent", "by grid", "log t by descent", "by grid", "cost"]]
+def phases(found: Found) -> Shown:
+    """Measured edges of the phase diagram over predicted ones."""
+    rows = [["edge", "number", "as predicted", "median ratio", "range"]]
     rows += [
         [
-            told(cell["dim"]),
-            told(cell["step_size_descent"]),
-            told(cell["step_size_grid"]),
-            told(cell["log_time_descent"], 4),
-            told(cell["log_time_grid"], 4),
-            told(cell["cost_share"]),
+            name.replace("_", " "),
+            str(part["edges"]),
+            percent(part["within"], 1),
+            told(part["median_ratio"]),
+            f"{told(part['least'])} … {told(part['most'])}",
         ]
-        for cell in optima
+        for name, part in found.results["summary"].items()
     ]
-    return Shown(
-        [
-            f"Descent does as well as the grid in {found.results['as_good_as_grid']} "
-            f"of {len(optima)} dimensions, at {told(found.results['cost_share'])} of "
-            "its cost."
-        ],
-        charts,
-        rows,
+    edges = [row for row in found.results["edges"] if row["edge"] != "largest_dim"]
+    names = list(dict.fromkeys(row["edge"] for row in edges))
+    ends = np.array(
+        [min(row["predicted"] for row in edges), max(row["predicted"] for row in edges)]
     )
-
-
-def _with_slope(arrays: dict, name: str, title: str) -> list[Chart]:
-    """A rate over η₀ and its derivative, means over the draws that are predicted."""
-    if name not in arrays or f"{name}_slope" not in arrays:
-        return []
-    drawn = []
-    for key, label in ((name, title), (f"{name}_slope", f"∂ / ∂ log η₀ of {title}")):
-        kept = arrays["predicted"] & np.isfinite(arrays[key])
-        number = kept.sum(axis=2)
-        total = np.where(kept, arrays[key], 0).sum(axis=2)
-        mean = np.where(number > 0, total / np.maximum(number, 1), np.nan)
+    drawn = [series("as predicted", ends, ends, kind="dash", colour=6)]
+    for place, name in enumerate(names):
+        here = [row for row in edges if row["edge"] == name]
+        predicted = np.array([row["predicted"] for row in here])
+        ratio = np.array([row["ratio"] for row in here])
         drawn.append(
-            chart(
-                f"step-{key.replace('_', '-')}",
-                label[0].upper() + label[1:],
-                "Mean over the draws whose late flow is predicted, one curve per d.",
-                axis("η₀", log=True),
-                axis(label, log=key == name),
-                [
-                    series(
-                        f"d = {told(dim)}",
-                        arrays["step_sizes"],
-                        row,
-                        kind="points",
-                        colour=place,
-                    )
-                    for place, (dim, row) in enumerate(
-                        zip(arrays["dims"], mean, strict=True)
-                    )
-                ],
+            series(
+                name.replace("_", " "),
+                predicted,
+                predicted * ratio,
+                kind="dots",
+                colour=place,
+                text=[row["case"] for row in here],
             )
         )
-    return drawn
+    return Shown(
+        ["Edges were bisected on shapes that the theory never saw."],
+        [
+            chart(
+                "phases-edges",
+                "Edges of the phase diagram",
+                "A dot for each edge, shape and dimension.",
+                axis("predicted η₀", log=True),
+                axis("measured η₀", log=True),
+                drawn,
+            )
+        ],
+        rows,
+    )
 
 
 def influence(found: Found) -> Shown:
@@ -269,6 +230,7 @@ SECTION = Told(
         for name, title, show in (
             ("rates", "Error constant and exponents", rates),
             ("step_size", "Derivatives in η₀, and the best η₀", step_size),
+            ("phases", "Edges of the phase diagram", phases),
             ("influence", "Which token matters", influence),
             ("discrete", "Steps in place of the flow", discrete),
             ("joint", "A trained head, a matrix before p", joint),

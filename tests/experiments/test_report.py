@@ -147,6 +147,25 @@ def test_edges_are_drawn_over_a_sweep_of_their_own_problem_alone(tmp_path):
     assert Reader(page(search([tmp_path]))).data()["phases"][0]["edges"] == []
 
 
+@pytest.mark.parametrize(
+    ("within", "verdict"),
+    [(1.0, Verdict.AGREES), (0.5, Verdict.IN_PART), (0.0, Verdict.FAILS)],
+)
+def test_edges_that_are_off_are_counted(tmp_path, within, verdict):
+    (claim,) = (claim for claim in CLAIMS if claim.study == "theory.phases")
+    part = {"edges": 4, "within": within, "least": 0.9, "most": 1.1}
+    empty = {"edges": 0, "within": float("nan"), "least": None, "most": None}
+    results.write(
+        tmp_path,
+        settings=preset("full"),
+        results={"summary": {"selection": part, "largest_dim": empty}},
+    )
+    (found,) = search([tmp_path])
+    measured = claim.measure(found)
+    assert measured.verdict is verdict
+    assert measured.value.endswith("from 0.9 to 1.1")
+
+
 def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     for name in ("smoke", "full"):
         results.write(tmp_path / name, settings=preset(name), results={})

@@ -1,10 +1,10 @@
-"""What the studies say: rates, derivatives, capture that passes, text, networks."""
+"""What the studies of the theory say: rates, derivatives, capture that passes."""
 
 import itertools
 from typing import Any
 
 from experiments.report.folders import Found
-from experiments.report.measured import Claim, Measured, Verdict
+from experiments.report.measured import Claim, Measured, Verdict, of_cases
 from experiments.report.numbers import finite, percent, told
 
 EXPONENT = 0.02
@@ -39,7 +39,7 @@ def descent(found: Found) -> Measured:
         for cell in results["optima"][:3]
     )
     return Measured(
-        _verdict(good, cells),
+        of_cases(good, cells),
         f"best η₀ {best}; {percent(results['cost_share'], 1)} of the grid's cost",
         f"{cells} dimensions",
         percent(cells - good, cells),
@@ -82,7 +82,7 @@ def beside_head(found: Found) -> Measured:
     failed = sum(count["RELAXED"] for count in counts)
     total = sum(part["draws"] for part in parts)
     return Measured(
-        Verdict.IN_PART if held and failed else _verdict(held, total, Verdict.HOLDS),
+        Verdict.IN_PART if held and failed else of_cases(held, total, Verdict.HOLDS),
         f"{held} draws keep it; {failed} turn to another, relaxed problem's",
         f"{total} draws",
         percent(failed, held + failed),
@@ -95,7 +95,7 @@ def behind_matrix(found: Found) -> Measured:
     results = found.results["matrix"]
     good, draws = results["identity_holds"], results["draws"]
     return Measured(
-        _verdict(good, draws),
+        of_cases(good, draws),
         f"off by {told(results['identity_largest'])} at most",
         f"{draws} draws",
         percent(draws - good, draws),
@@ -132,89 +132,24 @@ def passing_capture(found: Found) -> Measured:
     )
 
 
-def text_lemma(found: Found) -> Measured:
-    """Lemma 4.1 on words of real text."""
-    results = found.results
-    exponent = results["exponent"]
-    close = abs(exponent + 0.5) <= 0.05
-    return Measured(
-        Verdict.AGREES if close else Verdict.FAILS,
-        f"exponent {told(exponent)} in d; with plain counts "
-        f"{told(results['exponent_plain_counts'])}",
-        f"{results['vocabulary']:,} words, {len(results['dims'])} d",
-        "–",
-        "the exponent within 0.05 of −½",
+def foretold(found: Found) -> Measured:
+    """Every edge of the phase diagram is where theory puts it."""
+    parts = found.results["summary"]
+    total = sum(part["edges"] for part in parts.values())
+    within = sum(
+        round(part["edges"] * part["within"])
+        for part in parts.values()
+        if part["edges"]
     )
-
-
-def text_order(found: Found) -> Measured:
-    """E·v and E·p of words follow the posterior difference as published."""
-    if not found.results.get("published"):
-        return Measured(Verdict.OPEN, "nothing published to hold it against")
-    models = found.results["models"]
-    name = "together" if "together" in models else next(iter(models))
-    shape = models[name]["shape"]
-    ranks = {part: shape[part]["rank_correlation"] for part in ("values", "scores")}
+    least = min(finite(part["least"] for part in parts.values()), default=float("nan"))
+    most = max(finite(part["most"] for part in parts.values()), default=float("nan"))
     return Measured(
-        _verdict(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
-        f"rank correlation with the published bins {told(ranks['values'])} (E·v), "
-        f"{told(ranks['scores'])} (E·p)",
-        f"{found.results['vocabulary']:,} words in 20 bins",
-        "–",
-        f"{RANK:g} or more in both",
+        of_cases(within, total),
+        f"measured over predicted from {told(least)} to {told(most)}",
+        f"{total} edges on shapes the theory never saw",
+        percent(total - within, total),
+        "each edge bisected over η₀, draw by draw; bounds fixed beforehand",
     )
-
-
-def review_step(found: Found) -> Measured:
-    """One step on film reviews follows α."""
-    row = found.results["one_step"]
-    return Measured(
-        Verdict.AGREES if row["correlation"] >= RANK else Verdict.FAILS,
-        f"correlation of E·v with α {told(row['correlation'])}, slope "
-        f"{told(row['slope_ratio'])} · η₀/2",
-        f"{found.results['vocabulary']:,} words",
-        "–",
-        f"correlation {RANK:g} or more",
-    )
-
-
-def network_order(found: Found) -> Measured:
-    """Richer networks order words alike."""
-    tables = found.results["published"]
-    if not tables:
-        return Measured(Verdict.OPEN, "nothing published to hold it against")
-    ranks = {name: table["rank_correlation"] for name, table in tables.items()}
-    told_ranks = ", ".join(f"{name} {told(rank)}" for name, rank in ranks.items())
-    return Measured(
-        _verdict(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
-        f"rank correlation with the published bins: {told_ranks}",
-        f"{found.results['vocabulary']:,} words",
-        "–",
-        f"{RANK:g} or more in every table",
-    )
-
-
-def network_step(found: Found) -> Measured:
-    """The first step of richer networks is predicted by counts."""
-    results = found.results
-    steps = {name: row for name, row in results.items() if name.startswith("step size")}
-    exponents = finite(row["exponent"] for row in steps.values())
-    worst = max(abs(exponents + 0.5), default=float("nan"))
-    return Measured(
-        Verdict.AGREES if worst <= EXPONENT else Verdict.FAILS,
-        f"error ∝ d^{told(exponents.mean())}",
-        f"{results['lanes']} runs",
-        "–",
-        f"exponents within {EXPONENT:g} of −½",
-    )
-
-
-def _verdict(hits: int, total: int, all_of_them: Verdict = Verdict.AGREES) -> Verdict:
-    if not total:
-        return Verdict.OPEN
-    if hits == total:
-        return all_of_them
-    return Verdict.IN_PART if hits else Verdict.FAILS
 
 
 def _claims(*rows: Any) -> tuple[Claim, ...]:
@@ -229,6 +164,13 @@ CLAIMS = _claims(
         "theory.watch",
         "make report",
         passing_capture,
+    ),
+    (
+        "The edges of the phase diagram follow from the sizes of the problem alone.",
+        "",
+        "theory.phases",
+        "python -m experiments.theory.phases",
+        foretold,
     ),
     (
         "The direction error falls like 1/‖p‖, its constant known beforehand.",
@@ -271,41 +213,5 @@ CLAIMS = _claims(
         "theory.joint",
         "python -m experiments.theory.joint",
         behind_matrix,
-    ),
-    (
-        "On film reviews, too, one step moves words by their importance.",
-        "Lemma 4.1",
-        "reviews",
-        "python -m experiments.reviews",
-        review_step,
-    ),
-    (
-        "On film reviews the error of that step falls like d^(−1/2).",
-        "Lemma 4.1",
-        "text.lemma",
-        "python -m experiments.text.lemma",
-        text_lemma,
-    ),
-    (
-        "After training, E·v and E·p of words follow their posterior difference as in "
-        "the published tables.",
-        "Experiments of the paper",
-        "text.training",
-        "python -m experiments.text.training",
-        text_order,
-    ),
-    (
-        "Two layers, an MLP and many classes show the same tendencies.",
-        "Discussion of the paper",
-        "networks",
-        "python -m experiments.networks",
-        network_order,
-    ),
-    (
-        "The first step of richer networks is what counts predict.",
-        "",
-        "networks.sweep",
-        "python -m experiments.networks.sweep",
-        network_step,
     ),
 )

@@ -1,0 +1,134 @@
+"""What real text and richer networks say of the claims."""
+
+import itertools
+
+from experiments.report.folders import Found
+from experiments.report.measured import Claim, Measured, Verdict, of_cases
+from experiments.report.numbers import finite, told
+
+EXPONENT = 0.02
+"""Largest distance of a fitted exponent from its prediction, for a few seeds."""
+RANK = 0.9
+"""Rank correlation from which two tables count as one tendency."""
+
+
+def text_lemma(found: Found) -> Measured:
+    """Lemma 4.1 on words of real text."""
+    results = found.results
+    exponent = results["exponent"]
+    close = abs(exponent + 0.5) <= 0.05
+    return Measured(
+        Verdict.AGREES if close else Verdict.FAILS,
+        f"exponent {told(exponent)} in d; with plain counts "
+        f"{told(results['exponent_plain_counts'])}",
+        f"{results['vocabulary']:,} words, {len(results['dims'])} d",
+        "–",
+        "the exponent within 0.05 of −½",
+    )
+
+
+def text_order(found: Found) -> Measured:
+    """E·v and E·p of words follow the posterior difference as published."""
+    if not found.results.get("published"):
+        return Measured(Verdict.OPEN, "nothing published to hold it against")
+    models = found.results["models"]
+    name = "together" if "together" in models else next(iter(models))
+    shape = models[name]["shape"]
+    ranks = {part: shape[part]["rank_correlation"] for part in ("values", "scores")}
+    return Measured(
+        of_cases(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
+        f"rank correlation with the published bins {told(ranks['values'])} (E·v), "
+        f"{told(ranks['scores'])} (E·p)",
+        f"{found.results['vocabulary']:,} words in 20 bins",
+        "–",
+        f"{RANK:g} or more in both",
+    )
+
+
+def review_step(found: Found) -> Measured:
+    """One step on film reviews follows α."""
+    row = found.results["one_step"]
+    return Measured(
+        Verdict.AGREES if row["correlation"] >= RANK else Verdict.FAILS,
+        f"correlation of E·v with α {told(row['correlation'])}, slope "
+        f"{told(row['slope_ratio'])} · η₀/2",
+        f"{found.results['vocabulary']:,} words",
+        "–",
+        f"correlation {RANK:g} or more",
+    )
+
+
+def network_order(found: Found) -> Measured:
+    """Richer networks order words alike."""
+    tables = found.results["published"]
+    if not tables:
+        return Measured(Verdict.OPEN, "nothing published to hold it against")
+    ranks = {name: table["rank_correlation"] for name, table in tables.items()}
+    told_ranks = ", ".join(f"{name} {told(rank)}" for name, rank in ranks.items())
+    return Measured(
+        of_cases(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
+        f"rank correlation with the published bins: {told_ranks}",
+        f"{found.results['vocabulary']:,} words",
+        "–",
+        f"{RANK:g} or more in every table",
+    )
+
+
+def network_step(found: Found) -> Measured:
+    """The first step of richer networks is predicted by counts."""
+    results = found.results
+    steps = {name: row for name, row in results.items() if name.startswith("step size")}
+    exponents = finite(row["exponent"] for row in steps.values())
+    worst = max(abs(exponents + 0.5), default=float("nan"))
+    return Measured(
+        Verdict.AGREES if worst <= EXPONENT else Verdict.FAILS,
+        f"error ∝ d^{told(exponents.mean())}",
+        f"{results['lanes']} runs",
+        "–",
+        f"exponents within {EXPONENT:g} of −½",
+    )
+
+
+CLAIMS = tuple(
+    itertools.starmap(
+        Claim,
+        (
+            (
+                "On film reviews, too, one step moves words by their importance.",
+                "Lemma 4.1",
+                "reviews",
+                "python -m experiments.reviews",
+                review_step,
+            ),
+            (
+                "On film reviews the error of that step falls like d^(−1/2).",
+                "Lemma 4.1",
+                "text.lemma",
+                "python -m experiments.text.lemma",
+                text_lemma,
+            ),
+            (
+                "After training, E·v and E·p of words follow their posterior difference "
+                "as in the published tables.",
+                "Experiments of the paper",
+                "text.training",
+                "python -m experiments.text.training",
+                text_order,
+            ),
+            (
+                "Two layers, an MLP and many classes show the same tendencies.",
+                "Discussion of the paper",
+                "networks",
+                "python -m experiments.networks",
+                network_order,
+            ),
+            (
+                "The first step of richer networks is what counts predict.",
+                "",
+                "networks.sweep",
+                "python -m experiments.networks.sweep",
+                network_step,
+            ),
+        ),
+    )
+)
