@@ -108,8 +108,8 @@ CLAIMS = tuple(
                 text_lemma,
             ),
             (
-                "After training, E·v and E·p of words follow their posterior difference "
-                "as in the published tables.",
+                "After training, E·v and E·p of words follow their posterior "
+                "difference as in the published tables.",
                 "Experiments of the paper",
                 "text.training",
                 "python -m experiments.text.training",
