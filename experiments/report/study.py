@@ -14,7 +14,7 @@ import tyro
 
 from experiments.common.console import say
 from experiments.report.folders import search
-from experiments.report.page import page
+from jaxselect.errors import BadInput
 from jaxselect.files import replacing
 
 
@@ -46,8 +46,18 @@ def report(settings: Settings) -> dict:
 
     Returns:
         What `--json` prints: the page, its bytes, what it shows and what it could not.
+
+    Raises:
+        BadInput: a package of the extra `report` is not installed.
     """
     begun = time.perf_counter()
+    try:
+        from experiments.report.page import page
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"the report needs {error.name}, which is not installed: "
+            "pip install 'jaxselect[report]'"
+        ) from None
     found = search(settings.folders)
     text = page(found)
     path = settings.out / "report.html"

@@ -345,8 +345,25 @@ def test_the_command_of_a_sweep_makes_the_same_grid(folder):
     assert spelled({"resume": True}, {"resume": True}) == []
 
 
+@pytest.mark.parametrize("package", ["jinja2", "plotly"])
+def test_what_is_not_installed_is_named(package, tmp_path):
+    code = f"""
+import sys
+sys.modules["{package}"] = None
+from experiments.report import study
+from experiments.common.console import command
+command(study.report, study.PRESETS, ["{tmp_path}", "--out", "{tmp_path}"])
+"""
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert package in done.stderr and "jaxselect[report]" in done.stderr
+
+
 def test_the_report_only_reads():
     """It knows results and no more: nothing it loads computes anything."""
-    code = "import sys, experiments.report.study as s; sys.exit('jax' in sys.modules)"
+    code = "import sys, experiments.report.page; sys.exit('jax' in sys.modules)"
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
