@@ -27,13 +27,18 @@ from typing import Any
 import jax
 
 from experiments.common.console import say
-from experiments.common.devices import configure
+from experiments.common.devices import configure, quickly
 from jaxselect.errors import BadInput
 from jaxselect.sweep.chunks import run_and_write
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import finished
 
 Done = dict[str, Any]
+ALONE = 64
+"""Runs up to which one process is done before a second one is ready."""
+FEW = 256
+"""Runs up to which a sweep would compile for longer than it runs: a property of the
+grid, not of how it is run, so that its results have the same bytes in any case."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Job:
 
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk here and write it."""
+        options = quickly() if self.grid.size <= FEW else {}
         return run_and_write(
             self.grid,
             index,
@@ -61,6 +67,7 @@ class Job:
             chunk_size=self.chunk_size,
             together=self.together,
             device=device,
+            compiler_options=tuple(options.items()),
         )
 
 

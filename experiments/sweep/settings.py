@@ -22,7 +22,7 @@ class Settings:
         out: folder for the results; by default results/PRESET.
         resume: go on where an earlier sweep stopped; else its chunks are removed.
         launcher: processes of this machine, a cluster of jax processes, or Ray.
-        workers: processes or devices to use; by default all.
+        workers: processes or devices to use; by default all, for up to 64 runs one.
         chunk_size: lanes per file and call; by default what suits the device.
         together: lanes of a call in step, or one after the other; by default in step
             on accelerators only.

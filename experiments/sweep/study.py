@@ -31,6 +31,7 @@ from experiments.common import memory
 from experiments.common.console import say
 from experiments.common.devices import configure, probe, versions
 from experiments.sweep.launch import (
+    ALONE,
     Done,
     Job,
     local,
@@ -69,7 +70,10 @@ def sweep(settings: Settings) -> dict:
     grid.check()
     folder = (settings.out or Path("results") / settings.preset).absolute()
     kind, devices = probe()
-    workers = devices if settings.workers is None else settings.workers
+    workers = settings.workers
+    if workers is None:
+        # A second process would start for longer than it works.
+        workers = 1 if kind == "cpu" and grid.size <= ALONE else devices
     chunk_size = (
         CHUNK_SIZE[kind] if settings.chunk_size is None else settings.chunk_size
     )

@@ -97,13 +97,19 @@ def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def program(grid: Grid, shape: Shape, together: bool) -> Callable[..., Trial]:
+def program(
+    grid: Grid,
+    shape: Shape,
+    together: bool,
+    compiler_options: tuple[tuple[str, Any], ...] = (),
+) -> Callable[..., Trial]:
     """The compiled trials of one shape; arguments are the traced axes.
 
     Args:
         grid: its static settings are used.
         shape: values on the axes that decide shapes.
         together: all lanes of a call in step, or one after the other.
+        compiler_options: of `jax.jit`, as pairs.
 
     Returns:
         A jitted function of `lane_values`, by name, batched over lanes.
@@ -133,9 +139,11 @@ def program(grid: Grid, shape: Shape, together: bool) -> Callable[..., Trial]:
             settings=settings,
         )
 
-    if together:
-        return jax.jit(jax.vmap(lane))
-    return jax.jit(lambda *values: jax.lax.map(lambda row: lane(*row), values))
+    def in_turn(*values: jax.Array) -> Trial:
+        return jax.lax.map(lambda row: lane(*row), values)
+
+    batch = jax.vmap(lane) if together else in_turn
+    return jax.jit(batch, compiler_options=dict(compiler_options))
 
 
 def run_chunk(
@@ -145,6 +153,7 @@ def run_chunk(
     chunk_size: int,
     together: bool = False,
     device: Any = None,
+    compiler_options: tuple[tuple[str, Any], ...] = (),
 ) -> np.ndarray:
     """Run the lanes of a chunk in one call.
 
@@ -158,6 +167,7 @@ def run_chunk(
             that no second program is compiled.
         together: all lanes in step, or one after the other.
         device: where; JAX's default if not given.
+        compiler_options: see `program`.
 
     Returns:
         A table with one row per lane: `lane`, then the fields of `Trial`.
@@ -177,7 +187,8 @@ def run_chunk(
         )
         for name, column in lane_values(grid, filled).items()
     ]
-    trials = jax.device_get(program(grid, chunk.shape, together)(*values))
+    run = program(grid, chunk.shape, together, compiler_options)
+    trials = jax.device_get(run(*values))
     columns = {
         field.name: getattr(trials, field.name)[:number]
         for field in dataclasses.fields(trials)
@@ -200,6 +211,7 @@ def run_and_write(
     chunk_size: int,
     together: bool = False,
     device: Any = None,
+    compiler_options: tuple[tuple[str, Any], ...] = (),
 ) -> dict[str, Any]:
     """Run one chunk and write it; what every engine calls.
 
@@ -210,6 +222,7 @@ def run_and_write(
         chunk_size: of the plan.
         together: see `run_chunk`.
         device: where; JAX's default if not given.
+        compiler_options: see `program`.
 
     Returns:
         What a progress bar needs: number of lanes, and counts by status.
@@ -219,7 +232,12 @@ def run_and_write(
     """
     chunk = _planned(grid, chunk_size)[index]
     rows = run_chunk(
-        grid, chunk, chunk_size=chunk_size, together=together, device=device
+        grid,
+        chunk,
+        chunk_size=chunk_size,
+        together=together,
+        device=device,
+        compiler_options=compiler_options,
     )
     write_chunk(folder, index, rows)
     codes, counts = np.unique(rows["status"], return_counts=True)
