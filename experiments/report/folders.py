@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +59,7 @@ class Found(NamedTuple):
             return ""
         grid = self.content.attrs["grid"]
         words = spelled({**grid, "out": str(self.folder)}, {})
-        return " ".join(["python -m experiments.sweep", *words])
+        return shlex.join(["python", "-m", "experiments.sweep", *words])
 
 
 def search(folders: Iterable[Path]) -> list[Found]:

@@ -336,10 +336,12 @@ def test_the_command_brings_the_settings_about_again(name, tmp_path):
     assert console.parse(study, presets, words[3:]) == wanted
 
 
-def test_the_command_of_a_sweep_makes_the_same_grid(folder):
+def test_the_command_of_a_sweep_makes_the_same_grid(tmp_path):
+    folder = invent_sweep(tmp_path / "a; touch $(name) 'b")
     (found,) = search([folder])
-    words = found.command.split()[3:]
+    words = results.shlex.split(found.command)[3:]
     made = console.parse(sweep_study, sweep_settings.PRESETS, words)
+    assert made.out == folder
     plain = results.plain(dataclasses.asdict(made.grid))
     assert plain == {**plain, **found.content.attrs["grid"]}
     assert spelled({"resume": True}, {"resume": True}) == []
