@@ -36,7 +36,7 @@ def compare(
 
     Args:
         preset: name of the study, and of its tables.
-        data: name of ours.
+        data: name of ours, where their classes are in order.
         columns: of our tokens.
         across: posterior differences.
         imbalance: differences of frequencies.
@@ -117,8 +117,8 @@ def tell(results: dict, preset: str) -> None:
     if not results["published"]:
         data, classes = DATA[preset]
         say(
-            f"nothing is published for these data: tables are of {data} with {classes} "
-            "classes, and --named says what files hold"
+            f"nothing is published for these data: tables are of {data}, {classes} "
+            "classes in order, and --named says what files hold"
         )
     for name, table in results["published"].items():
         say(f"{name}: ours beside the published")

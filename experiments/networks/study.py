@@ -42,7 +42,7 @@ from experiments.networks.report import compare, mixture, rises, tell
 from experiments.text import baseline as bag_of_words
 from experiments.text.baseline import Counted
 from experiments.text.data import Source
-from experiments.text.labels import mapping
+from experiments.text.labels import in_order, mapping
 from jaxselect.errors import BadInput
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import predicted_change
@@ -214,9 +214,8 @@ def main(settings: Settings) -> dict:
         columns |= parts
         axes = {f"values {k}": across[:, k] for k in range(classes)}
     results["monotone"] = {name: rises(axes[name], columns[name]) for name in axes}
-    results["published"] = compare(
-        settings.preset, settings.source.name, columns, across, imbalance
-    )
+    called = settings.source.name if in_order(results["labels"]) else None
+    results["published"] = compare(settings.preset, called, columns, across, imbalance)
     if results["published"] and "response" in results:
         results["mixture"] = mixture(results["published"])
     bag = bag_of_words.baseline(

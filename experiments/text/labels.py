@@ -29,6 +29,23 @@ def tell(labels: dict[str, int]) -> None:
         say("labels: " + ", ".join(pairs[:10]) + (", …" if pairs[10:] else ""))
 
 
+def in_order(labels: dict[str, int]) -> bool:
+    """Whether labels rise with what they mean, as those of published tables do.
+
+    Args:
+        labels: of `mapping`.
+
+    Returns:
+        True for numbers, and for words that are known to; the alphabet knows no order.
+
+    Example:
+        >>> in_order({"neg": -1, "pos": 1}), in_order({"fresh": -1, "rotten": 1})
+        (True, False)
+    """
+    numbers = all(name.removeprefix("-").isdigit() for name in labels)
+    return numbers or tuple(labels) in (("neg", "pos"), ("negative", "positive"))
+
+
 def require_two(names: tuple[Name, ...]) -> None:
     """Refuse more classes than one head tells apart.
 

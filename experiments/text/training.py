@@ -33,6 +33,7 @@ from experiments.text.attended import agreement, attend, describe
 from experiments.text.baseline import of_reviews
 from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point, summary
+from experiments.text.labels import in_order
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
 from jaxselect.text.sparse import importance, posterior_difference
@@ -125,7 +126,7 @@ def main(settings: Settings) -> dict:
     for run in runs.values():
         run.check()
     splits, facts = load(settings.source)
-    known = settings.source.name == published.DATA
+    known = settings.source.name == published.DATA and in_order(facts["labels"])
     posterior = np.asarray(posterior_difference(splits.train))
     alpha = np.asarray(importance(splits.train))
 

@@ -14,7 +14,7 @@ from experiments import reviews
 from experiments.common import console
 from experiments.common.results import read
 from experiments.text import attended as attention_report
-from experiments.text import baseline, explain, fitting
+from experiments.text import baseline, explain, fitting, labels
 from experiments.text import choice as text_choice
 from experiments.text import data as review_data
 from experiments.text import deviations as text_deviations
@@ -209,15 +209,31 @@ def test_data_have_the_name_that_somebody_gave_them(source, name):
     assert review_data.Source(**source).name == name
 
 
+@pytest.mark.parametrize(
+    ("names", "ordered"),
+    [
+        ((0, 1), True),
+        ((-1, 1), True),
+        (("neg", "pos"), True),
+        ((1, 2, 4, 5), True),
+        (("fresh", "rotten"), False),
+        (("awful", "good", "great", "poor"), False),
+        (("1 star", "2 stars"), False),
+    ],
+)
+def test_the_alphabet_is_no_order_of_classes(names, ordered):
+    assert labels.in_order(labels.mapping(names)) is ordered
+
+
 def test_a_bag_of_words_finds_what_a_word_decides_and_no_more():
-    """One word that says all: every review right. Labels at random: about half."""
+    """One word that says all: every review right. Labels at random: about a third."""
     rng = np.random.default_rng(0)
-    labels = rng.choice([0, 1, 2], 900)
+    marks = rng.choice([0, 1, 2], 900)
     counts = rng.poisson(0.3, (900, 20)).astype(float)
-    random = baseline.Counted(csr_array(counts), labels)
-    told = baseline.Counted(csr_array(np.eye(3)[labels]), labels)
+    random = baseline.Counted(csr_array(counts), marks)
+    told = baseline.Counted(csr_array(np.eye(3)[marks]), marks)
     assert baseline.baseline(told, test=told) == {"test_accuracy": 1.0}
-    half = [baseline.Counted(random.counts[k::2], labels[k::2]) for k in (0, 1)]
+    half = [baseline.Counted(random.counts[k::2], marks[k::2]) for k in (0, 1)]
     found = baseline.baseline(half[0], seen=half[0], unseen=half[1])
     assert found["seen_accuracy"] > found["unseen_accuracy"]
     assert found["unseen_accuracy"] == pytest.approx(1 / 3, abs=0.08)
