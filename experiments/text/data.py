@@ -121,9 +121,7 @@ def load(source: Source) -> tuple[Splits, dict]:
     path = CACHE / f"{_key(source)}.npz"
     counted = _kept(path)
     if counted is None:
-        if source.train is not None:
-            say(f"counting words; they will be kept in {path} for the next time")
-        counted = _count(source)
+        counted = _count(source, path)
         with replacing(path) as aside:
             np.savez(aside, **_pack(counted))
     facts: dict = {"vocabulary": len(counted.words), "labels": mapping(counted.names)}
@@ -200,10 +198,12 @@ def _located(source: Source) -> Source:
     return source
 
 
-def _count(source: Source) -> Counted:
+def _count(source: Source, path: Path) -> Counted:
     """The three parts of the reviews, read and counted."""
     train, test = read(source)
     require_two(train.names)
+    if source.train is not None:
+        say(f"counting words; they will be kept in {path} for the next time")
     parts = [*_hold_out(train), test]
     bags: list[Bags] = []
     # The vocabulary takes as long as counting what it is chosen from.

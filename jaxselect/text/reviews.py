@@ -198,7 +198,7 @@ def _columns(path: Path, text: str, label: str, split: str) -> tuple[list, list]
         if name not in table.column_names:
             raise BadInput(
                 f"no column {name!r} in {path}; it has {listed(table.column_names)}: "
-                "name the columns with the text and the label"
+                "name those wanted, with text= and label= (--text, --label)"
             )
         if table.column_names.count(name) > 1:
             raise BadInput(f"{path} has several columns {name!r}: rename all but one")

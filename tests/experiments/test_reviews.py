@@ -74,6 +74,7 @@ def test_whole_program_on_files(files):
             "no.parquet does not exist",
         ),
         ((), "no reviews: give --train FILE"),
+        (("--train", __file__, "--test", __file__), "ends in '.py': wanted a .parq"),
         (("--preset", "large"), "no preset 'large'; there are full"),
         (("--preset", "smoke", "--step-size", "nan"), "--step-size is nan"),
         (("--preset", "smoke", "--step-size", "0"), "--step-size is 0"),
