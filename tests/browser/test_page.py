@@ -9,6 +9,7 @@ from tests.experiments.invented_results import (
     invent_reviews,
     invent_sweep,
     invent_watch,
+    rewrite,
 )
 from tests.experiments.test_report import NASTY, damage
 
@@ -25,6 +26,8 @@ def made(tmp_path_factory):
     dims, steps = np.geomspace(32, 1e6, 10).round(), np.geomspace(0.1, 1e5, 13)
     sizes = {"dims": dims.tolist(), "steps": steps.tolist()}
     invent_sweep(folder / "sweep", **sizes, seeds=range(8), points=60)
+    # Neighbouring cells end differently; the one looked at first has selected all.
+    rewrite(folder / "sweep", status=lambda rows: (rows["lane"] // 8 + 5) % 9)
     many = {"dims": (100.0, 1e4, 1e6), "steps": (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)}
     invent_watch(folder / "watch", **many, points=320)
     invent_edges(folder / "edges", dims=(10.0, 1e8), step=steps[4])
@@ -194,10 +197,12 @@ def test_a_cell_tells_its_counts_and_draws_its_curves(made, watched):
     page = watched().open(made["page"])
     cells = page.locator("[data-phase='0'] .map button")
     assert cells.count() == 130
-    cells.nth(7).hover()
     panel = page.locator("[data-cell]")
-    label = cells.nth(7).get_attribute("aria-label")
-    assert label.startswith(panel.locator("h3").inner_text())
+    for number in (12, 45, 123, 7):
+        cells.nth(number).hover()
+        place, _, counts = cells.nth(number).get_attribute("aria-label").partition(": ")
+        assert panel.locator("h3").inner_text() == place
+        assert panel.locator("li").inner_text().startswith(counts)
     assert "seeds 0, 1, 2, 3, 4, 5, 6, 7" in panel.inner_text()
     before = page.get_attribute("#growth-0", "aria-label")
     cells.nth(7).click()

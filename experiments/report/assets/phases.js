@@ -1,4 +1,7 @@
 "use strict";
+// Endings whose growth and direction are predicted.
+const CERTIFIED = ["SELECTED_ALL", "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE", "PARTIAL", "NOTHING_TO_SELECT"];
+
 // The phase diagram: counts under the pointer or the focus, curves of the cell chosen.
 document.querySelectorAll("[data-phase]").forEach(place => {
   const number = +place.dataset.phase, phase = report.data.phases[number];
@@ -41,7 +44,7 @@ document.querySelectorAll("[data-phase]").forEach(place => {
       const first = !seen.has(code);
       seen.add(code);
       const common = { name: look.words, colour: look.colour, legend: first, kind: "line" };
-      const certified = names[code] !== "BALANCED" && names[code] !== "NORM_NOT_REACHED";
+      const certified = CERTIFIED.includes(names[code]);
       growth.push({ ...common, x: times, y: norms });
       if (certified && slope) growth.push({ ...common, name: "", kind: "dash", x: times, y: times.map(t => slope * t) });
       if (!certified) return;
