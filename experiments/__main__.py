@@ -19,6 +19,7 @@ STUDIES = (
     "theory.discrete",
     "theory.joint",
     "theory.edges",
+    "theory.phases",
     "theory.watch",
     "reviews",
     "text.lemma",

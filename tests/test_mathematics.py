@@ -23,7 +23,7 @@ SOURCES = sorted(
     if path != Path(__file__)
 )
 # No function of the library computes these: they are measurements.
-WITHOUT_CODE = {"7"}
+WITHOUT_CODE = {"6e", "7"}
 
 NUMBER = r"\d\w?"
 CITATION = re.compile(

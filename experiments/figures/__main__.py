@@ -6,8 +6,10 @@ python -m experiments.figures results/default [--into FOLDER] [--only phases]
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from experiments.common.console import say
+from experiments.common.results import read
 from experiments.figures import direction, growth, lemma, phases
 from experiments.figures._page import FORMAT, save
 from jaxselect.errors import BadInput
@@ -35,6 +37,9 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     try:
         results = load(asked.folder)
+        edges = _predicted(asked.folder, results.attrs["grid"])
+        if edges:
+            results.attrs["edges"] = edges
         target = asked.into or asked.folder
         for name in [asked.only] if asked.only else FIGURES:
             figure = FIGURES[name].draw(results)
@@ -47,6 +52,19 @@ def main(arguments: list[str]) -> int:
         say(f"error: {error}")
         return 2
     return 0
+
+
+def _predicted(folder: Path, grid: dict[str, Any]) -> dict[str, list[float]]:
+    """Edges that `experiments.theory.edges` left beside a sweep of the same problem."""
+    try:
+        found = read(folder.absolute().parent / "edges")
+    except BadInput:
+        return {}
+    problem = found.settings.get("problem", {})
+    if not problem or any(grid[name] != [size] for name, size in problem.items()):
+        return {}
+    edges = dict(found.results)
+    return {"dim": edges.pop("dims"), **edges}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.common import console
-from experiments.theory import discrete, influence, joint, rates, step_size
+from experiments.theory import discrete, influence, joint, phases, rates, step_size
 from experiments.theory.problem import Problem
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.embedding_step import embedding_step
@@ -24,6 +24,7 @@ STUDIES = {
     "discrete": discrete,
     "influence": influence,
     "joint": joint,
+    "phases": phases,
 }
 TUTORIAL = Path(rates.__file__).parents[1] / "tutorial.ipynb"
 
@@ -68,6 +69,9 @@ def test_a_study_leaves_results_and_a_figure(study):
         assert results["unequal"]["status"]["RELAXED"] == results["unequal"]["draws"]
         assert results["matrix"]["identity_holds"] == results["matrix"]["draws"]
         assert results["matrix"]["constant_largest_deviation"] < 1e-5
+    if name == "phases":
+        # Statuses of converged runs do not depend on how far they are carried on.
+        assert results["statuses"]["runs"] > 0 == results["statuses"]["changed"]
     if name == "influence":
         assert results["token_0.1"]["rank_correlation"] > 0.9
         assert results["sequence_0.1"]["rank_correlation"] > 0.9

@@ -1,0 +1,186 @@
+"""What the study of the phase diagram asks of one shape: edges to bisect."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.theory._phase_lanes import EDGES, Run, program
+from jaxselect.outcome import phases
+from jaxselect.outcome.two_classes import Ensemble, critical_alignment
+from jaxselect.outcome.two_classes import step_size as step_size_of
+from jaxselect.sweep.grid import Grid, Shape
+from jaxselect.sweep.store import read_chunk, write_chunk
+
+NAMES = tuple(EDGES)
+# A bracket reaches this factor to either side of its prediction; that of d_c further.
+REACH, REACH_OF_DIM = 2.0, 30.0
+# d at whose edges of capture d_c is asked for: there it is this d.
+MIDDLE_DIM = 1e6
+
+
+@dataclass(frozen=True)
+class Case:
+    """A shape, the law of its tokens, and the dimensions it is asked about."""
+
+    name: str
+    shape: Shape
+    dims: tuple[float, ...]
+    purity: float = 1.0
+    irrelevant_share: float | None = None
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The sizes that predictions are made from."""
+        n, length, relevant, irrelevant = map(float, self.shape[:4])
+        return Ensemble(n, length, relevant, irrelevant, self.irrelevant_share)
+
+    def run(self, until_norm: float) -> Callable[..., Run]:
+        """Its compiled runs."""
+        share, family = self.irrelevant_share, "independent"
+        if share is None:
+            share, family = 0.0, "exact"
+        grid = Grid(family=family)  # type: ignore[arg-type]
+        draw = grid.draw(self.shape, self.purity, share)
+        return program(draw, self.shape, until_norm)
+
+
+class Questions(NamedTuple):
+    """Brackets to bisect, one a row.
+
+    Attributes:
+        edge: place in `NAMES`.
+        seed: of the draw.
+        fixed: the coordinate that is not bisected, d, or η₀ where d is.
+        predicted: where theory sees the edge.
+        low: the bracket's lower end.
+        high: its upper end.
+    """
+
+    edge: np.ndarray
+    seed: np.ndarray
+    fixed: np.ndarray
+    predicted: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+class Prediction(NamedTuple):
+    """Predicted edges of one case at its dimensions.
+
+    Attributes:
+        edges: η₀ by dimension and by `NAMES[:5]`.
+        middle: both edges of capture at `MIDDLE_DIM`.
+        critical: η₀ at γ_c.
+    """
+
+    edges: np.ndarray
+    middle: np.ndarray
+    critical: float
+
+
+@jax.jit
+def _edges(ensemble: Ensemble, dims: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def at(dim: jax.Array) -> jax.Array:
+        first = phases.selection_edge(ensemble, dim)
+        breaking = phases.breaking_edges(ensemble, dim)
+        return jnp.stack([first, *breaking, *phases.capture_edges(ensemble, dim)])
+
+    critical = step_size_of(ensemble, critical_alignment(ensemble))
+    return jax.vmap(at)(dims), jnp.asarray(critical)
+
+
+recovery = jax.jit(jax.vmap(phases.recovery_log_time, (None, 0, 0)))
+"""Predicted log(1+t) of the return, over pairs of d and η₀."""
+
+
+@jax.jit
+def exponents(ensemble: Ensemble, dim: jax.Array) -> jax.Array:
+    """∂ log edge / ∂ log of n, T, R and I, by edge and size."""
+
+    def logs(sizes: jax.Array) -> jax.Array:
+        found = _edges(Ensemble(*jnp.exp(sizes)), dim[None])[0][0]
+        return jnp.log(found)
+
+    return jax.jacfwd(logs)(jnp.log(jnp.stack(ensemble[:4])))
+
+
+def predict(case: Case, dims: tuple[float, ...]) -> Prediction:
+    """Every edge of a case at some dimensions, by theory alone."""
+    ensemble = jax.tree.map(jnp.asarray, case.ensemble)
+    edges, critical = _edges(ensemble, jnp.array([*dims, MIDDLE_DIM]))
+    found = np.asarray(edges)
+    return Prediction(edges=found[:-1], middle=found[-1, 3:], critical=critical.item())
+
+
+def questions(case: Case, prediction: Prediction, seeds: np.ndarray) -> Questions:
+    """Brackets around each predicted edge that there is, for each seed."""
+    rows = []
+    for dim, at in zip(case.dims, prediction.edges, strict=True):
+        # No bracket reaches beyond the middle between two edges.
+        selection = at[0]
+        walls = {
+            "selection": (0.0, np.sqrt(selection * at[1])),
+            "breaking_lower": (np.sqrt(selection * at[1]), np.sqrt(at[1] * at[2])),
+            "breaking_upper": (np.sqrt(at[1] * at[2]), np.inf),
+            "capture_lower": (np.sqrt(selection * at[1]), np.sqrt(at[3] * at[4])),
+            "capture_upper": (np.sqrt(at[3] * at[4]), np.inf),
+        }
+        for place, edge in enumerate(at):
+            below, above = walls[NAMES[place]]
+            low, high = max(edge / REACH, below), min(edge * REACH, above)
+            if np.isfinite(edge) and 0 < low < edge < high < np.inf:
+                rows.append((place, dim, edge, low, high))
+    for step_size in prediction.middle[np.isfinite(prediction.middle)]:
+        ends = MIDDLE_DIM / REACH_OF_DIM, MIDDLE_DIM * REACH_OF_DIM
+        rows.append((len(NAMES) - 1, step_size, MIDDLE_DIM, *ends))
+    edge, fixed, predicted, low, high = (
+        np.repeat(np.asarray(column, float), len(seeds))
+        for column in zip(*rows, strict=True)
+    )
+    return Questions(
+        edge=edge.astype(int),
+        seed=np.tile(seeds, len(rows)),
+        fixed=fixed,
+        predicted=predicted,
+        low=low,
+        high=high,
+    )
+
+
+def bisect(asked: Questions, rounds: int, ask: Callable[..., Run]) -> Questions:
+    """The same with brackets 2^rounds times narrower."""
+    in_dim = asked.edge == len(NAMES) - 1
+    for _ in range(rounds):
+        middle = np.sqrt(asked.low * asked.high)
+        dim = np.where(in_dim, np.round(middle), asked.fixed)
+        step_size = np.where(in_dim, asked.fixed, middle)
+        found = ask(asked.seed, dim, step_size)
+        holds = np.zeros(len(middle), bool)
+        for place, name in enumerate(NAMES):
+            condition, above = EDGES[name]
+            here = asked.edge == place
+            holds[here] = (condition(found) == above)[here]
+        asked = asked._replace(
+            low=np.where(holds, asked.low, middle),
+            high=np.where(holds, middle, asked.high),
+        )
+    return asked
+
+
+def kept(folder: Path, index: int, whole: Iterable[int], run: Callable[[], Run]) -> Run:
+    """A round's runs from disk, or made now and written there."""
+    if index not in whole:
+        found = run()
+        kinds = [(name, column.dtype) for name, column in found._asdict().items()]
+        rows = np.zeros(len(found.ratio), [("lane", np.int64), *kinds])
+        rows["lane"] = np.arange(len(rows))
+        for name, column in found._asdict().items():
+            rows[name] = column
+        write_chunk(folder, index, rows)
+    rows = read_chunk(folder, index)
+    return Run(**{name: rows[name] for name in Run._fields})

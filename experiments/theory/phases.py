@@ -1,0 +1,312 @@
+"""Does theory draw the phase diagram? Every edge, predicted and measured.
+
+On shapes that the theory never saw, each edge is bisected over η₀ for each seed and d;
+the study then asks for the collapse of the lower line, for the log-time at which a
+captured class comes back, and which statuses change from ‖p‖ = 10⁶ to 10⁹. Rounds are
+kept as they finish: the same command goes on where it was stopped.
+"""
+
+import dataclasses
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.results import write
+from experiments.common.statistics import bootstrap
+from experiments.theory import _phase_questions as ask
+from experiments.theory._phase_questions import Case
+from experiments.theory._phase_runs import (
+    collapse,
+    curves,
+    diagram,
+    later_statuses,
+    returns,
+)
+from jaxselect.errors import BadInput
+from jaxselect.sweep.grid import Shape
+from jaxselect.sweep.store import finished, prepare, writing
+
+DIMS = (1e4, 1e5, 1e7, 1e9)
+SHAPES = (
+    (96, 8, 12, 40),
+    (96, 10, 12, 40),
+    (96, 8, 16, 40),
+    (96, 8, 12, 80),
+    (192, 8, 12, 40),
+    (120, 12, 4, 40),
+    (96, 12, 8, 24),
+    (160, 6, 20, 60),
+)
+"""n, T, R and I: the first, one change of each of T, R, I and n, and three others; of
+those that the theory sees captured for good at some d, none had a part in it."""
+WITHIN = {
+    "selection": 1.2,
+    "breaking_lower": 1.1,
+    "breaking_upper": 1.1,
+    "capture_lower": 1.25,
+    "capture_upper": 1.25,
+    "largest_dim": 3.0,
+}
+"""How far off a prediction may be."""
+TIMES_WITHIN = 1.15
+SIZES = ("length", "relevant", "irrelevant", "sequences")
+"""What the second to fifth shape change."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study.
+
+    Attributes:
+        preset: where the defaults come from.
+        shapes: n, T, R and I of each.
+        beyond: also measure where the theory ends: small d, impure and independent
+            tokens.
+        seeds: draws per edge.
+        rounds: of bisection.
+        diagram: values of η₀ in the measured diagram.
+        until_norm: ‖p‖ at which a run ends.
+        later_norm: ‖p‖ to which statuses are carried on.
+        workers: threads that run shapes side by side.
+        seed: of the first draw.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "smoke"] = "full"
+    shapes: tuple[tuple[int, int, int, int], ...] = SHAPES
+    beyond: bool = True
+    seeds: int = 16
+    rounds: int = 4
+    diagram: int = 20
+    until_norm: float = 1e6
+    later_norm: float = 1e9
+    workers: int = 2
+    seed: int = 0
+    out: Path = Path("results") / "phases"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+        if not self.shapes:
+            raise BadInput("no shapes: wanted one or more")
+        for name in ("seeds", "diagram"):
+            if getattr(self, name) < 2:
+                raise BadInput(f"{name} {getattr(self, name)}: wanted ≥ 2")
+        for name in ("rounds", "workers"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} {getattr(self, name)}: wanted ≥ 1")
+        if not 1e3 <= self.until_norm <= self.later_norm <= 1e12:
+            raise BadInput(
+                f"until norm {self.until_norm}, later norm {self.later_norm}: wanted "
+                "10³ … 10¹² in this order"
+            )
+
+    def cases(self) -> list[Case]:
+        """What is asked about: shapes, then what lies beyond the theory."""
+        found = [
+            Case(f"n{n} T{t} R{r} I{i}", Shape(n, t, r, i, 1), DIMS)
+            for n, t, r, i in self.shapes
+        ]
+        if self.beyond:
+            first = Shape(*self.shapes[0], 1)
+            found += [
+                Case("d ≤ 10³", first, (100.0, 1000.0)),
+                Case("purity 0.9", first, (1e4, 1e7), purity=0.9),
+                Case("independent 0.8", first, (1e4, 1e7), irrelevant_share=0.8),
+            ]
+        return found
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        shapes=((8, 4, 2, 6),),
+        beyond=False,
+        seeds=2,
+        rounds=1,
+        diagram=3,
+        until_norm=1e4,
+        later_norm=1e6,
+        out=Path("results") / "phases-smoke",
+    ),
+}
+
+
+def main(settings: Settings) -> dict:
+    """Predict, measure, and hold one against the other.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    settings.check()
+    configure("float64")
+    folder = settings.out.absolute()
+    cases = settings.cases()
+    kept = dataclasses.asdict(settings)
+    for name in ("out", "json", "workers"):
+        del kept[name]
+    names = [case.name for case in cases]
+    with writing(folder):
+        prepare(folder, {"study": "phases", "axes": {}, "cases": names, **kept})
+        whole = finished(folder)[0]
+        with ThreadPoolExecutor(settings.workers) as pool:
+            work = partial(measure, settings, folder, whole)
+            found = list(pool.map(work, range(len(cases)), cases))
+    first = cases[0], found[0]["prediction"]
+    few = settings.seed + np.arange(min(settings.seeds, 4))
+    norms = settings.until_norm, settings.later_norm
+    statuses, arrays = later_statuses(*first, few, settings.diagram, norms)
+    arrays |= curves(*first, settings.seed, settings.until_norm)
+    arrays |= found[0]["arrays"]
+    rows = [row for case in found for row in case["edges"]]
+    returned = [row for case in found for row in case["recovery"]]
+    results: dict[str, Any] = {
+        "edges": rows,
+        "summary": {name: summary(rows, name) for name in ask.NAMES},
+        "recovery": returned,
+        "recovery_within": share_within(
+            [row["ratio"] for row in returned if _inside(row)], TIMES_WITHIN
+        ),
+        "exponents": exponents(rows, cases) if settings.shapes == SHAPES else [],
+        "collapse": found[0]["collapse"],
+        "statuses": statuses,
+    }
+    for name, told in results["summary"].items():
+        say(f"{name:16} {told}")
+    for name in ("recovery_within", "collapse", "statuses"):
+        say(f"{name:16} {results[name]}")
+    write(
+        settings.out,
+        settings=settings,
+        results=results,
+        arrays=arrays,
+        figure="phase_theory",
+    )
+    return results
+
+
+def measure(
+    settings: Settings, folder: Path, whole: set[int], number: int, case: Case
+) -> dict[str, Any]:
+    """One case: its edges, the return of captured classes, and the first's diagram."""
+    seeds = settings.seed + np.arange(settings.seeds)
+    prediction = ask.predict(case, case.dims)
+    run = case.run(settings.until_norm)
+    # Files of a case: its rounds, then up to three blocks of other runs.
+    files = itertools.count(number * (settings.rounds + 3))
+
+    def answer(seed: np.ndarray, dim: np.ndarray, step_size: np.ndarray) -> ask.Run:
+        made = partial(run, seed, dim, step_size)
+        return ask.kept(folder, next(files), whole, made)
+
+    asked = ask.questions(case, prediction, seeds)
+    ended = ask.bisect(asked, settings.rounds, answer)
+    found: dict[str, Any] = {
+        "edges": compare(case, asked, ended),
+        "prediction": prediction,
+        "recovery": returns(case, prediction, seeds, answer),
+    }
+    if number == 0:
+        few, points = seeds[: max(settings.seeds // 4, 2)], settings.diagram
+        found["arrays"] = diagram(case, prediction, few, answer, points)
+        told, arrays = collapse(case, prediction, seeds, answer, points // 2 + 1)
+        found["collapse"] = told
+        found["arrays"] |= arrays
+    say(f"{case.name}: {len(found['edges'])} edges of {settings.seeds} draws each")
+    return found
+
+
+def compare(case: Case, asked: ask.Questions, ended: ask.Questions) -> list[dict]:
+    """Measured over predicted, the geometric mean over draws with its interval."""
+    measured = np.sqrt(ended.low * ended.high)
+    at_end = (ended.low == asked.low) | (ended.high == asked.high)
+    rows = []
+    for edge, fixed in dict.fromkeys(zip(asked.edge, asked.fixed, strict=True)):
+        here = (asked.edge == edge) & (asked.fixed == fixed)
+        ratio = np.log(measured[here] / asked.predicted[here])
+        low, high = bootstrap(ratio)
+        rows.append(
+            {
+                "case": case.name,
+                "edge": ask.NAMES[edge],
+                "fixed": fixed,
+                "predicted": asked.predicted[here][0],
+                "ratio": np.exp(ratio.mean()),
+                "low": np.exp(low),
+                "high": np.exp(high),
+                "at_an_end": at_end[here].mean(),
+            }
+        )
+    return rows
+
+
+def share_within(ratios: list[float], bound: float) -> float:
+    """Share of ratios between 1/bound and bound."""
+    logs = np.abs(np.log(ratios))
+    return float(np.mean(logs <= np.log(bound))) if len(logs) else float("nan")
+
+
+def summary(rows: list[dict], name: str) -> dict[str, float]:
+    """How one kind of edge is predicted on the shapes within the theory."""
+    here = [row for row in rows if row["edge"] == name and _inside(row)]
+    ratios = [row["ratio"] for row in here]
+    return {
+        "edges": len(here),
+        "within": share_within(ratios, WITHIN[name]),
+        "median_ratio": float(np.median(ratios)) if here else float("nan"),
+        "least": min(ratios, default=float("nan")),
+        "most": max(ratios, default=float("nan")),
+    }
+
+
+def exponents(rows: list[dict], cases: list[Case]) -> list[dict]:
+    """Growth of an edge from the first shape to one with a single size changed."""
+    at = {(row["case"], row["edge"], row["fixed"]): row for row in rows}
+    ensemble = jax.tree.map(jnp.asarray, cases[0].ensemble)
+    slopes = np.asarray(ask.exponents(ensemble, jnp.asarray(DIMS[0])))
+    found = []
+    for size, case in zip(SIZES, cases[1:5], strict=True):
+        order = Shape._fields.index(size)
+        grown = np.log(case.shape[order] / cases[0].shape[order])
+        for place, name in enumerate(ask.NAMES[:5]):
+            key = name, DIMS[0]
+            if not ((case.name, *key) in at and (cases[0].name, *key) in at):
+                continue
+            there, here = at[case.name, *key], at[cases[0].name, *key]
+            change = np.log(there["predicted"] / here["predicted"])
+            seen = change + np.log(there["ratio"] / here["ratio"])
+            found.append(
+                {
+                    "size": size,
+                    "edge": name,
+                    "derivative": float(slopes[place, order]),
+                    "predicted": float(change / grown),
+                    "measured": float(seen / grown),
+                }
+            )
+    return found
+
+
+def _inside(row: dict) -> bool:
+    """Whether a row is of a shape within the theory."""
+    return row["case"].startswith("n")
+
+
+if __name__ == "__main__":
+    command(main, PRESETS)
