@@ -17,6 +17,7 @@ import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
@@ -107,6 +108,7 @@ def main(settings: Settings) -> dict:
     """
     settings.check()
     configure("float64")
+    announce(settings.out, "discrete")
     shares = np.geomspace(settings.smallest, settings.largest, settings.points)
     follow = jax.jit(partial(curve, settings))
     train = {
@@ -117,7 +119,8 @@ def main(settings: Settings) -> dict:
     limits = np.zeros((len(RULES), settings.seeds))
     off = np.zeros((len(RULES), settings.seeds, settings.points))
     done: dict = {"shares": shares.tolist(), "seeds": {}}
-    with kept(settings.out, settings=settings, results=done):
+    keeping = kept(settings.out, settings=settings, results=done)
+    with keeping, watched("discrete steps", off.size) as advance:
         for row in range(settings.seeds):
             after, corpus, line, stable = follow(settings.seed + row)
             for number, rule in enumerate(RULES):
@@ -127,6 +130,7 @@ def main(settings: Settings) -> dict:
                     steps = max(1, round(length[rule] / step))
                     away = train[rule](after, corpus, line, jnp.array(step), steps)
                     off[number, row, column] = float(away)
+                    advance(1)
             say(f"seed {settings.seed + row}: stable up to h = {limits[:, row]}")
             done["seeds"][str(settings.seed + row)] = {
                 "stable_limit": limits[:, row].tolist(),

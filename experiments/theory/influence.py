@@ -19,6 +19,7 @@ from scipy.stats import spearmanr
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
 from experiments.common.results import write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
@@ -78,6 +79,7 @@ def main(settings: Settings) -> dict:
     """
     settings.problem.check()
     configure("float64")
+    announce(settings.out, "influence")
     before, corpus = settings.problem.draw(settings.seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)
     settled = jax.jit(settle)(after, corpus)
@@ -91,27 +93,27 @@ def main(settings: Settings) -> dict:
     study = (before, corpus, settings.step_size, chosen)
     found: dict[str, np.ndarray] = {}
     results: dict = {"kink": bool(settled.kink)}
-    for kind, number in (
-        ("token", corpus.vocabulary),
-        ("sequence", len(corpus.labels)),
-    ):
-        where = jax.jit(partial(direction, *study, kind=kind))
-        whole = jnp.ones(number)
-        turns = np.asarray(jax.jacfwd(where)(whole))
-        predicted = {0.1: -0.1 * turns, 1.0: removal(where, number)}
-        found |= {f"{kind}_turn": np.linalg.norm(turns, axis=0)}
-        for part, foreseen in predicted.items():
-            turn = lost(where, number, part)
-            found[f"{kind}_removed_{part:g}"] = np.linalg.norm(turn, axis=0)
-            found[f"{kind}_predicted_{part:g}"] = np.linalg.norm(foreseen, axis=0)
-            results[f"{kind}_{part:g}"] = agreement(foreseen, turn)
-        results[f"{kind}_1_derivative_alone"] = agreement(-turns, turn)
-        ranked = np.argsort(-found[f"{kind}_turn"])
-        results[f"{kind}_most"] = ranked[:5].tolist()
-    constant = jax.jit(partial(error_constant, *study))
-    slope = np.asarray(jax.jacfwd(constant)(jnp.ones(corpus.vocabulary)))
-    change = lost(constant, corpus.vocabulary, 0.1)
-    found |= {"constant_slope": slope, "constant_removed": change}
+    sizes = {"token": corpus.vocabulary, "sequence": len(corpus.labels)}
+    removals = 3 * sum(sizes.values()) + corpus.vocabulary
+    with watched("removals", removals) as advance:
+        for kind, number in sizes.items():
+            where = jax.jit(partial(direction, *study, kind=kind))
+            whole = jnp.ones(number)
+            turns = np.asarray(jax.jacfwd(where)(whole))
+            predicted = {0.1: -0.1 * turns, 1.0: removal(where, number, advance)}
+            found |= {f"{kind}_turn": np.linalg.norm(turns, axis=0)}
+            for part, foreseen in predicted.items():
+                turn = lost(where, number, part, advance)
+                found[f"{kind}_removed_{part:g}"] = np.linalg.norm(turn, axis=0)
+                found[f"{kind}_predicted_{part:g}"] = np.linalg.norm(foreseen, axis=0)
+                results[f"{kind}_{part:g}"] = agreement(foreseen, turn)
+            results[f"{kind}_1_derivative_alone"] = agreement(-turns, turn)
+            ranked = np.argsort(-found[f"{kind}_turn"])
+            results[f"{kind}_most"] = ranked[:5].tolist()
+        constant = jax.jit(partial(error_constant, *study))
+        slope = np.asarray(jax.jacfwd(constant)(jnp.ones(corpus.vocabulary)))
+        change = lost(constant, corpus.vocabulary, 0.1, advance)
+        found |= {"constant_slope": slope, "constant_removed": change}
     same = np.isfinite(change)
     results["constant_0.1"] = agreement(-0.1 * slope[None, same], change[None, same])
     results["constant_kept"] = float(same.mean())
@@ -229,15 +231,22 @@ def error_constant(
     return jnp.where(same, settled.late.error_constant, jnp.nan)
 
 
-def lost(quantity: Callable, number: int, part: float) -> np.ndarray:
+def lost(
+    quantity: Callable, number: int, part: float, advance: Callable[[float], None]
+) -> np.ndarray:
     """How a quantity changes as a part of each token or sequence is taken away."""
     share = jnp.ones((number, number)) - part * jnp.eye(number)
     whole = quantity(jnp.ones(number))
-    each = [quantity(row) - whole for row in share]
+    each = []
+    for row in share:
+        each.append(quantity(row) - whole)
+        advance(1)
     return np.stack(each, axis=-1)
 
 
-def removal(quantity: Callable, number: int) -> np.ndarray:
+def removal(
+    quantity: Callable, number: int, advance: Callable[[float], None]
+) -> np.ndarray:
     """What removing each token or sequence does, to first order in its share.
 
     Its constraints are lifted first, which no derivative foresees; the derivative is
@@ -251,7 +260,11 @@ def removal(quantity: Callable, number: int) -> np.ndarray:
         value, slope = jax.jvp(without, (whole,), (row - whole,))
         return value + slope - quantity(whole)
 
-    return np.stack([once(row) for row in 1 - jnp.eye(number)], axis=-1)
+    each = []
+    for row in 1 - jnp.eye(number):
+        each.append(once(row))
+        advance(1)
+    return np.stack(each, axis=-1)
 
 
 def agreement(predicted: np.ndarray, actual: np.ndarray) -> dict[str, float]:

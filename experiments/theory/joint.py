@@ -19,6 +19,7 @@ import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce
 from experiments.common.results import write
 from experiments.theory import _key_query, _trained_head
 from experiments.theory.problem import Problem
@@ -150,6 +151,7 @@ def main(settings: Settings) -> dict:
     """
     settings.check()
     configure("float64")
+    announce(settings.out, "joint")
     seeds = settings.seed + jnp.arange(settings.seeds)
     marks = jnp.geomspace(10.0, settings.until_log_time, settings.points)
     arrays = {"log_times": np.asarray(marks)}

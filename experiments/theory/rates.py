@@ -15,6 +15,7 @@ import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce
 from experiments.common.results import write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
@@ -91,6 +92,7 @@ def main(settings: Settings) -> dict:
     """
     settings.check()
     configure("float64")
+    announce(settings.out, "rates")
     seeds = settings.seed + jnp.arange(settings.seeds)
     follow = jax.jit(jax.vmap(partial(path, settings)))
     found = {name: np.asarray(value) for name, value in follow(seeds).items()}

@@ -21,6 +21,7 @@ from scipy.interpolate import CubicHermiteSpline
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
@@ -112,6 +113,7 @@ def main(settings: Settings) -> dict:
     """
     settings.check()
     configure("float64")
+    announce(settings.out, "step_size")
     seeds = settings.seed + jnp.arange(settings.seeds)
     low, high = np.log([settings.smallest, settings.largest])
     study = partial(selection_time, settings.problem)
@@ -128,7 +130,8 @@ def main(settings: Settings) -> dict:
     jax.block_until_ready(value(jnp.array(256.0), jnp.array(1.0)))
     descend(partial(slope, jnp.array(256.0)), settings)
     found: list[dict] = []
-    with kept(settings.out, settings=settings, results={"optima": found}):
+    keeping = kept(settings.out, settings=settings, results={"optima": found})
+    with keeping, watched("best step sizes", len(settings.dims)) as advance:
         for dim in settings.dims:
             begin = time.perf_counter()
             grid = np.linspace(low, high, settings.grid_points)
@@ -155,6 +158,7 @@ def main(settings: Settings) -> dict:
                 f"grid η₀ {found[-1]['step_size_grid']:8.4g}, log time "
                 f"{found[-1]['log_time_grid']:.5g}   cost {seconds / grid_seconds:.3f}"
             )
+            advance(1)
     results = {
         "optima": found,
         "as_good_as_grid": sum(
@@ -207,11 +211,12 @@ def phase_diagram(settings: Settings, log_steps: np.ndarray) -> dict[str, np.nda
 
     seeds = settings.seed + jnp.arange(settings.seeds)
     cell = jax.jit(jax.vmap(lane, (0, None, None)))
-    cells = [
-        [cell(seeds, jnp.array(dim), jnp.array(x)) for x in log_steps]
-        for dim in settings.dims
-    ]
-    rows = [jax.tree.map(lambda *leaves: np.stack(leaves), *row) for row in cells]
+    rows = []
+    with watched("phase diagram", len(settings.dims)) as advance:
+        for dim in settings.dims:
+            cells = [cell(seeds, jnp.array(dim), jnp.array(x)) for x in log_steps]
+            rows.append(jax.tree.map(lambda *leaves: np.stack(leaves), *cells))
+            advance(1)
     diagram = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
     diagram["predicted"] = diagram["status"] == LimitStatus.PREDICTED
     return diagram | {"dims": np.array(settings.dims), "step_sizes": np.exp(log_steps)}
