@@ -19,7 +19,9 @@ for _name, _value in {
 if version("jaxlib").startswith("0.10."):
     os.environ.setdefault(
         "XLA_FLAGS",
-        "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0",
+        "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true "
+        "--xla_cpu_parallel_codegen_split_count=1",
     )
 
 import hypothesis  # noqa: E402
