@@ -17,6 +17,8 @@ from experiments.common.results import plain, prepare
 from jaxselect.errors import BadInput
 
 LARGEST_SEED = 2**31 - 1
+KEPT = """Programs that JAX has compiled are kept in .jax_cache for the next call, up to
+512 MiB of them; JAX_COMPILATION_CACHE_DIR names another folder."""
 
 
 class Difference(dict):
@@ -95,7 +97,8 @@ def parse(
         raise BadInput(f"no preset {name!r}; there are {', '.join(presets)}")
     if {"-h", "--help"} & set(arguments):
         # tyro would join the lines of each paragraph.
-        _print((sys.modules[study.__module__].__doc__ or "").rstrip() + "\n")
+        about = (sys.modules[study.__module__].__doc__ or "").rstrip()
+        _print(f"{about}\n\n{KEPT}\n")
     return tyro.cli(
         tyro.conf.OmitArgPrefixes[type(presets[name])],  # type: ignore[misc]
         default=dataclasses.replace(presets[name], preset=name),

@@ -14,7 +14,7 @@ import pytest
 
 from experiments import __main__ as programs
 from experiments import reviews, run
-from experiments.common import console, memory
+from experiments.common import console, devices, memory
 from experiments.common.results import read
 from experiments.networks import study as networks
 from experiments.networks import sweep as network_sweep
@@ -181,7 +181,9 @@ def test_help_keeps_its_lines_and_names_the_program(study, capsys, monkeypatch):
     shown = capsys.readouterr().out
     name = study.__name__.removesuffix(".study")
     assert f"usage: python -m {name} " in shown
-    assert shown.startswith((study.__doc__ or "").rstrip() + "\n\nusage")
+    about = (study.__doc__ or "").rstrip()
+    assert shown.startswith(f"{about}\n\n{console.KEPT}\n\nusage")
+    assert f"{devices.CACHE_BYTES // 2**20} MiB" in console.KEPT
     assert max(map(len, shown.splitlines())) <= 88
     assert "\x1b" not in shown
 
