@@ -105,7 +105,9 @@ def test_the_best_step_does_not_know_the_test_labels(single_precision):
     begin = fitting.starting_point(splits, run)
     ended, told = [], []
     for these in (splits, splits._replace(test=turned)):
-        state, status = fitting.fit(begin, these, run)
+        taken: list[int] = []
+        state, status = fitting.fit(begin, these, run, advance=taken.append)
+        assert taken == [0] + [5] * 8
         ended.append((status, int(state.best_step), np.asarray(state.best.cls)))
         told.append(fitting.summary(state.best, these)["test_accuracy"])
     assert ended[0][:2] == ended[1][:2]
