@@ -128,7 +128,7 @@ def _curves(axes: Axes, finished: Finished) -> None:
         yticklabels=["0", "1 | 0", "1 | 0", "1"],
         title="(c) a captured class comes back, or noise was there first",
     )
-    axes.legend(fontsize="small", loc="center left")
+    axes.legend(fontsize="small", loc="lower right")
 
 
 def _exponents(axes: Axes, finished: Finished) -> None:
