@@ -23,6 +23,10 @@ from .cls_flow import Flow, FlowSettings, FlowStatus, _flow, cls_flow, velocity
 # The first point of a path, as a share of its end: 1e-2 in log(1+t) by default, where p
 # has moved by a hundredth of the first pull.
 FIRST_POINT = 1e-6
+# From the guess to the root: steps of Newton's method, and parts of the way there, of
+# which each is a thousandth of the time in which tokens change places.
+NEWTON_STEPS = 4
+PARTS = 32
 # Halvings that leave of a bracket less than the rounding of its ends.
 HALVINGS = 50
 
@@ -212,14 +216,31 @@ def last_crossings(
             rate = jax.lax.stop_gradient(jnp.where(crossed, rate, 1.0))
             return jnp.where(crossed, -value / rate, 0.0), slope
 
-        # The derivative is that at the place where it is taken: go to the root first,
-        # a way so short that the midpoint rule is exact to rounding.
-        first = jax.lax.stop_gradient(newton(guess, cls)[0])
-        # Where the flow only grazes the mark, Newton's method would leave the bracket.
-        first = jnp.where(jnp.abs(first) <= reach, first, 0.0)
-        middle = cls + first / 2 * pace(guess, cls)
-        cls = cls + first * pace(guess + first / 2, middle)
-        guess = guess + first
+        def carried(way: Array) -> Array:
+            """P a short way behind the guess, by the classical Runge-Kutta method."""
+            part = way / PARTS
+
+            def onward(number: Array, cls: Array) -> Array:
+                time = guess + number * part
+                first = pace(time, cls)
+                second = pace(time + part / 2, cls + part / 2 * first)
+                third = pace(time + part / 2, cls + part / 2 * second)
+                fourth = pace(time + part, cls + part * third)
+                return cls + part / 6 * (first + 2 * second + 2 * third + fourth)
+
+            return jax.lax.fori_loop(0, PARTS, onward, cls)
+
+        def closer(_: Array, way: Array) -> Array:
+            # Where the flow only grazes the mark, Newton's method would leave the
+            # bracket.
+            step, _ = newton(guess + way, carried(way))
+            return jnp.where(jnp.abs(way + step) <= reach, way + step, way)
+
+        # The derivative is that at the place where it is taken: go to the root first.
+        way = jax.lax.fori_loop(0, NEWTON_STEPS, closer, jnp.zeros_like(guess))
+        way = jax.lax.stop_gradient(way)
+        cls = carried(way)
+        guess = guess + way
         step, slope = newton(guess, cls)
         never = status >= CrossingStatus.NOT_CROSSED
         return Crossing(
