@@ -44,6 +44,27 @@ def test_the_last_of_several_passages_counts():
         np.testing.assert_allclose(crossing.cls, reached.cls, rtol=1e-8)
 
 
+def test_a_passage_between_two_points_of_a_coarse_path_is_at_the_mark():
+    """From p_0 on the wrong side tokens change places at once."""
+
+    @jax.jit
+    def lead_there(start):
+        def ahead(cls):
+            return (start.embeddings[0] - start.embeddings[2]) @ cls
+
+        until = {"until_log_time": 200.0, "points": 128, "settings": TIGHT}
+        path = search_path(start, CORPUS, **until)
+        (passage,) = last_crossings(start, CORPUS, path, [ahead], settings=TIGHT)
+        until = {"until_log_time": passage.log_time, "settings": TIGHT}
+        return passage.status, ahead(cls_flow(start, CORPUS, **until).cls)
+
+    for side in (-3.0, -10.0):
+        start = Parameters(START.embeddings, side * START.head, START.head)
+        status, lead = lead_there(start)
+        assert status == CrossingStatus.CROSSED
+        assert jnp.abs(lead) < 1e-7
+
+
 def test_the_time_of_a_passage_moves_with_the_mark_as_the_flow_says():
     """ds/dlevel = 1 / (d‖p‖/ds), in both modes."""
     step = 1e-3
