@@ -153,6 +153,24 @@ def test_the_lower_line_is_an_extreme_value_law():
     np.testing.assert_allclose(phases.selection_edge(many, 1e4), bound, rtol=0.06)
 
 
+@pytest.mark.parametrize(("share", "back"), [(0.98, True), (1.02, False)])
+def test_noise_wins_at_its_critical_variance(share, back):
+    """1/z of d log z/dr = z − V, V ∝ e^{2r}, reaches zero below 2 e^{−γ_E} alone."""
+    variance = share * phases.NOISE_WINS
+
+    def inverse(r, value):
+        return -1.0 + variance * np.exp(2 * r) * value
+
+    def blows_up(r, value):
+        return value[0]
+
+    blows_up.terminal = True
+    found = solve_ivp(
+        inverse, (-12.0, 2.5), [12.0], "LSODA", events=blows_up, rtol=1e-10, atol=1e-12
+    )
+    assert (len(found.t_events[0]) > 0) == back
+
+
 EDGES = {
     "selection": lambda of, dim: phases.selection_edge(of, dim)[None],
     "breaking": lambda of, dim: jnp.stack(phases.breaking_edges(of, dim)),
