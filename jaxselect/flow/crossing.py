@@ -50,6 +50,11 @@ class CrossingStatus(Status):
         "It still lies ahead at the end of the search: the log-time is infinite.",
     )
     FAILED = 3, "The flow did not get to the end of the search."
+    TOO_SUDDEN = (
+        4,
+        "Between two points of the path, too suddenly to tell when: the log-time is "
+        "near, its derivative unknown.",
+    )
 
 
 class Crossing(eqx.Module):
@@ -243,11 +248,14 @@ def last_crossings(
         guess = guess + way
         step, slope = newton(guess, cls)
         never = status >= CrossingStatus.NOT_CROSSED
+        # Half of the digits: the derivative, taken there, has as many.
+        close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(cls.dtype).eps) * guess
+        sudden = crossed & ~close
         return Crossing(
             # Equinox has a `cls` of its own: no keyword.
             jnp.where(crossed, cls + step * slope, parameters.cls),
             log_time=jnp.where(never, jnp.inf, guess + step),
-            status=status,
+            status=jnp.where(sudden, CrossingStatus.TOO_SUDDEN, status),
         )
 
     return tuple(

@@ -136,8 +136,8 @@ def rates(
         error_constant=late.error_constant,
         norm_to_error=norm_to_error(late, error),
         log_time_to_error=log_time_to_error(late, error),
-        early_log_time=early.log_time * known,
-        selection_log_time=selection.log_time * known,
+        early_log_time=_told(early) * known,
+        selection_log_time=_told(selection) * known,
         final_loss=final_loss(after, corpus, settled.selected) * known,
         loss_constant=margin.norm**2,
         kink=settled.kink | undecided,
@@ -274,6 +274,12 @@ def final_loss(
     chosen = jnp.where(selected, corpus.counts.astype(values.dtype), 0.0)
     output = jnp.sum(chosen * values[corpus.tokens], axis=1) / chosen.sum(axis=1)
     return jnp.mean(logistic_loss(corpus.labels, output))
+
+
+def _told(crossing: Crossing) -> Float[Scalar, ""]:
+    """Its log-time; NaN, with its derivative, where that is not known to its digits."""
+    sudden = crossing.status == CrossingStatus.TOO_SUDDEN
+    return crossing.log_time * jnp.where(sudden, jnp.nan, 1.0)
 
 
 def _angle(

@@ -58,11 +58,13 @@ def test_a_passage_between_two_points_of_a_coarse_path_is_at_the_mark():
         until = {"until_log_time": passage.log_time, "settings": TIGHT}
         return passage.status, ahead(cls_flow(start, CORPUS, **until).cls)
 
-    for side in (-3.0, -10.0):
+    for side in (-3.0, -10.0, -30.0):
         start = Parameters(START.embeddings, side * START.head, START.head)
         status, lead = lead_there(start)
-        assert status == CrossingStatus.CROSSED
-        assert jnp.abs(lead) < 1e-7
+        if side > -30.0:
+            assert status == CrossingStatus.CROSSED and jnp.abs(lead) < 1e-7
+        else:
+            assert status == CrossingStatus.TOO_SUDDEN
 
 
 def test_the_time_of_a_passage_moves_with_the_mark_as_the_flow_says():
