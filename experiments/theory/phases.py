@@ -8,6 +8,7 @@ kept as they finish: the same command goes on where it was stopped.
 
 import dataclasses
 import itertools
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -165,9 +166,15 @@ def main(settings: Settings) -> dict:
     with writing(folder):
         prepare(folder, {"study": "phases", "axes": {}, "cases": names, **kept})
         whole = finished(folder)[0]
+        stop = threading.Event()
         with ThreadPoolExecutor(settings.workers) as pool:
-            work = partial(measure, settings, folder, whole)
-            found = list(pool.map(work, range(len(cases)), cases))
+            work = partial(measure, settings, folder, whole, stop)
+            try:
+                found = list(pool.map(work, range(len(cases)), cases))
+            except BaseException:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
     first = cases[0], found[0]["prediction"]
     few = settings.seed + np.arange(min(settings.seeds, 4))
     norms = settings.until_norm, settings.later_norm
@@ -202,7 +209,12 @@ def main(settings: Settings) -> dict:
 
 
 def measure(
-    settings: Settings, folder: Path, whole: set[int], number: int, case: Case
+    settings: Settings,
+    folder: Path,
+    whole: set[int],
+    stop: threading.Event,
+    number: int,
+    case: Case,
 ) -> dict[str, Any]:
     """One case: its edges, the return of captured classes, and the first's diagram."""
     seeds = settings.seed + np.arange(settings.seeds)
@@ -212,6 +224,8 @@ def measure(
     files = itertools.count(number * (settings.rounds + 3))
 
     def answer(seed: np.ndarray, dim: np.ndarray, step_size: np.ndarray) -> ask.Run:
+        if stop.is_set():
+            raise KeyboardInterrupt
         made = partial(run, seed, dim, step_size)
         return ask.kept(folder, next(files), whole, made)
 
