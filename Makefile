@@ -11,7 +11,7 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report test test-slow test-browser lint figures bench clean
+.PHONY: help install sweep sweep-smoke report test test-slow test-browser picture lint figures bench clean
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -44,6 +44,10 @@ test-slow: $(READY) ## the tests that take minutes, clusters among them
 test-browser: $(READY) ## the report in a headless Chromium; npm brings axe-core
 	$(RUN) -m pip install --quiet -e '.[test,browser]'
 	$(RUN) -m pytest -m browser
+
+picture: $(READY) ## the README's picture of the report, after make sweep report
+	$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[test,browser]'
+	$(RUN) docs/picture.py results/report.html docs/report.png
 
 lint: $(READY) ## style, format and types
 	$(RUN) -m ruff check .
