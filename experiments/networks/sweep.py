@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Key, Scalar
 from experiments.common import memory
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce
 from experiments.common.results import write
 from experiments.common.statistics import fitted_exponent
 from jaxselect.errors import BadInput
@@ -127,6 +128,7 @@ def main(settings: Settings) -> dict:
     over = jax.vmap(lane, in_axes=(None, None, 0))
     over = jax.vmap(jax.vmap(over, in_axes=(0, None, None)), in_axes=(None, 0, None))
     keys = jax.random.split(jax.random.key(0), settings.seeds)
+    announce(settings.out)
     begun = time.perf_counter()
     ran = jax.jit(over)(keys, jnp.array(settings.dims), jnp.array(settings.step_sizes))
     found = {name: np.asarray(value) for name, value in ran.items()}

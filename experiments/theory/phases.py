@@ -8,22 +8,30 @@ kept as they finish: the same command goes on where it was stopped.
 
 import dataclasses
 import itertools
+import multiprocessing
+import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
 from experiments.common.results import write
-from experiments.common.statistics import bootstrap
 from experiments.theory import _phase_questions as ask
 from experiments.theory._phase_questions import Case
+from experiments.theory._phase_ratios import (
+    compare,
+    exponents,
+    inside,
+    share_within,
+    summary,
+)
 from experiments.theory._phase_runs import (
     collapse,
     curves,
@@ -48,18 +56,7 @@ SHAPES = (
 )
 """n, T, R and I: the first, one change of each of T, R, I and n, and three others; of
 those that the theory sees captured for good at some d, none had a part in it."""
-WITHIN = {
-    "selection": 1.2,
-    "breaking_lower": 1.1,
-    "breaking_upper": 1.1,
-    "capture_lower": 1.25,
-    "capture_upper": 1.25,
-    "largest_dim": 3.0,
-}
-"""How far off a prediction may be."""
 TIMES_WITHIN = 1.15
-SIZES = ("length", "relevant", "irrelevant", "sequences")
-"""What the second to fifth shape change."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Settings:
         diagram: values of η₀ in the measured diagram.
         until_norm: ‖p‖ at which a run ends.
         later_norm: ‖p‖ to which statuses are carried on.
-        workers: threads that run shapes side by side.
+        workers: processes that run shapes side by side.
         seed: of the first draw.
         out: folder for results.
         json: print the results as one JSON object on standard output.
@@ -157,6 +154,7 @@ def main(settings: Settings) -> dict:
     """
     settings.check()
     configure("float64")
+    announce(settings.out, "phase_theory")
     folder = settings.out.absolute()
     cases = settings.cases()
     kept = dataclasses.asdict(settings)
@@ -165,16 +163,8 @@ def main(settings: Settings) -> dict:
     names = [case.name for case in cases]
     with writing(folder):
         prepare(folder, {"study": "phases", "axes": {}, "cases": names, **kept})
-        whole = finished(folder)[0]
-        stop = threading.Event()
-        with ThreadPoolExecutor(settings.workers) as pool:
-            work = partial(measure, settings, folder, whole, stop)
-            try:
-                found = list(pool.map(work, range(len(cases)), cases))
-            except BaseException:
-                stop.set()
-                pool.shutdown(cancel_futures=True)
-                raise
+        work = partial(measure, settings, folder, finished(folder)[0])
+        found = side_by_side(work, cases, settings.workers)
     first = cases[0], found[0]["prediction"]
     few = settings.seed + np.arange(min(settings.seeds, 4))
     norms = settings.until_norm, settings.later_norm
@@ -188,9 +178,11 @@ def main(settings: Settings) -> dict:
         "summary": {name: summary(rows, name) for name in ask.NAMES},
         "recovery": returned,
         "recovery_within": share_within(
-            [row["ratio"] for row in returned if _inside(row)], TIMES_WITHIN
+            [row["ratio"] for row in returned if inside(row)], TIMES_WITHIN
         ),
-        "exponents": exponents(rows, cases) if settings.shapes == SHAPES else [],
+        "exponents": exponents(rows, cases, DIMS[0])
+        if settings.shapes == SHAPES
+        else [],
         "collapse": found[0]["collapse"],
         "statuses": statuses,
     }
@@ -206,6 +198,32 @@ def main(settings: Settings) -> dict:
         figure="phase_theory",
     )
     return results
+
+
+def side_by_side(work: Callable, cases: list[Case], workers: int) -> list[dict]:
+    """All cases, in processes: threads that factorise can wait for one another."""
+    context = multiprocessing.get_context("spawn")
+    with (
+        watched("shapes", len(cases)) as advance,
+        context.Manager() as manager,
+        ProcessPoolExecutor(workers, context, _begin) as pool,
+    ):
+        stop = manager.Event()
+        asked = [pool.submit(work, stop, *each) for each in enumerate(cases)]
+        try:
+            for _ in as_completed(asked):
+                advance(1)
+            return [future.result() for future in asked]
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _begin() -> None:
+    """In a worker, which leaves Ctrl-C to its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    configure("float64")
 
 
 def measure(
@@ -244,82 +262,6 @@ def measure(
         found["arrays"] |= arrays
     say(f"{case.name}: {len(found['edges'])} edges of {settings.seeds} draws each")
     return found
-
-
-def compare(case: Case, asked: ask.Questions, ended: ask.Questions) -> list[dict]:
-    """Measured over predicted, the geometric mean over draws with its interval."""
-    measured = np.sqrt(ended.low * ended.high)
-    at_end = (ended.low == asked.low) | (ended.high == asked.high)
-    rows = []
-    for edge, fixed in dict.fromkeys(zip(asked.edge, asked.fixed, strict=True)):
-        here = (asked.edge == edge) & (asked.fixed == fixed)
-        ratio = np.log(measured[here] / asked.predicted[here])
-        low, high = bootstrap(ratio)
-        rows.append(
-            {
-                "case": case.name,
-                "edge": ask.NAMES[edge],
-                "fixed": fixed,
-                "predicted": asked.predicted[here][0],
-                "ratio": np.exp(ratio.mean()),
-                "low": np.exp(low),
-                "high": np.exp(high),
-                "at_an_end": at_end[here].mean(),
-            }
-        )
-    return rows
-
-
-def share_within(ratios: list[float], bound: float) -> float:
-    """Share of ratios between 1/bound and bound."""
-    logs = np.abs(np.log(ratios))
-    return float(np.mean(logs <= np.log(bound))) if len(logs) else float("nan")
-
-
-def summary(rows: list[dict], name: str) -> dict[str, float]:
-    """How one kind of edge is predicted on the shapes within the theory."""
-    here = [row for row in rows if row["edge"] == name and _inside(row)]
-    ratios = [row["ratio"] for row in here]
-    return {
-        "edges": len(here),
-        "within": share_within(ratios, WITHIN[name]),
-        "median_ratio": float(np.median(ratios)) if here else float("nan"),
-        "least": min(ratios, default=float("nan")),
-        "most": max(ratios, default=float("nan")),
-    }
-
-
-def exponents(rows: list[dict], cases: list[Case]) -> list[dict]:
-    """Growth of an edge from the first shape to one with a single size changed."""
-    at = {(row["case"], row["edge"], row["fixed"]): row for row in rows}
-    ensemble = jax.tree.map(jnp.asarray, cases[0].ensemble)
-    slopes = np.asarray(ask.exponents(ensemble, jnp.asarray(DIMS[0])))
-    found = []
-    for size, case in zip(SIZES, cases[1:5], strict=True):
-        order = Shape._fields.index(size)
-        grown = np.log(case.shape[order] / cases[0].shape[order])
-        for place, name in enumerate(ask.NAMES[:5]):
-            key = name, DIMS[0]
-            if not ((case.name, *key) in at and (cases[0].name, *key) in at):
-                continue
-            there, here = at[case.name, *key], at[cases[0].name, *key]
-            change = np.log(there["predicted"] / here["predicted"])
-            seen = change + np.log(there["ratio"] / here["ratio"])
-            found.append(
-                {
-                    "size": size,
-                    "edge": name,
-                    "derivative": float(slopes[place, order]),
-                    "predicted": float(change / grown),
-                    "measured": float(seen / grown),
-                }
-            )
-    return found
-
-
-def _inside(row: dict) -> bool:
-    """Whether a row is of a shape within the theory."""
-    return row["case"].startswith("n")
 
 
 if __name__ == "__main__":

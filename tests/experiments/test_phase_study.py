@@ -10,7 +10,8 @@ from experiments.figures import __main__ as drawn
 from experiments.theory import _phase_lanes, _phase_questions
 from experiments.theory._phase_lanes import MARKS, Run
 from experiments.theory._phase_questions import Case, Prediction, bisect, questions
-from experiments.theory.phases import DIMS, compare, share_within
+from experiments.theory._phase_ratios import compare, share_within
+from experiments.theory.phases import DIMS
 from jaxselect.flow.cls_flow import FlowStatus
 from jaxselect.sweep.grid import Shape
 
