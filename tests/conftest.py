@@ -1,6 +1,8 @@
 """Strict settings for every test: float64, no silent promotion, threads that behave."""
 
+import gc
 import os
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -27,6 +29,7 @@ if version("jaxlib").startswith("0.10."):
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import matplotlib  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -39,3 +42,12 @@ hypothesis.settings.register_profile(
     "jaxselect", deadline=None, max_examples=25, derandomize=True, database=None
 )
 hypothesis.settings.load_profile("jaxselect")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_programs_are_no_garbage() -> Iterator[None]:
+    """What a module traced stays cached: looking through all of it for garbage, again
+    and again, would take a quarter of the suite's time."""
+    yield
+    gc.collect()
+    gc.freeze()

@@ -74,7 +74,7 @@ def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):
     """Two models of four are trained when the signal comes."""
     trained = []
 
-    def fit(begin, splits, run):
+    def fit(begin, splits, run, advance):
         trained.append(run)
         if len(trained) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
