@@ -115,7 +115,7 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
             begin = time.perf_counter()
             compiled = jax.jit(cls_flow).lower(start, corpus, until_norm=1e6).compile()
             compile_seconds = time.perf_counter() - begin
-        run: Callable = partial(compiled, start, corpus)
+        run = to_norm(compiled, start, corpus)
         flow, seconds = timed(run, 1e6, settings.repeats)
         judge = Judge(start, corpus, flow)
         near, _ = timed(run, 1e5, 1)
@@ -238,6 +238,11 @@ class Judge:
 
         late = self.predict(late_cls=flow.cls.astype(float))
         return self.constant(finish(flow, late, 1e6).cls)
+
+
+def to_norm(compiled: Callable, start: Any, corpus: Any) -> Callable[[float], Any]:
+    """A compiled flow as a function of the norm at which it ends."""
+    return lambda norm: compiled(start, corpus, until_norm=norm)
 
 
 def timed(run: Callable, argument: float, repeats: int) -> tuple[Any, float]:
