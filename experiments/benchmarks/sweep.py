@@ -225,7 +225,7 @@ def cost_of_memory(settings: Settings) -> dict:
             store.write_chunk(folder, index, table)
         files = list((folder / "chunks").iterdir())
         code = (
-            "import os, sys, time; from jaxselect import store\n"
+            "import os, sys, time; from jaxselect.sweep import store\n"
             "from pathlib import Path\n"
             "from experiments.sweep.summary import summarise\n"
             "from experiments.benchmarks._sweep_watch import peak_bytes\n"
