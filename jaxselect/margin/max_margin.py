@@ -6,6 +6,9 @@ differences D = E_s − E_r. If x ≠ 0 then p_mm = x / ‖x‖² and ‖p_mm‖
 Farkas' certificate that no p exists (mathematics, section 3c).
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -152,7 +155,7 @@ def _solve(
     answer, iterations, doubtful = _by_interior_point(tokens, pairs)
     some = pairs.any()
     doubtful = some & (doubtful | (blur > 0))
-    answer = _again(tokens, pairs, blur, answer, doubtful)
+    answer = _where(doubtful, partial(_again, tokens, pairs, blur), answer)
 
     status = _status(answer.gap, answer.infeasibility, answer.balance, some)
     refuted = status == MaxMarginStatus.INFEASIBLE
@@ -246,33 +249,41 @@ def _again(
     pairs: Bool[Array, "vocabulary vocabulary"],
     blur: Float[Scalar, ""],
     answer: Answer,
-    doubtful: Bool[Scalar, ""],
 ) -> Answer:
-    """A doubtful answer, measured with more digits, or another one that they prove."""
-    eps = jnp.finfo(tokens.dtype).eps
+    """The answer measured with more digits and, where they refuse it, another one."""
+    apart = lengths(tokens, pairs)
+    eps = jnp.finfo(apart.dtype).eps
+    clear = jnp.min(jnp.where(pairs, apart, jnp.inf)) >= blur
 
-    def attempt(state: tuple[Array, Array, Answer, Answer]) -> tuple:
-        _, first, tried, best = state
-        apart = lengths(tokens, pairs)
-        clear = jnp.min(jnp.where(pairs, apart, jnp.inf)) >= blur
-        tried = measured(tokens, pairs, apart, tried)
-        status = _status(tried.gap, tried.infeasibility, tried.balance, pairs.any())
-        proved = status != MaxMarginStatus.NOT_CONVERGED
-        best = jax.tree.map(lambda a, b: jnp.where(first | proved, a, b), tried, best)
-        best = best._replace(
-            gap=jnp.where(clear, best.gap, jnp.nan),
-            balance=jnp.where(clear, best.balance, jnp.nan),
-        )
-        needed = first & clear & ~proved
-        direction, duals = active_set(tokens, pairs, apart, needed)
-        near = ACTIVE * eps * jnp.maximum(1.0, apart * jnp.linalg.norm(direction))
-        other = best._replace(direction=direction, duals=duals, near=near)
-        return needed, jnp.zeros_like(first), other, best
+    def proved(answer: Answer) -> Bool[Scalar, ""]:
+        status = _status(answer.gap, answer.infeasibility, answer.balance, pairs.any())
+        return status != MaxMarginStatus.NOT_CONVERGED
 
-    # Between rounds of a loop p and λ are numbers stored. Within one program the two
-    # uses of a dual may be computed twice, in two roundings that do not cancel.
-    start = doubtful, jnp.ones_like(doubtful), answer, answer
-    return jax.lax.while_loop(lambda state: state[0], attempt, start)[-1]
+    answer = measured(tokens, pairs, apart, answer)
+    needed = clear & ~proved(answer)
+    direction, duals = active_set(tokens, pairs, apart, needed)
+    size = jnp.maximum(1.0, apart * jnp.linalg.norm(direction))
+    other = answer._replace(direction=direction, duals=duals, near=ACTIVE * eps * size)
+    # In a loop of their own p and λ are numbers stored. Within one program the two uses
+    # of a dual may be computed twice, in two roundings that do not cancel.
+    other = _where(needed, partial(measured, tokens, pairs, apart), other)
+    better = needed & proved(other)
+    answer = jax.tree.map(lambda a, b: jnp.where(better, a, b), other, answer)
+    return answer._replace(
+        gap=jnp.where(clear, answer.gap, jnp.nan),
+        balance=jnp.where(clear, answer.balance, jnp.nan),
+    )
+
+
+def _where(
+    condition: Bool[Scalar, ""], function: Callable[[Answer], Answer], start: Answer
+) -> Answer:
+    """What the function makes of the start, run only if some lane asks for it."""
+    return jax.lax.while_loop(
+        lambda state: state[0],
+        lambda state: (jnp.zeros_like(state[0]), function(state[1])),
+        (condition, start),
+    )[1]
 
 
 @jax.custom_jvp
