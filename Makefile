@@ -47,7 +47,7 @@ test-browser: $(READY) ## the report in a headless Chromium; npm brings axe-core
 
 picture: $(READY) ## the README's picture of the report, after make sweep report
 	$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[test,browser]'
-	$(RUN) docs/picture.py results/report.html docs/report.png
+	$(RUN) -m tests.browser.chromium results/report.html docs/report.png
 
 lint: $(READY) ## style, format and types
 	$(RUN) -m ruff check .

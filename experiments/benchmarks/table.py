@@ -111,7 +111,8 @@ def main(settings: Settings) -> dict:
     rows = [row for name in ROWS for row in found(settings.out.parent / name, name)]
     if not rows:
         raise BadInput(f"{settings.out.parent} holds no benchmark; leave out --no-run")
-    marks = {row.name: mark(row, kept()) for row in rows}
+    earlier = kept()
+    marks = {row.name: mark(row, earlier) for row in rows}
     show(rows, marks)
     for name in failed:
         say(f"{name} did not end well; its rows, if any, are of an earlier run")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.chromium import chromium
+
 ROOT = Path(__file__).parents[2]
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 AXE = "axe-core@4.11"
 
 
@@ -17,9 +18,7 @@ AXE = "axe-core@4.11"
 def browser():
     from playwright.sync_api import sync_playwright
 
-    found = os.environ.get("CHROMIUM") or next(
-        filter(None, map(shutil.which, NAMES)), ""
-    )
+    found = chromium()
     if not found:
         pytest.fail(
             "no Chromium found: install your system's (apt-get install chromium), or "
