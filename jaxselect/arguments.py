@@ -98,6 +98,7 @@ def _require(
                 )
 
 
+@functools.cache
 def _kinds(wanted: Any) -> tuple:
     """The types that an argument may have, for `isinstance`."""
     if isinstance(wanted, UnionType):

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.theory._edges import every_edge
 from experiments.theory._phase_lanes import EDGES, Run, program
 from jaxselect.outcome import phases
 from jaxselect.outcome.two_classes import Ensemble, critical_alignment
@@ -86,9 +87,8 @@ class Prediction(NamedTuple):
 @jax.jit
 def _edges(ensemble: Ensemble, dims: jax.Array) -> tuple[jax.Array, jax.Array]:
     def at(dim: jax.Array) -> jax.Array:
-        first = phases.selection_edge(ensemble, dim)
-        breaking = phases.breaking_edges(ensemble, dim)
-        return jnp.stack([first, *breaking, *phases.capture_edges(ensemble, dim)])
+        found = every_edge(ensemble, dim)
+        return jnp.stack([found[name] for name in NAMES[:5]])
 
     critical = step_size_of(ensemble, critical_alignment(ensemble))
     return jax.vmap(at)(dims), jnp.asarray(critical)

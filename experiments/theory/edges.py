@@ -5,6 +5,7 @@ No run is integrated: each edge is a formula, or the root of one function of (d,
 """
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +16,9 @@ import numpy as np
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.results import write
+from experiments.theory._edges import every_edge
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
-from jaxselect.outcome.phases import breaking_edges, capture_edges, selection_edge
 from jaxselect.outcome.two_classes import Ensemble
 
 
@@ -81,17 +82,7 @@ def main(settings: Settings) -> dict:
     ensemble = Ensemble(*dataclasses.astuple(settings.problem))
     dims = jnp.geomspace(settings.smallest, settings.largest, settings.points)
 
-    def edges(dim: jax.Array) -> dict[str, jax.Array]:
-        breaking, captured = breaking_edges(ensemble, dim), capture_edges(ensemble, dim)
-        return {
-            "selection": selection_edge(ensemble, dim),
-            "breaking_lower": breaking.lower,
-            "breaking_upper": breaking.upper,
-            "capture_lower": captured.lower,
-            "capture_upper": captured.upper,
-        }
-
-    found = jax.jit(jax.vmap(edges))(dims)
+    found = jax.jit(jax.vmap(partial(every_edge, ensemble)))(dims)
     arrays = {name: np.asarray(column) for name, column in found.items()}
     for name, column in arrays.items():
         say(f"{name:16}" + "".join(f"{value:10.4g}" for value in column))
