@@ -11,7 +11,7 @@ from pathlib import Path
 for _name, _value in {
     "OPENBLAS_NUM_THREADS": "1",
     "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parents[1] / ".jax_cache"),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
     # As in every program: a check inside a program would keep it out of the cache.
     "EQX_ON_ERROR": "nan",
 }.items():
@@ -42,6 +42,10 @@ hypothesis.settings.register_profile(
     "jaxselect", deadline=None, max_examples=25, derandomize=True, database=None
 )
 hypothesis.settings.load_profile("jaxselect")
+
+# Tracing makes millions of small objects that are no garbage: at Python's own pace
+# looking through them takes a quarter of the time of tracing.
+gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(autouse=True, scope="module")
