@@ -1,0 +1,194 @@
+"""Curvature of the risk in p, from the words that still move.
+
+A sequence contributes diag(h) − h uᵀ − u hᵀ in scores (`model.objective`). Late,
+the weights of nearly all words are too small to matter within the time that has passed:
+only the others, few of thousands, are kept (mathematics, section 7a).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+from scipy.special import expit
+
+from ..model.parameters import Parameters
+from .sparse import SparseCorpus
+
+# Of what c ∂²L/∂p² is held against, the identity: Newton's method loses as much.
+LEFT_OUT = 0.01
+
+
+class Bags(NamedTuple):
+    """Bags with labels and the words' embeddings, on the host.
+
+    Attributes:
+        counts: a row per sequence, a column per word.
+        labels: ±1.
+        embeddings: E.
+        values: b = E v.
+        of: number of sequences that L is the mean over, these being some of them.
+    """
+
+    counts: csr_array
+    labels: Float[np.ndarray, " sequences"]
+    embeddings: Float[np.ndarray, "vocabulary dim"]
+    values: Float[np.ndarray, " vocabulary"]
+    of: int
+
+    @classmethod
+    def of_corpus(cls, parameters: Parameters, corpus: SparseCorpus) -> "Bags":
+        """The whole corpus, and the embeddings of all words.
+
+        Args:
+            parameters: (E, ·, v).
+            corpus: n bags with labels ±1.
+
+        Returns:
+            The same on the host.
+        """
+        embeddings = np.asarray(parameters.embeddings)
+        return cls(
+            corpus.by_sequence.to_csr(),
+            np.asarray(corpus.labels, float),
+            embeddings,
+            embeddings @ np.asarray(parameters.head),
+            len(corpus.labels),
+        )
+
+
+def descent(
+    bags: Bags, cls: Float[np.ndarray, " dim"]
+) -> tuple[Float[np.ndarray, " dim"], float]:
+    """−∂L/∂p, and what rounding may have made of it.
+
+    Source: mathematics, section 7a.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+
+    Returns:
+        −∂L/∂p, and 16 roundings of the sum of its terms.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> one = Bags(bag, np.ones(1), np.eye(2), np.array([1.0, 0.0]), 1)
+        >>> descent(one, np.zeros(2))[0].round(4).tolist()
+        [0.0944, -0.0944]
+    """
+    pull, _ = pulls(bags, cls)
+    word, words = bags.counts.indices, bags.counts.shape[1]
+    length = np.sqrt(np.sum(bags.embeddings**2, axis=1))
+    terms = np.abs(pull) @ length[word]
+    in_scores = np.bincount(word, pull, words)
+    return in_scores @ bags.embeddings, float(16 * np.finfo(float).eps * terms)
+
+
+def curvature(
+    bags: Bags, cls: Float[np.ndarray, " dim"], time: float = 0.0
+) -> Float[np.ndarray, "dim dim"]:
+    """∂²L/∂p², without words whose part in it, times `time`, adds up to `LEFT_OUT`.
+
+    Source: mathematics, sections 3a and 7a.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+        time: t; zero leaves nothing out.
+
+    Returns:
+        The Hessian.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> one = Bags(bag, np.ones(1), np.eye(2), np.array([1.0, 0.0]), 1)
+        >>> curvature(one, np.zeros(2)).round(4).tolist()
+        [[0.0147, -0.0147], [-0.0147, 0.0147]]
+    """
+    counts, word = bags.counts, bags.counts.indices
+    pull, partner, row = _factors(bags, cls)
+    mine = np.add.reduceat(np.abs(pull), counts.indptr[:-1])
+    part = np.bincount(
+        word, 2 * np.abs(pull) + np.abs(partner) * mine[row], counts.shape[1]
+    )
+    part *= time * np.max(np.sum(bags.embeddings**2, axis=1))
+    order = np.argsort(part)
+    small = order[np.cumsum(part[order]) <= LEFT_OUT] if time else order[:0]
+    kept = np.setdiff1d(order, small)
+    place = np.full(counts.shape[1], -1)
+    place[kept] = np.arange(len(kept))
+    entry = place[word] >= 0
+    where = row[entry], place[word[entry]]
+    shape = counts.shape[0], len(kept)
+    pulls, partners = (
+        csr_array((factor[entry], where), shape=shape) for factor in (pull, partner)
+    )
+    in_scores = (pulls.T @ partners).toarray()
+    in_scores += in_scores.T
+    diagonal = np.bincount(where[1], pull[entry], len(kept))
+    in_scores[np.diag_indices(len(kept))] -= diagonal
+    embeddings = bags.embeddings[kept]
+    return embeddings.T @ (in_scores @ embeddings)
+
+
+def attention(
+    bags: Bags, cls: Float[np.ndarray, " dim"]
+) -> tuple[Float[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
+    """Attention weight of every entry of the count matrix, at any range of scores.
+
+    Source: mathematics, section 1.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+
+    Returns:
+        Weights that add up to one in each row, and the rows.
+
+    Example:
+        >>> one = Bags(csr_array([[3.0, 1.0]]), np.ones(1), np.eye(2), np.zeros(2), 1)
+        >>> attention(one, np.zeros(2))[0].tolist()
+        [0.75, 0.25]
+    """
+    counts, begin = bags.counts, bags.counts.indptr[:-1]
+    row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    logit = (bags.embeddings @ cls)[counts.indices] + np.log(counts.data)
+    share = np.exp(logit - np.maximum.reduceat(logit, begin)[row])
+    return share / np.add.reduceat(share, begin)[row], row
+
+
+def pulls(
+    bags: Bags, cls: Float[np.ndarray, " dim"]
+) -> tuple[Float[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
+    """Pull y σ(−y f) q (b − f) / n of every entry, and the rows.
+
+    Source: mathematics, section 1.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+
+    Returns:
+        Terms of −∂L/∂a, which add up to zero in each row.
+
+    Example:
+        >>> one = Bags(csr_array([[1.0, 1.0]]), np.ones(1), np.eye(2), np.eye(2)[0], 1)
+        >>> pulls(one, np.zeros(2))[0].round(4).tolist()
+        [0.0944, -0.0944]
+    """
+    pull, _, row = _factors(bags, cls)
+    return pull, row
+
+
+def _factors(
+    bags: Bags, cls: Float[np.ndarray, " dim"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pulls h and partners u of every entry, as in `score_curvature`; the rows."""
+    share, row = attention(bags, cls)
+    value, label = bags.values[bags.counts.indices], bags.labels
+    output = np.add.reduceat(share * value, bags.counts.indptr[:-1])
+    ahead = value - output[row]
+    wrong = expit(-label * output)
+    pull = (label * wrong / bags.of)[row] * share * ahead
+    return pull, share * (1 + (0.5 * (1 - wrong) * label)[row] * ahead), row

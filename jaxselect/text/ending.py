@@ -1,0 +1,212 @@
+"""Where the flow of p on real text ends: what it selects, and what stays in balance.
+
+A review is decided for one word, or some words share it at finite odds. Those are held
+by reviews of both classes, in the span of their differences, where p comes to rest.
+Orthogonal to it p goes on like p_mm log t, in the max-margin direction of the selection
+(mathematics, section 7c).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from ..model.parameters import Parameters
+from ..model.selection import WIDTH
+from ..status import Status
+from .curvature import Bags, pulls
+from .flow import LOOK_BACK, TextFlow, TextFlowStatus
+from .margin import TextMargin, TextMarginStatus, text_margin, winner
+from .rest import Rest, rest
+from .sparse import SparseCorpus
+
+# Slower than this, in units of 1/‖E_s‖, a flow goes nowhere: a margin of one takes ½.
+STANDSTILL = 1e-3
+# Of Δp/Δ log t against p_mm, relative.
+# Of Δp/Δ log t against p_mm; of the pulls towards words that lost. The rest is convex,
+# and ends in p_mm from wherever it is.
+PACE, OPPOSED = 0.1, 1e-2
+RANK = 1e-9
+
+
+class TextEndStatus(Status):
+    """What is known of a flow's end; the first three are certified."""
+
+    SELECTED = 0, "Every sequence is decided; p goes on in the max-margin direction."
+    TIED = (
+        1,
+        "Some words rest at finite odds, proved; orthogonal to them p goes on in the "
+        "max-margin direction of the selection.",
+    )
+    AT_REST = 2, "p rests at a strict minimum of the risk, proved."
+    NOT_YET = 3, "The flow is not at an end that can be proved."
+
+
+class TextEnding(NamedTuple):
+    """A flow's end, and what proves it.
+
+    Attributes:
+        selected: of every entry of the count matrix, whether the word keeps its weight.
+        tied: the words that share a sequence with another one.
+        axes: orthonormal, of the span of their differences.
+        rest: the words at rest, in these axes.
+        distance: of p in these axes from where it rests.
+        margin: the max-margin problem of the selection, orthogonal to the axes.
+        pace: ‖Δp/Δ log t − p_mm‖ / ‖p_mm‖ orthogonal to the axes, lately.
+        opposed: of the pulls towards words that lost, Σ λ ‖D‖ / ‖p_mm‖.
+        status: a `TextEndStatus`.
+    """
+
+    selected: Bool[np.ndarray, " entries"]
+    tied: Int[np.ndarray, " words"]
+    axes: Float[np.ndarray, "dim axes"]
+    rest: Rest | None
+    distance: float
+    margin: TextMargin
+    pace: float
+    opposed: float
+    status: TextEndStatus
+
+
+def text_ending(
+    parameters: Parameters, corpus: SparseCorpus, flow: TextFlow
+) -> TextEnding:
+    """Selection → words in balance → where they rest → max-margin direction of p.
+
+    Source: mathematics, section 7c.
+
+    Args:
+        parameters: (E, ·, v) in double precision.
+        corpus: n bags with labels ±1.
+        flow: of p, with E and v fixed.
+
+    Returns:
+        The end and its certificate.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.text.flow import text_flow
+        >>> from jaxselect.text.sparse import from_corpus
+        >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
+        >>> head = jnp.array([1.0, -1.0, 0.0])
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
+        >>> text_ending(start, bags, text_flow(start, bags)).status.name
+        'SELECTED'
+    """
+    bags = Bags.of_corpus(parameters, corpus)
+    p, s = np.asarray(flow.cls), float(flow.log_time)
+    speed = (p - np.asarray(flow.earlier)) / min(LOOK_BACK, s)
+    longest = np.sqrt(np.max(np.sum(bags.embeddings**2, axis=1)))
+    # What no longer moves has no loser, however far behind a word may be.
+    moves = np.linalg.norm(speed) * longest > STANDSTILL
+    selected = np.ones(bags.counts.nnz, bool)
+    if moves:
+        selected = _near(bags, p, speed, WIDTH * s)
+    selected, same = _tied(bags.counts, selected)
+    axes, tied, shared = _balance(bags, selected)
+    resting, distance = None, 0.0
+    if tied.size:
+        small = shared._replace(embeddings=shared.embeddings @ axes)
+        resting = rest(small, axes.T @ p)
+        distance = float(np.linalg.norm(resting.cls - axes.T @ p))
+    free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
+    counts = bags.counts
+    merged = csr_array((counts.data, same[counts.indices], counts.indptr), counts.shape)
+    margin = text_margin(free, merged, selected, p - axes @ (axes.T @ p))
+    norm = np.linalg.norm(margin.direction)
+    off = speed - axes @ (axes.T @ speed) - margin.direction
+    pace = float(np.linalg.norm(off) / norm) if norm else np.inf
+    reached = int(flow.status) == TextFlowStatus.REACHED
+    opposed = np.exp(s) * _opposed(pulls(bags, p)[0], merged, selected, free)
+    opposed = opposed / norm if norm else 0.0
+    at_rest = resting is None or (resting.proved and distance <= resting.basin)
+    moving = margin.status == TextMarginStatus.SOLVED
+    moving = moving and pace <= PACE and opposed <= OPPOSED
+    still = margin.status == TextMarginStatus.NO_PAIRS
+    status = TextEndStatus.NOT_YET
+    if reached and at_rest and (moving or still):
+        status = TextEndStatus.TIED if moving else TextEndStatus.AT_REST
+        status = TextEndStatus.SELECTED if resting is None else status
+    found = selected, tied, axes, resting, distance, margin
+    return TextEnding(*found, pace, float(opposed), status)
+
+
+def _near(
+    bags: Bags,
+    cls: Float[np.ndarray, " dim"],
+    speed: Float[np.ndarray, " dim"],
+    width: float,
+) -> Bool[np.ndarray, " entries"]:
+    """Whether a word is near its bag's best, and does not fall behind it.
+
+    A pair that was decided late is still near; but it parts at a speed of one or more.
+    """
+    counts = bags.counts
+    score, pace = (bags.embeddings @ x for x in (cls, speed))
+    score, pace = score[counts.indices], pace[counts.indices]
+    length, begin = np.diff(counts.indptr), counts.indptr[:-1]
+    best = np.repeat(np.maximum.reduceat(score, begin), length)
+    first = np.where(score == best, pace, -np.inf)
+    lead = np.repeat(np.maximum.reduceat(first, begin), length)
+    return (score >= best - width) & (pace >= lead - WIDTH)
+
+
+def _tied(
+    counts: csr_array, selected: Bool[np.ndarray, " entries"]
+) -> tuple[Bool[np.ndarray, " entries"], Int[np.ndarray, " vocabulary"]]:
+    """The selection made whole, and a word that stands for each word's ties.
+
+    Words tied in one bag are at finite odds wherever else they meet.
+    """
+    words = counts.shape[1]
+    first = np.repeat(winner(counts, selected), np.diff(counts.indptr))
+    edges = first[selected], counts.indices[selected]
+    ties = csr_array((np.ones(selected.sum()), edges), shape=(words, words))
+    _, label = connected_components(ties, directed=False)
+    _, stands = np.unique(label, return_index=True)
+    same = stands[label]
+    return selected | (same[counts.indices] == same[first]), same
+
+
+def _opposed(
+    pull: Float[np.ndarray, " entries"],
+    counts: csr_array,
+    selected: Bool[np.ndarray, " entries"],
+    free: Float[np.ndarray, "vocabulary dim"],
+) -> float:
+    """Σ |pull| ‖D‖ over pairs whose bags together pull towards the word that lost."""
+    first = np.repeat(winner(counts, selected), np.diff(counts.indptr))
+    edges = first[~selected] * counts.shape[1] + counts.indices[~selected]
+    edge, place = np.unique(edges, return_inverse=True)
+    force = np.bincount(place, pull[~selected], len(edge))
+    one, other = np.divmod(edge[force > 0], counts.shape[1])
+    apart = np.sqrt(np.sum((free[one] - free[other]) ** 2, axis=1))
+    return float(force[force > 0] @ apart)
+
+
+def _balance(
+    bags: Bags, selected: Bool[np.ndarray, " entries"]
+) -> tuple[Float[np.ndarray, "dim axes"], Int[np.ndarray, " words"], Bags]:
+    """Axes of the span of words that share, these words, the bags of these alone."""
+    counts = bags.counts
+    row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    number = np.bincount(row[selected], minlength=counts.shape[0])
+    entry = selected & (number > 1)[row]
+    words, place = np.unique(counts.indices[entry], return_inverse=True)
+    kept, order = np.unique(row[entry], return_inverse=True)
+    shape = len(kept), len(words)
+    shares = csr_array((counts.data[entry], (order, place)), shape=shape)
+    # Every shared word against the first of its bag.
+    first = np.full(len(kept), len(words))
+    np.minimum.at(first, order, place)
+    edges = np.unique(np.stack([first[order], place], axis=1), axis=0)
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    embeddings = bags.embeddings[words]
+    apart = embeddings[edges[:, 0]] - embeddings[edges[:, 1]]
+    _, size, axes = np.linalg.svd(apart, full_matrices=False)
+    axes = axes[size > RANK * size.max(initial=0.0)].T
+    small = Bags(shares, bags.labels[kept], embeddings, bags.values[words], bags.of)
+    return axes, words, small

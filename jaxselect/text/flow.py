@@ -1,0 +1,188 @@
+"""Gradient flow of p on real text: thousands of long bags, thousands of words.
+
+No padding, no matrix of sequences times words, and a Jacobian that is kept while it
+serves: it costs what a hundred fields do, and a method with many stages would want a
+new one in each step. SciPy's BDF in plain time t asks for one in five steps; its steps
+grow with t (mathematics, section 7a).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Scalar
+from scipy.integrate import BDF
+
+from ..arguments import as_annotated
+from ..errors import BadInput
+from ..model.checks import increasing, same_vocabulary
+from ..model.parameters import Parameters
+from ..status import Status
+from .curvature import Bags, curvature
+from .objective import risk_and_score_descent
+from .sparse import SparseCorpus
+
+# −log of a rounding is 36: behind it, pulls that hold each other leave no digit of
+# their sum.
+LATEST = 34.0
+LOOK_BACK = 2.0
+
+
+class TextFlowStatus(Status):
+    """How a flow on real text ended."""
+
+    REACHED = 0, "At the log-time that was asked for."
+    OUT_OF_STEPS = 1, "After `max_steps` steps."
+    FAILED = 2, "At a step too short to take; p and log_time are the last good ones."
+
+
+@dataclass(frozen=True)
+class TextFlowSettings:
+    """Static settings of the integration.
+
+    Attributes:
+        tolerance: of a step, relative and absolute, per coordinate of p.
+        max_steps: bound on the number of steps.
+    """
+
+    tolerance: float = 1e-3
+    max_steps: int = 20_000
+
+
+class TextFlow(eqx.Module):
+    """Where a flow ended, what was saved on the way, and what it took.
+
+    Attributes:
+        cls: p at the end.
+        log_time: log(1+t) at the end.
+        status: a `TextFlowStatus`.
+        num_steps: steps taken.
+        num_fields: evaluations of −∇L.
+        num_curvatures: evaluations of ∂²L/∂p².
+        path_log_times: the log-times asked for; ∞ behind the end of the flow.
+        path_cls: p at these times; ∞ behind the end of the flow.
+        earlier: p at two log-times less, or p_0; ∞ where the flow broke off.
+    """
+
+    cls: Float[Array, " dim"]
+    log_time: Float[Scalar, ""]
+    status: Int[Scalar, ""]
+    num_steps: int
+    num_fields: int
+    num_curvatures: int
+    path_log_times: Float[Array, " times"]
+    path_cls: Float[Array, "times dim"]
+    earlier: Float[Array, " dim"]
+
+
+@as_annotated
+def text_flow(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    *,
+    until_log_time: float = 30.0,
+    path_log_times: Float[Array, " times"] | None = None,
+    settings: TextFlowSettings = TextFlowSettings(),
+    watch: Callable[[float], object] = lambda log_time: None,
+) -> TextFlow:
+    """Gradient flow dp/dt = −∇_p L from p_0 with E and v fixed, on a sparse corpus.
+
+    Source: mathematics, section 7a.
+
+    Args:
+        parameters: (E, p_0, v) in double precision.
+        corpus: n bags with labels ±1.
+        until_log_time: log(1+t) to stop at, at most 34.
+        path_log_times: increasing values of log(1+t) to save p at; none by default.
+        settings: tolerance and bound.
+        watch: called with log(1+t) after every step.
+
+    Returns:
+        The flow's end, its status and the path. Not differentiable, not to be compiled:
+        it runs on the host and calls compiled functions.
+
+    Raises:
+        BadInput: another vocabulary, single precision, a log-time out of range.
+
+    Example:
+        >>> from jaxselect.model import embedding_step, parameters
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.text.sparse import from_corpus
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> start = parameters.gaussian(jax.random.key(0), vocabulary=3, dim=100)
+        >>> after = embedding_step.embedding_step(start, bags, 10.0)
+        >>> flow = text_flow(after, from_corpus(bags), until_log_time=20.0)
+        >>> TextFlowStatus(flow.status.item()).name, round(flow.log_time.item(), 6)
+        ('REACHED', 20.0)
+    """
+    same_vocabulary(parameters.embeddings, corpus.vocabulary)
+    if parameters.cls.dtype != np.float64:
+        raise BadInput(
+            f"parameters in {parameters.cls.dtype}: wanted float64; set jax_enable_x64"
+        )
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
+    increasing("0, until_log_time", [0.0, until_log_time])
+    increasing("path_log_times", times)
+    if not until_log_time <= LATEST:
+        raise BadInput(
+            f"until_log_time {until_log_time}: wanted at most {LATEST}, where rounding "
+            "still leaves a digit"
+        )
+    values = parameters.embeddings @ parameters.head
+    bags = Bags.of_corpus(parameters, corpus)
+    bdf = BDF(
+        lambda _, cls: np.asarray(_pull(parameters.embeddings, values, corpus, cls)),
+        0.0,
+        np.asarray(parameters.cls),
+        np.expm1(until_log_time),
+        rtol=settings.tolerance,
+        atol=settings.tolerance,
+        jac=lambda time, cls: -curvature(bags, cls, time),
+    )
+    earlier = max(until_log_time - LOOK_BACK, 0.0)
+    wanted = np.append(times, earlier)
+    saved = np.where(wanted[:, None] == 0, bdf.y, np.inf)
+    steps = 0
+    while bdf.status == "running" and steps < settings.max_steps:
+        before = np.log1p(bdf.t)
+        bdf.step()
+        if bdf.status == "failed":
+            break
+        steps += 1
+        now = np.log1p(bdf.t)
+        passed = (wanted > before) & (wanted <= now)
+        if passed.any():
+            saved[passed] = bdf.dense_output()(np.expm1(wanted[passed])).T
+        watch(float(now))
+    ended = {
+        "finished": TextFlowStatus.REACHED,
+        "running": TextFlowStatus.OUT_OF_STEPS,
+        "failed": TextFlowStatus.FAILED,
+    }
+    return TextFlow(
+        # Equinox has a `cls` of its own: no keyword.
+        jnp.asarray(bdf.y),
+        log_time=jnp.log1p(bdf.t),
+        status=jnp.asarray(ended[bdf.status], jnp.int32),
+        num_steps=steps,
+        num_fields=bdf.nfev,
+        num_curvatures=bdf.njev,
+        path_log_times=jnp.asarray(np.where(np.isfinite(saved[:-1, 0]), times, np.inf)),
+        path_cls=jnp.asarray(saved[:-1]),
+        earlier=jnp.asarray(saved[-1]),
+    )
+
+
+@jax.jit
+def _pull(
+    embeddings: Float[Array, "vocabulary dim"],
+    values: Float[Array, " vocabulary"],
+    corpus: SparseCorpus,
+    cls: Float[Array, " dim"],
+) -> Float[Array, " dim"]:
+    """−∇_p L."""
+    _, descent = risk_and_score_descent(embeddings @ cls, values, corpus)
+    return descent.scores @ embeddings
