@@ -1,9 +1,8 @@
 """The flow of p against independent integrators, its invariances and its statuses."""
 
-from functools import partial
+from functools import cache, partial
 
 import diffrax as dfx
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,12 +23,35 @@ DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 
 
-def problem(seed=0, step_size=30.0, dim=64):
-    corpus_key, key = jax.random.split(jax.random.key(seed))
+@cache
+def problem(seed=0, step_size=30.0):
+    return _problem(jax.random.key(seed), jnp.array(step_size))
+
+
+@jax.jit
+def _problem(key, step_size):
+    corpus_key, key = jax.random.split(key)
     corpus = DRAW(corpus_key)
-    return embedding_step(
-        gaussian(key, vocabulary=corpus.vocabulary, dim=dim), corpus, step_size
-    ), corpus
+    start = gaussian(key, vocabulary=corpus.vocabulary, dim=64)
+    return embedding_step(start, corpus, step_size), corpus
+
+
+def run(parameters, corpus, *, until_norm=np.inf, until_log_time=1e15, **others):
+    """`cls_flow`, by one program for all bounds, and for all problems of a shape."""
+    bounds = jnp.asarray(until_norm, float), jnp.asarray(until_log_time, float)
+    return _run(parameters, corpus, bounds, **others)
+
+
+@partial(jax.jit, static_argnames="settings")
+def _run(parameters, corpus, bounds, path_log_times=None, settings=FlowSettings()):
+    return cls_flow(
+        parameters,
+        corpus,
+        until_norm=bounds[0],
+        until_log_time=bounds[1],
+        path_log_times=path_log_times,
+        settings=settings,
+    )
 
 
 def risk_of_cls(parameters, corpus):
@@ -43,17 +65,19 @@ def risk_of_cls(parameters, corpus):
 def test_agrees_with_an_explicit_solver_in_plain_time():
     parameters, corpus = problem()
     descend = jax.grad(risk_of_cls(parameters, corpus))
-    plain = dfx.diffeqsolve(
-        dfx.ODETerm(lambda t, cls, args: -descend(cls)),
-        dfx.Dopri8(),
-        0.0,
-        jnp.expm1(4.0),
-        0.01,
-        parameters.cls,
-        stepsize_controller=dfx.PIDController(1e-11, 1e-11),
-        max_steps=10**6,
-    )
-    flow = cls_flow(parameters, corpus, until_log_time=4.0, settings=TIGHT)
+    plain = jax.jit(
+        lambda start: dfx.diffeqsolve(
+            dfx.ODETerm(lambda t, cls, args: -descend(cls)),
+            dfx.Dopri8(),
+            0.0,
+            jnp.expm1(4.0),
+            0.01,
+            start,
+            stepsize_controller=dfx.PIDController(1e-11, 1e-11),
+            max_steps=10**6,
+        )
+    )(parameters.cls)
+    flow = run(parameters, corpus, until_log_time=4.0, settings=TIGHT)
     np.testing.assert_allclose(flow.cls, plain.ys[0], atol=1e-7)
     assert flow.status == FlowStatus.REACHED
 
@@ -85,7 +109,7 @@ def test_agrees_with_scipy_late():
     independent = scipy.integrate.solve_ivp(
         field, (0, end), np.asarray(parameters.cls), "Radau", rtol=1e-8, atol=1e-8
     )
-    flow = cls_flow(parameters, corpus, until_log_time=end, settings=TIGHT)
+    flow = run(parameters, corpus, until_log_time=end, settings=TIGHT)
     np.testing.assert_allclose(flow.cls, independent.y[:, -1], atol=2e-6)
 
 
@@ -93,13 +117,13 @@ def test_tolerance_controls_the_error_in_every_regime():
     for step_size in (3.0, 300.0, 3000.0):
         parameters, corpus = problem(1, step_size)
         ends = [
-            cls_flow(
+            run(
                 parameters,
                 corpus,
                 until_log_time=50.0,
                 settings=FlowSettings(rtol=tolerance, atol=tolerance),
             ).cls
-            for tolerance in (1e-5, 1e-7, 1e-10)
+            for tolerance in (1e-4, 1e-6, 1e-9)
         ]
         coarse, fine = (float(jnp.linalg.norm(end - ends[2])) for end in ends[:2])
         assert fine < 1e-4 * float(jnp.linalg.norm(ends[2]))
@@ -108,11 +132,11 @@ def test_tolerance_controls_the_error_in_every_regime():
 
 def test_nothing_happens_in_no_time():
     parameters, corpus = problem()
-    flow = cls_flow(parameters, corpus, until_log_time=0.0)
+    flow = run(parameters, corpus, until_log_time=0.0)
     np.testing.assert_allclose(flow.cls, parameters.cls, rtol=1e-12)
     norm = jnp.linalg.norm(parameters.cls)
     for bound in (1e-3, (1 - 1e-9) * norm):
-        at_once = cls_flow(parameters, corpus, until_norm=bound)
+        at_once = run(parameters, corpus, until_norm=bound)
         np.testing.assert_allclose(at_once.cls, parameters.cls, rtol=1e-12)
         assert at_once.status == FlowStatus.REACHED and at_once.log_time == 0
 
@@ -120,7 +144,7 @@ def test_nothing_happens_in_no_time():
 def test_the_norm_asked_for_is_the_norm_reached():
     parameters, corpus = problem()
     for norm in (3.0, 1e3, 1e6):
-        flow = cls_flow(parameters, corpus, until_norm=norm)
+        flow = run(parameters, corpus, until_norm=norm)
         assert flow.status == FlowStatus.REACHED
         np.testing.assert_allclose(jnp.linalg.norm(flow.cls), norm, rtol=1e-8)
 
@@ -128,7 +152,7 @@ def test_the_norm_asked_for_is_the_norm_reached():
 def test_what_is_orthogonal_to_every_difference_never_moves():
     """The part of p orthogonal to all E_s − E_r is conserved, to rounding of 10⁶."""
     parameters, corpus = problem()
-    flow = cls_flow(parameters, corpus, until_norm=1e6)
+    flow = run(parameters, corpus, until_norm=1e6)
     differences = parameters.embeddings[1:] - parameters.embeddings[:1]
     basis = np.linalg.svd(differences, full_matrices=True)[2][len(differences) :]
     moved = basis @ np.asarray(flow.cls - parameters.cls)
@@ -139,23 +163,23 @@ def test_what_is_orthogonal_to_every_difference_never_moves():
 def test_the_path_is_the_flow_and_the_risk_falls_along_it():
     parameters, corpus = problem()
     times = jnp.geomspace(0.1, 200.0, 15)
-    flow = cls_flow(parameters, corpus, until_norm=100.0, path_log_times=times)
+    flow = run(parameters, corpus, until_norm=100.0, path_log_times=times)
     reached = np.isfinite(flow.path_log_times)
     assert 5 < reached.sum() < 15
     np.testing.assert_array_equal(reached, times <= flow.log_time)
     assert np.isinf(flow.path_cls[~reached]).all()
-    risks = jax.vmap(risk_of_cls(parameters, corpus))(flow.path_cls[reached])
+    risks = jax.jit(jax.vmap(risk_of_cls(parameters, corpus)))(flow.path_cls[reached])
     assert (np.diff(risks) < 0).all()
     some = flow.path_log_times[4]
-    there = cls_flow(parameters, corpus, until_log_time=some)
+    there = run(parameters, corpus, until_log_time=some)
     np.testing.assert_allclose(flow.path_cls[4], there.cls, atol=2e-5)
 
 
 def test_rotating_space_rotates_the_flow():
     parameters, corpus = problem()
-    wide = cls_flow(parameters, corpus, until_log_time=100.0, settings=TIGHT)
+    wide = run(parameters, corpus, until_log_time=100.0, settings=TIGHT)
     turned = reduce(parameters)
-    narrow = cls_flow(turned, corpus, until_log_time=100.0, settings=TIGHT)
+    narrow = run(turned, corpus, until_log_time=100.0, settings=TIGHT)
     np.testing.assert_allclose(
         parameters.embeddings @ wide.cls, turned.embeddings @ narrow.cls, atol=1e-6
     )
@@ -174,17 +198,17 @@ def test_names_of_tokens_order_and_copies_of_sequences_do_not_matter():
     )
     moved = parameters.embeddings[jnp.argsort(name)]
     other = Parameters(moved, parameters.cls, parameters.head)
-    first = cls_flow(parameters, corpus, until_log_time=100.0, settings=TIGHT)
-    second = cls_flow(other, renamed, until_log_time=100.0, settings=TIGHT)
+    first = run(parameters, corpus, until_log_time=100.0, settings=TIGHT)
+    second = run(other, renamed, until_log_time=100.0, settings=TIGHT)
     np.testing.assert_allclose(first.cls, second.cls, atol=1e-6)
 
 
 def test_a_lane_of_a_batch_is_the_run_alone():
     starts = [problem(seed, step) for seed, step in [(0, 3.0), (1, 30.0), (2, 3e3)]]
-    parameters, corpora = jax.tree.map(lambda *xs: jnp.stack(xs), *starts)
-    batch = eqx.filter_vmap(partial(cls_flow, until_norm=1e4))(parameters, corpora)
+    parameters, corpora = jax.tree.map(lambda *xs: np.stack(xs), *starts)
+    batch = jax.jit(jax.vmap(partial(cls_flow, until_norm=1e4)))(parameters, corpora)
     for lane, start in enumerate(starts):
-        alone = cls_flow(*start, until_norm=1e4)
+        alone = run(*start, until_norm=1e4)
         # The order of summation differs, and each step's choice of length with it.
         np.testing.assert_allclose(batch.cls[lane], alone.cls, rtol=1e-6, atol=1e-4)
         assert batch.status[lane] == alone.status == FlowStatus.REACHED
@@ -194,29 +218,28 @@ def test_derivatives_through_the_flow_match_finite_differences():
     parameters, corpus = problem()
     weights = jax.random.normal(jax.random.key(1), parameters.cls.shape)
 
-    @jax.jit
     def end(scale):
         start = Parameters(
             scale * parameters.embeddings, parameters.cls, parameters.head
         )
         return weights @ cls_flow(start, corpus, until_norm=20.0, settings=TIGHT).cls
 
-    forward = jax.jvp(end, (1.0,), (1.0,))[1]
     step = 1e-4
-    plus, minus = (end(1.0 + h) for h in (step, -step))
+    pushed = jax.jit(lambda scale: jax.jvp(end, (scale,), (1.0,)))
+    (plus, _), (minus, _), (_, forward) = map(pushed, (1 + step, 1 - step, 1.0))
     np.testing.assert_allclose(forward, (plus - minus) / (2 * step), rtol=1e-5)
-    np.testing.assert_allclose(jax.grad(end)(1.0), forward, rtol=1e-8)
+    np.testing.assert_allclose(jax.jit(jax.grad(end))(1.0), forward, rtol=1e-8)
 
 
 def test_float32_follows_the_same_flow():
     parameters, corpus = problem()
-    exact = cls_flow(parameters, corpus, until_norm=1e3)
+    exact = run(parameters, corpus, until_norm=1e3)
     single = jax.tree.map(
         lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x,
         (parameters, corpus),
     )
     settings = FlowSettings(rtol=1e-4, atol=1e-4)
-    flow = cls_flow(*single, until_norm=1e3, settings=settings)
+    flow = run(*single, until_norm=1e3, settings=settings)
     assert flow.cls.dtype == jnp.float32 and flow.status == FlowStatus.REACHED
     unit = flow.cls / jnp.linalg.norm(flow.cls)
     angle = jnp.linalg.norm(unit.astype(float) - exact.cls / jnp.linalg.norm(exact.cls))
@@ -225,18 +248,21 @@ def test_float32_follows_the_same_flow():
 
 def test_a_flow_that_cannot_grow_says_so():
     """With E v = 0 the risk is flat; opposite labels on one bag give it a minimum."""
-    corpus = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
+    corpus = from_sequences(3 * [[0, 1]], [1, 1, -1], vocabulary=2)
     parameters = Parameters(jnp.eye(2, 3), jnp.ones(3), jnp.array([0.0, 0.0, 1.0]))
-    flow = cls_flow(parameters, corpus, until_norm=1e3)
+    flow = run(parameters, corpus, until_norm=1e3)
     assert flow.status == FlowStatus.NORM_NOT_REACHED
     np.testing.assert_allclose(flow.cls, parameters.cls, rtol=1e-12)
-    corpus = from_sequences([[0, 1], [0, 1], [0, 1]], [1, 1, -1], vocabulary=2)
-    parameters = Parameters(jnp.diag(jnp.array([3.0, -1.0])), jnp.ones(2), jnp.ones(2))
-    flow = cls_flow(parameters, corpus, until_norm=1e3)
+    tokens = jnp.array([[3.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+    parameters = Parameters(tokens, jnp.ones(3), jnp.array([1.0, 1.0, 0.0]))
+    flow = run(parameters, corpus, until_norm=1e3)
     assert flow.status == FlowStatus.BALANCED
     risk = risk_of_cls(parameters, corpus)
     # How far the minimum is, by Newton's step, against the tolerance of the flow.
-    step = jnp.linalg.pinv(jax.hessian(risk)(flow.cls)) @ jax.grad(risk)(flow.cls)
+    slope, curvature = jax.jit(lambda p: (jax.grad(risk)(p), jax.hessian(risk)(p)))(
+        flow.cls
+    )
+    step = np.linalg.pinv(curvature) @ slope
     np.testing.assert_allclose(step, 0.0, atol=FlowSettings().atol)
 
 
@@ -272,32 +298,36 @@ def test_a_balance_is_held_by_both_classes():
 
 def test_a_change_too_sudden_to_follow_is_not_a_balance():
     """From 45 behind, a token overtakes within e^−45 of a log-time near 45."""
-    corpus = from_sequences([[0, 1]], [1], vocabulary=2)
-    head = jnp.array([1.0, 0.0])
+    corpus = from_sequences(3 * [[0, 1]], [1, 1, 1], vocabulary=2)
+    head = jnp.array([1.0, 0.0, 0.0])
     for behind, wanted in ((15.0, FlowStatus.REACHED), (45.0, FlowStatus.TOO_SUDDEN)):
-        start = Parameters(jnp.eye(2), jnp.array([0.0, behind]), head)
-        flow = cls_flow(start, corpus, until_norm=1e3)
+        start = Parameters(jnp.eye(2, 3), jnp.array([0.0, behind, 0.0]), head)
+        flow = run(start, corpus, until_norm=1e3)
         assert flow.status == wanted
     assert abs(flow.log_time - behind) < 5
 
 
 def test_too_few_steps_and_numbers_that_are_none_are_statuses():
     parameters, corpus = problem()
-    short = cls_flow(
-        parameters, corpus, until_norm=1e6, settings=FlowSettings(max_steps=5)
-    )
+    short = run(parameters, corpus, until_norm=1e6, settings=FlowSettings(max_steps=5))
     assert short.status == FlowStatus.OUT_OF_STEPS
     assert short.num_steps == 5 and jnp.isfinite(short.cls).all()
     broken = Parameters(
         jnp.nan * parameters.embeddings, parameters.cls, parameters.head
     )
-    assert cls_flow(broken, corpus, until_norm=10.0).status == FlowStatus.FAILED
+    assert run(broken, corpus, until_norm=10.0).status == FlowStatus.FAILED
 
 
 def test_the_dimension_may_be_astronomical():
-    corpus = DRAW(jax.random.key(0))
-    start = gaussian_reduced(jax.random.key(1), vocabulary=corpus.vocabulary, dim=1e9)
-    flow = cls_flow(embedding_step(start, corpus, 30.0), corpus, until_norm=1e6)
+    _, corpus = problem()
+
+    @jax.jit
+    def stepped(key):
+        start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=1e9)
+        return embedding_step(start, corpus, 30.0)
+
+    start = stepped(jax.random.key(1))
+    flow = run(start, corpus, until_norm=1e6, settings=TIGHT)
     assert flow.status == FlowStatus.REACHED
 
 
@@ -317,6 +347,5 @@ def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
 
 
 def test_a_traced_bound_that_is_no_number_is_never_reached():
-    parameters, corpus = problem()
-    run = jax.jit(lambda norm: cls_flow(parameters, corpus, until_norm=norm).status)
-    assert run(jnp.nan) == FlowStatus.NORM_NOT_REACHED
+    flow = run(*problem(), until_norm=jnp.nan)
+    assert flow.status == FlowStatus.NORM_NOT_REACHED
