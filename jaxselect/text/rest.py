@@ -6,6 +6,7 @@ it, takes the curvature there and how fast it may change (Newton–Kantorovich),
 of that curvature: words may be held a billion times more weakly than others.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -86,9 +87,9 @@ def rest(bags: Bags, cls: Float[np.ndarray, " dim"]) -> Rest:
     blur = 16 * len(hessian) * np.finfo(float).eps * np.abs(spectrum).max(initial=0.0)
     stiffness = float(spectrum.min(initial=np.inf) - blur)
     gradient = float(np.linalg.norm(pull)) + rounding
-    bound, ball = change_of_curvature(bags, cls)
+    form, ball = change_of_curvature(bags, cls)
     convex = stiffness > 0
-    change = float(eigh(bound, hessian, eigvals_only=True)[-1]) if convex else np.inf
+    change = float(eigh(form, hessian, eigvals_only=True)[-1]) if convex else np.inf
     return Rest(
         cls=cls,
         gradient=gradient,
@@ -139,10 +140,10 @@ def change_of_curvature(
     diameter = np.array(
         [
             pdist(place[first:last]).max(initial=0.0)
-            for first, last in zip(begin, begin[1:], strict=False)
+            for first, last in itertools.pairwise(begin)
         ]
     )
     grown = diameter * (3.3 + 1.8 * spread + 0.18 * spread**2) / bags.of
     weight = grown[row] * share * (off + spread[row])
-    widest = diameter.max(initial=0.0)
+    widest = float(diameter.max(initial=0.0))
     return (ahead.T * weight) @ ahead, 1 / (8 * widest) if widest else np.inf
