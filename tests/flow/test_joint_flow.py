@@ -25,14 +25,18 @@ DRAW = partial(assumption_one, sequences=12, length=4, relevant=2, irrelevant=4)
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 
 
-def problem(seed=0, step_size=20.0, dim=64.0):
-    corpus_key, key = jax.random.split(jax.random.key(seed))
+@jax.jit
+def problem():
+    corpus_key, key = jax.random.split(jax.random.key(0))
     corpus = DRAW(corpus_key)
-    return embedding_step(
-        gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim), corpus, step_size
-    ), corpus
+    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=64.0)
+    return embedding_step(start, corpus, 20.0), corpus
 
 
+run = jax.jit(cls_head_flow, static_argnames="settings")
+
+
+@partial(jax.jit, static_argnums=0)
 def plain_time(descend, start, end):
     return dfx.diffeqsolve(
         dfx.ODETerm(lambda t, y, args: jax.tree.map(jnp.negative, descend(y))),
@@ -55,7 +59,7 @@ def test_head_and_cls_follow_the_gradient_in_plain_time():
     cls, head = plain_time(
         jax.grad(risk), (parameters.cls, parameters.head), jnp.expm1(4.0)
     )
-    flow = cls_head_flow(parameters, corpus, until_log_time=4.0, settings=TIGHT)
+    flow = run(parameters, corpus, until_log_time=4.0, settings=TIGHT)
     np.testing.assert_allclose(flow.cls, cls[0], atol=1e-7)
     np.testing.assert_allclose(flow.head, head[0], atol=1e-7)
     assert flow.status == FlowStatus.REACHED
@@ -69,18 +73,21 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
     """
     parameters, corpus = problem()
     marks = jnp.array([1e2, 1e4, 1e6, 1e8])
-    flow = jax.jit(cls_head_flow)(
-        parameters, corpus, until_log_time=marks[-1], path_log_times=marks
-    )
+    flow = run(parameters, corpus, until_log_time=marks[-1], path_log_times=marks)
     assert flow.status == FlowStatus.REACHED
-    selected = selected_tokens(parameters.embeddings @ flow.cls, corpus)
-    shares = [share.item() for share in important_selected(selected, corpus)]
-    assert shares == [1, 1]
-    margin = max_margin(parameters.embeddings, competing_pairs(selected, corpus))
+
+    @jax.jit
+    def judged(cls):
+        selected = selected_tokens(parameters.embeddings @ cls, corpus)
+        margin = max_margin(parameters.embeddings, competing_pairs(selected, corpus))
+        return important_selected(selected, corpus), margin
+
+    shares, margin = judged(flow.cls)
+    assert [share.item() for share in shares] == [1, 1]
     off, errors = [], []
     for mark, cls, head in zip(marks, flow.path_cls, flow.path_head, strict=True):
         here = Parameters(parameters.embeddings, cls, head)
-        heading = velocity(here, corpus, mark, cls) * mark / 2
+        heading = jax.jit(velocity)(here, corpus, mark, cls) * mark / 2
         off.append(float(jnp.linalg.norm(heading - margin.direction) / margin.norm))
         errors.append(float(direction_error(cls, margin.direction)))
     assert (np.diff(off) < 0).all() and off[-1] < 1e-4
@@ -96,10 +103,10 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
 def test_the_path_of_both_is_where_shorter_flows_end():
     parameters, corpus = problem()
     marks = jnp.array([1.0, 4.0, 9.0])
-    run = jax.jit(partial(cls_head_flow, settings=TIGHT))
-    flow = run(parameters, corpus, until_log_time=9.0, path_log_times=marks)
+    tight = partial(run, parameters, corpus, settings=TIGHT)
+    flow = tight(until_log_time=9.0, path_log_times=marks)
     for number, mark in enumerate(marks):
-        short = run(parameters, corpus, until_log_time=mark)
+        short = tight(until_log_time=float(mark))
         np.testing.assert_allclose(flow.path_cls[number], short.cls, atol=1e-6)
         np.testing.assert_allclose(flow.path_head[number], short.head, atol=1e-6)
 
@@ -107,12 +114,12 @@ def test_the_path_of_both_is_where_shorter_flows_end():
 def test_a_flow_of_both_that_breaks_off_says_so():
     parameters, corpus = problem()
     slow = FlowSettings(max_steps=5)
-    flow = cls_head_flow(parameters, corpus, until_log_time=1e4, settings=slow)
+    flow = run(parameters, corpus, until_log_time=1e4, settings=slow)
     assert flow.status == FlowStatus.OUT_OF_STEPS
     broken = Parameters(
         parameters.embeddings, parameters.cls, parameters.head.at[0].set(jnp.nan)
     )
-    flow = cls_head_flow(broken, corpus, until_log_time=1e4, settings=slow)
+    flow = run(broken, corpus, until_log_time=1e4, settings=slow)
     assert flow.status != FlowStatus.REACHED
 
 
@@ -129,8 +136,7 @@ def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
     scaled = float(jnp.expm1(4.0))
     time = scaled / float(parameters.cls @ parameters.cls)
     direct = plain_time(jax.grad(risk), start, time)
-    matrix, flow = key_query_flow(
-        parameters, start, corpus, until_log_time=4.0, settings=TIGHT
-    )
+    follow = jax.jit(key_query_flow, static_argnames="settings")
+    matrix, flow = follow(parameters, start, corpus, until_log_time=4.0, settings=TIGHT)
     np.testing.assert_allclose(matrix, direct[0], atol=1e-7)
     np.testing.assert_allclose(matrix @ parameters.cls, flow.cls, atol=1e-10)

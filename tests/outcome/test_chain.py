@@ -26,6 +26,7 @@ MIRRORED = {
 }
 
 
+@jax.jit
 def problem(seed, step_size):
     corpus_key, key = jax.random.split(jax.random.key(seed))
     corpus = DRAW(corpus_key)
@@ -33,8 +34,13 @@ def problem(seed, step_size):
     return embedding_step(start, corpus, step_size), corpus
 
 
-@jax.jit
 def chain(parameters, corpus, begin=0.0, until_log_time=2e3):
+    bounds = jnp.asarray(begin, float), jnp.asarray(until_log_time, float)
+    return _chain(parameters, corpus, *bounds)
+
+
+@jax.jit
+def _chain(parameters, corpus, begin, until_log_time):
     settings = FlowSettings(rtol=1e-8, atol=1e-8)
     flow = cls_flow(
         parameters,
