@@ -1,6 +1,6 @@
 """The predicted late flow against the flow itself, and against its own optimality."""
 
-from functools import partial
+from functools import cache, partial
 
 import equinox as eqx
 import jax
@@ -31,6 +31,10 @@ def limit(start, corpus, selected, margin, late_cls=None):
     return library_limit(start, corpus, selected, pairs, margin, late_cls=late_cls)
 
 
+solve = jax.jit(max_margin)
+
+
+@cache
 def late_problem(seed, step_size):
     return _late_problem(jax.random.key(seed), jnp.array(step_size))
 
@@ -125,7 +129,7 @@ def test_one_pair_in_closed_form():
     embeddings = jnp.array([[2.0, 0.5, 0.0], [-1.0, 0.0, 0.0]])
     start = Parameters(embeddings, jnp.array([0.1, 0.2, 0.3]), jnp.eye(3)[0])
     chosen = jnp.array([[True, False]])
-    margin = max_margin(embeddings, competing_pairs(chosen, corpus))
+    margin = solve(embeddings, competing_pairs(chosen, corpus))
     late = limit(start, corpus, chosen, margin)
     difference = embeddings[0] - embeddings[1]
     size = difference @ difference
@@ -143,7 +147,6 @@ def test_derivatives_match_finite_differences_in_both_modes():
     towards = jax.random.normal(jax.random.key(1), start.embeddings.shape)
     towards_cls = jax.random.normal(jax.random.key(2), start.cls.shape)
 
-    @jax.jit
     def constant(x):
         moved = Parameters(
             start.embeddings + x * towards, start.cls + x * towards_cls, start.head
@@ -151,11 +154,11 @@ def test_derivatives_match_finite_differences_in_both_modes():
         solution = max_margin(moved.embeddings, competing_pairs(selected, corpus))
         return limit(moved, corpus, selected, solution).error_constant
 
-    forward = jax.jvp(constant, (0.0,), (1.0,))[1]
     step = 1e-5
-    difference = (constant(step) - constant(-step)) / (2 * step)
-    np.testing.assert_allclose(forward, difference, rtol=1e-5)
-    np.testing.assert_allclose(jax.grad(constant)(0.0), forward, rtol=1e-8)
+    pushed = jax.jit(lambda x: jax.jvp(constant, (x,), (1.0,)))
+    (plus, _), (minus, _), (_, forward) = map(pushed, (step, -step, 0.0))
+    np.testing.assert_allclose(forward, (plus - minus) / (2 * step), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.grad(constant))(0.0), forward, rtol=1e-8)
 
 
 def chosen_limit(sequences, labels, chosen):
@@ -164,20 +167,22 @@ def chosen_limit(sequences, labels, chosen):
     head = jnp.array([1.0, -1.0, 0.0])
     start = Parameters(jnp.eye(3), jnp.zeros(3), head)
     chosen = jnp.array(chosen)
-    margin = max_margin(start.embeddings, competing_pairs(chosen, corpus))
+    margin = solve(start.embeddings, competing_pairs(chosen, corpus))
     return limit(start, corpus, chosen, margin).status
 
 
 def test_several_selected_tokens_and_contradictions_say_so():
-    one = chosen_limit([[0, 1, 2]], [1], [[True, False, False]])
+    twice = [[0, 1, 2], [0, 1, 2]]
+    one = chosen_limit(twice, [1, 1], 2 * [[True, False, False]])
     assert one == LimitStatus.PREDICTED
-    several = chosen_limit([[0, 1, 2]], [1], [[True, True, False]])
+    several = chosen_limit(twice, [1, 1], 2 * [[True, True, False]])
     assert several == LimitStatus.SEVERAL_SELECTED
     # Token 0 beats token 1, and token 1 beats token 0: no p does both.
-    at_odds = chosen_limit([[0, 1], [0, 1]], [1, -1], [[True, False], [False, True]])
+    first, second = [True, False, False], [False, True, False]
+    at_odds = chosen_limit(twice, [1, -1], [first, second])
     assert at_odds == LimitStatus.NO_MAX_MARGIN
     # Nothing is beaten, so there is nothing to have a margin over.
-    nothing = chosen_limit([[0, 1]], [1], [[True, True]])
+    nothing = chosen_limit(twice, [1, 1], 2 * [[True, True, True]])
     assert nothing == LimitStatus.NO_MAX_MARGIN
 
 
@@ -185,12 +190,12 @@ def test_what_cannot_be_predicted_says_why():
     start, corpus, _, selected, _ = late_problem(0, 50.0)
     several = jnp.ones_like(selected) & (corpus.counts > 0)
     pairs = competing_pairs(several, corpus)
-    late = limit(start, corpus, several, max_margin(start.embeddings, pairs))
+    late = limit(start, corpus, several, solve(start.embeddings, pairs))
     assert late.status != LimitStatus.PREDICTED
     corpus = from_sequences([[0, 1]], [-1], vocabulary=2)
     losing = Parameters(jnp.diag(jnp.array([1.0, -1.0])), jnp.zeros(2), jnp.ones(2))
     chosen = jnp.array([[True, False]])
-    margin = max_margin(losing.embeddings, competing_pairs(chosen, corpus))
+    margin = solve(losing.embeddings, competing_pairs(chosen, corpus))
     late = limit(losing, corpus, chosen, margin)
     assert late.status == LimitStatus.NOT_ATTRACTING
 

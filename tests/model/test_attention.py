@@ -18,6 +18,8 @@ sequence = st.lists(st.integers(0, VOCABULARY - 1), max_size=6).map(
     lambda more: [*range(VOCABULARY), *more]
 )
 seeds = st.integers(0, 2**31)
+drawn = jax.jit(gaussian, static_argnames=("vocabulary", "dim"))
+read, bag_of, reduced = jax.jit(outputs), jax.jit(attend), jax.jit(reduce)
 
 
 def literal_output(parameters, tokens):
@@ -29,32 +31,33 @@ def literal_output(parameters, tokens):
 
 @given(seeds, st.lists(sequence, min_size=3, max_size=3))
 def test_bags_agree_with_positions(seed, sequences):
-    parameters = gaussian(jax.random.key(seed), vocabulary=VOCABULARY, dim=DIM)
+    parameters = drawn(jax.random.key(seed), vocabulary=VOCABULARY, dim=DIM)
     corpus = from_sequences(sequences, [1] * len(sequences), vocabulary=VOCABULARY)
     wanted = [literal_output(parameters, np.array(tokens)) for tokens in sequences]
-    assert_close(outputs(parameters, corpus), wanted)
+    assert_close(read(parameters, corpus), wanted)
 
 
 @given(seeds, sequence, st.randoms(use_true_random=False))
 def test_order_does_not_matter(seed, tokens, random):
-    parameters = gaussian(jax.random.key(seed), vocabulary=VOCABULARY, dim=DIM)
+    parameters = drawn(jax.random.key(seed), vocabulary=VOCABULARY, dim=DIM)
     shuffled = random.sample(tokens, len(tokens))
     corpus = from_sequences([tokens, shuffled], [1, 1], vocabulary=VOCABULARY)
-    one, other = outputs(parameters, corpus)
+    one, other = read(parameters, corpus)
     assert one == other
 
 
 @given(seeds, st.sampled_from([1, 3, 7, 30]))
 def test_rotations_change_nothing(seed, dim):
-    parameters = gaussian(jax.random.key(seed), vocabulary=VOCABULARY, dim=dim)
+    parameters = drawn(jax.random.key(seed), vocabulary=VOCABULARY, dim=dim)
     corpus = from_sequences([[0, 1, 1], [2, 3, 4]], [1, -1], vocabulary=VOCABULARY)
-    assert_close(outputs(reduce(parameters), corpus), outputs(parameters, corpus))
+    assert_close(read(reduced(parameters), corpus), read(parameters, corpus))
 
 
 @given(seeds, st.floats(-1e3, 1e3))
 def test_only_score_differences_matter(seed, shift):
-    scores, values, counts = jax.random.uniform(jax.random.key(seed), (3, VOCABULARY))
-    here, there = (attend(scores + c, values, counts) for c in (0.0, shift))
+    uniform = jax.random.uniform(jax.random.key(seed), (3, VOCABULARY))
+    scores, values, counts = np.asarray(uniform)
+    here, there = (bag_of(scores + c, values, counts) for c in (0.0, shift))
     # The shift itself rounds the scores at 1000 times their own size.
     assert_close(there.output, here.output, worse=1e3)
     assert_close(there.advantage, here.advantage, worse=1e3)
@@ -62,16 +65,17 @@ def test_only_score_differences_matter(seed, shift):
 
 @given(seeds)
 def test_advantages_average_to_zero(seed):
-    scores, values, counts = jax.random.normal(jax.random.key(seed), (3, VOCABULARY))
-    bag = attend(10 * scores, values, jnp.abs(counts))
-    assert_close(jnp.sum(jnp.exp(bag.log_weights) * bag.advantage), 0.0)
+    normal = jax.random.normal(jax.random.key(seed), (3, VOCABULARY))
+    scores, values, counts = np.asarray(normal)
+    bag = bag_of(10 * scores, values, np.abs(counts))
+    assert_close(np.sum(np.exp(bag.log_weights) * bag.advantage), 0.0)
     assert_close(values - bag.output, bag.advantage)
 
 
 def test_advantages_stay_exact_where_weights_underflow():
     """For two tokens b_s − f has closed forms: −q_r (b_r − b_s) on top, b_r − b_s."""
     for gap in [1.0, 30.0, 300.0]:
-        bag = attend(jnp.array([gap, 0.0]), jnp.array([1.0, 3.0]), jnp.ones(2))
+        bag = bag_of(jnp.array([gap, 0.0]), jnp.array([1.0, 3.0]), jnp.ones(2))
         # With a tail of e^{-300} a relative error is asked for, not an absolute one.
         wanted = 2 * np.exp(-gap) / (1 + np.exp(-gap))
         np.testing.assert_allclose(bag.advantage[0], -wanted, rtol=1e-12)
@@ -82,10 +86,10 @@ def test_advantages_stay_exact_where_weights_underflow():
 def test_padding_is_not_there(present, padding):
     scores, values = jax.random.normal(jax.random.key(3), (2, present + padding))
     counts = jnp.arange(1.0, present + padding + 1)
-    padded = attend(
+    padded = bag_of(
         scores, values, jnp.where(jnp.arange(len(counts)) < present, counts, 0.0)
     )
-    bare = attend(scores[:present], values[:present], counts[:present])
+    bare = bag_of(scores[:present], values[:present], counts[:present])
     assert_close(padded.output, bare.output)
     assert (padded.log_weights[present:] == -jnp.inf).all()
 

@@ -1,5 +1,7 @@
 """What each family of corpora promises, over its whole range of settings."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +24,16 @@ from jaxselect.model.synthetic import (
 )
 
 NAMES = ("sequences", "length", "relevant", "irrelevant")
+
+
+def compiled(maker):
+    """One program for all draws of a size; shares and purity are traced."""
+    sizes = {*NAMES, "per_sequence", "classes"} & {*inspect.signature(maker).parameters}
+    return jax.jit(maker, static_argnames=sorted(sizes))
+
+
+one, independent = compiled(assumption_one), compiled(independent_tokens)
+several, by_class = compiled(several_relevant), compiled(multi_class)
 SIZES = [(2, 2, 1, 1), (6, 4, 2, 3), (40, 9, 5, 1), (64, 8, 8, 48), (10, 3, 8, 2)]
 MAKERS = {
     "assumption one": lambda key: assumption_one(
@@ -47,10 +59,11 @@ MAKERS = {
 
 def assert_assumption_one(corpus, relevant):
     """One completely positive or negative token each, and α = 0 for all others."""
-    classes = token_classes(corpus)
+    classes = jax.tree.map(np.asarray, jax.jit(token_classes)(corpus))
+    tokens, counts = np.asarray(corpus.tokens), np.asarray(corpus.counts)
     important = classes.completely_positive | classes.completely_negative
-    here = important[corpus.tokens] & (corpus.counts > 0)
-    assert (jnp.where(here, corpus.counts, 0).sum(axis=1) == 1).all()
+    here = important[tokens] & (counts > 0)
+    assert (np.where(here, counts, 0).sum(axis=1) == 1).all()
     assert (classes.irrelevant | important).all()
     assert not important[2 * relevant :].any()
     assert not classes.completely_positive[relevant:].any()
@@ -62,17 +75,17 @@ def assert_assumption_one(corpus, relevant):
 @given(seed=st.integers(0, 2**31))
 def test_assumption_one_holds_exactly(size, seed):
     sequences, length, relevant, _ = size
-    corpus = assumption_one(jax.random.key(seed), **dict(zip(NAMES, size, strict=True)))
+    corpus = one(jax.random.key(seed), **dict(zip(NAMES, size, strict=True)))
     important = assert_assumption_one(corpus, relevant)
-    assert (corpus.counts.sum(axis=1) == length).all()
-    assert (corpus.labels.sum() == 0) and len(corpus.labels) == sequences
+    assert (np.asarray(corpus.counts).sum(axis=1) == length).all()
+    assert (np.asarray(corpus.labels).sum() == 0) and len(corpus.labels) == sequences
     if sequences >= 2 * relevant:
         assert important[: 2 * relevant].all()
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_draws_are_valid_corpora_with_padding_at_the_end(name):
-    corpus = MAKERS[name](jax.random.key(0))
+    corpus = jax.jit(MAKERS[name])(jax.random.key(0))
     classes = 4 if name == "four classes" else 2
     again = from_bags(
         corpus.tokens,
@@ -82,16 +95,16 @@ def test_draws_are_valid_corpora_with_padding_at_the_end(name):
         classes=classes,
     )
     assert (again.tokens == corpus.tokens).all()
-    filled = (corpus.counts > 0).astype(int)
-    assert (jnp.diff(filled, axis=1) <= 0).all()
+    filled = (np.asarray(corpus.counts) > 0).astype(int)
+    assert (np.diff(filled, axis=1) <= 0).all()
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_batches_hold_the_same_draws(name):
     keys = jax.random.split(jax.random.key(0), 3)
-    batch = jax.jit(jax.vmap(MAKERS[name]))(keys)
+    batch, single = jax.jit(jax.vmap(MAKERS[name]))(keys), jax.jit(MAKERS[name])
     for lane, key in enumerate(jax.random.split(jax.random.key(0), 3)):
-        alone = MAKERS[name](key)
+        alone = single(key)
         assert (batch.tokens[lane] == alone.tokens).all()
         assert (batch.counts[lane] == alone.counts).all()
 
@@ -99,7 +112,7 @@ def test_batches_hold_the_same_draws(name):
 @given(seed=st.integers(0, 2**31))
 def test_independent_tokens_end_at_assumption_one(seed):
     """At δ̃ = (|S| − 1)/|S| every draw fulfils Assumption 1, not only most."""
-    corpus = independent_tokens(
+    corpus = independent(
         jax.random.key(seed),
         sequences=40,
         length=6,
@@ -114,7 +127,7 @@ def test_independent_tokens_end_at_assumption_one(seed):
 def test_independent_tokens_have_the_stated_frequencies(share):
     """Posterior differences and the relevant share, within five standard errors."""
     sequences, length, relevant, irrelevant = 20_000, 8, 4, 12
-    corpus = independent_tokens(
+    corpus = independent(
         jax.random.key(0),
         sequences=sequences,
         length=length,
@@ -139,7 +152,7 @@ def test_independent_tokens_have_the_stated_frequencies(share):
 
 @pytest.mark.parametrize("purity", [0.2, 0.9])
 def test_several_relevant_tokens_are_as_pure_as_asked(purity):
-    corpus = several_relevant(
+    corpus = several(
         jax.random.key(0),
         sequences=20_000,
         length=6,
@@ -157,7 +170,7 @@ def test_several_relevant_tokens_are_as_pure_as_asked(purity):
 
 
 def test_pure_tokens_are_completely_relevant():
-    corpus = several_relevant(
+    corpus = several(
         jax.random.key(0),
         sequences=40,
         length=6,
@@ -173,7 +186,7 @@ def test_pure_tokens_are_completely_relevant():
 def test_shares_and_purity_may_be_traced():
     purity = jnp.array([0.3, 0.7])
     batch = jax.vmap(
-        lambda x: several_relevant(
+        lambda x: several(
             jax.random.key(0),
             sequences=12,
             length=5,
@@ -185,7 +198,7 @@ def test_shares_and_purity_may_be_traced():
     )(purity)
     assert (
         batch.tokens[0]
-        == several_relevant(
+        == several(
             jax.random.key(0),
             sequences=12,
             length=5,
@@ -196,7 +209,7 @@ def test_shares_and_purity_may_be_traced():
         ).tokens
     ).all()
     share = jax.vmap(
-        lambda x: independent_tokens(
+        lambda x: independent(
             jax.random.key(0),
             sequences=12,
             length=5,
@@ -207,7 +220,7 @@ def test_shares_and_purity_may_be_traced():
     )(purity)
     assert (
         share.tokens[1]
-        == independent_tokens(
+        == independent(
             jax.random.key(0),
             sequences=12,
             length=5,
@@ -220,7 +233,7 @@ def test_shares_and_purity_may_be_traced():
 
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_every_class_has_its_own_tokens(classes):
-    corpus = multi_class(
+    corpus = by_class(
         jax.random.key(0),
         sequences=4 * classes,
         length=6,

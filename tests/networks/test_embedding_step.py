@@ -1,5 +1,7 @@
 """One step on the embeddings of a richer network: α one level up, and its error."""
 
+from functools import cache, partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,32 +24,38 @@ from tests.exponents import mean_error_exponent
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 
+SIZES = {"sequences": 20, "length": 6, "relevant": 3, "irrelevant": 8}
 CORPORA = {
-    "assumption one": assumption_one(
-        jax.random.key(7), sequences=20, length=6, relevant=3, irrelevant=8
+    "assumption one": lambda: assumption_one(jax.random.key(7), **SIZES),
+    "independent tokens": lambda: independent_tokens(
+        jax.random.key(7), **SIZES, irrelevant_share=0.4
     ),
-    "independent tokens": independent_tokens(
-        jax.random.key(7),
-        sequences=20,
-        length=6,
-        relevant=3,
-        irrelevant=8,
-        irrelevant_share=0.4,
-    ),
-    "arbitrary": from_sequences(
+    "arbitrary": lambda: from_sequences(
         [[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], vocabulary=4
     ),
 }
+
+
+@cache
+def corpus_of(name):
+    """Drawn by one program, once somebody asks for it."""
+    return jax.jit(CORPORA[name])()
+
+
+# A network is what a program is compiled for.
+compiled = partial(jax.jit, static_argnums=0)
+begun, stepped = compiled(start), compiled(network_step)
+reached = jax.jit(two_layer_importance, static_argnames="residual")
 
 
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("name", CORPORA)
 def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual):
     """The exponent of the mean error over d = 10³ … 10⁹ is −1/2, as for one layer."""
-    corpus = CORPORA[name]
+    corpus = corpus_of(name)
     design = Design(2, residual=residual)
     network = Network(corpus.vocabulary, corpus.vocabulary + 2, design)
-    blank = start(network, jax.random.key(0))
+    blank = begun(network, jax.random.key(0))
 
     def error(key, dim):
         before = with_base(
@@ -62,21 +70,22 @@ def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual)
 @pytest.mark.parametrize("name", CORPORA)
 def test_two_layer_step_is_not_that_of_one_layer(name):
     """At d = 10¹⁴ α̃ is seen to seven digits; (1 + ρ) α alone would be wrong."""
-    corpus = CORPORA[name]
+    corpus = corpus_of(name)
     network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2))
-    before = start(network, jax.random.key(0))
-    base = gaussian_reduced(jax.random.key(7), vocabulary=corpus.vocabulary, dim=1e14)
-    after = network_step(network, with_base(before, base), corpus, 40.0)
-    values = alignments(network, after)[1][:, 0]
-    np.testing.assert_allclose(values, 20 * two_layer_importance(corpus), atol=2e-5)
-    naive = 40 * importance(corpus)
+    before = begun(network, jax.random.key(0))
+    draw = partial(gaussian_reduced, vocabulary=corpus.vocabulary, dim=1e14)
+    base = jax.jit(draw)(jax.random.key(7))
+    after = stepped(network, with_base(before, base), corpus, 40.0)
+    values = compiled(alignments)(network, after)[1][:, 0]
+    np.testing.assert_allclose(values, 20 * reached(corpus), atol=2e-5)
+    naive = 40 * np.asarray(jax.jit(importance)(corpus))
     if name != "assumption one":
         assert np.abs(values - naive).max() > 1e-2
 
 
 def test_behind_an_mlp_a_step_goes_along_the_response():
     """P gᵀ with g = Uᵀv for tanh: the error falls as d^{−1/2}; gᵀv has either sign."""
-    corpus = CORPORA["independent tokens"]
+    corpus = corpus_of("independent tokens")
     errors, signs = [], set()
     for dim in (40, 120, 360):
         network = Network(corpus.vocabulary, dim, Design(activation="tanh"))
@@ -109,14 +118,14 @@ def test_behind_an_mlp_a_step_goes_along_the_response():
 def test_reached_importance_of_positions_that_never_repeat():
     """If no token repeats, w = (1 + ρ) C / T exactly: every row of A is the same."""
     corpus = from_sequences([[0, 1, 2], [1, 3], [0]], [1, -1, 1], vocabulary=4)
-    assert_close(two_layer_importance(corpus), 2 * importance(corpus))
+    assert_close(reached(corpus), 2 * importance(corpus))
 
 
 def test_one_trace_serves_seeds_dimensions_and_step_sizes():
     """A grid under vmap gives what single runs of a two-layer network give."""
-    corpus = CORPORA["assumption one"]
+    corpus = corpus_of("assumption one")
     network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2, "product"))
-    blank = start(network, jax.random.key(0))
+    blank = begun(network, jax.random.key(0))
     traces = []
 
     def trained(seed, dim, eta):
@@ -137,8 +146,9 @@ def test_one_trace_serves_seeds_dimensions_and_step_sizes():
     etas = jnp.array([0.1, 10.0, 100.0])
     together = jax.jit(jax.vmap(trained))(seeds, dims, etas)
     assert len(traces) == 1 and together.shape == (3, corpus.vocabulary, 1)
+    single = jax.jit(trained)
     for place in range(3):
-        alone = trained(seeds[place], dims[place], etas[place])
+        alone = single(seeds[place], dims[place], etas[place])
         assert_close(together[place], alone, worse=100)
 
 
@@ -148,7 +158,7 @@ def test_two_layer_importance_is_that_of_attention_at_orthonormal_embeddings(
     name, residual
 ):
     """Written out over positions: E_sᵀE_r = δ_sr in the logits, then means."""
-    corpus = CORPORA[name]
+    corpus = corpus_of(name)
     wanted = np.zeros(corpus.vocabulary)
     for row in range(len(corpus.labels)):
         said = np.repeat(corpus.tokens[row], corpus.counts[row].astype(int))
@@ -156,7 +166,7 @@ def test_two_layer_importance_is_that_of_attention_at_orthonormal_embeddings(
         mixing /= mixing.sum(axis=1, keepdims=True)
         weight = mixing.mean(axis=0) + residual / len(said)
         np.add.at(wanted, said, int(corpus.labels[row]) * weight / len(corpus.labels))
-    assert_close(two_layer_importance(corpus, residual=residual), wanted)
+    assert_close(reached(corpus, residual=residual), wanted)
 
 
 def test_change_error_at_small_size_is_the_formula():
@@ -179,11 +189,11 @@ def test_change_error_at_small_size_is_the_formula():
 
 
 def test_one_layer_takes_the_step_of_the_base_model():
-    corpus = CORPORA["arbitrary"]
+    corpus = corpus_of("arbitrary")
     base = gaussian(jax.random.key(1), vocabulary=corpus.vocabulary, dim=5)
     network = Network(corpus.vocabulary, 5, Design())
-    begin = with_base(start(network, jax.random.key(0)), base)
-    after = network_step(network, begin, corpus, 7.0)["params"]
-    wanted = embedding_step.embedding_step(base, corpus, 7.0)
+    begin = with_base(begun(network, jax.random.key(0)), base)
+    after = stepped(network, begin, corpus, 7.0)["params"]
+    wanted = jax.jit(embedding_step.embedding_step)(base, corpus, 7.0)
     assert_close(after["embeddings"], wanted.embeddings)
     assert_close(after["cls"], base.cls)
