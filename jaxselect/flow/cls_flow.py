@@ -7,6 +7,7 @@ on which the solver's step grows without bound: ‖p‖ = 10⁶ costs a few step
 the last change of attention.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 from ..arguments import as_annotated
 from ..model.checks import increasing, labels_among, numbers, same_vocabulary
 from ..model.corpus import Corpus
+from ..model.frame import frame
 from ..model.objective import log_strongest_pull, negative_gradient
 from ..model.parameters import Parameters
 from ..precision import full_precision
@@ -98,6 +100,11 @@ class Flow(eqx.Module):
     path_log_times: Float[Array, " times"]
     path_cls: Float[Array, "times dim"]
 
+    def turned(self, turn: Callable[[Array], Array]) -> "Flow":
+        """The same flow in other coordinates of p, such as `Frame.places` gives."""
+        saved = lambda flow: (flow.cls, flow.path_cls)  # noqa: E731
+        return eqx.tree_at(saved, self, replace_fn=turn)
+
 
 @as_annotated
 def cls_flow(
@@ -114,10 +121,10 @@ def cls_flow(
 
     dp/ds = e^s Eᵀ(−∂L/∂a), s = log(1+t), ended where ‖p‖ or s first reaches its bound.
 
-    Source: mathematics, sections 3, 3a and 3g.
+    Source: mathematics, sections 3, 3a, 3g and 4b.
 
     Args:
-        parameters: (E, p_0, v); in reduced coordinates the cost is free of d.
+        parameters: (E, p_0, v); d costs one factorisation of E.
         corpus: n bags with labels ±1.
         until_norm: ‖p‖ to stop at; infinite for none.
         until_log_time: log(1+t) to stop at.
@@ -150,7 +157,9 @@ def cls_flow(
         increasing("path_log_times", path_log_times)
     bounds = from_log_time, until_norm, until_log_time, path_log_times
     real = partial(jnp.asarray, dtype=parameters.cls.dtype)
-    return _flow((parameters, corpus, *jax.tree.map(real, bounds)), settings)
+    inside = frame(parameters)
+    inputs = (inside.parameters, corpus, *jax.tree.map(real, bounds))
+    return _flow(inputs, settings).turned(inside.places)
 
 
 @in_both_modes

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
 from ..model.corpus import Corpus
+from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from ..status import Status
@@ -139,12 +140,13 @@ def end_of_path(
         >>> jax.jacrev(end)(start.cls).round(3).tolist()
         [[0.5, 0.5], [0.5, 0.5]]
     """
-    path = jax.lax.stop_gradient(path)
-    zero = jnp.zeros_like(path.log_time)
-    inputs = (parameters, corpus, zero, zero + jnp.inf, path.log_time, None)
+    inside = frame(parameters)
     saved = lambda flow: (flow.path_log_times, flow.path_cls)  # noqa: E731
     bare = eqx.tree_at(saved, path, [points[:0] for points in saved(path)])
-    return _flow(inputs, settings, known=bare).cls
+    bare = jax.lax.stop_gradient(bare.turned(inside.coordinates))
+    zero = jnp.zeros_like(bare.log_time)
+    inputs = (inside.parameters, corpus, zero, zero + jnp.inf, bare.log_time, None)
+    return inside.places(_flow(inputs, settings, known=bare).cls)
 
 
 @as_annotated
@@ -190,6 +192,9 @@ def last_crossings(
         >>> round((crossing.cls[0] - crossing.cls[1]).item(), 6)
         5.0
     """
+    inside = frame(parameters)
+    parameters, path = inside.parameters, path.turned(inside.coordinates)
+    marks = [_turned(beyond, inside) for beyond in marks]
     fixed = jax.lax.stop_gradient((parameters, corpus))
     found = [_on_path(*fixed, path, beyond) for beyond in marks]
     guesses = jnp.stack([guess for guess, _, _ in found])
@@ -253,7 +258,7 @@ def last_crossings(
         sudden = crossed & ~close
         return Crossing(
             # Equinox has a `cls` of its own: no keyword.
-            jnp.where(crossed, cls + step * slope, parameters.cls),
+            inside.places(jnp.where(crossed, cls + step * slope, parameters.cls)),
             log_time=jnp.where(never, jnp.inf, guess + step),
             status=jnp.where(sudden, CrossingStatus.TOO_SUDDEN, status),
         )
@@ -262,6 +267,11 @@ def last_crossings(
         correct(beyond, *guess, cls)
         for beyond, guess, cls in zip(marks, found, there, strict=True)
     )
+
+
+def _turned(beyond: Mark, inside: Frame) -> Mark:
+    """A mark in R^d as one in a frame."""
+    return lambda cls: beyond(inside.places(cls))
 
 
 def _on_path(

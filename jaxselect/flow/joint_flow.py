@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from ..arguments import as_annotated
 from ..model.corpus import Corpus
+from ..model.frame import frame
 from ..model.objective import negative_gradient
 from ..model.parameters import Parameters
 from ..precision import full_precision
@@ -63,7 +64,7 @@ def cls_head_flow(
     where it does alone. One that v_mm fits with room to spare fades faster than 1/t: of
     p it only asks to go on selecting, D_kᵀp ≥ 0 in place of D_kᵀp ≥ 1.
 
-    Source: mathematics, section 3h.
+    Source: mathematics, sections 3h and 4b.
 
     Args:
         parameters: (E, p_0, v_0).
@@ -88,7 +89,12 @@ def cls_head_flow(
     """
     real = lambda times: jnp.asarray(times, parameters.cls.dtype)  # noqa: E731
     times = jax.tree.map(real, (until_log_time, path_log_times))
-    return _head_flow((parameters, corpus, *times), settings)
+    inside = frame(parameters)
+    flow = _head_flow((inside.parameters, corpus, *times), settings)
+    places = lambda flow: (flow.cls, flow.path_cls)  # noqa: E731
+    flow = eqx.tree_at(places, flow, replace_fn=inside.places)
+    heads = lambda flow: (flow.head, flow.path_head)  # noqa: E731
+    return eqx.tree_at(heads, flow, replace_fn=inside.heads)
 
 
 @in_both_modes

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
 from ..model.corpus import Corpus
+from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from ..status import Status
@@ -81,6 +82,12 @@ class Limit(eqx.Module):
         deficit = norm**2 - self.offset @ self.offset
         return (jnp.sqrt(mixed**2 + square * deficit) - mixed) / square
 
+    def placed(self, inside: Frame) -> "Limit":
+        """The late flow of a problem in R^d, of that in its frame."""
+        vectors = lambda late: (late.growth, late.history)  # noqa: E731
+        late = eqx.tree_at(vectors, self, replace_fn=inside.directions)
+        return eqx.tree_at(lambda late: late.offset, late, replace_fn=inside.places)
+
 
 @as_annotated
 @full_precision
@@ -101,7 +108,7 @@ def limit(
     inactive pairs reach, was set before the flow was late: it is taken from `late_cls`
     where that is given, else left at zero and counted in `history_dim`.
 
-    Source: mathematics, section 3b.
+    Source: mathematics, sections 3b and 4b.
 
     Args:
         parameters: (E, p_0, v), with p_0 from before the flow.
@@ -129,7 +136,10 @@ def limit(
         >>> LimitStatus(late.status.item()).name
         'PREDICTED'
     """
-    embeddings = parameters.embeddings
+    inside, growth = frame(parameters), margin.direction
+    parameters, embeddings = inside.parameters, inside.parameters.embeddings
+    few = inside.coordinates(growth)
+    margin = eqx.tree_at(lambda margin: margin.direction, margin, few)
     values = embeddings @ parameters.head
     strength = pair_strength(values, corpus, selected)
     repelled = jnp.any(margin.active & (strength.factor <= 0))
@@ -148,7 +158,8 @@ def limit(
     history = jnp.zeros_like(parameters.cls)
     if late_cls is not None:
         # p_mm lies in both spans; taken out first, p_mm log t leaves no rounding.
-        slow = late_cls - along * (along @ late_cls)
+        slow = inside.coordinates(late_cls)
+        slow = slow - along * (along @ slow)
         history = by_any @ slow - by_active @ slow
     fixed = parameters.cls - by_any @ parameters.cls + history
 
@@ -165,16 +176,16 @@ def limit(
     status = jnp.where(repelled, LimitStatus.NOT_ATTRACTING, LimitStatus.NOT_CONVERGED)
     status = jnp.where(converged, LimitStatus.PREDICTED, status)
     status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)
-    off_span = jnp.linalg.norm(margin.direction - by_active @ margin.direction)
+    off_span = jnp.linalg.norm(growth - inside.directions(by_active @ few))
     # The span of the active pairs holds p_mm but for half of the digits, or lacks one.
     complete = off_span <= jnp.sqrt(jnp.finfo(here.dtype).eps) * margin.norm
     solved = (margin.status == MaxMarginStatus.SOLVED) & complete
     return Limit(
-        growth=margin.direction,
-        offset=offset,
+        growth=growth,
+        offset=inside.places(offset),
         error_constant=jnp.linalg.norm(across),
         strength=strength,
-        history=history,
+        history=inside.directions(history),
         history_dim=(any_pair.rank - active.rank).astype(jnp.int32),
         status=jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN),
     )

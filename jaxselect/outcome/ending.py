@@ -7,6 +7,7 @@ from ..arguments import as_annotated
 from ..margin.limit import Limit, limit
 from ..margin.max_margin import MaxMargin, max_margin
 from ..model.corpus import Corpus
+from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs, selected_tokens
 from ..precision import full_precision
@@ -27,6 +28,13 @@ class Ending(eqx.Module):
     margin: MaxMargin
     late: Limit
 
+    def placed(self, inside: Frame) -> "Ending":
+        """The ending of a problem in R^d, of that in its frame."""
+        late = self.late.placed(inside)
+        direction = inside.directions(self.margin.direction)
+        parts = lambda end: (end.margin.direction, end.late)  # noqa: E731
+        return eqx.tree_at(parts, self, (direction, late))
+
 
 @as_annotated
 @full_precision
@@ -38,7 +46,7 @@ def ending(
 ) -> Ending:
     """Selection → competing pairs → max-margin solution → late flow.
 
-    Source: mathematics, section 3.
+    Source: mathematics, sections 3 and 4b.
 
     Args:
         parameters: (E¹, p_0, v), with p_0 from before the flow.
@@ -58,9 +66,12 @@ def ending(
         >>> end.margin.direction.tolist()
         [0.5, -0.5]
     """
+    inside = frame(parameters)
+    parameters, cls = inside.parameters, inside.coordinates(cls)
     scores = parameters.embeddings @ cls
     selected = selected_tokens(scores, corpus, log_time)
     pairs = competing_pairs(selected, corpus)
     margin = max_margin(parameters.embeddings, pairs)
     late = limit(parameters, corpus, selected, pairs, margin, late_cls=cls)
-    return Ending(selected=selected, pairs=pairs, margin=margin, late=late)
+    end = Ending(selected=selected, pairs=pairs, margin=margin, late=late)
+    return end.placed(inside)

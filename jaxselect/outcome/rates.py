@@ -19,6 +19,7 @@ from ..margin.limit import Limit
 from ..margin.pair_graph import lead, smallest_lead
 from ..model.corpus import Corpus
 from ..model.embedding_step import alignment_error, embedding_step
+from ..model.frame import frame
 from ..model.objective import logistic_loss
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs
@@ -94,7 +95,7 @@ def rates(
 ) -> Rates:
     """All rates of one problem: a step on E, then the flow of p.
 
-    Source: mathematics, section 3f.
+    Source: mathematics, sections 3f and 4b.
 
     Args:
         before: (E⁰, p_0, v); of `gaussian_reduced` for derivatives in d.
@@ -118,7 +119,8 @@ def rates(
         >>> bool(found.log_time_to_error > found.selection_log_time)
         True
     """
-    after = embedding_step(before, corpus, step_size)
+    stepped = embedding_step(before, corpus, step_size)
+    after = frame(stepped).parameters
     settled = settle(after, corpus, settings=settings)
     late, margin = settled.late, settled.margin
     marks = (
@@ -131,7 +133,7 @@ def rates(
     known = one_or_nan(settled.path)
     undecided = decided_at_once(after, corpus, settled, selection, move=settings.move)
     return Rates(
-        lemma_error=alignment_error(before, after, corpus, step_size),
+        lemma_error=alignment_error(before, stepped, corpus, step_size),
         growth_rate=1 / margin.norm,
         error_constant=late.error_constant,
         norm_to_error=norm_to_error(late, error),

@@ -17,6 +17,7 @@ from ..flow.crossing import end_of_path, search_path
 from ..margin.limit import Limit, LimitStatus, limit
 from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
 from ..model.corpus import Corpus
+from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs, selected_tokens
 from ..precision import full_precision
@@ -58,6 +59,18 @@ class Settled(eqx.Module):
     late: Limit
     kink: Bool[Scalar, ""]
 
+    def placed(self, inside: Frame) -> "Settled":
+        """What a flow in R^d settles on, of that in its frame."""
+        return eqx.tree_at(
+            lambda found: (found.path, found.margin.direction, found.late),
+            self,
+            (
+                jax.lax.stop_gradient(self.path.turned(inside.places)),
+                inside.directions(self.margin.direction),
+                self.late.placed(inside),
+            ),
+        )
+
 
 @as_annotated
 @full_precision
@@ -70,7 +83,7 @@ def settle(
     (`Limit.history_dim`) moves with every argument, so the late flow is differentiated
     through the whole path: a derivative of it costs another flow, its value none.
 
-    Source: mathematics, section 3f.
+    Source: mathematics, sections 3f and 4b.
 
     Args:
         after: (E¹, p_0, v).
@@ -87,6 +100,8 @@ def settle(
         >>> settle(start, bags).selected.tolist()
         [[True, False]]
     """
+    inside = frame(after)
+    after = inside.parameters
     path = search_path(
         after,
         corpus,
@@ -117,7 +132,8 @@ def settle(
     whole = path.status == FlowStatus.REACHED
     status = jnp.where(whole, late.status, LimitStatus.NOT_SETTLED)
     late = eqx.tree_at(lambda late: late.status, late, status)
-    return Settled(path=path, selected=selected, margin=margin, late=late, kink=kink)
+    found = Settled(path=path, selected=selected, margin=margin, late=late, kink=kink)
+    return found.placed(inside)
 
 
 def one_or_nan(path: Flow) -> Float[Scalar, ""]:

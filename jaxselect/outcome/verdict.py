@@ -14,6 +14,7 @@ from ..margin.certificate import drift, pending
 from ..margin.limit import Limit, LimitStatus
 from ..margin.max_margin import MaxMarginStatus
 from ..model.corpus import Corpus
+from ..model.frame import frame
 from ..model.parameters import Parameters
 from ..model.selection import important_selected
 from ..precision import full_precision
@@ -95,7 +96,7 @@ def certify(
 ) -> Certificate:
     """Hold a flow's end against the max-margin problem and the limit of its selection.
 
-    Source: mathematics, section 3e.
+    Source: mathematics, sections 3e and 4b.
 
     Args:
         parameters: (E¹, p_0, v), which the flow started from.
@@ -116,14 +117,15 @@ def certify(
         >>> TrialStatus(found.status.item()).name
         'SELECTED_ALL'
     """
-    embeddings = parameters.embeddings
-    scores = embeddings @ flow.cls
-    end = ending(parameters, corpus, flow.cls, flow.log_time)
+    inside = frame(parameters)
+    embeddings, cls = inside.parameters.embeddings, inside.coordinates(flow.cls)
+    scores = embeddings @ cls
+    end = ending(inside.parameters, corpus, cls, flow.log_time)
     positive, negative = important_selected(end.selected, corpus)
-    late = end.margin, end.late, flow.cls, flow.log_time
+    late = end.margin, end.late, cls, flow.log_time
     drifted, to_come = drift(embeddings, *late), pending(embeddings, *late)
     return Certificate(
-        ending=end,
+        ending=end.placed(inside),
         drift=drifted,
         pending=to_come,
         positive=positive,

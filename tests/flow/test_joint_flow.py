@@ -13,7 +13,7 @@ from jaxselect.flow.progress import direction_error
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
-from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced
 from jaxselect.model.selection import (
     competing_pairs,
     important_selected,
@@ -51,7 +51,10 @@ def plain_time(descend, start, end):
 
 
 def test_head_and_cls_follow_the_gradient_in_plain_time():
-    parameters, corpus = problem()
+    _, corpus = problem()
+    # d far beyond |S|: most of p and of v never moves.
+    start = gaussian(jax.random.key(1), vocabulary=corpus.vocabulary, dim=64)
+    parameters = jax.jit(embedding_step)(start, corpus, 20.0)
 
     def risk(pair):
         return empirical_risk(Parameters(parameters.embeddings, *pair), corpus)

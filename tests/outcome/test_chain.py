@@ -16,6 +16,7 @@ from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.verdict import TrialStatus, certify
+from tests.tolerances import assert_close
 
 DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
 # All selected, captured, a part of it, and all again.
@@ -109,6 +110,25 @@ def test_the_order_of_the_sequences_does_not_matter():
     other, seen = chain(*reordered(*problem(0, 10.0)))
     np.testing.assert_allclose(other.cls, flow.cls, rtol=1e-7, atol=1e-5)
     assert seen.status == found.status
+
+
+def test_a_rotation_into_many_dimensions_turns_all_of_it():
+    """R^14 → R^40: vectors turn with it, and nothing else changes."""
+    parameters, corpus = problem(0, 10.0)
+    turn = jnp.linalg.qr(jax.random.normal(jax.random.key(7), (40, 14)))[0].T
+    wide = jax.tree.map(lambda x: x @ turn, parameters)
+    flow, found = chain(parameters, corpus)
+    other, seen = chain(wide, corpus)
+    assert seen.status == found.status == TrialStatus.SELECTED_ALL
+    np.testing.assert_allclose(other.cls, flow.cls @ turn, atol=1e-5)
+    for there, here in (
+        (seen.ending.margin.direction, found.ending.margin.direction @ turn),
+        (seen.ending.late.offset, found.ending.late.offset @ turn),
+        (seen.ending.late.growth, found.ending.late.growth @ turn),
+        (seen.ending.late.error_constant, found.ending.late.error_constant),
+    ):
+        # Newton's method ends at a thousand roundings of Σ λ.
+        assert_close(there, here, worse=100)
 
 
 @pytest.mark.parametrize("case", CASES[:2])

@@ -1,0 +1,166 @@
+"""The frame of a problem in R^d: axes for the span of E, and one for p_0 beside it.
+
+A flow of p, its limit and its rates meet E, p and v in inner products only. With
+d > |S| + 2 they run in the |S| + 1 coordinates of a frame, and d enters through one
+factorisation of E and products with its axes (mathematics, section 4b).
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from ..precision import full_precision
+from .parameters import Parameters
+
+# A row of E depends on those before it where it is so many roundings, times √|S|, off
+# their span: five times what copies, sums and centring leave of one.
+DEPENDENT = 100
+_ONCE = "A frame can be differentiated once, and here it is differentiated twice."
+
+
+class Frame(eqx.Module):
+    """Parameters in few coordinates, and the way back to R^d.
+
+    Where d ≤ |S| + 2 there is nothing to gain: the coordinates are those of R^d.
+
+    Attributes:
+        parameters: (E, p_0, v) in the frame; E has no part along the last axis.
+        axes: F, orthonormal columns; the last one is zero where p_0 is in the span of
+            E. None for R^d itself.
+        rest: p_0 − F Fᵀp_0: zero, but not its derivative in p_0 and E.
+        head_rest: v − F Fᵀv, which no score sees.
+    """
+
+    parameters: Parameters
+    axes: Float[Array, "dim axes"] | None
+    rest: Float[Array, " dim"] | None
+    head_rest: Float[Array, " dim"] | None
+
+    def coordinates(
+        self, vectors: Float[Array, "*rows dim"]
+    ) -> Float[Array, "*rows axes"]:
+        """Fᵀx of some vectors x; rows of infinities stay."""
+        return vectors if self.axes is None else _times(vectors, self.axes)
+
+    def directions(
+        self, vectors: Float[Array, "*rows axes"]
+    ) -> Float[Array, "*rows dim"]:
+        """F x, for differences of two p and what is in the span of E."""
+        return vectors if self.axes is None else _times(vectors, self.axes.T)
+
+    def places(self, vectors: Float[Array, "*rows axes"]) -> Float[Array, "*rows dim"]:
+        """F x + rest, for every p that started at p_0."""
+        return _plus(self.directions(vectors), self.rest)
+
+    def heads(self, vectors: Float[Array, "*rows axes"]) -> Float[Array, "*rows dim"]:
+        """F x + head_rest, for every head that started at v."""
+        return _plus(self.directions(vectors), self.head_rest)
+
+
+@full_precision
+def frame(parameters: Parameters) -> Frame:
+    """The frame of (E, p_0).
+
+    F holds orthonormal axes Q of the span of E, and p_0's direction off that span. All
+    of E p, E v, ‖p‖ and E Eᵀ are the same in the frame, as are their derivatives, also
+    along changes that leave the span.
+
+    Source: mathematics, section 4b.
+
+    Args:
+        parameters: (E, p_0, v).
+
+    Returns:
+        The frame; differentiable once in E, p_0 and v, in both modes. Where rows of E
+        depend on each other, a change of E may add to their span what no coordinate
+        holds: derivatives in E are NaN there, those in p_0 and v are not.
+
+    Example:
+        >>> from jaxselect.model.parameters import gaussian
+        >>> wide = gaussian(jax.random.key(0), vocabulary=3, dim=1000)
+        >>> few = frame(wide)
+        >>> few.parameters.cls.shape
+        (4,)
+        >>> bool(jnp.allclose(few.places(few.parameters.cls), wide.cls))
+        True
+    """
+    embeddings = parameters.embeddings
+    vocabulary, dim = embeddings.shape
+    if dim <= vocabulary + 2:
+        return Frame(parameters, axes=None, rest=None, head_rest=None)
+    cls = _once(parameters.cls)
+    axes = _axes(embeddings, jax.lax.stop_gradient(cls))
+    # The axes follow the rows, which get no part off their span.
+    rows = embeddings @ jax.lax.stop_gradient(axes)
+    few = Parameters(rows.at[:, -1].set(0.0), cls @ axes, parameters.head @ axes)
+    return Frame(
+        parameters=few,
+        axes=axes,
+        rest=cls - axes @ few.cls,
+        head_rest=parameters.head - axes @ few.head,
+    )
+
+
+@jax.custom_jvp
+def _once(cls: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """P, to be differentiated once: of ‖rest‖² only the first derivative is zero."""
+    return cls
+
+
+@_once.defjvp
+def _once_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    fixed = eqx.internal.nondifferentiable(primals[0], msg=_ONCE)
+    return primals[0], tangents[0] * jnp.where(fixed == fixed, 1.0, jnp.nan)
+
+
+@jax.custom_jvp
+@full_precision
+def _axes(
+    embeddings: Float[Array, "vocabulary dim"], cls: Float[Array, " dim"]
+) -> Float[Array, "dim axes"]:
+    """Axes of the span of E, such that E in them is triangular, and of p beside it."""
+    span = jnp.linalg.qr(embeddings.T)[0]
+    beside = cls
+    for _ in range(2):
+        beside = beside - span @ (beside @ span)
+    size = jnp.linalg.norm(beside)
+    some = size > DEPENDENT * jnp.finfo(cls.dtype).eps * jnp.linalg.norm(cls)
+    unit = jnp.where(some, beside / jnp.where(some, size, 1.0), 0.0)
+    return jnp.concatenate([span, unit[:, None]], axis=1)
+
+
+@_axes.defjvp
+@full_precision
+def _axes_jvp(
+    primals: tuple[Array, Array], tangents: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Q follows by (I − QQᵀ) dEᵀ (E Q)^{−T}; the last axis leans, du = −Q dQᵀu."""
+    axes = _axes(*primals)
+    embeddings, fixed = eqx.internal.nondifferentiable((primals[0], axes), msg=_ONCE)
+    change, _ = tangents
+    span, beside = fixed[:, :-1], fixed[:, -1]
+    rows = embeddings @ span
+    rounding = DEPENDENT * len(rows) ** 0.5 * jnp.finfo(rows.dtype).eps
+    off = jnp.abs(jnp.diag(rows)) > rounding * jnp.linalg.norm(embeddings, axis=1)
+    leaving = change - (change @ span) @ span.T
+    turn = solve_triangular(rows, leaving, lower=True).T * jnp.where(
+        off.all(), 1.0, jnp.nan
+    )
+    lean = -span @ (beside @ turn)
+    return axes, jnp.concatenate([turn, lean[:, None]], axis=1)
+
+
+def _times(
+    vectors: Float[Array, "*rows before"], matrix: Float[Array, "before after"]
+) -> Float[Array, "*rows after"]:
+    """Products with rows that may be infinite, as a path is behind its end."""
+    there = ~jnp.isinf(vectors).any(axis=-1, keepdims=True)
+    return jnp.where(there, jnp.where(there, vectors, 0.0) @ matrix, jnp.inf)
+
+
+def _plus(
+    vectors: Float[Array, "*rows dim"], rest: Float[Array, " dim"] | None
+) -> Float[Array, "*rows dim"]:
+    return vectors if rest is None else vectors + jnp.broadcast_to(rest, vectors.shape)

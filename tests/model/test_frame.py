@@ -1,0 +1,123 @@
+"""A frame keeps inner products and their derivatives, or says that it cannot."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.model.frame import frame
+from jaxselect.model.parameters import Parameters, gaussian
+from tests.tolerances import assert_close
+
+WIDE = gaussian(jax.random.key(0), vocabulary=5, dim=40)
+# Off the span, zero, and in the span.
+STARTS = jnp.stack([WIDE.cls, 0 * WIDE.cls, WIDE.embeddings[1] - WIDE.embeddings[3]])
+# A change of E, p_0 and v that leaves the span of E.
+CHANGE = gaussian(jax.random.key(1), vocabulary=5, dim=40)
+
+
+def moved(parameters: Parameters) -> jax.Array:
+    """A step of p in the span of E by what inner products say, and its length."""
+    rows, cls, head = parameters.embeddings, parameters.cls, parameters.head
+    scores, values = rows @ cls, rows @ head
+    return cls + (jnp.tanh(rows @ rows.T) @ jnp.sin(scores) + values**2) @ rows
+
+
+def in_space(parameters: Parameters) -> tuple[jax.Array, jax.Array]:
+    there = moved(parameters)
+    return there, there @ there
+
+
+def in_frame(parameters: Parameters) -> tuple[jax.Array, jax.Array]:
+    inside = frame(parameters)
+    there = moved(inside.parameters)
+    return inside.places(there), there @ there
+
+
+def from_start(function, cls):
+    """All that a function and its derivatives say, from one p_0."""
+    start = Parameters(WIDE.embeddings, cls, WIDE.head)
+    found, back = jax.vjp(function, start)
+    weights = jnp.linspace(-1, 1, len(cls)), jnp.ones(())
+    return found, jax.jvp(function, (start,), (CHANGE,))[1], back(weights)
+
+
+def test_what_a_frame_says_is_what_space_says_in_both_modes():
+    few = frame(WIDE)
+    assert few.parameters.embeddings.shape == (5, 6)
+    exact, framed = (
+        jax.jit(jax.vmap(partial(from_start, function)))(STARTS)
+        for function in (in_space, in_frame)
+    )
+    # Inverting the rows costs their condition, some tens.
+    jax.tree.map(partial(assert_close, worse=10), framed, exact)
+
+
+def test_coordinates_go_there_and_back():
+    inside = frame(WIDE)
+    assert_close(inside.axes.T @ inside.axes, np.eye(6))
+    away = jnp.linspace(-1, 1, 40)
+    assert_close(
+        WIDE.embeddings @ away,
+        inside.parameters.embeddings @ inside.coordinates(away),
+    )
+    assert_close(inside.places(inside.parameters.cls), WIDE.cls)
+    assert_close(inside.heads(inside.parameters.head), WIDE.head)
+    path = jnp.stack([WIDE.cls, jnp.full(40, jnp.inf), jnp.nan * WIDE.cls])
+    back = inside.places(inside.coordinates(path))
+    assert_close(back[0], WIDE.cls)
+    assert jnp.isinf(back[1]).all() and jnp.isnan(back[2]).all()
+
+
+def test_few_dimensions_are_left_alone():
+    for dim, same in ((7, True), (8, False)):
+        narrow = gaussian(jax.random.key(0), vocabulary=5, dim=dim)
+        assert (frame(narrow).parameters is narrow) == same
+
+
+def changed(row: jax.Array) -> jax.Array:
+    return WIDE.embeddings.at[3].set(row)
+
+
+# A token twice, one between others, none, and all of them centred.
+DEPENDENT = jnp.stack(
+    [
+        changed(WIDE.embeddings[0]),
+        changed(WIDE.embeddings[:3].mean(axis=0)),
+        changed(jnp.zeros(40)),
+        WIDE.embeddings - WIDE.embeddings.mean(axis=0, keepdims=True),
+    ]
+)
+
+
+def by_argument(function, mode, argument):
+    """The place after a step, or its Jacobian in one of E, p_0 and v, for every E."""
+
+    def place(embeddings, cls, head):
+        return function(Parameters(embeddings, cls, head))[0]
+
+    chosen = place if mode is None else mode(place, argument)
+    batch = jax.jit(jax.vmap(chosen, (0, None, None)))
+    return batch(DEPENDENT, WIDE.cls, WIDE.head)
+
+
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
+def test_where_rows_depend_on_each_other_derivatives_in_them_are_none(mode):
+    assert jnp.isnan(by_argument(in_frame, mode, 0)).all()
+    for argument in (1, 2):
+        exact, framed = (by_argument(of, mode, argument) for of in (in_space, in_frame))
+        assert_close(framed, exact)
+    exact, framed = (by_argument(of, None, None) for of in (in_space, in_frame))
+    assert_close(framed, exact)
+
+
+@pytest.mark.parametrize("argument", [0, 1])
+def test_a_second_derivative_is_refused(argument):
+    def length(*start):
+        return in_frame(Parameters(*start))[1]
+
+    start = (WIDE.embeddings, WIDE.cls, WIDE.head)
+    with pytest.raises(RuntimeError, match="differentiated twice"):
+        jax.eval_shape(jax.hessian(length, argument), *start)

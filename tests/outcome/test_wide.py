@@ -1,0 +1,77 @@
+"""Problems in R^d with d far beyond |S|: what is told in R^d, and how it moves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.benchmarks._case import draw_wide
+from experiments.theory.problem import Problem
+from jaxselect.flow.cls_flow import FlowSettings
+from jaxselect.flow.crossing import last_crossings
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.parameters import Parameters, reduce
+from jaxselect.outcome.rates import direction_mark, rates
+from jaxselect.outcome.settle import RateSettings, settle
+
+SETTINGS = RateSettings(flow=FlowSettings(1e-9, 1e-9), points=128)
+CASE = draw_wide(Problem(sequences=12, length=4, relevant=2, irrelevant=5), 40, 0)
+
+
+@jax.jit
+def told(before: Parameters) -> tuple[dict, dict]:
+    """Late and early numbers, with vectors of R^40 as they are; and how they move."""
+    seen = jnp.linspace(-1.0, 1.0, 40)
+
+    def told_of(before: Parameters) -> dict[str, jax.Array]:
+        after = embedding_step(before, CASE.corpus, CASE.step_size)
+        settled = settle(after, CASE.corpus, settings=SETTINGS)
+        late, direction = settled.late, settled.margin.direction
+        (passage,) = last_crossings(
+            after,
+            CASE.corpus,
+            settled.path,
+            # The early error of `rates`.
+            [direction_mark(direction, 0.1)],
+            settings=SETTINGS.flow,
+        )
+        return {
+            "error_constant": late.error_constant,
+            "early_log_time": passage.log_time,
+            "offset": seen @ late.offset,
+            "growth": seen @ direction,
+            "history": seen @ late.history,
+            "place": seen @ passage.cls,
+        }
+
+    return jax.jvp(told_of, (before,), (CHANGE,))
+
+
+# Of E, p_0 and v, out of the span of E.
+CHANGE = Parameters(CASE.noise[0], CASE.noise[1], CASE.noise[1][::-1])
+
+
+@pytest.fixture(scope="module")
+def here():
+    return told(CASE.start)
+
+
+def test_it_moves_as_differences_say(here):
+    step = 1e-5
+    ends = [
+        told(jax.tree.map(lambda x, dx, h=h: x + h * dx, CASE.start, CHANGE))[0]
+        for h in (step, -step)
+    ]
+    assert abs(here[0]["history"]) > 1e-3
+    for name, slope in here[1].items():
+        difference = (ends[0][name] - ends[1][name]) / (2 * step)
+        np.testing.assert_allclose(slope, difference, rtol=1e-5, err_msg=name)
+
+
+def test_numbers_are_those_of_reduced_coordinates(here):
+    few = jax.jit(
+        lambda before: rates(before, CASE.corpus, CASE.step_size, settings=SETTINGS)
+    )(reduce(CASE.start))
+    for name in ("error_constant", "early_log_time"):
+        # To the tolerance of the flows: their steps differ.
+        np.testing.assert_allclose(here[0][name], getattr(few, name), rtol=1e-7)
