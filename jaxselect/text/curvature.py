@@ -108,10 +108,13 @@ def curvature(
     """
     counts, word = bags.counts, bags.counts.indices
     pull, partner, row = _factors(bags, cls)
-    mine = np.add.reduceat(np.abs(pull), counts.indptr[:-1])
-    part = np.bincount(
-        word, 2 * np.abs(pull) + np.abs(partner) * mine[row], counts.shape[1]
+    pulled, held = np.abs(pull), np.abs(partner)
+    all_pulls, all_held = (
+        np.add.reduceat(size, counts.indptr[:-1])[row] for size in (pulled, held)
     )
+    # A word takes its row and its column along.
+    part = pulled * (1 + 2 * all_held) + 2 * held * all_pulls
+    part = np.bincount(word, part, counts.shape[1])
     part *= time * np.max(np.sum(bags.embeddings**2, axis=1))
     order = np.argsort(part)
     small = order[np.cumsum(part[order]) <= LEFT_OUT] if time else order[:0]

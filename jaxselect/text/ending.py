@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from ..model.parameters import Parameters
 from ..model.selection import WIDTH
 from ..status import Status
-from .curvature import Bags, pulls
+from .curvature import Bags, descent, pulls
 from .flow import LOOK_BACK, TextFlow, TextFlowStatus
 from .margin import TextMargin, TextMarginStatus, text_margin, winner
 from .rest import Rest, rest
@@ -24,7 +24,6 @@ from .sparse import SparseCorpus
 
 # Slower than this, in units of 1/‖E_s‖, a flow goes nowhere: a margin of one takes ½.
 STANDSTILL = 1e-3
-# Of Δp/Δ log t against p_mm, relative.
 # Of Δp/Δ log t against p_mm; of the pulls towards words that lost. The rest is convex,
 # and ends in p_mm from wherever it is.
 PACE, OPPOSED = 0.1, 1e-2
@@ -98,7 +97,10 @@ def text_ending(
     """
     bags = Bags.of_corpus(parameters, corpus)
     p, s = np.asarray(flow.cls), float(flow.log_time)
-    speed = (p - np.asarray(flow.earlier)) / min(LOOK_BACK, s)
+    earlier, back = np.asarray(flow.earlier), min(LOOK_BACK, s)
+    reached = int(flow.status) == TextFlowStatus.REACHED
+    reached = reached and back > 0 and bool(np.isfinite(earlier).all())
+    speed = (p - earlier) / back if reached else np.exp(s) * descent(bags, p)[0]
     longest = np.sqrt(np.max(np.sum(bags.embeddings**2, axis=1)))
     # What no longer moves has no loser, however far behind a word may be.
     moves = np.linalg.norm(speed) * longest > STANDSTILL
@@ -119,7 +121,6 @@ def text_ending(
     norm = np.linalg.norm(margin.direction)
     off = speed - axes @ (axes.T @ speed) - margin.direction
     pace = float(np.linalg.norm(off) / norm) if norm else np.inf
-    reached = int(flow.status) == TextFlowStatus.REACHED
     opposed = np.exp(s) * _opposed(pulls(bags, p)[0], merged, selected, free)
     opposed = opposed / norm if norm else 0.0
     at_rest = resting is None or (resting.proved and distance <= resting.basin)

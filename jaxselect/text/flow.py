@@ -8,6 +8,7 @@ grow with t (mathematics, section 7a).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -105,7 +106,8 @@ def text_flow(
         it runs on the host and calls compiled functions.
 
     Raises:
-        BadInput: another vocabulary, single precision, a log-time out of range.
+        BadInput: another vocabulary, single precision, a log-time out of range, a p_0
+            whose scores spread too far for `objective.read`.
 
     Example:
         >>> from jaxselect.model import embedding_step, parameters
@@ -132,9 +134,13 @@ def text_flow(
             "still leaves a digit"
         )
     values = parameters.embeddings @ parameters.head
+    pull = partial(_pull, parameters.embeddings, values, corpus)
+    if not np.isfinite(pull(parameters.cls)).all():
+        spread = np.ptp(parameters.embeddings @ parameters.cls)
+        raise BadInput(f"scores E p_0 that spread over {spread:.6g}: wanted below 1277")
     bags = Bags.of_corpus(parameters, corpus)
     bdf = BDF(
-        lambda _, cls: np.asarray(_pull(parameters.embeddings, values, corpus, cls)),
+        lambda _, cls: np.asarray(pull(cls)),
         0.0,
         np.asarray(parameters.cls),
         np.expm1(until_log_time),

@@ -183,12 +183,16 @@ def least_distance(
         >>> least_distance(np.array([[2.0, 0.0]]))[0].round(9).tolist()
         [0.5, 0.0]
     """
-    system = np.vstack([rows.T, np.ones(len(rows))])
+    # ‖p‖ is at least one in these units, and near it its duals keep most digits.
+    unit = np.sqrt(np.min(np.sum(rows**2, axis=1)))
+    if not unit:
+        return np.zeros(rows.shape[1]), np.zeros(len(rows))
+    system = np.vstack([rows.T / unit, np.ones(len(rows))])
     target = np.zeros(len(system))
     target[-1] = 1.0
     weights, _ = nnls(system, target, maxiter=30 * len(rows))
     residual = target - system @ weights
     if residual[-1] <= np.finfo(float).eps * len(system):
         return np.zeros(rows.shape[1]), np.zeros(len(rows))
-    duals = weights / residual[-1]
+    duals = weights / (residual[-1] * unit**2)
     return duals @ rows, duals

@@ -30,7 +30,7 @@ class Rest(NamedTuple):
         ball: radius that κ holds for.
         kantorovich: h = κ ‖∇L‖/μ; up to ½ a true minimum lies within `radius`.
         radius: 2 ‖∇L‖/μ.
-        basin: distance from which the flow surely ends in it, min(ball, 1/κ)/2.
+        basin: distance from which the flow surely ends in it.
     """
 
     cls: Float[np.ndarray, " dim"]
@@ -89,7 +89,12 @@ def rest(bags: Bags, cls: Float[np.ndarray, " dim"]) -> Rest:
     gradient = float(np.linalg.norm(pull)) + rounding
     form, ball = change_of_curvature(bags, cls)
     convex = stiffness > 0
-    change = float(eigh(form, hessian, eigvals_only=True)[-1]) if convex else np.inf
+    radius = 2 * gradient / stiffness if convex else np.inf
+    change = np.inf
+    if convex:
+        # Words of one place leave no axis, and nothing to change.
+        quotients = eigh(form, hessian, eigvals_only=True)
+        change = float(quotients.max(initial=np.finfo(float).tiny))
     return Rest(
         cls=cls,
         gradient=gradient,
@@ -97,8 +102,9 @@ def rest(bags: Bags, cls: Float[np.ndarray, " dim"]) -> Rest:
         change=change,
         ball=ball,
         kantorovich=change * gradient / stiffness if convex else np.inf,
-        radius=2 * gradient / stiffness if convex else np.inf,
-        basin=min(ball, 1 / change) / 2,
+        radius=radius,
+        # A ball around the minimum that holds p and is convex.
+        basin=max(0.0, min(ball, 1 / change) / 2 - 2 * radius) if convex else 0.0,
     )
 
 
