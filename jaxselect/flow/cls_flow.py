@@ -140,12 +140,10 @@ def cls_flow(
             that go back.
 
     Example:
-        >>> from jaxselect.model import corpus, embedding_step, parameters
-        >>> bags = corpus.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> key = jax.random.key(0)
-        >>> start = parameters.gaussian_reduced(key, vocabulary=3, dim=1e4)
-        >>> after = embedding_step.embedding_step(start, bags, 10.0)
-        >>> flow = cls_flow(after, bags, until_norm=1e6)
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> after = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> flow = jax.jit(cls_flow)(after, bags, until_norm=1e6)
         >>> FlowStatus(flow.status.item()).name, round(jnp.linalg.norm(flow.cls).item())
         ('REACHED', 1000000)
     """

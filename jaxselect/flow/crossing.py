@@ -133,11 +133,11 @@ def end_of_path(
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> path = search_path(start, bags)
+        >>> path = search_path(start, bags, points=8)
         >>> def end(cls):
         ...     there = Parameters(start.embeddings, cls, start.head)
         ...     return end_of_path(there, bags, path)
-        >>> jax.jacrev(end)(start.cls).round(3).tolist()
+        >>> jax.jit(jax.jacrev(end))(start.cls).round(3).tolist()
         [[0.5, 0.5], [0.5, 0.5]]
     """
     inside = frame(parameters)
@@ -184,9 +184,10 @@ def last_crossings(
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> path = search_path(start, bags)
-        >>> mark = lambda p: p[0] - p[1] - 5.0
-        >>> (crossing,) = last_crossings(start, bags, path, [mark])
+        >>> path = search_path(start, bags, points=8)
+        >>> marks = [lambda p: p[0] - p[1] - 5.0]
+        >>> find = jax.jit(lambda path: last_crossings(start, bags, path, marks))
+        >>> (crossing,) = find(path)
         >>> CrossingStatus(crossing.status.item()).name
         'CROSSED'
         >>> round((crossing.cls[0] - crossing.cls[1]).item(), 6)

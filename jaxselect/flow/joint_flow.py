@@ -83,7 +83,7 @@ def cls_head_flow(
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> v = jnp.array([1.0, -1.0, 0.0])
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), v)
-        >>> end = cls_head_flow(start, bags, until_log_time=1e4)
+        >>> end = jax.jit(cls_head_flow)(start, bags, until_log_time=1e4)
         >>> (end.head / jnp.linalg.norm(end.head)).round(2)[:2].tolist()
         [0.71, -0.71]
     """
@@ -175,7 +175,8 @@ def key_query_flow(
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> v = jnp.array([1.0, -1.0, 0.0])
         >>> start = Parameters(jnp.eye(3), jnp.ones(3), v)
-        >>> matrix, _ = key_query_flow(start, jnp.zeros((3, 3)), bags, until_norm=100.0)
+        >>> run, nothing = jax.jit(key_query_flow), jnp.zeros((3, 3))
+        >>> matrix, _ = run(start, nothing, bags, until_norm=100.0)
         >>> round(jnp.linalg.norm(matrix @ start.cls).item(), 6)
         100.0
     """

@@ -69,6 +69,7 @@ def pending(
         A bound on the relative change to come of the error constant.
 
     Example:
+        >>> import jax
         >>> from jaxselect.margin.limit import limit
         >>> from jaxselect.margin.max_margin import max_margin
         >>> from jaxselect.model.corpus import from_sequences
@@ -79,12 +80,15 @@ def pending(
         >>> after = Parameters(tokens, jnp.array([0.0, 0.1]), jnp.array([1.0, 0.0]))
         >>> chosen = jnp.array([[True, False, False]])
         >>> pairs = competing_pairs(chosen, bags)
-        >>> margin = max_margin(tokens, pairs)
+        >>> margin = jax.jit(max_margin)(tokens, pairs)
         >>> reached = jnp.array([5.0, 0.2])
-        >>> late = limit(after, bags, chosen, pairs, margin, late_cls=reached)
-        >>> def at(s):
-        ...     return pending(tokens, margin, late, late.cls_at(s), s).item()
-        >>> at(jnp.array(100.0)) < 1e-12 < 1e-2 < at(jnp.array(3.0))
+        >>> late = jax.jit(limit)(
+        ...     after, bags, chosen, pairs, margin, late_cls=reached
+        ... )
+        >>> @jax.jit
+        ... def at(s):
+        ...     return pending(tokens, margin, late, late.cls_at(s), s)
+        >>> (at(100.0) < 1e-12 < 1e-2 < at(3.0)).item()
         True
     """
     exponent = log_time - lead(embeddings @ cls)

@@ -131,8 +131,8 @@ def limit(
         ... )
         >>> chosen = jnp.array([[True, False], [True, False]])
         >>> pairs = competing_pairs(chosen, bags)
-        >>> margin = max_margin(start.embeddings, pairs)
-        >>> late = limit(start, bags, chosen, pairs, margin)
+        >>> margin = jax.jit(max_margin)(start.embeddings, pairs)
+        >>> late = jax.jit(limit)(start, bags, chosen, pairs, margin)
         >>> LimitStatus(late.status.item()).name
         'PREDICTED'
     """

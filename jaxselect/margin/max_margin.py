@@ -108,7 +108,8 @@ def max_margin(
 
     Example:
         >>> tokens = jnp.array([[2.0, 0.0], [0.0, 0.0]])
-        >>> solution = max_margin(tokens, jnp.array([[False, True], [False, False]]))
+        >>> pairs = jnp.array([[False, True], [False, False]])
+        >>> solution = jax.jit(max_margin)(tokens, pairs)
         >>> [round(x, 4) for x in solution.direction.tolist()]
         [0.5, 0.0]
     """
@@ -134,7 +135,8 @@ def with_derivatives(
 
     Example:
         >>> tokens = jnp.array([[2.0, 0.0], [0.0, 0.0]])
-        >>> solution = max_margin(tokens, jnp.array([[False, True], [False, False]]))
+        >>> pairs = jnp.array([[False, True], [False, False]])
+        >>> solution = jax.jit(max_margin)(tokens, pairs)
         >>> norm = lambda tokens: with_derivatives(tokens, solution).norm
         >>> [round(x, 4) for x in jax.grad(norm)(tokens)[0].tolist()]
         [-0.25, 0.0]
