@@ -26,6 +26,8 @@ STUDIES = (
     "text.choice",
     "text.training",
     "text.deviations",
+    "text.flow",
+    "text.bridge",
     "text.explain",
     "networks",
     "networks.sweep",

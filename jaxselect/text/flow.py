@@ -8,7 +8,6 @@ grow with t (mathematics, section 7a).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import equinox as eqx
 import jax
@@ -22,7 +21,7 @@ from ..errors import BadInput
 from ..model.checks import increasing, same_vocabulary
 from ..model.parameters import Parameters
 from ..status import Status
-from .curvature import Bags, curvature
+from .curvature import Bags, curvature, descent
 from .objective import risk_and_score_descent
 from .sparse import SparseCorpus
 
@@ -84,7 +83,7 @@ def text_flow(
     parameters: Parameters,
     corpus: SparseCorpus,
     *,
-    until_log_time: float = 30.0,
+    until_log_time: float = LATEST,
     path_log_times: Float[Array, " times"] | None = None,
     settings: TextFlowSettings = TextFlowSettings(),
     watch: Callable[[float], object] = lambda log_time: None,
@@ -134,13 +133,15 @@ def text_flow(
             "still leaves a digit"
         )
     values = parameters.embeddings @ parameters.head
-    pull = partial(_pull, parameters.embeddings, values, corpus)
-    if not np.isfinite(pull(parameters.cls)).all():
-        spread = np.ptp(parameters.embeddings @ parameters.cls)
-        raise BadInput(f"scores E p_0 that spread over {spread:.6g}: wanted below 1277")
     bags = Bags.of_corpus(parameters, corpus)
+
+    def field(_: float, cls: np.ndarray) -> np.ndarray:
+        pull = np.asarray(_pull(parameters.embeddings, values, corpus, cls))
+        # Scores too far apart for one shift of the exponent have one for each bag.
+        return pull if np.isfinite(pull).all() else descent(bags, cls)[0]
+
     bdf = BDF(
-        lambda _, cls: np.asarray(pull(cls)),
+        field,
         0.0,
         np.asarray(parameters.cls),
         np.expm1(until_log_time),
@@ -151,28 +152,27 @@ def text_flow(
     earlier = max(until_log_time - LOOK_BACK, 0.0)
     wanted = np.append(times, earlier)
     saved = np.where(wanted[:, None] == 0, bdf.y, np.inf)
-    steps = 0
-    while bdf.status == "running" and steps < settings.max_steps:
-        before = np.log1p(bdf.t)
+    steps, cls, now = 0, bdf.y, 0.0
+    status = TextFlowStatus.OUT_OF_STEPS
+    while steps < settings.max_steps and status == TextFlowStatus.OUT_OF_STEPS:
         bdf.step()
-        if bdf.status == "failed":
+        # SciPy takes an error that is no number for a small one.
+        if bdf.status == "failed" or not np.isfinite(bdf.y).all():
+            status = TextFlowStatus.FAILED
             break
+        if bdf.status == "finished":
+            status = TextFlowStatus.REACHED
+        before, now, cls = now, float(np.log1p(bdf.t)), bdf.y
         steps += 1
-        now = np.log1p(bdf.t)
         passed = (wanted > before) & (wanted <= now)
         if passed.any():
             saved[passed] = bdf.dense_output()(np.expm1(wanted[passed])).T
-        watch(float(now))
-    ended = {
-        "finished": TextFlowStatus.REACHED,
-        "running": TextFlowStatus.OUT_OF_STEPS,
-        "failed": TextFlowStatus.FAILED,
-    }
+        watch(now)
     return TextFlow(
         # Equinox has a `cls` of its own: no keyword.
-        jnp.asarray(bdf.y),
-        log_time=jnp.log1p(bdf.t),
-        status=jnp.asarray(ended[bdf.status], jnp.int32),
+        jnp.asarray(cls),
+        log_time=jnp.asarray(now),
+        status=jnp.asarray(status, jnp.int32),
         num_steps=steps,
         num_fields=bdf.nfev,
         num_curvatures=bdf.njev,

@@ -15,9 +15,11 @@ from experiments.common import console
 from experiments.common.results import read
 from experiments.text import attended as attention_report
 from experiments.text import baseline, explain, fitting, labels
+from experiments.text import bridge as text_bridge
 from experiments.text import choice as text_choice
 from experiments.text import data as review_data
 from experiments.text import deviations as text_deviations
+from experiments.text import flow as text_flow
 from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
 from jaxselect.model import corpus, embedding_step, parameters
@@ -76,6 +78,38 @@ def test_smoke_preset_runs_and_leaves_a_figure(
     assert len(list(tmp_path.glob("*.png"))) == 1
     assert (tmp_path / "results.json").exists()
     check_shown(tmp_path)
+
+
+def smoke(study, out, capsys):
+    """Results of a study's smoke preset on the command line."""
+    with pytest.raises(SystemExit) as end:
+        arguments = ["--preset", "smoke", "--json", "--out", str(out)]
+        console.command(study.main, study.PRESETS, arguments)
+    assert end.value.code == 0
+    assert len(list(out.glob("*.png"))) == 1
+    check_shown(out)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_flows_on_reviews_go_on_or_rest_and_are_certified(tmp_path, capsys):
+    cells = smoke(text_bridge, tmp_path, capsys)["cells"]
+    dims = text_bridge.PRESETS["smoke"].dims
+    rests = [cell for cell in cells if cell["dim"] == min(dims)]
+    assert {cell["status"] for cell in rests} == {"AT_REST"}
+    assert all(cell["growth"] == 0 for cell in rests)
+    goes_on = [cell for cell in cells if cell["dim"] == max(dims)]
+    assert {cell["status"] for cell in goes_on} <= {"TIED", "SELECTED"}
+    assert all(cell["gap"] <= 1e-10 and cell["growth"] > 0 for cell in goes_on)
+
+
+def test_a_flow_on_reviews_tells_its_end(tmp_path, capsys):
+    results = smoke(text_flow, tmp_path, capsys)
+    assert results["certified"] is (results["status"] != "NOT_YET")
+    columns = read(tmp_path).arrays
+    assert len(columns["tied"]) == results["tied_words"]
+    assert_close(columns["norms"][-1], results["norm"])
+    assert_close(columns["decided"][-1], results["decided"])
+    assert -1 <= results["adam"]["cosine"] <= 1
 
 
 def test_training_is_chosen_without_the_test_split(

@@ -1,0 +1,73 @@
+"""Draw a finished run of `experiments.text.bridge`: how flows on reviews end.
+
+python -m experiments.figures.text_bridge results/text-bridge
+"""
+
+import numpy as np
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from experiments.common.palette import SERIES
+from experiments.common.results import Finished
+from experiments.figures._page import command
+
+COLOUR = {
+    "SELECTED": SERIES[2],
+    "TIED": SERIES[4],
+    "AT_REST": SERIES[3],
+    "NOT_YET": "#d9d9d9",
+}
+"""Of the ends of a flow on text."""
+SENTENCE = {
+    "SELECTED": "all decided, p goes on",
+    "TIED": "some words tied, p goes on",
+    "AT_REST": "p rests",
+    "NOT_YET": "not certified",
+}
+
+
+def draw(finished: Finished) -> Figure:
+    """Two maps of certified ends, c and d against η₀; the tied words in each cell.
+
+    Args:
+        finished: what the study left.
+
+    Returns:
+        The figure.
+    """
+    cells = finished.results["cells"]
+    widest = max(cell["dim"] for cell in cells)
+    over_c = [cell for cell in cells if cell["dim"] == widest]
+    over_dim = [cell for cell in cells if cell["at_least"] == 0]
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    _map(axes[0], over_c, "at_least", "kept: |posterior difference| ≥ c")
+    _map(axes[1], over_dim, "dim", "dimension d")
+    axes[0].set_title(f"d = {widest}")
+    axes[1].set_title("all words")
+    found = [name for name in COLOUR if any(c["status"] == name for c in cells)]
+    patches = [Patch(color=COLOUR[name], label=SENTENCE[name]) for name in found]
+    figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))
+    return figure
+
+
+def _map(axes: Axes, cells: list[dict], across: str, label: str) -> None:
+    columns = sorted({cell[across] for cell in cells})
+    rows = sorted({cell["step_size"] for cell in cells})
+    names = list(COLOUR)
+    code = np.full((len(rows), len(columns)), np.nan)
+    for cell in cells:
+        place = rows.index(cell["step_size"]), columns.index(cell[across])
+        code[place] = names.index(cell["status"])
+        axes.text(*place[::-1], str(cell["tied_words"]), ha="center", va="center")
+    colours = ListedColormap(list(COLOUR.values()))
+    axes.imshow(code, cmap=colours, vmin=-0.5, vmax=3.5, origin="lower", aspect="auto")
+    axes.set_xticks(range(len(columns)), [f"{value:g}" for value in columns])
+    axes.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
+    axes.set(xlabel=label, ylabel="step size η₀")
+
+
+if __name__ == "__main__":
+    command(draw, "text_bridge", __doc__ or "")

@@ -1,0 +1,60 @@
+"""Draw a finished run of `experiments.text.flow`: the flow of p on reviews.
+
+python -m experiments.figures.text_flow results/text-flow
+"""
+
+import numpy as np
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+
+from experiments.common.palette import SERIES
+from experiments.common.results import Finished
+from experiments.figures._page import cloud, command
+
+
+def draw(finished: Finished) -> Figure:
+    """Four panels: ‖p‖, reviews decided and right, E·v, and E·p with the tied words.
+
+    Args:
+        finished: what the study left.
+
+    Returns:
+        The figure.
+    """
+    columns, results = finished.arrays, finished.results
+    figure, axes = pyplot.subplots(1, 4, figsize=(19, 4.2), layout="constrained")
+    times, norms = columns["log_times"], columns["norms"]
+    axes[0].plot(times, norms, color=SERIES[0], label="‖p‖")
+    if results["growth"]:
+        late = times > times[-1] / 2
+        line = norms[-1] + results["growth"] * (times[late] - times[-1])
+        axes[0].plot(times[late], line, "k--", label="slope ‖p_mm‖")
+    axes[0].set(xlabel="log t", ylabel="‖p‖ (1/‖E‖)")
+    axes[0].legend(loc="upper left")
+
+    names = {"decided": "decided", "train_accuracy": "right, seen"}
+    names["test_accuracy"] = "right, test"
+    for colour, (name, label) in zip(SERIES, names.items(), strict=False):
+        axes[1].plot(times, columns[name], color=colour, label=label)
+    axes[1].set(xlabel="log t", ylabel="share of reviews", ylim=(-0.02, 1.02))
+    axes[1].legend(loc="lower right")
+
+    posterior = columns["posterior_difference"]
+    cloud(axes[2], posterior, columns["values"], "E·v after one step")
+    cloud(axes[3], posterior, columns["scores"], "E·p at the end")
+    tied = np.asarray(columns["tied"], int)
+    if tied.size:
+        axes[3].plot(
+            posterior[tied],
+            columns["scores"][tied],
+            "D",
+            color=SERIES[1],
+            markersize=4,
+            label="tied",
+        )
+        axes[3].legend(loc="lower right")
+    return figure
+
+
+if __name__ == "__main__":
+    command(draw, "text_flow", __doc__ or "")

@@ -1,0 +1,189 @@
+"""From the theorem's data to real text: where p goes on, is tied, or rests.
+
+The flow of `experiments.text.flow` on some reviews, over how far they are from the
+theorem's assumption (only words with |posterior difference| ≥ c are kept) and η₀; then
+over the dimension d. Every cell has a certificate, or says that it has none.
+
+    python -m experiments.text.bridge --train train.parquet --test test.parquet
+"""
+
+import dataclasses
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from experiments.common.console import command, say
+from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
+from experiments.common.results import kept, write
+from experiments.text.data import Source, Splits, load
+from experiments.text.fitting import Fit, starting_point
+from experiments.text.flow import described, some
+from jaxselect.errors import BadInput
+from jaxselect.text.ending import text_ending
+from jaxselect.text.flow import TextFlowStatus, text_flow
+from jaxselect.text.sparse import SparseCorpus, from_csr, posterior_difference
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Which cells.
+
+    Attributes:
+        source: the reviews and their vocabulary.
+        reviews: how many training reviews, by lot; 0 for all of them.
+        at_least: values of c.
+        step_sizes: values of η₀.
+        dims: values of d; the greatest is that of the cells over c.
+        until_log_time: log t to follow each flow to.
+        seed: of the reviews and of (E, p, v).
+        preset: default or smoke (invented reviews).
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    source: Source = dataclasses.field(default_factory=lambda: Source(max_size=500))
+    reviews: int = 500
+    at_least: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
+    step_sizes: tuple[float, ...] = (10.0, 100.0, 1000.0, 10_000.0)
+    dims: tuple[int, ...] = (2, 4, 8, 16, 32, 64, 256)
+    until_log_time: float = 34.0
+    seed: int = 0
+    preset: Literal["default", "smoke"] = "default"
+    out: Path = Path("results") / "text-bridge"
+    json: bool = False
+
+
+PRESETS = {
+    "default": Settings(),
+    "smoke": Settings(
+        source=Source(invented=150, min_count=3),
+        reviews=0,
+        at_least=(0.0, 0.5),
+        step_sizes=(100.0,),
+        dims=(2, 32),
+        out=Path("results") / "text-bridge-smoke",
+    ),
+}
+
+
+def main(settings: Settings) -> dict:
+    """Every cell's end and certificate.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    check(settings)
+    configure("float64")
+    splits, facts = load(settings.source)
+    corpus = some(splits.train, settings.reviews, settings.seed)
+    announce(settings.out, "text_bridge")
+    most = max(settings.dims)
+    cells = [(c, eta, most) for c in settings.at_least for eta in settings.step_sizes]
+    cells += [(0.0, eta, d) for d in settings.dims for eta in settings.step_sizes]
+    cells = sorted(set(cells))
+    results = facts | {"reviews": len(corpus.labels), "cells": []}
+    parts = {c: purer(corpus, c) for c in {cell[0] for cell in cells}}
+    results["left_out"] = sorted(c for c, (part, _) in parts.items() if part is None)
+    for c in results["left_out"]:
+        say(f"c = {c:g}: no review of one of the classes holds such a word; left out")
+    with (
+        kept(settings.out, settings=settings, results=results),
+        watched("flows", len(cells)) as advance,
+    ):
+        for c, step_size, dim in cells:
+            part, places = parts[c]
+            if part is not None:
+                named = tuple(splits.words[place] for place in places)
+                fit = Fit(dim=dim, step_size=step_size, seed=settings.seed)
+                found = cell(splits._replace(train=part, words=named), fit, settings)
+                results["cells"].append({"at_least": c} | found)
+            advance(1)
+    statuses = Counter(cell["status"] for cell in results["cells"])
+    results["statuses"] = dict(statuses)
+    say(", ".join(f"{name} {number}" for name, number in statuses.most_common()))
+    write(settings.out, settings=settings, results=results, figure="text_bridge")
+    return results
+
+
+def check(settings: Settings) -> None:
+    """Refuse cells that cannot be.
+
+    Args:
+        settings: of the command line.
+
+    Raises:
+        BadInput: what arrived and what was wanted.
+    """
+    for name in ("at_least", "step_sizes", "dims"):
+        if not getattr(settings, name):
+            raise BadInput(f"--{name.replace('_', '-')}: wanted one number or more")
+    for c in settings.at_least:
+        if not 0 <= c <= 1:
+            raise BadInput(f"--at-least {c}: wanted numbers from 0 to 1")
+    for eta in settings.step_sizes:
+        if not (math.isfinite(eta) and eta > 0):
+            raise BadInput(f"--step-sizes {eta}: wanted positive, finite numbers")
+    if min(settings.dims) < 1 or settings.reviews < 0:
+        raise BadInput(
+            f"--dims {settings.dims} --reviews {settings.reviews}: wanted d ≥ 1 and "
+            "reviews ≥ 0"
+        )
+
+
+def purer(
+    corpus: SparseCorpus, at_least: float
+) -> tuple[SparseCorpus | None, tuple[int, ...]]:
+    """The words that tell the classes apart by c or more, and the reviews with any.
+
+    Args:
+        corpus: n bags.
+        at_least: c.
+
+    Returns:
+        The bags of those words, none where a class has no such review; their places.
+    """
+    counts, labels = corpus.by_sequence.to_csr(), np.asarray(corpus.labels)
+    apart = np.nan_to_num(np.abs(posterior_difference(corpus)), nan=-1.0)
+    words = np.flatnonzero(apart >= at_least)
+    counts = counts[:, words].tocsr()
+    left = np.diff(counts.indptr) > 0
+    found = None
+    if len(set(labels[left].tolist())) == 2:
+        found = from_csr(counts[left], labels[left])
+    return found, tuple(words.tolist())
+
+
+def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
+    """One flow's end.
+
+    Args:
+        splits: the reviews, and their words.
+        fit: d, η₀ and the draw.
+        settings: of the command line.
+
+    Returns:
+        Sizes, status, certificates.
+    """
+    start = starting_point(splits, fit)
+    flow = text_flow(start, splits.train, until_log_time=settings.until_log_time)
+    end = text_ending(start, splits.train, flow)
+    return {
+        "dim": fit.dim,
+        "step_size": fit.step_size,
+        "words": len(splits.words),
+        "reviews": len(splits.train.labels),
+        "flow_status": TextFlowStatus(int(flow.status)).name,
+        "norm": float(np.linalg.norm(flow.cls)),
+        **described(end),
+    }
+
+
+if __name__ == "__main__":
+    command(main, PRESETS)
