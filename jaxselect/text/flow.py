@@ -140,6 +140,8 @@ def text_flow(
         # Scores too far apart for one shift of the exponent have one for each bag.
         return pull if np.isfinite(pull).all() else descent(bags, cls)[0]
 
+    if not np.isfinite(field(0.0, np.asarray(parameters.cls))).all():
+        raise BadInput("E, p_0 or v is not finite: wanted numbers")
     bdf = BDF(
         field,
         0.0,

@@ -177,18 +177,18 @@ def test_out_of_steps_is_said_and_holds_the_last_point():
     assert np.isfinite(flow.cls).all()
 
 
-def test_scores_too_far_apart_for_one_shift_fail_or_are_refused():
-    """No number that is none: from 1277 on the sparse objective knows none."""
+def test_scores_too_far_apart_for_one_shift_are_followed():
+    """From 1277 on the sparse objective knows no number; every bag knows its own."""
     flow = followed_to_end(3, 2)
-    assert TextFlowStatus(flow.status.item()) is TextFlowStatus.FAILED
-    assert np.isfinite(flow.cls).all() and flow.log_time < 30
-    assert 1270 < np.ptp(problem(3, 2)[0].embeddings @ flow.cls) < 1278
-    assert not np.isfinite(flow.earlier).any()
+    assert TextFlowStatus(flow.status.item()) is TextFlowStatus.REACHED
+    assert np.ptp(problem(3, 2)[0].embeddings @ flow.cls) > 1278
+
+
+def test_numbers_that_are_none_are_refused():
     model, _, corpus = problem(1)
-    for factor in (1e4, np.nan):
-        far = Parameters(model.embeddings, factor * model.cls, model.head)
-        with pytest.raises(BadInput, match="spread over"):
-            text_flow(far, corpus)
+    far = Parameters(model.embeddings, np.nan * model.cls, model.head)
+    with pytest.raises(BadInput, match="not finite"):
+        text_flow(far, corpus)
 
 
 REFUSED = {
