@@ -2,7 +2,8 @@
 
 Every competitor gets the same instances, float64 and the same cores. SciPy's BDF drives
 our own field and Jacobian; PyTorch's normalised gradient descent is given the best of
-three step sizes, torchdiffeq's dopri5 the plain time that it can follow.
+three step sizes, torchdiffeq's dopri5 the plain time that it can follow. Flows
+in R^d stand beside the same flows in reduced coordinates.
 """
 
 import dataclasses
@@ -19,6 +20,8 @@ import numpy as np
 from experiments.benchmarks import _flow_batch as flow_batch
 from experiments.benchmarks import _flow_rivals as flow_rivals
 from experiments.benchmarks._flow_batch import GAMMAS, SMALL
+from experiments.benchmarks._flow_instance import instance
+from experiments.benchmarks._flow_span import span
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.results import kept, write
@@ -64,7 +67,7 @@ def main(settings: Settings) -> dict:
         settings: of the command line.
 
     Returns:
-        One record per regime and competitor, and the batch.
+        One record per regime and competitor, the batch, and what d costs.
     """
     if settings.quick:
         settings = dataclasses.replace(settings, large=False)
@@ -80,25 +83,9 @@ def main(settings: Settings) -> dict:
         sizes = settings.seed, settings.lanes, settings.chunk
         results["batch"] = flow_batch.speed(*sizes, settings.repeats)
         results["convergence"] = flow_batch.convergence(*sizes)
+        results["span"] = span(settings.seed, settings.repeats)
     write(settings.out, settings=settings, results=results, figure="flow")
     return results
-
-
-def instance(shape: dict[str, int], dim: float, gamma: float, seed: int) -> tuple:
-    """A corpus and the parameters after a step that makes the mean |E_sᵀv| be γ."""
-    import jax
-
-    from jaxselect.model.corpus import importance
-    from jaxselect.model.embedding_step import embedding_step
-    from jaxselect.model.parameters import gaussian_reduced
-    from jaxselect.model.selection import important_tokens
-    from jaxselect.model.synthetic import assumption_one
-
-    corpus_key, key = jax.random.split(jax.random.key(seed))
-    corpus = assumption_one(corpus_key, **shape)
-    mean = np.abs(importance(corpus))[np.asarray(important_tokens(corpus))].mean()
-    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
-    return embedding_step(start, corpus, 2 * gamma / float(mean)), corpus
 
 
 def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]:
