@@ -270,14 +270,14 @@ def derivatives(results: dict[str, Any]) -> Iterator[Row]:
 
 
 def sweep(results: dict[str, Any]) -> Iterator[Row]:
-    """All cores beside one."""
+    """All cores beside one, as a user waits for them: starting included."""
     if "workers" in results:
-        busy = {
-            int(number): 1 / one["runs_per_second_while_busy"]
+        waited = {
+            int(number): 1 / one["runs_per_second"]
             for number, one in results["workers"]["workers"].items()
         }
-        times = {"one worker": [(busy[1], busy[max(busy)])]}
-        yield row("sweep", f"a run, {max(busy)} workers", times)
+        times = {"one worker": [(waited[1], waited[max(waited)])]}
+        yield row("sweep", f"a run from start to end, {max(waited)} workers", times)
 
 
 ROWS = {
