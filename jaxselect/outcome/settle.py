@@ -97,7 +97,7 @@ def settle(
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> settle(start, bags).selected.tolist()
+        >>> jax.jit(settle)(start, bags).selected.tolist()
         [[True, False]]
     """
     inside = frame(after)

@@ -124,7 +124,8 @@ def run_trial(
         >>> draw = partial(
         ...     assumption_one, sequences=8, length=4, relevant=2, irrelevant=4
         ... )
-        >>> trial = run_trial(jax.random.key(0), draw, 1e6, 100.0, until_norm=1e4)
+        >>> run = jax.jit(run_trial, static_argnames="draw_corpus")
+        >>> trial = run(jax.random.key(0), draw, 1e6, 100.0, until_norm=1e4)
         >>> from jaxselect.outcome.verdict import TrialStatus
         >>> TrialStatus(trial.status.item()).name
         'SELECTED_ALL'

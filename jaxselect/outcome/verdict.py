@@ -108,12 +108,14 @@ def certify(
         The certificate; its status is that of `verdict`.
 
     Example:
+        >>> import jax
         >>> from jaxselect.flow.cls_flow import cls_flow
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> head = jnp.array([1.0, -1.0, 0.0])
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
-        >>> found = certify(start, bags, cls_flow(start, bags, until_norm=1e4))
+        >>> flow = jax.jit(cls_flow)(start, bags, until_norm=1e4)
+        >>> found = jax.jit(certify)(start, bags, flow)
         >>> TrialStatus(found.status.item()).name
         'SELECTED_ALL'
     """
@@ -232,12 +234,13 @@ def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Fl
         The flow, ended at that norm by p_mm log t + ρ without further steps.
 
     Example:
+        >>> import jax
         >>> from jaxselect.flow.cls_flow import cls_flow
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> near = cls_flow(start, bags, until_norm=100.0)
-        >>> late = ending(start, bags, near.cls, near.log_time).late
+        >>> near = jax.jit(cls_flow)(start, bags, until_norm=100.0)
+        >>> late = jax.jit(ending)(start, bags, near.cls, near.log_time).late
         >>> round(jnp.linalg.norm(finish(near, late, 1e6).cls).item(), 3)
         1000000.0
     """
