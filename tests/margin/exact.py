@@ -62,4 +62,4 @@ def assert_true(embeddings, pairs, solution):
 
 
 def lane(batch, number):
-    return jax.tree.map(lambda leaf: np.asarray(leaf[number]), batch)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[number], batch)

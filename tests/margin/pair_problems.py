@@ -63,7 +63,8 @@ def family(name, number=50):
     rng = np.random.default_rng(sorted(FAMILIES).index(name))
     problems = [maker(rng, vocabulary, dim) for _ in range(number)]
     embeddings, pairs = map(np.stack, zip(*problems, strict=True))
-    return embeddings, pairs, solve_each(jnp.asarray(embeddings), jnp.asarray(pairs))
+    solution = solve_each(jnp.asarray(embeddings), jnp.asarray(pairs))
+    return embeddings, pairs, jax.tree.map(np.asarray, solution)
 
 
 def differences(embeddings, pairs):

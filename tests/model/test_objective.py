@@ -92,11 +92,12 @@ def literal_late_gradient(scores, values, log_scale, digits):
         context.prec, context.Emax, context.Emin = digits, 10**9, -(10**9)
         total = [Decimal(0)] * VOCABULARY
         a, b = ([Decimal(float(x)) for x in row] for row in (scores, values))
+        powers = [x.exp() for x in a]
         for tokens, counts, label in zip(
             CORPUS.tokens, CORPUS.counts, CORPUS.labels, strict=True
         ):
             bag = {int(s): int(c) for s, c in zip(tokens, counts, strict=True) if c}
-            weight = {s: c * a[s].exp() for s, c in bag.items()}
+            weight = {s: c * powers[s] for s, c in bag.items()}
             mass = sum(weight.values())
             output = sum(weight[s] * b[s] for s in bag) / mass
             y = Decimal(int(label))

@@ -1,7 +1,10 @@
 """Richer networks: gradients, invariances, and the models they contain."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,15 +27,17 @@ from jaxselect.networks.tables import Tables, look_up, output
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 
-CORPUS = several_relevant(
-    jax.random.key(7),
-    sequences=20,
-    length=8,
-    relevant=3,
-    irrelevant=6,
-    per_sequence=3,
-    purity=0.5,
-)
+CORPUS = jax.jit(
+    lambda: several_relevant(
+        jax.random.key(7),
+        sequences=20,
+        length=8,
+        relevant=3,
+        irrelevant=6,
+        per_sequence=3,
+        purity=0.5,
+    )
+)()
 DESIGNS = {
     "one layer": Design(),
     "one layer, product": Design(1, "product"),
@@ -48,15 +53,25 @@ DESIGNS = {
 }
 
 
+# A network is what a program is compiled for.
+compiled = partial(jax.jit, static_argnums=0)
+begin, tables, apply = compiled(start), compiled(tables_of), compiled(Network.apply)
+
+
 def drawn(design, dim=7, seed=3, corpus=CORPUS):
     network = Network(corpus.vocabulary, dim, design)
-    return network, start(network, jax.random.key(seed))
+    return network, begin(network, jax.random.key(seed))
 
 
 def disturbed(variables, seed=4):
     """Away from W = I and from zero biases, where gradients are special."""
+    return _disturbed(variables, jax.random.key(seed))
+
+
+@jax.jit
+def _disturbed(variables, key):
     leaves, tree = jax.tree.flatten(variables)
-    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    keys = jax.random.split(key, len(leaves))
     moved = [
         leaf + 0.3 * jax.random.normal(key, leaf.shape)
         for leaf, key in zip(leaves, keys, strict=True)
@@ -79,8 +94,9 @@ def test_gradient_against_finite_differences(name):
         moved = jax.tree.map(lambda leaf, step: leaf + t * step, variables, ray)
         return network_risk(network, moved, corpus)
 
-    slope = jax.jit(jax.grad(along))(0.0)
-    values = jax.jit(jax.vmap(along))(jnp.array([-2.0, -1.0, 1.0, 2.0]) * 1e-3)
+    steps = np.array([-2.0, -1.0, 1.0, 2.0]) * 1e-3
+    both = jax.jit(lambda steps: (jax.grad(along)(0.0), jax.vmap(along)(steps)))
+    slope, values = both(steps)
     finite = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / 12e-3
     # Fourth order at h = 10⁻³: h⁴ times a fifth derivative, and 10⁻¹³ of rounding.
     assert abs(slope - finite) < 1e-9 * max(1, abs(slope))
@@ -91,15 +107,17 @@ def test_bags_are_sequences_in_any_order(name):
     """One bag against attention over shuffled positions, written out at length."""
     network, variables = drawn(DESIGNS[name])
     variables = disturbed(variables)
-    tables = tables_of(network, variables)
+    looked_up = tables(network, variables)
     sequence = jnp.array([4, 1, 1, 8, 4, 4, 0])
     bag = from_sequences([sequence], [1], vocabulary=CORPUS.vocabulary)
-    got = network.apply(variables, bag)[0]
+    got = apply(network, variables, bag)[0]
     for seed in range(3):
         order = jax.random.permutation(jax.random.key(seed), sequence)
-        assert_close(got, by_position(tables, order, DESIGNS[name]), worse=10)
+        wanted = by_position(looked_up, order, DESIGNS[name])
+        assert_close(got, wanted, worse=10)
 
 
+@partial(jax.jit, static_argnames="design")
 def by_position(tables: Tables, sequence, design):
     """The network over positions, with no counts."""
     scores, values = tables.scores[sequence], tables.values[sequence]
@@ -120,17 +138,19 @@ def by_position(tables: Tables, sequence, design):
 @given(padding=st.integers(1, 5), seed=st.integers(0, 99))
 def test_padding_changes_nothing(padding, seed):
     network, variables = drawn(Design(2, "product"), seed=seed)
-    tables = tables_of(network, variables)
-    tokens, counts = CORPUS.tokens[0], CORPUS.counts[0]
+    tokens, counts = np.asarray(CORPUS.tokens[0]), np.asarray(CORPUS.counts[0])
     wider = (
-        jnp.pad(tokens, (0, padding), constant_values=1),
-        jnp.pad(counts, (0, padding)),
+        np.pad(tokens, (0, padding), constant_values=1),
+        np.pad(counts, (0, padding)),
     )
-    got, wanted = (
-        output(look_up(tables, ids), number, network.design)
-        for ids, number in (wider, (tokens, counts))
-    )
+    got, wanted = (read(network, variables, *bag) for bag in (wider, (tokens, counts)))
     assert_close(got, wanted)
+
+
+@compiled
+def read(network, variables, tokens, counts):
+    there = look_up(tables_of(network, variables), tokens)
+    return output(there, counts, network.design)
 
 
 @pytest.mark.parametrize(
@@ -149,10 +169,12 @@ def test_without_its_extra_part_a_network_is_the_base_model(design):
     network, variables = drawn(design)
     variables = with_base(variables, base)
     assert_close(
-        network.apply(variables, CORPUS)[:, 0], attention.outputs(base, CORPUS)
+        apply(network, variables, CORPUS)[:, 0],
+        jax.jit(attention.outputs)(base, CORPUS),
     )
-    wanted = jax.grad(objective.empirical_risk)(base, CORPUS)
-    got = jax.grad(network_risk, argnums=1)(network, variables, CORPUS)["params"]
+    wanted = jax.jit(jax.grad(objective.empirical_risk))(base, CORPUS)
+    slope = compiled(jax.grad(network_risk, argnums=1))
+    got = slope(network, variables, CORPUS)["params"]
     assert_close(got["embeddings"], wanted.embeddings)
     assert_close(got["cls"], wanted.cls)
     assert_close(got["heads"][0], wanted.head)
@@ -164,7 +186,7 @@ def test_two_layers_with_identity_matrices_are_two_layers_without(key_query):
     outputs = []
     for choice in ("none", key_query):
         network, variables = drawn(Design(2, choice))
-        outputs.append(network.apply(with_base(variables, base), CORPUS))
+        outputs.append(apply(network, with_base(variables, base), CORPUS))
     assert_close(outputs[0], outputs[1])
 
 
@@ -174,19 +196,19 @@ def test_where_self_attention_sees_one_token_only_the_layer_is_the_identity():
     base = gaussian(jax.random.key(1), vocabulary=CORPUS.vocabulary, dim=7)
     for residual, times in ((False, 1), (True, 2)):
         network, variables = drawn(Design(2, residual=residual))
-        got = network.apply(with_base(variables, base), bag)[:, 0]
-        assert_close(got, times * attention.outputs(base, bag))
+        got = apply(network, with_base(variables, base), bag)[:, 0]
+        assert_close(got, times * jax.jit(attention.outputs)(base, bag))
 
 
 def test_dependence_through_inner_products_only():
     """A rotation of everything changes no output: also of W, from W = I."""
     network, variables = drawn(Design(2, "product"))
     inner = variables["params"]
-    turn = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (7, 7)))[0]
+    turn = np.linalg.qr(jax.random.normal(jax.random.key(0), (7, 7)))[0]
     turned = {name: leaf @ turn for name, leaf in inner.items()}
     turned |= {name: turn.T @ inner[name] @ turn for name in inner if "product" in name}
     assert_close(
-        network.apply({"params": turned}, CORPUS), network.apply(variables, CORPUS)
+        apply(network, {"params": turned}, CORPUS), apply(network, variables, CORPUS)
     )
 
 
@@ -222,7 +244,7 @@ def test_longer_sequences_are_the_same_bag(name):
     longer = type(CORPUS)(
         CORPUS.tokens, 3 * CORPUS.counts, CORPUS.labels, CORPUS.vocabulary
     )
-    assert_close(network.apply(variables, longer), network.apply(variables, CORPUS))
+    assert_close(apply(network, variables, longer), apply(network, variables, CORPUS))
 
 
 @pytest.mark.parametrize("residual", [True, False])
@@ -251,12 +273,17 @@ def test_reduced_start_has_the_law_of_the_start():
         return rows @ rows.T
 
     keys = jax.random.split(jax.random.key(0), (2, draws))
-    here = jax.vmap(lambda key: gram(start(wide, key)))(keys[0])
-    there = jax.vmap(lambda key: gram(start_reduced(small, key, 12.0)))(keys[1])
+    here, there = jax.jit(
+        lambda keys: (
+            jax.vmap(lambda key: gram(start(wide, key)))(keys[0]),
+            jax.vmap(lambda key: gram(start_reduced(small, key, 12.0)))(keys[1]),
+        )
+    )(keys)
+    here, there = np.asarray(here), np.asarray(there)
     for moment in (1, 2):
         one, other = here**moment, there**moment
-        error = jnp.sqrt((one.var(axis=0) + other.var(axis=0)) / draws) + 1e-9
-        distance = jnp.abs(one.mean(axis=0) - other.mean(axis=0)) / error
+        error = np.sqrt((one.var(axis=0) + other.var(axis=0)) / draws) + 1e-9
+        distance = np.abs(one.mean(axis=0) - other.mean(axis=0)) / error
         assert distance.max() < 5
 
 
@@ -265,7 +292,7 @@ def test_reduced_start_has_the_law_of_the_start():
 def test_logits_go_through_their_own_matrix(layers, key_query):
     """W is itself, MᵀM or QᵀK; scores are E W²p and queries E W¹, away from W = I."""
     network, variables = drawn(Design(layers, key_query))
-    inner = disturbed(variables)["params"]
+    inner = jax.tree.map(np.asarray, disturbed(variables)["params"])
 
     def matrix(number):
         if key_query == "separate":
@@ -273,8 +300,8 @@ def test_logits_go_through_their_own_matrix(layers, key_query):
         factor = inner[f"{key_query}_{number}"]
         return factor if key_query == "product" else factor.T @ factor
 
-    tables, embeddings = tables_of(network, {"params": inner}), inner["embeddings"]
-    assert_close(tables.scores, embeddings @ matrix(2) @ inner["cls"])
+    got, embeddings = tables(network, {"params": inner}), inner["embeddings"]
+    assert_close(got.scores, embeddings @ matrix(2) @ inner["cls"])
     if layers == 2:
-        assert_close(tables.queries, embeddings @ matrix(1))
-        assert_close(tables.keys, embeddings)
+        assert_close(got.queries, embeddings @ matrix(1))
+        assert_close(got.keys, embeddings)
