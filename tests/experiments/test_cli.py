@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from experiments import compare
+from experiments.figures import __main__ as figures
 from experiments.sweep import study
 from experiments.sweep.settings import PRESETS
 from jaxselect.sweep import store
@@ -89,12 +90,12 @@ def test_two_processes_write_the_same_bytes_as_one(whole, tmp_path):
         assert path.read_bytes() == (tmp_path / "chunks" / path.name).read_bytes()
 
 
-def test_a_finished_sweep_runs_nothing_again(whole):
+def test_a_finished_sweep_runs_nothing_again(whole, capsys):
     before = {p: p.stat().st_mtime_ns for p in (whole[0] / "chunks").iterdir()}
-    code, out, err = run(*sweep(whole[0], "--json"))
-    assert code == 0
-    assert "18 of 18 chunks are there already" in err
-    assert json.loads(out)["runs_now"] == 0
+    assert sweep_here(whole[0], *SMALL, "--json") == 0
+    printed = capsys.readouterr()
+    assert "18 of 18 chunks are there already" in printed.err
+    assert json.loads(printed.out)["runs_now"] == 0
     assert before == {p: p.stat().st_mtime_ns for p in (whole[0] / "chunks").iterdir()}
 
 
@@ -122,10 +123,9 @@ def kill(command, folder, moment, working, **environment):
     return len(left) > len(had)
 
 
-def finish(command, whole, folder):
+def finish(folder, whole, *arguments):
     had = stamps(folder)
-    code, _, err = run(*command)
-    assert code == 0, err
+    assert sweep_here(folder, *SMALL, *arguments) == 0
     left = stamps(folder)
     assert had == {path: left.get(path) for path in had}
     assert_same(whole, folder)
@@ -137,7 +137,7 @@ def test_a_killed_sweep_goes_on_to_the_same_bytes(whole, tmp_path):
     command = sweep(tmp_path, "--workers", 2)
     kill(command, tmp_path, 2.0, working=False)
     assert kill(command, tmp_path, 0.0, working=True)
-    finish(command, whole[0], tmp_path)
+    finish(tmp_path, whole[0], "--workers", 1)
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_a_sweep_killed_twenty_times(tmp_path):
         for longest, working in [(10, False), (1, True)] * 10
     ]
     assert 0 < sum(had_written) < 20
-    finish(command, undisturbed, killed)
+    finish(killed, undisturbed, *grid, 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -194,8 +194,7 @@ def test_figures_are_drawn_from_the_folder(tmp_path):
     assert sweep_here(tmp_path, "--preset", "smoke", "--workers", 1) == 0
     for path in (tmp_path / "chunks").iterdir():
         path.chmod(0o444)
-    code, _, err = run("experiments.figures", tmp_path)
-    assert code == 0, err
+    assert figures.main([str(tmp_path)]) == 0
     drawn = {path.name for path in tmp_path.glob("*.png")}
     assert drawn == {"lemma.png", "phases.png", "growth.png", "direction.png"}
 
@@ -260,7 +259,7 @@ def test_a_full_disk_costs_nothing_that_was_finished(whole, tmp_path):
     assert "Traceback" not in err
     assert stamps(folder) == had
     assert set((folder / "chunks").iterdir()) == had.keys()
-    finish(sweep(folder, "--workers", 1), whole[0], folder)
+    finish(folder, whole[0], "--workers", 1)
 
 
 def test_help_reads_in_a_second_or_two():
