@@ -39,7 +39,8 @@ def draw_wide(problem: Problem, dim: int, seed: jax.Array) -> Case:
     keys = jax.random.split(jax.random.key(seed), 7)
     vocabulary = 2 * problem.relevant + problem.irrelevant
     start = gaussian(keys[3], vocabulary=vocabulary, dim=dim)
-    return _case(problem, keys, start, jnp.array(float(dim)))
+    # Of the dtype of a drawn d, or every program would be compiled for both.
+    return _case(problem, keys, start, jnp.asarray(dim, start.cls.dtype))
 
 
 def _case(problem: Problem, keys: jax.Array, start: Parameters, dim: jax.Array) -> Case:

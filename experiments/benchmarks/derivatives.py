@@ -237,9 +237,10 @@ def chosen(drawn: Callable, settings: Settings) -> tuple[Case, Parameters]:
     wanted, others = (number + 1) // 2, number // 2
     kept: list = []
     still = jnp.zeros(len(ARGUMENTS))
+    draw_all = jax.jit(jax.vmap(drawn))
     for batch in range(SEARCHED):
         seeds = settings.seed + number * batch + jnp.arange(number)
-        cases, turns = jax.jit(jax.vmap(drawn))(seeds)
+        cases, turns = draw_all(seeds)
         none = jax.tree.map(jnp.zeros_like, turns)
         _, _, (*_, history) = forward(cases, still, none, still)
         for lane in range(number):

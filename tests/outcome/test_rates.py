@@ -87,21 +87,25 @@ def settled():
     """A problem after its step, its rates, and what it settles on."""
     before, corpus = jax.jit(PROBLEM.draw)(0, 256.0)
     after = jax.jit(embedding_step)(before, corpus, 60.0)
-    # As tight as the flows that the rates are held against.
-    tight = RateSettings(FlowSettings(1e-9, 1e-9))
-    found = jax.jit(partial(rates, settings=tight))(before, corpus, 60.0)
-    return after, corpus, found, jax.jit(partial(settle, settings=tight))(after, corpus)
+    found = jax.jit(partial(rates, settings=TIGHT))(before, corpus, 60.0)
+    return after, corpus, found, settle_tightly(after, corpus)
 
 
-@eqx.filter_jit
-def flow_to(after, corpus, until_norm=jnp.inf, until_log_time=1e15):
-    return cls_flow(
-        after,
-        corpus,
-        until_norm=jnp.asarray(until_norm),
-        until_log_time=jnp.asarray(until_log_time),
-        settings=FlowSettings(1e-9, 1e-9),
-    )
+# As tight as the flows that the rates are held against.
+TIGHT = RateSettings(FlowSettings(1e-9, 1e-9))
+settle_tightly = jax.jit(partial(settle, settings=TIGHT))
+settle_quickly = jax.jit(settle)
+
+
+def flow_to(after, corpus, until_norm=np.inf, until_log_time=1e15):
+    bounds = jnp.asarray(until_norm, float), jnp.asarray(until_log_time, float)
+    return _flow_to(after, corpus, *bounds)
+
+
+@jax.jit
+def _flow_to(after, corpus, until_norm, until_log_time):
+    until = {"until_norm": until_norm, "until_log_time": until_log_time}
+    return cls_flow(after, corpus, **until, settings=TIGHT.flow)
 
 
 def test_late_rates_are_those_of_the_flow(settled):
@@ -205,16 +209,15 @@ def test_crossings_say_whether_they_happened(settled):
 
 def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
     """The end of a path is read, and the line through it holds for another flow."""
-    tight = RateSettings(FlowSettings(1e-8, 1e-8))
 
     @jax.jit
-    def late(seed):
+    def drawn(seed):
         case = draw_wide(PROBLEM, SETTINGS.dim, seed)
-        after = embedding_step(case.start, case.corpus, case.step_size)
-        return after, case.corpus, settle(after, case.corpus, settings=tight).late
+        return embedding_step(case.start, case.corpus, case.step_size), case.corpus
 
     for seed in range(2):
-        after, corpus, line = late(seed)
+        after, corpus = drawn(seed)
+        line = settle_tightly(after, corpus).late
         assert line.history_dim > 0 and line.status == LimitStatus.PREDICTED
         flow = flow_to(after, corpus, until_log_time=3e4)
         np.testing.assert_allclose(flow.cls, line.cls_at(3e4), atol=1e-5)
@@ -226,20 +229,18 @@ def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
 def test_two_pairs_decided_at_once_are_a_kink(apart, kink):
     """Tokens 1 and 2 are mirror images, and 0 overtakes both in the same instant."""
 
-    @jax.jit
-    def at_once(apart):
-        tokens = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-        after = Parameters(
-            tokens.at[2, 1].add(-apart), jnp.array([-2.0, 0.0]), jnp.array([1.0, 0.0])
-        )
-        end = settle(after, corpus)
-        marks = [selection_mark(after, corpus, end)]
-        (passage,) = last_crossings(after, corpus, end.path, marks)
-        return decided_at_once(after, corpus, end, passage), passage.status
-
     corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
-    found, status = at_once(jnp.array(apart))
+    tokens = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0 - apart]])
+    after = Parameters(tokens, jnp.array([-2.0, 0.0]), jnp.array([1.0, 0.0]))
+    found, status = at_once(after, corpus, settle_quickly(after, corpus))
     assert status == CrossingStatus.CROSSED and found == kink
+
+
+@jax.jit
+def at_once(after, corpus, end):
+    marks = [selection_mark(after, corpus, end)]
+    (passage,) = last_crossings(after, corpus, end.path, marks)
+    return decided_at_once(after, corpus, end, passage), passage.status
 
 
 def test_tied_tokens_speak_by_their_occurrences():
@@ -255,7 +256,7 @@ def three_tokens(sideways, start):
     embeddings = jnp.array([[1.0, 0.0], [0.0, 0.0], [sideways, -1.0]])
     after = Parameters(embeddings, jnp.array([start, 0.0]), jnp.array([1.0, 0.0]))
     corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
-    return eqx.filter_jit(settle)(after, corpus)
+    return settle_quickly(after, corpus)
 
 
 @pytest.mark.parametrize(
