@@ -12,6 +12,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.optimize import minimize
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
@@ -21,6 +22,7 @@ from experiments.text.data import Source, Splits, load
 from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.errors import BadInput
 from jaxselect.model.parameters import Parameters
+from jaxselect.text.curvature import curvature, descent, risk
 from jaxselect.text.ending import TextEnding, TextEndStatus, text_ending
 from jaxselect.text.flow import TextFlow, TextFlowStatus, text_flow
 from jaxselect.text.objective import attention_weights, evaluate
@@ -125,6 +127,7 @@ def main(settings: Settings) -> dict:
         "norm": float(jnp.linalg.norm(flow.cls)),
         **described(end),
         **measured(start, flow.cls, splits),
+        **second_opinion(end, settings.seed),
     }
     if settings.steps:
         state, _ = fit(start, splits, settings)
@@ -200,6 +203,38 @@ def described(end: TextEnding) -> dict:
     return numbers
 
 
+def second_opinion(end: TextEnding, seed: int) -> dict[str, float]:
+    """Where SciPy's trust region finds the words at rest, from the end and beside it.
+
+    Args:
+        end: of a flow.
+        seed: of the direction to begin in.
+
+    Returns:
+        Greatest distance of what it finds from where p rests, and of its beginnings.
+    """
+    if end.rest is None or not end.rest.proved:
+        return {}
+    rests, bags = end.rest.cls, end.shared
+    away = np.random.default_rng(seed).normal(size=len(rests))
+    away *= end.rest.basin / np.linalg.norm(away)
+    found = [
+        minimize(
+            lambda p: risk(bags, p),
+            rests + begin,
+            method="trust-exact",
+            jac=lambda p: -descent(bags, p)[0],
+            hess=lambda p: curvature(bags, p),
+            options={"gtol": end.rest.gradient},
+        ).x
+        for begin in (0 * away, away, -away)
+    ]
+    return {
+        "second_opinion_apart": max(float(np.linalg.norm(p - rests)) for p in found),
+        "second_opinion_began": end.rest.basin,
+    }
+
+
 def measured(start: Parameters, cls: jnp.ndarray, splits: Splits) -> dict[str, float]:
     """Loss, accuracies and decided reviews at some p.
 
@@ -271,6 +306,12 @@ def tell(results: dict, tied: list[str]) -> None:
         say(
             f"{len(tied)} words at finite odds in {results['tied_dimensions']} "
             f"dimensions: {', '.join(tied[:12])}{' …' if len(tied) > 12 else ''}"
+        )
+    if "second_opinion_apart" in results:
+        say(
+            "SciPy's trust region, begun "
+            f"{results['second_opinion_began']:.0e} away, finds them "
+            f"{results['second_opinion_apart']:.0e} from there"
         )
     say(
         f"accuracy {results['train_accuracy']:.4f} on these reviews, "

@@ -61,6 +61,28 @@ class Bags(NamedTuple):
         )
 
 
+def risk(bags: Bags, cls: Float[np.ndarray, " dim"]) -> float:
+    """L(p), the part of these sequences (mathematics, section 1).
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+
+    Returns:
+        Their logistic losses over the number that L is the mean of, in nats.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> one = Bags(bag, np.ones(1), np.eye(2), np.zeros(2), 1)
+        >>> round(risk(one, np.zeros(2)), 4)
+        0.6931
+    """
+    share, _ = attention(bags, cls)
+    share *= bags.values[bags.counts.indices]
+    output = np.add.reduceat(share, bags.counts.indptr[:-1])
+    return float(np.logaddexp(0.0, -bags.labels * output).sum() / bags.of)
+
+
 def descent(
     bags: Bags, cls: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " dim"], float]:

@@ -50,7 +50,8 @@ class TextEnding(NamedTuple):
         selected: of every entry of the count matrix, whether the word keeps its weight.
         tied: the words that share a sequence with another one.
         axes: orthonormal, of the span of their differences.
-        rest: the words at rest, in these axes.
+        shared: the bags of tied words alone, in these axes.
+        rest: where p rests in these axes.
         distance: of p in these axes from where it rests.
         margin: the max-margin problem of the selection, orthogonal to the axes.
         pace: ‖Δp/Δ log t − p_mm‖ / ‖p_mm‖ orthogonal to the axes, lately.
@@ -61,6 +62,7 @@ class TextEnding(NamedTuple):
     selected: Bool[np.ndarray, " entries"]
     tied: Int[np.ndarray, " words"]
     axes: Float[np.ndarray, "dim axes"]
+    shared: Bags
     rest: Rest | None
     distance: float
     margin: TextMargin
@@ -111,8 +113,7 @@ def text_ending(
     axes, tied, shared = _balance(bags, selected)
     resting, distance = None, 0.0
     if tied.size:
-        small = shared._replace(embeddings=shared.embeddings @ axes)
-        resting = rest(small, axes.T @ p)
+        resting = rest(shared, axes.T @ p)
         distance = float(np.linalg.norm(resting.cls - axes.T @ p))
     free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
     counts = bags.counts
@@ -131,7 +132,7 @@ def text_ending(
     if reached and at_rest and (moving or still):
         status = TextEndStatus.TIED if moving else TextEndStatus.AT_REST
         status = TextEndStatus.SELECTED if resting is None else status
-    found = selected, tied, axes, resting, distance, margin
+    found = selected, tied, axes, shared, resting, distance, margin
     return TextEnding(*found, pace, float(opposed), status)
 
 
@@ -209,5 +210,5 @@ def _balance(
     apart = embeddings[edges[:, 0]] - embeddings[edges[:, 1]]
     _, size, axes = np.linalg.svd(apart, full_matrices=False)
     axes = axes[size > RANK * size.max(initial=0.0)].T
-    small = Bags(shares, bags.labels[kept], embeddings, bags.values[words], bags.of)
-    return axes, words, small
+    values, labels = bags.values[words], bags.labels[kept]
+    return axes, words, Bags(shares, labels, embeddings @ axes, values, bags.of)
