@@ -24,7 +24,7 @@ from ..model.objective import logistic_loss
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs
 from ..precision import full_precision
-from .settle import RateSettings, Settled, one_or_nan, settle
+from .settle import RateSettings, Settled, nan_where, one_or_nan, settle
 
 # The rates that are real numbers; the rest of `Rates` says where they hold.
 REAL_RATES = (
@@ -60,7 +60,8 @@ class Rates(eqx.Module):
         history_dim: dimension of the part of ρ that only the path decides; derivatives
             go through the path for it.
         status: a `limit.LimitStatus`; the late rates hold where it is PREDICTED. Where
-            it is NOT_SETTLED all but `lemma_error` are NaN, and their derivatives.
+            it is NOT_SETTLED all but `lemma_error` are NaN, and their derivatives; in
+            reverse mode those of `lemma_error`, too.
         selected: the final selection, in bag layout.
         active: its active pairs. Where one of these two differs between two problems, a
             kink or a jump lies between them.
@@ -281,7 +282,7 @@ def final_loss(
 def _told(crossing: Crossing) -> Float[Scalar, ""]:
     """Its log-time; NaN, with its derivative, where that is not known to its digits."""
     sudden = crossing.status == CrossingStatus.TOO_SUDDEN
-    return crossing.log_time * jnp.where(sudden, jnp.nan, 1.0)
+    return nan_where(sudden, crossing.log_time)
 
 
 def _angle(

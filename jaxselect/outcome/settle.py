@@ -4,7 +4,9 @@ The selection is piecewise constant in every argument. Where it, or the set of a
 pairs, changes there is a kink: a derivative there is that of one side, and is flagged.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -146,3 +148,43 @@ def one_or_nan(path: Flow) -> Float[Scalar, ""]:
         What to multiply a number with that holds only where the path has an end.
     """
     return jnp.where(path.status == FlowStatus.REACHED, 1.0, jnp.nan)
+
+
+@jax.custom_jvp
+def nan_where(void: Bool[Scalar, ""], value: Float[Scalar, ""]) -> Float[Scalar, ""]:
+    """A number, or NaN: then its derivatives are NaN, and no others.
+
+    A factor NaN would do so in forward mode. In reverse mode it would void the gradient
+    of all that is computed beside it, since 0 · NaN is NaN.
+
+    Args:
+        void: whether it is NaN.
+        value: the number.
+
+    Returns:
+        The number or NaN, differentiable once, in both modes.
+
+    Example:
+        >>> both = lambda x: jnp.stack([nan_where(x < 0, x**2), x**3])
+        >>> jax.jacrev(both)(-2.0).tolist(), jax.jacrev(both)(1.0).tolist()
+        ([nan, 12.0], [2.0, 3.0])
+    """
+    return jnp.where(void, jnp.nan, value)
+
+
+@nan_where.defjvp
+def _nan_where_jvp(
+    primals: tuple[Array, Array], tangents: tuple[Any, Array]
+) -> tuple[Array, Array]:
+    (void, value), (_, change) = primals, tangents
+    factor = jnp.where(void, jnp.nan, jnp.ones_like(value))
+
+    def push(_: Callable, right: Array) -> Array:
+        return factor * right
+
+    def pull(_: Callable, weight: Array) -> Array:
+        return jnp.where(weight == 0, 0.0, factor * weight)
+
+    # Of a linear map JAX asks for itself and its transpose: here they differ at zero.
+    slope = jax.lax.custom_linear_solve(lambda x: x, change, push, pull, symmetric=True)
+    return nan_where(void, value), slope

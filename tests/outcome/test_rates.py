@@ -22,20 +22,18 @@ from jaxselect.flow.progress import (
 )
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.pair_strength import PairStrength
-from jaxselect.model.corpus import from_sequences
+from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.embedding_step import alignment_error, embedding_step
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
 from jaxselect.outcome.rates import (
     REAL_RATES,
-    decided_at_once,
     final_loss,
     log_time_to_error,
     norm_to_error,
     rates,
-    selection_mark,
 )
-from jaxselect.outcome.settle import RateSettings, settle
+from jaxselect.outcome.settle import RateSettings, nan_where, settle
 
 ARGUMENTS = derivatives.ARGUMENTS
 PROBLEM = Problem(sequences=12, length=4, relevant=2, irrelevant=5)
@@ -87,12 +85,13 @@ def settled():
     """A problem after its step, its rates, and what it settles on."""
     before, corpus = jax.jit(PROBLEM.draw)(0, 256.0)
     after = jax.jit(embedding_step)(before, corpus, 60.0)
-    found = jax.jit(partial(rates, settings=TIGHT))(before, corpus, 60.0)
+    found = rates_tightly(before, corpus, 60.0)
     return after, corpus, found, settle_tightly(after, corpus)
 
 
 # As tight as the flows that the rates are held against.
 TIGHT = RateSettings(FlowSettings(1e-9, 1e-9))
+rates_tightly = jax.jit(partial(rates, settings=TIGHT))
 settle_tightly = jax.jit(partial(settle, settings=TIGHT))
 settle_quickly = jax.jit(settle)
 
@@ -225,22 +224,23 @@ def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
         assert jnp.linalg.norm(line.history) > 0.1
 
 
-@pytest.mark.parametrize(("apart", "kink"), [(0.0, True), (1e-3, False)])
-def test_two_pairs_decided_at_once_are_a_kink(apart, kink):
-    """Tokens 1 and 2 are mirror images, and 0 overtakes both in the same instant."""
+def test_two_pairs_decided_at_once_are_a_kink():
+    """Tokens 1 and 2 are mirror images, and 0 overtakes both in the same instant.
 
-    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
-    tokens = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0 - apart]])
-    after = Parameters(tokens, jnp.array([-2.0, 0.0]), jnp.array([1.0, 0.0]))
-    found, status = at_once(after, corpus, settle_quickly(after, corpus))
-    assert status == CrossingStatus.CROSSED and found == kink
-
-
-@jax.jit
-def at_once(after, corpus, end):
-    marks = [selection_mark(after, corpus, end)]
-    (passage,) = last_crossings(after, corpus, end.path, marks)
-    return decided_at_once(after, corpus, end, passage), passage.status
+    So they are after the step on E, which moves them alike; their active pairs stay.
+    """
+    # Twelve times one bag, in the shapes of the problems above.
+    tokens, counts = (
+        jnp.tile(jnp.array(row), (12, 1)) for row in ([0, 1, 2, 2], [1.0, 1.0, 1.0, 0])
+    )
+    labels = jnp.ones(12, jnp.int32)
+    corpus = Corpus(tokens.astype(jnp.int32), counts, labels, 9)
+    along, across = jnp.eye(11)[:2]
+    for apart, kink in ((0.0, True), (1e-3, False)):
+        rows = jnp.stack([along, across, -(1 + apart) * across])
+        embeddings = jnp.zeros((9, 11)).at[:3].set(rows)
+        found = rates_tightly(Parameters(embeddings, -2 * along, along), corpus, 0.1)
+        assert found.selection_log_time > 0.1 and found.kink == kink
 
 
 def test_tied_tokens_speak_by_their_occurrences():
@@ -274,6 +274,23 @@ def test_a_flow_that_breaks_off_settles_on_nothing():
     assert far.path.status == FlowStatus.TOO_SUDDEN
     assert far.late.status == LimitStatus.NOT_SETTLED
     assert jnp.isnan(far.late.growth).all() and jnp.isnan(far.margin.norm)
+
+
+def test_a_void_number_voids_no_gradient_but_its_own():
+    def both(x):
+        return nan_where(x < 0, x**2), x**3
+
+    no, one = jnp.zeros(()), jnp.ones(())
+    for x, own in ((-2 * one, jnp.nan), (3 * one, 6.0)):
+        values, slopes = jax.jvp(both, (x,), (one,))
+        assert jnp.isnan(values[0]) == (x < 0) and values[1] == x**3
+        back = jax.vjp(both, x)[1]
+        for side in (slopes[1], back((no, one))[0]):
+            np.testing.assert_allclose(side, 3 * x**2)
+        for side in (slopes[0], back((one, no))[0]):
+            np.testing.assert_allclose(side, own)
+    batch = jax.vmap(jax.grad(lambda x: both(x)[1]))(jnp.array([-2.0, 3.0]))
+    np.testing.assert_allclose(batch, [12.0, 27.0])
 
 
 def test_rates_of_a_flow_that_breaks_off_are_no_numbers():
