@@ -56,7 +56,8 @@ def step_size(found: Found) -> Shown:
         [
             f"Descent does as well as the grid in {found.results['as_good_as_grid']} "
             f"of {len(optima)} dimensions, at {told(found.results['cost_share'])} of "
-            "its cost."
+            "its cost. Where some draw passes too suddenly to tell when, in a share of "
+            f"{told(found.results.get('not_told_share'))} of the grid, η₀ is left out."
         ],
         charts,
         rows,

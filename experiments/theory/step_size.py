@@ -2,7 +2,9 @@
 
 All rates are differentiated in log η₀ over a grid of seeds, d and η₀. At each d the
 mean time to selection over seeds is then minimised by gradient descent on log η₀
-(optax) and by a fine grid, both timed.
+(optax) and by a fine grid, both timed. Where some draw passes too suddenly to tell
+when, or its flow breaks off, the mean is not known: both searches leave such η₀ out,
+and their share is told.
 """
 
 import dataclasses
@@ -25,7 +27,7 @@ from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
-from jaxselect.flow.crossing import last_crossings
+from jaxselect.flow.crossing import CrossingStatus, last_crossings
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.outcome.rates import REAL_RATES, rates, selection_mark
@@ -80,6 +82,8 @@ class Settings:
                 f"smallest {self.smallest}, largest {self.largest}: wanted two finite "
                 "step sizes > 0 in this order"
             )
+        if not self.dims or not all(1 <= dim < float("inf") for dim in self.dims):
+            raise BadInput(f"dims {self.dims}: wanted one d ≥ 1 at least")
         counts = ("phase_points", "grid_points", "candidates", "steps", "seeds")
         for name in counts:
             if getattr(self, name) < 1:
@@ -116,15 +120,12 @@ def main(settings: Settings) -> dict:
     announce(settings.out, "step_size")
     seeds = settings.seed + jnp.arange(settings.seeds)
     low, high = np.log([settings.smallest, settings.largest])
-    study = partial(selection_time, settings.problem)
-
-    def mean(dim: jax.Array, log_step: jax.Array) -> jax.Array:
-        return jax.vmap(study, (0, None, None))(seeds, dim, log_step).mean()
+    study = partial(mean_selection_time, settings.problem, seeds)
 
     def mean_and_slope(dim: jax.Array, log_step: jax.Array) -> tuple:
-        return jax.jvp(partial(mean, dim), (log_step,), (jnp.ones_like(log_step),))
+        return jax.jvp(partial(study, dim), (log_step,), (jnp.ones_like(log_step),))
 
-    value, slope = jax.jit(mean), jax.jit(mean_and_slope)
+    value, slope = jax.jit(study), jax.jit(mean_and_slope)
     diagram = phase_diagram(settings, np.linspace(low, high, settings.phase_points))
     # Compiled before anything is timed, the optimiser's own programs included.
     jax.block_until_ready(value(jnp.array(256.0), jnp.array(1.0)))
@@ -137,6 +138,7 @@ def main(settings: Settings) -> dict:
             grid = np.linspace(low, high, settings.grid_points)
             tried = [float(value(jnp.array(dim), jnp.array(x))) for x in grid]
             grid_seconds = time.perf_counter() - begin
+            told = np.nan_to_num(tried, nan=np.inf)
             begin = time.perf_counter()
             best, reached = descend(partial(slope, jnp.array(dim)), settings)
             seconds = time.perf_counter() - begin
@@ -145,8 +147,9 @@ def main(settings: Settings) -> dict:
                     "dim": dim,
                     "step_size_descent": float(np.exp(best)),
                     "log_time_descent": reached,
-                    "step_size_grid": float(np.exp(grid[int(np.argmin(tried))])),
-                    "log_time_grid": float(np.min(tried)),
+                    "step_size_grid": float(np.exp(grid[int(np.argmin(told))])),
+                    "log_time_grid": float(np.min(told)),
+                    "not_told_share": float(np.isnan(tried).mean()),
                     "seconds_descent": seconds,
                     "seconds_grid": grid_seconds,
                     "cost_share": seconds / grid_seconds,
@@ -157,6 +160,7 @@ def main(settings: Settings) -> dict:
                 f"log time {reached:.5g}   "
                 f"grid η₀ {found[-1]['step_size_grid']:8.4g}, log time "
                 f"{found[-1]['log_time_grid']:.5g}   cost {seconds / grid_seconds:.3f}"
+                f"   not told {found[-1]['not_told_share']:.1%} of η₀"
             )
             advance(1)
     results = {
@@ -166,6 +170,7 @@ def main(settings: Settings) -> dict:
         ),
         "cost_share": sum(cell["seconds_descent"] for cell in found)
         / sum(cell["seconds_grid"] for cell in found),
+        "not_told_share": float(np.mean([cell["not_told_share"] for cell in found])),
         "kinks_share": float(diagram["kink"].mean()),
     }
     write(
@@ -178,10 +183,24 @@ def main(settings: Settings) -> dict:
     return results
 
 
+def mean_selection_time(
+    problem: Problem, seeds: jax.Array, dim: jax.Array, log_step: jax.Array
+) -> jax.Array:
+    """Mean log-time to selection over the seeds; NaN where that of one is not told.
+
+    A mean over the others would be of the soonest alone, for what is late is sudden.
+    """
+    study = jax.vmap(partial(selection_time, problem), (0, None, None))
+    times, status = study(seeds, dim, log_step)
+    sudden = status == CrossingStatus.TOO_SUDDEN
+    unknown = jnp.any(sudden | (status == CrossingStatus.FAILED))
+    return jnp.where(unknown, jnp.nan, times.mean())
+
+
 def selection_time(
     problem: Problem, seed: jax.Array, dim: jax.Array, log_step: jax.Array
-) -> jax.Array:
-    """Log-time to selection; what was not selected in the search counts as its end."""
+) -> tuple[jax.Array, jax.Array]:
+    """Log-time to selection, its `CrossingStatus`; not selected counts as the end."""
     before, corpus = problem.draw(seed, dim)
     after = embedding_step(before, corpus, jnp.exp(log_step))
     settled = settle(after, corpus, settings=RATES)
@@ -189,7 +208,7 @@ def selection_time(
     (selection,) = last_crossings(
         after, corpus, settled.path, marks, settings=RATES.flow
     )
-    return jnp.minimum(selection.log_time, RATES.until_log_time)
+    return jnp.minimum(selection.log_time, RATES.until_log_time), selection.status
 
 
 def phase_diagram(settings: Settings, log_steps: np.ndarray) -> dict[str, np.ndarray]:
@@ -241,8 +260,11 @@ def descend(value_and_slope: Callable, settings: Settings) -> tuple[float, float
     tried: list[tuple[float, float, float]] = []
 
     def look(place: float) -> None:
-        now, slope = value_and_slope(jnp.array(place))
-        tried.append((float(now), float(place), float(slope)))
+        now, slope = map(float, value_and_slope(jnp.array(place)))
+        if np.isnan(now):
+            # No better than never selected.
+            now, slope = RATES.until_log_time, 0.0
+        tried.append((now, float(place), slope))
 
     coarse = np.linspace(low, high, settings.coarse + 2)[1:-1]
     for place in coarse:

@@ -11,6 +11,7 @@ import pytest
 from experiments.common import console
 from experiments.theory import discrete, influence, joint, phases, rates, step_size
 from experiments.theory.problem import Problem
+from jaxselect.flow.crossing import CrossingStatus
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
@@ -83,6 +84,33 @@ def test_every_preset_can_be_built_and_says_its_name(module):
         assert settings.preset == name or name != "full"
         if hasattr(settings, "check"):
             settings.check()
+
+
+@pytest.mark.parametrize("status", CrossingStatus)
+def test_a_mean_time_is_told_where_that_of_every_draw_is(status, monkeypatch):
+    def time(problem, seed, dim, log_step):
+        here = jnp.where(seed == 1, int(status), int(CrossingStatus.CROSSED))
+        return 2.0 + seed.astype(float) + log_step, here
+
+    monkeypatch.setattr(step_size, "selection_time", time)
+    mean = step_size.mean_selection_time(
+        Problem(), jnp.arange(3), jnp.array(1e4), jnp.array(1.0)
+    )
+    untold = {CrossingStatus.TOO_SUDDEN, CrossingStatus.FAILED}
+    np.testing.assert_allclose(mean, np.nan if status in untold else 4.0)
+
+
+def test_descent_leaves_out_what_is_not_told():
+    """The time falls towards log η₀ = 1 from above, and on a side is not known."""
+
+    def value_and_slope(place):
+        known = place < 2
+        time = 2 + (place - 1) ** 2
+        return jnp.where(known, time, jnp.nan), jnp.where(known, 2 * (place - 1), 7.0)
+
+    with jax.numpy_dtype_promotion("standard"):
+        best, reached = step_size.descend(value_and_slope, step_size.PRESETS["smoke"])
+    assert abs(best - 1) < 0.2 and reached < 2.1
 
 
 def held_by_both_labels():
