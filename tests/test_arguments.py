@@ -7,16 +7,29 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jaxtyping import Array, Float
+from scipy.sparse import csr_array
 
 import jaxselect
 from jaxselect.arguments import as_annotated
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import velocity
+from jaxselect.flow.crossing import search_path
 from jaxselect.flow.progress import direction_error
 from jaxselect.model import corpus as counted
+from jaxselect.networks import embedding_step as network_steps
+from jaxselect.networks import training
+from jaxselect.networks.design import Design
+from jaxselect.networks.network import Network, start, start_reduced, tables_of
+from jaxselect.networks.strata import minibatch, stratify
+from jaxselect.networks.tables import outputs
+from jaxselect.sweep import chunks, store
+from jaxselect.sweep.grid import Grid
 from jaxselect.text import sparse
+from jaxselect.text.invented import invent_reviews
+from jaxselect.text.reviews import fingerprint
 from jaxselect.text.words import choose_vocabulary
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
@@ -25,10 +38,45 @@ KEY = jax.random.key(0)
 PAIRS = jnp.zeros((3, 3), bool).at[0, 2].set(True)
 CHOSEN = jnp.array([[True, False], [True, False]])
 SIZES = {"sequences": 4, "length": 2, "relevant": 1, "irrelevant": 1}
+COUNTS = csr_array([[2.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+STRATA = stratify(COUNTS, [1, -1])
+CLASSES = jaxselect.from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)
+OTHER = jaxselect.from_sequences([[0, 6], [1, 6]], [1, -1], vocabulary=7)
+NETWORK = Network(3, 5)
+VARIABLES = start(NETWORK, KEY)
+MARGIN = jaxselect.MaxMargin(
+    direction=jnp.zeros(3),
+    norm=jnp.zeros(()),
+    duals=jnp.zeros((3, 3)),
+    active=PAIRS,
+    gap=jnp.zeros(()),
+    infeasibility=jnp.zeros(()),
+    iterations=jnp.zeros((), jnp.int32),
+    status=jnp.zeros((), jnp.int32),
+)
+NAN = float("nan")
 
 
 def flow(**bounds):
     return jaxselect.cls_flow(START, BAGS, **{"until_log_time": 3.0} | bounds)
+
+
+def train(**settings):
+    sgd = optax.sgd(1.0)
+    return training.train(NETWORK, VARIABLES, STRATA, sgd, **{"steps": 1} | settings)
+
+
+def invent(**settings):
+    return invent_reviews(**{"seed": 0, "reviews": 2} | settings)
+
+
+def unchecked(record, **values):
+    """A record as a caller makes it whose types nobody checks."""
+    found = object.__new__(type(record))
+    for name, value in (vars(record) | values).items():
+        object.__setattr__(found, name, value)
+    found.__post_init__()
+    return found
 
 
 def altered(record, name, value):
@@ -80,6 +128,69 @@ WRONG = {
     "a start behind the end": lambda: flow(from_log_time=5.0),
     "an end that is NaN": lambda: flow(until_log_time=float("nan")),
     "a norm that is NaN": lambda: flow(until_norm=jnp.asarray(jnp.nan)),
+    "a tolerance below zero": lambda: jaxselect.FlowSettings(rtol=-1e-6),
+    "a tolerance that is NaN": lambda: jaxselect.FlowSettings(atol=NAN),
+    "no step": lambda: jaxselect.FlowSettings(max_steps=0),
+    "a path of one point": lambda: jaxselect.RateSettings(points=1),
+    "a path of no point": lambda: search_path(START, BAGS, points=0),
+    "a step that is NaN": lambda: jaxselect.embedding_step(START, BAGS, NAN),
+    "an error of zero": lambda: jaxselect.rates(START, BAGS, 1.0, error=0.0),
+    "an error below zero": lambda: jaxselect.rates(START, BAGS, 1.0, early_error=-0.1),
+    "an error that is NaN": lambda: jaxselect.rates(START, BAGS, 1.0, error=NAN),
+    "an error larger than any": lambda: jaxselect.rates(START, BAGS, 1.0, error=1.5),
+    "a number drawn as a corpus": lambda: jaxselect.run_trial(
+        KEY, lambda key: 3, 1e6, 1.0, until_norm=10.0
+    ),
+    "a selection in another corpus": lambda: jaxselect.limit(
+        START, OTHER, CHOSEN, PAIRS, MARGIN
+    ),
+    "a number is no folder": lambda: jaxselect.load(3),
+    "a folder as text": lambda: store.describe("results"),
+    "texts on an axis": lambda: unchecked(Grid(), dim=("a",)),
+    "an axis in a list": lambda: unchecked(Grid(), dim=[3.0]),
+    "an axis of one number": lambda: unchecked(Grid(), seed=0),
+    "a seed between two": lambda: unchecked(Grid(), seed=(1.5,)).check(),
+    "another family": lambda: unchecked(Grid(), family="other").check(),
+    "another precision": lambda: unchecked(Grid(), precision="float16").check(),
+    "a list to plan": lambda: chunks.plan([1], 3),
+    "a chunk of no run": lambda: chunks.plan(Grid(), 0),
+    "fewer reviews than none": lambda: invent(reviews=-1),
+    "no word": lambda: invent(vocabulary=0),
+    "a length that is NaN": lambda: invent(words=NAN),
+    "more negations than words": lambda: invent(negation=1.5),
+    "a network of no token": lambda: start(Network(0, 5), KEY),
+    "a network of no dimension": lambda: start(Network(3, 0), KEY),
+    "no room for the heads": lambda: start_reduced(
+        Network(3, 6, Design(heads=2)), KEY, 1.0
+    ),
+    "tables of a list": lambda: tables_of(NETWORK, []),
+    "a residual by name": lambda: unchecked(Design(), residual="no"),
+    "bags of other tokens": lambda: network_steps.network_risk(
+        NETWORK, VARIABLES, OTHER
+    ),
+    "tables of other tokens": lambda: outputs(
+        tables_of(NETWORK, VARIABLES), OTHER, Design()
+    ),
+    "classes for one head": lambda: network_steps.network_risk(
+        NETWORK, VARIABLES, CLASSES
+    ),
+    "classes for a sign": lambda: network_steps.two_layer_importance(CLASSES),
+    "a network's step that is NaN": lambda: network_steps.network_step(
+        NETWORK, VARIABLES, BAGS, NAN
+    ),
+    "strata of a list": lambda: stratify([[1, 0]], [1]),
+    "no stratum": lambda: stratify(COUNTS, [1, -1], number=0),
+    "a minibatch of none": lambda: minibatch(KEY, STRATA, batch=0),
+    "a minibatch of nothing": lambda: minibatch(KEY, (), batch=2),
+    "a corpus as strata": lambda: training.evaluate(NETWORK, VARIABLES, BAGS),
+    "no strata": lambda: training.risk_and_gradient(NETWORK, VARIABLES, ()),
+    "strata of other classes": lambda: training.evaluate(
+        NETWORK, VARIABLES, stratify(COUNTS, [0, 2], classes=3)
+    ),
+    "no pair at once": lambda: training.evaluate(NETWORK, VARIABLES, STRATA, at_once=0),
+    "fewer steps than none": lambda: train(steps=-1),
+    "a seed as a key of minibatches": lambda: train(batch=2, key=0),
+    "no bag in a minibatch": lambda: train(batch=0, key=KEY),
 }
 
 
@@ -88,6 +199,11 @@ def test_what_does_not_fit_is_refused_in_one_line(case):
     with pytest.raises(BadInput, match="wanted") as caught:
         WRONG[case]()
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_there_has_no_fingerprint(tmp_path):
+    with pytest.raises(FileNotFoundError, match="wanted a file or a folder"):
+        fingerprint(tmp_path / "nothing")
 
 
 def test_what_fits_passes():

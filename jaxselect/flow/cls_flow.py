@@ -20,7 +20,14 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import increasing, labels_among, numbers, same_vocabulary
+from ..model.checks import (
+    between,
+    increasing,
+    labels_among,
+    numbers,
+    same_vocabulary,
+    whole,
+)
 from ..model.corpus import Corpus
 from ..model.frame import frame
 from ..model.objective import log_strongest_pull, negative_gradient
@@ -70,6 +77,12 @@ class FlowSettings:
     rtol: float = 1e-6
     atol: float = 1e-6
     max_steps: int = 8192
+
+    def __post_init__(self) -> None:
+        """Refuse tolerances that no step can meet."""
+        between("rtol", self.rtol, 0.0, jnp.inf)
+        between("atol", self.atol, 0.0, jnp.inf)
+        whole("max_steps", self.max_steps)
 
     def step_control(self) -> PredictiveController:
         """The step size controller of every flow in log(1+t)."""

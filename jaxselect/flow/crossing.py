@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
+from ..model.checks import whole
 from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
@@ -94,6 +95,9 @@ def search_path(
     Returns:
         The flow, with p at its start and at the points.
 
+    Raises:
+        BadInput: fewer than two points.
+
     Example:
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
@@ -101,6 +105,7 @@ def search_path(
         >>> search_path(start, bags, points=8).path_cls.shape
         (9, 2)
     """
+    whole("points", points, least=2)
     fixed = jax.lax.stop_gradient((parameters, corpus))
     end = jax.lax.stop_gradient(jnp.asarray(until_log_time, parameters.cls.dtype))
     times = end * jnp.geomspace(FIRST_POINT, 1.0, points, dtype=end.dtype)

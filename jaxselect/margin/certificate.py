@@ -8,12 +8,14 @@ else has settled.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from ..arguments import as_annotated
 from ..precision import full_precision
 from .limit import Limit
 from .max_margin import MaxMargin
 from .pair_graph import lead
 
 
+@as_annotated
 @full_precision
 def drift(
     embeddings: Float[Array, "vocabulary dim"],
@@ -43,6 +45,7 @@ def drift(
     return jnp.max(jnp.where(margin.active, jnp.abs(off), 0.0))
 
 
+@as_annotated
 @full_precision
 def pending(
     embeddings: Float[Array, "vocabulary dim"],

@@ -13,6 +13,7 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
+from ..model.checks import same_vocabulary
 from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
@@ -136,6 +137,7 @@ def limit(
         >>> LimitStatus(late.status.item()).name
         'PREDICTED'
     """
+    same_vocabulary(parameters.embeddings, corpus.vocabulary)
     inside, growth = frame(parameters), margin.direction
     parameters, embeddings = inside.parameters, inside.parameters.embeddings
     few = inside.coordinates(growth)

@@ -115,6 +115,33 @@ def numbers(**given: object) -> None:
             raise BadInput(f"{name} {value}: wanted a number")
 
 
+def between(name: str, value: object, low: float, high: float) -> None:
+    """Refuse a concrete number that is not between two others, NaN among them.
+
+    Args:
+        name: of the number, for the message.
+        value: what arrived; a traced one passes.
+        low: the number is above it.
+        high: and below it.
+
+    Raises:
+        BadInput: any other number.
+
+    Example:
+        >>> between("error", 2.0, 0.0, 1.5)
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: error 2.0: wanted a number between 0 and 1.5
+    """
+    if isinstance(value, jax.core.Tracer):
+        return
+    try:
+        fits = low < float(value) < high  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise BadInput(f"{name} {value}: wanted a number between {low:g} and {high:g}")
+
+
 def increasing(name: str, values: object) -> None:
     """Refuse concrete times that go back, or are NaN.
 

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Scalar
 from ..arguments import as_annotated
 from ..precision import full_precision
 from .attention import token_scores
+from .checks import numbers
 from .corpus import Corpus, importance
 from .objective import negative_gradient
 from .parameters import Parameters
@@ -31,6 +32,9 @@ def embedding_step(
     Returns:
         (E¹, p, v).
 
+    Raises:
+        BadInput: a step size that is NaN.
+
     Example:
         >>> import jax
         >>> from jaxselect.model import corpus, parameters
@@ -40,6 +44,7 @@ def embedding_step(
         >>> (after.embeddings @ after.head).round().tolist()
         [10.0, -10.0]
     """
+    numbers(step_size=step_size)
     descent = negative_gradient(*token_scores(parameters), corpus)
     change = jnp.outer(descent.scores, parameters.cls)
     change = change + jnp.outer(descent.values, parameters.head)

@@ -56,6 +56,7 @@ class Design:
             "layers": (1, 2),
             "key_query": ("none", *FACTORS),
             "activation": (None, *ACTIVATIONS),
+            "residual": (True, False),
             "hidden": ("gaussian", "identity"),
         }
         for name, known in wanted.items():

@@ -9,12 +9,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from ..arguments import as_annotated
 from ..errors import BadInput
+from ..model import checks
 from ..model.corpus import Corpus, class_importance, importance, sum_by_token
 from ..model.objective import cross_entropy, logistic_loss
 from .design import Design
 from .network import Network, Variables, tables_of
 from .tables import outputs
+
+
+def classes_of(heads: int) -> tuple[int, ...]:
+    """Labels that suit a number of heads: ±1 for one, else 0 … K − 1.
+
+    Example:
+        >>> classes_of(1), classes_of(3)
+        ((-1, 1), (0, 1, 2))
+    """
+    return (-1, 1) if heads == 1 else tuple(range(heads))
 
 
 def losses(
@@ -29,17 +41,22 @@ def losses(
     Returns:
         One number per sequence, in nats.
 
+    Raises:
+        BadInput: labels of other classes.
+
     Example:
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0]], [1], vocabulary=1)
         >>> losses(jnp.zeros((1, 1)), bags).round(4).tolist()
         [0.6931]
     """
+    checks.labels_among(corpus.labels, classes_of(outputs.shape[1]))
     if outputs.shape[1] == 1:
         return logistic_loss(corpus.labels, outputs[:, 0])
     return jax.vmap(cross_entropy)(corpus.labels, outputs)
 
 
+@as_annotated
 def network_risk(
     network: Network, variables: Variables, corpus: Corpus
 ) -> Float[Scalar, ""]:
@@ -57,6 +74,7 @@ def network_risk(
     return jnp.mean(losses(outputs(tables, corpus, network.design), corpus))
 
 
+@as_annotated
 def network_step(
     network: Network,
     variables: Variables,
@@ -76,12 +94,14 @@ def network_step(
     Returns:
         The variables after the step.
     """
+    checks.numbers(step_size=step_size)
     slope = jax.grad(network_risk, argnums=1)(network, variables, corpus)
     inner = dict(variables["params"])
     inner["embeddings"] -= step_size * slope["params"]["embeddings"]
     return {"params": inner}
 
 
+@as_annotated
 def two_layer_importance(
     corpus: Corpus, *, residual: bool = True
 ) -> Float[Array, " vocabulary"]:
@@ -106,6 +126,7 @@ def two_layer_importance(
         >>> two_layer_importance(bags).round(6).tolist()
         [1.0, -1.0, 0.0]
     """
+    checks.labels_among(corpus.labels, (-1, 1))
     count = corpus.counts
     length = count.sum(axis=1, keepdims=True)
     bonus = jnp.expm1(jnp.ones((), count.dtype))
@@ -115,6 +136,7 @@ def two_layer_importance(
     return sum_by_token(signed, corpus) / len(corpus.labels)
 
 
+@as_annotated
 def predicted_alignments(
     corpus: Corpus, *, classes: int, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, "vocabulary classes"]:
@@ -143,6 +165,7 @@ def predicted_alignments(
     return step_size * class_importance(corpus, classes=classes)
 
 
+@as_annotated
 def predicted_change(
     corpus: Corpus, design: Design, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, "vocabulary heads"]:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Key, Scalar
 
 from ..arguments import as_annotated
 from ..errors import BadInput
+from ..model import checks
 from ..model.corpus import Corpus
 from ..model.parameters import gaussian_reduced
 from .design import FACTORS, Design
@@ -39,6 +40,10 @@ class Network(linen.Module):
 
     def setup(self) -> None:
         """Declare the parameters: E_s, p ~ N(0, I/d), heads uniform on the sphere."""
+        checks.whole("vocabulary", self.vocabulary, most=checks.MOST_TOKENS)
+        checks.whole("dim", self.dim)
+        if not isinstance(self.design, Design):
+            raise BadInput(f"design {self.design!r}: wanted a Design")
         gaussian = linen.initializers.normal(self.dim**-0.5, dtype=float)
         square = (self.dim, self.dim)
         table = (self.vocabulary, self.dim)
@@ -136,6 +141,7 @@ def start(network: Network, key: Key[Array, ""]) -> Variables:
     return dict(network.init(key, method="tables"))
 
 
+@as_annotated
 def start_reduced(
     network: Network, key: Key[Array, ""], dim: Float[Scalar, ""] | float
 ) -> Variables:
@@ -148,13 +154,14 @@ def start_reduced(
     Args:
         network: without an MLP, as wide as |S| + K + 1.
         key: a `jax.random.key`.
-        dim: d, a whole number of that or more; traced.
+        dim: d, a whole number ≥ K; traced.
 
     Returns:
         {"params": arrays by name}; heads orthonormal.
 
     Raises:
-        BadInput: an MLP, whose matrix is random in all of R^d, or another width.
+        BadInput: an MLP, whose matrix is random in all of R^d, another width, or a
+            dimension without room for K heads.
 
     Example:
         >>> network = Network(vocabulary=3, dim=5, design=Design(layers=2))
@@ -168,6 +175,8 @@ def start_reduced(
             f"{network.design} of width {network.dim}: wanted no MLP, and width "
             f"{vocabulary + heads + 1}"
         )
+    if not isinstance(dim, jax.core.Tracer) and dim < heads:
+        raise BadInput(f"dim {dim}: wanted {heads} or more for {heads} heads")
     base = gaussian_reduced(key, vocabulary=vocabulary + heads - 1, dim=dim)
     rows = jnp.concatenate([base.head[None], base.embeddings[vocabulary:]])
     inner = dict(start(network, jax.random.key(0))["params"])
@@ -176,6 +185,7 @@ def start_reduced(
     return {"params": inner}
 
 
+@as_annotated
 def tables_of(network: Network, variables: Variables) -> Tables:
     """`Network.tables` at given variables.
 
@@ -207,6 +217,7 @@ def alignments(
     return both
 
 
+@as_annotated
 def count_parameters(variables: Variables) -> dict[str, int]:
     """How many numbers each parameter of a network has.
 

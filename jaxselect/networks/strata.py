@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model import checks
 from ..model.corpus import Corpus, from_counts
@@ -26,6 +27,7 @@ PARTS = 40
 SLACK = 1.03
 
 
+@as_annotated
 def stratify(
     counts: csr_array, labels: ArrayLike, *, classes: int = 2, number: int = 8
 ) -> Strata:
@@ -42,18 +44,20 @@ def stratify(
         Corpora in ascending order of width; together they hold every sequence once.
 
     Raises:
-        BadInput: no sequence, an empty one, or a label that is none of the `classes`.
+        BadInput: no sequence, an empty one, a label that is none of the `classes`, or
+            no stratum.
 
     Example:
         >>> counts = csr_array([[2, 0, 1], [0, 1, 0], [1, 1, 1]])
         >>> [bags.tokens.shape for bags in stratify(counts, [1, -1, 1], number=2)]
         [(2, 2), (1, 3)]
     """
+    checks.whole("number", number)
     y, width = np.asarray(labels), np.diff(counts.indptr)
-    if len(width) == 0 or y.shape != width.shape or width.min() < 1 or number < 1:
+    if len(width) == 0 or y.shape != width.shape or width.min() < 1:
         raise BadInput(
-            f"counts {counts.shape}, labels {y.shape}, {number} strata: wanted a label "
-            "for each sequence, a token in each, and one stratum or more"
+            f"counts {counts.shape}, labels {y.shape}: wanted a label for each "
+            "sequence, and a token in each"
         )
     known = (-1, 1) if classes == 2 else tuple(range(classes))
     checks.labels_among(y, known)
@@ -92,6 +96,7 @@ def _cheapest_cuts(
     return cuts
 
 
+@as_annotated
 def minibatch(key: Key[Array, ""], strata: Strata, *, batch: int) -> Strata:
     """The same share of the bags of each stratum, without replacement.
 
@@ -103,11 +108,17 @@ def minibatch(key: Key[Array, ""], strata: Strata, *, batch: int) -> Strata:
     Returns:
         Smaller strata.
 
+    Raises:
+        BadInput: no stratum, or no bag.
+
     Example:
         >>> strata = stratify(csr_array(np.tri(8)), np.ones(8), number=2)
         >>> [len(bags.labels) for bags in minibatch(jax.random.key(0), strata, batch=4)]
         [2, 2]
     """
+    checks.whole("batch", batch)
+    if not strata:
+        raise BadInput("no stratum: wanted those of `stratify`")
     share = batch / sum(len(bags.labels) for bags in strata)
     keys = jax.random.split(key, len(strata))
     return tuple(

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import BadInput
 from ..model.attention import attention_weights
+from ..model.checks import same_vocabulary
 from ..model.corpus import Corpus
 from .design import ACTIVATIONS, Design
 from .self_attention import inner_products, two_layer_weights
@@ -120,7 +121,11 @@ def outputs(
 
     Returns:
         One row per sequence.
+
+    Raises:
+        BadInput: tables of another vocabulary.
     """
+    same_vocabulary(tables.scores, corpus.vocabulary)
     return outputs_of_rows(look_up(tables, corpus.tokens), corpus.counts, design)
 
 

@@ -7,7 +7,7 @@ pieces. The pieces are small enough for their pairs of tokens to stay in the cac
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import equinox as eqx
@@ -18,9 +18,10 @@ from jaxtyping import Array, Float, Int, Key, Scalar
 
 from ..arguments import as_annotated
 from ..errors import BadInput
+from ..model import checks
 from ..model.corpus import Corpus
 from ..model.objective import Metrics
-from .embedding_step import losses
+from .embedding_step import classes_of, losses
 from .network import Network, Variables, tables_of
 from .strata import Strata, minibatch
 from .tables import BY_TOKEN, Tables, look_up, outputs, outputs_of_rows
@@ -35,12 +36,29 @@ class Training(eqx.Module):
     Attributes:
         variables: parameters of the network now.
         optimiser: the optimiser's own state.
-        step: steps taken.
     """
 
     variables: Variables
     optimiser: optax.OptState
-    step: Int[Scalar, ""]
+
+
+def _require_labels(network: Network, strata: Strata) -> None:
+    """Refuse labels of other classes than the heads are for; traced ones pass."""
+    for corpus in strata:
+        checks.labels_among(corpus.labels, classes_of(network.design.heads))
+
+
+def _with_labels(function: Callable) -> Callable:
+    """A compiled function of a network and strata, for labels that suit the heads."""
+
+    @wraps(function)
+    def checked(
+        network: Network, variables: Variables, strata: Strata, **settings: Any
+    ) -> Any:
+        _require_labels(network, strata)
+        return function(network, variables, strata, **settings)
+
+    return checked
 
 
 def _pieces(over: Callable, begin: Any, corpus: Corpus, at_once: int, each: int) -> Any:
@@ -67,7 +85,11 @@ def _over_pieces(
     over: Callable, begin: Any, strata: Strata, at_once: int, tables: Tables
 ) -> Any:
     """`_pieces` of one stratum after the other."""
+    if not strata:
+        raise BadInput("no stratum: wanted those of `stratify`")
+    checks.whole("at_once", at_once)
     for corpus in strata:
+        checks.same_vocabulary(tables.scores, corpus.vocabulary)
         begin = _pieces(over, begin, corpus, at_once, _each(tables, corpus))
     return begin
 
@@ -91,6 +113,8 @@ def _spread(total: Tables, rows: Tables, tokens: Int[Array, "part width"]) -> Ta
     return total._replace(**added)
 
 
+@as_annotated
+@_with_labels
 @partial(jax.jit, static_argnames=("network", "at_once"))
 def risk_and_gradient(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
@@ -126,6 +150,7 @@ def risk_and_gradient(
 
 
 @as_annotated
+@_with_labels
 @partial(jax.jit, static_argnames=("network", "at_once"))
 def evaluate(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
@@ -159,6 +184,7 @@ def evaluate(
     return Metrics(total[0] / number, total[1] / number)
 
 
+@as_annotated
 @partial(jax.jit, static_argnames=("network", "at_once"))
 def response(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
@@ -193,6 +219,7 @@ def response(
     return slope / sum(len(corpus.labels) for corpus in strata)
 
 
+@as_annotated
 def train(
     network: Network,
     variables: Variables,
@@ -222,14 +249,19 @@ def train(
         The variables after the last step.
 
     Raises:
-        BadInput: minibatches without a key, an unknown name among the fixed.
+        BadInput: minibatches without a key, an unknown name among the fixed, steps or
+            a batch that are no number of them.
     """
+    _require_labels(network, strata)
+    checks.whole("steps", steps, least=0)
+    if batch is not None:
+        checks.whole("batch", batch)
     if batch is not None and key is None:
         raise BadInput("minibatches need a key: it decides what they hold")
     known = sorted(variables["params"])
     if not set(fixed) <= set(known):
         raise BadInput(f"fixed is {fixed}; wanted some of {known}")
-    state = Training(variables, optimiser.init(variables), jnp.array(0))
+    state = Training(variables, optimiser.init(variables))
     for step in range(steps):
         if report is not None:
             report(step, state.variables)
@@ -263,4 +295,4 @@ def _update(
             slope, state.optimiser, state.variables
         )
         variables = optax.apply_updates(state.variables, change)
-    return Training(variables, optimiser_state, state.step + 1)
+    return Training(variables, optimiser_state)

@@ -17,6 +17,7 @@ from ..flow.crossing import Crossing, CrossingStatus, Mark, last_crossings
 from ..flow.progress import direction_error
 from ..margin.limit import Limit
 from ..margin.pair_graph import lead, smallest_lead
+from ..model.checks import between
 from ..model.corpus import Corpus
 from ..model.embedding_step import alignment_error, embedding_step
 from ..model.frame import frame
@@ -102,13 +103,17 @@ def rates(
         before: (E⁰, p_0, v); of `gaussian_reduced` for derivatives in d.
         corpus: n bags with labels ±1.
         step_size: η₀.
-        error: direction error that `norm_to_error` and `log_time_to_error` are for.
-        early_error: direction error that `early_log_time` is for.
+        error: direction error that `norm_to_error` and `log_time_to_error` are for, in
+            (0, √2).
+        early_error: direction error that `early_log_time` is for, likewise.
         settings: static.
 
     Returns:
         The rates, differentiable once in every argument but the settings, in both
         modes.
+
+    Raises:
+        BadInput: a step size that is NaN, an error that no direction has late.
 
     Example:
         >>> from jaxselect.model.parameters import gaussian_reduced
@@ -120,6 +125,8 @@ def rates(
         >>> bool(found.log_time_to_error > found.selection_log_time)
         True
     """
+    for name, value in (("error", error), ("early_error", early_error)):
+        between(name, value, 0.0, 2**0.5)
     stepped = embedding_step(before, corpus, step_size)
     after = frame(stepped).parameters
     settled = settle(after, corpus, settings=settings)
@@ -151,6 +158,7 @@ def rates(
     )
 
 
+@as_annotated
 def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
     """‖p‖ at which the late flow has a given direction error.
 
@@ -169,6 +177,7 @@ def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar
     return late.error_constant / sine
 
 
+@as_annotated
 def log_time_to_error(
     late: Limit, error: Float[Scalar, ""] | float
 ) -> Float[Scalar, ""]:

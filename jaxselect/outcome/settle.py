@@ -18,6 +18,7 @@ from ..flow.cls_flow import Flow, FlowSettings, FlowStatus
 from ..flow.crossing import end_of_path, search_path
 from ..margin.limit import Limit, LimitStatus, limit
 from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
+from ..model.checks import between, whole
 from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
@@ -42,6 +43,12 @@ class RateSettings:
     until_log_time: float = 1e4
     points: int = 1024
     move: float = 1e-6
+
+    def __post_init__(self) -> None:
+        """Refuse a search that could find nothing."""
+        between("until_log_time", self.until_log_time, 0.0, jnp.inf)
+        whole("points", self.points, least=2)
+        between("move", self.move, 0.0, 1.0)
 
 
 class Settled(eqx.Module):

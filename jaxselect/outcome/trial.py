@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from ..arguments import as_annotated
+from ..errors import BadInput
 from ..flow.cls_flow import Flow, FlowSettings, cls_flow
 from ..flow.progress import direction_error
 from ..model.attention import Attention, attend_corpus
@@ -118,6 +119,9 @@ def run_trial(
     Returns:
         The trial.
 
+    Raises:
+        BadInput: what is drawn is no corpus.
+
     Example:
         >>> from functools import partial
         >>> from jaxselect.model.synthetic import assumption_one
@@ -135,6 +139,9 @@ def run_trial(
     """
     corpus_key, parameters_key = jax.random.split(key)
     corpus = draw_corpus(corpus_key)
+    if not isinstance(corpus, Corpus):
+        kind = type(corpus).__name__
+        raise BadInput(f"draw_corpus gives a {kind}: wanted a function to a Corpus")
     before = gaussian_reduced(parameters_key, vocabulary=corpus.vocabulary, dim=dim)
     after = embedding_step(before, corpus, step_size)
     path = None

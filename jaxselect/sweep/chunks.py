@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Scalar
 
-from ..errors import BadInput
+from ..arguments import as_annotated
 from ..flow.cls_flow import FlowSettings
+from ..model import checks
 from ..outcome.trial import Trial, TrialSettings, run_trial
 from ..outcome.verdict import TrialStatus
 from .grid import Grid, Shape, lane_values
@@ -35,6 +36,7 @@ class Chunk(NamedTuple):
     lanes: np.ndarray
 
 
+@as_annotated
 def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
     """Cut a grid into chunks of lanes that should take equally long.
 
@@ -49,15 +51,14 @@ def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
         The chunks; a list position is a chunk's number in the store.
 
     Raises:
-        BadInput: a chunk size below one.
+        BadInput: no grid, or a chunk size that is no whole number ≥ 1.
 
     Example:
         >>> chunks = plan(Grid(seed=(0, 1), dim=(64.0, 1e6)), chunk_size=3)
         >>> [chunk.lanes.tolist() for chunk in chunks]
         [[0, 1, 2], [3]]
     """
-    if chunk_size < 1:
-        raise BadInput(f"chunk size {chunk_size}: wanted 1 or more")
+    checks.whole("chunk size", chunk_size)
     shapes = grid.shapes()
     lanes = np.arange(grid.size).reshape(len(shapes), -1)
     chunks = []

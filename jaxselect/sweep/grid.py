@@ -6,6 +6,7 @@ that one compiled program serves all seeds, d and η₀ of a shape.
 
 import itertools
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key, Scalar
 
+from ..arguments import fields_as_annotated
 from ..errors import BadInput
+from ..model import checks
 from ..model.corpus import Corpus
 from ..model.synthetic import independent_tokens, several_relevant
 
@@ -79,6 +82,13 @@ class Grid:
     path_points: int = 0
     precision: Literal["float64", "float32"] = "float64"
 
+    def __post_init__(self) -> None:
+        """Refuse what no axis can hold; programs are kept by their grid's values."""
+        fields_as_annotated(self, "take a tuple")
+        for name, values in self.axes.items():
+            if not all(isinstance(value, numbers.Real) for value in values):
+                raise BadInput(f"{name} {values}: wanted numbers")
+
     @property
     def axes(self) -> dict[str, list]:
         """Values by name, the slowest axis first."""
@@ -105,10 +115,15 @@ class Grid:
             for value in np.atleast_1d(getattr(self, name)):
                 if not 0 < value < math.inf:
                     raise BadInput(f"{name} {value}: wanted a finite number > 0")
-        if not all(0 <= seed < 2**31 for seed in self.seed):
-            raise BadInput(f"seed {list(self.seed)}: wanted 0 … 2³¹ − 1")
-        if self.path_points < 0:
-            raise BadInput(f"path_points {self.path_points}: wanted 0 or more")
+        for seed in self.seed:
+            checks.whole("seed", seed, least=0, most=2**31 - 1)
+        checks.whole("path_points", self.path_points, least=0)
+        for name, known in (
+            ("family", ("exact", "independent")),
+            ("precision", ("float64", "float32")),
+        ):
+            if getattr(self, name) not in known:
+                raise BadInput(f"{name} {getattr(self, name)!r}: wanted one of {known}")
         if self.family == "exact" and self.irrelevant_share != (0.0,):
             raise BadInput("irrelevant_share belongs to the family `independent`")
         if self.family == "independent" and (

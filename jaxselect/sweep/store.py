@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ..arguments import as_annotated
 from ..errors import BadInput
 from ..files import replacing
 
@@ -28,6 +29,7 @@ class DamagedChunk(BadInput):
     """A chunk file that is cut short or altered."""
 
 
+@as_annotated
 def prepare(folder: Path, description: dict[str, Any]) -> None:
     """Make a results folder, or check that it belongs to the same sweep.
 
@@ -59,6 +61,7 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
         )
 
 
+@as_annotated
 def describe(folder: Path) -> dict[str, Any]:
     """The description a results folder was made with.
 
@@ -216,6 +219,7 @@ def tidy(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+@as_annotated
 def load(folder: str | Path) -> xr.Dataset:
     """Open a results folder, finished or not, as labelled arrays.
 

@@ -7,10 +7,14 @@ single words can see.
 
 import numpy as np
 
+from ..errors import BadInput
+from ..model import checks
 from .reviews import Reviews
 
 ONSETS = ["b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z"]
 VOWELS = ["a", "e", "i", "o", "u"]
+# Words of three syllables.
+MOST_WORDS = (len(ONSETS) * len(VOWELS)) ** 3
 
 
 def invent_reviews(
@@ -39,11 +43,24 @@ def invent_reviews(
     Returns:
         Texts and labels ±1.
 
+    Raises:
+        BadInput: a number that no review can be made with.
+
     Example:
         >>> reviews = invent_reviews(seed=0, reviews=4)
         >>> reviews.labels.tolist(), len(reviews.texts)
         ([1, -1, 1, -1], 4)
     """
+    checks.whole("seed", seed, least=0)
+    checks.whole("reviews", reviews)
+    checks.whole("vocabulary", vocabulary, most=MOST_WORDS)
+    for name, value, most in (
+        ("words", words, 1e6),
+        ("strength", strength, 100.0),
+        ("negation", negation, 1.0),
+    ):
+        if not 0 <= value <= most:
+            raise BadInput(f"{name} {value}: wanted a number from 0 to {most:g}")
     language = np.random.default_rng(0)
     tone = strength * language.normal(size=vocabulary)
     tone *= language.random(vocabulary) < 0.2

@@ -164,6 +164,7 @@ def listed(names: Sequence[Name]) -> str:
     return ", ".join(shown) + (", …" if len(names) > 6 else "")
 
 
+@as_annotated
 def fingerprint(path: str | Path) -> str:
     """SHA-256 of a file, or of every file of a folder with its name.
 
@@ -172,8 +173,13 @@ def fingerprint(path: str | Path) -> str:
 
     Returns:
         Hexadecimal digits.
+
+    Raises:
+        FileNotFoundError: there is neither.
     """
     path = Path(path).expanduser()
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: wanted a file or a folder")
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file():
