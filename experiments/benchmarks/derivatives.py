@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
 from experiments.benchmarks._case import Case, draw, draw_wide
-from experiments.common.console import command, quickened, say
+from experiments.common.console import at_least_one, command, quickened, say
 from experiments.common.devices import configure
 from experiments.common.results import write
 from experiments.theory.problem import Problem
@@ -81,6 +81,9 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     settings = quickened(settings, PRESETS["quick"], "seed")
+    at_least_one(settings, "problems", "dim")
+    if settings.problems % 2:
+        raise BadInput(f"--problems {settings.problems}: wanted an even number")
     configure("float64")
     results = table(settings)
     for name, entry in results.items():

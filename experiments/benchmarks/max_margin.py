@@ -21,9 +21,9 @@ from typing import Any, Literal
 import numpy as np
 
 from experiments.benchmarks._max_margin_rivals import RIVALS, Problem, problem
-from experiments.common.console import command, say
+from experiments.common.console import at_least_one, command, say
 from experiments.common.devices import configure
-from experiments.common.results import write
+from experiments.common.results import kept, write
 from jaxselect.errors import BadInput
 
 
@@ -77,22 +77,24 @@ def main(settings: Settings) -> dict:
         settings = dataclasses.replace(
             settings, sizes=quick.sizes, budget=quick.budget, patience=quick.patience
         )
+    at_least_one(settings, "sizes", "lanes")
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[:1])
 
     configure("float64")
     present = installed()
     records: list[dict] = []
-    for family in FAMILIES:
-        rivals = dict(present)
-        for size in settings.sizes:
-            found = compare(settings, family, size, rivals)
-            records += found
-            table(found)
-            for record in found:
-                if record["seconds"] > settings.patience:
-                    rivals.pop(record["solver"], None)
     results = {"lanes": settings.lanes, "records": records}
+    with kept(settings.out, settings=settings, results=results):
+        for family in FAMILIES:
+            rivals = dict(present)
+            for size in settings.sizes:
+                found = compare(settings, family, size, rivals)
+                records += found
+                table(found)
+                for record in found:
+                    if record["seconds"] > settings.patience:
+                        rivals.pop(record["solver"], None)
     write(settings.out, settings=settings, results=results)
     return results
 

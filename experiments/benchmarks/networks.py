@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 from experiments.benchmarks._bags import corpus as invented
 from experiments.benchmarks._timing import seconds
-from experiments.common.console import command, say
+from experiments.common.console import at_least_one, command, say
 from experiments.common.devices import configure
 from experiments.common.results import write
 from jaxselect.errors import BadInput
@@ -79,6 +79,7 @@ def main(settings: Settings) -> dict:
     """
     if settings.quick:
         settings = dataclasses.replace(PRESETS["quick"], out=settings.out)
+    at_least_one(settings, "reviews", "vocabulary", "dim", "repeats")
     cores = sorted(os.sched_getaffinity(0))
     if not 1 <= settings.threads <= len(cores):
         raise BadInput(

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from experiments.benchmarks._case import Case, draw
 from experiments.benchmarks._timing import in_turn
-from experiments.common.console import command, quickened, say
+from experiments.common.console import at_least_one, command, quickened, say
 from experiments.common.devices import configure
-from experiments.common.results import write
+from experiments.common.results import kept, write
 from experiments.theory.problem import Problem
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
@@ -73,24 +73,26 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     settings = quickened(settings, PRESETS["quick"], "seed")
+    at_least_one(settings, "problems", "repeats")
     configure("float64")
     drawn = jax.jit(partial(draw, settings.problem))
     cases = [drawn(settings.seed + number) for number in range(settings.problems)]
     known = {"late": late, "selection": early, "all": every}
     results: dict = {}
-    for name in settings.groups:
-        compiled = {
-            who: jax.jit(run).lower(cases[0]).compile()
-            for who, run in programs(known[name]).items()
-        }
-        seconds = timed(compiled, cases, settings.repeats)
-        results[name] = {
-            "value_seconds": seconds["value"] / len(cases),
-            "forward_over_value": seconds["forward"] / seconds["value"],
-            "reverse_over_value": seconds["reverse"] / seconds["value"],
-            "bytes": {who: _temporary_bytes(run) for who, run in compiled.items()},
-        }
-        say(f"{name}: {results[name]}")
+    with kept(settings.out, settings=settings, results=results):
+        for name in settings.groups:
+            compiled = {
+                who: jax.jit(run).lower(cases[0]).compile()
+                for who, run in programs(known[name]).items()
+            }
+            seconds = timed(compiled, cases, settings.repeats)
+            results[name] = {
+                "value_seconds": seconds["value"] / len(cases),
+                "forward_over_value": seconds["forward"] / seconds["value"],
+                "reverse_over_value": seconds["reverse"] / seconds["value"],
+                "bytes": {who: _temporary_bytes(run) for who, run in compiled.items()},
+            }
+            say(f"{name}: {results[name]}")
     write(settings.out, settings=settings, results=results)
     return results
 

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from experiments.benchmarks._bags import corpus
 from experiments.benchmarks._timing import in_turn, seconds
-from experiments.common.console import command, say
+from experiments.common.console import at_least_one, command, say
 from experiments.common.devices import configure
 from experiments.common.results import write
 from jaxselect.errors import BadInput
@@ -76,6 +76,7 @@ def main(settings: Settings) -> dict:
     if settings.quick:
         fewer = min(settings.gathered, PRESETS["quick"].gathered)
         settings = dataclasses.replace(settings, gathered=fewer, repeats=5)
+    at_least_one(settings, "reviews", "vocabulary", "dim", "repeats")
     cores = sorted(os.sched_getaffinity(0))
     if not 1 <= settings.threads <= len(cores):
         raise BadInput(

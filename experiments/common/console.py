@@ -124,6 +124,24 @@ def check(settings: Any) -> None:
         prepare(settings.out)
 
 
+def at_least_one(settings: Any, *names: str) -> None:
+    """Refuse numbers of things, or lists of them, with none among them.
+
+    Args:
+        settings: of any study.
+        names: of the settings.
+
+    Raises:
+        BadInput: what arrived and what was wanted.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        each = value if isinstance(value, tuple) else (value,)
+        if not each or min(each) < 1:
+            flag = name.replace("_", "-")
+            raise BadInput(f"--{flag} {value}: wanted 1 or more")
+
+
 def quickened(settings: Any, quick: Any, *kept: str) -> Any:
     """What `--quick` stands for: another preset, with some settings as they were given.
 

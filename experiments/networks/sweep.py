@@ -108,6 +108,15 @@ def main(settings: Settings) -> dict:
             f"{settings.seeds} seeds, {len(settings.dims)} dims and "
             f"{len(settings.step_sizes)} step sizes; an exponent wants 2, 2 and 1"
         )
+    for name in ("step_sizes", "learning_rate"):
+        given = np.atleast_1d(getattr(settings, name))
+        if not (np.isfinite(given) & (given > 0)).all():
+            flag = name.replace("_", "-")
+            raise BadInput(f"--{flag} {given.tolist()}: wanted finite numbers > 0")
+    if settings.classes < 2 or settings.steps < 0:
+        raise BadInput(
+            f"--classes {settings.classes} --steps {settings.steps}: wanted ≥ 2 and ≥ 0"
+        )
     corpus, wanted = invent(settings.classes)
     heads = wanted.shape[1]
     design = Design(settings.layers, settings.key_query, settings.residual, heads=heads)

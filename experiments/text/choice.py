@@ -14,7 +14,7 @@ from typing import Literal
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
-from experiments.common.results import write
+from experiments.common.results import kept, write
 from experiments.text.baseline import of_reviews, tell
 from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, starting_point
@@ -95,7 +95,10 @@ def main(settings: Settings) -> dict:
     begin = starting_point(splits, runs[0])
     tried: list[dict] = []
     announce(settings.out)
-    with watched("training", settings.steps * len(runs)) as advance:
+    with (
+        kept(settings.out, settings=settings, results=facts | {"tried": tried}),
+        watched("training", settings.steps * len(runs)) as advance,
+    ):
         for run in runs:
             state, status = fit(begin, splits, run, advance=advance)
             tried.append(

@@ -19,7 +19,7 @@ from experiments.common import memory
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
-from experiments.common.results import write
+from experiments.common.results import kept, write
 from experiments.text.data import Source, load
 from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
@@ -81,28 +81,28 @@ def main(settings: Settings) -> dict:
     per_review = importance(splits.train)
     label = splits.train.labels.astype(per_review.dtype)
     per_word, _ = products(splits.train.by_token, label, label)
-    errors = np.zeros((2, len(settings.dims), settings.seeds))
+    results: dict = {**facts, "dims": [], "errors": [], "errors_plain_counts": []}
     announce(settings.out, "text_lemma")
-    with watched("steps", settings.seeds * sum(settings.dims)) as advance:
-        for place, dim in enumerate(settings.dims):
+    with (
+        kept(settings.out, settings=settings, results=results),
+        watched("steps", settings.seeds * sum(settings.dims)) as advance,
+    ):
+        for dim in settings.dims:
+            errors = np.zeros((2, settings.seeds))
             for seed in range(settings.seeds):
                 key = jax.random.fold_in(jax.random.key(seed), dim)
                 model = gaussian(key, vocabulary=len(splits.words), dim=dim)
-                errors[0, place, seed] = error(model, splits.train, per_review)
-                errors[1, place, seed] = error(model, splits.train, per_word)
+                errors[0, seed] = error(model, splits.train, per_review)
+                errors[1, seed] = error(model, splits.train, per_word)
                 advance(dim)
-            by_review, by_word = errors[:, place].mean(axis=1)
+            by_review, by_word = errors.mean(axis=1).tolist()
+            results["dims"].append(dim)
+            results["errors"].append(by_review)
+            results["errors_plain_counts"].append(by_word)
             shown = f"error {by_review:.4f}   with plain counts {by_word:.4f}"
             say(f"d = {dim:6d}   {shown}")
-    mean = errors.mean(axis=2)
-    results = {
-        **facts,
-        "dims": list(settings.dims),
-        "errors": mean[0].tolist(),
-        "errors_plain_counts": mean[1].tolist(),
-        "exponent": slope(settings.dims, mean[0]),
-        "exponent_plain_counts": slope(settings.dims, mean[1]),
-    }
+    for name in ("", "_plain_counts"):
+        results[f"exponent{name}"] = slope(settings.dims, results[f"errors{name}"])
     say(
         f"exponent {results['exponent']:.3f} (predicted -0.5); with plain counts "
         f"{results['exponent_plain_counts']:.3f}"
@@ -140,7 +140,7 @@ def error(model: Parameters, corpus: SparseCorpus, direction: jax.Array) -> floa
     return float(jnp.sqrt(square) / (jnp.abs(multiple) * jnp.linalg.norm(direction)))
 
 
-def slope(dims: tuple[int, ...], errors: np.ndarray) -> float:
+def slope(dims: tuple[int, ...], errors: list[float]) -> float:
     """Exponent of a power law through the errors; NaN for a single dimension."""
     if len(dims) < 2:
         return float("nan")

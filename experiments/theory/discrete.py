@@ -76,7 +76,8 @@ class Settings:
                 f"smallest {self.smallest}, largest {self.largest}: wanted two finite "
                 "numbers > 0 in this order"
             )
-        for name in ("points", "seeds", "until_time", "until_length", "tolerance"):
+        counts = ("points", "seeds", "until_time", "until_length", "tolerance")
+        for name in (*counts, "dim", "step_size"):
             if not getattr(self, name) > 0:
                 raise BadInput(f"{name} {getattr(self, name)}: wanted > 0")
 

@@ -20,6 +20,7 @@ from scipy.stats import spearmanr
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
+from experiments.common.results import kept as keeping
 from experiments.common.results import write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
@@ -56,6 +57,20 @@ class Settings:
     out: Path = Path("results") / "influence"
     json: bool = False
 
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+        self.problem.check()
+        for name, least in (("dim", 1.0), ("step_size", 0.0)):
+            if not least <= getattr(self, name) < float("inf"):
+                spoken = name.replace("_", " ")
+                raise BadInput(
+                    f"{spoken} {getattr(self, name)}: wanted a number ≥ {least:g}"
+                )
+
 
 PRESETS = {
     "full": Settings(),
@@ -77,7 +92,7 @@ def main(settings: Settings) -> dict:
     Raises:
         BadInput: a draw whose late flow is not predicted.
     """
-    settings.problem.check()
+    settings.check()
     configure("float64")
     announce(settings.out, "influence")
     before, corpus = settings.problem.draw(settings.seed, settings.dim)
@@ -95,7 +110,10 @@ def main(settings: Settings) -> dict:
     results: dict = {"kink": bool(settled.kink)}
     sizes = {"token": corpus.vocabulary, "sequence": len(corpus.labels)}
     removals = 3 * sum(sizes.values()) + corpus.vocabulary
-    with watched("removals", removals) as advance:
+    with (
+        keeping(settings.out, settings=settings, results=results),
+        watched("removals", removals) as advance,
+    ):
         for kind, number in sizes.items():
             where = jax.jit(partial(direction, *study, kind=kind))
             whole = jnp.ones(number)

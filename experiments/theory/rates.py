@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.common import memory
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce
@@ -68,6 +69,11 @@ class Settings:
                 f"dim {self.dim}, step size {self.step_size}: wanted d ≥ 1 and a "
                 "finite step size > 0"
             )
+        tokens = 2 * self.problem.relevant + self.problem.irrelevant
+        memory.require(
+            8 * self.seeds * self.points * tokens,
+            f"{self.seeds} seeds of {self.points} points",
+        )
 
 
 PRESETS = {

@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure, quickly
-from experiments.common.results import write
+from experiments.common.results import kept, write
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowStatus, cls_flow
@@ -111,27 +111,25 @@ def main(settings: Settings) -> dict:
     follow = jax.jit(partial(path, settings), compiler_options=quickly())
     cells = list(itertools.product(settings.dims, settings.step_sizes))
     ran = []
-    for dim, step_size in cells:
-        found = jax.device_get(follow(jnp.array(dim), jnp.array(step_size)))
-        ran.append(found)
-        name = FlowStatus(found["status"].item()).name
-        say(f"d {dim:9g}   η₀ {step_size:9g}   {name.lower().replace('_', ' ')}")
-    arrays = {name: np.stack([found[name] for found in ran]) for name in ran[0]}
-    dims, step_sizes = np.array(cells).T
-    arrays |= {"dims": dims, "step_sizes": step_sizes}
-    results = {
-        "cells": [
-            {
+    results: dict = {"cells": []}
+    with kept(settings.out, settings=settings, results=results):
+        for dim, step_size in cells:
+            found = jax.device_get(follow(jnp.array(dim), jnp.array(step_size)))
+            ran.append(found)
+            name = FlowStatus(found["status"].item()).name
+            cell = {
                 "dim": dim,
                 "step_size": step_size,
-                "status": FlowStatus(found["status"].item()).name,
+                "status": name,
                 "cls_norm": float(found["cls_norm"]),
                 "log_time": float(found["log_time"]),
                 "capture": capture(found),
             }
-            for (dim, step_size), found in zip(cells, ran, strict=True)
-        ]
-    }
+            results["cells"].append(cell)
+            say(f"d {dim:9g}   η₀ {step_size:9g}   {name.lower().replace('_', ' ')}")
+    arrays = {name: np.stack([found[name] for found in ran]) for name in ran[0]}
+    dims, step_sizes = np.array(cells).T
+    arrays |= {"dims": dims, "step_sizes": step_sizes}
     write(settings.out, settings=settings, results=results, arrays=arrays)
     return results
 
@@ -208,7 +206,7 @@ def path(
     reached = jnp.isfinite(path_times)
     along = jax.lax.map(look, jnp.where(reached[:, None], points, 0.0))
 
-    def kept(column: jax.Array) -> jax.Array:
+    def within(column: jax.Array) -> jax.Array:
         mask = reached.reshape(-1, *[1] * (column.ndim - 1))
         return jnp.where(mask, column, jnp.nan)
 
@@ -222,7 +220,7 @@ def path(
         "shown_tokens": corpus.tokens[shown],
         "shown_counts": corpus.counts[shown],
         "shown_labels": corpus.labels[shown],
-        **{name: kept(column) for name, column in along.items()},
+        **{name: within(column) for name, column in along.items()},
     }
 
 

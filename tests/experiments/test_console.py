@@ -14,6 +14,7 @@ import pytest
 
 from experiments import __main__ as programs
 from experiments import reviews, run
+from experiments.benchmarks import derivatives, max_margin
 from experiments.common import console, devices, memory
 from experiments.common.results import read
 from experiments.networks import study as networks
@@ -23,7 +24,7 @@ from experiments.sweep import study as sweep_study
 from experiments.text import fitting
 from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
-from experiments.theory import discrete, rates
+from experiments.theory import discrete, influence, rates, step_size
 from jaxselect.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
@@ -196,7 +197,7 @@ LARGE = {
         sweep_settings.PRESETS,
         ["--sequences", "--length", "--irrelevant", "--path-points"],
     ),
-    "rates": (rates.main, rates.PRESETS, ["--sequences"]),
+    "rates": (rates.main, rates.PRESETS, ["--sequences", "--seeds", "--points"]),
     "discrete": (discrete.main, discrete.PRESETS, ["--length", "--relevant"]),
     "reviews": (reviews.main, reviews.PRESETS, ["--dim", "--steps"]),
     "text.training": (
@@ -236,13 +237,38 @@ FIRST = {
         text_training.PRESETS,
         ["--steps-long", "0"],
     ),
+    "no dimension": (step_size.main, step_size.PRESETS, ["--dims"]),
+    "a dimension that is NaN": (step_size.main, step_size.PRESETS, ["--dims", "nan"]),
+    "one dimension that is": (discrete.main, discrete.PRESETS, ["--dim", "nan"]),
+    "a step that is NaN": (
+        influence.main,
+        influence.PRESETS,
+        ["--step-size", "nan"],
+    ),
+    "steps that are NaN": (
+        network_sweep.main,
+        network_sweep.PRESETS,
+        ["--step-sizes", "nan"],
+    ),
+    "fewer steps than none": (
+        network_sweep.main,
+        network_sweep.PRESETS,
+        ["--steps", "-1"],
+    ),
+    "no problem": (derivatives.main, derivatives.PRESETS, ["--problems", "0"]),
+    "an odd number of problems": (
+        derivatives.main,
+        derivatives.PRESETS,
+        ["--problems", "3"],
+    ),
+    "no size": (max_margin.main, max_margin.PRESETS, ["--sizes"]),
 }
 
 
 @pytest.mark.parametrize("case", FIRST)
 def test_what_cannot_be_is_said_before_anything_else(case, capsys):
     study, presets, flags = FIRST[case]
-    assert ended(study, ["--preset", "smoke", *flags], presets) == 2
+    assert ended(study, ["--preset", [*presets][-1], *flags], presets) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 

@@ -12,7 +12,7 @@ from experiments import __main__ as programs
 from experiments.common import console
 from experiments.common.results import read
 from experiments.report.folders import search
-from experiments.text import data, training
+from experiments.text import choice, data, training
 
 
 def program(name):
@@ -70,8 +70,9 @@ def test_sigterm_is_exit_code_130_and_leaves_old_results(
     assert [*tmp_path.iterdir()] == [old] and old.read_text() == "of a run before"
 
 
-def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):
-    """Two models of four are trained when the signal comes."""
+@pytest.mark.parametrize("module", [training, choice])
+def test_a_stopped_study_keeps_what_it_had_finished(module, tmp_path, monkeypatch):
+    """Two models of four or more are trained when the signal comes."""
     trained = []
 
     def fit(begin, splits, run, advance):
@@ -80,16 +81,21 @@ def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1)
         state = SimpleNamespace(parameters=begin, best=begin, best_step=0, step=0)
+        state.best_accuracy = 0.5
         return state, "finished"
 
-    monkeypatch.setattr(training, "fit", fit)
-    monkeypatch.setattr(training, "configure", lambda precision: None)
+    monkeypatch.setattr(module, "fit", fit)
+    monkeypatch.setattr(module, "configure", lambda precision: None)
     monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
     out = tmp_path / "out"
     arguments = ["--preset", "smoke", "--dim", 8, "--out", out]
-    assert ended(training.main, training.PRESETS, *arguments) == 130
+    assert ended(module.main, module.PRESETS, *arguments) == 130
     found = read(out / "stopped")
-    assert [*found.results["models"]] == [*training.MODELS][:2]
+    if module is training:
+        assert [*found.results["models"]] == [*training.MODELS][:2]
+    else:
+        tried = [(row["learning_rate"], row["batch"]) for row in found.results["tried"]]
+        assert tried == [(run.learning_rate, run.batch) for run in trained[:2]]
     assert found.settings["dim"] == 8
     # Nobody takes a part for the whole.
     assert [path.name for path in out.iterdir()] == ["stopped"]
