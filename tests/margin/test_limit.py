@@ -198,6 +198,23 @@ def test_what_cannot_be_predicted_says_why():
     margin = solve(losing.embeddings, competing_pairs(chosen, corpus))
     late = limit(losing, corpus, chosen, margin)
     assert late.status == LimitStatus.NOT_ATTRACTING
+    # Nor does a winner that is worth no more than the loser.
+    even = eqx.tree_at(lambda tree: tree.embeddings, losing, jnp.eye(2))
+    margin = max_margin(even.embeddings, competing_pairs(chosen, corpus))
+    late = limit(even, corpus, chosen, margin)
+    assert late.status == LimitStatus.NOT_ATTRACTING
+
+
+def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():
+    """Token 0 beats 1 and 2, but only the pair with 1 is called active."""
+    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
+    start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+    chosen = jnp.array([[True, False, False]])
+    margin = max_margin(start.embeddings, competing_pairs(chosen, corpus))
+    assert limit(start, corpus, chosen, margin).status == LimitStatus.PREDICTED
+    fewer = eqx.tree_at(lambda m: m.active, margin, margin.active.at[0, 2].set(False))
+    late = limit(start, corpus, chosen, fewer)
+    assert late.status == LimitStatus.NO_MAX_MARGIN
 
 
 def test_finishing_by_prediction_is_the_full_integration():

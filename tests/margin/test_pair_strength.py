@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxselect.margin.pair_strength import pair_strength
-from jaxselect.model.corpus import from_sequences
+from jaxselect.model.corpus import Corpus, from_sequences
 from tests.tolerances import assert_close
 
 BAGS = from_sequences([[0, 1, 1, 2], [0, 1, 3], [3, 0]], [1, -1, 1], vocabulary=4)
@@ -36,6 +36,19 @@ def test_does_not_underflow_where_the_residual_does():
     assert found.factor.dtype == jnp.float32
     assert_close(found.factor[jnp.array([0, 3])][:, 1:3], np.full((2, 2), 200.0))
     assert_close(found.times_exp(jnp.float32(400.0))[0, 1], 200.0)
+
+
+def test_padding_decides_no_scale():
+    """Token 1 is padding where the residual is large, and loses where it is tiny."""
+    bags = Corpus(
+        jnp.array([[0, 1], [0, 1]]),
+        jnp.array([[1.0, 1.0], [1.0, 0.0]]),
+        jnp.array([1, -1]),
+        2,
+    )
+    values, chosen = jnp.array([800.0, 0.0]), jnp.array([[True, False]] * 2)
+    found = pair_strength(values, bags, chosen)
+    assert_close(found.times_exp(jnp.array(800.0))[0, 1], 400.0)
 
 
 def test_derivative_matches_finite_differences():

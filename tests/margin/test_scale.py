@@ -42,6 +42,9 @@ def test_unit_size_and_what_may_be_blurred(dtype):
             _, _, blur = size(np.array([[1.0, sign * faint]], dtype))
             assert blur >= least / info.eps
     assert size(np.array([[1.0, 2 * least]], dtype))[2] == 0
+    # Scaled up with the rest, what was faint is blurred up to a larger size.
+    unit, exponent, blur = size(np.array([[2.0**-20, least / 2]], dtype))
+    assert exponent == -19 and blur == np.ldexp(least / info.eps, 19)
     # A number that becomes faint beside a far larger one.
     large = np.ldexp(dtype(1), info.maxexp - 1)
     assert size(np.array([[large, 1 / large]], dtype))[2] > 0

@@ -212,6 +212,13 @@ def test_dependence_through_inner_products_only():
     )
 
 
+def test_more_heads_than_dimensions_are_unit_vectors():
+    _, variables = drawn(Design(heads=9))
+    heads = variables["params"]["heads"]
+    assert heads.shape == (9, 7)
+    assert_close(jnp.linalg.norm(heads, axis=1), jnp.ones(9))
+
+
 def test_parameter_counts():
     _, variables = drawn(Design(2, "separate", activation="relu", heads=3))
     counts = count_parameters(variables)
@@ -270,7 +277,7 @@ def test_reduced_start_has_the_law_of_the_start():
         inner = variables["params"]
         rows = (inner["embeddings"], inner["cls"][None], inner["heads"])
         rows = jnp.concatenate(rows)
-        return rows @ rows.T
+        return rows @ rows.T, inner["heads"]
 
     keys = jax.random.split(jax.random.key(0), (2, draws))
     here, there = jax.jit(
@@ -279,7 +286,9 @@ def test_reduced_start_has_the_law_of_the_start():
             jax.vmap(lambda key: gram(start_reduced(small, key, 12.0)))(keys[1]),
         )
     )(keys)
-    here, there = np.asarray(here), np.asarray(there)
+    (here, heads), (there, _) = jax.tree.map(np.asarray, (here, there))
+    # Uniform on the sphere: no side is preferred.
+    assert np.abs(heads.mean(axis=0)).max() < 5 / np.sqrt(12 * draws)
     for moment in (1, 2):
         one, other = here**moment, there**moment
         error = np.sqrt((one.var(axis=0) + other.var(axis=0)) / draws) + 1e-9

@@ -47,11 +47,14 @@ def test_strata_hold_every_bag_once():
     assert len(strata) <= 5
 
 
-@pytest.mark.parametrize("at_once", [1, 700, 10**9])
+@pytest.mark.parametrize("pieces", ["bags", "some", "strata"])
 @pytest.mark.parametrize(
     "design", [Design(2, "separate"), Design(activation="relu"), Design(heads=3)]
 )
-def test_piecewise_gradient_is_the_gradient(design, at_once):
+def test_piecewise_gradient_is_the_gradient(design, pieces):
+    # Some pieces lack a bag, and are filled up with one that does not count.
+    some = 300 if design.layers == 2 else 30
+    at_once = {"bags": 1, "some": some, "strata": 10**9}[pieces]
     labels = SIGNS if design.heads == 1 else np.arange(23) % 3
     corpus = from_sequences(
         SEQUENCES, labels, vocabulary=12, classes=max(2, design.heads)
@@ -69,6 +72,12 @@ def test_piecewise_gradient_is_the_gradient(design, at_once):
         assert_close(got, leaf)
     metrics = network_training.evaluate(network, variables, strata, at_once=at_once)
     assert_close(metrics.loss, risk)
+    heads = jnp.zeros_like(variables["params"]["heads"])
+    silent = {"params": variables["params"] | {"heads": heads}}
+    silent = network_training.evaluate(network, silent, strata, at_once=at_once)
+    # Outputs of zero are negative, or of the first class.
+    first = -1 if design.heads == 1 else 0
+    assert_close(silent.accuracy, np.mean(labels == first))
     got = np.asarray(apply(network, variables, corpus))
     right = np.sign(got[:, 0]) if design.heads == 1 else got.argmax(axis=1)
     assert_close(
@@ -115,6 +124,13 @@ def test_cuts_are_the_cheapest_of_all():
         assert cost(cuts) <= SLACK * best and len(cuts) <= 4
 
 
+def test_a_part_is_as_wide_as_its_widest_bag():
+    """80 bags are looked at two by two; the first wide one is not put with narrow."""
+    counts = csr_array(np.tri(1, 30, 0).repeat(39, 0).tolist() + [[1.0] * 30] * 41)
+    first, second = stratify(counts, np.ones(80, int), number=2)
+    assert first.tokens.shape == (38, 1) and second.tokens.shape == (42, 30)
+
+
 def test_training_lowers_the_risk_and_leaves_the_fixed_alone():
     network = Network(12, 5, Design(2, "product"))
     variables = begin(network, jax.random.key(0))
@@ -122,6 +138,7 @@ def test_training_lowers_the_risk_and_leaves_the_fixed_alone():
     losses = []
 
     def report(step, now):
+        assert step == len(losses)
         losses.append(float(network_training.evaluate(network, now, strata).loss))
 
     end = network_training.train(
@@ -146,6 +163,8 @@ def test_a_minibatch_holds_different_bags_of_each_stratum():
     assert len(set(labels)) == len(labels)
     for drawn, whole in zip(small, strata, strict=True):
         assert len(drawn.labels) == round(12 / 23 * len(whole.labels))
+    one = minibatch(jax.random.key(0), strata, batch=1)
+    assert [len(drawn.labels) for drawn in one] == [1] * len(strata)
 
 
 def test_what_cannot_be_trained_is_refused():
@@ -171,13 +190,37 @@ def test_labels_of_other_classes_are_refused():
         stratify(COUNTS, SIGNS, classes=3)
 
 
-def test_training_is_gradient_descent():
-    """Three steps of `optax.sgd` are x − η ∇L three times."""
+def test_each_step_draws_its_own_minibatch():
+    """One bag a step: the rows of E that move are those of its tokens."""
+    network = Network(12, 5, Design())
+    strata, seen = stratify(COUNTS, SIGNS, number=1), []
+    network_training.train(
+        network,
+        begin(network, jax.random.key(0)),
+        strata,
+        optax.sgd(1.0),
+        steps=6,
+        batch=1,
+        key=jax.random.key(0),
+        report=lambda step, now: seen.append(now["params"]["embeddings"]),
+    )
+    moved = [
+        tuple(np.flatnonzero((b != a).any(axis=1))) for a, b in itertools.pairwise(seen)
+    ]
+    held = {tuple(sorted(set(sequence.tolist()))) for sequence in SEQUENCES}
+    assert set(moved) <= held and len(set(moved)) > 3
+
+
+def test_training_is_gradient_descent_with_the_optimisers_memory():
+    """Three steps of `optax.sgd` with momentum: m ← ∇L + 0.5 m, x ← x − η m."""
     network = Network(12, 5, Design(2, "tied"))
     now = begin(network, jax.random.key(0))
     strata = stratify(COUNTS, SIGNS, number=3)
-    end = network_training.train(network, now, strata, optax.sgd(0.3), steps=3)
+    sgd = optax.sgd(0.3, momentum=0.5)
+    end = network_training.train(network, now, strata, sgd, steps=3)
+    memory = jax.tree.map(jnp.zeros_like, now)
     for _ in range(3):
         _, slope = network_training.risk_and_gradient(network, now, strata)
-        now = jax.tree.map(lambda x, g: x - 0.3 * g, now, slope)
+        memory = jax.tree.map(lambda m, g: g + 0.5 * m, memory, slope)
+        now = jax.tree.map(lambda x, m: x - 0.3 * m, now, memory)
     jax.tree.map(assert_close, end, now)

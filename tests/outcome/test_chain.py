@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.margin.certificate import drift
+from jaxselect.margin.certificate import drift, pending
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
@@ -162,6 +162,30 @@ def test_drift_is_the_largest_distance_of_an_active_margin():
         cls = late.cls_at(log_time) + off
         measured = drift(embeddings, margin, late, cls, log_time)
         np.testing.assert_allclose(measured, wanted, rtol=1e-10)
+
+
+def test_pending_is_what_the_inactive_pairs_have_still_to_give():
+    """Σ |c| e^{s − Dᵀp} ‖D‖ / (m − 1) over them, over the constant, pair by pair."""
+    parameters, corpus = problem(*CASES[1])
+    _, found = chain(parameters, corpus)
+    margin, late = found.ending.margin, found.ending.late
+    embeddings = np.asarray(parameters.embeddings)
+    strength = np.asarray(late.strength.times_exp(jnp.array(0.0)))
+    inactive = np.argwhere((strength != 0) & ~np.asarray(margin.active)).tolist()
+    # Some of them push towards the token that lost.
+    assert len(inactive) > 10 and strength.min() < 0
+    for log_time in (10.0, 40.0):
+        cls = np.asarray(late.cls_at(log_time)) + 0.1
+        wanted = 0.0
+        for s, r in inactive:
+            apart = embeddings[s] - embeddings[r]
+            pull = abs(strength[s, r]) * np.exp(log_time - apart @ cls)
+            beyond = apart @ np.asarray(margin.direction) - 1
+            wanted += pull * np.linalg.norm(apart) / beyond / late.error_constant
+        measured = pending(
+            parameters.embeddings, margin, late, jnp.asarray(cls), jnp.array(log_time)
+        )
+        np.testing.assert_allclose(measured, wanted, rtol=1e-9)
 
 
 def test_a_number_that_is_not_finite_is_a_failed_trial():

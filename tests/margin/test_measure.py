@@ -1,0 +1,41 @@
+"""Duals refute a problem only if they are a convex combination of its pairs."""
+
+import jax.numpy as jnp
+import pytest
+
+from jaxselect.margin._measure import Answer, lengths, measured
+
+# On one axis, at 0, 1, 2 and −1.
+TOKENS = jnp.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [-1.0, 0.0]])
+# Pairs, their duals, p along the axis, and whether no p keeps the pairs apart.
+CASES = {
+    "both ways": ({(1, 0): 0.5, (0, 1): 0.5}, 0.0, True),
+    "with a sum of two": ({(1, 0): 1.0, (0, 1): 1.0}, 0.0, False),
+    "with a negative dual": ({(1, 0): 2.0, (2, 0): -1.0}, 0.0, False),
+    "with a dual off the pairs": ({(1, 0): 0.5, (3, 0): 0.5}, 0.0, False),
+    "beside a p": ({(1, 0): 0.5, (0, 1): 0.5}, 1.0, False),
+    "with no dual": ({(1, 0): 0.0}, 0.0, False),
+    "that leave a rest": ({(1, 0): 0.5, (2, 0): 0.5}, 0.0, False),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_duals_that_refute(case):
+    given, along, refuted = CASES[case]
+    duals, pairs = jnp.zeros((4, 4)), jnp.zeros((4, 4), bool)
+    for pair, dual in given.items():
+        duals = duals.at[pair].set(dual)
+        # Token 3 is in no pair.
+        pairs = pairs.at[pair].set(3 not in pair)
+    answer = Answer(
+        direction=jnp.array([along, 0.0]),
+        duals=duals,
+        active=pairs,
+        near=jnp.full((4, 4), 1e-9),
+        gap=jnp.array(0.0),
+        infeasibility=jnp.array(0.0),
+        balance=jnp.array(0.0),
+    )
+    found = measured(TOKENS, pairs, lengths(TOKENS, pairs), answer)
+    assert (found.balance < 1e-9) == refuted
+    assert found.active.any() == (along == 1.0)
