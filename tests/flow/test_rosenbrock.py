@@ -15,12 +15,13 @@ def _field(t, y, args):
 
 
 def _solve(solver, steps, field=_field, end=2.0, saveat=None, start=(1.0, 0.5)):
+    """Lengths are arrays: steps of any number and size share a program."""
     return dfx.diffeqsolve(
         dfx.ODETerm(field),
         solver,
         0.0,
-        end,
-        end / steps,
+        jnp.array(end),
+        jnp.array(end / steps),
         jnp.array(start),
         saveat=saveat or dfx.SaveAt(t1=True),
         max_steps=10**6,
@@ -41,9 +42,8 @@ def errors(times):
     save = dfx.SaveAt(ts=times)
     exact = _solve(dfx.Dopri8(), 4000, saveat=save)
     exact_end = _solve(dfx.Dopri8(), 4000)
-    between, end = [], []
+    between, end, solver = [], [], Rodas5P(from_autodiff(_field))
     for steps in (10, 20, 40, 80):
-        solver = Rodas5P(from_autodiff(_field))
         between.append(jnp.max(jnp.abs(_solve(solver, steps, saveat=save) - exact)))
         end.append(jnp.max(jnp.abs(_solve(solver, steps) - exact_end)))
     return between, end
