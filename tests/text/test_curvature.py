@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 from jaxselect.model import attention as padded_attention
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
+from jaxselect.text import curvature as module
 from jaxselect.text.curvature import (
     LEFT_OUT,
     Bags,
@@ -136,3 +137,25 @@ def test_a_word_left_out_takes_its_row_and_its_column():
         assert change <= LEFT_OUT
         dropped.append(kept.item() != curvature(bags, cls).item() and kept.any())
     assert any(dropped)
+
+
+def test_a_word_without_a_pull_is_a_partner_still():
+    """Its value is the mean: h_s = 0, and u_s h_r is all that M holds of it."""
+    bags = Bags(
+        csr_array([[1.0, 1.0, 1.0]]),
+        np.ones(1),
+        np.array([[1.0], [0.5], [0.0]]),
+        np.array([0.0, 1.0, -1.0]),
+        1,
+    )
+    for time in np.logspace(-4, 4, 33):
+        assert removed(bags, np.zeros(1), time)[0] <= LEFT_OUT
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_blocks_of_words_add_up(monkeypatch, size):
+    bags, cls = on_host(2), POINTS[2]
+    wanted = curvature(bags, cls)
+    monkeypatch.setattr(module, "BLOCK", size)
+    size = np.abs(wanted).max()
+    assert_close(jnp.asarray(curvature(bags, cls) / size), wanted / size)

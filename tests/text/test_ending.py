@@ -11,7 +11,7 @@ from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.ending import ending
 from jaxselect.text import sparse
-from jaxselect.text.curvature import Bags, descent
+from jaxselect.text.curvature import Bags, descent, pulls
 from jaxselect.text.ending import OPPOSED, PACE, TextEndStatus, text_ending
 from jaxselect.text.flow import TextFlow, TextFlowSettings, TextFlowStatus, text_flow
 from jaxselect.text.margin import TextMarginStatus
@@ -57,6 +57,15 @@ def words(sequences, labels, values):
     return model, sparse.from_corpus(corpus)
 
 
+def across(axes, vectors):
+    """What of vectors is orthogonal to the axes."""
+    return vectors - vectors @ axes @ axes.T
+
+
+def rows_of(counts):
+    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+
+
 @pytest.fixture(scope="module")
 def dense_ending():
     return jax.jit(ending)
@@ -72,8 +81,9 @@ def test_selected_agrees_with_the_padded_ending(dense_ending, seed):
     rows = np.arange(len(dense.labels))[:, None]
     np.logical_or.at(table, (rows, np.asarray(dense.tokens)), wanted.selected)
     counts = corpus.by_sequence.to_csr()
-    row = np.repeat(np.arange(len(dense.labels)), np.diff(counts.indptr))
-    np.testing.assert_array_equal(found.selected, table[row, counts.indices])
+    np.testing.assert_array_equal(
+        found.selected, table[rows_of(counts), counts.indices]
+    )
     assert_close(
         jnp.asarray(found.margin.direction), wanted.margin.direction, worse=100
     )
@@ -112,11 +122,42 @@ def test_tied_words_rest_and_the_others_go_on_across_them(seed):
     assert found.distance == pytest.approx(np.linalg.norm(found.rest.cls - along))
     assert np.linalg.norm(flow.cls) > 50
     # Late the whole risk pulls along the axes as little as that of the tied bags.
+    bags = Bags.of_corpus(model, corpus)
     pull, _ = descent(
-        Bags.of_corpus(model, corpus),
+        bags,
         np.asarray(flow.cls) + axes @ (found.rest.cls - along),
     )
-    assert np.linalg.norm(axes.T @ pull) < 1e-9 * np.exp(2)
+    assert np.linalg.norm(axes.T @ pull) < 1e-9
+
+
+@pytest.mark.parametrize("seed", TIED)
+def test_what_pulls_the_wrong_way_is_added_up_pair_by_pair(seed):
+    """Tied words stand for one another; lengths are those across their axes."""
+    model, _, corpus = problem(seed)
+    flow, found = followed(seed), end_of(seed)
+    bags, counts = Bags.of_corpus(model, corpus), corpus.by_sequence.to_csr()
+    place = across(found.axes, bags.embeddings)
+    name = {
+        word: next(
+            other
+            for other in range(VOCABULARY)
+            if np.linalg.norm(place[word] - place[other]) < 1e-9
+        )
+        for word in range(VOCABULARY)
+    }
+    pull, row = pulls(bags, np.asarray(flow.cls))
+    force = {}
+    for entry in np.flatnonzero(~found.selected):
+        best = counts.indices[(row == row[entry]) & found.selected][0]
+        pair = name[best], name[counts.indices[entry]]
+        force[pair] = force.get(pair, 0.0) + pull[entry]
+    wrong = sum(
+        size * np.linalg.norm(place[one] - place[other])
+        for (one, other), size in force.items()
+        if size > 0
+    )
+    wanted = np.exp(flow.log_time) * wrong / np.linalg.norm(found.margin.direction)
+    assert found.opposed == pytest.approx(float(wanted), rel=1e-6, abs=1e-300)
 
 
 @pytest.mark.parametrize("seed", AT_REST)
@@ -161,13 +202,13 @@ MM = np.array([0.25, 0.25, 0.25, -0.75])
 def test_a_flow_on_its_line_is_certified_and_off_it_is_not():
     """The line of the tie above by hand: what is changed is all that is wrong."""
     model, corpus = tie()
-    across = np.array([1.0, -1.0, 0.0, 0.0])
+    along = np.array([1.0, -1.0, 0.0, 0.0])
     line = straight(MM)
     assert text_ending(model, corpus, line).status is TextEndStatus.TIED
     basin = text_ending(model, corpus, line).rest.basin
-    inside = straight(MM, 0.9 * basin / np.sqrt(2) * across)
+    inside = straight(MM, 0.9 * basin / np.sqrt(2) * along)
     assert text_ending(model, corpus, inside).status is TextEndStatus.TIED
-    out = straight(MM, 1.1 * basin / np.sqrt(2) * across)
+    out = straight(MM, 1.1 * basin / np.sqrt(2) * along)
     assert text_ending(model, corpus, out).status is TextEndStatus.NOT_YET
     # Another pace, another direction, one that broke off, one without a past.
     for wrong in (
@@ -180,6 +221,15 @@ def test_a_flow_on_its_line_is_certified_and_off_it_is_not():
         by_hand(line.cls, line.cls - 2 * MM, log_time=0.0),
     ):
         assert text_ending(model, corpus, wrong).status is TextEndStatus.NOT_YET
+
+
+def test_a_way_to_rest_is_no_part_of_the_pace():
+    """Two log-times ago the tied words were at other odds."""
+    model, corpus = tie()
+    line = straight(MM)
+    other = line.earlier + 0.4 * jnp.array([1.0, -1.0, 0.0, 0.0])
+    found = text_ending(model, corpus, by_hand(line.cls, other))
+    assert found.status is TextEndStatus.TIED and found.pace < 1e-12
 
 
 @pytest.mark.parametrize("share", [0.5, 2.0])
@@ -241,6 +291,16 @@ def test_what_falls_behind_has_lost_however_near_it_is():
         assert found.selected.tolist() == [True, not one]
 
 
+@pytest.mark.parametrize("share", [0.45, 0.55])
+def test_what_lost_long_ago_is_half_a_log_time_behind(share):
+    """0 over 1, though no more than before; another pair is on its way."""
+    model, corpus = words([[0, 1], [2, 3]], [1, 1], [1.0, -1.0, 1.0, -1.0])
+    apart = share * LATE / 2 * np.array([1.0, -1.0, 0.0, 0.0])
+    found = text_ending(model, corpus, straight([0.0, 0.0, 0.5, -0.5], apart))
+    assert found.selected.tolist() == [True, share < 0.5, True, False]
+    assert found.status is TextEndStatus.NOT_YET
+
+
 def test_what_stands_still_has_no_loser_however_far_behind():
     """p does not move: then word 1 rests at odds of e²⁰, and nothing else is proved."""
     model, corpus = words([[0, 1]], [1], [1.0, -1.0])
@@ -250,6 +310,14 @@ def test_what_stands_still_has_no_loser_however_far_behind():
     assert found.status is TextEndStatus.NOT_YET
     moving = by_hand([10.0, -10.0], [9.0, -9.0])
     assert text_ending(model, corpus, moving).selected.tolist() == [True, False]
+
+
+def test_standing_still_on_a_plain_is_no_rest():
+    """Words of one value: no pull at all, p where Newton leaves it, no proof."""
+    model, corpus = words([[0, 1]], [1], [0.5, 0.5])
+    found = text_ending(model, corpus, by_hand([0.0, 0.0], [0.0, 0.0]))
+    assert found.distance == 0 and not found.rest.proved
+    assert found.status is TextEndStatus.NOT_YET
 
 
 def test_nothing_but_single_words_is_decided():

@@ -247,6 +247,29 @@ def test_rounds_that_do_not_suffice_are_told(monkeypatch):
         assert margin.direction.any()
 
 
+def test_a_longer_p_than_need_be_is_not_solved(monkeypatch):
+    """It has every margin: only the gap, here 2 %, tells."""
+
+    def longer(rows):
+        return tuple(1.01 * part for part in least_distance(rows))
+
+    monkeypatch.setattr(module, "least_distance", longer)
+    found = solved(PLANTED[0])
+    assert found.infeasibility == 0
+    assert found.gap == pytest.approx(1 - (2.02 - 1.01**2) / 1.01**2)
+    assert found.status is TextMarginStatus.NOT_CONVERGED
+
+
+@pytest.mark.parametrize("narrow", [1e-1, 1e-3, 1e-5])
+def test_a_narrow_margin_is_no_contradiction(narrow):
+    """Two pairs nearly opposite, (± 1, ε): p = (0, 1/ε), its digits those of ε²."""
+    rows = np.array([[1.0, narrow], [-1.0, narrow]])
+    p, duals = least_distance(rows)
+    assert p[1] * narrow == pytest.approx(1, rel=1e-15 / narrow**2)
+    assert abs(p[0]) <= 1e-15 / narrow**2 * p[1]
+    assert duals.sum() == pytest.approx(p @ p, rel=1e-15 / narrow**2)
+
+
 def test_least_distance_has_the_closed_form_of_two_pairs():
     """Both active where each is less than the other: p = Dᵀ(DDᵀ)⁻¹ 1; else one."""
     rows = np.array([[2.0, 0.0, 0.0], [1.0, 3.0, 0.0]])
