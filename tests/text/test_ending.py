@@ -212,7 +212,7 @@ def test_a_flow_on_its_line_is_certified_and_off_it_is_not():
     assert text_ending(model, corpus, out).status is TextEndStatus.NOT_YET
     # Another pace, another direction, one that broke off, one without a past.
     for wrong in (
-        straight(0.85 * MM),
+        straight((1 - 1.5 * PACE) * MM),
         straight(MM + np.array([0.0, 0.0, 0.2, 0.0])),
         by_hand(line.cls, line.earlier, status=TextFlowStatus.FAILED),
         by_hand(line.cls, line.earlier, status=TextFlowStatus.OUT_OF_STEPS),
