@@ -145,9 +145,8 @@ def _axes_jvp(
     rounding = DEPENDENT * len(rows) ** 0.5 * jnp.finfo(rows.dtype).eps
     off = jnp.abs(jnp.diag(rows)) > rounding * jnp.linalg.norm(embeddings, axis=1)
     leaving = change - (change @ span) @ span.T
-    turn = solve_triangular(rows, leaving, lower=True).T * jnp.where(
-        off.all(), 1.0, jnp.nan
-    )
+    turn = solve_triangular(rows, leaving, lower=True).T
+    turn = turn * jnp.where(off.all(), 1.0, jnp.nan)
     lean = -span @ (beside @ turn)
     return axes, jnp.concatenate([turn, lean[:, None]], axis=1)
 
