@@ -27,7 +27,7 @@ STATUS = {
     "CAPTURED_POSITIVE": Look("#d55e00", "▲", "captured by the positive class"),
     "CAPTURED_NEGATIVE": Look("#0072b2", "▼", "captured by the negative class"),
     "PARTIAL": Look("#e69f00", "◐", "some important tokens selected"),
-    "BALANCED": Look("#cc79a7", "◆", "in balance at a finite norm"),
+    "BALANCED": Look("#cc79a7", "◆", "tokens held in balance"),
     "NOTHING_TO_SELECT": Look("#56b4e9", "○", "nothing to select"),
     "NOT_YET": Look("#8a8a8a", "…", "not certified yet"),
     "NORM_NOT_REACHED": Look("#6b6b6b", "–", "norm not reached"),

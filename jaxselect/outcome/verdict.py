@@ -57,9 +57,9 @@ class TrialStatus(Status):
     FAILED = 6, "The integration or the max-margin solver broke down."
     BALANCED = (
         7,
-        "In a stable balance at a smaller norm: sequences of both classes hold "
-        "tokens at finite odds, so that no single one of them is selected "
-        "there.",
+        "Sequences of both classes hold tokens at finite odds, in a stable balance, so "
+        "that no single one of them is selected. The flow is followed no further; "
+        "orthogonal to them p may go on.",
     )
     NOTHING_TO_SELECT = (
         8,
