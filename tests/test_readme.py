@@ -54,7 +54,7 @@ def commands() -> set[str]:
     """Programs that the text starts, or names beside such a command."""
     found = set(re.findall(r"python -m (experiments(?:\.\w+)*)", TEXT))
     found |= set(re.findall(r"RUN\) -m (experiments(?:\.\w+)*)(?!\.)\b", MAKEFILE))
-    rows = re.findall(r"`python -m (experiments[.\w]+)[^`|]*` \(([^)|]*)\)", TEXT)
+    rows = re.findall(r"`python -m (experiments[.\w]+)[^`|]*`\s\(([^)|]*)\)", TEXT)
     for module, beside in rows:
         folder = module.rpartition(".")[0]
         found |= {f"{folder}.{name}" for name in re.findall(r"`(\w+)`", beside)}

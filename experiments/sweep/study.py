@@ -47,6 +47,8 @@ from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import finished, load, prepare, tidy, writing
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
+PACE = 15.0
+"""Seconds between two lines of progress, where there is no terminal for a bar."""
 
 
 def sweep(settings: Settings) -> dict:
@@ -215,7 +217,7 @@ def _stopping() -> Iterator[threading.Event]:
 
 
 def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:
-    """Follow a launcher on a progress bar; how many runs it finished."""
+    """Follow a launcher on a bar, or line by line; how many runs it finished."""
     console = Console(stderr=True)
     counts: Counter[str] = Counter()
     ran = 0
@@ -227,17 +229,18 @@ def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:
         TimeRemainingColumn(),
         TextColumn("{task.fields[counts]}"),
     )
-    begin = time.perf_counter()
+    begin = told = time.perf_counter()
     shown = console.is_terminal and not quiet
     with Progress(*columns, console=console, disable=not shown) as progress:
         task = progress.add_task("", total=lanes, rate="", counts="")
         for done in run:
             ran += done["lanes"]
             counts.update(done["statuses"])
-            progress.update(
-                task,
-                completed=ran,
-                rate=f"{ran / (time.perf_counter() - begin):.1f}/s",
-                counts=", ".join(f"{v} {k.lower()}" for k, v in sorted(counts.items())),
-            )
+            now = time.perf_counter()
+            rate = f"{ran / (now - begin):.1f}/s"
+            ends = ", ".join(f"{v} {k.lower()}" for k, v in sorted(counts.items()))
+            progress.update(task, completed=ran, rate=rate, counts=ends)
+            if not (shown or quiet) and now - told >= PACE and ran < lanes:
+                say(f"{ran} of {lanes} runs, {rate}: {ends}")
+                told = now
     return ran

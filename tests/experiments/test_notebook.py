@@ -1,33 +1,250 @@
-"""The Colab notebook runs as it stands, but for installing what is installed."""
+"""The Colab notebook: what it installs where, and that it goes on after a kill."""
 
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import venv
+from fnmatch import fnmatch
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 ROOT = Path(__file__).parents[2]
+JAX = {"jax": "0.7.2", "jaxlib": "0.7.2"}
+"""What Colab's TPU runtime had, and the oldest that the project takes."""
+CUDA = {"jax-cuda12-plugin": "0.7.2", "jax-cuda12-pjrt": "0.7.2"}
+OTHERS = {"numpy": "2.0.2", "jaxtyping": "0.3.2"}
 
 
-def test_the_notebook_runs_at_smoke_size(monkeypatch, tmp_path):
-    notebook = nbformat.read(ROOT / "experiments" / "colab.ipynb", as_version=4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert code[0].source.startswith("%pip install")
-    notebook.cells.remove(code[0])
-    for cell in notebook.cells:
-        # Its results go elsewhere, and its programs are those of this interpreter.
-        cell.source = cell.source.replace("results/colab-", f"{tmp_path}/")
-        cell.source = cell.source.replace("../" + str(tmp_path), str(tmp_path))
-        cell.source = cell.source.replace(" python -m", " {PYTHON} -m")
-    notebook.cells.insert(
-        0, nbformat.v4.new_code_cell("import sys; PYTHON = sys.executable")
+def read_notebook():
+    return nbformat.read(ROOT / "experiments" / "colab.ipynb", as_version=4)
+
+
+def sources():
+    return [cell.source for cell in read_notebook().cells if cell.cell_type == "code"]
+
+
+@pytest.fixture(scope="module")
+def tools():
+    """What the first two cells define: settings, and what the others call."""
+    names = {"__name__": "__main__"}
+    for source in sources()[:2]:
+        exec(source, names)
+    return SimpleNamespace(**names)
+
+
+def test_the_notebook_is_one():
+    nbformat.validate(read_notebook())
+    for number, source in enumerate(sources()):
+        compile(source, f"cell {number}", "exec")
+
+
+@pytest.mark.parametrize(
+    ("kind", "installed", "extras", "pinned"),
+    [
+        ("cpu", JAX, "report", ["jax==0.7.2", "jaxlib==0.7.2"]),
+        (
+            "gpu",
+            JAX | CUDA,
+            "report",
+            [f"{name}==0.7.2" for name in sorted(JAX | CUDA)],
+        ),
+        ("gpu", JAX, "report,cuda", ["jax==0.7.2", "jaxlib==0.7.2"]),
+        (
+            "tpu",
+            JAX | {"libtpu": "0.0.21.1"},
+            "report",
+            ["jax==0.7.2", "jaxlib==0.7.2", "libtpu==0.0.21.1"],
+        ),
+        ("tpu", JAX, "report,tpu", ["jax==0.7.2", "jaxlib==0.7.2"]),
+        ("tpu", {"libtpu": "0.0.21.1"}, "report,tpu", []),
+        ("cpu", {}, "report", []),
+    ],
+)
+def test_the_jax_of_a_runtime_stays_as_it_is(tools, kind, installed, extras, pinned):
+    asked = tools.wanted(kind, OTHERS | installed, Path("code"))
+    assert asked == ["-e", f"code[{extras}]", *pinned]
+
+
+@pytest.mark.parametrize(
+    ("files", "kind", "preset"),
+    [
+        (["/dev/null", "/dev/vfio/vfio"], "cpu", "smoke"),
+        (["/dev/nvidiactl", "/dev/nvidia0"], "gpu", "default"),
+        (["/dev/accel0"], "tpu", "tpu"),
+        (["/dev/vfio/vfio", "/dev/vfio/0"], "tpu", "tpu"),
+    ],
+)
+def test_a_runtime_is_known_by_its_device_files(tools, files, kind, preset):
+    found = tools.machine(lambda name: [file for file in files if fnmatch(file, name)])
+    assert found == kind
+    assert tools.PRESETS[found] == preset
+
+
+@pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")
+@pytest.mark.parametrize("form", ["folder", "zip", "gztar", "bare"])
+def test_code_is_fetched_once_and_kept_beside_its_results(tools, tmp_path, form):
+    """A later run, on an empty disk, has the code that the results began with."""
+    project = tmp_path / "sent" / "project"
+    (project / ".venv").mkdir(parents=True)
+    for name in ("pyproject.toml", ".venv/large", "version"):
+        (project / name).write_text("1")
+    address = project
+    if form != "folder":
+        kind = "zip" if form == "bare" else form
+        top = project if form == "bare" else project.parent
+        address = shutil.make_archive(str(tmp_path / "upload"), kind, top)
+    kept, code = tmp_path / "drive" / "code.tar.gz", tmp_path / "disk" / "code"
+    tools.fetch(str(address), kept, code)
+    assert (code / "version").read_text() == "1"
+    assert (code / ".venv").exists() == (form != "folder")
+    (project / "version").write_text("2")
+    shutil.rmtree(code.parent)
+    tools.fetch("" if form == "bare" else str(address), kept, code)
+    assert (code / "version").read_text() == "1"
+    kept.unlink()
+    if form == "folder":
+        tools.fetch(str(address), kept, code)
+        assert (code / "version").read_text() == "2"
+    assert not list(tmp_path.rglob("*.part*"))
+
+
+@pytest.mark.parametrize("address", ["", "."])
+def test_an_address_without_a_project_is_refused(tools, tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"ADDRESS is empty|no pyproject"):
+        tools.fetch(address, tmp_path / "code.tar.gz", tmp_path / "code")
+    assert not (tmp_path / "code.tar.gz").exists()
+
+
+def test_what_a_command_says_is_shown_and_its_failure_raises(tools, capsys):
+    code = "import os, sys; print('first'); sys.exit(os.environ['WITH'])"
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        tools.call(sys.executable, "-c", code, WITH="why")
+    assert failed.value.returncode == 1
+    assert capsys.readouterr().out.splitlines()[1:] == ["first", "why"]
+
+
+def test_an_interrupt_waits_for_what_a_program_finishes(tmp_path):
+    """Both hear it, as the processes of a notebook do; the chunk in flight is kept."""
+    child = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.3), exit('finished')))\n"
+        "print('begun')\n"
+        "time.sleep(60)"
     )
-    monkeypatch.chdir(ROOT / "experiments")
-    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
-    pictures = [
-        output
+    cell = f"{sources()[1]}\ncall(sys.executable, '-c', {child!r})"
+    with subprocess.Popen(
+        [sys.executable, "-c", cell],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as kernel:
+        while kernel.stdout.readline() != "begun\n":
+            assert kernel.poll() is None
+        os.killpg(kernel.pid, signal.SIGINT)
+        out, err = kernel.communicate(timeout=60)
+    assert out == "finished\n"
+    assert "KeyboardInterrupt" in err
+
+
+def execute(kernel, folder, address):
+    """Run the notebook there, as a person would who gave it an address."""
+    notebook = read_notebook()
+    settings = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    for name, value in {"ADDRESS": address, "PRESET": "smoke"}.items():
+        assert settings.source.count(f'{name} = ""') == 1
+        settings.source = settings.source.replace(f'{name} = ""', f"{name} = {value!r}")
+    client = NotebookClient(
+        notebook,
+        timeout=3000,
+        kernel_name=kernel,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.execute()
+    return notebook
+
+
+def writer(chunks):
+    """The process of the sweep that is to write there, once there is one."""
+    words = {b"experiments.sweep", f"--out={chunks.parent}".encode()}
+    while True:
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if words <= {*(process / "cmdline").read_bytes().split(b"\0")}:
+                    return int(process.name)
+        time.sleep(0.2)
+
+
+def kill_once_it_has_written(chunks):
+    """SIGKILL that sweep as soon as its first chunk is whole."""
+    process = writer(chunks)
+    while not list(chunks.glob("[0-9]*.npy")):
+        time.sleep(0.001)
+    os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch):
+    """A fresh environment with a JAX of its own, an empty folder, a clone's address."""
+    runtime, clone, empty = (tmp_path / name for name in ("venv", "clone", "empty"))
+    empty.mkdir()
+    for name in [*os.environ]:
+        if name == "PYTHONPATH" or name.startswith(("JAX_", "XLA_")):
+            monkeypatch.delenv(name)
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    venv.create(runtime, with_pip=True)
+    python = runtime / "bin" / "python"
+    before = [f"{name}=={version}" for name, version in JAX.items()]
+    command = [python, "-m", "pip", "install", "--quiet", "ipykernel", *before]
+    subprocess.run(command, check=True)
+    spec = tmp_path / "jupyter" / "kernels" / "empty" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    start = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": start, "display_name": "", "language": ""}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+
+    results = empty / "results"
+    chunks = results / "smoke" / "chunks"
+    killer = threading.Thread(
+        target=kill_once_it_has_written, args=[chunks], daemon=True
+    )
+    killer.start()
+    with pytest.raises(CellExecutionError, match="SIGKILL"):
+        execute("empty", empty, str(clone))
+    killer.join(60)
+    had = {path: path.stat().st_mtime_ns for path in chunks.glob("[0-9]*.npy")}
+    assert 0 < len(had) < 3
+
+    notebook = execute("empty", empty, str(clone))
+    left = {path: path.stat().st_mtime_ns for path in chunks.glob("[0-9]*.npy")}
+    assert len(left) == 3
+    assert had == {path: left[path] for path in had}
+    told = "".join(
+        output.get("text", "")
         for cell in notebook.cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
-        if "image/png" in output.get("data", {})
+        for output in cell.get("outputs", [])
+    )
+    assert f"{len(had)} of 3 chunks are there already" in told
+    shown = [
+        kind
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        for kind in output.get("data", {})
     ]
-    assert len(pictures) == 4
+    assert shown.count("image/png") == 4
+    assert shown.count("text/html") == 1
+    assert (results / "report.html").stat().st_size > 10**6
+    for name, version in JAX.items():
+        assert [*runtime.glob(f"lib/python*/site-packages/{name}-{version}.dist-info")]

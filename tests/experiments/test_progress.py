@@ -2,7 +2,10 @@
 
 import io
 
+import pytest
+
 from experiments.common import progress
+from experiments.sweep import study
 
 
 class Terminal(io.StringIO):
@@ -29,6 +32,21 @@ def test_a_terminal_sees_the_share_done_and_the_time_left(monkeypatch):
 
 def test_a_file_keeps_lines_alone(monkeypatch):
     assert shown(monkeypatch, io.StringIO()) == ""
+
+
+@pytest.mark.parametrize(
+    ("pace", "quiet", "lines"), [(0.0, False, 2), (0.0, True, 0), (60.0, False, 0)]
+)
+def test_a_log_is_told_now_and_then_how_far_a_sweep_is(
+    monkeypatch, capsys, pace, quiet, lines
+):
+    monkeypatch.setattr(study, "PACE", pace)
+    chunks = [{"lanes": 8, "statuses": {"PARTIAL": 8}}] * 3
+    assert study._watch(iter(chunks), 24, quiet) == 24
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == lines
+    assert all(f"{8 * n} of 24 runs" in line for n, line in enumerate(told, 1))
+    assert all(line.endswith(f": {8 * n} partial") for n, line in enumerate(told, 1))
 
 
 def test_a_study_says_what_it_will_write_where(capsys, tmp_path):
