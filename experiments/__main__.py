@@ -39,6 +39,7 @@ STUDIES = (
     "benchmarks.derivatives",
     "benchmarks.text",
     "benchmarks.networks",
+    "benchmarks.compile",
 )
 """Every program, the first one first."""
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.report.charts import Chart, axis, chart, series
+from experiments.report.compile_part import compiling
 from experiments.report.folders import Found
 from experiments.report.numbers import told
 from experiments.report.sections import Part, Shown, Told
@@ -294,6 +295,7 @@ BENCHMARKS = Told(
             ("derivatives", "Derivatives: their error", derivatives),
             ("text", "A step on text", ratios),
             ("networks", "A step of networks", ratios),
+            ("compile", "Compiling", compiling),
         )
     ),
 )

@@ -1,0 +1,157 @@
+"""Programs compiled for a device that need not be here, in processes of their own."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from experiments.common.devices import configure, quickly
+
+TARGETS = {"cpu": "cpu", "v5e": "tpu", "v6e": "tpu", "cuda": "gpu"}
+"""Devices that programs are compiled for, and their kinds."""
+LIBTPU = "python -m pip install -e '.[tpu]'"
+"""The command that brings a TPU's compiler, which wants no TPU."""
+ALONE = (
+    "import json, sys; from experiments.benchmarks import _ahead; "
+    "print(json.dumps(_ahead.told(*sys.argv[1:])))"
+)
+
+
+def missing(target: str) -> str | None:
+    """What has to be done before programs can be compiled for a target.
+
+    Args:
+        target: one of `TARGETS`.
+
+    Returns:
+        A command, in words; None where nothing is missing.
+
+    Example:
+        >>> missing("cpu")
+    """
+    if TARGETS[target] == "tpu" and importlib.util.find_spec("libtpu") is None:
+        return f"no libtpu here: {LIBTPU} brings it"
+    return None
+
+
+def isolated(name: str, target: str) -> dict[str, Any]:
+    """The cost of one program in a new process: nothing traced or compiled before.
+
+    Args:
+        name: of `_programs.PROGRAMS`; behind it ` quickly` for fewer optimisations.
+        target: one of `TARGETS`.
+
+    Returns:
+        See `cost`; where the compiler refuses, `refused` alone: the last that it said.
+    """
+    # A TPU's library looks for a TPU's host, and for a process that holds the TPU.
+    there = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, name, target],
+        env=os.environ | there | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return {"refused": (done.stderr.strip().splitlines() or ["nothing"])[-1]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def told(name: str, target: str) -> dict[str, Any]:
+    """The cost of one program, in this process.
+
+    Args:
+        name: see `isolated`.
+        target: one of `TARGETS`.
+
+    Returns:
+        See `cost`.
+    """
+    # The programs bring half of the library: who only asks for a cost waits for none.
+    from experiments.benchmarks._programs import PROGRAMS
+
+    kind = TARGETS[target]
+    name, _, manner = name.partition(" ")
+    single = kind == "tpu" or name == "text"
+    configure("float32" if single else "float64")
+    # What was compiled once would be read from disk.
+    jax.config.update("jax_enable_compilation_cache", False)
+    program = PROGRAMS[name](kind)
+    return cost(
+        program.function, program.arguments, target, quickly() if manner else {}
+    )
+
+
+def cost(
+    function: Callable,
+    arguments: tuple[Any, ...],
+    target: str = "cpu",
+    options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What compiling a function for a target costs, and what memory the program takes.
+
+    A TPU's program is that of one chip of four. For CUDA a program is lowered only: its
+    compiler wants a GPU.
+
+    Args:
+        function: to be jitted, or jitted.
+        arguments: arrays, or their shapes.
+        target: one of `TARGETS`.
+        options: of the compiler.
+
+    Returns:
+        CPU seconds, of all threads, to `trace`, `lower` and `compile`; `lines` of
+        StableHLO; `code`, `arguments` and `temporaries` in bytes; nothing of what was
+        not compiled.
+    """
+    kind, chip = TARGETS[target], _chip(target)
+
+    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
+        array = leaf if hasattr(leaf, "dtype") else jax.numpy.asarray(leaf)
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=chip)
+
+    shapes = jax.tree.map(shape, arguments)
+    jitted = jax.jit(function, compiler_options=options or None)
+    platform = "cuda" if kind == "gpu" else kind
+    begin = time.process_time()
+    traced = jitted.trace(*shapes)
+    traced_at = time.process_time()
+    lowered = traced.lower(lowering_platforms=(platform,))
+    lowered_at = time.process_time()
+    found: dict[str, Any] = {
+        "trace": traced_at - begin,
+        "lower": lowered_at - traced_at,
+        "lines": lowered.as_text().count("\n"),
+    }
+    if kind == "gpu":
+        return found
+    begin = time.process_time()
+    compiled = lowered.compile()
+    found["compile"] = time.process_time() - begin
+    memory = compiled.memory_analysis()
+    # On a CPU memory_analysis knows no code; what would be kept on disk is mostly that.
+    found["code"] = memory.generated_code_size_in_bytes or len(
+        compiled.runtime_executable().serialize()
+    )
+    found["arguments"] = memory.argument_size_in_bytes
+    found["temporaries"] = memory.temp_size_in_bytes
+    return found
+
+
+def _chip(target: str) -> jax.sharding.Sharding | None:
+    """Where a TPU's arguments lie: on one chip of a machine that is not here."""
+    if TARGETS[target] != "tpu":
+        return None
+    from jax.experimental import topologies
+
+    machine = topologies.get_topology_desc(
+        platform="tpu", topology_name=f"{target}:2x2"
+    )
+    return jax.sharding.SingleDeviceSharding(machine.devices[0])

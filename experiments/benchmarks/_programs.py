@@ -1,0 +1,93 @@
+"""Programs whose compilation is measured, as their studies would compile them."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.benchmarks._bags import corpus
+from experiments.benchmarks._case import Case, draw
+from experiments.sweep.settings import CHUNK_SIZE, PRESETS
+from experiments.theory.problem import Problem
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.synthetic import assumption_one
+from jaxselect.outcome.rates import REAL_RATES, rates
+from jaxselect.outcome.trial import Trial, run_trial
+from jaxselect.sweep.chunks import program
+from jaxselect.sweep.grid import lane_values
+from jaxselect.text import training
+from jaxselect.text.sparse import SparseCorpus, from_csr
+
+RUN = Problem(sequences=200, length=8, relevant=8, irrelevant=48)
+"""The corpus of a single run."""
+NUMBERS = (256.0, 100.0, 1e4)
+"""Its d, η₀ and ‖p‖ to stop at."""
+REVIEWS, VOCABULARY, DISTINCT, DIM = 25_000, 7_800, 127.0, 2048
+"""Of a step on text: the shape of IMDB, as in the benchmark of such steps."""
+
+
+class Program(NamedTuple):
+    """What `jax.jit` is given, and the shapes of its arguments."""
+
+    function: Callable
+    arguments: tuple[Any, ...]
+
+
+def run(device: str) -> Program:
+    """One trial: draws, a step on E, the flow of p, and its certificate."""
+    draw_corpus = partial(assumption_one, **dataclasses.asdict(RUN))
+
+    def trial(key: jax.Array, dim: float, step_size: float, norm: float) -> Trial:
+        return run_trial(key, draw_corpus, dim, step_size, until_norm=norm)
+
+    return Program(trial, (jax.random.key(0), *NUMBERS))
+
+
+def chunk(device: str) -> Program:
+    """A sweep's chunk: of the preset `tpu` there, else of `default`."""
+    grid = PRESETS["tpu" if device == "tpu" else "default"].grid
+    lanes = np.zeros(CHUNK_SIZE[device], int)
+    values = lane_values(grid, lanes)
+    arguments = tuple(
+        column.astype(np.int32 if name == "seed" else grid.precision)
+        for name, column in values.items()
+    )
+    return Program(program(grid, grid.shapes()[0], device != "cpu"), arguments)
+
+
+def gradient(device: str) -> Program:
+    """All rates of one problem, and the gradient of their sum in E."""
+
+    def total(embeddings: jax.Array, case: Case) -> jax.Array:
+        before = Parameters(embeddings, case.start.cls, case.start.head)
+        found = rates(before, case.corpus, case.step_size)
+        return jnp.stack([getattr(found, name) for name in REAL_RATES]).sum()
+
+    def both(case: Case) -> tuple[jax.Array, jax.Array]:
+        return jax.value_and_grad(total)(case.start.embeddings, case)
+
+    return Program(both, (jax.eval_shape(partial(draw, Problem()), 0),))
+
+
+def text(device: str) -> Program:
+    """A step of gradient descent on E, p and v over reviews, as one program."""
+    counts, labels = corpus(REVIEWS, VOCABULARY, DISTINCT)
+    bags, optimiser = from_csr(counts, labels), optax.sgd(1e-3)
+
+    def initial() -> training.State:
+        embeddings = jnp.zeros((VOCABULARY, DIM))
+        start = Parameters(embeddings, embeddings[0], embeddings[0])
+        return training.initial_state(start, optimiser, training.Schedule(steps=1))
+
+    def step(state: training.State, bags: SparseCorpus) -> training.State:
+        return training.step(state, bags, optimiser)
+
+    return Program(step, (jax.eval_shape(initial), bags))
+
+
+PROGRAMS = {"run": run, "chunk": chunk, "rates": gradient, "text": text}

@@ -1,0 +1,124 @@
+"""What compiling costs: seconds, size of code and memory, for CPU, TPUs and CUDA.
+
+A run, a sweep's chunk, the gradient of rates and a step on text are traced, lowered and
+compiled, each in a process of its own and without the cache of programs. Seconds are of
+CPU, all threads added up. No device but the CPU has to be here: a TPU's compiler comes
+with libtpu; for CUDA programs are lowered, and compiled where the GPU is.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.benchmarks._ahead import TARGETS, isolated, missing
+from experiments.common.console import command, quickened, say
+from experiments.common.devices import configure
+from experiments.common.results import kept, write
+
+COLUMNS = {
+    "trace": ("trace s", 1, ".2f"),
+    "lower": ("lower s", 1, ".2f"),
+    "compile": ("compile s", 1, ".1f"),
+    "lines": ("lines", 1, ",d"),
+    "code": ("code MB", 2**20, ".1f"),
+    "arguments": ("args MB", 2**20, ".1f"),
+    "temporaries": ("temps MB", 2**20, ".1f"),
+}
+"""What is measured: heading, unit and digits; lines are of StableHLO."""
+QUICKLY = "run quickly"
+"""A run as `experiments.run` compiles it on a CPU: optimised little."""
+
+ProgramName = Literal["run", "run quickly", "chunk", "rates", "text"]
+Target = Literal["cpu", "v5e", "v6e", "cuda"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to compile.
+
+    Attributes:
+        preset: full, or quick: a run and a step on text for the CPU, under a minute;
+            or smoke: a step on text.
+        quick: the same as `--preset quick`.
+        programs: to compile; `run quickly`, with XLA's options of `experiments.run`, is
+            for the CPU alone.
+        targets: to compile for.
+        out: folder for the results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "quick", "smoke"] = "full"
+    quick: bool = False
+    programs: tuple[ProgramName, ...] = (
+        "run",
+        "run quickly",
+        "chunk",
+        "rates",
+        "text",
+    )
+    targets: tuple[Target, ...] = ("cpu", "v5e", "v6e", "cuda")
+    out: Path = Path("results") / "benchmarks" / "compile"
+    json: bool = False
+
+
+PRESETS = {
+    "full": Settings(),
+    "quick": Settings(programs=("run", "run quickly", "text"), targets=("cpu",)),
+    "smoke": Settings(programs=("text",), targets=("cpu",)),
+}
+
+
+def main(settings: Settings) -> dict:
+    """Compile every program for every target, one after the other.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        `rows`, each with its `program` and `target`, and `absent`: what has to be done
+        for the targets that are missing.
+    """
+    settings = quickened(settings, PRESETS["quick"])
+    configure("float64")
+    rows: list[dict[str, Any]] = []
+    absent: dict[str, str] = {}
+    results = {"rows": rows, "absent": absent}
+    with kept(settings.out, settings=settings, results=results):
+        for target in settings.targets:
+            lacking = missing(target)
+            if lacking:
+                say(f"{target}: {lacking}")
+                absent[target] = lacking
+                continue
+            for name in settings.programs:
+                if name == QUICKLY and TARGETS[target] != "cpu":
+                    continue
+                say(f"{name} for {target} …")
+                rows.append({"program": name, "target": target})
+                rows[-1] |= isolated(name, target)
+                if "refused" in rows[-1]:
+                    say(f"not compiled: {rows[-1]['refused']}")
+    show(rows)
+    write(settings.out, settings=settings, results=results)
+    return results
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """The table, on standard error."""
+    table = Table("program", "for", *(heading for heading, *_ in COLUMNS.values()))
+    for row in rows:
+        cells = (
+            f"{row[name] / unit if unit > 1 else row[name]:{digits}}"
+            if name in row
+            else "–"
+            for name, (_, unit, digits) in COLUMNS.items()
+        )
+        table.add_row(row["program"], row["target"], *cells)
+    Console(stderr=True).print(table)
+
+
+if __name__ == "__main__":
+    command(main, PRESETS)

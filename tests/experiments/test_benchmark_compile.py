@@ -1,0 +1,100 @@
+"""The cost of compiling: what is counted is what is there, wherever it would run."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from experiments.benchmarks import _ahead, _programs, compile
+from experiments.common.results import read
+from experiments.run import PRESETS as RUNS
+from experiments.sweep.settings import CHUNK_SIZE
+from experiments.sweep.settings import PRESETS as SWEEPS
+from tests.experiments.invented_results import check_shown
+
+# What a chip of v5e has; one of v6e has twice that.
+CHIP_BYTES = 16e9
+
+
+def gram(rows):
+    return rows @ rows.T
+
+
+def test_bytes_and_lines_are_those_of_the_program():
+    rows = jax.ShapeDtypeStruct((6, 4), jnp.float32)
+    found = _ahead.cost(gram, (rows,))
+    assert found["arguments"] == 6 * 4 * 4
+    assert found["lines"] == jax.jit(gram).lower(rows).as_text().count("\n")
+    assert found["code"] > 0
+    # One copy of the argument, at most: neither product is kept beside the result.
+    assert found["temporaries"] <= 6 * 4 * 4
+    assert min(found[name] for name in ("trace", "lower", "compile")) >= 0
+
+
+def test_what_a_program_keeps_is_counted():
+    def kept(rows):
+        return jnp.sort((rows @ rows.T).ravel())[::-1].reshape(64, 64) @ rows
+
+    found = _ahead.cost(kept, (jnp.ones((64, 4)),))
+    assert found["temporaries"] >= 64 * 64 * 8
+
+
+def test_for_cuda_a_program_is_lowered_and_no_more():
+    found = _ahead.cost(gram, (jnp.ones((6, 4)),), "cuda")
+    assert set(found) == {"trace", "lower", "lines"}
+
+
+def test_a_refusal_is_told_with_its_reason():
+    assert _ahead.isolated("nothing", "cpu") == {"refused": "KeyError: 'nothing'"}
+
+
+def test_every_program_is_compiled_for_every_target(tmp_path, monkeypatch):
+    """But `run quickly` for the CPU alone; and what fails takes nothing with it."""
+
+    def invented(name, target):
+        if (name, target) == ("chunk", "v5e"):
+            return {"refused": "no room"}
+        return _ahead.cost(gram, (jnp.ones((6, 4)),), "cuda")
+
+    monkeypatch.setattr(compile, "isolated", invented)
+    monkeypatch.setattr(compile, "missing", {"v6e": "bring it"}.get)
+    compile.main(dataclasses.replace(compile.Settings(), out=tmp_path))
+    results = read(tmp_path).results
+    assert results["absent"] == {"v6e": "bring it"}
+    found = {(row["target"], row["program"]) for row in results["rows"]}
+    every = {(t, p) for t in ("cpu", "v5e", "cuda") for p in _programs.PROGRAMS}
+    assert found == every | {("cpu", "run quickly")}
+    refused = [row for row in results["rows"] if "lines" not in row]
+    assert [row["refused"] for row in refused] == ["no room"]
+    check_shown(tmp_path)
+
+
+def test_without_a_compiler_the_command_that_brings_it_is_named(monkeypatch):
+    monkeypatch.setattr(_ahead.importlib.util, "find_spec", lambda name: None)
+    assert "-e '.[tpu]'" in _ahead.missing("v5e") and _ahead.missing("cuda") is None
+
+
+def test_the_run_is_that_of_its_study():
+    settings = dataclasses.asdict(RUNS["default"])
+    assert dataclasses.asdict(_programs.RUN).items() <= settings.items()
+    numbers = tuple(settings[name] for name in ("dim", "step_size", "until_norm"))
+    assert numbers == _programs.NUMBERS
+
+
+def test_a_tpu_gets_the_chunk_of_its_preset():
+    grid = SWEEPS["tpu"].grid
+    arguments = _programs.chunk("tpu").arguments
+    assert {len(column) for column in arguments} == {CHUNK_SIZE["tpu"]}
+    assert {column.dtype.name for column in arguments} == {grid.precision, "int32"}
+
+
+@pytest.mark.slow
+def test_a_chunk_of_the_tpu_preset_fits_a_chip():
+    lacking = _ahead.missing("v5e")
+    if lacking:
+        pytest.skip(lacking)
+    found = _ahead.isolated("chunk", "v5e")
+    assert "refused" not in found, found
+    held = sum(found[name] for name in ("code", "arguments", "temporaries"))
+    assert held < CHIP_BYTES
