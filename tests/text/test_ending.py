@@ -362,6 +362,10 @@ def test_p_moved_by_hand_or_with_another_past_is_not_yet(seed):
         eqx.tree_at(lambda flow: flow.cls, flow, flow.cls + aside),
         eqx.tree_at(lambda flow: flow.earlier, flow, flow.earlier + aside),
         eqx.tree_at(lambda flow: flow.earlier, flow, model.cls),
+        # On its line, and at its pace, but it is said to have broken off there.
+        eqx.tree_at(
+            lambda flow: flow.status, flow, jnp.int32(TextFlowStatus.OUT_OF_STEPS)
+        ),
     ):
         assert text_ending(model, corpus, wrong).status is TextEndStatus.NOT_YET
 
