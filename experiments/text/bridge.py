@@ -20,8 +20,8 @@ from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
 from experiments.text.data import Source, Splits, load
+from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, starting_point
-from experiments.text.flow import described, some
 from jaxselect.errors import BadInput
 from jaxselect.text.ending import text_ending
 from jaxselect.text.flow import TextFlowStatus, text_flow
