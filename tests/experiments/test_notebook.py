@@ -92,7 +92,7 @@ def test_a_runtime_is_known_by_its_device_files(tools, files, kind, preset):
 
 
 @pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")
-@pytest.mark.parametrize("form", ["folder", "zip", "gztar", "bare"])
+@pytest.mark.parametrize("form", ["folder", "git", "zip", "gztar", "bare"])
 def test_code_is_fetched_once_and_kept_beside_its_results(tools, tmp_path, form):
     """A later run, on an empty disk, has the code that the results began with."""
     project = tmp_path / "sent" / "project"
@@ -100,7 +100,12 @@ def test_code_is_fetched_once_and_kept_beside_its_results(tools, tmp_path, form)
     for name in ("pyproject.toml", ".venv/large", "version"):
         (project / name).write_text("1")
     address = project
-    if form != "folder":
+    if form == "git":
+        git = ["git", "-C", project, "-c", "user.name=me", "-c", "user.email=me"]
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
+            subprocess.run([*git, *words], check=True)
+        address = project.as_uri()
+    elif form != "folder":
         kind = "zip" if form == "bare" else form
         top = project if form == "bare" else project.parent
         address = shutil.make_archive(str(tmp_path / "upload"), kind, top)
@@ -222,12 +227,12 @@ def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch):
     )
     killer.start()
     with pytest.raises(CellExecutionError, match="SIGKILL"):
-        execute("empty", empty, str(clone))
+        execute("empty", empty, clone.as_uri())
     killer.join(60)
     had = {path: path.stat().st_mtime_ns for path in chunks.glob("[0-9]*.npy")}
     assert 0 < len(had) < 3
 
-    notebook = execute("empty", empty, str(clone))
+    notebook = execute("empty", empty, clone.as_uri())
     left = {path: path.stat().st_mtime_ns for path in chunks.glob("[0-9]*.npy")}
     assert len(left) == 3
     assert had == {path: left[path] for path in had}
