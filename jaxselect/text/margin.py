@@ -20,15 +20,24 @@ ADDED = 300
 ROUNDS = 200
 # Of a margin of one, relative: as exact as a direction with hundreds of duals is.
 EXACT = 1e-10
+# What is left of differences that contradict each other, relative.
+CANCELLED = 1e-12
 
 
 class TextMarginStatus(Status):
     """Whether the max-margin problem was solved."""
 
     SOLVED = 0, "Every pair has its margin, and the duality gap is closed."
-    INFEASIBLE = 1, "No direction separates the pairs at hand."
+    INFEASIBLE = (
+        1,
+        "No direction separates the pairs: duals λ ≥ 0 with Σλ = 1 make Σλ (E_s − E_r) "
+        "vanish, to 1e-12 of Σλ ‖E_s − E_r‖.",
+    )
     NO_PAIRS = 2, "There is no constraint, so p = 0."
-    NOT_CONVERGED = 3, "Pairs were still violated after the last round."
+    NOT_CONVERGED = 3, "Nothing is claimed."
+
+
+UNSOLVED = TextMarginStatus.NOT_CONVERGED
 
 
 class TextMargin(NamedTuple):
@@ -102,8 +111,12 @@ def text_margin(
         rows = embeddings[winners[used]] - embeddings[losers[used]]
         direction, duals = least_distance(rows)
         if not direction.any():
+            # Farkas: λ ≥ 0 with Σλ = 1 and Dᵀλ = 0, to rounding, leave no p.
+            lengths = np.sqrt(np.sum(rows**2, axis=1))
+            proved = np.linalg.norm(duals @ rows) <= CANCELLED * (duals @ lengths)
+            status = TextMarginStatus.INFEASIBLE if proved and duals.any() else UNSOLVED
             kept = winners[used], losers[used], duals, 1.0, 1.0, len(winners)
-            return TextMargin(direction, *kept, TextMarginStatus.INFEASIBLE)
+            return TextMargin(direction, *kept, status)
         # Pairs without a dual leave again: the next rounds stay small.
         used[np.flatnonzero(used)[duals == 0]] = False
         duals = duals[duals > 0]
@@ -169,7 +182,10 @@ def winner(
 def least_distance(
     rows: Float[np.ndarray, "pairs dim"],
 ) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " pairs"]]:
-    """Least distance: min ‖p‖ subject to D p ≥ 1, with duals; both zero if infeasible.
+    """Least distance: min ‖p‖ subject to D p ≥ 1, and its duals.
+
+    Where there is no such p it is zero, and the duals are those of Farkas' lemma: λ ≥ 0
+    with Σλ = 1 and Dᵀλ = 0.
 
     Source: C. Lawson and R. Hanson, Solving Least Squares Problems, chapter 23.
 
@@ -177,22 +193,27 @@ def least_distance(
         rows: D.
 
     Returns:
-        p and λ ≥ 0 with p = Dᵀλ.
+        p and λ ≥ 0 with p = Dᵀλ; λ = 0 where neither was found.
 
     Example:
         >>> least_distance(np.array([[2.0, 0.0]]))[0].round(9).tolist()
         [0.5, 0.0]
     """
+    nothing = np.zeros(rows.shape[1]), np.zeros(len(rows))
     # ‖p‖ is at least one in these units, and near it its duals keep most digits.
     unit = np.sqrt(np.min(np.sum(rows**2, axis=1)))
     if not unit:
-        return np.zeros(rows.shape[1]), np.zeros(len(rows))
+        empty = ~rows.any(axis=1)
+        return nothing[0], empty / empty.sum()
     system = np.vstack([rows.T / unit, np.ones(len(rows))])
     target = np.zeros(len(system))
     target[-1] = 1.0
-    weights, _ = nnls(system, target, maxiter=30 * len(rows))
+    try:
+        weights, _ = nnls(system, target, maxiter=30 * len(rows))
+    except RuntimeError:
+        return nothing
     residual = target - system @ weights
     if residual[-1] <= np.finfo(float).eps * len(system):
-        return np.zeros(rows.shape[1]), np.zeros(len(rows))
+        return nothing[0], weights / weights.sum()
     duals = weights / (residual[-1] * unit**2)
     return duals @ rows, duals

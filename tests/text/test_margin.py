@@ -281,3 +281,24 @@ def test_least_distance_has_the_closed_form_of_two_pairs():
     p, duals = least_distance(np.array([[0.5, 0.0, 0.0], [1.0, 0.1, 0.0]]))
     assert_close(jnp.asarray(p), [2.0, 0.0, 0.0])
     assert_close(jnp.asarray(duals), [4.0, 0.0])
+
+
+def test_infeasible_comes_with_what_proves_it():
+    """Word 1 must beat 0 and 2, and half-way between them it lies."""
+    bags = csr_array([[1.0, 1.0, 1.0]])
+    tokens = np.array([[0.0, 1.0], [0.5, 1.0], [1.0, 1.0]])
+    found = text_margin(tokens, bags, np.array([False, True, False]), np.ones(2))
+    assert found.status is TextMarginStatus.INFEASIBLE
+    rows = tokens[found.winners] - tokens[found.losers]
+    assert (found.duals >= 0).all() and found.duals.sum() == pytest.approx(1)
+    assert np.linalg.norm(found.duals @ rows) < 1e-12
+
+
+def test_a_solver_that_gives_up_claims_nothing(monkeypatch):
+    def gives_up(*_, **__):
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    monkeypatch.setattr("jaxselect.text.margin.nnls", gives_up)
+    bags = csr_array([[1.0, 1.0]])
+    found = text_margin(np.eye(2), bags, np.array([True, False]), np.ones(2))
+    assert found.status is TextMarginStatus.NOT_CONVERGED
