@@ -3,7 +3,7 @@
 A run, a sweep's chunk, the gradient of rates and a step on text are traced, lowered and
 compiled, each in a process of its own and without the cache of programs. Seconds are of
 CPU, all threads added up. No device but the CPU has to be here: a TPU's compiler comes
-with libtpu; for CUDA programs are lowered, and compiled where the GPU is.
+with libtpu, and for CUDA programs are lowered only.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from experiments.common.devices import configure
 from experiments.common.results import kept, write
 
 COLUMNS = {
-    "trace": ("trace s", 1, ".2f"),
-    "lower": ("lower s", 1, ".2f"),
-    "compile": ("compile s", 1, ".1f"),
+    "trace": ("trace", 1, ".2f"),
+    "lower": ("lower", 1, ".2f"),
+    "compile": ("compile", 1, ".1f"),
     "lines": ("lines", 1, ",d"),
-    "code": ("code MB", 2**20, ".1f"),
-    "arguments": ("args MB", 2**20, ".1f"),
-    "temporaries": ("temps MB", 2**20, ".1f"),
+    "code": ("code", 2**20, ".1f"),
+    "arguments": ("args", 2**20, ".1f"),
+    "temporaries": ("temps", 2**20, ".1f"),
 }
 """What is measured: heading, unit and digits; lines are of StableHLO."""
 QUICKLY = "run quickly"
@@ -108,7 +108,8 @@ def main(settings: Settings) -> dict:
 
 def show(rows: list[dict[str, Any]]) -> None:
     """The table, on standard error."""
-    table = Table("program", "for", *(heading for heading, *_ in COLUMNS.values()))
+    headings = (heading for heading, *_ in COLUMNS.values())
+    table = Table("program", "for", *headings, caption="seconds of CPU, lines, MB")
     for row in rows:
         cells = (
             f"{row[name] / unit if unit > 1 else row[name]:{digits}}"
