@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
-import jax
 import numpy as np
 from jaxtyping import Float, Real, jaxtyped
 
@@ -104,6 +103,9 @@ def _kinds(wanted: Any) -> tuple:
     if isinstance(wanted, UnionType):
         return tuple(kind for part in get_args(wanted) for kind in _kinds(part))
     if hasattr(wanted, "dims"):
+        # Who only reads what a sweep left does not wait for JAX.
+        import jax
+
         # A whole number is a real one, traced or not.
         dtype = Real if wanted.dtype is Float and not wanted.dims else wanted.dtype
         return tuple(dtype[kind, wanted.dim_str] for kind in (jax.Array, np.ndarray))
@@ -115,6 +117,8 @@ def _kinds(wanted: Any) -> tuple:
 
 
 def _described(value: object) -> str:
+    import jax
+
     if isinstance(value, jax.Array | np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
     return f"of type {type(value).__name__}"
