@@ -5,7 +5,6 @@ from experiments.report.cloud import cloud
 from experiments.report.folders import Found
 from experiments.report.numbers import told
 from experiments.report.sections import Shown
-from jaxselect.text.ending import TextEndStatus
 
 
 def flow(found: Found) -> Shown:
@@ -15,7 +14,7 @@ def flow(found: Found) -> Shown:
     shares = {"decided": "decided for one word", "train_accuracy": "right, seen"}
     shares["test_accuracy"] = "right, test"
     tied = ", ".join(str(columns["words"][place]) for place in columns["tied"][:12])
-    sentences = [TextEndStatus[results["status"]].sentence]
+    sentences = [results["sentence"]]
     if tied:
         sentences.append(
             f"{results['tied_words']} words rest at finite odds, in "

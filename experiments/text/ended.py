@@ -36,6 +36,7 @@ def described(end: TextEnding) -> dict:
     """
     numbers = {
         "status": end.status.name,
+        "sentence": end.status.sentence,
         "certified": end.status != TextEndStatus.NOT_YET,
         "tied_words": len(end.tied),
         "tied_dimensions": end.axes.shape[1],

@@ -24,7 +24,7 @@ from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.errors import BadInput
 from jaxselect.model.parameters import Parameters
 from jaxselect.text.curvature import curvature, descent, risk
-from jaxselect.text.ending import TextEnding, TextEndStatus, text_ending
+from jaxselect.text.ending import TextEnding, text_ending
 from jaxselect.text.flow import TextFlow, TextFlowStatus, text_flow
 from jaxselect.text.objective import attention_weights, evaluate
 from jaxselect.text.sparse import posterior_difference
@@ -243,7 +243,7 @@ def tell(results: dict, tied: list[str]) -> None:
         results: of the study.
         tied: words held in balance.
     """
-    say(f"{results['status']}: {TextEndStatus[results['status']].sentence}")
+    say(f"{results['status']}: {results['sentence']}")
     say(
         f"‖p‖ = {results['norm']:.1f} at the end; {results['decided']:.1%} of "
         f"{results['reviews']} reviews are decided for one word"
