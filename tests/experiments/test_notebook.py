@@ -148,7 +148,9 @@ def test_an_interrupt_waits_for_what_a_program_finishes(tmp_path):
         "print('begun')\n"
         "time.sleep(60)"
     )
-    cell = f"{sources()[1]}\ncall(sys.executable, '-c', {child!r})"
+    # Whoever runs the tests in the background made them deaf to it.
+    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    cell = f"{hears}\n{sources()[1]}\ncall(sys.executable, '-c', {child!r})"
     with subprocess.Popen(
         [sys.executable, "-c", cell],
         stdout=subprocess.PIPE,
