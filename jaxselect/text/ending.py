@@ -23,7 +23,7 @@ from .rest import Rest, rest
 from .sparse import SparseCorpus
 
 # Slower than this, in units of 1/‖E_s‖, a flow goes nowhere: a margin of one takes ½.
-STANDSTILL = 1e-3
+STANDSTILL = 0.1
 # Of Δp/Δ log t against p_mm; of the pulls towards words that lost. Where those are
 # small the rest is convex, and ends in p_mm from wherever it is.
 PACE, OPPOSED = 0.2, 1e-2
