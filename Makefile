@@ -20,7 +20,7 @@ help: ## this list
 
 install: $(READY) ## make .venv with everything the other targets need
 
-sweep: $(READY) ## run a sweep (5 minutes on 2 cores), then draw its figures
+sweep: $(READY) ## run a sweep (under 5 minutes on 2 cores), then draw its figures
 	$(RUN) -m experiments.sweep --preset $(PRESET) --out $(OUT)
 	$(RUN) -m experiments.theory.edges --out $(dir $(OUT))edges
 	$(RUN) -m experiments.figures $(OUT)

@@ -45,8 +45,8 @@ def draw(finished: Finished) -> Figure:
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     _map(axes[0], over_c, "at_least", "kept: |posterior difference| ≥ c")
     _map(axes[1], over_dim, "dim", "dimension d")
-    axes[0].set_title(f"d = {widest}")
-    axes[1].set_title("all words")
+    axes[0].set_title(f"d = {widest}; in each cell, words tied")
+    axes[1].set_title("all words kept")
     found = [name for name in COLOUR if any(c["status"] == name for c in cells)]
     patches = [Patch(color=COLOUR[name], label=SENTENCE[name]) for name in found]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))

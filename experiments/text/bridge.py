@@ -24,7 +24,7 @@ from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, starting_point
 from jaxselect.errors import BadInput
 from jaxselect.text.ending import text_ending
-from jaxselect.text.flow import TextFlowStatus, text_flow
+from jaxselect.text.flow import text_flow
 from jaxselect.text.sparse import SparseCorpus, from_csr, posterior_difference
 
 
@@ -179,9 +179,7 @@ def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
         "step_size": fit.step_size,
         "words": len(splits.words),
         "reviews": len(splits.train.labels),
-        "flow_status": TextFlowStatus(int(flow.status)).name,
-        "norm": float(np.linalg.norm(flow.cls)),
-        **described(end),
+        **described(flow, end),
     }
 
 

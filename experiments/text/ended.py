@@ -3,6 +3,7 @@
 import numpy as np
 
 from jaxselect.text.ending import TextEnding, TextEndStatus
+from jaxselect.text.flow import TextFlow, TextFlowStatus
 from jaxselect.text.sparse import SparseCorpus, from_csr
 
 
@@ -25,16 +26,19 @@ def some(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
     return from_csr(corpus.by_sequence.to_csr()[rows], labels)
 
 
-def described(end: TextEnding) -> dict:
-    """An ending in numbers.
+def described(flow: TextFlow, end: TextEnding) -> dict:
+    """A flow and its ending in numbers.
 
     Args:
-        end: of a flow.
+        flow: of p.
+        end: of that flow.
 
     Returns:
         Status, sizes and certificates.
     """
     numbers = {
+        "flow_status": TextFlowStatus(int(flow.status)).name,
+        "norm": float(np.linalg.norm(flow.cls)),
         "status": end.status.name,
         "sentence": end.status.sentence,
         "certified": end.status != TextEndStatus.NOT_YET,

@@ -25,7 +25,7 @@ from jaxselect.errors import BadInput
 from jaxselect.model.parameters import Parameters
 from jaxselect.text.curvature import curvature, descent, risk
 from jaxselect.text.ending import TextEnding, text_ending
-from jaxselect.text.flow import TextFlow, TextFlowStatus, text_flow
+from jaxselect.text.flow import TextFlow, text_flow
 from jaxselect.text.objective import attention_weights, evaluate
 from jaxselect.text.sparse import posterior_difference
 
@@ -62,16 +62,13 @@ class Settings(Fit):
 
     def check(self) -> None:
         """Refuse settings no flow can follow."""
-        dataclasses.replace(self, steps=max(self.steps, 1)).check_fit()
+        # No training at all is no number of its steps.
+        Fit.check(dataclasses.replace(self, steps=max(self.steps, 1)))
         for name, least in (("reviews", 0), ("steps", 0), ("points", 2)):
             if getattr(self, name) < least:
                 raise BadInput(
                     f"--{name} is {getattr(self, name)}; wanted {least} or more"
                 )
-
-    def check_fit(self) -> None:
-        """What training asks for."""
-        super().check()
 
 
 PRESETS = {
@@ -122,11 +119,9 @@ def main(settings: Settings) -> dict:
     end = text_ending(start, splits.train, flow)
     results = facts | {
         "reviews": len(splits.train.labels),
-        "flow_status": TextFlowStatus(int(flow.status)).name,
         "steps": flow.num_steps,
         "curvatures": flow.num_curvatures,
-        "norm": float(jnp.linalg.norm(flow.cls)),
-        **described(end),
+        **described(flow, end),
         **measured(start, flow.cls, splits),
         **second_opinion(end, settings.seed),
     }

@@ -150,15 +150,15 @@ def curvature(
     entry = place[word] >= 0
     where = row[entry], place[word[entry]]
     shape = counts.shape[0], len(kept)
-    pulls, partners = (
+    left, right = (
         csr_array((factor[entry], where), shape=shape) for factor in (pull, partner)
     )
-    embeddings, turned = bags.embeddings[kept], pulls.T.tocsr()
+    embeddings, turned = bags.embeddings[kept], left.T.tocsr()
     pulled = np.bincount(where[1], pull[entry], len(kept))
 
     def half(first: int) -> Float[np.ndarray, "dim dim"]:
         part = np.arange(first, min(first + BLOCK, len(kept)))
-        in_scores = (turned[part] @ partners).toarray()
+        in_scores = (turned[part] @ right).toarray()
         in_scores[np.arange(len(part)), part] -= pulled[part] / 2
         return embeddings[part].T @ (in_scores @ embeddings)
 

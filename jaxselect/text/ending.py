@@ -18,7 +18,7 @@ from ..model.selection import WIDTH
 from ..status import Status
 from .curvature import Bags, descent, pulls
 from .flow import LOOK_BACK, TextFlow, TextFlowStatus
-from .margin import TextMargin, TextMarginStatus, text_margin, winner
+from .margin import TextMargin, TextMarginStatus, contests, text_margin, winner
 from .rest import Rest, rest
 from .sparse import SparseCorpus
 
@@ -180,13 +180,11 @@ def _opposed(
     free: Float[np.ndarray, "vocabulary dim"],
 ) -> float:
     """Σ |pull| ‖D‖ over pairs whose bags together pull towards the word that lost."""
-    first = np.repeat(winner(counts, selected), np.diff(counts.indptr))
-    edges = first[~selected] * counts.shape[1] + counts.indices[~selected]
-    edge, place = np.unique(edges, return_inverse=True)
-    force = np.bincount(place, pull[~selected], len(edge))
-    one, other = np.divmod(edge[force > 0], counts.shape[1])
-    apart = np.sqrt(np.sum((free[one] - free[other]) ** 2, axis=1))
-    return float(force[force > 0] @ apart)
+    winners, losers, place = contests(counts, selected)
+    force = np.bincount(place, pull[~selected], len(winners))
+    wrong = force > 0
+    apart = free[winners[wrong]] - free[losers[wrong]]
+    return float(force[wrong] @ np.sqrt(np.sum(apart**2, axis=1)))
 
 
 def _balance(

@@ -150,10 +150,35 @@ def pairs(
         >>> [part.tolist() for part in pairs(bags, chosen)]
         [[0, 0], [1, 2]]
     """
-    first = np.repeat(winner(counts, selected), np.diff(counts.indptr))[~selected]
-    found = np.unique(first * counts.shape[1] + counts.indices[~selected])
-    winners, losers = np.divmod(found, counts.shape[1])
+    winners, losers, _ = contests(counts, selected)
     return winners, losers
+
+
+def contests(
+    counts: csr_array, selected: Bool[np.ndarray, " entries"]
+) -> tuple[
+    Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"], Int[np.ndarray, " lost"]
+]:
+    """`pairs`, and which of them every entry that is not selected belongs to.
+
+    Args:
+        counts: a row per bag.
+        selected: of every entry.
+
+    Returns:
+        Winners, losers, and a pair for each entry that lost.
+
+    Example:
+        >>> bags = csr_array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+        >>> chosen = np.array([True, False, True, False, False])
+        >>> contests(bags, chosen)[2].tolist()
+        [0, 0, 1]
+    """
+    first = np.repeat(winner(counts, selected), np.diff(counts.indptr))[~selected]
+    both = first * counts.shape[1] + counts.indices[~selected]
+    found, place = np.unique(both, return_inverse=True)
+    winners, losers = np.divmod(found, counts.shape[1])
+    return winners, losers, place
 
 
 def winner(
