@@ -41,8 +41,8 @@ from .outcome.settle import settle as settle
 from .outcome.trial import Trial as Trial
 from .outcome.trial import TrialSettings as TrialSettings
 from .outcome.trial import run_trial as run_trial
+from .outcome.trial_status import TrialStatus as TrialStatus
 from .outcome.verdict import Certificate as Certificate
-from .outcome.verdict import TrialStatus as TrialStatus
 from .outcome.verdict import certify as certify
 from .sweep.store import load as load
 

@@ -81,7 +81,7 @@ def convergence(seed: int, lanes: int, chunk: int) -> list[dict]:
 
     from jaxselect.model.synthetic import assumption_one
     from jaxselect.outcome.trial import run_trial
-    from jaxselect.outcome.verdict import TrialStatus
+    from jaxselect.outcome.trial_status import TrialStatus
 
     draw = partial(assumption_one, **SMALL)
 

@@ -196,7 +196,8 @@ class Judge:
         import jax
 
         from jaxselect.margin.limit import limit
-        from jaxselect.outcome.verdict import TrialStatus, certify
+        from jaxselect.outcome.trial_status import TrialStatus
+        from jaxselect.outcome.verdict import certify
 
         found = jax.jit(certify)(start, corpus, flow)
         chosen = found.ending

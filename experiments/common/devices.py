@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
 """Packages whose versions stand beside every result."""
 
-CACHE_BYTES = 2**29
-"""Size of the cache of compiled programs; a study's largest take about 4 MiB."""
+CACHE_BYTES = 3 * 2**27
+"""Size of JAX's cache; a study's largest programs take about 4 MiB."""
 CACHED_FROM = 0.05
 """Seconds of compilation from which a program is kept; shorter ones are compiled as
 fast as they are read."""
@@ -124,16 +124,17 @@ def probe() -> tuple[str, int]:
         `cpu`, `gpu` or `tpu`; devices, or cores where there is none.
     """
     if not any(importlib.util.find_spec(name) for name in PLUGINS):
-        return "cpu", _cores()
+        return "cpu", cores()
     code = "import jax; print(jax.default_backend(), jax.local_device_count())"
     told = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     kind, count = (told.stdout.split() or ["cpu", "0"])[-2:]
-    return (kind, int(count)) if kind != "cpu" else ("cpu", _cores())
+    return (kind, int(count)) if kind != "cpu" else ("cpu", cores())
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 

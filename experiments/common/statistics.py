@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -52,7 +52,7 @@ def binned(across: np.ndarray, upward: np.ndarray, edges: np.ndarray = EDGES) ->
     """
     kept = ~np.isnan(across)
     mean, spread, number = (
-        stats.binned_statistic(across[kept], upward[kept], what, edges).statistic
+        scipy.stats.binned_statistic(across[kept], upward[kept], what, edges).statistic
         for what in ("mean", "std", "count")
     )
     return Bins(0.5 * (edges[1:] + edges[:-1]), mean, spread, number.astype(int))
@@ -74,7 +74,7 @@ def bootstrap(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
     """
     if len(values) < 2:
         return np.nan, np.nan
-    found = stats.bootstrap(
+    found = scipy.stats.bootstrap(
         (values,),
         np.mean,
         n_resamples=2000,
@@ -112,7 +112,7 @@ def fitted_exponent(
     middle = float(exponent(*upward))
     if upward.shape[1] < 2:
         return middle, np.nan, np.nan
-    found = stats.bootstrap(
+    found = scipy.stats.bootstrap(
         tuple(upward),
         exponent,
         n_resamples=500,
@@ -164,7 +164,7 @@ def beside(
     here, there = ours[full], np.asarray(published)[full]
     zero = (here.mean(), there.mean()) if level else (0.0, 0.0)
     return {
-        "rank_correlation": float(stats.spearmanr(here, there).statistic),
+        "rank_correlation": float(scipy.stats.spearmanr(here, there).statistic),
         "same_sign": float(np.mean((here > zero[0]) == (there > zero[1]))),
         "ratio": float(here.std() / there.std()),
     }

@@ -19,18 +19,20 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 
 from experiments.common.console import say
 from experiments.common.devices import configure, quickly
+from experiments.common.programs import ready
 from jaxselect.errors import BadInput
-from jaxselect.sweep.chunks import run_and_write
-from jaxselect.sweep.grid import Grid
+from jaxselect.sweep.chunks import program, run_and_write
+from jaxselect.sweep.grid import NUMBERS, Grid, Shape
 from jaxselect.sweep.store import finished
 
 Done = dict[str, Any]
@@ -59,7 +61,6 @@ class Job:
 
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk here and write it."""
-        options = quickly() if self.grid.size <= FEW else {}
         return run_and_write(
             self.grid,
             index,
@@ -67,8 +68,27 @@ class Job:
             chunk_size=self.chunk_size,
             together=self.together,
             device=device,
-            compiler_options=tuple(options.items()),
+            programs=self.program,
         )
+
+    def program(
+        self, grid: Grid, shape: Shape, together: bool
+    ) -> Callable[..., SimpleNamespace]:
+        """The program of a shape, compiled by any process before this one."""
+        # What stands on the axes is no part of it.
+        axes = (*Shape._fields, *NUMBERS)
+        bare = replace(grid, **{name: getattr(Grid, name) for name in axes})
+        settings = bare, shape, together, grid.size <= FEW
+
+        def run(*values: jax.Array) -> SimpleNamespace:
+            return ready(_lanes, settings, values).run(*values)
+
+        return run
+
+
+def _lanes(grid: Grid, shape: Shape, together: bool, hurried: bool) -> Callable:
+    options = quickly() if hurried else {}
+    return program(grid, shape, together, tuple(options.items()))
 
 
 def local(

@@ -47,7 +47,7 @@ class Trial(eqx.Module):
     """What one trial found; scalars first, then the path.
 
     Attributes:
-        status: a `verdict.TrialStatus`.
+        status: a `trial_status.TrialStatus`.
         alignment_error: relative error of Lemma 4.1 for the step on E.
         alignment: γ = mean |E_sᵀv| over the important tokens after the step.
         important_selected: share of sequences whose important tokens are all selected;
@@ -130,7 +130,7 @@ def run_trial(
         ... )
         >>> run = jax.jit(run_trial, static_argnames="draw_corpus")
         >>> trial = run(jax.random.key(0), draw, 1e6, 100.0, until_norm=1e4)
-        >>> from jaxselect.outcome.verdict import TrialStatus
+        >>> from jaxselect.outcome.trial_status import TrialStatus
         >>> TrialStatus(trial.status.item()).name
         'SELECTED_ALL'
         >>> measured = trial.direction_error * trial.cls_norm

@@ -18,8 +18,8 @@ from ..model.frame import frame
 from ..model.parameters import Parameters
 from ..model.selection import important_selected
 from ..precision import full_precision
-from ..status import Status
 from .ending import Ending, ending
+from .trial_status import TrialStatus
 
 # Drift and pending of a flow that has converged, in scores and in error constants:
 # on the default sweep the two kinds of run are decades apart on either side.
@@ -29,43 +29,6 @@ TOLERANCE = 1e-3
 SCORE_ROUNDINGS = 256
 # A class is captured where less than this share of its sequences keeps its tokens.
 CAPTURED_SHARE = 0.5
-
-
-class TrialStatus(Status):
-    """Where a trial ended; five of these are certified (see `verdict`)."""
-
-    SELECTED_ALL = (
-        0,
-        "At the max-margin direction of a selection with every important token.",
-    )
-    CAPTURED_POSITIVE = (
-        1,
-        "Likewise, but all positive tokens are selected and most negative ones "
-        "are not.",
-    )
-    CAPTURED_NEGATIVE = 2, "Likewise, with the classes exchanged."
-    PARTIAL = 3, "Likewise, of a selection that misses some important tokens."
-    NOT_YET = (
-        4,
-        "At the norm asked for, but not on the predicted late flow of any selection.",
-    )
-    NORM_NOT_REACHED = (
-        5,
-        "‖p‖ did not reach the norm asked for in the time or the steps allowed, "
-        "or tokens changed places too suddenly to be followed.",
-    )
-    FAILED = 6, "The integration or the max-margin solver broke down."
-    BALANCED = (
-        7,
-        "Sequences of both classes hold tokens at finite odds, in a stable balance, so "
-        "that no single one of them is selected. The flow is followed no further; "
-        "orthogonal to them p may go on.",
-    )
-    NOTHING_TO_SELECT = (
-        8,
-        "At the max-margin direction of its selection, in data without an "
-        "important token; certified.",
-    )
 
 
 class Certificate(eqx.Module):

@@ -4,7 +4,6 @@ A cell's randomness is a function of its seed alone, and chunks are independent,
 engine may run them in any order, anywhere, and again.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +18,12 @@ from ..arguments import as_annotated
 from ..flow.cls_flow import FlowSettings
 from ..model import checks
 from ..outcome.trial import Trial, TrialSettings, run_trial
-from ..outcome.verdict import TrialStatus
+from ..outcome.trial_status import TrialStatus
 from .grid import Grid, Shape, lane_values
 from .store import write_chunk
+
+Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
+"""Where the programs of shapes come from; `program` is one."""
 
 
 class Chunk(NamedTuple):
@@ -154,7 +156,7 @@ def run_chunk(
     chunk_size: int,
     together: bool = False,
     device: Any = None,
-    compiler_options: tuple[tuple[str, Any], ...] = (),
+    programs: Programs = program,
 ) -> np.ndarray:
     """Run the lanes of a chunk in one call.
 
@@ -168,7 +170,8 @@ def run_chunk(
             that no second program is compiled.
         together: all lanes in step, or one after the other.
         device: where; JAX's default if not given.
-        compiler_options: see `program`.
+        programs: from grid, shape and `together` to a function of `lane_values`, by
+            default compiled as it is called.
 
     Returns:
         A table with one row per lane: `lane`, then the fields of `Trial`.
@@ -188,11 +191,11 @@ def run_chunk(
         )
         for name, column in lane_values(grid, filled).items()
     ]
-    run = program(grid, chunk.shape, together, compiler_options)
-    trials = jax.device_get(run(*values))
+    run = programs(grid, chunk.shape, together)
+    names, found = zip(*vars(run(*values)).items(), strict=True)
     columns = {
-        field.name: getattr(trials, field.name)[:number]
-        for field in dataclasses.fields(trials)
+        name: column[:number]
+        for name, column in zip(names, jax.device_get(found), strict=True)
     }
     kind = [("lane", np.int64)] + [
         (name, column.dtype, column.shape[1:]) for name, column in columns.items()
@@ -212,7 +215,7 @@ def run_and_write(
     chunk_size: int,
     together: bool = False,
     device: Any = None,
-    compiler_options: tuple[tuple[str, Any], ...] = (),
+    programs: Programs = program,
 ) -> dict[str, Any]:
     """Run one chunk and write it; what every engine calls.
 
@@ -223,7 +226,7 @@ def run_and_write(
         chunk_size: of the plan.
         together: see `run_chunk`.
         device: where; JAX's default if not given.
-        compiler_options: see `program`.
+        programs: see `run_chunk`.
 
     Returns:
         What a progress bar needs: number of lanes, and counts by status.
@@ -238,7 +241,7 @@ def run_and_write(
         chunk_size=chunk_size,
         together=together,
         device=device,
-        compiler_options=compiler_options,
+        programs=programs,
     )
     write_chunk(folder, index, rows)
     codes, counts = np.unique(rows["status"], return_counts=True)

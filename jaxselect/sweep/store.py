@@ -12,14 +12,16 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from ..arguments import as_annotated
 from ..errors import BadInput
 from ..files import replacing
+
+if TYPE_CHECKING:
+    import xarray
 
 MISSING = -1
 """Status of a lane that no finished chunk holds."""
@@ -220,7 +222,7 @@ def tidy(folder: Path) -> None:
 
 
 @as_annotated
-def load(folder: str | Path) -> xr.Dataset:
+def load(folder: str | Path) -> "xarray.Dataset":
     """Open a results folder, finished or not, as labelled arrays.
 
     Args:
@@ -237,6 +239,9 @@ def load(folder: str | Path) -> xr.Dataset:
     Example:
         See `write_chunk`.
     """
+    # Who only writes has a third of a second less to load.
+    import xarray
+
     folder = Path(folder)
     description = describe(folder)
     axes = description["axes"]
@@ -262,7 +267,7 @@ def load(folder: str | Path) -> xr.Dataset:
         full[rows["lane"]] = column
         point = ["point"] * (column.ndim - 1)
         variables[name] = ([*axes, *point], full.reshape(*shape, *column.shape[1:]))
-    return xr.Dataset(variables, coords=axes, attrs=description)
+    return xarray.Dataset(variables, coords=axes, attrs=description)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 import json
 
 from experiments import run
-from jaxselect.outcome.verdict import TrialStatus
+from jaxselect.outcome.trial import Trial
+from jaxselect.outcome.trial_status import TrialStatus
 from tests.experiments.test_console import ended
 
 
@@ -15,6 +16,9 @@ def test_a_run_says_what_it_found(capsys):
     told = capsys.readouterr()
     found = json.loads(told.out)
     assert found["status"] == "selected_all"
+    # It was compiled or read, and says which.
+    assert min(found["compile_seconds"], found["load_seconds"]) == 0
+    assert max(found["compile_seconds"], found["load_seconds"]) > 0
     assert f"{run.STORIES[TrialStatus.SELECTED_ALL]}{run.PROVED}." in told.err
     full = "█" * run.BAR
     assert told.err.count(f"{full}  100%") == 2
@@ -28,9 +32,9 @@ def test_every_status_has_its_story():
 
 
 def test_a_captured_class_has_the_shorter_bar(capsys):
-    half = dict.fromkeys(run.Trial.__dataclass_fields__, 1.0)
+    half = dict.fromkeys(Trial.__dataclass_fields__, 1.0)
     half |= {"status": "captured_positive", "negative_selected": 0.5}
-    times = {"compile_seconds": 0.0, "run_seconds": 0.0}
+    times = dict.fromkeys(("compile_seconds", "load_seconds", "run_seconds"), 0.0)
     run._tell(half | times | {"device": "cpu", "precision": "float64"}, False)
     told = capsys.readouterr().err
     assert run.STORIES[TrialStatus.CAPTURED_POSITIVE] in told

@@ -17,7 +17,7 @@ from experiments.common.statistics import (
 )
 from experiments.figures import phases
 from experiments.sweep.summary import describe, summarise, wasted_work
-from jaxselect.outcome.verdict import TrialStatus
+from jaxselect.outcome.trial_status import TrialStatus
 
 STATUSES = {status.name: int(status) for status in TrialStatus}
 ALL, LEFT, PARTIAL = (

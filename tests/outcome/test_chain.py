@@ -15,7 +15,8 @@ from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
-from jaxselect.outcome.verdict import TrialStatus, certify
+from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.verdict import certify
 from tests.tolerances import assert_close
 
 DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)

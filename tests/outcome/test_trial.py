@@ -12,7 +12,7 @@ from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.trial import TrialSettings, judge, run_trial
-from jaxselect.outcome.verdict import TrialStatus
+from jaxselect.outcome.trial_status import TrialStatus
 
 DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
 SEEDS = 24

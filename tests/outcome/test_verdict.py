@@ -9,7 +9,8 @@ import pytest
 from jaxselect.flow.cls_flow import FlowStatus
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.outcome.verdict import TrialStatus, verdict
+from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.verdict import verdict
 
 EPS = float(jnp.finfo(float).eps)
 # What a certificate promises, written out: to move one is to change the promise.

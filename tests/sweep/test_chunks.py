@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import threading
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -134,6 +135,29 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
     results_of(grid, 4, tmp_path)
     program.cache_clear()
     assert len(traced) == 2
+
+
+def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
+    asked = []
+
+    def ready(build, settings, arguments):
+        asked.append(settings)
+        return SimpleNamespace(run=lambda *values: None)
+
+    monkeypatch.setattr(launch, "ready", ready)
+    same = {"seed": (7,), "dim": (100.0,), "sequences": (8, 12)}
+    others = {
+        "family": "independent",
+        "until_norm": 10.0,
+        "path_points": 5,
+        "precision": "float32",
+        "seed": tuple(range(launch.FEW)),
+    }
+    for name, value in (same | others).items():
+        grid = dataclasses.replace(TINY, **{name: value})
+        job = launch.Job(grid, 4, False, tmp_path)
+        job.program(grid, TINY.shapes()[0], False)()
+    assert len(set(asked)) == 1 + len(others)
 
 
 def test_both_families_and_all_their_axes_run(tmp_path):

@@ -1,0 +1,279 @@
+"""A kept program is the one that would be compiled, or it is not taken."""
+
+import os
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from experiments.common import programs
+
+ROOT = Path(__file__).parents[2]
+
+
+class Solved(eqx.Module):
+    shift: jax.Array
+    factor: jax.Array
+    inverse: jax.Array
+
+
+@dataclass(frozen=True)
+class Ridge:
+    size: float = 1.0
+
+
+def build(ridge, power):
+    """Not in the order of the alphabet; with a routine of LAPACK, and a loop."""
+
+    def solve(matrix, shift):
+        gram = matrix @ matrix.T + (ridge.size + shift) * jnp.eye(len(matrix))
+        factor = jnp.linalg.cholesky(gram)
+        inverse = jax.lax.fori_loop(0, power, lambda _, x: jnp.sin(x), factor)
+        return Solved(shift=shift, factor=factor, inverse=inverse)
+
+    return jax.jit(solve)
+
+
+SETTINGS = Ridge(0.5), 3
+ARGUMENTS = jnp.linspace(0.0, 1.0, 16).reshape(4, 4), jnp.asarray(0.1, "float64")
+
+
+def digits(record):
+    return {name: np.asarray(value).tobytes() for name, value in vars(record).items()}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where programs are kept, in a process that holds none.
+
+    JAX keeps there what it compiles, however small.
+    """
+    mine = {
+        "jax_compilation_cache_dir": str(tmp_path),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
+    before = {name: jax.config.values[name] for name in mine}
+    held = dict(programs._HELD)
+    for settings in (mine, before):
+        for name, value in settings.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+        programs._HELD.clear()
+        if settings is mine:
+            yield tmp_path / "programs"
+    programs._HELD.update(held)
+
+
+def again():
+    """What a new process would find."""
+    programs._HELD.clear()
+    return programs.ready(build, SETTINGS, ARGUMENTS)
+
+
+def test_a_program_read_is_the_program_compiled(folder):
+    """Nor is it one that JAX has read, which XLA would not write whole."""
+    build(*SETTINGS).lower(*ARGUMENTS).compile()
+    assert any(folder.parent.glob("*-cache"))
+    first, second = again(), again()
+    assert (first.found, second.found) == (False, True)
+    assert programs.ready(build, SETTINGS, ARGUMENTS) is second
+    wanted = build(*SETTINGS)(*ARGUMENTS)
+    for program in (first, second):
+        found = program.run(*ARGUMENTS)
+        assert digits(found) == digits(wanted)
+        assert list(vars(found)) == ["shift", "factor", "inverse"]
+
+
+def key(settings=SETTINGS, arguments=ARGUMENTS, build=build):
+    return programs.key(build, settings, arguments)
+
+
+def other(settings, power):
+    return build(settings, power)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        partial(key, (Ridge(0.5), 4)),
+        partial(key, (Ridge(np.nextafter(0.5, 1)), 3)),
+        partial(key, build=other),
+        partial(key, arguments=(ARGUMENTS[0][:3], ARGUMENTS[1])),
+        partial(key, arguments=(ARGUMENTS[0], ARGUMENTS[1].astype("float32"))),
+        partial(key, arguments=(ARGUMENTS[0], jnp.asarray(1, "int32"))),
+    ],
+)
+def test_another_program_has_another_key(changed):
+    assert changed() != key() == key()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [
+        (programs, "_packages", lambda: ["jax-0.0.dist-info"]),
+        (programs, "_machine", lambda: ["abacus"]),
+        (programs, "cores", lambda: 1000),
+        (os, "environ", os.environ | {"XLA_FLAGS": "--xla_new"}),
+        (os, "environ", os.environ | {"EQX_ON_ERROR": "raise"}),
+    ],
+)
+def test_another_surrounding_has_another_key(monkeypatch, owner, name, value):
+    before = key()
+    monkeypatch.setattr(owner, name, value)
+    assert key() != before
+
+
+@pytest.mark.parametrize("context", ["bfloat16", "highest"])
+def test_a_flag_has_another_key_while_it_holds(context):
+    before = key()
+    with jax.default_matmul_precision(context):
+        assert key() != before
+    assert key() == before
+
+
+def test_precision_has_another_key():
+    before = key()
+    jax.config.update("jax_enable_x64", False)
+    try:
+        assert key() != before
+    finally:
+        jax.config.update("jax_enable_x64", True)
+
+
+def test_an_edit_anywhere_has_another_key(tmp_path, monkeypatch):
+    inner = tmp_path / "wing" / "module.py"
+    inner.parent.mkdir()
+    texts = "x = 1", "x = 2", "x = 1"
+    found = []
+    for text in texts:
+        inner.write_text(text)
+        programs._sources.cache_clear()
+        found.append(programs._sources((tmp_path,)))
+    inner.rename(tmp_path / "wing" / "renamed.py")
+    programs._sources.cache_clear()
+    found.append(programs._sources((tmp_path,)))
+    programs._sources.cache_clear()
+    assert found[0] == found[2]
+    assert len(set(found)) == 3
+    asked = []
+    monkeypatch.setattr(programs, "_sources", asked.extend)
+    key()
+    assert asked == [
+        ROOT / "jaxselect",
+        ROOT / "experiments" / "common",
+        Path(__file__),
+    ]
+
+
+def half(data):
+    return data[: len(data) // 2]
+
+
+def one_bit(data):
+    return data[:-100] + bytes([data[-100] ^ 1]) + data[-99:]
+
+
+def noise(data):
+    return random.Random(0).randbytes(len(data))
+
+
+@pytest.mark.parametrize("harm", [half, one_bit, noise, lambda data: b""])
+def test_what_is_damaged_is_compiled_anew_and_replaced(folder, harm):
+    wanted = again().run(*ARGUMENTS)
+    (path,) = folder.iterdir()
+    data = path.read_bytes()
+    path.write_bytes(harm(data))
+    assert not again().found
+    found = again()
+    assert found.found
+    assert digits(found.run(*ARGUMENTS)) == digits(wanted)
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_another_programs_file_is_not_taken(folder):
+    again()
+    (path,) = folder.iterdir()
+    programs._HELD.clear()
+    programs.ready(build, (Ridge(), 3), ARGUMENTS)
+    (strange,) = set(folder.iterdir()) - {path}
+    strange.replace(path)
+    assert not again().found
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_others_may_write_is_not_read(folder, whole):
+    again()
+    (path,) = folder.iterdir()
+    (folder if whole else path).chmod(0o777)
+    assert not again().found
+
+
+def test_what_was_used_longest_ago_goes_first(folder, monkeypatch):
+    again()
+    (path,) = folder.iterdir()
+    for number in range(3):
+        (folder / f"{number}.program").write_bytes(bytes(100))
+        os.utime(folder / f"{number}.program", (number, number))
+    monkeypatch.setattr(programs, "BYTES", path.stat().st_size + 250)
+    programs._bound(folder)
+    assert {p.stem for p in folder.iterdir()} == {path.stem, "1", "2"}
+
+
+def test_no_room_costs_no_result(folder):
+    folder.write_text("not a folder")
+    assert not again().found
+
+
+def test_what_calls_back_is_not_kept(folder):
+    def build():
+        def call(x):
+            shape = jax.ShapeDtypeStruct((), x.dtype)
+            return Ring(jax.pure_callback(np.sin, shape, x))
+
+        return jax.jit(call)
+
+    class Ring(eqx.Module):
+        value: jax.Array
+
+    assert not programs.ready(build, (), ARGUMENTS[1:]).found
+    assert not folder.exists()
+
+
+ALONE = """
+from experiments.common.devices import configure
+configure("float64")
+from experiments.common import programs
+from tests.experiments import test_programs as t
+program = programs.ready(t.build, t.SETTINGS, t.ARGUMENTS)
+print(program.found, t.digits(program.run(*t.ARGUMENTS)))
+"""
+
+
+def test_processes_share_programs(folder):
+    """Two at once that find nothing; then one that finds what either wrote."""
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(folder.parent)}
+
+    def start():
+        return subprocess.Popen(
+            [sys.executable, "-c", ALONE],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    told = [process.communicate()[0] for process in [start(), start()]]
+    told.append(start().communicate()[0])
+    found, records = zip(*(line.split(" ", 1) for line in told), strict=True)
+    assert found[2] == "True"
+    assert len(set(records)) == 1
+    assert len(list(folder.iterdir())) == 1
