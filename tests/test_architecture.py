@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[1]
 FLOOR = {"model": 0, "flow": 1, "margin": 1, "text": 1, "networks": 1}
 FLOOR |= {"outcome": 2, "sweep": 3}
 # What stands below all floors.
-FLOOR |= dict.fromkeys(("arguments", "errors", "files", "precision", "status"), -1)
+BELOW = ("arguments", "errors", "files", "precision", "program", "status")
+FLOOR |= dict.fromkeys(BELOW, -1)
 MODULES = sorted((ROOT / "jaxselect").rglob("*.py"))
 
 

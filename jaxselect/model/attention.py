@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..precision import full_precision
+from ..program import one_program
 from .corpus import Corpus
 from .parameters import Parameters
 
@@ -30,6 +31,7 @@ class Attention(NamedTuple):
     top: Int[Array, "*batch"]
 
 
+@one_program()
 def attend(
     scores: Float[Array, " width"],
     values: Float[Array, " width"],
@@ -67,6 +69,7 @@ def attend(
     return Attention(log_weights, values[top] + mean_ahead, ahead - mean_ahead, top)
 
 
+@one_program()
 def attention_weights(
     scores: Float[Array, " width"], counts: Float[Array, " width"]
 ) -> Float[Array, " width"]:
@@ -88,6 +91,7 @@ def attention_weights(
     return share / share.sum()
 
 
+@one_program()
 def attend_corpus(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],
@@ -113,6 +117,7 @@ def attend_corpus(
     return jax.vmap(attend)(scores[tokens], values[tokens], counts)
 
 
+@one_program()
 @full_precision
 def token_scores(
     parameters: Parameters,
@@ -137,6 +142,7 @@ def token_scores(
     return embeddings @ parameters.cls, embeddings @ parameters.head
 
 
+@one_program()
 def outputs(parameters: Parameters, corpus: Corpus) -> Float[Array, " sequences"]:
     """Model output f(X; p, E) of every sequence.
 
@@ -159,6 +165,7 @@ def outputs(parameters: Parameters, corpus: Corpus) -> Float[Array, " sequences"
     return attend_corpus(*token_scores(parameters), corpus).output
 
 
+@one_program()
 def attention_entropy(log_weights: Float[Array, " width"]) -> Float[Scalar, ""]:
     """Entropy −Σ q log q of the attention over one bag, in nats.
 

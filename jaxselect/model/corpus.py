@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from ..arguments import as_annotated, fields_as_annotated
 from ..errors import BadInput
+from ..program import one_program
 from . import _bags, checks
 
 
@@ -170,6 +171,7 @@ def from_bags(
 
 
 @as_annotated
+@one_program()
 def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
     """Share C_X[s] / T_X of a token in its sequence.
 
@@ -187,6 +189,7 @@ def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
 
 
 @as_annotated
+@one_program()
 def sum_by_token(
     per_slot: Float[Array, "sequences width"], corpus: Corpus
 ) -> Float[Array, " vocabulary"]:
@@ -223,6 +226,11 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
         [0.25, -0.25, 0.0]
     """
     checks.labels_among(corpus.labels, (-1, 1))
+    return _importance(corpus)
+
+
+@one_program()
+def _importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
     share = frequencies(corpus)
     signed = corpus.labels.astype(share.dtype)[:, None] * share
     return sum_by_token(signed, corpus) / len(corpus.labels)
@@ -247,6 +255,13 @@ def class_importance(
         [0.2222, -0.1111, -0.1111]
     """
     checks.labels_among(corpus.labels, tuple(range(classes)))
+    return _class_importance(corpus, classes)
+
+
+@one_program("classes")
+def _class_importance(
+    corpus: Corpus, classes: int
+) -> Float[Array, "vocabulary classes"]:
     share = frequencies(corpus)
     here = corpus.labels[:, None] == jnp.arange(classes, dtype=jnp.int32)[None]
     excess = here.astype(share.dtype) - 1 / classes
@@ -271,6 +286,11 @@ def token_classes(corpus: Corpus) -> TokenClasses:
         [False, False, True]
     """
     checks.labels_among(corpus.labels, (-1, 1))
+    return _token_classes(corpus)
+
+
+@one_program()
+def _token_classes(corpus: Corpus) -> TokenClasses:
     share = frequencies(corpus)
     positive_share = jnp.where(corpus.labels[:, None] > 0, share, 0.0)
     with_positive = sum_by_token(positive_share, corpus)
@@ -322,5 +342,10 @@ def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
         [0.3333, -1.0]
     """
     checks.labels_among(corpus.labels, (-1, 1))
+    return _posterior_difference(corpus)
+
+
+@one_program()
+def _posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
     signed = corpus.labels.astype(corpus.counts.dtype)[:, None] * corpus.counts
     return sum_by_token(signed, corpus) / occurrences(corpus)

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float, Scalar
 
 from ..arguments import as_annotated
 from ..precision import full_precision
+from ..program import one_program
 from .attention import token_scores
 from .checks import numbers
 from .corpus import Corpus, importance
@@ -14,7 +15,6 @@ from .parameters import Parameters
 
 
 @as_annotated
-@full_precision
 def embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Parameters:
@@ -45,6 +45,14 @@ def embedding_step(
         [10.0, -10.0]
     """
     numbers(step_size=step_size)
+    return _embedding_step(parameters, corpus, step_size)
+
+
+@one_program()
+@full_precision
+def _embedding_step(
+    parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
+) -> Parameters:
     descent = negative_gradient(*token_scores(parameters), corpus)
     change = jnp.outer(descent.scores, parameters.cls)
     change = change + jnp.outer(descent.values, parameters.head)
@@ -113,6 +121,13 @@ def alignment_error(
         True
     """
     wanted = predicted_alignment(corpus, step_size)
+    return _distance(before, after, wanted)
+
+
+@one_program()
+def _distance(
+    before: Parameters, after: Parameters, wanted: Float[Array, " vocabulary"]
+) -> Float[Scalar, ""]:
     change = after.embeddings - before.embeddings
     residual = change - jnp.outer(wanted, before.head)
     return jnp.linalg.norm(residual) / jnp.linalg.norm(wanted)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
+from ..program import one_program
 from .attention import Attention, attend_corpus, outputs
 from .corpus import Corpus, sum_by_token
 from .parameters import Parameters
@@ -28,6 +29,7 @@ class Metrics(NamedTuple):
     accuracy: Float[Scalar, ""]
 
 
+@one_program()
 def logistic_loss(
     label: Int[Array, "*batch"], output: Float[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
@@ -47,6 +49,7 @@ def logistic_loss(
     return jax.nn.softplus(-label.astype(output.dtype) * output)
 
 
+@one_program()
 def cross_entropy(
     label: Int[Scalar, ""], output: Float[Array, " heads"]
 ) -> Float[Scalar, ""]:
@@ -66,6 +69,7 @@ def cross_entropy(
     return -jax.nn.log_softmax(output)[label]
 
 
+@one_program()
 def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
     """Empirical risk L(p, E) = mean_X log(1 + e^{−y f(X)}).
 
@@ -89,6 +93,7 @@ def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
     return jnp.mean(logistic_loss(corpus.labels, outputs(parameters, corpus)))
 
 
+@one_program()
 def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
     """Share of sequences with sign f(X) = y.
 
@@ -110,6 +115,7 @@ def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
     return jnp.mean(right.astype(parameters.cls.dtype))
 
 
+@one_program()
 def log_strongest_pull(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],
@@ -158,6 +164,7 @@ class ScoreDescent(NamedTuple):
     values: Float[Array, " vocabulary"]
 
 
+@one_program()
 def negative_gradient(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],
@@ -199,6 +206,7 @@ def negative_gradient(
     return ScoreDescent(sum_by_token(pull, corpus), sum_by_token(weighted, corpus))
 
 
+@one_program()
 def score_curvature(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],

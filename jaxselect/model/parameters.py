@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Key, Scalar
 
 from ..arguments import as_annotated, fields_as_annotated
 from ..errors import BadInput
+from ..program import one_program
 from . import checks
 
 
@@ -53,7 +54,11 @@ def gaussian(key: Key[Array, ""], *, vocabulary: int, dim: int) -> Parameters:
         (3, 5)
     """
     vocabulary = checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
-    dim = checks.whole("dim", dim)
+    return _gaussian(key, vocabulary, checks.whole("dim", dim))
+
+
+@one_program("vocabulary", "dim")
+def _gaussian(key: Key[Array, ""], vocabulary: int, dim: int) -> Parameters:
     embeddings_key, cls_key, head_key = jax.random.split(key, 3)
     embeddings = jax.random.normal(embeddings_key, (vocabulary, dim)) / dim**0.5
     cls = jax.random.normal(cls_key, (dim,)) / dim**0.5
@@ -98,12 +103,19 @@ def gaussian_reduced(
         >>> parameters.embeddings.shape
         (3, 5)
     """
-    normal_key, chi_key = jax.random.split(key)
     rows = 1 + checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
     if not isinstance(dim, jax.core.Tracer) and not _is_dimension(float(dim), rows):
         raise BadInput(
             f"dim {dim}: wanted a whole number ≥ 1; from {rows + 1} on any real one"
         )
+    return _gaussian_reduced(key, rows, dim)
+
+
+@one_program("rows")
+def _gaussian_reduced(
+    key: Key[Array, ""], rows: int, dim: Float[Scalar, ""] | float
+) -> Parameters:
+    normal_key, chi_key = jax.random.split(key)
     dim = jnp.asarray(dim, dtype=float)
     # A traced number is looked at here alone: from NaN a status downstream can tell.
     dim = jnp.where(_is_dimension(dim, rows), dim, jnp.nan)
@@ -120,6 +132,7 @@ def gaussian_reduced(
 
 
 @as_annotated
+@one_program()
 def reduce(parameters: Parameters) -> Parameters:
     """The same parameters, rotated into at most |S| + 2 coordinates.
 

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
+from ..program import one_program
 from .checks import same_vocabulary
 from .corpus import Corpus, token_classes
 
@@ -41,12 +42,22 @@ def selected_tokens(
         [[True, False], [True, True]]
     """
     same_vocabulary(scores, corpus.vocabulary)
+    return _selected_tokens(scores, corpus, log_time)
+
+
+@one_program()
+def _selected_tokens(
+    scores: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    log_time: Float[Scalar, ""] | float,
+) -> Bool[Array, "sequences width"]:
     present = corpus.counts > 0
     in_bag = jnp.where(present, scores[corpus.tokens], -jnp.inf)
     return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - WIDTH * log_time)
 
 
 @as_annotated
+@one_program()
 def competing_pairs(
     selected: Bool[Array, "sequences width"], corpus: Corpus
 ) -> Bool[Array, "vocabulary vocabulary"]:
@@ -127,7 +138,16 @@ def important_selected(
         >>> [share.item() for share in important_selected(chosen, bags)]
         [1.0, 0.0]
     """
-    important = important_tokens(corpus)[corpus.tokens] & (corpus.counts > 0)
+    return _important_selected(important_tokens(corpus), selected, corpus)
+
+
+@one_program()
+def _important_selected(
+    by_token: Bool[Array, " vocabulary"],
+    selected: Bool[Array, "sequences width"],
+    corpus: Corpus,
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
+    important = by_token[corpus.tokens] & (corpus.counts > 0)
     holds = important.any(axis=1)
     kept = holds & ~(important & ~selected).any(axis=1)
 

@@ -7,17 +7,31 @@ with every label: its α is zero, not merely small. Shapes depend on whole-numbe
 settings only, so every family runs under `jax.jit` and `jax.vmap`.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Scalar
 
 from ..arguments import as_annotated
 from ..errors import BadInput
+from ..program import one_program
 from . import checks
 from .corpus import Corpus
 
 # A share computed in floating point may miss its end by a few roundings.
 ROUNDING = 1e-12
+
+
+class _Sizes(NamedTuple):
+    """The whole numbers that shapes depend on."""
+
+    sequences: int
+    length: int
+    relevant: int
+    irrelevant: int
+    classes: int
+    per_sequence: int
 
 
 @as_annotated
@@ -105,10 +119,17 @@ def several_relevant(
         [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
     _check_share("purity", purity, above=0.0)
+    sizes = _sizes(sequences, length, relevant, irrelevant, 2, per_sequence)
+    return _several_relevant(key, purity, sizes)
+
+
+@one_program("sizes")
+def _several_relevant(
+    key: Key[Array, ""], purity: Float[Scalar, ""] | float, sizes: _Sizes
+) -> Corpus:
     balanced_key, flip_key = jax.random.split(key)
-    tokens, classes = _balanced(
-        balanced_key, sequences, length, relevant, irrelevant, 2, per_sequence
-    )
+    tokens, classes = _balanced(balanced_key, sizes)
+    sequences, _, relevant, irrelevant, _, per_sequence = sizes
     flipped = jax.random.uniform(flip_key, (sequences, per_sequence)) > (1 + purity) / 2
     own = tokens[:, :per_sequence]
     other = (own + relevant) % (2 * relevant)
@@ -166,10 +187,21 @@ def independent_tokens(
     _check_share("weakest", weakest, above=0.0)
     greatest = 1 - 1 / max(vocabulary, 1)
     _check_share("irrelevant_share", irrelevant_share, most=greatest)
+    sizes = _sizes(sequences, length, relevant, irrelevant, 2, 1)
+    return _independent_tokens(key, irrelevant_share, weakest, sizes)
+
+
+@one_program("sizes")
+def _independent_tokens(
+    key: Key[Array, ""],
+    irrelevant_share: Float[Scalar, ""] | float,
+    weakest: Float[Scalar, ""] | float,
+    sizes: _Sizes,
+) -> Corpus:
+    sequences, length, relevant, irrelevant, *_ = sizes
+    vocabulary = 2 * relevant + irrelevant
     balanced_key, place_key, token_key = jax.random.split(key, 3)
-    tokens, classes = _balanced(
-        balanced_key, sequences, length, relevant, irrelevant, 2, 1
-    )
+    tokens, classes = _balanced(balanced_key, sizes)
     labels = 1 - 2 * classes
     # Rounding may leave ρ just below one: then a place in 10¹⁶ would be relevant.
     rho = jnp.minimum(irrelevant_share * vocabulary / (vocabulary - 1) + ROUNDING, 1.0)
@@ -217,27 +249,29 @@ def multi_class(
         >>> multi_class(jax.random.key(0), **sizes, classes=3).labels.tolist()
         [0, 0, 1, 1, 2, 2]
     """
-    tokens, labels = _balanced(key, sequences, length, relevant, irrelevant, classes, 1)
-    return _corpus(tokens, labels, classes * relevant + irrelevant)
+    return _multi_class(
+        key, _sizes(sequences, length, relevant, irrelevant, classes, 1)
+    )
 
 
-def _balanced(
-    key: Key[Array, ""],
+@one_program("sizes")
+def _multi_class(key: Key[Array, ""], sizes: _Sizes) -> Corpus:
+    tokens, labels = _balanced(key, sizes)
+    return _corpus(tokens, labels, sizes.classes * sizes.relevant + sizes.irrelevant)
+
+
+def _sizes(
     sequences: int,
     length: int,
     relevant: int,
     irrelevant: int,
     classes: int,
     per_sequence: int,
-) -> tuple[Int[Array, "sequences length"], Int[Array, " sequences"]]:
-    """Sequences that open with relevant tokens of their class, and their classes."""
-    for name, value, least in (
-        ("sequences", sequences, 1),
-        ("length", length, 1),
-        ("relevant", relevant, 1),
-        ("irrelevant", irrelevant, 0),
-        ("classes", classes, 2),
-        ("per_sequence", per_sequence, 1),
+) -> _Sizes:
+    """The whole numbers of a family, checked."""
+    given = _Sizes(sequences, length, relevant, irrelevant, classes, per_sequence)
+    for (name, value), least in zip(
+        given._asdict().items(), (1, 1, 1, 0, 2, 1), strict=True
     ):
         checks.whole(name, value, least=least, most=checks.MOST_TOKENS)
     if length == 1:
@@ -255,6 +289,15 @@ def _balanced(
         )
     vocabulary = classes * relevant + irrelevant
     checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
+    return given
+
+
+def _balanced(
+    key: Key[Array, ""], sizes: _Sizes
+) -> tuple[Int[Array, "sequences length"], Int[Array, " sequences"]]:
+    """Sequences that open with relevant tokens of their class, and their classes."""
+    sequences, length, relevant, irrelevant, classes, per_sequence = sizes
+    vocabulary = classes * relevant + irrelevant
     relevant_key, context_key = jax.random.split(key)
     each = sequences // classes
     # A shuffled round of all m tokens uses every one before any twice.

@@ -14,6 +14,7 @@ from ..errors import BadInput
 from ..model import checks
 from ..model.corpus import Corpus, class_importance, importance, sum_by_token
 from ..model.objective import cross_entropy, logistic_loss
+from ..program import one_program
 from .design import Design
 from .network import Network, Variables, tables_of
 from .tables import outputs
@@ -70,6 +71,14 @@ def network_risk(
     Returns:
         The empirical risk in nats.
     """
+    checks.labels_among(corpus.labels, classes_of(network.design.heads))
+    return _network_risk(network, variables, corpus)
+
+
+@one_program("network")
+def _network_risk(
+    network: Network, variables: Variables, corpus: Corpus
+) -> Float[Scalar, ""]:
     tables = tables_of(network, variables)
     return jnp.mean(losses(outputs(tables, corpus, network.design), corpus))
 
@@ -95,7 +104,18 @@ def network_step(
         The variables after the step.
     """
     checks.numbers(step_size=step_size)
-    slope = jax.grad(network_risk, argnums=1)(network, variables, corpus)
+    checks.labels_among(corpus.labels, classes_of(network.design.heads))
+    return _network_step(network, variables, corpus, step_size)
+
+
+@one_program("network")
+def _network_step(
+    network: Network,
+    variables: Variables,
+    corpus: Corpus,
+    step_size: Float[Scalar, ""] | float,
+) -> Variables:
+    slope = jax.grad(_network_risk, argnums=1)(network, variables, corpus)
     inner = dict(variables["params"])
     inner["embeddings"] -= step_size * slope["params"]["embeddings"]
     return {"params": inner}
@@ -127,6 +147,13 @@ def two_layer_importance(
         [1.0, -1.0, 0.0]
     """
     checks.labels_among(corpus.labels, (-1, 1))
+    return _two_layer_importance(corpus, residual)
+
+
+@one_program("residual")
+def _two_layer_importance(
+    corpus: Corpus, residual: bool
+) -> Float[Array, " vocabulary"]:
     count = corpus.counts
     length = count.sum(axis=1, keepdims=True)
     bonus = jnp.expm1(jnp.ones((), count.dtype))

@@ -12,6 +12,7 @@ from ..errors import BadInput
 from ..model import checks
 from ..model.corpus import Corpus
 from ..model.parameters import gaussian_reduced
+from ..program import one_program
 from .design import FACTORS, Design
 from .tables import Tables, outputs
 
@@ -128,6 +129,7 @@ class Network(linen.Module):
 
 
 @as_annotated
+@one_program("network")
 def start(network: Network, key: Key[Array, ""]) -> Variables:
     """Variables drawn from a key.
 
@@ -177,6 +179,14 @@ def start_reduced(
         )
     if not isinstance(dim, jax.core.Tracer) and dim < heads:
         raise BadInput(f"dim {dim}: wanted {heads} or more for {heads} heads")
+    return _start_reduced(network, key, dim)
+
+
+@one_program("network")
+def _start_reduced(
+    network: Network, key: Key[Array, ""], dim: Float[Scalar, ""] | float
+) -> Variables:
+    vocabulary, heads = network.vocabulary, network.design.heads
     base = gaussian_reduced(key, vocabulary=vocabulary + heads - 1, dim=dim)
     rows = jnp.concatenate([base.head[None], base.embeddings[vocabulary:]])
     inner = dict(start(network, jax.random.key(0))["params"])
@@ -186,6 +196,7 @@ def start_reduced(
 
 
 @as_annotated
+@one_program("network")
 def tables_of(network: Network, variables: Variables) -> Tables:
     """`Network.tables` at given variables.
 
@@ -201,6 +212,7 @@ def tables_of(network: Network, variables: Variables) -> Tables:
 
 
 @as_annotated
+@one_program("network")
 def alignments(
     network: Network, variables: Variables
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:

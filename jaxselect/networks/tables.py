@@ -15,6 +15,7 @@ from ..errors import BadInput
 from ..model.attention import attention_weights
 from ..model.checks import same_vocabulary
 from ..model.corpus import Corpus
+from ..program import one_program
 from .design import ACTIVATIONS, Design
 from .self_attention import inner_products, two_layer_weights
 
@@ -67,6 +68,7 @@ def look_up(tables: Tables, tokens: Int[Array, "*bags width"]) -> Tables:
     )
 
 
+@one_program("design")
 def output(
     rows: Tables, counts: Float[Array, " width"], design: Design
 ) -> Float[Array, " heads"]:
@@ -109,6 +111,7 @@ def output(
     return rows.heads @ hidden
 
 
+@one_program("design")
 def outputs(
     tables: Tables, corpus: Corpus, design: Design
 ) -> Float[Array, "sequences heads"]:

@@ -16,6 +16,7 @@ from ..arguments import as_annotated
 from ..model.attention import token_scores
 from ..model.objective import Metrics, ScoreDescent, logistic_loss
 from ..model.parameters import Parameters
+from ..program import one_program
 from .sparse import SparseCorpus, products
 
 
@@ -47,6 +48,7 @@ class FactoredDescent(NamedTuple):
     head: Float[Array, " dim"]
 
 
+@one_program()
 def read(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],
@@ -110,6 +112,7 @@ def attention_weights(
     return csr_array((share, counts.indices, counts.indptr), counts.shape)
 
 
+@one_program()
 def risk_and_score_descent(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],
@@ -178,6 +181,7 @@ def risk_and_descent(
     return risk, FactoredDescent(rank_two, pulled[0], pulled[1])
 
 
+@one_program()
 def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
     """−∇L in full: the rank-two part multiplied out.
 

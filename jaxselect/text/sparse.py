@@ -18,6 +18,7 @@ from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model import checks
 from ..model.corpus import Corpus
+from ..program import one_program
 
 # Widths of pieces. The shorter, the less padding and the more pieces to add up: the
 # fastest of several on reviews of 130 distinct words. LLVM unrolls sums up to 32 long.
@@ -167,6 +168,7 @@ def from_corpus(corpus: Corpus) -> SparseCorpus:
     return from_csr(entries, np.asarray(corpus.labels))
 
 
+@one_program()
 def products(
     matrix: CountMatrix,
     first: Float[Array, " columns"],
@@ -201,6 +203,7 @@ def products(
 
 
 @as_annotated
+@one_program()
 def importance(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     """Average signed frequency mean_X y C_X[s] / T_X (mathematics, section 1a).
 
@@ -238,6 +241,7 @@ def occurrences(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
 
 
 @as_annotated
+@one_program()
 def posterior_difference(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     """P(+1 | s) − P(−1 | s) from counts: the x-axis of the paper's figures.
 
@@ -256,6 +260,7 @@ def posterior_difference(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     return excess / number
 
 
+@one_program()
 def _occurrences(
     corpus: SparseCorpus,
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary"]]:
