@@ -143,8 +143,10 @@ def run(settings: Run) -> dict:
     return result
 
 
-def _trial(sequences: int, length: int, relevant: int, irrelevant: int) -> Any:
-    """The jitted trial of some sizes."""
+def _trial(
+    sequences: int, length: int, relevant: int, irrelevant: int
+) -> tuple[Any, dict[str, Any]]:
+    """The jitted trial of some sizes, and how to compile it."""
     # Not wanted where the program is found.
     from jaxselect.model.synthetic import assumption_one
     from jaxselect.outcome.trial import Trial, run_trial
@@ -166,7 +168,7 @@ def _trial(sequences: int, length: int, relevant: int, irrelevant: int) -> Any:
     # Traced only: a family that cannot be drawn says so before anything is compiled.
     jax.eval_shape(lambda: draw(jax.random.key(0)))
     say(f"compiling for {sequences} sequences …")
-    return jax.jit(trial, compiler_options=quickly())
+    return jax.jit(trial), quickly()
 
 
 def _tell(result: dict, explain: bool) -> None:

@@ -2,8 +2,10 @@
 
 JAX's own cache is asked with a program in hand, and to trace and lower a program takes
 longer than to read it. Here the key is a digest of everything that decides it: sources,
-packages, flags, machine, settings, kinds of the arguments. On accelerators, where what
-a program calls from outside would have to be there first, JAX's cache serves alone.
+packages, flags, machine, settings, kinds of the arguments. It leads to the lowered
+text, whose own digest leads to the executable: an edit that changes no program costs
+its tracing alone. On accelerators, where what a program calls from outside would have
+to be there first, JAX's cache serves.
 """
 
 import contextlib
@@ -25,10 +27,8 @@ from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
 from experiments.common.devices import ROOT, cores
-from jaxselect.files import replacing
+from experiments.common.sealed import load, save
 
-BYTES = 2**27
-"""Size of the folder; one program takes about 1 MiB."""
 SOURCES = (ROOT / "jaxselect", ROOT / "experiments" / "common")
 """Where an edit may change a program, beside the file that builds it."""
 STEERING = ("EQX", "JAX", "NPROC", "PJRT", "XLA")
@@ -42,7 +42,7 @@ class Program(NamedTuple):
         run: from arrays, as many and of such kinds as it was compiled for, to a record
             of arrays.
         found: read, and not compiled.
-        seconds: that reading it took, or tracing, lowering and compiling it.
+        seconds: that it took to be ready.
     """
 
     run: Callable[..., SimpleNamespace]
@@ -57,7 +57,8 @@ def ready(
 
     Args:
         build: from the settings to a jitted function of arrays, which returns a record
-            of arrays; of this checkout, and not made inside a function.
+            of arrays, and the compiler's options for it; of this checkout, and not made
+            inside a function.
         settings: numbers, names, and frozen dataclasses and tuples of them. They and
             the arguments' kinds must be all that `build` depends on.
         arguments: of the program, on one device.
@@ -70,17 +71,19 @@ def ready(
         >>> class Power(Module):
         ...     value: jax.Array
         >>> def build(exponent):
-        ...     return jax.jit(lambda x: Power(x**exponent))
+        ...     return jax.jit(lambda x: Power(x**exponent)), {}
         >>> x = jax.numpy.asarray(3.0)
         >>> ready(build, (2,), [x]).run(x).value.item()
         9.0
     """
     name = key(build, settings, arguments)
     if name not in _HELD:
-        path = _place(arguments, name)
-        _HELD[name] = _read(path, arguments) or _compile(
-            build(*settings), arguments, path
-        )
+        folder = _folder(arguments)
+        program = _found(folder, name, arguments)
+        if program is None:
+            function, options = build(*settings)
+            program = _made(function, options, arguments, folder, name)
+        _HELD[name] = program
     return _HELD[name]
 
 
@@ -91,14 +94,21 @@ def key(
     build: Callable[..., Any], settings: tuple, arguments: Sequence[jax.Array]
 ) -> str:
     """The digest of all that decides a program; see `ready`."""
-    parts = {
-        "build": f"{build.__module__}.{build.__qualname__}",
-        "settings": repr(settings),
+    return _digest(
+        arguments,
+        build=f"{build.__module__}.{build.__qualname__}",
+        settings=repr(settings),
+        sources=_sources((*SOURCES, Path(build.__code__.co_filename))),
+    )
+
+
+def _digest(arguments: Sequence[jax.Array], **parts: Any) -> str:
+    """Of some parts, and of what decides about any program here and now."""
+    parts |= {
         "arguments": [
             f"{array.dtype} {array.shape} {array.weak_type} {array.sharding}"
             for array in arguments
         ],
-        "sources": _sources((*SOURCES, Path(build.__code__.co_filename))),
         "packages": _packages(),
         "flags": {name: repr(value) for name, value in jax.config.values.items()},
         "environment": {
@@ -150,31 +160,52 @@ def _machine() -> list[str]:
     return told
 
 
-def _place(arguments: Sequence[jax.Array], name: str) -> Path | None:
-    """The program's file, beside JAX's cache; none where nothing is kept."""
+def _folder(arguments: Sequence[jax.Array]) -> Path | None:
+    """Beside JAX's cache; none where nothing is kept."""
     cache = jax.config.values["jax_compilation_cache_dir"]
     kept = cache and jax.config.values["jax_enable_compilation_cache"]
     here = all(d.platform == "cpu" for array in arguments for d in array.devices())
-    if not kept or not here or "://" in cache:
-        return None
-    return Path(cache) / "programs" / f"{name}.program"
+    return Path(cache) / "programs" if kept and here and "://" not in cache else None
 
 
-def _read(path: Path | None, arguments: Sequence[jax.Array]) -> Program | None:
-    """The program in a file that is whole, our own, and this very program's."""
-    if path is None:
-        return None
+def _found(
+    folder: Path | None, name: str, arguments: Sequence[jax.Array]
+) -> Program | None:
+    text = folder and load(folder, name)
+    return _read(folder, text.decode(), arguments) if folder and text else None
+
+
+def _made(
+    function: Any,
+    options: dict[str, Any],
+    arguments: Sequence[jax.Array],
+    folder: Path | None,
+    name: str,
+) -> Program:
+    """The program of a lowered text, read or compiled; kept, if it can be."""
     begin = time.perf_counter()
-    try:
-        if not all(map(_ours, (path.parent, path))):
-            return None
-        data = path.read_bytes()
-        seal, body = data[:32], data[32:]
-        # What is read below may run any code, and a damaged one end the process.
-        if seal != _seal(path, body):
-            return None
-        os.utime(path)
-    except OSError:
+    lowered = function.lower(*arguments)
+    names = list(vars(lowered.out_info))
+    if folder is None:
+        compiled = lowered.compile(options)
+        return Program(_naming(names, compiled), False, time.perf_counter() - begin)
+    text = _digest(arguments, text=lowered.as_text(), names=names, options=options)
+    program = _read(folder, text, arguments)
+    if program is None:
+        with _anew():
+            compiled = lowered.compile(options)
+        program = Program(_naming(names, compiled), False, 0.0)
+    program = program._replace(seconds=time.perf_counter() - begin)
+    if program.found or _write(folder, text, names, compiled):
+        save(folder, name, text.encode())
+    return program
+
+
+def _read(folder: Path, text: str, arguments: Sequence[jax.Array]) -> Program | None:
+    begin = time.perf_counter()
+    # What is read here may run any code, and a damaged one end the process.
+    body = load(folder, text)
+    if body is None:
         return None
     head, _, executable = zlib.decompress(body).partition(b"\n")
     names = json.loads(head)
@@ -191,19 +222,16 @@ def _read(path: Path | None, arguments: Sequence[jax.Array]) -> Program | None:
     return Program(_naming(names, compiled), True, time.perf_counter() - begin)
 
 
-def _compile(
-    function: Any, arguments: Sequence[jax.Array], path: Path | None
-) -> Program:
-    """The program compiled, and kept if it can be."""
-    begin = time.perf_counter()
-    lowered = function.lower(*arguments)
-    names = list(vars(lowered.out_info))
-    with contextlib.nullcontext() if path is None else _anew():
-        compiled = lowered.compile()
-    seconds = time.perf_counter() - begin
-    if path is not None:
-        _write(path, names, compiled)
-    return Program(_naming(names, compiled), False, seconds)
+def _write(folder: Path, text: str, names: list[str], compiled: Any) -> bool:
+    """Keep an executable, unless it cannot live alone: it calls back to Python, say."""
+    try:
+        executable = serialize_executable.serialize(compiled)[0]
+    except Exception:
+        return False
+    save(
+        folder, text, zlib.compress(json.dumps(names).encode() + b"\n" + executable, 1)
+    )
+    return True
 
 
 @contextlib.contextmanager
@@ -231,45 +259,6 @@ def _naming(
         return SimpleNamespace(**dict(zip(names, values, strict=True)))
 
     return run
-
-
-def _write(path: Path, names: list[str], compiled: Any) -> None:
-    try:
-        executable = serialize_executable.serialize(compiled)[0]
-    except Exception:  # One that calls back to Python, say, has no life of its own.
-        return
-    body = zlib.compress(json.dumps(names).encode() + b"\n" + executable, 1)
-    # A full disk costs the next process its time, not this one its results.
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replacing(path) as aside:
-            aside.touch(mode=0o600)
-            aside.write_bytes(_seal(path, body) + body)
-        _bound(path.parent)
-
-
-def _bound(folder: Path) -> None:
-    """Remove what was used longest ago, until the rest fits."""
-    found = []
-    for path in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            found.append((path.stat().st_mtime, path.stat().st_size, path))
-    total = 0
-    for _, size, path in sorted(found, reverse=True):
-        total += size
-        if total > BYTES:
-            path.unlink(missing_ok=True)
-
-
-def _seal(path: Path, body: bytes) -> bytes:
-    """Of a program under its own name: another's file is as foreign as a damaged."""
-    return hashlib.sha256(path.stem.encode() + body).digest()
-
-
-def _ours(path: Path) -> bool:
-    """Whether nobody else can have written there."""
-    status = path.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 @functools.cache

@@ -86,9 +86,11 @@ class Job:
         return run
 
 
-def _lanes(grid: Grid, shape: Shape, together: bool, hurried: bool) -> Callable:
-    options = quickly() if hurried else {}
-    return program(grid, shape, together, tuple(options.items()))
+def _lanes(
+    grid: Grid, shape: Shape, together: bool, hurried: bool
+) -> tuple[Callable, dict[str, Any]]:
+    """The jitted lanes of a shape, and how to compile them."""
+    return program(grid, shape, together), quickly() if hurried else {}
 
 
 def local(

@@ -104,7 +104,6 @@ def program(
     grid: Grid,
     shape: Shape,
     together: bool,
-    compiler_options: tuple[tuple[str, Any], ...] = (),
 ) -> Callable[..., Trial]:
     """The compiled trials of one shape; arguments are the traced axes.
 
@@ -112,7 +111,6 @@ def program(
         grid: its static settings are used.
         shape: values on the axes that decide shapes.
         together: all lanes of a call in step, or one after the other.
-        compiler_options: of `jax.jit`, as pairs.
 
     Returns:
         A jitted function of `lane_values`, by name, batched over lanes.
@@ -146,7 +144,7 @@ def program(
         return jax.lax.map(lambda row: lane(*row), values)
 
     batch = jax.vmap(lane) if together else in_turn
-    return jax.jit(batch, compiler_options=dict(compiler_options))
+    return jax.jit(batch)
 
 
 def run_chunk(

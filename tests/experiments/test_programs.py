@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from experiments.common import programs
+from experiments.common import programs, sealed
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,9 +40,10 @@ def build(ridge, power):
         inverse = jax.lax.fori_loop(0, power, lambda _, x: jnp.sin(x), factor)
         return Solved(shift=shift, factor=factor, inverse=inverse)
 
-    return jax.jit(solve)
+    return jax.jit(solve), OPTIONS
 
 
+OPTIONS = {"xla_backend_optimization_level": 0}
 SETTINGS = Ridge(0.5), 3
 ARGUMENTS = jnp.linspace(0.0, 1.0, 16).reshape(4, 4), jnp.asarray(0.1, "float64")
 
@@ -81,12 +82,13 @@ def again():
 
 def test_a_program_read_is_the_program_compiled(folder):
     """Nor is it one that JAX has read, which XLA would not write whole."""
-    build(*SETTINGS).lower(*ARGUMENTS).compile()
+    jitted, options = build(*SETTINGS)
+    jitted.lower(*ARGUMENTS).compile(options)
     assert any(folder.parent.glob("*-cache"))
     first, second = again(), again()
     assert (first.found, second.found) == (False, True)
     assert programs.ready(build, SETTINGS, ARGUMENTS) is second
-    wanted = build(*SETTINGS)(*ARGUMENTS)
+    wanted = jitted.lower(*ARGUMENTS).compile(options)(*ARGUMENTS)
     for program in (first, second):
         found = program.run(*ARGUMENTS)
         assert digits(found) == digits(wanted)
@@ -179,53 +181,75 @@ def half(data):
 
 
 def one_bit(data):
-    return data[:-100] + bytes([data[-100] ^ 1]) + data[-99:]
+    return data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]
 
 
 def noise(data):
     return random.Random(0).randbytes(len(data))
 
 
+def files(folder):
+    """What leads to the executable, and the executable."""
+    found = sorted(folder.iterdir(), key=lambda path: path.stat().st_size)
+    assert len(found) == 2
+    return dict(zip(("name", "executable"), found, strict=True))
+
+
+@pytest.mark.parametrize("which", ["name", "executable"])
 @pytest.mark.parametrize("harm", [half, one_bit, noise, lambda data: b""])
-def test_what_is_damaged_is_compiled_anew_and_replaced(folder, harm):
-    wanted = again().run(*ARGUMENTS)
-    (path,) = folder.iterdir()
-    data = path.read_bytes()
-    path.write_bytes(harm(data))
-    assert not again().found
-    found = again()
-    assert found.found
-    assert digits(found.run(*ARGUMENTS)) == digits(wanted)
-    assert len(list(folder.iterdir())) == 1
+def test_what_is_damaged_is_made_anew_and_replaced(folder, harm, which):
+    wanted = digits(again().run(*ARGUMENTS))
+    path = files(folder)[which]
+    path.write_bytes(harm(path.read_bytes()))
+    second = again()
+    assert second.found == (which == "name")
+    assert len(path.read_bytes()) > 32
+    third = again()
+    assert third.found
+    assert digits(second.run(*ARGUMENTS)) == digits(third.run(*ARGUMENTS)) == wanted
+    assert set(files(folder)) == {"name", "executable"}
 
 
-def test_another_programs_file_is_not_taken(folder):
-    again()
-    (path,) = folder.iterdir()
-    programs._HELD.clear()
+@pytest.mark.parametrize("which", ["name", "executable"])
+def test_another_programs_file_is_not_taken(folder, which):
+    wanted = digits(again().run(*ARGUMENTS))
+    path = files(folder)[which]
     programs.ready(build, (Ridge(), 3), ARGUMENTS)
-    (strange,) = set(folder.iterdir()) - {path}
+    sizes = {other: other.stat().st_size for other in folder.iterdir()}
+    like = [other for other in sizes if (sizes[other] < 1000) == (which == "name")]
+    (strange,) = set(like) - {path}
     strange.replace(path)
+    program = again()
+    assert program.found == (which == "name")
+    assert digits(program.run(*ARGUMENTS)) == wanted
+
+
+@pytest.mark.parametrize("which", ["folder", "executable"])
+def test_what_others_may_write_is_not_read(folder, which):
+    again()
+    (files(folder) | {"folder": folder})[which].chmod(0o777)
     assert not again().found
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_what_others_may_write_is_not_read(folder, whole):
+def test_an_edit_that_changes_no_program_compiles_none(folder, monkeypatch):
     again()
-    (path,) = folder.iterdir()
-    (folder if whole else path).chmod(0o777)
+    monkeypatch.setattr(programs, "_sources", lambda places: "edited")
+    assert again().found
+    assert len(list(folder.iterdir())) == 3
+    monkeypatch.setattr(programs, "_sources", lambda places: "compiled otherwise")
+    monkeypatch.setitem(OPTIONS, "xla_backend_optimization_level", 1)
     assert not again().found
 
 
-def test_what_was_used_longest_ago_goes_first(folder, monkeypatch):
-    again()
-    (path,) = folder.iterdir()
-    for number in range(3):
-        (folder / f"{number}.program").write_bytes(bytes(100))
-        os.utime(folder / f"{number}.program", (number, number))
-    monkeypatch.setattr(programs, "BYTES", path.stat().st_size + 250)
-    programs._bound(folder)
-    assert {p.stem for p in folder.iterdir()} == {path.stem, "1", "2"}
+def test_what_was_used_longest_ago_goes_first(tmp_path, monkeypatch):
+    folder = tmp_path / "kept"
+    for number in range(4):
+        sealed.save(folder, str(number), bytes(100))
+        os.utime(folder / str(number), (number, number))
+    assert sealed.load(folder, "1") == bytes(100)
+    monkeypatch.setattr(sealed, "BYTES", 3 * 132 + 50)
+    sealed.save(folder, "new", bytes(100))
+    assert {path.name for path in folder.iterdir()} == {"1", "3", "new"}
 
 
 def test_no_room_costs_no_result(folder):
@@ -239,7 +263,7 @@ def test_what_calls_back_is_not_kept(folder):
             shape = jax.ShapeDtypeStruct((), x.dtype)
             return Ring(jax.pure_callback(np.sin, shape, x))
 
-        return jax.jit(call)
+        return jax.jit(call), {}
 
     class Ring(eqx.Module):
         value: jax.Array
@@ -276,4 +300,4 @@ def test_processes_share_programs(folder):
     found, records = zip(*(line.split(" ", 1) for line in told), strict=True)
     assert found[2] == "True"
     assert len(set(records)) == 1
-    assert len(list(folder.iterdir())) == 1
+    assert set(files(folder)) == {"name", "executable"}
