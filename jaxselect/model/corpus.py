@@ -163,9 +163,10 @@ def from_bags(
     """
     ids, number, y = _bags.checked(tokens, counts, labels, vocabulary, classes)
     return Corpus(
-        tokens=jnp.asarray(ids),
-        counts=jnp.asarray(number),
-        labels=jnp.asarray(y),
+        # With its dtype said an array is copied; else JAX compiles that for each shape.
+        tokens=jnp.asarray(ids, ids.dtype),
+        counts=jnp.asarray(number, number.dtype),
+        labels=jnp.asarray(y, y.dtype),
         vocabulary=int(vocabulary),
     )
 

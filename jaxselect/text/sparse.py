@@ -141,7 +141,7 @@ def from_csr(counts: csr_array, labels: ArrayLike) -> SparseCorpus:
     return SparseCorpus(
         by_sequence=_cut(row, counts.indices, data, (sequences, vocabulary)),
         by_token=_cut(token, row[order], data[order], (vocabulary, sequences)),
-        labels=jnp.asarray(y.astype(np.int32)),
+        labels=jnp.asarray(y.astype(np.int32), np.int32),
     )
 
 
@@ -325,5 +325,9 @@ def _pieces(
     index[slot], value[slot] = column, count
     owner = np.repeat(np.arange(rows), number).astype(np.int32)
     turn = np.argsort(np.arange(len(owner)) - first_piece[owner], kind="stable")
-    pieces = Pieces(jnp.asarray(index[turn]), jnp.asarray(owner[turn]))
-    return pieces, jnp.asarray(value[turn], jnp.result_type(float))
+    # With its dtype said an array is copied; else JAX compiles that for each shape.
+    real = jnp.result_type(float)
+    pieces = Pieces(
+        jnp.asarray(index[turn], index.dtype), jnp.asarray(owner[turn], owner.dtype)
+    )
+    return pieces, jnp.asarray(value[turn].astype(real), real)
