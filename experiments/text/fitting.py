@@ -191,7 +191,13 @@ def fit(
 
 def finite(parameters: Parameters) -> bool:
     """Whether every number of a model is one."""
-    return all(bool(jnp.isfinite(part).all()) for part in jax.tree.leaves(parameters))
+    return bool(_finite(parameters))
+
+
+@jax.jit
+def _finite(parameters: Parameters) -> jax.Array:
+    parts = [jnp.isfinite(part).all() for part in jax.tree.leaves(parameters)]
+    return jnp.stack(parts).all()
 
 
 def require_finite(status: str, settings: Fit) -> None:

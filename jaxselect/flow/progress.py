@@ -9,10 +9,12 @@ from ..model.attention import attend_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
+from ..program import one_program
 from .cls_flow import velocity
 
 
 @as_annotated
+@one_program()
 def direction_error(
     cls: Float[Array, " dim"], direction: Float[Array, " dim"]
 ) -> Float[Scalar, ""]:
@@ -35,6 +37,7 @@ def direction_error(
 
 
 @as_annotated
+@one_program()
 @full_precision
 def local_exponents(
     after: Parameters,
@@ -81,6 +84,7 @@ def local_exponents(
 
 
 @as_annotated
+@one_program()
 @full_precision
 def excess_loss(
     after: Parameters,

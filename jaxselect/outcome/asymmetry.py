@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
+from ..program import one_program
 from .two_classes import (
     Ensemble,
     Real,
@@ -17,6 +18,7 @@ from .two_classes import (
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(48)
 
 
+@one_program()
 def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     """√d times the standard deviation of the asymmetry δ that a draw starts with.
 
@@ -71,6 +73,7 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     return jnp.linalg.norm(deviation * (start + added))
 
 
+@one_program()
 def noise(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     """√d times the standard deviation of E_rᵀv over irrelevant tokens after the step.
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Bool, Float, Scalar
 
+from ..program import one_program
 from .asymmetry import noise, start_asymmetry
 from .race import Race, race
 from .two_classes import Ensemble, Real, alignment, critical_alignment
@@ -42,6 +43,7 @@ class Edges(NamedTuple):
     upper: Float[Scalar, ""]
 
 
+@one_program()
 def selection_edge(ensemble: Ensemble, dim: Real) -> Float[Scalar, ""]:
     """The smallest η₀ at which every important token is selected.
 
@@ -69,6 +71,7 @@ def selection_edge(ensemble: Ensemble, dim: Real) -> Float[Scalar, ""]:
     return jnp.asarray(step_size_of(ensemble, gamma))
 
 
+@one_program()
 def breaking_edges(ensemble: Ensemble, dim: Real) -> Edges:
     """The step sizes between which the symmetry of the classes breaks.
 
@@ -92,6 +95,7 @@ def breaking_edges(ensemble: Ensemble, dim: Real) -> Edges:
     return _band(_parted, ensemble, dim)
 
 
+@one_program()
 def capture_edges(ensemble: Ensemble, dim: Real) -> Edges:
     """The step sizes between which capture by one class is for good.
 
@@ -115,6 +119,7 @@ def capture_edges(ensemble: Ensemble, dim: Real) -> Edges:
     return _band(_lost, ensemble, dim)
 
 
+@one_program()
 def recovery_log_time(
     ensemble: Ensemble, dim: Real, step_size: Real
 ) -> Float[Scalar, ""]:
@@ -141,6 +146,7 @@ def recovery_log_time(
     return _median_race(ensemble, dim, gamma).log_time
 
 
+@one_program()
 def largest_captured_dim(ensemble: Ensemble, step_size: Real) -> Float[Scalar, ""]:
     """d_c up to which capture at a step size is for good.
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from ..program import one_program
 from .two_classes import Ensemble, Real, as_real, growth_exponent, steepness
 
 Place = tuple[Float[Scalar, ""], Float[Scalar, ""]]
@@ -35,6 +36,7 @@ class Race(NamedTuple):
     log_unpaired: Float[Scalar, ""]
 
 
+@one_program()
 def race(ensemble: Ensemble, alignment: Real, asymmetry: Real) -> Race:
     """Follow both classes from u± = ± δ until the losing one is back.
 

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Float, PyTree, Scalar
 
+from ..program import one_program
+
 Real = Float[Scalar, ""] | float
 
 
@@ -99,6 +101,7 @@ def step_size(ensemble: Ensemble, alignment: Real) -> Real:
     return alignment * _steps(ensemble)
 
 
+@one_program()
 def critical_alignment(ensemble: Ensemble) -> Float[Scalar, ""]:
     """γ_c beyond which an asymmetry of the classes never grows.
 
@@ -124,6 +127,7 @@ def critical_alignment(ensemble: Ensemble) -> Float[Scalar, ""]:
     return jnp.exp(_root(excess, jnp.log(1e-3), jnp.log(4.0 * odds + 4.0), odds))
 
 
+@one_program()
 def amplification(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     """A(γ) = ν log(g(q*)/g(1/T)), by how much log δ grows on the symmetric path.
 

@@ -22,7 +22,7 @@ from jaxselect.flow.progress import (
 )
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.pair_strength import PairStrength
-from jaxselect.model.corpus import Corpus, from_sequences
+from jaxselect.model.corpus import Corpus, from_bags, from_sequences
 from jaxselect.model.embedding_step import alignment_error, embedding_step
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
@@ -93,7 +93,6 @@ def settled():
 TIGHT = RateSettings(FlowSettings(1e-9, 1e-9))
 rates_tightly = jax.jit(partial(rates, settings=TIGHT))
 settle_tightly = jax.jit(partial(settle, settings=TIGHT))
-settle_quickly = jax.jit(settle)
 
 
 def flow_to(after, corpus, until_norm=np.inf, until_log_time=1e15):
@@ -253,10 +252,14 @@ def test_tied_tokens_speak_by_their_occurrences():
 
 def three_tokens(sideways, start):
     """Tokens 1 and 2 lose to 0; at sideways = 0 the second has no say, but just so."""
-    embeddings = jnp.array([[1.0, 0.0], [0.0, 0.0], [sideways, -1.0]])
-    after = Parameters(embeddings, jnp.array([start, 0.0]), jnp.array([1.0, 0.0]))
-    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
-    return settle_quickly(after, corpus)
+    # Twelve times one bag, in the shapes of the problems above.
+    along, across = np.eye(11)[:2]
+    embeddings = np.zeros((9, 11))
+    embeddings[[0, 2]] = along, sideways * along - across
+    bag = np.tile([[0, 1, 2, 2]], (12, 1)), np.tile([[1, 1, 1, 0]], (12, 1))
+    corpus = from_bags(*bag, np.ones(12), vocabulary=9)
+    after = Parameters(*map(jnp.asarray, (embeddings, start * along, along)))
+    return settle_tightly(after, corpus)
 
 
 @pytest.mark.parametrize(
