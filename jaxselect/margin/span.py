@@ -8,6 +8,7 @@ from jax.scipy.linalg import cho_factor
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..precision import full_precision
+from ._jacobi import jacobi
 from ._thresholds import RANK
 
 
@@ -75,7 +76,7 @@ def span(rows: Float[Array, "rows dim"]) -> Span:
         1
     """
     rows = jax.lax.stop_gradient(rows)
-    left, size, axes = jnp.linalg.svd(rows, full_matrices=False)
+    left, size, axes = jax.lax.platform_dependent(rows, tpu=jacobi, default=_svd)
     floor = RANK * max(rows.shape) * jnp.finfo(rows.dtype).eps * size.max(initial=0.0)
     kept = size > floor
     return Span(
@@ -83,6 +84,11 @@ def span(rows: Float[Array, "rows dim"]) -> Span:
         jnp.where(kept, size, 0.0),
         jnp.where(kept[:, None], axes, 0.0),
     )
+
+
+def _svd(rows: Float[Array, "rows dim"]) -> tuple[Array, Array, Array]:
+    left, size, axes = jnp.linalg.svd(rows, full_matrices=False)
+    return left, size, axes
 
 
 @jax.custom_jvp

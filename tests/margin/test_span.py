@@ -5,11 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.margin import span as module
+from jaxselect.margin._jacobi import jacobi
 from jaxselect.margin.span import projector, span
 from tests.tolerances import assert_close
 
 
+@pytest.fixture(params=["svd", "jacobi"])
+def either(request, monkeypatch):
+    """What finds singular vectors here, and what does on a TPU."""
+    if request.param == "jacobi":
+        monkeypatch.setattr(module, "_svd", jacobi)
+
+
 @pytest.mark.parametrize("rank", [0, 1, 3, 6])
+@pytest.mark.usefixtures("either")
 def test_projects_on_the_rows(rank):
     rows = jax.random.normal(jax.random.key(rank), (rank, 6))
     rows = jnp.concatenate([rows, rows[:2], jnp.zeros((1, 6))])
@@ -26,6 +36,7 @@ def test_projects_on_the_rows(rank):
     )
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_small_directions_count_as_long_as_rounding_lets_them(dtype):
     """Rows of condition 10³ keep their rank in single precision; repeats add none."""
@@ -56,6 +67,22 @@ def curve():
     return value
 
 
+@pytest.mark.parametrize("shape", [(9, 6), (6, 9), (5, 5), (1, 4)])
+def test_rotations_find_the_singular_values(shape):
+    """A whole batch of LAPACK's, of lengths that its squares could not hold."""
+    rows = jax.random.normal(jax.random.key(0), (3, *shape))
+    lengths = jnp.array([1.0, 1e200, 1e-200])
+    left, size, axes = jax.vmap(jacobi)(rows * lengths[:, None, None])
+    wanted = jnp.linalg.svd(rows, compute_uv=False)
+    assert_close(size / lengths[:, None], wanted)
+    assert (jnp.diff(size) <= 0).all()
+    assert_close((left * wanted[:, None, :]) @ axes, rows)
+    one = jnp.broadcast_to(jnp.eye(min(shape)), (3, min(shape), min(shape)))
+    assert_close(jnp.swapaxes(left, 1, 2) @ left, one)
+    assert_close(axes @ jnp.swapaxes(axes, 1, 2), one)
+
+
+@pytest.mark.usefixtures("either")
 def test_derivative_matches_finite_differences_in_both_modes():
     value, step = curve(), 1e-5
     difference = (value(step) - value(-step)) / (2 * step)
@@ -64,6 +91,7 @@ def test_derivative_matches_finite_differences_in_both_modes():
     np.testing.assert_allclose(jax.grad(value)(0.0), forward, rtol=1e-12)
 
 
+@pytest.mark.usefixtures("either")
 def test_a_batch_of_derivatives_is_its_lanes():
     value, places = curve(), jnp.array([-0.1, 0.0, 0.3])
     alone = [jax.grad(value)(place) for place in places]
