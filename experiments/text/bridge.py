@@ -23,8 +23,7 @@ from experiments.text.data import Source, Splits, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, starting_point
 from jaxselect.errors import BadInput
-from jaxselect.text.ending import text_ending
-from jaxselect.text.flow import text_flow
+from jaxselect.text.course import text_course
 from jaxselect.text.sparse import SparseCorpus, from_csr, posterior_difference
 
 
@@ -38,7 +37,7 @@ class Settings:
         at_least: values of c.
         step_sizes: values of η₀.
         dims: values of d; the greatest is that of the cells over c.
-        until_log_time: log t to follow each flow to.
+        until_log_time: log t at which a flow is left without a proof, at most 600.
         seed: of the reviews and of (E, p, v).
         preset: default or smoke (invented reviews).
         out: folder for results.
@@ -50,7 +49,7 @@ class Settings:
     at_least: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
     step_sizes: tuple[float, ...] = (10.0, 100.0, 1000.0, 10_000.0)
     dims: tuple[int, ...] = (2, 4, 8, 16, 32, 64, 256)
-    until_log_time: float = 34.0
+    until_log_time: float = 600.0
     seed: int = 0
     preset: Literal["default", "smoke"] = "default"
     out: Path = Path("results") / "text-bridge"
@@ -172,14 +171,14 @@ def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
         Sizes, status, certificates.
     """
     start = starting_point(splits, fit)
-    flow = text_flow(start, splits.train, until_log_time=settings.until_log_time)
-    end = text_ending(start, splits.train, flow)
+    until = settings.until_log_time
+    course = text_course(start, splits.train, until_log_time=until)
     return {
         "dim": fit.dim,
         "step_size": fit.step_size,
         "words": len(splits.words),
         "reviews": len(splits.train.labels),
-        **described(flow, end),
+        **described(course),
     }
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from jaxselect.text.ending import TextEnding, TextEndStatus
-from jaxselect.text.flow import TextFlow, TextFlowStatus
+from jaxselect.text.course import Course
+from jaxselect.text.ending import TextEndStatus
+from jaxselect.text.flow import TextFlowStatus
 from jaxselect.text.sparse import SparseCorpus, from_csr
 
 
@@ -26,19 +27,23 @@ def some(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
     return from_csr(corpus.by_sequence.to_csr()[rows], labels)
 
 
-def described(flow: TextFlow, end: TextEnding) -> dict:
+def described(course: Course) -> dict:
     """A flow and its ending in numbers.
 
     Args:
-        flow: of p.
-        end: of that flow.
+        course: of p.
 
     Returns:
         Status, sizes and certificates.
     """
+    end = course.ending
     numbers = {
-        "flow_status": TextFlowStatus(int(flow.status)).name,
-        "norm": float(np.linalg.norm(flow.cls)),
+        "flow_status": TextFlowStatus(int(course.stages[-1].status)).name,
+        "log_time": course.log_time,
+        "returns": list(course.returns),
+        "steps": sum(stage.num_steps for stage in course.stages),
+        "curvatures": sum(stage.num_curvatures for stage in course.stages),
+        "norm": float(np.linalg.norm(course.cls)),
         "status": end.status.name,
         "sentence": end.status.sentence,
         "certified": end.status != TextEndStatus.NOT_YET,
@@ -53,6 +58,7 @@ def described(flow: TextFlow, end: TextEnding) -> dict:
         "growth": float(np.linalg.norm(end.margin.direction)),
         "pace_error": end.pace,
         "opposed": end.opposed,
+        "repelled": end.repelled,
     }
     if end.rest is not None:
         found = end.rest._asdict()

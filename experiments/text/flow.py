@@ -1,7 +1,8 @@
 """The theorem's dynamics on real text: the flow of p on reviews, to its proved end.
 
-One step on E, then dp/dt = −∇_p L to log t = 34: which words p selects, which ones the
-classes hold in balance, and what proves that this is the end. Beside it Adam's p.
+One step on E, then dp/dt = −∇_p L until the end is proved: which words p selects, which
+ones the classes hold in balance, and when words that had lost come back. Beside it
+Adam's p.
 
     python -m experiments.text.flow --train imdb_train.parquet --test imdb_test.parquet
 """
@@ -10,23 +11,22 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from scipy.optimize import minimize
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
 from experiments.common.results import write
-from experiments.text.data import Source, Splits, load
+from experiments.text.data import Source, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.errors import BadInput
-from jaxselect.model.parameters import Parameters
-from jaxselect.text.curvature import curvature, descent, risk
-from jaxselect.text.ending import TextEnding, text_ending
-from jaxselect.text.flow import TextFlow, text_flow
-from jaxselect.text.objective import attention_weights, evaluate
+from jaxselect.text.course import Course, text_course
+from jaxselect.text.curvature import Bags, attention, curvature, descent, risk
+from jaxselect.text.ending import TextEnding
+from jaxselect.text.flow import LATEST
 from jaxselect.text.sparse import posterior_difference
 
 # A review is decided where one word has this share of its weight.
@@ -42,8 +42,8 @@ class Settings(Fit):
         reviews: how many training reviews, by lot; 0 for all of them.
         dim: d.
         steps: of Adam, which p is held against; 0 for none.
-        until_log_time: log t to follow the flow to, at most 34.
-        points: log-times at which it is looked at.
+        until_log_time: log t at which the flow is left without a proof, at most 600.
+        points: log-times at which it is looked at; as many again behind log t = 34.
         preset: default (2,000 reviews, 2,000 words), full (all of them) or smoke
             (invented reviews).
         out: folder for results.
@@ -54,7 +54,7 @@ class Settings(Fit):
     reviews: int = 2000
     dim: int = 512
     steps: int = 300
-    until_log_time: float = 34.0
+    until_log_time: float = 600.0
     points: int = 60
     preset: Literal["default", "full", "smoke"] = "default"
     out: Path = Path("results") / "text-flow"
@@ -100,42 +100,47 @@ def main(settings: Settings) -> dict:
     splits = splits._replace(train=some(splits.train, settings.reviews, settings.seed))
     start = starting_point(splits, settings)
     announce(settings.out, "text_flow")
-    log_times = np.linspace(0.0, settings.until_log_time, settings.points)
+    until = settings.until_log_time
+    log_times = np.linspace(0.0, min(until, LATEST), settings.points)
+    if until > LATEST:
+        log_times = np.append(
+            log_times, np.geomspace(LATEST, until, settings.points)[1:]
+        )
     reached = 0.0
-    with watched("the flow, in log t", settings.until_log_time) as advance:
+    with watched("the flow, in log t", until) as advance:
 
         def watch(log_time: float) -> None:
             nonlocal reached
             advance(log_time - reached)
             reached = log_time
 
-        flow = text_flow(
+        course = text_course(
             start,
             splits.train,
-            until_log_time=settings.until_log_time,
-            path_log_times=jnp.asarray(log_times),
+            until_log_time=until,
+            path_log_times=log_times,
             watch=watch,
         )
-    end = text_ending(start, splits.train, flow)
+    end = course.ending
+    seen, unseen = (Bags.of_corpus(start, part) for part in (splits.train, splits.test))
     results = facts | {
         "reviews": len(splits.train.labels),
-        "steps": flow.num_steps,
-        "curvatures": flow.num_curvatures,
-        **described(flow, end),
-        **measured(start, flow.cls, splits),
+        **described(course),
+        **measured(seen, unseen, course.cls),
         **second_opinion(end, settings.seed),
     }
     if settings.steps:
         state, _ = fit(start, splits, settings)
-        results["adam"] = measured(start, state.parameters.cls, splits) | {
-            "cosine": cosine(state.parameters.cls, flow.cls),
-            "norm": float(jnp.linalg.norm(state.parameters.cls)),
+        trained = np.asarray(state.parameters.cls)
+        results["adam"] = measured(seen, unseen, trained) | {
+            "cosine": cosine(trained, course.cls),
+            "norm": float(np.linalg.norm(trained)),
         }
-    arrays = course(start, flow, splits) | {
+    arrays = along(seen, unseen, course) | {
         "words": np.array(splits.words),
         "tied": end.tied,
         "posterior_difference": posterior_difference(splits.train),
-        "scores": start.embeddings @ flow.cls,
+        "scores": start.embeddings @ course.cls,
         "values": start.embeddings @ start.head,
         "growth": start.embeddings @ end.margin.direction,
     }
@@ -182,53 +187,59 @@ def second_opinion(end: TextEnding, seed: int) -> dict[str, float]:
     }
 
 
-def measured(start: Parameters, cls: jnp.ndarray, splits: Splits) -> dict[str, float]:
+def measured(
+    seen: Bags, unseen: Bags, cls: Float[np.ndarray, " dim"]
+) -> dict[str, float]:
     """Loss, accuracies and decided reviews at some p.
 
     Args:
-        start: (E, ·, v).
+        seen: the reviews of the flow.
+        unseen: the test reviews.
         cls: p.
-        splits: the reviews.
 
     Returns:
         By name.
     """
-    model = Parameters(start.embeddings, cls, start.head)
-    seen, unseen = (evaluate(model, part) for part in (splits.train, splits.test))
-    weights = attention_weights(model.embeddings @ cls, splits.train)
-    top = np.maximum.reduceat(weights.data, weights.indptr[:-1])
+    share, _ = attention(seen, cls)
+    top = np.maximum.reduceat(share, seen.counts.indptr[:-1])
     return {
-        "loss": float(seen.loss),
-        "train_accuracy": float(seen.accuracy),
-        "test_accuracy": float(unseen.accuracy),
+        "loss": risk(seen, cls),
+        "train_accuracy": right(seen, cls),
+        "test_accuracy": right(unseen, cls),
         "decided": float(np.mean(top > DECIDED)),
     }
 
 
-def course(start: Parameters, flow: TextFlow, splits: Splits) -> dict[str, np.ndarray]:
+def right(bags: Bags, cls: Float[np.ndarray, " dim"]) -> float:
+    """Share of reviews with sign f = y, however far apart the scores are."""
+    share, _ = attention(bags, cls)
+    value = share * bags.values[bags.counts.indices]
+    output = np.add.reduceat(value, bags.counts.indptr[:-1])
+    return float(np.mean((output > 0) == (bags.labels > 0)))
+
+
+def along(seen: Bags, unseen: Bags, course: Course) -> dict[str, np.ndarray]:
     """The flow at the log-times that it was saved at.
 
     Args:
-        start: (E, ·, v).
-        flow: with its path.
-        splits: the reviews.
+        seen: the reviews of the flow.
+        unseen: the test reviews.
+        course: with its path.
 
     Returns:
         Columns by name.
     """
-    kept = np.isfinite(flow.path_log_times)
-    path = flow.path_cls[kept]
-    rows = [measured(start, cls, splits) for cls in path]
+    rows = [measured(seen, unseen, cls) for cls in course.path_cls]
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return columns | {
-        "log_times": np.asarray(flow.path_log_times[kept]),
-        "norms": np.linalg.norm(path, axis=1),
+        "log_times": course.path_log_times,
+        "norms": np.linalg.norm(course.path_cls, axis=1),
     }
 
 
-def cosine(one: jnp.ndarray, other: jnp.ndarray) -> float:
+def cosine(one: Float[np.ndarray, " dim"], other: Float[np.ndarray, " dim"]) -> float:
     """Of the angle between two vectors."""
-    return float(one @ other / (jnp.linalg.norm(one) * jnp.linalg.norm(other)))
+    return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
 
 
 def tell(results: dict, tied: list[str]) -> None:
@@ -238,7 +249,10 @@ def tell(results: dict, tied: list[str]) -> None:
         results: of the study.
         tied: words held in balance.
     """
-    say(f"{results['status']}: {results['sentence']}")
+    for log_time in results["returns"]:
+        say(f"at log t = {log_time:.1f} a word that had lost comes back")
+    when = f"{results['status']} at log t = {results['log_time']:.1f}"
+    say(f"{when}: {results['sentence']}")
     say(
         f"‖p‖ = {results['norm']:.1f} at the end; {results['decided']:.1%} of "
         f"{results['reviews']} reviews are decided for one word"

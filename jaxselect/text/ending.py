@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from ..model.parameters import Parameters
 from ..model.selection import WIDTH
 from ..status import Status
-from .curvature import Bags, descent, pulls
+from .curvature import BLOCK, Bags, descent, pulls
 from .flow import LOOK_BACK, TextFlow, TextFlowStatus
 from .margin import TextMargin, TextMarginStatus, contests, text_margin, winner
 from .rest import Rest, rest
@@ -27,6 +27,8 @@ STANDSTILL = 0.1
 # Of Δp/Δ log t against p_mm; of the pulls towards words that lost. Where those are
 # small the rest is convex, and ends in p_mm from wherever it is.
 PACE, OPPOSED = 0.2, 1e-2
+# A margin of one, to the rounding of a direction with hundreds of duals.
+TIGHT = 1 + 1e-6
 RANK = 1e-9
 
 
@@ -56,6 +58,8 @@ class TextEnding(NamedTuple):
         margin: the max-margin problem of the selection, orthogonal to the axes.
         pace: ‖Δp/Δ log t − p_mm‖ / ‖p_mm‖ orthogonal to the axes, lately.
         opposed: of the pulls towards words that lost, Σ λ ‖D‖ / ‖p_mm‖.
+        repelled: number of pairs pulled that way whose margin p_mm leaves at one: they
+            would come back.
         status: a `TextEndStatus`.
     """
 
@@ -68,11 +72,16 @@ class TextEnding(NamedTuple):
     margin: TextMargin
     pace: float
     opposed: float
+    repelled: int
     status: TextEndStatus
 
 
 def text_ending(
-    parameters: Parameters, corpus: SparseCorpus, flow: TextFlow
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    flow: TextFlow,
+    *,
+    anew: bool = False,
 ) -> TextEnding:
     """Selection → words in balance → where they rest → max-margin direction of p.
 
@@ -82,6 +91,7 @@ def text_ending(
         parameters: (E, ·, v) in double precision.
         corpus: n bags with labels ±1.
         flow: of p, with E and v fixed.
+        anew: whether it goes on from an earlier one: words may have lost before.
 
     Returns:
         The end and its certificate.
@@ -105,35 +115,36 @@ def text_ending(
     speed = (p - earlier) / back if reached else np.exp(s) * descent(bags, p)[0]
     longest = np.sqrt(np.max(np.sum(bags.embeddings**2, axis=1)))
     # What no longer moves has no loser, however far behind a word may be.
-    moves = np.linalg.norm(speed) * longest > STANDSTILL
+    moves = anew or np.linalg.norm(speed) * longest > STANDSTILL
     selected = np.ones(bags.counts.nnz, bool)
     if moves:
         selected = _near(bags, p, speed, WIDTH * s)
-    selected, same = _tied(bags.counts, selected)
+    counts, selected = merged(bags.counts, selected)
     axes, tied, shared = _balance(bags, selected)
     resting, distance = None, 0.0
     if tied.size:
         resting = rest(shared, axes.T @ p)
         distance = float(np.linalg.norm(resting.cls - axes.T @ p))
     free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
-    counts = bags.counts
-    merged = csr_array((counts.data, same[counts.indices], counts.indptr), counts.shape)
-    margin = text_margin(free, merged, selected, p - axes @ (axes.T @ p))
+    margin = text_margin(free, counts, selected, p - axes @ (axes.T @ p))
     norm = np.linalg.norm(margin.direction)
     off = speed - axes @ (axes.T @ speed) - margin.direction
     pace = float(np.linalg.norm(off) / norm) if norm else np.inf
-    opposed = np.exp(s) * _opposed(pulls(bags, p)[0], merged, selected, free)
-    opposed = opposed / norm if norm else 0.0
+    force, *pair = _wrong(pulls(bags, p)[0], counts, selected)
+    opposed = np.exp(s) * force @ _apart(free, *pair) / norm if norm else 0.0
+    scores = free @ margin.direction
+    tight = scores[pair[0]] - scores[pair[1]] <= TIGHT
+    repelled = int(tight.sum()) if norm else 0
     at_rest = resting is None or (resting.proved and distance <= resting.basin)
     moving = margin.status == TextMarginStatus.SOLVED
-    moving = moving and pace <= PACE and opposed <= OPPOSED
+    moving = moving and pace <= PACE and opposed <= OPPOSED and not repelled
     still = margin.status == TextMarginStatus.NO_PAIRS
     status = TextEndStatus.NOT_YET
     if reached and at_rest and (moving or still):
         status = TextEndStatus.TIED if moving else TextEndStatus.AT_REST
         status = TextEndStatus.SELECTED if resting is None else status
     found = selected, tied, axes, shared, resting, distance, margin
-    return TextEnding(*found, pace, float(opposed), status)
+    return TextEnding(*found, pace, float(opposed), repelled, status)
 
 
 def _near(
@@ -156,12 +167,26 @@ def _near(
     return (score >= best - width) & (pace >= lead - WIDTH)
 
 
-def _tied(
+def merged(
     counts: csr_array, selected: Bool[np.ndarray, " entries"]
-) -> tuple[Bool[np.ndarray, " entries"], Int[np.ndarray, " vocabulary"]]:
-    """The selection made whole, and a word that stands for each word's ties.
+) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:
+    """Bags in which one word stands for those tied to it, and the selection made whole.
 
     Words tied in one bag are at finite odds wherever else they meet.
+
+    Args:
+        counts: a row per bag, a column per word.
+        selected: of every entry.
+
+    Returns:
+        The same entries under other columns, some of them twice; of every entry.
+
+    Example:
+        >>> bags = csr_array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+        >>> tied = np.array([True, True, True, False, False])
+        >>> one, whole = merged(bags, tied)
+        >>> one.indices.tolist(), whole.tolist()
+        ([0, 0, 0, 0, 2], [True, True, True, True, False])
     """
     words = counts.shape[1]
     first = np.repeat(winner(counts, selected), np.diff(counts.indptr))
@@ -170,21 +195,37 @@ def _tied(
     _, label = connected_components(ties, directed=False)
     _, stands = np.unique(label, return_index=True)
     same = stands[label]
-    return selected | (same[counts.indices] == same[first]), same
+    whole = selected | (same[counts.indices] == same[first])
+    entries = counts.data, same[counts.indices], counts.indptr
+    return csr_array(entries, counts.shape), whole
 
 
-def _opposed(
+def _wrong(
     pull: Float[np.ndarray, " entries"],
     counts: csr_array,
     selected: Bool[np.ndarray, " entries"],
-    free: Float[np.ndarray, "vocabulary dim"],
-) -> float:
-    """Σ |pull| ‖D‖ over pairs whose bags together pull towards the word that lost."""
+) -> tuple[
+    Float[np.ndarray, " pairs"], Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]
+]:
+    """Pairs whose bags together pull towards the word that lost, and how hard."""
     winners, losers, place = contests(counts, selected)
-    force = np.bincount(place, pull[~selected], len(winners))
+    force = np.zeros(len(winners))
+    np.add.at(force, place, pull[~selected])
     wrong = force > 0
-    apart = free[winners[wrong]] - free[losers[wrong]]
-    return float(force[wrong] @ np.sqrt(np.sum(apart**2, axis=1)))
+    return force[wrong], winners[wrong], losers[wrong]
+
+
+def _apart(
+    free: Float[np.ndarray, "vocabulary dim"],
+    one: Int[np.ndarray, " pairs"],
+    other: Int[np.ndarray, " pairs"],
+) -> Float[np.ndarray, " pairs"]:
+    """‖E_s − E_r‖ of many pairs, whose differences would fill the memory."""
+    lengths = np.zeros(len(one))
+    for at in range(0, len(one), BLOCK):
+        part = slice(at, at + BLOCK)
+        lengths[part] = np.linalg.norm(free[one[part]] - free[other[part]], axis=1)
+    return lengths
 
 
 def _balance(

@@ -6,6 +6,7 @@ new one in each step. SciPy's BDF in plain time t asks for one in five steps; it
 grow with t (mathematics, section 7a).
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 from scipy.integrate import BDF
+from scipy.linalg import LinAlgWarning
 
 from ..arguments import as_annotated
 from ..errors import BadInput
@@ -29,6 +31,9 @@ from .sparse import SparseCorpus
 # their sum.
 LATEST = 34.0
 LOOK_BACK = 2.0
+# Each takes a change of places 34 log-times on; where rounding holds a flow up it is
+# too few.
+RESTARTS = 20
 
 
 class TextFlowStatus(Status):
@@ -37,6 +42,7 @@ class TextFlowStatus(Status):
     REACHED = 0, "At the log-time that was asked for."
     OUT_OF_STEPS = 1, "After `max_steps` steps."
     FAILED = 2, "At a step too short to take; p and log_time are the last good ones."
+    RETURNING = 3, "Where a word that had lost is back at some weight."
 
 
 @dataclass(frozen=True)
@@ -142,43 +148,122 @@ def text_flow(
 
     if not np.isfinite(field(0.0, np.asarray(parameters.cls))).all():
         raise BadInput("E, p_0 or v is not finite: wanted numbers")
-    bdf = BDF(
+    return follow(
         field,
-        0.0,
+        lambda time, cls: -curvature(bags, cls, time),
         np.asarray(parameters.cls),
-        np.expm1(until_log_time),
-        rtol=settings.tolerance,
-        atol=settings.tolerance,
-        jac=lambda time, cls: -curvature(bags, cls, time),
+        until_log_time=until_log_time,
+        path_log_times=times,
+        settings=settings,
+        watch=watch,
     )
+
+
+def follow(
+    field: Callable[[float, np.ndarray], np.ndarray],
+    jacobian: Callable[[float, np.ndarray], np.ndarray],
+    start: Float[np.ndarray, " dim"],
+    *,
+    until_log_time: float,
+    path_log_times: Float[np.ndarray, " times"],
+    settings: TextFlowSettings,
+    watch: Callable[[float], object],
+    returning: Callable[[np.ndarray], bool] = lambda cls: False,
+    exact: bool = False,
+    stride: float = np.inf,
+) -> TextFlow:
+    """SciPy's BDF along a flow dp/dt = F(p), to an exponential time.
+
+    Where a step is too short for its time, as where words change places late, plain
+    time begins again from zero: F does not know it.
+
+    Source: mathematics, section 7a.
+
+    Args:
+        field: (·, p) → F.
+        jacobian: (t, p) → ∂F/∂p, as exact as steps of about t need it.
+        start: p_0.
+        until_log_time: log(1+t) to stop at.
+        path_log_times: increasing values of log(1+t) to save p at.
+        settings: tolerance and bound.
+        watch: called with log(1+t) after every step.
+        returning: of p, whether to stop there.
+        exact: whether F keeps its digits times e^s: then s = log(1+t) is the time as
+            long as a step is not too short for it.
+        stride: longest step in s; an implicit method strides over what grows.
+
+    Returns:
+        The flow's end, its status and the path.
+
+    Example:
+        >>> still = np.array([[-1.0]])
+        >>> relax = lambda t, p: -p, lambda t, p: still, np.ones(1)
+        >>> quiet = {"settings": TextFlowSettings(), "watch": lambda log_time: None}
+        >>> times = {"until_log_time": 3.0, "path_log_times": np.zeros(0)}
+        >>> bool(abs(follow(*relax, **times, **quiet).cls[0]) < 1e-3)
+        True
+    """
+    bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
+    until, passed = np.expm1(until_log_time), 0.0
+
+    def in_plain_time(cls: np.ndarray) -> BDF:
+        return BDF(field, 0.0, cls, until - passed, jac=jacobian, **bounds)
+
+    def in_log_time(cls: np.ndarray) -> BDF:
+        return BDF(
+            lambda s, cls: np.exp(s) * field(s, cls),
+            0.0,
+            cls,
+            until_log_time,
+            jac=lambda s, cls: np.exp(s) * jacobian(np.exp(s), cls),
+            max_step=stride,
+            **bounds,
+        )
+
+    bdf = in_log_time(start) if exact else in_plain_time(start)
     earlier = max(until_log_time - LOOK_BACK, 0.0)
-    wanted = np.append(times, earlier)
-    saved = np.where(wanted[:, None] == 0, bdf.y, np.inf)
-    steps, cls, now = 0, bdf.y, 0.0
+    wanted = np.append(path_log_times, earlier)
+    saved = np.where(wanted[:, None] == 0, start, np.inf)
+    steps, fields, curvatures, begun, cls, now = 0, 0, 0, 0, start, 0.0
     status = TextFlowStatus.OUT_OF_STEPS
     while steps < settings.max_steps and status == TextFlowStatus.OUT_OF_STEPS:
-        bdf.step()
+        # What a trial step leaps to may be beyond all numbers: it is not taken.
+        with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", LinAlgWarning)
+            bdf.step()
         # SciPy takes an error that is no number for a small one.
         if bdf.status == "failed" or not np.isfinite(bdf.y).all():
-            status = TextFlowStatus.FAILED
-            break
+            begun += 1
+            if bdf.t == 0 or begun > RESTARTS or not np.isfinite(bdf.y).all():
+                status = TextFlowStatus.FAILED
+                break
+            passed = np.expm1(now) if exact else passed + bdf.t
+            fields, curvatures = fields + bdf.nfev, curvatures + bdf.njev
+            bdf, exact = in_plain_time(cls), False
+            continue
         if bdf.status == "finished":
             status = TextFlowStatus.REACHED
-        before, now, cls = now, float(np.log1p(bdf.t)), bdf.y
+        before, cls = now, bdf.y
+        now = float(bdf.t if exact else np.log1p(passed + bdf.t))
         steps += 1
-        passed = (wanted > before) & (wanted <= now)
-        if passed.any():
-            saved[passed] = bdf.dense_output()(np.expm1(wanted[passed])).T
+        reached = (wanted > before) & (wanted <= now)
+        if reached.any():
+            local = wanted[reached] if exact else np.expm1(wanted[reached]) - passed
+            local = np.clip(local, bdf.t_old, bdf.t)
+            saved[reached] = bdf.dense_output()(local).T
         watch(now)
+        if returning(cls) and status == TextFlowStatus.OUT_OF_STEPS:
+            status = TextFlowStatus.RETURNING
+    times = np.where(np.isfinite(saved[:-1, 0]), path_log_times, np.inf)
     return TextFlow(
         # Equinox has a `cls` of its own: no keyword.
         jnp.asarray(cls),
         log_time=jnp.asarray(now),
         status=jnp.asarray(status, jnp.int32),
         num_steps=steps,
-        num_fields=bdf.nfev,
-        num_curvatures=bdf.njev,
-        path_log_times=jnp.asarray(np.where(np.isfinite(saved[:-1, 0]), times, np.inf)),
+        num_fields=fields + bdf.nfev,
+        num_curvatures=curvatures + bdf.njev,
+        path_log_times=jnp.asarray(times),
         path_cls=jnp.asarray(saved[:-1]),
         earlier=jnp.asarray(saved[-1]),
     )

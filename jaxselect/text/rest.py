@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
-from .curvature import Bags, attention, curvature, descent
+from .curvature import Bags, attention, curvature, descent, pulls
 
 NEWTON_STEPS = 30
 
@@ -25,16 +25,19 @@ class Rest(NamedTuple):
     Attributes:
         cls: p at rest.
         gradient: bound on ‖∇L‖ there, rounding included.
+        decrement: bound on √(∇Lᵀ H⁻¹ ∇L), rounding included word by word: a word held
+            weakly suffers from that of its own pulls alone.
         stiffness: μ, the least eigenvalue of H = ∂²L/∂p² there, rounding taken off.
         change: κ; within `ball` a move by δ changes H by at most κ ‖δ‖ H.
         ball: radius that κ holds for.
-        kantorovich: h = κ ‖∇L‖/μ; up to ½ a true minimum lies within `radius`.
-        radius: 2 ‖∇L‖/μ.
+        kantorovich: h = κ decrement/√μ; up to ½ a true minimum lies within `radius`.
+        radius: 2 decrement/√μ.
         basin: distance from which the flow surely ends in it.
     """
 
     cls: Float[np.ndarray, " dim"]
     gradient: float
+    decrement: float
     stiffness: float
     change: float
     ball: float
@@ -83,29 +86,73 @@ def rest(bags: Bags, cls: Float[np.ndarray, " dim"]) -> Rest:
             break
         cls, pull, rounding = moved, there, bound
     hessian = curvature(bags, cls)
-    spectrum = np.linalg.eigvalsh(hessian)
+    spectrum, vectors = np.linalg.eigh(hessian)
     blur = 16 * len(hessian) * np.finfo(float).eps * np.abs(spectrum).max(initial=0.0)
     stiffness = float(spectrum.min(initial=np.inf) - blur)
-    gradient = float(np.linalg.norm(pull)) + rounding
     form, ball = change_of_curvature(bags, cls)
-    convex = stiffness > 0
-    radius = 2 * gradient / stiffness if convex else np.inf
-    change = np.inf
-    if convex:
+    decrement = radius = change = kantorovich = np.inf
+    basin = 0.0
+    if stiffness > 0:
+        # H^{−½} with every eigenvalue taken as small as it may be.
+        decrement = newton_decrement(bags, cls, vectors / np.sqrt(spectrum - blur))
+        radius = float(2 * decrement / np.sqrt(stiffness))
         # Words of one place leave no axis, and nothing to change.
         quotients = eigh(form, hessian, eigvals_only=True)
         change = float(quotients.max(initial=np.finfo(float).tiny))
+        kantorovich = float(change * decrement / np.sqrt(stiffness))
+        # A ball around the minimum that holds p and is convex.
+        basin = max(0.0, min(ball, 1 / change) / 2 - 2 * radius)
     return Rest(
         cls=cls,
-        gradient=gradient,
+        gradient=float(np.linalg.norm(pull)) + rounding,
+        decrement=decrement,
         stiffness=stiffness,
         change=change,
         ball=ball,
-        kantorovich=change * gradient / stiffness if convex else np.inf,
+        kantorovich=kantorovich,
         radius=radius,
-        # A ball around the minimum that holds p and is convex.
-        basin=max(0.0, min(ball, 1 / change) / 2 - 2 * radius) if convex else 0.0,
+        basin=basin,
     )
+
+
+def newton_decrement(
+    bags: Bags,
+    cls: Float[np.ndarray, " dim"],
+    root: Float[np.ndarray, "dim axes"],
+) -> float:
+    """A bound on ‖rootᵀ ∇L‖ where the pulls are known to roundings.
+
+    The pulls of a sequence add up to zero, so that words may be seen from anywhere:
+    from where most of the pulls are, their roundings weigh least.
+
+    Source: mathematics, section 7b.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+        root: R with R Rᵀ = H⁻¹.
+
+    Returns:
+        At least √(∇Lᵀ H⁻¹ ∇L).
+
+    Example:
+        >>> from scipy.sparse import csr_array
+        >>> one = Bags(csr_array([[1.0, 1.0]]), np.ones(1), np.eye(2), np.eye(2)[0], 1)
+        >>> round(newton_decrement(one, np.zeros(2), np.eye(2)), 4)
+        0.1335
+    """
+    pull, _ = pulls(bags, cls)
+    words = bags.counts.shape[1]
+    of_word = np.bincount(bags.counts.indices, pull, words)
+    size = np.bincount(bags.counts.indices, np.abs(pull), words)
+    total = size.sum()
+    seen = bags.embeddings - (size @ bags.embeddings / total if total else 0.0)
+    seen = seen @ root
+    # A rounding of a score is one of its weight, relative.
+    roundings = 16 + np.abs(bags.embeddings @ cls).max(initial=0.0)
+    error = roundings * np.finfo(float).eps * size
+    lengths = np.sqrt(np.sum(seen**2, axis=1))
+    return float(np.linalg.norm(of_word @ seen) + error @ lengths)
 
 
 def change_of_curvature(

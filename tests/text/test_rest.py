@@ -12,8 +12,8 @@ from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.text import rest as module
 from jaxselect.text.curvature import Bags, curvature, descent
-from jaxselect.text.rest import change_of_curvature, rest
-from tests.text.problems import AT_REST, on_host, stacked
+from jaxselect.text.rest import change_of_curvature, newton_decrement, rest
+from tests.text.problems import AT_REST, SELECTED, on_host, stacked
 from tests.tolerances import assert_close
 
 SEEDS = tuple(range(6))
@@ -335,3 +335,29 @@ def test_words_at_one_place_rest_without_an_axis():
     one = bags([[1, 1]], [1], np.zeros((2, 0)), [1.0, -1.0])
     found = rest(one, np.zeros(0))
     assert found.proved and found.basin > 1e300
+
+
+@pytest.mark.parametrize("share", [1e-3, 1e-5])
+def test_a_weakly_held_word_is_proved_beside_strong_ones(share):
+    """A word of both classes at odds of about `share`, and two held firmly elsewhere:
+    roundings of the strong pulls say nothing of the weak one."""
+    counts = np.zeros((4, 4))
+    counts[:2, :2] = 1.0
+    counts[2:, 2:] = [[1.0, 1.0 + share], [1.0, 1.0]]
+    embeddings = [[1.0, 0.3], [-1.0, 0.3], [0.0, 0.0], [0.0, 1.0]]
+    given = bags(counts, [1, -1, 1, -1], embeddings, [1.5, -1.5, 0.0, 1.0])
+    found = rest(given, np.array([0.1, np.log(share)]))
+    assert found.proved and found.stiffness < share**2
+    # (1 + share)(1 − q/2) = 1 + q/2 where both pulls are equal, to first order.
+    assert np.exp(found.cls[1]) == pytest.approx(share, rel=0.1)
+    assert found.decrement**2 * found.stiffness <= found.gradient**2
+
+
+def test_the_decrement_does_not_know_where_words_are_seen_from():
+    given = on_host(SELECTED[0], 2)
+    root, point = np.array([[1.0, 0.5], [0.0, 1.0]]), np.array([0.3, -0.2])
+    wanted = np.linalg.norm(root.T @ descent(given, point)[0])
+    moved = given._replace(embeddings=given.embeddings + np.array([2.0, -3.0]))
+    for seen in (given, moved):
+        bound = newton_decrement(seen, point, root)
+        assert wanted * (1 - 1e-9) <= bound <= wanted + 1e-13

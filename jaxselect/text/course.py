@@ -1,0 +1,150 @@
+"""A flow on real text followed to an end that can be proved, over losers' returns.
+
+A selection that looks final may not be: where the bags of a pair together pull towards
+the word that lost, that word falls behind for a long time, and then comes back
+(mathematics, section 7d).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..model.parameters import Parameters
+from . import late
+from .ending import TextEnding, TextEndStatus, text_ending
+from .flow import LATEST, TextFlow, TextFlowSettings, TextFlowStatus, text_flow
+from .margin import TextMarginStatus
+from .sparse import SparseCorpus
+
+# Log-time between two looks at the end.
+STRIDE = 60.0
+
+
+class Course(NamedTuple):
+    """A flow from its start to its end.
+
+    Attributes:
+        cls: p at the end.
+        log_time: log(1+t) at the end.
+        ending: what is known of it.
+        returns: log-times at which a word that had lost came back.
+        stages: the flows it is made of, each with a time of its own.
+        path_log_times: the log-times asked for that it came to.
+        path_cls: p at these times.
+    """
+
+    cls: Float[np.ndarray, " dim"]
+    log_time: float
+    ending: TextEnding
+    returns: tuple[float, ...]
+    stages: tuple[TextFlow, ...]
+    path_log_times: Float[np.ndarray, " times"]
+    path_cls: Float[np.ndarray, "times dim"]
+
+
+def text_course(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    *,
+    until_log_time: float = late.LATEST,
+    path_log_times: Float[np.ndarray, " times"] | None = None,
+    settings: TextFlowSettings = TextFlowSettings(),
+    watch: Callable[[float], object] = lambda log_time: None,
+) -> Course:
+    """The flow of `text_flow`, and of `late_flow` behind it, until an end is proved.
+
+    Source: mathematics, section 7d.
+
+    Args:
+        parameters: (E, p_0, v) in double precision.
+        corpus: n bags with labels ±1.
+        until_log_time: log(1+t) at which to stop without a proof, at most 600.
+        path_log_times: increasing values of log(1+t) to save p at; none by default.
+        settings: of every stage.
+        watch: called with log(1+t) after every step.
+
+    Returns:
+        The end, its certificate and the path to it.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.text.sparse import from_corpus
+        >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
+        >>> head = jnp.array([1.0, -1.0, 0.0])
+        >>> course = text_course(Parameters(jnp.eye(3), jnp.zeros(3), head), bags)
+        >>> course.ending.status.name, round(course.log_time), course.returns
+        ('SELECTED', 34, ())
+    """
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
+    begun, here = 0.0, parameters
+    stages: list[TextFlow] = []
+    path: list[tuple[float, np.ndarray]] = []
+    returns: list[float] = []
+
+    def follow(run: Callable[..., TextFlow], until: float) -> TextFlow:
+        """One stage, in the time of the whole."""
+        nonlocal begun, here
+        ahead = times[(times > begun) | (begun == 0)]
+        own = _since(begun, ahead)
+        own, ahead = own[own <= until], ahead[own <= until]
+        flow = run(
+            until_log_time=until,
+            path_log_times=jnp.asarray(own),
+            settings=settings,
+            watch=lambda local: watch(_total(begun, local)),
+        )
+        stages.append(flow)
+        kept = np.isfinite(flow.path_log_times)
+        path.extend(zip(ahead[kept], np.asarray(flow.path_cls)[kept], strict=True))
+        begun = _total(begun, float(flow.log_time))
+        here = Parameters(parameters.embeddings, flow.cls, parameters.head)
+        return flow
+
+    def plain(**how: object) -> TextFlow:
+        return text_flow(here, corpus, **how)  # type: ignore[arg-type]
+
+    def behind(**how: object) -> TextFlow:
+        return late.late_flow(here, corpus, ending, **how)  # type: ignore[arg-type]
+
+    flow = follow(plain, min(LATEST, until_log_time))
+    ending = text_ending(here, corpus, flow)
+    while begun < until_log_time and _may_go_on(ending, flow):
+        # A word that p_mm does not hold off comes back before the end does.
+        ahead = until_log_time if ending.repelled else begun + STRIDE
+        flow = follow(behind, min(ahead, until_log_time))
+        if flow.status == TextFlowStatus.RETURNING:
+            returns.append(begun)
+            flow = follow(plain, LATEST)
+        ending = text_ending(here, corpus, flow, anew=True)
+    return Course(
+        np.asarray(here.cls),
+        begun,
+        ending,
+        tuple(returns),
+        tuple(stages),
+        np.array([time for time, _ in path]),
+        np.array([cls for _, cls in path]).reshape(-1, len(here.cls)),
+    )
+
+
+def _may_go_on(ending: TextEnding, flow: TextFlow) -> bool:
+    """Whether what the late flow takes for granted is proved, and the end is not."""
+    return (
+        ending.status == TextEndStatus.NOT_YET
+        and int(flow.status) == TextFlowStatus.REACHED
+        and ending.margin.status == TextMarginStatus.SOLVED
+        and late.comes_to_rest(ending, np.asarray(flow.cls))
+    )
+
+
+def _total(begun: float, local: float) -> float:
+    """log(1 + t) of the whole, from that of a stage."""
+    return float(begun + np.log1p(np.expm1(local) * np.exp(-begun)))
+
+
+def _since(begun: float, log_times: np.ndarray) -> np.ndarray:
+    """log(1 + t) of a stage, from those of the whole."""
+    return np.log1p(np.exp(log_times) * -np.expm1(begun - log_times))

@@ -1,0 +1,131 @@
+"""A selection that looks final: words that had lost and come back, by closed forms."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.errors import BadInput
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.parameters import Parameters
+from jaxselect.text.course import text_course
+from jaxselect.text.ending import OPPOSED, PACE, TextEndStatus, text_ending
+from jaxselect.text.flow import TextFlowSettings, TextFlowStatus, text_flow
+from jaxselect.text.late import comes_to_rest, late_flow
+from jaxselect.text.sparse import from_corpus
+from tests.text.problems import SELECTED, TIED, followed, problem
+from tests.tolerances import assert_close
+
+# Word 0 is in both sequences. The first wants 1 and the second 0, but p_0 prefers 0.
+BAGS = from_corpus(from_sequences([[0, 1], [0, 2]], [1, 1], vocabulary=3))
+
+
+def preferring(gap, embeddings=None, head=(0.0, 1.0, -1.0)):
+    """E, v, and the shortest p_0 with word 1 a gap behind the two others."""
+    embeddings = np.eye(3) if embeddings is None else np.array(embeddings)
+    ahead = embeddings[0] - embeddings[1:]
+    start = np.linalg.lstsq(ahead, np.array([gap, 0.0]), rcond=None)[0]
+    return Parameters(*map(jnp.asarray, (embeddings, start, np.array(head))))
+
+
+def returns_at(gap):
+    """log t at which word 1 is level with word 0.
+
+    With X = e^{p_0 − p_2} and H = e^{p_0 − p_1} the flow is 4 Ẋ = 2 − X/H and
+    4 Ḣ = H/X − 2 as long as both are large, X = c r/(1+r)³ with r = H/X, and
+    t = ∫ 4X/(1+r) dr = ⅔ e^{2 gap}, up to e^{−gap}: mathematics, section 7d.
+    """
+    return 2 * gap + np.log(2 / 3)
+
+
+def test_the_plain_flow_sees_a_word_return_at_the_time_of_the_closed_form():
+    gap = 10.0
+    wanted = returns_at(gap)
+    times = jnp.asarray([wanted - 0.1, wanted + 0.1])
+    flow = text_flow(preferring(gap), BAGS, path_log_times=times)
+    before, after = np.asarray(flow.path_cls[:, 0] - flow.path_cls[:, 1])
+    assert before > 5 and after < -5
+
+
+@pytest.mark.parametrize("gap", [20.0, 40.0, 150.0])
+def test_a_course_sees_it_however_late(gap):
+    """From gap 20 on the return is behind where rounding ends the plain flow."""
+    course = text_course(preferring(gap), BAGS)
+    assert course.returns == pytest.approx((returns_at(gap),), rel=1e-2)
+    assert TextFlowStatus.RETURNING in [int(flow.status) for flow in course.stages]
+    assert course.ending.status is TextEndStatus.SELECTED
+    assert course.ending.selected.tolist() == [False, True, True, False]
+    # p_mm of both sequences: p_1 > p_0 > p_2 by one each.
+    assert_close(course.ending.margin.direction, np.array([0.0, 1.0, -1.0]))
+
+
+def test_a_word_that_will_return_is_refused_while_it_falls_behind():
+    """Margins under the flow are 1 and 0.7: p moves nearly like p_mm, its pulls the
+    wrong way are small, and it is not the end: they grow like e^{0.3 s}."""
+    model = preferring(20.0, [[0.0, 0.0], [-0.7, -2.0], [-1.0, 0.0]], (1.0, -0.85))
+    flow = text_flow(model, BAGS)
+    found = text_ending(model, BAGS, flow)
+    assert found.selected.tolist() == [True, False, True, False]
+    assert found.pace <= PACE and found.opposed <= OPPOSED
+    assert found.repelled == 1 and found.status is TextEndStatus.NOT_YET
+    course = text_course(model, BAGS)
+    # Where p goes like log t/4 alone: u^0.3 = 0.3 e^20/‖D‖², u = 1 + t/4.
+    alone = (20 + np.log(0.3 / 4.49)) / 0.3 + np.log(4)
+    assert course.returns == pytest.approx((alone,), abs=1.0)
+    assert course.ending.status is TextEndStatus.SELECTED
+
+
+@pytest.mark.parametrize("seed", [SELECTED[0], TIED[0]])
+def test_is_the_plain_flow_orthogonal_to_the_ties_and_goes_on_like_p_mm(seed):
+    model, _, corpus = problem(seed)
+    closely = TextFlowSettings(tolerance=1e-5)
+    flow = text_flow(model, corpus, until_log_time=26.0, settings=closely)
+    ending = text_ending(model, corpus, flow)
+    there = Parameters(model.embeddings, flow.cls, model.head)
+    plain = text_flow(there, corpus, until_log_time=30.0, settings=closely)
+    late = late_flow(there, corpus, ending, until_log_time=30.0, settings=closely)
+    assert_close(late.cls, plain.cls, worse=1e8)
+    far = late_flow(there, corpus, ending, until_log_time=600.0)
+    assert TextFlowStatus(int(far.status)) is TextFlowStatus.REACHED
+    wanted = ending.margin.direction
+    pace = (far.cls - far.earlier) / 2
+    assert np.linalg.norm(pace - wanted) < 1e-3 * np.linalg.norm(wanted)
+
+
+def test_a_path_is_saved_across_the_stages():
+    """At times of the closed form, of which the last are behind the plain flow."""
+    gap = 40.0
+    ratio = np.exp(np.linspace(gap, -2.0, 12))
+    scale = 1 / (ratio[0] / (1 + ratio[0]) ** 3)
+    beyond = (1 + 3 * ratio) / (6 * (1 + ratio) ** 3)
+    times = np.log1p(4 * scale * (beyond - beyond[0]))
+    times = np.append(times[:-2], times[-1] + 200)
+    model = preferring(gap)
+    course = text_course(model, BAGS, path_log_times=times)
+    assert (course.path_log_times > 34).sum() >= 3
+    np.testing.assert_array_equal(course.path_log_times, times[:-1])
+    lead = course.path_cls @ np.array([1.0, -1.0, 0.0])
+    wanted = np.log(scale * ratio**2 / (1 + ratio) ** 3)
+    np.testing.assert_allclose(lead, wanted[: len(lead)], atol=0.3)
+
+
+def test_words_rest_only_where_their_own_flow_ends():
+    seed = TIED[0]
+    model, _, corpus = problem(seed)
+    flow = followed(seed)
+    ending = text_ending(model, corpus, flow)
+    cls = np.asarray(flow.cls)
+    assert comes_to_rest(ending, cls)
+    assert comes_to_rest(ending, cls + 0.5 * ending.axes[:, 0])
+    rest = ending.rest
+    elsewhere = rest._replace(cls=rest.cls + 10 * rest.basin)
+    assert not comes_to_rest(ending._replace(rest=elsewhere), cls)
+    unproved = rest._replace(kantorovich=0.6)
+    assert not comes_to_rest(ending._replace(rest=unproved), cls)
+
+
+@pytest.mark.parametrize("until", [-1.0, 600.1, np.nan])
+def test_a_time_that_a_double_does_not_hold_is_refused(until):
+    model, _, corpus = problem(TIED[0])
+    ending = text_ending(model, corpus, followed(TIED[0]))
+    with pytest.raises(BadInput, match=r"wanted 0 … 600"):
+        late_flow(model, corpus, ending, until_log_time=until)
