@@ -26,9 +26,13 @@ def draw(finished: Finished) -> Figure:
     times, norms = columns["log_times"], columns["norms"]
     axes[0].plot(times, norms, color=SERIES[0], label="‖p‖")
     if results["growth"]:
-        late = times > times[-1] / 2
+        since = max([times[-1] / 2, *results.get("returns", [])])
+        late = times >= min(since, times[-1])
         line = norms[-1] + results["growth"] * (times[late] - times[-1])
         axes[0].plot(times[late], line, "k--", label="slope ‖p_mm‖")
+    for place, log_time in enumerate(results.get("returns", [])):
+        label = {"label": "a word comes back"} if place == 0 else {}
+        axes[0].axvline(log_time, color="0.6", linestyle=":", **label)
     axes[0].set(xlabel="log t", ylabel="‖p‖ (1/‖E‖)")
     axes[0].legend(loc="upper left")
 

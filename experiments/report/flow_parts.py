@@ -14,7 +14,11 @@ def flow(found: Found) -> Shown:
     shares = {"decided": "decided for one word", "train_accuracy": "right, seen"}
     shares["test_accuracy"] = "right, test"
     tied = ", ".join(str(columns["words"][place]) for place in columns["tied"][:12])
-    sentences = [results["sentence"]]
+    sentences = [
+        f"At log t = {told(log_time)} a word that had lost comes back."
+        for log_time in results.get("returns", [])
+    ]
+    sentences.append(results["sentence"])
     if tied:
         sentences.append(
             f"{results['tied_words']} words rest at finite odds, in "

@@ -58,6 +58,19 @@ def test_a_course_sees_it_however_late(gap):
     assert_close(course.ending.margin.direction, np.array([0.0, 1.0, -1.0]))
 
 
+def test_a_word_may_return_to_finite_odds():
+    """Two reviews that want it and one that does not: 2 σ(−f) = σ(f) where f is the
+    share of word 1, log 2. Nothing moves then until word 2 falls behind again."""
+    kept = [[0, 1], [0, 1], [0, 1], [0, 2]]
+    corpus = from_corpus(from_sequences(kept, [1, 1, -1, 1], vocabulary=3))
+    course = text_course(preferring(40.0), corpus)
+    ending = course.ending
+    assert len(course.returns) == 1 and 70 < course.returns[0] < 100
+    assert ending.status is TextEndStatus.TIED and ending.tied.tolist() == [0, 1]
+    odds = course.cls[1] - course.cls[0]
+    assert_close(odds, np.log(np.log(2) / (1 - np.log(2))), worse=1e6)
+
+
 def test_a_word_that_will_return_is_refused_while_it_falls_behind():
     """Margins under the flow are 1 and 0.7: p moves nearly like p_mm, its pulls the
     wrong way are small, and it is not the end: they grow like e^{0.3 s}."""
