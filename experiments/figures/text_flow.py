@@ -31,8 +31,8 @@ def draw(finished: Finished) -> Figure:
         line = norms[-1] + results["growth"] * (times[late] - times[-1])
         axes[0].plot(times[late], line, "k--", label="slope ‖p_mm‖")
     for place, log_time in enumerate(results.get("returns", [])):
-        label = {"label": "a word comes back"} if place == 0 else {}
-        axes[0].axvline(log_time, color="0.6", linestyle=":", **label)
+        once = "" if place else "a word comes back"
+        axes[0].axvline(log_time, color="0.6", linestyle=":", label=once or None)
     axes[0].set(xlabel="log t", ylabel="‖p‖ (1/‖E‖)")
     axes[0].legend(loc="upper left")
 
