@@ -18,8 +18,7 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 # The suite compiles far more than it computes: optimising would cost four times more
 # than it gains. XLA aborts on flags it does not know, so only where these were seen.
-KNOWN = version("jaxlib").startswith("0.10.")
-if KNOWN:
+if version("jaxlib").startswith("0.10."):
     os.environ.setdefault(
         "XLA_FLAGS",
         "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
@@ -37,10 +36,6 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 matplotlib.use("Agg")
-if KNOWN:
-    from tests.small_programs import make_small_programs_cheap
-
-    make_small_programs_cheap()
 
 # Compiling is slow and bursty: a deadline per example would only measure that.
 hypothesis.settings.register_profile(
