@@ -112,9 +112,7 @@ def text_course(
     flow = follow(plain, min(LATEST, until_log_time))
     ending = text_ending(here, corpus, flow)
     while begun < until_log_time and _may_go_on(ending, flow):
-        # A word that p_mm does not hold off comes back before the end does.
-        ahead = until_log_time if ending.repelled else begun + STRIDE
-        flow = follow(behind, min(ahead, until_log_time))
+        flow = follow(behind, min(begun + STRIDE, until_log_time))
         if flow.status == TextFlowStatus.RETURNING:
             returns.append(begun)
             flow = follow(plain, LATEST)

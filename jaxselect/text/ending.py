@@ -21,6 +21,7 @@ from .flow import LOOK_BACK, TextFlow, TextFlowStatus
 from .margin import TextMargin, TextMarginStatus, contests, text_margin, winner
 from .rest import Rest, rest
 from .sparse import SparseCorpus
+from .steady import steady
 
 # Slower than this, in units of 1/‖E_s‖, a flow goes nowhere: a margin of one takes ½.
 STANDSTILL = 0.1
@@ -59,7 +60,8 @@ class TextEnding(NamedTuple):
         pace: ‖Δp/Δ log t − p_mm‖ / ‖p_mm‖ orthogonal to the axes, lately.
         opposed: of the pulls towards words that lost, Σ λ ‖D‖ / ‖p_mm‖.
         repelled: number of pairs pulled that way whose margin p_mm leaves at one: they
-            would come back.
+            never fade.
+        line: with such pairs, the proof that p keeps to its line and none comes back.
         status: a `TextEndStatus`.
     """
 
@@ -73,6 +75,7 @@ class TextEnding(NamedTuple):
     pace: float
     opposed: float
     repelled: int
+    line: Rest | None
     status: TextEndStatus
 
 
@@ -130,21 +133,19 @@ def text_ending(
     norm = np.linalg.norm(margin.direction)
     off = speed - axes @ (axes.T @ speed) - margin.direction
     pace = float(np.linalg.norm(off) / norm) if norm else np.inf
-    force, *pair = _wrong(pulls(bags, p)[0], counts, selected)
-    opposed = np.exp(s) * force @ _apart(free, *pair) / norm if norm else 0.0
-    scores = free @ margin.direction
-    tight = scores[pair[0]] - scores[pair[1]] <= TIGHT
-    repelled = int(tight.sum()) if norm else 0
+    opposed, repelled, line, harmless = _line(
+        pulls(bags, p)[0], counts, selected, free, s, margin
+    )
     at_rest = resting is None or (resting.proved and distance <= resting.basin)
     moving = margin.status == TextMarginStatus.SOLVED
-    moving = moving and pace <= PACE and opposed <= OPPOSED and not repelled
+    moving = moving and pace <= PACE and harmless
     still = margin.status == TextMarginStatus.NO_PAIRS
     status = TextEndStatus.NOT_YET
     if reached and at_rest and (moving or still):
         status = TextEndStatus.TIED if moving else TextEndStatus.AT_REST
         status = TextEndStatus.SELECTED if resting is None else status
     found = selected, tied, axes, shared, resting, distance, margin
-    return TextEnding(*found, pace, float(opposed), repelled, status)
+    return TextEnding(*found, pace, opposed, repelled, line, status)
 
 
 def _near(
@@ -200,19 +201,37 @@ def merged(
     return csr_array(entries, counts.shape), whole
 
 
-def _wrong(
+def _line(
     pull: Float[np.ndarray, " entries"],
     counts: csr_array,
     selected: Bool[np.ndarray, " entries"],
-) -> tuple[
-    Float[np.ndarray, " pairs"], Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]
-]:
-    """Pairs whose bags together pull towards the word that lost, and how hard."""
+    free: Float[np.ndarray, "vocabulary dim"],
+    log_time: float,
+    margin: TextMargin,
+) -> tuple[float, int, Rest | None, bool]:
+    """What pulls towards losers, how many of it never fade, and whether it is harmless.
+
+    Proved of those that never fade is that p keeps to its line all the same.
+    """
+    norm = np.linalg.norm(margin.direction)
+    if not norm:
+        return 0.0, 0, None, True
     winners, losers, place = contests(counts, selected)
     force = np.zeros(len(winners))
-    np.add.at(force, place, pull[~selected])
-    wrong = force > 0
-    return force[wrong], winners[wrong], losers[wrong]
+    np.subtract.at(force, place, pull[~selected])
+    force *= np.exp(log_time)
+    scores = free @ margin.direction
+    tight = scores[winners] - scores[losers] <= TIGHT
+    wrong = np.flatnonzero(force < 0)
+    size = -force[wrong] * _apart(free, winners[wrong], losers[wrong]) / norm
+    harmless = bool(size[~tight[wrong]].sum() <= OPPOSED)
+    line = None
+    if tight[wrong].any():
+        apart = free[winners[tight]] - free[losers[tight]]
+        line = steady(apart, force[tight], margin.direction)
+        near = np.linalg.norm(line.cls) <= line.basin
+        harmless = bool(harmless and line.proved and near)
+    return float(size.sum()), int(tight[wrong].sum()), line, harmless
 
 
 def _apart(

@@ -7,6 +7,7 @@ of that curvature: words may be held a billion times more weakly than others.
 """
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -85,29 +86,65 @@ def rest(bags: Bags, cls: Float[np.ndarray, " dim"]) -> Rest:
         if not np.linalg.norm(there) < np.linalg.norm(pull):
             break
         cls, pull, rounding = moved, there, bound
-    hessian = curvature(bags, cls)
+    return certified(
+        cls,
+        gradient=float(np.linalg.norm(pull)) + rounding,
+        decrement=lambda root: newton_decrement(bags, cls, root),
+        hessian=curvature(bags, cls),
+        change=change_of_curvature(bags, cls),
+    )
+
+
+def certified(
+    cls: Float[np.ndarray, " dim"],
+    *,
+    gradient: float,
+    decrement: Callable[[np.ndarray], float],
+    hessian: Float[np.ndarray, "dim dim"],
+    change: tuple[Float[np.ndarray, "dim dim"], float],
+) -> Rest:
+    """The certificate of a point, from bounds.
+
+    Source: mathematics, section 7b.
+
+    Args:
+        cls: the point.
+        gradient: bound on the length of the gradient.
+        decrement: of R with R Rᵀ = H⁻¹, a bound on ‖Rᵀ ∇‖.
+        hessian: H.
+        change: B with |D³[u, u, δ]| ≤ ‖δ‖ uᵀBu on a ball, and its radius.
+
+    Returns:
+        The point and its numbers.
+
+    Example:
+        >>> one = np.ones((1, 1))
+        >>> near = {"gradient": 0.01, "decrement": lambda root: 0.01}
+        >>> certified(np.zeros(1), **near, hessian=one, change=(one, 1.0)).proved
+        True
+    """
+    form, ball = change
     spectrum, vectors = np.linalg.eigh(hessian)
     blur = 16 * len(hessian) * np.finfo(float).eps * np.abs(spectrum).max(initial=0.0)
     stiffness = float(spectrum.min(initial=np.inf) - blur)
-    form, ball = change_of_curvature(bags, cls)
-    decrement = radius = change = kantorovich = np.inf
+    size = radius = most = kantorovich = np.inf
     basin = 0.0
     if stiffness > 0:
         # H^{−½} with every eigenvalue taken as small as it may be.
-        decrement = newton_decrement(bags, cls, vectors / np.sqrt(spectrum - blur))
-        radius = float(2 * decrement / np.sqrt(stiffness))
+        size = decrement(vectors / np.sqrt(spectrum - blur))
+        radius = float(2 * size / np.sqrt(stiffness))
         # Words of one place leave no axis, and nothing to change.
         quotients = eigh(form, hessian, eigvals_only=True)
-        change = float(quotients.max(initial=np.finfo(float).tiny))
-        kantorovich = float(change * decrement / np.sqrt(stiffness))
+        most = float(quotients.max(initial=np.finfo(float).tiny))
+        kantorovich = float(most * size / np.sqrt(stiffness))
         # A ball around the minimum that holds p and is convex.
-        basin = max(0.0, min(ball, 1 / change) / 2 - 2 * radius)
+        basin = max(0.0, min(ball, 1 / most) / 2 - 2 * radius)
     return Rest(
         cls=cls,
-        gradient=float(np.linalg.norm(pull)) + rounding,
-        decrement=decrement,
+        gradient=gradient,
+        decrement=size,
         stiffness=stiffness,
-        change=change,
+        change=most,
         ball=ball,
         kantorovich=kantorovich,
         radius=radius,

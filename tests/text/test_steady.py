@@ -1,0 +1,84 @@
+"""Late flows with a pair that pulls the wrong way for ever, in closed form."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.parameters import Parameters
+from jaxselect.text.course import text_course
+from jaxselect.text.ending import TextEndStatus
+from jaxselect.text.sparse import from_corpus
+from jaxselect.text.steady import steady
+from tests.tolerances import assert_close
+
+# The third is the mean of the others: D_3ᵀz is known from theirs, λ_3 = c_3 √(λ_1 λ_2).
+PAIRS = np.array([[1.0, 1.0], [1.0, -1.0], [1.0, 0.0]])
+GROWTH = np.array([1.0, 0.0])
+
+
+@pytest.mark.parametrize("strength", [0.5, -0.5, -1.0, -1.9])
+def test_rests_where_the_closed_form_does(strength):
+    """λ_1 = λ_2 = 1/(2 + c_3) and λ_3 = c_3 λ_1, from wherever z is."""
+    away = np.array([0.02, -0.01])
+    force = np.array([1.0, 1.0, strength]) / (2 + strength)
+    found = steady(PAIRS, force * np.exp(-PAIRS @ away), GROWTH)
+    assert found.proved
+    # Axes of the span may be turned; what z does to the pairs is not.
+    assert np.linalg.norm(found.cls) == pytest.approx(np.linalg.norm(away))
+    least = min(2.0, 2 + strength) / (2 + strength)
+    assert found.stiffness == pytest.approx(least) and found.stiffness <= least
+
+
+@pytest.mark.parametrize("strength", [-2.0, -2.1, -5.0])
+def test_what_pulls_as_hard_as_the_others_is_not_proved(strength):
+    found = steady(PAIRS, np.array([1.0, 1.0, strength]), GROWTH)
+    assert not found.proved
+
+
+def test_what_proves_from_near_does_not_from_far():
+    """A ball of convexity that does not hold z proves nothing about the flow."""
+    force = np.array([1.0, 1.0, -1.9]) / 0.1
+    near, far = (
+        steady(PAIRS, force * np.exp(-PAIRS @ (away * GROWTH)), GROWTH)
+        for away in (1e-4, 0.5)
+    )
+    assert np.linalg.norm(near.cls) <= near.basin
+    assert not far.proved or np.linalg.norm(far.cls) > far.basin
+
+
+def test_bound_of_the_change_holds_on_the_ball():
+    """|D³Φ[u, u, δ]| ≤ κ ‖δ‖ uᵀHu for moves within the ball, by differences."""
+    rng = np.random.default_rng(0)
+    force = np.array([1.0, 1.0, -0.7]) / 1.3
+    found = steady(PAIRS, force, GROWTH)
+
+    def hessian(z):
+        return (PAIRS.T * (force * np.exp(-PAIRS @ z))) @ PAIRS
+
+    here = hessian(np.zeros(2))
+    for _ in range(200):
+        line, move = rng.normal(size=(2, 2))
+        at = found.ball * rng.uniform(0, 0.99) * move / np.linalg.norm(move)
+        step = 1e-5 * move
+        third = line @ (hessian(at + step) - hessian(at - step)) @ line / 2e-5
+        bound = found.change * np.linalg.norm(move) * (line @ here @ line)
+        assert abs(third) <= bound * (1 + 1e-6)
+
+
+def test_a_course_is_certified_with_a_pair_that_never_fades():
+    """Two reviews hold words 1 and 2 off, one of the other class wants word 3, which
+    lies between them: c_3 = −c_1, so λ = (1, 1, −1) and p_0 = log t + log c_1."""
+    words = np.vstack([np.zeros((1, 2)), -PAIRS])
+    corpus = from_corpus(
+        from_sequences([[0, 1], [0, 2], [0, 3]], [1, 1, -1], vocabulary=4)
+    )
+    model = Parameters(jnp.asarray(words), jnp.zeros(2), jnp.array([1.0, 0.0]))
+    course = text_course(model, corpus)
+    ending = course.ending
+    assert ending.selected.tolist() == [True, False] * 3
+    assert ending.repelled == 1 and ending.line.proved
+    assert ending.status is TextEndStatus.SELECTED and not course.returns
+    assert_close(ending.margin.direction, GROWTH)
+    wanted = course.log_time - np.log(6)
+    assert course.cls == pytest.approx([wanted, 0.0], abs=0.02)
