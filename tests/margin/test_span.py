@@ -64,7 +64,7 @@ def curve():
         moved = rows + x * towards
         return jnp.sum(weights * projector(moved, span(moved)))
 
-    return value
+    return jax.jit(value)
 
 
 @pytest.mark.parametrize("shape", [(9, 6), (6, 9), (5, 5), (1, 4)])
