@@ -7,9 +7,10 @@ import pytest
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 from jaxselect.text.course import text_course
-from jaxselect.text.ending import TextEndStatus
+from jaxselect.text.ending import OPPOSED, TextEndStatus, text_ending
 from jaxselect.text.sparse import from_corpus
 from jaxselect.text.steady import steady
+from tests.text.test_ending import by_hand
 from tests.tolerances import assert_close
 
 # The third is the mean of the others: D_3ᵀz is known from theirs, λ_3 = c_3 √(λ_1 λ_2).
@@ -66,15 +67,41 @@ def test_bound_of_the_change_holds_on_the_ball():
         assert abs(third) <= bound * (1 + 1e-6)
 
 
+# Word 0 against three, the third of which lies between the others, for one label.
+WORDS = np.vstack([np.zeros((1, 2)), -PAIRS])
+CORPUS = from_corpus(from_sequences([[0, 1], [0, 2], [0, 3]], [1, 1, -1], vocabulary=4))
+MODEL = Parameters(jnp.asarray(WORDS), jnp.zeros(2), jnp.array([1.0, 0.0]))
+
+
+@pytest.mark.parametrize(("away", "status"), [(0.01, "SELECTED"), (0.2, "NOT_YET")])
+def test_a_flow_off_its_line_is_not_certified_by_the_line(away, status):
+    """Where no pair pulls the wrong way it would be: then all is convex."""
+    place = np.array([30.0 - np.log(6) + away, 0.0])
+    found = text_ending(MODEL, CORPUS, by_hand(place, place - 2 * GROWTH, 30.0))
+    assert found.repelled == 1 and found.line.proved and found.pace < 1e-12
+    assert np.linalg.norm(found.line.cls) == pytest.approx(away, rel=1e-6)
+    assert found.status.name == status
+
+
+@pytest.mark.parametrize(("behind", "status"), [(8.0, "SELECTED"), (1.0, "NOT_YET")])
+def test_a_pair_that_fades_must_have_faded(behind, status):
+    """With a margin of two, that of word 3, its pull is e^{−behind} to begin with."""
+    words = WORDS * np.array([[1.0, 1.0]] * 3 + [[2.0, 1.0]])
+    words[3, 1] = np.sqrt(1e2)
+    model = Parameters(jnp.asarray(words), jnp.zeros(2), jnp.array([1.0, 0.0]))
+    late = 30.0
+    # p_1 puts word 3 where its pull is that, and moves the two others little.
+    place = np.array([late, -(behind - late) / 10])
+    found = text_ending(model, CORPUS, by_hand(place, place - 2 * GROWTH, late))
+    assert found.repelled == 0 and found.line is None
+    assert (found.opposed <= OPPOSED) == (status == "SELECTED")
+    assert found.status.name == status
+
+
 def test_a_course_is_certified_with_a_pair_that_never_fades():
     """Two reviews hold words 1 and 2 off, one of the other class wants word 3, which
     lies between them: c_3 = −c_1, so λ = (1, 1, −1) and p_0 = log t + log c_1."""
-    words = np.vstack([np.zeros((1, 2)), -PAIRS])
-    corpus = from_corpus(
-        from_sequences([[0, 1], [0, 2], [0, 3]], [1, 1, -1], vocabulary=4)
-    )
-    model = Parameters(jnp.asarray(words), jnp.zeros(2), jnp.array([1.0, 0.0]))
-    course = text_course(model, corpus)
+    course = text_course(MODEL, CORPUS)
     ending = course.ending
     assert ending.selected.tolist() == [True, False] * 3
     assert ending.repelled == 1 and ending.line.proved
