@@ -70,14 +70,14 @@ def test_bound_of_the_change_holds_on_the_ball():
 # Word 0 against three, the third of which lies between the others, for one label.
 WORDS = np.vstack([np.zeros((1, 2)), -PAIRS])
 CORPUS = from_corpus(from_sequences([[0, 1], [0, 2], [0, 3]], [1, 1, -1], vocabulary=4))
-MODEL = Parameters(jnp.asarray(WORDS), jnp.zeros(2), jnp.array([1.0, 0.0]))
+START = Parameters(jnp.asarray(WORDS), jnp.zeros(2), jnp.array([1.0, 0.0]))
 
 
 @pytest.mark.parametrize(("away", "status"), [(0.01, "SELECTED"), (0.2, "NOT_YET")])
 def test_a_flow_off_its_line_is_not_certified_by_the_line(away, status):
     """Where no pair pulls the wrong way it would be: then all is convex."""
     place = np.array([30.0 - np.log(6) + away, 0.0])
-    found = text_ending(MODEL, CORPUS, by_hand(place, place - 2 * GROWTH, 30.0))
+    found = text_ending(START, CORPUS, by_hand(place, place - 2 * GROWTH, 30.0))
     assert found.repelled == 1 and found.line.proved and found.pace < 1e-12
     assert np.linalg.norm(found.line.cls) == pytest.approx(away, rel=1e-6)
     assert found.status.name == status
@@ -101,7 +101,7 @@ def test_a_pair_that_fades_must_have_faded(behind, status):
 def test_a_course_is_certified_with_a_pair_that_never_fades():
     """Two reviews hold words 1 and 2 off, one of the other class wants word 3, which
     lies between them: c_3 = −c_1, so λ = (1, 1, −1) and p_0 = log t + log c_1."""
-    course = text_course(MODEL, CORPUS)
+    course = text_course(START, CORPUS)
     ending = course.ending
     assert ending.selected.tolist() == [True, False] * 3
     assert ending.repelled == 1 and ending.line.proved
