@@ -149,8 +149,8 @@ def cls_flow(
         The flow's end, its status and the path; differentiable once, in both modes.
 
     Raises:
-        BadInput: another vocabulary, labels other than ±1, a bound that is NaN, times
-            that go back.
+        BadInput: another vocabulary, labels other than ±1, a bound that is NaN or a
+            norm below 0, times that go back.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -163,6 +163,7 @@ def cls_flow(
     same_vocabulary(parameters.embeddings, corpus.vocabulary)
     labels_among(corpus.labels, (-1, 1))
     numbers(until_norm=until_norm)
+    increasing("0, until_norm", [0.0, until_norm])
     increasing("from_log_time, until_log_time", [from_log_time, until_log_time])
     if path_log_times is not None:
         increasing("path_log_times", path_log_times)

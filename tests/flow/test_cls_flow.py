@@ -336,6 +336,8 @@ def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
     parameters, corpus = problem()
     with pytest.raises(BadInput, match="until_norm nan: wanted a number"):
         cls_flow(parameters, corpus, until_norm=jnp.nan)
+    with pytest.raises(BadInput, match=r"0, until_norm \[0.0, -1.0\]: wanted incr"):
+        cls_flow(parameters, corpus, until_norm=-1.0)
     fewer = Parameters(parameters.embeddings[1:], parameters.cls, parameters.head)
     with pytest.raises(BadInput, match="11 tokens beside a corpus with a vocabulary"):
         cls_flow(fewer, corpus, until_norm=10.0)
