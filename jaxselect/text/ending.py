@@ -18,8 +18,8 @@ from ..model.selection import WIDTH
 from ..status import Status
 from .curvature import BLOCK, Bags, descent, pulls
 from .flow import LOOK_BACK, TextFlow, TextFlowStatus
-from .margin import TextMargin, TextMarginStatus, contests, text_margin, winner
-from .rest import Rest, rest
+from .margin import TextMargin, TextMarginStatus, contests, net, text_margin, winner
+from .rest import Rest, rest, span_axes
 from .sparse import SparseCorpus
 from .steady import steady
 
@@ -30,7 +30,6 @@ STANDSTILL = 0.1
 PACE, OPPOSED = 0.2, 1e-2
 # A margin of one, to the rounding of a direction with hundreds of duals.
 TIGHT = 1 + 1e-6
-RANK = 1e-9
 
 
 class TextEndStatus(Status):
@@ -217,9 +216,7 @@ def _line(
     if not norm:
         return 0.0, 0, None, True
     winners, losers, place = contests(counts, selected)
-    force = np.zeros(len(winners))
-    np.subtract.at(force, place, pull[~selected])
-    force *= np.exp(log_time)
+    force = net(pull[~selected], place, len(winners)) * np.exp(log_time)
     scores = free @ margin.direction
     tight = scores[winners] - scores[losers] <= TIGHT
     wrong = np.flatnonzero(force < 0)
@@ -266,7 +263,6 @@ def _balance(
     edges = edges[edges[:, 0] != edges[:, 1]]
     embeddings = bags.embeddings[words]
     apart = embeddings[edges[:, 0]] - embeddings[edges[:, 1]]
-    _, size, axes = np.linalg.svd(apart, full_matrices=False)
-    axes = axes[size > RANK * size.max(initial=0.0)].T
+    axes = span_axes(apart)
     values, labels = bags.values[words], bags.labels[kept]
     return axes, words, Bags(shares, labels, embeddings @ axes, values, bags.of)

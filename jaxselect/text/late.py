@@ -19,7 +19,7 @@ from . import flow as plain
 from .curvature import LEFT_OUT, Bags, attention, curvature, descent, pulls
 from .ending import TextEnding, merged
 from .flow import TextFlow, TextFlowSettings, TextFlowStatus, follow
-from .margin import contests
+from .margin import contests, net
 from .sparse import SparseCorpus
 
 # Share of a sequence's weight at which a word that lost has returned: with less it
@@ -93,8 +93,7 @@ def late_flow(
 
     first = ahead(start)
     pull, _ = pulls(bags, start + axes @ rests)
-    strength = np.zeros(len(winners))
-    np.subtract.at(strength, place, pull[~selected])
+    strength = net(pull[~selected], place, len(winners))
     share, _ = attention(bags, start + axes @ rests)
     weight = np.zeros(len(winners))
     np.maximum.at(weight, place, share[~selected])

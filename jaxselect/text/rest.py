@@ -18,6 +18,7 @@ from scipy.spatial.distance import pdist
 from .curvature import Bags, attention, curvature, descent, pulls
 
 NEWTON_STEPS = 30
+RANK = 1e-9
 
 
 class Rest(NamedTuple):
@@ -76,16 +77,8 @@ def rest(bags: Bags, cls: Float[np.ndarray, " dim"]) -> Rest:
         >>> found.proved, abs(round(found.cls.item(), 9))
         (True, 0.0)
     """
+    cls = newton(cls, lambda p: descent(bags, p)[0], lambda p: curvature(bags, p))
     pull, rounding = descent(bags, cls)
-    for _ in range(NEWTON_STEPS):
-        try:
-            moved = cls + np.linalg.solve(curvature(bags, cls), pull)
-        except np.linalg.LinAlgError:
-            break
-        there, bound = descent(bags, moved)
-        if not np.linalg.norm(there) < np.linalg.norm(pull):
-            break
-        cls, pull, rounding = moved, there, bound
     return certified(
         cls,
         gradient=float(np.linalg.norm(pull)) + rounding,
@@ -93,6 +86,55 @@ def rest(bags: Bags, cls: Float[np.ndarray, " dim"]) -> Rest:
         hessian=curvature(bags, cls),
         change=change_of_curvature(bags, cls),
     )
+
+
+def newton(
+    cls: Float[np.ndarray, " dim"],
+    pull: Callable[[np.ndarray], np.ndarray],
+    hessian: Callable[[np.ndarray], np.ndarray],
+) -> Float[np.ndarray, " dim"]:
+    """Newton's method towards pull = 0, as long as each step makes it smaller.
+
+    Args:
+        cls: the point to begin with.
+        pull: minus the gradient at a point.
+        hessian: the second derivative there.
+
+    Returns:
+        The last point that was better than the one before.
+
+    Example:
+        >>> newton(np.ones(1), lambda x: 1 - x**2, lambda x: 2 * np.diag(x)).tolist()
+        [1.0]
+    """
+    left = pull(cls)
+    for _ in range(NEWTON_STEPS):
+        try:
+            moved = cls + np.linalg.solve(hessian(cls), left)
+        except np.linalg.LinAlgError:
+            break
+        there = pull(moved)
+        if not np.linalg.norm(there) < np.linalg.norm(left):
+            break
+        cls, left = moved, there
+    return cls
+
+
+def span_axes(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "dim axes"]:
+    """Orthonormal axes of the span of some rows.
+
+    Args:
+        rows: differences of embeddings.
+
+    Returns:
+        As many columns as the rows have ranks.
+
+    Example:
+        >>> span_axes(np.array([[2.0, 0.0], [1.0, 0.0]])).shape
+        (2, 1)
+    """
+    _, size, axes = np.linalg.svd(rows, full_matrices=False)
+    return axes[size > RANK * size.max(initial=0.0)].T
 
 
 def certified(

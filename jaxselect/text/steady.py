@@ -9,9 +9,8 @@ where pairs depend on each other some c_k < 0 may be among them, and z may rest 
 import numpy as np
 from jaxtyping import Float
 
-from .rest import NEWTON_STEPS, Rest, certified
+from .rest import Rest, certified, newton, span_axes
 
-RANK = 1e-9
 # Terms change by less than e^{1/8} within 1/8 of the longest difference.
 BALL = 0.125
 
@@ -39,26 +38,22 @@ def steady(
         >>> found.proved, abs(found.cls.item())
         (True, 0.0)
     """
-    _, size, axes = np.linalg.svd(apart, full_matrices=False)
-    axes = axes[size > RANK * size.max(initial=0.0)]
-    apart, wanted = apart @ axes.T, axes @ growth
-    place = np.zeros(len(axes))
+    axes = span_axes(apart)
+    apart, wanted = apart @ axes, axes.T @ growth
 
-    def pull(place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        now = force * np.exp(-apart @ place)
-        return now, now @ apart - wanted
+    def faded(place: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return force * np.exp(-apart @ place)
 
-    now, left = pull(place)
-    for _ in range(NEWTON_STEPS):
-        try:
-            moved = place + np.linalg.solve((apart.T * now) @ apart, left)
-        except np.linalg.LinAlgError:
-            break
+    def pull(place: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):
-            then, there = pull(moved)
-        if not np.linalg.norm(there) < np.linalg.norm(left):
-            break
-        place, now, left = moved, then, there
+            return faded(place) @ apart - wanted
+
+    def hessian(place: np.ndarray) -> np.ndarray:
+        return (apart.T * faded(place)) @ apart
+
+    place = newton(np.zeros(axes.shape[1]), pull, hessian)
+    now, left = faded(place), pull(place)
     lengths = np.linalg.norm(apart, axis=1)
     longest = lengths.max(initial=0.0)
     roundings = (16 + np.abs(apart @ place).max(initial=0.0)) * np.finfo(float).eps
@@ -73,6 +68,6 @@ def steady(
         place,
         gradient=float(np.linalg.norm(left) + error @ lengths),
         decrement=decrement,
-        hessian=(apart.T * now) @ apart,
+        hessian=hessian(place),
         change=(change, BALL / longest if longest else np.inf),
     )
