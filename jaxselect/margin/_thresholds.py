@@ -68,6 +68,11 @@ DEPENDENT = 32
 # Singular values below this many roundings of the largest, times the longer side, are
 # zero. Derived: NumPy's rule for ranks, and ten for tokens that are rounded themselves.
 RANK = 10
-# Levels of a Laplacian below this many roundings, times the square of its size, are
-# zero. Derived: each of its entries is rounded.
-LEVEL = 1
+
+# Derivatives.
+
+# p lies in the span of the active differences. Where it is further than eps^0.375 of
+# its length off the span that is found, 1e-6 or 2e-3, short ones are lost beside long
+# ones, and there is no derivative. Tuned on the mixed problems up to 16 decades: the
+# relative error of the derivative is a few times that distance.
+SPANNED = 0.375

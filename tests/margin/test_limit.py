@@ -13,7 +13,7 @@ from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.limit import limit as library_limit
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.pair_strength import pair_strength
-from jaxselect.model.corpus import from_sequences
+from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import competing_pairs, selected_tokens
@@ -203,6 +203,35 @@ def test_what_cannot_be_predicted_says_why():
     margin = max_margin(even.embeddings, competing_pairs(chosen, corpus))
     late = limit(even, corpus, chosen, margin)
     assert late.status == LimitStatus.NOT_ATTRACTING
+
+
+def test_strengths_of_many_decades_are_balanced():
+    """Three active pairs on a line, one of them e^x times as strong: damping is needed.
+
+    Whole steps of Newton's method leave the range of numbers at x = 40.
+    """
+    place = jnp.array([-1.0, 0.5, 2.0])
+    tokens = jnp.stack([place, jnp.ones(3)], axis=1)
+    start = Parameters(
+        jnp.concatenate([jnp.zeros((1, 2)), -tokens]), jnp.zeros(2), jnp.eye(2)[1]
+    )
+    chosen = jnp.array([[True, False, False, False]])
+
+    @jax.jit
+    @jax.vmap
+    def balanced(decades):
+        counts = jnp.ones((1, 4)).at[0, 2].set(jnp.exp(decades))
+        corpus = Corpus(jnp.arange(4)[None], counts, jnp.array([1]), 4)
+        pairs = competing_pairs(chosen, corpus)
+        margin = max_margin(start.embeddings, pairs)
+        late = library_limit(start, corpus, chosen, pairs, margin)
+        ahead = start.embeddings @ late.offset
+        pull = late.strength.times_exp(ahead[None, :] - ahead[:, None])
+        return late.status, margin.active, pull[0, 1:] @ tokens, margin.direction
+
+    status, active, pulled, growth = balanced(jnp.linspace(-40.0, 40.0, 9))
+    assert active[:, 0, 1:].all() and (status == LimitStatus.PREDICTED).all()
+    np.testing.assert_allclose(pulled, growth, atol=1e-9)
 
 
 def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():

@@ -17,6 +17,7 @@ from tests.margin.pair_problems import (
     small,
     small_problem,
     solve,
+    solve_each,
 )
 from tests.tolerances import assert_close
 
@@ -116,6 +117,23 @@ def test_a_narrow_cone(slope):
     solution = solve(embeddings, pairs)
     assert solution.status == MaxMarginStatus.SOLVED
     assert_close(solution.direction * slope, np.eye(6)[1])
+
+
+def test_active_pairs_where_p_is_long_on_every_axis():
+    """A cone of slope 1e-4, turned: scores of length 10⁴ cancel to leads of one."""
+    problems = []
+    for seed in range(32):
+        embeddings = np.zeros((8, 6))
+        embeddings[:2, :2] = [[1.0, 1e-4], [-1.0, 1e-4]]
+        turn = ortho_group.rvs(6, random_state=seed)
+        pairs = np.zeros((8, 8), bool)
+        pairs[:2, 2] = True
+        problems.append((embeddings @ turn, pairs))
+    embeddings, pairs = map(np.stack, zip(*problems, strict=True))
+    found = jax.tree.map(np.asarray, solve_each(embeddings, pairs))
+    solved = found.status == MaxMarginStatus.SOLVED
+    assert solved.mean() > 0.7
+    np.testing.assert_array_equal(found.active[solved], pairs[solved])
 
 
 @hypothesis.given(small)

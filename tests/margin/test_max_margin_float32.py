@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
-from tests.margin.pair_problems import FAMILIES, family, solve_each
+from jaxselect.margin.max_margin import MaxMarginStatus, max_margin, with_derivatives
+from tests.margin.pair_problems import FAMILIES, family, mixed_problem, solve_each
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -48,3 +48,37 @@ def test_derivatives_in_float32(name):
         assert got.dtype == jnp.float32
         away = np.linalg.norm(np.asarray(got) - np.asarray(wanted))
         assert away <= 1e-3 * np.linalg.norm(wanted)
+
+
+@jax.jit
+@jax.vmap
+def slope_there(embeddings, solution, change):
+    return jax.jvp(
+        lambda e: with_derivatives(e, solution).direction, (embeddings,), (change,)
+    )[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"), [("far from the origin", False), ("clusters", True)]
+)
+def test_a_derivative_has_two_digits_or_is_none(name, lost):
+    """Differences over seven decades, and tokens as far from the origin."""
+    problems = [mixed_problem(name, seed, 7.0) for seed in range(32)]
+    embeddings, pairs = map(np.stack, zip(*problems, strict=True))
+    # The same numbers and active pairs in both precisions.
+    embeddings = embeddings.astype(np.float32)
+    change = np.random.default_rng(0).normal(size=embeddings.shape).astype(np.float32)
+    solution = solve_each(jnp.float64(embeddings), jnp.asarray(pairs))
+    wanted = slope_there(jnp.float64(embeddings), solution, jnp.float64(change))
+    wanted = np.asarray(wanted)
+    single = jax.tree.map(
+        lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x, solution
+    )
+    got = np.asarray(slope_there(embeddings, single, change))
+    solved = np.asarray(solution.status == MaxMarginStatus.SOLVED)
+    there, none = np.isfinite(wanted).all(axis=1), np.isnan(got).any(axis=1)
+    assert there[solved].mean() > 0.9 and none[solved & ~there].all()
+    solved = solved & there
+    assert none[solved].any() == lost and none[solved].mean() < 0.5
+    away = np.linalg.norm(got - wanted, axis=1)[solved & ~none]
+    assert (away <= 1e-2 * np.linalg.norm(wanted, axis=1)[solved & ~none]).all()
