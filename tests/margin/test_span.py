@@ -53,6 +53,16 @@ def test_small_directions_count_as_long_as_rounding_lets_them(dtype):
     assert span(jnp.zeros((3, 4), dtype)).rank == 0
 
 
+@pytest.mark.usefixtures("either")
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_the_floor_of_a_rank_from_both_sides(dtype):
+    """Ten roundings of the largest singular value, times the longer side."""
+    floor = 10 * 9 * float(jnp.finfo(dtype).eps)
+    for size, rank in ((0.99 * floor, 1), (1.01 * floor, 2)):
+        rows = jnp.zeros((9, 6), dtype).at[0, 0].set(3.0).at[1, 1].set(3.0 * size)
+        assert span(rows).rank == span(rows.T).rank == rank
+
+
 def curve():
     """Repeated rows and a repeated singular value, where svd has no derivative."""
     rows = jnp.concatenate([jnp.eye(3, 6), jnp.eye(2, 6)])
@@ -69,15 +79,19 @@ def curve():
 
 @pytest.mark.parametrize("shape", [(9, 6), (6, 9), (5, 5), (1, 4)])
 def test_rotations_find_the_singular_values(shape):
-    """A whole batch of LAPACK's, of lengths that its squares could not hold."""
-    rows = jax.random.normal(jax.random.key(0), (3, *shape))
-    lengths = jnp.array([1.0, 1e200, 1e-200])
+    """A whole batch of LAPACK's, of lengths that its squares could not hold.
+
+    In one the lengths of columns span ten decades, and the shortest are as orthogonal.
+    """
+    rows = jax.random.normal(jax.random.key(0), (4, *shape))
+    rows = rows.at[3].multiply(jnp.geomspace(1.0, 1e-10, shape[1])[None])
+    lengths = jnp.array([1.0, 1e200, 1e-200, 1.0])
     left, size, axes = jax.vmap(jacobi)(rows * lengths[:, None, None])
     wanted = jnp.linalg.svd(rows, compute_uv=False)
     assert_close(size / lengths[:, None], wanted)
     assert (jnp.diff(size) <= 0).all()
-    assert_close((left * wanted[:, None, :]) @ axes, rows)
-    one = jnp.broadcast_to(jnp.eye(min(shape)), (3, min(shape), min(shape)))
+    assert_close((left * (size / lengths[:, None])[:, None, :]) @ axes, rows)
+    one = jnp.broadcast_to(jnp.eye(min(shape)), (4, min(shape), min(shape)))
     assert_close(jnp.swapaxes(left, 1, 2) @ left, one)
     assert_close(axes @ jnp.swapaxes(axes, 1, 2), one)
 

@@ -71,6 +71,21 @@ def test_coordinates_go_there_and_back():
     assert jnp.isinf(back[1]).all() and jnp.isnan(back[2]).all()
 
 
+def test_the_axis_beside_the_span_is_orthogonal_to_it_or_zero():
+    """Also for a p_0 that is in the span but for a billionth."""
+    nearly = STARTS[2] + 1e-9 * WIDE.cls
+    starts = jnp.concatenate([STARTS, nearly[None]])
+
+    @jax.jit
+    @jax.vmap
+    def products(cls):
+        axes = frame(Parameters(WIDE.embeddings, cls, WIDE.head)).axes
+        return axes.T @ axes
+
+    beside = [1.0, 0.0, 0.0, 1.0]
+    assert_close(products(starts), [np.diag([1.0] * 5 + [last]) for last in beside])
+
+
 def test_few_dimensions_are_left_alone():
     for dim, same in ((7, True), (8, False)):
         narrow = gaussian(jax.random.key(0), vocabulary=5, dim=dim)
