@@ -29,6 +29,8 @@ FIRST_POINT = 1e-6
 # which each is a thousandth of the time in which tokens change places.
 NEWTON_STEPS = 4
 PARTS = 32
+# Of the classical Runge-Kutta method: how far along a part a stage lies, its weight.
+STAGES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
 # Halvings that leave of a bracket less than the rounding of its ends.
 HALVINGS = 50
 
@@ -202,8 +204,14 @@ def last_crossings(
     parameters, path = inside.parameters, path.turned(inside.coordinates)
     marks = [_turned(beyond, inside) for beyond in marks]
     fixed = jax.lax.stop_gradient((parameters, corpus))
-    found = [_on_path(*fixed, path, beyond) for beyond in marks]
-    guesses = jnp.stack([guess for guess, _, _ in found])
+
+    # In a loop all marks are searched for and corrected by the same program.
+    def mark(number: Array) -> Mark:
+        return lambda cls: jax.lax.switch(number, marks, cls)
+
+    numbers = jnp.arange(len(marks))
+    found = jax.lax.map(lambda each: _on_path(*fixed, path, mark(each)), numbers)
+    guesses, *_ = found
     order = jnp.argsort(guesses)
     # Without a crossing the flow is empty.
     there = cls_flow(
@@ -214,13 +222,9 @@ def last_crossings(
         settings=settings,
     ).path_cls[jnp.argsort(order)]
 
-    def correct(
-        beyond: Mark,
-        guess: Float[Scalar, ""],
-        reach: Float[Scalar, ""],
-        status: Int[Scalar, ""],
-        cls: Float[Array, " dim"],
-    ) -> Crossing:
+    def correct(lane: tuple[Array, ...]) -> Crossing:
+        number, guess, reach, status, cls = lane
+        beyond = mark(number)
         crossed = status == CrossingStatus.CROSSED
         # Any point will do where there is no crossing, as long as h has a derivative.
         cls = jnp.where(crossed, cls, 1.0)
@@ -238,26 +242,30 @@ def last_crossings(
 
             def onward(number: Array, cls: Array) -> Array:
                 time = guess + number * part
-                first = pace(time, cls)
-                second = pace(time + part / 2, cls + part / 2 * first)
-                third = pace(time + part / 2, cls + part / 2 * second)
-                fourth = pace(time + part, cls + part * third)
-                return cls + part / 6 * (first + 2 * second + 2 * third + fourth)
+
+                def stage(state: tuple, at: Array) -> tuple[tuple, None]:
+                    (moved, slope), (reach, weight) = state, at
+                    slope = pace(time + reach * part, cls + reach * part * slope)
+                    return (moved + weight * part * slope, slope), None
+
+                stages = jnp.asarray(STAGES, cls.dtype)
+                (cls, _), _ = jax.lax.scan(stage, (cls, jnp.zeros_like(cls)), stages)
+                return cls
 
             return jax.lax.fori_loop(0, PARTS, onward, cls)
 
-        def closer(_: Array, way: Array) -> Array:
+        def closer(way: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
+            there = carried(way)
+            step, slope = newton(guess + way, there)
             # Where the flow only grazes the mark, Newton's method would leave the
             # bracket.
-            step, _ = newton(guess + way, carried(way))
-            return jnp.where(jnp.abs(way + step) <= reach, way + step, way)
+            onward = jnp.where(jnp.abs(way + step) <= reach, way + step, way)
+            return jax.lax.stop_gradient(onward), (guess + way, there, step, slope)
 
         # The derivative is that at the place where it is taken: go to the root first.
-        way = jax.lax.fori_loop(0, NEWTON_STEPS, closer, jnp.zeros_like(guess))
-        way = jax.lax.stop_gradient(way)
-        cls = carried(way)
-        guess = guess + way
-        step, slope = newton(guess, cls)
+        way = jnp.zeros_like(guess)
+        _, steps = jax.lax.scan(closer, way, length=NEWTON_STEPS + 1)
+        guess, cls, step, slope = (each[-1] for each in steps)
         never = status >= CrossingStatus.NOT_CROSSED
         # Half of the digits: the derivative, taken there, has as many.
         close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(cls.dtype).eps) * guess
@@ -269,9 +277,9 @@ def last_crossings(
             status=jnp.where(sudden, CrossingStatus.TOO_SUDDEN, status),
         )
 
+    crossings = jax.lax.map(correct, (numbers, *found, there))
     return tuple(
-        correct(beyond, *guess, cls)
-        for beyond, guess, cls in zip(marks, found, there, strict=True)
+        jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(marks))
     )
 
 
