@@ -62,6 +62,8 @@ PRESETS = {
     "quick": Settings(problem=Problem(12, 4, 2, 5), dim=11, problems=12),
 }
 ARGUMENTS = ("log η₀", "log d", "E", "p_0", "counts")
+# What `derived` is asked for beside the rates: slopes are those of forward mode.
+NOTHING, SLOPES, GRADIENTS = range(3)
 STEP = 2e-4
 # Five-point differences: where η₀ decides a history the third derivative is large.
 SIDES = (STEP, -STEP, 2 * STEP, -2 * STEP)
@@ -153,38 +155,72 @@ def numbers(start: Parameters, move: jax.Array, case: Case) -> tuple:
 
 
 @jax.jit
-def forward(
-    cases: Case, move: jax.Array, turns: Parameters, towards: jax.Array
+def derived(
+    cases: Case,
+    move: jax.Array,
+    turns: Parameters,
+    towards: jax.Array,
+    asked: jax.Array | int,
 ) -> tuple:
-    """Rates, their derivatives along a change of the start and the move, the rest."""
+    """Rates of moved cases, and what is asked for of their derivatives.
+
+    Both modes share one program: compiling takes longer than running.
+
+    Args:
+        cases: stacked.
+        move: along their directions.
+        turns: per case, what its start changes by with log d.
+        towards: how the move changes.
+        asked: NOTHING, SLOPES or GRADIENTS.
+
+    Returns:
+        Rates; in forward mode their slopes along the change, the same in every column,
+        or in reverse mode their gradients, one row each, or zeros; what `numbers` adds.
+    """
 
     def lane(pair: tuple[Case, Parameters]) -> tuple:
         case, turn = pair
         run = partial(numbers, case=case)
-        return jax.jvp(run, (case.start, move), (turn, towards), has_aux=True)
-
-    # In step, every lane would wait for the slowest flow.
-    return jax.lax.map(lane, (cases, turns))
-
-
-@jax.jit
-def reverse(cases: Case, turns: Parameters) -> jax.Array:
-    """Gradients of all rates, one row each; in log d they are taken along `turns`."""
-
-    def lane(pair: tuple[Case, Parameters]) -> jax.Array:
-        case, turn = pair
-        run = partial(numbers, case=case)
-        _, pull, _ = jax.vjp(run, case.start, jnp.zeros(len(ARGUMENTS)), has_aux=True)
+        real, push, rest = jax.linearize(run, case.start, move, has_aux=True)
+        pull = jax.linear_transpose(push, case.start, move)
 
         def row(rate: jax.Array) -> jax.Array:
             start, move = pull(rate)
             parts = jax.tree.map(jnp.vdot, start, turn)
             return move.at[place].set(jax.tree.reduce(jnp.add, parts))
 
-        return jax.lax.map(row, jnp.eye(len(REAL_RATES)))
+        rows = jnp.eye(len(REAL_RATES))
+        nothing = jnp.zeros((len(REAL_RATES), len(ARGUMENTS)))
+        ways = (
+            lambda: nothing,
+            lambda: nothing + push(turn, towards)[:, None],
+            lambda: jax.lax.map(row, rows),
+        )
+        return real, jax.lax.switch(asked, ways), rest
 
     place = ARGUMENTS.index("log d")
+    # In step, every lane would wait for the slowest flow.
     return jax.lax.map(lane, (cases, turns))
+
+
+def values(cases: Case, move: jax.Array, turns: Parameters) -> tuple:
+    """Rates of moved cases, and what `numbers` adds."""
+    real, _, rest = derived(cases, move, turns, jnp.zeros_like(move), NOTHING)
+    return real, rest
+
+
+def forward(
+    cases: Case, move: jax.Array, turns: Parameters, towards: jax.Array
+) -> tuple:
+    """Rates, their derivatives along a change of the start and the move, the rest."""
+    real, slopes, rest = derived(cases, move, turns, towards, SLOPES)
+    return real, slopes[..., 0], rest
+
+
+def reverse(cases: Case, turns: Parameters) -> jax.Array:
+    """Gradients of all rates, one row each; in log d they are taken along `turns`."""
+    still = jnp.zeros(len(ARGUMENTS))
+    return derived(cases, still, turns, still, GRADIENTS)[1]
 
 
 def table(settings: Settings) -> dict:
@@ -244,8 +280,7 @@ def chosen(drawn: Callable, settings: Settings) -> tuple[Case, Parameters]:
     for batch in range(SEARCHED):
         seeds = settings.seed + number * batch + jnp.arange(number)
         cases, turns = draw_all(seeds)
-        none = jax.tree.map(jnp.zeros_like, turns)
-        _, _, (*_, history) = forward(cases, still, none, still)
+        _, (*_, history) = values(cases, still, turns)
         for lane in range(number):
             if history[lane] > 0 and wanted:
                 wanted -= 1
@@ -268,10 +303,11 @@ def column(number: int, cases: Case, turns: Parameters) -> tuple:
     none = jax.tree.map(jnp.zeros_like, turns)
     if ARGUMENTS[number] == "log d":
         moved = [_transported(cases, x) for x in SIDES]
-        sides = [forward(there, still, none, still) for there in moved]
+        sides = [values(there, still, turns) for there in moved]
         return forward(cases, still, turns, still), *sides
     towards = still.at[number].set(1.0)
-    return tuple(forward(cases, x * towards, none, towards) for x in (0.0, *SIDES))
+    sides = [values(cases, x * towards, turns) for x in SIDES]
+    return forward(cases, still, none, towards), *sides
 
 
 def entries(columns: Mapping[str, tuple]) -> dict:
@@ -287,8 +323,8 @@ def entries(columns: Mapping[str, tuple]) -> dict:
     entries = {}
     for argument, (resting, *sides, back) in columns.items():
         middle, slope, (kept, *structure) = resting
-        near, back_near, far, back_far = (values for values, _, _ in sides)
-        for _, _, (smooth, *others) in sides:
+        near, back_near, far, back_far = (values for values, _ in sides)
+        for _, (smooth, *others) in sides:
             kept = kept & smooth
             for one, two in zip(structure, others, strict=True):
                 kept &= np.all(one == two, axis=tuple(range(1, one.ndim)))
