@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.margin.limit import LimitStatus
+from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.limit import limit as library_limit
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.margin.pair_strength import pair_strength
-from jaxselect.model.corpus import Corpus, from_sequences
+from jaxselect.margin.pair_strength import PairStrength, pair_strength
+from jaxselect.model.corpus import Corpus, from_bags
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import competing_pairs, selected_tokens
@@ -25,13 +25,23 @@ DRAW = partial(assumption_one, sequences=40, length=6, relevant=3, irrelevant=12
 STEP_SIZES = (50.0, 200.0, 2000.0, 30000.0)
 
 
-@eqx.filter_jit
-def limit(start, corpus, selected, margin, late_cls=None):
+def traced_limit(start, corpus, selected, margin, late_cls=None):
     pairs = competing_pairs(selected, corpus)
     return library_limit(start, corpus, selected, pairs, margin, late_cls=late_cls)
 
 
-solve = jax.jit(max_margin)
+def in_numpy(function):
+    """One program for a call, whose results cost none where they are compared."""
+    program = eqx.filter_jit(function)
+    return lambda *inputs: jax.tree.map(np.asarray, program(*inputs))
+
+
+limit = in_numpy(traced_limit)
+
+
+@in_numpy
+def solve(start, corpus, selected):
+    return max_margin(start.embeddings, competing_pairs(selected, corpus))
 
 
 @cache
@@ -39,7 +49,7 @@ def late_problem(seed, step_size):
     return _late_problem(jax.random.key(seed), jnp.array(step_size))
 
 
-@jax.jit
+@in_numpy
 def _late_problem(key, step_size):
     corpus_key, key = jax.random.split(key)
     corpus = DRAW(corpus_key)
@@ -59,8 +69,8 @@ def _late_problem(key, step_size):
 
 
 def direction_error(cls, margin):
-    unit = cls / jnp.linalg.norm(cls)
-    return jnp.linalg.norm(unit - margin.direction / margin.norm)
+    unit = cls / np.linalg.norm(cls)
+    return np.linalg.norm(unit - margin.direction / margin.norm)
 
 
 @pytest.mark.parametrize("step_size", STEP_SIZES)
@@ -69,9 +79,8 @@ def test_the_flow_ends_on_the_prediction(step_size):
     start, corpus, flow, selected, margin = late_problem(0, step_size)
     late = limit(start, corpus, selected, margin, flow.cls)
     assert late.status == LimitStatus.PREDICTED
-    scores, predicted = (
-        start.embeddings @ cls for cls in (flow.cls, late.cls_at(flow.log_time))
-    )
+    on_the_line = late.growth * flow.log_time + late.offset
+    scores, predicted = (start.embeddings @ cls for cls in (flow.cls, on_the_line))
     winner, loser = np.nonzero(margin.active)
     assert len(winner) > 10
     offset = (scores[winner] - scores[loser]) - flow.log_time
@@ -80,22 +89,25 @@ def test_the_flow_ends_on_the_prediction(step_size):
     np.testing.assert_allclose(
         direction_error(flow.cls, margin) * 1e6, late.error_constant, rtol=1e-6
     )
-    np.testing.assert_allclose(late.log_time_at(1e6), flow.log_time, rtol=1e-9)
+    there = jax.jit(Limit.log_time_at)(late, 1e6)
+    np.testing.assert_allclose(there, flow.log_time, rtol=1e-9)
+    at_the_end = jax.jit(Limit.cls_at)(late, there)
+    np.testing.assert_allclose(at_the_end, on_the_line, rtol=1e-6)
 
 
 @pytest.mark.parametrize("step_size", STEP_SIZES)
 def test_the_constant_is_constant(step_size):
     """direction_error · ‖p‖ at log t = 10⁴, 10⁵ and the end agree to 1e-3."""
     *_, flow, _, margin = late_problem(1, step_size)
-    there = [*flow.path_cls[jnp.isfinite(flow.path_log_times)], flow.cls]
-    constants = [direction_error(cls, margin) * jnp.linalg.norm(cls) for cls in there]
+    there = [*flow.path_cls[np.isfinite(flow.path_log_times)], flow.cls]
+    constants = [direction_error(cls, margin) * np.linalg.norm(cls) for cls in there]
     assert len(constants) > 1
     np.testing.assert_allclose(constants, constants[-1], rtol=1e-3)
 
 
 def test_growth_is_that_of_the_max_margin_solution():
     _, _, flow, _, margin = late_problem(0, 50.0)
-    growth = jnp.linalg.norm(flow.cls) / flow.log_time
+    growth = np.linalg.norm(flow.cls) / flow.log_time
     np.testing.assert_allclose(growth, margin.norm, rtol=1e-4)
 
 
@@ -103,9 +115,10 @@ def test_the_offset_makes_the_pair_strengths_duals():
     start, corpus, flow, selected, margin = late_problem(0, 50.0)
     late = limit(start, corpus, selected, margin, flow.cls)
     scores = start.embeddings @ late.offset
-    strength = pair_strength(start.embeddings @ start.head, corpus, selected)
-    growing = strength.times_exp(scores[None, :] - scores[:, None])
-    duals = jnp.where(margin.active, growing, 0.0)
+    values = start.embeddings @ start.head
+    strength = jax.jit(pair_strength)(values, corpus, selected)
+    growing = jax.jit(PairStrength.times_exp)(strength, scores - scores[:, None])
+    duals = np.where(margin.active, growing, 0.0)
     assert (duals >= 0).all()
     together = (duals.sum(axis=1) - duals.sum(axis=0)) @ start.embeddings
     np.testing.assert_allclose(together, margin.direction, atol=1e-8)
@@ -123,85 +136,93 @@ def test_without_the_flow_only_the_history_is_missing():
         np.testing.assert_allclose(missing, 0.0, atol=1e-7)
 
 
+def parameters(*arrays):
+    return Parameters(*map(jnp.asarray, map(np.asarray, arrays)))
+
+
+def two_bags(counts, *labels):
+    """Tokens 0, 1 and 2 so many times, twice: one shape for all made by hand."""
+    return from_bags(2 * [[0, 1, 2]], 2 * [counts], list(labels), vocabulary=3)
+
+
 def test_one_pair_in_closed_form():
     """One sequence {0, 1}, y = +1: ρ = D log(c ‖D‖²) / ‖D‖² + what is orthogonal."""
-    corpus = from_sequences([[0, 1, 1]], [1], vocabulary=2)
-    embeddings = jnp.array([[2.0, 0.5, 0.0], [-1.0, 0.0, 0.0]])
-    start = Parameters(embeddings, jnp.array([0.1, 0.2, 0.3]), jnp.eye(3)[0])
-    chosen = jnp.array([[True, False]])
-    margin = solve(embeddings, competing_pairs(chosen, corpus))
+    corpus = two_bags([1, 2, 0], 1, 1)
+    embeddings = np.array([[2.0, 0.5, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    start = parameters(embeddings, [0.1, 0.2, 0.3], [1.0, 0.0, 0.0])
+    chosen = np.array(2 * [[True, False, False]])
+    margin = solve(start, corpus, chosen)
     late = limit(start, corpus, chosen, margin)
     difference = embeddings[0] - embeddings[1]
     size = difference @ difference
     strength = 1 / (1 + np.exp(2.0)) * 2 * 3.0
-    along = difference * jnp.log(strength * size) / size
+    along = difference * np.log(strength * size) / size
     across = start.cls - difference * (difference @ start.cls) / size
     np.testing.assert_allclose(margin.direction, difference / size, rtol=1e-12)
     np.testing.assert_allclose(late.offset, along + across, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(late.error_constant, jnp.linalg.norm(across), rtol=1e-9)
+    np.testing.assert_allclose(late.error_constant, np.linalg.norm(across), rtol=1e-9)
     assert late.history_dim == 0
 
 
 def test_derivatives_match_finite_differences_in_both_modes():
-    start, corpus, _, selected, _ = late_problem(2, 50.0)
-    towards = jax.random.normal(jax.random.key(1), start.embeddings.shape)
-    towards_cls = jax.random.normal(jax.random.key(2), start.cls.shape)
+    start, corpus, _, selected, _ = jax.tree.map(jnp.asarray, late_problem(2, 50.0))
+    random = np.random.default_rng(1)
+    towards = random.normal(size=start.embeddings.shape)
+    towards_cls = random.normal(size=start.cls.shape)
 
     def constant(x):
         moved = Parameters(
             start.embeddings + x * towards, start.cls + x * towards_cls, start.head
         )
         solution = max_margin(moved.embeddings, competing_pairs(selected, corpus))
-        return limit(moved, corpus, selected, solution).error_constant
+        return traced_limit(moved, corpus, selected, solution).error_constant
+
+    @jax.jit
+    def modes(x):
+        value, slope = jax.jvp(constant, (x,), (1.0,))
+        return value, slope, jax.grad(constant)(x)
 
     step = 1e-5
-    pushed = jax.jit(lambda x: jax.jvp(constant, (x,), (1.0,)))
-    (plus, _), (minus, _), (_, forward) = map(pushed, (step, -step, 0.0))
+    (plus, *_), (minus, *_), (_, forward, reverse) = map(modes, (step, -step, 0.0))
     np.testing.assert_allclose(forward, (plus - minus) / (2 * step), rtol=1e-5)
-    np.testing.assert_allclose(jax.jit(jax.grad(constant))(0.0), forward, rtol=1e-8)
+    np.testing.assert_allclose(reverse, forward, rtol=1e-8)
 
 
-def chosen_limit(sequences, labels, chosen):
+def chosen_limit(labels, chosen):
     """The limit of a selection made by hand, of three tokens on axes of their own."""
-    corpus = from_sequences(sequences, labels, vocabulary=3)
-    head = jnp.array([1.0, -1.0, 0.0])
-    start = Parameters(jnp.eye(3), jnp.zeros(3), head)
-    chosen = jnp.array(chosen)
-    margin = solve(start.embeddings, competing_pairs(chosen, corpus))
-    return limit(start, corpus, chosen, margin).status
+    corpus = two_bags([1, 1, 1], *labels)
+    start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
+    chosen = np.array(chosen)
+    return limit(start, corpus, chosen, solve(start, corpus, chosen)).status
 
 
 def test_several_selected_tokens_and_contradictions_say_so():
-    twice = [[0, 1, 2], [0, 1, 2]]
-    one = chosen_limit(twice, [1, 1], 2 * [[True, False, False]])
+    one = chosen_limit([1, 1], 2 * [[True, False, False]])
     assert one == LimitStatus.PREDICTED
-    several = chosen_limit(twice, [1, 1], 2 * [[True, True, False]])
+    several = chosen_limit([1, 1], 2 * [[True, True, False]])
     assert several == LimitStatus.SEVERAL_SELECTED
     # Token 0 beats token 1, and token 1 beats token 0: no p does both.
     first, second = [True, False, False], [False, True, False]
-    at_odds = chosen_limit(twice, [1, -1], [first, second])
+    at_odds = chosen_limit([1, -1], [first, second])
     assert at_odds == LimitStatus.NO_MAX_MARGIN
     # Nothing is beaten, so there is nothing to have a margin over.
-    nothing = chosen_limit(twice, [1, 1], 2 * [[True, True, True]])
+    nothing = chosen_limit([1, 1], 2 * [[True, True, True]])
     assert nothing == LimitStatus.NO_MAX_MARGIN
 
 
 def test_what_cannot_be_predicted_says_why():
     start, corpus, _, selected, _ = late_problem(0, 50.0)
-    several = jnp.ones_like(selected) & (corpus.counts > 0)
-    pairs = competing_pairs(several, corpus)
-    late = limit(start, corpus, several, solve(start.embeddings, pairs))
+    several = np.ones_like(selected) & (corpus.counts > 0)
+    late = limit(start, corpus, several, solve(start, corpus, several))
     assert late.status != LimitStatus.PREDICTED
-    corpus = from_sequences([[0, 1]], [-1], vocabulary=2)
-    losing = Parameters(jnp.diag(jnp.array([1.0, -1.0])), jnp.zeros(2), jnp.ones(2))
-    chosen = jnp.array([[True, False]])
-    margin = solve(losing.embeddings, competing_pairs(chosen, corpus))
-    late = limit(losing, corpus, chosen, margin)
+    corpus = two_bags([1, 1, 0], -1, -1)
+    losing = parameters(np.diag([1.0, -1.0, 0.0]), [0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
+    chosen = np.array(2 * [[True, False, False]])
+    late = limit(losing, corpus, chosen, solve(losing, corpus, chosen))
     assert late.status == LimitStatus.NOT_ATTRACTING
     # Nor does a winner that is worth no more than the loser.
-    even = eqx.tree_at(lambda tree: tree.embeddings, losing, jnp.eye(2))
-    margin = max_margin(even.embeddings, competing_pairs(chosen, corpus))
-    late = limit(even, corpus, chosen, margin)
+    even = eqx.tree_at(lambda tree: tree.embeddings, losing, np.diag([1.0, 1.0, 0.0]))
+    late = limit(even, corpus, chosen, solve(even, corpus, chosen))
     assert late.status == LimitStatus.NOT_ATTRACTING
 
 
@@ -236,12 +257,13 @@ def test_strengths_of_many_decades_are_balanced():
 
 def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():
     """Token 0 beats 1 and 2, but only the pair with 1 is called active."""
-    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
-    start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
-    chosen = jnp.array([[True, False, False]])
-    margin = max_margin(start.embeddings, competing_pairs(chosen, corpus))
+    corpus = two_bags([1, 1, 1], 1, 1)
+    start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
+    chosen = np.array(2 * [[True, False, False]])
+    margin = solve(start, corpus, chosen)
     assert limit(start, corpus, chosen, margin).status == LimitStatus.PREDICTED
-    fewer = eqx.tree_at(lambda m: m.active, margin, margin.active.at[0, 2].set(False))
+    active = margin.active & (np.arange(3) != 2)
+    fewer = eqx.tree_at(lambda m: m.active, margin, active)
     late = limit(start, corpus, chosen, fewer)
     assert late.status == LimitStatus.NO_MAX_MARGIN
 
@@ -250,19 +272,19 @@ def test_finishing_by_prediction_is_the_full_integration():
     start, corpus, flow, selected, margin = late_problem(0, 50.0)
     near = jax.jit(cls_flow)(start, corpus, until_norm=1e4)
     late = limit(start, corpus, selected, margin, near.cls)
-    far = finish(near, late, 1e6)
+    far = jax.jit(finish)(near, late, 1e6)
     np.testing.assert_allclose(far.log_time, flow.log_time, rtol=1e-8)
-    np.testing.assert_allclose(jnp.linalg.norm(far.cls), 1e6, rtol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(far.cls), 1e6, rtol=1e-12)
     np.testing.assert_allclose(far.cls, flow.cls, atol=1e-3)
 
 
 def test_a_batch_is_its_lanes():
     lanes = [late_problem(seed, 50.0) for seed in range(3)]
-    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *lanes)
+    batch = jax.tree.map(lambda *leaves: np.stack(leaves), *lanes)
 
-    def constant(start, corpus, flow, selected, margin):
+    def constant(limit, start, corpus, flow, selected, margin):
         return limit(start, corpus, selected, margin, flow.cls).error_constant
 
-    together = jax.vmap(constant)(*batch)
-    alone = [constant(*lane) for lane in lanes]
+    together = jax.jit(jax.vmap(partial(constant, traced_limit)))(*batch)
+    alone = [constant(limit, *lane) for lane in lanes]
     np.testing.assert_allclose(together, alone, rtol=1e-8)
