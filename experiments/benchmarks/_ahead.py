@@ -11,10 +11,12 @@ from typing import Any
 
 import jax
 
-from experiments.common.devices import configure, quickly
+from experiments.common.devices import QUICKLY, configure
 
 TARGETS = {"cpu": "cpu", "v5e": "tpu", "v6e": "tpu", "cuda": "gpu"}
 """Devices that programs are compiled for, and their kinds."""
+CHIPS = 4
+"""Of the machine that a TPU's program is compiled for."""
 LIBTPU = "python -m pip install -e '.[tpu]'"
 """The command that brings a TPU's compiler, which wants no TPU."""
 ALONE = (
@@ -44,7 +46,8 @@ def isolated(name: str, target: str) -> dict[str, Any]:
     """The cost of one program in a new process: nothing traced or compiled before.
 
     Args:
-        name: of `_programs.PROGRAMS`; behind it ` quickly` for fewer optimisations.
+        name: of `_programs.PROGRAMS`; behind it ` quickly` for fewer optimisations,
+            ` sharded` for as many lanes on each chip of a TPU's machine.
         target: one of `TARGETS`.
 
     Returns:
@@ -84,9 +87,9 @@ def told(name: str, target: str) -> dict[str, Any]:
     # What was compiled once would be read from disk.
     jax.config.update("jax_enable_compilation_cache", False)
     program = PROGRAMS[name](kind)
-    return cost(
-        program.function, program.arguments, target, quickly() if manner else {}
-    )
+    options = QUICKLY.get(kind) if manner == "quickly" else None
+    chips = CHIPS if manner == "sharded" else 1
+    return cost(program.function, program.arguments, target, options, chips)
 
 
 def cost(
@@ -94,28 +97,33 @@ def cost(
     arguments: tuple[Any, ...],
     target: str = "cpu",
     options: dict[str, Any] | None = None,
+    chips: int = 1,
 ) -> dict[str, Any]:
     """What compiling a function for a target costs, and what memory the program takes.
 
-    A TPU's program is that of one chip of four. For CUDA a program is lowered only: its
-    compiler wants a GPU.
+    A TPU's program is that of one chip of four, or of all. For CUDA a program is
+    lowered only: its compiler wants a GPU.
 
     Args:
         function: to be jitted, or jitted.
         arguments: arrays, or their shapes.
         target: one of `TARGETS`.
         options: of the compiler.
+        chips: of a TPU's machine that share the arguments, each as many as are given.
 
     Returns:
         CPU seconds, of all threads, to `trace`, `lower` and `compile`; `lines` of
-        StableHLO; `code`, `arguments` and `temporaries` in bytes; nothing of what was
-        not compiled.
+        StableHLO; `code`, `arguments`, `temporaries` and `outputs` in bytes, a chip's;
+        nothing of what was not compiled.
     """
-    kind, chip = TARGETS[target], _chip(target)
+    kind, place = TARGETS[target], _place(target, chips)
 
     def shape(leaf: Any) -> jax.ShapeDtypeStruct:
         array = leaf if hasattr(leaf, "dtype") else jax.numpy.asarray(leaf)
-        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=chip)
+        size = array.shape
+        if chips > 1:
+            size = (chips * size[0], *size[1:])
+        return jax.ShapeDtypeStruct(size, array.dtype, sharding=place)
 
     shapes = jax.tree.map(shape, arguments)
     jitted = jax.jit(function, compiler_options=options or None)
@@ -142,16 +150,21 @@ def cost(
     )
     found["arguments"] = memory.argument_size_in_bytes
     found["temporaries"] = memory.temp_size_in_bytes
+    found["outputs"] = memory.output_size_in_bytes
     return found
 
 
-def _chip(target: str) -> jax.sharding.Sharding | None:
-    """Where a TPU's arguments lie: on one chip of a machine that is not here."""
+def _place(target: str, chips: int) -> jax.sharding.Sharding | None:
+    """Where a TPU's arguments lie: on chips of a machine that is not here."""
     if TARGETS[target] != "tpu":
         return None
     from jax.experimental import topologies
 
+    from jaxselect.sweep.chunks import lanes_over
+
     machine = topologies.get_topology_desc(
         platform="tpu", topology_name=f"{target}:2x2"
     )
+    if chips > 1:
+        return lanes_over(machine.devices[:chips])
     return jax.sharding.SingleDeviceSharding(machine.devices[0])

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from experiments.benchmarks._bags import corpus
@@ -18,8 +17,7 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import REAL_RATES, rates
 from jaxselect.outcome.trial import Trial, run_trial
-from jaxselect.sweep.chunks import program
-from jaxselect.sweep.grid import lane_values
+from jaxselect.sweep.chunks import lane_kinds, program
 from jaxselect.text import training
 from jaxselect.text.sparse import SparseCorpus, from_csr
 
@@ -51,12 +49,7 @@ def run(device: str) -> Program:
 def chunk(device: str) -> Program:
     """A sweep's chunk: of the preset `tpu` there, else of `default`."""
     grid = PRESETS["tpu" if device == "tpu" else "default"].grid
-    lanes = np.zeros(CHUNK_SIZE[device], int)
-    values = lane_values(grid, lanes)
-    arguments = tuple(
-        column.astype(np.int32 if name == "seed" else grid.precision)
-        for name, column in values.items()
-    )
+    arguments = lane_kinds(grid, CHUNK_SIZE[device])
     return Program(program(grid, grid.shapes()[0], device != "cpu"), arguments)
 
 

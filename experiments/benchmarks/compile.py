@@ -26,12 +26,27 @@ COLUMNS = {
     "code": ("code", 2**20, ".1f"),
     "arguments": ("args", 2**20, ".1f"),
     "temporaries": ("temps", 2**20, ".1f"),
+    "outputs": ("outs", 2**20, ".1f"),
 }
 """What is measured: heading, unit and digits; lines are of StableHLO."""
-QUICKLY = "run quickly"
-"""A run as `experiments.run` compiles it on a CPU: optimised little."""
+MANNERS = {
+    "run quickly": ("cpu",),
+    "chunk quickly": ("cpu", "tpu"),
+    "chunk sharded": ("tpu",),
+}
+"""Programs that are compiled in a manner of their own, and the kinds they are for: with
+the options of `experiments.run` and of small sweeps, which optimise little; for lanes
+on all chips."""
 
-ProgramName = Literal["run", "run quickly", "chunk", "rates", "text"]
+ProgramName = Literal[
+    "run",
+    "run quickly",
+    "chunk",
+    "chunk quickly",
+    "chunk sharded",
+    "rates",
+    "text",
+]
 Target = Literal["cpu", "v5e", "v6e", "cuda"]
 
 
@@ -43,8 +58,8 @@ class Settings:
         preset: full, or quick: a run and a step on text for the CPU, under a minute;
             or smoke: a step on text.
         quick: the same as `--preset quick`.
-        programs: to compile; `run quickly`, with XLA's options of `experiments.run`, is
-            for the CPU alone.
+        programs: to compile; `quickly` with the options that optimise little,
+            `sharded` over the four chips of a TPU's machine.
         targets: to compile for.
         out: folder for the results.
         json: print the results as one JSON object on standard output.
@@ -56,6 +71,8 @@ class Settings:
         "run",
         "run quickly",
         "chunk",
+        "chunk quickly",
+        "chunk sharded",
         "rates",
         "text",
     )
@@ -94,7 +111,8 @@ def main(settings: Settings) -> dict:
                 absent[target] = lacking
                 continue
             for name in settings.programs:
-                if name == QUICKLY and TARGETS[target] != "cpu":
+                kind = TARGETS[target]
+                if kind not in MANNERS.get(name, (kind,)):
                     continue
                 say(f"{name} for {target} …")
                 rows.append({"program": name, "target": target})

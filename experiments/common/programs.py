@@ -61,7 +61,7 @@ def ready(
             inside a function.
         settings: numbers, names, and frozen dataclasses and tuples of them. They and
             the arguments' kinds must be all that `build` depends on.
-        arguments: of the program, on one device.
+        arguments: of the program.
 
     Returns:
         The program.
@@ -161,10 +161,11 @@ def _machine() -> list[str]:
 
 
 def _folder(arguments: Sequence[jax.Array]) -> Path | None:
-    """Beside JAX's cache; none where nothing is kept."""
+    """Beside JAX's cache; none where nothing is kept, or several devices take part."""
     cache = jax.config.values["jax_compilation_cache_dir"]
     kept = cache and jax.config.values["jax_enable_compilation_cache"]
-    here = all(d.platform == "cpu" for array in arguments for d in array.devices())
+    devices = {device for array in arguments for device in array.devices()}
+    here = [device.platform for device in devices] == ["cpu"]
     return Path(cache) / "programs" if kept and here and "://" not in cache else None
 
 

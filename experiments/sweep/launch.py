@@ -1,4 +1,4 @@
-"""Ways to run the chunks of a sweep: processes of this machine, jax.distributed, Ray.
+"""Ways to run the chunks of a sweep: on this machine, by jax.distributed, by Ray.
 
 Each is an iterator over finished chunks; none knows what a chunk is. Chunks already on
 disk are never asked for, so a launcher that dies is followed by one that goes on.
@@ -31,7 +31,7 @@ from experiments.common.console import say
 from experiments.common.devices import configure, quickly
 from experiments.common.programs import ready
 from jaxselect.errors import BadInput
-from jaxselect.sweep.chunks import program, run_and_write
+from jaxselect.sweep.chunks import lanes_over, program, run_and_write
 from jaxselect.sweep.grid import NUMBERS, Grid, Shape
 from jaxselect.sweep.store import finished
 
@@ -75,20 +75,26 @@ class Job:
         self, grid: Grid, shape: Shape, together: bool
     ) -> Callable[..., SimpleNamespace]:
         """The program of a shape, compiled by any process before this one."""
-        # What stands on the axes is no part of it.
-        axes = (*Shape._fields, *NUMBERS)
-        bare = replace(grid, **{name: getattr(Grid, name) for name in axes})
-        settings = bare, shape, together, grid.size <= FEW
+        settings = what_decides(grid, shape, together)
 
         def run(*values: jax.Array) -> SimpleNamespace:
-            return ready(_lanes, settings, values).run(*values)
+            return ready(lanes, settings, values).run(*values)
 
         return run
 
 
-def _lanes(
+def what_decides(
+    grid: Grid, shape: Shape, together: bool
+) -> tuple[Grid, Shape, bool, bool]:
+    """What `lanes` is given for a grid: what stands on its axes is no part of it."""
+    axes = (*Shape._fields, *NUMBERS)
+    bare = replace(grid, **{name: getattr(Grid, name) for name in axes})
+    return bare, shape, together, grid.size <= FEW
+
+
+def lanes(
     grid: Grid, shape: Shape, together: bool, hurried: bool
-) -> tuple[Callable, dict[str, Any]]:
+) -> tuple[Any, dict[str, Any]]:
     """The jitted lanes of a shape, and how to compile them."""
     return program(grid, shape, together), quickly() if hurried else {}
 
@@ -150,6 +156,30 @@ def on_devices(
 
     with ThreadPoolExecutor(len(devices)) as pool:
         yield from _fed(pool, run, list(pending), stop, len(devices))
+
+
+def sharded(
+    job: Job, pending: list[int], stop: threading.Event, devices: list
+) -> Iterator[Done]:
+    """Cut each chunk over all devices, its lanes in step across them.
+
+    With `on_devices` none waits for another; here a chunk ends sooner than one alone
+    would end it, which counts where there are fewer chunks than devices.
+
+    Args:
+        job: what to run.
+        pending: chunks to run.
+        stop: set to end after the chunk in flight.
+        devices: of JAX; their number divides the chunk size.
+
+    Yields:
+        One entry per finished chunk.
+    """
+    place = lanes_over(devices)
+    for index in pending:
+        if stop.is_set():
+            return
+        yield job.run(index, place)
 
 
 def over_jax_processes(

@@ -37,7 +37,9 @@ from experiments.sweep.launch import (
     local,
     over_jax_processes,
     over_ray,
+    sharded,
 )
+from experiments.sweep.room import lanes_per_device
 from experiments.sweep.settings import CHUNK_SIZE, Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.errors import BadInput
@@ -76,12 +78,10 @@ def sweep(settings: Settings) -> dict:
     if workers is None:
         # A second process would start for longer than it works.
         workers = 1 if kind == "cpu" and grid.size <= ALONE else devices
-    chunk_size = (
-        CHUNK_SIZE[kind] if settings.chunk_size is None else settings.chunk_size
-    )
-    together = kind != "cpu" if settings.together is None else settings.together
     if workers < 1:
         raise BadInput(f"workers {workers}: wanted 1 or more")
+    shards = len(jax.local_devices()[:workers]) if settings.launcher == "sharded" else 1
+    together, chunk_size = _cut(settings, kind, shards)
     if not settings.resume and settings.launcher == "jax":
         raise BadInput("no-resume with the jax launcher: remove the folder instead")
     chunks = plan(grid, chunk_size)
@@ -106,6 +106,8 @@ def sweep(settings: Settings) -> dict:
             run = over_jax_processes(job, pending, stop, len(chunks))
         elif settings.launcher == "ray":
             run = over_ray(job, pending, stop, kind)
+        elif settings.launcher == "sharded":
+            run = sharded(job, pending, stop, jax.local_devices()[:shards])
         else:
             run = local(job, pending, stop, kind, workers)
         begin = time.perf_counter()
@@ -128,6 +130,24 @@ def sweep(settings: Settings) -> dict:
         say(f"{ran} runs in {seconds:.1f} s, {ran / seconds:.2f} per second")
     say(describe(summary))
     return summary
+
+
+def _cut(settings: Settings, kind: str, shards: int) -> tuple[bool, int]:
+    """Whether lanes run in step, and how many make a chunk."""
+    together, chunk_size = settings.together, settings.chunk_size
+    spread = settings.launcher == "sharded"
+    if together is None:
+        together = spread or kind != "cpu"
+    if spread and not together:
+        raise BadInput("the sharded launcher: wanted lanes in step, --together")
+    if chunk_size is None:
+        chunk_size = CHUNK_SIZE[kind]
+        if together and kind != "cpu" and settings.launcher in ("local", "sharded"):
+            chunk_size = lanes_per_device(settings.grid, chunk_size)
+        chunk_size *= shards
+    if chunk_size % shards:
+        raise BadInput(f"chunk_size {chunk_size}: wanted a multiple of {shards}")
+    return together, chunk_size
 
 
 def _description(grid: Grid, chunk_size: int, together: bool, kind: str) -> dict:

@@ -5,13 +5,14 @@ engine may run them in any order, anywhere, and again.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int, Scalar
 
 from ..arguments import as_annotated
@@ -19,7 +20,7 @@ from ..flow.cls_flow import FlowSettings
 from ..model import checks
 from ..outcome.trial import Trial, TrialSettings, run_trial
 from ..outcome.trial_status import TrialStatus
-from .grid import Grid, Shape, lane_values
+from .grid import NUMBERS, Grid, Shape, lane_values
 from .store import write_chunk
 
 Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
@@ -147,6 +148,42 @@ def program(
     return jax.jit(batch)
 
 
+def lane_kinds(grid: Grid, lanes: int) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """Kinds of the arguments of a `program`, to compile it before there are values.
+
+    Args:
+        grid: its precision is used.
+        lanes: in a call.
+
+    Returns:
+        A kind for each of `NUMBERS`.
+
+    Example:
+        >>> [kind.dtype.name for kind in lane_kinds(Grid(), 8)][-2:]
+        ['float64', 'int32']
+    """
+    return tuple(
+        jax.ShapeDtypeStruct((lanes,), "int32" if name == "seed" else grid.precision)
+        for name in NUMBERS
+    )
+
+
+def lanes_over(devices: Sequence[Any]) -> NamedSharding:
+    """Where the lanes of one call lie that several devices share, as many on each.
+
+    Args:
+        devices: of JAX.
+
+    Returns:
+        What `run_chunk` takes for a device.
+
+    Example:
+        >>> lanes_over(jax.devices()[:1]).shard_shape((8,))
+        (8,)
+    """
+    return NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))
+
+
 def run_chunk(
     grid: Grid,
     chunk: Chunk,
@@ -167,7 +204,8 @@ def run_chunk(
         chunk_size: lanes of a full chunk; a short one is filled up and cut again, so
             that no second program is compiled.
         together: all lanes in step, or one after the other.
-        device: where; JAX's default if not given.
+        device: where; JAX's default if not given, or the sharding of `lanes_over`
+            where lanes in step are cut over several.
         programs: from grid, shape and `together` to a function of `lane_values`, by
             default compiled as it is called.
 
@@ -182,12 +220,10 @@ def run_chunk(
     """
     number = len(chunk.lanes)
     filled = np.pad(chunk.lanes, (0, chunk_size - number), mode="edge")
-    real = np.dtype(grid.precision)
+    cells = lane_values(grid, filled).values()
     values = [
-        jax.device_put(
-            jnp.asarray(column, jnp.int32 if name == "seed" else real), device
-        )
-        for name, column in lane_values(grid, filled).items()
+        jax.device_put(jnp.asarray(column, kind.dtype), device)
+        for column, kind in zip(cells, lane_kinds(grid, chunk_size), strict=True)
     ]
     run = programs(grid, chunk.shape, together)
     names, found = zip(*vars(run(*values)).items(), strict=True)
@@ -223,7 +259,7 @@ def run_and_write(
         folder: of `store.prepare`.
         chunk_size: of the plan.
         together: see `run_chunk`.
-        device: where; JAX's default if not given.
+        device: see `run_chunk`.
         programs: see `run_chunk`.
 
     Returns:

@@ -13,8 +13,7 @@ from experiments.sweep.settings import CHUNK_SIZE
 from experiments.sweep.settings import PRESETS as SWEEPS
 from tests.experiments.invented_results import check_shown
 
-# What a chip of v5e has; one of v6e has twice that.
-CHIP_BYTES = 16e9
+CHIP_BYTES = {"v5e": 16e9, "v6e": 32e9}
 
 
 def gram(rows):
@@ -50,7 +49,7 @@ def test_a_refusal_is_told_with_its_reason():
 
 
 def test_every_program_is_compiled_for_every_target(tmp_path, monkeypatch):
-    """But `run quickly` for the CPU alone; and what fails takes nothing with it."""
+    """Where its manner has a meaning; and what fails takes nothing with it."""
 
     def invented(name, target):
         if (name, target) == ("chunk", "v5e"):
@@ -64,7 +63,8 @@ def test_every_program_is_compiled_for_every_target(tmp_path, monkeypatch):
     assert results["absent"] == {"v6e": "bring it"}
     found = {(row["target"], row["program"]) for row in results["rows"]}
     every = {(t, p) for t in ("cpu", "v5e", "cuda") for p in _programs.PROGRAMS}
-    assert found == every | {("cpu", "run quickly")}
+    quick = {("cpu", "run quickly"), ("cpu", "chunk quickly"), ("v5e", "chunk quickly")}
+    assert found == every | quick | {("v5e", "chunk sharded")}
     refused = [row for row in results["rows"] if "lines" not in row]
     assert [row["refused"] for row in refused] == ["no room"]
     check_shown(tmp_path)
@@ -90,11 +90,18 @@ def test_a_tpu_gets_the_chunk_of_its_preset():
 
 
 @pytest.mark.slow
-def test_a_chunk_of_the_tpu_preset_fits_a_chip():
-    lacking = _ahead.missing("v5e")
+@pytest.mark.parametrize("target", ["v5e", "v6e"])
+def test_a_chunk_of_the_tpu_preset_fits_a_chip(target):
+    """Alone, and on each of the four that share a larger one."""
+    lacking = _ahead.missing(target)
     if lacking:
         pytest.skip(lacking)
-    found = _ahead.isolated("chunk", "v5e")
-    assert "refused" not in found, found
-    held = sum(found[name] for name in ("code", "arguments", "temporaries"))
-    assert held < CHIP_BYTES
+    alone, shared = (
+        _ahead.isolated(name, target) for name in ("chunk", "chunk sharded")
+    )
+    for found in (alone, shared):
+        assert "refused" not in found, found
+        parts = ("code", "arguments", "temporaries", "outputs")
+        assert sum(found[name] for name in parts) < CHIP_BYTES[target]
+    assert shared["arguments"] == alone["arguments"]
+    assert shared["outputs"] == alone["outputs"]

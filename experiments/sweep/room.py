@@ -1,0 +1,81 @@
+"""How many lanes of a sweep an accelerator holds, as its compiler says."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from experiments.common import memory
+from experiments.common.console import say
+from experiments.sweep.launch import lanes, what_decides
+from jaxselect.sweep.chunks import lane_kinds
+from jaxselect.sweep.grid import Grid, Shape
+
+SHARE = 0.9
+"""Of a device's memory, what a program may take: the rest lies beside it."""
+
+
+def lanes_per_device(grid: Grid, most: int) -> int:
+    """Lanes of a chunk that the first device here holds.
+
+    The program of the largest shape is compiled, as the sweep will, and kept by JAX; a
+    second time only where it does not fit.
+
+    Args:
+        grid: of trials.
+        most: lanes that are worth being in step.
+
+    Returns:
+        See `lanes_that_fit`; `most` where a device does not tell its memory.
+    """
+    told = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" not in told:
+        return most
+    function, options = lanes(*what_decides(grid, max(grid.shapes(), key=_size), True))
+
+    def held(number: int) -> int:
+        lowered = function.lower(*lane_kinds(grid, number))
+        return needed(lowered.compile(options).memory_analysis())
+
+    found = lanes_that_fit(held, int(SHARE * told["bytes_limit"]), most)
+    if found < most:
+        say(f"{found} lanes in step, not {most}: the device holds no more")
+    return found
+
+
+def lanes_that_fit(held: Callable[[int], int], room: int, most: int) -> int:
+    """The largest power of two, up to a bound, of lanes that fit.
+
+    Args:
+        held: bytes that a program of so many lanes takes, which grow by as many with
+            each lane; asked once, or twice where the most do not fit.
+        room: bytes there are.
+        most: lanes, a power of two.
+
+    Returns:
+        One or more: the device will say what is wrong with one.
+
+    Example:
+        >>> lanes_that_fit(lambda lanes: 100 + 7 * lanes, 1000, 256)
+        128
+    """
+    whole = held(most)
+    if whole <= room or most == 1:
+        return most
+    each = (whole - held(most // 2)) / (most // 2)
+    fixed = whole - each * most
+    found = most // 2
+    while found > 1 and fixed + each * found > room:
+        found //= 2
+    return found
+
+
+def needed(memory_of: Any) -> int:
+    """Bytes that a compiled program takes of its device, of `memory_analysis`."""
+    parts = ("argument", "output", "temp", "generated_code")
+    return sum(getattr(memory_of, f"{part}_size_in_bytes") for part in parts)
+
+
+def _size(shape: Shape) -> int:
+    tokens = 2 * shape.relevant + shape.irrelevant
+    return memory.corpus(shape.sequences, shape.length, tokens)

@@ -1,0 +1,77 @@
+"""A chunk holds as many lanes as fit, by what the compiler says of two sizes."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from experiments.sweep import room, study
+from experiments.sweep.settings import CHUNK_SIZE, Settings
+from jaxselect.errors import BadInput
+from jaxselect.sweep.grid import Grid
+
+
+@pytest.mark.parametrize("fixed", [0, 5, 10**9])
+@pytest.mark.parametrize("each", [0, 3, 1000])
+@pytest.mark.parametrize("space", [1, 900, 70_000, 10**9 + 300])
+def test_the_most_lanes_that_fit(fixed, each, space):
+    asked = []
+
+    def held(lanes):
+        asked.append(lanes)
+        return fixed + each * lanes
+
+    found = room.lanes_that_fit(held, space, 64)
+    fitting = [2**k for k in range(7) if fixed + each * 2**k <= space]
+    assert found == max(fitting, default=1)
+    assert asked in ([64], [64, 32])
+
+
+@pytest.mark.parametrize(("kept", "found"), [(16, 64), (2**20, 32)])
+def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
+    """By a program that keeps so many numbers of each lane, of the largest shape."""
+    shapes = []
+
+    def lanes(grid, shape, together, hurried):
+        shapes.append(shape)
+
+        def lane(*numbers):
+            return jnp.sort(jnp.arange(float(kept)) * numbers[0])[0]
+
+        return jax.jit(jax.vmap(lane)), {}
+
+    memory = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 48 * 2**20 * 8})
+    monkeypatch.setattr(jax, "local_devices", lambda: [memory])
+    monkeypatch.setattr(room, "lanes", lanes)
+    assert room.lanes_per_device(Grid(sequences=(8, 40, 20)), 64) == found
+    assert [shape.sequences for shape in shapes] == [40]
+
+
+def test_a_device_that_tells_nothing_gets_the_most():
+    assert jax.local_devices()[0].memory_stats() is None
+    assert room.lanes_per_device(Grid(), 16) == 16
+
+
+@pytest.mark.parametrize(
+    ("settings", "cut"),
+    [
+        (Settings(), (False, CHUNK_SIZE["cpu"])),
+        (Settings(launcher="sharded"), (True, 4 * CHUNK_SIZE["cpu"])),
+        (Settings(launcher="sharded", chunk_size=12), (True, 12)),
+    ],
+)
+def test_devices_that_share_a_chunk_get_as_many_lanes_each(settings, cut):
+    shards = 4 if settings.launcher == "sharded" else 1
+    assert study._cut(settings, "cpu", shards) == cut
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [({"chunk_size": 10}, "multiple of 4"), ({"together": False}, "--together")],
+)
+def test_lanes_that_cannot_be_shared_are_refused(changed, message):
+    settings = dataclasses.replace(Settings(launcher="sharded"), **changed)
+    with pytest.raises(BadInput, match=message):
+        study._cut(settings, "cpu", 4)
