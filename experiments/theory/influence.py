@@ -223,13 +223,7 @@ def pairs_left(corpus: Corpus, chosen: jax.Array, left: jax.Array) -> jax.Array:
     """The competing pairs among the slots that are left."""
     counts = jnp.where(left, corpus.counts, 0.0)
     bags = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
-    return competing_pairs(chosen & left, _without_losers(bags, chosen & left))
-
-
-def _without_losers(bags: Corpus, chosen: jax.Array) -> Corpus:
-    """Bags that lost their selected token compete for nothing: empty them."""
-    counts = jnp.where(chosen.any(axis=1)[:, None], bags.counts, 0.0)
-    return Corpus(bags.tokens, counts, bags.labels, bags.vocabulary)
+    return competing_pairs(chosen & left, bags)
 
 
 def error_constant(

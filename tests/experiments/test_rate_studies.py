@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from experiments.common import console
 from experiments.theory import discrete, influence, joint, phases, rates, step_size
 from experiments.theory.problem import Problem
 from jaxselect.flow.crossing import CrossingStatus
-from jaxselect.model.corpus import from_sequences
+from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
@@ -57,6 +58,7 @@ def test_a_study_leaves_results_and_a_figure(study):
     if name == "rates":
         assert results["exponent_norm"] == pytest.approx(-1, abs=1e-3)
         assert results["constant_largest_deviation"] < 1e-4
+        assert results["loss_constant_largest_deviation"] < 1e-2
     if name == "discrete":
         # The predicted limit separates runs that follow the flow from those that leave.
         for rule in discrete.RULES:
@@ -204,6 +206,98 @@ def test_distance_to_a_line():
     corners = jax.numpy.array([[0.0, 0.0], [2.0, 0.0], [2.0, 5.0]])
     point = jax.numpy.array([3.0, 4.0])
     np.testing.assert_allclose(discrete.distance(point, corners), 1.0, rtol=1e-12)
+    # Behind either end it is that to the end.
+    for beyond in ([-3.0, 4.0], [5.0, 9.0]):
+        away = discrete.distance(jax.numpy.array(beyond), corners)
+        np.testing.assert_allclose(away, 5.0, rtol=1e-12)
+
+
+def test_the_largest_deviation_of_a_run_counts_wherever_it_was():
+    """Steps of 1.1 stable ones grow from a tenth of the way to a point towards it."""
+    after, bags = held_by_both_labels()
+    begun = Parameters(after.embeddings, jnp.array([1e-4, -1e-4]), after.head)
+    line = jnp.array([[1e-3, -1e-3]] * 2)
+    step, steps = jnp.array(1.1 * 16.0), jnp.array(12)
+    with jax.numpy_dtype_promotion("standard"):
+        away = discrete.deviation(begun, bags, line, step, steps, False)
+    # At the start it is nine times ‖p‖, at the end 1.2¹² / 10 of the way is done.
+    assert 9 <= away <= 9.4
+
+
+def test_where_a_run_leaves_is_the_first_step_size_beyond_the_tolerance():
+    shares = np.array([0.03, 0.1, 0.3, 1.0, 3.0])
+    off = np.array([1e-3, 2e-3, 0.02, 5e-3, 0.9])
+    assert discrete.leaving(shares, off, 0.01) == 0.3
+    assert discrete.leaving(shares, off, 1.0) is None
+    rows = np.stack([off, 2 * off, 10 * off])
+    # Nearest as a ratio, the median over seeds.
+    assert discrete.at_share(shares, rows, 0.19) == 0.04
+    assert discrete.at_share(shares, rows, 0.11) == 0.004
+
+
+def test_a_weight_is_a_copy_and_a_share_of_a_token_is_one_of_its_counts():
+    """A sequence of weight two is one that stands twice; none of a token is none."""
+    before, bags = Problem(8, 3, 1, 4).draw(0, 64.0)
+    copied = Corpus(
+        *(jnp.concatenate([part, part[:1]]) for part in (bags.tokens, bags.counts)),
+        jnp.concatenate([bags.labels, bags.labels[:1]]),
+        bags.vocabulary,
+    )
+    share = jnp.ones(8).at[0].set(2.0)
+    same, weight, left = influence.weighted(bags, share, "sequence")
+    found = influence.weighted_step(before, same, 10.0, weight)
+    wanted = embedding_step(before, copied, 10.0)
+    np.testing.assert_allclose(found.embeddings, wanted.embeddings, atol=1e-12)
+    assert (left == (bags.counts > 0)).all()
+    _, weight, left = influence.weighted(bags, share.at[0].set(0.0), "sequence")
+    np.testing.assert_allclose(weight, np.r_[0, np.full(7, 1 / 7)])
+    assert not left[0].any() and (left[1:] == (bags.counts > 0)[1:]).all()
+
+    token = int(bags.tokens[0, 0])
+    share = jnp.ones(bags.vocabulary).at[token].set(0.25)
+    thinned, weight, left = influence.weighted(bags, share, "token")
+    fewer = bags.counts * jnp.where(bags.tokens == token, 0.25, 1.0)
+    np.testing.assert_array_equal(thinned.counts, fewer)
+    np.testing.assert_allclose(weight, 1 / 8)
+    _, _, left = influence.weighted(bags, share.at[token].set(0.0), "token")
+    assert (left == ((bags.counts > 0) & (bags.tokens != token))).all()
+
+
+def test_what_is_left_of_the_pairs():
+    """A sequence that lost its selected token has none, one that lost another fewer."""
+    bags = from_sequences([[0, 2, 3], [1, 2, 3]], [1, -1], vocabulary=4)
+    chosen = jnp.array([[True, False, False]] * 2)
+    left = jnp.array([[False, True, True], [True, False, True]])
+    pairs = influence.pairs_left(bags, chosen, left)
+    assert jnp.argwhere(pairs).tolist() == [[1, 3]]
+
+
+def test_changes_are_differences_and_are_compared_by_rank_and_length():
+    told = []
+    slopes = jnp.arange(6.0).reshape(3, 2) + 1
+    changes = influence.lost(lambda share: 7.0 + share @ slopes, 3, 0.1, told.append)
+    np.testing.assert_allclose(changes, -0.1 * slopes.T, atol=1e-12)
+    assert len(told) == 3
+    agreed = influence.agreement(1.5 * changes, changes)
+    assert agreed["rank_correlation"] == pytest.approx(1.0)
+    assert agreed["relative_error"] == pytest.approx(0.5)
+    turned = influence.agreement(changes[:, ::-1], changes)
+    assert turned["rank_correlation"] == pytest.approx(-1.0)
+
+
+def test_what_is_never_selected_counts_as_the_end_of_the_search(monkeypatch):
+    """Of a mean over draws it would otherwise make an infinity."""
+    for name in ("settle", "selection_mark"):
+        monkeypatch.setattr(
+            step_size, name, lambda *_, **__: SimpleNamespace(path=None)
+        )
+    for time in (np.inf, 3.0):
+        never = SimpleNamespace(log_time=jnp.array(time), status=jnp.array(2))
+        monkeypatch.setattr(step_size, "last_crossings", lambda *_, n=never, **__: [n])
+        found, status = step_size.selection_time(
+            Problem(8, 3, 1, 4), 0, jnp.array(64.0), jnp.array(1.0)
+        )
+        assert found == min(time, step_size.RATES.until_log_time) and status == 2
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ def seen(tmp_path_factory):
         watch.PRESETS["smoke"],
         dims=(1e6,),
         step_sizes=(100.0,),
+        sequences_shown=SHAPE["sequences"] // 2,
         out=tmp_path_factory.mktemp("watch"),
     )
     watch.main(settings)
@@ -49,6 +50,17 @@ def test_attention_is_the_softmax_of_the_scores(seen):
     wanted = powers / powers.sum(axis=2, keepdims=True)
     np.testing.assert_allclose(found["weights"][kept], wanted, rtol=1e-9, atol=1e-12)
     assert np.isnan(found["weights"][~kept]).all()
+
+
+def test_a_class_holds_the_mean_weight_of_its_important_tokens(seen):
+    """All sequences are shown: those of the positive class, then the others."""
+    found = {name: column[0] for name, column in seen.arrays.items()}
+    assert found["shown_labels"].tolist() == [1] * 10 + [-1] * 10
+    important = (found["shown_tokens"] < 4) & (found["shown_counts"] > 0)
+    held = np.where(important, found["weights"], 0.0).sum(axis=2)
+    np.testing.assert_allclose(found["positive"], held[:, :10].mean(axis=1))
+    np.testing.assert_allclose(found["negative"], held[:, 10:].mean(axis=1))
+    assert not np.allclose(found["positive"], found["negative"], equal_nan=True)
 
 
 def test_the_end_of_the_path_is_the_end_that_is_told(seen):
@@ -72,6 +84,7 @@ def test_the_end_of_the_path_is_the_end_that_is_told(seen):
         ([0.5, 1.0, 1.0], [0.5, 0.0, 1.0], ("positive", 2.0, 2.0)),
         ([0.5, 0.0, 0.0], [0.5, 1.0, 1.0], ("negative", 2.0, 3.0)),
         ([0.5, 1.0, 1.0], [0.5, 0.5, 1.0], None),
+        ([0.89, 0.91, 1.0], [0.0, 0.09, 0.11], ("positive", 2.0, 2.0)),
         ([np.nan] * 3, [np.nan] * 3, None),
     ],
 )

@@ -14,7 +14,7 @@ from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.synthetic import assumption_one, independent_tokens
 from jaxselect.outcome import phases
 from jaxselect.outcome.asymmetry import noise, start_asymmetry
-from jaxselect.outcome.race import race
+from jaxselect.outcome.race import _mean_exp, race
 from jaxselect.outcome.two_classes import (
     Ensemble,
     alignment,
@@ -66,6 +66,18 @@ def test_a_race_is_the_flow_of_both_scores(gamma):
     # The orbit has 32 points to a unit of the scores.
     np.testing.assert_allclose(here.log_time, found.t_events[0][0], rtol=1e-4)
     np.testing.assert_allclose(here.ratio, (wanted[0] - wanted[1]).max(), atol=1e-3)
+
+
+def test_a_mean_exponential_has_its_digits_and_its_slope_everywhere():
+    """∫₀¹ e^{xt} dt and its derivative ∫₀¹ t e^{xt} dt, also at zero."""
+    rate = jnp.array([-3.0, -1e-3, -1e-5, -1e-8, 0.0, 1e-8, 1e-5, 1e-3, 3.0])
+    node, weight = np.polynomial.legendre.leggauss(20)
+    node, weight = 0.5 + 0.5 * node, 0.5 * weight
+    power = weight * np.exp(np.asarray(rate)[:, None] * node)
+    assert_close(jax.vmap(_mean_exp)(rate), power.sum(axis=1))
+    # Between the two forms a derivative loses half of its digits.
+    slope = jax.vmap(jax.grad(_mean_exp))(rate)
+    np.testing.assert_allclose(slope, power @ node, rtol=1e-5)
 
 
 def test_small_asymmetries_grow_as_predicted():
@@ -211,3 +223,27 @@ def test_edges_are_in_order_and_close_at_the_largest_dimension():
     found = largest(jnp.array([*capture, 2500.0]))
     np.testing.assert_allclose(found[:2], 1e4, rtol=1e-5)
     assert np.isnan(found[2])
+
+
+def test_an_edge_is_a_change_of_sign_within_its_bracket():
+    """None where a condition holds from the start, to the end, throughout or never."""
+
+    @jax.jit
+    def edges(sign, place):
+        def condition(x):
+            return sign * (x - place)
+
+        return jnp.stack(
+            [
+                phases._edge(condition, 0.0, 1.0, jnp.array(last))
+                for last in (False, True)
+            ]
+        )
+
+    for sign, place, wanted in (
+        (1.0, 0.3, [0.3, np.nan]),
+        (-1.0, 0.3, [np.nan, 0.3]),
+        (1.0, 2.0, [np.nan, np.nan]),
+        (1.0, -1.0, [np.nan, np.nan]),
+    ):
+        np.testing.assert_allclose(edges(sign, place), wanted, atol=1e-9)
