@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -112,6 +113,8 @@ def other(settings, power):
         partial(key, arguments=(ARGUMENTS[0][:3], ARGUMENTS[1])),
         partial(key, arguments=(ARGUMENTS[0], ARGUMENTS[1].astype("float32"))),
         partial(key, arguments=(ARGUMENTS[0], jnp.asarray(1, "int32"))),
+        # As many bits, but what is made of it may have others.
+        partial(key, arguments=(ARGUMENTS[0], jnp.asarray(0.1))),
     ],
 )
 def test_another_program_has_another_key(changed):
@@ -124,6 +127,7 @@ def test_another_program_has_another_key(changed):
         (programs, "_packages", lambda: ["jax-0.0.dist-info"]),
         (programs, "_machine", lambda: ["abacus"]),
         (programs, "cores", lambda: 1000),
+        (jax, "devices", lambda: [SimpleNamespace(device_kind="abacus")]),
         (os, "environ", os.environ | {"XLA_FLAGS": "--xla_new"}),
         (os, "environ", os.environ | {"EQX_ON_ERROR": "raise"}),
     ],
@@ -230,6 +234,21 @@ def test_what_others_may_write_is_not_read(folder, which):
     again()
     (files(folder) | {"folder": folder})[which].chmod(0o777)
     assert not again().found
+
+
+def test_what_is_kept_is_for_its_owner_alone(tmp_path, monkeypatch):
+    folder = tmp_path / "kept"
+    before = os.umask(0)
+    try:
+        sealed.save(folder, "name", b"body")
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in (folder, folder / "name")]
+    assert modes == [0o700, 0o600]
+    assert sealed.load(folder, "name") == b"body"
+    somebody = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: somebody)
+    assert sealed.load(folder, "name") is None
 
 
 def test_an_edit_that_changes_no_program_compiles_none(folder, monkeypatch):
