@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from experiments.common.devices import QUICKLY, configure
+from experiments.common.devices import compiler_options, configure
 
 TARGETS = {"cpu": "cpu", "v5e": "tpu", "v6e": "tpu", "cuda": "gpu"}
 """Devices that programs are compiled for, and their kinds."""
@@ -87,7 +87,9 @@ def told(name: str, target: str) -> dict[str, Any]:
     # What was compiled once would be read from disk.
     jax.config.update("jax_enable_compilation_cache", False)
     program = PROGRAMS[name](kind)
-    options = QUICKLY.get(kind) if manner == "quickly" else None
+    hurried = manner == "quickly"
+    large = hurried or name == "chunk"
+    options = compiler_options(kind, hurried=hurried) if large else {}
     chips = CHIPS if manner == "sharded" else 1
     return cost(program.function, program.arguments, target, options, chips)
 

@@ -28,7 +28,7 @@ from typing import Any
 import jax
 
 from experiments.common.console import say
-from experiments.common.devices import configure, quickly
+from experiments.common.devices import configure, quickly, usually
 from experiments.common.programs import ready
 from jaxselect.errors import BadInput
 from jaxselect.sweep.chunks import lanes_over, program, run_and_write
@@ -96,7 +96,7 @@ def lanes(
     grid: Grid, shape: Shape, together: bool, hurried: bool
 ) -> tuple[Any, dict[str, Any]]:
     """The jitted lanes of a shape, and how to compile them."""
-    return program(grid, shape, together), quickly() if hurried else {}
+    return program(grid, shape, together), quickly() if hurried else usually()
 
 
 def local(
