@@ -95,8 +95,8 @@ def max_margin(
 
     `direction` and `norm` carry derivatives in E, forward and reverse: those of the
     problem in which the active pairs stay active. They are NaN where lengths differ so
-    much that the span of the active differences is lost to rounding, from some ten
-    decades on (four in single precision). The rest is constant.
+    much that the span of the active differences is lost to rounding, by some twelve
+    decades (five in single precision). The rest is constant.
 
     Source: mathematics, section 3c.
 
