@@ -24,19 +24,19 @@ CERTIFIED = (
 )
 
 
-@partial(jax.jit, static_argnames="settings")
-def trials(dim, step_size, until_norm, settings=TrialSettings()):
+def trials(dim, step_size, until_norm):
     """SEEDS trials that differ by seed alone, one after the other."""
+    return jax.tree.map(np.asarray, _trials(dim, step_size, until_norm))
+
+
+@jax.jit
+def _trials(dim, step_size, until_norm):
 
     def trial(key):
-        until = {"until_norm": until_norm, "settings": settings}
+        until = {"until_norm": until_norm, "settings": TrialSettings(path_points=30)}
         return run_trial(key, DRAW, dim, step_size, **until)
 
     return jax.lax.map(trial, jax.random.split(jax.random.key(0), SEEDS))
-
-
-# So few that a program for them reports the step on E, and that the flow broke off.
-SHORT = TrialSettings(FlowSettings(max_steps=3))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,8 @@ def test_a_claim_of_convergence_holds_ever_after():
 def test_one_step_error_falls_like_one_over_root_d():
     """Lemma 4.1: the median over seeds, from d = 10³ to 10⁹, exponent −1/2."""
     dims = [1e3, 1e5, 1e7, 1e9]
-    error = [np.median(trials(dim, 10.0, 1e6, SHORT).alignment_error) for dim in dims]
+    # No flow is needed: it ends where it starts.
+    error = [np.median(trials(dim, 10.0, 0.0).alignment_error) for dim in dims]
     slope = np.polyfit(np.log(dims), np.log(error), 1)[0]
     assert slope == pytest.approx(-0.5, abs=0.02)
 
@@ -113,7 +114,7 @@ def test_capture_is_found_and_named():
     assert captured.any()
     one_class = (found.positive_selected == 1) ^ (found.negative_selected == 1)
     assert one_class[captured].all()
-    low = jnp.minimum(found.positive_selected, found.negative_selected)
+    low = np.minimum(found.positive_selected, found.negative_selected)
     assert (low[captured] < 0.5).all()
 
 
@@ -126,19 +127,16 @@ def test_balances_end_with_the_step(large_step):
     assert not (large_step.status == TrialStatus.BALANCED).any()
 
 
-def test_too_early_is_not_yet_and_too_few_steps_is_not_reached():
+def test_too_early_is_not_yet():
     early = trials(256.0, 150.0, 30.0)
     assert failing(early.status == TrialStatus.NOT_YET) < 0.2
-    short = trials(256.0, 150.0, 1e6, SHORT)
-    assert failing(short.status == TrialStatus.NORM_NOT_REACHED) == 0
-    assert np.isfinite(short.direction_error).all()
 
 
 def test_a_trial_does_not_depend_on_its_batch_and_shares_draws_across_d():
     keys = jax.random.split(jax.random.key(0), SEEDS)[:4]
     run = lambda key: run_trial(key, DRAW, 1e6, 500.0, until_norm=1e6)  # noqa: E731
     batch = jax.jit(jax.vmap(run))(keys)
-    together = jax.tree.map(lambda leaf: leaf[3], batch)
+    together = jax.tree.map(lambda leaf: np.asarray(leaf)[3], batch)
     alone = jax.tree.map(lambda leaf: leaf[3], trials(1e6, 500.0, 1e6))
     assert alone.status == together.status
     np.testing.assert_allclose(alone.error_constant, together.error_constant, rtol=1e-9)
@@ -146,7 +144,7 @@ def test_a_trial_does_not_depend_on_its_batch_and_shares_draws_across_d():
 
 
 def test_the_path_shows_the_error_falling_like_one_over_the_norm():
-    found = trials(1e6, 500.0, 1e6, TrialSettings(path_points=30))
+    found = trials(1e6, 500.0, 1e6)
     for lane in range(SEEDS):
         there = np.isfinite(found.path_log_times[lane])
         norms, errors = found.path_norms[lane][there], found.path_errors[lane][there]
@@ -156,27 +154,51 @@ def test_the_path_shows_the_error_falling_like_one_over_the_norm():
 
 
 @partial(jax.jit, static_argnames="settings")
-def twin(before, corpus, step_size, settings):
+def follow(before, corpus, step_size, settings):
     after = embedding_step(before, corpus, step_size)
-    flow = cls_flow(after, corpus, until_norm=1e4, settings=settings.flow)
-    return judge(before, after, corpus, flow, step_size=step_size)
+    return after, cls_flow(after, corpus, until_norm=1e4, settings=settings)
+
+
+judge_whole = jax.jit(judge)
+
+
+def judged(before, corpus, step_size, settings):
+    """A trial of what was drawn, in its precision: one program judges every flow."""
+    step_size = jnp.asarray(step_size)
+    after, flow = follow(before, corpus, step_size, settings)
+    return judge_whole(before, after, corpus, flow, step_size=step_size)
+
+
+def drawn(seed, dim):
+    """In single precision."""
+    with jax.enable_x64(False):
+        corpus_key, key = jax.random.split(jax.random.key(seed))
+        corpus = DRAW(corpus_key)
+        return gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim), corpus
+
+
+def in_double(tree):
+    return jax.tree.map(
+        lambda leaf: np.float64(leaf) if leaf.dtype == jnp.float32 else leaf, tree
+    )
+
+
+def test_too_few_steps_is_not_reached():
+    for seed in range(4):
+        before, corpus = in_double(drawn(seed, 256.0))
+        short = judged(before, corpus, 150.0, FlowSettings(max_steps=3))
+        assert short.status == TrialStatus.NORM_NOT_REACHED
+        assert np.isfinite(short.direction_error)
 
 
 @pytest.mark.parametrize("step_size", [2e3, 5e4])
 def test_single_precision_reaches_the_verdict_of_double(step_size):
     """γ of 15 and 400: tokens hundreds of times longer along v than across."""
+    before, corpus = drawn(3, 1e5)
     with jax.enable_x64(False):
-        corpus_key, key = jax.random.split(jax.random.key(3))
-        corpus = DRAW(corpus_key)
-        before = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=1e5)
-        single = TrialSettings(FlowSettings(1e-4, 1e-4))
-        found = twin(before, corpus, jnp.asarray(step_size), single)
+        found = judged(before, corpus, step_size, FlowSettings(1e-4, 1e-4))
         assert found.cls_norm.dtype == jnp.float32
-    before, corpus = jax.tree.map(
-        lambda leaf: leaf.astype(float) if leaf.dtype == jnp.float32 else leaf,
-        (before, corpus),
-    )
-    wanted = twin(before, corpus, jnp.asarray(step_size), TrialSettings())
+    wanted = judged(*in_double((before, corpus)), step_size, FlowSettings())
     assert wanted.status in CERTIFIED
     assert found.status == wanted.status
     np.testing.assert_allclose(found.error_constant, wanted.error_constant, rtol=1e-2)
