@@ -38,19 +38,15 @@ def problem() -> tuple[Parameters, Corpus]:
     return jax.jit(draw)(jax.random.key(1)), jax.jit(DRAW)(jax.random.key(0))
 
 
-def gradient_of_rates(start, corpus):
-    def late(start):
-        return rates(start, corpus, 50.0).log_time_to_error
+def derivatives_of_rates(start, corpus):
+    """In both modes, which share what is not linear."""
 
-    return jax.grad(late)(start)
-
-
-def slope_of_rates(start, corpus):
-    def real(step_size):
+    def real(start, step_size):
         found = rates(start, corpus, step_size)
         return found.selection_log_time, found.log_time_to_error
 
-    return jax.jvp(real, (50.0,), (1.0,))
+    found, push = jax.linearize(real, start, 50.0)
+    return push(start, 1.0), jax.linear_transpose(push, start, 50.0)(found)
 
 
 PROGRAMS = {
@@ -65,8 +61,7 @@ PROGRAMS = {
     "trial": lambda start, corpus: run_trial(
         jax.random.key(0), DRAW, 64.0, 50.0, until_norm=10.0
     ),
-    "gradient of rates": gradient_of_rates,
-    "slope of rates": slope_of_rates,
+    "derivatives of rates": derivatives_of_rates,
 }
 
 
