@@ -24,6 +24,11 @@ CORPUS = from_sequences(
 DIMS = [1, 2, 5, 6, 7, 40, 1000]
 
 
+# One program for all dimensions, each kept for all tests.
+reduced = jax.jit(partial(gaussian_reduced, vocabulary=VOCABULARY))
+many_reduced = jax.jit(jax.vmap(lambda key, dim: reduced(key, dim=dim), (0, None)))
+
+
 def gram(parameters):
     rows = jnp.vstack([parameters.embeddings, parameters.cls, parameters.head])
     return rows @ rows.T
@@ -94,10 +99,8 @@ def test_an_experiment_has_one_law(dim):
 
     Both draws lie in R^8, where the same problem has coordinates that are zero.
     """
-    draws = (
-        partial(gaussian, vocabulary=VOCABULARY, dim=dim),
-        partial(gaussian_reduced, vocabulary=VOCABULARY, dim=float(dim)),
-    )
+    wide = jax.jit(jax.vmap(partial(gaussian, vocabulary=VOCABULARY, dim=dim)))
+    draws = wide, lambda keys: many_reduced(keys, float(dim))
     keys = jax.random.split(jax.random.key(4), (2, 600))
 
     def widened(leaf):
@@ -105,7 +108,7 @@ def test_an_experiment_has_one_law(dim):
         return np.pad(leaf, [(0, 0)] * (leaf.ndim - 1) + [(0, missing)])
 
     here, there = (
-        outcomes(jax.tree.map(widened, jax.jit(jax.vmap(draw))(some)))
+        np.asarray(outcomes(jax.tree.map(widened, draw(some))))
         for draw, some in zip(draws, keys, strict=True)
     )
     for one, other in zip(here.T, there.T, strict=True):
@@ -170,18 +173,16 @@ def test_no_dimension_is_refused_or_becomes_nan(dim):
     """A number that can be looked at is refused; a traced one leaves no number."""
     with pytest.raises(BadInput, match=f"dim {dim}: wanted a whole number"):
         gaussian_reduced(jax.random.key(0), vocabulary=VOCABULARY, dim=dim)
-    draw = jax.jit(partial(gaussian_reduced, vocabulary=VOCABULARY))
-    drawn = draw(jax.random.key(0), dim=dim)
-    assert jnp.isnan(drawn.embeddings).all() and jnp.isnan(drawn.cls).all()
+    drawn = reduced(jax.random.key(0), dim=dim)
+    assert np.isnan(drawn.embeddings).all() and np.isnan(drawn.cls).all()
 
 
 @pytest.mark.parametrize("dim", [1.0, 5.0, VOCABULARY + 2.0, VOCABULARY + 2.5, 1e12])
 def test_a_dimension_gives_the_same_draw_traced_or_not(dim):
     here = gaussian_reduced(jax.random.key(0), vocabulary=VOCABULARY, dim=dim)
-    draw = jax.jit(partial(gaussian_reduced, vocabulary=VOCABULARY))
-    there = draw(jax.random.key(0), dim=dim)
+    there = reduced(jax.random.key(0), dim=dim)
     jax.tree.map(assert_close, here, there)
-    assert jnp.isfinite(here.embeddings).all()
+    assert np.isfinite(here.embeddings).all()
 
 
 @pytest.mark.parametrize("size", [3.5, -1, np.nan, "3"])
