@@ -147,20 +147,25 @@ def test_descent_converges_at_nine_tenths_of_the_stable_step_and_not_at_eleven()
 STABLE = jax.jit(discrete.stable_steps)
 
 
-@pytest.mark.parametrize("log_time", [0.0, 5.0, 100.0])
-def test_stable_steps_are_those_of_the_risk_itself(log_time):
+@jax.jit
+def stepped():
     before, bags = Problem(8, 3, 1, 4).draw(0, 64.0)
-    after = embedding_step(before, bags, 10.0)
+    return embedding_step(before, bags, 10.0), bags
 
+
+@jax.jit
+def curvature_and_slope(after, bags, cls):
     def risk(cls):
         return empirical_risk(Parameters(after.embeddings, cls, after.head), bags)
 
-    @jax.jit
-    def both(cls):
-        return jax.hessian(risk)(cls), jax.grad(risk)(cls)
+    return jax.hessian(risk)(cls), jax.grad(risk)(cls)
 
+
+@pytest.mark.parametrize("log_time", [0.0, 5.0, 100.0])
+def test_stable_steps_are_those_of_the_risk_itself(log_time):
+    after, bags = stepped()
     cls = 3 * after.cls
-    curvature, slope = map(np.asarray, both(cls))
+    curvature, slope = map(np.asarray, curvature_and_slope(after, bags, cls))
     found = STABLE(after, bags, jnp.array(log_time), cls)
     wanted = (
         2 / np.linalg.eigvalsh(curvature)[-1] * np.array([1, np.linalg.norm(slope)])

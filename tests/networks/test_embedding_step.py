@@ -73,8 +73,7 @@ def test_two_layer_step_is_not_that_of_one_layer(name):
     corpus = corpus_of(name)
     network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2))
     before = begun(network, jax.random.key(0))
-    draw = partial(gaussian_reduced, vocabulary=corpus.vocabulary, dim=1e14)
-    base = jax.jit(draw)(jax.random.key(7))
+    base = gaussian_reduced(jax.random.key(7), vocabulary=corpus.vocabulary, dim=1e14)
     after = stepped(network, with_base(before, base), corpus, 40.0)
     values = compiled(alignments)(network, after)[1][:, 0]
     np.testing.assert_allclose(values, 20 * reached(corpus), atol=2e-5)
@@ -103,12 +102,11 @@ def test_behind_an_mlp_a_step_goes_along_the_response():
             return left, values @ predicted[:, 0], answer @ inner["heads"][0]
 
         keys = jax.random.split(jax.random.key(0), 12)
-        left, rises, towards = jax.jit(lambda keys, one=one: jax.lax.map(one, keys))(
-            keys
-        )
+        each = jax.jit(lambda keys, one=one: jax.lax.map(one, keys))
+        left, rises, towards = map(np.asarray, each(keys))
         errors.append(left.mean())
-        clear = jnp.abs(towards) > 0.3 * dim**-0.5
-        assert (jnp.sign(rises) == jnp.sign(towards))[clear].all()
+        clear = np.abs(towards) > 0.3 * dim**-0.5
+        assert (np.sign(rises) == np.sign(towards))[clear].all()
         signs |= set(np.sign(towards[clear]).tolist())
     assert signs == {-1.0, 1.0}
     exponent = np.polyfit(np.log([40, 120, 360]), np.log(errors), 1)[0]
@@ -158,7 +156,7 @@ def test_two_layer_importance_is_that_of_attention_at_orthonormal_embeddings(
     name, residual
 ):
     """Written out over positions: E_sᵀE_r = δ_sr in the logits, then means."""
-    corpus = corpus_of(name)
+    corpus = jax.tree.map(np.asarray, corpus_of(name))
     wanted = np.zeros(corpus.vocabulary)
     for row in range(len(corpus.labels)):
         said = np.repeat(corpus.tokens[row], corpus.counts[row].astype(int))
