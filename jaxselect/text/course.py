@@ -21,6 +21,12 @@ from .sparse import SparseCorpus
 
 # Log-time between two looks at the end.
 STRIDE = 60.0
+# After a return, log-time of its own after which the words may be told apart again.
+SETTLED = 24.0
+# Of log-times: words that follow another one back within it return with it.
+MOMENT = 1e-3
+# More are a circle.
+STAGES = 300
 
 
 class Course(NamedTuple):
@@ -30,8 +36,8 @@ class Course(NamedTuple):
         cls: p at the end.
         log_time: log(1+t) at the end.
         ending: what is known of it.
-        returns: log-times at which a word that had lost came back.
-        stages: the flows it is made of, each with a time of its own.
+        returns: log-times at which words that had lost came back.
+        stages: the flows it is made of; those in plain time have a time of their own.
         path_log_times: the log-times asked for that it came to.
         path_cls: p at these times.
     """
@@ -63,7 +69,7 @@ def text_course(
         corpus: n bags with labels ±1.
         until_log_time: log(1+t) at which to stop without a proof, at most 600.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
-        settings: of every stage.
+        settings: of the stages in plain time.
         watch: called with log(1+t) after every step.
 
     Returns:
@@ -84,39 +90,58 @@ def text_course(
     path: list[tuple[float, np.ndarray]] = []
     returns: list[float] = []
 
-    def follow(run: Callable[..., TextFlow], until: float) -> TextFlow:
-        """One stage, in the time of the whole."""
+    def add(flow: TextFlow, asked: np.ndarray, log_time: float) -> TextFlow:
+        """One more stage."""
         nonlocal begun, here
-        ahead = times[(times > begun) | (begun == 0)]
-        own = _since(begun, ahead)
-        own, ahead = own[own <= until], ahead[own <= until]
-        flow = run(
-            until_log_time=until,
-            path_log_times=jnp.asarray(own),
-            settings=settings,
-            watch=lambda local: watch(_total(begun, local)),
-        )
         stages.append(flow)
         kept = np.isfinite(flow.path_log_times)
-        path.extend(zip(ahead[kept], np.asarray(flow.path_cls)[kept], strict=True))
-        begun = _total(begun, float(flow.log_time))
+        path.extend(zip(asked[kept], np.asarray(flow.path_cls)[kept], strict=True))
+        begun = log_time
         here = Parameters(parameters.embeddings, flow.cls, parameters.head)
         return flow
 
-    def plain(**how: object) -> TextFlow:
-        return text_flow(here, corpus, **how)  # type: ignore[arg-type]
+    def plainly(until: float) -> TextFlow:
+        """In plain time from here, begun again from zero."""
+        ahead = times[(times > begun) | (begun == 0)]
+        own = _since(begun, ahead)
+        flow = text_flow(
+            here,
+            corpus,
+            until_log_time=until,
+            path_log_times=jnp.asarray(own[own <= until]),
+            settings=settings,
+            watch=lambda local: watch(_total(begun, local)),
+        )
+        return add(flow, ahead[own <= until], _total(begun, float(flow.log_time)))
 
-    def behind(**how: object) -> TextFlow:
-        return late.late_flow(here, corpus, ending, **how)  # type: ignore[arg-type]
+    def behind(until: float) -> TextFlow:
+        """In log-time, what has lost left to the pairs."""
+        asked = times[(times > begun) & (times <= until)]
+        flow = late.late_flow(
+            here,
+            corpus,
+            ending,
+            from_log_time=begun,
+            until_log_time=until,
+            path_log_times=jnp.asarray(asked),
+            watch=watch,
+        )
+        return add(flow, asked, float(flow.log_time))
 
-    flow = follow(plain, min(LATEST, until_log_time))
-    ending = text_ending(here, corpus, flow)
-    while begun < until_log_time and _may_go_on(ending, flow):
-        flow = follow(behind, min(begun + STRIDE, until_log_time))
+    def look(flow: TextFlow) -> TextEnding:
+        return text_ending(here, corpus, flow, anew=len(stages) > 1)
+
+    flow = plainly(min(LATEST, until_log_time))
+    ending = look(flow)
+    while begun < until_log_time and _may_go_on(ending, flow) and len(stages) < STAGES:
+        flow = behind(min(begun + STRIDE, until_log_time))
         if flow.status == TextFlowStatus.RETURNING:
-            returns.append(begun)
-            flow = follow(plain, LATEST)
-        ending = text_ending(here, corpus, flow, anew=True)
+            if not returns or begun > returns[-1] + MOMENT:
+                returns.append(begun)
+            flow = plainly(SETTLED)
+            if not _may_go_on(look(flow), flow):
+                flow = plainly(LATEST)
+        ending = look(flow)
     return Course(
         np.asarray(here.cls),
         begun,

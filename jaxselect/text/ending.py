@@ -21,15 +21,16 @@ from .flow import LOOK_BACK, TextFlow, TextFlowStatus
 from .margin import TextMargin, TextMarginStatus, contests, net, text_margin, winner
 from .rest import Rest, rest, span_axes
 from .sparse import SparseCorpus
-from .steady import steady
+from .steady import Line, steady
 
 # Slower than this, in units of 1/‖E_s‖, a flow goes nowhere: a margin of one takes ½.
 STANDSTILL = 0.1
-# Of Δp/Δ log t against p_mm; of the pulls towards words that lost. Where those are
-# small the rest is convex, and ends in p_mm from wherever it is.
-PACE, OPPOSED = 0.2, 1e-2
-# A margin of one, to the rounding of a direction with hundreds of duals.
-TIGHT = 1 + 1e-6
+# Of Δp/Δ log t against p_mm; of a score, moved by pulls towards words that lost until
+# they have faded. Where that is small the rest is convex, and ends in p_mm from
+# wherever it is. Of a score, moved by all pairs that are not looked at one by one.
+PACE, OPPOSED, SLIGHT = 0.2, 1e-2, 1e-6
+# Of a margin above one, to the rounding of a direction with hundreds of duals.
+TIGHT = 1e-6
 
 
 class TextEndStatus(Status):
@@ -60,7 +61,7 @@ class TextEnding(NamedTuple):
         opposed: of the pulls towards words that lost, Σ λ ‖D‖ / ‖p_mm‖.
         repelled: number of pairs pulled that way whose margin p_mm leaves at one: they
             never fade.
-        line: with such pairs, the proof that p keeps to its line and none comes back.
+        line: with such pairs, the proof that p keeps to a line and none comes back.
         status: a `TextEndStatus`.
     """
 
@@ -74,7 +75,7 @@ class TextEnding(NamedTuple):
     pace: float
     opposed: float
     repelled: int
-    line: Rest | None
+    line: Line | None
     status: TextEndStatus
 
 
@@ -132,9 +133,10 @@ def text_ending(
     norm = np.linalg.norm(margin.direction)
     off = speed - axes @ (axes.T @ speed) - margin.direction
     pace = float(np.linalg.norm(off) / norm) if norm else np.inf
-    opposed, repelled, line, harmless = _line(
-        pulls(bags, p)[0], counts, selected, free, s, margin
-    )
+    lost = 0.0, 0, None, False
+    if pace <= PACE:
+        lost = _line(pulls(bags, p)[0], counts, selected, free, s, margin)
+    opposed, repelled, line, harmless = lost
     at_rest = resting is None or (resting.proved and distance <= resting.basin)
     moving = margin.status == TextMarginStatus.SOLVED
     moving = moving and pace <= PACE and harmless
@@ -207,7 +209,7 @@ def _line(
     free: Float[np.ndarray, "vocabulary dim"],
     log_time: float,
     margin: TextMargin,
-) -> tuple[float, int, Rest | None, bool]:
+) -> tuple[float, int, Line | None, bool]:
     """What pulls towards losers, how many of it never fade, and whether it is harmless.
 
     Proved of those that never fade is that p keeps to its line all the same.
@@ -218,17 +220,22 @@ def _line(
     winners, losers, place = contests(counts, selected)
     force = net(pull[~selected], place, len(winners)) * np.exp(log_time)
     scores = free @ margin.direction
-    tight = scores[winners] - scores[losers] <= TIGHT
-    wrong = np.flatnonzero(force < 0)
-    size = -force[wrong] * _apart(free, winners[wrong], losers[wrong]) / norm
-    harmless = bool(size[~tight[wrong]].sum() <= OPPOSED)
-    line = None
-    if tight[wrong].any():
-        apart = free[winners[tight]] - free[losers[tight]]
-        line = steady(apart, force[tight], margin.direction)
-        near = np.linalg.norm(line.cls) <= line.basin
-        harmless = bool(harmless and line.proved and near)
-    return float(size.sum()), int(tight[wrong].sum()), line, harmless
+    spare = scores[winners] - scores[losers] - 1
+    wrong, tight = force < 0, spare <= TIGHT
+    spare[tight] = 0.0
+    length = _apart(free, winners, losers)
+    opposed = float((np.abs(force) * length)[wrong].sum() / norm)
+    # The others fade like e^{−spare s}: so far they may move a score, all together.
+    push = np.abs(force) * length * length.max() / np.where(tight, np.inf, spare)
+    harmless, line = bool(push[wrong].sum() <= OPPOSED), None
+    repelled = int((tight & wrong).sum())
+    if repelled:
+        order, felt = np.argsort(push), tight.copy()
+        felt[order[np.cumsum(push[order]) > SLIGHT]] = True
+        apart = free[winners[felt]] - free[losers[felt]]
+        line = steady(apart, force[felt], spare[felt], margin.direction)
+        harmless = harmless and line.holds(SLIGHT / length.max())
+    return opposed, repelled, line, harmless
 
 
 def _apart(

@@ -168,29 +168,23 @@ def follow(
     path_log_times: Float[np.ndarray, " times"],
     settings: TextFlowSettings,
     watch: Callable[[float], object],
-    returning: Callable[[np.ndarray], bool] = lambda cls: False,
-    exact: bool = False,
-    stride: float = np.inf,
 ) -> TextFlow:
-    """SciPy's BDF along a flow dp/dt = F(p), to an exponential time.
+    """SciPy's BDF along a flow dp/dt = F(t, p), to an exponential time.
 
-    Where a step is too short for its time, as where words change places late, plain
-    time begins again from zero: F does not know it.
+    Where a step is too short for its time, as where words change places late, the
+    integrator's time begins again from zero.
 
     Source: mathematics, section 7a.
 
     Args:
-        field: (·, p) → F.
-        jacobian: (t, p) → ∂F/∂p, as exact as steps of about t need it.
+        field: (t, p) → F.
+        jacobian: (t, p) → ∂F/∂p, as exact as steps of about t need it, t since it last
+            began.
         start: p_0.
         until_log_time: log(1+t) to stop at.
         path_log_times: increasing values of log(1+t) to save p at.
         settings: tolerance and bound.
         watch: called with log(1+t) after every step.
-        returning: of p, whether to stop there.
-        exact: whether F keeps its digits times e^s: then s = log(1+t) is the time as
-            long as a step is not too short for it.
-        stride: longest step in s; an implicit method strides over what grows.
 
     Returns:
         The flow's end, its status and the path.
@@ -206,54 +200,36 @@ def follow(
     bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
     until, passed = np.expm1(until_log_time), 0.0
 
-    def in_plain_time(cls: np.ndarray) -> BDF:
-        return BDF(field, 0.0, cls, until - passed, jac=jacobian, **bounds)
+    def begin(cls: np.ndarray) -> BDF:
+        moved = lambda time, cls: field(passed + time, cls)  # noqa: E731
+        return BDF(moved, 0.0, cls, until - passed, jac=jacobian, **bounds)
 
-    def in_log_time(cls: np.ndarray) -> BDF:
-        return BDF(
-            lambda s, cls: np.exp(s) * field(s, cls),
-            0.0,
-            cls,
-            until_log_time,
-            jac=lambda s, cls: np.exp(s) * jacobian(np.exp(s), cls),
-            max_step=stride,
-            **bounds,
-        )
-
-    bdf = in_log_time(start) if exact else in_plain_time(start)
+    bdf = begin(start)
     earlier = max(until_log_time - LOOK_BACK, 0.0)
     wanted = np.append(path_log_times, earlier)
     saved = np.where(wanted[:, None] == 0, start, np.inf)
     steps, fields, curvatures, begun, cls, now = 0, 0, 0, 0, start, 0.0
     status = TextFlowStatus.OUT_OF_STEPS
     while steps < settings.max_steps and status == TextFlowStatus.OUT_OF_STEPS:
-        # What a trial step leaps to may be beyond all numbers: it is not taken.
-        with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", LinAlgWarning)
-            bdf.step()
-        # SciPy takes an error that is no number for a small one.
-        if bdf.status == "failed" or not np.isfinite(bdf.y).all():
+        if not step(bdf):
             begun += 1
             if bdf.t == 0 or begun > RESTARTS or not np.isfinite(bdf.y).all():
                 status = TextFlowStatus.FAILED
                 break
-            passed = np.expm1(now) if exact else passed + bdf.t
+            passed += bdf.t
             fields, curvatures = fields + bdf.nfev, curvatures + bdf.njev
-            bdf, exact = in_plain_time(cls), False
+            bdf = begin(cls)
             continue
         if bdf.status == "finished":
             status = TextFlowStatus.REACHED
         before, cls = now, bdf.y
-        now = float(bdf.t if exact else np.log1p(passed + bdf.t))
+        now = float(np.log1p(passed + bdf.t))
         steps += 1
         reached = (wanted > before) & (wanted <= now)
         if reached.any():
-            local = wanted[reached] if exact else np.expm1(wanted[reached]) - passed
-            local = np.clip(local, bdf.t_old, bdf.t)
+            local = np.clip(np.expm1(wanted[reached]) - passed, bdf.t_old, bdf.t)
             saved[reached] = bdf.dense_output()(local).T
         watch(now)
-        if returning(cls) and status == TextFlowStatus.OUT_OF_STEPS:
-            status = TextFlowStatus.RETURNING
     times = np.where(np.isfinite(saved[:-1, 0]), path_log_times, np.inf)
     return TextFlow(
         # Equinox has a `cls` of its own: no keyword.
@@ -267,6 +243,27 @@ def follow(
         path_cls=jnp.asarray(saved[:-1]),
         earlier=jnp.asarray(saved[-1]),
     )
+
+
+def step(bdf: BDF) -> bool:
+    """One step, and whether it was taken and ended at numbers.
+
+    Args:
+        bdf: SciPy's integrator, moved on.
+
+    Returns:
+        Whether it may go on; SciPy takes an error that is no number for a small one.
+
+    Example:
+        >>> bdf = BDF(lambda t, y: -y, 0.0, np.ones(1), 1.0)
+        >>> step(bdf), bool(bdf.t > 0)
+        (True, True)
+    """
+    # What a trial step leaps to may be beyond all numbers: it is not taken.
+    with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", LinAlgWarning)
+        bdf.step()
+    return bdf.status != "failed" and bool(np.isfinite(bdf.y).all())
 
 
 @jax.jit

@@ -7,30 +7,87 @@ selected word and one that lost (mathematics, section 7d).
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
+from scipy.integrate import BDF
+from scipy.optimize import brentq
 
 from ..errors import BadInput
+from ..model.checks import increasing
 from ..model.parameters import Parameters
 from . import flow as plain
 from .curvature import LEFT_OUT, Bags, attention, curvature, descent, pulls
 from .ending import TextEnding, merged
-from .flow import TextFlow, TextFlowSettings, TextFlowStatus, follow
+from .flow import (
+    LOOK_BACK,
+    TextFlow,
+    TextFlowSettings,
+    TextFlowStatus,
+    follow,
+    step,
+)
 from .margin import contests, net
 from .sparse import SparseCorpus
+from .steady import CLOSELY
 
 # Share of a sequence's weight at which a word that lost has returned: with less it
-# changes the others' pulls by less than the tolerance of a step.
-RETURNED = 1e-3
-# In log t, where a word may return: its pull grows by a factor of three or so a unit.
-STRIDE = 0.5
-# Of a flow that shall end within the basin of a minimum.
-CLOSELY = TextFlowSettings(tolerance=1e-6)
-# The largest double is e^709, and pulls are squared.
-LATEST, GREATEST = 600.0, 300.0
+# changes the others' pulls by less than a step may err. Share of the speed from which
+# the error of a step sees a pair.
+RETURNED = SEEN = 1e-3
+# A small error now leads astray late.
+LATE = TextFlowSettings(tolerance=1e-5)
+LATEST = 600.0
+
+
+class Pairs(NamedTuple):
+    """Pairs of a selected word and one that lost, K of them, and what they pull.
+
+    Attributes:
+        free: E orthogonal to the words that rest.
+        winners: the word selected.
+        losers: the word that lost.
+        sign: 1 where the bags together pull towards the winner, else −1.
+        log_pull: log |c_k e^{−D_kᵀp}| at the p that they were taken at.
+        share: the most that the loser has there of some sequence's weight.
+    """
+
+    free: Float[np.ndarray, "vocabulary dim"]
+    winners: Int[np.ndarray, " pairs"]
+    losers: Int[np.ndarray, " pairs"]
+    sign: Float[np.ndarray, " pairs"]
+    log_pull: Float[np.ndarray, " pairs"]
+    share: Float[np.ndarray, " pairs"]
+
+    def ahead(self, moved: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " pairs"]:
+        """D_kᵀ of a move of p."""
+        scores = self.free @ moved
+        return scores[self.winners] - scores[self.losers]
+
+    def combined(self, weights: Float[np.ndarray, " pairs"]) -> np.ndarray:
+        """Σ_k w_k D_k."""
+        words = len(self.free)
+        scores = np.bincount(self.winners, weights, words)
+        return (scores - np.bincount(self.losers, weights, words)) @ self.free
+
+    def apart(self, some: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some dim"]:
+        """D_k of some pairs."""
+        return self.free[self.winners[some]] - self.free[self.losers[some]]
+
+
+class _Motion(NamedTuple):
+    """How p and s move along the curve (p, s), at a point of it.
+
+    With Q = ‖dp/ds‖: dp/dℓ = w g of length w = Q/√(1+Q²), and ds/dℓ = r = 1/√(1+Q²).
+    """
+
+    force: Float[np.ndarray, " pairs"]
+    towards: Float[np.ndarray, " dim"]
+    speed: float
+    rate: float
+    ahead: Float[np.ndarray, " pairs"]
 
 
 def late_flow(
@@ -38,9 +95,10 @@ def late_flow(
     corpus: SparseCorpus,
     ending: TextEnding,
     *,
+    from_log_time: float = 0.0,
     until_log_time: float = LATEST,
     path_log_times: Float[Array, " times"] | None = None,
-    settings: TextFlowSettings = TextFlowSettings(),
+    settings: TextFlowSettings = LATE,
     watch: Callable[[float], object] = lambda log_time: None,
 ) -> TextFlow:
     """dp/dt = Σ_k c_k e^{−D_kᵀp} D_k, orthogonal to the words that rest.
@@ -51,7 +109,8 @@ def late_flow(
         parameters: (E, p, v), p where `ending` was found.
         corpus: n bags with labels ±1.
         ending: what is selected there, and where the words in balance rest.
-        until_log_time: log(1+t) to stop at, at most 600, where t = 0 at `parameters`.
+        from_log_time: log(1+t) there.
+        until_log_time: log(1+t) to stop at, at most 600.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         settings: tolerance and bound.
         watch: called with log(1+t) after every step.
@@ -61,7 +120,7 @@ def late_flow(
         some sequence's weight.
 
     Raises:
-        BadInput: a log-time out of range.
+        BadInput: log-times out of range or order.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -73,69 +132,181 @@ def late_flow(
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
         >>> flow = text_flow(start, bags)
         >>> there = Parameters(jnp.eye(3), flow.cls, head)
-        >>> late = late_flow(there, bags, text_ending(start, bags, flow))
+        >>> end = text_ending(start, bags, flow)
+        >>> late = late_flow(there, bags, end, from_log_time=34.0)
         >>> round(late.log_time.item()), (late.cls[:2] / 600).round(2).tolist()
         (600, [0.33, 0.33])
     """
-    if not 0 <= until_log_time <= LATEST:
-        raise BadInput(f"until_log_time {until_log_time}: wanted 0 … {LATEST:g}")
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
+    if not 0 <= from_log_time <= until_log_time <= LATEST:
+        raise BadInput(
+            f"from {from_log_time} until {until_log_time}: wanted log-times in order, "
+            f"within 0 … {LATEST:g}"
+        )
+    increasing("path_log_times", times)
+    pairs, start, held = _pairs(parameters, corpus, ending)
+    earlier = max(until_log_time - LOOK_BACK, from_log_time)
+    return _along(
+        pairs,
+        start + held,
+        from_log_time,
+        np.append(times, [earlier, until_log_time]),
+        settings,
+        watch,
+    )
+
+
+def _pairs(
+    parameters: Parameters, corpus: SparseCorpus, ending: TextEnding
+) -> tuple[Pairs, Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
+    """The pairs of an ending, and p in its two parts: free, and at rest."""
     bags = Bags.of_corpus(parameters, corpus)
     axes, cls = ending.axes, np.asarray(parameters.cls)
-    rests = axes.T @ cls if ending.rest is None else ending.rest.cls
-    free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
+    held = axes @ (axes.T @ cls if ending.rest is None else ending.rest.cls)
     start = cls - axes @ (axes.T @ cls)
+    free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
     counts, selected = merged(bags.counts, ending.selected)
     winners, losers, place = contests(counts, selected)
-
-    def ahead(cls: np.ndarray) -> np.ndarray:
-        scores = free @ cls
-        return scores[winners] - scores[losers]
-
-    first = ahead(start)
-    pull, _ = pulls(bags, start + axes @ rests)
+    pull, _ = pulls(bags, start + held)
     strength = net(pull[~selected], place, len(winners))
-    share, _ = attention(bags, start + axes @ rests)
-    weight = np.zeros(len(winners))
-    np.maximum.at(weight, place, share[~selected])
+    weight, _ = attention(bags, start + held)
+    share = np.zeros(len(winners))
+    np.maximum.at(share, place, weight[~selected])
+    felt = strength != 0
+    found = winners[felt], losers[felt], np.sign(strength[felt])
+    found = *found, np.log(np.abs(strength[felt])), share[felt]
+    return Pairs(free, *found), start, held
 
-    def faded(cls: np.ndarray) -> np.ndarray:
-        return np.exp(np.minimum(first - ahead(cls), GREATEST))
 
-    def field(_: float, cls: np.ndarray) -> np.ndarray:
-        force = strength * faded(cls)
-        scores = np.bincount(winners, force, len(free))
-        return (scores - np.bincount(losers, force, len(free))) @ free
+def _along(
+    pairs: Pairs,
+    start: Float[np.ndarray, " dim"],
+    begun: float,
+    wanted: Float[np.ndarray, " times"],
+    settings: TextFlowSettings,
+    watch: Callable[[float], object],
+) -> TextFlow:
+    """SciPy's BDF along the curve (p, s), in its own length.
 
-    longest = 4 * np.max(np.sum(free**2, axis=1))
+    Late p is straight in s, and a word comes back along a straight line, in no time of
+    s: both are long steps.
+    """
+    dim = len(start)
+    longest = 4 * np.max(np.sum(pairs.free**2, axis=1))
+    against = np.flatnonzero(pairs.sign < 0)
 
-    def jacobian(time: float, cls: np.ndarray) -> np.ndarray:
-        force = strength * faded(cls)
-        part = time * longest * np.abs(force)
+    def field(_: float, place: np.ndarray) -> np.ndarray:
+        motion = _motion(pairs, place)
+        return np.append(motion.speed * motion.towards, motion.rate)
+
+    def jacobian(length: float, place: np.ndarray) -> np.ndarray:
+        force, towards, speed, rate, _ = _motion(pairs, place)
+        part = max(length, 1.0) * longest * np.abs(force)
         order = np.argsort(part)
         kept = order[np.cumsum(part[order]) > LEFT_OUT]
-        apart = free[winners[kept]] - free[losers[kept]]
-        return -(apart.T * force[kept]) @ apart
+        apart = pairs.apart(kept)
+        found = np.empty((dim + 1, dim + 1))
+        within = -(apart.T * force[kept]) @ apart
+        turned = towards @ within
+        found[:-1, :-1] = within - np.outer(speed**2 * towards, turned)
+        found[:-1, -1] = speed * rate**2 * towards
+        found[-1, :-1] = -rate * speed * turned
+        found[-1, -1] = -rate * speed**2
+        return found
 
-    def returning(cls: np.ndarray) -> bool:
-        return bool(np.max(weight * faded(cls), initial=0.0) > RETURNED)
+    def stride(place: np.ndarray) -> float:
+        """Longest step that an unseen pull towards a loser cannot grow unseen in."""
+        force, towards, speed, rate, _ = _motion(pairs, place)
+        grows = rate - speed * pairs.ahead(towards)[against]
+        size = np.abs(force[against]) * np.sqrt(longest)
+        hidden = (grows > 0) & (size > 0) & (size < speed)
+        to_go = np.log(SEEN * speed) - np.log(size[hidden])
+        return float(np.min(np.maximum(to_go / 2, 1.0) / grows[hidden], initial=np.inf))
 
-    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    flow = follow(
-        field,
-        jacobian,
-        start,
-        until_log_time=until_log_time,
-        path_log_times=times,
-        settings=settings,
-        watch=watch,
-        returning=returning,
-        exact=True,
-        stride=STRIDE if (strength < 0).any() else np.inf,
+    def nearest(place: np.ndarray) -> float:
+        """How far the word that is most nearly back is beyond, in log-weight."""
+        log_share = np.log(pairs.share) - pairs.ahead(place[:-1])
+        return float(log_share.max(initial=-np.inf) - np.log(RETURNED))
+
+    with np.errstate(divide="ignore"):
+        bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
+        first = np.append(np.zeros(dim), begun)
+        bdf = BDF(field, 0.0, first, np.inf, jac=jacobian, **bounds)
+        saved = np.where((wanted <= begun)[:, None], start, np.inf)
+        steps, cls, now = 0, start, begun
+        status = TextFlowStatus.OUT_OF_STEPS
+        if wanted[-1] <= begun:
+            status = TextFlowStatus.REACHED
+        while steps < settings.max_steps and status == TextFlowStatus.OUT_OF_STEPS:
+            bdf.max_step = max(stride(bdf.y), np.finfo(float).tiny)
+            if not step(bdf):
+                status = TextFlowStatus.FAILED
+                break
+            steps += 1
+            along, end = bdf.dense_output(), bdf.t
+            if nearest(bdf.y) > 0:
+                status = TextFlowStatus.RETURNING
+                end = _crossing(nearest, along, bdf.t_old, end)
+            if along(end)[-1] >= wanted[-1]:
+                status = TextFlowStatus.REACHED
+                end = _crossing(_beyond(wanted[-1]), along, bdf.t_old, end)
+            cls, now = start + along(end)[:-1], float(along(end)[-1])
+            if status == TextFlowStatus.REACHED:
+                now = float(wanted[-1])
+            for new in np.flatnonzero(~np.isfinite(saved[:, 0]) & (wanted <= now)):
+                at = _crossing(_beyond(wanted[new]), along, bdf.t_old, end)
+                saved[new] = start + along(at)[:-1]
+            watch(now)
+    *path, earlier, _ = saved
+    times = np.where(np.isfinite(saved[:-2, 0]), wanted[:-2], np.inf)
+    return TextFlow(
+        # Equinox has a `cls` of its own: no keyword.
+        jnp.asarray(cls),
+        log_time=jnp.asarray(now),
+        status=jnp.asarray(status, jnp.int32),
+        num_steps=steps,
+        num_fields=bdf.nfev,
+        num_curvatures=bdf.njev,
+        path_log_times=jnp.asarray(times),
+        path_cls=jnp.asarray(path).reshape(-1, dim),
+        earlier=jnp.asarray(earlier),
     )
-    held = axes @ rests
-    saved = lambda flow: (flow.cls, flow.path_cls, flow.earlier)  # noqa: E731
-    whole = lambda found: jnp.asarray(np.asarray(found) + held)  # noqa: E731
-    return eqx.tree_at(saved, flow, replace_fn=whole)
+
+
+def _motion(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> _Motion:
+    """At a move of p and a log-time s; forces are those on dp/dℓ."""
+    ahead = pairs.ahead(place[:-1])
+    log_pull = pairs.log_pull - ahead
+    # All exponents are taken off the largest: no time is too late for a double.
+    top = log_pull.max(initial=-np.inf)
+    force = pairs.sign * np.exp(log_pull - top)
+    total = pairs.combined(force)
+    size = np.linalg.norm(total)
+    if not size:
+        return _Motion(0 * force, total, 0.0, 1.0, ahead)
+    log_pace = place[-1] + top + np.log(size)
+    speed = np.exp(-np.logaddexp(0.0, -2 * log_pace) / 2)
+    rate = np.exp(-np.logaddexp(0.0, 2 * log_pace) / 2)
+    return _Motion(force * (speed / size), total / size, speed, rate, ahead)
+
+
+def _beyond(log_time: float) -> Callable[[np.ndarray], float]:
+    """How far a place on the curve is beyond a log-time."""
+    return lambda place: place[-1] - log_time
+
+
+def _crossing(
+    value: Callable[[np.ndarray], float],
+    along: Callable[[float], np.ndarray],
+    first: float,
+    last: float,
+) -> float:
+    """Length at which a value becomes positive on the way, or the nearer end."""
+    if value(along(first)) >= 0:
+        return first
+    if value(along(last)) <= 0:
+        return last
+    return brentq(lambda length: value(along(length)), first, last)
 
 
 def comes_to_rest(ending: TextEnding, cls: Float[np.ndarray, " dim"]) -> bool:

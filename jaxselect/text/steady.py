@@ -6,53 +6,89 @@ where pairs depend on each other some c_k < 0 may be among them, and z may rest 
 (mathematics, section 7d).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float
 
+from .flow import LATEST, TextFlowSettings, follow
 from .rest import Rest, certified, newton, span_axes
 
 # Terms change by less than e^{1/8} within 1/8 of the longest difference.
 BALL = 0.125
+# The flow of z shall end within a basin.
+CLOSELY = TextFlowSettings(tolerance=1e-6, max_steps=600)
+# A pull e³⁰ times what it was comes to no rest: it grows no more, and z runs away.
+ASTRAY = 30.0
+
+
+class Line(NamedTuple):
+    """Where z rests, and whether it comes there.
+
+    Attributes:
+        rest: z at rest, in axes of the span of the differences, from where it is now.
+        distance: from there, of where the flow of z has come to, and what pairs that
+            fade may still push.
+    """
+
+    rest: Rest
+    distance: float
+
+    def holds(self, push: float = 0.0) -> bool:
+        """Whether z is proved to end at rest, pushed by others on its way.
+
+        Args:
+            push: how far at most.
+
+        Returns:
+            Whether its flow ends within the basin of a rest that is proved.
+        """
+        return bool(self.rest.proved and self.distance + push <= self.rest.basin)
 
 
 def steady(
     apart: Float[np.ndarray, "pairs dim"],
     force: Float[np.ndarray, " pairs"],
+    spare: Float[np.ndarray, " pairs"],
     growth: Float[np.ndarray, " dim"],
-) -> Rest:
-    """Where z rests, seen from where it is, and what proves it.
+) -> Line:
+    """Where the flow of z ends, and what proves it.
 
     Source: mathematics, sections 7b and 7d.
 
     Args:
-        apart: D_k of the pairs with a margin of one.
+        apart: D_k.
         force: λ_k, negative where the bags pull towards the loser.
+        spare: margins under p_mm less one. Zero stays; others fade like e^{−spare s}.
         growth: p_mm.
 
     Returns:
-        The rest in axes of the span of the D_k, from where z is; its certificate.
+        The end of z and its certificate, whether or not it proves anything.
 
     Example:
         >>> pair, growth = np.array([[2.0, 0.0]]), np.array([0.5, 0.0])
-        >>> found = steady(pair, np.array([0.25]), growth)
-        >>> found.proved, abs(found.cls.item())
+        >>> found = steady(pair, np.array([0.25]), np.zeros(1), growth)
+        >>> found.holds(), abs(found.rest.cls.item())
         (True, 0.0)
     """
-    axes = span_axes(apart)
+    staying = spare == 0
+    axes = span_axes(apart[staying])
     apart, wanted = apart @ axes, axes.T @ growth
+    end, passed = _ending(apart, force, spare, wanted)
+    left = np.exp(-spare[~staying] * passed) / spare[~staying]
+    push = np.abs(force[~staying]) * np.linalg.norm(apart[~staying], axis=1) @ left
+    apart, force = apart[staying], force[staying]
 
     def faded(place: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            return force * np.exp(-apart @ place)
+        return force * np.exp(np.minimum(-apart @ place, ASTRAY))
 
     def pull(place: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return faded(place) @ apart - wanted
+        return faded(place) @ apart - wanted
 
     def hessian(place: np.ndarray) -> np.ndarray:
         return (apart.T * faded(place)) @ apart
 
-    place = newton(np.zeros(axes.shape[1]), pull, hessian)
+    place = newton(end, pull, hessian)
     now, left = faded(place), pull(place)
     lengths = np.linalg.norm(apart, axis=1)
     longest = lengths.max(initial=0.0)
@@ -64,10 +100,44 @@ def steady(
         return float(np.linalg.norm(left @ root) + error @ seen)
 
     change = np.exp(BALL) * longest * (apart.T * np.abs(now)) @ apart
-    return certified(
+    found = certified(
         place,
         gradient=float(np.linalg.norm(left) + error @ lengths),
         decrement=decrement,
         hessian=hessian(place),
         change=(change, BALL / longest if longest else np.inf),
     )
+    astray = (-apart @ place >= ASTRAY).any()
+    distance = np.linalg.norm(end - place) + push
+    return Line(found, np.inf if astray else float(distance))
+
+
+def _ending(
+    apart: Float[np.ndarray, "pairs dim"],
+    force: Float[np.ndarray, " pairs"],
+    spare: Float[np.ndarray, " pairs"],
+    growth: Float[np.ndarray, " dim"],
+) -> tuple[Float[np.ndarray, " dim"], float]:
+    """Where the flow of z comes to, from zero, and when: it need not come far."""
+
+    def strength(time: float, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        exponent = -apart @ place - spare * time
+        return force * np.exp(np.minimum(exponent, ASTRAY)), exponent < ASTRAY
+
+    def pull(time: float, place: np.ndarray) -> np.ndarray:
+        return strength(time, place)[0] @ apart - growth
+
+    def jacobian(time: float, place: np.ndarray) -> np.ndarray:
+        now, exact = strength(time, place)
+        return -(apart.T * (now * exact)) @ apart
+
+    flow = follow(
+        pull,
+        jacobian,
+        np.zeros(len(growth)),
+        until_log_time=LATEST,
+        path_log_times=np.zeros(0),
+        settings=CLOSELY,
+        watch=lambda log_time: None,
+    )
+    return np.asarray(flow.cls), float(np.expm1(flow.log_time))

@@ -10,7 +10,7 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.text.course import text_course
 from jaxselect.text.ending import OPPOSED, PACE, TextEndStatus, text_ending
 from jaxselect.text.flow import TextFlowSettings, TextFlowStatus, text_flow
-from jaxselect.text.late import comes_to_rest, late_flow
+from jaxselect.text.late import RETURNED, comes_to_rest, late_flow
 from jaxselect.text.sparse import from_corpus
 from tests.text.problems import SELECTED, TIED, followed, problem
 from tests.tolerances import assert_close
@@ -50,12 +50,24 @@ def test_the_plain_flow_sees_a_word_return_at_the_time_of_the_closed_form():
 def test_a_course_sees_it_however_late(gap):
     """From gap 20 on the return is behind where rounding ends the plain flow."""
     course = text_course(preferring(gap), BAGS)
-    assert course.returns == pytest.approx((returns_at(gap),), rel=1e-2)
+    assert course.returns == pytest.approx((returns_at(gap),), rel=1e-3)
     assert TextFlowStatus.RETURNING in [int(flow.status) for flow in course.stages]
     assert course.ending.status is TextEndStatus.SELECTED
     assert course.ending.selected.tolist() == [False, True, True, False]
     # p_mm of both sequences: p_1 > p_0 > p_2 by one each.
     assert_close(course.ending.margin.direction, np.array([0.0, 1.0, -1.0]))
+
+
+def test_a_late_flow_ends_where_a_word_is_back_at_a_thousandth():
+    """Not beyond: it comes back along a straight line, which is one long step."""
+    model = preferring(40.0)
+    flow = text_flow(model, BAGS)
+    there = Parameters(model.embeddings, flow.cls, model.head)
+    late = late_flow(there, BAGS, text_ending(model, BAGS, flow), from_log_time=34.0)
+    assert TextFlowStatus(int(late.status)) is TextFlowStatus.RETURNING
+    share = jnp.exp(late.cls[1] - late.cls[0])
+    assert share == pytest.approx(RETURNED, rel=1e-2)
+    assert late.log_time == pytest.approx(returns_at(40.0), rel=1e-3)
 
 
 def test_a_word_may_return_to_finite_odds():
@@ -87,6 +99,17 @@ def test_a_word_that_will_return_is_refused_while_it_falls_behind():
     assert course.ending.status is TextEndStatus.SELECTED
 
 
+def test_a_pull_that_fades_slowly_is_waited_for():
+    """Half a hundredth of the pace, but with a margin of 1.01: fading like e^{−s/100},
+    it may push p by half as much as it goes in a unit of s."""
+    model, _, corpus = problem(4)
+    found = text_ending(model, corpus, followed(4))
+    assert found.repelled == 0 and 1e-3 < found.opposed <= OPPOSED
+    assert found.pace <= PACE and found.status is TextEndStatus.NOT_YET
+    course = text_course(model, corpus)
+    assert course.ending.status is TextEndStatus.TIED and course.log_time > 200
+
+
 @pytest.mark.parametrize("seed", [SELECTED[0], TIED[0]])
 def test_is_the_plain_flow_orthogonal_to_the_ties_and_goes_on_like_p_mm(seed):
     model, _, corpus = problem(seed)
@@ -97,7 +120,7 @@ def test_is_the_plain_flow_orthogonal_to_the_ties_and_goes_on_like_p_mm(seed):
     plain = text_flow(there, corpus, until_log_time=30.0, settings=closely)
     late = late_flow(there, corpus, ending, until_log_time=30.0, settings=closely)
     assert_close(late.cls, plain.cls, worse=1e8)
-    far = late_flow(there, corpus, ending, until_log_time=600.0)
+    far = late_flow(there, corpus, ending, from_log_time=26.0)
     assert TextFlowStatus(int(far.status)) is TextFlowStatus.REACHED
     wanted = ending.margin.direction
     pace = (far.cls - far.earlier) / 2
@@ -140,5 +163,5 @@ def test_words_rest_only_where_their_own_flow_ends():
 def test_a_time_that_a_double_does_not_hold_is_refused(until):
     model, _, corpus = problem(TIED[0])
     ending = text_ending(model, corpus, followed(TIED[0]))
-    with pytest.raises(BadInput, match=r"wanted 0 … 600"):
+    with pytest.raises(BadInput, match=r"within 0 … 600"):
         late_flow(model, corpus, ending, until_log_time=until)
