@@ -38,29 +38,48 @@ def end(rate, start=2.0, known=None):
     return fall((rate, jnp.asarray(start), jnp.asarray(3)), 1e-10, known=known).end
 
 
-RATES = jnp.array([0.5, 1.0])
-SLOPES = -3 * 2 * jnp.exp(-3 * RATES)
+RATES = np.array([0.5, 1.0])
+SLOPES = -3 * 2 * np.exp(-3 * RATES)
 
 
-@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
-def test_derivatives_are_those_of_the_closed_form(mode):
-    """Alone, in a batch, in several inputs, and of what is made of the end."""
-    slopes = jax.jit(jax.vmap(mode(end, argnums=(0, 1))))(RATES, jnp.full(2, 2.0))
-    np.testing.assert_allclose(slopes[0], SLOPES, rtol=1e-8)
-    np.testing.assert_allclose(slopes[1], jnp.exp(-3 * RATES), rtol=1e-8)
-    pair = mode(lambda rate: jnp.stack([end(rate) ** 2, rate]))
-    square = jax.jit(pair)(RATES[0])
-    wanted = 2 * jax.jit(end)(RATES[0]) * SLOPES[0]
-    np.testing.assert_allclose(square, jnp.stack([wanted, jnp.array(1.0)]), rtol=1e-8)
+def both_modes(function):
+    """Its values and Jacobians, forward and reverse: one program for both modes."""
+
+    def modes(*inputs):
+        values, push = jax.linearize(function, *inputs)
+        pull = jax.linear_transpose(push, *inputs)
+        columns = jax.vmap(push)(*np.eye(len(inputs)))
+        return values, columns.T, jnp.stack(jax.vmap(pull)(np.eye(len(values))), axis=1)
+
+    return modes
 
 
-@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
-def test_what_is_known_is_not_integrated_again(mode):
-    """The numbers are those given, the derivative that of the integration."""
+def test_derivatives_are_those_of_the_closed_form():
+    """In a batch, in several inputs, and of what is beside the end."""
+
+    def made(rate, start):
+        return jnp.stack([end(rate, start), rate])
+
+    values, *modes = jax.jit(jax.vmap(both_modes(made)))(RATES, np.full(2, 2.0))
+    np.testing.assert_allclose(values[:, 0], 2 * np.exp(-3 * RATES), rtol=1e-8)
+    for slopes in modes:
+        np.testing.assert_allclose(slopes[:, 0, 0], SLOPES, rtol=1e-8)
+        np.testing.assert_allclose(slopes[:, 0, 1], np.exp(-3 * RATES), rtol=1e-8)
+        np.testing.assert_array_equal(slopes[:, 1], [[1, 0], [1, 0]])
+
+
+def test_what_is_known_is_not_integrated_again():
+    """The numbers are those given, the derivative that of the integration, alone."""
     known = Fall(end=jnp.array(7.0), steps=jnp.array(0))
-    assert end(RATES[0], known=known) == 7
-    slope = jax.jit(mode(lambda rate: end(rate, known=known)))(RATES[0])
-    np.testing.assert_allclose(slope, SLOPES[0], rtol=1e-8)
+
+    def made(rate):
+        there = end(rate, known=known)
+        return jnp.stack([there, there**2])
+
+    values, *modes = jax.jit(both_modes(made))(RATES[0])
+    assert values.tolist() == [7, 49]
+    for slopes in modes:
+        np.testing.assert_allclose(slopes[:, 0], [SLOPES[0], 14 * SLOPES[0]], rtol=1e-8)
 
 
 @pytest.mark.parametrize("twice", [jax.hessian, lambda f: jax.grad(jax.grad(f))])
