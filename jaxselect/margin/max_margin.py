@@ -311,8 +311,6 @@ def _implicit_jvp(
     (embeddings, solution), (change, _) = primals, tangents
     direction = _implicit(embeddings, solution)
     differences = centred(embeddings, solution.active)
-    # Twice, since a mean is known up to rounding, which is the same for all.
-    differences = centred(differences, solution.active)
     inverse = jnp.linalg.pinv(differences)
     off = norm(direction - inverse @ (differences @ direction))
     known = off <= jnp.finfo(off.dtype).eps ** SPANNED * norm(direction)

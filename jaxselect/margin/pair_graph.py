@@ -127,4 +127,8 @@ def centred(
     start = jnp.arange(number, dtype=jnp.int32), jnp.asarray(True)
     name, _ = jax.lax.while_loop(lambda state: state[1], spread, start)
     together = (name[:, None] == name[None, :]).astype(embeddings.dtype)
-    return embeddings - together @ embeddings / together.sum(axis=1)[:, None]
+    # Twice, since a mean is known up to rounding, which is the same for all it is of.
+    for _ in range(2):
+        mean = together @ embeddings / together.sum(axis=1)[:, None]
+        embeddings = embeddings - mean
+    return embeddings

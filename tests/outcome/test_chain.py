@@ -95,6 +95,21 @@ def test_the_chain_is_symmetric(case, name):
     np.testing.assert_allclose(there.error_constant, late.error_constant, rtol=1e-5)
 
 
+def test_where_the_origin_is_decides_no_verdict():
+    """Tokens so far off that scores are −10¹¹: rounding excuses what it leaves."""
+    parameters, corpus = problem(0, 10.0)
+    flow, found = chain(parameters, corpus)
+    assert found.status == TrialStatus.SELECTED_ALL
+    off_head = flow.cls - (flow.cls @ parameters.head) * parameters.head
+    shift = -1e11 * off_head / (off_head @ flow.cls)
+    moved = parameters.embeddings + shift[None]
+    far = Parameters(moved, parameters.cls, parameters.head)
+    other, seen = chain(far, corpus)
+    assert (moved @ other.cls).max() < -0.9e11
+    np.testing.assert_array_equal(seen.ending.selected, found.ending.selected)
+    assert seen.status == found.status
+
+
 def test_some_case_is_captured_and_some_is_not():
     """Else the exchange of the captured statuses would not be seen above."""
     ends = [chain(*problem(*case))[1] for case in CASES]
