@@ -133,10 +133,9 @@ def text_ending(
     norm = np.linalg.norm(margin.direction)
     off = speed - axes @ (axes.T @ speed) - margin.direction
     pace = float(np.linalg.norm(off) / norm) if norm else np.inf
-    lost = 0.0, 0, None, False
-    if pace <= PACE:
-        lost = _line(pulls(bags, p)[0], counts, selected, free, s, margin)
-    opposed, repelled, line, harmless = lost
+    opposed, repelled, line, harmless = _line(
+        pulls(bags, p)[0], counts, selected, free, s, margin, pace <= PACE
+    )
     at_rest = resting is None or (resting.proved and distance <= resting.basin)
     moving = margin.status == TextMarginStatus.SOLVED
     moving = moving and pace <= PACE and harmless
@@ -209,6 +208,7 @@ def _line(
     free: Float[np.ndarray, "vocabulary dim"],
     log_time: float,
     margin: TextMargin,
+    on_its_way: bool,
 ) -> tuple[float, int, Line | None, bool]:
     """What pulls towards losers, how many of it never fade, and whether it is harmless.
 
@@ -229,7 +229,7 @@ def _line(
     push = np.abs(force) * length * length.max() / np.where(tight, np.inf, spare)
     harmless, line = bool(push[wrong].sum() <= OPPOSED), None
     repelled = int((tight & wrong).sum())
-    if repelled:
+    if repelled and on_its_way:
         order, felt = np.argsort(push), tight.copy()
         felt[order[np.cumsum(push[order]) > SLIGHT]] = True
         apart = free[winners[felt]] - free[losers[felt]]

@@ -173,9 +173,15 @@ def _pairs(
     share = np.zeros(len(winners))
     np.maximum.at(share, place, weight[~selected])
     felt = strength != 0
-    found = winners[felt], losers[felt], np.sign(strength[felt])
-    found = *found, np.log(np.abs(strength[felt])), share[felt]
-    return Pairs(free, *found), start, held
+    pairs = Pairs(
+        free,
+        winners[felt],
+        losers[felt],
+        np.sign(strength[felt]),
+        np.log(np.abs(strength[felt])),
+        share[felt],
+    )
+    return pairs, start, held
 
 
 def _along(
