@@ -138,8 +138,10 @@ def text_course(
         if flow.status == TextFlowStatus.RETURNING:
             if not returns or begun > returns[-1] + MOMENT:
                 returns.append(begun)
-            flow = plainly(SETTLED)
-            if not _may_go_on(look(flow), flow):
+            # Who is back in the first step had not gone.
+            soon = flow.num_steps > 1
+            flow = plainly(SETTLED if soon else LATEST)
+            if soon and not _may_go_on(look(flow), flow):
                 flow = plainly(LATEST)
         ending = look(flow)
     return Course(

@@ -61,6 +61,11 @@ class Pairs(NamedTuple):
     log_pull: Float[np.ndarray, " pairs"]
     share: Float[np.ndarray, " pairs"]
 
+    @property
+    def longest(self) -> float:
+        """A bound on ‖D_k‖."""
+        return float(2 * np.sqrt(np.max(np.sum(self.free**2, axis=1))))
+
     def ahead(self, moved: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " pairs"]:
         """D_kᵀ of a move of p."""
         scores = self.free @ moved
@@ -198,36 +203,10 @@ def _along(
     s: both are long steps.
     """
     dim = len(start)
-    longest = 4 * np.max(np.sum(pairs.free**2, axis=1))
-    against = np.flatnonzero(pairs.sign < 0)
 
     def field(_: float, place: np.ndarray) -> np.ndarray:
         motion = _motion(pairs, place)
         return np.append(motion.speed * motion.towards, motion.rate)
-
-    def jacobian(length: float, place: np.ndarray) -> np.ndarray:
-        force, towards, speed, rate, _ = _motion(pairs, place)
-        part = max(length, 1.0) * longest * np.abs(force)
-        order = np.argsort(part)
-        kept = order[np.cumsum(part[order]) > LEFT_OUT]
-        apart = pairs.apart(kept)
-        found = np.empty((dim + 1, dim + 1))
-        within = -(apart.T * force[kept]) @ apart
-        turned = towards @ within
-        found[:-1, :-1] = within - np.outer(speed**2 * towards, turned)
-        found[:-1, -1] = speed * rate**2 * towards
-        found[-1, :-1] = -rate * speed * turned
-        found[-1, -1] = -rate * speed**2
-        return found
-
-    def stride(place: np.ndarray) -> float:
-        """Longest step that an unseen pull towards a loser cannot grow unseen in."""
-        force, towards, speed, rate, _ = _motion(pairs, place)
-        grows = rate - speed * pairs.ahead(towards)[against]
-        size = np.abs(force[against]) * np.sqrt(longest)
-        hidden = (grows > 0) & (size > 0) & (size < speed)
-        to_go = np.log(SEEN * speed) - np.log(size[hidden])
-        return float(np.min(np.maximum(to_go / 2, 1.0) / grows[hidden], initial=np.inf))
 
     def nearest(place: np.ndarray) -> float:
         """How far the word that is most nearly back is beyond, in log-weight."""
@@ -237,14 +216,15 @@ def _along(
     with np.errstate(divide="ignore"):
         bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
         first = np.append(np.zeros(dim), begun)
-        bdf = BDF(field, 0.0, first, np.inf, jac=jacobian, **bounds)
+        change = lambda length, place: _jacobian(pairs, place, length)  # noqa: E731
+        bdf = BDF(field, 0.0, first, np.inf, jac=change, **bounds)
         saved = np.where((wanted <= begun)[:, None], start, np.inf)
         steps, cls, now = 0, start, begun
         status = TextFlowStatus.OUT_OF_STEPS
         if wanted[-1] <= begun:
             status = TextFlowStatus.REACHED
         while steps < settings.max_steps and status == TextFlowStatus.OUT_OF_STEPS:
-            bdf.max_step = max(stride(bdf.y), np.finfo(float).tiny)
+            bdf.max_step = max(_stride(pairs, bdf.y), np.finfo(float).tiny)
             if not step(bdf):
                 status = TextFlowStatus.FAILED
                 break
@@ -294,6 +274,36 @@ def _motion(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> _Motion:
     speed = np.exp(-np.logaddexp(0.0, -2 * log_pace) / 2)
     rate = np.exp(-np.logaddexp(0.0, 2 * log_pace) / 2)
     return _Motion(force * (speed / size), total / size, speed, rate, ahead)
+
+
+def _jacobian(
+    pairs: Pairs, place: Float[np.ndarray, " axes"], length: float
+) -> Float[np.ndarray, "axes axes"]:
+    """Of the motion, without pairs that change it little in a step of some length."""
+    force, towards, speed, rate, _ = _motion(pairs, place)
+    part = max(length, 1.0) * pairs.longest**2 * np.abs(force)
+    order = np.argsort(part)
+    kept = order[np.cumsum(part[order]) > LEFT_OUT]
+    apart = pairs.apart(kept)
+    within = -(apart.T * force[kept]) @ apart
+    turned = towards @ within
+    found = np.empty((len(place), len(place)))
+    found[:-1, :-1] = within - np.outer(speed**2 * towards, turned)
+    found[:-1, -1] = speed * rate**2 * towards
+    found[-1, :-1] = -rate * speed * turned
+    found[-1, -1] = -rate * speed**2
+    return found
+
+
+def _stride(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> float:
+    """Longest step that an unseen pull towards a loser cannot grow unseen in."""
+    force, towards, speed, rate, _ = _motion(pairs, place)
+    against = np.flatnonzero(pairs.sign < 0)
+    grows = rate - speed * pairs.ahead(towards)[against]
+    size = np.abs(force[against]) * pairs.longest
+    hidden = (grows > 0) & (size > 0) & (size < speed)
+    to_go = np.log(SEEN * speed) - np.log(size[hidden])
+    return float(np.min(np.maximum(to_go / 2, 1.0) / grows[hidden], initial=np.inf))
 
 
 def _beyond(log_time: float) -> Callable[[np.ndarray], float]:

@@ -7,6 +7,7 @@ import pytest
 from jaxselect.errors import BadInput
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
+from jaxselect.text import late
 from jaxselect.text.course import text_course
 from jaxselect.text.ending import OPPOSED, PACE, TextEndStatus, text_ending
 from jaxselect.text.flow import TextFlowSettings, TextFlowStatus, text_flow
@@ -63,11 +64,47 @@ def test_a_late_flow_ends_where_a_word_is_back_at_a_thousandth():
     model = preferring(40.0)
     flow = text_flow(model, BAGS)
     there = Parameters(model.embeddings, flow.cls, model.head)
-    late = late_flow(there, BAGS, text_ending(model, BAGS, flow), from_log_time=34.0)
-    assert TextFlowStatus(int(late.status)) is TextFlowStatus.RETURNING
-    share = jnp.exp(late.cls[1] - late.cls[0])
+    end = late_flow(there, BAGS, text_ending(model, BAGS, flow), from_log_time=34.0)
+    assert TextFlowStatus(int(end.status)) is TextFlowStatus.RETURNING
+    share = jnp.exp(end.cls[1] - end.cls[0])
     assert share == pytest.approx(RETURNED, rel=1e-2)
-    assert late.log_time == pytest.approx(returns_at(40.0), rel=1e-3)
+    assert end.log_time == pytest.approx(returns_at(40.0), rel=1e-3)
+
+
+def pairs_of(strengths, log_pulls):
+    """Word 0 against each of the others, from where they are."""
+    words = np.vstack([np.zeros(2), -np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 0.3]])])
+    losers = np.arange(1, 4)
+    sign, log_pull = np.array(strengths), np.array(log_pulls)
+    return late.Pairs(words, 0 * losers, losers, sign, log_pull, np.exp(log_pull))
+
+
+@pytest.mark.parametrize("log_time", [-2.0, 0.3, 4.0])
+def test_the_jacobian_along_the_curve_is_that_of_its_motion(log_time):
+    pairs, place = pairs_of([1, 1, -1], [0.0, -0.5, -1.0]), np.array([0.3, -0.2])
+
+    def motion(at):
+        found = late._motion(pairs, at)
+        return np.append(found.speed * found.towards, found.rate)
+
+    place = np.append(place, log_time)
+    assert np.linalg.norm(motion(place)) == pytest.approx(1.0)
+    step = 1e-5 * np.eye(3)
+    wanted = [(motion(place + h) - motion(place - h)) / 2e-5 for h in step]
+    found = late._jacobian(pairs, place, 1e6)
+    np.testing.assert_allclose(found, np.transpose(wanted), atol=1e-9)
+
+
+def test_a_step_is_half_of_what_an_unseen_pull_takes_to_be_seen():
+    """Words 1 and 2 hold the line, p_mm = (1, 0); word 3, with a margin of ½, gains
+    e^{1/2} a unit of s, and there are √2 units of length in one."""
+    pairs = pairs_of([1, 1, -1], np.log([0.5, 0.5, 1e-30]))
+    place = np.zeros(3)
+    bound = np.log(late.SEEN / (1e-30 * pairs.longest)) / 0.5 * np.sqrt(2)
+    assert late._stride(pairs, place) == pytest.approx(bound / 2)
+    # Nothing is hidden where all pull alike.
+    alike = pairs._replace(sign=np.ones(3))
+    assert late._stride(alike, place) == np.inf
 
 
 def test_a_word_may_return_to_finite_odds():
@@ -118,8 +155,8 @@ def test_is_the_plain_flow_orthogonal_to_the_ties_and_goes_on_like_p_mm(seed):
     ending = text_ending(model, corpus, flow)
     there = Parameters(model.embeddings, flow.cls, model.head)
     plain = text_flow(there, corpus, until_log_time=30.0, settings=closely)
-    late = late_flow(there, corpus, ending, until_log_time=30.0, settings=closely)
-    assert_close(late.cls, plain.cls, worse=1e8)
+    end = late_flow(there, corpus, ending, until_log_time=30.0, settings=closely)
+    assert_close(end.cls, plain.cls, worse=1e8)
     far = late_flow(there, corpus, ending, from_log_time=26.0)
     assert TextFlowStatus(int(far.status)) is TextFlowStatus.REACHED
     wanted = ending.margin.direction
