@@ -81,16 +81,16 @@ def told(name: str, target: str) -> dict[str, Any]:
     from experiments.benchmarks._programs import PROGRAMS
 
     kind = TARGETS[target]
-    name, _, manner = name.partition(" ")
+    name, *manner = name.split()
     single = kind == "tpu" or name == "text"
     configure("float32" if single else "float64")
     # What was compiled once would be read from disk.
     jax.config.update("jax_enable_compilation_cache", False)
     program = PROGRAMS[name](kind)
-    hurried = manner == "quickly"
+    hurried = "quickly" in manner
     large = hurried or name == "chunk"
     options = compiler_options(kind, hurried=hurried) if large else {}
-    chips = CHIPS if manner == "sharded" else 1
+    chips = CHIPS if "sharded" in manner else 1
     return cost(program.function, program.arguments, target, options, chips)
 
 

@@ -178,8 +178,8 @@ def lanes_over(devices: Sequence[Any]) -> NamedSharding:
         What `run_chunk` takes for a device.
 
     Example:
-        >>> lanes_over(jax.devices()[:1]).shard_shape((8,))
-        (8,)
+        >>> tuple(lanes_over(jax.devices()[:1]).spec)
+        ('lanes',)
     """
     return NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))
 
