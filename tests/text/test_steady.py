@@ -66,6 +66,16 @@ def test_a_pair_that_fades_may_push_over_the_ridge_meanwhile(push, holds):
     assert found.holds() == holds
 
 
+@pytest.mark.parametrize(
+    ("strength", "spare", "holds"), [(1.0, 1.0, True), (1e-6, 1e-16, False)]
+)
+def test_a_pair_fades_in_its_time_and_is_not_forgotten_before(strength, spare, holds):
+    """One as strong as the others leaves no trace; a weak one is there at log t = 34."""
+    pairs, spares = np.vstack([PAIRS, [[1.0, 0.0]]]), np.append(stays(PAIRS), spare)
+    force = np.array([1.0, 1.0, -1.0, strength])
+    assert steady(pairs, force, spares, GROWTH).holds() == holds
+
+
 def test_a_push_that_leaves_the_basin_is_refused():
     found = steady(PAIRS, np.array([1.0, 1.0, -1.0]), stays(PAIRS), GROWTH)
     room = found.rest.basin - found.distance
