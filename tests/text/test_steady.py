@@ -70,7 +70,7 @@ def test_a_pair_that_fades_may_push_over_the_ridge_meanwhile(push, holds):
     ("strength", "spare", "holds"), [(1.0, 1.0, True), (1e-6, 1e-16, False)]
 )
 def test_a_pair_fades_in_its_time_and_is_not_forgotten_before(strength, spare, holds):
-    """One as strong as the others leaves no trace; a weak one is there at log t = 34."""
+    """One as strong as the others leaves no trace; a weak one is there at the end."""
     pairs, spares = np.vstack([PAIRS, [[1.0, 0.0]]]), np.append(stays(PAIRS), spare)
     force = np.array([1.0, 1.0, -1.0, strength])
     assert steady(pairs, force, spares, GROWTH).holds() == holds
@@ -127,16 +127,24 @@ def test_a_flow_that_has_no_line_is_not_certified():
     assert not found.line.holds() and found.status is TextEndStatus.NOT_YET
 
 
-@pytest.mark.parametrize(("behind", "status"), [(12.0, "SELECTED"), (8.0, "NOT_YET")])
-def test_a_pair_that_fades_must_have_faded(behind, status):
-    """With a margin of two, that of word 3, its pull is e^{−behind} to begin with: it
-    moves scores by e^{−behind} ‖D‖², where ‖D‖² = 104."""
-    words = WORDS * np.array([[1.0, 1.0]] * 3 + [[2.0, 1.0]])
-    words[3, 1] = np.sqrt(1e2)
+@pytest.mark.parametrize(
+    ("margin", "behind", "status"),
+    [
+        (2.0, 12.0, "SELECTED"),
+        (2.0, 8.0, "NOT_YET"),
+        (1.01, 12.0, "NOT_YET"),
+        (1.01, 16.0, "SELECTED"),
+    ],
+)
+def test_a_pair_that_fades_must_have_faded(margin, behind, status):
+    """Word 3 pulls with e^{−behind} to begin with: until it has faded it moves scores
+    by e^{−behind} ‖D‖²/(margin − 1), where ‖D‖² is a hundred and some."""
+    words = WORDS.copy()
+    words[3] = -margin, 10.0
     model = Parameters(jnp.asarray(words), jnp.zeros(2), jnp.array([1.0, 0.0]))
     late = 30.0
     # p_1 puts word 3 where its pull is that, and moves the two others little.
-    place = np.array([late, -(behind - late) / 10])
+    place = np.array([late, ((margin - 1) * late - behind) / 10])
     found = text_ending(model, CORPUS, by_hand(place, place - 2 * GROWTH, late))
     assert found.repelled == 0 and found.line is None
     assert found.status.name == status
