@@ -7,19 +7,20 @@ selected word and one that lost (mathematics, section 7d).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from scipy.integrate import BDF
 from scipy.optimize import brentq
 
 from ..errors import BadInput
 from ..model.checks import increasing
 from ..model.parameters import Parameters
+from . import curve
 from . import flow as plain
-from .curvature import LEFT_OUT, Bags, attention, curvature, descent, pulls
+from .curvature import Bags, attention, curvature, descent, pulls
+from .curve import Pairs
 from .ending import TextEnding, merged
 from .flow import (
     LOOK_BACK,
@@ -34,65 +35,11 @@ from .sparse import SparseCorpus
 from .steady import CLOSELY
 
 # Share of a sequence's weight at which a word that lost has returned: with less it
-# changes the others' pulls by less than a step may err. Share of the speed from which
-# the error of a step sees a pair.
-RETURNED = SEEN = 1e-3
+# changes the others' pulls by less than a step may err.
+RETURNED = 1e-3
 # A small error now leads astray late.
 LATE = TextFlowSettings(tolerance=1e-5)
 LATEST = 600.0
-
-
-class Pairs(NamedTuple):
-    """Pairs of a selected word and one that lost, K of them, and what they pull.
-
-    Attributes:
-        free: E orthogonal to the words that rest.
-        winners: the word selected.
-        losers: the word that lost.
-        sign: 1 where the bags together pull towards the winner, else −1.
-        log_pull: log |c_k e^{−D_kᵀp}| at the p that they were taken at.
-        share: the most that the loser has there of some sequence's weight.
-    """
-
-    free: Float[np.ndarray, "vocabulary dim"]
-    winners: Int[np.ndarray, " pairs"]
-    losers: Int[np.ndarray, " pairs"]
-    sign: Float[np.ndarray, " pairs"]
-    log_pull: Float[np.ndarray, " pairs"]
-    share: Float[np.ndarray, " pairs"]
-
-    @property
-    def longest(self) -> float:
-        """A bound on ‖D_k‖."""
-        return float(2 * np.sqrt(np.max(np.sum(self.free**2, axis=1))))
-
-    def ahead(self, moved: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " pairs"]:
-        """D_kᵀ of a move of p."""
-        scores = self.free @ moved
-        return scores[self.winners] - scores[self.losers]
-
-    def combined(self, weights: Float[np.ndarray, " pairs"]) -> np.ndarray:
-        """Σ_k w_k D_k."""
-        words = len(self.free)
-        scores = np.bincount(self.winners, weights, words)
-        return (scores - np.bincount(self.losers, weights, words)) @ self.free
-
-    def apart(self, some: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some dim"]:
-        """D_k of some pairs."""
-        return self.free[self.winners[some]] - self.free[self.losers[some]]
-
-
-class _Motion(NamedTuple):
-    """How p and s move along the curve (p, s), at a point of it.
-
-    With Q = ‖dp/ds‖: dp/dℓ = w g of length w = Q/√(1+Q²), and ds/dℓ = r = 1/√(1+Q²).
-    """
-
-    force: Float[np.ndarray, " pairs"]
-    towards: Float[np.ndarray, " dim"]
-    speed: float
-    rate: float
-    ahead: Float[np.ndarray, " pairs"]
 
 
 def late_flow(
@@ -205,8 +152,8 @@ def _along(
     dim = len(start)
 
     def field(_: float, place: np.ndarray) -> np.ndarray:
-        motion = _motion(pairs, place)
-        return np.append(motion.speed * motion.towards, motion.rate)
+        found = curve.motion(pairs, place)
+        return np.append(found.speed * found.towards, found.rate)
 
     def nearest(place: np.ndarray) -> float:
         """How far the word that is most nearly back is beyond, in log-weight."""
@@ -216,7 +163,7 @@ def _along(
     with np.errstate(divide="ignore"):
         bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
         first = np.append(np.zeros(dim), begun)
-        change = lambda length, place: _jacobian(pairs, place, length)  # noqa: E731
+        change = lambda length, place: curve.jacobian(pairs, place, length)  # noqa: E731
         bdf = BDF(field, 0.0, first, np.inf, jac=change, **bounds)
         saved = np.where((wanted <= begun)[:, None], start, np.inf)
         steps, cls, now = 0, start, begun
@@ -224,7 +171,7 @@ def _along(
         if wanted[-1] <= begun:
             status = TextFlowStatus.REACHED
         while steps < settings.max_steps and status == TextFlowStatus.OUT_OF_STEPS:
-            bdf.max_step = max(_stride(pairs, bdf.y), np.finfo(float).tiny)
+            bdf.max_step = max(curve.stride(pairs, bdf.y), np.finfo(float).tiny)
             if not step(bdf):
                 status = TextFlowStatus.FAILED
                 break
@@ -257,53 +204,6 @@ def _along(
         path_cls=jnp.asarray(path).reshape(-1, dim),
         earlier=jnp.asarray(earlier),
     )
-
-
-def _motion(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> _Motion:
-    """At a move of p and a log-time s; forces are those on dp/dℓ."""
-    ahead = pairs.ahead(place[:-1])
-    log_pull = pairs.log_pull - ahead
-    # All exponents are taken off the largest: no time is too late for a double.
-    top = log_pull.max(initial=-np.inf)
-    force = pairs.sign * np.exp(log_pull - top)
-    total = pairs.combined(force)
-    size = np.linalg.norm(total)
-    if not size:
-        return _Motion(0 * force, total, 0.0, 1.0, ahead)
-    log_pace = place[-1] + top + np.log(size)
-    speed = np.exp(-np.logaddexp(0.0, -2 * log_pace) / 2)
-    rate = np.exp(-np.logaddexp(0.0, 2 * log_pace) / 2)
-    return _Motion(force * (speed / size), total / size, speed, rate, ahead)
-
-
-def _jacobian(
-    pairs: Pairs, place: Float[np.ndarray, " axes"], length: float
-) -> Float[np.ndarray, "axes axes"]:
-    """Of the motion, without pairs that change it little in a step of some length."""
-    force, towards, speed, rate, _ = _motion(pairs, place)
-    part = max(length, 1.0) * pairs.longest**2 * np.abs(force)
-    order = np.argsort(part)
-    kept = order[np.cumsum(part[order]) > LEFT_OUT]
-    apart = pairs.apart(kept)
-    within = -(apart.T * force[kept]) @ apart
-    turned = towards @ within
-    found = np.empty((len(place), len(place)))
-    found[:-1, :-1] = within - np.outer(speed**2 * towards, turned)
-    found[:-1, -1] = speed * rate**2 * towards
-    found[-1, :-1] = -rate * speed * turned
-    found[-1, -1] = -rate * speed**2
-    return found
-
-
-def _stride(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> float:
-    """Longest step that an unseen pull towards a loser cannot grow unseen in."""
-    force, towards, speed, rate, _ = _motion(pairs, place)
-    against = np.flatnonzero(pairs.sign < 0)
-    grows = rate - speed * pairs.ahead(towards)[against]
-    size = np.abs(force[against]) * pairs.longest
-    hidden = (grows > 0) & (size > 0) & (size < speed)
-    to_go = np.log(SEEN * speed) - np.log(size[hidden])
-    return float(np.min(np.maximum(to_go / 2, 1.0) / grows[hidden], initial=np.inf))
 
 
 def _beyond(log_time: float) -> Callable[[np.ndarray], float]:

@@ -7,7 +7,7 @@ import pytest
 from jaxselect.errors import BadInput
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
-from jaxselect.text import late
+from jaxselect.text import curve
 from jaxselect.text.course import text_course
 from jaxselect.text.ending import OPPOSED, PACE, TextEndStatus, text_ending
 from jaxselect.text.flow import TextFlowSettings, TextFlowStatus, text_flow
@@ -76,7 +76,7 @@ def pairs_of(strengths, log_pulls):
     words = np.vstack([np.zeros(2), -np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 0.3]])])
     losers = np.arange(1, 4)
     sign, log_pull = np.array(strengths), np.array(log_pulls)
-    return late.Pairs(words, 0 * losers, losers, sign, log_pull, np.exp(log_pull))
+    return curve.Pairs(words, 0 * losers, losers, sign, log_pull, np.exp(log_pull))
 
 
 @pytest.mark.parametrize("log_time", [-2.0, 0.3, 4.0])
@@ -84,14 +84,14 @@ def test_the_jacobian_along_the_curve_is_that_of_its_motion(log_time):
     pairs, place = pairs_of([1, 1, -1], [0.0, -0.5, -1.0]), np.array([0.3, -0.2])
 
     def motion(at):
-        found = late._motion(pairs, at)
+        found = curve.motion(pairs, at)
         return np.append(found.speed * found.towards, found.rate)
 
     place = np.append(place, log_time)
     assert np.linalg.norm(motion(place)) == pytest.approx(1.0)
     step = 1e-5 * np.eye(3)
     wanted = [(motion(place + h) - motion(place - h)) / 2e-5 for h in step]
-    found = late._jacobian(pairs, place, 1e6)
+    found = curve.jacobian(pairs, place, 1e6)
     np.testing.assert_allclose(found, np.transpose(wanted), atol=1e-9)
 
 
@@ -100,11 +100,11 @@ def test_a_step_is_half_of_what_an_unseen_pull_takes_to_be_seen():
     e^{1/2} a unit of s, and there are √2 units of length in one."""
     pairs = pairs_of([1, 1, -1], np.log([0.5, 0.5, 1e-30]))
     place = np.zeros(3)
-    bound = np.log(late.SEEN / (1e-30 * pairs.longest)) / 0.5 * np.sqrt(2)
-    assert late._stride(pairs, place) == pytest.approx(bound / 2)
+    bound = np.log(curve.SEEN / (1e-30 * pairs.longest)) / 0.5 * np.sqrt(2)
+    assert curve.stride(pairs, place) == pytest.approx(bound / 2)
     # Nothing is hidden where all pull alike.
     alike = pairs._replace(sign=np.ones(3))
-    assert late._stride(alike, place) == np.inf
+    assert curve.stride(alike, place) == np.inf
 
 
 def test_a_word_may_return_to_finite_odds():
