@@ -33,6 +33,7 @@ STUDIES = (
     "networks.sweep",
     "benchmarks.table",
     "benchmarks.flow",
+    "benchmarks.size",
     "benchmarks.max_margin",
     "benchmarks.sweep",
     "benchmarks.rates",
