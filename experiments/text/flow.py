@@ -219,7 +219,7 @@ def right(bags: Bags, cls: Float[np.ndarray, " dim"]) -> float:
 
 
 def along(seen: Bags, unseen: Bags, course: Course) -> dict[str, np.ndarray]:
-    """The flow at the log-times that it was saved at.
+    """The flow at the log-times that it was saved at, and at its end.
 
     Args:
         seen: the reviews of the flow.
@@ -229,11 +229,13 @@ def along(seen: Bags, unseen: Bags, course: Course) -> dict[str, np.ndarray]:
     Returns:
         Columns by name.
     """
-    rows = [measured(seen, unseen, cls) for cls in course.path_cls]
+    before = course.path_log_times < course.log_time
+    path = np.vstack([course.path_cls[before], course.cls])
+    rows = [measured(seen, unseen, cls) for cls in path]
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return columns | {
-        "log_times": course.path_log_times,
-        "norms": np.linalg.norm(course.path_cls, axis=1),
+        "log_times": np.append(course.path_log_times[before], course.log_time),
+        "norms": np.linalg.norm(path, axis=1),
     }
 
 

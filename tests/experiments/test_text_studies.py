@@ -109,6 +109,8 @@ def test_a_flow_on_reviews_tells_its_end(tmp_path, capsys):
     assert len(columns["tied"]) == results["tied_words"]
     assert_close(columns["norms"][-1], results["norm"])
     assert_close(columns["decided"][-1], results["decided"])
+    assert columns["log_times"][-1] == results["log_time"]
+    assert np.all(np.diff(columns["log_times"]) > 0)
     assert -1 <= results["adam"]["cosine"] <= 1
 
 
