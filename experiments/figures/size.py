@@ -38,6 +38,8 @@ def draw(finished: Finished) -> Figure:
                 line = middle * (last / np.exp(np.mean(np.log(last)))) ** exponent
                 panel.loglog(last, line, "--", color="black", label=f"{exponent:.2f}")
                 panel.legend(title="exponent")
+            panel.set_xticks(across, [f"{size:g}" for size in across])
+            panel.set_xticks([], minor=True)
             panel.set(xlabel=label, ylabel=what)
     return figure
 
