@@ -24,7 +24,14 @@ from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.errors import BadInput
 from jaxselect.text.course import Course, text_course
-from jaxselect.text.curvature import Bags, attention, curvature, descent, risk
+from jaxselect.text.curvature import (
+    Bags,
+    attention,
+    curvature,
+    descent,
+    outputs,
+    risk,
+)
 from jaxselect.text.ending import TextEnding
 from jaxselect.text.flow import LATEST
 from jaxselect.text.sparse import posterior_difference
@@ -204,18 +211,15 @@ def measured(
     top = np.maximum.reduceat(share, seen.counts.indptr[:-1])
     return {
         "loss": risk(seen, cls),
-        "train_accuracy": right(seen, cls),
-        "test_accuracy": right(unseen, cls),
+        "train_accuracy": right(seen, share),
+        "test_accuracy": right(unseen, attention(unseen, cls)[0]),
         "decided": float(np.mean(top > DECIDED)),
     }
 
 
-def right(bags: Bags, cls: Float[np.ndarray, " dim"]) -> float:
+def right(bags: Bags, share: Float[np.ndarray, " entries"]) -> float:
     """Share of reviews with sign f = y, however far apart the scores are."""
-    share, _ = attention(bags, cls)
-    value = share * bags.values[bags.counts.indices]
-    output = np.add.reduceat(value, bags.counts.indptr[:-1])
-    return float(np.mean((output > 0) == (bags.labels > 0)))
+    return float(np.mean((outputs(bags, share) > 0) == (bags.labels > 0)))
 
 
 def along(seen: Bags, unseen: Bags, course: Course) -> dict[str, np.ndarray]:

@@ -77,9 +77,7 @@ def risk(bags: Bags, cls: Float[np.ndarray, " dim"]) -> float:
         >>> round(risk(one, np.zeros(2)), 4)
         0.6931
     """
-    share, _ = attention(bags, cls)
-    share *= bags.values[bags.counts.indices]
-    output = np.add.reduceat(share, bags.counts.indptr[:-1])
+    output = outputs(bags, attention(bags, cls)[0])
     return float(np.logaddexp(0.0, -bags.labels * output).sum() / bags.of)
 
 
@@ -195,6 +193,29 @@ def attention(
     return share / np.add.reduceat(share, begin)[row], row
 
 
+def outputs(
+    bags: Bags, share: Float[np.ndarray, " entries"]
+) -> Float[np.ndarray, " sequences"]:
+    """Outputs f = Σ_s q_s b_s of every sequence.
+
+    Source: mathematics, section 1.
+
+    Args:
+        bags: the corpus and the words' values.
+        share: q, of `attention`.
+
+    Returns:
+        What the head makes of it.
+
+    Example:
+        >>> one = Bags(csr_array([[1.0, 1.0]]), np.ones(1), np.eye(2), np.eye(2)[0], 1)
+        >>> outputs(one, np.array([0.75, 0.25])).tolist()
+        [0.75]
+    """
+    value = share * bags.values[bags.counts.indices]
+    return np.add.reduceat(value, bags.counts.indptr[:-1])
+
+
 def pulls(
     bags: Bags, cls: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
@@ -224,7 +245,7 @@ def _factors(
     """Pulls h and partners u of every entry, as in `score_curvature`; the rows."""
     share, row = attention(bags, cls)
     value, label = bags.values[bags.counts.indices], bags.labels
-    output = np.add.reduceat(share * value, bags.counts.indptr[:-1])
+    output = outputs(bags, share)
     ahead = value - output[row]
     wrong = expit(-label * output)
     pull = (label * wrong / bags.of)[row] * share * ahead
