@@ -6,6 +6,7 @@ where pairs depend on each other some c_k < 0 may be among them, and z may rest 
 (mathematics, section 7d).
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -74,22 +75,14 @@ def steady(
     staying = spare == 0
     axes = span_axes(apart[staying])
     apart, wanted = apart @ axes, axes.T @ growth
-    end, passed = _ending(apart, force, spare, wanted)
-    left = np.exp(-spare[~staying] * passed) / spare[~staying]
-    push = np.abs(force[~staying]) * np.linalg.norm(apart[~staying], axis=1) @ left
-    apart, force = apart[staying], force[staying]
-
-    def faded(place: np.ndarray) -> np.ndarray:
-        return force * np.exp(np.minimum(-apart @ place, ASTRAY))
-
-    def pull(place: np.ndarray) -> np.ndarray:
-        return faded(place) @ apart - wanted
-
-    def hessian(place: np.ndarray) -> np.ndarray:
-        return (apart.T * faded(place)) @ apart
-
+    end, passed = _ending(_Pull(apart, force, spare, wanted))
+    fading = np.exp(-spare[~staying] * passed) / spare[~staying]
+    push = np.abs(force[~staying]) * np.linalg.norm(apart[~staying], axis=1) @ fading
+    apart = apart[staying]
+    rests = _Pull(apart, force[staying], spare[staying], wanted)
+    pull, hessian = partial(rests.total, 0.0), partial(rests.hessian, 0.0)
     place = newton(end, pull, hessian)
-    now, left = faded(place), pull(place)
+    (now, exact), left = rests.strength(0.0, place), pull(place)
     lengths = np.linalg.norm(apart, axis=1)
     longest = lengths.max(initial=0.0)
     roundings = (16 + np.abs(apart @ place).max(initial=0.0)) * np.finfo(float).eps
@@ -107,34 +100,41 @@ def steady(
         hessian=hessian(place),
         change=(change, BALL / longest if longest else np.inf),
     )
-    astray = (-apart @ place >= ASTRAY).any()
-    distance = np.linalg.norm(end - place) + push
-    return Line(found, np.inf if astray else float(distance))
+    distance = float(np.linalg.norm(end - place) + push)
+    return Line(found, distance if exact.all() else np.inf)
 
 
-def _ending(
-    apart: Float[np.ndarray, "pairs dim"],
-    force: Float[np.ndarray, " pairs"],
-    spare: Float[np.ndarray, " pairs"],
-    growth: Float[np.ndarray, " dim"],
-) -> tuple[Float[np.ndarray, " dim"], float]:
+class _Pull(NamedTuple):
+    """dz/ds = Σ λ_k e^{−D_kᵀz − spare_k s} D_k − p_mm, as long as nothing is astray."""
+
+    apart: Float[np.ndarray, "pairs dim"]
+    force: Float[np.ndarray, " pairs"]
+    spare: Float[np.ndarray, " pairs"]
+    growth: Float[np.ndarray, " dim"]
+
+    def strength(
+        self, time: float, place: Float[np.ndarray, " dim"]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """λ of every pair, and whether it is all of it."""
+        exponent = -self.apart @ place - self.spare * time
+        return self.force * np.exp(np.minimum(exponent, ASTRAY)), exponent < ASTRAY
+
+    def total(self, time: float, place: Float[np.ndarray, " dim"]) -> np.ndarray:
+        """dz/ds."""
+        return self.strength(time, place)[0] @ self.apart - self.growth
+
+    def hessian(self, time: float, place: Float[np.ndarray, " dim"]) -> np.ndarray:
+        """Of Φ: minus the derivative of dz/ds."""
+        now, exact = self.strength(time, place)
+        return (self.apart.T * (now * exact)) @ self.apart
+
+
+def _ending(pull: _Pull) -> tuple[Float[np.ndarray, " dim"], float]:
     """Where the flow of z comes to, from zero, and when: it need not come far."""
-
-    def strength(time: float, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        exponent = -apart @ place - spare * time
-        return force * np.exp(np.minimum(exponent, ASTRAY)), exponent < ASTRAY
-
-    def pull(time: float, place: np.ndarray) -> np.ndarray:
-        return strength(time, place)[0] @ apart - growth
-
-    def jacobian(time: float, place: np.ndarray) -> np.ndarray:
-        now, exact = strength(time, place)
-        return -(apart.T * (now * exact)) @ apart
-
     flow = follow(
-        pull,
-        jacobian,
-        np.zeros(len(growth)),
+        pull.total,
+        lambda time, place: -pull.hessian(time, place),
+        np.zeros(len(pull.growth)),
         until_log_time=LATEST,
         path_log_times=np.zeros(0),
         settings=CLOSELY,
