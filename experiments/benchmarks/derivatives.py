@@ -323,7 +323,7 @@ def entries(columns: Mapping[str, tuple]) -> dict:
     entries = {}
     for argument, (resting, *sides, back) in columns.items():
         middle, slope, (kept, *structure) = resting
-        near, back_near, far, back_far = (values for values, _ in sides)
+        near, back_near, far, back_far = (there for there, _ in sides)
         for _, (smooth, *others) in sides:
             kept = kept & smooth
             for one, two in zip(structure, others, strict=True):
