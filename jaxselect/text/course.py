@@ -15,7 +15,7 @@ from jaxtyping import Float
 from ..model.parameters import Parameters
 from . import late
 from .ending import TextEnding, TextEndStatus, text_ending
-from .flow import LATEST, TextFlow, TextFlowSettings, TextFlowStatus, text_flow
+from .flow import LATEST, TextFlow, TextFlowSettings, TextFlowStatus, text_flow, whole
 from .margin import TextMarginStatus
 from .sparse import SparseCorpus
 
@@ -85,7 +85,8 @@ def text_course(
         ('SELECTED', 34, ())
     """
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    begun, here = 0.0, parameters
+    # Where the last stage's own time began from zero, and where it ended.
+    origin, begun, here = 0.0, 0.0, parameters
     stages: list[TextFlow] = []
     path: list[tuple[float, np.ndarray]] = []
     returns: list[float] = []
@@ -102,6 +103,8 @@ def text_course(
 
     def plainly(until: float) -> TextFlow:
         """In plain time from here, begun again from zero."""
+        nonlocal origin
+        origin = begun
         ahead = times[(times > begun) | (begun == 0)]
         own = _since(begun, ahead)
         flow = text_flow(
@@ -110,12 +113,14 @@ def text_course(
             until_log_time=until,
             path_log_times=jnp.asarray(own[own <= until]),
             settings=settings,
-            watch=lambda local: watch(_total(begun, local)),
+            watch=lambda own: watch(whole(origin, own)),
         )
-        return add(flow, ahead[own <= until], _total(begun, float(flow.log_time)))
+        return add(flow, ahead[own <= until], whole(begun, float(flow.log_time)))
 
     def behind(until: float) -> TextFlow:
         """In log-time, what has lost left to the pairs."""
+        nonlocal origin
+        origin = 0.0
         asked = times[(times > begun) & (times <= until)]
         flow = late.late_flow(
             here,
@@ -129,7 +134,8 @@ def text_course(
         return add(flow, asked, float(flow.log_time))
 
     def look(flow: TextFlow) -> TextEnding:
-        return text_ending(here, corpus, flow, anew=len(stages) > 1)
+        anew = len(stages) > 1
+        return text_ending(here, corpus, flow, anew=anew, begun=origin)
 
     flow = plainly(min(LATEST, until_log_time))
     ending = look(flow)
@@ -163,11 +169,6 @@ def _may_go_on(ending: TextEnding, flow: TextFlow) -> bool:
         and ending.margin.status == TextMarginStatus.SOLVED
         and late.comes_to_rest(ending, np.asarray(flow.cls))
     )
-
-
-def _total(begun: float, local: float) -> float:
-    """log(1 + t) of the whole, from that of a stage."""
-    return float(begun + np.log1p(np.expm1(local) * np.exp(-begun)))
 
 
 def _since(begun: float, log_times: np.ndarray) -> np.ndarray:

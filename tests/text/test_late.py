@@ -24,7 +24,9 @@ def preferring(gap, embeddings=None, head=(0.0, 1.0, -1.0)):
     """E, v, and the shortest p_0 with word 1 a gap behind the two others."""
     embeddings = np.eye(3) if embeddings is None else np.array(embeddings)
     ahead = embeddings[0] - embeddings[1:]
-    start = np.linalg.lstsq(ahead, np.array([gap, 0.0]), rcond=None)[0]
+    behind = np.zeros(len(ahead))
+    behind[0] = gap
+    start = np.linalg.lstsq(ahead, behind, rcond=None)[0]
     return Parameters(*map(jnp.asarray, (embeddings, start, np.array(head))))
 
 
@@ -57,6 +59,25 @@ def test_a_course_sees_it_however_late(gap):
     assert course.ending.selected.tolist() == [False, True, True, False]
     # p_mm of both sequences: p_1 > p_0 > p_2 by one each.
     assert_close(course.ending.margin.direction, np.array([0.0, 1.0, -1.0]))
+
+
+def test_what_lost_before_a_return_is_behind_after_it():
+    """Words 3 and 4 hardly differ: at the return they are eleven apart, and nothing in
+    the little that its stage takes. But they part, like log t of the whole."""
+    gap, differ = 17.5, np.exp(-23.0)
+    corpus = from_sequences([[0, 1], [0, 2], [3, 4]], [1, 1, 1], vocabulary=5)
+    head = (0.0, 1.0, -1.0, differ, 0.0)
+    model = preferring(gap, np.eye(5), head)
+    course = text_course(model, from_corpus(corpus))
+    # Of three sequences, a mean is slower by a half.
+    wanted = returns_at(gap) + np.log(3 / 2)
+    assert course.returns == pytest.approx((wanted,), rel=1e-3) and wanted < 35.1
+    ending = course.ending
+    assert ending.status is TextEndStatus.SELECTED
+    assert ending.selected.tolist() == [False, True, True, False, True, False]
+    # x = p_3 − p_4 goes like ẋ = differ/3 e^{−x}, as long as e^x is large.
+    wanted = course.log_time + np.log(differ / 3)
+    assert course.cls[3] - course.cls[4] == pytest.approx(wanted, abs=1e-2)
 
 
 def test_a_late_flow_ends_where_a_word_is_back_at_a_thousandth():
