@@ -49,8 +49,9 @@ def run(device: str) -> Program:
 def chunk(device: str) -> Program:
     """A sweep's chunk: of the preset `tpu` there, else of `default`."""
     grid = PRESETS["tpu" if device == "tpu" else "default"].grid
-    arguments = lane_kinds(grid, CHUNK_SIZE[device])
-    return Program(program(grid, grid.shapes()[0], device != "cpu"), arguments)
+    together = device != "cpu"
+    arguments = lane_kinds(grid, CHUNK_SIZE[device] if together else None)
+    return Program(program(grid, grid.shapes()[0], together), arguments)
 
 
 def gradient(device: str) -> Program:

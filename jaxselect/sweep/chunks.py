@@ -114,7 +114,8 @@ def program(
         together: all lanes of a call in step, or one after the other.
 
     Returns:
-        A jitted function of `lane_values`, by name, batched over lanes.
+        A jitted function of `lane_values`, by name: of all lanes of a call in step, or
+        of one lane.
 
     Example:
         See `run_chunk`.
@@ -141,19 +142,17 @@ def program(
             settings=settings,
         )
 
-    def in_turn(*values: jax.Array) -> Trial:
-        return jax.lax.map(lambda row: lane(*row), values)
-
-    batch = jax.vmap(lane) if together else in_turn
-    return jax.jit(batch)
+    return jax.jit(jax.vmap(lane) if together else lane)
 
 
-def lane_kinds(grid: Grid, lanes: int) -> tuple[jax.ShapeDtypeStruct, ...]:
+def lane_kinds(
+    grid: Grid, lanes: int | None = None
+) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Kinds of the arguments of a `program`, to compile it before there are values.
 
     Args:
         grid: its precision is used.
-        lanes: in a call.
+        lanes: in step in a call; none for a call of one lane.
 
     Returns:
         A kind for each of `NUMBERS`.
@@ -162,8 +161,9 @@ def lane_kinds(grid: Grid, lanes: int) -> tuple[jax.ShapeDtypeStruct, ...]:
         >>> [kind.dtype.name for kind in lane_kinds(Grid(), 8)][-2:]
         ['float64', 'int32']
     """
+    shape = () if lanes is None else (lanes,)
     return tuple(
-        jax.ShapeDtypeStruct((lanes,), "int32" if name == "seed" else grid.precision)
+        jax.ShapeDtypeStruct(shape, "int32" if name == "seed" else grid.precision)
         for name in NUMBERS
     )
 
@@ -193,7 +193,7 @@ def run_chunk(
     device: Any = None,
     programs: Programs = program,
 ) -> np.ndarray:
-    """Run the lanes of a chunk in one call.
+    """Run the lanes of a chunk, in one call or in one each.
 
     Lanes in step share every instruction, which accelerators need; but each takes the
     steps of the slowest, and on a CPU one after the other is as fast or faster.
@@ -201,8 +201,8 @@ def run_chunk(
     Args:
         grid: of trials.
         chunk: of `plan`.
-        chunk_size: lanes of a full chunk; a short one is filled up and cut again, so
-            that no second program is compiled.
+        chunk_size: lanes of a full chunk; a short one in step is filled up and cut
+            again, so that no second program is compiled.
         together: all lanes in step, or one after the other.
         device: where; JAX's default if not given, or the sharding of `lanes_over`
             where lanes in step are cut over several.
@@ -219,24 +219,29 @@ def run_chunk(
         ['SELECTED_ALL']
     """
     number = len(chunk.lanes)
-    filled = np.pad(chunk.lanes, (0, chunk_size - number), mode="edge")
-    cells = lane_values(grid, filled).values()
-    values = [
-        jax.device_put(jnp.asarray(column, kind.dtype), device)
-        for column, kind in zip(cells, lane_kinds(grid, chunk_size), strict=True)
-    ]
+    lanes = chunk_size if together else number
+    filled = np.pad(chunk.lanes, (0, lanes - number), mode="edge")
+    kinds = lane_kinds(grid, lanes)
+    cells = zip(lane_values(grid, filled).values(), kinds, strict=True)
+    values = [np.asarray(column, kind.dtype) for column, kind in cells]
     run = programs(grid, chunk.shape, together)
-    names, found = zip(*vars(run(*values)).items(), strict=True)
-    columns = {
-        name: column[:number]
-        for name, column in zip(names, jax.device_get(found), strict=True)
-    }
+
+    def call(place: int | slice) -> dict[str, np.ndarray]:
+        asked = jax.device_put([column[place] for column in values], device)
+        # Waited for: two calls at once may wait for each other for ever on CPU.
+        return jax.device_get(vars(run(*asked)))
+
+    if together:
+        found = {name: column[:number] for name, column in call(slice(None)).items()}
+    else:
+        each = [call(place) for place in range(number)]
+        found = {name: np.stack([one[name] for one in each]) for name in each[0]}
     kind = [("lane", np.int64)] + [
-        (name, column.dtype, column.shape[1:]) for name, column in columns.items()
+        (name, column.dtype, column.shape[1:]) for name, column in found.items()
     ]
     rows = np.zeros(number, kind)
     rows["lane"] = chunk.lanes
-    for name, column in columns.items():
+    for name, column in found.items():
         rows[name] = column
     return rows
 
