@@ -107,9 +107,7 @@ def advance(
     along = nearest * (size / jnp.maximum(size**2 + total**2, tiny))
     follow = jnp.where(pairs, lead(along @ axes) - 1, 0.0)
     hessian = (axes @ laplacian(weights)) @ axes.T
-    # Rounding may not make it singular in the directions that the weights leave soft.
-    ridge = 1 + eps * len(nearest) * jnp.diag(hessian)
-    hessian = hessian + jnp.diag(ridge)
+    hessian = hessian + jnp.eye(len(nearest), dtype=axes.dtype)
     factor = lax.linalg.cholesky(hessian, symmetrize_input=False), True
     border = along + axes @ potentials(weights * follow)
     corner = along @ along + jnp.sum(weights * follow**2)
