@@ -199,8 +199,8 @@ def cost_of_dim(settings: Settings) -> dict:
         "seconds_per_run": per_run.tolist(),
         "steps_per_run": steps.tolist(),
         "seconds_per_step": per_step.tolist(),
-        "spread_per_run": float(per_run.max() / per_run.min()),
-        "spread_per_step": float(per_step.max() / per_step.min()),
+        "spread_per_run": float(np.max(per_run) / np.min(per_run)),
+        "spread_per_step": float(np.max(per_step) / np.min(per_step)),
         "device": jax.devices()[0].device_kind,
         "precision": grid.precision,
     }

@@ -61,7 +61,7 @@ def examples(results: xr.Dataset, number: int = 5) -> Iterator[xr.Dataset]:
         at = {"dim": dim, "step_size": results.step_size.values[pick]}
         cell, fine = results.sel(at), certified.sel(at)
         if fine.any():
-            place = np.unravel_index(fine.values.argmax(), fine.shape)
+            place = np.unravel_index(np.argmax(fine.values), fine.shape)
             yield cell.isel(dict(zip(fine.dims, place, strict=True)))
 
 

@@ -78,7 +78,7 @@ def all_selected(found: Found) -> Measured:
         Verdict.HOLDS,
         f"all of them for d ≥ {told(dim)} and η₀ ≥ {told(step)}",
         f"{runs:,} runs there, {there.sum():,} in all",
-        f"0 % there; {percent(there.sum() - hit.sum(), there.sum())} of all",
+        f"0 % there; {percent(int(there.sum() - hit.sum()), int(there.sum()))} of all",
         "each run at the max-margin direction of that selection, duality gap below "
         "rounding",
     )

@@ -111,7 +111,7 @@ def numbers(**given: object) -> None:
         jaxselect.errors.BadInput: until_norm nan: wanted a number
     """
     for name, value in given.items():
-        if not isinstance(value, jax.core.Tracer) and np.isnan(value).any():  # type: ignore[call-overload]
+        if not isinstance(value, jax.core.Tracer) and np.isnan(np.asarray(value)).any():
             raise BadInput(f"{name} {value}: wanted a number")
 
 
