@@ -15,7 +15,7 @@ from jaxtyping import Float
 from ..model.parameters import Parameters
 from . import late
 from .ending import TextEnding, TextEndStatus, text_ending
-from .flow import LATEST, TextFlow, TextFlowSettings, TextFlowStatus, text_flow, whole
+from .flow import LATEST, TextFlow, TextFlowSettings, TextFlowStatus, text_flow
 from .margin import TextMarginStatus
 from .sparse import SparseCorpus
 
@@ -27,6 +27,9 @@ SETTLED = 24.0
 MOMENT = 1e-3
 # More are a circle.
 STAGES = 300
+# In scores: what is farther behind may be left to the pairs, tied or not.
+NEGLIGIBLE = -float(np.log(late.RETURNED))
+NOT_YET = TextEndStatus.NOT_YET
 
 
 class Course(NamedTuple):
@@ -85,8 +88,7 @@ def text_course(
         ('SELECTED', 34, ())
     """
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    # Where the last stage's own time began from zero, and where it ended.
-    origin, begun, here = 0.0, 0.0, parameters
+    begun, here = 0.0, parameters
     stages: list[TextFlow] = []
     path: list[tuple[float, np.ndarray]] = []
     returns: list[float] = []
@@ -103,8 +105,6 @@ def text_course(
 
     def plainly(until: float) -> TextFlow:
         """In plain time from here, begun again from zero."""
-        nonlocal origin
-        origin = begun
         ahead = times[(times > begun) | (begun == 0)]
         own = _since(begun, ahead)
         flow = text_flow(
@@ -113,14 +113,12 @@ def text_course(
             until_log_time=until,
             path_log_times=jnp.asarray(own[own <= until]),
             settings=settings,
-            watch=lambda own: watch(whole(origin, own)),
+            watch=lambda local: watch(_total(begun, local)),
         )
-        return add(flow, ahead[own <= until], whole(begun, float(flow.log_time)))
+        return add(flow, ahead[own <= until], _total(begun, float(flow.log_time)))
 
     def behind(until: float) -> TextFlow:
         """In log-time, what has lost left to the pairs."""
-        nonlocal origin
-        origin = 0.0
         asked = times[(times > begun) & (times <= until)]
         flow = late.late_flow(
             here,
@@ -133,23 +131,25 @@ def text_course(
         )
         return add(flow, asked, float(flow.log_time))
 
-    def look(flow: TextFlow) -> TextEnding:
-        anew = len(stages) > 1
-        return text_ending(here, corpus, flow, anew=anew, begun=origin)
+    def look(flow: TextFlow, width: float = np.inf) -> TextEnding:
+        return text_ending(here, corpus, flow, anew=len(stages) > 1, width=width)
 
     flow = plainly(min(LATEST, until_log_time))
     ending = look(flow)
     while begun < until_log_time and _may_go_on(ending, flow) and len(stages) < STAGES:
         flow = behind(min(begun + STRIDE, until_log_time))
-        if flow.status == TextFlowStatus.RETURNING:
-            if not returns or begun > returns[-1] + MOMENT:
-                returns.append(begun)
+        returned = flow.status == TextFlowStatus.RETURNING
+        if returned:
             # Who is back in the first step had not gone.
             soon = flow.num_steps > 1
+            if soon and (not returns or begun > returns[-1] + MOMENT):
+                returns.append(begun)
             flow = plainly(SETTLED if soon else LATEST)
             if soon and not _may_go_on(look(flow), flow):
                 flow = plainly(LATEST)
         ending = look(flow)
+        if returned and ending.status == NOT_YET and not _may_go_on(ending, flow):
+            ending = look(flow, NEGLIGIBLE)
     return Course(
         np.asarray(here.cls),
         begun,
@@ -164,11 +164,16 @@ def text_course(
 def _may_go_on(ending: TextEnding, flow: TextFlow) -> bool:
     """Whether what the late flow takes for granted is proved, and the end is not."""
     return (
-        ending.status == TextEndStatus.NOT_YET
+        ending.status == NOT_YET
         and int(flow.status) == TextFlowStatus.REACHED
         and ending.margin.status == TextMarginStatus.SOLVED
         and late.comes_to_rest(ending, np.asarray(flow.cls))
     )
+
+
+def _total(begun: float, local: float) -> float:
+    """log(1 + t) of the whole, from that of a stage."""
+    return float(begun + np.log1p(np.expm1(local) * np.exp(-begun)))
 
 
 def _since(begun: float, log_times: np.ndarray) -> np.ndarray:

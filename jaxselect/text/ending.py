@@ -17,7 +17,7 @@ from ..model.parameters import Parameters
 from ..model.selection import WIDTH
 from ..status import Status
 from .curvature import BLOCK, Bags, descent, pulls
-from .flow import LOOK_BACK, TextFlow, TextFlowStatus, whole
+from .flow import LOOK_BACK, TextFlow, TextFlowStatus
 from .margin import TextMargin, TextMarginStatus, contests, net, text_margin, winner
 from .rest import Rest, rest, span_axes
 from .sparse import SparseCorpus
@@ -29,9 +29,6 @@ STANDSTILL = 0.1
 # they have faded. Where that is small the rest is convex, and ends in p_mm from
 # wherever it is. Of a score, moved by all pairs that are not looked at one by one.
 PACE, OPPOSED, SLIGHT = 0.2, 1e-2, 1e-6
-# Log-time of the whole, from which on it shows in a stage who falls behind in it; in
-# less no word comes near that had lost before.
-SHORT = 5e-3
 # Of a margin above one, to the rounding of a direction with hundreds of duals.
 TIGHT = 1e-6
 
@@ -88,7 +85,7 @@ def text_ending(
     flow: TextFlow,
     *,
     anew: bool = False,
-    begun: float = 0.0,
+    width: float = np.inf,
 ) -> TextEnding:
     """Selection → words in balance → where they rest → max-margin direction of p.
 
@@ -99,7 +96,8 @@ def text_ending(
         corpus: n bags with labels ±1.
         flow: of p, with E and v fixed.
         anew: whether it goes on from an earlier one: words may have lost before.
-        begun: log(1+t) of all of them at which its own time began again from zero.
+        width: in scores, how far behind a word has lost at any pace, where that is less
+            than half of log t; then nothing is certified.
 
     Returns:
         The end and its certificate.
@@ -116,20 +114,17 @@ def text_ending(
         'SELECTED'
     """
     bags = Bags.of_corpus(parameters, corpus)
-    p, own = np.asarray(flow.cls), float(flow.log_time)
-    earlier, back = np.asarray(flow.earlier), min(LOOK_BACK, own)
+    p, s = np.asarray(flow.cls), float(flow.log_time)
+    earlier, back = np.asarray(flow.earlier), min(LOOK_BACK, s)
     reached = int(flow.status) == TextFlowStatus.REACHED
     reached = reached and back > 0 and bool(np.isfinite(earlier).all())
-    s = whole(begun, own)
-    passed = s - whole(begun, own - back)
-    seen = passed if passed > SHORT else back
-    speed = (p - earlier) / seen if reached else np.exp(s) * descent(bags, p)[0]
+    speed = (p - earlier) / back if reached else np.exp(s) * descent(bags, p)[0]
     longest = np.sqrt(np.max(np.sum(bags.embeddings**2, axis=1)))
     # What no longer moves has no loser, however far behind a word may be.
     moves = anew or np.linalg.norm(speed) * longest > STANDSTILL
     selected = np.ones(bags.counts.nnz, bool)
     if moves:
-        selected = _near(bags, p, speed, WIDTH * own)
+        selected = _near(bags, p, speed, min(width, WIDTH * s))
     counts, selected = merged(bags.counts, selected)
     axes, tied, shared = _balance(bags, selected)
     resting, distance = None, 0.0
@@ -146,10 +141,10 @@ def text_ending(
     )
     at_rest = resting is None or (resting.proved and distance <= resting.basin)
     moving = margin.status == TextMarginStatus.SOLVED
-    moving = moving and pace <= PACE and harmless and bool(np.isclose(passed, back))
+    moving = moving and pace <= PACE and harmless
     still = margin.status == TextMarginStatus.NO_PAIRS
     status = TextEndStatus.NOT_YET
-    if reached and at_rest and (moving or still):
+    if reached and width == np.inf and at_rest and (moving or still):
         status = TextEndStatus.TIED if moving else TextEndStatus.AT_REST
         status = TextEndStatus.SELECTED if resting is None else status
     found = selected, tied, axes, shared, resting, distance, margin

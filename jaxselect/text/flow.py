@@ -245,23 +245,6 @@ def follow(
     )
 
 
-def whole(begun: float, own: float) -> float:
-    """log(1 + t) of a flow in stages, from that of a stage whose time began at zero.
-
-    Args:
-        begun: log(1+t) of the whole where the stage began.
-        own: log(1+t) of the stage.
-
-    Returns:
-        log(e^begun + e^own − 1).
-
-    Example:
-        >>> whole(0.0, 3.0), round(whole(20.0, 20.0) - 20.0, 6)
-        (3.0, 0.693147)
-    """
-    return float(begun + np.log1p(np.expm1(own) * np.exp(-begun)))
-
-
 def step(bdf: BDF) -> bool:
     """One step, and whether it was taken and ended at numbers.
 

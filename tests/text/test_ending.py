@@ -13,13 +13,7 @@ from jaxselect.outcome.ending import ending
 from jaxselect.text import sparse
 from jaxselect.text.curvature import Bags, descent, pulls
 from jaxselect.text.ending import OPPOSED, PACE, TextEndStatus, text_ending
-from jaxselect.text.flow import (
-    TextFlow,
-    TextFlowSettings,
-    TextFlowStatus,
-    text_flow,
-    whole,
-)
+from jaxselect.text.flow import TextFlow, TextFlowSettings, TextFlowStatus, text_flow
 from jaxselect.text.margin import TextMarginStatus
 from tests.text.problems import AT_REST, SELECTED, TIED, VOCABULARY, followed, problem
 from tests.tolerances import assert_close
@@ -297,33 +291,16 @@ def test_what_falls_behind_has_lost_however_near_it_is():
         assert found.selected.tolist() == [True, not one]
 
 
-@pytest.mark.parametrize(
-    ("begun", "behind", "tied"),
-    [(34.5, 13.0, False), (60.0, 13.0, True), (60.0, 18.0, False)],
-)
-def test_a_stage_that_takes_a_while_of_the_whole_shows_who_falls_behind_in_it(
-    begun, behind, tied
-):
-    """p goes on like its line in log t of the whole; in the stage's own time, which a
-    return began anew, it hardly does. Nor is that enough of a past to be certified."""
+@pytest.mark.parametrize(("width", "tied"), [(11.0, False), (13.0, True)])
+def test_a_narrower_look_leaves_fewer_words_near_and_certifies_nothing(width, tied):
     model, corpus = words([[0, 1], [2, 3]], [1, 1], [1.0, -1.0, 1.0, -1.0])
-    pace, own = np.array([0.5, -0.5, 0.5, -0.5]), 34.0
-    cls = np.array([behind / 2, -behind / 2, 20.0, -20.0])
-    passed = whole(begun, own) - whole(begun, own - 2.0)
-    assert passed < 0.5
-    flow = by_hand(cls, cls - passed * pace, own)
-    found = text_ending(model, corpus, flow, anew=True, begun=begun)
-    assert found.tied.tolist() == ([0, 1] if tied else [])
-    assert found.status is TextEndStatus.NOT_YET
-    assert (found.pace < 1e-9) == (begun < 40)
-
-
-def test_pulls_in_a_stage_are_those_of_the_time_of_the_whole():
-    model, corpus = words([[0, 1]], [-1], [1.0, -1.0])
-    flow = straight([0.5, -0.5])
-    one = text_ending(model, corpus, flow, anew=True)
-    other = text_ending(model, corpus, flow, anew=True, begun=31.0)
-    assert other.opposed == pytest.approx(one.opposed * (1 + np.e))
+    still = straight([0.0, 0.0, 0.5, -0.5], np.array([6.0, -6.0, 0.0, 0.0]))
+    found = text_ending(model, corpus, still, width=width)
+    assert found.selected.tolist() == [True, tied, True, False]
+    on = straight([0.5, -0.5, 0.5, -0.5])
+    assert text_ending(model, corpus, on).status is TextEndStatus.SELECTED
+    found = text_ending(model, corpus, on, width=width)
+    assert found.pace < 1e-12 and found.status is TextEndStatus.NOT_YET
 
 
 @pytest.mark.parametrize("share", [0.45, 0.55])
