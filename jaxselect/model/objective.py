@@ -16,6 +16,10 @@ from .attention import Attention, attend_corpus, outputs
 from .corpus import Corpus, sum_by_token
 from .parameters import Parameters
 
+# Operations from which on sequences whose attention has settled are left out of a
+# Jacobian: the rest are taken as the smallest of these parts of all that holds them.
+LARGE_PRODUCT, SHARES = 2**28, (1, 2, 4, 8, 16)
+
 
 class Metrics(NamedTuple):
     """How well a model does on a corpus.
@@ -218,7 +222,8 @@ def score_curvature(
     With h_X = y σ(−y f) q_X (b − f) / n, one sequence contributes
     diag(h) − h uᵀ − u hᵀ, u = q (1 + ½ σ(y f) y (b − f)): the derivatives of the
     weights, of the mean, and of σ(−y f) together. Stacked over sequences it is one
-    matrix product.
+    matrix product, of a large problem without the sequences that all together are below
+    its rounding.
 
     Source: mathematics, section 3a.
 
@@ -244,16 +249,39 @@ def score_curvature(
     label = corpus.labels.astype(scores.dtype)
     tilt = 0.5 * jax.nn.sigmoid(label * attention.output) * label
     partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * attention.advantage)
-    # One factor is laid out by token, the other by sequence: the product is twice as
-    # fast as one that has to transpose a factor first.
-    sequence = jnp.arange(len(label), dtype=corpus.tokens.dtype)[:, None]
-    shape = (corpus.vocabulary, len(label))
-    pulls = jnp.zeros(shape, pull.dtype).at[corpus.tokens, sequence].add(pull)
-    partners = jnp.zeros(shape[::-1], pull.dtype)
-    partners = partners.at[sequence, corpus.tokens].add(partner)
-    gradient = pulls.sum(axis=1)
-    cross = pulls @ partners
+    gradient = sum_by_token(pull, corpus)
+    cross = _cross(pull, partner, corpus)
     return gradient, jnp.diag(gradient) - cross - cross.T
+
+
+def _cross(
+    pull: Float[Array, "sequences width"],
+    partner: Float[Array, "sequences width"],
+    corpus: Corpus,
+) -> Float[Array, "vocabulary vocabulary"]:
+    """Σ_X h uᵀ of all sequences, or of those that a rounding can tell from none."""
+
+    def of(kept: Int[Array, " kept"] | slice) -> Float[Array, "vocabulary vocabulary"]:
+        tokens = corpus.tokens[kept]
+        sequence = jnp.arange(len(tokens), dtype=tokens.dtype)[:, None]
+        # One factor is laid out by token, the other by sequence: the product is twice
+        # as fast as one that has to transpose a factor first.
+        shape = (corpus.vocabulary, len(tokens))
+        pulls = jnp.zeros(shape, pull.dtype).at[tokens, sequence].add(pull[kept])
+        partners = jnp.zeros(shape[::-1], pull.dtype)
+        partners = partners.at[sequence, tokens].add(partner[kept])
+        return pulls @ partners
+
+    sequences = len(pull)
+    if sequences * corpus.vocabulary**2 < LARGE_PRODUCT:
+        return of(slice(None))
+    largest = jnp.abs(pull).max(axis=1) * jnp.abs(partner).max(axis=1)
+    settled = largest <= jnp.finfo(pull.dtype).eps * largest.max() / sequences
+    order = jnp.argsort(settled)
+    lengths = [-(-sequences // part) for part in SHARES]
+    enough = jnp.array(lengths) >= sequences - settled.sum()
+    branches = [lambda order, length=length: of(order[:length]) for length in lengths]
+    return jax.lax.switch(enough.sum() - 1, branches, order)
 
 
 def _log_weighted_residual(

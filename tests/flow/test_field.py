@@ -1,0 +1,53 @@
+"""The field of the flow where it has many axes: its Jacobian is the field's own."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxselect.flow._field import MANY_AXES, Problem, aligned, field, linearise
+from jaxselect.model.parameters import gaussian
+from jaxselect.model.synthetic import assumption_one
+from tests.tolerances import assert_close
+
+TOKENS = MANY_AXES + 8
+CORPUS = assumption_one(
+    jax.random.key(0), sequences=40, length=5, relevant=2, irrelevant=TOKENS - 4
+)
+
+
+def own_jacobian(log_time, cls, problem):
+    return jax.jacfwd(lambda cls: field(log_time, cls, problem))(cls)
+
+
+def jacobian(log_time, cls, problem):
+    return linearise(log_time, cls, problem)[2]
+
+
+# Fewer axes than tokens, and the most that a frame has.
+@pytest.mark.parametrize("dim", [TOKENS - 5, TOKENS + 2])
+def test_the_jacobian_of_many_axes_and_its_changes_are_those_of_the_field(dim):
+    key, turn, change_key = jax.random.split(jax.random.key(1), 3)
+    start = gaussian(key, vocabulary=TOKENS, dim=dim)
+    # Some sequences have made their choice, some have not.
+    cls = 5.0 * jax.random.normal(turn, (dim,))
+    change = jax.random.normal(change_key, start.embeddings.shape)
+
+    @jax.jit
+    def both(change):
+        rows = aligned(start.embeddings)[1]
+
+        def of(way):
+            along = lambda rows: way(  # noqa: E731
+                10.0, cls, Problem(rows, start.embeddings @ start.head, CORPUS, 0.0)
+            )
+            forward = jax.jvp(along, (rows,), (change,))
+            weight = jnp.outer(cls, cls)
+            reverse = jax.vjp(along, rows)[1](weight + weight.T)
+            return *forward, *reverse
+
+        return of(jacobian), of(own_jacobian)
+
+    ours, wanted = both(change)
+    for one, other in zip(ours, wanted, strict=True):
+        assert jnp.max(jnp.abs(other)) > 1e-3
+        assert_close(one, other, worse=10)
