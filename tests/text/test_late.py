@@ -7,7 +7,7 @@ import pytest
 from jaxselect.errors import BadInput
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
-from jaxselect.text import curve
+from jaxselect.text import curve, late
 from jaxselect.text.course import text_course
 from jaxselect.text.ending import OPPOSED, PACE, TextEndStatus, text_ending
 from jaxselect.text.flow import TextFlowSettings, TextFlowStatus, text_flow
@@ -217,6 +217,18 @@ def test_words_rest_only_where_their_own_flow_ends():
     assert not comes_to_rest(ending._replace(rest=elsewhere), cls)
     unproved = rest._replace(kantorovich=0.6)
     assert not comes_to_rest(ending._replace(rest=unproved), cls)
+
+
+def test_where_words_rest_already_nothing_is_followed(monkeypatch):
+    """A flow through rounding alone would take any number of steps."""
+    seed = TIED[0]
+    model, _, corpus = problem(seed)
+    flow = followed(seed)
+    ending = text_ending(model, corpus, flow)
+    cls = np.asarray(flow.cls)
+    monkeypatch.setattr(late, "CLOSELY", TextFlowSettings(max_steps=1))
+    assert comes_to_rest(ending, cls)
+    assert not comes_to_rest(ending, cls + 0.5 * ending.axes[:, 0])
 
 
 @pytest.mark.parametrize("until", [-1.0, 600.1, np.nan])
