@@ -28,9 +28,9 @@ class Settings:
         launcher: processes or devices of this machine, all of its devices on each
             chunk, a cluster of jax processes, or Ray.
         workers: processes or devices to use; by default all, for up to 64 runs one.
-        chunk_size: lanes per file and call; by default what suits the device, and
-            what its memory holds.
-        together: lanes of a call in step, or one after the other; by default in step
+        chunk_size: lanes per file, and per call where they are in step; by default
+            what suits the device, and what its memory holds.
+        together: lanes of a chunk in step, or one after the other; by default in step
             on accelerators, and where they are sharded.
         quiet: no progress.
         json: print the summary as one JSON object on standard output.

@@ -110,11 +110,10 @@ def program(
     Args:
         grid: its static settings are used.
         shape: values on the axes that decide shapes.
-        together: all lanes of a call in step, or one after the other.
+        together: all lanes of a call in step, or one lane a call.
 
     Returns:
-        A jitted function of `lane_values`, by name: of all lanes of a call in step, or
-        of one lane.
+        A jitted function of `lane_values`, by name; in step they are arrays of lanes.
 
     Example:
         See `run_chunk`.

@@ -248,7 +248,8 @@ def comes_to_rest(ending: TextEnding, cls: Float[np.ndarray, " dim"]) -> bool:
         return bool(np.linalg.norm(place - rest.cls) <= rest.basin)
 
     begin = ending.axes.T @ cls
-    # So near its rest, what a flow could follow is rounding: it ran out of steps.
+    # So near its rest, what a flow could follow is rounding, and takes any number of
+    # steps.
     if inside(begin):
         return True
     flow = follow(
