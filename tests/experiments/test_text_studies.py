@@ -203,7 +203,7 @@ def test_error_of_the_lemma_is_that_of_the_step_itself(bags):
     wanted = np.linalg.norm(left) / np.linalg.norm(multiple * ray)
     got = text_lemma.error(model, sparse.from_corpus(bags), direction)
     # A norm of small differences.
-    assert_close(jnp.asarray(got), wanted, worse=10)
+    assert_close(got, wanted, worse=10)
 
 
 def test_slope_finds_the_exponent_of_a_power_law():
@@ -311,7 +311,7 @@ def test_company_leaves_the_word_itself_out(bags):
     # each occurrence takes out one of its own kind.
     wanted = counts * (counts @ posterior)[:, None] / length
     wanted = (wanted - counts * posterior / length).sum(axis=0) / counts.sum(axis=0)
-    assert_close(jnp.asarray(got), wanted)
+    assert_close(got, wanted)
 
 
 def test_negation_sees_what_a_bag_cannot():

@@ -4,17 +4,28 @@ import functools
 
 import hypothesis.strategies as st
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxselect.margin.max_margin import max_margin
 
-solve = jax.jit(max_margin)
+_solve = jax.jit(max_margin)
+_solve_together = jax.jit(jax.vmap(max_margin))
 
 
-@jax.jit
+def solve(embeddings, pairs):
+    """One program for all problems of a shape, however many they are."""
+    return jax.tree.map(np.asarray, _solve(embeddings, pairs))
+
+
 def solve_each(embeddings, pairs):
-    return jax.lax.map(lambda problem: max_margin(*problem), (embeddings, pairs))
+    """One problem after the other."""
+    found = map(solve, np.asarray(embeddings), np.asarray(pairs))
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
+
+
+def solve_together(embeddings, pairs):
+    """In one batch."""
+    return jax.tree.map(np.asarray, _solve_together(embeddings, pairs))
 
 
 def split(rng, vocabulary, dim):
@@ -63,8 +74,7 @@ def family(name, number=50):
     rng = np.random.default_rng(sorted(FAMILIES).index(name))
     problems = [maker(rng, vocabulary, dim) for _ in range(number)]
     embeddings, pairs = map(np.stack, zip(*problems, strict=True))
-    solution = solve_each(jnp.asarray(embeddings), jnp.asarray(pairs))
-    return embeddings, pairs, jax.tree.map(np.asarray, solution)
+    return embeddings, pairs, solve_each(embeddings, pairs)
 
 
 def differences(embeddings, pairs):

@@ -8,7 +8,7 @@ import pytest
 import quadprog
 from scipy.stats import ortho_group
 
-from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
+from jaxselect.margin.max_margin import MaxMarginStatus
 from tests.margin.pair_problems import (
     FAMILIES,
     contradiction,
@@ -18,6 +18,7 @@ from tests.margin.pair_problems import (
     small_problem,
     solve,
     solve_each,
+    solve_together,
 )
 from tests.tolerances import assert_close
 
@@ -130,7 +131,7 @@ def test_active_pairs_where_p_is_long_on_every_axis():
         pairs[:2, 2] = True
         problems.append((embeddings @ turn, pairs))
     embeddings, pairs = map(np.stack, zip(*problems, strict=True))
-    found = jax.tree.map(np.asarray, solve_each(embeddings, pairs))
+    found = solve_each(embeddings, pairs)
     solved = found.status == MaxMarginStatus.SOLVED
     assert solved.mean() > 0.7
     np.testing.assert_array_equal(found.active[solved], pairs[solved])
@@ -185,7 +186,7 @@ def test_a_batch_is_its_lanes():
     problems = [small_problem(seed)[1:] for seed in range(4)]
     problems += [contradiction("both ways"), (np.ones((8, 6)), np.zeros((8, 8), bool))]
     embeddings, pairs = map(np.stack, zip(*problems, strict=True))
-    together = jax.jit(jax.vmap(max_margin))(embeddings, pairs)
+    together = solve_together(embeddings, pairs)
     for lane, problem in enumerate(problems):
         alone = solve(*problem)
         assert together.status[lane] == alone.status

@@ -14,8 +14,7 @@ from tests.margin.pair_problems import FAMILIES, family, mixed_problem, solve_ea
 def single(name):
     """What single precision finds of the first twenty."""
     embeddings, pairs, _ = family(name)
-    found = solve_each(embeddings[:20].astype(np.float32), pairs[:20])
-    return jax.tree.map(np.asarray, found)
+    return solve_each(embeddings[:20].astype(np.float32), pairs[:20])
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -78,7 +77,7 @@ def test_a_derivative_has_two_digits_or_is_none(name, lost):
     # The same numbers and active pairs in both precisions.
     embeddings = embeddings.astype(np.float32)
     change = np.random.default_rng(0).normal(size=embeddings.shape).astype(np.float32)
-    solution = jax.tree.map(np.asarray, solve_each(embeddings.astype(float), pairs))
+    solution = solve_each(embeddings.astype(float), pairs)
     wanted = slopes(embeddings.astype(float), solution, change.astype(float))
     wanted = np.asarray(wanted)
     rounded = jax.tree.map(

@@ -1,7 +1,6 @@
 """Selected sets and the pairs they make compete, against the definitions."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +21,14 @@ SEQUENCES = st.lists(
     max_size=4,
 ).map(lambda drawn: [*drawn, [0, 1, 2, 3, 4]])
 SELECTED, COMPETING = jax.jit(selected_tokens), jax.jit(competing_pairs)
+SHARES = jax.jit(important_selected)
 SCORES = st.lists(st.integers(-3, 3), min_size=VOCABULARY, max_size=VOCABULARY)
+
+
+def shares(scores, corpus):
+    """Of the sequences of either class, of what these scores select."""
+    mask = SELECTED(np.array(scores, float), corpus)
+    return map(np.asarray, SHARES(mask, corpus))
 
 
 @given(SEQUENCES, SCORES)
@@ -44,60 +50,56 @@ def test_selected_sets_and_pairs_are_their_definitions(sequences, scores):
 
 def test_padding_is_never_selected_even_where_every_score_is_low():
     corpus = from_sequences([[1], [1, 2]], [1, -1], vocabulary=3)
-    mask = selected_tokens(jnp.array([9.0, -5.0, -7.0]), corpus)
+    mask = SELECTED(np.array([9.0, -5.0, -7.0]), corpus)
     assert mask.tolist() == [[True, False], [True, False]]
 
 
 def test_late_a_bounded_distance_counts_as_selected_together():
     corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
-    scores = jnp.array([1000.0, 998.0, 0.0])
-    assert selected_tokens(scores, corpus).tolist() == [[True, False, False]]
-    assert selected_tokens(scores, corpus, 500.0).tolist() == [[True, True, False]]
+    scores = np.array([1000.0, 998.0, 0.0])
+    assert SELECTED(scores, corpus).tolist() == [[True, False, False]]
+    assert SELECTED(scores, corpus, 500.0).tolist() == [[True, True, False]]
 
 
 def test_shares_by_label_count_only_sequences_with_important_tokens():
     sequences = [[0, 3], [1, 3], [2, 3], [2, 4], [3, 4], [3, 4]]
     corpus = from_sequences(sequences, [1, 1, -1, -1, 1, -1], vocabulary=5)
     assert important_tokens(corpus).tolist() == [True, True, True, False, False]
-    mask = selected_tokens(jnp.array([5.0, 1.0, 4.0, 2.0, 3.0]), corpus)
-    positive, negative = important_selected(mask, corpus)
+    positive, negative = shares([5, 1, 4, 2, 3], corpus)
     assert positive == 0.5 and negative == 1.0
 
 
 def test_selection_does_not_know_the_names_of_tokens():
     corpus = from_sequences([[0, 1], [1, 2], [0, 3]], [1, -1, 1], vocabulary=4)
-    scores = jax.random.normal(jax.random.key(0), (4,))
+    scores = np.random.default_rng(0).normal(size=4)
     name = np.array([2, 0, 3, 1])
     renamed = from_sequences([[2, 0], [0, 3], [2, 1]], [1, -1, 1], vocabulary=4)
-    pairs = competing_pairs(selected_tokens(scores, corpus), corpus)
-    moved = jnp.zeros(4).at[name].set(scores)
-    renamed_pairs = competing_pairs(selected_tokens(moved, renamed), renamed)
+    pairs = COMPETING(SELECTED(scores, corpus), corpus)
+    moved = scores[np.argsort(name)]
+    renamed_pairs = np.asarray(COMPETING(SELECTED(moved, renamed), renamed))
     np.testing.assert_array_equal(renamed_pairs[np.ix_(name, name)], pairs)
 
 
 def test_no_important_token_is_nothing_to_select_not_everything():
     corpus = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
-    mask = selected_tokens(jnp.array([1.0, 2.0, 3.0]), corpus)
-    positive, negative = important_selected(mask, corpus)
+    positive, negative = shares([1, 2, 3], corpus)
     # Token 2 is completely positive; no negative sequence has a token of its own.
     assert positive == 1.0 and np.isnan(negative)
     nothing = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
-    mask = selected_tokens(jnp.array([1.0, 2.0]), nothing)
-    assert np.isnan(jnp.stack(important_selected(mask, nothing))).all()
+    assert np.isnan(list(shares([1, 2], nothing))).all()
 
 
 def test_the_width_of_the_selection_from_both_sides():
     """A token 0.4 log t behind is selected beside the top one, 0.6 log t behind not."""
     corpus = from_sequences([[0, 1]], [1], vocabulary=2)
     for behind, wanted in ((0.4, True), (0.6, False)):
-        scores = jnp.array([500.0, 500.0 - behind * 80.0])
-        assert selected_tokens(scores, corpus, 80.0)[0].tolist() == [True, wanted]
+        scores = np.array([500.0, 500.0 - behind * 80.0])
+        assert SELECTED(scores, corpus, 80.0).tolist() == [[True, wanted]]
 
 
 def test_one_of_two_important_tokens_is_not_all_of_them():
     corpus = from_sequences([[0, 1, 2], [2, 3]], [1, -1], vocabulary=4)
-    mask = selected_tokens(jnp.array([2.0, 1.0, 0.0, 3.0]), corpus)
-    positive, negative = important_selected(mask, corpus)
+    positive, negative = shares([2, 1, 0, 3], corpus)
     assert positive == 0.0 and negative == 1.0
-    both = selected_tokens(jnp.array([2.0, 2.0, 0.0, 3.0]), corpus)
-    assert important_selected(both, corpus)[0] == 1.0
+    positive, _ = shares([2, 2, 0, 3], corpus)
+    assert positive == 1.0

@@ -53,8 +53,8 @@ def test_descent_and_curvature_are_those_of_autodiff(derivatives, seed):
     assert np.linalg.norm(got + gradient) <= rounding + 1e-15
     assert rounding < 1e-12
     found = curvature(bags, cls)
-    assert_close(jnp.asarray(found / size), hessian / size)
-    assert_close(jnp.asarray(found / size), found.T / size)
+    assert_close(found / size, hessian / size)
+    assert_close(found / size, found.T / size)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -65,7 +65,7 @@ def test_a_bag_pulls_as_much_up_as_down(seed):
     total = np.bincount(row, pull)
     assert (np.abs(total) <= 1e-15).all() and np.abs(pull).max() > 1e-4
     in_scores = np.bincount(bags.counts.indices, pull, VOCABULARY)
-    assert_close(jnp.asarray(in_scores @ bags.embeddings), descent(bags, cls)[0])
+    assert_close(in_scores @ bags.embeddings, descent(bags, cls)[0])
 
 
 def test_rounding_of_the_descent_is_bounded():
@@ -99,7 +99,7 @@ def test_attention_is_the_padded_one_at_scores_of_thousands():
     share, row = attention(bags, cls)
     got = np.zeros_like(wanted)
     got[row, bags.counts.indices] = share
-    assert_close(jnp.asarray(got), wanted)
+    assert_close(got, wanted)
 
 
 def removed(bags, cls, time):
@@ -158,4 +158,4 @@ def test_blocks_of_words_add_up(monkeypatch, size):
     wanted = curvature(bags, cls)
     monkeypatch.setattr(module, "BLOCK", size)
     size = np.abs(wanted).max()
-    assert_close(jnp.asarray(curvature(bags, cls) / size), wanted / size)
+    assert_close(curvature(bags, cls) / size, wanted / size)

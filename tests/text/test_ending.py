@@ -84,9 +84,7 @@ def test_selected_agrees_with_the_padded_ending(dense_ending, seed):
     np.testing.assert_array_equal(
         found.selected, table[rows_of(counts), counts.indices]
     )
-    assert_close(
-        jnp.asarray(found.margin.direction), wanted.margin.direction, worse=100
-    )
+    assert_close(found.margin.direction, wanted.margin.direction, worse=100)
     assert found.rest is None and not found.tied.size and found.axes.shape == (6, 0)
     # What is certified is so: the flow's pace is that of p_mm.
     speed = (flow.cls - flow.earlier) / 2
@@ -103,7 +101,7 @@ def test_tied_words_rest_and_the_others_go_on_across_them(seed):
     embeddings = np.asarray(model.embeddings)
     # The axes are of the span of differences, p_mm is orthogonal to it.
     axes, tied = found.axes, embeddings[found.tied]
-    assert_close(jnp.asarray(axes.T @ axes), np.eye(axes.shape[1]))
+    assert_close(axes.T @ axes, np.eye(axes.shape[1]))
     counts = corpus.by_sequence.to_csr()
     differences = []
     for row in range(counts.shape[0]):
@@ -113,9 +111,9 @@ def test_tied_words_rest_and_the_others_go_on_across_them(seed):
         differences.extend(embeddings[kept[1:]] - embeddings[kept[0]])
     differences = np.array(differences)
     assert np.linalg.matrix_rank(differences) == axes.shape[1]
-    assert_close(jnp.asarray(differences @ axes @ axes.T), differences)
+    assert_close(differences @ axes @ axes.T, differences)
     assert len(found.tied) <= 2 * axes.shape[1] and len(tied) >= axes.shape[1] + 1
-    assert_close(jnp.asarray(axes.T @ found.margin.direction), np.zeros(axes.shape[1]))
+    assert_close(axes.T @ found.margin.direction, np.zeros(axes.shape[1]))
     # p comes to rest along them, and it does go on across.
     assert found.rest.proved and found.distance <= found.rest.basin
     along = axes.T @ np.asarray(flow.cls)
@@ -183,15 +181,13 @@ def test_a_tie_in_closed_form_to_the_last_number():
     found = text_ending(model, corpus, text_flow(model, corpus))
     assert found.status is TextEndStatus.TIED
     assert found.tied.tolist() == [0, 1]
-    assert_close(
-        jnp.asarray(np.abs(found.axes[:, 0])), np.array([1, 1, 0, 0]) / np.sqrt(2)
-    )
+    assert_close(np.abs(found.axes[:, 0]), np.array([1, 1, 0, 0]) / np.sqrt(2))
     assert found.axes[0, 0] == pytest.approx(-found.axes[1, 0])
     # p_0 = p_1 in the limit; 3 has lost by e⁻³⁰.
-    assert_close(jnp.asarray(found.rest.cls), [0.0])
+    assert_close(found.rest.cls, [0.0])
     # L″ = f′²/4 as a mean over three bags, f = tanh(p/√2), in two of them.
     assert found.rest.stiffness == pytest.approx(2 / 3 * 0.25 / 2)
-    assert_close(jnp.asarray(found.margin.direction), [0.25, 0.25, 0.25, -0.75])
+    assert_close(found.margin.direction, [0.25, 0.25, 0.25, -0.75])
     bags = [True, True, False], [True, True], [True, False]
     assert found.selected.tolist() == [word for bag in bags for word in bag]
 
@@ -348,7 +344,7 @@ def test_words_at_one_place_are_tied_without_an_axis():
     found = text_ending(twins, corpus, text_flow(twins, corpus))
     assert found.status is TextEndStatus.TIED
     assert found.tied.tolist() == [0, 1] and found.axes.shape == (3, 0)
-    assert_close(jnp.asarray(found.margin.direction), [0.5, 0.0, -0.5])
+    assert_close(found.margin.direction, [0.5, 0.0, -0.5])
 
 
 @pytest.mark.parametrize("seed", [SELECTED[0], TIED[0]])
@@ -415,18 +411,18 @@ def test_a_rotation_turns_the_end_and_changes_nothing_else(seed, dim):
     np.testing.assert_array_equal(found.selected, wanted.selected)
     np.testing.assert_array_equal(found.tied, wanted.tied)
     assert_close(
-        jnp.asarray(found.margin.direction),
+        found.margin.direction,
         wanted.margin.direction @ rotation,
         worse=100,
     )
     # Axes are of one span; the place of rest in it is one.
     assert_close(
-        jnp.asarray(found.axes @ found.axes.T),
+        found.axes @ found.axes.T,
         rotation.T @ wanted.axes @ wanted.axes.T @ rotation,
     )
     if wanted.rest is not None:
         assert_close(
-            jnp.asarray(found.axes @ found.rest.cls),
+            found.axes @ found.rest.cls,
             rotation.T @ wanted.axes @ wanted.rest.cls,
             worse=1e3,  # Newton's method ends where rounding stops it: over μ, 5e-3.
         )
@@ -457,6 +453,4 @@ def test_words_renamed_carry_their_part_along(seed, dim):
     assert found.status is wanted.status
     assert sorted(order[found.tied].tolist()) == wanted.tied.tolist()
     assert found.selected.sum() == wanted.selected.sum()
-    assert_close(
-        jnp.asarray(found.margin.direction), wanted.margin.direction, worse=100
-    )
+    assert_close(found.margin.direction, wanted.margin.direction, worse=100)

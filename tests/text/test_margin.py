@@ -1,6 +1,5 @@
 """The max-margin problem of bags: against the dense solver, and by brute force."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -59,7 +58,7 @@ def dense():
         for winner, loser in by_hand(counts, selected):
             mask[winner, loser] = True
     embeddings = np.stack([problem[0] for problem in PLANTED])
-    return solve_each(jnp.asarray(embeddings), jnp.asarray(masks))
+    return solve_each(embeddings, masks)
 
 
 def solved(problem, guess=None):
@@ -82,24 +81,22 @@ def test_is_the_dense_solution(dense, seed):
     assert dense.status[seed] == MaxMarginStatus.SOLVED
     assert found.status is TextMarginStatus.SOLVED
     # Of p_mm some digits are lost with the angle between pairs: ‖p_mm‖ is up to 10.
-    assert_close(jnp.asarray(found.direction), dense.direction[seed], worse=100)
+    assert_close(found.direction, dense.direction[seed], worse=100)
     assert found.gap <= 1e-10 and found.infeasibility <= 1e-10
-    active = np.asarray(dense.active[seed])
+    active = dense.active[seed]
     assert active[found.winners, found.losers].all()
     # Where pairs are no more than their rank, p has one set of duals.
     rows = PLANTED[seed][0][:, None] - PLANTED[seed][0][None, :]
     if np.linalg.matrix_rank(rows[active]) == active.sum():
         duals = np.zeros((WORDS, WORDS))
         duals[found.winners, found.losers] = found.duals
-        assert_close(jnp.asarray(duals), dense.duals[seed], worse=1000)
+        assert_close(duals, dense.duals[seed], worse=1000)
 
 
 def test_most_of_these_problems_have_one_set_of_duals(dense):
     """So that the comparison above is one."""
     single = [
-        np.linalg.matrix_rank(
-            (problem[0][:, None] - problem[0][None, :])[np.asarray(mask)]
-        )
+        np.linalg.matrix_rank((problem[0][:, None] - problem[0][None, :])[mask])
         == mask.sum()
         for problem, mask in zip(PLANTED, dense.active, strict=True)
     ]
@@ -127,7 +124,7 @@ def test_optimality_is_recomputed_pair_by_pair(seed):
     ):
         assert margins[winner, loser] == pytest.approx(1, abs=1e-9)
         carried += dual * (embeddings[winner] - embeddings[loser])
-    assert_close(jnp.asarray(carried), found.direction, worse=100)
+    assert_close(carried, found.direction, worse=100)
 
 
 @pytest.mark.parametrize("seed", [0, 5, 11])
@@ -145,7 +142,7 @@ def test_the_guess_decides_nothing(seed, monkeypatch):
     ):
         found = solved(PLANTED[seed], guess)
         assert found.status is TextMarginStatus.SOLVED
-        assert_close(jnp.asarray(found.direction), wanted.direction, worse=100)
+        assert_close(found.direction, wanted.direction, worse=100)
 
 
 def separable(rows):
@@ -208,7 +205,7 @@ def test_longer_words_make_p_shorter_and_nothing_else(scale):
         wanted = solved((embeddings, counts, selected))
         found = solved((scale * embeddings, counts, selected))
         assert found.status is TextMarginStatus.SOLVED
-        assert_close(jnp.asarray(found.direction * scale), wanted.direction, worse=100)
+        assert_close(found.direction * scale, wanted.direction, worse=100)
         assert found.duals.sum() * scale**2 == pytest.approx(wanted.duals.sum())
 
 
@@ -225,7 +222,7 @@ def test_words_selected_together_stand_for_one_another():
     chosen[old, counts.indices] = selected
     chosen[:, -1] = chosen[:, best]
     found = solved((twin, wider, chosen[row, wider.indices]))
-    assert_close(jnp.asarray(found.direction), solved(PLANTED[0]).direction, worse=100)
+    assert_close(found.direction, solved(PLANTED[0]).direction, worse=100)
 
 
 def test_without_a_loser_there_is_nothing_to_solve():
@@ -276,11 +273,11 @@ def test_least_distance_has_the_closed_form_of_two_pairs():
     p, duals = least_distance(rows)
     wanted = np.linalg.solve(rows @ rows.T, np.ones(2))
     assert (wanted > 0).all()
-    assert_close(jnp.asarray(duals), wanted)
-    assert_close(jnp.asarray(p), wanted @ rows)
+    assert_close(duals, wanted)
+    assert_close(p, wanted @ rows)
     p, duals = least_distance(np.array([[0.5, 0.0, 0.0], [1.0, 0.1, 0.0]]))
-    assert_close(jnp.asarray(p), [2.0, 0.0, 0.0])
-    assert_close(jnp.asarray(duals), [4.0, 0.0])
+    assert_close(p, [2.0, 0.0, 0.0])
+    assert_close(duals, [4.0, 0.0])
 
 
 def test_infeasible_comes_with_what_proves_it():
