@@ -1,7 +1,8 @@
 """The flow of p to ‖p‖ = 10⁶ in every regime: ours, SciPy's BDF, and the usual ways.
 
 Every competitor gets the same instances, float64 and the same cores. SciPy's BDF drives
-our own field and Jacobian; PyTorch's normalised gradient descent is given the best of
+our own field and Jacobian, on the large problem also at the tolerance at which it is as
+accurate as we are; PyTorch's normalised gradient descent is given the best of
 three step sizes, torchdiffeq's dopri5 the plain time that it can follow. Flows
 in R^d stand beside the same flows in reduced coordinates.
 """
@@ -19,6 +20,7 @@ import numpy as np
 
 from experiments.benchmarks import _flow_batch as flow_batch
 from experiments.benchmarks import _flow_rivals as flow_rivals
+from experiments.benchmarks._flow_accuracy import as_accurate
 from experiments.benchmarks._flow_batch import GAMMAS, SMALL
 from experiments.benchmarks._flow_instance import instance
 from experiments.benchmarks._flow_span import span
@@ -32,9 +34,11 @@ class Settings:
     """What to compare.
 
     Attributes:
-        preset: full, or quick: the small problem alone, under two minutes.
+        preset: full, quick (the small problem alone, under two minutes), or huge (that
+            and the huge one, ten minutes on two cores).
         quick: the same as `--preset quick`.
         large: also n = 1000, T = 32, |S| = 256, d = 2048.
+        huge: also n = 4000, T = 64, |S| = 1024, d = 8192, beside SciPy's BDF alone.
         repeats: timed runs of each; the median counts.
         lanes: seeds of the batch.
         chunk: lanes that run in lockstep.
@@ -44,9 +48,10 @@ class Settings:
         json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "quick"] = "full"
+    preset: Literal["full", "quick", "huge"] = "full"
     quick: bool = False
     large: bool = True
+    huge: bool = False
     repeats: int = 3
     lanes: int = 64
     chunk: int = 8
@@ -56,8 +61,13 @@ class Settings:
     json: bool = False
 
 
-PRESETS = {"full": Settings(), "quick": Settings(large=False)}
+PRESETS = {
+    "full": Settings(),
+    "quick": Settings(large=False),
+    "huge": Settings(large=False, huge=True, cores=2),
+}
 LARGE = {"sequences": 1000, "length": 32, "relevant": 16, "irrelevant": 224}
+HUGE = {"sequences": 4000, "length": 64, "relevant": 64, "irrelevant": 896}
 
 
 def main(settings: Settings) -> dict:
@@ -70,7 +80,7 @@ def main(settings: Settings) -> dict:
         One record per regime and competitor, the batch, and what d costs.
     """
     if settings.quick:
-        settings = dataclasses.replace(settings, large=False)
+        settings = dataclasses.replace(settings, large=False, huge=False)
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[: settings.cores])
 
@@ -80,6 +90,8 @@ def main(settings: Settings) -> dict:
         results["small"] = regimes(settings, SMALL, 256.0)
         if settings.large:
             results["large"] = regimes(settings, LARGE, 2048.0)
+        if settings.huge:
+            results["huge"] = huge(settings.seed)
         sizes = settings.seed, settings.lanes, settings.chunk
         results["batch"] = flow_batch.speed(*sizes, settings.repeats)
         results["convergence"] = flow_batch.convergence(*sizes)
@@ -131,12 +143,15 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
                 ("torch normalised GD", flow_rivals.normalised_descent),
                 ("torchdiffeq dopri5", flow_rivals.dopri5),
             ]
+        else:
+            rivals.append(("scipy BDF, as accurate", as_accurate))
         for who, rival in rivals:
             outcome: Any = rival(start, corpus)
             if isinstance(outcome, str):
                 say(f"{who}: {outcome}")
                 continue
             cls = outcome.pop("cls")
+            outcome.pop("path_cls", None)
             outcome["cls_norm"] = float(np.linalg.norm(cls))
             outcome["direction_error"] = judge.error(cls)
             outcome["constant"] = judge.constant(cls)
@@ -155,6 +170,46 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
             f"{ours['constant_predicted']:.6g}, at 10⁵ {ours['constant_at_1e5']:.6g}, "
             f"finished from 10⁴ {ours['constant_finished_from_1e4']:.6g}"
         )
+    return records
+
+
+def huge(seed: int) -> list[dict]:
+    """Every γ at the size where a Jacobian costs as much as fifty fields."""
+    import jax
+
+    from jaxselect.flow.cls_flow import FlowStatus, cls_flow
+
+    records: list[dict] = []
+    compiled: Any = None
+    for gamma in GAMMAS:
+        start, corpus = instance(HUGE, 8192.0, gamma, seed)
+        if compiled is None:
+            compiled = jax.jit(cls_flow).lower(start, corpus, until_norm=1e6).compile()
+        flow, seconds = timed(to_norm(compiled, start, corpus), 1e6, 1)
+        theirs = flow_rivals.scipy_bdf(start, corpus)
+        status = FlowStatus(int(flow.status)).name
+        ours = {
+            "gamma": gamma,
+            "who": "jaxselect",
+            "steps": int(flow.num_steps),
+            "seconds": seconds,
+            "cls_norm": float(np.linalg.norm(flow.cls)),
+            "status": status,
+        }
+        rival = {
+            "gamma": gamma,
+            "who": "scipy BDF",
+            **{name: theirs[name] for name in ("steps", "jacobians", "seconds")},
+            "cls_norm": float(np.linalg.norm(theirs["cls"])),
+            "slower_than_ours": theirs["seconds"] / seconds,
+        }
+        say(
+            f"γ {gamma:5g}  |S| = 1,024: {status.lower()} in {seconds:.1f} s, "
+            f"{ours['steps']} steps; SciPy's BDF {rival['seconds']:.1f} s, "
+            f"{rival['steps']} steps, {rival['jacobians']} Jacobians; "
+            f"ratio {rival['slower_than_ours']:.2f}"
+        )
+        records += [ours, rival]
     return records
 
 

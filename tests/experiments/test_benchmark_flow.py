@@ -2,18 +2,47 @@
 
 import jax
 import numpy as np
+import pytest
 
 import jaxselect
+from experiments.benchmarks._flow_accuracy import error
+from experiments.benchmarks._flow_rivals import scipy_bdf
 from experiments.benchmarks.flow import timed, to_norm
+from jaxselect.flow.cls_flow import velocity
+
+BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+START = jaxselect.Parameters(
+    jax.numpy.eye(3), jax.numpy.zeros(3), jax.numpy.array([1.0, -1.0, 0.0])
+)
 
 
 def test_a_timed_flow_ends_at_the_norm_asked_for():
-    bags = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-    start = jaxselect.Parameters(
-        jax.numpy.eye(3), jax.numpy.zeros(3), jax.numpy.array([1.0, -1.0, 0.0])
-    )
-    run = jax.jit(jaxselect.cls_flow).lower(start, bags, until_norm=1e6).compile()
+    run = jax.jit(jaxselect.cls_flow).lower(START, BAGS, until_norm=1e6).compile()
     for norm in (1e3, 1e6):
-        flow, seconds = timed(to_norm(run, start, bags), norm, 1)
+        flow, seconds = timed(to_norm(run, START, BAGS), norm, 1)
         np.testing.assert_allclose(np.linalg.norm(flow.cls), norm, rtol=1e-6)
         assert seconds > 0
+
+
+def test_the_path_of_a_rival_is_a_path_of_the_flow():
+    """Its slope is the field, at the log-times asked for."""
+    width = 1e-3
+    log_times = np.array([1.0, 10.0, 1e3])
+    around = (log_times[:, None] + width * np.array([-1, 0, 1])).ravel()
+    outcome = scipy_bdf(START, BAGS, tolerance=1e-9, log_times=[*around, 1e9])
+    *path, beyond = outcome["path_cls"]
+    assert np.isinf(beyond).all()
+    assert np.linalg.norm(outcome["cls"]) >= 1e6
+    for time, (before, here, after) in zip(
+        log_times, np.reshape(path, (-1, 3, 3)), strict=True
+    ):
+        field = velocity(START, BAGS, time, jax.numpy.asarray(here))
+        np.testing.assert_allclose((after - before) / (2 * width), field, atol=1e-4)
+
+
+def test_an_error_is_the_largest_along_a_path():
+    exact = np.array([[0.0, 0.0], [3.0, 4.0], [30.0, 40.0], [np.inf, np.inf]])
+    path = exact + np.array([[0.1, 0.0], [0.0, 0.3], [0.0, 5.1], [0.0, 0.0]])
+    assert error(path, exact) == pytest.approx(0.1)
+    path[1, 1] += 0.9
+    assert error(path, exact) == pytest.approx(0.2)
