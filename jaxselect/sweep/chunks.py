@@ -211,10 +211,12 @@ def run_chunk(
         A table with one row per lane: `lane`, then the fields of `Trial`.
 
     Example:
-        >>> tiny = Grid(sequences=(4,), length=(2,), relevant=(1,), irrelevant=(1,))
+        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
+        >>> sizes |= dict(per_sequence=(2,), step_size=(10.0,))
+        >>> tiny = Grid(**sizes, until_norm=100.0)
         >>> rows = run_chunk(tiny, plan(tiny, 1)[0], chunk_size=1)
         >>> [TrialStatus(code).name for code in rows["status"]]
-        ['SELECTED_ALL']
+        ['PARTIAL']
     """
     number = len(chunk.lanes)
     lanes = chunk_size if together else number

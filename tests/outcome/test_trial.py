@@ -132,17 +132,6 @@ def test_too_early_is_not_yet():
     assert failing(early.status == TrialStatus.NOT_YET) < 0.2
 
 
-def test_a_trial_does_not_depend_on_its_batch_and_shares_draws_across_d():
-    keys = jax.random.split(jax.random.key(0), SEEDS)[:4]
-    run = lambda key: run_trial(key, DRAW, 1e6, 500.0, until_norm=1e6)  # noqa: E731
-    batch = jax.jit(jax.vmap(run))(keys)
-    together = jax.tree.map(lambda leaf: np.asarray(leaf)[3], batch)
-    alone = jax.tree.map(lambda leaf: leaf[3], trials(1e6, 500.0, 1e6))
-    assert alone.status == together.status
-    np.testing.assert_allclose(alone.error_constant, together.error_constant, rtol=1e-9)
-    np.testing.assert_allclose(alone.log_time, together.log_time, rtol=1e-8)
-
-
 def test_the_path_shows_the_error_falling_like_one_over_the_norm():
     found = trials(1e6, 500.0, 1e6)
     for lane in range(SEEDS):

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -26,6 +27,7 @@ TINY = Grid(
     length=(3,),
     relevant=(2,),
     irrelevant=(4,),
+    per_sequence=(2,),
     dim=(64.0, 1e6),
     step_size=(0.5, 100.0, 2000.0),
     seed=(0, 1, 5),
@@ -78,13 +80,15 @@ def test_lanes_carry_the_values_of_their_cell():
 def test_a_lane_is_the_trial_of_its_cell(reference):
     """Against one trial, unbatched, at one place of the grid."""
 
-    def draw(key):
-        return several_relevant(key, sequences=8, length=3, relevant=2, irrelevant=4)
+    sizes = {"sequences": 8, "length": 3, "relevant": 2, "irrelevant": 4}
 
-    def alone(key):
-        return run_trial(key, draw, 1e6, 100.0, until_norm=100.0)
+    # As a program it is that of a lane, if that is what it should be.
+    def lane(purity, dim, step_size, seed):
+        draw = partial(several_relevant, **sizes, per_sequence=2, purity=purity)
+        key = jax.random.key(seed)
+        return run_trial(key, draw, dim, step_size, until_norm=100.0)
 
-    trial = jax.jit(alone)(jax.random.key(5))
+    trial = jax.jit(lane)(*map(np.asarray, (1.0, 1e6, 100.0, np.int32(5))))
     lane = reference.sel(dim=1e6, step_size=100.0, seed=5).squeeze()
     assert lane.status == trial.status
     for name in ("alignment_error", "cls_norm", "log_time", "max_margin_norm"):
@@ -106,6 +110,14 @@ def test_the_cut_does_not_matter(reference, tmp_path, chunk_size, together):
         np.testing.assert_allclose(
             other[name].values[settled], reference[name].values[settled], rtol=1e-9
         )
+    # What only the path decides of ρ has no more digits than the path.
+    settled &= reference.history_dim.values == 0
+    assert settled.sum() >= 3
+    np.testing.assert_allclose(
+        other.error_constant.values[settled],
+        reference.error_constant.values[settled],
+        rtol=1e-9,
+    )
 
 
 def test_the_order_does_not_matter(reference, tmp_path):
@@ -165,13 +177,12 @@ def test_both_families_and_all_their_axes_run(tmp_path):
             TINY,
             dim=(100.0,),
             step_size=(10.0,),
-            per_sequence=(2,),
             purity=(0.6, 1.0),
-            until_norm=10.0,
         ),
         "independent": dataclasses.replace(
             TINY,
             family="independent",
+            per_sequence=(1,),
             dim=(100.0,),
             step_size=(10.0,),
             irrelevant_share=(0.5, 7 / 8),
