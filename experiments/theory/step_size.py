@@ -204,7 +204,7 @@ def selection_time(
     before, corpus = problem.draw(seed, dim)
     after = embedding_step(before, corpus, jnp.exp(log_step))
     settled = settle(after, corpus, settings=RATES)
-    marks = [selection_mark(after, corpus, settled)]
+    marks = [selection_mark(after, corpus, settled.selected)]
     (selection,) = last_crossings(
         after, corpus, settled.path, marks, settings=RATES.flow
     )

@@ -74,6 +74,10 @@ class Crossing(eqx.Module):
     log_time: Float[Scalar, ""]
     status: Int[Scalar, ""]
 
+    def placed(self, inside: Frame) -> "Crossing":
+        """The crossing of a problem in R^d, of that in its frame."""
+        return eqx.tree_at(lambda at: at.cls, self, inside.places(self.cls))
+
 
 @as_annotated
 @full_precision
@@ -104,7 +108,7 @@ def search_path(
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> search_path(start, bags, points=8).path_cls.shape
+        >>> jax.jit(partial(search_path, points=8))(start, bags).path_cls.shape
         (9, 2)
     """
     whole("points", points, least=2)
@@ -140,7 +144,7 @@ def end_of_path(
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> path = search_path(start, bags, points=8)
+        >>> path = jax.jit(partial(search_path, points=8))(start, bags)
         >>> def end(cls):
         ...     there = Parameters(start.embeddings, cls, start.head)
         ...     return end_of_path(there, bags, path)
@@ -191,7 +195,7 @@ def last_crossings(
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> path = search_path(start, bags, points=8)
+        >>> path = jax.jit(partial(search_path, points=8))(start, bags)
         >>> marks = [lambda p: p[0] - p[1] - 5.0]
         >>> find = jax.jit(lambda path: last_crossings(start, bags, path, marks))
         >>> (crossing,) = find(path)
@@ -199,6 +203,30 @@ def last_crossings(
         'CROSSED'
         >>> round((crossing.cls[0] - crossing.cls[1]).item(), 6)
         5.0
+    """
+    return crossings_and_end(parameters, corpus, path, marks, settings=settings)[0]
+
+
+@full_precision
+def crossings_and_end(
+    parameters: Parameters,
+    corpus: Corpus,
+    path: Flow,
+    marks: Sequence[Mark],
+    *,
+    settings: FlowSettings = FlowSettings(),
+) -> tuple[tuple[Crossing, ...], Float[Array, " dim"]]:
+    """`last_crossings` and `end_of_path`, with the derivatives of one flow.
+
+    Args:
+        parameters: (E, p_0, v).
+        corpus: n bags with labels ±1.
+        path: of `search_path`, for these parameters and this corpus.
+        marks: h(p), positive beyond the mark; at least one.
+        settings: tolerances.
+
+    Returns:
+        A crossing per mark, and p at the end of the path.
     """
     inside = frame(parameters)
     parameters, path = inside.parameters, path.turned(inside.coordinates)
@@ -213,14 +241,16 @@ def last_crossings(
     found = jax.lax.map(lambda each: _on_path(*fixed, path, mark(each)), numbers)
     guesses, *_ = found
     order = jnp.argsort(guesses)
-    # Without a crossing the flow is empty.
-    there = cls_flow(
+    flow = cls_flow(
         parameters,
         corpus,
-        until_log_time=guesses[order][-1],
+        until_log_time=path.log_time,
         path_log_times=guesses[order],
         settings=settings,
-    ).path_cls[jnp.argsort(order)]
+    )
+    there = flow.path_cls[jnp.argsort(order)]
+    # Of the path the number, of the flow the derivative.
+    end = path.cls + (flow.cls - jax.lax.stop_gradient(flow.cls))
 
     def correct(lane: tuple[Array, ...]) -> Crossing:
         number, guess, reach, status, cls = lane
@@ -272,15 +302,16 @@ def last_crossings(
         sudden = crossed & ~close
         return Crossing(
             # Equinox has a `cls` of its own: no keyword.
-            inside.places(jnp.where(crossed, cls + step * slope, parameters.cls)),
+            jnp.where(crossed, cls + step * slope, parameters.cls),
             log_time=jnp.where(never, jnp.inf, guess + step),
             status=jnp.where(sudden, CrossingStatus.TOO_SUDDEN, status),
-        )
+        ).placed(inside)
 
     crossings = jax.lax.map(correct, (numbers, *found, there))
-    return tuple(
+    each = tuple(
         jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(marks))
     )
+    return each, inside.places(end)
 
 
 def _turned(beyond: Mark, inside: Frame) -> Mark:

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
-from ..flow.crossing import Crossing, CrossingStatus, Mark, last_crossings
+from ..flow.crossing import Crossing, CrossingStatus, Mark
 from ..flow.progress import direction_error
 from ..margin.limit import Limit
+from ..margin.max_margin import MaxMargin
 from ..margin.pair_graph import lead, smallest_lead
 from ..model.checks import between
 from ..model.corpus import Corpus
@@ -129,15 +130,18 @@ def rates(
         between(name, value, 0.0, 2**0.5)
     stepped = embedding_step(before, corpus, step_size)
     after = frame(stepped).parameters
-    settled = settle(after, corpus, settings=settings)
+
+    def marks(
+        after: Parameters, selected: Bool[Array, "sequences width"], margin: MaxMargin
+    ) -> tuple[Mark, Mark]:
+        return (
+            direction_mark(margin.direction, early_error),
+            selection_mark(after, corpus, selected),
+        )
+
+    settled = settle(after, corpus, marks=marks, settings=settings)
     late, margin = settled.late, settled.margin
-    marks = (
-        direction_mark(margin.direction, early_error),
-        selection_mark(after, corpus, settled),
-    )
-    early, selection = last_crossings(
-        after, corpus, settled.path, marks, settings=settings.flow
-    )
+    early, selection = settled.crossings
     known = one_or_nan(settled.path)
     undecided = decided_at_once(after, corpus, settled, selection, move=settings.move)
     return Rates(
@@ -215,18 +219,20 @@ def direction_mark(
     return lambda cls: error - direction_error(cls, direction)
 
 
-def selection_mark(after: Parameters, corpus: Corpus, settled: Settled) -> Mark:
+def selection_mark(
+    after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
+) -> Mark:
     """The mark behind which every token that is selected in the end leads.
 
     Args:
         after: (E¹, ·, v).
         corpus: n bags with labels ±1.
-        settled: of `settle`.
+        selected: those tokens, in bag layout.
 
     Returns:
         h(p) for `crossing.last_crossings`.
     """
-    pairs = competing_pairs(settled.selected, corpus)
+    pairs = competing_pairs(selected, corpus)
     return lambda cls: smallest_lead(after.embeddings @ cls, pairs)
 
 

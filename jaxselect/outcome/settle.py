@@ -4,8 +4,8 @@ The selection is piecewise constant in every argument. Where it, or the set of a
 pairs, changes there is a kink: a derivative there is that of one side, and is flagged.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +15,13 @@ from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
 from ..flow.cls_flow import Flow, FlowSettings, FlowStatus
-from ..flow.crossing import end_of_path, search_path
+from ..flow.crossing import (
+    Crossing,
+    Mark,
+    crossings_and_end,
+    end_of_path,
+    search_path,
+)
 from ..margin.limit import Limit, LimitStatus, limit
 from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
 from ..model.checks import between, whole
@@ -24,6 +30,11 @@ from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs, selected_tokens
 from ..precision import full_precision
+
+# Of parameters, their final selection and its max-margin solution: what to look for.
+Marks = Callable[
+    [Parameters, Bool[Array, "sequences width"], MaxMargin], Sequence[Mark]
+]
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,7 @@ class Settled(eqx.Module):
         margin: its max-margin solution; NaN where the path broke off.
         late: the late flow p_mm log t + ρ; NOT_SETTLED and NaN where it did.
         kink: a small move of E changes the active pairs.
+        crossings: the last ones of the marks that were asked for.
     """
 
     path: Flow
@@ -67,24 +79,28 @@ class Settled(eqx.Module):
     margin: MaxMargin
     late: Limit
     kink: Bool[Scalar, ""]
+    crossings: tuple[Crossing, ...] = ()
 
     def placed(self, inside: Frame) -> "Settled":
         """What a flow in R^d settles on, of that in its frame."""
-        return eqx.tree_at(
-            lambda found: (found.path, found.margin.direction, found.late),
+        direction = inside.directions(self.margin.direction)
+        return replace(
             self,
-            (
-                jax.lax.stop_gradient(self.path.turned(inside.places)),
-                inside.directions(self.margin.direction),
-                self.late.placed(inside),
-            ),
+            path=jax.lax.stop_gradient(self.path.turned(inside.places)),
+            margin=eqx.tree_at(lambda margin: margin.direction, self.margin, direction),
+            late=self.late.placed(inside),
+            crossings=tuple(crossing.placed(inside) for crossing in self.crossings),
         )
 
 
 @as_annotated
 @full_precision
 def settle(
-    after: Parameters, corpus: Corpus, *, settings: RateSettings = RateSettings()
+    after: Parameters,
+    corpus: Corpus,
+    *,
+    marks: Marks | None = None,
+    settings: RateSettings = RateSettings(),
 ) -> Settled:
     """Follow the flow until its selection is final, then predict the rest.
 
@@ -97,6 +113,9 @@ def settle(
     Args:
         after: (E¹, p_0, v).
         corpus: n bags with labels ±1.
+        marks: from (E¹, p_0, v) in coordinates of their own, the selection and its
+            max-margin solution to marks; their last crossings share the flow that
+            carries derivatives.
         settings: static.
 
     Returns:
@@ -136,13 +155,26 @@ def settle(
         margin,
         replace_fn=lambda known: known * one_or_nan(path),
     )
-    end = end_of_path(after, corpus, path, settings=settings.flow)
+    crossings: tuple[Crossing, ...] = ()
+    if marks is None:
+        end = end_of_path(after, corpus, path, settings=settings.flow)
+    else:
+        found = marks(after, selected, margin)
+        crossings, end = crossings_and_end(
+            after, corpus, path, found, settings=settings.flow
+        )
     late = limit(after, corpus, selected, pairs, margin, late_cls=end)
     whole = path.status == FlowStatus.REACHED
     status = jnp.where(whole, late.status, LimitStatus.NOT_SETTLED)
     late = eqx.tree_at(lambda late: late.status, late, status)
-    found = Settled(path=path, selected=selected, margin=margin, late=late, kink=kink)
-    return found.placed(inside)
+    return Settled(
+        path=path,
+        selected=selected,
+        margin=margin,
+        late=late,
+        kink=kink,
+        crossings=crossings,
+    ).placed(inside)
 
 
 def one_or_nan(path: Flow) -> Float[Scalar, ""]:

@@ -8,7 +8,6 @@ import pytest
 from experiments.benchmarks._case import draw_wide
 from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings
-from jaxselect.flow.crossing import last_crossings
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, reduce
 from jaxselect.outcome.rates import direction_mark
@@ -22,16 +21,14 @@ def told_of(before: Parameters) -> dict[str, jax.Array]:
     """Late and early numbers, with vectors of R^d as they are."""
     seen = jnp.linspace(-1.0, 1.0, len(before.cls))
     after = embedding_step(before, CASE.corpus, CASE.step_size)
-    settled = settle(after, CASE.corpus, settings=SETTINGS)
-    late, direction = settled.late, settled.margin.direction
-    (passage,) = last_crossings(
-        after,
-        CASE.corpus,
-        settled.path,
+
+    def marks(_, selected, margin):
         # The early error of `rates`.
-        [direction_mark(direction, 0.1)],
-        settings=SETTINGS.flow,
-    )
+        return [direction_mark(margin.direction, 0.1)]
+
+    settled = settle(after, CASE.corpus, marks=marks, settings=SETTINGS)
+    late, direction = settled.late, settled.margin.direction
+    (passage,) = settled.crossings
     return {
         "error_constant": late.error_constant,
         "early_log_time": passage.log_time,
