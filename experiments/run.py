@@ -145,11 +145,11 @@ def run(settings: Run) -> dict:
 
 def _trial(
     sequences: int, length: int, relevant: int, irrelevant: int
-) -> tuple[Any, dict[str, Any]]:
-    """The jitted trial of some sizes, and how to compile it."""
+) -> tuple[list[Any], dict[str, Any]]:
+    """The trial of some sizes in two parts, and how to compile them."""
     # Not wanted where the program is found.
     from jaxselect.model.synthetic import assumption_one
-    from jaxselect.outcome.trial import Trial, run_trial
+    from jaxselect.outcome.trial import Course, Trial, follow, judge
 
     draw = partial(
         assumption_one,
@@ -159,16 +159,19 @@ def _trial(
         irrelevant=irrelevant,
     )
 
-    def trial(
+    def course(
         seed: jax.Array, dim: jax.Array, step_size: jax.Array, until_norm: jax.Array
-    ) -> Trial:
+    ) -> tuple[Course, jax.Array]:
         key = jax.random.key(seed)
-        return run_trial(key, draw, dim, step_size, until_norm=until_norm)
+        return follow(key, draw, dim, step_size, until_norm=until_norm), step_size
+
+    def verdict(course: Course, step_size: jax.Array) -> Trial:
+        return judge(*course, step_size=step_size)
 
     # Traced only: a family that cannot be drawn says so before anything is compiled.
     jax.eval_shape(lambda: draw(jax.random.key(0)))
     say(f"compiling for {sequences} sequences …")
-    return jax.jit(trial), quickly()
+    return [jax.jit(course), jax.jit(verdict)], quickly()
 
 
 def _tell(result: dict, explain: bool) -> None:

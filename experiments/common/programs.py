@@ -6,6 +6,9 @@ packages, flags, machine, settings, kinds of the arguments. It leads to the lowe
 text, whose own digest leads to the executable: an edit that changes no program costs
 its tracing alone. On accelerators, where what a program calls from outside would have
 to be there first, JAX's cache serves.
+
+A program may come in parts, each fed by the one before it: XLA compiles most of a
+program on one core, and two parts on two.
 """
 
 import contextlib
@@ -18,6 +21,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -56,9 +60,10 @@ def ready(
     """The program of some settings, from this process, from disk, or compiled now.
 
     Args:
-        build: from the settings to a jitted function of arrays, which returns a record
-            of arrays, and the compiler's options for it; of this checkout, and not made
-            inside a function.
+        build: from the settings to the parts of the program, and the compiler's options
+            for them; of this checkout, and not made inside a function. Parts are jitted
+            functions: the first of the arguments, each other of what the one before it
+            returns, a tuple; the last returns a record of arrays.
         settings: numbers, names, and frozen dataclasses and tuples of them. They and
             the arguments' kinds must be all that `build` depends on.
         arguments: of the program.
@@ -71,7 +76,7 @@ def ready(
         >>> class Power(Module):
         ...     value: jax.Array
         >>> def build(exponent):
-        ...     return jax.jit(lambda x: Power(x**exponent)), {}
+        ...     return [jax.jit(lambda x: Power(x**exponent))], {}
         >>> x = jax.numpy.asarray(3.0)
         >>> ready(build, (2,), [x]).run(x).value.item()
         9.0
@@ -81,8 +86,8 @@ def ready(
         folder = _folder(arguments)
         program = _found(folder, name, arguments)
         if program is None:
-            function, options = build(*settings)
-            program = _made(function, options, arguments, folder, name)
+            parts, options = build(*settings)
+            program = _made(parts, options, arguments, folder, name)
         _HELD[name] = program
     return _HELD[name]
 
@@ -169,58 +174,105 @@ def _folder(arguments: Sequence[jax.Array]) -> Path | None:
     return Path(cache) / "programs" if kept and here and "://" not in cache else None
 
 
+class _Part(NamedTuple):
+    """A compiled part, the names of the leaves of its result, and where it is kept."""
+
+    compiled: Any
+    names: list[str]
+    found: bool
+    text: str | None = None
+
+
+def _program(parts: list[_Part], begin: float) -> Program:
+    """Parts in turn; the result in a record, whose class need not be loaded."""
+
+    def run(*arguments: jax.Array) -> SimpleNamespace:
+        leaves: Sequence[jax.Array] = arguments
+        for part in parts:
+            given, _ = jax.tree.unflatten(part.compiled.in_tree, leaves)
+            leaves = jax.tree.leaves(part.compiled(*given))
+        return SimpleNamespace(**dict(zip(parts[-1].names, leaves, strict=True)))
+
+    found = all(part.found for part in parts)
+    return Program(run, found, time.perf_counter() - begin)
+
+
 def _found(
     folder: Path | None, name: str, arguments: Sequence[jax.Array]
 ) -> Program | None:
-    text = folder and load(folder, name)
-    return _read(folder, text.decode(), arguments) if folder and text else None
+    begin = time.perf_counter()
+    texts = folder and load(folder, name)
+    if not (folder and texts):
+        return None
+    parts = [_read(folder, text, arguments) for text in texts.decode().split()]
+    whole = [part for part in parts if part is not None]
+    return _program(whole, begin) if len(whole) == len(parts) else None
 
 
 def _made(
-    function: Any,
+    functions: Sequence[Any],
     options: dict[str, Any],
     arguments: Sequence[jax.Array],
     folder: Path | None,
     name: str,
 ) -> Program:
-    """The program of a lowered text, read or compiled; kept, if it can be."""
+    """The program of lowered texts, read or compiled; kept, if it can be."""
     begin = time.perf_counter()
-    lowered = function.lower(*arguments)
-    names = list(vars(lowered.out_info))
+    kinds: Any = arguments
+    coming = []
+    with _anew() if folder else contextlib.nullcontext(), ThreadPoolExecutor() as pool:
+        for function in functions:
+            lowered = function.lower(*kinds)
+            coming.append(pool.submit(_part, lowered, options, arguments, folder))
+            kinds = jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
+                lowered.out_info,
+            )
+        parts = [part.result() for part in coming]
+    texts = [part.text for part in parts if part.text]
+    if folder and len(texts) == len(parts):
+        save(folder, name, " ".join(texts).encode())
+    return _program(parts, begin)
+
+
+def _part(
+    lowered: Any,
+    options: dict[str, Any],
+    arguments: Sequence[jax.Array],
+    folder: Path | None,
+) -> _Part:
+    """A lowered part, read or compiled and kept."""
+    leaves = jax.tree_util.tree_leaves_with_path(lowered.out_info)
+    names = [jax.tree_util.keystr(path).removeprefix(".") for path, _ in leaves]
     if folder is None:
-        compiled = lowered.compile(options)
-        return Program(_naming(names, compiled), False, time.perf_counter() - begin)
+        return _Part(lowered.compile(options), names, found=False)
     text = _digest(arguments, text=lowered.as_text(), names=names, options=options)
-    program = _read(folder, text, arguments)
-    if program is None:
-        with _anew():
-            compiled = lowered.compile(options)
-        program = Program(_naming(names, compiled), False, 0.0)
-    program = program._replace(seconds=time.perf_counter() - begin)
-    if program.found or _write(folder, text, names, compiled):
-        save(folder, name, text.encode())
-    return program
+    part = _read(folder, text, arguments)
+    if part is None:
+        compiled = lowered.compile(options)
+        kept = _write(folder, text, names, compiled)
+        part = _Part(compiled, names, found=False, text=text if kept else None)
+    return part
 
 
-def _read(folder: Path, text: str, arguments: Sequence[jax.Array]) -> Program | None:
-    begin = time.perf_counter()
+def _read(folder: Path, text: str, arguments: Sequence[jax.Array]) -> _Part | None:
     # What is read here may run any code, and a damaged one end the process.
     body = load(folder, text)
     if body is None:
         return None
     head, _, executable = zlib.decompress(body).partition(b"\n")
-    names = json.loads(head)
+    number, names = json.loads(head)
     _offer_lapack()
     try:
         compiled = serialize_executable.deserialize_and_load(
             executable,
-            jax.tree.structure((tuple(arguments), {})),
+            jax.tree.structure((tuple(range(number)), {})),
             jax.tree.structure(tuple(names)),
             execution_devices=list(arguments[0].devices()),
         )
     except Exception:  # Whatever keeps it from being loaded, it can be compiled.
         return None
-    return Program(_naming(names, compiled), True, time.perf_counter() - begin)
+    return _Part(compiled, names, found=True, text=text)
 
 
 def _write(folder: Path, text: str, names: list[str], compiled: Any) -> bool:
@@ -229,9 +281,8 @@ def _write(folder: Path, text: str, names: list[str], compiled: Any) -> bool:
         executable = serialize_executable.serialize(compiled)[0]
     except Exception:
         return False
-    save(
-        folder, text, zlib.compress(json.dumps(names).encode() + b"\n" + executable, 1)
-    )
+    head = json.dumps([compiled.in_tree.num_leaves, names]).encode()
+    save(folder, text, zlib.compress(head + b"\n" + executable, 1))
     return True
 
 
@@ -248,18 +299,6 @@ def _anew() -> Iterator[None]:
     finally:
         jax.config.update("jax_enable_compilation_cache", True)
         compilation_cache.reset_cache()
-
-
-def _naming(
-    names: list[str], compiled: Callable[..., Any]
-) -> Callable[..., SimpleNamespace]:
-    """The program with its results in a record, whose class need not be loaded."""
-
-    def run(*arguments: jax.Array) -> SimpleNamespace:
-        values = jax.tree.leaves(compiled(*arguments))
-        return SimpleNamespace(**dict(zip(names, values, strict=True)))
-
-    return run
 
 
 @functools.cache

@@ -94,9 +94,9 @@ def what_decides(
 
 def lanes(
     grid: Grid, shape: Shape, together: bool, hurried: bool
-) -> tuple[Any, dict[str, Any]]:
-    """The jitted lanes of a shape, and how to compile them."""
-    return program(grid, shape, together), quickly() if hurried else usually()
+) -> tuple[list[Any], dict[str, Any]]:
+    """The jitted lanes of a shape, in one part, and how to compile them."""
+    return [program(grid, shape, together)], quickly() if hurried else usually()
 
 
 def local(

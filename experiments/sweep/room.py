@@ -31,7 +31,8 @@ def lanes_per_device(grid: Grid, most: int) -> int:
     told = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" not in told:
         return most
-    function, options = lanes(*what_decides(grid, max(grid.shapes(), key=_size), True))
+    decided = what_decides(grid, max(grid.shapes(), key=_size), True)
+    (function,), options = lanes(*decided)
 
     def held(number: int) -> int:
         lowered = function.lower(*lane_kinds(grid, number))

@@ -6,6 +6,7 @@ A trial is a pure function of a key and of numbers, so sweeps batch it over seed
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -92,6 +93,22 @@ class Trial(eqx.Module):
     path_errors: Float[Array, " times"]
 
 
+class Course(NamedTuple):
+    """A trial up to its verdict, in the order of `judge`.
+
+    Attributes:
+        before: (E⁰, p_0, v).
+        after: (E¹, p_0, v).
+        corpus: n bags with labels ±1.
+        flow: of p, with E¹ and v fixed.
+    """
+
+    before: Parameters
+    after: Parameters
+    corpus: Corpus
+    flow: Flow
+
+
 @as_annotated
 @full_precision
 def run_trial(
@@ -137,6 +154,43 @@ def run_trial(
         >>> bool(abs(measured / trial.error_constant - 1) < 1e-3)
         True
     """
+    course = follow(
+        key, draw_corpus, dim, step_size, until_norm=until_norm, settings=settings
+    )
+    tolerance = settings.drift_tolerance
+    return judge(*course, step_size=step_size, drift_tolerance=tolerance)
+
+
+@as_annotated
+@full_precision
+def follow(
+    key: Key[Array, ""],
+    draw_corpus: Callable[[Key[Array, ""]], Corpus],
+    dim: Float[Scalar, ""] | float,
+    step_size: Float[Scalar, ""] | float,
+    *,
+    until_norm: Float[Scalar, ""] | float,
+    settings: TrialSettings = TrialSettings(),
+) -> Course:
+    """The first part of `run_trial`, whose second part is `judge`.
+
+    Args:
+        key: see `run_trial`, also for what follows.
+        draw_corpus: key → corpus.
+        dim: d.
+        step_size: η₀.
+        until_norm: ‖p‖ to stop at.
+        settings: static.
+
+    Returns:
+        The course of the trial.
+
+    Raises:
+        BadInput: what is drawn is no corpus.
+
+    Example:
+        See `run_trial`.
+    """
     corpus_key, parameters_key = jax.random.split(key)
     corpus = draw_corpus(corpus_key)
     if not isinstance(corpus, Corpus):
@@ -154,14 +208,7 @@ def run_trial(
         path_log_times=path,
         settings=settings.flow,
     )
-    return judge(
-        before,
-        after,
-        corpus,
-        flow,
-        step_size=step_size,
-        drift_tolerance=settings.drift_tolerance,
-    )
+    return Course(before, after, corpus, flow)
 
 
 @as_annotated

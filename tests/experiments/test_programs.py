@@ -41,9 +41,25 @@ def build(ridge, power):
         inverse = jax.lax.fori_loop(0, power, lambda _, x: jnp.sin(x), factor)
         return Solved(shift=shift, factor=factor, inverse=inverse)
 
-    return jax.jit(solve), OPTIONS
+    return [jax.jit(solve)], OPTIONS
 
 
+def build_in_parts(ridge, power):
+    """The inverse is another program's, which takes records and returns them."""
+    (whole,), options = build(ridge, power)
+
+    def begin(matrix, shift):
+        return (whole(matrix, shift), {"power": shift**power}), matrix
+
+    def end(made, matrix):
+        solved, more = made
+        inverse = jnp.cos(solved.inverse) * more["power"] * FACTOR
+        return eqx.tree_at(lambda it: it.inverse, solved, inverse)
+
+    return [jax.jit(begin), jax.jit(end)], options
+
+
+FACTOR = 2.0
 OPTIONS = {"xla_backend_optimization_level": 0}
 SETTINGS = Ridge(0.5), 3
 ARGUMENTS = jnp.linspace(0.0, 1.0, 16).reshape(4, 4), jnp.asarray(0.1, "float64")
@@ -75,7 +91,7 @@ def folder(tmp_path):
     programs._HELD.update(held)
 
 
-def again():
+def again(build=build):
     """What a new process would find."""
     programs._HELD.clear()
     return programs.ready(build, SETTINGS, ARGUMENTS)
@@ -83,7 +99,7 @@ def again():
 
 def test_a_program_read_is_the_program_compiled(folder):
     """Nor is it one that JAX has read, which XLA would not write whole."""
-    jitted, options = build(*SETTINGS)
+    (jitted,), options = build(*SETTINGS)
     jitted.lower(*ARGUMENTS).compile(options)
     assert any(folder.parent.glob("*-cache"))
     first, second = again(), again()
@@ -94,6 +110,26 @@ def test_a_program_read_is_the_program_compiled(folder):
         found = program.run(*ARGUMENTS)
         assert digits(found) == digits(wanted)
         assert list(vars(found)) == ["shift", "factor", "inverse"]
+
+
+def test_parts_are_one_program(folder, monkeypatch):
+    """Read, compiled, or one read and the other compiled, behind an edit of its own."""
+    (begin, end), options = build_in_parts(*SETTINGS)
+    made = begin.lower(*ARGUMENTS).compile(options)(*ARGUMENTS)
+    wanted = digits(end.lower(*made).compile(options)(*made))
+    for found in (False, True):
+        program = again(build_in_parts)
+        assert program.found == found
+        assert digits(program.run(*ARGUMENTS)) == wanted
+    kept = set(folder.iterdir())
+    assert len(kept) == 3
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    monkeypatch.setattr(programs, "_sources", lambda places: "edited")
+    program = again(build_in_parts)
+    assert not program.found
+    # A name, and the executable of the second part.
+    assert len(set(folder.iterdir()) - kept) == 2
+    assert digits(program.run(*ARGUMENTS)) != wanted
 
 
 def key(settings=SETTINGS, arguments=ARGUMENTS, build=build):
@@ -283,7 +319,7 @@ def test_what_calls_back_is_not_kept(folder):
             shape = jax.ShapeDtypeStruct((), x.dtype)
             return Ring(jax.pure_callback(np.sin, shape, x))
 
-        return jax.jit(call), {}
+        return [jax.jit(call)], {}
 
     class Ring(eqx.Module):
         value: jax.Array

@@ -1,9 +1,14 @@
 """The first command that people try: a sentence, a picture, numbers."""
 
 import json
+from functools import partial
+
+import jax
+import numpy as np
 
 from experiments import run
-from jaxselect.outcome.trial import Trial
+from jaxselect.model.synthetic import assumption_one
+from jaxselect.outcome.trial import Trial, run_trial
 from jaxselect.outcome.trial_status import TrialStatus
 from tests.experiments.test_console import ended
 
@@ -25,6 +30,21 @@ def test_a_run_says_what_it_found(capsys):
     for name, value, meaning in run._numbers(found):
         assert f"{name:36} {value}" in told.err
         assert meaning.split(".")[0][:40] in told.err
+
+
+def test_a_run_in_parts_is_the_trial():
+    smoke = run.PRESETS["smoke"]
+    found = run.run(smoke)
+    sizes = ("sequences", "length", "relevant", "irrelevant")
+    draw = partial(assumption_one, **{name: getattr(smoke, name) for name in sizes})
+    whole = jax.jit(
+        lambda seed, *numbers: run_trial(
+            jax.random.key(seed), draw, *numbers, until_norm=smoke.until_norm
+        )
+    )(smoke.seed, float(smoke.dim), smoke.step_size)
+    for name, value in vars(whole).items():
+        if value.ndim == 0 and name != "status":
+            np.testing.assert_allclose(found[name], value, rtol=1e-6, atol=1e-9)
 
 
 def test_every_status_has_its_story():
