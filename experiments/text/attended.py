@@ -1,9 +1,9 @@
 """What a trained model attends to in a corpus of reviews."""
 
-import jax.numpy as jnp
 import numpy as np
+from scipy.special import xlogy
 
-from jaxselect.text.objective import attention_weights
+from jaxselect.text.attention import attention
 from jaxselect.text.sparse import SparseCorpus
 
 
@@ -18,25 +18,23 @@ def attend(scores: np.ndarray, corpus: SparseCorpus) -> dict[str, np.ndarray]:
         `review`, `word`, `weight` (adding up to one in a review) and `count`, one
         entry per distinct word of a review, review by review.
     """
-    counts = corpus.by_sequence.to_csr()
-    review = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-    real = corpus.by_sequence.counts.dtype
-    weight = attention_weights(jnp.asarray(scores, real), corpus).data
+    counts = corpus.by_sequence.to_csr().astype(float)
+    weight, review = attention(counts, np.asarray(scores, float))
     return {
         "review": review,
         "word": counts.indices,
-        "count": counts.data.astype(float),
-        "weight": weight.astype(float),
+        "count": counts.data,
+        "weight": weight,
     }
 
 
 def describe(
-    attention: dict, words: tuple[str, ...], alpha: np.ndarray, shown: int
+    attended: dict, words: tuple[str, ...], alpha: np.ndarray, shown: int
 ) -> dict:
     """How concentrated attention is, and on which words.
 
     Args:
-        attention: of `attend`, on the test reviews.
+        attended: of `attend`, on the test reviews.
         words: the vocabulary.
         alpha: importance of every word.
         shown: how many words to list.
@@ -46,10 +44,10 @@ def describe(
         weight of a review's first word; `words`: those with most weight in all, each
         with that share and with α.
     """
-    weight, review = attention["weight"], attention["review"]
-    entropy = np.bincount(review, -weight * np.log(weight / attention["count"]))
+    weight, review = attended["weight"], attended["review"]
+    entropy = np.bincount(review, -xlogy(weight, weight / attended["count"]))
     first = np.maximum.reduceat(weight, np.flatnonzero(np.diff(review, prepend=-1)))
-    share = np.bincount(attention["word"], weight, len(alpha)) / len(first)
+    share = np.bincount(attended["word"], weight, len(alpha)) / len(first)
     most = np.argsort(-share)[:shown]
     return {
         "positions": float(np.exp(entropy).mean()),
@@ -73,8 +71,8 @@ def agreement(one: dict, other: dict) -> dict[str, float]:
     """
     shared = np.minimum(one["weight"], other["weight"]).sum() / one["weight"].sum()
     tops = []
-    for attention in (one, other):
-        order = np.lexsort((attention["weight"], attention["review"]))
-        last = np.diff(attention["review"][order], append=-1) != 0
-        tops.append(attention["word"][order][last])
+    for model in (one, other):
+        order = np.lexsort((model["weight"], model["review"]))
+        last = np.diff(model["review"][order], append=-1) != 0
+        tops.append(model["word"][order][last])
     return {"top": float(np.mean(tops[0] == tops[1])), "overlap": float(shared)}

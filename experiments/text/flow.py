@@ -23,10 +23,10 @@ from experiments.text.data import Source, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.errors import BadInput
+from jaxselect.text.attention import attention
 from jaxselect.text.course import Course, text_course
 from jaxselect.text.curvature import (
     Bags,
-    attention,
     curvature,
     descent,
     outputs,
@@ -207,12 +207,14 @@ def measured(
     Returns:
         By name.
     """
-    share, _ = attention(seen, cls)
+    share, unseen_share = (
+        attention(bags.counts, bags.embeddings @ cls)[0] for bags in (seen, unseen)
+    )
     top = np.maximum.reduceat(share, seen.counts.indptr[:-1])
     return {
         "loss": risk(seen, cls),
         "train_accuracy": right(seen, share),
-        "test_accuracy": right(unseen, attention(unseen, cls)[0]),
+        "test_accuracy": right(unseen, unseen_share),
         "decided": float(np.mean(top > DECIDED)),
     }
 

@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from ..model.parameters import Parameters
+from .attention import attention
 from .sparse import SparseCorpus
 
 # Of what c ∂²L/∂p² is held against, the identity: Newton's method loses as much.
@@ -77,7 +78,7 @@ def risk(bags: Bags, cls: Float[np.ndarray, " dim"]) -> float:
         >>> round(risk(one, np.zeros(2)), 4)
         0.6931
     """
-    output = outputs(bags, attention(bags, cls)[0])
+    output = outputs(bags, attention(bags.counts, bags.embeddings @ cls)[0])
     return float(np.logaddexp(0.0, -bags.labels * output).sum() / bags.of)
 
 
@@ -167,32 +168,6 @@ def curvature(
     return found + found.T
 
 
-def attention(
-    bags: Bags, cls: Float[np.ndarray, " dim"]
-) -> tuple[Float[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
-    """Attention weight of every entry of the count matrix, at any range of scores.
-
-    Source: mathematics, section 1.
-
-    Args:
-        bags: the corpus and the words' embeddings.
-        cls: p.
-
-    Returns:
-        Weights that add up to one in each row, and the rows.
-
-    Example:
-        >>> one = Bags(csr_array([[3.0, 1.0]]), np.ones(1), np.eye(2), np.zeros(2), 1)
-        >>> attention(one, np.zeros(2))[0].tolist()
-        [0.75, 0.25]
-    """
-    counts, begin = bags.counts, bags.counts.indptr[:-1]
-    row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-    logit = (bags.embeddings @ cls)[counts.indices] + np.log(counts.data)
-    share = np.exp(logit - np.maximum.reduceat(logit, begin)[row])
-    return share / np.add.reduceat(share, begin)[row], row
-
-
 def outputs(
     bags: Bags, share: Float[np.ndarray, " entries"]
 ) -> Float[np.ndarray, " sequences"]:
@@ -243,7 +218,7 @@ def _factors(
     bags: Bags, cls: Float[np.ndarray, " dim"]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pulls h and partners u of every entry, as in `score_curvature`; the rows."""
-    share, row = attention(bags, cls)
+    share, row = attention(bags.counts, bags.embeddings @ cls)
     value, label = bags.values[bags.counts.indices], bags.labels
     output = outputs(bags, share)
     ahead = value - output[row]

@@ -19,7 +19,8 @@ from ..model.checks import increasing
 from ..model.parameters import Parameters
 from . import curve
 from . import flow as plain
-from .curvature import Bags, attention, curvature, descent, pulls
+from .attention import attention
+from .curvature import Bags, curvature, descent, pulls
 from .curve import Pairs
 from .ending import TextEnding, merged
 from .flow import (
@@ -121,7 +122,7 @@ def _pairs(
     winners, losers, place = contests(counts, selected)
     pull, _ = pulls(bags, start + held)
     strength = net(pull[~selected], place, len(winners))
-    weight, _ = attention(bags, start + held)
+    weight, _ = attention(bags.counts, bags.embeddings @ (start + held))
     share = np.zeros(len(winners))
     np.maximum.at(share, place, weight[~selected])
     felt = strength != 0

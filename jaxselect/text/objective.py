@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
-from scipy.sparse import csr_array
 
 from ..arguments import as_annotated
 from ..model.attention import token_scores
@@ -83,33 +82,6 @@ def read(
     # Both ends stay e^{±0.9 log max} or nearer: no sum or quotient leaves the range.
     within = high - low < 1.8 * float(np.log(jnp.finfo(scores.dtype).max))
     return Readout(jnp.where(within, total / normaliser, jnp.nan), weight, normaliser)
-
-
-def attention_weights(
-    scores: Float[Array, " vocabulary"], corpus: SparseCorpus
-) -> csr_array:
-    """Attention weight of every token in every sequence: q_X[s] = C_X[s] e^{a_s} / Z_X.
-
-    Args:
-        scores: a = E p.
-        corpus: n bags.
-
-    Returns:
-        A row per sequence, where its counts are; it adds up to one. NaN where `read`
-        is.
-
-    Example:
-        >>> from jaxselect.text.sparse import from_csr
-        >>> corpus = from_csr(csr_array([[3, 1], [0, 2]]), [1, -1])
-        >>> attention_weights(jnp.zeros(2), corpus).toarray().tolist()
-        [[0.75, 0.25], [0.0, 1.0]]
-    """
-    _, weight, normaliser = read(scores, jnp.zeros_like(scores), corpus)
-    counts = corpus.by_sequence.to_csr()
-    row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-    share = counts.data * np.asarray(weight)[counts.indices]
-    share /= np.asarray(normaliser)[row]
-    return csr_array((share, counts.indices, counts.indptr), counts.shape)
 
 
 @one_program()

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
-from .curvature import Bags, attention, curvature, descent, pulls
+from .attention import attention
+from .curvature import Bags, curvature, descent, pulls
 
 NEWTON_STEPS = 30
 RANK = 1e-9
@@ -260,7 +261,7 @@ def change_of_curvature(
         0.0884
     """
     counts, begin = bags.counts, bags.counts.indptr
-    share, row = attention(bags, cls)
+    share, row = attention(counts, bags.embeddings @ cls)
     value, place = bags.values[counts.indices], bags.embeddings[counts.indices]
 
     def mean(entries: np.ndarray) -> np.ndarray:

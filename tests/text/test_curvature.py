@@ -10,10 +10,10 @@ from jaxselect.model import attention as padded_attention
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.text import curvature as module
+from jaxselect.text.attention import attention
 from jaxselect.text.curvature import (
     LEFT_OUT,
     Bags,
-    attention,
     curvature,
     descent,
     pulls,
@@ -96,7 +96,7 @@ def test_attention_is_the_padded_one_at_scores_of_thousands():
     wanted = np.zeros((len(dense.labels), VOCABULARY))
     rows = np.arange(len(dense.labels))[:, None]
     np.add.at(wanted, (rows, np.asarray(dense.tokens)), np.exp(weights))
-    share, row = attention(bags, cls)
+    share, row = attention(bags.counts, bags.embeddings @ cls)
     got = np.zeros_like(wanted)
     got[row, bags.counts.indices] = share
     assert_close(got, wanted)

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from jaxselect.errors import BadInput
 from jaxselect.model import attention, objective, parameters
 from jaxselect.model import corpus as padded
+from jaxselect.text import attention as text_attention
 from jaxselect.text import objective as sparse_objective
 from jaxselect.text import sparse
 from tests.tolerances import assert_close
@@ -192,7 +193,9 @@ def test_weights_are_those_of_padded_bags_and_make_the_output(dense):
     """Counts above one included: a row adds up to one, and f = Σ_s q[s] b_s."""
     drawn, corpus = model(dense, spread=20.0), sparse.from_corpus(dense)
     a, b = jax.jit(attention.token_scores)(drawn)
-    weights = sparse_objective.attention_weights(a, corpus)
+    counts = corpus.by_sequence.to_csr()
+    share, _ = text_attention.attention(counts, np.asarray(a))
+    weights = csr_array((share, counts.indices, counts.indptr), counts.shape)
     assert_close(weights.sum(axis=1), np.ones(len(dense.labels)))
     assert_close(weights.toarray(), dense_weights(dense, a))
     assert_close(READ(a, b, corpus).output, weights @ np.asarray(b))
