@@ -194,7 +194,7 @@ def derived(
         ways = (
             lambda: nothing,
             lambda: nothing + push(turn, towards)[:, None],
-            lambda: jax.lax.map(row, rows),
+            lambda: jax.vmap(row)(rows),
         )
         return real, jax.lax.switch(asked, ways), rest
 

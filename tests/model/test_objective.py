@@ -140,10 +140,10 @@ def literal_late_gradient(scores, values, log_scale, digits):
 
 
 @pytest.mark.parametrize(
-    ("size", "digits"), [(1.0, 50), (30.0, 200), (1e3, 2000), (3e3, 4000)]
+    ("size", "digits"), [(1.0, 50), (30.0, 200), (1e3, 400), (3e3, 1000)]
 )
 def test_late_gradients_are_exact(size, digits):
-    """At scores of 3,000 the definition itself needs 4,000 digits; we have 16."""
+    """At scores of 3,000 the definition itself needs hundreds of digits; we have 16."""
     scores = size * jnp.array([1.0, 0.9, 0.4, 0.3, 0.2])
     values = jnp.array([3.0, -2.0, 0.5, -0.25, 0.125])
     # The largest term stays of order one: in token 1 against token 4, sequence 5 aside.

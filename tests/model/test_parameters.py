@@ -34,7 +34,12 @@ def gram(parameters):
     return rows @ rows.T
 
 
-@partial(jax.jit, static_argnames="dim")
+# Millions of draws take longer than compiling does.
+@partial(
+    jax.jit,
+    static_argnames="dim",
+    compiler_options={"xla_backend_optimization_level": 1},
+)
 def wide_grams(keys, dim):
     draw = partial(gaussian, vocabulary=VOCABULARY, dim=dim)
     return jax.vmap(lambda key: gram(draw(key)))(keys)
