@@ -8,14 +8,22 @@ import numpy as np
 import pytest
 
 from jaxselect.model.frame import frame
-from jaxselect.model.parameters import Parameters, gaussian
+from jaxselect.model.parameters import Parameters
 from tests.tolerances import assert_close
 
-WIDE = gaussian(jax.random.key(0), vocabulary=5, dim=40)
+
+def drawn(seed, dim=40):
+    rng, head = np.random.default_rng(seed), np.eye(dim)[0]
+    parts = rng.normal(size=(5, dim)), rng.normal(size=dim), head * dim**0.5
+    return Parameters(*(jnp.asarray(part / dim**0.5, float) for part in parts))
+
+
+WIDE = drawn(0)
+ROWS, CLS = np.asarray(WIDE.embeddings), np.asarray(WIDE.cls)
 # Off the span, zero, and in the span.
-STARTS = jnp.stack([WIDE.cls, 0 * WIDE.cls, WIDE.embeddings[1] - WIDE.embeddings[3]])
+STARTS = np.stack([CLS, 0 * CLS, ROWS[1] - ROWS[3]])
 # A change of E, p_0 and v that leaves the span of E.
-CHANGE = gaussian(jax.random.key(1), vocabulary=5, dim=40)
+CHANGE = drawn(1)
 
 
 def moved(parameters: Parameters) -> jax.Array:
@@ -58,7 +66,7 @@ def test_what_a_frame_says_is_what_space_says_in_both_modes():
 def test_coordinates_go_there_and_back():
     inside = frame(WIDE)
     assert_close(inside.axes.T @ inside.axes, np.eye(6))
-    away = jnp.linspace(-1, 1, 40)
+    away = jnp.asarray(np.linspace(-1, 1, 40), float)
     assert_close(
         WIDE.embeddings @ away,
         inside.parameters.embeddings @ inside.coordinates(away),
@@ -73,8 +81,7 @@ def test_coordinates_go_there_and_back():
 
 def test_the_axis_beside_the_span_is_orthogonal_to_it_or_zero():
     """Also for a p_0 that is in the span but for a billionth."""
-    nearly = STARTS[2] + 1e-9 * WIDE.cls
-    starts = jnp.concatenate([STARTS, nearly[None]])
+    starts = np.stack([*STARTS, STARTS[2] + 1e-9 * CLS])
 
     @jax.jit
     @jax.vmap
@@ -88,21 +95,21 @@ def test_the_axis_beside_the_span_is_orthogonal_to_it_or_zero():
 
 def test_few_dimensions_are_left_alone():
     for dim, same in ((7, True), (8, False)):
-        narrow = gaussian(jax.random.key(0), vocabulary=5, dim=dim)
+        narrow = drawn(0, dim)
         assert (frame(narrow).parameters is narrow) == same
 
 
-def changed(row: jax.Array) -> jax.Array:
-    return WIDE.embeddings.at[3].set(row)
+def changed(row):
+    return np.where(np.arange(5)[:, None] == 3, row, ROWS)
 
 
 # A token twice, one between others, none, and all of them centred.
-DEPENDENT = jnp.stack(
+DEPENDENT = np.stack(
     [
-        changed(WIDE.embeddings[0]),
-        changed(WIDE.embeddings[:3].mean(axis=0)),
-        changed(jnp.zeros(40)),
-        WIDE.embeddings - WIDE.embeddings.mean(axis=0, keepdims=True),
+        changed(ROWS[0]),
+        changed(ROWS[:3].mean(axis=0)),
+        changed(np.zeros(40)),
+        ROWS - ROWS.mean(axis=0),
     ]
 )
 

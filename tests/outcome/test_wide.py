@@ -1,5 +1,7 @@
 """Problems in R^d with d far beyond |S|: what is told in R^d, and how it moves."""
 
+from functools import cache, partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,19 +16,26 @@ from jaxselect.outcome.rates import direction_mark
 from jaxselect.outcome.settle import RateSettings, settle
 
 SETTINGS = RateSettings(flow=FlowSettings(1e-9, 1e-9), points=128)
-CASE = draw_wide(Problem(sequences=12, length=4, relevant=2, irrelevant=5), 40, 0)
+PROBLEM = Problem(sequences=12, length=4, relevant=2, irrelevant=5)
+
+
+@cache
+def drawn():
+    """Once, and only where these tests run."""
+    return jax.jit(partial(draw_wide, PROBLEM, 40))(0)
 
 
 def told_of(before: Parameters) -> dict[str, jax.Array]:
     """Late and early numbers, with vectors of R^d as they are."""
     seen = jnp.linspace(-1.0, 1.0, len(before.cls))
-    after = embedding_step(before, CASE.corpus, CASE.step_size)
+    case = drawn()
+    after = embedding_step(before, case.corpus, case.step_size)
 
     def marks(_, selected, margin):
         # The early error of `rates`.
         return [direction_mark(margin.direction, 0.1)]
 
-    settled = settle(after, CASE.corpus, marks=marks, settings=SETTINGS)
+    settled = settle(after, case.corpus, marks=marks, settings=SETTINGS)
     late, direction = settled.late, settled.margin.direction
     (passage,) = settled.crossings
     return {
@@ -42,16 +51,18 @@ def told_of(before: Parameters) -> dict[str, jax.Array]:
 @jax.jit
 def told(before: Parameters) -> tuple[dict, dict]:
     """The numbers, and how they move."""
-    return jax.jvp(told_of, (before,), (CHANGE,))
+    return jax.jvp(told_of, (before,), (change(),))
 
 
-# Of E, p_0 and v, out of the span of E.
-CHANGE = Parameters(CASE.noise[0], CASE.noise[1], CASE.noise[1][::-1])
+def change():
+    """Of E, p_0 and v, out of the span of E."""
+    of_tokens, of_start, _ = drawn().noise
+    return Parameters(of_tokens, of_start, of_start[::-1])
 
 
 @pytest.fixture(scope="module")
 def here():
-    return told(CASE.start)
+    return told(drawn().start)
 
 
 def test_it_moves_as_differences_say(here):
@@ -59,7 +70,7 @@ def test_it_moves_as_differences_say(here):
     step = 1.5e-4
 
     def at(h):
-        return told(jax.tree.map(lambda x, dx: x + h * dx, CASE.start, CHANGE))[0]
+        return told(jax.tree.map(lambda x, dx: x + h * dx, drawn().start, change()))[0]
 
     ends = {times: at(times * step) for times in (-2, -1, 1, 2)}
     assert abs(here[0]["history"]) > 1e-3
@@ -73,7 +84,7 @@ def test_it_moves_as_differences_say(here):
 
 
 def test_numbers_are_those_of_reduced_coordinates(here):
-    few = jax.jit(told_of)(reduce(CASE.start))
+    few = jax.jit(told_of)(reduce(drawn().start))
     for name in ("error_constant", "early_log_time"):
         # To the tolerance of the flows: their steps differ.
         np.testing.assert_allclose(here[0][name], few[name], rtol=1e-7)
