@@ -71,6 +71,8 @@ def begin(
     duals = normalised(1 / slack)
     nearest = axes @ potentials(duals)
     margin, slack = below(nearest)
+    # All pairs at once are a guess worth its price where no token wins and loses.
+    chained = jnp.any(pairs.any(axis=0) & pairs.any(axis=1))
     return Iterate(
         nearest=nearest,
         margin=margin,
@@ -78,7 +80,7 @@ def begin(
         duals=duals,
         gap=jnp.asarray(jnp.inf, dtype),
         strong=pairs,
-        ready=jnp.asarray(True),
+        ready=~chained,
         iterations=jnp.asarray(0, jnp.int32),
         going=pairs.any(),
     )
