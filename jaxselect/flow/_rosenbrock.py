@@ -17,6 +17,8 @@ from jax import lax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, PyTree, Scalar
 
+from ._step_control import step_length
+
 # Rodas5P of G. Steinebach, "Construction of Rosenbrock–Wanner method Rodas5P and
 # numerical benchmarks within the Julia Differential Equations package", BIT 63 (2023):
 # order 5(4), eight stages, stiffly accurate, L-stable.
@@ -161,7 +163,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         # Empty steps, in which a lane waits for its batch, and refused ones are gone
         # through as tiny steps and dropped: in reverse mode a number that is not finite
         # would reach what came before.
-        h = jnp.where(t1 > t0, t1 - t0, jnp.finfo(y0.dtype).eps)
+        h = step_length(t0, t1)
         identity = jnp.eye(len(y0), dtype=y0.dtype)
         factor = jnp.linalg.cholesky(
             lax.stop_gradient(identity / (_GAMMA * h) - jacobian)
@@ -195,7 +197,8 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         y1 = y0 + tableau[2][-1] @ stages + stages[-1]
         bend = jnp.asarray(_DENSE, y0.dtype) @ stages
         dense = {"y0": y0, "y1": y1, "bend": bend}
-        error = jnp.where(sound, stages[-1], jnp.inf)
+        # Nor is a step sound that is so long that a stage overflows.
+        error = jnp.where(sound & jnp.isfinite(y1).all(), stages[-1], jnp.inf)
         return y1, error, dense, None, dfx.RESULTS.successful
 
 

@@ -7,6 +7,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+# An empty step is such a part of the shortest that time can tell: small enough for most
+# returns, large enough for the next step to be none.
+PARTS = 8
+
+
+def step_length(t0: PyTree, t1: PyTree) -> PyTree:
+    """Length t1 − t0 of a step, or where that is nothing, a part of t's rounding.
+
+    A long step may leave the solution off its course by what the tolerance allows, and
+    a stiff field draws it back in less time than t can tell. Meanwhile t stands still.
+    """
+    least = jnp.finfo(jnp.result_type(t0)).eps / PARTS * jnp.maximum(jnp.abs(t0), 1.0)
+    return jnp.where(t1 > t0, t1 - t0, least)
+
 
 class PredictiveController(dfx.PIDController):
     """Diffrax's controller, its next step bounded by the trend of the errors.
@@ -49,14 +63,22 @@ class PredictiveController(dfx.PIDController):
     ) -> tuple[PyTree, ...]:
         """Diffrax's decision and next step, the latter bounded."""
         *state, before = controller_state
+        step, still = jax.lax.stop_gradient(step_length(t0, t1)), t1 <= t0
+        # Where t stands still, a clock that starts at 0 tells the next length.
+        begin, reached = jnp.where(still, 0.0, t0), jnp.where(still, step, t1)
         kept, start, end, jump, state, result = super().adapt_step_size(
-            t0, t1, y0, y1_candidate, args, y_error, error_order, tuple(state)
+            begin, reached, y0, y1_candidate, args, y_error, error_order, tuple(state)
         )
-        step = jax.lax.stop_gradient(t1 - t0)
+        end = jnp.where(still, t0 + (end - start), end)
+        start = jnp.where(still, t0, start)
+        spent = still & ~kept
+        result = dfx.RESULTS.where(spent, dfx.RESULTS.dt_min_reached, result)
         trend = jnp.where(before > 0, step / jnp.where(before > 0, before, 1.0), 1.0)
         now, last = state[0], state[1]
         bound = step * trend * self.safety * (now**2 / last) ** (1 / error_order)
         # Diffrax notes an error of zero as one, which an accepted step never has.
         bound = jnp.where(now > 1, jnp.maximum(bound, self.factormin * step), jnp.inf)
-        end = jnp.where(kept, jnp.minimum(end, start + bound), end)
+        # Nor is a refused step tried again, which is where a shorter one rounds to.
+        shorter = jnp.where(end < t1, end, t0)
+        end = jnp.where(kept, jnp.minimum(end, start + bound), shorter)
         return kept, start, end, jump, (*state, jnp.where(kept, step, before)), result

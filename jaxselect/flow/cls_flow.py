@@ -54,12 +54,13 @@ class FlowStatus(Status):
     FAILED = 4, "At a number that is not finite; p and log_time are the last good ones."
     TOO_SUDDEN = (
         5,
-        "Where tokens change places too suddenly for a log-time to tell when.",
+        "Where tokens change places, or p returns to its course, too suddenly for a "
+        "log-time to tell when.",
     )
 
 
 # Tuned on the default sweep and on float32 grids: at this power of a rounding two pulls
-# that cancel leave no digit to follow; a shorter step means a field that is not finite.
+# that cancel leave no digit to follow; a step that must be shorter cannot be told.
 BALANCED_POWER = 0.7
 SHORTEST_STEP = 1e-14
 
@@ -216,12 +217,12 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         reached = jnp.isfinite(path_times)[:, None]
         path = jnp.where(reached, solution.ys[1], 0.0) @ rotation.T
         path = jnp.where(reached, path, jnp.inf)
-    stable = _stable(problem, solution.ts[0][0], solution.ys[0][0])
+    growth = _growth(problem, solution.ts[0][0], solution.ys[0][0])
     return Flow(
         # Equinox has a `cls` of its own: no keyword.
         solution.ys[0][0] @ rotation.T,
         log_time=solution.ts[0][0],
-        status=_status(solution, over, until_norm != jnp.inf, stable),
+        status=_status(solution, over, until_norm != jnp.inf, growth),
         num_steps=solution.stats["num_steps"],
         num_rejected=solution.stats["num_rejected_steps"],
         path_log_times=path_times,
@@ -280,10 +281,10 @@ def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scala
     return (strongest + BALANCED_POWER * jnp.log(jnp.finfo(y.dtype).eps)).astype(float)
 
 
-def _stable(
+def _growth(
     problem: Problem, log_time: Float[Scalar, ""], cls: Float[Array, " dim"]
-) -> Bool[Scalar, ""]:
-    """Whether the strongest pulls oppose a move of p along v: vᵀ(∂²L/∂p²)v > 0.
+) -> Float[Scalar, ""]:
+    """−e^s vᵀ(∂²L/∂p²)v: below zero where the pulls oppose a move of p along v.
 
     Along v each f moves by the variance of b under its weights, so that every pair of
     tokens takes part: in a balance against the move, in a change of places with it.
@@ -293,14 +294,14 @@ def _stable(
     def pull(scores: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
         return values @ negative_gradient(scores, values, corpus, log_time).scores
 
-    return jax.jvp(pull, (rows @ cls,), (values,))[1] < 0
+    return jax.jvp(pull, (rows @ cls,), (values,))[1]
 
 
 def _status(
     solution: Any,
     over: Bool[Scalar, ""],
     bounded: Bool[Scalar, ""],
-    stable: Bool[Scalar, ""],
+    growth: Float[Scalar, ""],
 ) -> Int[Scalar, ""]:
     at_norm, too_strong = solution.event_mask
     at_time = solution.result == dfx.RESULTS.successful
@@ -308,7 +309,9 @@ def _status(
     status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
     missed = jnp.where(bounded, FlowStatus.NORM_NOT_REACHED, FlowStatus.REACHED)
     status = jnp.where(at_time, missed, status)
-    held = jnp.where(stable, FlowStatus.BALANCED, FlowStatus.TOO_SUDDEN)
+    spent = (solution.result == dfx.RESULTS.dt_min_reached) & jnp.isfinite(growth)
+    status = jnp.where(spent, FlowStatus.TOO_SUDDEN, status)
+    held = jnp.where(growth < 0, FlowStatus.BALANCED, FlowStatus.TOO_SUDDEN)
     status = jnp.where(too_strong, held, status)
     status = jnp.where(at_norm | over, FlowStatus.REACHED, status)
     finite = jnp.all(jnp.isfinite(solution.ys[0]))

@@ -300,14 +300,22 @@ def test_a_balance_is_held_by_both_classes():
 
 
 def test_a_change_too_sudden_to_follow_is_not_a_balance():
-    """From 45 behind, a token overtakes within e^−45 of a log-time near 45."""
+    """From 45 behind, a token overtakes within e^−45 of a log-time near 45.
+
+    The longer the embeddings, the sooner, and the weaker the pulls that do it.
+    """
     corpus = from_sequences(3 * [[0, 1]], [1, 1, 1], vocabulary=2)
     head = jnp.array([1.0, 0.0, 0.0])
-    for behind, wanted in ((15.0, FlowStatus.REACHED), (45.0, FlowStatus.TOO_SUDDEN)):
-        start = Parameters(jnp.eye(2, 3), jnp.array([0.0, behind, 0.0]), head)
-        flow = run(start, corpus, until_norm=1e3)
-        assert flow.status == wanted
-    assert abs(flow.log_time - behind) < 5
+    for length in (1.0, 30.0, 1e4):
+        for behind, wanted in ((15.0, "REACHED"), (45.0, "TOO_SUDDEN")):
+            cls = jnp.array([0.0, behind / length, 0.0])
+            start = Parameters(length * jnp.eye(2, 3), cls, head / length)
+            flow = run(start, corpus, until_norm=1e3)
+            assert FlowStatus(flow.status.item()).name == wanted
+            # The weaker token pulls itself up at a rate of the length squared.
+            near = behind - 2 * np.log(length)
+            assert wanted == "REACHED" or abs(flow.log_time - near) < 1
+            assert flow.num_steps < 300
 
 
 def test_too_few_steps_and_numbers_that_are_none_are_statuses():
@@ -315,10 +323,12 @@ def test_too_few_steps_and_numbers_that_are_none_are_statuses():
     short = run(parameters, corpus, until_norm=1e6, settings=FlowSettings(max_steps=5))
     assert short.status == FlowStatus.OUT_OF_STEPS
     assert short.num_steps == 5 and jnp.isfinite(short.cls).all()
-    broken = Parameters(
-        jnp.nan * parameters.embeddings, parameters.cls, parameters.head
-    )
-    assert run(broken, corpus, until_norm=10.0).status == FlowStatus.FAILED
+    embeddings, cls, head = jax.tree.leaves(parameters)
+    for broken in (
+        Parameters(jnp.nan * embeddings, cls, head),
+        Parameters(embeddings, cls, jnp.inf * head),
+    ):
+        assert run(broken, corpus, until_norm=10.0).status == FlowStatus.FAILED
 
 
 def test_the_dimension_may_be_astronomical():

@@ -1,11 +1,13 @@
 """The step size after two errors, against the formula written out."""
 
 import diffrax as dfx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow._step_control import PredictiveController
+from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
+from jaxselect.flow._step_control import PARTS, PredictiveController, step_length
 
 RTOL, ORDER = 1e-6, 5.0
 
@@ -48,3 +50,53 @@ def test_a_refused_step_is_left_to_diffrax():
         ours, theirs = steps_after(errors, controller), steps_after(errors, plain)
         assert [kept for kept, _ in ours] == [kept for kept, _ in theirs]
     assert steps_after([4.0], controller) == steps_after([4.0], plain)
+
+
+@jax.jit
+def late(rate):
+    """y' = −rate y³ from 1 at t = 10⁶, whose rounding is 10⁻¹⁰, for a time of 1."""
+
+    def field(t, y, args):
+        return -rate * y**3
+
+    start = jnp.array(1e6)
+    found = dfx.diffeqsolve(
+        dfx.ODETerm(field),
+        Rodas5P(from_autodiff(field)),
+        start,
+        start + 1,
+        None,
+        jnp.ones(1),
+        stepsize_controller=PredictiveController(
+            1e-4, 1e-4, dtmin=1e-14, force_dtmin=False
+        ),
+        throw=False,
+    )
+    refused = found.result == dfx.RESULTS.dt_min_reached
+    return found.ys[0, 0], refused, found.stats["num_steps"]
+
+
+def test_what_happens_within_a_rounding_of_time_is_followed_while_time_stands_still():
+    """Whatever the rate, y ends at 1/√(1 + 2 rate): its start leaves no trace."""
+    for rate in (1e6, 1e8, 1e9, 3e9):
+        value, refused, _ = late(rate)
+        np.testing.assert_allclose(value * np.sqrt(1 + 2 * rate), 1.0, rtol=2e-3)
+        assert not refused
+
+
+def test_what_happens_sooner_than_that_ends_at_once():
+    """No step is refused twice, and y stays where it could be followed to."""
+    for rate in (1e11, 1e15):
+        value, refused, steps = late(rate)
+        assert value == 1.0 and refused and steps < 30
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("time", [1.0, 37.9, 1e6])
+def test_an_empty_step_is_a_part_of_the_shortest(kind, time):
+    time = jnp.asarray(time, kind)
+    following = jnp.nextafter(time, jnp.asarray(jnp.inf, kind))
+    shortest = following - time
+    assert step_length(time, following) == shortest
+    ratio = PARTS * step_length(time, time) / shortest
+    assert 1 <= ratio < 2 and ratio.dtype == kind
