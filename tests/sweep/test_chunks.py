@@ -162,13 +162,26 @@ def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
         "until_norm": 10.0,
         "path_points": 5,
         "precision": "float32",
-        "seed": tuple(range(launch.FEW)),
+        "seed": tuple(range(launch.FEW["cpu"])),
     }
     for name, value in (same | others).items():
         grid = dataclasses.replace(TINY, **{name: value})
         job = launch.Job(grid, 4, False, tmp_path)
         job.program(grid, TINY.shapes()[0], False)()
     assert len(set(asked)) == 1 + len(others)
+
+
+def test_a_sweep_is_compiled_with_little_effort_while_that_is_sooner_done(monkeypatch):
+    """On a TPU all effort is dearer, and the preset made for one is worth it."""
+    (shape,) = TINY.shapes()
+
+    def hurried(grid):
+        return launch.what_decides(grid, shape, True)[-1]
+
+    some = dataclasses.replace(TINY, seed=tuple(range(launch.FEW["cpu"] + 1)))
+    assert hurried(TINY) and not hurried(some)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    assert hurried(some) and not hurried(PRESETS["tpu"].grid)
 
 
 def test_both_families_and_all_their_axes_run(tmp_path):
