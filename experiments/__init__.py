@@ -3,6 +3,7 @@
 What has to be settled before NumPy and JAX are imported is settled here.
 """
 
+import atexit
 import gc
 import os
 
@@ -21,3 +22,5 @@ for _name, _value in {
 # What is imported and traced stays: at Python's own pace the search for garbage in it
 # takes a seventh of a short program's time.
 gc.set_threshold(50_000, 20, 50)
+# Nor is it searched once the program is done: that takes a short one half a second.
+atexit.register(gc.freeze)

@@ -271,6 +271,16 @@ def test_help_reads_in_a_second_or_two():
     assert time.monotonic() - begin < 30
 
 
+def test_nobody_waits_for_garbage_once_a_program_is_done():
+    """What was there at the end is no longer looked at, whatever holds it."""
+    code = (
+        "import atexit, gc; atexit.register(lambda: print("
+        "len(gc.get_objects()) < gc.get_freeze_count())); import experiments"
+    )
+    told = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    assert told == "True\n"
+
+
 def test_workers_do_not_outlive_a_killed_parent(tmp_path):
     process = start(*sweep(tmp_path, "--workers", 2))
     children = []
