@@ -37,7 +37,11 @@ class Program(NamedTuple):
 
 
 def run(device: str) -> Program:
-    """One trial: draws, a step on E, the flow of p, and its certificate."""
+    """One trial: draws, a step on E, the flow of p, and its certificate.
+
+    Compiled whole, as in a sweep: `experiments.run` has the certificate in a part of
+    its own.
+    """
     draw_corpus = partial(assumption_one, **dataclasses.asdict(RUN))
 
     def trial(key: jax.Array, dim: float, step_size: float, norm: float) -> Trial:
