@@ -67,3 +67,10 @@ def compiled_programs_are_no_garbage() -> Iterator[None]:
         gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A worker that has told its results ends at once: to take its programs apart, one
+    by one, took longer than pytest-xdist waits for it."""
+    if hasattr(config, "workerinput"):
+        os._exit(0)
