@@ -93,7 +93,8 @@ def what_decides(
     """What `lanes` is given for a grid: what stands on its axes is no part of it."""
     axes = (*Shape._fields, *NUMBERS)
     bare = replace(grid, **{name: getattr(Grid, name) for name in axes})
-    return bare, shape, together, grid.size <= FEW[jax.default_backend()]
+    few = FEW.get(jax.default_backend(), FEW["gpu"])
+    return bare, shape, together, grid.size <= few
 
 
 def lanes(
