@@ -54,8 +54,8 @@ class FlowStatus(Status):
     FAILED = 4, "At a number that is not finite; p and log_time are the last good ones."
     TOO_SUDDEN = (
         5,
-        "Where tokens change places, or p returns to its course, too suddenly for a "
-        "log-time to tell when.",
+        "Where tokens change places, p returns to its course or passes the norm too "
+        "suddenly for a log-time to tell when.",
     )
 
 
@@ -218,11 +218,14 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         path = jnp.where(reached, solution.ys[1], 0.0) @ rotation.T
         path = jnp.where(reached, path, jnp.inf)
     growth = _growth(problem, solution.ts[0][0], solution.ys[0][0])
+    # Seen on p itself: where the norm grows faster than s tells, a search may miss it.
+    off = jnp.abs(jnp.linalg.norm(solution.ys[0][0]) - until_norm)
+    there = off <= jnp.sqrt(jnp.finfo(start.dtype).eps) * until_norm
     return Flow(
         # Equinox has a `cls` of its own: no keyword.
         solution.ys[0][0] @ rotation.T,
         log_time=solution.ts[0][0],
-        status=_status(solution, over, until_norm != jnp.inf, growth),
+        status=_status(solution, over, until_norm != jnp.inf, there, growth),
         num_steps=solution.stats["num_steps"],
         num_rejected=solution.stats["num_rejected_steps"],
         path_log_times=path_times,
@@ -301,6 +304,7 @@ def _status(
     solution: Any,
     over: Bool[Scalar, ""],
     bounded: Bool[Scalar, ""],
+    there: Bool[Scalar, ""],
     growth: Float[Scalar, ""],
 ) -> Int[Scalar, ""]:
     at_norm, too_strong = solution.event_mask
@@ -313,6 +317,8 @@ def _status(
     status = jnp.where(spent, FlowStatus.TOO_SUDDEN, status)
     held = jnp.where(growth < 0, FlowStatus.BALANCED, FlowStatus.TOO_SUDDEN)
     status = jnp.where(too_strong, held, status)
-    status = jnp.where(at_norm | over, FlowStatus.REACHED, status)
+    passed = jnp.where(there, FlowStatus.REACHED, FlowStatus.TOO_SUDDEN)
+    status = jnp.where(at_norm, passed, status)
+    status = jnp.where(over, FlowStatus.REACHED, status)
     finite = jnp.all(jnp.isfinite(solution.ys[0]))
     return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)

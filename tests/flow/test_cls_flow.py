@@ -6,6 +6,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix as optx
 import pytest
 import scipy.integrate
 
@@ -329,6 +330,16 @@ def test_too_few_steps_and_numbers_that_are_none_are_statuses():
         Parameters(embeddings, cls, jnp.inf * head),
     ):
         assert run(broken, corpus, until_norm=10.0).status == FlowStatus.FAILED
+
+
+def test_a_norm_that_was_missed_is_not_reached(monkeypatch):
+    """Whatever the search for it says: here any point of the step will do for it."""
+    careless = partial(optx.Newton, 1e9, 1e9)
+    monkeypatch.setattr(optx, "Newton", lambda *tolerances, **named: careless())
+    parameters, corpus = problem()
+    flow = jax.jit(lambda norm: cls_flow(parameters, corpus, until_norm=norm))(10.0)
+    assert abs(jnp.linalg.norm(flow.cls) / 10 - 1) > 1e-6
+    assert flow.status == FlowStatus.TOO_SUDDEN
 
 
 def test_the_dimension_may_be_astronomical():
