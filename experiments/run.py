@@ -10,7 +10,7 @@ import textwrap
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -145,7 +145,7 @@ def run(settings: Run) -> dict:
 
 def _trial(
     sequences: int, length: int, relevant: int, irrelevant: int
-) -> tuple[list[Any], dict[str, Any]]:
+) -> programs.Parts:
     """The trial of some sizes in two parts, and how to compile them."""
     # Not wanted where the program is found.
     from jaxselect.model.synthetic import assumption_one
@@ -171,7 +171,7 @@ def _trial(
     # Traced only: a family that cannot be drawn says so before anything is compiled.
     jax.eval_shape(lambda: draw(jax.random.key(0)))
     say(f"compiling for {sequences} sequences …")
-    return [jax.jit(course), jax.jit(verdict)], quickly()
+    return [(jax.jit(part), quickly()) for part in (course, verdict)]
 
 
 def _tell(result: dict, explain: bool) -> None:

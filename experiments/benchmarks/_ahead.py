@@ -51,7 +51,8 @@ def isolated(name: str, target: str) -> dict[str, Any]:
         target: one of `TARGETS`.
 
     Returns:
-        See `cost`; where the compiler refuses, `refused` alone: the last that it said.
+        See `cost`, of all parts together; where the compiler refuses, `refused` alone:
+        the last that it said.
     """
     # A TPU's library looks for a TPU's host, and for a process that holds the TPU.
     there = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
@@ -68,7 +69,7 @@ def isolated(name: str, target: str) -> dict[str, Any]:
 
 
 def told(name: str, target: str) -> dict[str, Any]:
-    """The cost of one program, in this process.
+    """The cost of one program, part by part and added up, in this process.
 
     Args:
         name: see `isolated`.
@@ -88,10 +89,16 @@ def told(name: str, target: str) -> dict[str, Any]:
     jax.config.update("jax_enable_compilation_cache", False)
     program = PROGRAMS[name](kind)
     hurried = "quickly" in manner
-    large = hurried or name == "chunk"
-    options = compiler_options(kind, hurried=hurried) if large else {}
     chips = CHIPS if "sharded" in manner else 1
-    return cost(program.function, program.arguments, target, options, chips)
+    arguments, costs = program.arguments, []
+    for number, function in enumerate(program.parts):
+        # As in `launch.lanes`: a TPU's verdict is worth little effort.
+        little = hurried or (kind == "tpu" and number > 0)
+        large = hurried or name == "chunk"
+        options = compiler_options(kind, hurried=little) if large else {}
+        costs.append(cost(function, arguments, target, options, chips))
+        arguments = jax.eval_shape(function, *arguments)
+    return {name: sum(each[name] for each in costs) for name in costs[0]}
 
 
 def cost(

@@ -17,7 +17,7 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import REAL_RATES, rates
 from jaxselect.outcome.trial import Trial, run_trial
-from jaxselect.sweep.chunks import lane_kinds, program
+from jaxselect.sweep.chunks import lane_kinds, parts, program
 from jaxselect.text import training
 from jaxselect.text.sparse import SparseCorpus, from_csr
 
@@ -30,9 +30,14 @@ REVIEWS, VOCABULARY, DISTINCT, DIM = 25_000, 7_800, 127.0, 2048
 
 
 class Program(NamedTuple):
-    """What `jax.jit` is given, and the shapes of its arguments."""
+    """What `jax.jit` is given, and the shapes of its arguments.
 
-    function: Callable
+    Attributes:
+        parts: functions, each of what the one before it returns.
+        arguments: of the first.
+    """
+
+    parts: tuple[Callable, ...]
     arguments: tuple[Any, ...]
 
 
@@ -47,7 +52,7 @@ def run(device: str) -> Program:
     def trial(key: jax.Array, dim: float, step_size: float, norm: float) -> Trial:
         return run_trial(key, draw_corpus, dim, step_size, until_norm=norm)
 
-    return Program(trial, (jax.random.key(0), *NUMBERS))
+    return Program((trial,), (jax.random.key(0), *NUMBERS))
 
 
 def chunk(device: str) -> Program:
@@ -55,7 +60,8 @@ def chunk(device: str) -> Program:
     grid = PRESETS["tpu" if device == "tpu" else "default"].grid
     together = device != "cpu"
     arguments = lane_kinds(grid, CHUNK_SIZE[device] if together else None)
-    return Program(program(grid, grid.shapes()[0], together), arguments)
+    settings = grid, grid.shapes()[0], together
+    return Program(parts(*settings) if together else (program(*settings),), arguments)
 
 
 def gradient(device: str) -> Program:
@@ -69,7 +75,7 @@ def gradient(device: str) -> Program:
     def both(case: Case) -> tuple[jax.Array, jax.Array]:
         return jax.value_and_grad(total)(case.start.embeddings, case)
 
-    return Program(both, (jax.eval_shape(partial(draw, Problem()), 0),))
+    return Program((both,), (jax.eval_shape(partial(draw, Problem()), 0),))
 
 
 def text(device: str) -> Program:
@@ -85,7 +91,7 @@ def text(device: str) -> Program:
     def step(state: training.State, bags: SparseCorpus) -> training.State:
         return training.step(state, bags, optimiser)
 
-    return Program(step, (jax.eval_shape(initial), bags))
+    return Program((step,), (jax.eval_shape(initial), bags))
 
 
 PROGRAMS = {"run": run, "chunk": chunk, "rates": gradient, "text": text}

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 from jax.experimental import serialize_executable
@@ -37,6 +37,10 @@ SOURCES = (ROOT / "jaxselect", ROOT / "experiments" / "common")
 """Where an edit may change a program, beside the file that builds it."""
 STEERING = ("EQX", "JAX", "NPROC", "PJRT", "XLA")
 """How variables of the environment begin that may change one."""
+
+
+Parts: TypeAlias = Sequence[tuple[Any, dict[str, Any]]]
+"""Jitted functions, each with the compiler's options for it."""
 
 
 class Program(NamedTuple):
@@ -60,10 +64,11 @@ def ready(
     """The program of some settings, from this process, from disk, or compiled now.
 
     Args:
-        build: from the settings to the parts of the program, and the compiler's options
-            for them; of this checkout, and not made inside a function. Parts are jitted
-            functions: the first of the arguments, each other of what the one before it
-            returns, a tuple; the last returns a record of arrays.
+        build: from the settings to the parts of the program, each with the compiler's
+            options for it; of this checkout, and not made inside a function. Parts are
+            jitted functions: the first of the arguments, each other of what the one
+            before it returns, a tuple; the last returns a record of arrays. Where
+            arguments are cut over devices, so is all that goes from part to part.
         settings: numbers, names, and frozen dataclasses and tuples of them. They and
             the arguments' kinds must be all that `build` depends on.
         arguments: of the program.
@@ -76,7 +81,7 @@ def ready(
         >>> class Power(Module):
         ...     value: jax.Array
         >>> def build(exponent):
-        ...     return [jax.jit(lambda x: Power(x**exponent))], {}
+        ...     return [(jax.jit(lambda x: Power(x**exponent)), {})]
         >>> x = jax.numpy.asarray(3.0)
         >>> ready(build, (2,), [x]).run(x).value.item()
         9.0
@@ -86,8 +91,7 @@ def ready(
         folder = _folder(arguments)
         program = _found(folder, name, arguments)
         if program is None:
-            parts, options = build(*settings)
-            program = _made(parts, options, arguments, folder, name)
+            program = _made(build(*settings), arguments, folder, name)
         _HELD[name] = program
     return _HELD[name]
 
@@ -209,25 +213,46 @@ def _found(
     return _program(whole, begin) if len(whole) == len(parts) else None
 
 
+def lowered(
+    parts: Parts, arguments: Sequence[jax.Array | jax.ShapeDtypeStruct]
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Each part of a program, lowered, with its compiler's options.
+
+    Args:
+        parts: of `ready`.
+        arguments: of the first.
+
+    Yields:
+        One part after the other: what comes first can be compiled meanwhile.
+
+    Example:
+        >>> parts = [(jax.jit(lambda x: (2 * x, x)), {}), (jax.jit(lambda x, y: x), {})]
+        >>> [one.in_tree.num_leaves for one, _ in lowered(parts, [jax.numpy.ones(1)])]
+        [1, 2]
+    """
+    kinds: Any = arguments
+    place = arguments[0].sharding
+    cut = isinstance(place, jax.sharding.NamedSharding)
+    for function, options in parts:
+        sent = jax.jit(function, out_shardings=place) if cut else function
+        low = sent.lower(*kinds)
+        yield low, options
+        kinds = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+            low.out_info,
+        )
+
+
 def _made(
-    functions: Sequence[Any],
-    options: dict[str, Any],
-    arguments: Sequence[jax.Array],
-    folder: Path | None,
-    name: str,
+    functions: Parts, arguments: Sequence[jax.Array], folder: Path | None, name: str
 ) -> Program:
     """The program of lowered texts, read or compiled; kept, if it can be."""
     begin = time.perf_counter()
-    kinds: Any = arguments
-    coming = []
     with _anew() if folder else contextlib.nullcontext(), ThreadPoolExecutor() as pool:
-        for function in functions:
-            lowered = function.lower(*kinds)
-            coming.append(pool.submit(_part, lowered, options, arguments, folder))
-            kinds = jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
-                lowered.out_info,
-            )
+        coming = [
+            pool.submit(_part, low, options, arguments, folder)
+            for low, options in lowered(functions, arguments)
+        ]
         parts = [part.result() for part in coming]
     texts = [part.text for part in parts if part.text]
     if folder and len(texts) == len(parts):

@@ -29,22 +29,22 @@ import jax
 
 from experiments.common.console import say
 from experiments.common.devices import configure, quickly, usually
-from experiments.common.programs import ready
+from experiments.common.programs import Parts, ready
 from jaxselect.errors import BadInput
-from jaxselect.sweep.chunks import lanes_over, program, run_and_write
+from jaxselect.sweep.chunks import lanes_over, parts, program, run_and_write
 from jaxselect.sweep.grid import NUMBERS, Grid, Shape
 from jaxselect.sweep.store import finished
 
 Done = dict[str, Any]
 ALONE = 64
 """Runs up to which one process is done before a second one is ready."""
-FEW = {"cpu": 256, "gpu": 256, "tpu": 5700}
+FEW = {"cpu": 256, "gpu": 256, "tpu": 768}
 """Runs up to which a sweep would compile for longer than all effort saves it: by the
 grid, not by how it is run, so that its results have the same bytes in any case.
 
-For a v5e all effort takes 133 s of CPU where little takes 22, and makes a step of 64
-lanes of 9.5 ms one of 3.8, by the compiler's estimates. A chunk of the preset `tpu`
-takes some 220 such steps, so that 90 chunks pay for it; the preset has 416."""
+For a v5e all effort for the flow takes two cores 15 s longer, 36 in place of 21, and
+makes a step of 64 lanes of 9.5 ms one of 3.8, by the compiler's estimates. A chunk of
+the preset `tpu` takes some 220 such steps, so that a dozen chunks pay for it."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,19 @@ def what_decides(
     return bare, shape, together, grid.size <= few
 
 
-def lanes(
-    grid: Grid, shape: Shape, together: bool, hurried: bool
-) -> tuple[list[Any], dict[str, Any]]:
-    """The jitted lanes of a shape, in one part, and how to compile them."""
-    return [program(grid, shape, together)], quickly() if hurried else usually()
+def lanes(grid: Grid, shape: Shape, together: bool, hurried: bool) -> Parts:
+    """The jitted lanes of a shape, and how to compile them.
+
+    In step they are two programs, compiled side by side. A TPU's compiler puts all of
+    its effort into the flow, of hundreds of steps: for a verdict it would take longer
+    than it saves.
+    """
+    effort = quickly() if hurried else usually()
+    if not together:
+        return [(program(grid, shape, together), effort)]
+    courses, verdicts = parts(grid, shape, together)
+    once = quickly() if jax.default_backend() == "tpu" else effort
+    return [(courses, effort), (verdicts, once)]
 
 
 def local(

@@ -7,6 +7,7 @@ import jax
 
 from experiments.common import memory
 from experiments.common.console import say
+from experiments.common.programs import lowered
 from experiments.sweep.launch import lanes, what_decides
 from jaxselect.sweep.chunks import lane_kinds
 from jaxselect.sweep.grid import Grid, Shape
@@ -32,11 +33,13 @@ def lanes_per_device(grid: Grid, most: int) -> int:
     if "bytes_limit" not in told:
         return most
     decided = what_decides(grid, max(grid.shapes(), key=_size), True)
-    (function,), options = lanes(*decided)
+    parts = lanes(*decided)
 
     def held(number: int) -> int:
-        lowered = function.lower(*lane_kinds(grid, number))
-        return needed(lowered.compile(options).memory_analysis())
+        return sum(
+            needed(low.compile(options).memory_analysis())
+            for low, options in lowered(parts, lane_kinds(grid, number))
+        )
 
     found = lanes_that_fit(held, int(SHARE * told["bytes_limit"]), most)
     if found < most:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Float, Int, Scalar
+from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
 from ..flow.cls_flow import FlowSettings
 from ..model import checks
-from ..outcome.trial import Trial, TrialSettings, run_trial
+from ..outcome.trial import Course, Trial, TrialSettings, follow, judge
 from ..outcome.trial_status import TrialStatus
 from .grid import NUMBERS, Grid, Shape, lane_values
 from .store import write_chunk
@@ -118,29 +118,68 @@ def program(
     Example:
         See `run_chunk`.
     """
+    begin, end = _trial(grid, shape)
+
+    def lane(*numbers: Float[Scalar, ""] | Int[Scalar, ""]) -> Trial:
+        return end(*begin(*numbers))
+
+    return jax.jit(jax.vmap(lane) if together else lane)
+
+
+@functools.cache
+def parts(
+    grid: Grid, shape: Shape, together: bool
+) -> tuple[Callable[..., tuple[Course, Array]], Callable[..., Trial]]:
+    """`program` in two: to the end of the flow, and what is made of it.
+
+    Args:
+        grid: see `program`, also for what follows.
+        shape: values on the axes that decide shapes.
+        together: all lanes of a call in step, or one lane a call.
+
+    Returns:
+        Two jitted functions; the second takes what the first returns.
+
+    Example:
+        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
+        >>> tiny = Grid(**sizes, until_norm=100.0)
+        >>> courses, verdicts = parts(tiny, tiny.shapes()[0], True)
+        >>> ended = jax.eval_shape(courses, *lane_kinds(tiny, 7))
+        >>> jax.eval_shape(verdicts, *ended).status.shape
+        (7,)
+    """
+    begin, end = _trial(grid, shape)
+    if together:
+        begin, end = jax.vmap(begin), jax.vmap(end)
+    return jax.jit(begin), jax.jit(end)
+
+
+def _trial(
+    grid: Grid, shape: Shape
+) -> tuple[Callable[..., tuple[Course, Array]], Callable[..., Trial]]:
+    """One lane, up to the end of its flow and from there."""
     # In single precision a step cannot be held to more than a few roundings.
     rtol = 1e-6 if grid.precision == "float64" else 1e-4
     settings = TrialSettings(FlowSettings(rtol, rtol), grid.path_points)
 
-    def lane(
+    def begin(
         purity: Float[Scalar, ""],
         irrelevant_share: Float[Scalar, ""],
         dim: Float[Scalar, ""],
         step_size: Float[Scalar, ""],
         seed: Int[Scalar, ""],
-    ) -> Trial:
+    ) -> tuple[Course, Float[Scalar, ""]]:
         draw = grid.draw(shape, purity, irrelevant_share)
         key = jax.random.key(seed)
-        return run_trial(
-            key,
-            draw,
-            dim,
-            step_size,
-            until_norm=grid.until_norm,
-            settings=settings,
-        )
+        norm = grid.until_norm
+        course = follow(key, draw, dim, step_size, until_norm=norm, settings=settings)
+        return course, step_size
 
-    return jax.jit(jax.vmap(lane) if together else lane)
+    def end(course: Course, step_size: Float[Scalar, ""]) -> Trial:
+        tolerance = settings.drift_tolerance
+        return judge(*course, step_size=step_size, drift_tolerance=tolerance)
+
+    return begin, end
 
 
 def lane_kinds(

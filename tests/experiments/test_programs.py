@@ -17,6 +17,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from experiments.common import programs, sealed
+from jaxselect.sweep.chunks import lanes_over
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,12 +42,12 @@ def build(ridge, power):
         inverse = jax.lax.fori_loop(0, power, lambda _, x: jnp.sin(x), factor)
         return Solved(shift=shift, factor=factor, inverse=inverse)
 
-    return [jax.jit(solve)], OPTIONS
+    return [(jax.jit(solve), OPTIONS)]
 
 
 def build_in_parts(ridge, power):
     """The inverse is another program's, which takes records and returns them."""
-    (whole,), options = build(ridge, power)
+    ((whole, options),) = build(ridge, power)
 
     def begin(matrix, shift):
         return (whole(matrix, shift), {"power": shift**power}), matrix
@@ -56,7 +57,7 @@ def build_in_parts(ridge, power):
         inverse = jnp.cos(solved.inverse) * more["power"] * FACTOR
         return eqx.tree_at(lambda it: it.inverse, solved, inverse)
 
-    return [jax.jit(begin), jax.jit(end)], options
+    return [(jax.jit(begin), options), (jax.jit(end), options)]
 
 
 FACTOR = 2.0
@@ -99,7 +100,7 @@ def again(build=build):
 
 def test_a_program_read_is_the_program_compiled(folder):
     """Nor is it one that JAX has read, which XLA would not write whole."""
-    (jitted,), options = build(*SETTINGS)
+    ((jitted, options),) = build(*SETTINGS)
     jitted.lower(*ARGUMENTS).compile(options)
     assert any(folder.parent.glob("*-cache"))
     first, second = again(), again()
@@ -114,7 +115,7 @@ def test_a_program_read_is_the_program_compiled(folder):
 
 def test_parts_are_one_program(folder, monkeypatch):
     """Read, compiled, or one read and the other compiled, behind an edit of its own."""
-    (begin, end), options = build_in_parts(*SETTINGS)
+    (begin, options), (end, _) = build_in_parts(*SETTINGS)
     made = begin.lower(*ARGUMENTS).compile(options)(*ARGUMENTS)
     wanted = digits(end.lower(*made).compile(options)(*made))
     for found in (False, True):
@@ -130,6 +131,16 @@ def test_parts_are_one_program(folder, monkeypatch):
     # A name, and the executable of the second part.
     assert len(set(folder.iterdir()) - kept) == 2
     assert digits(program.run(*ARGUMENTS)) != wanted
+
+
+def test_what_is_cut_over_devices_stays_cut_from_part_to_part():
+    place = lanes_over(jax.devices()[:1])
+    kind = jax.ShapeDtypeStruct((4,), "float64", sharding=place)
+    spread = jax.jit(lambda x, y: (jnp.full(4, x.sum()), y))
+    parts = 3 * [(spread, {})]
+    for low, _ in programs.lowered(parts, (kind, kind)):
+        done = low.compile()
+        assert set(done.input_shardings[0]) == set(done.output_shardings) == {place}
 
 
 def key(settings=SETTINGS, arguments=ARGUMENTS, build=build):
@@ -319,7 +330,7 @@ def test_what_calls_back_is_not_kept(folder):
             shape = jax.ShapeDtypeStruct((), x.dtype)
             return Ring(jax.pure_callback(np.sin, shape, x))
 
-        return [jax.jit(call)], {}
+        return [(jax.jit(call), {})]
 
     class Ring(eqx.Module):
         value: jax.Array

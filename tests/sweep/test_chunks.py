@@ -16,7 +16,7 @@ from experiments.sweep import launch
 from experiments.sweep.settings import PRESETS
 from experiments.sweep.summary import bootstrap, fitted_exponent, summarise
 from jaxselect.model.synthetic import several_relevant
-from jaxselect.outcome.trial import Trial, run_trial
+from jaxselect.outcome.trial import Course, Trial, run_trial
 from jaxselect.sweep import chunks as sweep_module
 from jaxselect.sweep import store
 from jaxselect.sweep.chunks import plan, predicted_steps, program, run_and_write
@@ -132,16 +132,21 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
     names = {field.name for field in dataclasses.fields(Trial)}
     whole = {"status", "history_dim", "num_steps"}
 
+    grid = dataclasses.replace(TINY, sequences=(6, 10), seed=(0,))
+
     def counted(key, draw, dim, step_size, *, until_norm, settings):
         traced.append(draw(key))
-        found = {name: 0 * dim for name in names - whole}
+        return Course(*4 * [dim])
+
+    def nothing(*course, step_size, drift_tolerance):
+        found = {name: 0 * step_size for name in names - whole}
         found |= dict.fromkeys(whole, jnp.array(0))
         path = {name for name in names if name.startswith("path_")}
-        found |= dict.fromkeys(path, jnp.zeros(settings.path_points))
+        found |= dict.fromkeys(path, jnp.zeros(grid.path_points))
         return Trial(**found)
 
-    monkeypatch.setattr(sweep_module, "run_trial", counted)
-    grid = dataclasses.replace(TINY, sequences=(6, 10), seed=(0,))
+    monkeypatch.setattr(sweep_module, "follow", counted)
+    monkeypatch.setattr(sweep_module, "judge", nothing)
     program.cache_clear()
     results_of(grid, 4, tmp_path)
     program.cache_clear()
@@ -178,10 +183,22 @@ def test_a_sweep_is_compiled_with_little_effort_while_that_is_sooner_done(monkey
     def hurried(grid):
         return launch.what_decides(grid, shape, True)[-1]
 
-    some = dataclasses.replace(TINY, seed=tuple(range(launch.FEW["cpu"] + 1)))
+    seeds = tuple(range(launch.FEW["cpu"] + 1))
+    some = dataclasses.replace(TINY, dim=(1e6,), step_size=(100.0,), seed=seeds)
     assert hurried(TINY) and not hurried(some)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     assert hurried(some) and not hurried(PRESETS["tpu"].grid)
+
+
+def test_a_tpu_puts_its_effort_into_the_flow(monkeypatch):
+    """A verdict is reached once a chunk: it is compiled with little in any case."""
+    (shape,) = TINY.shapes()
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    monkeypatch.setattr(launch, "usually", lambda: {"effort": "all"})
+    monkeypatch.setattr(launch, "quickly", lambda: {"effort": "little"})
+    for hurried, wanted in ((True, ["little", "little"]), (False, ["all", "little"])):
+        parts = launch.lanes(TINY, shape, True, hurried)
+        assert [options["effort"] for _, options in parts] == wanted
 
 
 def test_both_families_and_all_their_axes_run(tmp_path):

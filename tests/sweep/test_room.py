@@ -40,7 +40,7 @@ def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
         def lane(*numbers):
             return jnp.sort(jnp.arange(float(kept)) * numbers[0])[0]
 
-        return [jax.jit(jax.vmap(lane))], {}
+        return [(jax.jit(jax.vmap(lane)), {})]
 
     memory = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 48 * 2**20 * 8})
     monkeypatch.setattr(jax, "local_devices", lambda: [memory])
