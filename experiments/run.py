@@ -149,7 +149,7 @@ def _trial(
     """The trial of some sizes in two parts, and how to compile them."""
     # Not wanted where the program is found.
     from jaxselect.model.synthetic import assumption_one
-    from jaxselect.outcome.trial import Course, Trial, follow, judge
+    from jaxselect.outcome.trial import Course, Trial, follow, judge, prepare
 
     draw = partial(
         assumption_one,
@@ -163,7 +163,8 @@ def _trial(
         seed: jax.Array, dim: jax.Array, step_size: jax.Array, until_norm: jax.Array
     ) -> tuple[Course, jax.Array]:
         key = jax.random.key(seed)
-        return follow(key, draw, dim, step_size, until_norm=until_norm), step_size
+        start = prepare(key, draw, dim, step_size)
+        return follow(*start, until_norm=until_norm), step_size
 
     def verdict(course: Course, step_size: jax.Array) -> Trial:
         return judge(*course, step_size=step_size)

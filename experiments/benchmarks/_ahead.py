@@ -92,8 +92,8 @@ def told(name: str, target: str) -> dict[str, Any]:
     chips = CHIPS if "sharded" in manner else 1
     arguments, costs = program.arguments, []
     for number, function in enumerate(program.parts):
-        # As in `launch.lanes`: a TPU's verdict is worth little effort.
-        little = hurried or (kind == "tpu" and number > 0)
+        # As in `launch.lanes`: what a TPU does once a chunk is worth little effort.
+        little = hurried or (kind == "tpu" and name == "chunk" and number != 1)
         large = hurried or name == "chunk"
         options = compiler_options(kind, hurried=little) if large else {}
         costs.append(cost(function, arguments, target, options, chips))

@@ -38,13 +38,13 @@ from jaxselect.sweep.store import finished
 Done = dict[str, Any]
 ALONE = 64
 """Runs up to which one process is done before a second one is ready."""
-FEW = {"cpu": 256, "gpu": 256, "tpu": 768}
+FEW = {"cpu": 256, "gpu": 256, "tpu": 576}
 """Runs up to which a sweep would compile for longer than all effort saves it: by the
 grid, not by how it is run, so that its results have the same bytes in any case.
 
-For a v5e all effort for the flow takes two cores 15 s longer, 36 in place of 21, and
+For a v5e all effort for the flow takes two cores 11 s longer, 31 in place of 20, and
 makes a step of 64 lanes of 9.5 ms one of 3.8, by the compiler's estimates. A chunk of
-the preset `tpu` takes some 220 such steps, so that a dozen chunks pay for it."""
+the preset `tpu` takes some 220 such steps, so that nine chunks pay for it."""
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,16 @@ def what_decides(
 def lanes(grid: Grid, shape: Shape, together: bool, hurried: bool) -> Parts:
     """The jitted lanes of a shape, and how to compile them.
 
-    In step they are two programs, compiled side by side. A TPU's compiler puts all of
-    its effort into the flow, of hundreds of steps: for a verdict it would take longer
-    than it saves.
+    In step they are three programs, compiled side by side. A TPU's compiler puts all
+    of its effort into the flow, of hundreds of steps: with what is before and behind
+    it, once a chunk, it would take longer than it saves.
     """
     effort = quickly() if hurried else usually()
     if not together:
         return [(program(grid, shape, together), effort)]
-    courses, verdicts = parts(grid, shape, together)
+    prepared, followed, judged = parts(grid, shape, together)
     once = quickly() if jax.default_backend() == "tpu" else effort
-    return [(courses, effort), (verdicts, once)]
+    return [(prepared, once), (followed, effort), (judged, once)]
 
 
 def local(

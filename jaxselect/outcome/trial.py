@@ -155,7 +155,9 @@ def run_trial(
         True
     """
     course = follow(
-        key, draw_corpus, dim, step_size, until_norm=until_norm, settings=settings
+        *prepare(key, draw_corpus, dim, step_size),
+        until_norm=until_norm,
+        settings=settings,
     )
     tolerance = settings.drift_tolerance
     return judge(*course, step_size=step_size, drift_tolerance=tolerance)
@@ -163,27 +165,22 @@ def run_trial(
 
 @as_annotated
 @full_precision
-def follow(
+def prepare(
     key: Key[Array, ""],
     draw_corpus: Callable[[Key[Array, ""]], Corpus],
     dim: Float[Scalar, ""] | float,
     step_size: Float[Scalar, ""] | float,
-    *,
-    until_norm: Float[Scalar, ""] | float,
-    settings: TrialSettings = TrialSettings(),
-) -> Course:
-    """The first part of `run_trial`, whose second part is `judge`.
+) -> tuple[Parameters, Parameters, Corpus]:
+    """The first part of `run_trial`: a corpus, and parameters before and after a step.
 
     Args:
         key: see `run_trial`, also for what follows.
         draw_corpus: key → corpus.
         dim: d.
         step_size: η₀.
-        until_norm: ‖p‖ to stop at.
-        settings: static.
 
     Returns:
-        The course of the trial.
+        (E⁰, p_0, v), (E¹, p_0, v) and the corpus.
 
     Raises:
         BadInput: what is drawn is no corpus.
@@ -197,7 +194,34 @@ def follow(
         kind = type(corpus).__name__
         raise BadInput(f"draw_corpus gives a {kind}: wanted a function to a Corpus")
     before = gaussian_reduced(parameters_key, vocabulary=corpus.vocabulary, dim=dim)
-    after = embedding_step(before, corpus, step_size)
+    return before, embedding_step(before, corpus, step_size), corpus
+
+
+@as_annotated
+@full_precision
+def follow(
+    before: Parameters,
+    after: Parameters,
+    corpus: Corpus,
+    *,
+    until_norm: Float[Scalar, ""] | float,
+    settings: TrialSettings = TrialSettings(),
+) -> Course:
+    """The second part of `run_trial`, whose third part is `judge`: the flow of p.
+
+    Args:
+        before: (E⁰, p_0, v).
+        after: (E¹, p_0, v).
+        corpus: n bags with labels ±1.
+        until_norm: ‖p‖ to stop at.
+        settings: static.
+
+    Returns:
+        The course of the trial.
+
+    Example:
+        See `run_trial`.
+    """
     path = None
     if settings.path_points:
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Float, Int, Scalar
 
 from ..arguments import as_annotated
 from ..flow.cls_flow import FlowSettings
 from ..model import checks
-from ..outcome.trial import Course, Trial, TrialSettings, follow, judge
+from ..model.corpus import Corpus
+from ..model.parameters import Parameters
+from ..outcome.trial import Course, Trial, TrialSettings, follow, judge, prepare
 from ..outcome.trial_status import TrialStatus
 from .grid import NUMBERS, Grid, Shape, lane_values
 from .store import write_chunk
@@ -118,10 +120,10 @@ def program(
     Example:
         See `run_chunk`.
     """
-    begin, end = _trial(grid, shape)
+    prepared, followed, judged = _trial(grid, shape)
 
     def lane(*numbers: Float[Scalar, ""] | Int[Scalar, ""]) -> Trial:
-        return end(*begin(*numbers))
+        return judged(*followed(*prepared(*numbers)))
 
     return jax.jit(jax.vmap(lane) if together else lane)
 
@@ -129,8 +131,8 @@ def program(
 @functools.cache
 def parts(
     grid: Grid, shape: Shape, together: bool
-) -> tuple[Callable[..., tuple[Course, Array]], Callable[..., Trial]]:
-    """`program` in two: to the end of the flow, and what is made of it.
+) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Trial]]:
+    """`program` in three: what the flow starts from, the flow, and what is made of it.
 
     Args:
         grid: see `program`, also for what follows.
@@ -138,48 +140,56 @@ def parts(
         together: all lanes of a call in step, or one lane a call.
 
     Returns:
-        Two jitted functions; the second takes what the first returns.
+        Jitted functions; each takes what the one before it returns.
 
     Example:
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
         >>> tiny = Grid(**sizes, until_norm=100.0)
-        >>> courses, verdicts = parts(tiny, tiny.shapes()[0], True)
-        >>> ended = jax.eval_shape(courses, *lane_kinds(tiny, 7))
-        >>> jax.eval_shape(verdicts, *ended).status.shape
+        >>> found = lane_kinds(tiny, 7)
+        >>> for part in parts(tiny, tiny.shapes()[0], True)[:2]:
+        ...     found = jax.eval_shape(part, *found)
+        >>> course, step_size = found
+        >>> course.flow.log_time.shape
         (7,)
     """
-    begin, end = _trial(grid, shape)
-    if together:
-        begin, end = jax.vmap(begin), jax.vmap(end)
-    return jax.jit(begin), jax.jit(end)
+    every = _trial(grid, shape)
+    prepared, followed, judged = map(jax.vmap, every) if together else every
+    return jax.jit(prepared), jax.jit(followed), jax.jit(judged)
 
 
 def _trial(
     grid: Grid, shape: Shape
-) -> tuple[Callable[..., tuple[Course, Array]], Callable[..., Trial]]:
-    """One lane, up to the end of its flow and from there."""
+) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Trial]]:
+    """The parts of one lane."""
     # In single precision a step cannot be held to more than a few roundings.
     rtol = 1e-6 if grid.precision == "float64" else 1e-4
     settings = TrialSettings(FlowSettings(rtol, rtol), grid.path_points)
 
-    def begin(
+    def prepared(
         purity: Float[Scalar, ""],
         irrelevant_share: Float[Scalar, ""],
         dim: Float[Scalar, ""],
         step_size: Float[Scalar, ""],
         seed: Int[Scalar, ""],
-    ) -> tuple[Course, Float[Scalar, ""]]:
+    ) -> tuple:
         draw = grid.draw(shape, purity, irrelevant_share)
-        key = jax.random.key(seed)
+        return *prepare(jax.random.key(seed), draw, dim, step_size), step_size
+
+    def followed(
+        before: Parameters,
+        after: Parameters,
+        corpus: Corpus,
+        step_size: Float[Scalar, ""],
+    ) -> tuple[Course, Float[Scalar, ""]]:
         norm = grid.until_norm
-        course = follow(key, draw, dim, step_size, until_norm=norm, settings=settings)
+        course = follow(before, after, corpus, until_norm=norm, settings=settings)
         return course, step_size
 
-    def end(course: Course, step_size: Float[Scalar, ""]) -> Trial:
+    def judged(course: Course, step_size: Float[Scalar, ""]) -> Trial:
         tolerance = settings.drift_tolerance
         return judge(*course, step_size=step_size, drift_tolerance=tolerance)
 
-    return begin, end
+    return prepared, followed, judged
 
 
 def lane_kinds(

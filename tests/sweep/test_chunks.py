@@ -15,6 +15,7 @@ from experiments.compare import value_differences
 from experiments.sweep import launch
 from experiments.sweep.settings import PRESETS
 from experiments.sweep.summary import bootstrap, fitted_exponent, summarise
+from jaxselect.model.parameters import Parameters
 from jaxselect.model.synthetic import several_relevant
 from jaxselect.outcome.trial import Course, Trial, run_trial
 from jaxselect.sweep import chunks as sweep_module
@@ -134,9 +135,11 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
 
     grid = dataclasses.replace(TINY, sequences=(6, 10), seed=(0,))
 
-    def counted(key, draw, dim, step_size, *, until_norm, settings):
-        traced.append(draw(key))
-        return Course(*4 * [dim])
+    def counted(key, draw, dim, step_size):
+        corpus = draw(key)
+        traced.append(corpus)
+        start = Parameters(*(dim * jnp.ones(size) for size in ((12, 5), 5, 5)))
+        return start, start, corpus
 
     def nothing(*course, step_size, drift_tolerance):
         found = {name: 0 * step_size for name in names - whole}
@@ -145,8 +148,11 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
         found |= dict.fromkeys(path, jnp.zeros(grid.path_points))
         return Trial(**found)
 
-    monkeypatch.setattr(sweep_module, "follow", counted)
-    monkeypatch.setattr(sweep_module, "judge", nothing)
+    def still(*start, until_norm, settings):
+        return Course(*start, None)
+
+    for name, part in {"prepare": counted, "follow": still, "judge": nothing}.items():
+        monkeypatch.setattr(sweep_module, name, part)
     program.cache_clear()
     results_of(grid, 4, tmp_path)
     program.cache_clear()
@@ -191,12 +197,13 @@ def test_a_sweep_is_compiled_with_little_effort_while_that_is_sooner_done(monkey
 
 
 def test_a_tpu_puts_its_effort_into_the_flow(monkeypatch):
-    """A verdict is reached once a chunk: it is compiled with little in any case."""
+    """What is done once a chunk is compiled with little in any case."""
     (shape,) = TINY.shapes()
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     monkeypatch.setattr(launch, "usually", lambda: {"effort": "all"})
     monkeypatch.setattr(launch, "quickly", lambda: {"effort": "little"})
-    for hurried, wanted in ((True, ["little", "little"]), (False, ["all", "little"])):
+    little = 3 * ["little"]
+    for hurried, wanted in ((True, little), (False, ["little", "all", "little"])):
         parts = launch.lanes(TINY, shape, True, hurried)
         assert [options["effort"] for _, options in parts] == wanted
 
