@@ -135,7 +135,9 @@ def cost(
         return jax.ShapeDtypeStruct(size, array.dtype, sharding=place)
 
     shapes = jax.tree.map(shape, arguments)
-    jitted = jax.jit(function, compiler_options=options or None)
+    # As in `programs.lowered`: what is cut over chips stays cut.
+    cut: dict[str, Any] = {"out_shardings": place} if chips > 1 else {}
+    jitted = jax.jit(function, compiler_options=options or None, **cut)
     platform = "cuda" if kind == "gpu" else kind
     begin = time.process_time()
     traced = jitted.trace(*shapes)
