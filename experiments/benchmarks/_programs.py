@@ -58,10 +58,10 @@ def run(device: str) -> Program:
 def chunk(device: str) -> Program:
     """A sweep's chunk: of the preset `tpu` there, else of `default`."""
     grid = PRESETS["tpu" if device == "tpu" else "default"].grid
-    together = device != "cpu"
-    arguments = lane_kinds(grid, CHUNK_SIZE[device] if together else None)
-    settings = grid, grid.shapes()[0], together
-    return Program(parts(*settings) if together else (program(*settings),), arguments)
+    shape = grid.shapes()[0]
+    if device == "cpu":
+        return Program((program(grid, shape, together=False),), lane_kinds(grid))
+    return Program(parts(grid, shape), lane_kinds(grid, CHUNK_SIZE[device]))
 
 
 def gradient(device: str) -> Program:

@@ -106,8 +106,8 @@ def lanes(grid: Grid, shape: Shape, together: bool, hurried: bool) -> Parts:
     """
     effort = quickly() if hurried else usually()
     if not together:
-        return [(program(grid, shape, together), effort)]
-    prepared, followed, judged = parts(grid, shape, together)
+        return [(program(grid, shape, together=False), effort)]
+    prepared, followed, judged = parts(grid, shape)
     once = quickly() if jax.default_backend() == "tpu" else effort
     return [(prepared, once), (followed, effort), (judged, once)]
 

@@ -130,14 +130,13 @@ def program(
 
 @functools.cache
 def parts(
-    grid: Grid, shape: Shape, together: bool
+    grid: Grid, shape: Shape
 ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Trial]]:
-    """`program` in three: what the flow starts from, the flow, and what is made of it.
+    """Lanes in step, in three: what the flow starts from, the flow, what is made of it.
 
     Args:
         grid: see `program`, also for what follows.
         shape: values on the axes that decide shapes.
-        together: all lanes of a call in step, or one lane a call.
 
     Returns:
         Jitted functions; each takes what the one before it returns.
@@ -146,14 +145,13 @@ def parts(
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
         >>> tiny = Grid(**sizes, until_norm=100.0)
         >>> found = lane_kinds(tiny, 7)
-        >>> for part in parts(tiny, tiny.shapes()[0], True)[:2]:
+        >>> for part in parts(tiny, tiny.shapes()[0])[:2]:
         ...     found = jax.eval_shape(part, *found)
         >>> course, step_size = found
         >>> course.flow.log_time.shape
         (7,)
     """
-    every = _trial(grid, shape)
-    prepared, followed, judged = map(jax.vmap, every) if together else every
+    prepared, followed, judged = map(jax.vmap, _trial(grid, shape))
     return jax.jit(prepared), jax.jit(followed), jax.jit(judged)
 
 
