@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+FIRST_STEP = 0.01
+
 
 def scipy_bdf(
     start: Any,
@@ -14,27 +16,26 @@ def scipy_bdf(
     tolerance: float = 1e-6,
     log_times: Sequence[float] | np.ndarray = (),
 ) -> dict:
-    """SciPy's BDF in log(1 + log(1+t)), on our exact late field and Jacobian."""
+    """SciPy's BDF in log(1 + log(1+t)), on our exact late field, Jacobian and axes."""
     import jax
     import jax.numpy as jnp
     from scipy.integrate import BDF
 
-    from jaxselect.model.objective import negative_gradient, score_curvature
+    from jaxselect.flow import _field
 
-    embeddings = start.embeddings
-    values = embeddings @ start.head
+    rotation, rows = _field.aligned(start.embeddings)
+    values = start.embeddings @ start.head
+    problem = _field.Problem(rows, values, corpus, jnp.asarray(jnp.inf))
 
     @jax.jit
     def field(r: Any, cls: Any) -> Any:
-        pull = negative_gradient(embeddings @ cls, values, corpus, jnp.expm1(r))
-        return jnp.exp(r) * (pull.scores @ embeddings)
+        return jnp.exp(r) * _field.field(jnp.expm1(r), cls, problem)
 
     @jax.jit
     def jacobian(r: Any, cls: Any) -> Any:
-        _, inner = score_curvature(embeddings @ cls, values, corpus, jnp.expm1(r))
-        return jnp.exp(r) * embeddings.T @ inner @ embeddings
+        return jnp.exp(r) * _field.linearise(jnp.expm1(r), cls, problem)[2]
 
-    first = np.asarray(start.cls)
+    first = np.asarray(start.cls @ rotation)
     np.asarray(field(0.0, first)), np.asarray(jacobian(0.0, first))
     begin = time.perf_counter()
     solver = BDF(
@@ -45,6 +46,8 @@ def scipy_bdf(
         rtol=tolerance,
         atol=tolerance,
         jac=lambda r, y: np.asarray(jacobian(r, y)),
+        # Its own guess is so long for some instances that the field overflows.
+        first_step=FIRST_STEP,
     )
     steps = 0
     wanted = np.log1p(log_times)
@@ -54,13 +57,13 @@ def scipy_bdf(
         steps += 1
         passed = (wanted > solver.t_old) & (wanted <= solver.t)
         if passed.any():
-            path[passed] = solver.dense_output()(wanted[passed]).T
+            path[passed] = solver.dense_output()(wanted[passed]).T @ rotation.T
     return {
         "steps": steps,
         "fields": solver.nfev,
         "jacobians": solver.njev,
         "seconds": time.perf_counter() - begin,
-        "cls": solver.y,
+        "cls": rotation @ solver.y,
         "path_cls": path,
     }
 

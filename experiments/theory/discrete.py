@@ -23,8 +23,8 @@ from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow, velocity
 from jaxselect.model.corpus import Corpus
+from jaxselect.model.curvature import score_curvature
 from jaxselect.model.embedding_step import embedding_step
-from jaxselect.model.objective import score_curvature
 from jaxselect.model.parameters import Parameters
 
 

@@ -8,14 +8,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
 
 from ..model.corpus import Corpus
-from ..model.objective import negative_gradient, score_curvature
+from ..model.curvature import score_curvature
+from ..model.objective import negative_gradient
 from ..precision import full_precision
 
 # Tuned on the default sweep and on float32 grids: an axis of the span is empty below
 # this many roundings of the longest.
 EMPTY_AXIS = 100
 
-# From this many axes on a Jacobian is turned in blocks, so many of them.
+# From this many axes on a Jacobian costs many fields: it is turned in blocks, so many of
+# them, and explicit steps are taken where they are stable.
 MANY_AXES, BLOCKS = 128, 4
 
 

@@ -82,8 +82,8 @@ Linearisation = Callable[
 ]
 
 
-class _DenseOutput(dfx.AbstractLocalInterpolation):
-    """The method's own fourth-order interpolant."""
+class DenseOutput(dfx.AbstractLocalInterpolation):
+    """A fourth-order interpolant: y0 + x (y1 − y0 + (1 − x) (c_0 + c_1 x + c_2 x²))."""
 
     t0: Float[Scalar, ""]  # type: ignore[misc]
     t1: Float[Scalar, ""]  # type: ignore[misc]
@@ -134,7 +134,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 
     linearise: Linearisation
     term_structure: ClassVar = dfx.ODETerm
-    interpolation_cls: ClassVar = _DenseOutput
+    interpolation_cls: ClassVar = DenseOutput
 
     def order(self, terms: PyTree) -> int:
         """Order of the solution; the embedded one has order 4."""
@@ -159,6 +159,13 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     ) -> tuple[PyTree, PyTree, dict[str, PyTree], None, PyTree]:
         """One step from t0 to t1."""
         del solver_state, made_jump
+        y1, error, dense, _ = self.step_and_jacobian(terms, t0, t1, y0, args)
+        return y1, error, dense, None, dfx.RESULTS.successful
+
+    def step_and_jacobian(
+        self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, args: PyTree
+    ) -> tuple[PyTree, PyTree, dict[str, PyTree], PyTree]:
+        """One step, its error, its interpolant, and the Jacobian where it began."""
         field, in_time, jacobian = self.linearise(t0, y0, args)
         # Empty steps, in which a lane waits for its batch, and refused ones are gone
         # through as tiny steps and dropped: in reverse mode a number that is not finite
@@ -199,7 +206,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         dense = {"y0": y0, "y1": y1, "bend": bend}
         # Nor is a step sound that is so long that a stage overflows.
         error = jnp.where(sound & jnp.isfinite(y1).all(), stages[-1], jnp.inf)
-        return y1, error, dense, None, dfx.RESULTS.successful
+        return y1, error, dense, jacobian
 
 
 def from_autodiff(field: Callable[..., Float[Array, " dim"]]) -> Linearisation:

@@ -35,9 +35,10 @@ from ..model.parameters import Parameters
 from ..precision import full_precision
 from ..status import Status
 from ._both_modes import in_both_modes
-from ._field import Problem, aligned, field, linearise
+from ._field import MANY_AXES, Problem, aligned, field, linearise
 from ._rosenbrock import Rodas5P
 from ._step_control import PredictiveController
+from ._switching import Switching
 
 
 class FlowStatus(Status):
@@ -190,11 +191,13 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     subs = [dfx.SubSaveAt(t1=True)]
     if path_log_times is not None:
         subs.append(dfx.SubSaveAt(ts=path_log_times))
+    large = min(rows.shape) >= MANY_AXES
+    solver = Switching(Rodas5P(linearise)) if large else Rodas5P(linearise)
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.linalg.norm(start) >= until_norm
     solution: Any = dfx.diffeqsolve(
         dfx.ODETerm(field),
-        Rodas5P(linearise),
+        solver,
         t0=begin,
         t1=jnp.where(over, begin, until_log_time),
         dt0=None,

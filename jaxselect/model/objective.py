@@ -12,13 +12,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..program import one_program
-from .attention import Attention, attend_corpus, outputs
+from ._pull import log_weighted_residual, pulls
+from .attention import attend_corpus, outputs
 from .corpus import Corpus, sum_by_token
 from .parameters import Parameters
-
-# Operations from which on sequences whose attention has settled are left out of a
-# Jacobian: the rest are taken as the smallest of these parts of all that holds them.
-LARGE_PRODUCT, SHARES = 2**28, (1, 2, 4, 8, 16)
 
 
 class Metrics(NamedTuple):
@@ -148,7 +145,7 @@ def log_strongest_pull(
         -5001.3133
     """
     attention = attend_corpus(scores, values, corpus)
-    exponent = _log_weighted_residual(attention, corpus)
+    exponent = log_weighted_residual(attention, corpus)
     others = jnp.arange(exponent.shape[1])[None] != attention.top[:, None]
     distance = jnp.where(others, jnp.abs(attention.advantage), 0.0)
     # The inner `where` keeps the derivative of log finite where there is no pull.
@@ -204,103 +201,7 @@ def negative_gradient(
         [0.2689, -0.2689]
     """
     attention = attend_corpus(scores, values, corpus)
-    exponent = _log_weighted_residual(attention, corpus) + log_scale
-    pull = _pull(exponent, attention, corpus)
+    exponent = log_weighted_residual(attention, corpus) + log_scale
+    pull = pulls(exponent, attention, corpus)
     weighted = corpus.labels.astype(pull.dtype)[:, None] * jnp.exp(exponent)
     return ScoreDescent(sum_by_token(pull, corpus), sum_by_token(weighted, corpus))
-
-
-@one_program()
-def score_curvature(
-    scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    log_scale: Float[Scalar, ""] | float = 0.0,
-) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary vocabulary"]]:
-    """−∂L/∂a and its Jacobian −∂²L/∂a², both times e^{log_scale}.
-
-    With h_X = y σ(−y f) q_X (b − f) / n, one sequence contributes
-    diag(h) − h uᵀ − u hᵀ, u = q (1 + ½ σ(y f) y (b − f)): the derivatives of the
-    weights, of the mean, and of σ(−y f) together. Stacked over sequences it is one
-    matrix product, of a large problem without the sequences that all together are below
-    its rounding.
-
-    Source: mathematics, section 3a.
-
-    Args:
-        scores: a = E p.
-        values: b = E v.
-        corpus: n bags with labels ±1.
-        log_scale: a natural logarithm, as in `negative_gradient`.
-
-    Returns:
-        The scaled negative gradient and the symmetric Jacobian.
-
-    Example:
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> _, jacobian = score_curvature(jnp.zeros(2), jnp.array([1.0, 0.0]), corpus)
-        >>> [round(x, 4) for x in jacobian[0].tolist()]
-        [-0.0147, 0.0147]
-    """
-    attention = attend_corpus(scores, values, corpus)
-    exponent = _log_weighted_residual(attention, corpus) + log_scale
-    pull = _pull(exponent, attention, corpus)
-    label = corpus.labels.astype(scores.dtype)
-    tilt = 0.5 * jax.nn.sigmoid(label * attention.output) * label
-    partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * attention.advantage)
-    gradient = sum_by_token(pull, corpus)
-    cross = _cross(pull, partner, corpus)
-    return gradient, jnp.diag(gradient) - cross - cross.T
-
-
-def _cross(
-    pull: Float[Array, "sequences width"],
-    partner: Float[Array, "sequences width"],
-    corpus: Corpus,
-) -> Float[Array, "vocabulary vocabulary"]:
-    """Σ_X h uᵀ of all sequences, or of those that a rounding can tell from none."""
-
-    def of(kept: Int[Array, " kept"] | slice) -> Float[Array, "vocabulary vocabulary"]:
-        tokens = corpus.tokens[kept]
-        sequence = jnp.arange(len(tokens), dtype=tokens.dtype)[:, None]
-        # One factor is laid out by token, the other by sequence: the product is twice
-        # as fast as one that has to transpose a factor first.
-        shape = (corpus.vocabulary, len(tokens))
-        pulls = jnp.zeros(shape, pull.dtype).at[tokens, sequence].add(pull[kept])
-        partners = jnp.zeros(shape[::-1], pull.dtype)
-        partners = partners.at[sequence, tokens].add(partner[kept])
-        return pulls @ partners
-
-    sequences = len(pull)
-    if sequences * corpus.vocabulary**2 < LARGE_PRODUCT:
-        return of(slice(None))
-    largest = jnp.abs(pull).max(axis=1) * jnp.abs(partner).max(axis=1)
-    settled = largest <= jnp.finfo(pull.dtype).eps * largest.max() / sequences
-    order = jnp.argsort(settled)
-    lengths = [-(-sequences // part) for part in SHARES]
-    enough = jnp.array(lengths) >= sequences - settled.sum()
-    branches = [lambda order, length=length: of(order[:length]) for length in lengths]
-    return jax.lax.switch(enough.sum() - 1, branches, order)
-
-
-def _log_weighted_residual(
-    attention: Attention, corpus: Corpus
-) -> Float[Array, "sequences width"]:
-    """Log of q σ(−y f) / n in bag layout, −∞ on padding."""
-    label = corpus.labels.astype(attention.output.dtype)
-    log_residual = jax.nn.log_sigmoid(-label * attention.output) - jnp.log(len(label))
-    return attention.log_weights + log_residual[:, None]
-
-
-def _pull(
-    exponent: Float[Array, "sequences width"], attention: Attention, corpus: Corpus
-) -> Float[Array, "sequences width"]:
-    """Pull y e^{exponent} (b − f) in bag layout; the top token is minus the others."""
-    label = corpus.labels.astype(exponent.dtype)
-    top = jnp.arange(exponent.shape[1])[None] == attention.top[:, None]
-    # The top token's exponent may overflow: it is dropped before, not after, `exp`.
-    used = ~top & (corpus.counts > 0) & (attention.advantage != 0)
-    exponent = jnp.where(used, exponent, -jnp.inf)
-    others = label[:, None] * jnp.exp(exponent) * attention.advantage
-    return jnp.where(top, -others.sum(axis=1, keepdims=True), others)

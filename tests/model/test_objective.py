@@ -10,19 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.model import objective
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import from_sequences
+from jaxselect.model.curvature import score_curvature
 from jaxselect.model.objective import (
     accuracy,
     empirical_risk,
     log_strongest_pull,
     logistic_loss,
     negative_gradient,
-    score_curvature,
 )
 from jaxselect.model.parameters import gaussian
-from jaxselect.model.synthetic import assumption_one
 from tests.tolerances import assert_close
 
 VOCABULARY = 5
@@ -47,7 +45,6 @@ def risk(scores, values):
 
 
 risk_gradient = jax.jit(jax.grad(risk, (0, 1)))
-risk_hessian = jax.jit(jax.hessian(risk))
 
 
 @given(seeds, sizes)
@@ -57,45 +54,6 @@ def test_gradient_agrees_with_autodiff(seed, size):
     by_scores, by_values = risk_gradient(scores, values)
     assert_close(-gradient.scores, by_scores)
     assert_close(-gradient.values, by_values)
-
-
-@given(seeds, sizes)
-def test_curvature_agrees_with_autodiff(seed, size):
-    scores, values = draw_scores(seed, size)
-    gradient, jacobian = compiled_curvature(scores, values, CORPUS)
-    assert_close(gradient, compiled_gradient(scores, values, CORPUS).scores)
-    # A second derivative by autodiff loses the square of the largest value.
-    assert_close(-jacobian, risk_hessian(scores, values), worse=100)
-    assert_close(jacobian, jacobian.T)
-
-
-def test_a_large_problem_without_its_settled_sequences_is_the_whole(monkeypatch):
-    corpus = assumption_one(
-        jax.random.key(0), sequences=50, length=6, relevant=3, irrelevant=14
-    )
-    scores, values, change = jax.random.normal(jax.random.key(1), (3, 20))
-
-    def curvature(large, size):
-        # Their traces are remembered by their shapes: this is the function beneath.
-        monkeypatch.setattr(objective, "LARGE_PRODUCT", large)
-        whole = score_curvature.__wrapped__
-        way = lambda scores: whole(scores, values, corpus, size)  # noqa: E731
-        value, back = jax.vjp(way, size * scores)
-        weight = jnp.outer(change, change)
-        return value, jax.jvp(way, (size * scores,), (change,)), back((change, weight))
-
-    # With none settled, some, and nearly all.
-    sizes = jnp.array([1.0, 10.0, 50.0, 100.0, 300.0])
-    small, large = (
-        jax.jit(
-            lambda sizes, least=least: jax.lax.map(lambda s: curvature(least, s), sizes)
-        )(sizes)
-        for least in (np.inf, 0)
-    )
-    for one, other in zip(*map(jax.tree.leaves, (large, small)), strict=True):
-        for ours, wanted in zip(one, other, strict=True):
-            size = float(jnp.max(jnp.abs(wanted)))
-            assert_close(ours / size, wanted / size)
 
 
 @given(seeds, st.floats(-600, 600))

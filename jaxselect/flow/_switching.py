@@ -1,0 +1,140 @@
+"""A solver for large flows, which are not stiff until tokens are told apart.
+
+Where nothing decays within a step, an explicit method needs seven fields for it, an
+implicit one a Jacobian, which in a large problem costs ten to thirty more (mathematics,
+section 3a).
+"""
+
+from typing import Any, ClassVar
+
+import diffrax as dfx
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PyTree, Scalar
+
+from ._rosenbrock import DenseOutput, Rodas5P
+
+# Dormand and Prince's steps are stable up to 3.3 times the decay of what moves fastest.
+LONGEST = 2.5
+
+
+class _Fastest(eqx.Module):
+    """What moves fastest: its rate, ∞ where that is not known, and its direction."""
+
+    rate: Float[Scalar, ""]
+    direction: Float[Array, " dim"]
+
+
+class Switching(dfx.AbstractAdaptiveSolver):
+    """Dormand and Prince's explicit steps where they are stable, else implicit ones.
+
+    The spectral radius of the Jacobian comes for nothing: an explicit step evaluates
+    the field twice at its end, and the difference is the Jacobian's product with that
+    of the two points; an implicit one goes on with the power method, one product a
+    step. Both methods have order 5, an interpolant of order 4 and an error estimate: a
+    radius that is too small costs a refused step, not a digit.
+
+    Attributes:
+        implicit: the other solver.
+
+    Source: E. Hairer and G. Wanner, Solving Ordinary Differential Equations II, section
+    IV.2 (the radius); J. R. Dormand and P. J. Prince, Journal of Computational and
+    Applied Mathematics 6 (1980).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxselect.flow._rosenbrock import from_autodiff
+        >>> stiffer = lambda t, y, args: -jnp.exp(t) * (y - jnp.cos(t))
+        >>> solution = dfx.diffeqsolve(
+        ...     dfx.ODETerm(stiffer), Switching(Rodas5P(from_autodiff(stiffer))), 0.0,
+        ...     12.0, None, jnp.ones(1),
+        ...     stepsize_controller=dfx.PIDController(rtol=1e-6, atol=1e-9),
+        ... )
+        >>> abs(solution.ys[0, 0] - jnp.cos(12.0)).item() < 1e-5
+        True
+    """
+
+    implicit: Rodas5P
+    # Diffrax chooses the loop by itself only for a solver that it knows.
+    explicit: dfx.Dopri5 = dfx.Dopri5(scan_kind="bounded")
+    term_structure: ClassVar = dfx.ODETerm
+    interpolation_cls: ClassVar = DenseOutput
+
+    def order(self, terms: PyTree) -> int:
+        """Order of both."""
+        return 5
+
+    def init(
+        self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, args: PyTree
+    ) -> tuple[_Fastest, Any]:
+        """Nothing is known of the field: the first step is implicit."""
+        unknown = _Fastest(jnp.full_like(t0, jnp.inf, y0.dtype), jnp.ones_like(y0))
+        return unknown, self.explicit.init(terms, t0, t1, y0, args)
+
+    def func(self, terms: PyTree, t0: PyTree, y0: PyTree, args: PyTree) -> PyTree:
+        """The field at a point."""
+        return terms.vf(t0, y0, args)
+
+    def step(
+        self,
+        terms: PyTree,
+        t0: PyTree,
+        t1: PyTree,
+        y0: PyTree,
+        args: PyTree,
+        solver_state: tuple[_Fastest, Any],
+        made_jump: PyTree,
+    ) -> tuple[PyTree, PyTree, dict[str, PyTree], tuple[_Fastest, Any], PyTree]:
+        """One step from t0 to t1."""
+        fastest, last = solver_state
+        # An empty step, in which time stands still, belongs to the implicit method.
+        mild = (t1 > t0) & ((t1 - t0) * fastest.rate < LONGEST)
+
+        def explicit() -> tuple[PyTree, ...]:
+            return self._explicit(terms, t0, t1, y0, args, last, made_jump)
+
+        def implicit() -> tuple[PyTree, ...]:
+            y1, error, dense, jacobian = self.implicit.step_and_jacobian(
+                terms, t0, t1, y0, args
+            )
+            along = lax.stop_gradient(jacobian) @ fastest.direction
+            unknown = self.explicit.init(terms, t0, t1, y0, args)
+            return y1, error, dense, (_fastest(along, fastest.direction), unknown)
+
+        return *lax.cond(mild, explicit, implicit), dfx.RESULTS.successful
+
+    def _explicit(
+        self,
+        terms: PyTree,
+        t0: PyTree,
+        t1: PyTree,
+        y0: PyTree,
+        args: PyTree,
+        last: Any,
+        made_jump: PyTree,
+    ) -> tuple[PyTree, ...]:
+        y1, error, dense, last, _ = self.explicit.step(
+            terms, t0, t1, y0, args, last, made_jump
+        )
+        products, tableau = dense["k"], self.explicit.tableau
+        quartic = self.explicit.interpolation_cls(t0=t0, t1=t1, **dense).coeffs
+        bend = -jnp.cumsum(quartic[:3], axis=0)[::-1]
+        error = jnp.where(jnp.isfinite(y1 + error).all(), error, jnp.inf)
+        # The last two stages end at t1; they differ in the products that lead there.
+        before, end = (
+            jnp.zeros(len(products), y0.dtype).at[: len(row)].set(row)
+            for row in tableau.a_lower[-2:]
+        )
+        apart, along = lax.stop_gradient(
+            ((end - before) @ products, (products[-1] - products[-2]) / (t1 - t0))
+        )
+        interpolant = {"y0": y0, "y1": y1, "bend": bend}
+        return y1, error, interpolant, (_fastest(along, apart), last)
+
+
+def _fastest(along: Float[Array, " dim"], apart: Float[Array, " dim"]) -> _Fastest:
+    """As seen in a Jacobian whose product with `apart` is `along`."""
+    length, image = jnp.linalg.norm(apart), jnp.linalg.norm(along)
+    rate = image / jnp.where(length > 0, length, 1.0)
+    return _Fastest(rate, along / jnp.where(image > 0, image, 1.0))

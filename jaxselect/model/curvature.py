@@ -1,0 +1,153 @@
+"""The Jacobian of the pulls in score space."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Scalar
+
+from ..program import one_program
+from ._pull import log_weighted_residual, pulls
+from .attention import attend_corpus
+from .corpus import Corpus, sum_by_token
+
+# Operations of the product from which on the pairs of tokens are added one by one.
+LARGE_PRODUCT = 2**28
+
+# Tokens between which a sequence is as good as decided, and sequences whose other pairs
+# are added up together, few enough for their tokens to stay in a cache: both measured.
+FEW, TOGETHER = 4, 50
+
+
+@one_program()
+def score_curvature(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""] | float = 0.0,
+) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary vocabulary"]]:
+    """−∂L/∂a and its Jacobian −∂²L/∂a², both times e^{log_scale}.
+
+    With h_X = y σ(−y f) q_X (b − f) / n, one sequence contributes
+    diag(h) − h uᵀ − u hᵀ, u = q (1 + ½ σ(y f) y (b − f)): the derivatives of the
+    weights, of the mean, and of σ(−y f) together. Stacked over sequences it is one
+    matrix product; of a large problem on CPU, the sum over the pairs of tokens that
+    meet, without those that all together are below its rounding.
+
+    Source: mathematics, section 3a.
+
+    Args:
+        scores: a = E p.
+        values: b = E v.
+        corpus: n bags with labels ±1.
+        log_scale: a natural logarithm, as in `negative_gradient`.
+
+    Returns:
+        The scaled negative gradient and the symmetric Jacobian.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> _, jacobian = score_curvature(jnp.zeros(2), jnp.array([1.0, 0.0]), corpus)
+        >>> [round(x, 4) for x in jacobian[0].tolist()]
+        [-0.0147, 0.0147]
+    """
+    attention = attend_corpus(scores, values, corpus)
+    exponent = log_weighted_residual(attention, corpus) + log_scale
+    pull = pulls(exponent, attention, corpus)
+    label = corpus.labels.astype(scores.dtype)
+    tilt = 0.5 * jax.nn.sigmoid(label * attention.output) * label
+    partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * attention.advantage)
+    gradient = sum_by_token(pull, corpus)
+    cross = _cross(pull, partner, corpus)
+    return gradient, jnp.diag(gradient) - cross - cross.T
+
+
+def _cross(
+    pull: Float[Array, "sequences width"],
+    partner: Float[Array, "sequences width"],
+    corpus: Corpus,
+) -> Float[Array, "vocabulary vocabulary"]:
+    """Σ_X u hᵀ."""
+    large = len(pull) * corpus.vocabulary**2 >= LARGE_PRODUCT
+    add_up = _cross_of_many if large else _product
+    return add_up(pull, partner, corpus.tokens, corpus.vocabulary)
+
+
+def _product(
+    pull: Float[Array, "sequences width"],
+    partner: Float[Array, "sequences width"],
+    tokens: Int[Array, "sequences width"],
+    vocabulary: int,
+) -> Float[Array, "vocabulary vocabulary"]:
+    sequence = jnp.arange(len(tokens), dtype=tokens.dtype)[:, None]
+    # One factor is laid out by token, the other by sequence: the product is twice as
+    # fast as one that has to transpose a factor first.
+    shape = (vocabulary, len(tokens))
+    partners = jnp.zeros(shape, pull.dtype).at[tokens, sequence].add(partner)
+    by_sequence = jnp.zeros(shape[::-1], pull.dtype).at[sequence, tokens].add(pull)
+    return partners @ by_sequence
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(3,))
+def _cross_of_many(
+    pull: Float[Array, "sequences width"],
+    partner: Float[Array, "sequences width"],
+    tokens: Int[Array, "sequences width"],
+    vocabulary: int,
+) -> Float[Array, "vocabulary vocabulary"]:
+    """On CPU the sum over pairs; where adding one by one is slow, the product."""
+    product = partial(_product, vocabulary=vocabulary)
+    by_pairs = partial(_sum_of_pairs, vocabulary=vocabulary)
+    return jax.lax.platform_dependent(
+        pull, partner, tokens, cpu=by_pairs, default=product
+    )
+
+
+@_cross_of_many.defjvp
+def _cross_of_many_jvp(
+    vocabulary: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
+    """That of the product: a loop of unknown length cannot be transposed."""
+    pull, partner, tokens = primals
+    product = partial(_product, tokens=tokens, vocabulary=vocabulary)
+    change = jax.jvp(product, (pull, partner), tangents[:2])[1]
+    return _cross_of_many(pull, partner, tokens, vocabulary), change
+
+
+def _sum_of_pairs(
+    pull: Float[Array, "sequences width"],
+    partner: Float[Array, "sequences width"],
+    tokens: Int[Array, "sequences width"],
+    vocabulary: int,
+) -> Float[Array, "vocabulary vocabulary"]:
+    """`_product` without what all together is below its rounding."""
+    sequences = len(tokens)
+    part = jnp.abs(partner) * jnp.abs(pull).max(axis=1, keepdims=True)
+    told = part > jnp.finfo(pull.dtype).eps * part.max() / sequences
+    many = told.sum(axis=1) > FEW
+    total = jnp.zeros((vocabulary, vocabulary), pull.dtype)
+
+    left = jnp.where(told & ~many[:, None], jnp.abs(partner), 0.0)
+    for _ in range(FEW):
+        slot = jnp.argmax(left, axis=1, keepdims=True)
+        column = partial(jnp.take_along_axis, indices=slot, axis=1)
+        weight = jnp.where(column(left) > 0, column(partner), 0.0)
+        total = total.at[column(tokens), tokens].add(weight * pull)
+        left = jnp.put_along_axis(left, slot, 0.0, axis=1, inplace=False)
+
+    order = jnp.argsort(~many)
+
+    def block(number: Int[Scalar, ""], total: Array) -> Array:
+        place = number * TOGETHER + jnp.arange(TOGETHER)
+        kept = order[jnp.minimum(place, sequences - 1)]
+        here, weights = tokens[kept], partner[kept]
+        weights = jnp.where((place < many.sum())[:, None], weights, 0.0)
+
+        def add(total: Array, column: tuple[Array, Array]) -> tuple[Array, None]:
+            at, weight = column
+            return total.at[at[:, None], here].add(weight[:, None] * pull[kept]), None
+
+        return jax.lax.scan(add, total, (here.T, weights.T))[0]
+
+    return jax.lax.fori_loop(0, -(-many.sum() // TOGETHER), block, total)

@@ -1,0 +1,241 @@
+"""Explicit and implicit steps in turn: order, stiffness that comes and goes, lanes."""
+
+from functools import partial
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.flow import cls_flow as module
+from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
+from jaxselect.flow._switching import Switching
+from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.parameters import gaussian
+from jaxselect.model.synthetic import assumption_one
+
+CONTROL = dfx.PIDController(rtol=1e-8, atol=1e-8)
+
+
+def blind(field, begin, end):
+    """A solver whose Jacobians between two times are no numbers."""
+    linearise = from_autodiff(field)
+
+    def without(t, y, args):
+        value, in_time, jacobian = linearise(t, y, args)
+        hidden = (t > begin) & (t < end)
+        return value, in_time, jnp.where(hidden, jnp.nan, jacobian)
+
+    return Switching(Rodas5P(without))
+
+
+def solve(solver, field, end, **others):
+    return dfx.diffeqsolve(
+        dfx.ODETerm(field), solver, 0.0, end, y0=jnp.ones(1), max_steps=2**16, **others
+    )
+
+
+def test_order_five_at_the_ends_and_four_between_without_a_jacobian():
+    """y' = −y² cos t from 1 is solved by y = 1/(1 + sin t)."""
+
+    def field(t, y, args):
+        return -(y**2) * jnp.cos(t)
+
+    times = jnp.linspace(0.0, 1.0, 42)[1:-1]
+    save = dfx.SaveAt(subs=[dfx.SubSaveAt(t1=True), dfx.SubSaveAt(ts=times)])
+
+    @jax.jit
+    def errors(steps):
+        solver = blind(field, 0.0, jnp.inf)
+        end, path = solve(solver, field, 1.0, dt0=1.0 / steps, saveat=save).ys
+        apart = jnp.max(jnp.abs(path[:, 0] - 1 / (1 + jnp.sin(times))))
+        return jnp.abs(end[0, 0] - 1 / (1 + jnp.sin(1.0))), apart
+
+    ends, between = np.array([errors(steps) for steps in (20.0, 40.0, 80.0)]).T
+    assert np.log2(ends[1] / ends[2]) == pytest.approx(5.0, abs=0.3)
+    assert np.log2(between[:-1] / between[1:]).min() > 3.7
+
+
+def stepped(solver, field, begin, end, y0, rate, memory=None):
+    """A step of a solver that has learnt that the fastest rate is this."""
+    term = dfx.ODETerm(field)
+    fastest, last = memory or solver.init(term, begin, end, y0, None)
+    known = eqx.tree_at(lambda fastest: fastest.rate, fastest, jnp.asarray(rate))
+    return solver.step(term, begin, end, y0, None, (known, last), False)
+
+
+def turning(t, y, args):
+    return jnp.stack([-y[1], y[0] + jnp.sin(t)])
+
+
+@pytest.mark.parametrize("behind", ["nothing", "an implicit step"])
+def test_an_explicit_step_is_that_of_dormand_and_prince(behind):
+    """At its end and between its points, whatever came before."""
+    solver, own = Switching(Rodas5P(from_autodiff(turning))), dfx.Dopri5()
+    times = jnp.array([0.3, 0.4, 0.5, 0.6])
+    y, memory = jnp.array([1.0, 2.0]), None
+    if behind == "an implicit step":
+        y, _, _, memory, _ = stepped(solver, turning, *times[:2], y, 1.0)
+        y, _, _, memory, _ = stepped(solver, turning, *times[1:3], y, jnp.inf, memory)
+    step = *times[2:], y
+    y1, error, dense, *_ = stepped(solver, turning, *step, 1.0, memory)
+    term = dfx.ODETerm(turning)
+    wanted = own.step(term, *step, None, own.init(term, *step, None), False)
+    np.testing.assert_allclose(y1, wanted[0], rtol=1e-15)
+    assert jnp.max(jnp.abs(error - wanted[1])) < 1e-15
+    for time in (0.5, 0.53, 0.57, 0.6):
+        ours, theirs = (
+            kind.interpolation_cls(t0=times[2], t1=times[3], **points).evaluate(time)
+            for kind, points in ((solver, dense), (own, wanted[2]))
+        )
+        np.testing.assert_allclose(ours, theirs, rtol=1e-14)
+
+
+def test_a_lane_that_is_stiff_has_no_part_in_an_explicit_step():
+    """y' = −r (y + y³): explicit stages of length one overflow with r = 10⁶."""
+
+    def end(start, rate):
+        field = lambda t, y, args: -rate * (y + y**3)  # noqa: E731
+        solver = Switching(Rodas5P(from_autodiff(field)))
+        step = jnp.array(0.0), jnp.array(1.0), start[None]
+        return stepped(solver, field, *step, rate)[0][0]
+
+    starts, rates = jnp.ones(2), jnp.array([0.1, 1e6])
+    slopes = jax.grad(lambda starts: jax.vmap(end)(starts, rates).sum())(starts)
+    assert jnp.isfinite(slopes).all()
+
+
+END = 16.0
+# Rates from 1 to 10⁷, or up to it and back; no Jacobian is needed where they are small.
+COMES = jnp.exp, (0.0, 1.0)
+GOES = (lambda t: jnp.exp(END - t)), (END - 1.0, END)
+COMES_AND_GOES = (lambda t: jnp.exp(END - 4 * jnp.abs(t - 0.5 * END))), (0.0, 4.0)
+
+
+@pytest.mark.parametrize("rate, mild", [COMES, GOES, COMES_AND_GOES])
+def test_stiffness_costs_no_more_than_with_an_implicit_method(rate, mild):
+    """y' = −r (y − cos t) − sin t is solved by cos t."""
+
+    def field(t, y, args):
+        return -rate(t) * (y - jnp.cos(t)) - jnp.sin(t)
+
+    @partial(jax.jit, static_argnums=0)
+    def run(solver):
+        return solve(solver, field, END, dt0=None, stepsize_controller=CONTROL)
+
+    ours = run(blind(field, *mild))
+    theirs = run(Rodas5P(from_autodiff(field)))
+    np.testing.assert_allclose(ours.ys[0, 0], np.cos(END), atol=1e-6)
+    # Where an explicit step is about to be unstable it is shorter, and cheaper.
+    assert ours.stats["num_steps"] < 2 * theirs.stats["num_steps"]
+
+
+# Explicit steps of the first length are not stable.
+@pytest.mark.parametrize("length", [0.1, 1.0])
+def test_the_radius_is_found_on_the_way(length):
+    rates = jnp.array([1.0, -3.0, 40.0])
+
+    def field(t, y, args):
+        return -rates * y
+
+    solver, term = Switching(Rodas5P(from_autodiff(field))), dfx.ODETerm(field)
+
+    @jax.jit
+    def walk():
+        y = jnp.ones(3)
+        memory = solver.init(term, 0.0, length, y, None)
+
+        def step(carry, begin):
+            y, memory = carry
+            y, _, _, memory, _ = solver.step(
+                term, begin, begin + length, y, None, memory, False
+            )
+            return (y, memory), memory[0].rate
+
+        return jax.lax.scan(step, (y, memory), length * jnp.arange(8.0))[1]
+
+    rate = walk()
+    assert rate.max() <= 40.0 * (1 + 1e-12)
+    np.testing.assert_allclose(rate[-1], 40.0, rtol=1e-2)
+
+
+def test_a_step_so_long_that_a_stage_overflows_is_refused():
+    def field(t, y, args):
+        return jnp.exp(y)
+
+    solver = Switching(Rodas5P(from_autodiff(field)))
+    step = jnp.array(0.0), jnp.array(1.0), jnp.full(1, 600.0)
+    assert jnp.isposinf(stepped(solver, field, *step, 1.0)[1]).all()
+
+
+@pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev])
+def test_stiff_and_mild_lanes_keep_their_derivatives(derivative):
+    """z' = −r (z + z³), z = y − 1: z²/(1 + z²) falls like e^{−2rt}, dz ~ z + z³."""
+
+    def field(t, y, rate):
+        return -rate * ((y - 1) + (y - 1) ** 3)
+
+    def end(start, rate):
+        forward = derivative is jax.jacfwd
+        adjoint = dfx.ForwardMode() if forward else dfx.RecursiveCheckpointAdjoint()
+        return dfx.diffeqsolve(
+            dfx.ODETerm(field),
+            Switching(Rodas5P(from_autodiff(field))),
+            0.0,
+            1.0,
+            None,
+            start[None],
+            args=rate,
+            stepsize_controller=CONTROL,
+            adjoint=adjoint,
+        ).ys[0, 0]
+
+    rates, start = jnp.array([0.0, 1.0, 1e6]), jnp.array(2.0)
+    slopes = jax.jit(jax.vmap(derivative(end), (None, 0)))(start, rates)
+    left = 0.5 * jnp.exp(-2 * rates)
+    ends = jnp.sqrt(left / (1 - left))
+    wanted = (ends + ends**3) / 2
+    np.testing.assert_allclose(slopes, wanted, rtol=1e-5, atol=1e-12)
+
+
+def test_a_flow_and_its_derivative_do_not_depend_on_the_solver(monkeypatch):
+    corpus_key, key, turn = jax.random.split(jax.random.key(3), 3)
+    corpus = assumption_one(
+        corpus_key, sequences=20, length=5, relevant=2, irrelevant=8
+    )
+    start = gaussian(key, vocabulary=corpus.vocabulary, dim=16)
+    start = embedding_step(start, corpus, 30.0)
+    change = jax.random.normal(turn, start.embeddings.shape)
+
+    def follow(shift):
+        rows = start.embeddings + shift * change
+        moved = eqx.tree_at(lambda start: start.embeddings, start, rows)
+        times = jnp.geomspace(0.1, 100.0, 12)
+        bounds = {"until_norm": 50.0, "path_log_times": times}
+        return cls_flow(moved, corpus, **bounds, settings=FlowSettings(1e-9, 1e-9))
+
+    def end(shift):
+        flow = follow(shift)
+        return flow.log_time + flow.cls @ change[0], flow
+
+    @jax.jit
+    def wanted(step):
+        (up, theirs), (down, _) = end(step), end(-step)
+        return (up - down) / (2 * step), theirs
+
+    slope, _ = wanted(jnp.array(1e-4))
+    _, theirs = wanted(jnp.array(0.0))
+    monkeypatch.setattr(module, "MANY_AXES", 1)
+    own_slope, ours = jax.jit(jax.grad(end, has_aux=True))(jnp.array(0.0))
+
+    assert ours.num_steps != theirs.num_steps
+    assert ours.status == theirs.status
+    reached = np.isfinite(theirs.path_cls)
+    np.testing.assert_array_equal(np.isfinite(ours.path_cls), reached)
+    apart = jnp.where(reached, ours.path_cls - theirs.path_cls, 0.0)
+    assert jnp.max(jnp.abs(apart)) < 1e-6
+    np.testing.assert_allclose(ours.log_time, theirs.log_time, rtol=1e-7)
+    np.testing.assert_allclose(own_slope, slope, rtol=1e-5)

@@ -1,0 +1,92 @@
+"""The Jacobian of the pulls against autodiff, in each of the ways to add it up."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxselect.model import curvature
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.curvature import FEW, TOGETHER, score_curvature
+from jaxselect.model.objective import logistic_loss, negative_gradient
+from jaxselect.model.synthetic import assumption_one
+from tests.tolerances import assert_close
+
+VOCABULARY = 5
+CORPUS = from_sequences(
+    [[0, 2, 2, 4], [0, 3, 3], [1, 2], [1, 3, 4, 4], [0, 1, 4]],
+    [1, 1, -1, -1, 1],
+    vocabulary=VOCABULARY,
+)
+compiled_gradient = jax.jit(negative_gradient)
+compiled_curvature = jax.jit(score_curvature)
+
+
+@jax.jit
+@jax.hessian
+def risk_hessian(scores, values):
+    output = attend_corpus(scores, values, CORPUS).output
+    return jnp.mean(logistic_loss(CORPUS.labels, output))
+
+
+@given(st.integers(0, 2**31), st.sampled_from([0.1, 1.0, 10.0]))
+def test_it_agrees_with_autodiff(seed, size):
+    scores, values = size * np.random.default_rng(seed).normal(size=(2, VOCABULARY))
+    gradient, jacobian = compiled_curvature(scores, values, CORPUS)
+    assert_close(gradient, compiled_gradient(scores, values, CORPUS).scores)
+    # A second derivative by autodiff loses the square of the largest value.
+    assert_close(-jacobian, risk_hessian(scores, values), worse=100)
+    assert_close(jacobian, jacobian.T)
+
+
+# Bags that fill some blocks but not the last, and such of one token more than a few.
+WIDE = assumption_one(
+    jax.random.key(0),
+    sequences=2 * TOGETHER + 6,
+    length=2 * FEW + 3,
+    relevant=3,
+    irrelevant=24,
+)
+NARROW = from_sequences(
+    [np.random.default_rng(seed).permutation(9)[: FEW + 1] for seed in range(30)],
+    [1, -1] * 15,
+    vocabulary=9,
+)
+
+
+@pytest.mark.parametrize("corpus", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_pair_by_pair_it_is_the_product(monkeypatch, corpus):
+    """With none of the sequences decided, some between a few tokens, and nearly all."""
+    normal = jax.random.normal(jax.random.key(1), (3, corpus.vocabulary))
+    scores, values, change = normal
+
+    def ways(large):
+        monkeypatch.setattr(curvature, "LARGE_PRODUCT", large)
+        # Traces are remembered by their shapes: this is the function beneath.
+        whole = score_curvature.__wrapped__
+
+        def at(size):
+            way = lambda scores: whole(scores, values, corpus, size)  # noqa: E731
+            value, back = jax.vjp(way, size * scores)
+            weight = jnp.outer(change, change)
+            slope = jax.jvp(way, (size * scores,), (change,))
+            return value, slope, back((change, weight))
+
+        sizes = jnp.array([1.0, 5.0, 10.0, 50.0, 300.0])
+        return jax.jit(lambda: jax.lax.map(at, sizes))()
+
+    for one, other in zip(*map(jax.tree.leaves, map(ways, (0, np.inf))), strict=True):
+        for ours, wanted in zip(one, other, strict=True):
+            size = float(jnp.max(jnp.abs(wanted)))
+            assert_close(ours / size, wanted / size)
+
+
+def test_what_is_no_number_is_not_left_out(monkeypatch):
+    """Tokens 0, 2 and 4 meet in a sequence: what is said of two tells of the third."""
+    monkeypatch.setattr(curvature, "LARGE_PRODUCT", 0)
+    scores = jnp.arange(float(VOCABULARY)).at[2].set(jnp.nan)
+    jacobian = score_curvature.__wrapped__(scores, jnp.arange(5.0), CORPUS)[1]
+    assert jnp.isnan(jacobian[0, 4])
