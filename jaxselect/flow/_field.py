@@ -16,8 +16,8 @@ from ..precision import full_precision
 # this many roundings of the longest.
 EMPTY_AXIS = 100
 
-# From this many axes on a Jacobian costs many fields: it is turned in blocks, so many of
-# them, and explicit steps are taken where they are stable.
+# From this many axes on a Jacobian costs many fields: it is turned in so many blocks,
+# and explicit steps are taken where they are stable.
 MANY_AXES, BLOCKS = 128, 4
 
 

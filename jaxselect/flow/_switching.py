@@ -123,7 +123,7 @@ class Switching(dfx.AbstractAdaptiveSolver):
         error = jnp.where(jnp.isfinite(y1 + error).all(), error, jnp.inf)
         # The last two stages end at t1; they differ in the products that lead there.
         before, end = (
-            jnp.zeros(len(products), y0.dtype).at[: len(row)].set(row)
+            jnp.asarray([*row, *[0.0] * (len(products) - len(row))], y0.dtype)
             for row in tableau.a_lower[-2:]
         )
         apart, along = lax.stop_gradient(

@@ -162,13 +162,17 @@ def test_the_radius_is_found_on_the_way(length):
     np.testing.assert_allclose(rate[-1], 40.0, rtol=1e-2)
 
 
-def test_a_step_so_long_that_a_stage_overflows_is_refused():
+@pytest.mark.parametrize("dtype, height", [("float32", 80.0), ("float64", 600.0)])
+def test_a_step_so_long_that_a_stage_overflows_is_refused(dtype, height):
     def field(t, y, args):
         return jnp.exp(y)
 
     solver = Switching(Rodas5P(from_autodiff(field)))
-    step = jnp.array(0.0), jnp.array(1.0), jnp.full(1, 600.0)
-    assert jnp.isposinf(stepped(solver, field, *step, 1.0)[1]).all()
+    begin, end, rate = jnp.arange(3, dtype=dtype)
+    start = jnp.full(1, height, dtype)
+    _, error, _, (fastest, _), _ = stepped(solver, field, begin, end, start, rate)
+    assert jnp.isposinf(error).all()
+    assert error.dtype == fastest.rate.dtype == dtype
 
 
 @pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev])
