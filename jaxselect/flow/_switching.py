@@ -69,7 +69,7 @@ class Switching(dfx.AbstractAdaptiveSolver):
         self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, args: PyTree
     ) -> tuple[_Fastest, Any]:
         """Nothing is known of the field: the first step is implicit."""
-        unknown = _Fastest(jnp.full_like(t0, jnp.inf, y0.dtype), jnp.ones_like(y0))
+        unknown = _Fastest(jnp.asarray(jnp.inf, y0.dtype), jnp.ones_like(y0))
         return unknown, self.explicit.init(terms, t0, t1, y0, args)
 
     def func(self, terms: PyTree, t0: PyTree, y0: PyTree, args: PyTree) -> PyTree:
@@ -92,7 +92,14 @@ class Switching(dfx.AbstractAdaptiveSolver):
         mild = (t1 > t0) & ((t1 - t0) * fastest.rate < LONGEST)
 
         def explicit() -> tuple[PyTree, ...]:
-            return self._explicit(terms, t0, t1, y0, args, last, made_jump)
+            y1, error, dense, after, _ = self.explicit.step(
+                terms, t0, t1, y0, args, last, made_jump
+            )
+            error = jnp.where(jnp.isfinite(y1 + error).all(), error, jnp.inf)
+            quartic = self.explicit.interpolation_cls(t0=t0, t1=t1, **dense).coeffs
+            bend = -jnp.cumsum(quartic[:3], axis=0)[::-1]
+            seen = self._seen(lax.stop_gradient(dense["k"]), t1 - t0)
+            return y1, error, {"y0": y0, "y1": y1, "bend": bend}, (seen, after)
 
         def implicit() -> tuple[PyTree, ...]:
             y1, error, dense, jacobian = self.implicit.step_and_jacobian(
@@ -104,33 +111,16 @@ class Switching(dfx.AbstractAdaptiveSolver):
 
         return *lax.cond(mild, explicit, implicit), dfx.RESULTS.successful
 
-    def _explicit(
-        self,
-        terms: PyTree,
-        t0: PyTree,
-        t1: PyTree,
-        y0: PyTree,
-        args: PyTree,
-        last: Any,
-        made_jump: PyTree,
-    ) -> tuple[PyTree, ...]:
-        y1, error, dense, last, _ = self.explicit.step(
-            terms, t0, t1, y0, args, last, made_jump
-        )
-        products, tableau = dense["k"], self.explicit.tableau
-        quartic = self.explicit.interpolation_cls(t0=t0, t1=t1, **dense).coeffs
-        bend = -jnp.cumsum(quartic[:3], axis=0)[::-1]
-        error = jnp.where(jnp.isfinite(y1 + error).all(), error, jnp.inf)
-        # The last two stages end at t1; they differ in the products that lead there.
+    def _seen(
+        self, products: Float[Array, "stages dim"], length: Float[Scalar, ""]
+    ) -> _Fastest:
+        """What an explicit step tells: its last two stages end at the same time."""
         before, end = (
-            jnp.asarray([*row, *[0.0] * (len(products) - len(row))], y0.dtype)
-            for row in tableau.a_lower[-2:]
+            jnp.asarray([*row, *[0.0] * (len(products) - len(row))], products.dtype)
+            for row in self.explicit.tableau.a_lower[-2:]
         )
-        apart, along = lax.stop_gradient(
-            ((end - before) @ products, (products[-1] - products[-2]) / (t1 - t0))
-        )
-        interpolant = {"y0": y0, "y1": y1, "bend": bend}
-        return y1, error, interpolant, (_fastest(along, apart), last)
+        along = (products[-1] - products[-2]) / length
+        return _fastest(along, (end - before) @ products)
 
 
 def _fastest(along: Float[Array, " dim"], apart: Float[Array, " dim"]) -> _Fastest:

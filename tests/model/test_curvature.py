@@ -8,28 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxselect.model import curvature
-from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.curvature import FEW, TOGETHER, score_curvature
-from jaxselect.model.objective import logistic_loss, negative_gradient
+from jaxselect.model.objective import negative_gradient
 from jaxselect.model.synthetic import assumption_one
+from tests.model.risk import CORPUS, VOCABULARY, risk
 from tests.tolerances import assert_close
 
-VOCABULARY = 5
-CORPUS = from_sequences(
-    [[0, 2, 2, 4], [0, 3, 3], [1, 2], [1, 3, 4, 4], [0, 1, 4]],
-    [1, 1, -1, -1, 1],
-    vocabulary=VOCABULARY,
-)
 compiled_gradient = jax.jit(negative_gradient)
 compiled_curvature = jax.jit(score_curvature)
-
-
-@jax.jit
-@jax.hessian
-def risk_hessian(scores, values):
-    output = attend_corpus(scores, values, CORPUS).output
-    return jnp.mean(logistic_loss(CORPUS.labels, output))
+risk_hessian = jax.jit(jax.hessian(risk))
 
 
 @given(st.integers(0, 2**31), st.sampled_from([0.1, 1.0, 10.0]))

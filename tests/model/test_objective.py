@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.objective import (
@@ -21,14 +20,9 @@ from jaxselect.model.objective import (
     negative_gradient,
 )
 from jaxselect.model.parameters import gaussian
+from tests.model.risk import CORPUS, VOCABULARY, risk
 from tests.tolerances import assert_close
 
-VOCABULARY = 5
-CORPUS = from_sequences(
-    [[0, 2, 2, 4], [0, 3, 3], [1, 2], [1, 3, 4, 4], [0, 1, 4]],
-    [1, 1, -1, -1, 1],
-    vocabulary=VOCABULARY,
-)
 compiled_gradient = jax.jit(negative_gradient)
 compiled_curvature = jax.jit(score_curvature)
 seeds = st.integers(0, 2**31)
@@ -37,11 +31,6 @@ sizes = st.sampled_from([0.1, 1.0, 10.0])
 
 def draw_scores(seed, size):
     return size * np.random.default_rng(seed).normal(size=(2, VOCABULARY))
-
-
-def risk(scores, values):
-    output = attend_corpus(scores, values, CORPUS).output
-    return jnp.mean(logistic_loss(CORPUS.labels, output))
 
 
 risk_gradient = jax.jit(jax.grad(risk, (0, 1)))
