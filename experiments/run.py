@@ -84,12 +84,12 @@ STORIES = {
     "the negative sequences",
     TrialStatus.PARTIAL: "Attention ends on single tokens, but in some sequences on "
     "irrelevant ones",
-    TrialStatus.NOT_YET: "Attention has not settled at this norm; take a larger "
-    "--until-norm",
+    TrialStatus.NOT_CERTIFIED: "No certificate's hypotheses hold at this norm; a "
+    "larger --until-norm may help",
     TrialStatus.NORM_NOT_REACHED: "‖p‖ does not come to the norm that was asked for",
     TrialStatus.FAILED: "The computation broke down, and nothing is claimed",
-    TrialStatus.BALANCED: "Attention comes to rest between tokens that pull against "
-    "each other, and selects none",
+    TrialStatus.TIES_UNPROVED: "Sequences of both classes keep several tokens at "
+    "finite odds; the flow is not followed further, and nothing is certified",
     TrialStatus.NOTHING_TO_SELECT: "There is no important token to be selected",
 }
 """What a status means to somebody who read the paper's abstract."""

@@ -99,7 +99,7 @@ def convergence(seed: int, lanes: int, chunk: int) -> list[dict]:
             for norm in (1e5, 1e6)
         ]
         near, far = (jax.tree.map(lambda *x: np.concatenate(x), *end) for end in ends)
-        claims = near.status < TrialStatus.NOT_YET
+        claims = near.status < TrialStatus.NOT_CERTIFIED
         constant = far.direction_error * far.cls_norm
         moved = np.abs(constant / (near.direction_error * near.cls_norm) - 1)
         missed = np.abs(constant / near.error_constant - 1)

@@ -18,14 +18,14 @@ COLOUR = {
     "SELECTED": SERIES[2],
     "TIED": SERIES[4],
     "AT_REST": SERIES[3],
-    "NOT_YET": "#d9d9d9",
+    "NOT_CERTIFIED": "#d9d9d9",
 }
 """Of the ends of a flow on text."""
 SENTENCE = {
     "SELECTED": "all decided, p goes on",
     "TIED": "some words tied, p goes on",
     "AT_REST": "p rests",
-    "NOT_YET": "not certified",
+    "NOT_CERTIFIED": "not certified",
 }
 
 

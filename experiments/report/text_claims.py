@@ -61,7 +61,7 @@ def review_step(found: Found) -> Measured:
 def text_end(found: Found) -> Measured:
     """The flow of p on reviews has an end that is proved."""
     results = found.results
-    verdicts = {"NOT_YET": Verdict.OPEN, "AT_REST": Verdict.FAILS}
+    verdicts = {"NOT_CERTIFIED": Verdict.OPEN, "AT_REST": Verdict.FAILS}
     return Measured(
         verdicts.get(results["status"], Verdict.HOLDS),
         f"{results['status'].replace('_', ' ').lower()}: {results['tied_words']} words "

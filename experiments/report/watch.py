@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from experiments.common.statistics import CERTIFIED
 from experiments.report.folders import ILL_FORMED, Found, best
 from experiments.report.numbers import short, told
 
@@ -51,6 +52,7 @@ def _packed(results: Found, sweep: Found | None) -> Watched:
     dims, steps = np.unique(arrays["dims"]), np.unique(arrays["step_sizes"])
     packed = []
     for place, cell in enumerate(cells):
+        status = _status(cell, results, sweep)
         times = arrays["log_times"][place]
         kept = np.isfinite(times)
         heights = arrays["scores"][place][kept] / times[kept, None]
@@ -58,7 +60,8 @@ def _packed(results: Found, sweep: Found | None) -> Watched:
             {
                 "dim": short(cell["dim"]),
                 "step": short(cell["step_size"]),
-                "status": _status(cell, results, sweep),
+                "status": status,
+                "certified": status in CERTIFIED,
                 "ended": cell["status"],
                 "times": short(times[kept]),
                 "norms": short(arrays["norms"][place][kept]),
@@ -109,8 +112,8 @@ def _stories(cells: list[dict], packed: list[dict]) -> list[tuple[str, int, str]
     for place, cell in enumerate(cells):
         during = cell["capture"]
         lasting = during and during["last"] >= 0.5 * cell["log_time"]
-        if cell["status"] == "BALANCED":
-            kind = "in balance"
+        if cell["status"] == "TIES_UNPROVED":
+            kind = "tied"
         elif lasting:
             kind = "captured"
         elif during:
@@ -125,7 +128,8 @@ def _stories(cells: list[dict], packed: list[dict]) -> list[tuple[str, int, str]
         "captured": "p runs along ± v and serves one class; it stays so.",
         "captured, and back": "One class holds all attention for a while, then the "
         "other returns.",
-        "in balance": "Pulls of both classes cancel, and ‖p‖ stays finite.",
+        "tied": "Sequences of both classes keep tokens at finite odds; the flow is not "
+        "followed further.",
     }
     # The largest d shows each most clearly, a middling η₀ at a middling pace.
     largest = {

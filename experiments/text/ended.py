@@ -46,7 +46,7 @@ def described(course: Course) -> dict:
         "norm": float(np.linalg.norm(course.cls)),
         "status": end.status.name,
         "sentence": end.status.sentence,
-        "certified": end.status != TextEndStatus.NOT_YET,
+        "certified": end.status != TextEndStatus.NOT_CERTIFIED,
         "tied_words": len(end.tied),
         "tied_dimensions": end.axes.shape[1],
         "distance_from_rest": end.distance,

@@ -36,7 +36,7 @@ class Heading(enum.IntEnum):
     """dp/dτ is p_mm of its selection: the claim holds."""
     RELAXED = 1
     """dp/dτ is the solution of the relaxed problem, another one: the claim fails."""
-    NOT_YET = 2
+    NOT_CERTIFIED = 2
     """Neither, where the flow ended."""
     NO_MAX_MARGIN = 3
     """The selection of p, or v on the selected tokens, has no max-margin solution."""
@@ -204,7 +204,7 @@ def heading(
         return Heading.NO_MAX_MARGIN
     if off <= tolerance:
         return Heading.UNCHANGED
-    return Heading.RELAXED if off_relaxed <= tolerance else Heading.NOT_YET
+    return Heading.RELAXED if off_relaxed <= tolerance else Heading.NOT_CERTIFIED
 
 
 def relaxed(differences: np.ndarray, wanted: np.ndarray) -> np.ndarray:

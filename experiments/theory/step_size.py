@@ -192,7 +192,7 @@ def mean_selection_time(
     """
     study = jax.vmap(partial(selection_time, problem), (0, None, None))
     times, status = study(seeds, dim, log_step)
-    sudden = status == CrossingStatus.TOO_SUDDEN
+    sudden = status == CrossingStatus.TIME_UNRESOLVED
     unknown = jnp.any(sudden | (status == CrossingStatus.FAILED))
     return jnp.where(unknown, jnp.nan, times.mean())
 

@@ -46,23 +46,25 @@ class FlowStatus(Status):
 
     REACHED = 0, "At the norm or the time that was asked for."
     NORM_NOT_REACHED = 1, "At `until_log_time`, with ‖p‖ still below `until_norm`."
-    BALANCED = (
+    TIES_UNPROVED = (
         2,
-        "Where sequences that pull tokens opposite ways hold them, to rounding, "
-        "in a stable balance.",
+        "At opposing gradients of tied tokens whose sum is below rounding; the "
+        "curvature along v is positive. What p does orthogonal to the ties is not "
+        "integrated.",
     )
     OUT_OF_STEPS = 3, "After `max_steps` steps."
     FAILED = 4, "At a number that is not finite; p and log_time are the last good ones."
-    TOO_SUDDEN = (
+    TIME_UNRESOLVED = (
         5,
         "Where tokens change places, p returns to its course or passes the norm too "
         "suddenly for a log-time to tell when.",
     )
 
 
-# Tuned on the default sweep and on float32 grids: at this power of a rounding two pulls
-# that cancel leave no digit to follow; a step that must be shorter cannot be told.
-BALANCED_POWER = 0.7
+# Exponent: a term of the gradient above eps^(−this) leaves no digit of a sum that
+# cancels. Tuned on the default sweep and in float32.
+CANCELLATION_POWER = 0.7
+# Step of log(1+t) below which the integration stops as unresolved.
 SHORTEST_STEP = 1e-14
 
 
@@ -284,7 +286,8 @@ def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scala
     """Positive where single pulls are so strong that their sum is mostly rounding."""
     rows, values, corpus, _ = args
     strongest = t + log_strongest_pull(rows @ y, values, corpus)
-    return (strongest + BALANCED_POWER * jnp.log(jnp.finfo(y.dtype).eps)).astype(float)
+    most = -CANCELLATION_POWER * jnp.log(jnp.finfo(y.dtype).eps)
+    return (strongest - most).astype(float)
 
 
 def _growth(
@@ -317,10 +320,10 @@ def _status(
     missed = jnp.where(bounded, FlowStatus.NORM_NOT_REACHED, FlowStatus.REACHED)
     status = jnp.where(at_time, missed, status)
     spent = (solution.result == dfx.RESULTS.dt_min_reached) & jnp.isfinite(growth)
-    status = jnp.where(spent, FlowStatus.TOO_SUDDEN, status)
-    held = jnp.where(growth < 0, FlowStatus.BALANCED, FlowStatus.TOO_SUDDEN)
+    status = jnp.where(spent, FlowStatus.TIME_UNRESOLVED, status)
+    held = jnp.where(growth < 0, FlowStatus.TIES_UNPROVED, FlowStatus.TIME_UNRESOLVED)
     status = jnp.where(too_strong, held, status)
-    passed = jnp.where(there, FlowStatus.REACHED, FlowStatus.TOO_SUDDEN)
+    passed = jnp.where(there, FlowStatus.REACHED, FlowStatus.TIME_UNRESOLVED)
     status = jnp.where(at_norm, passed, status)
     status = jnp.where(over, FlowStatus.REACHED, status)
     finite = jnp.all(jnp.isfinite(solution.ys[0]))

@@ -45,7 +45,7 @@ class CrossingStatus(Status):
         0,
         "At the log-time given; from then on to the end of the search it stays behind.",
     )
-    FROM_THE_START = (
+    ALREADY_CROSSED = (
         1,
         "It lies behind all along: the log-time is zero and no argument moves it.",
     )
@@ -54,7 +54,7 @@ class CrossingStatus(Status):
         "It still lies ahead at the end of the search: the log-time is infinite.",
     )
     FAILED = 3, "The flow did not get to the end of the search."
-    TOO_SUDDEN = (
+    TIME_UNRESOLVED = (
         4,
         "Between two points of the path, too suddenly to tell when: the log-time is "
         "near, its derivative unknown.",
@@ -304,7 +304,7 @@ def crossings_and_end(
             # Equinox has a `cls` of its own: no keyword.
             jnp.where(crossed, cls + step * slope, parameters.cls),
             log_time=jnp.where(never, jnp.inf, guess + step),
-            status=jnp.where(sudden, CrossingStatus.TOO_SUDDEN, status),
+            status=jnp.where(sudden, CrossingStatus.TIME_UNRESOLVED, status),
         ).placed(inside)
 
     crossings = jax.lax.map(correct, (numbers, *found, there))
@@ -325,7 +325,7 @@ def _on_path(
     """Log-time of a crossing on the path, zero if none; its bracket's width; status."""
     ahead = jax.vmap(lambda cls: jax.lax.stop_gradient(beyond(cls)))(path.path_cls)
     behind = ahead > 0
-    status = jnp.where(behind.all(), CrossingStatus.FROM_THE_START, 0)
+    status = jnp.where(behind.all(), CrossingStatus.ALREADY_CROSSED, 0)
     status = jnp.where(behind[-1], status, CrossingStatus.NOT_CROSSED)
     failed = path.status != FlowStatus.REACHED
     status = jnp.where(failed, CrossingStatus.FAILED, status).astype(jnp.int32)

@@ -296,7 +296,7 @@ def final_loss(
 
 def _told(crossing: Crossing) -> Float[Scalar, ""]:
     """Its log-time; NaN, with its derivative, where that is not known to its digits."""
-    sudden = crossing.status == CrossingStatus.TOO_SUDDEN
+    sudden = crossing.status == CrossingStatus.TIME_UNRESOLVED
     return nan_where(sudden, crossing.log_time)
 
 

@@ -17,9 +17,9 @@ class TrialStatus(Status):
     )
     CAPTURED_NEGATIVE = 2, "Likewise, with the classes exchanged."
     PARTIAL = 3, "Likewise, of a selection that misses some important tokens."
-    NOT_YET = (
+    NOT_CERTIFIED = (
         4,
-        "At the norm asked for, but not on the predicted late flow of any selection.",
+        "At the norm asked for, but the hypotheses of no certificate hold there.",
     )
     NORM_NOT_REACHED = (
         5,
@@ -27,11 +27,10 @@ class TrialStatus(Status):
         "or tokens changed places too suddenly to be followed.",
     )
     FAILED = 6, "The integration or the max-margin solver broke down."
-    BALANCED = (
+    TIES_UNPROVED = (
         7,
-        "Sequences of both classes hold tokens at finite odds, in a stable balance, so "
-        "that no single one of them is selected. The flow is followed no further; "
-        "orthogonal to them p may go on.",
+        "Sequences of both classes keep several tokens at finite odds: their gradients "
+        "cancel to rounding. Not certified; p may grow orthogonal to the ties.",
     )
     NOTHING_TO_SELECT = (
         8,

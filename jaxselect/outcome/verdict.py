@@ -153,13 +153,13 @@ def verdict(
     rounding = SCORE_ROUNDINGS * jnp.finfo(drift.dtype).eps * largest_score
     settled = (drift <= tolerance + rounding) & (pending <= tolerance)
     converged = (limit_status == LimitStatus.PREDICTED) & settled
-    status = jnp.where(converged, status, TrialStatus.NOT_YET)
+    status = jnp.where(converged, status, TrialStatus.NOT_CERTIFIED)
     broken = margin_status == MaxMarginStatus.NOT_CONVERGED
     status = jnp.where(broken, TrialStatus.FAILED, status)
     short = flow_status != FlowStatus.REACHED
     status = jnp.where(short, TrialStatus.NORM_NOT_REACHED, status)
-    balanced = flow_status == FlowStatus.BALANCED
-    status = jnp.where(balanced, TrialStatus.BALANCED, status)
+    balanced = flow_status == FlowStatus.TIES_UNPROVED
+    status = jnp.where(balanced, TrialStatus.TIES_UNPROVED, status)
     failed = flow_status == FlowStatus.FAILED
     return jnp.where(failed, TrialStatus.FAILED, status).astype(jnp.int32)
 

@@ -29,7 +29,7 @@ MOMENT = 1e-3
 STAGES = 300
 # In scores: what is farther behind may be left to the pairs, tied or not.
 NEGLIGIBLE = -float(np.log(late.RETURNED))
-NOT_YET = TextEndStatus.NOT_YET
+NOT_CERTIFIED = TextEndStatus.NOT_CERTIFIED
 
 
 class Course(NamedTuple):
@@ -138,7 +138,7 @@ def text_course(
     ending = look(flow)
     while begun < until_log_time and _may_go_on(ending, flow) and len(stages) < STAGES:
         flow = behind(min(begun + STRIDE, until_log_time))
-        returned = flow.status == TextFlowStatus.RETURNING
+        returned = flow.status == TextFlowStatus.SELECTION_CHANGED
         if returned:
             # Who is back in the first step had not gone.
             soon = flow.num_steps > 1
@@ -148,7 +148,7 @@ def text_course(
             if soon and not _may_go_on(look(flow), flow):
                 flow = plainly(LATEST)
         ending = look(flow)
-        if returned and ending.status == NOT_YET and not _may_go_on(ending, flow):
+        if returned and ending.status == NOT_CERTIFIED and not _may_go_on(ending, flow):
             ending = look(flow, NEGLIGIBLE)
     return Course(
         np.asarray(here.cls),
@@ -164,7 +164,7 @@ def text_course(
 def _may_go_on(ending: TextEnding, flow: TextFlow) -> bool:
     """Whether what the late flow takes for granted is proved, and the end is not."""
     return (
-        ending.status == NOT_YET
+        ending.status == NOT_CERTIFIED
         and int(flow.status) == TextFlowStatus.REACHED
         and ending.margin.status == TextMarginStatus.SOLVED
         and late.comes_to_rest(ending, np.asarray(flow.cls))

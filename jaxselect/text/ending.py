@@ -43,7 +43,7 @@ class TextEndStatus(Status):
         "max-margin direction of the selection.",
     )
     AT_REST = 2, "p rests at a strict minimum of the risk, proved."
-    NOT_YET = 3, "The flow is not at an end that can be proved."
+    NOT_CERTIFIED = 3, "The flow is not at an end that can be proved."
 
 
 class TextEnding(NamedTuple):
@@ -143,7 +143,7 @@ def text_ending(
     moving = margin.status == TextMarginStatus.SOLVED
     moving = moving and pace <= PACE and harmless
     still = margin.status == TextMarginStatus.NO_PAIRS
-    status = TextEndStatus.NOT_YET
+    status = TextEndStatus.NOT_CERTIFIED
     if reached and width == np.inf and at_rest and (moving or still):
         status = TextEndStatus.TIED if moving else TextEndStatus.AT_REST
         status = TextEndStatus.SELECTED if resting is None else status

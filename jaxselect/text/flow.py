@@ -42,7 +42,7 @@ class TextFlowStatus(Status):
     REACHED = 0, "At the log-time that was asked for."
     OUT_OF_STEPS = 1, "After `max_steps` steps."
     FAILED = 2, "At a step too short to take; p and log_time are the last good ones."
-    RETURNING = 3, "Where a word that had lost is back at some weight."
+    SELECTION_CHANGED = 3, "Where a word that had lost is back at some weight."
 
 
 @dataclass(frozen=True)

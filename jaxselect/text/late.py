@@ -69,8 +69,8 @@ def late_flow(
         watch: called with log(1+t) after every step.
 
     Returns:
-        The flow's end; RETURNING where a word that had lost is back at a thousandth of
-        some sequence's weight.
+        The flow's end; SELECTION_CHANGED where a word that had lost has a
+        thousandth of some sequence's weight again.
 
     Raises:
         BadInput: log-times out of range or order.
@@ -179,7 +179,7 @@ def _along(
             steps += 1
             along, end = bdf.dense_output(), bdf.t
             if nearest(bdf.y) > 0:
-                status = TextFlowStatus.RETURNING
+                status = TextFlowStatus.SELECTION_CHANGED
                 end = _crossing(nearest, along, bdf.t_old, end)
             if along(end)[-1] >= wanted[-1]:
                 status = TextFlowStatus.REACHED

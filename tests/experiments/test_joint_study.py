@@ -41,8 +41,8 @@ def columns(after, bags, marks=MARKS):
     [
         ({}, Heading.UNCHANGED),
         ({"off": 0.0101}, Heading.RELAXED),
-        ({"off": 0.0101, "off_relaxed": 0.0101}, Heading.NOT_YET),
-        ({"off": np.nan, "off_relaxed": np.nan}, Heading.NOT_YET),
+        ({"off": 0.0101, "off_relaxed": 0.0101}, Heading.NOT_CERTIFIED),
+        ({"off": np.nan, "off_relaxed": np.nan}, Heading.NOT_CERTIFIED),
         ({"solved": False}, Heading.NO_MAX_MARGIN),
         ({"reached": False}, Heading.NOT_REACHED),
         ({"reached": False, "solved": False}, Heading.NOT_REACHED),

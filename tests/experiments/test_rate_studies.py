@@ -98,7 +98,7 @@ def test_a_mean_time_is_told_where_that_of_every_draw_is(status, monkeypatch):
     mean = step_size.mean_selection_time(
         Problem(), jnp.arange(3), jnp.array(1e4), jnp.array(1.0)
     )
-    untold = {CrossingStatus.TOO_SUDDEN, CrossingStatus.FAILED}
+    untold = {CrossingStatus.TIME_UNRESOLVED, CrossingStatus.FAILED}
     np.testing.assert_allclose(mean, np.nan if status in untold else 4.0)
 
 

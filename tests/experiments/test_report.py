@@ -207,7 +207,7 @@ def test_nothing_is_certified_without_a_certificate(folder):
     before = claims(folder)
     assert before["all_selected"].verdict is Verdict.HOLDS
     assert before["direction"].verdict is Verdict.HOLDS
-    rewrite(folder, status=lambda rows: TrialStatus.NOT_YET)
+    rewrite(folder, status=lambda rows: TrialStatus.NOT_CERTIFIED)
     after = claims(folder)
     assert all(one.verdict is not Verdict.HOLDS for one in after.values())
 
@@ -219,14 +219,14 @@ def test_a_run_that_contradicts_a_claim_takes_its_green_away(folder):
     assert claims(folder)["exact_margin"].verdict is Verdict.FAILS
 
 
-def test_one_balanced_run_is_in_part(folder):
+def test_one_tied_run_leaves_lemma_4_2_undecided_and_is_no_counterexample(folder):
     def one(rows):
-        return np.where(rows["lane"] == 3, TrialStatus.BALANCED, rows["status"])
+        return np.where(rows["lane"] == 3, TrialStatus.TIES_UNPROVED, rows["status"])
 
     rewrite(folder, status=one)
     found = claims(folder)
-    assert found["without_bound"].verdict is Verdict.IN_PART
-    assert found["balanced"].verdict is Verdict.HOLDS
+    assert found["without_bound"].verdict is Verdict.OPEN
+    assert found["tied"].verdict is Verdict.AGREES
     assert found["all_selected"].sample.startswith("8 runs there, 12 in all")
 
 

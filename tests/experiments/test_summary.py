@@ -23,7 +23,7 @@ STATUSES = {status.name: int(status) for status in TrialStatus}
 ALL, LEFT, PARTIAL = (
     STATUSES[name] for name in ("SELECTED_ALL", "CAPTURED_POSITIVE", "PARTIAL")
 )
-BALANCED, NOT_YET = STATUSES["BALANCED"], STATUSES["NOT_YET"]
+TIES_UNPROVED, NOT_CERTIFIED = STATUSES["TIES_UNPROVED"], STATUSES["NOT_CERTIFIED"]
 NONE, MISSING = STATUSES["NOTHING_TO_SELECT"], -1
 
 
@@ -54,14 +54,18 @@ def results(status, selected=None, together=False):
 
 def test_certified_statuses_are_those_the_library_certifies():
     assert set(CERTIFIED) < set(STATUSES)
-    assert not {"BALANCED", "NOT_YET", "NORM_NOT_REACHED", "FAILED"} & set(CERTIFIED)
+    assert not {"TIES_UNPROVED", "NOT_CERTIFIED", "NORM_NOT_REACHED", "FAILED"} & set(
+        CERTIFIED
+    )
     assert set(CERTIFIED) - set(SELECTING) == {"NOTHING_TO_SELECT"}
 
 
 def test_shares_are_of_certified_runs_with_their_number():
     # η₀ = 1: all, captured, all, balanced; η₀ = 10: one not yet, one with nothing to
     # select, and a chunk of two that is missing.
-    told = summarise(results([ALL, LEFT, NOT_YET, NONE, ALL, BALANCED, MISSING, -1]))
+    told = summarise(
+        results([ALL, LEFT, NOT_CERTIFIED, NONE, ALL, TIES_UNPROVED, MISSING, -1])
+    )
     assert told["runs"] == 8 and told["statuses"]["missing"] == 2
     assert told["statuses"]["selected_all"] == 2
     assert told["certified_share"] == 4 / 6
@@ -73,7 +77,7 @@ def test_shares_are_of_certified_runs_with_their_number():
 
 
 def test_selected_but_not_certified_is_not_counted():
-    told = summarise(results([NOT_YET, BALANCED] * 4, selected=1.0))
+    told = summarise(results([NOT_CERTIFIED, TIES_UNPROVED] * 4, selected=1.0))
     assert told["certified_share"] == 0
     for row in told["all_selected_by_step_size"].values():
         assert (row["share"], row["certified"]) == (None, 0)
@@ -87,10 +91,10 @@ def test_a_sweep_of_which_nothing_is_there():
 
 
 def test_one_certified_run_has_no_interval():
-    told = summarise(results([ALL, NOT_YET, NOT_YET, NOT_YET] * 2))
+    told = summarise(results([ALL, NOT_CERTIFIED, NOT_CERTIFIED, NOT_CERTIFIED] * 2))
     row = told["all_selected_by_step_size"]["1"]
     assert row["share"] == 1 and row["certified"] == 2
-    told = summarise(results([ALL] + [NOT_YET] * 7))
+    told = summarise(results([ALL] + [NOT_CERTIFIED] * 7))
     row = told["all_selected_by_step_size"]["1"]
     assert row["share"] == 1 and np.isnan(row["low"])
     assert "nan" not in describe(told)
@@ -114,14 +118,14 @@ def test_steps_that_waited_by_hand():
 
 
 def test_a_cell_is_cut_by_the_shares_of_all_its_runs():
-    found = results([ALL, LEFT, NOT_YET, NONE, ALL, BALANCED, MISSING, ALL])
+    found = results([ALL, LEFT, NOT_CERTIFIED, NONE, ALL, TIES_UNPROVED, MISSING, ALL])
     shares = phases.status_shares(found)
     half = {
         "SELECTED_ALL": [[0.5, 0], [0.5, 0.5]],
         "CAPTURED_POSITIVE": [[0.5, 0], [0, 0]],
-        "NOT_YET": [[0, 0.5], [0, 0]],
+        "NOT_CERTIFIED": [[0, 0.5], [0, 0]],
         "NOTHING_TO_SELECT": [[0, 0.5], [0, 0]],
-        "BALANCED": [[0, 0], [0.5, 0]],
+        "TIES_UNPROVED": [[0, 0], [0.5, 0]],
         "MISSING": [[0, 0], [0, 0.5]],
     }
     # Rows are d, columns η₀.
@@ -130,7 +134,7 @@ def test_a_cell_is_cut_by_the_shares_of_all_its_runs():
 
 
 def test_the_strips_of_a_cell_fill_it_in_the_colours_of_their_statuses():
-    found = results([ALL, LEFT, NOT_YET, NONE, ALL, BALANCED, MISSING, ALL])
+    found = results([ALL, LEFT, NOT_CERTIFIED, NONE, ALL, TIES_UNPROVED, MISSING, ALL])
     figure = phases.draw(found)
     assert figure is not None
     axes = figure.axes[0]

@@ -260,7 +260,7 @@ def test_a_flow_that_cannot_grow_says_so():
     tokens = jnp.array([[3.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
     parameters = Parameters(tokens, jnp.ones(3), jnp.array([1.0, 1.0, 0.0]))
     flow = run(parameters, corpus, until_norm=1e3)
-    assert flow.status == FlowStatus.BALANCED
+    assert flow.status == FlowStatus.TIES_UNPROVED
     risk = risk_of_cls(parameters, corpus)
     # How far the minimum is, by Newton's step, against the tolerance of the flow.
     slope, curvature = jax.jit(lambda p: (jax.grad(risk)(p), jax.hessian(risk)(p)))(
@@ -293,7 +293,7 @@ def test_a_balance_is_held_by_both_classes():
         return flow.status, label * jax.nn.sigmoid(-label * attention.output) * variance
 
     ends = [run(seed) for seed in range(6)]
-    balances = [pulls for status, pulls in ends if status == FlowStatus.BALANCED]
+    balances = [pulls for status, pulls in ends if status == FlowStatus.TIES_UNPROVED]
     assert len(balances) >= 3
     for pulls in balances:
         assert jnp.abs(pulls).max() > 1e-6
@@ -308,7 +308,7 @@ def test_a_change_too_sudden_to_follow_is_not_a_balance():
     corpus = from_sequences(3 * [[0, 1]], [1, 1, 1], vocabulary=2)
     head = jnp.array([1.0, 0.0, 0.0])
     for length in (1.0, 30.0, 1e4):
-        for behind, wanted in ((15.0, "REACHED"), (45.0, "TOO_SUDDEN")):
+        for behind, wanted in ((15.0, "REACHED"), (45.0, "TIME_UNRESOLVED")):
             cls = jnp.array([0.0, behind / length, 0.0])
             start = Parameters(length * jnp.eye(2, 3), cls, head / length)
             flow = run(start, corpus, until_norm=1e3)
@@ -339,7 +339,7 @@ def test_a_norm_that_was_missed_is_not_reached(monkeypatch):
     parameters, corpus = problem()
     flow = jax.jit(lambda norm: cls_flow(parameters, corpus, until_norm=norm))(10.0)
     assert abs(jnp.linalg.norm(flow.cls) / 10 - 1) > 1e-6
-    assert flow.status == FlowStatus.TOO_SUDDEN
+    assert flow.status == FlowStatus.TIME_UNRESOLVED
 
 
 def test_the_dimension_may_be_astronomical():

@@ -83,7 +83,7 @@ def test_a_passage_between_two_points_of_a_coarse_path_is_at_the_mark():
             assert passage.status == CrossingStatus.CROSSED
             assert jnp.abs(ahead(there)) < 1e-7
         else:
-            assert passage.status == CrossingStatus.TOO_SUDDEN
+            assert passage.status == CrossingStatus.TIME_UNRESOLVED
 
 
 def test_the_time_of_a_passage_moves_with_the_mark_as_the_flow_says():

@@ -219,7 +219,7 @@ def test_the_velocity_is_late_p_mm(settled):
 def test_crossings_say_whether_they_happened(settled):
     after, corpus, _, end = settled
     levels = {
-        -1.0: CrossingStatus.FROM_THE_START,
+        -1.0: CrossingStatus.ALREADY_CROSSED,
         20.0: CrossingStatus.CROSSED,
         1e9: CrossingStatus.NOT_CROSSED,
     }
@@ -304,7 +304,7 @@ def test_a_flow_that_breaks_off_settles_on_nothing():
     end, far = three_tokens(-0.1, 0.0), three_tokens(-0.1, -1e3)
     assert end.path.status == FlowStatus.REACHED
     assert end.late.status == LimitStatus.PREDICTED
-    assert far.path.status == FlowStatus.TOO_SUDDEN
+    assert far.path.status == FlowStatus.TIME_UNRESOLVED
     assert far.late.status == LimitStatus.NOT_SETTLED
     assert jnp.isnan(far.late.growth).all() and jnp.isnan(far.margin.norm)
 

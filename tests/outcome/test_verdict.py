@@ -89,8 +89,8 @@ def test_exchanging_the_classes_exchanges_the_captures(positive, negative):
 @pytest.mark.parametrize("name", ["drift", "pending"])
 def test_the_tolerance_from_both_sides(name):
     assert CONVERGED.status(**{name: TOLERANCE * BELOW}) == TrialStatus.SELECTED_ALL
-    assert CONVERGED.status(**{name: TOLERANCE * ABOVE}) == TrialStatus.NOT_YET
-    assert CONVERGED.status(**{name: NAN}) == TrialStatus.NOT_YET
+    assert CONVERGED.status(**{name: TOLERANCE * ABOVE}) == TrialStatus.NOT_CERTIFIED
+    assert CONVERGED.status(**{name: NAN}) == TrialStatus.NOT_CERTIFIED
 
 
 def test_rounding_of_the_largest_score_excuses_drift_but_nothing_pending():
@@ -100,9 +100,11 @@ def test_rounding_of_the_largest_score_excuses_drift_but_nothing_pending():
     assert (
         CONVERGED.status(drift=allowed * BELOW, **excused) == TrialStatus.SELECTED_ALL
     )
-    assert CONVERGED.status(drift=allowed * ABOVE, **excused) == TrialStatus.NOT_YET
+    assert (
+        CONVERGED.status(drift=allowed * ABOVE, **excused) == TrialStatus.NOT_CERTIFIED
+    )
     late = CONVERGED.status(pending=TOLERANCE * ABOVE, **excused)
-    assert late == TrialStatus.NOT_YET
+    assert late == TrialStatus.NOT_CERTIFIED
 
 
 @pytest.mark.parametrize("status", LimitStatus)
@@ -121,8 +123,8 @@ ENDS = {
     FlowStatus.REACHED: TrialStatus.SELECTED_ALL,
     FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
     FlowStatus.OUT_OF_STEPS: TrialStatus.NORM_NOT_REACHED,
-    FlowStatus.TOO_SUDDEN: TrialStatus.NORM_NOT_REACHED,
-    FlowStatus.BALANCED: TrialStatus.BALANCED,
+    FlowStatus.TIME_UNRESOLVED: TrialStatus.NORM_NOT_REACHED,
+    FlowStatus.TIES_UNPROVED: TrialStatus.TIES_UNPROVED,
     FlowStatus.FAILED: TrialStatus.FAILED,
 }
 
@@ -140,7 +142,10 @@ def test_single_precision_allows_for_its_own_rounding():
         name: jnp.asarray(getattr(CONVERGED, name), jnp.int32)
         for name in ("flow_status", "margin_status", "limit_status")
     }
-    for score, wanted in ((10.0, TrialStatus.NOT_YET), (1e2, TrialStatus.SELECTED_ALL)):
+    for score, wanted in (
+        (10.0, TrialStatus.NOT_CERTIFIED),
+        (1e2, TrialStatus.SELECTED_ALL),
+    ):
         reals = {name: jnp.asarray(value) for name, value in told.items()}
         reals["largest_score"] = jnp.asarray(score, jnp.float32)
         assert verdict(**statuses, **reals) == wanted

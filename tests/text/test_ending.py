@@ -205,7 +205,7 @@ def test_a_flow_on_its_line_is_certified_and_off_it_is_not():
     inside = straight(MM, 0.9 * basin / np.sqrt(2) * along)
     assert text_ending(model, corpus, inside).status is TextEndStatus.TIED
     out = straight(MM, 1.1 * basin / np.sqrt(2) * along)
-    assert text_ending(model, corpus, out).status is TextEndStatus.NOT_YET
+    assert text_ending(model, corpus, out).status is TextEndStatus.NOT_CERTIFIED
     # Another pace, another direction, one that broke off, one without a past.
     for wrong in (
         straight((1 - 1.5 * PACE) * MM),
@@ -216,7 +216,7 @@ def test_a_flow_on_its_line_is_certified_and_off_it_is_not():
         by_hand(line.cls, np.full(4, np.inf), status=TextFlowStatus.OUT_OF_STEPS),
         by_hand(line.cls, line.cls - 2 * MM, log_time=0.0),
     ):
-        assert text_ending(model, corpus, wrong).status is TextEndStatus.NOT_YET
+        assert text_ending(model, corpus, wrong).status is TextEndStatus.NOT_CERTIFIED
 
 
 def test_a_way_to_rest_is_no_part_of_the_pace():
@@ -234,11 +234,11 @@ def test_pace_is_measured_against_its_threshold(share):
     model, corpus = tie()
     found = text_ending(model, corpus, straight(MM * (1 + share * PACE)))
     assert found.pace == pytest.approx(share * PACE)
-    wanted = TextEndStatus.TIED if share < 1 else TextEndStatus.NOT_YET
+    wanted = TextEndStatus.TIED if share < 1 else TextEndStatus.NOT_CERTIFIED
     assert found.status is wanted
 
 
-@pytest.mark.parametrize(("label", "status"), [(1, "SELECTED"), (-1, "NOT_YET")])
+@pytest.mark.parametrize(("label", "status"), [(1, "SELECTED"), (-1, "NOT_CERTIFIED")])
 def test_a_pace_against_the_pulls_is_no_end(label, status):
     """p keeps pace with p_mm of word 0 selected, which one label only wants."""
     model, corpus = words([[0, 1]], [label], [1.0, -1.0])
@@ -257,10 +257,10 @@ def test_bags_that_share_a_pair_pull_together():
     right, wrong = ([0.5, -0.5], [-0.5, 0.5])
     assert np.exp(1.0) > 2
     found = [text_ending(model, corpus, straight(way)) for way in (right, wrong)]
-    assert [one.status.name for one in found] == ["NOT_YET", "NOT_YET"]
+    assert [one.status.name for one in found] == ["NOT_CERTIFIED", "NOT_CERTIFIED"]
     model, corpus = words([[0, 1]] * 3, [1, 1, -1], [0.1, -0.1])
     found = [text_ending(model, corpus, straight(way)) for way in (right, wrong)]
-    assert [one.status.name for one in found] == ["SELECTED", "NOT_YET"]
+    assert [one.status.name for one in found] == ["SELECTED", "NOT_CERTIFIED"]
     assert found[0].opposed == 0
 
 
@@ -275,7 +275,7 @@ def test_ties_reach_where_a_bag_shows_none():
     )
     assert found.selected.tolist() == [True] * 6 + [True, False]
     assert found.tied.tolist() == [0, 1, 2] and found.axes.shape == (5, 2)
-    assert found.status is TextEndStatus.NOT_YET
+    assert found.status is TextEndStatus.NOT_CERTIFIED
 
 
 def test_what_falls_behind_has_lost_however_near_it_is():
@@ -296,7 +296,7 @@ def test_a_narrower_look_leaves_fewer_words_near_and_certifies_nothing(width, ti
     on = straight([0.5, -0.5, 0.5, -0.5])
     assert text_ending(model, corpus, on).status is TextEndStatus.SELECTED
     found = text_ending(model, corpus, on, width=width)
-    assert found.pace < 1e-12 and found.status is TextEndStatus.NOT_YET
+    assert found.pace < 1e-12 and found.status is TextEndStatus.NOT_CERTIFIED
 
 
 @pytest.mark.parametrize("share", [0.45, 0.55])
@@ -306,7 +306,7 @@ def test_what_lost_long_ago_is_half_a_log_time_behind(share):
     apart = share * LATE / 2 * np.array([1.0, -1.0, 0.0, 0.0])
     found = text_ending(model, corpus, straight([0.0, 0.0, 0.5, -0.5], apart))
     assert found.selected.tolist() == [True, share < 0.5, True, False]
-    assert found.status is TextEndStatus.NOT_YET
+    assert found.status is TextEndStatus.NOT_CERTIFIED
 
 
 def test_what_stands_still_has_no_loser_however_far_behind():
@@ -315,7 +315,7 @@ def test_what_stands_still_has_no_loser_however_far_behind():
     still = by_hand([10.0, -10.0], [10.0, -10.0])
     found = text_ending(model, corpus, still)
     assert found.selected.all() and found.tied.tolist() == [0, 1]
-    assert found.status is TextEndStatus.NOT_YET
+    assert found.status is TextEndStatus.NOT_CERTIFIED
     moving = by_hand([10.0, -10.0], [9.0, -9.0])
     assert text_ending(model, corpus, moving).selected.tolist() == [True, False]
 
@@ -325,7 +325,7 @@ def test_standing_still_on_a_plain_is_no_rest():
     model, corpus = words([[0, 1]], [1], [0.5, 0.5])
     found = text_ending(model, corpus, by_hand([0.0, 0.0], [0.0, 0.0]))
     assert found.distance == 0 and not found.rest.proved
-    assert found.status is TextEndStatus.NOT_YET
+    assert found.status is TextEndStatus.NOT_CERTIFIED
 
 
 def test_nothing_but_single_words_is_decided():
@@ -351,12 +351,12 @@ def test_words_at_one_place_are_tied_without_an_axis():
 def test_too_early_and_broken_off_is_not_yet(seed):
     model, _, corpus = problem(seed)
     early = text_flow(model, corpus, until_log_time=3.0)
-    assert text_ending(model, corpus, early).status is TextEndStatus.NOT_YET
+    assert text_ending(model, corpus, early).status is TextEndStatus.NOT_CERTIFIED
     few = TextFlowSettings(max_steps=60)
     broken = text_flow(model, corpus, settings=few)
-    assert text_ending(model, corpus, broken).status is TextEndStatus.NOT_YET
+    assert text_ending(model, corpus, broken).status is TextEndStatus.NOT_CERTIFIED
     nowhere = text_flow(model, corpus, until_log_time=0.0)
-    assert text_ending(model, corpus, nowhere).status is TextEndStatus.NOT_YET
+    assert text_ending(model, corpus, nowhere).status is TextEndStatus.NOT_CERTIFIED
 
 
 @pytest.mark.parametrize("seed", [SELECTED[0], TIED[0]])
@@ -375,7 +375,7 @@ def test_p_moved_by_hand_or_with_another_past_is_not_yet(seed):
             lambda flow: flow.status, flow, jnp.int32(TextFlowStatus.OUT_OF_STEPS)
         ),
     ):
-        assert text_ending(model, corpus, wrong).status is TextEndStatus.NOT_YET
+        assert text_ending(model, corpus, wrong).status is TextEndStatus.NOT_CERTIFIED
 
 
 def test_scores_thousands_apart_are_certified_as_others_are():

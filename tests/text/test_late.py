@@ -54,7 +54,9 @@ def test_a_course_sees_it_however_late(gap):
     """From gap 20 on the return is behind where rounding ends the plain flow."""
     course = text_course(preferring(gap), BAGS)
     assert course.returns == pytest.approx((returns_at(gap),), rel=1e-3)
-    assert TextFlowStatus.RETURNING in [int(flow.status) for flow in course.stages]
+    assert TextFlowStatus.SELECTION_CHANGED in [
+        int(flow.status) for flow in course.stages
+    ]
     assert course.ending.status is TextEndStatus.SELECTED
     assert course.ending.selected.tolist() == [False, True, True, False]
     # p_mm of both sequences: p_1 > p_0 > p_2 by one each.
@@ -88,7 +90,7 @@ def test_a_late_flow_ends_where_a_word_is_back_at_a_thousandth():
     flow = text_flow(model, BAGS)
     there = Parameters(model.embeddings, flow.cls, model.head)
     end = late_flow(there, BAGS, text_ending(model, BAGS, flow), from_log_time=34.0)
-    assert TextFlowStatus(int(end.status)) is TextFlowStatus.RETURNING
+    assert TextFlowStatus(int(end.status)) is TextFlowStatus.SELECTION_CHANGED
     share = jnp.exp(end.cls[1] - end.cls[0])
     assert share == pytest.approx(RETURNED, rel=1e-2)
     assert end.log_time == pytest.approx(returns_at(40.0), rel=1e-3)
@@ -151,7 +153,7 @@ def test_a_word_that_will_return_is_refused_while_it_falls_behind():
     found = text_ending(model, BAGS, flow)
     assert found.selected.tolist() == [True, False, True, False]
     assert found.pace <= PACE and found.opposed <= OPPOSED
-    assert found.repelled == 1 and found.status is TextEndStatus.NOT_YET
+    assert found.repelled == 1 and found.status is TextEndStatus.NOT_CERTIFIED
     course = text_course(model, BAGS)
     # Where p goes like log t/4 alone: u^0.3 = 0.3 e^20/‖D‖², u = 1 + t/4.
     alone = (20 + np.log(0.3 / 4.49)) / 0.3 + np.log(4)
@@ -165,7 +167,7 @@ def test_a_pull_that_fades_slowly_is_waited_for():
     model, _, corpus = problem(4)
     found = text_ending(model, corpus, followed(4))
     assert found.repelled == 0 and 1e-3 < found.opposed <= OPPOSED
-    assert found.pace <= PACE and found.status is TextEndStatus.NOT_YET
+    assert found.pace <= PACE and found.status is TextEndStatus.NOT_CERTIFIED
     course = text_course(model, corpus)
     assert course.ending.status is TextEndStatus.TIED and course.log_time > 200
 

@@ -124,15 +124,15 @@ def test_a_flow_that_has_no_line_is_not_certified():
     end = by_hand(place, place - 2 * GROWTH, 30.0)
     found = text_ending(START, from_corpus(bags), end)
     assert found.repelled == 1 and found.pace < 1e-12
-    assert not found.line.holds() and found.status is TextEndStatus.NOT_YET
+    assert not found.line.holds() and found.status is TextEndStatus.NOT_CERTIFIED
 
 
 @pytest.mark.parametrize(
     ("margin", "behind", "status"),
     [
         (2.0, 12.0, "SELECTED"),
-        (2.0, 8.0, "NOT_YET"),
-        (1.01, 12.0, "NOT_YET"),
+        (2.0, 8.0, "NOT_CERTIFIED"),
+        (1.01, 12.0, "NOT_CERTIFIED"),
         (1.01, 16.0, "SELECTED"),
     ],
 )

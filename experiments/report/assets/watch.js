@@ -148,11 +148,11 @@ function watching(watched) {
     sequences(at, colours);
     const time = Math.exp(between(cell.times.map(Math.log), at)), norm = between(cell.norms, at);
     const [p, n] = [between(cell.positive, at), between(cell.negative, at)];
-    const ending = cell.status ? report.data.palette[cell.status].words + ", certified by the sweep"
-      : cell.ended === "BALANCED" ? report.data.palette.BALANCED.words : "";
+    const status = cell.status || (cell.ended === "TIES_UNPROVED" ? cell.ended : "");
+    const ending = status ? report.data.palette[status].words + (cell.certified ? ", certified by the sweep" : "") : "";
     const text = `log t = ${report.told(time)}, ‖p‖ = ${report.told(norm)}. Positive sequences give ` +
       `${Math.round(100 * p)} % of their attention to important tokens, negative ones ${Math.round(100 * n)} %.`;
-    said.textContent = text + (ending ? ` This run ends: ${ending.replace(", certified by the sweep", cell.status === "BALANCED" ? "" : ", certified by the sweep")}.` : "");
+    said.textContent = text + (ending ? ` This run ends: ${ending}.` : "");
     slider.setAttribute("aria-valuetext", text);
   }
 
