@@ -23,9 +23,7 @@ def scipy_bdf(
 
     from jaxselect.flow import _field
 
-    rotation, rows = _field.aligned(start.embeddings)
-    values = start.embeddings @ start.head
-    problem = _field.Problem(rows, values, corpus, jnp.asarray(jnp.inf))
+    rotation, problem = _field.aligned(start, corpus, jnp.asarray(jnp.inf))
 
     @jax.jit
     def field(r: Any, cls: Any) -> Any:
@@ -35,7 +33,8 @@ def scipy_bdf(
     def jacobian(r: Any, cls: Any) -> Any:
         return jnp.exp(r) * _field.linearise(jnp.expm1(r), cls, problem)[2]
 
-    first = np.asarray(start.cls @ rotation)
+    origin = np.asarray(problem.start)
+    first = np.zeros_like(origin)
     np.asarray(field(0.0, first)), np.asarray(jacobian(0.0, first))
     begin = time.perf_counter()
     solver = BDF(
@@ -52,18 +51,19 @@ def scipy_bdf(
     steps = 0
     wanted = np.log1p(log_times)
     path = np.full((len(wanted), len(first)), np.inf)
-    while np.linalg.norm(solver.y) < 1e6 and solver.status == "running":
+    while np.linalg.norm(origin + solver.y) < 1e6 and solver.status == "running":
         solver.step()
         steps += 1
         passed = (wanted > solver.t_old) & (wanted <= solver.t)
         if passed.any():
-            path[passed] = solver.dense_output()(wanted[passed]).T @ rotation.T
+            passed_by = origin + solver.dense_output()(wanted[passed]).T
+            path[passed] = passed_by @ rotation.T
     return {
         "steps": steps,
         "fields": solver.nfev,
         "jacobians": solver.njev,
         "seconds": time.perf_counter() - begin,
-        "cls": rotation @ solver.y,
+        "cls": rotation @ (origin + solver.y),
         "path_cls": path,
     }
 

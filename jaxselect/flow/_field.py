@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
 
+from ..model.components import centred_in_components
 from ..model.corpus import Corpus
 from ..model.curvature import score_curvature
 from ..model.objective import negative_gradient
+from ..model.parameters import Parameters
 from ..precision import full_precision
 
 # Tuned on the default sweep and on float32 grids: an axis of the span is empty below
@@ -22,50 +24,70 @@ MANY_AXES, BLOCKS = 128, 4
 
 
 class Problem(NamedTuple):
-    """What a flow of p is given, in any axes: rows E, values E v."""
+    """The flow of x = p − p_0 in rotated axes.
+
+    Attributes:
+        rows: E, less the mean of each component of tokens that share sequences.
+        scores: `rows` times p_0: differences within a sequence are those of E p_0.
+        values: b = E v.
+        corpus: n bags with labels ±1.
+        start: p_0 in the rotated axes.
+        until_norm: ‖p‖ to stop at.
+    """
 
     rows: Float[Array, "vocabulary dim"]
+    scores: Float[Array, " vocabulary"]
     values: Float[Array, " vocabulary"]
     corpus: Corpus
+    start: Float[Array, " dim"]
     until_norm: Float[Scalar, ""]
 
 
 def aligned(
-    embeddings: Float[Array, "vocabulary dim"],
-) -> tuple[Float[Array, "dim dim"], Float[Array, "vocabulary dim"]]:
-    """A rotation, and E − mean E in its axes, zero off the span of its rows.
+    parameters: Parameters, corpus: Corpus, until_norm: Float[Scalar, ""]
+) -> tuple[Float[Array, "dim dim"], Problem]:
+    """A rotation, and the flow of p − p_0 in its axes.
 
-    The flow moves p in the span of the differences E_s − E_r only. With that span on
-    axes of its own, what is orthogonal to it is conserved exactly; a solver in other
-    axes would let it drift by the rounding of a system with entries up to ‖p‖.
+    p − p_0 stays in the span of the differences E_s − E_r within sequences. The rows
+    are exactly zero on axes orthogonal to that span, so x is zero there at any time.
     """
-    centred = embeddings - embeddings.mean(axis=0, keepdims=True)
-    # Any rotation will do, so its own derivative is zero.
+    centred = centred_in_components(parameters.embeddings, corpus)
+    # Any rotation will do, so its derivative is zero.
     rotation = jnp.linalg.qr(jax.lax.stop_gradient(centred).T, mode="complete")[0]
     rows = centred @ rotation
     size = jnp.linalg.norm(jax.lax.stop_gradient(rows), axis=0, keepdims=True)
     empty = size <= EMPTY_AXIS * jnp.finfo(rows.dtype).eps * size.max()
-    return rotation, jnp.where(empty, rows - jax.lax.stop_gradient(rows), rows)
+    return rotation, Problem(
+        rows=jnp.where(empty, rows - jax.lax.stop_gradient(rows), rows),
+        scores=centred @ parameters.cls,
+        values=parameters.embeddings @ parameters.head,
+        corpus=corpus,
+        start=parameters.cls @ rotation,
+        until_norm=until_norm,
+    )
 
 
 @full_precision
-def field(log_time: PyTree, cls: PyTree, problem: PyTree) -> Float[Array, " dim"]:
-    """`velocity` in the axes of the rows."""
-    rows, values, corpus, _ = problem
-    return negative_gradient(rows @ cls, values, corpus, log_time).scores @ rows
+def field(log_time: PyTree, moved: PyTree, problem: PyTree) -> Float[Array, " dim"]:
+    """`velocity` at p_0 + x, in the axes of the rows."""
+    scores = problem.scores + problem.rows @ moved
+    gradient = negative_gradient(scores, problem.values, problem.corpus, log_time)
+    return gradient.scores @ problem.rows
 
 
 @full_precision
 def linearise(
-    log_time: PyTree, cls: PyTree, problem: PyTree
+    log_time: PyTree, moved: PyTree, problem: PyTree
 ) -> tuple[PyTree, PyTree, PyTree]:
     """The field, its derivative in s and its Jacobian."""
-    rows, values, corpus, _ = problem
-    gradient, jacobian = score_curvature(rows @ cls, values, corpus, log_time)
-    pull = gradient @ rows
+    rows, scores = problem.rows, problem.scores + problem.rows @ moved
+    gradient, jacobian = score_curvature(
+        scores, problem.values, problem.corpus, log_time
+    )
+    velocity = gradient @ rows
     # The field depends on s through the factor e^s alone: it is its own derivative.
     turn = _turned if min(rows.shape) < MANY_AXES else _turned_in_blocks
-    return pull, pull, turn(jacobian, rows)
+    return velocity, velocity, turn(jacobian, rows)
 
 
 def _turned(

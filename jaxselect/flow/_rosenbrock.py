@@ -8,6 +8,7 @@ solution that is linear in time, as p_t = p_mm log t + ρ is late, exactly at an
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import diffrax as dfx
@@ -107,11 +108,15 @@ class DenseOutput(dfx.AbstractLocalInterpolation):
 class Rodas5P(dfx.AbstractAdaptiveSolver):
     """Rodas5P for fields with a symmetric Jacobian, such as gradient flows.
 
-    Stage i solves (I/(γh) − J) k_i = f(t + c_i h, y + Σ_j a_ij k_j)
-    + Σ_j (C_ij/h) k_j + h d_i ∂f/∂t by one Cholesky factorisation for all stages. Where
-    a direction grows faster than 1/(γh) the matrix is not positive definite, the factor
-    is NaN, and the step size controller shortens the step: as it should, since such a
-    step outruns the growth that it would have to resolve.
+    Stage i solves, by one Cholesky factorisation for all stages,
+    (I/(γh) − J) k_i = f(t + c_i h, y + c_i h g + Σ_j a_ij k_j) − g
+    + Σ_j (C_ij/h) k_j + h d_i (∂f/∂t + J g).
+    The method commutes with y − g t for any vector g. Here g is the velocity of a
+    linearly implicit Euler step, so that on a straight line all stages vanish; with
+    g = 0 they cancel only to a rounding of h² ‖J g‖, which nothing corrects off the
+    line. Where a direction grows faster than 1/(γh) the matrix is not positive
+    definite, the factor is NaN, and the step size controller shortens the step: as it
+    should, since such a step outruns the growth that it would have to resolve.
 
     Attributes:
         linearise: (t, y, args) → field, its time derivative, its symmetric Jacobian.
@@ -191,17 +196,25 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 
         def stage(stages: Array, tableau: tuple[Array, ...]) -> tuple[Array, None]:
             index, node, weight, reach, coupling = tableau
-            pull = terms.vf(t0 + node * h, y0 + reach @ stages, args)
-            pull = pull + (coupling @ stages) / h + (h * weight) * in_time
-            return stages.at[index].set(solve(pull)), None
+            at = y0 + (node * h) * frame + reach @ stages
+            off = terms.vf(t0 + node * h, at, args) - frame
+            off = off + (coupling @ stages) / h + (h * weight) * turn
+            return stages.at[index].set(solve(off)), None
+
+        # The result and its derivative do not depend on g. J g is not taken as a
+        # product: on the line the terms of ∂f/∂t + J g vanish one by one.
+        frame = lax.stop_gradient(solve(field / (_GAMMA * h) + in_time))
+        along = partial(terms.vf, args=args)
+        time = jnp.asarray(t0, y0.dtype)
+        turn = jax.jvp(along, (time, y0), (jnp.ones_like(time), frame))[1]
 
         # One stage is compiled, not eight; those ahead are zero and weigh nothing.
         tableau = [jnp.asarray(part, y0.dtype) for part in _TABLEAU]
-        first = solve(field + (h * tableau[1][0]) * in_time)
+        first = solve(field - frame + (h * tableau[1][0]) * turn)
         stages = jnp.zeros((len(_NODES), len(y0)), y0.dtype).at[0].set(first)
         later = (jnp.arange(1, len(_NODES)), *(part[1:] for part in tableau))
         stages, _ = lax.scan(stage, stages, later)
-        y1 = y0 + tableau[2][-1] @ stages + stages[-1]
+        y1 = y0 + h * frame + tableau[2][-1] @ stages + stages[-1]
         bend = jnp.asarray(_DENSE, y0.dtype) @ stages
         dense = {"y0": y0, "y1": y1, "bend": bend}
         # Nor is a step sound that is so long that a stage overflows.

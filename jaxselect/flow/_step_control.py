@@ -82,3 +82,36 @@ class PredictiveController(dfx.PIDController):
         shorter = jnp.where(end < t1, end, t0)
         end = jnp.where(kept, jnp.minimum(end, start + bound), shorter)
         return kept, start, end, jump, (*state, jnp.where(kept, step, before)), result
+
+
+class ScoreController(PredictiveController):
+    """The predictive controller with errors measured in scores, not in coordinates.
+
+    A step of a `Problem` is accepted if no score E_s x is off by more than the absolute
+    tolerance plus the rounding of the largest score: an error relative to ‖p‖ would
+    grow with log t where no gradient corrects it.
+    """
+
+    def adapt_step_size(
+        self,
+        t0: PyTree,
+        t1: PyTree,
+        y0: PyTree,
+        y1_candidate: PyTree,
+        args: PyTree,
+        y_error: PyTree,
+        error_order: PyTree,
+        controller_state: PyTree,
+    ) -> tuple[PyTree, ...]:
+        """The parent's decision on the scores of the step."""
+        rows = args.rows
+        # Infinite errors of refused steps stay infinite, not 0 · ∞.
+        sound = jnp.isfinite(y_error).all()
+        error = jnp.where(sound, rows @ jnp.where(sound, y_error, 0.0), jnp.inf)
+        before, after = (
+            jnp.broadcast_to(jnp.max(jnp.abs(rows @ y)), error.shape)
+            for y in (y0, jnp.where(sound, y1_candidate, y0))
+        )
+        return super().adapt_step_size(
+            t0, t1, before, after, args, error, error_order, controller_state
+        )

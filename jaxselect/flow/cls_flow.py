@@ -37,7 +37,7 @@ from ..status import Status
 from ._both_modes import in_both_modes
 from ._field import MANY_AXES, Problem, aligned, field, linearise
 from ._rosenbrock import Rodas5P
-from ._step_control import PredictiveController
+from ._step_control import PredictiveController, ScoreController
 from ._switching import Switching
 
 
@@ -61,6 +61,8 @@ class FlowStatus(Status):
     )
 
 
+# Rounding of the largest score that a step may add to its error, in rounding units.
+ROUNDINGS = 64
 # Exponent: a term of the gradient above eps^(−this) leaves no digit of a sum that
 # cancels. Tuned on the default sweep and in float32.
 CANCELLATION_POWER = 0.7
@@ -73,13 +75,13 @@ class FlowSettings:
     """Static settings of the integration.
 
     Attributes:
-        rtol: relative tolerance of a step, per coordinate of p.
-        atol: absolute tolerance of a step, in units of p, that is of attention scores.
+        rtol: relative tolerance of a step, of the joint flows; the flow of p has none.
+        atol: absolute tolerance of a step, in attention scores.
         max_steps: bound on the number of steps, rejected ones included.
     """
 
     rtol: float = 1e-6
-    atol: float = 1e-6
+    atol: float = 3e-5
     max_steps: int = 8192
 
     def __post_init__(self) -> None:
@@ -89,10 +91,20 @@ class FlowSettings:
         whole("max_steps", self.max_steps)
 
     def step_control(self) -> PredictiveController:
-        """The step size controller of every flow in log(1+t)."""
+        """The step size controller of flows whose state is no `Problem`."""
         # Fail, do not loop.
         return PredictiveController(
             self.rtol, self.atol, dtmin=SHORTEST_STEP, force_dtmin=False
+        )
+
+    def score_control(self, dtype: Any) -> ScoreController:
+        """The step size controller of the flow of p."""
+        return ScoreController(
+            ROUNDINGS * float(jnp.finfo(dtype).eps),
+            self.atol,
+            norm=optx.max_norm,
+            dtmin=SHORTEST_STEP,
+            force_dtmin=False,
         )
 
 
@@ -182,21 +194,15 @@ def cls_flow(
 @full_precision
 def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     parameters, corpus, begin, until_norm, until_log_time, path_log_times = inputs
-    rotation, rows = aligned(parameters.embeddings)
-    start = parameters.cls @ rotation
-    problem = Problem(
-        rows=rows,
-        values=parameters.embeddings @ parameters.head,
-        corpus=corpus,
-        until_norm=until_norm,
-    )
+    rotation, problem = aligned(parameters, corpus, until_norm)
+    start = jnp.zeros_like(problem.start)
     subs = [dfx.SubSaveAt(t1=True)]
     if path_log_times is not None:
         subs.append(dfx.SubSaveAt(ts=path_log_times))
-    large = min(rows.shape) >= MANY_AXES
+    large = min(problem.rows.shape) >= MANY_AXES
     solver = Switching(Rodas5P(linearise)) if large else Rodas5P(linearise)
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
-    over = jnp.linalg.norm(start) >= until_norm
+    over = jnp.linalg.norm(problem.start) >= until_norm
     solution: Any = dfx.diffeqsolve(
         dfx.ODETerm(field),
         solver,
@@ -206,7 +212,7 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         y0=start,
         args=problem,
         saveat=dfx.SaveAt(subs=subs),
-        stepsize_controller=settings.step_control(),
+        stepsize_controller=settings.score_control(start.dtype),
         event=dfx.Event(
             (_excess_norm, _excess_pull),
             optx.Newton(rtol=1e-9, atol=1e-9),
@@ -221,14 +227,14 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         path_times = solution.ts[1]
         reached = jnp.isfinite(path_times)[:, None]
         path = jnp.where(reached, solution.ys[1], 0.0) @ rotation.T
-        path = jnp.where(reached, path, jnp.inf)
+        path = jnp.where(reached, parameters.cls[None] + path, jnp.inf)
     growth = _growth(problem, solution.ts[0][0], solution.ys[0][0])
     # Seen on p itself: where the norm grows faster than s tells, a search may miss it.
-    off = jnp.abs(jnp.linalg.norm(solution.ys[0][0]) - until_norm)
+    off = jnp.abs(jnp.linalg.norm(problem.start + solution.ys[0][0]) - until_norm)
     there = off <= jnp.sqrt(jnp.finfo(start.dtype).eps) * until_norm
     return Flow(
         # Equinox has a `cls` of its own: no keyword.
-        solution.ys[0][0] @ rotation.T,
+        parameters.cls + solution.ys[0][0] @ rotation.T,
         log_time=solution.ts[0][0],
         status=_status(solution, over, until_norm != jnp.inf, there, growth),
         num_steps=solution.stats["num_steps"],
@@ -267,43 +273,40 @@ def velocity(
         >>> [round(x, 4) for x in late.tolist()]
         [0.2689, -0.2689]
     """
-    problem = Problem(
-        rows=parameters.embeddings,
-        values=parameters.embeddings @ parameters.head,
-        corpus=corpus,
-        until_norm=jnp.asarray(jnp.inf, cls.dtype),
-    )
-    return field(log_time, cls, problem)
+    embeddings = parameters.embeddings
+    scores, values = embeddings @ cls, embeddings @ parameters.head
+    return negative_gradient(scores, values, corpus, log_time).scores @ embeddings
 
 
 def _excess_norm(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
     # diffrax wants the value of an event in the default precision.
-    return (jnp.linalg.norm(y) - args.until_norm).astype(float)
+    return (jnp.linalg.norm(args.start + y) - args.until_norm).astype(float)
 
 
 @full_precision
 def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
     """Positive where single pulls are so strong that their sum is mostly rounding."""
-    rows, values, corpus, _ = args
-    strongest = t + log_strongest_pull(rows @ y, values, corpus)
+    scores = args.scores + args.rows @ y
+    strongest = t + log_strongest_pull(scores, args.values, args.corpus)
     most = -CANCELLATION_POWER * jnp.log(jnp.finfo(y.dtype).eps)
     return (strongest - most).astype(float)
 
 
 def _growth(
-    problem: Problem, log_time: Float[Scalar, ""], cls: Float[Array, " dim"]
+    problem: Problem, log_time: Float[Scalar, ""], moved: Float[Array, " dim"]
 ) -> Float[Scalar, ""]:
     """−e^s vᵀ(∂²L/∂p²)v: below zero where the pulls oppose a move of p along v.
 
     Along v each f moves by the variance of b under its weights, so that every pair of
     tokens takes part: in a balance against the move, in a change of places with it.
     """
-    rows, values, corpus, _ = problem
+    values, scores = problem.values, problem.scores + problem.rows @ moved
 
     def pull(scores: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
-        return values @ negative_gradient(scores, values, corpus, log_time).scores
+        gradient = negative_gradient(scores, values, problem.corpus, log_time)
+        return values @ gradient.scores
 
-    return jax.jvp(pull, (rows @ cls,), (values,))[1]
+    return jax.jvp(pull, (scores,), (values,))[1]
 
 
 def _status(

@@ -160,8 +160,8 @@ def _trial(
 ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Trial]]:
     """The parts of one lane."""
     # In single precision a step cannot be held to more than a few roundings.
-    rtol = 1e-6 if grid.precision == "float64" else 1e-4
-    settings = TrialSettings(FlowSettings(rtol, rtol), grid.path_points)
+    atol = FlowSettings().atol if grid.precision == "float64" else 1e-4
+    settings = TrialSettings(FlowSettings(atol=atol), grid.path_points)
 
     def prepared(
         purity: Float[Scalar, ""],

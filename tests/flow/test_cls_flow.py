@@ -13,7 +13,7 @@ import scipy.integrate
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.corpus import Corpus, from_sequences
+from jaxselect.model.corpus import Corpus, from_bags, from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced, reduce
@@ -373,5 +373,57 @@ def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
 
 
 def test_a_traced_bound_that_is_no_number_is_never_reached():
-    flow = run(*problem(), until_norm=jnp.nan)
+    flow = run(*problem(), until_norm=jnp.nan, until_log_time=1e6)
     assert flow.status == FlowStatus.NORM_NOT_REACHED
+
+
+NEARLY_TIED = from_bags(
+    [[0, 1], [0, 2], [1, 2]], [[1000, 1], [1, 500], [1000, 1]], [1, 1, -1], vocabulary=3
+)
+"""Sequences that hold all three tokens at finite odds, but not before log t = 20.5."""
+
+
+def nearly_tied(shift):
+    """A start far from the ties, shifted by what no softmax sees."""
+    cls = jnp.array([12.3765, 0.0243, -12.4008]) + shift / jnp.sqrt(3.0)
+    return Parameters(jnp.eye(3), cls, jnp.array([0.0, -1.0, 1.0]))
+
+
+def test_a_shift_that_no_softmax_sees_moves_no_score_difference():
+    """p − p_0 is integrated: what is orthogonal to all differences stays p_0's."""
+    for end in (20.0, 30.0):
+        flow, far = (
+            run(nearly_tied(shift), NEARLY_TIED, until_log_time=end)
+            for shift in (0.0, 1e6)
+        )
+        moved = np.asarray(far.cls - nearly_tied(1e6).cls)
+        wanted = np.asarray(flow.cls - nearly_tied(0.0).cls)
+        np.testing.assert_allclose(moved, wanted, rtol=0, atol=FlowSettings().atol)
+        # Along the shift p stays p_0, up to a few roundings of 10⁶.
+        assert abs(moved.sum()) < 1e-8
+
+
+def test_an_exact_tie_grows_like_log_s_to_any_log_time():
+    """D = (1, 0), (1, 1), c = ½/2 both: late dp_2/ds = λ_2, λ_1 + λ_2 = 1.
+
+    With x = e^{−p_2}: λ_2 = x/(1 + x), so p_2 + e^{p_2} = s + const.
+    """
+    tokens = -jnp.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    bags = from_bags([[0, 1], [0, 2]], [[1, 1], [1, 1]], [1, 1], vocabulary=3)
+    start = Parameters(tokens, jnp.zeros(2), jnp.array([1.0, 0.0]))
+    at = jnp.array([1e6, 1e7, 1e8])
+    flow = run(start, bags, until_log_time=1e8, path_log_times=at)
+    drift = flow.path_cls[:, 1]
+    # Thirty tolerances of a step.
+    np.testing.assert_allclose(drift, np.log(at), atol=1e-3)
+
+
+def test_the_offset_of_a_late_flow_does_not_depend_on_the_norm_asked_for():
+    """p − p_mm s in leads: rounding of ‖p‖ is all that moves it, to ‖p‖ = 10¹²."""
+    parameters, corpus = problem()
+    near, far = (run(parameters, corpus, until_norm=norm) for norm in (1e6, 1e12))
+    step = far.cls - near.cls
+    unit = step / jnp.linalg.norm(step)
+    offsets = [flow.cls - unit * (unit @ flow.cls) for flow in (near, far)]
+    # A hundred roundings of 10¹² are 0.02.
+    assert jnp.linalg.norm(offsets[0] - offsets[1]) < 0.02

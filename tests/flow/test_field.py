@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxselect.flow._field import MANY_AXES, Problem, aligned, field, linearise
+from jaxselect.flow._field import MANY_AXES, aligned, field, linearise
 from jaxselect.model.parameters import gaussian
 from jaxselect.model.synthetic import assumption_one
 from tests.tolerances import assert_close
@@ -34,15 +34,13 @@ def test_the_jacobian_of_many_axes_and_its_changes_are_those_of_the_field(dim):
 
     @jax.jit
     def both(change):
-        rows = aligned(start.embeddings)[1]
+        problem = aligned(start, CORPUS, jnp.array(0.0))[1]
 
         def of(way):
-            along = lambda rows: way(  # noqa: E731
-                10.0, cls, Problem(rows, start.embeddings @ start.head, CORPUS, 0.0)
-            )
-            forward = jax.jvp(along, (rows,), (change,))
+            along = lambda rows: way(10.0, cls, problem._replace(rows=rows))  # noqa: E731
+            forward = jax.jvp(along, (problem.rows,), (change,))
             weight = jnp.outer(cls, cls)
-            reverse = jax.vjp(along, rows)[1](weight + weight.T)
+            reverse = jax.vjp(along, problem.rows)[1](weight + weight.T)
             return *forward, *reverse
 
         return of(jacobian), of(own_jacobian)
