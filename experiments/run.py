@@ -90,6 +90,8 @@ STORIES = {
     TrialStatus.FAILED: "The computation broke down, and nothing is claimed",
     TrialStatus.TIES_UNPROVED: "Sequences of both classes keep several tokens at "
     "finite odds; the flow is not followed further, and nothing is certified",
+    TrialStatus.NO_OFFSET: "The direction has no rate: exact ties leave no offset from "
+    "the max-margin line",
     TrialStatus.NOTHING_TO_SELECT: "There is no important token to be selected",
 }
 """What a status means to somebody who read the paper's abstract."""

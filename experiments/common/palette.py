@@ -30,6 +30,7 @@ STATUS = {
     "TIES_UNPROVED": Look("#cc79a7", "◆", "tokens tied, not certified"),
     "NOTHING_TO_SELECT": Look("#56b4e9", "○", "nothing to select"),
     "NOT_CERTIFIED": Look("#8a8a8a", "…", "not certified yet"),
+    "NO_OFFSET": Look("#8a8a8a", "∼", "tied without an offset, not certified"),
     "NORM_NOT_REACHED": Look("#6b6b6b", "–", "norm not reached"),
     "FAILED": Look("#3c3c3c", "×", "broke down"),
     "MISSING": Look("#d9d9d9", " ", "not there"),

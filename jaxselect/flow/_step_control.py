@@ -1,11 +1,11 @@
 """Step sizes that see a sudden change coming (mathematics, section 3a)."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 # An empty step is such a part of the shortest that time can tell: small enough for most
 # returns, large enough for the next step to be none.
@@ -84,13 +84,48 @@ class PredictiveController(dfx.PIDController):
         return kept, start, end, jump, (*state, jnp.where(kept, step, before)), result
 
 
+class Checkpoints(NamedTuple):
+    """Solutions at accepted steps, each at no more than half the time of the next.
+
+    Attributes:
+        times: three increasing times.
+        states: the solution there.
+    """
+
+    times: Float[Array, " 3"]
+    states: Float[Array, "3 dim"]
+
+    def after(
+        self,
+        kept: Bool[Scalar, ""],
+        time: Float[Scalar, ""],
+        state: Float[Array, " dim"],
+    ) -> "Checkpoints":
+        """The checkpoints after a step, whose end joins them where time has doubled."""
+        times = jnp.append(self.times[1:], time)
+        states = jnp.append(self.states[1:], state[None], axis=0)
+        doubled = kept & (time >= 2 * self.times[-1])
+        return Checkpoints(
+            jnp.where(doubled, times, self.times),
+            jnp.where(doubled, states, self.states),
+        )
+
+
 class ScoreController(PredictiveController):
     """The predictive controller with errors measured in scores, not in coordinates.
 
     A step of a `Problem` is accepted if no score E_s x is off by more than the absolute
     tolerance plus the rounding of the largest score: an error relative to ‖p‖ would
-    grow with log t where no gradient corrects it.
+    grow with log t where no gradient corrects it. Its state ends in `Checkpoints`.
     """
+
+    def init(
+        self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, *rest: Any
+    ) -> tuple[PyTree, PyTree]:
+        """The parent's first step; the start three times as checkpoints."""
+        end, state = super().init(terms, t0, t1, y0, *rest)
+        times = jnp.full(3, t0, jnp.result_type(t0))
+        return end, (state, Checkpoints(times, jnp.stack([y0, y0, y0])))
 
     def adapt_step_size(
         self,
@@ -112,6 +147,9 @@ class ScoreController(PredictiveController):
             jnp.broadcast_to(jnp.max(jnp.abs(rows @ y)), error.shape)
             for y in (y0, jnp.where(sound, y1_candidate, y0))
         )
-        return super().adapt_step_size(
-            t0, t1, before, after, args, error, error_order, controller_state
+        state, checkpoints = controller_state
+        kept, *next_step, state, result = super().adapt_step_size(
+            t0, t1, before, after, args, error, error_order, state
         )
+        seen = jax.lax.stop_gradient((t1, y1_candidate))
+        return kept, *next_step, (state, checkpoints.after(kept, *seen)), result

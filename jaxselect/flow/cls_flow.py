@@ -61,6 +61,8 @@ class FlowStatus(Status):
     )
 
 
+# Latest checkpoint that counts as earlier than the end, as a fraction of its log-time.
+EARLIER = 0.75
 # Rounding of the largest score that a step may add to its error, in rounding units.
 ROUNDINGS = 64
 # Exponent: a term of the gradient above eps^(−this) leaves no digit of a sum that
@@ -119,6 +121,8 @@ class Flow(eqx.Module):
         num_rejected: of these, rejected.
         path_log_times: the log-times asked for; ∞ behind the end of the flow.
         path_cls: p at these times; ∞ behind the end of the flow.
+        earlier_log_time: log(1+t) of a step at an eighth to three quarters of the end.
+        earlier_cls: p there.
     """
 
     cls: Float[Array, " dim"]
@@ -128,10 +132,12 @@ class Flow(eqx.Module):
     num_rejected: Int[Scalar, ""]
     path_log_times: Float[Array, " times"]
     path_cls: Float[Array, "times dim"]
+    earlier_log_time: Float[Scalar, ""]
+    earlier_cls: Float[Array, " dim"]
 
     def turned(self, turn: Callable[[Array], Array]) -> "Flow":
         """The same flow in other coordinates of p, such as `Frame.places` gives."""
-        saved = lambda flow: (flow.cls, flow.path_cls)  # noqa: E731
+        saved = lambda flow: (flow.cls, flow.path_cls, flow.earlier_cls)  # noqa: E731
         return eqx.tree_at(saved, self, replace_fn=turn)
 
 
@@ -211,7 +217,7 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         dt0=None,
         y0=start,
         args=problem,
-        saveat=dfx.SaveAt(subs=subs),
+        saveat=dfx.SaveAt(subs=subs, controller_state=True),
         stepsize_controller=settings.score_control(start.dtype),
         event=dfx.Event(
             (_excess_norm, _excess_pull),
@@ -222,6 +228,7 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         adjoint=adjoint,
         throw=False,
     )
+    earlier_time, earlier = _earlier(solution)
     path_times, path = start[:0], start[None][:0]
     if path_log_times is not None:
         path_times = solution.ts[1]
@@ -241,6 +248,8 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         num_rejected=solution.stats["num_rejected_steps"],
         path_log_times=path_times,
         path_cls=path,
+        earlier_log_time=earlier_time,
+        earlier_cls=parameters.cls + earlier @ rotation.T,
     )
 
 
@@ -276,6 +285,14 @@ def velocity(
     embeddings = parameters.embeddings
     scores, values = embeddings @ cls, embeddings @ parameters.head
     return negative_gradient(scores, values, corpus, log_time).scores @ embeddings
+
+
+def _earlier(solution: Any) -> tuple[Float[Scalar, ""], Float[Array, " dim"]]:
+    """Time and displacement of the last checkpoint before `EARLIER` of the end."""
+    _, (times, states) = jax.lax.stop_gradient(solution.controller_state)
+    end = jax.lax.stop_gradient(solution.ts[0][0])
+    last = jnp.maximum(jnp.sum(times <= EARLIER * end) - 1, 0)
+    return times[last], states[last]
 
 
 def _excess_norm(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:

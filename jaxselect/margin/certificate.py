@@ -1,18 +1,31 @@
-"""What shows that p is on its predicted late line, and will stay there.
+"""Hypotheses of the finite certificate: the late flow keeps its selection and its line.
 
-The active pairs must lie on p_mm log t + ρ, and the inactive ones must have nearly
-finished: one whose margin m is hardly above one pulls like t^−(m − 1), long after all
-else has settled.
+At a log-time s_0 the active pairs stand at a distance r from ρ, the inactive ones still
+have a force to spend, and the part of p that only the path decides was constant for a
+while (mathematics, section 3e).
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
+from ..model.attention import attend_corpus
+from ..model.corpus import Corpus
+from ..model.objective import log_weighted_residual
+from ..model.parameters import Parameters
 from ..precision import full_precision
 from .limit import Limit
 from .max_margin import MaxMargin
-from .pair_graph import lead
+from .pair_graph import difference_lengths, lead
+
+# Largest share of a sequence off its selected token, times the spread of its values,
+# for which the pair sum stands for the gradient. Derived: below it the factors e^{|d|}
+# of section 3e are at most 1.14.
+UNSELECTED = 0.125
+# Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
+NONLINEAR = 4
+# Rounding of the strength of a pair, in rounding units of its absolute terms.
+ROUNDINGS = 16
 
 
 @as_annotated
@@ -39,7 +52,7 @@ def drift(
         max |Dᵀ(p − p_mm log t − ρ)| over the active pairs, in units of scores.
 
     Example:
-        See `pending`.
+        See `inactive_pair_bound`.
     """
     off = lead(embeddings @ (cls - late.cls_at(log_time)))
     return jnp.max(jnp.where(margin.active, jnp.abs(off), 0.0))
@@ -47,36 +60,48 @@ def drift(
 
 @as_annotated
 @full_precision
-def pending(
-    embeddings: Float[Array, "vocabulary dim"],
+def inactive_pair_bound(
+    parameters: Parameters,
+    corpus: Corpus,
+    selected: Bool[Array, "sequences width"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
     margin: MaxMargin,
     late: Limit,
     cls: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
+    *,
+    tolerance: float,
 ) -> Float[Scalar, ""]:
-    """How far the inactive pairs may still move p, over the error constant.
+    """Bound on all that inactive pairs may still move a score difference.
 
-    A pair of margin m = Dᵀp_mm > 1 pulls with λ = c e^{s − Dᵀp}, which falls as
-    e^{−(m − 1) s}, so it adds λ D / (m − 1) to p from here on: Σ λ ‖D‖ / (m − 1).
+    A pair of margin m = Dᵀp_mm > 1 pulls with λ = c e^{s − Dᵀp}, which falls like
+    e^{−(m − 1)s} as long as p stays within 2r + ε of where it is, r = ‖p − p_mm s − ρ‖.
+    Then all of them, and what the pair sum leaves out, move p by at most
+    S = Σ |λ| ‖D‖ e^{2r‖D‖ + ε} / (m − 1) + (nonlinear terms),
+    and a score difference by max ‖D‖ S.
 
-    Source: mathematics, section 3d.
+    Source: mathematics, section 3e.
 
     Args:
-        embeddings: E.
-        margin: the max-margin solution of a selection.
+        parameters: (E, ·, v).
+        corpus: n bags with labels ±1.
+        selected: one token per sequence, in bag layout.
+        pairs: the competing pairs of that selection.
+        margin: their max-margin solution.
         late: the prediction from it.
         cls: p, late in a flow.
         log_time: log(1+t) there.
+        tolerance: ε, the bound up to which the result holds.
 
     Returns:
-        A bound on the relative change to come of the error constant.
+        max ‖D‖ S, in scores; ∞ where a hypothesis fails. A result above the tolerance
+        bounds nothing.
 
     Example:
         >>> import jax
         >>> from jaxselect.margin.limit import limit
         >>> from jaxselect.margin.max_margin import max_margin
         >>> from jaxselect.model.corpus import from_sequences
-        >>> from jaxselect.model.parameters import Parameters
         >>> from jaxselect.model.selection import competing_pairs
         >>> bags = from_sequences([[0, 1, 2]], [1], vocabulary=3)
         >>> tokens = jnp.array([[1.0, 0.0], [0.0, 0.0], [-0.5, -0.4]])
@@ -84,22 +109,62 @@ def pending(
         >>> chosen = jnp.array([[True, False, False]])
         >>> pairs = competing_pairs(chosen, bags)
         >>> margin = jax.jit(max_margin)(tokens, pairs)
-        >>> reached = jnp.array([5.0, 0.2])
         >>> late = jax.jit(limit)(
-        ...     after, bags, chosen, pairs, margin, late_cls=reached
+        ...     after, bags, chosen, pairs, margin, late_cls=jnp.array([5.0, 0.2])
         ... )
         >>> @jax.jit
         ... def at(s):
-        ...     return pending(tokens, margin, late, late.cls_at(s), s)
-        >>> (at(100.0) < 1e-12 < 1e-2 < at(3.0)).item()
+        ...     problem = after, bags, chosen, pairs, margin, late
+        ...     return inactive_pair_bound(*problem, late.cls_at(s), s, tolerance=1e-3)
+        >>> (at(100.0) < 1e-12 < 1e-2 < at(5.0)).item()
         True
     """
-    exponent = log_time - lead(embeddings @ cls)
+    embeddings = parameters.embeddings
+    scores = embeddings @ cls
+    distance = jnp.linalg.norm(cls - late.cls_at(log_time)) + late.offset_error
+    length = jnp.where(pairs, difference_lengths(embeddings), 0.0)
+    longest = jnp.max(length)
+
     beyond = lead(embeddings @ margin.direction) - 1
-    pulls = (late.strength.factor != 0) & ~margin.active & (beyond > 0)
-    pull = jnp.where(pulls, jnp.abs(late.strength.times_exp(exponent)), 0.0)
-    square = jnp.sum(embeddings**2, axis=1)
-    overlap = embeddings @ embeddings.T
-    apart = jnp.sqrt(jnp.maximum(square[:, None] + square[None, :] - 2 * overlap, 0.0))
-    to_come = jnp.sum(pull * apart / jnp.where(pulls, beyond, 1.0))
-    return to_come / jnp.maximum(late.error_constant, jnp.finfo(to_come.dtype).tiny)
+    inactive = pairs & ~margin.active
+    eps = jnp.finfo(scores.dtype).eps
+    strength = late.strength
+    size = jnp.abs(strength.factor) + ROUNDINGS * eps * strength.magnitude
+    exponent = strength.log_scale + log_time - lead(scores)
+    exponent = exponent + 2 * distance * length + tolerance
+    # A pair that meets in no sequence has no strength, whatever its exponent.
+    felt = inactive & (size > 0)
+    force = jnp.where(felt, size * jnp.exp(jnp.where(felt, exponent, 0.0)), 0.0)
+    fades = jnp.where(felt, jnp.where(beyond > 0, beyond, 0.0), 1.0)
+    spent = jnp.sum(jnp.where(felt, force * length / fades, 0.0))
+
+    left_out = _left_out(parameters, corpus, selected, cls, log_time)
+    growth = jnp.exp(2 * (2 * distance * longest + tolerance))
+    bound = longest * (spent + left_out * longest * growth)
+    # Within the basin all along, where Φ has one.
+    inside = distance + bound / jnp.where(longest > 0, longest, 1.0) <= late.basin
+    return jnp.where(inside, bound, jnp.inf)
+
+
+def _left_out(
+    parameters: Parameters,
+    corpus: Corpus,
+    selected: Bool[Array, "sequences width"],
+    cls: Float[Array, " dim"],
+    log_time: Float[Scalar, ""],
+) -> Float[Scalar, ""]:
+    """Bound on |gradient − pair sum| in score space, per unit of s, for one winner."""
+    values = parameters.embeddings @ parameters.head
+    attention = attend_corpus(parameters.embeddings @ cls, values, corpus)
+    present = corpus.counts > 0
+    loses = present & ~selected
+    weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
+    of_bag = values[corpus.tokens]
+    highest = jnp.max(jnp.where(present, of_bag, -jnp.inf), axis=1)
+    lowest = jnp.min(jnp.where(present, of_bag, jnp.inf), axis=1)
+    spread = highest - lowest
+    unselected = jnp.max(weight * (1 + spread))
+    exponent = log_weighted_residual(attention, corpus) + log_time
+    force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
+    small = unselected <= UNSELECTED
+    return jnp.where(small, NONLINEAR * unselected * force.sum(), jnp.inf)

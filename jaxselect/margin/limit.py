@@ -9,7 +9,6 @@ that meet in a sequence, and p_t = p_mm log t + ρ + o(1). The rate of the direc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
@@ -19,37 +18,37 @@ from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from ..status import Status
+from .critical_point import minimise, prove, solve
 from .max_margin import MaxMargin, MaxMarginStatus
-from .pair_graph import centred, laplacian, lead, potentials
+from .pair_graph import centred, lead, potentials
 from .pair_strength import PairStrength, pair_strength
-from .span import Span, projector, span
-
-# ρ is stationary to this many roundings of Σ λ: a thousand terms of either sign cancel.
-STATIONARY = 1e3
-# Ten times what the worst of the default sweep takes.
-ITERATIONS = 200
-# Below it log(1 + δ)/δ is one to rounding, and its quotient is not.
-WHOLE_STEP = 1e-8
+from .span import projector, span
 
 
 class LimitStatus(Status):
     """Whether the late flow was predicted."""
 
-    PREDICTED = 0, "ρ solves its convex problem to rounding."
+    PREDICTED = 0, "A strict minimum ρ of Φ is proved next to the computed one."
     SEVERAL_SELECTED = (
         1,
         "A sequence keeps several tokens; their mutual weights are not predicted here.",
     )
     NOT_ATTRACTING = (
         2,
-        "Some active pairs push towards the token that lost, and no ρ balances them.",
+        "Some active pairs pull towards the losing token (c_k ≤ 0), and no strict "
+        "minimum of Φ is proved.",
     )
     NO_MAX_MARGIN = (
         3,
         "The max-margin problem of this selection has no solution at hand.",
     )
     NOT_CONVERGED = 4, "Newton's method did not reach rounding."
-    NOT_SETTLED = 5, "The flow that was to tell the selection broke off."
+    NOT_SETTLED = 5, "The flow to the selection broke off."
+    NO_MINIMISER = (
+        6,
+        "All active c_k are positive, but no minimiser of Φ is proved: to rounding, "
+        "some active pair has no positive dual, and its score difference grows.",
+    )
 
 
 class Limit(eqx.Module):
@@ -62,6 +61,10 @@ class Limit(eqx.Module):
         strength: c_k of every competing pair.
         history: the part of ρ that only the path decides: see `limit`.
         history_dim: dimension of the space that this part lives in.
+        history_change: largest change of a score difference by this part between two
+            log-times of the flow; ∞ where it is not known, zero where there is none.
+        offset_error: bound on the distance from ρ to `offset`, history apart.
+        basin: radius of a ball around ρ from which the late flow converges to ρ.
         status: a `LimitStatus`.
     """
 
@@ -71,6 +74,9 @@ class Limit(eqx.Module):
     strength: PairStrength
     history: Float[Array, " dim"]
     history_dim: Int[Scalar, ""]
+    history_change: Float[Scalar, ""]
+    offset_error: Float[Scalar, ""]
+    basin: Float[Scalar, ""]
     status: Int[Scalar, ""]
 
     def cls_at(self, log_time: Float[Scalar, ""] | float) -> Float[Array, " dim"]:
@@ -100,6 +106,7 @@ def limit(
     margin: MaxMargin,
     *,
     late_cls: Float[Array, " dim"] | None = None,
+    earlier_cls: Float[Array, " dim"] | None = None,
 ) -> Limit:
     """Predict the late flow from (E, p_0, v), the counts and the selection.
 
@@ -118,6 +125,7 @@ def limit(
         pairs: the competing pairs of that selection.
         margin: its max-margin solution.
         late_cls: p late in a flow, if there was one.
+        earlier_cls: p earlier in it, for `history_change`.
 
     Returns:
         The prediction, differentiable in E, p_0 and v in both modes.
@@ -146,7 +154,7 @@ def limit(
     strength = pair_strength(values, corpus, selected)
     repelled = jnp.any(margin.active & (strength.factor <= 0))
     pull = jnp.where(margin.active, strength.factor, 0.0)
-    attracting = PairStrength(factor=pull, log_scale=strength.log_scale)
+    in_phi = strength._replace(factor=pull)
     tiny = jnp.finfo(values.dtype).tiny
     along = margin.direction / jnp.maximum(margin.norm, tiny)
 
@@ -160,26 +168,38 @@ def limit(
     spans = jax.lax.map(span, rows)
     any_pair, active = (jax.tree.map(lambda x, i=i: x[i], spans) for i in range(2))
     by_active, by_any = projector(tied_rows, active), projector(any_rows, any_pair)
-    history = jnp.zeros_like(parameters.cls)
-    if late_cls is not None:
+    history_dim = any_pair.rank - active.rank
+
+    def path_part(cls: Float[Array, " dim"]) -> Float[Array, " dim"]:
         # p_mm lies in both spans; taken out first, p_mm log t leaves no rounding.
-        slow = inside.coordinates(late_cls)
+        slow = inside.coordinates(cls)
         slow = slow - along * (along @ slow)
-        history = by_any @ slow - by_active @ slow
+        return jnp.where(history_dim > 0, by_any @ slow - by_active @ slow, 0.0)
+
+    history = jnp.zeros_like(parameters.cls)
+    change = jnp.where(history_dim > 0, jnp.inf, jnp.zeros_like(tiny))
+    if late_cls is not None:
+        history = path_part(late_cls)
+    if late_cls is not None and earlier_cls is not None:
+        moved = lead(embeddings @ path_part(late_cls - earlier_cls))
+        change = jnp.max(jnp.where(pairs, jnp.abs(moved), 0.0))
     fixed = parameters.cls - by_any @ parameters.cls + history
 
-    offset, converged = _minimise(attracting, margin, active)
+    offset, converged = minimise(in_phi, margin, active)
+    proof = jax.lax.stop_gradient(prove(embeddings, strength, margin, active, offset))
     # One Newton step from the fixed solution carries the implicit derivative.
     here = jax.lax.stop_gradient(offset + fixed)
-    duals = attracting.times_exp(-lead(embeddings @ here))
+    duals = in_phi.times_exp(-lead(embeddings @ here))
     left = here - by_active @ here - fixed
     residual = margin.direction - potentials(duals) @ embeddings + left
-    offset = here - _solve(jax.lax.stop_gradient(duals), active, residual)
+    offset = here - solve(jax.lax.stop_gradient(duals), active, residual)
 
     across = offset - along * (along @ offset)
     several = jnp.any(selected.sum(axis=1) > 1)
-    status = jnp.where(repelled, LimitStatus.NOT_ATTRACTING, LimitStatus.NOT_CONVERGED)
-    status = jnp.where(converged, LimitStatus.PREDICTED, status)
+    status = jnp.where(repelled, LimitStatus.NOT_ATTRACTING, LimitStatus.NO_MINIMISER)
+    lost = ~converged & ~repelled
+    status = jnp.where(lost, LimitStatus.NOT_CONVERGED, status)
+    status = jnp.where(converged & proof.exists, LimitStatus.PREDICTED, status)
     status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)
     off_span = jnp.linalg.norm(growth - inside.directions(by_active @ few))
     # The span of the active pairs holds p_mm but for half of the digits, or lacks one.
@@ -191,78 +211,9 @@ def limit(
         error_constant=jnp.linalg.norm(across),
         strength=strength,
         history=inside.directions(history),
-        history_dim=(any_pair.rank - active.rank).astype(jnp.int32),
+        history_dim=history_dim.astype(jnp.int32),
+        history_change=jax.lax.stop_gradient(change),
+        offset_error=proof.error,
+        basin=proof.basin,
         status=jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN),
     )
-
-
-def _curvature(
-    duals: Float[Array, "vocabulary vocabulary"], active: Span
-) -> tuple[Float[Array, "axes axes"], bool]:
-    """Factor of Σ λ_k D_k D_kᵀ in the coordinates σ Wᵀρ: free of the tokens' length."""
-    return active.factor(laplacian(duals))
-
-
-def _solve(
-    duals: Float[Array, "vocabulary vocabulary"],
-    active: Span,
-    residual: Float[Array, " dim"],
-) -> Float[Array, " dim"]:
-    """(Σ λ_k D_k D_kᵀ + I − N)⁻¹ residual."""
-    inside = active.axes @ residual
-    solved = cho_solve(_curvature(duals, active), active.inverse * inside)
-    return residual + active.axes.T @ (active.inverse * solved - inside)
-
-
-def _start(
-    strength: PairStrength, margin: MaxMargin, active: Span
-) -> Float[Array, " axes"]:
-    """The scores that best explain the duals λ at hand: D_kᵀρ ≈ log(c_k / λ_k)."""
-    # Least squares with weights λ; c spans as many decades as σ(−y b) does, and exp
-    # would overflow from a start that ignores it.
-    duals = jnp.where(strength.factor > 0, margin.duals, 0.0)
-    known = duals > 0
-    ratio = jnp.where(known, strength.factor, 1.0) / jnp.where(known, duals, 1.0)
-    charge = potentials(duals * (strength.log_scale + jnp.log(ratio)))
-    return cho_solve(_curvature(duals, active), charge @ active.left)
-
-
-@full_precision
-def _minimise(
-    strength: PairStrength, margin: MaxMargin, active: Span
-) -> tuple[Float[Array, " dim"], Bool[Scalar, ""]]:
-    """Newton's method for ρ on the span of the active pairs, damped."""
-    # Third derivatives are bounded by the second times δ = max |D_kᵀ step|, for which a
-    # step of log(1 + δ)/δ descends from anywhere (T. Sun and Q. Tran-Dinh, Generalized
-    # self-concordant functions, 2019), and is a whole step at the end.
-    strength, margin = jax.lax.stop_gradient((strength, margin))
-    dtype = margin.norm.dtype
-    wanted = active.inverse * (active.axes @ margin.direction)
-    # Σ λ = ‖p_mm‖² terms cancel in the pull on a token.
-    size = jnp.maximum(margin.norm**2, jnp.finfo(dtype).tiny)
-    tolerance = STATIONARY * jnp.finfo(dtype).eps * size
-
-    def rest(scores: Array) -> tuple[Array, Array]:
-        duals = strength.times_exp(-lead(active.left @ scores))
-        return duals, wanted - potentials(duals) @ active.left
-
-    def unfinished(state: tuple[Array, Array, Array]) -> Array:
-        _, error, iteration = state
-        return (error > tolerance) & (iteration < ITERATIONS)
-
-    def newton(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        scores, _, iteration = state
-        duals, missing = rest(scores)
-        step = -cho_solve(_curvature(duals, active), missing)
-        spread = jnp.abs(lead(active.left @ step))
-        delta = jnp.max(jnp.where(strength.factor != 0, spread, 0.0))
-        # A pair's score may not be moved beyond what one exponential can follow.
-        damping = jnp.where(delta > WHOLE_STEP, jnp.log1p(delta) / delta, 1.0)
-        scores = scores + damping * step
-        _, missing = rest(scores)
-        return scores, jnp.linalg.norm(missing), iteration + 1
-
-    start = _start(strength, margin, active)
-    state = (start, jnp.asarray(jnp.inf, dtype), jnp.asarray(0))
-    scores, error, _ = jax.lax.while_loop(unfinished, newton, state)
-    return (active.inverse * scores) @ active.axes, error <= tolerance

@@ -71,6 +71,30 @@ def lead(
     return scores[:, None] - scores[None, :]
 
 
+def difference_lengths(
+    embeddings: Float[Array, "vocabulary dim"],
+) -> Float[Array, "vocabulary vocabulary"]:
+    """Length ‖E_s − E_r‖ of every difference, rounded up.
+
+    Args:
+        embeddings: E.
+
+    Returns:
+        A symmetric matrix; never below the true lengths.
+
+    Example:
+        >>> tokens = jnp.array([[0.0, 3.0], [4.0, 0.0]])
+        >>> round(difference_lengths(tokens)[0, 1].item(), 6)
+        5.0
+    """
+    rows = embeddings - embeddings.mean(axis=0, keepdims=True)
+    square = jnp.sum(rows**2, axis=1)
+    both = square[:, None] + square[None, :]
+    # The products of two rows cancel to this many roundings of their lengths.
+    rounding = 8 * jnp.finfo(rows.dtype).eps * both
+    return jnp.sqrt(jnp.maximum(both - 2 * rows @ rows.T, 0.0) + rounding)
+
+
 def smallest_lead(
     scores: Float[Array, " vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> Float[Scalar, ""]:

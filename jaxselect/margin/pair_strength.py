@@ -19,10 +19,12 @@ class PairStrength(NamedTuple):
         factor: zero for pairs that never meet; positive where the winner deserves to
             win.
         log_scale: a natural logarithm, constant in derivatives.
+        magnitude: sum of the absolute terms of `factor`; c has a rounding of it.
     """
 
     factor: Float[Array, "vocabulary vocabulary"]
     log_scale: Float[Array, "vocabulary vocabulary"]
+    magnitude: Float[Array, "vocabulary vocabulary"]
 
     def times_exp(
         self, exponent: Float[Array, "vocabulary vocabulary"] | Float[Scalar, ""]
@@ -76,4 +78,9 @@ def pair_strength(
     log_scale = jnp.where(jnp.isfinite(log_scale), log_scale, 0.0)
     residual = jnp.exp(jnp.where(loses, log_residual - log_scale[pair], -jnp.inf))
     strength = residual * ratio * ahead / len(label)
-    return PairStrength(jnp.zeros_like(log_scale).at[pair].add(strength), log_scale)
+    zero = jnp.zeros_like(log_scale)
+    return PairStrength(
+        factor=zero.at[pair].add(strength),
+        log_scale=log_scale,
+        magnitude=zero.at[pair].add(jax.lax.stop_gradient(jnp.abs(strength))),
+    )

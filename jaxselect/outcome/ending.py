@@ -43,6 +43,7 @@ def ending(
     corpus: Corpus,
     cls: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
+    earlier_cls: Float[Array, " dim"] | None = None,
 ) -> Ending:
     """Selection → competing pairs → max-margin solution → late flow.
 
@@ -53,6 +54,7 @@ def ending(
         corpus: n bags with labels ±1.
         cls: p at the end of a flow.
         log_time: log(1+t) there; the width that the selection is read with.
+        earlier_cls: p earlier in the flow, for `Limit.history_change`.
 
     Returns:
         What the late flow should be if this selection is final.
@@ -69,10 +71,13 @@ def ending(
     """
     inside = frame(parameters)
     parameters, cls = inside.parameters, inside.coordinates(cls)
+    if earlier_cls is not None:
+        earlier_cls = inside.coordinates(earlier_cls)
     scores = parameters.embeddings @ cls
     selected = selected_tokens(scores, corpus, log_time)
     pairs = competing_pairs(selected, corpus)
     margin = max_margin(parameters.embeddings, pairs)
-    late = limit(parameters, corpus, selected, pairs, margin, late_cls=cls)
+    seen = {"late_cls": cls, "earlier_cls": earlier_cls}
+    late = limit(parameters, corpus, selected, pairs, margin, **seen)
     end = Ending(selected=selected, pairs=pairs, margin=margin, late=late)
     return end.placed(inside)

@@ -35,8 +35,7 @@ class TrialSettings:
         path_points: points saved along the flow, geometric in log(1+t).
         drift_tolerance: how closely the margins must follow the predicted late flow,
             in units of attention scores and up to their rounding, and how far p may
-            still be moved, in units of the error constant, for a trial to count as
-            converged.
+            still be moved, in units of scores too, for a trial to count as converged.
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
@@ -60,7 +59,8 @@ class Trial(eqx.Module):
         direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection.
         error_constant: predicted limit of direction_error · cls_norm.
         drift: largest distance of an active margin from the predicted late flow.
-        pending: how far inactive pairs may still move p, over the error constant.
+        inactive_pair_bound: bound on what inactive pairs may still move a score by.
+        history_change: change of the part of p that only the path decides, in scores.
         unselected_effect: max_X |f(X) − mean of E_sᵀv over its selected tokens|.
         max_margin_norm: ‖p_mm‖.
         duality_gap: relative gap of the max-margin solution.
@@ -82,7 +82,8 @@ class Trial(eqx.Module):
     direction_error: Float[Scalar, ""]
     error_constant: Float[Scalar, ""]
     drift: Float[Scalar, ""]
-    pending: Float[Scalar, ""]
+    inactive_pair_bound: Float[Scalar, ""]
+    history_change: Float[Scalar, ""]
     unselected_effect: Float[Scalar, ""]
     max_margin_norm: Float[Scalar, ""]
     duality_gap: Float[Scalar, ""]
@@ -280,7 +281,8 @@ def judge(
         direction_error=direction_error(flow.cls, margin.direction),
         error_constant=late.error_constant,
         drift=found.drift,
-        pending=found.pending,
+        inactive_pair_bound=found.inactive_pair_bound,
+        history_change=late.history_change,
         unselected_effect=_unselected_effect(
             attention, values, corpus, found.ending.selected
         ),

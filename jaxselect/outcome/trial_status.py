@@ -32,6 +32,12 @@ class TrialStatus(Status):
         "Sequences of both classes keep several tokens at finite odds: their gradients "
         "cancel to rounding. Not certified; p may grow orthogonal to the ties.",
     )
+    NO_OFFSET = (
+        9,
+        "At the norm asked for; to rounding, some active pair of the selection has no "
+        "positive dual, so that no offset from the max-margin line exists. Not "
+        "certified.",
+    )
     NOTHING_TO_SELECT = (
         8,
         "At the max-margin direction of its selection, in data without an "

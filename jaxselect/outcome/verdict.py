@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, Scalar
 
 from ..arguments import as_annotated
 from ..flow.cls_flow import Flow, FlowStatus
-from ..margin.certificate import drift, pending
+from ..margin.certificate import drift, inactive_pair_bound
 from ..margin.limit import Limit, LimitStatus
 from ..margin.max_margin import MaxMarginStatus
 from ..model.corpus import Corpus
@@ -21,12 +21,15 @@ from ..precision import full_precision
 from .ending import Ending, ending
 from .trial_status import TrialStatus
 
-# Drift and pending of a flow that has converged, in scores and in error constants:
-# on the default sweep the two kinds of run are decades apart on either side.
+# Distance from the predicted line, and bound on what may still come, of a flow that has
+# converged; in scores.
 TOLERANCE = 1e-3
-# What rounding makes of the largest score, in roundings: the stages of a step of the
-# flow cancel to a hundredth of their size.
+# Rounding of a score difference at the end of a flow, in roundings of the largest
+# score: the stages of a step cancel to a hundredth of their size.
 SCORE_ROUNDINGS = 256
+# Factor of the tolerance of `history_change` in single precision, where p ~ 10⁴ is
+# known to 10⁻³ and no gradient corrects this part of it.
+SINGLE_PRECISION = 100
 # A class is captured where less than this share of its sequences keeps its tokens.
 CAPTURED_SHARE = 0.5
 
@@ -37,7 +40,7 @@ class Certificate(eqx.Module):
     Attributes:
         ending: selection, pairs, max-margin solution and late flow.
         drift: largest distance of an active margin from the predicted late flow.
-        pending: how far inactive pairs may still move p, over the error constant.
+        inactive_pair_bound: bound on what inactive pairs may still move a score by.
         positive: share of positive sequences with all important tokens selected; NaN
             where none has any.
         negative: share of negative ones.
@@ -46,7 +49,7 @@ class Certificate(eqx.Module):
 
     ending: Ending
     drift: Float[Scalar, ""]
-    pending: Float[Scalar, ""]
+    inactive_pair_bound: Float[Scalar, ""]
     positive: Float[Scalar, ""]
     negative: Float[Scalar, ""]
     status: Int[Scalar, ""]
@@ -85,14 +88,18 @@ def certify(
     inside = frame(parameters)
     embeddings, cls = inside.parameters.embeddings, inside.coordinates(flow.cls)
     scores = embeddings @ cls
-    end = ending(inside.parameters, corpus, cls, flow.log_time)
+    earlier = inside.coordinates(flow.earlier_cls)
+    end = ending(inside.parameters, corpus, cls, flow.log_time, earlier)
     positive, negative = important_selected(end.selected, corpus)
     late = end.margin, end.late, cls, flow.log_time
-    drifted, to_come = drift(embeddings, *late), pending(embeddings, *late)
+    drifted = drift(embeddings, *late)
+    bound = inactive_pair_bound(
+        inside.parameters, corpus, end.selected, end.pairs, *late, tolerance=tolerance
+    )
     return Certificate(
         ending=end.placed(inside),
         drift=drifted,
-        pending=to_come,
+        inactive_pair_bound=bound,
         positive=positive,
         negative=negative,
         status=verdict(
@@ -100,7 +107,8 @@ def certify(
             margin_status=end.margin.status,
             limit_status=end.late.status,
             drift=drifted,
-            pending=to_come,
+            inactive_pair_bound=bound,
+            history_change=end.late.history_change,
             positive=positive,
             negative=negative,
             largest_score=jnp.max(jnp.abs(scores)),
@@ -115,7 +123,8 @@ def verdict(
     margin_status: Int[Scalar, ""],
     limit_status: Int[Scalar, ""],
     drift: Float[Scalar, ""],
-    pending: Float[Scalar, ""],
+    inactive_pair_bound: Float[Scalar, ""],
+    history_change: Float[Scalar, ""],
     positive: Float[Scalar, ""],
     negative: Float[Scalar, ""],
     largest_score: Float[Scalar, ""],
@@ -123,11 +132,11 @@ def verdict(
 ) -> Int[Scalar, ""]:
     """The status of a trial.
 
-    A trial has converged if its selection has a max-margin solution, if the convex
-    problem of the limit has a solution ρ, so that this selection sustains itself, and
-    if neither `drift` nor `pending` exceeds the tolerance. To that of the drift comes
-    what rounding makes of the largest score, 256 ε max |pᵀE_s|: below 1e-9 in double
-    precision at ‖p‖ = 10⁴.
+    A trial has converged if its selection has a max-margin solution, if a strict
+    minimum ρ of Φ is proved, and if neither `drift` nor `inactive_pair_bound` nor
+    `history_change` exceeds the tolerance. Added to that of the drift is the rounding
+    of the largest score, 256 ε max |pᵀE_s|: below 1e-9 in double precision at
+    ‖p‖ = 10⁴.
 
     Source: mathematics, section 3e.
 
@@ -136,12 +145,13 @@ def verdict(
         margin_status: the `MaxMarginStatus` of the selection that the flow ended in.
         limit_status: the `LimitStatus` of the limit predicted from that selection.
         drift: of `certificate.drift`, in units of scores.
-        pending: of `certificate.pending`, in error constants.
+        inactive_pair_bound: of `certificate.inactive_pair_bound`, in scores.
+        history_change: of `Limit.history_change`, in scores.
         positive: share of positive sequences with all important tokens selected; NaN
             where none has any.
         negative: share of negative ones.
         largest_score: max |pᵀE_s|.
-        tolerance: largest drift and largest pending that count as converged.
+        tolerance: largest of the three that counts as converged, in scores.
 
     Returns:
         A `TrialStatus`.
@@ -151,9 +161,13 @@ def verdict(
     """
     status = _outcome(positive, negative)
     rounding = SCORE_ROUNDINGS * jnp.finfo(drift.dtype).eps * largest_score
-    settled = (drift <= tolerance + rounding) & (pending <= tolerance)
-    converged = (limit_status == LimitStatus.PREDICTED) & settled
+    coarse = 1 if drift.dtype == jnp.float64 else SINGLE_PRECISION
+    settled = inactive_pair_bound <= tolerance
+    on_line = (drift <= tolerance + rounding) & (history_change <= coarse * tolerance)
+    converged = (limit_status == LimitStatus.PREDICTED) & settled & on_line
     status = jnp.where(converged, status, TrialStatus.NOT_CERTIFIED)
+    tied = limit_status == LimitStatus.NO_MINIMISER
+    status = jnp.where(tied, TrialStatus.NO_OFFSET, status)
     broken = margin_status == MaxMarginStatus.NOT_CONVERGED
     status = jnp.where(broken, TrialStatus.FAILED, status)
     short = flow_status != FlowStatus.REACHED
