@@ -18,7 +18,13 @@ DIMS, STEPS, SEEDS = (100.0, 1e4, 1e6), (1.0, 1000.0), (0, 1)
 POINTS = 5
 SCALARS = ("alignment_error", "alignment", "important_selected", "positive_selected")
 SCALARS += ("negative_selected", "cls_norm", "log_time", "direction_error")
-SCALARS += ("error_constant", "drift", "pending", "unselected_effect")
+SCALARS += (
+    "error_constant",
+    "drift",
+    "inactive_pair_bound",
+    "history_change",
+    "unselected_effect",
+)
 SCALARS += ("max_margin_norm", "duality_gap")
 FIELDS = [("lane", np.int64), ("status", np.int32)]
 FIELDS += [(name, np.float64) for name in SCALARS]

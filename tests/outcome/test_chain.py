@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.margin.certificate import drift, pending
+from jaxselect.margin.certificate import drift, inactive_pair_bound
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
@@ -180,8 +180,13 @@ def test_drift_is_the_largest_distance_of_an_active_margin():
         np.testing.assert_allclose(measured, wanted, rtol=1e-10)
 
 
-def test_pending_is_what_the_inactive_pairs_have_still_to_give():
-    """Σ |c| e^{s − Dᵀp} ‖D‖ / (m − 1) over them, over the constant, pair by pair."""
+def inactive_bound(parameters, corpus, end, cls, log_time):
+    problem = parameters, corpus, end.selected, end.pairs, end.margin, end.late
+    return inactive_pair_bound(*problem, cls, log_time, tolerance=1e-3)
+
+
+def test_the_inactive_bound_is_what_they_still_have_to_give():
+    """max ‖D‖ Σ |c| e^{s − Dᵀp} ‖D‖ e^{2r‖D‖ + ε} / (m − 1), pair by pair."""
     parameters, corpus = problem(*CASES[1])
     _, found = chain(parameters, corpus)
     margin, late = found.ending.margin, found.ending.late
@@ -190,18 +195,69 @@ def test_pending_is_what_the_inactive_pairs_have_still_to_give():
     inactive = np.argwhere((strength != 0) & ~np.asarray(margin.active)).tolist()
     # Some of them push towards the token that lost.
     assert len(inactive) > 10 and strength.min() < 0
-    for log_time in (10.0, 40.0):
-        cls = np.asarray(late.cls_at(log_time)) + 0.1
+    competing = np.argwhere(np.asarray(found.ending.pairs))
+    longest = max(np.linalg.norm(embeddings[s] - embeddings[r]) for s, r in competing)
+    for log_time, off in ((60.0, 0.0), (90.0, 1e-3)):
+        cls = np.asarray(late.cls_at(log_time)) + off / np.sqrt(late.growth.size)
+        distance = np.linalg.norm(cls - late.cls_at(log_time)) + late.offset_error
         wanted = 0.0
         for s, r in inactive:
             apart = embeddings[s] - embeddings[r]
+            size = np.linalg.norm(apart)
             pull = abs(strength[s, r]) * np.exp(log_time - apart @ cls)
             beyond = apart @ np.asarray(margin.direction) - 1
-            wanted += pull * np.linalg.norm(apart) / beyond / late.error_constant
-        measured = pending(
-            parameters.embeddings, margin, late, jnp.asarray(cls), jnp.array(log_time)
+            wanted += pull * size / beyond * np.exp(2 * distance * size + 1e-3)
+        measured = inactive_bound(
+            parameters, corpus, found.ending, jnp.asarray(cls), jnp.array(log_time)
         )
-        np.testing.assert_allclose(measured, wanted, rtol=1e-9)
+        # The rest bounds what the pair sum leaves out.
+        assert 1 - 1e-9 < measured / (longest * wanted) < 1.05
+
+
+def test_a_pair_below_its_margin_has_no_bound():
+    """A competing pair that is neither active nor above one never fades."""
+    parameters, corpus = problem(*CASES[1])
+    _, found = chain(parameters, corpus)
+    at = found.ending.late.cls_at(60.0), jnp.array(60.0)
+    assert jnp.isfinite(inactive_bound(parameters, corpus, found.ending, *at))
+    active = np.argwhere(np.asarray(found.ending.margin.active))[0]
+    fewer = eqx.tree_at(
+        lambda end: (end.margin.active, end.margin.direction),
+        found.ending,
+        (
+            found.ending.margin.active.at[tuple(active)].set(False),
+            (1 - 1e-12) * found.ending.margin.direction,
+        ),
+    )
+    assert jnp.isinf(inactive_bound(parameters, corpus, fewer, *at))
+
+
+def test_a_flow_must_stand_in_the_basin_of_its_offset():
+    """The bound holds while distance and displacement fit into the basin."""
+    parameters, corpus = problem(*CASES[1])
+    _, found = chain(parameters, corpus)
+    late = found.ending.late
+    log_time = jnp.array(60.0)
+    assert jnp.isinf(late.basin)
+    cls = late.cls_at(log_time) + 1e-4 * late.growth / jnp.linalg.norm(late.growth)
+    distance = 1e-4 + late.offset_error
+    for basin, finite in ((0.99 * distance, False), (1.01 * distance, True)):
+        end = eqx.tree_at(lambda end: end.late.basin, found.ending, basin)
+        bound = inactive_bound(parameters, corpus, end, cls, log_time)
+        assert jnp.isfinite(bound) == finite
+
+
+def test_what_the_pair_sum_leaves_out_counts_early():
+    """At log t = 5 the weights of losing tokens are not small: no bound at all."""
+    parameters, corpus = problem(*CASES[1])
+    _, found = chain(parameters, corpus)
+    late, end = found.ending.late, found.ending
+    early, later = (
+        inactive_bound(parameters, corpus, end, late.cls_at(s), jnp.array(s))
+        for s in (1.0, 60.0)
+    )
+    assert jnp.isinf(early) or early > 1e-3
+    assert jnp.isfinite(later)
 
 
 def test_a_number_that_is_not_finite_is_a_failed_trial():

@@ -93,7 +93,7 @@ def test_a_claim_of_convergence_holds_ever_after():
     )
     np.testing.assert_allclose(here, there, rtol=1e-3)
     # Some seeds have a pair of margin 1 + ε that pulls for long: they do not claim.
-    assert (np.asarray(early.pending)[~claims] > 1e-3).any()
+    assert (np.asarray(early.inactive_pair_bound)[~claims] > 1e-3).any()
 
 
 def test_one_step_error_falls_like_one_over_root_d():
@@ -118,16 +118,16 @@ def test_capture_is_found_and_named():
     assert (low[captured] < 0.5).all()
 
 
-def test_balances_end_with_the_step(large_step):
-    """Without a step on E the classes hold some tokens in balance, with it none."""
+def test_ties_end_with_the_step(large_step):
+    """Without a step on E both classes keep tokens at finite odds, with it none."""
     found = trials(64.0, 0.1, 1e6)
-    balanced = found.status == TrialStatus.TIES_UNPROVED
-    assert balanced.any()
-    assert (found.cls_norm[balanced] < 1e6).all()
+    tied = found.status == TrialStatus.TIES_UNPROVED
+    assert tied.any()
+    assert (found.cls_norm[tied] < 1e6).all()
     assert not (large_step.status == TrialStatus.TIES_UNPROVED).any()
 
 
-def test_too_early_is_not_yet():
+def test_too_early_is_not_certified():
     early = trials(256.0, 150.0, 30.0)
     assert failing(early.status == TrialStatus.NOT_CERTIFIED) < 0.2
 
