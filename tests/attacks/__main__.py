@@ -1,0 +1,55 @@
+"""Attack the certificate: python -m tests.attacks --number 2000 --seed 0."""
+
+import argparse
+import time
+from collections import Counter
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+from .judge import judge  # noqa: E402
+from .problems import ATTACKS, KINDS, attacks, draw, plain_problems  # noqa: E402
+
+
+def table(findings):
+    """Shares by kind and status, and how many claims were refuted."""
+    print(f"{'kind':20}{'runs':>6}{'certified':>11}{'refuted':>9}{'unknown':>9}  others")
+    for kind in KINDS:
+        some = [f for f in findings if f.problem.kind == kind]
+        if some:
+            sure = [f for f in some if f.certified]
+            rest = Counter(f.status for f in some if not f.certified)
+            others = ", ".join(f"{name} {n}" for name, n in rest.most_common())
+            print(
+                f"{kind:20}{len(some):6}{len(sure):11}"
+                f"{sum(f.refuted for f in sure):9}"
+                f"{sum(not f.known for f in sure):9}  {others}"
+            )
+
+
+def main():
+    """Run attacks and plain problems; print what was refuted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--number", type=int, default=2000)
+    parser.add_argument("--plain", type=int, help="as many as attacks by default")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", choices=ATTACKS, help="attacks of this kind alone")
+    parser.add_argument("--tolerance", type=float, default=1e-7)
+    flags = parser.parse_args()
+    plain = flags.number if flags.plain is None else flags.plain
+    seeds = range(flags.seed, flags.seed + flags.number)
+    made = attacks(flags.number, flags.seed)
+    if flags.kind:
+        made = [draw(flags.kind, seed) for seed in seeds]
+    begun = time.monotonic()
+    findings = judge(made + plain_problems(plain, flags.seed), flags.tolerance)
+    table(findings)
+    for finding in findings:
+        if finding.refuted:
+            print(finding.problem.name, finding.status, *finding.reasons, sep="; ")
+    print(f"{time.monotonic() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The flow of p in the curve parameter, many problems at once, with exact exponents.
+
+y = (z, s): z = p − p_0, s = log(1 + t). With F = dp/ds the curve has
+dz/dl = F/√(1 + |F|²), ds/dl = 1/√(1 + |F|²): late it is a straight line in s, and where
+tokens overtake each other, within e^{−s} of s, it is a path of ordinary length in p.
+NumPy only, and nothing of the library.
+"""
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+
+NEVER = -np.inf
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Problems of one padded shape (lanes, bags, width, dim), each bag seen from one
+    of its tokens, so that what no softmax sees leaves no rounding."""
+
+    apart: np.ndarray  # E_w − E_base
+    ahead: np.ndarray  # (E_w − E_base)ᵀp_0
+    log_counts: np.ndarray  # −∞ for padding
+    gain: np.ndarray  # (E_w − E_base)ᵀv
+    value: np.ndarray  # E_baseᵀv, per bag
+    label: np.ndarray  # ±1, per bag
+    log_share: np.ndarray  # −log n, per bag; −∞ for padding
+
+    def __len__(self):
+        return len(self.label)
+
+    def of(self, which):
+        return Lanes(*(getattr(self, field.name)[which] for field in fields(self)))
+
+
+def lane(embeddings, cls, head, bags, labels, shape):
+    """One problem as a `Lanes` of one lane, padded to (bags, width, dim)."""
+    exact = np.longdouble
+    rows, start, direction = (np.asarray(x, exact) for x in (embeddings, cls, head))
+    number, width, dim = shape
+    apart = np.zeros((number, width, dim))
+    ahead, gain = np.zeros((2, number, width))
+    log_counts = np.full((number, width), NEVER)
+    log_counts[:, 0] = 0.0
+    value, label, log_share = np.zeros(number), np.ones(number), np.full(number, NEVER)
+    for row, (bag, y) in enumerate(zip(bags, labels, strict=True)):
+        ids = [token for token, _ in bag]
+        differences = rows[ids] - rows[ids[0]]
+        used = slice(len(ids))
+        apart[row, used, : rows.shape[1]] = differences
+        ahead[row, used] = differences @ start
+        gain[row, used] = differences @ direction
+        log_counts[row, used] = np.log([count for _, count in bag])
+        value[row], label[row] = rows[ids[0]] @ direction, y
+        log_share[row] = -np.log(len(labels))
+    parts = apart, ahead, log_counts, gain, value, label, log_share
+    return Lanes(*(part[None] for part in parts))
+
+
+def stacked(lanes):
+    names = [field.name for field in fields(Lanes)]
+    return Lanes(*(np.concatenate([getattr(x, name) for x in lanes]) for name in names))
+
+
+class Pull(NamedTuple):
+    """Every token's pull at one y, as sign · e^{log_size}, and what it is made of."""
+
+    log_size: np.ndarray  # of e^s h_w; −∞ for the top token and for padding
+    sign: np.ndarray
+    log_weight: np.ndarray  # log q
+    distance: np.ndarray  # b_w − f
+    from_top: np.ndarray  # E_w − E_top
+    top: np.ndarray
+    bend: np.ndarray  # y σ(y f), per bag
+
+
+def _at(array, top):
+    return np.take_along_axis(array, top[..., None], axis=2)
+
+
+def pull(lanes, y):
+    """h_w = y σ(−y f) q_w (b_w − f)/n of every token but the top one of its bag."""
+    scores = lanes.ahead + np.einsum("bxwk,bk->bxw", lanes.apart, y[:, :-1])
+    exponent = scores + lanes.log_counts
+    top = exponent.argmax(2)
+    exponent = exponent - _at(exponent, top)
+    weight = np.exp(exponent)
+    total = weight.sum(2, keepdims=True)
+    log_weight = exponent - np.log(total)
+    weight = weight / total
+    others = np.arange(weight.shape[2]) != top[..., None]
+    gain = lanes.gain - _at(lanes.gain, top)
+    mean = (weight * gain).sum(2)
+    distance = gain - mean[..., None]
+    margin = lanes.label * (lanes.value + _at(lanes.gain, top)[..., 0] + mean)
+    log_residual = -np.logaddexp(0.0, margin)
+    with np.errstate(divide="ignore"):
+        log_distance = np.log(np.abs(distance))
+    scale = lanes.log_share + log_residual + y[:, -1:]
+    log_size = np.where(others, scale[..., None] + log_weight + log_distance, NEVER)
+    return Pull(
+        log_size=log_size,
+        sign=lanes.label[..., None] * np.sign(distance),
+        log_weight=log_weight,
+        distance=distance,
+        from_top=lanes.apart
+        - np.take_along_axis(lanes.apart, top[..., None, None], axis=2),
+        top=top,
+        bend=lanes.label * np.exp(-np.logaddexp(0.0, -margin)),
+    )
+
+
+class Scaled(NamedTuple):
+    """F = e^scale force, and the single terms that it is the sum of."""
+
+    pull: Pull
+    scale: np.ndarray
+    terms: np.ndarray
+    force: np.ndarray
+
+    def length(self):
+        """√(1 + |F|²) over e^scale."""
+        return np.sqrt(np.exp(-2 * self.scale) + (self.force**2).sum(1))
+
+
+def scaled(lanes, y):
+    found = pull(lanes, y)
+    scale = np.maximum(found.log_size.max((1, 2)), 0.0)
+    terms = found.sign * np.exp(found.log_size - scale[:, None, None])
+    force = np.einsum("bxw,bxwk->bk", terms, found.from_top)
+    return Scaled(found, scale, terms, force)
+
+
+def tangent(lanes, y):
+    """dy/dl."""
+    at = scaled(lanes, y)
+    length = at.length()
+    pace = np.exp(-at.scale) / length
+    return np.concatenate([at.force / length[:, None], pace[:, None]], axis=1)
+
+
+def curvature(lanes, at):
+    """∂F/∂z over e^scale: the sum over bags of −e^s ∂²L/∂p²."""
+    weight, from_top = np.exp(at.pull.log_weight), at.pull.from_top
+    spread = np.einsum("bxw,bxwj,bxwk->bjk", at.terms, from_top, from_top)
+    pulled = np.einsum("bxw,bxwk->bxk", at.terms, from_top)
+    mean = np.einsum("bxw,bxwk->bxk", weight, from_top)
+    slope = np.einsum("bxw,bxwk->bxk", weight * at.pull.distance, from_top)
+    mixed = np.einsum("bxj,bxk->bjk", pulled, mean)
+    bent = np.einsum("bx,bxj,bxk->bjk", at.pull.bend, pulled, slope)
+    return spread - mixed - mixed.transpose(0, 2, 1) - bent
+
+
+def tangent_and_jacobian(lanes, y):
+    """dy/dl and its derivative in y."""
+    at = scaled(lanes, y)
+    length = at.length()[:, None]
+    pace = np.exp(-at.scale)[:, None] / length
+    # ∂F/∂s = F, since the field depends on s through e^s alone.
+    slope = np.concatenate([curvature(lanes, at), at.force[:, :, None]], axis=2)
+    along = np.einsum("bj,bjk->bk", at.force, slope) / length**2
+    unit = at.force / length
+    rows = slope / length[..., None] - unit[..., None] * along[:, None]
+    jacobian = np.concatenate([rows, (-pace * along)[:, None]], axis=1)
+    return np.concatenate([unit, pace], axis=1), jacobian, at

@@ -1,0 +1,247 @@
+"""Whether a claim of the library is refuted by the true flow."""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxselect.flow.cls_flow import FlowStatus, cls_flow
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.parameters import Parameters
+from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.verdict import certify
+
+from .forces import lane, stacked
+from .problems import BAGS, DIM, TOKENS, WIDTH
+from .truth import Outcome, begin, follow
+
+CERTIFIED = {
+    TrialStatus.SELECTED_ALL,
+    TrialStatus.CAPTURED_POSITIVE,
+    TrialStatus.CAPTURED_NEGATIVE,
+    TrialStatus.PARTIAL,
+    TrialStatus.NOTHING_TO_SELECT,
+}
+# How far a lead may be off the line that is certified, in scores, and off it relative
+# to its size: what is certified is a thousandth, and the duality gap.
+OFF, ROUNDING = 1e-2, 1e-11
+# How far an end is followed: this many times its log-time, at least to FAR.
+TIMES, FAR, FURTHEST = 10.0, 1e6, 1e13
+LANES = 128
+
+
+@dataclass
+class Finding:
+    """What became of one problem.
+
+    Attributes:
+        problem: the problem.
+        status, flow_status: names of what the library says.
+        known: whether the truth is, as far as it is needed.
+        reasons: what refutes a certified claim; empty where nothing does.
+        figures: numbers for a reader.
+    """
+
+    problem: object
+    status: str
+    flow_status: str
+    certified: bool
+    known: bool = True
+    reasons: list[str] = field(default_factory=list)
+    figures: dict = field(default_factory=dict)
+
+    @property
+    def refuted(self):
+        return bool(self.reasons)
+
+
+def padded(problems):
+    """Parameters, corpora and bounds of problems, stacked in one shape."""
+    number = len(problems)
+    rows, start = np.zeros((number, TOKENS, DIM)), np.zeros((number, DIM))
+    head = np.zeros((number, DIM))
+    tokens = np.zeros((number, BAGS, WIDTH), np.int32)
+    counts = np.zeros((number, BAGS, WIDTH))
+    labels = np.zeros((number, BAGS), np.int32)
+    for i, given in enumerate(problems):
+        size, dim = given.embeddings.shape
+        rows[i, :size, :dim] = given.embeddings
+        # Tokens that never occur stand among the others.
+        rows[i, size:, :dim] = given.embeddings[0]
+        start[i, :dim], head[i, :dim] = given.cls, given.head
+        for row, bag in enumerate(given.bags):
+            for slot, (token, count) in enumerate(bag):
+                tokens[i, row, slot], counts[i, row, slot] = token, count
+            labels[i, row] = given.labels[row]
+    bounds = np.array([(p.until_log_time, p.until_norm) for p in problems])
+    return rows, start, head, tokens, counts, labels, *bounds.T
+
+
+@jax.jit
+@jax.vmap
+def claims(rows, start, head, tokens, counts, labels, until_log_time, until_norm):
+    """The library's flow and certificate."""
+    corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=TOKENS)
+    parameters = Parameters(rows, start, head)
+    flow = cls_flow(
+        parameters, corpus, until_norm=until_norm, until_log_time=until_log_time
+    )
+    found = certify(parameters, corpus, flow)
+    end = found.ending
+    return {
+        "status": found.status,
+        "flow_status": flow.status,
+        "cls": flow.cls,
+        "log_time": flow.log_time,
+        "selected": end.selected,
+        "active": end.margin.active,
+        "growth": end.late.growth,
+        "offset": end.late.offset,
+    }
+
+
+def filled(given):
+    """The problem with as many bags as the shape has, of the same mean or p_mm.
+
+    Bags are repeated where that comes out even; else one-token bags, which move
+    nothing, join them, in the library's problem and in the true one alike.
+    """
+    number = len(given.bags)
+    whole = BAGS // number if BAGS % number == 0 else 1
+    rest = BAGS - whole * number
+    bags = given.bags * whole + (((given.bags[0][0][0], 1),),) * rest
+    labels = given.labels * whole + (given.labels[0],) * rest
+    return type(given)(**{**vars(given), "bags": bags, "labels": labels})
+
+
+def true_lanes(problems):
+    shape = BAGS, WIDTH, DIM
+    return stacked(
+        [
+            lane(p.embeddings, p.cls, p.head, p.bags, p.labels, shape)
+            for p in problems
+        ]
+    )
+
+
+class Watch:
+    """How far leads are from the line that is claimed, at every step of the truth."""
+
+    def __init__(self, lanes, claim, starts):
+        index = np.arange(len(lanes))[:, None, None]
+        self.chosen = claim["selected"].argmax(2)
+        apart, present = lanes.apart, np.isfinite(lanes.log_counts)
+        present &= np.isfinite(lanes.log_share)[..., None]
+        top = self.chosen[..., None]
+        self.apart = np.take_along_axis(apart, top[..., None], axis=2) - apart
+        self.ahead = np.take_along_axis(lanes.ahead, top, axis=2) - lanes.ahead
+        self.losers = present & (np.arange(present.shape[2]) != top)
+        tokens = claim["tokens"]
+        winner = np.take_along_axis(tokens, top, axis=2)
+        self.active = claim["active"][index, winner, tokens] & self.losers
+        self.growth = np.einsum("bxwk,bk->bxw", self.apart, claim["growth"])
+        moved = claim["offset"] - starts
+        self.offset = np.einsum("bxwk,bk->bxw", self.apart, moved) + self.ahead
+        self.worst_active, self.worst = np.zeros((2, len(lanes)))
+        self.least = np.full(len(lanes), np.inf)
+
+    def leads(self, index, y):
+        moved = np.einsum("bxwk,bk->bxw", self.apart[index], y[:, :-1])
+        return moved + self.ahead[index]
+
+    def __call__(self, index, y):
+        lead, late = self.leads(index, y), y[:, -1]
+        line = self.growth[index] * late[:, None, None] + self.offset[index]
+        allowed = OFF + ROUNDING * (np.abs(line) + np.abs(lead))
+        off = np.abs(lead - line) / allowed
+        worst = np.where(self.losers[index], off, 0.0).max((1, 2))
+        active = np.where(self.active[index], off, 0.0).max((1, 2))
+        least = np.where(self.losers[index], lead, np.inf).min((1, 2))
+        self.worst[index] = np.maximum(self.worst[index], worst)
+        self.worst_active[index] = np.maximum(self.worst_active[index], active)
+        self.least[index] = np.minimum(self.least[index], least)
+        # A selection that changed is refuted, wherever it goes.
+        return least < 0
+
+
+def judge(problems, tolerance=1e-7):
+    """A `Finding` of every problem."""
+    problems = [filled(given) for given in problems]
+    findings = []
+    for first in range(0, len(problems), LANES):
+        some = problems[first : first + LANES]
+        full = some + some[:1] * (LANES - len(some))
+        inputs = padded(full)
+        claim = jax.tree.map(np.asarray, claims(*map(jnp.asarray, inputs)))
+        claim |= {"tokens": inputs[3], "start": inputs[1]}
+        findings += _judge(some, claim, tolerance)
+    return findings
+
+
+def _judge(problems, claim, tolerance):
+    number = len(problems)
+    statuses = [TrialStatus(int(status)) for status in claim["status"][:number]]
+    findings = [
+        Finding(
+            given,
+            status.name,
+            FlowStatus(int(flow)).name,
+            certified=status in CERTIFIED,
+            figures={"log_time": float(log_time)},
+        )
+        for given, status, flow, log_time in zip(
+            problems, statuses, claim["flow_status"], claim["log_time"], strict=False
+        )
+    ]
+    index = np.array([i for i in range(number) if findings[i].certified], int)
+    if not len(index):
+        return findings
+    lanes = true_lanes([problems[i] for i in index])
+    mine = {name: array[index] for name, array in claim.items()}
+    found = [findings[i] for i in index]
+    run = partial(_follow, lanes, mine, found, tolerance)
+    run("flow", begin(lanes))
+    moved = mine["cls"] - mine["start"]
+    run("certificate", begin(lanes, mine["log_time"], moved))
+    return findings
+
+
+def _follow(lanes, claim, findings, tolerance, what, course):
+    """The truth from p_0, or from the end of the library's flow, against the claim."""
+    late = claim["log_time"]
+    course = follow(course, late, tolerance=tolerance)
+    watch = Watch(lanes, claim, claim["start"])
+    watch(np.arange(len(lanes)), course.y)
+    there = watch.worst_active.copy(), watch.worst.copy(), watch.least.copy()
+    arrived = course.outcome == Outcome.REACHED
+    course.outcome[arrived & (watch.least < 0)] = Outcome.STOPPED
+    follow(
+        course,
+        np.minimum(np.maximum(TIMES * late, FAR), np.maximum(FURTHEST, late)),
+        watch=watch,
+        tolerance=tolerance,
+    )
+    for i, finding in enumerate(findings):
+        outcome = Outcome(course.outcome[i])
+        if outcome == Outcome.RESTS:
+            finding.reasons.append(f"{what}: p rests at log t = {course.y[i, -1]:.6g}")
+        elif arrived[i] and there[2][i] < 0:
+            finding.reasons.append(f"{what}: another selection")
+        elif arrived[i] and there[0][i] > 1:
+            finding.reasons.append(f"{what}: active leads off by {there[0][i] * OFF:.3g}")
+        elif arrived[i] and there[1][i] > 1:
+            finding.reasons.append(f"{what}: other leads off by {there[1][i] * OFF:.3g}")
+        elif outcome == Outcome.STOPPED:
+            when = course.y[i, -1]
+            finding.reasons.append(f"{what}: the selection changes at {when:.6g}")
+        elif watch.worst_active[i] > 1:
+            off = watch.worst_active[i] * OFF
+            finding.reasons.append(f"{what}: active leads leave by {off:.3g}")
+        elif watch.worst[i] > 1:
+            off = watch.worst[i] * OFF
+            finding.reasons.append(f"{what}: other leads leave by {off:.3g}")
+        elif outcome == Outcome.UNKNOWN:
+            finding.known = False
+        finding.figures[f"{what} steps"] = int(course.steps[i])

@@ -1,0 +1,184 @@
+"""The true flow of p to any s = log(1 + t), through returns and overtakings.
+
+Rodas4 (Hairer and Wanner, Solving Ordinary Differential Equations II) on the curve of
+`forces`, which is autonomous. Ends where p rests in the span of tied tokens are proved
+by Newton's method and the signs of the pulls of all others; elsewhere the truth is
+`UNKNOWN` rather than a guess.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from .forces import Lanes, scaled, tangent, tangent_and_jacobian
+from .ties import rests
+
+
+class Outcome(IntEnum):
+    GOING = 0
+    REACHED = 1
+    RESTS = 2
+    UNKNOWN = 3
+    STOPPED = 4
+
+
+GAMMA = 0.25
+A = (
+    (),
+    (1.544,),
+    (0.9466785280815826, 0.2557011698983284),
+    (3.314825187068521, 2.896124015972201, 0.9986419139977817),
+    (1.221224509226641, 6.019134481288629, 12.53708332932087, -0.6878860361058950),
+)
+C = (
+    (),
+    (-5.6688,),
+    (-2.430093356833875, -0.2063599157091915),
+    (-0.1073529058151375, -9.594562251023355, -20.47028614809616),
+    (7.496443313967647, -10.24680431464352, -33.99990352819905, 11.70890893206160),
+    (
+        8.083246795921522,
+        -7.981132988064893,
+        -31.52159432874371,
+        16.31930543123136,
+        -6.058818238834054,
+    ),
+)
+# Errors of a step, in scores and log-times; of coordinates, in roundings.
+TOLERANCE = 1e-9
+ROUNDINGS = 64
+# A growing pull is not to be strode over: steps take it half of the way, in logarithms,
+# to this share of the force.
+SEEN = 1e-3
+# Single pulls over their sum: from the first on ties are looked for, beyond the second
+# the sum has too few digits.
+CANCELLING, LOST = 1e6, 1e12
+STEPS = 20_000
+
+
+def step(lanes, y, size):
+    """One step of Rodas4: the new y, its error, and what was found at the old y."""
+    slope, jacobian, at = tangent_and_jacobian(lanes, y)
+    matrix = np.eye(y.shape[1]) / (GAMMA * size[:, None, None]) - jacobian
+    inverse = np.linalg.inv(matrix)
+    stages = []
+    for i in range(6):
+        if i == 5:
+            moved = moved + stages[4]
+        elif i > 0:
+            moved = y + sum(a * u for a, u in zip(A[i], stages, strict=True))
+        right = slope if i == 0 else tangent(lanes, moved)
+        carried = sum((c * u for c, u in zip(C[i], stages, strict=True)), 0.0 * y)
+        right = right + carried / size[:, None]
+        solved = np.einsum("bij,bj->bi", inverse, right)
+        missing = right - np.einsum("bij,bj->bi", matrix, solved)
+        stages.append(solved + np.einsum("bij,bj->bi", inverse, missing))
+    return moved + stages[5], stages[5], at, slope
+
+
+def _longest(at, slope):
+    """How far the curve may go before a pull that grows unseen is to be seen."""
+    along = np.einsum("bxwk,bk->bxw", at.pull.from_top, slope[:, :-1])
+    growth = slope[:, -1, None, None] + along
+    with np.errstate(divide="ignore"):
+        seen = np.log(SEEN) + at.scale + np.log(at.length())
+    missing = seen[:, None, None] - at.pull.log_size
+    grows = (growth > 0) & (missing > 0) & np.isfinite(missing)
+    room = np.maximum(0.5 * missing, 1.0) / np.where(grows, growth, 1.0)
+    return np.where(grows, room, np.inf).min((1, 2))
+
+
+def cancelling(at):
+    """The largest single pull over their sum, or over 1 where the sum is less."""
+    sizes = np.abs(at.terms) * np.sqrt((at.pull.from_top**2).sum(3))
+    return sizes.max((1, 2)) / at.length()
+
+
+@dataclass
+class Course:
+    """Lanes on their way."""
+
+    lanes: Lanes
+    y: np.ndarray
+    outcome: np.ndarray
+    size: np.ndarray
+    steps: np.ndarray
+
+    @property
+    def known(self):
+        return self.outcome != Outcome.UNKNOWN
+
+
+def begin(lanes, log_time=0.0, moved=None):
+    """The start of a course: p = p_0 + moved at log_time."""
+    number, dim = len(lanes), lanes.apart.shape[-1]
+    y = np.zeros((number, dim + 1))
+    y[:, -1] = log_time
+    if moved is not None:
+        y[:, :-1] = moved
+    return Course(
+        lanes,
+        y,
+        outcome=np.full(number, Outcome.GOING),
+        size=np.full(number, 1e-3),
+        steps=np.zeros(number, int),
+    )
+
+
+def follow(course, until, *, watch=None, tolerance=TOLERANCE):
+    """The course at s = until, one number per lane, or where it rests or gets lost.
+
+    `watch(index, y)` sees every step of the lanes `index` and returns True for those
+    that are to stop.
+    """
+    until = np.broadcast_to(np.asarray(until, float), len(course.lanes))
+    course.outcome[course.outcome == Outcome.REACHED] = Outcome.GOING
+    tried = np.full(len(course.lanes), CANCELLING)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        while True:
+            late = np.abs(course.y[:, -1] - until) <= 1e-12 * (1 + until)
+            going = course.outcome == Outcome.GOING
+            course.outcome[going & late] = Outcome.REACHED
+            index = np.flatnonzero(going & ~late)
+            if not len(index):
+                return course
+            _advance(course, index, until[index], tried, watch, tolerance)
+
+
+def _advance(course, index, until, tried, watch, tolerance):
+    """One step, accepted or not, of some lanes."""
+    lanes, y = course.lanes.of(index), course.y[index]
+    slope = tangent(lanes, y)
+    left = until - y[:, -1]
+    room = _longest(scaled(lanes, y), slope)
+    size = np.minimum(course.size[index], room)
+    # Onto s = until: exactly on a straight line, else in a few steps.
+    last = slope[:, -1] * size >= left
+    size = np.where(last, left / np.maximum(slope[:, -1], 1e-300), size)
+    moved, off, at, _ = step(lanes, y, size)
+    bound = tolerance + ROUNDINGS * np.finfo(float).eps * np.abs(y)
+    error = np.abs(off / bound).max(1)
+    # Beyond `until` there is nothing to go back on.
+    over = moved[:, -1] - until
+    error = np.where(over > 1e-12 * (1 + until), np.maximum(error, 10.0), error)
+    error = np.where(np.isfinite(moved).all(1) & np.isfinite(error), error, 1e8)
+    fine = error <= 1
+    factor = np.clip(0.9 * np.maximum(error, 1e-10) ** -0.25, 0.1, 5.0)
+    short = last & fine
+    course.size[index] = np.where(short, np.maximum(course.size[index], size), size)
+    course.size[index] *= np.where(short, 1.0, factor)
+    course.steps[index] += 1
+    done = index[fine]
+    course.y[done] = moved[fine]
+    course.outcome[index[course.steps[index] > STEPS]] = Outcome.UNKNOWN
+    ratio = cancelling(at)
+    course.outcome[index[ratio > LOST]] = Outcome.UNKNOWN
+    for place in np.flatnonzero(ratio > tried[index]):
+        lane = index[place]
+        tried[lane] = 10 * ratio[place]
+        if rests(lanes.of([place]), y[[place]]):
+            course.outcome[lane] = Outcome.RESTS
+    if watch is not None and len(done):
+        stop = watch(done, course.y[done])
+        course.outcome[done[stop]] = Outcome.STOPPED
