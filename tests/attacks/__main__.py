@@ -9,20 +9,21 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 from .judge import judge  # noqa: E402
+from .named import NAMED  # noqa: E402
 from .problems import ATTACKS, KINDS, attacks, draw, plain_problems  # noqa: E402
 
 
 def table(findings):
     """Shares by kind and status, and how many claims were refuted."""
-    print(f"{'kind':20}{'runs':>6}{'certified':>11}{'refuted':>9}{'unknown':>9}  others")
-    for kind in KINDS:
+    print(f"{'kind':30}{'runs':>6}{'certified':>11}{'refuted':>9}{'unknown':>9}  others")
+    for kind in [*KINDS, *NAMED]:
         some = [f for f in findings if f.problem.kind == kind]
         if some:
             sure = [f for f in some if f.certified]
             rest = Counter(f.status for f in some if not f.certified)
             others = ", ".join(f"{name} {n}" for name, n in rest.most_common())
             print(
-                f"{kind:20}{len(some):6}{len(sure):11}"
+                f"{kind:30}{len(some):6}{len(sure):11}"
                 f"{sum(f.refuted for f in sure):9}"
                 f"{sum(not f.known for f in sure):9}  {others}"
             )
@@ -42,6 +43,7 @@ def main():
     made = attacks(flags.number, flags.seed)
     if flags.kind:
         made = [draw(flags.kind, seed) for seed in seeds]
+    made += NAMED.values()
     begun = time.monotonic()
     findings = judge(made + plain_problems(plain, flags.seed), flags.tolerance)
     table(findings)

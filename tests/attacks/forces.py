@@ -1,12 +1,14 @@
 """The flow of p in the curve parameter, many problems at once, with exact exponents.
 
-y = (z, s): z = p − p_0, s = log(1 + t). With F = dp/ds the curve has
-dz/dl = F/√(1 + |F|²), ds/dl = 1/√(1 + |F|²): late it is a straight line in s, and where
-tokens overtake each other, within e^{−s} of s, it is a path of ordinary length in p.
+With F = dp/ds, s = log(1 + t), the curve (p, s) has dp/dl = F/√(1 + |F|²) and
+ds/dl = 1/√(1 + |F|²): late it is a straight line in s, and where tokens overtake each
+other, within e^{−s} of s, it is a path of ordinary length in p. The state is
+y = (z, s) with p = p_0 + g s + z: near a line of growth g all that decides is
+(1 − D_kᵀg) s − D_kᵀz, whose rounding is smooth in s, however late.
 NumPy only, and nothing of the library.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,12 +28,16 @@ class Lanes:
     value: np.ndarray  # E_baseᵀv, per bag
     label: np.ndarray  # ±1, per bag
     log_share: np.ndarray  # −log n, per bag; −∞ for padding
+    growth: np.ndarray  # g
 
     def __len__(self):
         return len(self.label)
 
     def of(self, which):
         return Lanes(*(getattr(self, field.name)[which] for field in fields(self)))
+
+    def growing(self, growth):
+        return replace(self, growth=growth)
 
 
 def lane(embeddings, cls, head, bags, labels, shape):
@@ -54,7 +60,7 @@ def lane(embeddings, cls, head, bags, labels, shape):
         log_counts[row, used] = np.log([count for _, count in bag])
         value[row], label[row] = rows[ids[0]] @ direction, y
         log_share[row] = -np.log(len(labels))
-    parts = apart, ahead, log_counts, gain, value, label, log_share
+    parts = apart, ahead, log_counts, gain, value, label, log_share, np.zeros(dim)
     return Lanes(*(part[None] for part in parts))
 
 
@@ -81,13 +87,16 @@ def _at(array, top):
 
 def pull(lanes, y):
     """h_w = y σ(−y f) q_w (b_w − f)/n of every token but the top one of its bag."""
-    scores = lanes.ahead + np.einsum("bxwk,bk->bxw", lanes.apart, y[:, :-1])
-    exponent = scores + lanes.log_counts
-    top = exponent.argmax(2)
-    exponent = exponent - _at(exponent, top)
+    late = y[:, -1][:, None, None]
+    slope = np.einsum("bxwk,bk->bxw", lanes.apart, lanes.growth)
+    moved = np.einsum("bxwk,bk->bxw", lanes.apart, y[:, :-1])
+    fixed = lanes.ahead + moved + lanes.log_counts
+    top = (fixed + slope * late).argmax(2)
+    fixed, slope = fixed - _at(fixed, top), slope - _at(slope, top)
+    exponent = fixed + slope * late
     weight = np.exp(exponent)
     total = weight.sum(2, keepdims=True)
-    log_weight = exponent - np.log(total)
+    log_total = np.log(total)
     weight = weight / total
     others = np.arange(weight.shape[2]) != top[..., None]
     gain = lanes.gain - _at(lanes.gain, top)
@@ -97,12 +106,13 @@ def pull(lanes, y):
     log_residual = -np.logaddexp(0.0, margin)
     with np.errstate(divide="ignore"):
         log_distance = np.log(np.abs(distance))
-    scale = lanes.log_share + log_residual + y[:, -1:]
-    log_size = np.where(others, scale[..., None] + log_weight + log_distance, NEVER)
+    scale = (lanes.log_share + log_residual)[..., None] - log_total
+    log_size = scale + fixed + (1 + slope) * late + log_distance
+    log_size = np.where(others & np.isfinite(fixed), log_size, NEVER)
     return Pull(
         log_size=log_size,
         sign=lanes.label[..., None] * np.sign(distance),
-        log_weight=log_weight,
+        log_weight=exponent - log_total,
         distance=distance,
         from_top=lanes.apart
         - np.take_along_axis(lanes.apart, top[..., None, None], axis=2),
@@ -137,7 +147,8 @@ def tangent(lanes, y):
     at = scaled(lanes, y)
     length = at.length()
     pace = np.exp(-at.scale) / length
-    return np.concatenate([at.force / length[:, None], pace[:, None]], axis=1)
+    change = at.force / length[:, None] - lanes.growth * pace[:, None]
+    return np.concatenate([change, pace[:, None]], axis=1)
 
 
 def curvature(lanes, at):
@@ -153,14 +164,18 @@ def curvature(lanes, at):
 
 
 def tangent_and_jacobian(lanes, y):
-    """dy/dl and its derivative in y."""
+    """dy/dl, its derivative in y, and what both are made of."""
     at = scaled(lanes, y)
     length = at.length()[:, None]
     pace = np.exp(-at.scale)[:, None] / length
-    # ∂F/∂s = F, since the field depends on s through e^s alone.
-    slope = np.concatenate([curvature(lanes, at), at.force[:, :, None]], axis=2)
+    inner = curvature(lanes, at)
+    # ∂F/∂s = F at one p, since the field depends on s through e^s alone.
+    late = at.force + np.einsum("bjk,bk->bj", inner, lanes.growth)
+    slope = np.concatenate([inner, late[:, :, None]], axis=2)
     along = np.einsum("bj,bjk->bk", at.force, slope) / length**2
-    unit = at.force / length
+    unit, pace_slope = at.force / length, -pace * along
     rows = slope / length[..., None] - unit[..., None] * along[:, None]
-    jacobian = np.concatenate([rows, (-pace * along)[:, None]], axis=1)
-    return np.concatenate([unit, pace], axis=1), jacobian, at
+    rows = rows - lanes.growth[..., None] * pace_slope[:, None]
+    jacobian = np.concatenate([rows, pace_slope[:, None]], axis=1)
+    change = unit - lanes.growth * pace
+    return np.concatenate([change, pace], axis=1), jacobian, at

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ CERTIFIED = {
 }
 # How far a lead may be off the line that is certified, in scores, and off it relative
 # to its size: what is certified is a thousandth, and the duality gap.
-OFF, ROUNDING = 1e-2, 1e-11
+OFF, ROUNDING = 1e-2, 1e-12
 # How far an end is followed: this many times its log-time, at least to FAR.
 TIMES, FAR, FURTHEST = 10.0, 1e6, 1e13
 LANES = 128
@@ -57,14 +58,32 @@ class Finding:
         return bool(self.reasons)
 
 
-def padded(problems):
+class Shape(NamedTuple):
+    """Sizes that problems are padded to."""
+
+    tokens: int = TOKENS
+    dim: int = DIM
+    bags: int = BAGS
+    width: int = WIDTH
+
+
+COMMON = Shape()
+
+
+def own_shape(given):
+    """The shape in which nothing of a problem is padded."""
+    width = max(len(bag) for bag in given.bags)
+    return Shape(*given.embeddings.shape, len(given.bags), width)
+
+
+def padded(problems, shape):
     """Parameters, corpora and bounds of problems, stacked in one shape."""
     number = len(problems)
-    rows, start = np.zeros((number, TOKENS, DIM)), np.zeros((number, DIM))
-    head = np.zeros((number, DIM))
-    tokens = np.zeros((number, BAGS, WIDTH), np.int32)
-    counts = np.zeros((number, BAGS, WIDTH))
-    labels = np.zeros((number, BAGS), np.int32)
+    rows = np.zeros((number, shape.tokens, shape.dim))
+    start, head = np.zeros((2, number, shape.dim))
+    tokens = np.zeros((number, shape.bags, shape.width), np.int32)
+    counts = np.zeros(tokens.shape)
+    labels = np.zeros(tokens.shape[:2], np.int32)
     for i, given in enumerate(problems):
         size, dim = given.embeddings.shape
         rows[i, :size, :dim] = given.embeddings
@@ -83,7 +102,7 @@ def padded(problems):
 @jax.vmap
 def claims(rows, start, head, tokens, counts, labels, until_log_time, until_norm):
     """The library's flow and certificate."""
-    corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=TOKENS)
+    corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=len(rows))
     parameters = Parameters(rows, start, head)
     flow = cls_flow(
         parameters, corpus, until_norm=until_norm, until_log_time=until_log_time
@@ -102,22 +121,22 @@ def claims(rows, start, head, tokens, counts, labels, until_log_time, until_norm
     }
 
 
-def filled(given):
+def filled(given, shape):
     """The problem with as many bags as the shape has, of the same mean or p_mm.
 
     Bags are repeated where that comes out even; else one-token bags, which move
     nothing, join them, in the library's problem and in the true one alike.
     """
     number = len(given.bags)
-    whole = BAGS // number if BAGS % number == 0 else 1
-    rest = BAGS - whole * number
+    whole = shape.bags // number if shape.bags % number == 0 else 1
+    rest = shape.bags - whole * number
     bags = given.bags * whole + (((given.bags[0][0][0], 1),),) * rest
     labels = given.labels * whole + (given.labels[0],) * rest
     return type(given)(**{**vars(given), "bags": bags, "labels": labels})
 
 
-def true_lanes(problems):
-    shape = BAGS, WIDTH, DIM
+def true_lanes(problems, shape):
+    shape = shape.bags, shape.width, shape.dim
     return stacked(
         [
             lane(p.embeddings, p.cls, p.head, p.bags, p.labels, shape)
@@ -147,15 +166,14 @@ class Watch:
         self.worst_active, self.worst = np.zeros((2, len(lanes)))
         self.least = np.full(len(lanes), np.inf)
 
-    def leads(self, index, y):
-        moved = np.einsum("bxwk,bk->bxw", self.apart[index], y[:, :-1])
-        return moved + self.ahead[index]
-
-    def __call__(self, index, y):
-        lead, late = self.leads(index, y), y[:, -1]
-        line = self.growth[index] * late[:, None, None] + self.offset[index]
-        allowed = OFF + ROUNDING * (np.abs(line) + np.abs(lead))
-        off = np.abs(lead - line) / allowed
+    def __call__(self, index, y, growth):
+        late, apart = y[:, -1][:, None, None], self.apart[index]
+        steeper = np.einsum("bxwk,bk->bxw", apart, growth) - self.growth[index]
+        fixed = np.einsum("bxwk,bk->bxw", apart, y[:, :-1])
+        off = fixed + self.ahead[index] - self.offset[index] + steeper * late
+        line = self.growth[index] * late + self.offset[index]
+        lead = line + off
+        off = np.abs(off) / (OFF + ROUNDING * (np.abs(line) + np.abs(lead)))
         worst = np.where(self.losers[index], off, 0.0).max((1, 2))
         active = np.where(self.active[index], off, 0.0).max((1, 2))
         least = np.where(self.losers[index], lead, np.inf).min((1, 2))
@@ -166,21 +184,23 @@ class Watch:
         return least < 0
 
 
-def judge(problems, tolerance=1e-7):
-    """A `Finding` of every problem."""
-    problems = [filled(given) for given in problems]
+def judge(problems, tolerance=1e-7, shape=COMMON, lanes=LANES):
+    """A `Finding` of every problem; one compiled program serves all of a shape."""
+    problems = [filled(given, shape) for given in problems]
     findings = []
-    for first in range(0, len(problems), LANES):
-        some = problems[first : first + LANES]
-        full = some + some[:1] * (LANES - len(some))
-        inputs = padded(full)
+    # A chunk takes as long as its longest flow, and that is a matter of the kind.
+    order = sorted(range(len(problems)), key=lambda i: problems[i].kind)
+    for first in range(0, len(problems), lanes):
+        some = [problems[i] for i in order[first : first + lanes]]
+        full = some + some[:1] * (lanes - len(some))
+        inputs = padded(full, shape)
         claim = jax.tree.map(np.asarray, claims(*map(jnp.asarray, inputs)))
         claim |= {"tokens": inputs[3], "start": inputs[1]}
-        findings += _judge(some, claim, tolerance)
-    return findings
+        findings += _judge(some, claim, tolerance, shape)
+    return [finding for _, finding in sorted(zip(order, findings, strict=True), key=lambda pair: pair[0])]
 
 
-def _judge(problems, claim, tolerance):
+def _judge(problems, claim, tolerance, shape):
     number = len(problems)
     statuses = [TrialStatus(int(status)) for status in claim["status"][:number]]
     findings = [
@@ -198,7 +218,7 @@ def _judge(problems, claim, tolerance):
     index = np.array([i for i in range(number) if findings[i].certified], int)
     if not len(index):
         return findings
-    lanes = true_lanes([problems[i] for i in index])
+    lanes = true_lanes([problems[i] for i in index], shape)
     mine = {name: array[index] for name, array in claim.items()}
     found = [findings[i] for i in index]
     run = partial(_follow, lanes, mine, found, tolerance)
@@ -213,7 +233,7 @@ def _follow(lanes, claim, findings, tolerance, what, course):
     late = claim["log_time"]
     course = follow(course, late, tolerance=tolerance)
     watch = Watch(lanes, claim, claim["start"])
-    watch(np.arange(len(lanes)), course.y)
+    watch(np.arange(len(lanes)), course.y, course.lanes.growth)
     there = watch.worst_active.copy(), watch.worst.copy(), watch.least.copy()
     arrived = course.outcome == Outcome.REACHED
     course.outcome[arrived & (watch.least < 0)] = Outcome.STOPPED

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import brentq, minimize_scalar, nnls
 
 # Every problem fits in arrays of one shape, so that one program serves all.
 TOKENS, DIM, BAGS, WIDTH = 6, 6, 12, 6
@@ -38,7 +39,7 @@ class Problem:
 
 def draw(kind, seed):
     """The problem of a kind with a seed."""
-    made = KINDS[kind](np.random.default_rng([sorted(KINDS).index(kind), seed]))
+    made = KINDS[kind](np.random.default_rng([*kind.encode(), seed]))
     return replace(made, kind=kind, seed=seed)
 
 
@@ -149,7 +150,7 @@ def _zero_dual(random):
     if random.random() < 0.5:
         above = random.choice([0.01, 0.1, 1.0])
         differences.append([1.0 + above, random.choice([-10.0, -1.0, 1.0])])
-    until = random.choice([30.0, 1e3, 1e6, 1e9, 3e9, 1e12])
+    until = _log(random, 1.2, 9.5)
     return _against(random, differences, [1, 10, 400], [1, 10], until)
 
 
@@ -171,33 +172,36 @@ def _lever(random):
     return _against(random, differences, [1, 10], [1, 10, 400], until)
 
 
+def _three_bags(random):
+    """Three tokens in three bags, long and lopsided."""
+    bags = [[(0, 1000), (1, 1)], [(0, 1), (2, 500)], [(1, 1000), (2, 1)]]
+    bags = [[(t, max(1, int(c * random.random()))) for t, c in bag] for bag in bags]
+    start = random.normal(size=3) * random.choice([1.0, 10.0])
+    labels = random.choice([-1, 1], 3)
+    return problem(np.eye(3), start, random.normal(size=3), bags, labels, 20.0)
+
+
 def _gauge(random):
-    """p_0 moved far along what no softmax sees: components, and axes without tokens."""
-    if random.random() < 0.5:
-        values = np.sort(random.normal(size=3))
-        bags = [[(0, 1000), (1, 1)], [(0, 1), (2, 500)], [(1, 1000), (2, 1)]]
-        bags = [[(t, max(1, int(c * random.random()))) for t, c in b] for b in bags]
-        start = random.normal(size=3) * random.choice([1.0, 10.0])
-        labels = random.choice([-1, 1], 3)
-        made = problem(np.eye(3), start, values, bags, labels, _until(random))
-    else:
-        made = _separable(random)
+    """p_0 moved far along what no softmax sees: components, or an axis without tokens."""
+    makers = _plain, _separable, _three_bags, _three_bags, _return, _wrong_sign
+    makers += _margin_above_one, _margin_above_one, _near_tie, _lever, _saddle
+    made = makers[random.integers(len(makers))](random)
+    until = made.until_log_time if random.random() < 0.3 else random.uniform(5, 60)
+    made = replace(made, until_log_time=float(until), until_norm=np.inf)
     tokens, dim = made.embeddings.shape
-    shift = _log(random, 2, 6)
+    far = _log(random, 2, 6) * random.choice([-1.0, 1.0])
     if np.array_equal(made.embeddings, np.eye(tokens)):
         group = np.arange(tokens)
         for bag in made.bags:
             for token, _ in bag:
                 group[group == group[token]] = group[bag[0][0]]
-        move = shift * random.normal(size=tokens)[group]
-    else:
-        inside = np.vstack(
-            [made.embeddings[t] - made.embeddings[b[0][0]] for b in made.bags for t, _ in b]
-        )
-        _, size, axes = np.linalg.svd(inside)
-        rank = int((size > 1e-12 * max(size.max(), 1e-300)).sum())
-        move = shift * random.normal(size=dim - rank) @ axes[rank:]
-    return replace(made, cls=made.cls + move)
+        shift = far * random.normal(size=tokens)[group]
+        return replace(made, cls=made.cls + shift)
+    if dim == DIM:
+        return made
+    rows = np.pad(made.embeddings, [(0, 0), (0, 1)])
+    head = np.append(made.head, random.normal())
+    return replace(made, embeddings=rows, head=head, cls=np.append(made.cls, far))
 
 
 def _nearly_cancelling(random):
@@ -217,18 +221,53 @@ def _nearly_cancelling(random):
     return problem(np.eye(tokens), start, values, bags, labels, _until(random))
 
 
-def _saddle(random):
-    """An active pair of the wrong sign, just before minimum and saddle of Φ merge."""
-    grid = np.linspace(1e-4, 0.2 - 1e-4, 4001)
-    largest = (grid * (0.1 - grid / 2) / ((0.3 + grid / 2) * (0.4 + grid))).max()
-    near = 1 - random.choice([-1.0, 1.0, 1.0]) * _log(random, -9, -1)
-    excess = near * largest / (2 + near * largest)
-    values = [1.0, 2.0, 1.0 + excess, 0.0, 0.0]
+def saddle(near, beyond, ahead, norm=1e4):
+    """An active pair of the wrong sign, as minimum and saddle of Φ nearly merge.
+
+    E = I, bags {i, j}, i ∈ {0, 1}, j ∈ {2, 3, 4}. Duals λ_ij = c_ij e^{−(ρ_i − ρ_j)} with
+    row sums 0.6 and column sums 0.4 have one free number, ξ = −λ_02, and a critical
+    point of Φ is a ξ with ξ(0.1 − ξ/2)/((0.3 + ξ/2)(0.4 + ξ)) = κ: a minimum, then a
+    saddle, which merge at the largest κ.
+
+    Args:
+        near: 1 − κ over that largest κ.
+        beyond: distance of p_0 from the saddle, in ξ.
+        ahead: p_0 is on the line of its ξ where log t is this; p waits till then.
+        norm: ‖p‖ to stop at.
+    """
+
+    def ratio(xi):
+        return xi * (0.1 - xi / 2) / ((0.3 + xi / 2) * (0.4 + xi))
+
+    middle = minimize_scalar(
+        lambda xi: -ratio(xi), bounds=(0.0, 0.2), method="bounded", options={"xatol": 0}
+    ).x
+    wanted = (1 - near) * ratio(middle)
+    xi = middle
+    if near > 0:
+        xi = brentq(lambda xi: ratio(xi) - wanted, middle, 0.2, xtol=1e-15)
+    xi = min(max(xi + beyond, 1e-6), 0.2 - 1e-6)
+    values = np.array([1.0, 2.0, 1.0 + wanted / (2 + wanted), 0.0, 0.0])
+    strength = (values[1] - values[2:]) / (1 + np.exp(values[1])) / 9
+    duals = np.array([0.4 + xi, 0.1 - xi / 2, 0.1 - xi / 2])
+    first = 1 / (1 + np.exp(values[0])) / 9 / (0.3 + xi / 2)
+    losers = np.log(duals / strength)
+    winners = np.array([np.log(first) + losers[1], 0.0])
+    start = ahead * np.array([0.6, 0.6, -0.4, -0.4, -0.4])
+    start = start + np.concatenate([winners, losers])
     bags = [[(i, 1), (j, 1)] for i in (0, 1) for j in (2, 3, 4)] + [[2], [3], [4]]
-    start = np.array([1.0, 1.0, -1.0, -1.0, -1.0]) * random.choice([1.0, 3.0, 10.0])
-    start = start + random.normal(size=5) * random.choice([0.1, 1.0])
-    until, norm = random.choice([[1e3, np.inf], [1e4, np.inf], [1e15, 1e4]])
-    return problem(np.eye(5), start, values, bags, [1] * 6 + [-1] * 3, until, norm)
+    labels = [1] * 6 + [-1] * 3
+    return problem(np.eye(5), start, values, bags, labels, 1e15, norm)
+
+
+def _saddle(random):
+    near = random.choice([-1.0, 1.0, 1.0, 1.0]) * _log(random, -9, -1)
+    apart = max(np.sqrt(abs(near)), 1e-3) * random.choice([0.1, 0.3])
+    made = saddle(near, apart * random.uniform(-2, 1), random.choice([10.0, 20.0, 40.0]))
+    if random.random() < 0.5:
+        until = random.choice([100.0, 1e3, 1e4])
+        made = replace(made, until_log_time=until, until_norm=np.inf)
+    return made
 
 
 def _wrong_sign(random):
@@ -286,14 +325,26 @@ def _return(random):
     return problem(rows, start, head, bags, [1] * len(bags), until)
 
 
-def _early(random):
-    """Ends at small log t, where losers still hold a share and a line may be luck."""
-    made = random.choice([_separable, _wrong_sign])(random)
-    length = random.choice([1.0, 10.0])
-    until = random.uniform(0.2, 8.0)
-    return replace(
-        made, cls=made.cls * length, until_log_time=until, until_norm=np.inf
-    )
+def _on_a_line(random):
+    """p_0 beside the max-margin line of some selection, deserved or not."""
+    made = random.choice([_plain, _separable, _wrong_sign])(random)
+    rows = made.embeddings
+    wish = rows @ random.normal(size=rows.shape[1])
+    pairs = []
+    for bag in made.bags:
+        ids = [token for token, _ in bag]
+        top = max(ids, key=lambda token: wish[token])
+        pairs += [rows[top] - rows[token] for token in ids if token != top]
+    # The least-distance problem, after Lawson and Hanson.
+    system = np.vstack([np.transpose(pairs), np.ones(len(pairs))])
+    wanted = np.append(np.zeros(rows.shape[1]), 1.0)
+    off = system @ nnls(system, wanted)[0] - wanted
+    if abs(off[-1]) < 1e-9:
+        return made
+    ahead = random.uniform(1, 30)
+    start = -off[:-1] / off[-1] * ahead + random.normal(size=rows.shape[1])
+    until = ahead * random.uniform(1, 4)
+    return replace(made, cls=start, until_log_time=until, until_norm=np.inf)
 
 
 def _sure(random):
@@ -301,6 +352,13 @@ def _sure(random):
     made = _separable(random)
     long = _log(random, 1, 2.8)
     return replace(made, head=made.head * long)
+
+
+def _far(random):
+    """Norms at which the rounding of p is no small part of a lead."""
+    made = random.choice([_plain, _separable, _wrong_sign, _near_tie])(random)
+    norm = 10.0 ** random.integers(6, 12)
+    return replace(made, until_log_time=1e15, until_norm=norm)
 
 
 KINDS = {
@@ -316,7 +374,8 @@ KINDS = {
     "long_p0": _long_p0,
     "twins": _twins,
     "return": _return,
-    "early": _early,
+    "on_a_line": _on_a_line,
     "sure": _sure,
+    "far": _far,
 }
 ATTACKS = [kind for kind in KINDS if kind != "plain"]

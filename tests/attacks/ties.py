@@ -5,9 +5,11 @@ every other token is pushed further back: then Σλ of the losers stays bounded,
 their weights, of order e^{−s}, all that could move p in that span dies.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
-from .forces import NEVER, Lanes, curvature, scaled
+from .forces import NEVER, curvature, scaled
 
 # The minimum is found by Newton's method within this distance, in scores.
 NEAR = 1e-2
@@ -28,16 +30,9 @@ def rests(lanes, y):
     axes = axes[size > 1e-9 * size[0]]
     top = np.arange(tied.shape[2]) == at.pull.top[..., None]
     kept = np.where(tied | top, lanes.log_counts, NEVER)
-    alone = Lanes(
-        lanes.apart,
-        lanes.ahead,
-        kept,
-        lanes.gain,
-        lanes.value,
-        lanes.label,
-        lanes.log_share,
-    )
+    alone = replace(lanes, log_counts=kept, growth=0 * lanes.growth)
     here, moved = y.copy(), 0.0
+    here[:, :-1] += lanes.growth * y[:, -1:]
     here[:, -1] = 0.0
     for _ in range(ITERATIONS):
         at = scaled(alone, here)

@@ -55,6 +55,8 @@ SEEN = 1e-3
 # the sum has too few digits.
 CANCELLING, LOST = 1e6, 1e12
 STEPS = 20_000
+# From this log-time on, at each multiple by its own, p is measured from its line.
+STRAIGHT_FROM, AGAIN = 1e3, 10.0
 
 
 def step(lanes, y, size):
@@ -79,8 +81,8 @@ def step(lanes, y, size):
 
 def _longest(at, slope):
     """How far the curve may go before a pull that grows unseen is to be seen."""
-    along = np.einsum("bxwk,bk->bxw", at.pull.from_top, slope[:, :-1])
-    growth = slope[:, -1, None, None] + along
+    unit, pace = at.force / at.length()[:, None], slope[:, -1, None, None]
+    growth = pace + np.einsum("bxwk,bk->bxw", at.pull.from_top, unit)
     with np.errstate(divide="ignore"):
         seen = np.log(SEEN) + at.scale + np.log(at.length())
     missing = seen[:, None, None] - at.pull.log_size
@@ -109,6 +111,19 @@ class Course:
     def known(self):
         return self.outcome != Outcome.UNKNOWN
 
+    @property
+    def moved(self):
+        """p − p_0."""
+        return self.y[:, :-1] + self.lanes.growth * self.y[:, -1:]
+
+    def measure_from_line(self, index, growth):
+        """Go on with g = growth, from where p is."""
+        moved = self.moved[index]
+        every = self.lanes.growth.copy()
+        every[index] = growth
+        self.lanes = self.lanes.growing(every)
+        self.y[index, :-1] = moved - growth * self.y[index, -1:]
+
 
 def begin(lanes, log_time=0.0, moved=None):
     """The start of a course: p = p_0 + moved at log_time."""
@@ -129,12 +144,13 @@ def begin(lanes, log_time=0.0, moved=None):
 def follow(course, until, *, watch=None, tolerance=TOLERANCE):
     """The course at s = until, one number per lane, or where it rests or gets lost.
 
-    `watch(index, y)` sees every step of the lanes `index` and returns True for those
+    `watch(index, y, g)` sees every step of the lanes `index` and returns True for those
     that are to stop.
     """
     until = np.broadcast_to(np.asarray(until, float), len(course.lanes))
     course.outcome[course.outcome == Outcome.REACHED] = Outcome.GOING
     tried = np.full(len(course.lanes), CANCELLING)
+    straight = np.full(len(course.lanes), STRAIGHT_FROM)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         while True:
             late = np.abs(course.y[:, -1] - until) <= 1e-12 * (1 + until)
@@ -144,6 +160,7 @@ def follow(course, until, *, watch=None, tolerance=TOLERANCE):
             if not len(index):
                 return course
             _advance(course, index, until[index], tried, watch, tolerance)
+            _straighten(course, index, straight)
 
 
 def _advance(course, index, until, tried, watch, tolerance):
@@ -180,5 +197,17 @@ def _advance(course, index, until, tried, watch, tolerance):
         if rests(lanes.of([place]), y[[place]]):
             course.outcome[lane] = Outcome.RESTS
     if watch is not None and len(done):
-        stop = watch(done, course.y[done])
+        stop = watch(done, course.y[done], lanes.growth[fine])
         course.outcome[done[stop]] = Outcome.STOPPED
+
+
+def _straighten(course, index, straight):
+    """Measure late lanes of a moderate pace from the line along which they go."""
+    index = index[course.y[index, -1] > straight[index]]
+    if not len(index):
+        return
+    straight[index] = AGAIN * course.y[index, -1]
+    at = scaled(course.lanes.of(index), course.y[index])
+    force = np.exp(at.scale)[:, None] * at.force
+    calm = np.isfinite(force).all(1) & (np.abs(force).max(1) < 1e3)
+    course.measure_from_line(index[calm], force[calm])
