@@ -15,18 +15,20 @@ from .problems import ATTACKS, KINDS, attacks, draw, plain_problems  # noqa: E40
 
 def table(findings):
     """Shares by kind and status, and how many claims were refuted."""
-    print(f"{'kind':30}{'runs':>6}{'certified':>11}{'refuted':>9}{'unknown':>9}  others")
+    names = "runs", "certified", "refuted", "unknown"
+    print(f"{'kind':30}" + "".join(f"{name:>10}" for name in names) + "  others")
     for kind in [*KINDS, *NAMED]:
         some = [f for f in findings if f.problem.kind == kind]
         if some:
             sure = [f for f in some if f.certified]
             rest = Counter(f.status for f in some if not f.certified)
             others = ", ".join(f"{name} {n}" for name, n in rest.most_common())
-            print(
-                f"{kind:30}{len(some):6}{len(sure):11}"
-                f"{sum(f.refuted for f in sure):9}"
-                f"{sum(not f.known for f in sure):9}  {others}"
+            refuted, unknown = (
+                sum(f.refuted for f in sure),
+                sum(not f.known for f in sure),
             )
+            numbers = len(some), len(sure), refuted, unknown
+            print(f"{kind:30}" + "".join(f"{n:10}" for n in numbers), others, sep="  ")
 
 
 def main():

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.flow.cls_flow import FlowStatus, cls_flow
+from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.outcome.verdict import certify
 
 from .forces import lane, stacked
-from .problems import BAGS, DIM, TOKENS, WIDTH
+from .problem import BAGS, DIM, TOKENS, WIDTH
 from .truth import Outcome, begin, follow
 
 CERTIFIED = {
@@ -31,6 +31,8 @@ OFF, ROUNDING = 1e-2, 1e-12
 # How far an end is followed: this many times its log-time, at least to FAR.
 TIMES, FAR, FURTHEST = 10.0, 1e6, 1e13
 LANES = 128
+# All lanes of a chunk wait for the slowest; nearly all take a few hundred steps.
+SETTINGS = FlowSettings(max_steps=2048)
 
 
 @dataclass
@@ -105,7 +107,11 @@ def claims(rows, start, head, tokens, counts, labels, until_log_time, until_norm
     corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=len(rows))
     parameters = Parameters(rows, start, head)
     flow = cls_flow(
-        parameters, corpus, until_norm=until_norm, until_log_time=until_log_time
+        parameters,
+        corpus,
+        until_norm=until_norm,
+        until_log_time=until_log_time,
+        settings=SETTINGS,
     )
     found = certify(parameters, corpus, flow)
     end = found.ending
@@ -138,10 +144,7 @@ def filled(given, shape):
 def true_lanes(problems, shape):
     shape = shape.bags, shape.width, shape.dim
     return stacked(
-        [
-            lane(p.embeddings, p.cls, p.head, p.bags, p.labels, shape)
-            for p in problems
-        ]
+        [lane(p.embeddings, p.cls, p.head, p.bags, p.labels, shape) for p in problems]
     )
 
 
@@ -197,7 +200,7 @@ def judge(problems, tolerance=1e-7, shape=COMMON, lanes=LANES):
         claim = jax.tree.map(np.asarray, claims(*map(jnp.asarray, inputs)))
         claim |= {"tokens": inputs[3], "start": inputs[1]}
         findings += _judge(some, claim, tolerance, shape)
-    return [finding for _, finding in sorted(zip(order, findings, strict=True), key=lambda pair: pair[0])]
+    return [findings[i] for i in np.argsort(order, kind="stable")]
 
 
 def _judge(problems, claim, tolerance, shape):
@@ -244,24 +247,25 @@ def _follow(lanes, claim, findings, tolerance, what, course):
         tolerance=tolerance,
     )
     for i, finding in enumerate(findings):
-        outcome = Outcome(course.outcome[i])
+        outcome, here = Outcome(course.outcome[i]), arrived[i]
+        active, every, least = (there[part][i] for part in range(3))
+        when, reason = f"log t = {course.y[i, -1]:.6g}", None
         if outcome == Outcome.RESTS:
-            finding.reasons.append(f"{what}: p rests at log t = {course.y[i, -1]:.6g}")
-        elif arrived[i] and there[2][i] < 0:
-            finding.reasons.append(f"{what}: another selection")
-        elif arrived[i] and there[0][i] > 1:
-            finding.reasons.append(f"{what}: active leads off by {there[0][i] * OFF:.3g}")
-        elif arrived[i] and there[1][i] > 1:
-            finding.reasons.append(f"{what}: other leads off by {there[1][i] * OFF:.3g}")
+            reason = f"p rests from {when} on"
+        elif here and least < 0:
+            reason = "another selection"
+        elif here and active > 1:
+            reason = f"active leads are off by {active * OFF:.3g}"
+        elif here and every > 1:
+            reason = f"other leads are off by {every * OFF:.3g}"
         elif outcome == Outcome.STOPPED:
-            when = course.y[i, -1]
-            finding.reasons.append(f"{what}: the selection changes at {when:.6g}")
+            reason = f"the selection changes at {when}"
         elif watch.worst_active[i] > 1:
-            off = watch.worst_active[i] * OFF
-            finding.reasons.append(f"{what}: active leads leave by {off:.3g}")
+            reason = f"active leads leave by {watch.worst_active[i] * OFF:.3g}"
         elif watch.worst[i] > 1:
-            off = watch.worst[i] * OFF
-            finding.reasons.append(f"{what}: other leads leave by {off:.3g}")
+            reason = f"other leads leave by {watch.worst[i] * OFF:.3g}"
         elif outcome == Outcome.UNKNOWN:
             finding.known = False
+        if reason:
+            finding.reasons.append(f"{what}: {reason}")
         finding.figures[f"{what} steps"] = int(course.steps[i])

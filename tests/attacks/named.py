@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from .problems import problem, saddle
+from .lines import saddle
+from .problem import problem
 
 
 def _gauge(until, shift):
-    """Three bags at rest from log t = 20.5 on; 10⁶ along an axis that no softmax sees."""
+    """Three bags at rest from log t = 20.5 on, and p_0 far along no difference."""
     bags = [[(0, 1000), (1, 1)], [(0, 1), (2, 500)], [(1, 1000), (2, 1)]]
     start = np.array([12.3765, 0.0243, -12.4008]) + shift / np.sqrt(3)
     return problem(np.eye(3), start, [0.0, -1.0, 1.0], bags, [1, 1, -1], until)

@@ -54,7 +54,7 @@ SEEN = 1e-3
 # Single pulls over their sum: from the first on ties are looked for, beyond the second
 # the sum has too few digits.
 CANCELLING, LOST = 1e6, 1e12
-STEPS = 20_000
+STEPS = 6_000
 # From this log-time on, at each multiple by its own, p is measured from its line.
 STRAIGHT_FROM, AGAIN = 1e3, 10.0
 
@@ -64,7 +64,7 @@ def step(lanes, y, size):
     slope, jacobian, at = tangent_and_jacobian(lanes, y)
     matrix = np.eye(y.shape[1]) / (GAMMA * size[:, None, None]) - jacobian
     inverse = np.linalg.inv(matrix)
-    stages = []
+    stages, moved = [], y
     for i in range(6):
         if i == 5:
             moved = moved + stages[4]

@@ -1,0 +1,34 @@
+"""Nothing that is certified is refuted by the true flow."""
+
+import pytest
+
+from .judge import judge, own_shape
+from .named import NAMED
+from .problems import attacks, plain_problems
+
+
+def refuted(findings):
+    return [(f.problem.name, f.status, f.reasons) for f in findings if f.refuted]
+
+
+def test_no_certificate_of_a_few_is_refuted():
+    findings = judge(attacks(57) + plain_problems(57) + list(NAMED.values()))
+    assert not refuted(findings)
+    # A certificate that never says yes is no use either.
+    assert sum(finding.certified for finding in findings) > len(findings) // 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMED)
+def test_no_certificate_of_a_named_problem_is_refuted(name):
+    """In a shape of its own: padding is enough to move a near miss."""
+    given = NAMED[name]
+    assert not refuted(judge([given], shape=own_shape(given), lanes=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 2000, 500))
+def test_no_certificate_of_many_is_refuted(first):
+    findings = judge(attacks(500, first) + plain_problems(500, first))
+    assert not refuted(findings)
+    assert sum(finding.certified for finding in findings) > len(findings) // 10

@@ -1,0 +1,127 @@
+"""The independent flow against closed forms and plain time."""
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from .forces import lane, stacked, tangent, tangent_and_jacobian
+from .truth import Outcome, begin, follow, step
+
+SHAPE = 3, 3, 3
+# Of a course: steps err by 1e-9 each, a few hundred of them, in scores.
+GLOBAL = 1e-6
+
+
+def bag(*tokens):
+    return [(token, 1) for token in tokens]
+
+
+def two_bags(gap):
+    """Mathematics 7d: token 1 is behind by the gap, and comes back."""
+    bags = [bag(0, 1), bag(0, 2)]
+    return lane(np.eye(3), [0.0, -gap, 0.0], [0.0, 1.0, -1.0], bags, [1, 1], SHAPE)
+
+
+def exact_tie():
+    rows = -np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    return lane(rows, [0.0, 0.0], [1.0, 1.0], [bag(0, 1), bag(0, 2)], [1, 1], SHAPE)
+
+
+def held(counts):
+    """Two labels pull the tokens of one pair both ways."""
+    bags = [bag(0, 1), [(0, counts), (1, 1)]]
+    return lane(np.eye(2), [1.0, 0.0], [1.0, -1.0], bags, [1, -1], SHAPE)
+
+
+def test_the_jacobian_is_the_derivative():
+    lanes = two_bags(2.0)
+    lanes = lanes.growing(np.array([[0.3, -0.2, 0.1]]))
+    y, h = np.array([[0.3, -0.2, 0.5, 2.0]]), 1e-5
+    moves = h * np.eye(4)
+    central = [
+        (tangent(lanes, y + e) - tangent(lanes, y - e))[0] / 2 / h for e in moves
+    ]
+    # Central differences err by h² and by a rounding over h.
+    np.testing.assert_allclose(
+        tangent_and_jacobian(lanes, y)[1][0], np.transpose(central), atol=1e-9
+    )
+
+
+def test_steps_converge_with_order_four():
+    lanes, ends = two_bags(5.0), []
+    for number in (20, 40, 640):
+        y = begin(lanes).y
+        for _ in range(number):
+            y = step(lanes, y, np.full(1, 4.0 / number))[0]
+        ends.append(y)
+    coarse, fine = (np.abs(y - ends[-1]).max() for y in ends[:2])
+    assert 14 < coarse / fine < 24
+
+
+def test_one_pair_in_closed_form():
+    """E = I, bag {0, 1}: with x = p_0 − p_1, q = σ(−x) and b = (1, 0)."""
+    lanes = lane(np.eye(2), [0.0, 0.0], [1.0, 0.0], [bag(0, 1)], [1], SHAPE)
+    course = follow(begin(lanes), 1e9)
+    # Late dx/dt = 2 σ(−1) e^{−x}: x = s + log 2σ(−1) + o(1).
+    wanted = np.log(2 / (1 + np.e))
+    lead = course.y[0, 0] - course.y[0, 1]
+    lead += (course.lanes.growth[0, 0] - course.lanes.growth[0, 1] - 1) * 1e9
+    # The correction of q to f and to the residual is integrated: of order e^{−s} s².
+    np.testing.assert_allclose(lead, wanted, atol=GLOBAL)
+
+
+@pytest.mark.parametrize("gap", [20.0, 300.0])
+def test_a_token_comes_back_when_mathematics_says(gap):
+    back = 2 * gap + np.log(2 / 3)
+    lanes = stacked([two_bags(gap)] * 2)
+    course = follow(begin(lanes), back + np.array([-1e-2, 1e-2]))
+    assert (course.outcome == Outcome.REACHED).all()
+    before, after = course.moved + np.array([0.0, -gap, 0.0])
+    # It is t itself that decides, so a hundredth of s is a hundredth of t.
+    assert before[1] < before[0] - 1
+    assert after[1] > after[0] + gap / 2
+
+
+def test_an_exact_tie_grows_like_log_s():
+    lanes = stacked([exact_tie()] * 3)
+    late = np.array([1e3, 1e6, 1e9])
+    course = follow(begin(lanes), late)
+    assert (course.outcome == Outcome.REACHED).all()
+    # dz_2/ds = c e^{−z_1 − z_2}, where the pulls along D_1 add up to one: late
+    # e^{z_2} = s c_2/c_1 (1 + o(1)), and the o(1) is of order log(s)/s.
+    c = 1 / 2 / (1 + np.exp(0.0))
+    wanted = np.log(late) + np.log(2 * c / c)
+    np.testing.assert_allclose(course.moved[:, 1] - wanted, 0, atol=0.02)
+
+
+def test_a_stable_balance_rests():
+    """Where both labels hold a pair p rests, and a lopsided balance moves its rest."""
+    course = follow(begin(stacked([held(1), held(2)])), 1e4)
+    assert (course.outcome == Outcome.RESTS).all()
+    for lanes, moved in zip((held(1), held(2)), course.moved, strict=True):
+        y = np.append(moved, 0.0)[None]
+        # Newton's method finds the rest near; p is that near to it itself.
+        assert np.abs(tangent(lanes, y)[0, :-1]).max() < 1e-6
+
+
+def test_plain_time_agrees():
+    """Random bags against SciPy on dp/dt, as far as plain time reaches."""
+    random = np.random.default_rng(0)
+    rows, start, head = random.normal(size=(3, 3)), random.normal(size=3), [1.0, 0, 0]
+    bags, labels = [bag(0, 1, 2), [(0, 5), (2, 1)]], [1, 1]
+    counts = np.array([[1, 1, 1], [5, 0, 1]])
+
+    def force(_, p):
+        weight = counts * np.exp(rows @ p - (rows @ p).max())
+        weight = weight / weight.sum(1, keepdims=True)
+        value = rows @ head
+        f = weight @ value
+        slope = 1 / (1 + np.exp(f)) / 2
+        return (slope[:, None] * weight * (value - f[:, None])).sum(0) @ rows
+
+    late = 9.0
+    plain = solve_ivp(
+        force, (0, np.exp(late) - 1), start, method="Radau", rtol=1e-10, atol=1e-12
+    )
+    course = follow(begin(lane(rows, start, head, bags, labels, SHAPE)), late)
+    np.testing.assert_allclose(start + course.moved[0], plain.y[:, -1], atol=GLOBAL)
