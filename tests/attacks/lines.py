@@ -112,11 +112,14 @@ def saddle(near, beyond, ahead, norm=1e4):
 
 
 def near_saddle(random):
-    near = random.choice([-1.0, 1.0, 1.0, 1.0]) * log_uniform(random, -9, -1)
-    apart = max(np.sqrt(abs(near)), 1e-3) * random.choice([0.1, 0.3])
-    made = saddle(
-        near, apart * random.uniform(-2, 1), random.choice([10.0, 20.0, 40.0])
-    )
+    if random.random() < 0.5:
+        # So near that a start beyond the saddle takes log-times of 10⁴ to leave it.
+        near, beyond = log_uniform(random, -9, -6), random.uniform(-3e-5, 3e-5)
+    else:
+        near = random.choice([-1.0, 1.0]) * log_uniform(random, -6, -1)
+        beyond = np.sqrt(abs(near)) * random.uniform(-0.6, 0.3)
+    ahead = random.choice([10.0, 20.0, 40.0])
+    made = saddle(near, beyond, ahead)
     if random.random() < 0.5:
         until = random.choice([100.0, 1e3, 1e4])
         made = replace(made, until_log_time=until, until_norm=np.inf)

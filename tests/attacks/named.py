@@ -43,7 +43,7 @@ NAMED = {
     "a word comes back, log t = 34": _word_comes_back(34.0),
     "a word comes back, log t = 60": _word_comes_back(60.0),
     "before the saddle": saddle(3e-8, -2e-5, 20.0),
-    "beyond the saddle": saddle(3e-8, 1e-4, 20.0),
+    "beyond the saddle": saddle(3e-8, 1e-5, 20.0),
     "two lines": _two_lines(30.0),
 }
 NAMED = {name: replace(made, kind=name) for name, made in NAMED.items()}

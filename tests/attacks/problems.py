@@ -72,7 +72,9 @@ def _gauge(random):
     makers = _plain, _separable, _three_bags, _three_bags, _return, _wrong_sign
     makers += margin_above_one, margin_above_one, near_tie, lever, near_saddle
     made = _one_of(random, *makers)
-    until = made.until_log_time if random.random() < 0.3 else random.uniform(5, 60)
+    until = made.until_log_time
+    if until > 1e6 or random.random() < 0.7:
+        until = random.uniform(5, 60)
     made = replace(made, until_log_time=float(until), until_norm=np.inf)
     tokens, dim = made.embeddings.shape
     far = log_uniform(random, 2, 6) * random.choice([-1.0, 1.0])
