@@ -77,6 +77,7 @@ class Pull(NamedTuple):
     log_weight: np.ndarray  # log q
     distance: np.ndarray  # b_w − f
     from_top: np.ndarray  # E_w − E_top
+    fading: np.ndarray  # 1 + gᵀ(E_w − E_top): how fast e^s q_w grows along g
     top: np.ndarray
     bend: np.ndarray  # y σ(y f), per bag
 
@@ -116,6 +117,7 @@ def pull(lanes, y):
         distance=distance,
         from_top=lanes.apart
         - np.take_along_axis(lanes.apart, top[..., None, None], axis=2),
+        fading=1 + slope,
         top=top,
         bend=lanes.label * np.exp(-np.logaddexp(0.0, -margin)),
     )
@@ -151,16 +153,22 @@ def tangent(lanes, y):
     return np.concatenate([change, pace[:, None]], axis=1)
 
 
-def curvature(lanes, at):
-    """∂F/∂z over e^scale: the sum over bags of −e^s ∂²L/∂p²."""
+def _softmax_part(at):
+    """What weights and residuals that add up to one take off the curvature."""
     weight, from_top = np.exp(at.pull.log_weight), at.pull.from_top
-    spread = np.einsum("bxw,bxwj,bxwk->bjk", at.terms, from_top, from_top)
     pulled = np.einsum("bxw,bxwk->bxk", at.terms, from_top)
     mean = np.einsum("bxw,bxwk->bxk", weight, from_top)
     slope = np.einsum("bxw,bxwk->bxk", weight * at.pull.distance, from_top)
     mixed = np.einsum("bxj,bxk->bjk", pulled, mean)
     bent = np.einsum("bx,bxj,bxk->bjk", at.pull.bend, pulled, slope)
-    return spread - mixed - mixed.transpose(0, 2, 1) - bent
+    return mixed + mixed.transpose(0, 2, 1) + bent
+
+
+def curvature(at):
+    """∂F/∂z over e^scale: the sum over bags of −e^s ∂²L/∂p²."""
+    from_top = at.pull.from_top
+    spread = np.einsum("bxw,bxwj,bxwk->bjk", at.terms, from_top, from_top)
+    return spread - _softmax_part(at)
 
 
 def tangent_and_jacobian(lanes, y):
@@ -168,9 +176,10 @@ def tangent_and_jacobian(lanes, y):
     at = scaled(lanes, y)
     length = at.length()[:, None]
     pace = np.exp(-at.scale)[:, None] / length
-    inner = curvature(lanes, at)
-    # ∂F/∂s = F at one p, since the field depends on s through e^s alone.
-    late = at.force + np.einsum("bjk,bk->bj", inner, lanes.growth)
+    inner = curvature(at)
+    # F + (∂F/∂z) g: steps of 10⁸ and more want its smallness, not its rounding.
+    late = np.einsum("bxw,bxwk->bk", at.terms * at.pull.fading, at.pull.from_top)
+    late = late - np.einsum("bjk,bk->bj", _softmax_part(at), lanes.growth)
     slope = np.concatenate([inner, late[:, :, None]], axis=2)
     along = np.einsum("bj,bjk->bk", at.force, slope) / length**2
     unit, pace_slope = at.force / length, -pace * along

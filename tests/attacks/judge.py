@@ -28,8 +28,9 @@ CERTIFIED = {
 # How far a lead may be off the line that is certified, in scores, and off it relative
 # to its size: what is certified is a thousandth, and the duality gap.
 OFF, ROUNDING = 1e-2, 1e-12
-# How far an end is followed: this many times its log-time, at least to FAR.
-TIMES, FAR, FURTHEST = 10.0, 1e6, 1e13
+# How far an end is followed: to this log-time, or twice its own; at ten times 10¹¹ the
+# rounding of p_mm itself would be seen.
+FAR, TWICE = 1e6, 2.0
 LANES = 128
 # All lanes of a chunk wait for the slowest; nearly all take a few hundred steps.
 SETTINGS = FlowSettings(max_steps=2048)
@@ -242,7 +243,7 @@ def _follow(lanes, claim, findings, tolerance, what, course):
     course.outcome[arrived & (watch.least < 0)] = Outcome.STOPPED
     follow(
         course,
-        np.minimum(np.maximum(TIMES * late, FAR), np.maximum(FURTHEST, late)),
+        np.maximum(TWICE * late, FAR),
         watch=watch,
         tolerance=tolerance,
     )

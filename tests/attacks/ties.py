@@ -37,7 +37,7 @@ def rests(lanes, y):
     for _ in range(ITERATIONS):
         at = scaled(alone, here)
         force = axes @ at.force[0]
-        stiffness = -axes @ curvature(alone, at)[0] @ axes.T
+        stiffness = -axes @ curvature(at)[0] @ axes.T
         values, vectors = np.linalg.eigh((stiffness + stiffness.T) / 2)
         if values[0] <= STIFF * values[-1]:
             return False
