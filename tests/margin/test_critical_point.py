@@ -1,0 +1,123 @@
+"""What is proved of a critical point of Φ: existence, distance and basin."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.margin.critical_point import KANTOROVICH, minimise, prove
+from jaxselect.margin.max_margin import max_margin
+from jaxselect.margin.pair_graph import centred
+from jaxselect.margin.pair_strength import PairStrength
+from jaxselect.margin.span import span
+from tests.tolerances import assert_close
+
+
+@jax.jit
+def proved(tokens, pairs, strength, offset=None):
+    """Token 0 over all others: its proof at the computed ρ, or at a given one."""
+    margin = max_margin(tokens, pairs)
+    active = span(centred(tokens, margin.active))
+    magnitude = jnp.abs(strength)
+    pull = jnp.where(margin.active, strength, 0.0)
+    in_phi = PairStrength(pull, jnp.zeros_like(pull), magnitude)
+    found, converged = minimise(in_phi, margin, active)
+    at = found if offset is None else offset
+    known = PairStrength(strength, jnp.zeros_like(strength), magnitude)
+    return prove(tokens, known, margin, active, at), found, converged, margin
+
+
+def over_origin(rows, strengths):
+    """Differences `rows` of token 0, at the origin, over tokens −rows."""
+    rows = np.asarray(rows, float)
+    tokens = np.concatenate([np.zeros((1, rows.shape[1])), -rows])
+    pairs = np.zeros((len(tokens),) * 2, bool)
+    pairs[0, 1:] = True
+    strength = np.zeros_like(pairs, float)
+    strength[0, 1:] = strengths
+    return jnp.asarray(tokens), jnp.asarray(pairs), jnp.asarray(strength)
+
+
+TWO = [[1.0, 1.0], [1.0, -1.0]]
+
+
+def test_a_minimum_in_closed_form_is_proved_to_rounding():
+    """D = (1, ±1), p_mm = (1, 0): λ = ½ each, ρ = (log(4 c₁c₂)/2, log(c₁/c₂)/2)."""
+    proof, found, _, _ = proved(*over_origin(TWO, [3.0, 0.5]))
+    assert_close(found, [np.log(4 * 1.5) / 2, np.log(6.0) / 2], worse=10)
+    assert proof.exists and proof.kantorovich < 1e-10
+    assert proof.error < 1e-10 and jnp.isinf(proof.basin)
+
+
+@pytest.mark.parametrize("decades", [3, 6, 9])
+def test_a_nearly_exact_tie_is_proved_while_its_dual_is_above_rounding(decades):
+    """D = (1, 0), (1 − η, 1): a dual of order η, h of order rounding over η^{3/2}."""
+    eta = 10.0**-decades
+    proof, *_ = proved(*over_origin([[1.0, 0.0], [1 - eta, 1.0]], [1.0, 1.0]))
+    assert proof.exists == (decades < 9)
+
+
+def test_an_exact_tie_is_not_proved():
+    """D = (1, 0), (1, 1): Φ has no minimiser, however far Newton's method goes."""
+    proof, _, _, margin = proved(*over_origin([[1.0, 0.0], [1.0, 1.0]], [1.0, 1.0]))
+    assert margin.active.sum() == 2
+    assert not proof.exists
+
+
+# D = (1, ±1) with c > 0 and (1, 0) with c_3 < 0: λ = (1, 1, −1) is one solution.
+THREE = [[1.0, 1.0], [1.0, -1.0], [1.0, 0.0]]
+
+
+def test_a_pair_of_the_wrong_sign_leaves_a_basin():
+    """By symmetry ρ = (x, 0) with (2c − |c_3|) e^{−x} = 1, H = diag(1, 2c e^{−x})."""
+    proof, found, _, _ = proved(*over_origin(THREE, [1.0, 1.0, -0.5]))
+    assert_close(found, [np.log(1.5), 0.0], worse=10)
+    assert proof.exists and 0 < proof.basin < 1
+    # β = 1 + 2 |λ_3| ‖D_3‖² in H⁻¹ = 1 + 2 · ⅓, ‖D‖ = √2.
+    wanted = np.log1p(1 / (1 + 2 / 3)) / np.sqrt(2)
+    np.testing.assert_allclose(proof.basin, wanted, rtol=1e-9)
+
+
+def test_inside_the_basin_the_flow_converges():
+    """−∇Φ in small steps, from 99 % of the radius in 16 directions."""
+    tokens, pairs, strength = over_origin(THREE, [1.0, 1.0, -0.5])
+    proof, found, _, margin = proved(tokens, pairs, strength)
+    rows, c = -np.asarray(tokens[1:]), np.asarray(strength[0, 1:])
+    for angle in np.linspace(0, 2 * np.pi, 16, endpoint=False):
+        z = found + 0.99 * proof.basin * np.array([np.cos(angle), np.sin(angle)])
+        for _ in range(4000):
+            duals = c * np.exp(-rows @ z)
+            z = z + 0.01 * (duals @ rows - margin.direction)
+        np.testing.assert_allclose(z, found, atol=1e-6)
+
+
+def test_a_saddle_is_not_proved():
+    """Strengths (c, c, −|c_3|) with |c_3| > 2c leave no critical point; Φ falls."""
+    proof, _, _, _ = proved(*over_origin(THREE, [1.0, 1.0, -2.5]))
+    assert not proof.exists
+
+
+@pytest.mark.parametrize("off, exists", [(1e-3, True), (1.0, False)])
+def test_a_point_off_the_minimum_is_proved_within_newtons_reach(off, exists):
+    problem = over_origin(TWO, [1.0, 1.0])
+    _, found, _, _ = proved(*problem)
+    proof, *_ = proved(*problem, found + jnp.array([off, 0.0]))
+    assert proof.exists == exists
+    if exists:
+        assert off <= proof.error <= 4 * off
+
+
+def test_cancelling_strengths_are_known_to_a_rounding_of_their_terms():
+    """c = 10⁻⁹ of its absolute terms makes λ uncertain by 10⁻⁷, not by rounding."""
+    tokens, pairs, strength = over_origin(TWO, [1.0, 1.0])
+
+    @jax.jit
+    def kantorovich(terms):
+        margin = max_margin(tokens, pairs)
+        active = span(centred(tokens, margin.active))
+        known = PairStrength(strength, jnp.zeros_like(strength), terms * strength)
+        offset, _ = minimise(known, margin, active)
+        return prove(tokens, known, margin, active, offset).kantorovich
+
+    plain, cancelled, lost = (kantorovich(terms) for terms in (1.0, 1e9, 1e15))
+    assert plain < 1e-12 < cancelled < KANTOROVICH < lost
