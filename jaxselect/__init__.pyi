@@ -5,6 +5,7 @@ from . import networks as networks
 from . import outcome as outcome
 from . import sweep as sweep
 from . import text as text
+from . import theory as theory
 from .errors import BadInput as BadInput
 from .flow.cls_flow import Flow as Flow
 from .flow.cls_flow import FlowSettings as FlowSettings

@@ -12,7 +12,7 @@ from experiments import __main__ as programs
 ROOT = Path(__file__).parents[1]
 
 # An import from one wing into another goes down a floor: no sideways, no circle.
-FLOOR = {"model": 0, "flow": 1, "margin": 1, "text": 1, "networks": 1}
+FLOOR = {"model": 0, "flow": 1, "margin": 1, "theory": 1, "text": 1, "networks": 1}
 FLOOR |= {"outcome": 2, "sweep": 3}
 # What stands below all floors.
 BELOW = ("arguments", "errors", "files", "precision", "program", "status")

@@ -2,8 +2,8 @@
 
 import jax
 
-from jaxselect.outcome.phases import breaking_edges, capture_edges, selection_edge
-from jaxselect.outcome.two_classes import Ensemble
+from jaxselect.theory.phases import breaking_edges, capture_edges, selection_edge
+from jaxselect.theory.two_classes import Ensemble
 
 
 def every_edge(ensemble: Ensemble, dim: jax.Array) -> dict[str, jax.Array]:

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.statistics import bootstrap
-from experiments.theory import _phase_questions as ask
-from experiments.theory._phase_questions import Case
+from experiments.theory import _phase_brackets as ask
+from experiments.theory._phase_brackets import Case
 from jaxselect.sweep.grid import Shape
 
 WITHIN = {

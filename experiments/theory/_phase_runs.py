@@ -9,12 +9,12 @@ import numpy as np
 
 from experiments.common.devices import quickly
 from experiments.common.statistics import bootstrap
-from experiments.theory import _phase_questions as ask
+from experiments.theory import _phase_brackets as ask
 from experiments.theory._phase_lanes import MARKS, Run, captured, selected, weights_of
-from experiments.theory._phase_questions import Case, Prediction
+from experiments.theory._phase_brackets import Case, Prediction
 from jaxselect.outcome.trial import run_trial
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.outcome.two_classes import step_size as step_size_of
+from jaxselect.theory.two_classes import step_size as step_size_of
 from jaxselect.sweep.grid import Grid
 
 WIDE = np.array([1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9])

@@ -19,7 +19,7 @@ from experiments.common.results import write
 from experiments.theory._edges import every_edge
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
-from jaxselect.outcome.two_classes import Ensemble
+from jaxselect.theory.two_classes import Ensemble
 
 
 @dataclasses.dataclass(frozen=True)

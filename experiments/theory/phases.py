@@ -23,8 +23,8 @@ from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
 from experiments.common.results import write
-from experiments.theory import _phase_questions as ask
-from experiments.theory._phase_questions import Case
+from experiments.theory import _phase_brackets as ask
+from experiments.theory._phase_brackets import Case
 from experiments.theory._phase_ratios import (
     compare,
     exponents,

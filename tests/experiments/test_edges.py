@@ -8,8 +8,8 @@ import pytest
 from experiments.common.results import read
 from experiments.theory import edges
 from jaxselect.errors import BadInput
-from jaxselect.outcome.phases import capture_edges, selection_edge
-from jaxselect.outcome.two_classes import Ensemble
+from jaxselect.theory.phases import capture_edges, selection_edge
+from jaxselect.theory.two_classes import Ensemble
 
 
 def test_edges_are_those_of_the_library(tmp_path):

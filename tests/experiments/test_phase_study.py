@@ -10,13 +10,13 @@ import pytest
 
 from experiments.common.results import write
 from experiments.figures import __main__ as drawn
-from experiments.theory import _phase_lanes, _phase_questions, _phase_runs, phases
+from experiments.theory import _phase_lanes, _phase_brackets, _phase_runs, phases
 from experiments.theory._phase_lanes import MARKS, Run
-from experiments.theory._phase_questions import Case, Prediction, bisect, questions
+from experiments.theory._phase_brackets import Case, Prediction, bisect, questions
 from experiments.theory._phase_ratios import compare, exponents, share_within
 from experiments.theory.phases import DIMS
 from jaxselect.flow.cls_flow import FlowStatus
-from jaxselect.outcome.two_classes import step_size
+from jaxselect.theory.two_classes import step_size
 from jaxselect.sweep.grid import Grid, Shape
 
 TIMES = np.asarray(MARKS)
@@ -148,7 +148,7 @@ def test_bisection_finds_every_edge_from_either_side():
     # Nobody can ask for half a dimension.
     assert all(float(dim).is_integer() for dim in dims)
     rows = {row["edge"]: row for row in compare(one, asked, ended)}
-    assert set(rows) == set(_phase_questions.NAMES)
+    assert set(rows) == set(_phase_brackets.NAMES)
     for name, row in rows.items():
         wanted = 1.0 if name == "largest_dim" else 1 / off
         np.testing.assert_allclose(row["ratio"], wanted, rtol=2e-3)
@@ -173,7 +173,7 @@ def test_no_bracket_reaches_into_that_of_the_next_edge():
     edges = np.array([[10.0, 15.0, 30.0, 18.0, 25.0]])
     guessed = Prediction(edges=edges, middle=np.full(2, np.nan), critical=1e4)
     asked = questions(Case("any", CASE.shape, CASE.dims[:1]), guessed, np.arange(1))
-    names = [_phase_questions.NAMES[edge] for edge in asked.edge]
+    names = [_phase_brackets.NAMES[edge] for edge in asked.edge]
     ends = {name: (asked.low[i], asked.high[i]) for i, name in enumerate(names)}
     for order in (
         ("selection", "breaking_lower", "breaking_upper"),
@@ -186,8 +186,8 @@ def test_no_bracket_reaches_into_that_of_the_next_edge():
 def test_rounds_are_read_back_as_they_were(tmp_path):
     (tmp_path / "chunks").mkdir()
     made = diagram(np.array([1e4, 1e5]), np.array([30.0, 100.0]))
-    first = _phase_questions.kept(tmp_path, 7, set(), lambda: made)
-    again = _phase_questions.kept(tmp_path, 7, {7}, pytest.fail)
+    first = _phase_brackets.kept(tmp_path, 7, set(), lambda: made)
+    again = _phase_brackets.kept(tmp_path, 7, {7}, pytest.fail)
     for one, other, known in zip(first, again, made, strict=True):
         np.testing.assert_array_equal(one, other)
         np.testing.assert_array_equal(one, known)
@@ -198,7 +198,7 @@ def test_exponents_are_read_off_the_shapes_that_change_one_size(monkeypatch):
     cases = phases.Settings().cases()
     powers = np.array([0.1, 0.2, 0.3, 0.4])
     slopes = np.arange(20.0).reshape(5, 4)
-    monkeypatch.setattr(_phase_questions, "exponents", lambda *_: slopes)
+    monkeypatch.setattr(_phase_brackets, "exponents", lambda *_: slopes)
     rows = [
         {
             "case": case.name,
@@ -216,7 +216,7 @@ def test_exponents_are_read_off_the_shapes_that_change_one_size(monkeypatch):
         size = Shape._fields.index(row["size"])
         np.testing.assert_allclose(row["predicted"], powers[size], rtol=1e-9)
         np.testing.assert_allclose(row["measured"], powers[size] + 0.05, rtol=1e-9)
-        edge = _phase_questions.NAMES.index(row["edge"])
+        edge = _phase_brackets.NAMES.index(row["edge"])
         assert row["derivative"] == slopes[edge, size]
 
 
@@ -242,7 +242,7 @@ def test_returns_are_asked_above_the_band_and_only_where_noise_is_weak(monkeypat
     """Draw s is back at s times what is foretold."""
     case = Case("any", CASE.shape, (1e5, 1e7))
     foretold = lambda ensemble, dim, step: np.log(step)  # noqa: E731
-    monkeypatch.setattr(_phase_questions, "recovery", foretold)
+    monkeypatch.setattr(_phase_brackets, "recovery", foretold)
     edges = np.array([[1.0, 40.0, 600.0, 60.0, 200.0]] * 2)
     guessed = Prediction(edges=edges, middle=np.full(2, np.nan), critical=1e4)
 

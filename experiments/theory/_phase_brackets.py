@@ -11,9 +11,9 @@ import numpy as np
 
 from experiments.theory._edges import every_edge
 from experiments.theory._phase_lanes import EDGES, Run, program
-from jaxselect.outcome import phases
-from jaxselect.outcome.two_classes import Ensemble, critical_alignment
-from jaxselect.outcome.two_classes import step_size as step_size_of
+from jaxselect.theory import phases
+from jaxselect.theory.two_classes import Ensemble, critical_alignment
+from jaxselect.theory.two_classes import step_size as step_size_of
 from jaxselect.sweep.grid import Grid, Shape
 from jaxselect.sweep.store import read_chunk, write_chunk
 

@@ -11,8 +11,8 @@ from .two_classes import (
     Real,
     as_real,
     growth_exponent,
-    pull,
-    strongest_weight,
+    log_pull,
+    strongest_log_odds,
 )
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(48)
@@ -41,7 +41,7 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     of, gamma = as_real(ensemble), jnp.asarray(alignment, float)
     inverse, tokens, others = 1.0 + of.odds, of.relevant, of.irrelevant
     share = of.odds / inverse
-    damping = gamma * tokens * share / others
+    kappa = damping(of, gamma)
     # Columns: p_0ᵀv; half the difference of the classes' mean E_sᵀp_0; half the sum of
     # their mean E_sᵀv; the irrelevant tokens' mean E_sᵀv; overlaps of tokens.
     deviation = jnp.sqrt(
@@ -49,24 +49,25 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     )
     zero = jnp.zeros(())
     start = jnp.stack([gamma, 1.0, gamma * share, -gamma * share, zero])
-    level = jnp.stack([zero, -2.0 * damping, -damping, 1.0 - damping * of.odds, zero])
+    level = jnp.stack([zero, -2.0 * kappa, -kappa, 1.0 - kappa * of.odds, zero])
     gap = -level + jnp.stack(
         [zero, gamma * share, 1.0 - 0.5 * gamma / inverse, -0.5 * gamma * share, zero]
     )
     rate = 1.0 / tokens + 2.0 / others
     overlaps = jnp.zeros(5).at[4].set(1.0 / jnp.sqrt(tokens * rate))
     power = growth_exponent(of, gamma)
-    end = jnp.log(of.odds) + jax.scipy.special.logit(strongest_weight(of, gamma))
+    first = -jnp.log(of.odds)
+    end = strongest_log_odds(of, gamma) - first
 
     def forcing(node: Float[Scalar, ""]) -> Float[Array, " 5"]:
         # Nodes crowd at the start, where a large ν forgets within 1/ν.
         score = end * node**3
-        weight = jax.nn.sigmoid(score - jnp.log(of.odds))
+        weight = jax.nn.sigmoid(first + score)
         late = jax.nn.sigmoid(gamma * weight)
         through_pull = gap * (1.0 - gamma * weight * late) - gamma * late * level
         added = power / gamma * through_pull + 2.0 * gamma / rate * gap + overlaps
-        kept = (pull(weight, gamma) / pull(1.0 / inverse, gamma)) ** -power
-        return 3.0 * end * node**2 * kept * added
+        grown = log_pull(first + score, gamma) - log_pull(first, gamma)
+        return 3.0 * end * node**2 * jnp.exp(-power * grown) * added
 
     nodes = jnp.asarray(0.5 + 0.5 * NODES)
     added = jnp.asarray(0.5 * WEIGHTS) @ jax.vmap(forcing)(nodes)
@@ -94,7 +95,12 @@ def noise(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
         1.0
     """
     of = as_real(ensemble)
-    share = of.odds / (1.0 + of.odds)
-    damping = alignment * of.relevant * share / of.irrelevant
+    kappa = damping(of, jnp.asarray(alignment, float))
     pairs = of.sequences * of.odds / (2.0 * of.irrelevant)
-    return jnp.sqrt((1.0 - damping) ** 2 + damping**2 * (of.odds + 1.5) / pairs)
+    return jnp.sqrt((1.0 - kappa) ** 2 + kappa**2 * (of.odds + 1.5) / pairs)
+
+
+def damping(ensemble: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]:
+    """κ = γR(T − 1)/(IT), by which the step lowers an irrelevant token's own value."""
+    of = as_real(ensemble)
+    return gamma * of.relevant * of.odds / (of.irrelevant * (1.0 + of.odds))

@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optimistix as optx
-from jaxtyping import Array, Float, PyTree, Scalar
+from jaxtyping import Array, Float, Scalar
 
 from ..program import one_program
 
 Real = Float[Scalar, ""] | float
+# Least γ at which an edge is sought; γ_c is less for T − 2 < 10⁻³ alone.
+SMALLEST = 1e-3
+# A bracket's width over that of its root, 2⁻⁶⁰, is below rounding.
+HALVINGS = 60
 
 
 class Ensemble(NamedTuple):
@@ -113,18 +116,22 @@ def critical_alignment(ensemble: Ensemble) -> Float[Scalar, ""]:
         ensemble: of corpora.
 
     Returns:
-        γ_c; its derivative is that of the implicit function.
+        γ_c, zero for T ≤ 2; its derivative is that of the implicit function.
 
     Example:
         >>> round(critical_alignment(Ensemble(200, 8, 8, 48)).item(), 3)
         9.065
     """
     odds = as_real(ensemble).odds
+    # At T = 2 the pull is largest at the start for every γ.
+    grows = odds > 1.0
+    safe = jnp.where(grows, odds, 2.0)
 
-    def excess(log: Float[Scalar, ""], odds: Float[Scalar, ""]) -> Float[Scalar, ""]:
-        return -steepness(1.0 / (1.0 + odds), jnp.exp(log))
+    def slope(log: Float[Scalar, ""], odds: Float[Scalar, ""]) -> Float[Scalar, ""]:
+        return log_pull_slope(-jnp.log(odds), jnp.exp(log))
 
-    return jnp.exp(_root(excess, jnp.log(1e-3), jnp.log(4.0 * odds + 4.0), odds))
+    found = _root(slope, jnp.log(SMALLEST), jnp.log(4.0 * safe + 4.0), safe)
+    return jnp.where(grows, jnp.exp(found), 0.0)
 
 
 @one_program()
@@ -149,9 +156,8 @@ def amplification(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     """
     of = as_real(ensemble)
     gamma = jnp.asarray(alignment, float)
-    start, top = 1.0 / (1.0 + of.odds), strongest_weight(of, gamma)
-    grown = jnp.log(pull(top, gamma) / pull(start, gamma))
-    return growth_exponent(of, gamma) * grown
+    start, top = -jnp.log(of.odds), strongest_log_odds(of, gamma)
+    return growth_exponent(of, gamma) * (log_pull(top, gamma) - log_pull(start, gamma))
 
 
 def pull(weight: Real, alignment: Real) -> Float[Scalar, ""]:
@@ -191,34 +197,70 @@ def growth_exponent(of: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]
     return (2.0 * gamma**2 + own) / (own + 2.0 / of.irrelevant)
 
 
-def steepness(
-    weight: Float[Array, "*classes"] | float, gamma: Real
+def log_pull(
+    log_odds: Float[Array, "*classes"], alignment: Real
 ) -> Float[Array, "*classes"]:
-    """Slope of log g in q: 1/q − 1/(1 − q) − γ σ(γq)."""
-    late = jax.nn.sigmoid(jnp.asarray(gamma * weight, float))
-    return 1.0 / weight - 1.0 / (1.0 - weight) - gamma * late
+    """log g(q), exact however close q is to zero or one.
+
+    Source: mathematics, section 6.
+
+    Args:
+        log_odds: log q/(1 − q) of a class, or of each.
+        alignment: γ > 0.
+
+    Returns:
+        log g.
+
+    Example:
+        >>> log_pull(jnp.array(-1000.0), 4.0).item()
+        -1000.0
+    """
+    late = jax.nn.log_sigmoid(-alignment * jax.nn.sigmoid(log_odds))
+    both = jax.nn.log_sigmoid(log_odds) + jax.nn.log_sigmoid(-log_odds)
+    return jnp.log(0.5 * jnp.asarray(alignment, float)) + late + both
 
 
-def strongest_weight(of: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]:
-    """q* ≥ 1/T at which the pull is largest."""
-    start = 1.0 / (1.0 + of.odds)
-    top = _root(steepness, 1e-9, 0.5, gamma)
-    return jnp.maximum(top, start)
-
-
-def _root(function: Callable, low: Real, high: Real, inner: PyTree) -> Any:
-    """Where function(x, inner) = 0 between two signs, by the implicit function."""
-    low, high = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (low, high))
-    solver: Any = optx.Bisection(  # type: ignore[call-arg]
-        rtol=1e-14, atol=1e-14, flip="detect"
+def log_pull_slope(
+    log_odds: Float[Array, "*classes"], alignment: Real
+) -> Float[Array, "*classes"]:
+    """(1 − q) − q − γ q (1 − q) σ(γq), the slope of log g in the log-odds of q."""
+    weight, rest = jax.nn.sigmoid(log_odds), jax.nn.sigmoid(-log_odds)
+    return (
+        rest - weight - alignment * weight * rest * jax.nn.sigmoid(alignment * weight)
     )
-    found: Any = optx.root_find(
-        function,
-        solver,
-        0.5 * (low + high),
-        args=inner,
-        options={"lower": low, "upper": high},
-        max_steps=64,
-        throw=False,
+
+
+def strongest_log_odds(of: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]:
+    """Log-odds of the q* ≥ 1/T at which the pull is largest."""
+    top = _root(log_pull_slope, -jnp.log(2.0 + 4.0 * gamma), 0.0, gamma)
+    return jnp.maximum(top, -jnp.log(of.odds))
+
+
+def _root(
+    function: Callable[[Real, Real], Real], low: Real, high: Real, inner: Real
+) -> Float[Scalar, ""]:
+    """Where function(x, inner) turns from positive to negative; NaN where it does not.
+
+    Its derivative is that of the implicit function.
+    """
+
+    def solve(at: Callable, _: Float[Scalar, ""]) -> tuple[Any, Any]:
+        ends = [jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (low, high)]
+
+        def halve(_: Any, bracket: Array) -> Array:
+            middle = bracket.mean()
+            left = jnp.stack([bracket[0], middle])
+            right = jnp.stack([middle, bracket[1]])
+            return jnp.where(at(middle) > 0.0, right, left)
+
+        found = jax.lax.fori_loop(0, HALVINGS, halve, jnp.stack(ends))
+        inside = (at(ends[0]) > 0.0) & (at(ends[1]) < 0.0)
+        return found.mean(), jnp.where(inside, 0.0, jnp.nan)
+
+    def tangent_solve(linear: Callable, change: Float[Scalar, ""]) -> Any:
+        return change / linear(jnp.ones(()))
+
+    root, unknown = jax.lax.custom_root(
+        lambda x: function(x, inner), jnp.zeros(()), solve, tangent_solve, has_aux=True
     )
-    return jnp.where(found.result == optx.RESULTS.successful, found.value, jnp.nan)
+    return root + unknown

@@ -1,0 +1,1 @@
+"""Closed forms of the phase diagram over (d, η₀)."""

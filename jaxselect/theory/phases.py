@@ -1,0 +1,313 @@
+"""The phase diagram over (d, η₀): where selection begins, breaks, fails, and recovers.
+
+Every edge is a root of one function of (d, η₀) and of the ensemble's sizes, for the
+median draw, and differentiable by the implicit function.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.stats import norm
+from jaxtyping import Array, Float, Scalar
+
+from ..program import one_program
+from .asymmetry import noise, start_asymmetry
+from .two_class_ode import TwoClassOrbit, two_class_ode
+from .two_classes import SMALLEST, Ensemble, Real, alignment, critical_alignment
+from .two_classes import step_size as step_size_of
+
+# The median of |N(0, 1)|: half of the draws start with a larger |δ|.
+MEDIAN = 0.6744897501960817
+# log 2: the symmetry is broken where one class has ever had twice the other's weight.
+BROKEN = 0.6931471805599453
+# 2 e^{−γ_E}, Euler's γ_E: noise wins where its variance at the losing class's return
+# would be larger (mathematics, section 6c).
+NOISE_WINS = 1.1229189671337703
+# An edge is sought in a cell of a grid, in rounds of two points each; the largest value
+# of a condition, by which a narrow band is found, to 10⁻³ of η₀.
+CELLS, ROUNDS, PEAK_ROUNDS = 32, 9, 3
+BEYOND = np.array([-np.inf, np.inf])
+# Largest d at which capture is asked about.
+LARGEST_DIM = 1e40
+
+Condition = Callable[[Float[Array, " places"]], Float[Array, " places"]]
+
+
+class Edges(NamedTuple):
+    """A band of step sizes lower < η₀ < upper; (∞, 0) where it is empty.
+
+    NaN stands for an edge that is not known, since an orbit of `two_class_ode` is not.
+
+    Attributes:
+        lower: η₀ at which it begins; 0 where it holds from the selection edge on.
+        upper: η₀ at which it ends; ∞ where it holds up to 1.2 γ_c.
+    """
+
+    lower: Float[Scalar, ""]
+    upper: Float[Scalar, ""]
+
+
+@one_program()
+def selection_edge(ensemble: Ensemble, dim: Real) -> Float[Scalar, ""]:
+    """The smallest η₀ at which every important token is selected.
+
+    γ √d = z + 2 ((1 + 1/λ)/(2R + 1))^{1/2}, Φ(z)^{2R} = ½, λ = n(T − 1)/(2RI): the
+    weakest of 2R values γ + N(0, 1/d) must still outbid what it draws upon itself.
+
+    Source: mathematics, section 6d.
+
+    Args:
+        ensemble: of corpora.
+        dim: d.
+
+    Returns:
+        η₀ ∝ d^{−1/2}.
+
+    Example:
+        >>> round(selection_edge(Ensemble(200, 8, 8, 48), 1e4).item(), 2)
+        5.96
+    """
+    gamma = _least_bid(ensemble) / jnp.sqrt(jnp.asarray(dim, float))
+    return jnp.asarray(step_size_of(ensemble, gamma))
+
+
+@one_program()
+def breaking_edges(ensemble: Ensemble, dim: Real) -> Edges:
+    """The step sizes between which the symmetry of the classes breaks.
+
+    The two roots of max_t log(q₊/q₋) = log 2 for δ = 0.674 `start_asymmetry`/√d: about
+    A(γ) = ½ log d below, and just below γ_c above.
+
+    Source: mathematics, sections 6a and 6b.
+
+    Args:
+        ensemble: of corpora.
+        dim: d.
+
+    Returns:
+        Both step sizes.
+
+    Example:
+        >>> edges = breaking_edges(Ensemble(200, 8, 8, 48), 1e7)
+        >>> [round(edge.item()) for edge in edges]
+        [241, 2046]
+    """
+    return _band(_parted, ensemble, dim)
+
+
+@one_program()
+def capture_edges(ensemble: Ensemble, dim: Real) -> Edges:
+    """The step sizes between which capture by one class is for good.
+
+    The roots of θ²(1 − 1/(T − 1)) = 2 e^{−γ_E}, θ the spread that noise has given to
+    the scores of irrelevant tokens as the losing class would come back.
+
+    Source: mathematics, section 6c.
+
+    Args:
+        ensemble: of corpora.
+        dim: d.
+
+    Returns:
+        Both step sizes, (∞, 0) at dimensions at which every capture is temporary.
+
+    Example:
+        >>> edges = capture_edges(Ensemble(200, 8, 8, 48), 1e4)
+        >>> [round(edge.item()) for edge in edges]
+        [265, 1018]
+    """
+    return _band(_lost, ensemble, dim)
+
+
+@one_program()
+def recovery_log_time(
+    ensemble: Ensemble, dim: Real, step_size: Real
+) -> Float[Scalar, ""]:
+    """log(1+t) at which the losing class holds half of its sequences' weight again.
+
+    Without noise, that is for d above `largest_captured_dim`.
+
+    Source: mathematics, section 6b.
+
+    Args:
+        ensemble: of corpora.
+        dim: d.
+        step_size: η₀.
+
+    Returns:
+        The log-time of a median draw, at most some 10⁴; NaN where it is not known.
+
+    Example:
+        >>> when = recovery_log_time(Ensemble(200, 8, 8, 48), 1e7, 1000.0)
+        >>> round(when.item(), 1)
+        10.1
+    """
+    gamma = alignment(ensemble, step_size)
+    return _median_orbit(ensemble, dim, gamma).log_time
+
+
+@one_program()
+def largest_captured_dim(ensemble: Ensemble, step_size: Real) -> Float[Scalar, ""]:
+    """d_c up to which capture at a step size is for good.
+
+    Source: mathematics, section 6c.
+
+    Args:
+        ensemble: of corpora.
+        step_size: η₀.
+
+    Returns:
+        d_c; 0 where no d above the selection edge is captured for good, ∞ where every
+        d ≤ 10⁴⁰ is, NaN where it is not known.
+
+    Example:
+        >>> largest = largest_captured_dim(Ensemble(200, 8, 8, 48), 1000.0)
+        >>> f"{largest:.1e}"
+        '4.6e+04'
+    """
+    log_gamma = jnp.log(jnp.asarray(alignment(ensemble, step_size), float))
+    least = 2.0 * (jnp.log(_least_bid(ensemble)) - log_gamma)
+
+    def lost(log_dim: Float[Scalar, ""]) -> Float[Scalar, ""]:
+        return _lost(log_gamma, ensemble, log_dim)
+
+    ends = jnp.stack([jnp.maximum(least, 0.0), jnp.log(LARGEST_DIM)])
+    return jnp.exp(_edges(lost, ends)[1])
+
+
+def _least_bid(ensemble: Ensemble) -> Float[Scalar, ""]:
+    """z + ϑ, the γ √d at which half of the draws select every important token."""
+    tokens = jnp.asarray(ensemble.relevant, float)
+    meetings = ensemble.sequences * ensemble.odds / 2.0 / tokens / ensemble.irrelevant
+    weakest = norm.ppf(0.5 ** (0.5 / tokens))
+    return weakest + 2.0 * jnp.sqrt((1.0 + 1.0 / meetings) / (2.0 * tokens + 1.0))
+
+
+def _median_orbit(ensemble: Ensemble, dim: Real, gamma: Real) -> TwoClassOrbit:
+    asymmetry = start_asymmetry(ensemble, gamma) / jnp.sqrt(dim)
+    return two_class_ode(ensemble, gamma, MEDIAN * asymmetry)
+
+
+def _parted(
+    log_gamma: Float[Scalar, ""], ensemble: Ensemble, log_dim: Float[Scalar, ""]
+) -> Float[Scalar, ""]:
+    """Positive where the symmetry of the classes breaks."""
+    found = _median_orbit(ensemble, jnp.exp(log_dim), jnp.exp(log_gamma))
+    return found.ratio - BROKEN
+
+
+def _lost(
+    log_gamma: Float[Scalar, ""], ensemble: Ensemble, log_dim: Float[Scalar, ""]
+) -> Float[Scalar, ""]:
+    """Positive where noise wins the losing class's sequences before it is back."""
+    gamma = jnp.exp(log_gamma)
+    apart = 1.0 - 1.0 / ensemble.odds
+    spread = noise(ensemble, gamma) * apart / (4.0 * ensemble.irrelevant)
+    found = _median_orbit(ensemble, jnp.exp(log_dim), gamma)
+    log_theta = jnp.log(spread) + found.log_unpaired - 0.5 * log_dim
+    return 2.0 * log_theta + jnp.log(apart) - jnp.log(NOISE_WINS)
+
+
+def _band(condition: Callable, ensemble: Ensemble, dim: Real) -> Edges:
+    """Where a condition first becomes positive as η₀ grows, and where it ceases to."""
+    log_dim = jnp.log(jnp.asarray(dim, float))
+    largest = 1.2 * jnp.maximum(critical_alignment(ensemble), SMALLEST)
+    least = jnp.minimum(_least_bid(ensemble) / jnp.sqrt(dim), 0.5 * largest)
+    ends = jnp.log(jnp.stack([least, largest]))
+    found = _edges(lambda x: condition(x, ensemble, log_dim), ends)
+    lower, upper = jnp.asarray(step_size_of(ensemble, 1.0)) * jnp.exp(found)
+    return Edges(lower=lower, upper=upper)
+
+
+def _edges(
+    condition: Callable[[Float[Scalar, ""]], Float[Scalar, ""]],
+    ends: Float[Array, " 2"],
+) -> Float[Array, " 2"]:
+    """The first place where a condition becomes positive, and the last where it is.
+
+    Beyond an end at which it is positive, ∓∞; (∞, −∞) where it is nowhere; NaN where a
+    value that the search came to is.
+    """
+
+    def solve(function: Condition, _: Float[Array, " 2"]) -> tuple[Any, Any]:
+        outside, inside, flag = _brackets(function, jax.lax.stop_gradient(ends))
+        values = function(outside), function(inside)
+
+        def narrow(_: Any, state: tuple) -> tuple:
+            # The false position, then the middle, so that either end comes closer.
+            for share in (_share(state), 0.5):
+                x = state[0] + share * (state[1] - state[0])
+                state = _replaced(state, x, function(x))
+            return state
+
+        start = outside, inside, *values, flag
+        state = jax.lax.fori_loop(0, ROUNDS, narrow, start)
+        return state[0] + _share(state) * (state[1] - state[0]), state[-1]
+
+    def tangent_solve(linear: Callable, change: Float[Array, " 2"]) -> Any:
+        return change / linear(jnp.ones(2))
+
+    roots, flag = jax.lax.custom_root(
+        jax.vmap(condition), jnp.zeros(2), solve, tangent_solve, has_aux=True
+    )
+    return jnp.where(flag == 0.0, roots, flag)
+
+
+def _share(state: tuple) -> Float[Array, " 2"]:
+    """Part of the way from outside to inside at which a straight line is zero."""
+    _, _, below, above, _ = state
+    bracketed = (below <= 0.0) & (above > 0.0)
+    return jnp.where(bracketed, below / jnp.where(bracketed, below - above, 1.0), 0.5)
+
+
+def _replaced(state: tuple, x: Float[Array, " 2"], value: Float[Array, " 2"]) -> tuple:
+    """Brackets with a point in the place of the end that has its sign."""
+    outside, inside, below, above, flag = state
+    positive = value > 0.0
+    return (
+        jnp.where(positive, outside, x),
+        jnp.where(positive, x, inside),
+        jnp.where(positive, below, value),
+        jnp.where(positive, value, above),
+        jnp.where((flag == 0.0) & jnp.isnan(value), jnp.nan, flag),
+    )
+
+
+def _brackets(
+    function: Condition, ends: Float[Array, " 2"]
+) -> tuple[Float[Array, " 2"], Float[Array, " 2"], Float[Array, " 2"]]:
+    """Places outside and inside each edge, and a flag: zero where there is one."""
+
+    def look(ends: Float[Array, " 2"]) -> tuple[Array, Array, Array, Array]:
+        places = jnp.linspace(*ends, CELLS + 1)
+        values = function(places)
+        best = jnp.argmax(values)
+        beside = places[jnp.clip(best + jnp.array([-1, 1]), 0, CELLS)]
+        return places, values, beside, jnp.stack([places[best], values[best]])
+
+    def zoom(state: tuple) -> tuple:
+        turn, beside, _ = state
+        return turn + 1, *look(beside)[2:]
+
+    places, values, beside, peak = look(ends)
+    # Where no value is positive, a narrow band may be next to the largest.
+    _, _, peak = jax.lax.while_loop(
+        lambda state: (state[0] < PEAK_ROUNDS) & (state[2][1] <= 0.0),
+        zoom,
+        (1, beside, peak),
+    )
+    positive = values > 0.0
+    first, last = jnp.argmax(positive), CELLS - jnp.argmax(positive[::-1])
+    outside = places[jnp.clip(jnp.stack([first - 1, last + 1]), 0, CELLS)]
+    inside = places[jnp.stack([first, last])]
+    flag = jnp.where(positive[jnp.array([0, CELLS])], BEYOND, 0.0)
+    flag = jnp.where(peak[1] > 0.0, flag, -BEYOND)
+    unknown = jnp.isnan(values).any() | jnp.isnan(peak[1])
+    return (
+        jnp.where(positive.any(), outside, beside),
+        jnp.where(positive.any(), inside, peak[0]),
+        jnp.where(unknown, jnp.nan, flag),
+    )

@@ -1,0 +1,334 @@
+"""The phase diagram's edges: against an independent solver, limits, and differences."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.special import expit
+
+from jaxselect.model.embedding_step import embedding_step, predicted_alignment
+from jaxselect.model.parameters import gaussian_reduced
+from jaxselect.model.synthetic import assumption_one, independent_tokens
+from jaxselect.theory import phases
+from jaxselect.theory.asymmetry import noise, start_asymmetry
+from jaxselect.theory.two_classes import (
+    Ensemble,
+    alignment,
+    amplification,
+    critical_alignment,
+    step_size,
+)
+from tests.theory import independent
+from tests.theory.independent import Sizes
+from tests.tolerances import assert_close
+
+BASE = Ensemble(200.0, 8.0, 8.0, 48.0)
+
+
+def test_critical_alignment_and_its_derivative():
+    """γ σ(γ/T) = T − T/(T − 1), with the derivative in T by the implicit function."""
+    gamma = critical_alignment(BASE)
+    assert_close(gamma * expit(gamma / 8), 8 - 8 / 7)
+    length = jnp.linspace(7.99, 8.01, 3)
+    values = [critical_alignment(BASE._replace(length=x)) for x in length]
+    slope = jax.grad(lambda x: critical_alignment(BASE._replace(length=x)))(8.0)
+    np.testing.assert_allclose(slope, (values[2] - values[0]) / 0.02, rtol=1e-5)
+    assert jax.grad(lambda x: critical_alignment(BASE._replace(relevant=x)))(8.0) == 0
+
+
+@pytest.fixture(scope="module")
+def draws():
+    """Values and scores after the step, over 300 draws at d = 10⁶, γ = 2."""
+    bags = partial(assumption_one, sequences=40, length=5, relevant=4, irrelevant=12)
+
+    def draw(key):
+        first, second = jax.random.split(key)
+        corpus = bags(first)
+        before = gaussian_reduced(second, vocabulary=20, dim=1e6)
+        after = embedding_step(before, corpus, 160.0)
+        return after.embeddings @ after.head, after.embeddings @ after.cls
+
+    return jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 300))
+
+
+SMALL = Ensemble(40.0, 5.0, 4.0, 12.0)
+
+
+def test_the_step_lowers_the_noise_of_irrelevant_tokens(draws):
+    values = np.asarray(draws[0])[:, 8:]
+    measured = 1e3 * np.sqrt(values.var(axis=1, ddof=1).mean())
+    # A standard error of 1/√(2 · 300 · 11), and of second order in 1/N_r = 0.15.
+    np.testing.assert_allclose(measured, noise(SMALL, 2.0), rtol=0.1)
+    assert measured < 0.9
+    np.testing.assert_allclose(np.abs(draws[0][:, :8]).mean(), 2.0, rtol=1e-3)
+
+
+def test_the_start_alone_is_less_than_what_noise_makes_of_it(draws):
+    scores = np.asarray(draws[1])
+    delta = 0.5 * (scores[:, :4].mean(axis=1) - scores[:, 4:8].mean(axis=1))
+    start = 1e3 * delta.std()
+    assert start < start_asymmetry(SMALL, 2.0) < 3 * start
+
+
+def test_alignment_is_that_of_the_step_on_each_family():
+    """Lemma 4.1, averaged over important tokens; to first order in what they share."""
+    assert_close(step_size(BASE, alignment(BASE, 77.0)), 77.0)
+    exact = BASE._replace(irrelevant_share=63 / 64)
+    assert_close(jnp.stack([*map(jnp.asarray, (exact.odds, exact.strength))]), [7, 1])
+    corpus = independent_tokens(
+        jax.random.key(1),
+        sequences=4000,
+        length=8,
+        relevant=8,
+        irrelevant=48,
+        irrelevant_share=0.5,
+    )
+    drawn = jnp.abs(predicted_alignment(corpus, 256.0)[:16]).mean()
+    wanted = alignment(BASE._replace(irrelevant_share=0.5), 256.0)
+    # A token's count among 4,000 sequences, and 16 of them.
+    np.testing.assert_allclose(drawn, wanted, rtol=0.02)
+
+
+def test_the_lower_line_is_an_extreme_value_law():
+    """∝ d^{−1/2}; with many tokens per class (2 log 2R)^{1/2}, slowly."""
+    edge = partial(phases.selection_edge, BASE)
+    assert_close(edge(1e8), edge(1e4) / 100)
+    many = BASE._replace(relevant=1e12, sequences=1e14)
+    bound = np.sqrt(2 * np.log(2e12)) * step_size(many, 1.0) / 100
+    np.testing.assert_allclose(phases.selection_edge(many, 1e4), bound, rtol=0.06)
+
+
+@pytest.mark.parametrize(("share", "back"), [(0.98, True), (1.02, False)])
+def test_noise_wins_at_its_critical_variance(share, back):
+    """1/z of d log z/dr = z − V, V ∝ e^{2r}, reaches zero below 2 e^{−γ_E} alone."""
+    variance = share * phases.NOISE_WINS
+
+    def inverse(r, value):
+        return -1.0 + variance * np.exp(2 * r) * value
+
+    def blows_up(r, value):
+        return value[0]
+
+    blows_up.terminal = True
+    found = solve_ivp(
+        inverse, (-12.0, 2.5), [12.0], "LSODA", events=blows_up, rtol=1e-10, atol=1e-12
+    )
+    assert (len(found.t_events[0]) > 0) == back
+
+
+EDGES = {
+    "selection": lambda of, dim: phases.selection_edge(of, dim)[None],
+    "breaking": lambda of, dim: jnp.stack(phases.breaking_edges(of, dim)),
+    "capture": lambda of, dim: jnp.stack(phases.capture_edges(of, dim)),
+}
+# A fourth-order difference quotient, and the place itself.
+NEAR = 2e-3 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+
+
+@cache
+def near(name):
+    """An edge and its slope, as R and d grow together, at `NEAR`; one program."""
+
+    def along(x):
+        return EDGES[name](BASE._replace(relevant=8.0 * (1 + x)), 1e4 * (1 + 2 * x))
+
+    @jax.jit
+    @jax.vmap
+    def both(x):
+        return jax.jvp(along, (x,), (jnp.ones(()),))
+
+    return both(jnp.asarray(NEAR))
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_derivatives_of_edges_are_difference_quotients(name):
+    at, slope = near(name)
+    quotient = (at[0] - 8 * at[1] + 8 * at[3] - at[4]) / (12 * NEAR[3])
+    np.testing.assert_allclose(slope[2], quotient, rtol=1e-6, atol=1e-6 * abs(at).max())
+
+
+def test_edges_are_in_order_and_close_at_the_largest_dimension():
+    selection, breaking, capture = (near(name)[0][2] for name in EDGES)
+    order = [*selection, breaking[0], *capture, breaking[1]]
+    assert order == sorted(order)
+    assert order[-1] < step_size(BASE, critical_alignment(BASE))
+    largest = jax.jit(jax.vmap(partial(phases.largest_captured_dim, BASE)))
+    # Beyond γ_c; and where d above the selection edge is too large for any capture.
+    found = largest(jnp.array([*capture, 2500.0, 20.0]))
+    np.testing.assert_allclose(found[:2], 1e4, rtol=1e-5)
+    assert found[2] == found[3] == 0
+
+
+@jax.jit
+@partial(jax.vmap, in_axes=(0, 0))
+def bands(sizes, dim):
+    shape = Ensemble(*sizes)
+    both = phases.breaking_edges(shape, dim), phases.capture_edges(shape, dim)
+    return jnp.stack([jnp.stack(edges) for edges in both])
+
+
+def found_bands(cases):
+    """η₀/4RT, that is γ, of both bands for each shape and d; one program for all."""
+    padded = [*cases, *cases[:1] * (len(CASES) - len(cases))]
+    sizes, dims = zip(*padded, strict=True)
+    found = bands(jnp.asarray(sizes), jnp.asarray(dims))[: len(cases)]
+    unit = [step_size(Ensemble(*size), 1.0) for size, _ in cases]
+    return np.asarray(found) / np.reshape(unit, (-1, 1, 1))
+
+
+def miss(case, gamma, kind):
+    """Distance of an edge to the root of SciPy's condition, relative, by a secant."""
+    at, above = (
+        independent.conditions(*case[:1], g, case[1])[kind]
+        for g in (gamma, gamma * 1.0005)
+    )
+    return 0.0005 * at / (above - at)
+
+
+# Returns within the bands are as late as log t = 45, 90, 540 and 120; n, T, R and I.
+SHAPES = [
+    Sizes(200.0, 8.0, 8.0, 48.0),
+    Sizes(240.0, 16.0, 6.0, 60.0),
+    Sizes(100.0, 40.0, 20.0, 60.0),
+    Sizes(96.0, 12.0, 24.0, 24.0),
+]
+CASES = list(zip(SHAPES, (1e9, 1e7, 1e7, 1e4), strict=True))
+MORE = [
+    Sizes(96.0, 12.0, 4.0, 40.0),
+    Sizes(96.0, 8.0, 16.0, 40.0),
+    Sizes(192.0, 10.0, 12.0, 40.0),
+    Sizes(96.0, 12.0, 8.0, 24.0),
+    Sizes(160.0, 6.0, 20.0, 60.0),
+    Sizes(120.0, 16.0, 4.0, 120.0),
+    Sizes(200.0, 24.0, 6.0, 96.0),
+    Sizes(96.0, 8.0, 40.0, 20.0),
+]
+
+
+def test_edges_are_those_of_an_independent_integration():
+    for case, found in zip(CASES, found_bands(CASES), strict=True):
+        for kind, edges in enumerate(found):
+            for gamma in edges:
+                assert abs(miss(case, gamma, kind)) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [*SHAPES, *MORE], ids=str)
+def test_every_edge_is_that_of_an_independent_integration(sizes):
+    """Twelve shapes by four dimensions; also where there is no edge to be found."""
+    shape, worst = Ensemble(*sizes), 0.0
+    cases = [(sizes, dim) for dim in (1e4, 1e5, 1e7, 1e9)]
+    for case, found in zip(cases, found_bands(cases), strict=True):
+        least = alignment(shape, phases.selection_edge(shape, case[1])).item()
+        between = np.geomspace(1.01 * least, 1.19 * critical_alignment(shape), 14)
+        for gamma in between:
+            signs = np.array(independent.conditions(sizes, gamma, case[1])) > 0
+            within = (found[:, 0] < gamma) & (gamma < found[:, 1])
+            assert (signs == within).all()
+        for kind, edges in enumerate(found):
+            for gamma in edges[(edges > 0) & (edges < np.inf)]:
+                worst = max(worst, abs(miss(case, gamma, kind)))
+    print(f"{sizes}: edges within {worst:.1e}")
+    assert worst < 1e-4
+
+
+def test_the_start_is_that_of_a_linear_equation():
+    for sizes in SHAPES:
+        for part in (0.02, 0.3, 0.97, 1.1):
+            gamma = part * critical_alignment(Ensemble(*sizes)).item()
+            wanted = independent.start_asymmetry(sizes, gamma)
+            # 48 nodes, few of them where a large ν forgets soonest.
+            found = start_asymmetry(Ensemble(*sizes), gamma)
+            np.testing.assert_allclose(found, wanted, rtol=2e-4)
+
+
+def test_a_return_in_the_middle_of_a_band_is_known():
+    """At log t = 60 to 500: later than 1 − q₊ is anything but zero."""
+    for sizes, gamma in zip(SHAPES[1:], (3.7, 5.0, 2.8), strict=True):
+        shape = Ensemble(*sizes)
+        found = phases.recovery_log_time(shape, 1e7, step_size(shape, gamma))
+        delta = (
+            independent.MEDIAN * independent.start_asymmetry(sizes, gamma) / 1e7**0.5
+        )
+        wanted = independent.integrate(sizes, gamma, delta).log_time
+        assert wanted > 40
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+def test_the_largest_captured_dimension_is_known_in_the_middle_of_a_band():
+    """Of the order 10¹⁷ by the independent condition; and beyond 10⁴⁰."""
+    sizes = SHAPES[2]
+    largest = jax.vmap(phases.largest_captured_dim, (None, 0))
+    found = largest(Ensemble(*sizes), jnp.array([2500.0, 5000.0]))
+    gamma = alignment(Ensemble(*sizes), 2500.0)
+    assert 1e16 < found[0] < 1e18 and found[1] == np.inf
+    below, above = (
+        independent.conditions(sizes, gamma, found[0] * factor)[1]
+        for factor in (0.999, 1.001)
+    )
+    assert above < 0 < below
+
+
+@jax.jit
+def edges_of(sign, place, hole, width):
+    """Of sign · (x − place)(1 + x²) over (0, 1), NaN within a width of a hole."""
+
+    def condition(x):
+        value = sign * (x - place) * (1 + x**2)
+        return jnp.where(abs(x - hole) < width, jnp.nan, value)
+
+    return phases._edges(condition, jnp.array([0.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("sign", "place", "hole", "width", "wanted"),
+    [
+        (1.0, 0.3, 5.0, 0.05, (0.3, np.inf)),
+        (-1.0, 0.3, 5.0, 0.05, (-np.inf, 0.3)),
+        # Positive throughout, and nowhere.
+        (1.0, -1.0, 5.0, 0.05, (-np.inf, np.inf)),
+        (1.0, 2.0, 5.0, 0.05, (np.inf, -np.inf)),
+        # Not known in between, at an end, or only where the search comes to.
+        (1.0, 0.3, 0.7, 0.05, (np.nan, np.nan)),
+        (1.0, 0.3, 0.0, 0.05, (np.nan, np.nan)),
+        (1.0, 0.3, 1.0, 0.05, (np.nan, np.nan)),
+        (1.0, 2.0, 0.5, 0.05, (np.nan, np.nan)),
+        (1.0, 0.3, 0.3, 1e-3, (np.nan, np.inf)),
+    ],
+)
+def test_an_edge_is_a_change_of_sign_and_never_nan(sign, place, hole, width, wanted):
+    found = edges_of(sign, place, hole, width)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@jax.jit
+def band_of(height, place, width):
+    """Of height − |x − place|³/width³ over (0, 10): two edges, or none."""
+
+    def condition(x):
+        return height - jnp.abs((x - place) / width) ** 3
+
+    return phases._edges(condition, jnp.array([0.0, 10.0]))
+
+
+@pytest.mark.parametrize("width", [1e-2, 0.1, 3.0])
+def test_a_band_is_found_however_narrow(width):
+    """Of a cell of 0.3 or a small part of one, and at any place in it."""
+    for place in (3.777, 5.0, 5.15):
+        wanted = place + width * np.array([-1.0, 1.0])
+        np.testing.assert_allclose(band_of(1.0, place, width), wanted, rtol=1e-7)
+        empty = band_of(-1.0, place, width)
+        np.testing.assert_array_equal(empty, [np.inf, -np.inf])
+
+
+def test_a_kink_does_not_stop_the_search():
+    """Almost zero on one side, steep on the other."""
+
+    def condition(x):
+        return jnp.where(x < 0.31, 1e-9 * (x - 0.31), 1e9 * (x - 0.31))
+
+    found = phases._edges(condition, jnp.array([0.0, 1.0]))
+    np.testing.assert_allclose(found[0], 0.31, rtol=1e-4)

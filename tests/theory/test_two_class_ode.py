@@ -1,0 +1,149 @@
+"""Orbits of the two-class equations: SciPy in time, closed forms, growth from little."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.special import log_expit, logsumexp
+
+from jaxselect.theory import two_class_ode as module
+from jaxselect.theory.two_class_ode import two_class_ode
+from jaxselect.theory.two_classes import (
+    Ensemble,
+    amplification,
+    critical_alignment,
+    growth_exponent,
+    log_pull,
+    log_pull_slope,
+    pull,
+)
+from tests.theory import independent
+from tests.theory.independent import Sizes
+from tests.tolerances import assert_close
+
+BASE = Ensemble(200.0, 8.0, 8.0, 48.0)
+orbit_of = jax.jit(two_class_ode)
+
+# Returns at log t = 5 … 500, asymmetries that never grow, and q = ½ at the start.
+ORBITS = [
+    (Sizes(200, 8, 8, 48), 7.0, 1e-3),
+    (Sizes(200, 8, 8, 48), 3.9, 1e-3),
+    (Sizes(200, 8, 8, 48), 1.8, 1e-3),
+    (Sizes(240, 16, 6, 60), 3.7, 1e-9),
+    (Sizes(96, 12, 24, 24), 2.0, 1e-2),
+    (Sizes(100, 40, 20, 60), 2.5, 1e-5),
+    (Sizes(100, 40, 20, 60), 30.0, 1e-3),
+    (Sizes(200, 8, 8, 48), 10.0, 1e-1),
+    (Sizes(200, 2, 8, 48), 1.0, 1e-2),
+]
+
+
+@pytest.mark.parametrize(("sizes", "gamma", "delta"), ORBITS)
+def test_an_orbit_is_the_flow_of_both_scores(sizes, gamma, delta):
+    """However late the return; SciPy has time, and no orbit's one equation."""
+    wanted = independent.integrate(sizes, gamma, delta)
+    here = orbit_of(Ensemble(*sizes), gamma, delta)
+    np.testing.assert_allclose(here.log_time, wanted.log_time, rtol=2e-5)
+    # Of second order in steps of 1/32, and logarithms themselves: the worst, of both,
+    # is where ν = 2·10⁴ bends the orbit most sharply.
+    np.testing.assert_allclose(here.log_unpaired, wanted.log_unpaired, 1e-4, 1e-3)
+    np.testing.assert_allclose(here.ratio, wanted.ratio, 2e-3)
+
+
+@pytest.mark.parametrize(("gamma", "delta"), [(1.5, 60.0), (1.5, 100.0), (2.5, 3e3)])
+def test_a_late_return_is_that_of_the_captured_state(gamma, delta):
+    """δ = δ₀ + ν log(cosh(Σ*/2)/cosh((Σ − Σ*)/2)) while q₊ is one and q₋ zero.
+
+    There g₊/g₋ = e^{Σ* − Σ}, and t = ∫ dΣ/((1/R + 2/I)(g₊ + g₋)).
+    """
+    rate, power = 1 / 8 + 2 / 48, growth_exponent(BASE, jnp.asarray(gamma))
+    balance = 2 * np.log(7) + np.log(2) + log_expit(-gamma)
+    total = np.linspace(0, 2 * balance + 40, 400_001)
+
+    def log_cosh(x):
+        return np.logaddexp(x, -x) - np.log(2)
+
+    apart = delta + power * (log_cosh(balance / 2) - log_cosh((total - balance) / 2))
+    captured = total / 2 - apart < np.log(7)
+    total, apart = total[captured], apart[captured]
+    loser = np.log(gamma / 4) + total / 2 - apart - np.log(7)
+    pulls = loser + np.logaddexp(balance - total, 0)
+    log_time = logsumexp(-pulls) + np.log(total[1] / rate)
+    found = orbit_of(BASE, gamma, delta)
+    assert log_time > 60
+    np.testing.assert_allclose(found.log_time, log_time, atol=1e-3)
+    np.testing.assert_allclose(found.log_unpaired, log_time, atol=1e-3)
+    np.testing.assert_allclose(found.ratio, np.log(7) + (apart - total / 2).max(), 1e-5)
+
+
+def test_small_asymmetries_grow_as_predicted():
+    """To first order by e^A, and the less, the nearer γ is to γ_c."""
+    delta = 1e-12
+    for gamma in (1.0, 2.0):
+        grown = np.log(orbit_of(BASE, gamma, delta).ratio / (2 * delta))
+        # Weights part by (1 − q) times the scores' difference, before and at q*.
+        gain = amplification(BASE, gamma)
+        assert gain - 2 < grown < gain
+    edge = critical_alignment(BASE)
+    assert amplification(BASE, 1.001 * edge) == 0 < amplification(BASE, 0.99 * edge)
+    # Of two tokens the important one starts at q = ½, where the pull is largest.
+    assert critical_alignment(BASE._replace(length=2.0)) == 0
+
+
+def test_an_asymmetry_below_rounding_grows_all_the_same():
+    """log δ grows by A: from e^{−A/2} the classes part wholly, from e^{−A−5} never."""
+    gamma = 4.0
+    shape = Ensemble(240.0, 16.0, 6.0, 60.0)
+    gain = float(amplification(shape, gamma))
+    assert np.exp(-0.5 * gain) < 1e-17
+    assert orbit_of(shape, gamma, np.exp(-0.5 * gain)).ratio > 5
+    assert orbit_of(shape, gamma, np.exp(-gain - 5)).ratio < 0.1
+
+
+def test_an_orbit_that_is_not_back_is_not_known(monkeypatch):
+    monkeypatch.setattr(module, "STEPS", 40)
+    found = jax.jit(two_class_ode.__wrapped__)(BASE, 3.9, 1e-3)
+    assert all(np.isnan(value) for value in found)
+
+
+def test_pulls_in_logarithms_are_pulls():
+    gamma, log_odds = 3.0, jnp.linspace(-30.0, 3.0, 12)
+    weight = jax.nn.sigmoid(log_odds)
+    assert_close(
+        jnp.exp(log_pull(log_odds, gamma)), jax.vmap(pull, (0, None))(weight, gamma)
+    )
+    slope = jax.vmap(jax.grad(lambda x: log_pull(x, gamma)))(log_odds)
+    assert_close(log_pull_slope(log_odds, gamma), slope)
+    # Where q or 1 − q is no number any more.
+    far = log_pull(jnp.array([-1e4, 1e4]), gamma)
+    least = np.log(gamma / 2) - 1e4 + np.array([-np.log(2), log_expit(-gamma)])
+    assert_close(far, least)
+
+
+def test_a_mean_exponential_has_its_digits_and_its_slope_everywhere():
+    """∫₀¹ e^{xt} dt and its derivative ∫₀¹ t e^{xt} dt, also at zero."""
+    rate = jnp.array([-3.0, -1e-3, -1e-5, -1e-8, 0.0, 1e-8, 1e-5, 1e-3, 3.0])
+    node, weight = np.polynomial.legendre.leggauss(20)
+    node, weight = 0.5 + 0.5 * node, 0.5 * weight
+    power = weight * np.exp(np.asarray(rate)[:, None] * node)
+    assert_close(jax.vmap(module._mean_exp)(rate), power.sum(axis=1))
+    # Between the two forms a derivative loses half of its digits.
+    slope = jax.vmap(jax.grad(module._mean_exp))(rate)
+    np.testing.assert_allclose(slope, power @ node, rtol=1e-5)
+
+
+@pytest.mark.parametrize("slope", [-1e4, -30.0, -1.0, -0.05, -0.01, -1e-3, 0.0])
+def test_a_step_of_a_linear_equation_is_exact(slope):
+    """Also onto the moving balance −(turn + drift Σ)/slope that a stiff one keeps to."""
+    length, turn, drift = 0.5, 0.3, 2.0
+    found = solve_ivp(
+        lambda x, y: turn + slope * y + drift * (x - 0.5 * length),
+        (0.0, length),
+        [0.0],
+        "Radau",
+        rtol=1e-9,
+        atol=1e-12,
+    )
+    step = module._linear(*map(jnp.asarray, (length, turn, slope, drift)))
+    np.testing.assert_allclose(step, found.y[0, -1], rtol=1e-6)
