@@ -22,8 +22,8 @@ SOURCES = sorted(
     for path in (ROOT / top).rglob("*.py")
     if path != Path(__file__)
 )
-# No function of the library computes these: they are measurements.
-WITHOUT_CODE = {"6e", "7"}
+# No function of the library computes it: measurements.
+WITHOUT_CODE = {"7"}
 
 NUMBER = r"\d\w?"
 CITATION = re.compile(

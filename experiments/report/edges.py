@@ -46,7 +46,7 @@ def edges_over(sweep: Found, found: list[Found]) -> list[dict[str, Any]]:
 def _edge(name: str, results: dict[str, Any]) -> dict[str, Any]:
     """One edge, where there is one."""
     both = zip(results["dims"], results[name], strict=True)
-    there = [(dim, step) for dim, step in both if math.isfinite(step)]
+    there = [(dim, step) for dim, step in both if 0 < step < math.inf]
     return {
         "name": name,
         "dims": short([dim for dim, _ in there]),

@@ -1,4 +1,4 @@
-"""What the study of the phase diagram asks of one shape: edges to bisect."""
+"""Brackets around the predicted edges of one shape, and their bisection."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ import numpy as np
 
 from experiments.theory._edges import every_edge
 from experiments.theory._phase_lanes import EDGES, Run, program
+from jaxselect.sweep.grid import Grid, Shape
+from jaxselect.sweep.store import read_chunk, write_chunk
 from jaxselect.theory import phases
 from jaxselect.theory.two_classes import Ensemble, critical_alignment
 from jaxselect.theory.two_classes import step_size as step_size_of
-from jaxselect.sweep.grid import Grid, Shape
-from jaxselect.sweep.store import read_chunk, write_chunk
 
 NAMES = tuple(EDGES)
 # A bracket reaches this factor to either side of its prediction; that of d_c further.
 REACH, REACH_OF_DIM = 2.0, 30.0
-# d at whose edges of capture d_c is asked for: there it is this d.
+# Dimension whose predicted capture edges are the step sizes at which d_c is measured.
 MIDDLE_DIM = 1e6
 
 
@@ -50,7 +50,7 @@ class Case:
         return program(draw, self.shape, until_norm)
 
 
-class Questions(NamedTuple):
+class Brackets(NamedTuple):
     """Brackets to bisect, one a row.
 
     Attributes:
@@ -109,6 +109,11 @@ def exponents(ensemble: Ensemble, dim: jax.Array) -> jax.Array:
     return jax.jacfwd(logs)(jnp.log(jnp.stack(ensemble[:4])))
 
 
+def is_edge(step_size: np.ndarray) -> np.ndarray:
+    """Whether a predicted step size is an edge: not 0, ∞ or NaN."""
+    return (step_size > 0.0) & (step_size < np.inf)
+
+
 def predict(case: Case, dims: tuple[float, ...]) -> Prediction:
     """Every edge of a case at some dimensions, by theory alone."""
     ensemble = jax.tree.map(jnp.asarray, case.ensemble)
@@ -117,7 +122,7 @@ def predict(case: Case, dims: tuple[float, ...]) -> Prediction:
     return Prediction(edges=found[:-1], middle=found[-1, 3:], critical=critical.item())
 
 
-def questions(case: Case, prediction: Prediction, seeds: np.ndarray) -> Questions:
+def brackets(case: Case, prediction: Prediction, seeds: np.ndarray) -> Brackets:
     """Brackets around each predicted edge that there is, for each seed."""
     rows = []
     for dim, at in zip(case.dims, prediction.edges, strict=True):
@@ -133,16 +138,16 @@ def questions(case: Case, prediction: Prediction, seeds: np.ndarray) -> Question
         for place, edge in enumerate(at):
             below, above = walls[NAMES[place]]
             low, high = max(edge / REACH, below), min(edge * REACH, above)
-            if np.isfinite(edge) and 0 < low < edge < high < np.inf:
+            if is_edge(edge) and 0 < low < edge < high < np.inf:
                 rows.append((place, dim, edge, low, high))
-    for step_size in prediction.middle[np.isfinite(prediction.middle)]:
+    for step_size in prediction.middle[is_edge(prediction.middle)]:
         ends = MIDDLE_DIM / REACH_OF_DIM, MIDDLE_DIM * REACH_OF_DIM
         rows.append((len(NAMES) - 1, step_size, MIDDLE_DIM, *ends))
     edge, fixed, predicted, low, high = (
         np.repeat(np.asarray(column, float), len(seeds))
         for column in zip(*rows, strict=True)
     )
-    return Questions(
+    return Brackets(
         edge=edge.astype(int),
         seed=np.tile(seeds, len(rows)),
         fixed=fixed,
@@ -152,7 +157,7 @@ def questions(case: Case, prediction: Prediction, seeds: np.ndarray) -> Question
     )
 
 
-def bisect(asked: Questions, rounds: int, ask: Callable[..., Run]) -> Questions:
+def bisect(asked: Brackets, rounds: int, ask: Callable[..., Run]) -> Brackets:
     """The same with brackets 2^rounds times narrower."""
     in_dim = asked.edge == len(NAMES) - 1
     for _ in range(rounds):

@@ -22,7 +22,7 @@ SIZES = ("length", "relevant", "irrelevant", "sequences")
 """What the second to fifth shape change."""
 
 
-def compare(case: Case, asked: ask.Questions, ended: ask.Questions) -> list[dict]:
+def compare(case: Case, asked: ask.Brackets, ended: ask.Brackets) -> list[dict]:
     """Measured over predicted, the geometric mean over draws with its interval."""
     measured = np.sqrt(ended.low * ended.high)
     at_end = (ended.low == asked.low) | (ended.high == asked.high)

@@ -10,12 +10,12 @@ import numpy as np
 from experiments.common.devices import quickly
 from experiments.common.statistics import bootstrap
 from experiments.theory import _phase_brackets as ask
-from experiments.theory._phase_lanes import MARKS, Run, captured, selected, weights_of
 from experiments.theory._phase_brackets import Case, Prediction
+from experiments.theory._phase_lanes import MARKS, Run, captured, selected, weights_of
 from jaxselect.outcome.trial import run_trial
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.theory.two_classes import step_size as step_size_of
 from jaxselect.sweep.grid import Grid
+from jaxselect.theory.two_classes import step_size as step_size_of
 
 WIDE = np.array([1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9])
 """Dimensions of the measured diagram."""
@@ -29,8 +29,8 @@ def returns(
     """When the losing class is back, at three η₀ above the band captured for good."""
     points = []
     for dim, edges in zip(case.dims, prediction.edges, strict=True):
-        start = edges[4] if np.isfinite(edges[4]) else edges[1]
-        if dim >= HIGH_DIM and np.isfinite(edges[2]):
+        start = edges[4] if ask.is_edge(edges[4]) else edges[1]
+        if dim >= HIGH_DIM and ask.is_edge(edges[2]):
             grown = edges[2] / start
             points += [(dim, start * grown**part) for part in (0.25, 0.5, 0.75)]
     if not points:
@@ -165,7 +165,7 @@ def curves(
     dims = np.geomspace(1e4, 1e9, 6)
     # Where nothing is captured for good, the edges between which symmetry breaks.
     band = prediction.edges[0, 3:]
-    lower, upper = band if np.isfinite(band).all() else prediction.edges[0, 1:3]
+    lower, upper = band if ask.is_edge(band).all() else prediction.edges[0, 1:3]
     steps = np.array([1.1 * lower, np.sqrt(lower * upper), 1.1 * upper])
     some = _pairs(dims, steps)
     follow = jax.jit(lambda *rows: jax.lax.map(lane, rows), compiler_options=quickly())

@@ -19,6 +19,7 @@ from experiments.common.results import write
 from experiments.theory._edges import every_edge
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
+from jaxselect.theory.domain import in_domain
 from jaxselect.theory.two_classes import Ensemble
 
 
@@ -86,9 +87,15 @@ def main(settings: Settings) -> dict:
     arrays = {name: np.asarray(column) for name, column in found.items()}
     for name, column in arrays.items():
         say(f"{name:16}" + "".join(f"{value:10.4g}" for value in column))
+    within = jax.jit(jax.vmap(partial(in_domain, ensemble)))
+    known = {name: np.asarray(within(dims, column)) for name, column in found.items()}
+    for name, column in known.items():
+        outside = np.asarray(dims)[~column & (arrays[name] > 0)]
+        if len(outside):
+            say(f"{name:16} outside the theory's domain up to d = {outside.max():.3g}")
     results = {name: column.tolist() for name, column in arrays.items()}
     results["dims"] = np.asarray(dims).tolist()
-    write(settings.out, settings=settings, results=results)
+    write(settings.out, settings=settings, results=results, arrays=known)
     return results
 
 

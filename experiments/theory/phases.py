@@ -67,7 +67,7 @@ class Settings:
         preset: where the defaults come from.
         shapes: n, T, R and I of each.
         beyond: also measure where the theory ends: small d, impure and independent
-            tokens.
+            tokens, uneven counts.
         seeds: draws per edge.
         rounds: of bisection.
         diagram: values of η₀ in the measured diagram.
@@ -120,10 +120,13 @@ class Settings:
         ]
         if self.beyond:
             first = Shape(*self.shapes[0], 1)
+            all_but_one = 1.0 - 1.0 / (2 * first.relevant + first.irrelevant)
             found += [
                 Case("d ≤ 10³", first, (100.0, 1000.0)),
                 Case("purity 0.9", first, (1e4, 1e7), purity=0.9),
                 Case("independent 0.8", first, (1e4, 1e7), irrelevant_share=0.8),
+                # All of the share: Assumption 1, but for each token's count.
+                Case("uneven counts", first, (1e4, 1e7), irrelevant_share=all_but_one),
             ]
         return found
 
@@ -247,7 +250,7 @@ def measure(
         made = partial(run, seed, dim, step_size)
         return ask.kept(folder, next(files), whole, made)
 
-    asked = ask.questions(case, prediction, seeds)
+    asked = ask.brackets(case, prediction, seeds)
     ended = ask.bisect(asked, settings.rounds, answer)
     found: dict[str, Any] = {
         "edges": compare(case, asked, ended),

@@ -46,7 +46,10 @@ def assumption_one(
     """Assumption 1 exactly: one completely positive or negative token per sequence.
 
     Half of the sequences are positive. All other tokens are irrelevant, α_s = 0.
-    Every relevant token occurs if there are at least 2 · `relevant` sequences.
+    Counts are even: each relevant token is in ⌊n/2m⌋ or ⌈n/2m⌉ sequences, so that its
+    importance has no noise of its draw. Counts drawn independently, multinomial ones,
+    are those of `independent_tokens` at its largest share; phase diagrams of the two
+    differ (mathematics, section 6e).
 
     Source: mathematics, section 3.
 

@@ -9,7 +9,8 @@ from ..program import one_program
 from .asymmetry import damping, start_asymmetry
 from .two_classes import Ensemble, Real, alignment, critical_alignment
 
-# Bounds within which edges were measured at 0.90 to 1.13 of their prediction.
+# Bounds within which edges were measured at 0.90 to 1.10 of their prediction, on
+# shapes with R from I/5 to 2I.
 LARGEST_VALUE, LARGEST_START, LARGEST_SPREAD = 0.03, 0.15, 0.1
 
 

@@ -1,7 +1,8 @@
 """The phase diagram over (d, η₀): where selection begins, breaks, fails, and recovers.
 
 Every edge is a root of one function of (d, η₀) and of the ensemble's sizes, for the
-median draw, and differentiable by the implicit function.
+median draw of even counts, and differentiable by the implicit function. It holds where
+`domain.in_domain` does: for R ≥ I or small d not up to γ_c.
 """
 
 from collections.abc import Callable
@@ -179,7 +180,7 @@ def largest_captured_dim(ensemble: Ensemble, step_size: Real) -> Float[Scalar, "
 
 
 def _least_bid(ensemble: Ensemble) -> Float[Scalar, ""]:
-    """z + ϑ, the γ √d at which half of the draws select every important token."""
+    """Z + ϑ, the γ √d at which half of the draws select every important token."""
     tokens = jnp.asarray(ensemble.relevant, float)
     meetings = ensemble.sequences * ensemble.odds / 2.0 / tokens / ensemble.irrelevant
     weakest = norm.ppf(0.5 ** (0.5 / tokens))
@@ -282,7 +283,7 @@ def _brackets(
     """Places outside and inside each edge, and a flag: zero where there is one."""
 
     def look(ends: Float[Array, " 2"]) -> tuple[Array, Array, Array, Array]:
-        places = jnp.linspace(*ends, CELLS + 1)
+        places = jnp.linspace(ends[0], ends[1], CELLS + 1)
         values = function(places)
         best = jnp.argmax(values)
         beside = places[jnp.clip(best + jnp.array([-1, 1]), 0, CELLS)]

@@ -194,7 +194,7 @@ def _log_times(
 
 
 def _largest_ratio(orbit: _Local, between: _Local) -> Float[Scalar, ""]:
-    """max log q₊/q₋, by a parabola through three points of each interval."""
+    """Max log q₊/q₋, by a parabola through three points of each interval."""
 
     def ratio(at: _Local) -> Float[Array, " points"]:
         weights = jax.nn.log_sigmoid(at.log_odds)

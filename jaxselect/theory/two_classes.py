@@ -200,7 +200,7 @@ def growth_exponent(of: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]
 def log_pull(
     log_odds: Float[Array, "*classes"], alignment: Real
 ) -> Float[Array, "*classes"]:
-    """log g(q), exact however close q is to zero or one.
+    """Log g(q), exact however close q is to zero or one.
 
     Source: mathematics, section 6.
 
@@ -237,7 +237,7 @@ def strongest_log_odds(of: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, 
 
 
 def _root(
-    function: Callable[[Real, Real], Real], low: Real, high: Real, inner: Real
+    function: Callable[..., Float[Scalar, ""]], low: Real, high: Real, inner: Real
 ) -> Float[Scalar, ""]:
     """Where function(x, inner) turns from positive to negative; NaN where it does not.
 

@@ -10,14 +10,14 @@ import pytest
 
 from experiments.common.results import write
 from experiments.figures import __main__ as drawn
-from experiments.theory import _phase_lanes, _phase_brackets, _phase_runs, phases
+from experiments.theory import _phase_brackets, _phase_lanes, _phase_runs, phases
+from experiments.theory._phase_brackets import Case, Prediction, bisect, brackets
 from experiments.theory._phase_lanes import MARKS, Run
-from experiments.theory._phase_brackets import Case, Prediction, bisect, questions
 from experiments.theory._phase_ratios import compare, exponents, share_within
 from experiments.theory.phases import DIMS
 from jaxselect.flow.cls_flow import FlowStatus
-from jaxselect.theory.two_classes import step_size
 from jaxselect.sweep.grid import Grid, Shape
+from jaxselect.theory.two_classes import step_size
 
 TIMES = np.asarray(MARKS)
 CASE = Case("any", Shape(8, 4, 2, 6, 1), (1e4, 1e6))
@@ -137,7 +137,7 @@ def test_bisection_finds_every_edge_from_either_side():
     edges = np.array([[100 / np.sqrt(d), 40, 500, 60, 200] for d in CASE.dims]) * off
     guessed = Prediction(edges=edges[:1], middle=np.array([150.0]), critical=600.0)
     one = Case("any", CASE.shape, CASE.dims[:1])
-    asked = questions(one, guessed, np.arange(3))
+    asked = brackets(one, guessed, np.arange(3))
     dims = []
 
     def answer(seed, dim, step_size):
@@ -160,7 +160,7 @@ def test_an_edge_outside_its_bracket_is_said_to_be_at_an_end():
     edges = np.array([[1.0, 10.0, 2000.0, np.nan, np.nan]])
     guessed = Prediction(edges=edges, middle=np.full(2, np.nan), critical=1e4)
     one = Case("any", CASE.shape, CASE.dims[:1])
-    asked = questions(one, guessed, np.arange(2))
+    asked = brackets(one, guessed, np.arange(2))
     ended = bisect(asked, 3, lambda seed, dim, step: diagram(dim, step))
     rows = {row["edge"]: row for row in compare(one, asked, ended)}
     assert set(rows) == {"selection", "breaking_lower", "breaking_upper"}
@@ -172,7 +172,7 @@ def test_an_edge_outside_its_bracket_is_said_to_be_at_an_end():
 def test_no_bracket_reaches_into_that_of_the_next_edge():
     edges = np.array([[10.0, 15.0, 30.0, 18.0, 25.0]])
     guessed = Prediction(edges=edges, middle=np.full(2, np.nan), critical=1e4)
-    asked = questions(Case("any", CASE.shape, CASE.dims[:1]), guessed, np.arange(1))
+    asked = brackets(Case("any", CASE.shape, CASE.dims[:1]), guessed, np.arange(1))
     names = [_phase_brackets.NAMES[edge] for edge in asked.edge]
     ends = {name: (asked.low[i], asked.high[i]) for i, name in enumerate(names)}
     for order in (

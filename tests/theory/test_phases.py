@@ -17,7 +17,6 @@ from jaxselect.theory.asymmetry import noise, start_asymmetry
 from jaxselect.theory.two_classes import (
     Ensemble,
     alignment,
-    amplification,
     critical_alignment,
     step_size,
 )

@@ -1,4 +1,4 @@
-"""Orbits of the two-class equations: SciPy in time, closed forms, growth from little."""
+"""Orbits of the two-class equations: SciPy in time, closed forms, slow growth."""
 
 import jax
 import jax.numpy as jnp
@@ -135,7 +135,7 @@ def test_a_mean_exponential_has_its_digits_and_its_slope_everywhere():
 
 @pytest.mark.parametrize("slope", [-1e4, -30.0, -1.0, -0.05, -0.01, -1e-3, 0.0])
 def test_a_step_of_a_linear_equation_is_exact(slope):
-    """Also onto the moving balance −(turn + drift Σ)/slope that a stiff one keeps to."""
+    """Also onto the moving balance −(turn + drift Σ)/slope of a stiff one."""
     length, turn, drift = 0.5, 0.3, 2.0
     found = solve_ivp(
         lambda x, y: turn + slope * y + drift * (x - 0.5 * length),
