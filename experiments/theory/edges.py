@@ -88,14 +88,15 @@ def main(settings: Settings) -> dict:
     for name, column in arrays.items():
         say(f"{name:16}" + "".join(f"{value:10.4g}" for value in column))
     within = jax.jit(jax.vmap(partial(in_domain, ensemble)))
-    known = {name: np.asarray(within(dims, column)) for name, column in found.items()}
-    for name, column in known.items():
-        outside = np.asarray(dims)[~column & (arrays[name] > 0)]
+    for name in ("breaking_lower", "breaking_upper", "capture_lower", "capture_upper"):
+        known = np.asarray(within(dims, found[name]))
+        outside = np.asarray(dims)[~known & (arrays[name] > 0)]
         if len(outside):
             say(f"{name:16} outside the theory's domain up to d = {outside.max():.3g}")
-    results = {name: column.tolist() for name, column in arrays.items()}
+        arrays[f"{name}_in_domain"] = known
+    results = {name: arrays[name].tolist() for name in found}
     results["dims"] = np.asarray(dims).tolist()
-    write(settings.out, settings=settings, results=results, arrays=known)
+    write(settings.out, settings=settings, results=results, arrays=arrays)
     return results
 
 
