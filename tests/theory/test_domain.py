@@ -48,6 +48,8 @@ def test_the_domain_ends_where_a_number_is_no_longer_small():
     for shape, dim, step, within in (
         (WIDE, 1e4, near, False),
         (WIDE, 1e7, near, True),
+        # For κ alone.
+        (Ensemble(96.0, 12.0, 24.0, 24.0), 1e5, 16367.0, False),
         (WIDE, 1e4, 0.3 * near, True),
         (BASE, 1e4, 1000.0, True),
         (BASE, 100.0, 300.0, False),

@@ -1,0 +1,81 @@
+"""The search for edges: changes of sign, bands of any width, and what is not known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.theory import phases
+from tests.tolerances import assert_close
+
+
+@jax.jit
+def edges_of(sign, place, hole, width):
+    """Of sign · (x − place)(1 + x²) over (0, 1), NaN within a width of a hole."""
+
+    def condition(x):
+        value = sign * (x - place) * (1 + x**2)
+        return jnp.where(abs(x - hole) < width, jnp.nan, value)
+
+    return phases._edges(condition, jnp.array([0.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("sign", "place", "hole", "width", "wanted"),
+    [
+        (1.0, 0.3, 5.0, 0.05, (0.3, np.inf)),
+        (-1.0, 0.3, 5.0, 0.05, (-np.inf, 0.3)),
+        # Positive throughout, and nowhere.
+        (1.0, -1.0, 5.0, 0.05, (-np.inf, np.inf)),
+        (1.0, 2.0, 5.0, 0.05, (np.inf, -np.inf)),
+        # Not known in between, at an end, or only where the search comes to.
+        (1.0, 0.3, 0.7, 0.05, (np.nan, np.nan)),
+        (1.0, 0.3, 0.0, 0.05, (np.nan, np.nan)),
+        (1.0, 0.3, 1.0, 0.05, (np.nan, np.nan)),
+        (1.0, 2.0, 0.5, 0.05, (np.nan, np.nan)),
+        (1.0, 0.3, 0.3, 1e-3, (np.nan, np.inf)),
+    ],
+)
+def test_an_edge_is_a_change_of_sign_and_never_nan(sign, place, hole, width, wanted):
+    found = edges_of(sign, place, hole, width)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@jax.jit
+def band_of(height, place, width):
+    """Of height − |x − place|³/width³ over (0, 10): two edges, or none."""
+
+    def condition(x):
+        return height - jnp.abs((x - place) / width) ** 3
+
+    return phases._edges(condition, jnp.array([0.0, 10.0]))
+
+
+@pytest.mark.parametrize("width", [1e-2, 0.1, 3.0])
+def test_a_band_is_found_however_narrow(width):
+    """Of a cell of 0.3 or a small part of one, and at any place in it."""
+    for place in (3.777, 5.0, 5.15):
+        wanted = place + width * np.array([-1.0, 1.0])
+        np.testing.assert_allclose(band_of(1.0, place, width), wanted, rtol=1e-7)
+        empty = band_of(-1.0, place, width)
+        np.testing.assert_array_equal(empty, [np.inf, -np.inf])
+
+
+def test_a_kink_does_not_stop_the_search():
+    """Almost zero on one side, steep on the other."""
+
+    def condition(x):
+        return jnp.where(x < 0.31, 1e-9 * (x - 0.31), 1e9 * (x - 0.31))
+
+    found = phases._edges(condition, jnp.array([0.0, 1.0]))
+    np.testing.assert_allclose(found[0], 0.31, rtol=1e-4)
+
+
+def test_both_edges_have_the_derivatives_of_the_implicit_function():
+    """x = 3 ± √a: ± 1/(2√a), forwards and backwards."""
+
+    def edges(a):
+        return phases._edges(lambda x: a - (x - 3.0) ** 2, jnp.array([0.0, 10.0]))
+
+    for derivative in (jax.jacfwd, jax.jacrev):
+        assert_close(jax.jit(derivative(edges))(4.0), np.array([-0.25, 0.25]), 10.0)
