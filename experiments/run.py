@@ -250,7 +250,12 @@ def _numbers(result: dict) -> list[tuple[str, str, str]]:
         (
             "                        predicted",
             f"{result['error_constant']:.6g}",
-            "The same constant from E, p_0 and the counts, without integrating.",
+            "The same constant from E, p_0, the counts and the selection"
+            + (
+                ", without integrating."
+                if not result["history_dim"]
+                else f"; all but {result['history_dim']} dimensions of it without p."
+            ),
         ),
         (
             "duality gap",

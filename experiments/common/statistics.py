@@ -34,6 +34,25 @@ class Bins(NamedTuple):
     number: np.ndarray
 
 
+def by_history(results: "xr.Dataset") -> dict[str, "xr.DataArray"]:
+    """Runs whose constant needs no p, and runs with a part of ρ that is read from p.
+
+    Args:
+        results: of `store.load`.
+
+    Returns:
+        Two masks, `predicted` and `with_path`.
+
+    Example:
+        >>> import xarray as xr
+        >>> runs = xr.Dataset({"history_dim": ("seed", [0, 5, 0])})
+        >>> by_history(runs)["predicted"].values.tolist()
+        [True, False, True]
+    """
+    predicted = results.history_dim == 0
+    return {"predicted": predicted, "with_path": ~predicted}
+
+
 def binned(across: np.ndarray, upward: np.ndarray, edges: np.ndarray = EDGES) -> Bins:
     """Mean and standard deviation of one quantity in bins of another.
 

@@ -6,6 +6,7 @@ import xarray as xr
 from experiments.common.statistics import (
     CERTIFIED,
     SELECTING,
+    by_history,
     fitted_exponent,
     with_status,
 )
@@ -88,8 +89,25 @@ def direction(found: Found) -> Measured:
     """‖p/‖p‖ − p_mm/‖p_mm‖‖ · ‖p‖ tends to the constant predicted for it."""
     results = _sweep(found)
     constant = results.direction_error * results.cls_norm / results.error_constant
-    off = finite(_of(abs(constant - 1), results).ravel())
-    return _deviations(off, CLOSE, "error · ‖p‖ at the end", "the predicted constant")
+    off = abs(constant - 1)
+    everywhere = finite(_of(off, results).ravel())
+    measured = _deviations(
+        everywhere, CLOSE, "error · ‖p‖ at the end", "the predicted constant"
+    )
+    among = {
+        name: finite(_of(off.where(runs), results).ravel())
+        for name, runs in by_history(results).items()
+    }
+    if not all(part.size for part in among.values()):
+        return measured
+    apart = "; ".join(
+        f"{told(np.median(part))} {words}, {part.size:,} runs"
+        for part, words in (
+            (among["predicted"], "where it is known without p"),
+            (among["with_path"], "where some dimensions are read from p"),
+        )
+    )
+    return measured._replace(value=f"{measured.value} ({apart})")
 
 
 def growth(found: Found) -> Measured:

@@ -12,6 +12,7 @@ from experiments.common.statistics import (
     CERTIFIED,
     SELECTING,
     bootstrap,
+    by_history,
     fitted_exponent,
     with_status,
 )
@@ -80,7 +81,12 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
             fit = dict(zip(("exponent", "low", "high"), exponent, strict=True))
             summary["alignment_error_exponent"] = fit
     constant = results.direction_error * results.cls_norm / results.error_constant
-    summary["direction_constant_deviation"] = _quantiles(abs(constant - 1), certified)
+    for name, among in by_history(results).items():
+        off = abs(constant - 1)
+        summary[f"direction_constant_deviation_{name}"] = _quantiles(
+            off, certified & among
+        )
+        summary[f"certified_{name}"] = int((certified & among).sum())
     summary["unselected_effect"] = _quantiles(results.unselected_effect, certified)
     summary["duality_gap"] = _quantiles(results.duality_gap, certified)
     summary["wasted_steps_share"] = wasted_work(results)
@@ -115,8 +121,14 @@ def describe(summary: dict[str, Any]) -> str:
         )
     for name, title in (
         (
-            "direction_constant_deviation",
-            "direction error · ‖p‖ against prediction",
+            "direction_constant_deviation_predicted",
+            "direction error · ‖p‖ against its value without integrating "
+            f"({summary['certified_predicted']:,} runs)",
+        ),
+        (
+            "direction_constant_deviation_with_path",
+            "the same where dimensions of ρ are read from p "
+            f"({summary['certified_with_path']:,} runs)",
         ),
         ("unselected_effect", "what unselected tokens add to f"),
         ("duality_gap", "duality gap of the max-margin solution"),

@@ -2,7 +2,7 @@
 
 At a log-time s_0 the active pairs stand at a distance r from ρ, the inactive ones still
 have a force to spend, and the part of p that only the path decides was constant for a
-while (mathematics, section 3e).
+while (mathematics, sections 3d and 3e).
 """
 
 import jax.numpy as jnp

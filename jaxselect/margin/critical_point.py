@@ -2,7 +2,7 @@
 
 Φ(z) = Σ_{k active} c_k e^{−D_kᵀz} + p_mmᵀz. Existence of a minimiser near the computed
 point, and the ball from which its gradient flow converges to it, are hypotheses that
-are checked on the numbers at hand (mathematics, section 3e).
+are checked on the numbers at hand (mathematics, sections 3b and 3e).
 """
 
 from typing import NamedTuple

@@ -42,6 +42,7 @@ def results(status, selected=None, together=False):
         "direction_error": 2e-3 * lost,
         "cls_norm": 1e3 * lost,
         "error_constant": 1.6 * lost,
+        "history_dim": np.zeros_like(status),
         "unselected_effect": lost,
         "duality_gap": lost,
     }
@@ -81,7 +82,8 @@ def test_selected_but_not_certified_is_not_counted():
     assert told["certified_share"] == 0
     for row in told["all_selected_by_step_size"].values():
         assert (row["share"], row["certified"]) == (None, 0)
-    assert told["direction_constant_deviation"] is None
+    assert told["direction_constant_deviation_predicted"] is None
+    assert told["direction_constant_deviation_with_path"] is None
 
 
 def test_a_sweep_of_which_nothing_is_there():
@@ -102,8 +104,21 @@ def test_one_certified_run_has_no_interval():
 
 def test_deviation_of_the_constant_by_hand():
     """2e-3 · 1e3 / 1.6 = 1.25."""
-    told = summarise(results([ALL] * 4 + [PARTIAL] * 2 + [MISSING] * 2))
-    assert told["direction_constant_deviation"] == pytest.approx((0.25, 0.25))
+    runs = results([ALL] * 4 + [PARTIAL] * 2 + [MISSING] * 2)
+    # Of the last two runs a dimension is read from p: their deviation stands apart.
+    flat = np.arange(8).reshape(runs.status.shape)
+    runs["history_dim"] = (runs.status.dims, np.where(flat >= 4, 1, 0))
+    runs["direction_error"] = runs.direction_error.where(runs.history_dim == 0, 2.4e-3)
+    summary = summarise(runs)
+    found = {
+        name: (
+            summary[f"certified_{name}"],
+            summary[f"direction_constant_deviation_{name}"],
+        )
+        for name in ("predicted", "with_path")
+    }
+    assert found["predicted"] == (4, pytest.approx((0.25, 0.25)))
+    assert found["with_path"] == (2, pytest.approx((0.5, 0.5)))
 
 
 def test_steps_that_waited_by_hand():

@@ -132,8 +132,22 @@ def test_without_the_flow_only_the_history_is_missing():
     assert known.history_dim == full.history_dim
     missing = full.offset - known.offset
     np.testing.assert_allclose(missing, full.history, atol=1e-7)
-    if known.history_dim == 0:
-        np.testing.assert_allclose(missing, 0.0, atol=1e-7)
+    assert (full.history_change == np.inf) == (known.history_dim > 0)
+
+
+def test_without_path_dependence_p_is_not_read():
+    """The same to the bit with any late p, where no dimension is left to the path."""
+    corpus = two_bags([1, 2, 0], 1, 1)
+    start = parameters(np.diag([2.0, -1.0, 0.0]), [0.1, 0.2, 0.3], [1.0, 0.0, 0.0])
+    chosen = np.array(2 * [[True, False, False]])
+    margin = solve(start, corpus, chosen)
+    known, read = (
+        limit(start, corpus, chosen, margin, late)
+        for late in (None, np.array([7.0, -3.0, 0.1]))
+    )
+    assert known.history_dim == 0 and known.history_change == 0
+    assert (known.offset == read.offset).all()
+    assert known.error_constant == read.error_constant
 
 
 def parameters(*arrays):
