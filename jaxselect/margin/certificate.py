@@ -19,8 +19,7 @@ from .max_margin import MaxMargin
 from .pair_graph import difference_lengths, lead
 
 # Largest share of a sequence off its selected token, times the spread of its values,
-# for which the pair sum stands for the gradient. Derived: below it the factors e^{|d|}
-# of section 3e are at most 1.14.
+# for which the pair sum stands for the gradient. Derived: below it e^{|b − f|} ≤ 1.14.
 UNSELECTED = 0.125
 # Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
 NONLINEAR = 4
