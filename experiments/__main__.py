@@ -20,6 +20,7 @@ STUDIES = (
     "theory.joint",
     "theory.edges",
     "theory.phases",
+    "theory.tolerance",
     "theory.watch",
     "reviews",
     "text.lemma",

@@ -18,6 +18,24 @@ EDGES = np.linspace(-1, 1, 21)
 """Bins of the posterior difference."""
 
 
+class Share(NamedTuple):
+    """How many of a sample have a property.
+
+    Attributes:
+        number: that have it.
+        of: size of the sample.
+        share: number over size; NaN for no sample.
+        low: lower end of the interval for the share of the population.
+        high: upper end.
+    """
+
+    number: int
+    of: int
+    share: float
+    low: float
+    high: float
+
+
 class Bins(NamedTuple):
     """One quantity in bins of another.
 
@@ -103,6 +121,28 @@ def bootstrap(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
     )
     low, high = found.confidence_interval
     return float(low), float(high)
+
+
+def binomial(mask: np.ndarray, level: float = 0.95) -> Share:
+    """Share of a sample with a property, with its exact (Clopper–Pearson) interval.
+
+    Args:
+        mask: true where a draw has the property.
+        level: of confidence.
+
+    Returns:
+        The share; its interval is [0, 1] for no sample.
+
+    Example:
+        >>> found = binomial(np.zeros(59, bool))
+        >>> found.number, found.low, round(found.high, 3)
+        (0, 0.0, 0.061)
+    """
+    number, of = int(np.sum(mask)), len(mask)
+    if not of:
+        return Share(0, 0, np.nan, 0.0, 1.0)
+    found = scipy.stats.binomtest(number, of).proportion_ci(level, method="exact")
+    return Share(number, of, number / of, float(found.low), float(found.high))
 
 
 def fitted_exponent(

@@ -8,11 +8,7 @@ kept as they finish: the same command goes on where it was stopped.
 
 import dataclasses
 import itertools
-import multiprocessing
-import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +17,8 @@ import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
+from experiments.common.processes import side_by_side
+from experiments.common.progress import announce
 from experiments.common.results import write
 from experiments.theory import _phase_brackets as ask
 from experiments.theory._phase_brackets import Case
@@ -167,7 +164,7 @@ def main(settings: Settings) -> dict:
     with writing(folder):
         prepare(folder, {"study": "phases", "axes": {}, "cases": names, **kept})
         work = partial(measure, settings, folder, finished(folder)[0])
-        found = side_by_side(work, cases, settings.workers)
+        found = side_by_side(work, cases, settings.workers, "shapes")
     first = cases[0], found[0]["prediction"]
     few = settings.seed + np.arange(min(settings.seeds, 4))
     norms = settings.until_norm, settings.later_norm
@@ -201,32 +198,6 @@ def main(settings: Settings) -> dict:
         figure="phase_theory",
     )
     return results
-
-
-def side_by_side(work: Callable, cases: list[Case], workers: int) -> list[dict]:
-    """All cases, in processes: threads that factorise can wait for one another."""
-    context = multiprocessing.get_context("spawn")
-    with (
-        watched("shapes", len(cases)) as advance,
-        context.Manager() as manager,
-        ProcessPoolExecutor(workers, context, _begin) as pool,
-    ):
-        stop = manager.Event()
-        asked = [pool.submit(work, stop, *each) for each in enumerate(cases)]
-        try:
-            for _ in as_completed(asked):
-                advance(1)
-            return [future.result() for future in asked]
-        except BaseException:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _begin() -> None:
-    """In a worker, which leaves Ctrl-C to its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    configure("float64")
 
 
 def measure(

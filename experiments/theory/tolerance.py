@@ -1,0 +1,228 @@
+"""How often does a run's selection depend on the tolerance of its integration?
+
+A stated sample of the cells of sweeps, drawn from a seed, is integrated at the sweep's
+tolerance and at a hundredth of it. The study gives the share of runs whose selection or
+status changes, by status and by η₀/d, and how far the error constant moves where the
+selection stays. Chunks are kept as they finish: the same command goes on where it was
+stopped.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from experiments.common.console import at_least_one, command
+from experiments.common.devices import configure, usually, versions
+from experiments.common.grids import GRIDS
+from experiments.common.processes import side_by_side
+from experiments.common.programs import Parts, ready
+from experiments.common.progress import announce
+from experiments.common.results import write
+from experiments.theory._tolerance_shares import summary, tell
+from jaxselect.errors import BadInput
+from jaxselect.flow.cls_flow import Flow, FlowSettings
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.parameters import Parameters
+from jaxselect.outcome.tolerance_check import ToleranceCheck, tolerance_check
+from jaxselect.outcome.trial import TrialSettings, follow, prepare
+from jaxselect.sweep import store
+from jaxselect.sweep.chunks import Chunk, plan, run_chunk
+from jaxselect.sweep.grid import Grid, Shape, lane_values
+
+CHUNK_SIZE = 10
+"""Runs per file: some seconds of work for a core."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study.
+
+    Attributes:
+        preset: where the defaults come from.
+        sweeps: presets of `experiments.sweep` whose cells are sampled.
+        cells: runs drawn from each, without replacement.
+        atol: tolerance of a step in scores, of which a hundredth is taken, too.
+        workers: processes that run chunks side by side.
+        seed: of the sample.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "smoke"] = "full"
+    sweeps: tuple[Literal["default", "smoke", "paper", "phase"], ...] = (
+        "default",
+        "phase",
+    )
+    cells: int = 200
+    atol: float = FlowSettings().atol
+    workers: int = 2
+    seed: int = 0
+    out: Path = Path("results") / "tolerance"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+        at_least_one(self, "cells", "workers")
+        FlowSettings(atol=self.atol)
+        if not self.sweeps or len(set(self.sweeps)) < len(self.sweeps):
+            raise BadInput(f"sweeps {self.sweeps}: wanted one or more, all different")
+        for name in self.sweeps:
+            if self.cells > GRIDS[name].size:
+                raise BadInput(
+                    f"cells {self.cells}: the sweep {name} has {GRIDS[name].size}"
+                )
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        sweeps=("smoke",),
+        cells=6,
+        workers=1,
+        out=Path("results") / "tolerance-smoke",
+    ),
+}
+
+
+def main(settings: Settings) -> dict:
+    """Draw the sample, run it at both tolerances, and count what changes.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    settings.check()
+    configure("float64")
+    announce(settings.out)
+    folder = settings.out.absolute()
+    kept = dataclasses.asdict(settings)
+    for name in ("out", "json", "workers", "preset"):
+        del kept[name]
+    work = [
+        (name, chunk)
+        for name in settings.sweeps
+        for chunk in sample(GRIDS[name], settings.cells, settings.seed)
+    ]
+    with store.writing(folder):
+        about = {"study": "tolerance", "axes": {}, "versions": versions(), **kept}
+        store.prepare(folder, about)
+        planned = [chunk.lanes for _, chunk in work]
+        whole = store.finished(folder, planned)[0]
+        measure = partial(measured, settings.atol, folder, whole)
+        tables = side_by_side(measure, work, settings.workers, "chunks")
+    results: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for sweep in settings.sweeps:
+        here = [
+            rows for rows, (name, _) in zip(tables, work, strict=True) if name == sweep
+        ]
+        columns = _columns(GRIDS[sweep], np.concatenate(here))
+        results[sweep] = summary(columns)
+        arrays |= {f"{sweep}_{name}": column for name, column in columns.items()}
+        tell(sweep, results[sweep])
+    write(settings.out, settings=settings, results=results, arrays=arrays)
+    return results
+
+
+def sample(grid: Grid, cells: int, seed: int) -> list[Chunk]:
+    """Chunks of cells of a grid, drawn without replacement.
+
+    Args:
+        grid: of trials.
+        cells: number to draw.
+        seed: of the sample, which is a function of it and of the grid's size alone.
+
+    Returns:
+        The chunks, the cells that should take longest first.
+
+    Example:
+        >>> chunks = sample(Grid(seed=tuple(range(30))), 12, seed=0)
+        >>> [len(chunk.lanes) for chunk in chunks]
+        [10, 2]
+    """
+    drawn = np.random.default_rng(seed).choice(grid.size, cells, replace=False)
+    found = []
+    for shape, lanes in plan(grid, grid.size):
+        lanes = lanes[np.isin(lanes, drawn)]
+        cuts = range(0, len(lanes), CHUNK_SIZE)
+        found += [Chunk(shape, lanes[cut : cut + CHUNK_SIZE]) for cut in cuts]
+    return found
+
+
+def measured(
+    atol: float,
+    folder: Path,
+    whole: set[int],
+    stop: threading.Event,
+    number: int,
+    case: tuple[str, Chunk],
+) -> np.ndarray:
+    """A chunk's rows from disk, or made now and written there."""
+    if stop.is_set():
+        raise KeyboardInterrupt
+    if number not in whole:
+        sweep, chunk = case
+        programs = partial(program, atol)
+        rows = run_chunk(GRIDS[sweep], chunk, chunk_size=CHUNK_SIZE, programs=programs)
+        store.write_chunk(folder, number, rows)
+    return store.read_chunk(folder, number)
+
+
+def program(
+    atol: float, grid: Grid, shape: Shape, together: bool
+) -> Callable[..., SimpleNamespace]:
+    """The check of one lane, compiled by any process before this one."""
+
+    def run(*values: jax.Array) -> SimpleNamespace:
+        return ready(lane, (atol, grid, shape), values).run(*values)
+
+    return run
+
+
+def lane(atol: float, grid: Grid, shape: Shape) -> Parts:
+    """The sweep's trial up to the end of its flow, then the check of that flow."""
+    settings = TrialSettings(FlowSettings(atol=atol))
+
+    def followed(
+        purity: jax.Array,
+        irrelevant_share: jax.Array,
+        dim: jax.Array,
+        step_size: jax.Array,
+        seed: jax.Array,
+    ) -> tuple[Parameters, Corpus, Flow]:
+        draw = grid.draw(shape, purity, irrelevant_share)
+        start = prepare(jax.random.key(seed), draw, dim, step_size)
+        course = follow(*start, until_norm=grid.until_norm, settings=settings)
+        return course.after, course.corpus, course.flow
+
+    def checked(after: Parameters, corpus: Corpus, flow: Flow) -> ToleranceCheck:
+        norm = grid.until_norm
+        return tolerance_check(
+            after, corpus, flow, until_norm=norm, settings=settings.flow
+        )
+
+    return [(jax.jit(part), usually()) for part in (followed, checked)]
+
+
+def _columns(grid: Grid, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows by name, with d, η₀ and seed of each lane."""
+    cells = lane_values(grid, rows["lane"])
+    columns = {name: cells[name] for name in ("dim", "step_size", "seed")}
+    return columns | {name: rows[name] for name in rows.dtype.fields or ()}
+
+
+if __name__ == "__main__":
+    command(main, PRESETS)
