@@ -1,8 +1,9 @@
 """One run of the theory: bags, one step on E, the flow of p, and where it led.
 
 Says which tokens attention ended on, how that compares with the max-margin solution,
-and in which numbers; `--explain` says what each of them means. The corpora are exact:
-every sequence holds one completely positive or negative token. Nothing is written.
+and in which numbers; `--explain` says what each of them means, and `--verify` whether a
+closer integration ends the same (exit code 1 if not). The corpora are exact: every
+sequence holds one completely positive or negative token. Nothing is written.
 """
 
 import math
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.common import memory, programs
-from experiments.common.console import command, say
+from experiments.common.console import Difference, command, say
 from experiments.common.devices import configure, quickly
 from experiments.common.statistics import CERTIFIED
 from jaxselect.errors import BadInput
@@ -38,6 +39,7 @@ class Run:
         until_norm: the flow stops where ‖p‖ is this.
         seed: of corpus and parameters.
         precision: of the whole run.
+        verify: integrate once more, at a hundredth of the tolerance, and compare.
         explain: say what each number means.
         json: print one JSON object on standard output.
     """
@@ -52,6 +54,7 @@ class Run:
     until_norm: float = 1e4
     seed: int = 0
     precision: Literal["float64", "float32"] = "float64"
+    verify: bool = False
     explain: bool = False
     json: bool = False
 
@@ -111,7 +114,8 @@ def run(settings: Run) -> dict:
         settings: of the run.
 
     Returns:
-        The scalars of the trial, timings, device and precision.
+        The scalars of the trial, timings, device and precision; with `verify` also
+        `tolerance_check`, as a `Difference` where selection or status is another.
 
     Raises:
         BadInput: settings out of range.
@@ -142,15 +146,35 @@ def run(settings: Run) -> dict:
         "settings": asdict(settings),
     }
     _tell(result, settings.explain)
-    return result
+    if not settings.verify:
+        return result
+    check = _verified(sizes, arguments)
+    result["tolerance_check"] = check
+    _tell_check(check)
+    same = check["same_selection"] and check["same_status"]
+    return result if same else Difference(result)
+
+
+def _verified(sizes: tuple, arguments: tuple[jax.Array, ...]) -> dict:
+    """The run at a hundredth of its tolerance, compared with the run."""
+    found = vars(programs.ready(_trial, (*sizes, True), arguments).run(*arguments))
+    check = {name: value.item() for name, value in found.items()}
+    check["same_status"] = check["status"] == check["closer_status"]
+    for name in ("status", "closer_status"):
+        check[name] = TrialStatus(check[name]).name.lower()
+    return check
 
 
 def _trial(
-    sequences: int, length: int, relevant: int, irrelevant: int
+    sequences: int, length: int, relevant: int, irrelevant: int, verify: bool = False
 ) -> programs.Parts:
-    """The trial of some sizes in two parts, and how to compile them."""
+    """The trial of some sizes in two parts, of which the first is the flow.
+
+    To verify it, the second compares the flow's end with a closer integration's.
+    """
     # Not wanted where the program is found.
     from jaxselect.model.synthetic import assumption_one
+    from jaxselect.outcome.tolerance_check import ToleranceCheck, tolerance_check
     from jaxselect.outcome.trial import Course, Trial, follow, judge, prepare
 
     draw = partial(
@@ -163,18 +187,36 @@ def _trial(
 
     def course(
         seed: jax.Array, dim: jax.Array, step_size: jax.Array, until_norm: jax.Array
-    ) -> tuple[Course, jax.Array]:
-        key = jax.random.key(seed)
-        start = prepare(key, draw, dim, step_size)
-        return follow(*start, until_norm=until_norm), step_size
+    ) -> tuple[Course, jax.Array, jax.Array]:
+        start = prepare(jax.random.key(seed), draw, dim, step_size)
+        return follow(*start, until_norm=until_norm), step_size, until_norm
 
-    def verdict(course: Course, step_size: jax.Array) -> Trial:
+    def verdict(course: Course, step_size: jax.Array, until_norm: jax.Array) -> Trial:
         return judge(*course, step_size=step_size)
+
+    def check(course: Course, _: jax.Array, until_norm: jax.Array) -> ToleranceCheck:
+        of = course.after, course.corpus, course.flow
+        return tolerance_check(*of, until_norm=until_norm)
 
     # Traced only: a family that cannot be drawn says so before anything is compiled.
     jax.eval_shape(lambda: draw(jax.random.key(0)))
     say(f"compiling for {sequences} sequences …")
-    return [(jax.jit(part), quickly()) for part in (course, verdict)]
+    parts = course, check if verify else verdict
+    return [(jax.jit(part), quickly()) for part in parts]
+
+
+def _tell_check(check: dict) -> None:
+    """Whether the end depends on the tolerance."""
+    same = {True: "the same", False: "ANOTHER"}
+    status, closer = check["status"], check["closer_status"]
+    say("\n  at a hundredth of the tolerance")
+    for name, value in (
+        ("selection", same[check["same_selection"]]),
+        ("status", same[check["same_status"]] + f": {status}, then {closer}"),
+        ("‖p_mm‖, relative change", f"{check['norm_change']:.3g}"),
+        ("constant, relative change", f"{check['constant_change']:.3g}"),
+    ):
+        say(f"  {name:36} {value}")
 
 
 def _tell(result: dict, explain: bool) -> None:

@@ -32,6 +32,24 @@ def test_a_run_says_what_it_found(capsys):
         assert meaning.split(".")[0][:40] in told.err
 
 
+def test_a_verified_run_says_whether_a_closer_integration_ends_the_same(
+    capsys, monkeypatch
+):
+    command = ["--preset", "smoke", "--verify", "--json"]
+    assert ended(run.run, command, run.PRESETS) == 0
+    told = capsys.readouterr()
+    check = json.loads(told.out)["tolerance_check"]
+    assert check["same_selection"] and check["same_status"]
+    assert check["status"] == check["closer_status"] == json.loads(told.out)["status"]
+    assert max(check["norm_change"], check["constant_change"]) < 1e-4
+    assert "selection                            the same" in told.err
+    # Where either is another, the exit code says so too.
+    for name in ("same_selection", "same_status"):
+        monkeypatch.setattr(run, "_verified", lambda *_, n=name: check | {n: False})
+        assert ended(run.run, command, run.PRESETS) == 1
+        assert capsys.readouterr().err.count("ANOTHER") == 1
+
+
 def test_a_run_in_parts_is_the_trial():
     smoke = run.PRESETS["smoke"]
     found = run.run(smoke)

@@ -1,0 +1,106 @@
+"""The study of tolerances: what it counts, and that it goes on where it was."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.common.grids import GRIDS
+from experiments.theory import tolerance
+from experiments.theory._tolerance_shares import summary
+from jaxselect.outcome.trial_status import TrialStatus
+from tests.experiments.test_console import ended
+
+ALL, PART, LOST, TIES = (
+    TrialStatus.SELECTED_ALL,
+    TrialStatus.PARTIAL,
+    TrialStatus.NORM_NOT_REACHED,
+    TrialStatus.TIES_UNPROVED,
+)
+
+
+def test_a_small_sample_is_unchanged_and_is_not_run_twice(
+    tmp_path, capsys, monkeypatch
+):
+    command = ["--preset", "smoke", "--json", "--out", tmp_path]
+
+    def results():
+        with jax.numpy_dtype_promotion("standard"):
+            assert ended(tolerance.main, command, tolerance.PRESETS) == 0
+        return json.loads(capsys.readouterr().out)
+
+    first = results()
+    found = first["smoke"]
+    assert found["all"]["selection_changes"]["of"] == 6
+    assert found["all"]["selection_changes"]["number"] == 0
+    constants = found["error_constant"]
+    # Without history one selection has one constant; with it p's error shows.
+    assert constants["history_dim_zero"]["largest"] < 1e-12
+    assert 0 < constants["history_dim_positive"]["largest"] < 1e-4
+
+    def run_again(*arguments, **named):
+        raise AssertionError("a finished chunk is run again")
+
+    monkeypatch.setattr(tolerance, "run_chunk", run_again)
+    assert results() == first
+
+
+def test_a_sample_is_a_function_of_its_seed_and_covers_the_sweep():
+    grid = GRIDS["phase"]
+    lanes, again, other = (
+        np.concatenate([chunk.lanes for chunk in tolerance.sample(grid, 200, seed)])
+        for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(lanes, again)
+    assert len(set(lanes)) == 200 and set(lanes) != set(other)
+    # Uniform: the mean lies within four standard deviations of the middle.
+    assert abs(lanes.mean() / grid.size - 0.5) < 4 / (12 * 200) ** 0.5
+    several = tolerance.sample(GRIDS["paper"], 40, 0)
+    assert sum(len(chunk.lanes) for chunk in several) == 40
+    assert len({chunk.shape for chunk in several}) > 1
+
+
+def test_changes_are_counted_where_they_belong():
+    """Cells: unchanged; another selection, same status; the reverse; neither same."""
+    status = np.array([ALL, ALL, LOST, PART, ALL, TIES])
+    closer = np.array([ALL, ALL, PART, ALL, ALL, TIES])
+    columns = {
+        "status": status,
+        "closer_status": closer,
+        "same_selection": np.array([True, False, True, False, True, True]),
+        "constant_change": np.array([0.5, 7.0, 7.0, 7.0, 0.25, 7.0]),
+        "norm_change": np.zeros(6),
+        "history_dim": np.array([0, 0, 0, 0, 3, 0]),
+        "dim": np.array([1e3, 1e3, 1e3, 1e3, 1e3, 1e4]),
+        "step_size": np.array([1.0, 2.0, 9.0, 20.0, 1.0, 1.0]),
+        "seed": np.arange(6),
+    }
+    found = summary(columns)
+
+    def numbers(row):
+        return [(one["number"], one["of"]) for one in row.values()]
+
+    assert numbers(found["all"]) == [(2, 6), (2, 6)]
+    assert numbers(found["certified"]) == [(2, 4), (1, 4)]
+    assert numbers(found["by_status"]["SELECTED_ALL"]) == [(1, 3), (0, 3)]
+    assert numbers(found["by_status"]["NORM_NOT_REACHED"]) == [(0, 1), (1, 1)]
+    decades = found["by_decade_of_step_size_over_dim"]
+    assert numbers(decades["1e-3"]) == [(1, 4), (1, 4)]
+    assert numbers(decades["1e-2"]) == [(1, 1), (1, 1)]
+    assert numbers(decades["1e-4"]) == [(0, 1), (0, 1)]
+    # Constants of cells certified at both tolerances, with one selection.
+    constants = found["error_constant"]
+    assert constants["history_dim_zero"]["cells"] == 1
+    assert constants["history_dim_zero"]["largest"] == 0.5
+    assert constants["history_dim_positive"]["largest"] == 0.25
+    assert [row["seed"] for row in found["changes"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--cells", 0], ["--cells", 10_000], ["--atol", -1], ["--workers", 0]]
+)
+def test_numbers_that_no_study_can_be_made_of(flags, tmp_path, capsys):
+    command = [*flags, "--out", tmp_path / "out"]
+    assert ended(tolerance.main, command, tolerance.PRESETS) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
