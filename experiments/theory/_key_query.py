@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
-from jaxselect.flow.joint_flow import key_query_flow, key_query_of
+from jaxselect.flow.key_query_flow import key_query_flow, key_query_of
 from jaxselect.flow.progress import direction_error
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.corpus import Corpus

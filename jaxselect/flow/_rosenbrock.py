@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import cho_solve
-from jaxtyping import Array, Float, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from ._step_control import step_length
 
@@ -24,12 +24,12 @@ from ._step_control import step_length
 # numerical benchmarks within the Julia Differential Equations package", BIT 63 (2023):
 # order 5(4), eight stages, stiffly accurate, L-stable.
 # fmt: off
-_GAMMA = 0.21193756319429014
+GAMMA = 0.21193756319429014
 _NODES = (
-    0, 3 * _GAMMA, 0.4095798393397535, 0.9769306725060716, 0.4288403609558664, 1, 1, 1
+    0, 3 * GAMMA, 0.4095798393397535, 0.9769306725060716, 0.4288403609558664, 1, 1, 1
 )
 _TIME_WEIGHTS = (
-    _GAMMA, -0.42387512638858027, -0.3384627126235924, 1.8046452872882734,
+    GAMMA, -0.42387512638858027, -0.3384627126235924, 1.8046452872882734,
     2.325825639765069, 0, 0, 0,
 )
 _LAST = (
@@ -175,24 +175,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         # Empty steps, in which a lane waits for its batch, and refused ones are gone
         # through as tiny steps and dropped: in reverse mode a number that is not finite
         # would reach what came before.
-        h = step_length(t0, t1)
-        identity = jnp.eye(len(y0), dtype=y0.dtype)
-        factor = jnp.linalg.cholesky(
-            lax.stop_gradient(identity / (_GAMMA * h) - jacobian)
-        )
-        sound = jnp.isfinite(factor).all()
-        h = jnp.where(sound, h, jnp.finfo(y0.dtype).eps)
-        factor = jnp.where(sound, factor, identity / jnp.sqrt(_GAMMA * h))
-        jacobian = jnp.where(sound, jacobian, 0.0)
-
-        def solve(right: Array) -> Array:
-            # Differentiated as the solution that it is, not through its factor.
-            return lax.custom_linear_solve(
-                lambda x: x / (_GAMMA * h) - jacobian @ x,
-                right,
-                lambda _, right: cho_solve((factor, True), right),
-                symmetric=True,
-            )
+        solve, sound, h = self.solver(jacobian, step_length(t0, t1), y0)
 
         def stage(stages: Array, tableau: tuple[Array, ...]) -> tuple[Array, None]:
             index, node, weight, reach, coupling = tableau
@@ -220,6 +203,30 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         # Nor is a step sound that is so long that a stage overflows.
         error = jnp.where(sound & jnp.isfinite(y1).all(), stages[-1], jnp.inf)
         return y1, error, dense, jacobian
+
+    def solver(
+        self, jacobian: PyTree, h: Float[Scalar, ""], y0: Float[Array, " dim"]
+    ) -> tuple[Callable[[Array], Array], Bool[Scalar, ""], Float[Scalar, ""]]:
+        """Solve (I/(γh) − J) x = r: the function, whether h is right, h or a tiny one."""
+        identity = jnp.eye(len(y0), dtype=y0.dtype)
+        factor = jnp.linalg.cholesky(
+            lax.stop_gradient(identity / (GAMMA * h) - jacobian)
+        )
+        sound = jnp.isfinite(factor).all()
+        h = jnp.where(sound, h, jnp.finfo(y0.dtype).eps)
+        factor = jnp.where(sound, factor, identity / jnp.sqrt(GAMMA * h))
+        jacobian = jnp.where(sound, jacobian, 0.0)
+
+        def solve(right: Array) -> Array:
+            # Differentiated as the solution that it is, not through its factor.
+            return lax.custom_linear_solve(
+                lambda x: x / (GAMMA * h) - jacobian @ x,
+                right,
+                lambda _, right: cho_solve((factor, True), right),
+                symmetric=True,
+            )
+
+        return solve, sound, h
 
 
 def from_autodiff(field: Callable[..., Float[Array, " dim"]]) -> Linearisation:

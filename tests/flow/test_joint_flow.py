@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, velocity
-from jaxselect.flow.joint_flow import cls_head_flow, key_query_flow
+from jaxselect.flow.joint_flow import cls_head_flow
+from jaxselect.flow.key_query_flow import key_query_flow
 from jaxselect.flow.progress import direction_error
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.embedding_step import embedding_step
