@@ -69,8 +69,13 @@ def unflat(vector: Array, vocabulary: int) -> JointState:
     )
 
 
-def _descent(both: Array, corpus: Corpus, log_time: PyTree) -> Array:
-    return jnp.stack(negative_gradient(*both.T, corpus, log_time), axis=1)
+def _descent(both: Array, problem: JointProblem, log_time: PyTree) -> Array:
+    """h; with E and v fixed h_b moves nothing, and overflows: it counts as zero."""
+    moves = ((problem.rates[0] > 0) | (problem.rates[1:] > 0))[None]
+    # Nor does h depend on what is fixed, so that ∂h/∂W stays symmetric.
+    both = jnp.where(moves, both, lax.stop_gradient(both))
+    push = negative_gradient(*both.T, problem.corpus, log_time)
+    return jnp.where(moves, jnp.stack(push, axis=1), 0.0)
 
 
 def _moved(push: Array, state: JointState, rates: Array) -> JointState:
@@ -82,7 +87,7 @@ def _moved(push: Array, state: JointState, rates: Array) -> JointState:
     moved = eta * push @ rest, pace[:, None] * (push.T @ embeddings)
     return JointState(
         tokens + tokens.T,
-        eta * push @ state.pair + (state.tokens @ push) * pace,
+        eta * push @ state.pair + state.tokens @ push * pace[None],
         pair + pair.T,
         jnp.concatenate(moved),
     )
@@ -92,7 +97,7 @@ def _moved(push: Array, state: JointState, rates: Array) -> JointState:
 def field(log_time: PyTree, vector: PyTree, problem: PyTree) -> Array:
     """The field of the flow in s."""
     state = unflat(vector, problem.corpus.vocabulary)
-    push = _descent(state.both, problem.corpus, log_time)
+    push = _descent(state.both, problem, log_time)
     return flat(_moved(push, state, problem.rates))
 
 
@@ -132,7 +137,7 @@ class JointJacobian(eqx.Module):
             x = _matrix(column)
             pair = pace[:, None] * (push.T @ x)
             tokens = push @ (x.T @ push) + x @ square
-            moved = eta * push @ (pair + pair.T) + eta * tokens * pace
+            moved = eta * push @ (pair + pair.T) + eta * tokens * pace[None]
             return _columns(width * moved)
 
         def by_push(column: Array) -> Array:
@@ -140,8 +145,8 @@ class JointJacobian(eqx.Module):
             change = _matrix(column)
             pair = pace[:, None] * (change.T @ state.both)
             tokens = change @ turn + state.both @ (change.T @ push)
-            moved = eta * push @ (pair + pair.T) + eta * tokens * pace
-            direct = eta * change @ state.pair + (state.tokens @ change) * pace
+            moved = eta * push @ (pair + pair.T) + eta * tokens * pace[None]
+            direct = eta * change @ state.pair + state.tokens @ change * pace[None]
             return _columns(direct + width * moved)
 
         own, bent = (jax.vmap(part, 0, 1)(basis) for part in (by_both, by_push))
@@ -152,7 +157,7 @@ class JointJacobian(eqx.Module):
     ) -> JointState:
         """(I/τ − J)⁻¹ r: W from its own system, then K and G, then Z."""
         state, push, (eta, pace) = self.state, self.push, self._rates()
-        moved = eta * push @ right.pair + (right.tokens @ push) * pace
+        moved = eta * push @ right.pair + right.tokens @ push * pace[None]
         both = _matrix(lu_solve(factor, _columns(right.both + width * moved)))
         bent = self.bent(both)
         known = right._replace(rows=jnp.zeros_like(right.rows))
@@ -229,7 +234,7 @@ def linearise(
     state = unflat(vector, problem.corpus.vocabulary)
 
     def push(columns: Array) -> Array:
-        return _columns(_descent(_matrix(columns), problem.corpus, log_time))
+        return _columns(_descent(_matrix(columns), problem, log_time))
 
     columns = _columns(state.both)
     pushed, curvature = _matrix(push(columns)), jax.jacfwd(push)(columns)

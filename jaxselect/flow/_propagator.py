@@ -8,7 +8,7 @@ its tolerance times ‖E‖ ‖v‖, while the W that drives the flow corrects i
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..precision import full_precision
 
@@ -46,7 +46,7 @@ def corrected(
     trained = form != 0
     inverse = jnp.where(trained, 1 / jnp.where(trained, form, 1.0), 0.0)
 
-    def once(_: int, propagator: Array) -> Array:
+    def once(_: PyTree, propagator: Array) -> Array:
         now = propagator @ gram @ propagator.T
         tokens, pair = now[:-2, :-2], now[-2:, -2:]
         identity = jnp.eye(vocabulary, dtype=both.dtype)
@@ -57,7 +57,7 @@ def corrected(
         embeddings = propagator[:-2] + eta * impulse @ propagator[-2:]
         vectors = propagator[-2:] + pace[:, None] * (impulse.T @ propagator[:-2])
         moved = jnp.concatenate([embeddings, vectors])
-        off = jnp.diag(form) - (moved * form) @ moved.T
-        return moved + 0.5 * (off * inverse) @ moved
+        off = jnp.diag(form) - (moved * form[None]) @ moved.T
+        return moved + 0.5 * (off * inverse[None]) @ moved
 
     return jax.lax.fori_loop(0, CORRECTIONS, once, propagator)

@@ -1,1 +1,1 @@
-"""Closed forms of the phase diagram over (d, η₀)."""
+"""Closed forms of the phase diagram over (d, η₀), and of the joint flow."""

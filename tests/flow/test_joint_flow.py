@@ -1,17 +1,20 @@
-"""Training v as well, or W in front of p: the flows, and that p's bias is unchanged."""
+"""Flows of any of E, p and v, and of W before p, against independent integrators."""
 
+import functools
 from functools import partial
 
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, velocity
-from jaxselect.flow.joint_flow import cls_head_flow
+from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow, velocity
+from jaxselect.flow.joint_flow import LearningRates, cls_head_flow, joint_flow
 from jaxselect.flow.key_query_flow import key_query_flow
 from jaxselect.flow.progress import direction_error
 from jaxselect.margin.max_margin import max_margin
+from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced
@@ -21,6 +24,7 @@ from jaxselect.model.selection import (
     selected_tokens,
 )
 from jaxselect.model.synthetic import assumption_one
+from tests.flow import literal_joint
 
 DRAW = partial(assumption_one, sequences=12, length=4, relevant=2, irrelevant=4)
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
@@ -144,3 +148,171 @@ def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
     matrix, flow = follow(parameters, start, corpus, until_log_time=4.0, settings=TIGHT)
     np.testing.assert_allclose(matrix, direct[0], atol=1e-7)
     np.testing.assert_allclose(matrix @ parameters.cls, flow.cls, atol=1e-10)
+
+
+# Every subset of {E, p, v}, and rates far apart.
+SUBSETS = [
+    (1.0, 1.0, 1.0),
+    (0.01, 1.0, 1.0),
+    (100.0, 1.0, 3.0),
+    (1.0, 1.0, 0.0),
+    (1.0, 0.0, 1.0),
+    (1.0, 0.0, 0.0),
+    (0.0, 1.0, 1.0),
+    (0.0, 1.0, 0.0),
+    (0.0, 0.0, 1.0),
+]
+PATH = jnp.array([1.0, 10.0, 50.0, 1e3, 1e6])
+
+
+@jax.jit
+def joint(parameters, corpus, rates):
+    return joint_flow(
+        parameters,
+        corpus,
+        rates=LearningRates(*rates),
+        until_log_time=PATH[-1],
+        path_log_times=PATH,
+        settings=TIGHT,
+    )
+
+
+@functools.cache
+def drawn():
+    """Wide parameters after a step, and bags of three tokens."""
+    corpus = assumption_one(
+        jax.random.key(3), sequences=12, length=3, relevant=2, irrelevant=4
+    )
+    start = gaussian(jax.random.key(5), vocabulary=8, dim=30)
+    return embedding_step(start, corpus, 20.0), corpus
+
+
+@functools.cache
+def followed(rates):
+    return joint(*drawn(), rates)
+
+
+def rows(flow, place):
+    both = flow.path_cls[place], flow.path_head[place]
+    return np.vstack([flow.path_embeddings[place], *both])
+
+
+@pytest.mark.parametrize("rates", SUBSETS, ids=str)
+def test_every_subset_agrees_with_an_independent_integrator(rates):
+    """All of E, p and v in R^30, literally, to log t = 50."""
+    flow = followed(rates)
+    assert flow.status == FlowStatus.REACHED and flow.log_time == 1e6
+    wanted = literal_joint.integrate(*drawn(), rates, 50.0)
+    # LSODA's 10⁻¹⁰ a step, and ours of 10⁻⁹.
+    np.testing.assert_allclose(rows(flow, 2), wanted, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("rates", SUBSETS, ids=str)
+def test_what_is_not_trained_stays_and_the_rest_keeps_its_form(rates):
+    """EᵀE/η − ppᵀ/r_p − vvᵀ/r_v stays where all rates are positive, to log t = 10⁶.
+
+    In general Z Z_0⁺ = U has U Δ Uᵀ = Δ, Δ = diag(η, −r_p, −r_v).
+    """
+    flow, (parameters, _) = followed(rates), drawn()
+    for rate, name in zip(rates, ("embeddings", "cls", "head"), strict=True):
+        moved = np.abs(getattr(flow, name) - getattr(parameters, name)).max()
+        assert (moved > 1e-3) if rate else (moved < 1e-12)
+    start = np.vstack([parameters.embeddings, parameters.cls, parameters.head])
+    form = np.diag([rates[0]] * 8 + [-rates[1], -rates[2]])
+    for place in range(len(PATH)):
+        propagator = rows(flow, place) @ np.linalg.pinv(start)
+        size = np.abs(propagator @ np.abs(form) @ propagator.T).max()
+        off = propagator @ form @ propagator.T - form
+        assert np.abs(off).max() <= 1e-8 * size
+    if min(rates) > 0:
+        weights = np.array([1 / rates[0]] * 8 + [-1 / rates[1], -1 / rates[2]])
+        now = rows(flow, len(PATH) - 1)
+        off = (now.T * weights) @ now - (start.T * weights) @ start
+        assert np.abs(off).max() <= 1e-8 * np.abs((now.T * abs(weights)) @ now).max()
+
+
+def test_p_alone_is_the_flow_of_p():
+    parameters, corpus = drawn()
+    alone = jax.jit(partial(cls_flow, settings=TIGHT))(
+        parameters, corpus, until_log_time=1e6, path_log_times=PATH
+    )
+    flow = followed((0.0, 1.0, 0.0))
+    # p is 10⁶ long at the end: relative to its length.
+    lengths = np.linalg.norm(alone.path_cls, axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        flow.path_cls / lengths, alone.path_cls / lengths, atol=1e-8
+    )
+
+
+def test_a_rotation_turns_the_flow():
+    parameters, corpus = drawn()
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(30, 30)))[0]
+    turned = jax.tree.map(lambda x: x @ turn, parameters)
+    flow, other = followed(SUBSETS[0]), joint(turned, corpus, SUBSETS[0])
+    for place in range(len(PATH)):
+        wanted = rows(flow, place) @ turn
+        # Sizes grow like √log t.
+        np.testing.assert_allclose(
+            rows(other, place), wanted, atol=1e-6 * np.abs(wanted).max()
+        )
+
+
+def test_names_of_tokens_order_and_length_of_bags_do_not_matter():
+    """Other ids, bags in another order, every count doubled, every bag twice."""
+    parameters, corpus = drawn()
+    random = np.random.default_rng(2)
+    names, order = random.permutation(8), random.permutation(12)
+    renamed = Corpus(
+        tokens=jnp.asarray(names)[corpus.tokens][order].astype(corpus.tokens.dtype),
+        counts=2 * corpus.counts[order],
+        labels=corpus.labels[order],
+        vocabulary=8,
+    )
+    embeddings = jnp.zeros((8, 30)).at[names].set(parameters.embeddings)
+    moved = Parameters(embeddings, parameters.cls, parameters.head)
+    twice = jax.tree.map(lambda x: jnp.concatenate([x, x]), corpus)
+    flow = followed(SUBSETS[1])
+    end = np.abs(rows(flow, -1)).max()
+    other = joint(moved, renamed, SUBSETS[1])
+    near = partial(np.testing.assert_allclose, atol=1e-6 * end)
+    near(other.embeddings[names], flow.embeddings)
+    near(other.cls, flow.cls)
+    near(joint(parameters, twice, SUBSETS[1]).head, flow.head)
+
+
+def test_a_derivative_in_the_rate_of_e_is_that_of_differences():
+    """Of β, log weight and ‖p‖², forward and reverse, at log t = 30."""
+    parameters, corpus = problem()
+
+    def seen(eta):
+        flow = joint_flow(
+            parameters,
+            corpus,
+            rates=LearningRates(embeddings=eta),
+            until_log_time=30.0,
+            settings=TIGHT,
+        )
+        values = flow.embeddings @ flow.head
+        return jnp.stack([values[0], flow.cls @ flow.cls, flow.embeddings[0, 1]])
+
+    eta, step = jnp.array(0.7), 1e-4
+    value, slope = jax.jit(lambda eta: jax.jvp(seen, (eta,), (jnp.ones(()),)))(eta)
+    plain = jax.jit(seen)
+    np.testing.assert_allclose(value, plain(eta), rtol=1e-9)
+    wanted = (plain(eta + step) - plain(eta - step)) / (2 * step)
+    # The difference itself is good to tolerance over step.
+    np.testing.assert_allclose(slope, wanted, rtol=2e-4, atol=1e-5)
+    back = jax.jit(jax.grad(lambda eta: seen(eta).sum()))(eta)
+    np.testing.assert_allclose(back, slope.sum(), rtol=1e-6)
+
+
+def test_rates_that_train_nothing_or_run_back_are_refused():
+    parameters, corpus = drawn()
+    for rates in ((0.0, 0.0, 0.0), (-1.0, 1.0, 1.0), (1.0, jnp.nan, 1.0)):
+        with pytest.raises(ValueError, match="rates"):
+            joint_flow(
+                parameters, corpus, rates=LearningRates(*rates), until_log_time=1.0
+            )
+    with pytest.raises(ValueError, match="vocabulary"):
+        fewer = Corpus(corpus.tokens, corpus.counts, corpus.labels, 7)
+        joint_flow(parameters, fewer, until_log_time=1.0)

@@ -1,0 +1,304 @@
+"""The joint flow of E, p and v on the exact family, reduced to two variables.
+
+The exact family has R important tokens per class, I irrelevant ones, one important
+token in each sequence of T, and every token in as many sequences as its like. For
+d → ∞ its joint flow keeps two numbers: β = y b_s, the value of an important token, and
+u, its score above an irrelevant one (mathematics, section 3i).
+"""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree, Scalar
+
+from ..arguments import as_annotated
+from ..precision import full_precision
+
+_Number = Float[Scalar, ""] | float | int
+
+# Steps of the fixed point of u, each of which gains a factor u ≥ 2.
+FIXED_POINT = 60
+
+# Margin beyond which log(1 + e^{−m}) is −m to rounding.
+FAR = 40.0
+
+
+class Channel(eqx.Module):
+    """Speed A(x) of one variable per unit of push: A² = A_0² + 4 c (x² − x_0²).
+
+    Attributes:
+        start: x_0.
+        start_speed: A_0 ≥ 0.
+        product: c, the product of the two rates that feed each other.
+        rate: of the vector, r_p or r_v.
+        start_square: its square at the start, |p_0|² or |v_0|².
+    """
+
+    start: Float[Scalar, ""]
+    start_speed: Float[Scalar, ""]
+    product: Float[Scalar, ""]
+    rate: Float[Scalar, ""]
+    start_square: Float[Scalar, ""]
+
+    def speed(self, x: Float[Array, "*points"]) -> Float[Array, "*points"]:
+        """A(x)."""
+        square = self.start_speed**2 + 4 * self.product * self._gained(x)
+        # The inner `where` keeps the derivative finite where nothing is trained.
+        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+
+    def square(self, x: Float[Array, "*points"]) -> Float[Array, "*points"]:
+        """|p|² or |v|² at x: |p_0|² + 2 r (x² − x_0²)/(A_0 + A)."""
+        total = self.start_speed + self.speed(x)
+        some = jnp.where(total > 0, total, 1.0)
+        return self.start_square + 2 * self.rate * self._gained(x) / some
+
+    def _gained(self, x: Float[Array, "*points"]) -> Float[Array, "*points"]:
+        return x**2 - self.start**2
+
+
+class ReducedProblem(eqx.Module):
+    """The two channels and the length of a sequence.
+
+    Attributes:
+        values: of β.
+        scores: of u.
+        length: T.
+    """
+
+    values: Channel
+    scores: Channel
+    length: Float[Scalar, ""]
+
+
+class ReducedFlow(eqx.Module):
+    """β, u and what follows from them, along log-time.
+
+    Attributes:
+        log_times: log(1+t).
+        value: β.
+        score: u.
+        log_weight: log(1 − q), q the weight of the important token.
+        log_loss: log L.
+        cls_square: |p|².
+        head_square: |v|².
+    """
+
+    log_times: Float[Array, " times"]
+    value: Float[Array, " times"]
+    score: Float[Array, " times"]
+    log_weight: Float[Array, " times"]
+    log_loss: Float[Array, " times"]
+    cls_square: Float[Array, " times"]
+    head_square: Float[Array, " times"]
+
+
+@as_annotated
+def reduced_problem(
+    *,
+    relevant: _Number,
+    irrelevant: _Number,
+    length: _Number,
+    rates: tuple[_Number, _Number, _Number] = (1.0, 1.0, 1.0),
+    alignment: _Number = 0.0,
+    cls_square: _Number = 1.0,
+    head_square: _Number = 1.0,
+) -> ReducedProblem:
+    """Constants of the two equations, for any subset of {E, p, v} and any rates.
+
+    With N = 2R, κ₀ = 1/N + 1/I: values have A_0 = η |v_0|²/N + r_v (1/N + γ²/|v_0|²)
+    and c = η r_v/N, scores A_0 = η κ₀ |p_0|² + r_p κ₀ and c = η r_p κ₀.
+
+    Source: mathematics, section 3i.
+
+    Args:
+        relevant: important tokens per class R.
+        irrelevant: irrelevant tokens I.
+        length: tokens per sequence T.
+        rates: (η, r_p, r_v); zero keeps a parameter fixed.
+        alignment: γ, the value y b_s that one step on E gave the important tokens.
+        cls_square: |p_0|², p_0 orthogonal to all else.
+        head_square: |v_0|².
+
+    Returns:
+        The problem; every number may be traced.
+
+    Example:
+        >>> problem = reduced_problem(relevant=4, irrelevant=8, length=3)
+        >>> round(problem.scores.start_speed.item(), 4)
+        0.5
+    """
+    eta, cls_rate, head_rate = (jnp.asarray(rate, float) for rate in rates)
+    both = jnp.asarray(2.0 * relevant)
+    mixed = 1 / both + 1 / jnp.asarray(irrelevant, float)
+    gamma = jnp.asarray(alignment, float)
+    values = Channel(
+        start=gamma,
+        start_speed=eta * head_square / both
+        + head_rate * (1 / both + gamma**2 / head_square),
+        product=eta * head_rate / both,
+        rate=head_rate,
+        start_square=jnp.asarray(head_square, float),
+    )
+    scores = Channel(
+        start=jnp.zeros_like(eta),
+        start_speed=mixed * (eta * cls_square + cls_rate),
+        product=eta * cls_rate * mixed,
+        rate=cls_rate,
+        start_square=jnp.asarray(cls_square, float),
+    )
+    return ReducedProblem(values, scores, jnp.asarray(length, float))
+
+
+@as_annotated
+@full_precision
+def reduced_flow(
+    problem: ReducedProblem,
+    log_times: Float[Array, " times"],
+    *,
+    tolerance: float = 1e-9,
+    max_steps: int = 16384,
+) -> ReducedFlow:
+    """The two-variable flow along log-time, its start kept.
+
+    dβ/dt = G q A_v(β), du/dt = G β q (1 − q) A_p(u), with G = σ(−qβ) and
+    q = 1/(1 + (T − 1) e^{−u}), in s = log(1+t).
+
+    Source: mathematics, section 3i.
+
+    Args:
+        problem: of `reduced_problem`.
+        log_times: increasing, from 0 on, up to 10⁹ in float64.
+        tolerance: of the integration.
+        max_steps: bound on the number of steps.
+
+    Returns:
+        β, u, 1 − q and norms; ∞ or NaN where the steps did not suffice.
+
+    Example:
+        >>> problem = reduced_problem(relevant=4, irrelevant=8, length=3)
+        >>> late = reduced_flow(problem, jnp.array([1e6]))
+        >>> round((late.value / late.log_times).item(), 3)
+        1.0
+    """
+    start = jnp.stack([problem.values.start, problem.scores.start])
+    solution = dfx.diffeqsolve(
+        dfx.ODETerm(_field),
+        dfx.Kvaerno5(),
+        t0=0.0,
+        t1=log_times[-1],
+        dt0=1e-3,
+        y0=start,
+        args=problem,
+        saveat=dfx.SaveAt(ts=log_times),
+        stepsize_controller=dfx.PIDController(tolerance, tolerance),
+        max_steps=max_steps,
+        throw=False,
+        adjoint=dfx.ForwardMode(),
+    )
+    assert solution.ys is not None
+    value, score = solution.ys.T
+    margin = value * jnp.exp(_log_selected(score, problem))
+    return ReducedFlow(
+        log_times=log_times,
+        value=value,
+        score=score,
+        log_weight=_log_unselected(score, problem),
+        log_loss=jnp.log(jax.nn.softplus(-jnp.minimum(margin, FAR)))
+        - jnp.maximum(margin - FAR, 0.0),
+        cls_square=problem.scores.square(score),
+        head_square=problem.values.square(value),
+    )
+
+
+@as_annotated
+def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> ReducedFlow:
+    """The law that the reduced flow approaches, for the subset that it trains.
+
+    Where E or v is trained, β = s + log A_v(s), and with m = 2, or 1 where both are,
+
+        1 − q = m A_v(β) / (β² A_p(u) (1 − d log A_p/du))
+
+    at the u with (T − 1) e^{−u} = 1 − q; A_v and A_p as they are late, 2 √c x or A_0.
+    Where p alone is trained, 1 − q = 1/(σ(−β) β A_p t).
+
+    Source: mathematics, section 3i.
+
+    Args:
+        problem: of `reduced_problem`.
+        log_times: s = log t, large.
+
+    Returns:
+        As `reduced_flow`, by formulas.
+
+    Example:
+        >>> problem = reduced_problem(relevant=4, irrelevant=8, length=3)
+        >>> time = jnp.array([1e6])
+        >>> law, flow = late_law(problem, time), reduced_flow(problem, time)
+        >>> bool(jnp.abs(law.log_weight - flow.log_weight)[0] < 0.01)
+        True
+    """
+    values, scores = problem.values, problem.scores
+    speed, both = _late_speed(values, log_times), values.product > 0
+    trained = speed > 0
+    gained = jnp.log(jnp.where(trained, speed, 1.0))
+    value = jnp.where(trained, log_times + gained, values.start)
+    power = jnp.where(both, 1.0, 2.0)
+    decay = jnp.log(power) + jnp.log(_late_speed(values, value)) - 2 * jnp.log(value)
+    alone = -log_times + jax.nn.softplus(value) - jnp.log(value)
+    decay = jnp.where(trained, decay, alone)
+    rivals = jnp.log(problem.length - 1)
+
+    def once(_: PyTree, score: Array) -> Array:
+        return jnp.maximum(rivals - weight(score), 2.0)
+
+    def weight(score: Array) -> Array:
+        steepness = jnp.where(scores.product > 0, 1 / score, 0.0)
+        return decay - jnp.log(_late_speed(scores, score)) - jnp.log1p(-steepness)
+
+    score = jax.lax.fori_loop(0, FIXED_POINT, once, jnp.full_like(log_times, 2.0))
+    moves = _late_speed(scores, score) > 0
+    score = jnp.where(moves, score, scores.start)
+    log_weight = jnp.where(moves, weight(score), _log_unselected(score, problem))
+    rest = jnp.log(jax.nn.softplus(-value))
+    # Where attention never selects, q² A_v takes the place of A_v, and s/q that of s.
+    selected = jnp.where(moves, 1.0, jnp.exp(_log_selected(score, problem)))
+    gained = gained + 2 * jnp.log(selected)
+    value = jnp.where(trained, (log_times + gained) / selected, value)
+    return ReducedFlow(
+        log_times=log_times,
+        value=value,
+        score=score,
+        log_weight=log_weight,
+        log_loss=jnp.where(trained, -log_times - gained, rest),
+        cls_square=scores.square(score),
+        head_square=values.square(value),
+    )
+
+
+def _late_speed(channel: Channel, x: Float[Array, "*points"]) -> Array:
+    """A late: 2 √c x where two rates feed each other, A_0 where one is zero."""
+    late = 2 * jnp.sqrt(channel.product) * x
+    return jnp.where(channel.product > 0, late, channel.start_speed)
+
+
+def _log_selected(score: Array, problem: ReducedProblem) -> Array:
+    """log q."""
+    return jax.nn.log_sigmoid(score - jnp.log(problem.length - 1))
+
+
+def _log_unselected(score: Array, problem: ReducedProblem) -> Array:
+    """log(1 − q)."""
+    return jax.nn.log_sigmoid(jnp.log(problem.length - 1) - score)
+
+
+def _field(log_time: PyTree, state: PyTree, problem: PyTree) -> Array:
+    value, score = state
+    log_weight = _log_selected(score, problem)
+    margin = jnp.exp(log_weight) * value
+    log_push = log_time - jax.nn.softplus(margin) + log_weight
+    other = jnp.exp(log_push + _log_unselected(score, problem))
+    speed = problem.values.speed(value)
+    # With β fixed its push overflows, and moves nothing.
+    push = jnp.exp(jnp.where(speed > 0, log_push, 0.0))
+    return jnp.stack([push * speed, other * value * problem.scores.speed(score)])

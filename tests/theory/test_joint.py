@@ -1,0 +1,181 @@
+"""The reduced joint flow: against the flow of all parameters, and its late laws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
+from jaxselect.flow.joint_flow import LearningRates, joint_flow
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.objective import empirical_risk
+from jaxselect.model.parameters import Parameters
+from jaxselect.theory.joint import late_law, reduced_flow, reduced_problem
+
+SUBSETS = {
+    "E, p, v": (1.0, 1.0, 1.0),
+    "E, p": (1.0, 1.0, 0.0),
+    "E, v": (1.0, 0.0, 1.0),
+    "E": (1.0, 0.0, 0.0),
+    "p, v": (0.0, 1.0, 1.0),
+    "p": (0.0, 1.0, 0.0),
+    "v": (0.0, 0.0, 1.0),
+}
+RATES = SUBSETS | {"slow E": (0.01, 1.0, 1.0), "fast E": (100.0, 2.0, 0.5)}
+# R important tokens per class, I irrelevant ones, in sequences of T.
+RELEVANT, IRRELEVANT, LENGTH = 1, 6, 3
+N, MIXED = 2 * RELEVANT, 1 / (2 * RELEVANT) + 1 / IRRELEVANT
+PATH = jnp.array([1.0, 10.0, 100.0, 1e4, 1e6])
+LATE = jnp.array([1e5, 1e7])
+
+
+@jax.jit
+def reduced(rates, alignment, times):
+    problem = reduced_problem(
+        relevant=RELEVANT,
+        irrelevant=IRRELEVANT,
+        length=LENGTH,
+        rates=tuple(rates),
+        alignment=alignment,
+    )
+    return problem, reduced_flow(problem, times), late_law(problem, times)
+
+
+def found(rates, alignment=1.0, times=LATE):
+    return reduced(jnp.array(rates), alignment, times)
+
+
+def even_bags():
+    """Every important token in as many bags with each irrelevant one, six in a ring."""
+    ring = [(2 + i, 2 + (i + 1) % IRRELEVANT) for i in range(IRRELEVANT)]
+    bags = [[token, *pair] for token in range(2) for pair in ring]
+    return from_sequences(bags, [1] * 6 + [-1] * 6, vocabulary=8)
+
+
+@jax.jit
+def full(parameters, rates):
+    corpus = even_bags()
+    flow = joint_flow(
+        parameters,
+        corpus,
+        rates=LearningRates(*rates),
+        until_log_time=PATH[-1],
+        path_log_times=PATH,
+        settings=FlowSettings(rtol=1e-9, atol=1e-9),
+    )
+
+    def look(embeddings, cls, head):
+        scores, values = embeddings @ cls, embeddings @ head
+        attention = attend_corpus(scores, values, corpus)
+        rivals = jnp.delete(
+            attention.log_weights, 0, axis=1, assume_unique_indices=True
+        )
+        log_off = jax.nn.logsumexp(rivals[0])
+        risk = empirical_risk(Parameters(embeddings, cls, head), corpus)
+        return values[0], scores[0] - scores[2], log_off, risk, cls @ cls, head @ head
+
+    seen = jax.vmap(look)(flow.path_embeddings, flow.path_cls, flow.path_head)
+    return flow.status, seen
+
+
+@pytest.mark.parametrize("alignment", [0.0, 1.0])
+@pytest.mark.parametrize("name", RATES)
+def test_two_variables_are_the_flow_of_all_parameters(name, alignment):
+    """With E⁰ = I, p_0 and v_0 orthogonal to it and even bags the reduction is exact."""
+    rates = RATES[name]
+    signs = jnp.array([1.0, -1.0] + [0.0] * IRRELEVANT)
+    embeddings = jnp.eye(8, 10).at[:, 9].set(alignment * signs)
+    start = Parameters(embeddings, jnp.eye(10)[8], jnp.eye(10)[9])
+    if name == "p" and not alignment:
+        # All values are zero: nothing moves.
+        alignment = None
+    status, seen = full(start, jnp.array(rates))
+    value, score, log_off, risk, cls_square, head_square = map(np.asarray, seen)
+    if alignment is None:
+        assert (value == 0).all() and (score == 0).all()
+        return
+    assert status == FlowStatus.REACHED
+    _, wanted, _ = found(rates, alignment, PATH)
+    # With v fixed E grows like s, and K = E Eᵀ has a rounding of s² eps.
+    kept = 4 if name == "E, p" else 5
+    np.testing.assert_allclose(score[-1], wanted.score[-1], rtol=1e-4)
+
+    def near(actual, wanted):
+        np.testing.assert_allclose(actual[:kept], wanted[:kept], rtol=1e-6, atol=1e-6)
+
+    near(value, wanted.value)
+    near(score, wanted.score)
+    near(log_off, wanted.log_weight)
+    near(cls_square, wanted.cls_square)
+    near(head_square, wanted.head_square)
+    # Late the loss is no number any more: its logarithm is.
+    near(np.log(risk[:3]), wanted.log_loss[:3])
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_the_reduced_flow_approaches_its_late_law(name):
+    """Closer at 10⁷ than at 10⁵, where 1/u², what the law leaves out, is 0.003."""
+    _, flow, law = found(RATES[name])
+    off = np.abs(
+        np.stack([flow.log_weight, flow.log_loss]) - [law.log_weight, law.log_loss]
+    )
+    assert (off[:, 1] < 0.03).all()
+    assert (off[:, 1] <= off[:, 0] + 1e-6).all()
+    for name in ("value", "cls_square", "head_square"):
+        ratio = np.asarray(getattr(flow, name) / getattr(law, name))
+        np.testing.assert_allclose(ratio[1], 1.0, rtol=2e-3)
+
+
+def test_the_table_of_the_theorem():
+    """1 − q of every subset, written out; u of the flow, β = log t."""
+    kappa = np.sqrt(N * MIXED)
+    formula = {
+        "E, p, v": lambda s, u: 1 / (kappa * s * (u - 1)),
+        "E, p": lambda s, u: 1 / (N * np.sqrt(MIXED) * s**2 * (u - 1)),
+        "E, v": lambda s, u: 2 / (np.sqrt(N) * MIXED * s),
+        "E": lambda s, u: 2 / (N * MIXED * s**2),
+        "p, v": lambda s, u: 2 * (1 / N + 1) / (MIXED * s**2),
+        "v": lambda s, u: (LENGTH - 1) / LENGTH,
+    }
+    for name, wanted in formula.items():
+        _, flow, law = found(SUBSETS[name])
+        for which in (flow, law):
+            ratio = np.exp(which.log_weight) / wanted(np.asarray(LATE), which.score)
+            np.testing.assert_allclose(ratio, 1.0, rtol=0.01, err_msg=name)
+    # p alone: 1 − q = (1 + e^γ)/(γ C t), C = κ₀ |E|² = κ₀.
+    _, flow, _ = found(SUBSETS["p"])
+    wanted = np.log((1 + np.e) / MIXED) - np.asarray(LATE)
+    np.testing.assert_allclose(flow.log_weight, wanted, atol=1e-6)
+
+
+def test_norms_and_loss_of_the_table():
+    """|v|² → √(r_v N/η) s, |p|² → √(r_p/(η κ₀)) u, t L s → ½ √(N/(η r_v))."""
+    for eta, cls_rate, head_rate in (SUBSETS["E, p, v"], RATES["fast E"]):
+        _, flow, _ = found((eta, cls_rate, head_rate))
+        ratio = flow.head_square / (np.sqrt(head_rate * N / eta) * LATE)
+        np.testing.assert_allclose(ratio[1], 1.0, rtol=1e-3)
+        # u is 20 only: the slope is closer to its limit than the ratio.
+        slope = np.diff(flow.cls_square) / np.diff(flow.score)
+        wanted = np.sqrt(cls_rate / (eta * MIXED))
+        np.testing.assert_allclose(slope, wanted, rtol=0.02)
+        constant = np.exp(np.asarray(flow.log_loss + LATE)) * LATE
+        wanted = 0.5 * np.sqrt(N / (eta * head_rate))
+        np.testing.assert_allclose(constant[1], wanted, rtol=1e-3)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_derivative_in_a_rate_is_that_of_differences(which):
+    """Of log(1 − q) and |v|² late, by theory: forward mode through the integration."""
+    unit = jnp.eye(3)[which]
+
+    def seen(rate):
+        _, flow, _ = found(jnp.array([0.5, 1.0, 2.0]) * (1 + rate * unit))
+        return jnp.stack([flow.log_weight[1], jnp.log(flow.head_square[1])])
+
+    slope = jax.jvp(seen, (0.0,), (1.0,))[1]
+    wanted = (seen(1e-4) - seen(-1e-4)) / 2e-4
+    np.testing.assert_allclose(slope, wanted, rtol=1e-3, atol=1e-5)
+    # κ = √(N κ₀ r_p/r_v): 1 − q falls like √(r_v/r_p), |v|² like √(r_v/η).
+    leading = [[0.0, -0.5], [-0.5, 0.0], [0.5, 0.5]][which]
+    np.testing.assert_allclose(slope, leading, atol=0.05)
