@@ -74,7 +74,8 @@ def _descent(both: Array, problem: JointProblem, log_time: PyTree) -> Array:
     moves = ((problem.rates[0] > 0) | (problem.rates[1:] > 0))[None]
     # Nor does h depend on what is fixed, so that ∂h/∂W stays symmetric.
     both = jnp.where(moves, both, lax.stop_gradient(both))
-    push = negative_gradient(*both.T, problem.corpus, log_time)
+    scores, values = both.T
+    push = negative_gradient(scores, values, problem.corpus, log_time)
     return jnp.where(moves, jnp.stack(push, axis=1), 0.0)
 
 
@@ -252,7 +253,7 @@ class JointRodas5P(Rodas5P):
     def solver(
         self, jacobian: PyTree, h: Float[Scalar, ""], y0: Float[Array, " dim"]
     ) -> tuple[Callable[[Array], Array], Bool[Scalar, ""], Float[Scalar, ""]]:
-        """Solve (I/(γh) − J) x = r: the function, whether h is right, h or a tiny one."""
+        """Solve (I/(γh) − J) x = r: the function, if h is right, h or a tiny one."""
         vocabulary = len(jacobian.push)
         still, width = lax.stop_gradient((jacobian, GAMMA * h))
         system = still.system(width)

@@ -79,7 +79,7 @@ _TABLEAU = (_NODES, _TIME_WEIGHTS, _square(_STAGES), _square(_COUPLING))
 # (t, y, args) → the field, its derivative in t, its symmetric Jacobian in y.
 Linearisation = Callable[
     [Float[Scalar, ""], Float[Array, " dim"], PyTree],
-    tuple[Float[Array, " dim"], Float[Array, " dim"], Float[Array, "dim dim"]],
+    tuple[Float[Array, " dim"], Float[Array, " dim"], PyTree],
 ]
 
 
@@ -207,7 +207,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     def solver(
         self, jacobian: PyTree, h: Float[Scalar, ""], y0: Float[Array, " dim"]
     ) -> tuple[Callable[[Array], Array], Bool[Scalar, ""], Float[Scalar, ""]]:
-        """Solve (I/(γh) − J) x = r: the function, whether h is right, h or a tiny one."""
+        """Solve (I/(γh) − J) x = r: the function, if h is right, h or a tiny one."""
         identity = jnp.eye(len(y0), dtype=y0.dtype)
         factor = jnp.linalg.cholesky(
             lax.stop_gradient(identity / (GAMMA * h) - jacobian)

@@ -170,10 +170,10 @@ def cls_head_flow(
 
     Late v = v_mm s + …, where v_mm = argmin ‖v‖ with y vᵀE_{s*} ≥ 1 for every selected
     token s*. A sequence that v_mm needs keeps a residual of order 1/t, so
-    p = p_mm τ + ρ in the time τ = log(½ s²), and ‖p‖ grows like log log t. If v_mm needs
-    every sequence, p points where it does alone. One that v_mm fits with room to spare
-    fades faster than 1/t: of p it only asks to go on selecting, D_kᵀp ≥ 0 in place of
-    D_kᵀp ≥ 1.
+    p = p_mm τ + ρ in the time τ = log(½ s²), and ‖p‖ grows like log log t. If v_mm
+    needs every sequence, p points where it does alone. One that v_mm fits with room to
+    spare fades faster than 1/t: of p it only asks to go on selecting, D_kᵀp ≥ 0 in
+    place of D_kᵀp ≥ 1.
 
     Source: mathematics, sections 3h and 4b.
 
@@ -295,8 +295,8 @@ def _step_control(settings: FlowSettings, vocabulary: int) -> PredictiveControll
 @full_precision
 def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
     """Positive where single pulls are so strong that their sum is mostly rounding."""
-    both = unflat(y, args.corpus.vocabulary).both
-    strongest = t + log_strongest_pull(*both.T, args.corpus)
+    scores, values = unflat(y, args.corpus.vocabulary).both.T
+    strongest = t + log_strongest_pull(scores, values, args.corpus)
     return (strongest + BALANCED_POWER * jnp.log(jnp.finfo(y.dtype).eps)).astype(float)
 
 
@@ -315,7 +315,7 @@ def _status(solution: Any, problem: JointProblem) -> Int[Scalar, ""]:
 
 
 def _opposes(log_time: PyTree, state: Array, problem: JointProblem) -> Array:
-    """Whether the pulls oppose a move of all scores along the values, as in a balance."""
+    """Whether pulls oppose a move of the scores along the values, as in a balance."""
     _, _, jacobian = linearise(log_time, state, problem)
     size = problem.corpus.vocabulary
     values = jacobian.state.both[:, 1]

@@ -283,12 +283,12 @@ def _late_speed(channel: Channel, x: Float[Array, "*points"]) -> Array:
 
 
 def _log_selected(score: Array, problem: ReducedProblem) -> Array:
-    """log q."""
+    """Logarithm of q."""
     return jax.nn.log_sigmoid(score - jnp.log(problem.length - 1))
 
 
 def _log_unselected(score: Array, problem: ReducedProblem) -> Array:
-    """log(1 − q)."""
+    """Logarithm of 1 − q."""
     return jax.nn.log_sigmoid(jnp.log(problem.length - 1) - score)
 
 

@@ -82,7 +82,7 @@ def full(parameters, rates):
 @pytest.mark.parametrize("alignment", [0.0, 1.0])
 @pytest.mark.parametrize("name", RATES)
 def test_two_variables_are_the_flow_of_all_parameters(name, alignment):
-    """With E⁰ = I, p_0 and v_0 orthogonal to it and even bags the reduction is exact."""
+    """With E⁰ = I, p_0 and v_0 orthogonal and even bags the reduction is exact."""
     rates = RATES[name]
     signs = jnp.array([1.0, -1.0] + [0.0] * IRRELEVANT)
     embeddings = jnp.eye(8, 10).at[:, 9].set(alignment * signs)
