@@ -186,7 +186,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 
         # The result and its derivative do not depend on g. J g is not taken as a
         # product: on the line the terms of ∂f/∂t + J g vanish one by one.
-        frame = lax.stop_gradient(solve(field / (_GAMMA * h) + in_time))
+        frame = lax.stop_gradient(solve(field / (GAMMA * h) + in_time))
         along = partial(terms.vf, args=args)
         time = jnp.asarray(t0, y0.dtype)
         turn = jax.jvp(along, (time, y0), (jnp.ones_like(time), frame))[1]

@@ -33,7 +33,7 @@ from ._joint_field import (
 )
 from ._propagator import corrected
 from ._step_control import PredictiveController
-from .cls_flow import BALANCED_POWER, SHORTEST_STEP, FlowSettings, FlowStatus
+from .cls_flow import CANCELLATION_POWER, SHORTEST_STEP, FlowSettings, FlowStatus
 
 
 class LearningRates(eqx.Module):
@@ -121,7 +121,8 @@ def joint_flow(
         corpus: n bags with labels ±1.
         rates: η, r_p and r_v; a rate of zero keeps its parameter fixed.
         until_log_time: log(1+t) to stop at; in float64 up to 10⁹, where the exponent
-            log t − y f of a sequence still has digits.
+            log t − y f of a sequence still has digits. With E trained and v fixed E Eᵀ
+            grows like s², and small scores keep an error of s² roundings.
         path_log_times: increasing values of log(1+t) to save E, p and v at; none by
             default.
         settings: tolerances and bounds; tolerances of E, p and v each.
@@ -215,9 +216,8 @@ def cls_head_flow(
 def _joint_flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> JointFlow:
     parameters, corpus, rates, until_log_time, path_log_times = inputs
     dtype = parameters.cls.dtype
-    vectors = jnp.concatenate(
-        [parameters.embeddings, parameters.cls[None], parameters.head[None]]
-    )
+    pair = jnp.stack([parameters.cls, parameters.head])
+    vectors = jnp.concatenate([parameters.embeddings, pair])
     gram, identity = vectors @ vectors.T, jnp.eye(len(vectors), dtype=dtype)
     start = JointState(gram[:-2, :-2], gram[:-2, -2:], gram[-2:, -2:], identity)
     problem = JointProblem(corpus, rates)
@@ -274,13 +274,8 @@ def _step_control(settings: FlowSettings, vocabulary: int) -> PredictiveControll
 
     def largest(errors: PyTree) -> Float[Scalar, ""]:
         parts = unflat(errors, vocabulary)
-        each = (
-            parts.tokens,
-            parts.pair,
-            *parts.both.T,
-            parts.rows[:-2],
-            *parts.rows[-2:],
-        )
+        each = [parts.tokens, parts.pair, *parts.both.T]
+        each += [parts.rows[:-2], *parts.rows[-2:]]
         return jnp.stack([optx.rms_norm(part) for part in each]).max()
 
     return PredictiveController(
@@ -297,7 +292,9 @@ def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scala
     """Positive where single pulls are so strong that their sum is mostly rounding."""
     scores, values = unflat(y, args.corpus.vocabulary).both.T
     strongest = t + log_strongest_pull(scores, values, args.corpus)
-    return (strongest + BALANCED_POWER * jnp.log(jnp.finfo(y.dtype).eps)).astype(float)
+    return (strongest + CANCELLATION_POWER * jnp.log(jnp.finfo(y.dtype).eps)).astype(
+        float
+    )
 
 
 def _status(solution: Any, problem: JointProblem) -> Int[Scalar, ""]:
@@ -306,16 +303,16 @@ def _status(solution: Any, problem: JointProblem) -> Int[Scalar, ""]:
     reached = solution.result == dfx.RESULTS.successful
     status = jnp.where(reached, FlowStatus.REACHED, status)
     spent = solution.result == dfx.RESULTS.dt_min_reached
-    status = jnp.where(spent, FlowStatus.TOO_SUDDEN, status)
+    status = jnp.where(spent, FlowStatus.TIME_UNRESOLVED, status)
     held = _opposes(solution.ts[0][0], solution.ys[0][0], problem)
-    held = jnp.where(held, FlowStatus.BALANCED, FlowStatus.TOO_SUDDEN)
+    held = jnp.where(held, FlowStatus.TIES_UNPROVED, FlowStatus.TIME_UNRESOLVED)
     status = jnp.where(solution.event_mask, held, status)
     finite = jnp.isfinite(solution.ys[0]).all()
     return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)
 
 
 def _opposes(log_time: PyTree, state: Array, problem: JointProblem) -> Array:
-    """Whether pulls oppose a move of the scores along the values, as in a balance."""
+    """Whether pulls oppose a move of the scores along the values, as in a tie."""
     _, _, jacobian = linearise(log_time, state, problem)
     size = problem.corpus.vocabulary
     values = jacobian.state.both[:, 1]
