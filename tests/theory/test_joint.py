@@ -9,8 +9,10 @@ from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
 from jaxselect.flow.joint_flow import LearningRates, joint_flow
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import from_sequences
+from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
-from jaxselect.model.parameters import Parameters
+from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.synthetic import assumption_one
 from jaxselect.theory.joint import late_law, reduced_flow, reduced_problem
 
 SUBSETS = {
@@ -179,3 +181,54 @@ def test_a_derivative_in_a_rate_is_that_of_differences(which):
     # κ = √(N κ₀ r_p/r_v): 1 − q falls like √(r_v/r_p), |v|² like √(r_v/η).
     leading = [[0.0, -0.5], [-0.5, 0.0], [0.5, 0.5]][which]
     np.testing.assert_allclose(slope, leading, atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rates", "begins"),
+    [((1.0, 1.0, 1.0), 3e2), ((100.0, 1.0, 1.0), 1e4), ((0.01, 1.0, 1.0), 1e4)],
+    ids=str,
+)
+def test_the_law_holds_on_draws_and_from_when_on(rates, begins):
+    """Eight draws of the family at d = 10², 10⁴, 10⁶: 1 − q, β and |v|² to 5 %.
+
+    From log t = 300 on at η = 1, from 10⁴ on at η = 0.01 and 100, where the start is
+    kept for longer.
+    """
+    times = jnp.array([1e2, 3e2, 1e3, 1e4, 1e5, 1e6])
+    shape = {"relevant": 2, "irrelevant": 4, "length": 4}
+
+    def one(seed, dim):
+        corpus_key, key = jax.random.split(jax.random.key(seed))
+        corpus = assumption_one(corpus_key, sequences=64, **shape)
+        start = gaussian_reduced(key, vocabulary=8, dim=dim)
+        flow = joint_flow(
+            embedding_step(start, corpus, 4.0 * 2 * 4),
+            corpus,
+            rates=LearningRates(*rates),
+            until_log_time=times[-1],
+            path_log_times=times,
+        )
+
+        def look(embeddings, cls, head):
+            attention = attend_corpus(embeddings @ cls, embeddings @ head, corpus)
+            rival = (corpus.tokens >= 4) & (corpus.counts > 0)
+            off = jnp.where(rival, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
+            values = (embeddings @ head)[:4] * jnp.array([1.0, 1.0, -1.0, -1.0])
+            return jnp.stack([off.mean(), values.mean(), head @ head])
+
+        seen = jax.vmap(look)(flow.path_embeddings, flow.path_cls, flow.path_head)
+        return flow.status, seen
+
+    over_draws = jax.jit(jax.vmap(one, (0, None)))
+    problem = reduced_problem(**shape, rates=rates, alignment=1.0)
+    law = late_law(problem, times)
+    wanted = jnp.stack([jnp.exp(law.log_weight), law.value, law.head_square], axis=1)
+    for dim in (1e2, 1e4, 1e6):
+        status, seen = over_draws(jnp.arange(8), dim)
+        assert (status == FlowStatus.REACHED).all()
+        ratio = np.asarray(seen / wanted[None])
+        late = np.asarray(times) >= begins
+        # At d = 10² a single draw is up to 10 % off; the mean of eight is not.
+        np.testing.assert_allclose(ratio[:, late].mean(axis=0), 1.0, atol=0.05)
+        np.testing.assert_allclose(ratio[:, -1], 1.0, atol=0.03)
