@@ -23,7 +23,7 @@ from experiments.text.data import Source, Splits, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, starting_point
 from jaxselect.errors import BadInput
-from jaxselect.text.course import text_course
+from jaxselect.text.trajectory import text_trajectory
 from jaxselect.text.sparse import SparseCorpus, from_csr, posterior_difference
 
 
@@ -172,7 +172,7 @@ def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
     """
     start = starting_point(splits, fit)
     until = settings.until_log_time
-    course = text_course(start, splits.train, until_log_time=until)
+    course = text_trajectory(start, splits.train, until_log_time=until)
     return {
         "dim": fit.dim,
         "step_size": fit.step_size,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxselect.text.course import Course
+from jaxselect.text.trajectory import Trajectory
 from jaxselect.text.ending import TextEndStatus
 from jaxselect.text.flow import TextFlowStatus
 from jaxselect.text.sparse import SparseCorpus, from_csr
@@ -27,7 +27,7 @@ def some(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
     return from_csr(corpus.by_sequence.to_csr()[rows], labels)
 
 
-def described(course: Course) -> dict:
+def described(course: Trajectory) -> dict:
     """A flow and its ending in numbers.
 
     Args:
@@ -57,8 +57,13 @@ def described(course: Course) -> dict:
         "infeasibility": end.margin.infeasibility,
         "growth": float(np.linalg.norm(end.margin.direction)),
         "pace_error": end.pace,
-        "opposed": end.opposed,
-        "repelled": end.repelled,
+        "limit_status": end.limit.status.name,
+        "limit_sentence": end.limit.status.sentence,
+        "wrong_sign_pairs": end.limit.wrong_sign,
+        "active_wrong_sign_pairs": end.limit.active_wrong_sign,
+        "distance_from_line": end.limit.distance,
+        "push_bound": end.limit.push,
+        "budget": end.limit.budget,
     }
     if end.rest is not None:
         found = end.rest._asdict()

@@ -24,7 +24,7 @@ from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.errors import BadInput
 from jaxselect.text.attention import attention
-from jaxselect.text.course import Course, text_course
+from jaxselect.text.trajectory import Trajectory, text_trajectory
 from jaxselect.text.curvature import (
     Bags,
     curvature,
@@ -121,7 +121,7 @@ def main(settings: Settings) -> dict:
             advance(log_time - reached)
             reached = log_time
 
-        course = text_course(
+        course = text_trajectory(
             start,
             splits.train,
             until_log_time=until,
@@ -224,7 +224,7 @@ def right(bags: Bags, share: Float[np.ndarray, " entries"]) -> float:
     return float(np.mean((outputs(bags, share) > 0) == (bags.labels > 0)))
 
 
-def along(seen: Bags, unseen: Bags, course: Course) -> dict[str, np.ndarray]:
+def along(seen: Bags, unseen: Bags, course: Trajectory) -> dict[str, np.ndarray]:
     """The flow at the log-times that it was saved at, and at its end.
 
     Args:

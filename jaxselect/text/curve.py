@@ -25,7 +25,7 @@ class Pairs(NamedTuple):
         losers: the word that lost.
         sign: 1 where the bags together pull towards the winner, else −1.
         log_pull: log |c_k e^{−D_kᵀp}| at the p that they were taken at.
-        share: the most that the loser has there of some sequence's weight.
+        log_share: log of the largest share of weight that the loser has in a bag there.
     """
 
     free: Float[np.ndarray, "vocabulary dim"]
@@ -33,7 +33,7 @@ class Pairs(NamedTuple):
     losers: Int[np.ndarray, " pairs"]
     sign: Float[np.ndarray, " pairs"]
     log_pull: Float[np.ndarray, " pairs"]
-    share: Float[np.ndarray, " pairs"]
+    log_share: Float[np.ndarray, " pairs"]
 
     @property
     def longest(self) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import nnls
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from ..status import Status
 
@@ -201,6 +202,41 @@ def net(
     force = np.zeros(number)
     np.subtract.at(force, place, pull)
     return force
+
+
+def contract_ties(
+    counts: csr_array, selected: Bool[np.ndarray, " entries"]
+) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:
+    """Bags with one word for each class of ties, and the selection completed.
+
+    Words tied in one bag are at finite odds wherever else they meet.
+
+    Source: mathematics, section 7c.
+
+    Args:
+        counts: a row per bag, a column per word.
+        selected: of every entry.
+
+    Returns:
+        The same entries under other columns, some of them twice; of every entry.
+
+    Example:
+        >>> bags = csr_array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+        >>> tied = np.array([True, True, True, False, False])
+        >>> one, whole = contract_ties(bags, tied)
+        >>> one.indices.tolist(), whole.tolist()
+        ([0, 0, 0, 0, 2], [True, True, True, True, False])
+    """
+    words = counts.shape[1]
+    first = np.repeat(winner(counts, selected), np.diff(counts.indptr))
+    edges = first[selected], counts.indices[selected]
+    ties = csr_array((np.ones(selected.sum()), edges), shape=(words, words))
+    _, label = connected_components(ties, directed=False)
+    _, stands = np.unique(label, return_index=True)
+    same = stands[label]
+    whole = selected | (same[counts.indices] == same[first])
+    entries = counts.data, same[counts.indices], counts.indptr
+    return csr_array(entries, counts.shape), whole
 
 
 def winner(

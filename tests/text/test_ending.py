@@ -12,8 +12,9 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.ending import ending
 from jaxselect.text import sparse
 from jaxselect.text.curvature import Bags, descent, pulls
-from jaxselect.text.ending import OPPOSED, PACE, TextEndStatus, text_ending
+from jaxselect.text.ending import TextEndStatus, text_ending
 from jaxselect.text.flow import TextFlow, TextFlowSettings, TextFlowStatus, text_flow
+from jaxselect.text.limit_certificate import LimitStatus
 from jaxselect.text.margin import TextMarginStatus
 from tests.text.problems import AT_REST, SELECTED, TIED, VOCABULARY, followed, problem
 from tests.tolerances import assert_close
@@ -90,7 +91,7 @@ def test_selected_agrees_with_the_padded_ending(dense_ending, seed):
     speed = (flow.cls - flow.earlier) / 2
     off = np.linalg.norm(speed - found.margin.direction)
     assert_close(found.pace, off / np.linalg.norm(found.margin.direction))
-    assert found.pace <= PACE and found.opposed <= OPPOSED
+    assert found.limit.status is LimitStatus.OFFSET and not found.limit.wrong_sign
 
 
 @pytest.mark.parametrize("seed", TIED)
@@ -287,15 +288,15 @@ def test_what_falls_behind_has_lost_however_near_it_is():
         assert found.selected.tolist() == [True, not one]
 
 
-@pytest.mark.parametrize(("width", "tied"), [(11.0, False), (13.0, True)])
-def test_a_narrower_look_leaves_fewer_words_near_and_certifies_nothing(width, tied):
+@pytest.mark.parametrize(("gap", "tied"), [(11.0, False), (13.0, True)])
+def test_a_narrower_look_leaves_fewer_words_near_and_certifies_nothing(gap, tied):
     model, corpus = words([[0, 1], [2, 3]], [1, 1], [1.0, -1.0, 1.0, -1.0])
     still = straight([0.0, 0.0, 0.5, -0.5], np.array([6.0, -6.0, 0.0, 0.0]))
-    found = text_ending(model, corpus, still, width=width)
+    found = text_ending(model, corpus, still, selection_gap=gap)
     assert found.selected.tolist() == [True, tied, True, False]
     on = straight([0.5, -0.5, 0.5, -0.5])
     assert text_ending(model, corpus, on).status is TextEndStatus.SELECTED
-    found = text_ending(model, corpus, on, width=width)
+    found = text_ending(model, corpus, on, selection_gap=gap)
     assert found.pace < 1e-12 and found.status is TextEndStatus.NOT_CERTIFIED
 
 

@@ -1,12 +1,13 @@
-"""The flow of p on real text after its selection, to times that no rounding bounds.
+"""The flow of p after its ties have come to rest, carried on as pairs of tokens alone.
 
-Words at finite odds hold each other with pulls e^s times larger than what still moves
-p, and their rounding ends the flow of `text.flow` at log t = 34. But they rest, and
-move p nowhere else. What is left is a sum of exponentials, one for each pair of a
-selected word and one that lost (mathematics, section 7d).
+Tied tokens hold each other with pulls e^s times larger than what still moves p, and the
+rounding of these ends the flow of `text.flow` at log t = 34. But ties rest, and move p
+nowhere else. What is left is a sum of exponentials, one for each pair of a selected
+token and one that lost (mathematics, section 7d).
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,59 +19,54 @@ from ..errors import BadInput
 from ..model.checks import increasing
 from ..model.parameters import Parameters
 from . import curve
-from . import flow as plain
-from .attention import attention
-from .curvature import Bags, curvature, descent, pulls
+from . import flow as full
+from .curvature import Bags, curvature, descent
 from .curve import Pairs
-from .ending import TextEnding, merged
-from .flow import (
-    LOOK_BACK,
-    TextFlow,
-    TextFlowSettings,
-    TextFlowStatus,
-    follow,
-    step,
-)
-from .margin import contests, net
+from .ending import TextEnding
+from .flow import LOOK_BACK, TextFlow, TextFlowSettings, TextFlowStatus, follow, step
+from .margin import contract_ties
+from .pair_forces import pair_forces
 from .sparse import SparseCorpus
-from .steady import CLOSELY
 
-# Share of a sequence's weight at which a word that lost has returned: with less it
-# changes the others' pulls by less than a step may err.
+# Share of a bag's weight at which a token that lost has returned: with less it changes
+# the forces of others by less than a step may err.
 RETURNED = 1e-3
-# A small error now leads astray late.
-LATE = TextFlowSettings(tolerance=1e-5)
-LATEST = 600.0
+# Errors made here are amplified later, hence the tighter tolerance; of p − p_mm s.
+LATE = TextFlowSettings(tolerance=1e-7)
+# The flow of the ties alone shall end within a basin.
+CLOSELY = TextFlowSettings(tolerance=1e-6, max_steps=600)
+# Largest log-time: margins of one are known to 1e-13, times this in scores.
+LATEST = 1e5
 
 
-def late_flow(
+def reduced_flow(
     parameters: Parameters,
     corpus: SparseCorpus,
     ending: TextEnding,
     *,
     from_log_time: float = 0.0,
-    until_log_time: float = LATEST,
+    until_log_time: float = 600.0,
     path_log_times: Float[Array, " times"] | None = None,
     settings: TextFlowSettings = LATE,
     watch: Callable[[float], object] = lambda log_time: None,
 ) -> TextFlow:
-    """dp/dt = Σ_k c_k e^{−D_kᵀp} D_k, orthogonal to the words that rest.
+    """The flow dp/dt = Σ_k c_k e^{−D_kᵀp} D_k, orthogonal to ties at rest.
 
     Source: mathematics, section 7d.
 
     Args:
         parameters: (E, p, v), p where `ending` was found.
         corpus: n bags with labels ±1.
-        ending: what is selected there, and where the words in balance rest.
+        ending: what is selected there, and where tied tokens rest.
         from_log_time: log(1+t) there.
-        until_log_time: log(1+t) to stop at, at most 600.
+        until_log_time: log(1+t) to stop at, at most 10⁵.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         settings: tolerance and bound.
         watch: called with log(1+t) after every step.
 
     Returns:
-        The flow's end; SELECTION_CHANGED where a word that had lost has a
-        thousandth of some sequence's weight again.
+        The flow's end; SELECTION_CHANGED where a token that had lost has a thousandth
+        of some bag's weight again.
 
     Raises:
         BadInput: log-times out of range or order.
@@ -86,7 +82,7 @@ def late_flow(
         >>> flow = text_flow(start, bags)
         >>> there = Parameters(jnp.eye(3), flow.cls, head)
         >>> end = text_ending(start, bags, flow)
-        >>> late = late_flow(there, bags, end, from_log_time=34.0)
+        >>> late = reduced_flow(there, bags, end, from_log_time=34.0)
         >>> round(late.log_time.item()), (late.cls[:2] / 600).round(2).tolist()
         (600, [0.33, 0.33])
     """
@@ -97,11 +93,12 @@ def late_flow(
             f"within 0 … {LATEST:g}"
         )
     increasing("path_log_times", times)
-    pairs, start, held = _pairs(parameters, corpus, ending)
+    pairs, start = _pairs(parameters, corpus, ending)
     earlier = max(until_log_time - LOOK_BACK, from_log_time)
     return _along(
         pairs,
-        start + held,
+        start,
+        ending.margin.direction,
         from_log_time,
         np.append(times, [earlier, until_log_time]),
         settings,
@@ -111,85 +108,114 @@ def late_flow(
 
 def _pairs(
     parameters: Parameters, corpus: SparseCorpus, ending: TextEnding
-) -> tuple[Pairs, Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
-    """The pairs of an ending, and p in its two parts: free, and at rest."""
+) -> tuple[Pairs, Float[np.ndarray, " dim"]]:
+    """The pairs of an ending, and p with its ties at rest."""
     bags = Bags.of_corpus(parameters, corpus)
     axes, cls = ending.axes, np.asarray(parameters.cls)
-    held = axes @ (axes.T @ cls if ending.rest is None else ending.rest.cls)
-    start = cls - axes @ (axes.T @ cls)
+    held = axes.T @ cls if ending.rest is None else ending.rest.cls
+    start = cls - axes @ (axes.T @ cls) + axes @ held
     free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
-    counts, selected = merged(bags.counts, ending.selected)
-    winners, losers, place = contests(counts, selected)
-    pull, _ = pulls(bags, start + held)
-    strength = net(pull[~selected], place, len(winners))
-    weight, _ = attention(bags.counts, bags.embeddings @ (start + held))
-    share = np.zeros(len(winners))
-    np.maximum.at(share, place, weight[~selected])
-    felt = strength != 0
+    counts, selected = contract_ties(bags.counts, ending.selected)
+    found = pair_forces(bags, counts, selected, start)
+    moving = found.sign != 0
     pairs = Pairs(
         free,
-        winners[felt],
-        losers[felt],
-        np.sign(strength[felt]),
-        np.log(np.abs(strength[felt])),
-        share[felt],
+        found.winners[moving],
+        found.losers[moving],
+        found.sign[moving],
+        found.log_force[moving],
+        found.log_share[moving],
     )
-    return pairs, start, held
+    return pairs, start
+
+
+class _Sheared(NamedTuple):
+    """The curve (z, s), z = p − p_start − p_mm (s − s_start): late z hardly moves.
+
+    Errors of a step are of z, however long p is.
+    """
+
+    pairs: Pairs
+    growth: Float[np.ndarray, " dim"]
+    begun: float
+
+    def place(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " axes"]:
+        """How far p has moved, and s."""
+        moved = point[:-1] + self.growth * (point[-1] - self.begun)
+        return np.append(moved, point[-1])
+
+    def field(self, _: float, point: np.ndarray) -> np.ndarray:
+        """d(z, s)/dℓ."""
+        found = curve.motion(self.pairs, self.place(point))
+        moved = found.speed * found.towards - found.rate * self.growth
+        return np.append(moved, found.rate)
+
+    def jacobian(self, length: float, point: np.ndarray) -> np.ndarray:
+        """Its derivative."""
+        found = curve.jacobian(self.pairs, self.place(point), length)
+        found[:-1] -= np.outer(self.growth, found[-1])
+        found[:, -1] += found[:, :-1] @ self.growth
+        return found
+
+    def max_step(self, point: Float[np.ndarray, " axes"]) -> float:
+        """Longest step in which no return stays unseen."""
+        longest = curve.stride(self.pairs, self.place(point))
+        return max(longest, np.finfo(float).tiny)
+
+    def nearest(self, point: Float[np.ndarray, " axes"]) -> float:
+        """Largest log-share of a token that lost, less that of a return."""
+        log_share = self.pairs.log_share - self.pairs.ahead(self.place(point)[:-1])
+        return float(log_share.max(initial=-np.inf) - np.log(RETURNED))
 
 
 def _along(
     pairs: Pairs,
     start: Float[np.ndarray, " dim"],
+    growth: Float[np.ndarray, " dim"],
     begun: float,
     wanted: Float[np.ndarray, " times"],
     settings: TextFlowSettings,
     watch: Callable[[float], object],
 ) -> TextFlow:
-    """SciPy's BDF along the curve (p, s), in its own length.
+    """SciPy's BDF along the curve (z, s), in its length.
 
-    Late p is straight in s, and a word comes back along a straight line, in no time of
-    s: both are long steps.
+    Late p is straight in s, and a token returns along a straight line, in no time of s:
+    both are long steps.
     """
     dim = len(start)
+    path_of = _Sheared(pairs, growth, begun)
 
-    def field(_: float, place: np.ndarray) -> np.ndarray:
-        found = curve.motion(pairs, place)
-        return np.append(found.speed * found.towards, found.rate)
-
-    def nearest(place: np.ndarray) -> float:
-        """How far the word that is most nearly back is beyond, in log-weight."""
-        log_share = np.log(pairs.share) - pairs.ahead(place[:-1])
-        return float(log_share.max(initial=-np.inf) - np.log(RETURNED))
+    def cls_at(point: np.ndarray) -> np.ndarray:
+        return start + path_of.place(point)[:-1]
 
     with np.errstate(divide="ignore"):
         bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
         first = np.append(np.zeros(dim), begun)
-        change = lambda length, place: curve.jacobian(pairs, place, length)  # noqa: E731
-        bdf = BDF(field, 0.0, first, np.inf, jac=change, **bounds)
+        bdf = BDF(path_of.field, 0.0, first, np.inf, jac=path_of.jacobian, **bounds)
         saved = np.where((wanted <= begun)[:, None], start, np.inf)
         steps, cls, now = 0, start, begun
         status = TextFlowStatus.OUT_OF_STEPS
         if wanted[-1] <= begun:
             status = TextFlowStatus.REACHED
         while steps < settings.max_steps and status == TextFlowStatus.OUT_OF_STEPS:
-            bdf.max_step = max(curve.stride(pairs, bdf.y), np.finfo(float).tiny)
+            bdf.max_step = path_of.max_step(bdf.y)
             if not step(bdf):
                 status = TextFlowStatus.FAILED
                 break
             steps += 1
             along, end = bdf.dense_output(), bdf.t
-            if nearest(bdf.y) > 0:
+            if path_of.nearest(bdf.y) > 0:
                 status = TextFlowStatus.SELECTION_CHANGED
-                end = _crossing(nearest, along, bdf.t_old, end)
+                end = _crossing(path_of.nearest, along, bdf.t_old, end)
             if along(end)[-1] >= wanted[-1]:
                 status = TextFlowStatus.REACHED
                 end = _crossing(_beyond(wanted[-1]), along, bdf.t_old, end)
-            cls, now = start + along(end)[:-1], float(along(end)[-1])
+            cls, now = cls_at(along(end)), float(along(end)[-1])
             if status == TextFlowStatus.REACHED:
                 now = float(wanted[-1])
             for new in np.flatnonzero(~np.isfinite(saved[:, 0]) & (wanted <= now)):
                 at = _crossing(_beyond(wanted[new]), along, bdf.t_old, end)
-                saved[new] = start + along(at)[:-1]
+                saved[new] = cls_at(along(at))
             watch(now)
     *path, earlier, _ = saved
     times = np.where(np.isfinite(saved[:-2, 0]), wanted[:-2], np.inf)
@@ -226,8 +252,8 @@ def _crossing(
     return brentq(lambda length: value(along(length)), first, last)
 
 
-def comes_to_rest(ending: TextEnding, cls: Float[np.ndarray, " dim"]) -> bool:
-    """Whether the words in balance end where `ending` proves that they can rest.
+def in_basin_of_minimum(ending: TextEnding, cls: Float[np.ndarray, " dim"]) -> bool:
+    """Whether the flow of the tied bags ends in the basin of the proved minimum.
 
     Source: mathematics, section 7d.
 
@@ -236,8 +262,8 @@ def comes_to_rest(ending: TextEnding, cls: Float[np.ndarray, " dim"]) -> bool:
         cls: p there.
 
     Returns:
-        Whether the flow of their bags alone, from p, comes into the basin of the rest;
-        true where no words are in balance.
+        Whether the flow of these bags alone, from p, enters the basin; true where no
+        tokens are tied.
     """
     if ending.rest is None:
         return True
@@ -249,15 +275,14 @@ def comes_to_rest(ending: TextEnding, cls: Float[np.ndarray, " dim"]) -> bool:
         return bool(np.linalg.norm(place - rest.cls) <= rest.basin)
 
     begin = ending.axes.T @ cls
-    # So near its rest, what a flow could follow is rounding, and takes any number of
-    # steps.
+    # There a flow would follow rounding alone, in any number of steps.
     if inside(begin):
         return True
     flow = follow(
         lambda _, place: descent(ending.shared, place)[0],
         lambda time, place: -curvature(ending.shared, place, time),
         begin,
-        until_log_time=plain.LATEST,
+        until_log_time=full.LATEST,
         path_log_times=np.zeros(0),
         settings=CLOSELY,
         watch=lambda log_time: None,

@@ -7,11 +7,12 @@ import pytest
 from jaxselect.errors import BadInput
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
-from jaxselect.text import curve, late
-from jaxselect.text.course import text_course
-from jaxselect.text.ending import OPPOSED, PACE, TextEndStatus, text_ending
+from jaxselect.text import curve
+from jaxselect.text import reduced_flow as reduced
+from jaxselect.text.trajectory import text_trajectory
+from jaxselect.text.ending import TextEndStatus, text_ending
 from jaxselect.text.flow import TextFlowSettings, TextFlowStatus, text_flow
-from jaxselect.text.late import RETURNED, comes_to_rest, late_flow
+from jaxselect.text.reduced_flow import RETURNED, in_basin_of_minimum, reduced_flow
 from jaxselect.text.sparse import from_corpus
 from tests.text.problems import SELECTED, TIED, followed, problem
 from tests.tolerances import assert_close
@@ -52,7 +53,7 @@ def test_the_plain_flow_sees_a_word_return_at_the_time_of_the_closed_form():
 @pytest.mark.parametrize("gap", [20.0, 40.0, 150.0])
 def test_a_course_sees_it_however_late(gap):
     """From gap 20 on the return is behind where rounding ends the plain flow."""
-    course = text_course(preferring(gap), BAGS)
+    course = text_trajectory(preferring(gap), BAGS)
     assert course.returns == pytest.approx((returns_at(gap),), rel=1e-3)
     assert TextFlowStatus.SELECTION_CHANGED in [
         int(flow.status) for flow in course.stages
@@ -72,7 +73,7 @@ def test_what_lost_before_a_return_is_behind_after_it(gap, differ):
     corpus = from_sequences([[0, 1], [0, 2], [3, 4]], [1, 1, 1], vocabulary=5)
     head = (0.0, 1.0, -1.0, np.exp(differ), 0.0)
     model = preferring(gap, np.eye(5), head)
-    course = text_course(model, from_corpus(corpus))
+    course = text_trajectory(model, from_corpus(corpus))
     # Of three sequences, a mean is slower by a half.
     wanted = returns_at(gap) + np.log(3 / 2)
     assert course.returns == pytest.approx((wanted,), rel=1e-3)
@@ -84,12 +85,12 @@ def test_what_lost_before_a_return_is_behind_after_it(gap, differ):
     assert course.cls[3] - course.cls[4] == pytest.approx(wanted, abs=1e-2)
 
 
-def test_a_late_flow_ends_where_a_word_is_back_at_a_thousandth():
+def test_a_reduced_flow_ends_where_a_word_is_back_at_a_thousandth():
     """Not beyond: it comes back along a straight line, which is one long step."""
     model = preferring(40.0)
     flow = text_flow(model, BAGS)
     there = Parameters(model.embeddings, flow.cls, model.head)
-    end = late_flow(there, BAGS, text_ending(model, BAGS, flow), from_log_time=34.0)
+    end = reduced_flow(there, BAGS, text_ending(model, BAGS, flow), from_log_time=34.0)
     assert TextFlowStatus(int(end.status)) is TextFlowStatus.SELECTION_CHANGED
     share = jnp.exp(end.cls[1] - end.cls[0])
     assert share == pytest.approx(RETURNED, rel=1e-2)
@@ -101,7 +102,7 @@ def pairs_of(strengths, log_pulls):
     words = np.vstack([np.zeros(2), -np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 0.3]])])
     losers = np.arange(1, 4)
     sign, log_pull = np.array(strengths), np.array(log_pulls)
-    return curve.Pairs(words, 0 * losers, losers, sign, log_pull, np.exp(log_pull))
+    return curve.Pairs(words, 0 * losers, losers, sign, log_pull, log_pull)
 
 
 @pytest.mark.parametrize("log_time", [-2.0, 0.3, 4.0])
@@ -137,7 +138,7 @@ def test_a_word_may_return_to_finite_odds():
     share of word 1, log 2. Nothing moves then until word 2 falls behind again."""
     kept = [[0, 1], [0, 1], [0, 1], [0, 2]]
     corpus = from_corpus(from_sequences(kept, [1, 1, -1, 1], vocabulary=3))
-    course = text_course(preferring(40.0), corpus)
+    course = text_trajectory(preferring(40.0), corpus)
     ending = course.ending
     assert len(course.returns) == 1 and 70 < course.returns[0] < 100
     assert ending.status is TextEndStatus.TIED and ending.tied.tolist() == [0, 1]
@@ -154,7 +155,7 @@ def test_a_word_that_will_return_is_refused_while_it_falls_behind():
     assert found.selected.tolist() == [True, False, True, False]
     assert found.pace <= PACE and found.opposed <= OPPOSED
     assert found.repelled == 1 and found.status is TextEndStatus.NOT_CERTIFIED
-    course = text_course(model, BAGS)
+    course = text_trajectory(model, BAGS)
     # Where p goes like log t/4 alone: u^0.3 = 0.3 e^20/‖D‖², u = 1 + t/4.
     alone = (20 + np.log(0.3 / 4.49)) / 0.3 + np.log(4)
     assert course.returns == pytest.approx((alone,), abs=1.0)
@@ -168,7 +169,7 @@ def test_a_pull_that_fades_slowly_is_waited_for():
     found = text_ending(model, corpus, followed(4))
     assert found.repelled == 0 and 1e-3 < found.opposed <= OPPOSED
     assert found.pace <= PACE and found.status is TextEndStatus.NOT_CERTIFIED
-    course = text_course(model, corpus)
+    course = text_trajectory(model, corpus)
     assert course.ending.status is TextEndStatus.TIED and course.log_time > 200
 
 
@@ -180,9 +181,9 @@ def test_is_the_plain_flow_orthogonal_to_the_ties_and_goes_on_like_p_mm(seed):
     ending = text_ending(model, corpus, flow)
     there = Parameters(model.embeddings, flow.cls, model.head)
     plain = text_flow(there, corpus, until_log_time=30.0, settings=closely)
-    end = late_flow(there, corpus, ending, until_log_time=30.0, settings=closely)
+    end = reduced_flow(there, corpus, ending, until_log_time=30.0, settings=closely)
     assert_close(end.cls, plain.cls, worse=1e8)
-    far = late_flow(there, corpus, ending, from_log_time=26.0)
+    far = reduced_flow(there, corpus, ending, from_log_time=26.0)
     assert TextFlowStatus(int(far.status)) is TextFlowStatus.REACHED
     wanted = ending.margin.direction
     pace = (far.cls - far.earlier) / 2
@@ -198,7 +199,7 @@ def test_a_path_is_saved_across_the_stages():
     times = np.log1p(4 * scale * (beyond - beyond[0]))
     times = np.append(times[:-2], times[-1] + 200)
     model = preferring(gap)
-    course = text_course(model, BAGS, path_log_times=times)
+    course = text_trajectory(model, BAGS, path_log_times=times)
     assert (course.path_log_times > 34).sum() >= 3
     np.testing.assert_array_equal(course.path_log_times, times[:-1])
     lead = course.path_cls @ np.array([1.0, -1.0, 0.0])
@@ -212,13 +213,13 @@ def test_words_rest_only_where_their_own_flow_ends():
     flow = followed(seed)
     ending = text_ending(model, corpus, flow)
     cls = np.asarray(flow.cls)
-    assert comes_to_rest(ending, cls)
-    assert comes_to_rest(ending, cls + 0.5 * ending.axes[:, 0])
+    assert in_basin_of_minimum(ending, cls)
+    assert in_basin_of_minimum(ending, cls + 0.5 * ending.axes[:, 0])
     rest = ending.rest
     elsewhere = rest._replace(cls=rest.cls + 10 * rest.basin)
-    assert not comes_to_rest(ending._replace(rest=elsewhere), cls)
+    assert not in_basin_of_minimum(ending._replace(rest=elsewhere), cls)
     unproved = rest._replace(kantorovich=0.6)
-    assert not comes_to_rest(ending._replace(rest=unproved), cls)
+    assert not in_basin_of_minimum(ending._replace(rest=unproved), cls)
 
 
 def test_where_words_rest_already_nothing_is_followed(monkeypatch):
@@ -228,9 +229,9 @@ def test_where_words_rest_already_nothing_is_followed(monkeypatch):
     flow = followed(seed)
     ending = text_ending(model, corpus, flow)
     cls = np.asarray(flow.cls)
-    monkeypatch.setattr(late, "CLOSELY", TextFlowSettings(max_steps=1))
-    assert comes_to_rest(ending, cls)
-    assert not comes_to_rest(ending, cls + 0.5 * ending.axes[:, 0])
+    monkeypatch.setattr(reduced, "CLOSELY", TextFlowSettings(max_steps=1))
+    assert in_basin_of_minimum(ending, cls)
+    assert not in_basin_of_minimum(ending, cls + 0.5 * ending.axes[:, 0])
 
 
 @pytest.mark.parametrize("until", [-1.0, 600.1, np.nan])
@@ -238,4 +239,4 @@ def test_a_time_that_a_double_does_not_hold_is_refused(until):
     model, _, corpus = problem(TIED[0])
     ending = text_ending(model, corpus, followed(TIED[0]))
     with pytest.raises(BadInput, match=r"within 0 … 600"):
-        late_flow(model, corpus, ending, until_log_time=until)
+        reduced_flow(model, corpus, ending, until_log_time=until)

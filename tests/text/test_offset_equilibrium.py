@@ -6,7 +6,7 @@ import pytest
 
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
-from jaxselect.text.course import text_course
+from jaxselect.text.trajectory import text_trajectory
 from jaxselect.text.ending import TextEndStatus, text_ending
 from jaxselect.text.sparse import from_corpus
 from jaxselect.text.steady import steady
@@ -153,7 +153,7 @@ def test_a_pair_that_fades_must_have_faded(margin, behind, status):
 def test_a_course_is_certified_with_a_pair_that_never_fades():
     """Two reviews hold words 1 and 2 off, one of the other class wants word 3, which
     lies between them: c_3 = −c_1, so λ = (1, 1, −1) and p_0 = log t + log c_1."""
-    course = text_course(START, CORPUS)
+    course = text_trajectory(START, CORPUS)
     ending = course.ending
     assert ending.selected.tolist() == [True, False] * 3
     assert ending.repelled == 1 and ending.line.holds()
