@@ -17,13 +17,8 @@ from ..model.selection import WIDTH
 from ..status import Status
 from .curvature import Bags, curvature, descent
 from .flow import LOOK_BACK, TextFlow, TextFlowStatus
-from .limit_certificate import (
-    FREE,
-    LimitCertificate,
-    LimitStatus,
-    Ties,
-    limit_certificate,
-)
+from .late_flow import FREE, Ties
+from .limit_certificate import LimitCertificate, LimitStatus, limit_certificate
 from .margin import TextMargin, contract_ties, text_margin, winner
 from .pair_forces import lengths, pair_forces
 from .rest import Rest, rest, span_axes
@@ -136,7 +131,7 @@ def text_ending(
     norm = np.linalg.norm(margin.direction)
     off = speed - axes @ (axes.T @ speed) - margin.direction
     pace = float(np.linalg.norm(off) / norm) if norm else np.inf
-    ties, shift = FREE, 0.0
+    ties, shift = FREE, np.zeros(bags.counts.nnz)
     if resting is not None:
         held = resting.cls
         ties = Ties(distance + resting.radius, resting.stiffness, resting.basin)

@@ -8,27 +8,18 @@ no such pair can leave, and R within what is convex around ρ (mathematics, sect
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from ..status import Status
+from .late_flow import FREE, LateFlow, Ties
 from .margin import TextMargin, TextMarginStatus
-from .offset_equilibrium import offset_equilibrium
-from .pair_forces import PairForces, lengths
-from .rest import Rest, span_axes
+from .pair_forces import PairForces
+from .rest import Rest
 
-# Margin above one, absolute. Up to the first a pair is active, which is as exact as
-# p_mm is computed; beyond the second it is not; between the two nothing is claimed.
-ACTIVE, INACTIVE = 1e-8, 1e-6
 # In scores: what pairs with c_k <= 0 may move, all together, from now on.
 PUSH = 1e-2
-# Exponents of losers that the budget allows to rise, in scores.
-ROOM = 12.0
-# Log-time that ties need at most to come to rest, of any use and counted as none.
-SETTLED, MOMENT = 1.0, 1e-3
-# Log of the largest number, with room for a product.
-LARGEST = 600.0
-# Log of a force beyond which p is far from its line: ρ is not looked for.
-FAR = 40.0
+# In scores: the longest way along which a budget is proved.
+ROOM = 24.0
 
 
 class LimitStatus(Status):
@@ -84,23 +75,6 @@ class LimitCertificate(NamedTuple):
         return self.status <= LimitStatus.NO_PAIRS
 
 
-class Ties(NamedTuple):
-    """What the forces of pairs need to know of the ties' rest.
-
-    Attributes:
-        distance: of p from the proved minimum, along the ties' axes.
-        stiffness: least curvature of the risk there.
-        basin: distance from which p ends in it.
-    """
-
-    distance: float = 0.0
-    stiffness: float = np.inf
-    basin: float = np.inf
-
-
-FREE = Ties()
-
-
 def limit_certificate(
     forces: PairForces,
     words: Float[np.ndarray, "vocabulary dim"],
@@ -142,195 +116,75 @@ def limit_certificate(
     if margin.status != TextMarginStatus.SOLVED:
         return LimitCertificate(LimitStatus.UNSOLVED)
     with np.errstate(over="ignore", invalid="ignore"):
-        case = _Case.at(forces, words, margin, log_time, diameter, ties)
-        final = case.all_positive()
-        return final if final.is_certified else case.within_budget()
+        late = LateFlow.at(forces, words, margin, log_time, diameter, ties)
+        final = _all_positive(late)
+        return final if final.is_certified else _within_budget(late)
 
 
-class _Case(NamedTuple):
-    """A late flow at one time, as both theorems need it.
+def _all_positive(late: LateFlow) -> LimitCertificate:
+    """All c_k > 0, by so much that Σλ stays bounded: the selection is final."""
+    forces = late.forces
+    norm = float(np.linalg.norm(late.growth))
+    total = 2 * max(float(late.size.sum()), norm**2)
+    # A loser's share is its force times this, and all forces together are bounded.
+    most = np.exp((forces.log_share - forces.log_force).max() - late.log_time)
+    error = late.passing_error(float(most * total))
+    wrong = ~late.positive(error, 2 * float(late.length.max()) * norm)
+    found = LimitCertificate(
+        LimitStatus.UNRESOLVED,
+        wrong_sign=int(wrong.sum()),
+        active_wrong_sign=int((wrong & (late.excess == 0)).sum()),
+        error=error,
+    )
+    if wrong.any() or not np.isfinite(error):
+        return found
+    equilibrium, _, distance = late.equilibrium()
+    found = found._replace(equilibrium=equilibrium)
+    if late.sharp and equilibrium is not None and equilibrium.proved:
+        return found._replace(status=LimitStatus.OFFSET, distance=distance)
+    return found._replace(status=LimitStatus.DIRECTION)
 
-    Attributes:
-        forces: of the pairs, in logs.
-        ties: where tied tokens rest.
-        words: E orthogonal to the ties.
-        growth: p_mm.
-        duals: of every pair in p_mm.
-        log_time: s.
-        excess: margins under p_mm less one; zero for active pairs.
-        length: ‖D_k‖.
-        size: |λ_k|.
-        gross: what λ_k is the rest of.
-        error: what λ_k may be wrong by for ever.
-        diameter: bound on ‖E_s − E_r‖.
-        sharp: whether every pair is active or clearly not.
-    """
 
-    forces: PairForces
-    ties: Ties
-    words: Float[np.ndarray, "vocabulary dim"]
-    growth: Float[np.ndarray, " dim"]
-    duals: Float[np.ndarray, " pairs"]
-    log_time: float
-    excess: Float[np.ndarray, " pairs"]
-    length: Float[np.ndarray, " pairs"]
-    size: Float[np.ndarray, " pairs"]
-    gross: Float[np.ndarray, " pairs"]
-    error: Float[np.ndarray, " pairs"]
-    diameter: float
-    sharp: bool
-
-    @classmethod
-    def at(
-        cls,
-        forces: PairForces,
-        words: Float[np.ndarray, "vocabulary dim"],
-        margin: TextMargin,
-        log_time: float,
-        diameter: float,
-        ties: Ties,
-    ) -> "_Case":
-        """From the arguments of `limit_certificate`."""
-        scores = words @ margin.direction
-        excess = scores[forces.winners] - scores[forces.losers] - 1
-        sharp = not bool(((excess > ACTIVE) & (excess <= INACTIVE)).any())
-        return cls(
-            forces,
-            ties,
-            words,
-            margin.direction,
-            _duals(forces, margin),
-            log_time,
-            np.where(excess <= INACTIVE, 0.0, excess),
-            lengths(words, forces.winners, forces.losers),
-            np.exp(forces.log_force + log_time),
-            np.exp(forces.log_gross + log_time),
-            np.exp(forces.log_error + log_time),
-            diameter,
-            sharp,
-        )
-
-    def passing_error(self, lost_share: float) -> float:
-        """Change of forces relative to their gross that fades like e^{−s}.
-
-        Infinite where leading order is no description.
-
-        Args:
-            lost_share: bound on the shares of all losers of a bag, from now on.
-        """
-        drive = self.forces.drive * lost_share * self.diameter
-        # Within the basin the curvature is half of the least at rest, or more.
-        held = 2 * drive / self.ties.stiffness
-        off = held if self.settling <= MOMENT else max(self.ties.distance, held)
-        error = self.forces.response * (lost_share + self.diameter * off)
-        described = error <= 0.5 and max(held, self.ties.distance) <= self.ties.basin
-        return error if described and self.settling <= SETTLED else np.inf
-
-    @property
-    def settling(self) -> float:
-        """Log-time in which ties lose a part e^{−100} less than all of `distance`."""
-        rate = self.ties.stiffness * np.exp(min(self.log_time, LARGEST)) / 2
-        return float(100 / rate)
-
-    def all_positive(self) -> LimitCertificate:
-        """All c_k > 0, by so much that Σλ stays bounded: the selection is final."""
-        forces = self.forces
-        norm = np.linalg.norm(self.growth)
-        total = 2 * max(float(self.size.sum()), float(norm**2))
-        # A loser's share is its force times this, and all forces together are bounded.
-        most = np.exp((forces.log_share - forces.log_force).max() - self.log_time)
-        error = self.passing_error(float(most * total))
-        wrong = ~self._positive(error, 2 * float(self.length.max() * norm))
-        counted = {
-            "wrong_sign": int(wrong.sum()),
-            "active_wrong_sign": int((wrong & (self.excess == 0)).sum()),
-        }
-        if wrong.any() or not np.isfinite(error):
-            return LimitCertificate(LimitStatus.UNRESOLVED, **counted, error=error)
-        equilibrium, _, distance = self._equilibrium()
-        known = self.sharp and equilibrium is not None and equilibrium.proved
-        status = LimitStatus.OFFSET if known else LimitStatus.DIRECTION
-        return LimitCertificate(
-            status,
-            **counted,
-            equilibrium=equilibrium,
-            distance=distance if known else np.inf,
-            error=error,
-        )
-
-    def within_budget(self) -> LimitCertificate:
-        """Some c_k <= 0: p stays so near a line that none of them comes back."""
-        error = self.passing_error(float(np.exp(ROOM) * self.forces.lost_share))
-        wrong = ~self._positive(error)
-        active = self.excess == 0
-        counted = {
-            "wrong_sign": int(wrong.sum()),
-            "active_wrong_sign": int((wrong & active).sum()),
-        }
-        if not np.isfinite(error):
-            return LimitCertificate(LimitStatus.UNRESOLVED, **counted, error=error)
-        equilibrium, along, distance = self._equilibrium()
-        if not self.sharp or equilibrium is None or not equilibrium.proved:
-            none = LimitStatus.NO_EQUILIBRIUM
-            return LimitCertificate(
-                none, **counted, equilibrium=equilibrium, error=error
-            )
-        scores = self.words @ along
-        ahead = scores[self.forces.winners] - scores[self.forces.losers]
+def _within_budget(late: LateFlow) -> LimitCertificate:
+    """Some c_k <= 0: p stays so near a line that none of them returns."""
+    active = late.excess == 0
+    equilibrium, along, distance = late.equilibrium()
+    proved = late.sharp and equilibrium is not None and equilibrium.proved
+    scores = late.words @ along
+    ahead = scores[late.forces.winners] - scores[late.forces.losers]
+    if equilibrium is not None and equilibrium.proved:
         # The line is known to the radius of ρ.
-        near = np.exp(self.length * equilibrium.radius - ahead)
-        size = (self.size + self.error) * near
-        fading = np.divide(size * self.length, self.excess, out=0 * size, where=~active)
-        longest = float(self.length.max())
-        # What fades with losers' shares, at forces as large as the budget allows.
-        passing = error * np.exp(ROOM) * float(self.gross @ self.length)
-        passing += self.settling * float((self.size + self.gross) @ self.length)
-        base = distance + float(fading[~wrong].sum()) + passing
-        push = PUSH / longest
-        if counted["active_wrong_sign"]:
-            push = min(push, equilibrium.basin - base)
-        budget = base + push
-        pushed = float((fading * np.exp(self.length * budget))[wrong].sum())
-        within = push > 0 and pushed <= push
-        within = within and longest * (budget + distance) <= ROOM
-        return LimitCertificate(
-            LimitStatus.OFFSET if within else LimitStatus.OUT_OF_REACH,
-            **counted,
-            equilibrium=equilibrium,
-            distance=distance,
-            push=pushed,
-            budget=budget if within else np.inf,
-            error=error,
-        )
-
-    def _positive(self, passing: float, by: float = 1.0) -> Bool[np.ndarray, " pairs"]:
-        """Whether c_k is positive by some times its error."""
-        error = by * (passing * self.gross + self.error)
-        return (self.forces.sign > 0) & (self.size > error)
-
-    def _equilibrium(self) -> tuple[Rest | None, np.ndarray, float]:
-        """ρ seen from p, in axes and as a vector, and its distance."""
-        on = np.flatnonzero(self.excess == 0)
-        nowhere = None, np.zeros_like(self.growth), np.inf
-        if not on.size or not (self.forces.log_force[on] + self.log_time < FAR).all():
-            return nowhere
-        winners, losers = self.forces.winners[on], self.forces.losers[on]
-        differences = self.words[winners] - self.words[losers]
-        axes = span_axes(differences)
-        found = offset_equilibrium(
-            differences @ axes,
-            self.forces.sign[on] * self.size[on],
-            self.error[on],
-            self.duals[on],
-        )
-        distance = float(np.linalg.norm(found.cls)) + found.radius
-        return found, axes @ found.cls, distance
-
-
-def _duals(forces: PairForces, margin: TextMargin) -> Float[np.ndarray, " pairs"]:
-    """The duals of p_mm, pair by pair in the order of the forces."""
-    words = 1 + max(forces.winners.max(), forces.losers.max())
-    found = np.zeros(len(forces.winners))
-    pairs = forces.winners * words + forces.losers
-    found[np.searchsorted(pairs, margin.winners * words + margin.losers)] = margin.duals
-    return found
+        ahead -= late.length * equilibrium.radius
+    size = (late.size + late.error) * np.exp(-ahead)
+    fading = np.divide(size * late.length, late.excess, out=0 * size, where=~active)
+    longest = float(late.length.max())
+    push = PUSH / longest
+    # A bound on the way of p, assumed here and checked at the end.
+    way = 2 * distance + float(fading[late.forces.sign > 0].sum()) + 2 * push
+    room = float(np.exp(min(longest * way, ROOM)))
+    error = late.passing_error(room * late.forces.lost_share)
+    wrong = ~late.positive(error)
+    found = LimitCertificate(
+        LimitStatus.NO_EQUILIBRIUM,
+        wrong_sign=int(wrong.sum()),
+        active_wrong_sign=int((wrong & active).sum()),
+        equilibrium=equilibrium,
+        error=error,
+    )
+    if equilibrium is None or not proved:
+        return found
+    if not np.isfinite(error):
+        return found._replace(status=LimitStatus.UNRESOLVED)
+    passing = room * error * float(late.gross @ late.length)
+    passing += late.settling * float((late.size + late.gross) @ late.length)
+    base = distance + float(fading[~wrong].sum()) + passing
+    if found.active_wrong_sign:
+        # Φ is convex within the basin only.
+        push = min(push, equilibrium.basin - base)
+    budget = base + push
+    pushed = float((fading * np.exp(late.length * budget))[wrong].sum())
+    found = found._replace(distance=distance, push=pushed)
+    stays = push > 0 and pushed <= push
+    if stays and longest * (budget + distance) <= np.log(room):
+        return found._replace(status=LimitStatus.OFFSET, budget=budget)
+    return found._replace(status=LimitStatus.OUT_OF_REACH)
