@@ -44,8 +44,30 @@ def offset_equilibrium(
         >>> found.proved, round(found.cls.item(), 6)
         (True, 0.346574)
     """
+    begin = np.zeros(differences.shape[1])
+    near = _certified_from(begin, differences, force, error, duals)
+    if near.proved:
+        return near
+    # Where forces come nearest to duals, c_k e^{−D_kᵀx} = λ_k.
+    known = (duals > 0) & (force > 0)
+    if known.any():
+        weight = np.sqrt(duals[known])
+        wanted = np.log(force[known] / duals[known])
+        rows = differences[known] * weight[:, None]
+        begin = np.linalg.lstsq(rows, wanted * weight, rcond=None)[0]
+    return _certified_from(begin, differences, force, error, duals)
+
+
+def _certified_from(
+    begin: Float[np.ndarray, " axes"],
+    differences: Float[np.ndarray, "pairs axes"],
+    force: Float[np.ndarray, " pairs"],
+    error: Float[np.ndarray, " pairs"],
+    duals: Float[np.ndarray, " pairs"],
+) -> Rest:
+    """Where Newton's method leads from a point, and its certificate."""
     growth = duals @ differences
-    place = _critical_point(differences, force, duals)
+    place = _critical_point(begin, differences, force, growth)
     spread = np.exp(-differences @ place)
     now, size = force * spread, (np.abs(force) + error) * spread
     left = now @ differences - growth
@@ -71,22 +93,13 @@ def offset_equilibrium(
 
 
 def _critical_point(
+    place: Float[np.ndarray, " axes"],
     differences: Float[np.ndarray, "pairs axes"],
     force: Float[np.ndarray, " pairs"],
-    duals: Float[np.ndarray, " pairs"],
+    growth: Float[np.ndarray, " axes"],
 ) -> Float[np.ndarray, " axes"]:
-    """Newton's method, shortened where exponents change by much.
-
-    It begins where forces come nearest to duals, c_k e^{−D_kᵀx} = λ_k.
-    """
-    place, smallest = np.zeros(differences.shape[1]), np.inf
-    growth = duals @ differences
-    known = (duals > 0) & (force > 0)
-    if known.any():
-        weight = np.sqrt(duals[known])
-        wanted = np.log(force[known] / duals[known])
-        rows = differences[known] * weight[:, None]
-        place = np.linalg.lstsq(rows, wanted * weight, rcond=None)[0]
+    """Newton's method, shortened where exponents change by much."""
+    smallest = np.inf
     for _ in range(NEWTON_STEPS):
         now = force * np.exp(-differences @ place)
         left = now @ differences - growth

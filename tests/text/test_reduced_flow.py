@@ -9,11 +9,12 @@ from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 from jaxselect.text import curve
 from jaxselect.text import reduced_flow as reduced
-from jaxselect.text.trajectory import text_trajectory
 from jaxselect.text.ending import TextEndStatus, text_ending
 from jaxselect.text.flow import TextFlowSettings, TextFlowStatus, text_flow
+from jaxselect.text.limit_certificate import LimitStatus
 from jaxselect.text.reduced_flow import RETURNED, in_basin_of_minimum, reduced_flow
 from jaxselect.text.sparse import from_corpus
+from jaxselect.text.trajectory import text_trajectory
 from tests.text.problems import SELECTED, TIED, followed, problem
 from tests.tolerances import assert_close
 
@@ -153,8 +154,10 @@ def test_a_word_that_will_return_is_refused_while_it_falls_behind():
     flow = text_flow(model, BAGS)
     found = text_ending(model, BAGS, flow)
     assert found.selected.tolist() == [True, False, True, False]
-    assert found.pace <= PACE and found.opposed <= OPPOSED
-    assert found.repelled == 1 and found.status is TextEndStatus.NOT_CERTIFIED
+    assert found.pace < 0.2 and found.status is TextEndStatus.NOT_CERTIFIED
+    # It has a margin of one in p_mm, a force of the other sign, and no dual.
+    assert found.limit.status is LimitStatus.NO_EQUILIBRIUM
+    assert found.limit.active_wrong_sign == 1
     course = text_trajectory(model, BAGS)
     # Where p goes like log t/4 alone: u^0.3 = 0.3 e^20/‖D‖², u = 1 + t/4.
     alone = (20 + np.log(0.3 / 4.49)) / 0.3 + np.log(4)
@@ -164,11 +167,12 @@ def test_a_word_that_will_return_is_refused_while_it_falls_behind():
 
 def test_a_pull_that_fades_slowly_is_waited_for():
     """Half a hundredth of the pace, but with a margin of 1.01: fading like e^{−s/100},
-    it may push p by half as much as it goes in a unit of s."""
+    it may push scores by half a unit of s."""
     model, _, corpus = problem(4)
     found = text_ending(model, corpus, followed(4))
-    assert found.repelled == 0 and 1e-3 < found.opposed <= OPPOSED
-    assert found.pace <= PACE and found.status is TextEndStatus.NOT_CERTIFIED
+    assert found.pace < 0.2 and found.status is TextEndStatus.NOT_CERTIFIED
+    assert found.limit.status is LimitStatus.OUT_OF_REACH
+    assert found.limit.wrong_sign and not found.limit.active_wrong_sign
     course = text_trajectory(model, corpus)
     assert course.ending.status is TextEndStatus.TIED and course.log_time > 200
 
@@ -234,9 +238,9 @@ def test_where_words_rest_already_nothing_is_followed(monkeypatch):
     assert not in_basin_of_minimum(ending, cls + 0.5 * ending.axes[:, 0])
 
 
-@pytest.mark.parametrize("until", [-1.0, 600.1, np.nan])
+@pytest.mark.parametrize("until", [-1.0, 1e5 + 1, np.nan])
 def test_a_time_that_a_double_does_not_hold_is_refused(until):
     model, _, corpus = problem(TIED[0])
     ending = text_ending(model, corpus, followed(TIED[0]))
-    with pytest.raises(BadInput, match=r"within 0 … 600"):
+    with pytest.raises(BadInput, match=r"within 0 … 100000"):
         reduced_flow(model, corpus, ending, until_log_time=until)
