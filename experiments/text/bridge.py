@@ -23,8 +23,8 @@ from experiments.text.data import Source, Splits, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, starting_point
 from jaxselect.errors import BadInput
-from jaxselect.text.trajectory import text_trajectory
 from jaxselect.text.sparse import SparseCorpus, from_csr, posterior_difference
+from jaxselect.text.trajectory import text_trajectory
 
 
 @dataclasses.dataclass(frozen=True)

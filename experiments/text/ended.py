@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from jaxselect.text.trajectory import Trajectory
 from jaxselect.text.ending import TextEndStatus
 from jaxselect.text.flow import TextFlowStatus
 from jaxselect.text.sparse import SparseCorpus, from_csr
+from jaxselect.text.trajectory import Trajectory
 
 
 def some(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:

@@ -24,7 +24,6 @@ from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.errors import BadInput
 from jaxselect.text.attention import attention
-from jaxselect.text.trajectory import Trajectory, text_trajectory
 from jaxselect.text.curvature import (
     Bags,
     curvature,
@@ -35,6 +34,7 @@ from jaxselect.text.curvature import (
 from jaxselect.text.ending import TextEnding
 from jaxselect.text.flow import LATEST
 from jaxselect.text.sparse import posterior_difference
+from jaxselect.text.trajectory import Trajectory, text_trajectory
 
 # A review is decided where one word has this share of its weight.
 DECIDED = 0.99

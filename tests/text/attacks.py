@@ -215,9 +215,7 @@ def truth_of(problem: Attack, end: Trajectory) -> Truth:
     tied = at_rest(problem, ending, row, counts, axes.T @ p)
     p = p - axes @ (axes.T @ p) + axes @ tied
     chosen, lost = ending.selected, np.flatnonzero(~ending.selected)
-    first = np.array(
-        [counts.indices[(row == bag) & chosen][0] for bag in range(BAGS)]
-    )
+    first = np.array([counts.indices[(row == bag) & chosen][0] for bag in range(BAGS)])
     free = scores - scores @ axes @ axes.T
     relative = (scores[counts.indices] - scores[first[row]]) @ p
     weight = np.where(chosen, counts.data * np.exp(np.where(chosen, relative, 0)), 0)
