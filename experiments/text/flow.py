@@ -49,8 +49,9 @@ class Settings(Fit):
         reviews: how many training reviews, by lot; 0 for all of them.
         dim: d.
         steps: of Adam, which p is held against; 0 for none.
-        until_log_time: log t at which the flow is left without a proof, at most 600.
-        points: log-times at which it is looked at; as many again behind log t = 34.
+        until_log_time: log t at which the flow is left without a certificate, at most
+            100,000.
+        points: log-times at which it is looked at; as many again after log t = 34.
         preset: default (2,000 reviews, 2,000 words), full (all of them) or smoke
             (invented reviews).
         out: folder for results.
