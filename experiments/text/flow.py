@@ -81,7 +81,8 @@ class Settings(Fit):
 
 PRESETS = {
     "default": Settings(),
-    "full": Settings(source=Source(), reviews=0, dim=2048),
+    # An active pair of wrong sign enters its basin late (mathematics, section 7).
+    "full": Settings(source=Source(), reviews=0, dim=2048, until_log_time=1e5),
     "smoke": Settings(
         source=Source(invented=300, min_count=3),
         reviews=0,

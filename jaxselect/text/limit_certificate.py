@@ -18,8 +18,8 @@ from .rest import Rest
 
 # In scores: what pairs with c_k <= 0 may move, all together, from now on.
 PUSH = 1e-2
-# In scores: the longest way along which a budget is proved.
-ROOM = 24.0
+# In scores: the longest way of p that is looked at; its exponential is a number.
+ROOM = 500.0
 
 
 class LimitStatus(Status):
@@ -136,7 +136,8 @@ def _all_positive(late: LateFlow) -> LimitCertificate:
         active_wrong_sign=int((wrong & (late.excess == 0)).sum()),
         error=error,
     )
-    if wrong.any() or not np.isfinite(error):
+    # An error without a bound makes every sign unknown.
+    if wrong.any():
         return found
     equilibrium, _, distance = late.equilibrium()
     found = found._replace(equilibrium=equilibrium)
@@ -184,7 +185,6 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
     budget = base + push
     pushed = float((fading * np.exp(late.length * budget))[wrong].sum())
     found = found._replace(distance=distance, push=pushed)
-    stays = push > 0 and pushed <= push
-    if stays and longest * (budget + distance) <= np.log(room):
+    if pushed <= push and longest * (budget + distance) <= np.log(room):
         return found._replace(status=LimitStatus.OFFSET, budget=budget)
     return found._replace(status=LimitStatus.OUT_OF_REACH)

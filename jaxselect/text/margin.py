@@ -182,28 +182,6 @@ def contests(
     return winners, losers, place
 
 
-def net(
-    pull: Float[np.ndarray, " lost"], place: Int[np.ndarray, " lost"], number: int
-) -> Float[np.ndarray, " pairs"]:
-    """What all bags of a pair together pull towards its winner.
-
-    Args:
-        pull: towards every entry that lost.
-        place: its pair, of `contests`.
-        number: of pairs.
-
-    Returns:
-        A force each; negative towards the loser.
-
-    Example:
-        >>> net(np.array([-0.5, 0.2, 0.1]), np.array([0, 0, 1]), 2).tolist()
-        [0.3, -0.1]
-    """
-    force = np.zeros(number)
-    np.subtract.at(force, place, pull)
-    return force
-
-
 def contract_ties(
     counts: csr_array, selected: Bool[np.ndarray, " entries"]
 ) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:

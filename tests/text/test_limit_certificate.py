@@ -160,6 +160,15 @@ def test_a_positive_force_that_fades_slowly_is_part_of_the_way():
     assert found.wrong_sign == 0
 
 
+@pytest.mark.parametrize(("gross", "holds"), [(1e13, True), (2e15, False)])
+def test_what_shares_may_change_meanwhile_is_no_longer_than_was_assumed(gross, holds):
+    """Forces cancel from e^{35}: with shares of e^{−40} these push p by 0.05."""
+    log = np.log([0.5 * gross, 0.5 * gross, 1e-9]) - LATE
+    found = certified(force=(0.5, 0.5, -1e-9), log_gross=log)
+    assert found.wrong_sign == 1
+    assert found.status is (OFFSET if holds else LimitStatus.OUT_OF_REACH)
+
+
 @pytest.mark.parametrize("ratio", [0.9, 1.1])
 def test_with_an_active_wrong_force_the_budget_is_within_the_basin(ratio):
     """D_3 = (1, 0), λ = (1, 1, −1) on the line; away from it along the first axis."""
