@@ -162,7 +162,7 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
     push = PUSH / longest
     # A bound on the way of p, assumed here and checked at the end.
     way = 2 * distance + float(fading[late.forces.sign > 0].sum()) + 2 * push
-    room = float(np.exp(min(longest * way, ROOM)))
+    room = float(np.exp(min(longest * way, ROOM))) if proved else 1.0
     error = late.passing_error(room * late.forces.lost_share)
     wrong = ~late.positive(error)
     found = LimitCertificate(

@@ -20,9 +20,10 @@ OFFSET, DIRECTION = LimitStatus.OFFSET, LimitStatus.DIRECTION
 DUALS = np.array([0.5, 0.5, 0.0])
 
 
-def certified(third=(2.0, 3.0), force=(0.5, 0.5, 1e-9), **changed):
-    """Token 0 against D = (1, 1), (1, −1) and a third; p on the line of the two."""
-    force = np.array(force)
+def certified(third=(2.0, 3.0), force=(0.5, 0.5, 1e-9), *, fourth=None, **changed):
+    """Token 0 against D = (1, 1), (1, −1) and others; p on the line of the two."""
+    rows = np.array([(1, 1), (1, -1), third] + [fourth] * (fourth is not None), float)
+    force, number = np.array(force), len(rows)
     with np.errstate(divide="ignore"):
         size = np.log(np.abs(force)) - LATE
     numbers = {
@@ -35,16 +36,20 @@ def certified(third=(2.0, 3.0), force=(0.5, 0.5, 1e-9), **changed):
     }
     given = {key: changed.pop(key) for key in numbers if key in changed}
     ties, status = changed.pop("ties", FREE), changed.pop("status", None)
-    duals = changed.pop("duals", DUALS)
+    duals = np.append(changed.pop("duals", DUALS), np.zeros(number - 3))
     assert not changed
     forces = PairForces(
-        np.zeros(3, int), np.arange(1, 4), np.sign(force), size, **numbers | given
+        np.zeros(number, int),
+        np.arange(number) + 1,
+        np.sign(force),
+        size,
+        **numbers | given,
     )
-    words = np.vstack([np.zeros(2), -np.array([(1, 1), (1, -1), third])])
+    words = np.vstack([np.zeros(2), -rows])
     status = TextMarginStatus.SOLVED if status is None else status
     on = duals > 0
-    pairs = np.zeros(on.sum(), int), np.arange(1, 4)[on], duals[on]
-    margin = TextMargin(np.array([1.0, 0.0]), *pairs, 0.0, 0.0, 3, status)
+    pairs = np.zeros(on.sum(), int), np.flatnonzero(on) + 1, duals[on]
+    margin = TextMargin(np.array([1.0, 0.0]), *pairs, 0.0, 0.0, number, status)
     return limit_certificate(forces, words, margin, LATE, diameter=8.0, ties=ties)
 
 
@@ -151,13 +156,29 @@ def test_a_wrong_force_grows_on_the_way_to_the_line(away, holds):
     assert (found.status is OFFSET) == holds
 
 
-def test_a_positive_force_that_fades_slowly_is_part_of_the_way():
-    found = certified((1.01, 1.0), (0.5, 0.5, 1e-3))
-    assert found.status is OFFSET and found.budget == np.inf
-    # λ ‖D‖/(m − 1) of it, beside a wrong one that is nothing.
-    error = np.array([0.5, 0.5, 2e-3])
-    found = certified((1.01, 1.0), (0.5, 0.5, 1e-3), log_error=np.log(error) - 80)
-    assert found.wrong_sign == 0
+@pytest.mark.parametrize(
+    ("along", "force", "holds"),
+    [
+        (-1.5, -1e-7, True),
+        (-1.5, -3e-7, False),
+        (1.5, -2e-5, True),
+        (1.5, -1e-4, False),
+    ],
+)
+def test_a_wrong_force_counts_as_it_is_on_the_line(along, force, holds):
+    """p along p_mm from its line, at which the third has e^{−2 along} of its force."""
+    pull = 0.5 * np.exp(along)
+    found = certified(force=(pull, pull, force))
+    assert found.distance == pytest.approx(abs(along), rel=1e-6)
+    assert (found.status is OFFSET) == holds
+
+
+@pytest.mark.parametrize(("slow", "holds"), [(1e-4, True), (1e-2, False)])
+def test_a_positive_force_that_fades_slowly_is_part_of_the_way(slow, holds):
+    """λ ‖D‖/(m − 1) of it, 1.4 where it decides, opens the way to a wrong one."""
+    found = certified(force=(0.5, 0.5, -1e-5, slow), fourth=(1.01, 1.0))
+    assert found.wrong_sign == 1
+    assert (found.status is OFFSET) == holds
 
 
 @pytest.mark.parametrize(("gross", "holds"), [(1e13, True), (2e15, False)])
