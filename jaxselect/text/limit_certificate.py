@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..status import Status
-from .late_flow import FREE, LateFlow, Ties
+from .late_flow import FREE, MOMENT, LateFlow, Ties
 from .margin import TextMargin, TextMarginStatus
 from .pair_forces import PairForces
 from .rest import Rest
@@ -177,7 +177,9 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
     if not np.isfinite(error):
         return found._replace(status=LimitStatus.UNRESOLVED)
     passing = room * error * float(late.gross @ late.length)
-    passing += late.settling * float((late.size + late.gross) @ late.length)
+    if late.settling <= MOMENT:
+        # Ties that come to rest at once are not part of the error.
+        passing += late.settling * float((late.size + late.gross) @ late.length)
     base = distance + float(fading[~wrong].sum()) + passing
     if found.active_wrong_sign:
         # Φ is convex within the basin only.

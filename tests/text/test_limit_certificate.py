@@ -214,9 +214,7 @@ HELD = Ties(distance=1e-9, stiffness=1e-3, basin=1e-2)
         # p_U outside of the basin.
         (HELD._replace(distance=0.02), False),
         # Losers push it out of the basin.
-        (HELD._replace(basin=1e-13), False),
-        # It takes longer than a unit of log-time to come to rest.
-        (HELD._replace(stiffness=1e-15, basin=1e9), False),
+        (Ties(distance=1e-16, stiffness=1e-3, basin=1e-15), False),
     ],
 )
 @pytest.mark.parametrize("force", [1e-9, -1e-9])
@@ -224,6 +222,15 @@ def test_ties_are_at_rest_and_stay_there(ties, holds, force):
     found = certified(force=(0.5, 0.5, force), ties=ties)
     wanted = OFFSET if holds else LimitStatus.UNRESOLVED
     assert found.status is wanted
+
+
+@pytest.mark.parametrize(("units", "holds"), [(0.5, True), (2.0, False)])
+@pytest.mark.parametrize("force", [1e-9, -1e-9])
+def test_ties_come_to_rest_within_a_unit_of_log_time(units, holds, force):
+    """100 e-folds at half the stiffness times e^s, with losers that push nothing."""
+    ties = HELD._replace(stiffness=200 * np.exp(-LATE) / units, distance=1e-30)
+    found = certified(force=(0.5, 0.5, force), ties=ties, drive=0.0, lost_share=0.0)
+    assert found.is_certified == holds
 
 
 def test_forces_are_those_of_the_flow_pair_by_pair():
