@@ -13,6 +13,8 @@ from .rest import Rest, certified
 # Terms change by less than e^{1/8} within 1/8 of the longest difference.
 BALL = 0.125
 NEWTON_STEPS = 80
+# Exponents, with room for a square of what they are of.
+LARGEST = 300.0
 # Change of an exponent from which Newton's steps must lessen the gradient.
 NEAR = 0.1
 
@@ -68,6 +70,16 @@ def _certified_from(
     """Where Newton's method leads from a point, and its certificate."""
     growth = duals @ differences
     place = _critical_point(begin, differences, force, growth)
+    if not (-differences @ place).max(initial=0.0) < LARGEST:
+        # Forces beyond all numbers: nothing is proved.
+        size, nothing = len(growth), np.zeros((len(growth), len(growth)))
+        return certified(
+            place,
+            gradient=np.inf,
+            decrement=lambda root: np.inf,
+            hessian=-np.eye(size),
+            change=(nothing, 0.0),
+        )
     spread = np.exp(-differences @ place)
     now, size = force * spread, (np.abs(force) + error) * spread
     left = now @ differences - growth
@@ -101,6 +113,8 @@ def _critical_point(
     """Newton's method, shortened where exponents change by much."""
     smallest = np.inf
     for _ in range(NEWTON_STEPS):
+        if not (-differences @ place).max(initial=0.0) < LARGEST:
+            break
         now = force * np.exp(-differences @ place)
         left = now @ differences - growth
         try:

@@ -336,6 +336,8 @@ def main() -> None:
             if against:
                 wrong.append(seed)
                 print(f"seed {seed} ({problem.family}, {limit.name}): {against}")
+        if (seed + 1) % 100 == 0:
+            print(f"{seed + 1 - asked.first} so far, {len(wrong)} refuted", flush=True)
     for (family, status, limit), number in sorted(table.items()):
         print(f"{family:12} {status:14} {limit:15} {number:5}")
     certified = sum(

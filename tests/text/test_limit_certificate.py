@@ -141,6 +141,20 @@ def test_a_wrong_force_may_push_scores_by_a_hundredth(share):
         assert found.budget == pytest.approx(push, rel=1e-6)
 
 
+@pytest.mark.parametrize(("error", "holds"), [(1e-5, True), (1e-2, False)])
+def test_a_force_of_no_known_sign_may_be_as_large_as_its_error(error, holds):
+    """Bags that cancel to the last digit: c = 0, and rounding is all that is known."""
+    known = np.log([0.5, 0.5, 1.0]) - LATE
+    found = certified(
+        force=(0.5, 0.5, 0.0),
+        log_gross=known,
+        log_share=known,
+        log_error=np.log([1e-15, 1e-15, error]) - LATE,
+    )
+    assert found.wrong_sign == 1
+    assert (found.status is OFFSET) == holds
+
+
 @pytest.mark.parametrize(("excess", "holds"), [(0.02, True), (0.002, False)])
 def test_a_wrong_force_fades_in_the_time_of_its_margin(excess, holds):
     found = certified((1 + excess, 3.0), (0.5, 0.5, -1e-5))

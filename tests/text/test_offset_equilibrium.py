@@ -49,6 +49,14 @@ def test_a_pair_without_a_dual_leaves_no_offset():
     assert not found.proved
 
 
+def test_forces_beyond_all_numbers_prove_nothing():
+    """The start from duals of one pair gives another one a force of e^{800}."""
+    pairs, force = np.array([[1.0], [2.0]]), np.array([np.exp(-400), -1.0])
+    alone = np.array([1.0, 0.0])
+    found = offset_equilibrium(pairs, force, np.zeros(2), alone)
+    assert not found.proved and found.basin == 0
+
+
 # Σ λ D − p_mm = 3u − 2u² − 1 with u = e^{−z}: rest at u = ½, and a ridge at u = 1.
 BOTH = np.array([[1.0], [2.0]])
 
