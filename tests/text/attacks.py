@@ -19,6 +19,7 @@ from scipy.special import expit
 
 from jaxselect.model.parameters import Parameters
 from jaxselect.text.ending import TextEndStatus
+from jaxselect.text.flow import TextFlowSettings
 from jaxselect.text.late_flow import INACTIVE
 from jaxselect.text.limit_certificate import LimitStatus
 from jaxselect.text.sparse import from_csr
@@ -32,6 +33,10 @@ FAR = 1e4
 RETURNED = 1e-3
 # Of ‖p_mm‖, how far the late pace may be off; of a budget, what the integrator errs by.
 PACE, INEXACT = 0.05, 1e-4
+
+
+# Where rounding holds a flow up, more steps lead nowhere.
+BOUNDED = TextFlowSettings(max_steps=2000)
 
 
 class Attack(NamedTuple):
@@ -164,7 +169,8 @@ def followed(problem: Attack) -> Trajectory:
         jnp.asarray(problem.start),
         jnp.asarray(problem.head),
     )
-    return text_trajectory(model, from_csr(csr_array(problem.counts), problem.labels))
+    bags = from_csr(csr_array(problem.counts), problem.labels)
+    return text_trajectory(model, bags, settings=BOUNDED)
 
 
 class Truth(NamedTuple):
