@@ -36,7 +36,7 @@ PACE, INEXACT = 0.05, 1e-4
 
 
 # Where rounding holds a flow up, more steps lead nowhere.
-BOUNDED = TextFlowSettings(max_steps=2000)
+BOUNDED = TextFlowSettings(max_steps=1000)
 
 
 class Attack(NamedTuple):
@@ -88,7 +88,7 @@ def near_tie_attack(rng: np.random.Generator):
 def saddle_attack(rng: np.random.Generator):
     """A pair of margin one and wrong sign between two others: minimum and saddle."""
     head = np.array([0.3, 1.0]) * rng.uniform(0.5, 2)
-    up, down = rng.uniform(0.3, 2, 2)
+    up, down = rng.uniform(0.4, 2, 2)
     between = rng.uniform(-down, -0.31)
     rows = [(1, up), (1, rng.uniform(-0.29, -0.01)), (1, between), (2, 1), (2, 2)]
     found = list(star(rng, np.array(rows, float), head))
