@@ -36,6 +36,7 @@ from ..precision import full_precision
 from ..status import Status
 from ._both_modes import in_both_modes
 from ._field import MANY_AXES, Problem, aligned, field, linearise
+from ._recorder import Recorder, record
 from ._rosenbrock import Rodas5P
 from ._step_control import PredictiveController, ScoreController
 from ._switching import Switching
@@ -193,20 +194,71 @@ def cls_flow(
     real = partial(jnp.asarray, dtype=parameters.cls.dtype)
     inside = frame(parameters)
     inputs = (inside.parameters, corpus, *jax.tree.map(real, bounds))
-    return _flow(inputs, settings).turned(inside.places)
+    found = _integrate(jax.lax.stop_gradient(inputs), settings)
+    return with_derivatives(inputs, settings, *found).turned(inside.places)
+
+
+def with_derivatives(
+    inputs: PyTree,
+    settings: FlowSettings,
+    found: Flow,
+    events: tuple[Bool[Scalar, ""], Bool[Scalar, ""]],
+) -> Flow:
+    """A flow found without derivatives, as the function of its inputs that it is."""
+    return _arrival((*inputs, found.log_time, events), settings, known=found)
 
 
 @in_both_modes
 @full_precision
-def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
+def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
+    """The flow to a known log-time, corrected to where it ends.
+
+    No event is searched for. Where one ended the flow, h(s, p) = 0, the end moves by
+    ds = −dh/h′ and p by dp/ds ds.
+    """
+    *inputs, end, events = inputs
+    parameters, corpus, begin, until_norm, until_log_time, times = inputs
+    log_time = jnp.where(end < until_log_time, end, until_log_time)
+    log_time = jnp.where(end > begin, log_time, begin)
+    bounds = begin, jnp.full_like(until_norm, jnp.inf), log_time
+    flow, _ = _integrate(
+        (parameters, corpus, *bounds, times), settings, adjoint, events=False
+    )
+    ended = events[0] | events[1]
+    # Without an event any point will do at which h has a derivative.
+    cls = jnp.where(ended, flow.cls, 1.0)
+    fixed, here = jax.lax.stop_gradient((parameters, cls))
+    slope = velocity(fixed, corpus, end, here)
+
+    def excess(log_time: PyTree, cls: PyTree) -> Float[Scalar, ""]:
+        scores, values = parameters.embeddings @ cls, parameters.embeddings @ parameters.head
+        strongest = log_time + log_strongest_pull(scores, values, corpus)
+        return jnp.where(events[0], jnp.linalg.norm(cls) - until_norm, strongest)
+
+    _, rate = jax.jvp(excess, (end, here), (jnp.ones_like(end), slope))
+    rate = jax.lax.stop_gradient(jnp.where(ended, rate, 1.0))
+    step = -excess(end, cls) / jnp.where(rate != 0, rate, jnp.nan)
+    step = jnp.where(ended, step, 0.0)
+    moved = flow.cls + step * jnp.where(ended, slope, 0.0), log_time + step
+    return eqx.tree_at(lambda flow: (flow.cls, flow.log_time), flow, moved)
+
+
+@full_precision
+def _integrate(
+    inputs: PyTree,
+    settings: FlowSettings,
+    adjoint: Any = None,
+    *,
+    events: bool = True,
+) -> tuple[Flow, tuple[Bool[Scalar, ""], Bool[Scalar, ""]]]:
+    """The flow, and whether it ended at the norm, or where pulls hide their sum."""
     parameters, corpus, begin, until_norm, until_log_time, path_log_times = inputs
     rotation, problem = aligned(parameters, corpus, until_norm)
     start = jnp.zeros_like(problem.start)
-    subs = [dfx.SubSaveAt(t1=True)]
-    if path_log_times is not None:
-        subs.append(dfx.SubSaveAt(ts=path_log_times))
     large = min(problem.rows.shape) >= MANY_AXES
-    solver = Switching(Rodas5P(linearise)) if large else Rodas5P(linearise)
+    solver: Any = Switching(Rodas5P(linearise)) if large else Rodas5P(linearise)
+    if path_log_times is not None:
+        solver = Recorder(solver, path_log_times)
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.linalg.norm(problem.start) >= until_norm
     solution: Any = dfx.diffeqsolve(
@@ -217,33 +269,40 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         dt0=None,
         y0=start,
         args=problem,
-        saveat=dfx.SaveAt(subs=subs, controller_state=True),
+        saveat=dfx.SaveAt(
+            t1=True, solver_state=path_log_times is not None, controller_state=True
+        ),
         stepsize_controller=settings.score_control(start.dtype),
         event=dfx.Event(
             (_excess_norm, _excess_pull),
             optx.Newton(rtol=1e-9, atol=1e-9),
             direction=(True, True),
-        ),
+        )
+        if events
+        else None,
         max_steps=settings.max_steps,
-        adjoint=adjoint,
+        adjoint=adjoint or dfx.RecursiveCheckpointAdjoint(),
         throw=False,
     )
     earlier_time, earlier = _earlier(solution)
     path_times, path = start[:0], start[None][:0]
     if path_log_times is not None:
-        path_times = solution.ts[1]
+        path_times, path = record(
+            solution.solver_state, path_log_times, begin, solution.ts[0]
+        )
         reached = jnp.isfinite(path_times)[:, None]
-        path = jnp.where(reached, solution.ys[1], 0.0) @ rotation.T
+        path = jnp.where(reached, path, 0.0) @ rotation.T
         path = jnp.where(reached, parameters.cls[None] + path, jnp.inf)
-    growth = _growth(problem, solution.ts[0][0], solution.ys[0][0])
+    growth = _growth(problem, solution.ts[0], solution.ys[0])
+    mask = solution.event_mask if events else (jnp.zeros((), bool),) * 2
     # Seen on p itself: where the norm grows faster than s tells, a search may miss it.
-    off = jnp.abs(jnp.linalg.norm(problem.start + solution.ys[0][0]) - until_norm)
+    off = jnp.abs(jnp.linalg.norm(problem.start + solution.ys[0]) - until_norm)
     there = off <= jnp.sqrt(jnp.finfo(start.dtype).eps) * until_norm
-    return Flow(
+    flow = Flow(
         # Equinox has a `cls` of its own: no keyword.
-        parameters.cls + solution.ys[0][0] @ rotation.T,
-        log_time=solution.ts[0][0],
-        status=_status(solution, over, until_norm != jnp.inf, there, growth),
+        parameters.cls + solution.ys[0] @ rotation.T,
+        log_time=solution.ts[0],
+        status=_status(solution, mask, over, until_norm != jnp.inf, there, growth),
         num_steps=solution.stats["num_steps"],
         num_rejected=solution.stats["num_rejected_steps"],
         path_log_times=path_times,
@@ -251,6 +310,7 @@ def _flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         earlier_log_time=earlier_time,
         earlier_cls=parameters.cls + earlier @ rotation.T,
     )
+    return flow, mask
 
 
 @as_annotated
@@ -290,7 +350,7 @@ def velocity(
 def _earlier(solution: Any) -> tuple[Float[Scalar, ""], Float[Array, " dim"]]:
     """Time and displacement of the last checkpoint before `EARLIER` of the end."""
     _, (times, states) = jax.lax.stop_gradient(solution.controller_state)
-    end = jax.lax.stop_gradient(solution.ts[0][0])
+    end = jax.lax.stop_gradient(solution.ts[0])
     last = jnp.maximum(jnp.sum(times <= EARLIER * end) - 1, 0)
     return times[last], states[last]
 
@@ -328,12 +388,13 @@ def _growth(
 
 def _status(
     solution: Any,
+    events: tuple[Bool[Scalar, ""], Bool[Scalar, ""]],
     over: Bool[Scalar, ""],
     bounded: Bool[Scalar, ""],
     there: Bool[Scalar, ""],
     growth: Float[Scalar, ""],
 ) -> Int[Scalar, ""]:
-    at_norm, too_strong = solution.event_mask
+    at_norm, too_strong = events
     at_time = solution.result == dfx.RESULTS.successful
     slow = solution.result == dfx.RESULTS.max_steps_reached
     status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)

@@ -20,7 +20,14 @@ from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from ..status import Status
-from .cls_flow import Flow, FlowSettings, FlowStatus, _flow, cls_flow, velocity
+from .cls_flow import (
+    Flow,
+    FlowSettings,
+    FlowStatus,
+    cls_flow,
+    velocity,
+    with_derivatives,
+)
 
 # The first point of a path, as a share of its end: 1e-2 in log(1+t) by default, where p
 # has moved by a hundredth of the first pull.
@@ -155,9 +162,10 @@ def end_of_path(
     saved = lambda flow: (flow.path_log_times, flow.path_cls)  # noqa: E731
     bare = eqx.tree_at(saved, path, [points[:0] for points in saved(path)])
     bare = jax.lax.stop_gradient(bare.turned(inside.coordinates))
-    zero = jnp.zeros_like(bare.log_time)
+    zero, none = jnp.zeros_like(bare.log_time), jnp.zeros((), bool)
     inputs = (inside.parameters, corpus, zero, zero + jnp.inf, bare.log_time, None)
-    return inside.places(_flow(inputs, settings, known=bare).cls)
+    end = with_derivatives(inputs, settings, bare, (none, none))
+    return inside.places(end.cls)
 
 
 @as_annotated
