@@ -13,9 +13,6 @@ for _name, _value in {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    # A check inside a program calls back to Python, and such a program cannot be kept
-    # between processes. A study says in a status what went wrong.
-    "EQX_ON_ERROR": "nan",
 }.items():
     os.environ.setdefault(_name, _value)
 

@@ -12,8 +12,6 @@ for _name, _value in {
     "OPENBLAS_NUM_THREADS": "1",
     "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parents[1] / ".jax_cache"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
-    # As in every program: a check inside a program would keep it out of the cache.
-    "EQX_ON_ERROR": "nan",
 }.items():
     os.environ.setdefault(_name, _value)
 # The suite compiles far more than it computes: optimising would cost four times more

@@ -1,0 +1,82 @@
+"""The solution at given times against a closed form; times that are off the flow."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.flow._recorder import Recorder, record
+from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
+
+RATE = 0.7
+# Ten times the tolerance of a step: an interpolant is as exact as the steps beside it.
+RTOL = 1e-8
+BEGIN, END = 1.0, 5.0
+
+
+def path(times, adjoint=None):
+    """dy/dt = −rate y, y = 1 at 1, until 5."""
+    field = lambda t, y, args: -RATE * y  # noqa: E731
+    solution = dfx.diffeqsolve(
+        dfx.ODETerm(field),
+        Recorder(Rodas5P(from_autodiff(field)), times),
+        BEGIN,
+        END,
+        None,
+        jnp.ones(1),
+        saveat=dfx.SaveAt(t1=True, solver_state=True),
+        stepsize_controller=dfx.PIDController(RTOL, RTOL),
+        adjoint=adjoint or dfx.RecursiveCheckpointAdjoint(),
+    )
+    return record(solution.solver_state, times, BEGIN, solution.ts[0])
+
+
+def closed_form(times):
+    return np.exp(-RATE * (np.asarray(times) - BEGIN))
+
+
+PATH = jax.jit(path)
+ORDERED = [1.0, 1.0, 1.3, 2.0, 4.999, 5.0]
+
+
+def test_the_solution_at_times_of_the_flow():
+    """Its two ends among them, and one time twice."""
+    times, found = PATH(jnp.asarray(ORDERED))
+    np.testing.assert_array_equal(times, ORDERED)
+    np.testing.assert_allclose(found[:, 0], closed_form(ORDERED), rtol=10 * RTOL)
+
+
+@pytest.mark.parametrize(
+    ("times", "known"),
+    [
+        ([0.9, 1.0, 2.0, 3.0, 5.0, 5.1], [0, 1, 1, 1, 1, 0]),
+        ([1.0, 3.0, 2.0, 2.9, 3.0, 4.0], [1, 1, 0, 0, 1, 1]),
+        ([1.0, np.nan, 2.0, 3.0, 4.0, 5.0], [1, 0, 0, 0, 0, 0]),
+        ([-np.inf, 1.0, 2.0, 3.0, np.inf, 4.0], [0, 1, 1, 1, 0, 0]),
+    ],
+)
+def test_times_off_the_flow_have_no_solution(times, known):
+    """Before it, after it, earlier than one before them, behind a NaN."""
+    known = np.asarray(known, bool)
+    found, states = PATH(jnp.asarray(times))
+    np.testing.assert_array_equal(found, np.where(known, times, np.inf))
+    assert np.isinf(states[~known]).all()
+    wanted = closed_form(np.asarray(times)[known])
+    np.testing.assert_allclose(states[known, 0], wanted, rtol=10 * RTOL)
+
+
+def test_its_derivative_in_a_time_is_the_velocity():
+    """In both modes; and that of a time off the flow is zero, not NaN."""
+    inner = jnp.asarray([1.3, 2.0, 4.9, 7.0])
+
+    def known(times, adjoint):
+        states = path(times, adjoint)[1][:, 0]
+        return jnp.where(jnp.isfinite(states), states, 0.0)
+
+    forward = jax.jit(jax.jacfwd(lambda times: known(times, dfx.ForwardMode())))
+    reverse = jax.jit(jax.jacrev(lambda times: known(times, None)))
+    wanted = np.diag([*(-RATE * closed_form(inner[:3])), 0.0])
+    for jacobian in (forward(inner), reverse(inner)):
+        # The derivative of an interpolant is one order worse than its value.
+        np.testing.assert_allclose(jacobian, wanted, atol=1e-5)
