@@ -231,7 +231,10 @@ def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     slope = velocity(fixed, corpus, end, here)
 
     def excess(log_time: PyTree, cls: PyTree) -> Float[Scalar, ""]:
-        scores, values = parameters.embeddings @ cls, parameters.embeddings @ parameters.head
+        scores, values = (
+            parameters.embeddings @ cls,
+            parameters.embeddings @ parameters.head,
+        )
         strongest = log_time + log_strongest_pull(scores, values, corpus)
         return jnp.where(events[0], jnp.linalg.norm(cls) - until_norm, strongest)
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Scalar
 
 from ._precise import combination, leads
 from ._scale import norm
-from ._thresholds import SUM
+from ._thresholds import ALLOWED, LARGEST_GAP, SUM
 
 
 class Answer(NamedTuple):
@@ -25,6 +25,8 @@ class Answer(NamedTuple):
         gap: as in `MaxMargin`.
         infeasibility: as in `MaxMargin`.
         balance: ‖Σ λ D‖ / Σ λ ‖D‖, infinite unless p is zero.
+        allowed: the gap that rounding of p allows, for duals that cancel to
+            ‖p‖ = Σ λ ‖D‖ / κ; zero where it is not measured.
     """
 
     direction: Float[Array, " dim"]
@@ -34,6 +36,7 @@ class Answer(NamedTuple):
     gap: Float[Scalar, ""]
     infeasibility: Float[Scalar, ""]
     balance: Float[Scalar, ""]
+    allowed: Float[Scalar, ""]
 
 
 def measured(
@@ -59,7 +62,14 @@ def measured(
         gap=jnp.where(some, gap, 1.0),
         infeasibility=jnp.where(some, jnp.maximum(0.0, 1 - least), 1.0),
         balance=jnp.where(convex & ~some, balance, jnp.inf),
+        allowed=jnp.where(some, allowed_gap(carried / norm(direction)), 0.0),
     )
+
+
+def allowed_gap(cancellation: Float[Scalar, ""]) -> Float[Scalar, ""]:
+    """Gap that rounding of p allows, of κ = Σ λ ‖D‖ / ‖p‖."""
+    eps = jnp.finfo(cancellation.dtype).eps
+    return jnp.minimum(ALLOWED * eps * cancellation, eps**LARGEST_GAP)
 
 
 def lengths(

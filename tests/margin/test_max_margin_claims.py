@@ -1,5 +1,7 @@
 """What a status claims, checked again in exact arithmetic by the numbers beside it."""
 
+from fractions import Fraction
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from jaxselect.margin._thresholds import SOLVED
 from jaxselect.margin.max_margin import MaxMarginStatus
-from tests.margin.exact import assert_true, lane
+from tests.margin.exact import assert_true, exact, lane
 from tests.margin.pair_problems import (
     MIXED,
     NO_SOLUTION,
@@ -77,6 +79,70 @@ def test_a_long_pair_beside_a_short_one(exponent, dtype):
     wanted = tokens[2] / (tokens[2] @ tokens[2])
     assert_close(solution.direction, wanted)
     assert solution.active[2, 1] and not solution.active[0, 1]
+
+
+def wedge(seed, length):
+    """Two long differences that nearly oppose each other, and one that is shorter.
+
+    The two decide p, of length about one, and their duals cancel to ‖p‖ = Σ λ ‖D‖ / κ
+    with κ about the length.
+    """
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    tokens, pairs = np.zeros((8, 6)), np.zeros((8, 8), bool)
+    tokens[0, :2] = 1.0, length
+    tokens[2, :2] = rng.uniform(0.5, 2.0), -length * rng.uniform(0.5, 2.0)
+    tokens[3, 0] = 3.0
+    pairs[[0, 2, 3], 1] = True
+    return tokens @ turn, pairs
+
+
+def exact_wedge(tokens):
+    """p of the two long differences, whose Gram matrix is inverted in fractions."""
+    one, two = (
+        [Fraction(a) - Fraction(b) for a, b in zip(tokens[i], tokens[1], strict=True)]
+        for i in (0, 2)
+    )
+    square, other, both = (
+        sum(a * b for a, b in zip(x, y, strict=True))
+        for x, y in ((one, one), (two, two), (one, two))
+    )
+    whole = square * other - both**2
+    duals = (other - both) / whole, (square - both) / whole
+    assert min(duals) > 0
+    return [duals[0] * a + duals[1] * b for a, b in zip(one, two, strict=True)]
+
+
+@pytest.mark.parametrize("decades", [0, 1, 2, 3, 4, 5])
+def test_duals_that_cancel_are_solved_as_far_as_rounding_of_p_allows(decades):
+    """κ up to 10⁵; and ‖p/(1 − δ) − p_mm‖² ≤ ‖p‖² (1/(1 − δ)² − 1 + gap)."""
+    beyond = 0
+    for seed in range(6):
+        tokens, pairs = wedge(seed, 10.0**decades)
+        solution = solve(tokens, pairs)
+        assert solution.status == MaxMarginStatus.SOLVED
+        assert_true(tokens, pairs, solution)
+        beyond += solution.gap > SOLVED * np.finfo(float).eps
+        point = [Fraction(float(x)) for x in solution.direction]
+        gap, missing = map(Fraction, exact(tokens, pairs, solution)[:2])
+        feasible = [x / (1 - missing) for x in point]
+        wanted = exact_wedge(tokens)
+        off = sum((a - b) ** 2 for a, b in zip(feasible, wanted, strict=True))
+        square = sum(x * x for x in point)
+        # Exact but for the rounding of the gap and of what is missing.
+        bound = square * (1 / (1 - missing) ** 2 - 1 + gap) * (1 + Fraction(1, 10**9))
+        assert off <= bound + square * Fraction(1, 2**104)
+    # From where on 4096 roundings of the gap are less than rounding of p needs.
+    assert beyond == 0 if decades < 4 else beyond > 0 or decades == 4
+
+
+@pytest.mark.parametrize("decades", [6, 7, 8])
+def test_duals_that_cancel_to_less_are_not_claimed_beyond_nine_digits(decades):
+    for seed in range(6):
+        tokens, pairs = wedge(seed, 10.0**decades)
+        solution = solve(tokens, pairs)
+        assert solution.status != MaxMarginStatus.INFEASIBLE
+        assert_true(tokens, pairs, solution)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -41,6 +41,7 @@ def test_duals_that_refute(case):
         gap=np.array(0.0),
         infeasibility=np.array(0.0),
         balance=np.array(0.0),
+        allowed=np.array(0.0),
     )
     found = jax.tree.map(np.asarray, measure(TOKENS, pairs, answer))
     assert (found.balance < 1e-9) == refuted
