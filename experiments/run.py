@@ -21,6 +21,7 @@ from experiments.common.console import Difference, command, say
 from experiments.common.devices import configure, quickly
 from experiments.common.statistics import CERTIFIED
 from jaxselect.errors import BadInput
+from jaxselect.model.embedding_step import within_range
 from jaxselect.outcome.trial_status import TrialStatus
 
 
@@ -70,6 +71,7 @@ class Run:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise BadInput(f"{name} {value}: wanted a finite number > 0")
+        within_range(self.step_size, self.precision)
         if self.length < 2:
             raise BadInput(f"length {self.length}: one token has no rival; wanted ≥ 2")
         tokens = 2 * self.relevant + self.irrelevant
@@ -90,7 +92,8 @@ STORIES = {
     TrialStatus.NOT_CERTIFIED: "No certificate's hypotheses hold at this norm; a "
     "larger --until-norm may help",
     TrialStatus.NORM_NOT_REACHED: "‖p‖ does not come to the norm that was asked for",
-    TrialStatus.FAILED: "The computation broke down, and nothing is claimed",
+    TrialStatus.FAILED: "The computation broke down, and nothing is claimed: numbers "
+    "left the range of the precision, or the max-margin problem was not solved",
     TrialStatus.TIES_UNPROVED: "Sequences of both classes keep several tokens at "
     "finite odds; the flow is not followed further, and nothing is certified",
     TrialStatus.NO_OFFSET: "The direction has no rate: exact ties leave no offset from "

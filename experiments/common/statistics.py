@@ -184,6 +184,52 @@ def fitted_exponent(
     return middle, float(low), float(high)
 
 
+class LemmaFit(NamedTuple):
+    """The power law of the relative error of Lemma 4.1 in d.
+
+    Attributes:
+        dims: those that are fitted: the larger half, since in small ones the next
+            order, 1/d, shows.
+        exponent: of the law.
+        low: lower end of its 95 % interval, NaN for a single run.
+        high: upper end.
+        runs: per d, of which none is missing.
+    """
+
+    dims: np.ndarray
+    exponent: float
+    low: float
+    high: float
+    runs: int
+
+    def __str__(self) -> str:
+        """The exponent and the range of d that it holds for."""
+        return (
+            f"{self.exponent:.3f} ± {(self.high - self.low) / 2:.3f} "
+            f"for d from {self.dims[0]:,.0f} to {self.dims[-1]:,.0f}"
+        )
+
+
+def lemma_fit(results: "xr.Dataset") -> LemmaFit | None:
+    """The law of the relative error of Lemma 4.1, fitted to a sweep.
+
+    Args:
+        results: of `store.load`.
+
+    Returns:
+        The fit; none where fewer than two d, or no run, are left.
+    """
+    # The error does not depend on η₀: the first one holds it all.
+    error = results.alignment_error.isel(step_size=0).transpose("dim", ...).values
+    error = error.reshape(len(error), -1)
+    error = error[:, np.isfinite(error).all(axis=0)]
+    late = np.arange(len(error)) >= len(error) // 2
+    if late.sum() < 2 or not error.size:
+        return None
+    dims = results.dim.values[late]
+    return LemmaFit(dims, *fitted_exponent(dims, error[late]), error.shape[1])
+
+
 def with_status(results: "xr.Dataset", *names: str) -> "xr.DataArray":
     """Mask of the trials that ended with one of some statuses.
 

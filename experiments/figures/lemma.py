@@ -5,7 +5,7 @@ import xarray as xr
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from experiments.common.statistics import fitted_exponent
+from experiments.common.statistics import lemma_fit
 
 
 def draw(results: xr.Dataset) -> Figure | None:
@@ -23,12 +23,12 @@ def draw(results: xr.Dataset) -> Figure | None:
     # The error does not depend on η₀: the first one holds it all.
     runs = results.alignment_error.isel(step_size=0).transpose("dim", ...).values
     error = runs.reshape(len(dim), -1)
-    exponent, low, high = fitted_exponent(dim, error)
+    fit = lemma_fit(results)
     low_end, middle, high_end = np.nanquantile(error, [0.1, 0.5, 0.9], axis=1)
-    fit = f"median; fitted exponent {exponent:.3f} ± {(high - low) / 2:.3f}"
+    label = "median" if fit is None else f"median; exponent {fit}"
     figure, axes = pyplot.subplots(figsize=(5.2, 4), layout="constrained")
     axes.fill_between(dim, low_end, high_end, alpha=0.25, label="80 % of runs")
-    axes.loglog(dim, middle, "o-", label=fit)
+    axes.loglog(dim, middle, "o-", label=label)
     axes.loglog(dim, middle[-1] * (dim / dim[-1]) ** -0.5, "k--", label="$d^{-1/2}$")
     axes.set(
         xlabel="embedding dimension d",

@@ -7,7 +7,7 @@ from experiments.common.statistics import (
     CERTIFIED,
     SELECTING,
     by_history,
-    fitted_exponent,
+    lemma_fit,
     with_status,
 )
 from experiments.report.folders import Found
@@ -25,26 +25,20 @@ GAP = 1e-9
 
 def lemma(found: Found) -> Measured:
     """The error of the step falls like d^(−1/2)."""
-    results = _sweep(found)
-    error = results.alignment_error.isel(step_size=0).transpose("dim", ...).values
-    error = error.reshape(len(error), -1)
-    error = error[:, np.isfinite(error).all(axis=0)]
-    # In small dimensions the next order, 1/d, shows.
-    late = np.arange(len(error)) >= len(error) // 2
-    if late.sum() < 2 or not error.size:
+    fit = lemma_fit(_sweep(found))
+    if fit is None:
         return Measured(Verdict.OPEN, "too few dimensions")
-    exponent, low, high = fitted_exponent(results.dim.values[late], error[late])
-    close = max(abs(low + 0.5), abs(high + 0.5)) <= EXPONENT
+    close = max(abs(fit.low + 0.5), abs(fit.high + 0.5)) <= EXPONENT
     return Measured(
         Verdict.AGREES
         if close
         else Verdict.FAILS
-        if np.isfinite(low)
+        if np.isfinite(fit.low)
         else Verdict.OPEN,
-        f"exponent {told(exponent)} for d ≥ {told(results.dim.values[late][0])}",
-        f"{error.shape[1]} seeds, {late.sum()} d",
+        f"exponent {fit}",
+        f"{fit.runs} seeds, {len(fit.dims)} d",
         "–",
-        f"95 % interval {told(low)} … {told(high)} within {EXPONENT:g} of −½",
+        f"95 % interval {told(fit.low)} … {told(fit.high)} within {EXPONENT:g} of −½",
     )
 
 

@@ -14,6 +14,7 @@ from experiments.common.statistics import (
     bootstrap,
     by_history,
     fitted_exponent,
+    lemma_fit,
     with_status,
 )
 
@@ -71,15 +72,13 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
         )
         for eta in results.step_size.values
     }
-    if results.sizes["dim"] > 2:
-        error = results.alignment_error.transpose("dim", ...).values
-        error = error.reshape(len(error), -1)
-        # A column is a seed at one η₀; one that misses some d would bend the fit.
-        whole = np.isfinite(error).all(axis=0)
-        if whole.any():
-            exponent = fitted_exponent(results.dim.values, error[:, whole])
-            fit = dict(zip(("exponent", "low", "high"), exponent, strict=True))
-            summary["alignment_error_exponent"] = fit
+    if results.sizes["dim"] > 2 and (law := lemma_fit(results)) is not None:
+        summary["alignment_error_exponent"] = {
+            "exponent": law.exponent,
+            "low": law.low,
+            "high": law.high,
+            "dims": [float(law.dims[0]), float(law.dims[-1])],
+        }
     constant = results.direction_error * results.cls_norm / results.error_constant
     for name, among in by_history(results).items():
         off = abs(constant - 1)

@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 from ..arguments import as_annotated
 from ..model.checks import (
     between,
+    for_corpus,
     increasing,
     labels_among,
     numbers,
@@ -316,6 +317,7 @@ def _integrate(
     return flow, mask
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def velocity(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import whole
+from ..model.checks import for_corpus, whole
 from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
@@ -86,6 +86,7 @@ class Crossing(eqx.Module):
         return eqx.tree_at(lambda at: at.cls, self, inside.places(self.cls))
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def search_path(
@@ -126,6 +127,7 @@ def search_path(
     return cls_flow(*fixed, until_log_time=end, path_log_times=times, settings=settings)
 
 
+@for_corpus(-1, 1)
 def end_of_path(
     parameters: Parameters,
     corpus: Corpus,
@@ -168,6 +170,7 @@ def end_of_path(
     return inside.places(end.cls)
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def last_crossings(
@@ -215,6 +218,7 @@ def last_crossings(
     return crossings_and_end(parameters, corpus, path, marks, settings=settings)[0]
 
 
+@for_corpus(-1, 1)
 @full_precision
 def crossings_and_end(
     parameters: Parameters,

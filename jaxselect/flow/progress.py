@@ -6,6 +6,7 @@ from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
 from ..model.attention import attend_corpus
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
@@ -36,6 +37,7 @@ def direction_error(
     return jnp.linalg.norm(one - other)
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @one_program()
 @full_precision
@@ -83,6 +85,7 @@ def local_exponents(
     return error / norm, error * log_time
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @one_program()
 @full_precision

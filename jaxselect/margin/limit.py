@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import same_vocabulary
+from ..model.checks import for_corpus, same_vocabulary
 from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
@@ -96,6 +96,7 @@ class Limit(eqx.Module):
         return eqx.tree_at(lambda late: late.offset, late, replace_fn=inside.places)
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def limit(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 
 
@@ -36,6 +37,7 @@ class PairStrength(NamedTuple):
         )
 
 
+@for_corpus(-1, 1)
 def pair_strength(
     values: Float[Array, " vocabulary"],
     corpus: Corpus,

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..precision import full_precision
 from ..program import one_program
+from .checks import for_corpus
 from .corpus import Corpus
 from .parameters import Parameters
 
@@ -91,6 +92,7 @@ def attention_weights(
     return share / share.sum()
 
 
+@for_corpus()
 @one_program()
 def attend_corpus(
     scores: Float[Array, " vocabulary"],
@@ -142,6 +144,7 @@ def token_scores(
     return embeddings @ parameters.cls, embeddings @ parameters.head
 
 
+@for_corpus()
 @one_program()
 def outputs(parameters: Parameters, corpus: Corpus) -> Float[Array, " sequences"]:
     """Model output f(X; p, E) of every sequence.

@@ -1,12 +1,19 @@
 """Checks that constructors share: one line on what arrived and what was wanted."""
 
+import functools
+import inspect
 import operator
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import BadInput
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 # Token ids are int32.
 MOST_TOKENS = 2**31 - 1
@@ -91,7 +98,10 @@ def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> Non
     """
     if isinstance(labels, jax.core.Tracer):
         return
-    found = np.unique(np.asarray(labels))
+    given = np.asarray(labels)
+    if wanted == (-1, 1) and (np.abs(given) == 1).all():
+        return
+    found = np.unique(given)
     if not np.isin(found, wanted).all():
         raise BadInput(f"labels {found.tolist()[:6]}: wanted {list(wanted)}")
 
@@ -185,3 +195,66 @@ def same_vocabulary(embeddings: jax.Array | np.ndarray, vocabulary: int) -> None
             f"{len(embeddings)} tokens beside a corpus with a vocabulary of "
             f"{vocabulary}: wanted one row per token of that vocabulary"
         )
+
+
+def for_corpus(
+    *labels: int,
+) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
+    """Refuse a corpus whose vocabulary or labels do not fit the other arguments.
+
+    Parameters, and arrays whose annotation has an axis named `vocabulary`, need as many
+    tokens as the corpus. Traced labels cannot be read and pass; sizes are never traced.
+
+    Args:
+        *labels: that the corpus may have; any, if none is given.
+
+    Returns:
+        A decorator; the function raises `BadInput`.
+
+    Example:
+        >>> from jaxtyping import Array, Float
+        >>> from jaxselect.model.corpus import Corpus, from_sequences
+        >>> @for_corpus()
+        ... def number(scores: Float[Array, " vocabulary"], corpus: Corpus) -> int:
+        ...     return len(scores)
+        >>> number(np.zeros(3), from_sequences([[0, 1]], [1], vocabulary=2))
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: 3 tokens beside a corpus with a vocabulary of 2: ...
+    """
+
+    def checking(
+        function: Callable[_Arguments, _Result],
+    ) -> Callable[_Arguments, _Result]:
+        signature = inspect.signature(function)
+        axes = {
+            name: _vocabulary_axis(one.annotation)
+            for name, one in signature.parameters.items()
+        }
+
+        @functools.wraps(function)
+        def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+            given = signature.bind(*args, **kwargs).arguments
+            corpus = given.get("corpus")
+            # Whatever is no corpus or no array is refused with its name elsewhere.
+            if not hasattr(corpus, "vocabulary"):
+                return function(*args, **kwargs)
+            for name, value in given.items():
+                axis, rows = axes[name], getattr(value, "embeddings", None)
+                if rows is not None:
+                    same_vocabulary(rows, corpus.vocabulary)
+                elif axis is not None and len(getattr(value, "shape", ())) > axis:
+                    tokens = np.empty(value.shape[axis], bool)
+                    same_vocabulary(tokens, corpus.vocabulary)
+            if labels:
+                labels_among(corpus.labels, labels)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return checking
+
+
+def _vocabulary_axis(annotation: Any) -> int | None:
+    """Number of the axis named `vocabulary` of an array, if it has one."""
+    names = getattr(annotation, "dim_str", "").split()
+    return names.index("vocabulary") if "vocabulary" in names else None

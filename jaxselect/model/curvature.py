@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, Scalar
 from ..program import one_program
 from ._pull import log_weighted_residual, pulls
 from .attention import attend_corpus
+from .checks import for_corpus
 from .corpus import Corpus, sum_by_token
 
 # Operations of the product from which on the pairs of tokens are added one by one.
@@ -19,6 +20,7 @@ LARGE_PRODUCT = 2**28
 FEW, TOGETHER = 4, 50
 
 
+@for_corpus(-1, 1)
 @one_program()
 def score_curvature(
     scores: Float[Array, " vocabulary"],

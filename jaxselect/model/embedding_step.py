@@ -8,12 +8,37 @@ from ..arguments import as_annotated
 from ..precision import full_precision
 from ..program import one_program
 from .attention import token_scores
-from .checks import numbers
+from .checks import between, for_corpus, numbers
 from .corpus import Corpus, importance
 from .objective import negative_gradient
 from .parameters import Parameters
 
+# A step size above this share of √max makes squared norms of E overflow: E¹ moves by
+# η₀ α_s v/2 with |α_s| ≤ 1, and ‖E¹‖² is a sum over up to a million numbers.
+SHARE_OF_ROOT = 2.0**-10
 
+
+def within_range(step_size: Float[Scalar, ""] | float, dtype: jnp.dtype | str) -> None:
+    """Refuse a concrete step size that makes squared norms of E overflow, or is NaN.
+
+    Args:
+        step_size: η₀; a traced one passes.
+        dtype: of E.
+
+    Raises:
+        BadInput: a larger step, of either sign.
+
+    Example:
+        >>> within_range(1e300, "float64")
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: step_size 1e+300: wanted a number between ...
+    """
+    most = SHARE_OF_ROOT * float(jnp.finfo(dtype).max) ** 0.5
+    numbers(step_size=step_size)
+    between("step_size", step_size, -most, most)
+
+
+@for_corpus(-1, 1)
 @as_annotated
 def embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
@@ -33,7 +58,8 @@ def embedding_step(
         (E¹, p, v).
 
     Raises:
-        BadInput: a step size that is NaN.
+        BadInput: another vocabulary, labels other than ±1, a step size that is NaN or
+            makes squared norms of E overflow.
 
     Example:
         >>> import jax
@@ -44,7 +70,7 @@ def embedding_step(
         >>> (after.embeddings @ after.head).round().tolist()
         [10.0, -10.0]
     """
-    numbers(step_size=step_size)
+    within_range(step_size, parameters.embeddings.dtype)
     return _embedding_step(parameters, corpus, step_size)
 
 
@@ -87,6 +113,7 @@ def predicted_alignment(
     return 0.5 * step_size * importance(corpus)
 
 
+@for_corpus(-1, 1)
 @as_annotated
 def alignment_error(
     before: Parameters,

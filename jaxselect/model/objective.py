@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Scalar
 from ..program import one_program
 from ._pull import log_weighted_residual, pulls
 from .attention import attend_corpus, outputs
+from .checks import for_corpus
 from .corpus import Corpus, sum_by_token
 from .parameters import Parameters
 
@@ -70,6 +71,7 @@ def cross_entropy(
     return -jax.nn.log_softmax(output)[label]
 
 
+@for_corpus(-1, 1)
 @one_program()
 def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
     """Empirical risk L(p, E) = mean_X log(1 + e^{−y f(X)}).
@@ -94,6 +96,7 @@ def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
     return jnp.mean(logistic_loss(corpus.labels, outputs(parameters, corpus)))
 
 
+@for_corpus(-1, 1)
 @one_program()
 def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
     """Share of sequences with sign f(X) = y.
@@ -116,6 +119,7 @@ def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
     return jnp.mean(right.astype(parameters.cls.dtype))
 
 
+@for_corpus(-1, 1)
 @one_program()
 def log_strongest_pull(
     scores: Float[Array, " vocabulary"],
@@ -165,6 +169,7 @@ class ScoreDescent(NamedTuple):
     values: Float[Array, " vocabulary"]
 
 
+@for_corpus(-1, 1)
 @one_program()
 def negative_gradient(
     scores: Float[Array, " vocabulary"],

@@ -5,7 +5,7 @@ from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
 from ..program import one_program
-from .checks import same_vocabulary
+from .checks import for_corpus, same_vocabulary
 from .corpus import Corpus, token_classes
 
 # Of the selection, in log t: midway between a token that is selected beside the top one
@@ -13,6 +13,7 @@ from .corpus import Corpus, token_classes
 WIDTH = 0.5
 
 
+@for_corpus()
 @as_annotated
 def selected_tokens(
     scores: Float[Array, " vocabulary"],

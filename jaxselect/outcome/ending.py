@@ -6,6 +6,7 @@ from jaxtyping import Array, Bool, Float, Scalar
 from ..arguments import as_annotated
 from ..margin.limit import Limit, limit
 from ..margin.max_margin import MaxMargin, max_margin
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
@@ -36,6 +37,7 @@ class Ending(eqx.Module):
         return eqx.tree_at(parts, self, (direction, late))
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def ending(

@@ -18,7 +18,7 @@ from ..flow.progress import direction_error
 from ..margin.limit import Limit
 from ..margin.max_margin import MaxMargin
 from ..margin.pair_graph import lead, smallest_lead
-from ..model.checks import between
+from ..model.checks import between, for_corpus
 from ..model.corpus import Corpus
 from ..model.embedding_step import alignment_error, embedding_step
 from ..model.frame import frame
@@ -85,6 +85,7 @@ class Rates(eqx.Module):
     active: Bool[Array, "vocabulary vocabulary"]
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def rates(
@@ -219,6 +220,7 @@ def direction_mark(
     return lambda cls: error - direction_error(cls, direction)
 
 
+@for_corpus()
 def selection_mark(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> Mark:
@@ -236,6 +238,7 @@ def selection_mark(
     return lambda cls: smallest_lead(after.embeddings @ cls, pairs)
 
 
+@for_corpus(-1, 1)
 @full_precision
 def decided_at_once(
     after: Parameters,
@@ -271,6 +274,7 @@ def decided_at_once(
     return (selection.status == CrossingStatus.CROSSED) & close
 
 
+@for_corpus(-1, 1)
 @full_precision
 def final_loss(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]

@@ -24,7 +24,7 @@ from ..flow.crossing import (
 )
 from ..margin.limit import Limit, LimitStatus, limit
 from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
-from ..model.checks import between, whole
+from ..model.checks import between, for_corpus, whole
 from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
@@ -93,6 +93,7 @@ class Settled(eqx.Module):
         )
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def settle(

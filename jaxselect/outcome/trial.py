@@ -18,11 +18,13 @@ from ..errors import BadInput
 from ..flow.cls_flow import Flow, FlowSettings, cls_flow
 from ..flow.progress import direction_error
 from ..model.attention import Attention, attend_corpus
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.embedding_step import alignment_error, embedding_step
 from ..model.parameters import Parameters, gaussian_reduced
 from ..model.selection import important_tokens
 from ..precision import full_precision
+from .trial_status import TrialStatus
 from .verdict import TOLERANCE, certify
 
 
@@ -56,7 +58,8 @@ class Trial(eqx.Module):
         negative_selected: that share among sequences with y = −1.
         cls_norm: ‖p‖ at the end.
         log_time: log(1+t) at the end.
-        direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection.
+        direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection; NaN
+            where there is no p_mm, as is what follows from it.
         error_constant: predicted limit of direction_error · cls_norm.
         drift: largest distance of an active margin from the predicted late flow.
         inactive_pair_bound: bound on what inactive pairs may still move a score by.
@@ -198,6 +201,7 @@ def prepare(
     return before, embedding_step(before, corpus, step_size), corpus
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def follow(
@@ -236,6 +240,7 @@ def follow(
     return Course(before, after, corpus, flow)
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def judge(
@@ -269,8 +274,13 @@ def judge(
     important = important_tokens(corpus)
     number = jnp.maximum(important.sum(), 1).astype(values.dtype)
     attention = attend_corpus(scores, values, corpus)
+    # Without p_mm there is no direction to compare with; of an E whose squared norm
+    # overflows nothing is known.
+    known = (margin.norm > 0) & jnp.isfinite(margin.norm)
+    known = jnp.where(known, 1.0, jnp.nan).astype(values.dtype)
+    sound = jnp.isfinite(jnp.sum(after.embeddings**2))
     return Trial(
-        status=found.status,
+        status=jnp.where(sound, found.status, TrialStatus.FAILED).astype(jnp.int32),
         alignment_error=alignment_error(before, after, corpus, step_size),
         alignment=jnp.sum(jnp.where(important, jnp.abs(values), 0.0)) / number,
         important_selected=_overall(found.positive, found.negative, corpus),
@@ -278,8 +288,8 @@ def judge(
         negative_selected=found.negative,
         cls_norm=jnp.linalg.norm(flow.cls),
         log_time=flow.log_time,
-        direction_error=direction_error(flow.cls, margin.direction),
-        error_constant=late.error_constant,
+        direction_error=direction_error(flow.cls, margin.direction) * known,
+        error_constant=late.error_constant * known,
         drift=found.drift,
         inactive_pair_bound=found.inactive_pair_bound,
         history_change=late.history_change,
@@ -294,7 +304,8 @@ def judge(
         path_norms=jax.vmap(jnp.linalg.norm)(flow.path_cls),
         path_errors=jax.vmap(direction_error, (0, None))(
             flow.path_cls, margin.direction
-        ),
+        )
+        * known,
     )
 
 

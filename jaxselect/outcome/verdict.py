@@ -13,6 +13,7 @@ from ..flow.cls_flow import Flow, FlowStatus
 from ..margin.certificate import drift, inactive_pair_bound
 from ..margin.limit import Limit, LimitStatus
 from ..margin.max_margin import MaxMarginStatus
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.frame import frame
 from ..model.parameters import Parameters
@@ -55,6 +56,7 @@ class Certificate(eqx.Module):
     status: Int[Scalar, ""]
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def certify(

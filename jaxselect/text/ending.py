@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
+from ..model.checks import for_corpus
 from ..model.parameters import Parameters
 from ..model.selection import WIDTH
 from ..status import Status
@@ -69,6 +70,7 @@ class TextEnding(NamedTuple):
     status: TextEndStatus
 
 
+@for_corpus(-1, 1)
 def text_ending(
     parameters: Parameters,
     corpus: SparseCorpus,

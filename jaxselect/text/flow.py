@@ -20,7 +20,7 @@ from scipy.linalg import LinAlgWarning
 
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..model.checks import increasing, same_vocabulary
+from ..model.checks import for_corpus, increasing, same_vocabulary
 from ..model.parameters import Parameters
 from ..status import Status
 from .curvature import Bags, curvature, descent
@@ -84,6 +84,7 @@ class TextFlow(eqx.Module):
     earlier: Float[Array, " dim"]
 
 
+@for_corpus(-1, 1)
 @as_annotated
 def text_flow(
     parameters: Parameters,

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Scalar
 
 from ..arguments import as_annotated
 from ..model.attention import token_scores
+from ..model.checks import for_corpus
 from ..model.objective import Metrics, ScoreDescent, logistic_loss
 from ..model.parameters import Parameters
 from ..program import one_program
@@ -47,6 +48,7 @@ class FactoredDescent(NamedTuple):
     head: Float[Array, " dim"]
 
 
+@for_corpus(-1, 1)
 @one_program()
 def read(
     scores: Float[Array, " vocabulary"],
@@ -84,6 +86,7 @@ def read(
     return Readout(jnp.where(within, total / normaliser, jnp.nan), weight, normaliser)
 
 
+@for_corpus(-1, 1)
 @one_program()
 def risk_and_score_descent(
     scores: Float[Array, " vocabulary"],
@@ -127,6 +130,7 @@ def risk_and_score_descent(
     return jnp.sum(weights * logistic_loss(corpus.labels, output)), descent
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @jax.jit
 def risk_and_descent(
@@ -178,6 +182,7 @@ def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
     return Parameters(by_cls + by_head, descent.cls, descent.head)
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @jax.jit
 def evaluate(parameters: Parameters, corpus: SparseCorpus) -> Metrics:

@@ -16,7 +16,7 @@ from scipy.integrate import BDF
 from scipy.optimize import brentq
 
 from ..errors import BadInput
-from ..model.checks import increasing
+from ..model.checks import for_corpus, increasing
 from ..model.parameters import Parameters
 from . import curve
 from . import flow as full
@@ -39,6 +39,7 @@ CLOSELY = TextFlowSettings(tolerance=1e-6, max_steps=600)
 LATEST = 1e5
 
 
+@for_corpus(-1, 1)
 def reduced_flow(
     parameters: Parameters,
     corpus: SparseCorpus,
