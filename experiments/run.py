@@ -21,7 +21,6 @@ from experiments.common.console import Difference, command, say
 from experiments.common.devices import configure, quickly
 from experiments.common.statistics import CERTIFIED
 from jaxselect.errors import BadInput
-from jaxselect.model.embedding_step import within_range
 from jaxselect.outcome.trial_status import TrialStatus
 
 
@@ -67,6 +66,9 @@ class Run:
         """
         if not (self.dim >= 1 and self.dim % 1 == 0):
             raise BadInput(f"dim {self.dim}: wanted a whole number ≥ 1")
+        # Not wanted before a run is asked for.
+        from jaxselect.model.embedding_step import within_range
+
         for name in ("step_size", "until_norm"):
             value = getattr(self, name)
             if not 0 < value < float("inf"):

@@ -13,7 +13,6 @@ from experiments.common.statistics import (
     SELECTING,
     bootstrap,
     by_history,
-    fitted_exponent,
     lemma_fit,
     with_status,
 )
@@ -116,7 +115,8 @@ def describe(summary: dict[str, Any]) -> str:
     if fit:
         lines.append(
             f"error of Lemma 4.1 ∝ d^{fit['exponent']:.3f}  "
-            f"[{fit['low']:.3f}, {fit['high']:.3f}]"
+            f"[{fit['low']:.3f}, {fit['high']:.3f}] "
+            f"for d from {fit['dims'][0]:,.0f} to {fit['dims'][1]:,.0f}"
         )
     for name, title in (
         (

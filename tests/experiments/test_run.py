@@ -1,12 +1,15 @@
 """The first command that people try: a sentence, a picture, numbers."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import jax
 import numpy as np
+import pytest
 
 from experiments import run
+from jaxselect.errors import BadInput
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.trial import Trial, run_trial
 from jaxselect.outcome.trial_status import TrialStatus
@@ -48,6 +51,16 @@ def test_a_verified_run_says_whether_a_closer_integration_ends_the_same(
         monkeypatch.setattr(run, "_verified", lambda *_, n=name: check | {n: False})
         assert ended(run.run, command, run.PRESETS) == 1
         assert capsys.readouterr().err.count("ANOTHER") == 1
+
+
+@pytest.mark.parametrize(
+    ("precision", "step_size"), [("float64", 1e155), ("float32", 1e18)]
+)
+def test_a_step_that_overflows_is_refused_before_it_is_taken(precision, step_size):
+    settings = replace(run.Run(), precision=precision, step_size=step_size)
+    with pytest.raises(BadInput, match=r"step_size .* wanted a number between"):
+        settings.check()
+    replace(settings, step_size=1e-5 * step_size).check()
 
 
 def test_a_run_in_parts_is_the_trial():

@@ -14,6 +14,7 @@ from experiments.common.statistics import (
     binned,
     bootstrap,
     fitted_exponent,
+    lemma_fit,
 )
 from experiments.figures import phases
 from experiments.sweep.summary import describe, summarise, wasted_work
@@ -224,6 +225,20 @@ def test_an_exponent_resamples_whole_seeds():
     middle, low, high = fitted_exponent(dims, law * noise)
     assert low < middle < high and 0.02 < high - low < 0.4
     assert np.isnan(fitted_exponent(dims, law)[1:]).all()
+
+
+def test_the_law_of_the_lemma_is_fitted_to_the_larger_half_of_d_and_says_so():
+    """Smaller d, where the next order shows, do not bend it; nor does a missing run."""
+    dims = np.array([4.0, 16.0, 64.0, 256.0, 1024.0])
+    error = np.where(dims < 60, 1.0, dims**-0.5)[:, None, None] * np.ones((1, 2, 3))
+    error[3, 0, 1] = np.nan
+    sweep = xr.Dataset(
+        {"alignment_error": (("dim", "step_size", "seed"), error)}, {"dim": dims}
+    )
+    law = lemma_fit(sweep)
+    assert law.exponent == pytest.approx(-0.5) and law.runs == 2
+    assert str(law) == "-0.500 ± 0.000 for d from 64 to 1,024"
+    assert lemma_fit(sweep.isel(dim=slice(1))) is None
 
 
 def test_an_exponent_is_covered_where_the_noise_depends_on_the_dimension():

@@ -192,3 +192,12 @@ def test_single_precision_reaches_the_verdict_of_double(step_size):
     assert found.status == wanted.status
     np.testing.assert_allclose(found.error_constant, wanted.error_constant, rtol=1e-2)
     np.testing.assert_allclose(found.max_margin_norm, wanted.max_margin_norm, rtol=1e-3)
+
+
+def test_of_numbers_out_of_range_nothing_is_compared():
+    """A step of 1e300, traced, overflows every squared norm of E: there is no p_mm."""
+    found = trials(256.0, 1e300, 100.0)
+    assert (found.status == TrialStatus.FAILED).all()
+    assert (found.max_margin_norm == 0).all()
+    for value in (found.direction_error, found.error_constant, found.path_errors):
+        assert np.isnan(value).all()

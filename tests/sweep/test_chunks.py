@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.statistics import bootstrap, fitted_exponent
 from experiments.compare import value_differences
 from experiments.sweep import launch
 from experiments.sweep.settings import PRESETS
-from experiments.sweep.summary import bootstrap, fitted_exponent, summarise
+from experiments.sweep.summary import summarise
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.synthetic import several_relevant
 from jaxselect.outcome.trial import Course, Trial, run_trial
