@@ -234,7 +234,7 @@ def for_corpus(
         @functools.wraps(function)
         def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             given = signature.bind(*args, **kwargs).arguments
-            corpus = given.get("corpus")
+            corpus: Any = given.get("corpus")
             # Whatever is no corpus or no array is refused with its name elsewhere.
             if not hasattr(corpus, "vocabulary"):
                 return function(*args, **kwargs)
