@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
 from ..model.attention import attend_corpus
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.objective import log_weighted_residual
 from ..model.parameters import Parameters
@@ -57,6 +58,7 @@ def drift(
     return jnp.max(jnp.where(margin.active, jnp.abs(off), 0.0))
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def inactive_pair_bound(
