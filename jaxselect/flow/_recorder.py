@@ -18,7 +18,8 @@ from ._rosenbrock import DenseOutput
 class Recorder(dfx.AbstractAdaptiveSolver):
     """The steps of another solver, and the solution at given times.
 
-    The solution is part of the solver's state: integrate with
+    The solution is part of the solver's state, which is that of the other solver, the
+    record and the slope of the interpolant at the end of the last step: integrate with
     `SaveAt(solver_state=True)`, then read it with `record`.
 
     Attributes:
@@ -51,10 +52,10 @@ class Recorder(dfx.AbstractAdaptiveSolver):
 
     def init(
         self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, args: PyTree
-    ) -> tuple[PyTree, Float[Array, "times dim"]]:
+    ) -> tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]]:
         """Until a time is passed its record is the start."""
         path = jnp.broadcast_to(y0, (len(self.times), len(y0)))
-        return self.solver.init(terms, t0, t1, y0, args), path
+        return self.solver.init(terms, t0, t1, y0, args), path, jnp.zeros_like(y0)
 
     def func(self, terms: PyTree, t0: PyTree, y0: PyTree, args: PyTree) -> PyTree:
         """The field at a point."""
@@ -67,11 +68,11 @@ class Recorder(dfx.AbstractAdaptiveSolver):
         t1: PyTree,
         y0: PyTree,
         args: PyTree,
-        solver_state: tuple[PyTree, Float[Array, "times dim"]],
+        solver_state: tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]],
         made_jump: PyTree,
     ) -> tuple[PyTree, PyTree, dict[str, PyTree], PyTree, PyTree]:
         """One step from t0 to t1, and the times on its way."""
-        state, path = solver_state
+        state, path, _ = solver_state
         y1, error, dense, state, result = self.solver.step(
             terms, t0, t1, y0, args, state, made_jump
         )
@@ -80,11 +81,14 @@ class Recorder(dfx.AbstractAdaptiveSolver):
         times = jnp.where(here, self.times, t0)
         passed = jax.vmap(DenseOutput(t0=t0, t1=t1, **dense).evaluate)(times)
         path = jnp.where(here[:, None], passed, path)
-        return y1, error, dense, (state, path), result
+        slope = (dense["y1"] - dense["y0"] - dense["bend"].sum(axis=0)) / (
+            jnp.where(t1 > t0, t1 - t0, 1.0)
+        )
+        return y1, error, dense, (state, path, slope), result
 
 
 def record(
-    solver_state: tuple[PyTree, Float[Array, "times dim"]],
+    solver_state: tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]],
     times: Float[Array, " times"],
     begin: Float[Scalar, ""] | float,
     end: Float[Scalar, ""],

@@ -195,8 +195,8 @@ def cls_flow(
     real = partial(jnp.asarray, dtype=parameters.cls.dtype)
     inside = frame(parameters)
     inputs = (inside.parameters, corpus, *jax.tree.map(real, bounds))
-    found = _integrate(jax.lax.stop_gradient(inputs), settings)
-    return with_derivatives(inputs, settings, *found).turned(inside.places)
+    found, events, _ = _integrate(jax.lax.stop_gradient(inputs), settings)
+    return with_derivatives(inputs, settings, found, events).turned(inside.places)
 
 
 def with_derivatives(
@@ -215,21 +215,21 @@ def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     """The flow to a known log-time, corrected to where it ends.
 
     No event is searched for. Where one ended the flow, h(s, p) = 0, the end moves by
-    ds = −dh/h′ and p by dp/ds ds.
+    ds = −dh/h′ and p by dp/ds ds. The slope dp/ds is that of the interpolant: the field
+    itself multiplies the error of p by e^s where gradients oppose each other.
     """
     *inputs, end, events = inputs
     parameters, corpus, begin, until_norm, until_log_time, times = inputs
     log_time = jnp.where(end < until_log_time, end, until_log_time)
     log_time = jnp.where(end > begin, log_time, begin)
     bounds = begin, jnp.full_like(until_norm, jnp.inf), log_time
-    flow, _ = _integrate(
+    flow, _, slope = _integrate(
         (parameters, corpus, *bounds, times), settings, adjoint, events=False
     )
     ended = events[0] | events[1]
     # Without an event any point will do at which h has a derivative.
     cls = jnp.where(ended, flow.cls, 1.0)
-    fixed, here = jax.lax.stop_gradient((parameters, cls))
-    slope = velocity(fixed, corpus, end, here)
+    here, slope = jax.lax.stop_gradient((cls, slope))
 
     def excess(log_time: PyTree, cls: PyTree) -> Float[Scalar, ""]:
         scores, values = (
@@ -254,15 +254,20 @@ def _integrate(
     adjoint: Any = None,
     *,
     events: bool = True,
-) -> tuple[Flow, tuple[Bool[Scalar, ""], Bool[Scalar, ""]]]:
-    """The flow, and whether it ended at the norm, or where pulls hide their sum."""
+) -> tuple[Flow, tuple[Bool[Scalar, ""], Bool[Scalar, ""]], Float[Array, " dim"]]:
+    """The flow; whether it ended at the norm, or where pulls hide their sum; dp/ds.
+
+    The slope is known where no event is searched for, and zero otherwise.
+    """
     parameters, corpus, begin, until_norm, until_log_time, path_log_times = inputs
     rotation, problem = aligned(parameters, corpus, until_norm)
     start = jnp.zeros_like(problem.start)
     large = min(problem.rows.shape) >= MANY_AXES
     solver: Any = Switching(Rodas5P(linearise)) if large else Rodas5P(linearise)
-    if path_log_times is not None:
-        solver = Recorder(solver, path_log_times)
+    recorded = path_log_times is not None or not events
+    if recorded:
+        times = start[:0] if path_log_times is None else path_log_times
+        solver = Recorder(solver, times)
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.linalg.norm(problem.start) >= until_norm
     solution: Any = dfx.diffeqsolve(
@@ -273,9 +278,7 @@ def _integrate(
         dt0=None,
         y0=start,
         args=problem,
-        saveat=dfx.SaveAt(
-            t1=True, solver_state=path_log_times is not None, controller_state=True
-        ),
+        saveat=dfx.SaveAt(t1=True, solver_state=recorded, controller_state=True),
         stepsize_controller=settings.score_control(start.dtype),
         event=dfx.Event(
             (_excess_norm, _excess_pull),
@@ -314,7 +317,8 @@ def _integrate(
         earlier_log_time=earlier_time,
         earlier_cls=parameters.cls + earlier @ rotation.T,
     )
-    return flow, mask
+    slope = start if events else solution.solver_state[2] @ rotation.T
+    return flow, mask, slope
 
 
 @for_corpus(-1, 1)

@@ -235,6 +235,26 @@ def test_derivatives_through_the_flow_match_finite_differences():
     np.testing.assert_allclose(jax.jit(jax.grad(end))(0.0), forward, rtol=1e-8)
 
 
+def test_the_log_time_at_ties_has_its_derivative_in_both_modes():
+    """Where opposing gradients reach a given size depends on E, p_0 and v."""
+    corpus = from_sequences(3 * [[0, 1]], [1, 1, -1], vocabulary=2)
+    tokens = jnp.array([[3.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+    head = jnp.array([1.0, 1.0, 0.0])
+
+    def end(size):
+        start = Parameters((1 + size) * tokens, jnp.ones(3), (1 + 2 * size) * head)
+        flow = cls_flow(start, corpus, until_norm=1e3, settings=TIGHT)
+        return flow.log_time, flow.status
+
+    step = 1e-4
+    plus, minus = (jax.jit(end)(size) for size in (step, -step))
+    wanted = (plus[0] - minus[0]) / (2 * step)
+    assert plus[1] == minus[1] == FlowStatus.TIES_UNPROVED and abs(wanted) > 1.0
+    for mode in (jax.grad, jax.jacfwd):
+        slope, _ = jax.jit(mode(end, has_aux=True))(0.0)
+        np.testing.assert_allclose(slope, wanted, rtol=1e-5)
+
+
 def test_float32_follows_the_same_flow():
     parameters, corpus = problem()
     exact = run(parameters, corpus, until_norm=1e3)
