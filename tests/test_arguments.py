@@ -250,11 +250,6 @@ ANY_LABELS = {
     "jaxselect.model.selection.selected_tokens",
     "jaxselect.outcome.rates.selection_mark",
 }
-# Rewritten as this is written: they check what they are given by themselves.
-ELSEWHERE = {
-    "jaxselect.flow.joint_flow.cls_head_flow",
-    "jaxselect.flow.joint_flow.key_query_flow",
-}
 
 
 def needs_both(function):
@@ -312,13 +307,13 @@ def test_functions_of_a_corpus_are_found():
     assert {"limit", "settle", "text_flow", "risk_and_descent"} <= names
 
 
-@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - ELSEWHERE))
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS)))
 def test_another_vocabulary_is_refused(name):
     with pytest.raises(BadInput, match=r"3 tokens .* vocabulary of 5: wanted"):
         call(FUNCTIONS[name], THREE)
 
 
-@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - ELSEWHERE - ANY_LABELS))
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - ANY_LABELS))
 def test_labels_that_are_no_signs_are_refused(name):
     with pytest.raises(BadInput, match=r"labels \[0, 1\]: wanted \[-1, 1\]"):
         call(FUNCTIONS[name], FIVES, labels=(0, 1))

@@ -16,7 +16,13 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..model.checks import increasing, labels_among, numbers, same_vocabulary
+from ..model.checks import (
+    for_corpus,
+    increasing,
+    labels_among,
+    numbers,
+    same_vocabulary,
+)
 from ..model.corpus import Corpus
 from ..model.objective import log_strongest_pull
 from ..model.parameters import Parameters
@@ -32,6 +38,7 @@ from ._joint_field import (
     unflat,
 )
 from ._propagator import corrected
+from ._recorder import Recorder, record
 from ._step_control import PredictiveController
 from .cls_flow import CANCELLATION_POWER, SHORTEST_STEP, FlowSettings, FlowStatus
 
@@ -98,6 +105,7 @@ class JointFlow(eqx.Module):
     path_head: Float[Array, "times dim"]
 
 
+@for_corpus(-1, 1)
 @as_annotated
 def joint_flow(
     parameters: Parameters,
@@ -158,6 +166,7 @@ def joint_flow(
     return _joint_flow((parameters, corpus, rates.array(dtype), *times), settings)
 
 
+@for_corpus(-1, 1)
 @as_annotated
 def cls_head_flow(
     parameters: Parameters,
@@ -221,18 +230,18 @@ def _joint_flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> JointFl
     gram, identity = vectors @ vectors.T, jnp.eye(len(vectors), dtype=dtype)
     start = JointState(gram[:-2, :-2], gram[:-2, -2:], gram[-2:, -2:], identity)
     problem = JointProblem(corpus, rates)
-    subs = [dfx.SubSaveAt(t1=True)]
+    solver: Any = JointRodas5P(linearise)
     if path_log_times is not None:
-        subs.append(dfx.SubSaveAt(ts=path_log_times))
+        solver = Recorder(solver, path_log_times)
     solution: Any = dfx.diffeqsolve(
         dfx.ODETerm(field),
-        JointRodas5P(linearise),
+        solver,
         t0=jnp.zeros((), dtype),
         t1=until_log_time,
         dt0=None,
         y0=flat(start),
         args=problem,
-        saveat=dfx.SaveAt(subs=subs),
+        saveat=dfx.SaveAt(t1=True, solver_state=path_log_times is not None),
         stepsize_controller=_step_control(settings, corpus.vocabulary),
         event=dfx.Event(
             _excess_pull, optx.Newton(rtol=1e-9, atol=1e-9), direction=True
@@ -249,16 +258,19 @@ def _joint_flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> JointFl
         propagator = corrected(state.rows, state.both, gram, rates)
         return jnp.where(there, propagator @ vectors, jnp.inf)
 
-    end = parameters_of(solution.ys[0][0])
+    end = parameters_of(solution.ys[0])
     path_times, path = jnp.zeros(0, dtype), end[None][:0]
     if path_log_times is not None:
-        path_times, path = solution.ts[1], jax.vmap(parameters_of)(solution.ys[1])
+        path_times, path = record(
+            solution.solver_state, path_log_times, 0.0, solution.ts[0]
+        )
+        path = jax.vmap(parameters_of)(path)
     return JointFlow(
         # Equinox has a `cls` of its own: no keyword.
         end[:-2],
         end[-2],
         head=end[-1],
-        log_time=solution.ts[0][0],
+        log_time=solution.ts[0],
         status=_status(solution, problem),
         num_steps=solution.stats["num_steps"],
         num_rejected=solution.stats["num_rejected_steps"],
@@ -304,7 +316,7 @@ def _status(solution: Any, problem: JointProblem) -> Int[Scalar, ""]:
     status = jnp.where(reached, FlowStatus.REACHED, status)
     spent = solution.result == dfx.RESULTS.dt_min_reached
     status = jnp.where(spent, FlowStatus.TIME_UNRESOLVED, status)
-    held = _opposes(solution.ts[0][0], solution.ys[0][0], problem)
+    held = _opposes(solution.ts[0], solution.ys[0], problem)
     held = jnp.where(held, FlowStatus.TIES_UNPROVED, FlowStatus.TIME_UNRESOLVED)
     status = jnp.where(solution.event_mask, held, status)
     finite = jnp.isfinite(solution.ys[0]).all()

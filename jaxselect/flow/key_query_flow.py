@@ -4,12 +4,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from ..arguments import as_annotated
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from .cls_flow import Flow, FlowSettings, cls_flow
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def key_query_flow(

@@ -231,6 +231,12 @@ def for_corpus(
             for name, one in signature.parameters.items()
         }
 
+        models = {
+            name
+            for name, one in signature.parameters.items()
+            if getattr(one.annotation, "__name__", "") == "Parameters"
+        }
+
         @functools.wraps(function)
         def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             given = signature.bind(*args, **kwargs).arguments
@@ -240,7 +246,7 @@ def for_corpus(
                 return function(*args, **kwargs)
             for name, value in given.items():
                 axis, rows = axes[name], getattr(value, "embeddings", None)
-                if rows is not None:
+                if name in models and rows is not None:
                     same_vocabulary(rows, corpus.vocabulary)
                 elif axis is not None and len(getattr(value, "shape", ())) > axis:
                     tokens = np.empty(value.shape[axis], bool)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
 from ..flow.cls_flow import Flow, FlowSettings, cls_flow
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
@@ -49,6 +50,7 @@ class ToleranceCheck(eqx.Module):
         return self.same_selection & (self.status == self.closer_status)
 
 
+@for_corpus(-1, 1)
 @as_annotated
 @full_precision
 def tolerance_check(
@@ -102,6 +104,7 @@ def tolerance_check(
     return compared(parameters, corpus, flow, closer)
 
 
+@for_corpus(-1, 1)
 def compared(
     parameters: Parameters, corpus: Corpus, flow: Flow, closer: Flow
 ) -> ToleranceCheck:
