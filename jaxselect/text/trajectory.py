@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ..model.checks import for_corpus
 from ..model.parameters import Parameters
 from . import reduced_flow as reduced
 from .ending import TextEnding, TextEndStatus, text_ending
@@ -53,6 +54,7 @@ class Trajectory(NamedTuple):
     path_cls: Float[np.ndarray, "times dim"]
 
 
+@for_corpus(-1, 1)
 def text_trajectory(
     parameters: Parameters,
     corpus: SparseCorpus,
