@@ -7,9 +7,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
+from ..model.corpus import Corpus
+
 # An empty step is such a part of the shortest that time can tell: small enough for most
 # returns, large enough for the next step to be none.
 PARTS = 8
+# Score difference from which a sequence counts as decided between two tokens at the
+# ends of a step. Tuned on tokens a thousand times as long as others.
+APART = 1.0
+# Error, in tolerances, that is given to a step which skips a crossing.
+SKIPPED = 1e3
 
 
 def step_length(t0: PyTree, t1: PyTree) -> PyTree:
@@ -84,6 +91,42 @@ class PredictiveController(dfx.PIDController):
         return kept, start, end, jump, (*state, jnp.where(kept, step, before)), result
 
 
+def skips_a_crossing(
+    before: Float[Array, " vocabulary"],
+    after: Float[Array, " vocabulary"],
+    corpus: Corpus,
+) -> Bool[Scalar, ""]:
+    """Whether a sequence changes its top token with no weight shared at either end.
+
+    Only where two tokens share weight do they feel a force: a step from far on one side
+    to far on the other sees none of it, at no stage, and its error estimate is zero.
+
+    Args:
+        before: scores at the start of a step.
+        after: scores at its end.
+        corpus: n bags.
+
+    Returns:
+        True where some old and new top token are more than `APART` apart at both ends.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> one, other = jnp.array([50.0, 0.0]), jnp.array([0.0, 50.0])
+        >>> skips_a_crossing(one, other, bags).item()
+        True
+        >>> skips_a_crossing(one, jnp.array([0.0, 1.0]), bags).item()
+        False
+    """
+    present = corpus.counts > 0
+    ends = [jnp.where(present, a[corpus.tokens], -jnp.inf) for a in (before, after)]
+    tops = [jnp.argmax(a, axis=1)[:, None] for a in ends]
+    (old, lost), (won, new) = (
+        [jnp.take_along_axis(a, top, axis=1) for top in tops] for a in ends
+    )
+    return jnp.any(jnp.minimum(old - lost, new - won) > APART)
+
+
 class Checkpoints(NamedTuple):
     """Solutions at accepted steps, each at no more than half the time of the next.
 
@@ -143,9 +186,11 @@ class ScoreController(PredictiveController):
         # Infinite errors of refused steps stay infinite, not 0 · ∞.
         sound = jnp.isfinite(y_error).all()
         error = jnp.where(sound, rows @ jnp.where(sound, y_error, 0.0), jnp.inf)
+        moved = [rows @ y for y in (y0, jnp.where(sound, y1_candidate, y0))]
+        unseen = skips_a_crossing(*(args.scores + a for a in moved), args.corpus)
+        error = jnp.where(unseen, jnp.maximum(error, SKIPPED * self.atol), error)
         before, after = (
-            jnp.broadcast_to(jnp.max(jnp.abs(rows @ y)), error.shape)
-            for y in (y0, jnp.where(sound, y1_candidate, y0))
+            jnp.broadcast_to(jnp.max(jnp.abs(a)), error.shape) for a in moved
         )
         state, checkpoints = controller_state
         kept, *next_step, state, result = super().adapt_step_size(

@@ -164,6 +164,10 @@ class Watch:
         tokens = claim["tokens"]
         winner = np.take_along_axis(tokens, top, axis=2)
         self.active = claim["active"][index, winner, tokens] & self.losers
+        # What an active lead may be off moves a lead of a long difference as far.
+        length = np.linalg.norm(self.apart, axis=-1)
+        shortest = np.where(self.active, length, np.inf).min((1, 2))[:, None, None]
+        self.lever = np.where(self.active, 1.0, np.maximum(length / shortest, 1.0))
         self.growth = np.einsum("bxwk,bk->bxw", self.apart, claim["growth"])
         moved = claim["offset"] - starts
         self.offset = np.einsum("bxwk,bk->bxw", self.apart, moved) + self.ahead
@@ -178,6 +182,7 @@ class Watch:
         line = self.growth[index] * late + self.offset[index]
         lead = line + off
         off = np.abs(off) / (OFF + ROUNDING * (np.abs(line) + np.abs(lead)))
+        off = off / self.lever[index]
         worst = np.where(self.losers[index], off, 0.0).max((1, 2))
         active = np.where(self.active[index], off, 0.0).max((1, 2))
         least = np.where(self.losers[index], lead, np.inf).min((1, 2))

@@ -100,3 +100,32 @@ def test_an_empty_step_is_a_part_of_the_shortest(kind, time):
     assert step_length(time, following) == shortest
     ratio = PARTS * step_length(time, time) / shortest
     assert 1 <= ratio < 2 and ratio.dtype == kind
+
+
+def test_a_step_over_a_wall_that_no_stage_feels_is_refused():
+    """D = (1, 0), (0.96, 1), (1.02, −24600): beyond the wall nothing pulls back.
+
+    A token a thousand times as long as the others loses by 10⁵, then by 27: a step that
+    leaps to −10⁵ meets no force on its way, and its error estimate is zero.
+    """
+    tokens = -jnp.array([[0.0, 0.0], [1.0, 0.0], [0.96, 1.0], [1.02, -24600.0]])
+    bags = from_bags(
+        [[0, 1], [0, 2], [0, 3]], [[1, 1], [1, 10], [1, 10]], [1, 1, -1], vocabulary=4
+    )
+    head = jnp.array([1.178, 1.565])
+    start = Parameters(tokens, jnp.array([0.65, -4.39]), head)
+    flow = jax.jit(lambda start: cls_flow(start, bags, until_log_time=35.0))(start)
+    scores = tokens @ flow.cls
+    assert (scores[0] - scores[1:] > 0).all()
+
+
+def test_a_crossing_is_skipped_from_one_decided_side_to_the_other_alone():
+    bags = from_bags([[0, 1, 2]], [[1, 1, 1]], [1], vocabulary=3)
+    first, second, even = (
+        jnp.array([9.0, 0.0, 0.0]),
+        jnp.array([0.0, 9.0, 0.0]),
+        jnp.array([0.5, 0.0, -9.0]),
+    )
+    assert skips_a_crossing(first, second, bags)
+    for before, after in ((first, first), (first, even), (even, second)):
+        assert not skips_a_crossing(before, after, bags)
