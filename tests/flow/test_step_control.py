@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
-from jaxselect.flow._step_control import PARTS, PredictiveController, step_length
+from jaxselect.flow._step_control import (
+    PARTS,
+    PredictiveController,
+    skips_a_crossing,
+    step_length,
+)
+from jaxselect.flow.cls_flow import cls_flow
+from jaxselect.model.corpus import from_bags
+from jaxselect.model.parameters import Parameters
 
 RTOL, ORDER = 1e-6, 5.0
 
