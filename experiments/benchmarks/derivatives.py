@@ -69,8 +69,9 @@ STEP = 2e-4
 SIDES = (STEP, -STEP, 2 * STEP, -2 * STEP)
 # Batches of draws that are searched for problems with a history.
 SEARCHED = 20
-# Rounding in a late p, and in differences of it, grows with log t.
-TIGHT = RateSettings(FlowSettings(1e-11, 1e-11), until_log_time=1e3)
+# Rounding in a late p, and in differences of it, grows with log t: at 10³ a score is
+# known to 10⁻¹¹, and a tolerance below that resolves rounding alone.
+TIGHT = RateSettings(FlowSettings(atol=1e-9), until_log_time=1e3)
 
 
 def main(settings: Settings) -> dict:

@@ -187,7 +187,8 @@ class ScoreController(PredictiveController):
         sound = jnp.isfinite(y_error).all()
         error = jnp.where(sound, rows @ jnp.where(sound, y_error, 0.0), jnp.inf)
         moved = [rows @ y for y in (y0, jnp.where(sound, y1_candidate, y0))]
-        unseen = skips_a_crossing(*(args.scores + a for a in moved), args.corpus)
+        start, end = (args.scores + a for a in moved)
+        unseen = skips_a_crossing(start, end, args.corpus)
         error = jnp.where(unseen, jnp.maximum(error, SKIPPED * self.atol), error)
         before, after = (
             jnp.broadcast_to(jnp.max(jnp.abs(a)), error.shape) for a in moved
