@@ -61,28 +61,39 @@ def star(rng: np.random.Generator, differences: np.ndarray, head: np.ndarray):
     return embeddings, np.append(head, 0.0), start, counts, np.ones(BAGS)
 
 
-def fillers(rng: np.random.Generator, head: np.ndarray, number: int) -> list:
+def fillers(rng: np.random.Generator, number: int) -> list:
     """Differences with margins of 1.1 to 3 under (1, 0), forces of either sign."""
-    margins, aside = rng.uniform(1.1, 3, number), 3 * rng.normal(size=number)
+    margins, aside = rng.uniform(1.1, 3, number), -3 * np.abs(rng.normal(size=number))
     return list(np.stack([margins, aside], axis=1))
+
+
+def hidden(rng: np.random.Generator, small: float):
+    """A pair of wrong sign, margin 1 + ε, out of sight when all else has settled.
+
+    D_2 = (1, t) has a dual of `small` or none, so that p_2 rises by as much as it began
+    low, and the force of D_3 = (1 + ε, −g) like s^{g/t} e^{−ε s}.
+    """
+    head = np.array([1.0, rng.uniform(0.5, 2)])
+    aside, steep = rng.uniform(0.5, 2), rng.uniform(3, 12)
+    excess = 10 ** rng.uniform(-3, -1)
+    rows = [(1, -small), (1, aside), (1 + excess, -steep)]
+    found = list(star(rng, np.array(rows + fillers(rng, 2)), head))
+    begin = rng.uniform(2, 6)
+    found[2] = np.array([begin, -(begin + rng.uniform(-2, 4)) / aside, 0.0])
+    # Token 0 keeps its bag with token 2 for a while.
+    found[3][1, [0, 2]] = 400, 1
+    found[3][2, [0, 3]] = np.ceil(400 ** rng.uniform(0, 1)), 1
+    return tuple(found)
 
 
 def margin_attack(rng: np.random.Generator):
     """A tie of no dual, and a pair of wrong sign with a margin of 1 + ε."""
-    head = np.array([1.0, rng.uniform(0.3, 2)])
-    steep = -rng.uniform(1.2, 8) / head[1]
-    excess = 10 ** rng.uniform(-3, -1)
-    rows = [(1, 0), (1, rng.uniform(0.2, 2)), (1 + excess, steep)]
-    return star(rng, np.array(rows + fillers(rng, head, 2)), head)
+    return hidden(rng, 0.0)
 
 
 def near_tie_attack(rng: np.random.Generator):
     """The same with a small dual instead of none."""
-    head = np.array([1.0, rng.uniform(0.3, 2)])
-    steep, small = -rng.uniform(1.2, 8) / head[1], 10 ** rng.uniform(-4, -1)
-    excess = 10 ** rng.uniform(-3, -1)
-    rows = [(1, -small), (1, rng.uniform(0.2, 2)), (1 + excess, steep)]
-    return star(rng, np.array(rows + fillers(rng, head, 2)), head)
+    return hidden(rng, 10 ** rng.uniform(-4, -1))
 
 
 def saddle_attack(rng: np.random.Generator):
@@ -102,7 +113,7 @@ def cancelling_attack(rng: np.random.Generator):
     """Bags of both labels that nearly cancel, or do."""
     head = np.array([1.0, rng.uniform(-1, 1)])
     rows = [(1, 0), (1, rng.uniform(0.2, 2)), (1 + 10 ** rng.uniform(-3, 0), -2)]
-    found = list(star(rng, np.array(rows + fillers(rng, head, 2)), head))
+    found = list(star(rng, np.array(rows + fillers(rng, 2)), head))
     counts, labels = found[3], found[4]
     number = rng.integers(100, 401)
     counts[2, [0, 3]] = number, 1
