@@ -10,7 +10,8 @@ from jaxselect.text.ending import TextEndStatus, text_ending
 from jaxselect.text.flow import text_flow
 from jaxselect.text.sparse import from_csr
 from jaxselect.text.trajectory import Trajectory
-from tests.text.attacks import FAMILIES, Attack, attack, followed, refuted
+from tests.text.attacks import FAMILIES, attack, followed
+from tests.text.truth import Attack, refuted
 
 
 @pytest.mark.parametrize("seed", range(len(FAMILIES)))
