@@ -1,0 +1,80 @@
+"""The bound on inactive pairs by hand: D = (1, 0), (2, ½), c = ¼ and −½."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.margin.certificate import inactive_pair_bound
+from jaxselect.margin.limit import LimitStatus, limit
+from jaxselect.margin.max_margin import max_margin
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import competing_pairs
+
+TOLERANCE = 1e-3
+CHOSEN = jnp.array([[True, False], [True, False]])
+LONG = np.hypot(2.0, 0.5)
+
+
+def problem(second, labels):
+    """Token 0 at the origin over −(1, 0) and −`second`, values −1 and −second_1."""
+    tokens = -jnp.array([[0.0, 0.0], [1.0, 0.0], second])
+    start = Parameters(tokens, jnp.array([0.3, 0.2]), jnp.array([1.0, 0.0]))
+    return start, from_sequences([[0, 1], [0, 2]], labels, vocabulary=3)
+
+
+@jax.jit
+def late_flow(start, bags, late_cls):
+    pairs = competing_pairs(CHOSEN, bags)
+    margin = max_margin(start.embeddings, pairs)
+    known = limit(start, bags, CHOSEN, pairs, margin)
+    read = limit(start, bags, CHOSEN, pairs, margin, late_cls=late_cls)
+    return pairs, margin, known, read
+
+
+def by_hand(s, offset_error):
+    """p = (s + log ¼, 0): leads s + log ¼ and twice that; σ = ½, spreads 1 and 2."""
+    weights = np.exp(-np.array([1.0, 2.0]) * (s + np.log(0.25)))
+    weights = weights / (1 + weights)
+    growth = 2 * offset_error * LONG
+    pull = 0.5 * np.exp(s - 2 * (s + np.log(0.25)))
+    spent = pull * LONG * np.exp(growth + TOLERANCE) / (2 - 1)
+    # The residual is σ(−y f) at f = q b, not its limit ½.
+    values, labels = np.array([-1.0, -2.0]), np.array([1, -1])
+    residual = 1 / (1 + np.exp(labels * weights * values))
+    force = np.sum(np.exp(s) / 2 * residual * weights * -values)
+    unselected = np.max(weights * (1 - values))
+    left_out = 4 * unselected * force * np.exp(2 * (growth + TOLERANCE))
+    return LONG * (spent + left_out * LONG)
+
+
+@pytest.mark.parametrize("s", [8.0, 12.0])
+@pytest.mark.parametrize("offset_error", [0.0, 0.2])
+def test_every_term_of_the_bound_counts(s, offset_error):
+    """A pair of the wrong sign, the terms off the pair sum, and the error of ρ."""
+    start, bags = problem([2.0, 0.5], [1, -1])
+    cls = jnp.array([s + np.log(0.25), 0.0])
+    pairs, margin, _, late = late_flow(start, bags, cls)
+    assert late.status == LimitStatus.PREDICTED and margin.active.sum() == 1
+    late = eqx.tree_at(lambda late: late.offset_error, late, jnp.array(offset_error))
+    bound = inactive_pair_bound(
+        *(start, bags, CHOSEN, pairs, margin, late, cls, jnp.array(s)),
+        tolerance=TOLERANCE,
+    )
+    np.testing.assert_allclose(bound, by_hand(s, offset_error), rtol=1e-6)
+
+
+def test_path_dependence_that_was_not_watched_is_unknown():
+    """D_2 is not in the span of the active D_1: one dimension, known to nobody."""
+    start, bags = problem([2.0, 0.5], [1, -1])
+    *_, known, read = late_flow(start, bags, jnp.array([9.0, 0.0]))
+    assert known.history_dim == read.history_dim == 1
+    assert jnp.isinf(known.history_change) and jnp.isinf(read.history_change)
+
+
+def test_an_exact_tie_has_no_minimiser():
+    start, bags = problem([1.0, 1.0], [1, 1])
+    *_, known, _ = late_flow(start, bags, jnp.array([9.0, 0.0]))
+    assert known.status == LimitStatus.NO_MINIMISER
