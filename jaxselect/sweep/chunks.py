@@ -260,7 +260,7 @@ def run_chunk(
     Example:
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
         >>> sizes |= dict(per_sequence=(2,), step_size=(10.0,))
-        >>> tiny = Grid(**sizes, until_norm=100.0)
+        >>> tiny = Grid(**sizes, until_norm=1e4)
         >>> rows = run_chunk(tiny, plan(tiny, 1)[0], chunk_size=1)
         >>> [TrialStatus(code).name for code in rows["status"]]
         ['PARTIAL']
