@@ -263,7 +263,8 @@ def _integrate(
     rotation, problem = aligned(parameters, corpus, until_norm)
     start = jnp.zeros_like(problem.start)
     large = min(problem.rows.shape) >= MANY_AXES
-    solver: Any = Switching(Rodas5P(linearise)) if large else Rodas5P(linearise)
+    implicit = Rodas5P(linearise, moving_frame=adjoint is None)
+    solver: Any = Switching(implicit) if large else implicit
     recorded = path_log_times is not None or not events
     if recorded:
         times = start[:0] if path_log_times is None else path_log_times
