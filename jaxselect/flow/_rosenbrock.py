@@ -189,12 +189,12 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
 
         # The result and its derivative do not depend on g. J g is not taken as a
         # product: on the line the terms of ∂f/∂t + J g vanish one by one.
-        frame = jnp.zeros_like(field)
+        frame, turn = jnp.zeros_like(field), in_time
         if self.moving_frame:
             frame = lax.stop_gradient(solve(field / (GAMMA * h) + in_time))
-        along = partial(terms.vf, args=args)
-        time = jnp.asarray(t0, y0.dtype)
-        turn = jax.jvp(along, (time, y0), (jnp.ones_like(time), frame))[1]
+            along = partial(terms.vf, args=args)
+            time = jnp.asarray(t0, y0.dtype)
+            turn = jax.jvp(along, (time, y0), (jnp.ones_like(time), frame))[1]
 
         # One stage is compiled, not eight; those ahead are zero and weigh nothing.
         tableau = [jnp.asarray(part, y0.dtype) for part in _TABLEAU]

@@ -15,6 +15,7 @@ from ..model.corpus import Corpus
 from ..model.objective import log_weighted_residual
 from ..model.parameters import Parameters
 from ..precision import full_precision
+from .critical_point import ROUNDINGS
 from .limit import Limit
 from .max_margin import MaxMargin
 from .pair_graph import difference_lengths, lead
@@ -24,8 +25,6 @@ from .pair_graph import difference_lengths, lead
 UNSELECTED = 0.125
 # Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
 NONLINEAR = 4
-# Rounding of the strength of a pair, in rounding units of its absolute terms.
-ROUNDINGS = 16
 
 
 @as_annotated

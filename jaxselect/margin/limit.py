@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import for_corpus, same_vocabulary
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
@@ -146,7 +146,6 @@ def limit(
         >>> LimitStatus(late.status.item()).name
         'PREDICTED'
     """
-    same_vocabulary(parameters.embeddings, corpus.vocabulary)
     inside, growth = frame(parameters), margin.direction
     parameters, embeddings = inside.parameters, inside.parameters.embeddings
     few = inside.coordinates(growth)

@@ -5,7 +5,7 @@ from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
 from ..program import one_program
-from .checks import for_corpus, same_vocabulary
+from .checks import for_corpus
 from .corpus import Corpus, token_classes
 
 # Of the selection, in log t: midway between a token that is selected beside the top one
@@ -42,7 +42,6 @@ def selected_tokens(
         >>> selected_tokens(jnp.array([3.0, 2.0, 2.0]), bags).tolist()
         [[True, False], [True, True]]
     """
-    same_vocabulary(scores, corpus.vocabulary)
     return _selected_tokens(scores, corpus, log_time)
 
 
