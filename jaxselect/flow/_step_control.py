@@ -7,15 +7,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
+from ..model.attention import attend_corpus
 from ..model.corpus import Corpus
 
 # An empty step is such a part of the shortest that time can tell: small enough for most
 # returns, large enough for the next step to be none.
 PARTS = 8
-# Score difference from which a sequence counts as decided between two tokens at the
-# ends of a step. Tuned on tokens a thousand times as long as others.
-APART = 1.0
-# Error, in tolerances, that is given to a step which skips a crossing.
+# Log of the ratio between a bound on a force within a step and the force at its ends,
+# from which the step counts as blind to it. Tuned on tokens a thousand times as long as
+# others.
+UNSEEN = 1.5
+# Error, in tolerances, that is given to such a step.
 SKIPPED = 1e3
 
 
@@ -91,40 +93,58 @@ class PredictiveController(dfx.PIDController):
         return kept, start, end, jump, (*state, jnp.where(kept, step, before)), result
 
 
-def skips_a_crossing(
+def skips_a_force(
     before: Float[Array, " vocabulary"],
     after: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary"],
     corpus: Corpus,
 ) -> Bool[Scalar, ""]:
-    """Whether a sequence changes its top token with no weight shared at either end.
+    """Whether a token may feel a force within a step that no stage evaluates.
 
-    Only where two tokens share weight do they feel a force: a step from far on one side
-    to far on the other sees none of it, at no stage, and its error estimate is zero.
+    The force on a token is at most q (1 − q) σ(−y f) times a constant. Each of the
+    factors is nearly monotone along a step, so their product is at most the product of
+    the larger of each at both ends. Where one grows from nothing while another vanishes
+    that bound is far above the product at either end: the force rises and falls within
+    the step, and the error estimate need not show it.
 
     Args:
         before: scores at the start of a step.
         after: scores at its end.
-        corpus: n bags.
+        values: b = E v.
+        corpus: n bags with labels ±1.
 
     Returns:
-        True where some old and new top token are more than `APART` apart at both ends.
+        True where log of the bound exceeds log of the product at both ends by `UNSEEN`.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> one, other = jnp.array([50.0, 0.0]), jnp.array([0.0, 50.0])
-        >>> skips_a_crossing(one, other, bags).item()
+        >>> values = jnp.array([1.0, 0.0])
+        >>> skips_a_force(one, other, values, bags).item()
         True
-        >>> skips_a_crossing(one, jnp.array([0.0, 1.0]), bags).item()
+        >>> skips_a_force(one, jnp.array([0.0, 1.0]), values, bags).item()
         False
     """
-    present = corpus.counts > 0
-    ends = [jnp.where(present, a[corpus.tokens], -jnp.inf) for a in (before, after)]
-    tops = [jnp.argmax(a, axis=1)[:, None] for a in ends]
-    (old, lost), (won, new) = (
-        [jnp.take_along_axis(a, top, axis=1) for top in tops] for a in ends
-    )
-    return jnp.any(jnp.minimum(old - lost, new - won) > APART)
+    start, end = (_log_force(scores, values, corpus) for scores in (before, after))
+    bound = sum(jnp.maximum(*factor) for factor in zip(start, end, strict=True))
+    return jnp.any(bound > jnp.maximum(sum(start), sum(end)) + UNSEEN)
+
+
+def _log_force(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+) -> tuple[Float[Array, "sequences width"], ...]:
+    """Logarithms of q, 1 − q and σ(−y f) in bag layout."""
+    attention = attend_corpus(scores, values, corpus)
+    weights = jnp.exp(attention.log_weights)
+    top = jnp.arange(weights.shape[1])[None] == attention.top[:, None]
+    others = jnp.sum(jnp.where(top, 0.0, weights), axis=1, keepdims=True)
+    label = corpus.labels.astype(weights.dtype)
+    residual = jax.nn.log_sigmoid(-label * attention.output)[:, None]
+    rest = jnp.log(jnp.where(top, others, 1 - weights))
+    return attention.log_weights, rest, residual
 
 
 class Checkpoints(NamedTuple):
@@ -188,7 +208,7 @@ class ScoreController(PredictiveController):
         error = jnp.where(sound, rows @ jnp.where(sound, y_error, 0.0), jnp.inf)
         moved = [rows @ y for y in (y0, jnp.where(sound, y1_candidate, y0))]
         start, end = (args.scores + a for a in moved)
-        unseen = skips_a_crossing(start, end, args.corpus)
+        unseen = skips_a_force(start, end, args.values, args.corpus)
         error = jnp.where(unseen, jnp.maximum(error, SKIPPED * self.atol), error)
         before, after = (
             jnp.broadcast_to(jnp.max(jnp.abs(a)), error.shape) for a in moved

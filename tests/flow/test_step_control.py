@@ -10,7 +10,7 @@ from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
 from jaxselect.flow._step_control import (
     PARTS,
     PredictiveController,
-    skips_a_crossing,
+    skips_a_force,
     step_length,
 )
 from jaxselect.flow.cls_flow import cls_flow
@@ -127,13 +127,35 @@ def test_a_step_over_a_wall_that_no_stage_feels_is_refused():
     assert (scores[0] - scores[1:] > 0).all()
 
 
-def test_a_crossing_is_skipped_from_one_decided_side_to_the_other_alone():
+def test_a_force_is_skipped_where_its_factors_change_places():
+    """At a crossing weights do; in a bag of large values a weight and the residual."""
     bags = from_bags([[0, 1, 2]], [[1, 1, 1]], [1], vocabulary=3)
-    first, second, even = (
+    first, second, even, both = (
         jnp.array([9.0, 0.0, 0.0]),
         jnp.array([0.0, 9.0, 0.0]),
         jnp.array([0.5, 0.0, -9.0]),
+        jnp.array([9.0, 9.0, 0.0]),
     )
-    assert skips_a_crossing(first, second, bags)
-    for before, after in ((first, first), (first, even), (even, second)):
-        assert not skips_a_crossing(before, after, bags)
+    values, large = jnp.array([1.0, 0.0, 0.0]), jnp.array([600.0, 0.0, 0.0])
+    assert skips_a_force(first, second, values, bags)
+    for before, after in ((first, first), (first, even), (even, second), (first, both)):
+        assert not skips_a_force(before, after, values, bags)
+    # With equal weights f = 300, and no force is left.
+    assert skips_a_force(both, second, large, bags)
+    assert not skips_a_force(both, first, large, bags)
+
+
+def test_a_token_of_large_value_is_held_at_weights_of_a_hundredth():
+    """E_3ᵀv = 598: its sequence feels nothing until q_3 is below 6/598."""
+    tokens = jnp.array(
+        [[0.0, 0.0], [0.499, 0.0282], [0.525, -0.471], [-836.171, 14789.8]]
+    )
+    bags = from_bags(
+        [[0, 1], [0, 2], [0, 3]], [[1, 1], [10, 10], [10, 10]], [1, -1, 1], vocabulary=4
+    )
+    start = Parameters(
+        tokens, jnp.array([-1.35577, 0.08388]), jnp.array([-0.81132, -0.00543])
+    )
+    flow = jax.jit(lambda start: cls_flow(start, bags, until_log_time=7.0))(start)
+    scores = tokens @ flow.cls
+    assert -5 < scores[3] - scores[0] < -2
