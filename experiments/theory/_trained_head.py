@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from jaxselect.flow.cls_flow import FlowStatus, cls_flow, velocity
-from jaxselect.flow.joint_flow import cls_head_flow
+from jaxselect.flow.cls_head_flow import cls_head_flow
 from jaxselect.flow.progress import direction_error, local_exponents
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
 from jaxselect.model.corpus import Corpus

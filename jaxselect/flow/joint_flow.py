@@ -4,7 +4,6 @@ dE/dt = η (h_a pᵀ + h_b vᵀ), dp/dt = r_p Eᵀh_a, dv/dt = r_v Eᵀh_b, with
 h_b = −∂L/∂b. `experiments.theory.joint` shows where they lead.
 """
 
-import math
 from typing import Any
 
 import diffrax as dfx
@@ -12,10 +11,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optimistix as optx
-from jaxtyping import Array, Float, Int, PyTree, Scalar
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..arguments import as_annotated
-from ..errors import BadInput
 from ..model.checks import (
     for_corpus,
     increasing,
@@ -41,38 +40,7 @@ from ._propagator import corrected
 from ._recorder import Recorder, record
 from ._step_control import PredictiveController
 from .cls_flow import CANCELLATION_POWER, SHORTEST_STEP, FlowSettings, FlowStatus
-
-
-class LearningRates(eqx.Module):
-    """Rate of each parameter in units of time; zero keeps it as it is.
-
-    Attributes:
-        embeddings: η of E.
-        cls: r_p of p.
-        head: r_v of v.
-    """
-
-    embeddings: Float[Scalar, ""] | float = 1.0
-    cls: Float[Scalar, ""] | float = 1.0
-    head: Float[Scalar, ""] | float = 1.0
-
-    def array(self, dtype: Any) -> Float[Array, "3"]:
-        """(η, r_p, r_v)."""
-        both = (self.embeddings, self.cls, self.head)
-        return jnp.stack([jnp.asarray(rate, dtype) for rate in both])
-
-    def check(self) -> None:
-        """Refuse concrete rates that are below zero, infinite, NaN or all zero.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        given = (self.embeddings, self.cls, self.head)
-        if any(isinstance(rate, jax.core.Tracer) for rate in given):
-            return
-        shown = [float(rate) for rate in given]
-        if not all(0 <= rate < math.inf for rate in shown) or not any(shown):
-            raise BadInput(f"rates {shown}: wanted numbers ≥ 0, one of them above 0")
+from .learning_rates import LearningRates
 
 
 class JointFlow(eqx.Module):
@@ -163,66 +131,28 @@ def joint_flow(
     times = jax.tree.map(
         lambda time: jnp.asarray(time, dtype), (until_log_time, path_log_times)
     )
-    return _joint_flow((parameters, corpus, rates.array(dtype), *times), settings)
-
-
-@for_corpus(-1, 1)
-@as_annotated
-def cls_head_flow(
-    parameters: Parameters,
-    corpus: Corpus,
-    *,
-    until_log_time: Float[Scalar, ""] | float,
-    path_log_times: Float[Array, " times"] | None = None,
-    settings: FlowSettings = FlowSettings(),
-) -> JointFlow:
-    """Gradient flow of p and v together, with E fixed: `joint_flow` at η = 0.
-
-    Late v = v_mm s + …, where v_mm = argmin ‖v‖ with y vᵀE_{s*} ≥ 1 for every selected
-    token s*. A sequence that v_mm needs keeps a residual of order 1/t, so
-    p = p_mm τ + ρ in the time τ = log(½ s²), and ‖p‖ grows like log log t. If v_mm
-    needs every sequence, p points where it does alone. One that v_mm fits with room to
-    spare fades faster than 1/t: of p it only asks to go on selecting, D_kᵀp ≥ 0 in
-    place of D_kᵀp ≥ 1.
-
-    Source: mathematics, sections 3h and 4b.
-
-    Args:
-        parameters: (E, p_0, v_0).
-        corpus: n bags with labels ±1.
-        until_log_time: log(1+t) to stop at, as in `joint_flow`.
-        path_log_times: increasing values of log(1+t) to save p and v at; none by
-            default.
-        settings: tolerances and bounds.
-
-    Returns:
-        The end of the flow, its status and the path.
-
-    Raises:
-        BadInput: as `joint_flow`.
-
-    Example:
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> v = jnp.array([1.0, -1.0, 0.0])
-        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), v)
-        >>> end = jax.jit(cls_head_flow)(start, bags, until_log_time=1e4)
-        >>> (end.head / jnp.linalg.norm(end.head)).round(2)[:2].tolist()
-        [0.71, -0.71]
-    """
-    return joint_flow(
-        parameters,
-        corpus,
-        rates=LearningRates(embeddings=0.0),
-        until_log_time=until_log_time,
-        path_log_times=path_log_times,
-        settings=settings,
-    )
+    inputs = parameters, corpus, rates.array(dtype), *times
+    found, cancelled = _integrate(lax.stop_gradient(inputs), settings)
+    return _arrival((*inputs, found.log_time, cancelled), settings, known=found)
 
 
 @in_both_modes
 @full_precision
-def _joint_flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> JointFlow:
+def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> JointFlow:
+    """The flow to a known log-time: no event, whose search could raise."""
+    *inputs, log_time, cancelled = inputs
+    return _integrate(inputs, settings, adjoint, known_end=(log_time, cancelled))[0]
+
+
+@full_precision
+def _integrate(
+    inputs: PyTree,
+    settings: FlowSettings,
+    adjoint: Any = None,
+    *,
+    known_end: tuple[Float[Scalar, ""], Bool[Scalar, ""]] | None = None,
+) -> tuple[JointFlow, Bool[Scalar, ""]]:
+    """The flow, and whether it ended where gradients cancel."""
     parameters, corpus, rates, until_log_time, path_log_times = inputs
     dtype = parameters.cls.dtype
     pair = jnp.stack([parameters.cls, parameters.head])
@@ -231,25 +161,37 @@ def _joint_flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> JointFl
     start = JointState(gram[:-2, :-2], gram[:-2, -2:], gram[-2:, -2:], identity)
     problem = JointProblem(corpus, rates)
     solver: Any = JointRodas5P(linearise)
-    if path_log_times is not None:
-        solver = Recorder(solver, path_log_times)
+    recorded = path_log_times is not None or known_end is not None
+    if recorded:
+        times = jnp.zeros(0, dtype) if path_log_times is None else path_log_times
+        solver = Recorder(solver, times)
+    if known_end is not None:
+        end_time = jnp.minimum(known_end[0], until_log_time)
     solution: Any = dfx.diffeqsolve(
         dfx.ODETerm(field),
         solver,
         t0=jnp.zeros((), dtype),
-        t1=until_log_time,
+        t1=until_log_time if known_end is None else end_time,
         dt0=None,
         y0=flat(start),
         args=problem,
-        saveat=dfx.SaveAt(t1=True, solver_state=path_log_times is not None),
+        saveat=dfx.SaveAt(t1=True, solver_state=recorded),
         stepsize_controller=_step_control(settings, corpus.vocabulary),
-        event=dfx.Event(
-            _excess_pull, optx.Newton(rtol=1e-9, atol=1e-9), direction=True
-        ),
+        event=dfx.Event(_excess_pull, optx.Newton(rtol=1e-9, atol=1e-9), direction=True)
+        if known_end is None
+        else None,
         max_steps=settings.max_steps,
-        adjoint=adjoint,
+        adjoint=adjoint or dfx.RecursiveCheckpointAdjoint(),
         throw=False,
     )
+    log_time, state = solution.ts[0], solution.ys[0]
+    cancelled = jnp.zeros((), bool)
+    if known_end is None:
+        cancelled = solution.event_mask
+    else:
+        slope = solution.solver_state[2]
+        step = _end_shift(log_time, state, slope, problem, known_end[1])
+        log_time, state = log_time + step, state + step * lax.stop_gradient(slope)
 
     def parameters_of(vector: Array) -> Array:
         """(E, p, v) as rows; ∞ after the end of the flow."""
@@ -258,20 +200,20 @@ def _joint_flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> JointFl
         propagator = corrected(state.rows, state.both, gram, rates)
         return jnp.where(there, propagator @ vectors, jnp.inf)
 
-    end = parameters_of(solution.ys[0])
+    end = parameters_of(state)
     path_times, path = jnp.zeros(0, dtype), end[None][:0]
     if path_log_times is not None:
         path_times, path = record(
             solution.solver_state, path_log_times, 0.0, solution.ts[0]
         )
         path = jax.vmap(parameters_of)(path)
-    return JointFlow(
+    flow = JointFlow(
         # Equinox has a `cls` of its own: no keyword.
         end[:-2],
         end[-2],
         head=end[-1],
-        log_time=solution.ts[0],
-        status=_status(solution, problem),
+        log_time=log_time,
+        status=_status(solution, cancelled, problem),
         num_steps=solution.stats["num_steps"],
         num_rejected=solution.stats["num_rejected_steps"],
         path_log_times=path_times,
@@ -279,6 +221,29 @@ def _joint_flow(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> JointFl
         path_cls=path[:, -2],
         path_head=path[:, -1],
     )
+    return flow, cancelled
+
+
+def _end_shift(
+    log_time: Float[Scalar, ""],
+    state: Array,
+    slope: Array,
+    problem: JointProblem,
+    cancelled: Bool[Scalar, ""],
+) -> Float[Scalar, ""]:
+    """Change of the log-time at which gradients cancel: −h/h′, with its derivative."""
+    # Without an event any point will do at which h has a derivative.
+    state = jnp.where(cancelled, state, lax.stop_gradient(state))
+    here, slope = lax.stop_gradient((state, slope))
+    still = lax.stop_gradient(log_time)
+
+    def excess(log_time: PyTree, state: PyTree) -> Float[Scalar, ""]:
+        return _excess_pull(log_time, state, problem)
+
+    _, rate = jax.jvp(excess, (still, here), (jnp.ones_like(still), slope))
+    rate = lax.stop_gradient(jnp.where(cancelled, rate, 1.0))
+    step = -excess(still, state) / jnp.where(rate != 0, rate, jnp.nan)
+    return jnp.where(cancelled, step, 0.0).astype(state.dtype)
 
 
 def _step_control(settings: FlowSettings, vocabulary: int) -> PredictiveController:
@@ -309,7 +274,9 @@ def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scala
     )
 
 
-def _status(solution: Any, problem: JointProblem) -> Int[Scalar, ""]:
+def _status(
+    solution: Any, cancelled: Bool[Scalar, ""], problem: JointProblem
+) -> Int[Scalar, ""]:
     slow = solution.result == dfx.RESULTS.max_steps_reached
     status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
     reached = solution.result == dfx.RESULTS.successful
@@ -318,7 +285,7 @@ def _status(solution: Any, problem: JointProblem) -> Int[Scalar, ""]:
     status = jnp.where(spent, FlowStatus.TIME_UNRESOLVED, status)
     held = _opposes(solution.ts[0], solution.ys[0], problem)
     held = jnp.where(held, FlowStatus.TIES_UNPROVED, FlowStatus.TIME_UNRESOLVED)
-    status = jnp.where(solution.event_mask, held, status)
+    status = jnp.where(cancelled, held, status)
     finite = jnp.isfinite(solution.ys[0]).all()
     return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)
 

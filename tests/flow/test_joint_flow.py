@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow, velocity
-from jaxselect.flow.joint_flow import LearningRates, cls_head_flow, joint_flow
+from jaxselect.flow.cls_head_flow import cls_head_flow
+from jaxselect.flow.joint_flow import joint_flow
 from jaxselect.flow.key_query_flow import key_query_flow
+from jaxselect.flow.learning_rates import LearningRates
 from jaxselect.flow.progress import direction_error
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.corpus import Corpus
+from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced
@@ -307,6 +309,26 @@ def test_a_derivative_is_the_same_in_reverse():
     slope = jax.jit(lambda eta: jax.jvp(seen_at, (eta,), (jnp.ones(()),))[1])(eta)
     back = jax.jit(jax.grad(lambda eta: seen_at(eta).sum()))(eta)
     np.testing.assert_allclose(back, slope.sum(), rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_end_at_ties_has_the_derivatives_of_differences_in_reverse():
+    """The log-time at which opposing gradients cancel depends on the size of v."""
+    bags = from_sequences([[0, 1], [0, 1, 1]], [1, -1], vocabulary=2)
+
+    def end(size):
+        start = Parameters(jnp.eye(2), jnp.zeros(2), size * jnp.array([1.0, -1.0]))
+        alone = LearningRates(embeddings=0.0, head=0.0)
+        flow = joint_flow(start, bags, rates=alone, until_log_time=1e3, settings=TIGHT)
+        return jnp.append(flow.cls, flow.log_time), flow.status
+
+    size, step = jnp.array(1.0), 1e-5
+    slope, status = jax.jit(jax.jacrev(end, has_aux=True))(size)
+    assert status == FlowStatus.TIES_UNPROVED
+    plain = jax.jit(end)
+    wanted = (plain(size + step)[0] - plain(size - step)[0]) / (2 * step)
+    np.testing.assert_allclose(slope, wanted, rtol=1e-4, atol=1e-5)
+    assert abs(slope[2]) > 0.1
 
 
 def test_rates_that_train_nothing_or_run_back_are_refused():

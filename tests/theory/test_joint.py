@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
-from jaxselect.flow.joint_flow import LearningRates, joint_flow
+from jaxselect.flow.joint_flow import joint_flow
+from jaxselect.flow.learning_rates import LearningRates
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.embedding_step import embedding_step
