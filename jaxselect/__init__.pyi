@@ -22,6 +22,7 @@ from .model.corpus import from_bags as from_bags
 from .model.corpus import from_sequences as from_sequences
 from .model.corpus import importance as importance
 from .model.embedding_step import embedding_step as embedding_step
+from .model.embedding_step import embedding_steps as embedding_steps
 from .model.parameters import Parameters as Parameters
 from .model.parameters import gaussian as gaussian
 from .model.parameters import gaussian_reduced as gaussian_reduced
@@ -45,6 +46,7 @@ from .outcome.trial import run_trial as run_trial
 from .outcome.trial_status import TrialStatus as TrialStatus
 from .outcome.verdict import Certificate as Certificate
 from .outcome.verdict import certify as certify
+from .sweep.grid import Grid as Grid
 from .sweep.store import load as load
 
 __version__: str

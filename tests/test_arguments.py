@@ -29,6 +29,7 @@ from jaxselect.networks.network import Network, start, start_reduced, tables_of
 from jaxselect.networks.strata import minibatch, stratify
 from jaxselect.networks.tables import outputs
 from jaxselect.sweep import chunks, store
+from jaxselect.sweep.family import located
 from jaxselect.sweep.grid import Grid
 from jaxselect.text import sparse
 from jaxselect.text.invented import invent_reviews
@@ -153,7 +154,21 @@ WRONG = {
     "an axis in a list": lambda: unchecked(Grid(), dim=[3.0]),
     "an axis of one number": lambda: unchecked(Grid(), seed=0),
     "a seed between two": lambda: unchecked(Grid(), seed=(1.5,)).check(),
-    "another family": lambda: unchecked(Grid(), family="other").check(),
+    "a family by name": lambda: unchecked(Grid(), draw="exact"),
+    "axes in a list": lambda: unchecked(Grid(), axes=[("length", (8,))]),
+    "an axis that no family has": lambda: Grid(axes={"width": (3,)}).check(),
+    "a family that is nowhere": lambda: located("nowhere:draw"),
+    "a family without a module": lambda: located("draw"),
+    "a number drawn as embeddings": lambda: jaxselect.run_trial(
+        jax.random.key(7),
+        lambda key: BAGS,
+        1e6,
+        1.0,
+        until_norm=10.0,
+        embed=lambda *given: 3,
+    ),
+    "less than no step": lambda: jaxselect.embedding_steps(-1),
+    "steps that overflow": lambda: jaxselect.embedding_steps(2)(START, BAGS, 1e300),
     "another precision": lambda: unchecked(Grid(), precision="float16").check(),
     "a list to plan": lambda: chunks.plan([1], 3),
     "a chunk of no run": lambda: chunks.plan(Grid(), 0),

@@ -1,6 +1,5 @@
 """Watch a sweep from outside: chunks as they are written, memory of its processes."""
 
-import dataclasses
 import os
 import signal
 import statistics
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.common.flags import spelled
 from jaxselect.sweep import store
 from jaxselect.sweep.grid import Grid
 
@@ -24,11 +24,7 @@ def flags(grid: Grid) -> list[str]:
     Returns:
         Arguments for `experiments.sweep`.
     """
-    line = []
-    for name, value in dataclasses.asdict(grid).items():
-        values = value if isinstance(value, tuple) else (value,)
-        line += [f"--{name.replace('_', '-')}", *map(str, values)]
-    return line
+    return spelled(grid.described(), {})
 
 
 def observe(grid: Grid, folder: Path, *extra: str, limit: float = 3600.0) -> dict:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ import numpy as np
 from experiments.benchmarks._sweep_watch import observe
 from experiments.common.console import command, quickened, say
 from experiments.common.devices import configure, probe
+from experiments.common.grids import of_family
 from experiments.common.results import draw, read, write
 from experiments.sweep.settings import CHUNK_SIZE
 from experiments.sweep.settings import PRESETS as SWEEPS
@@ -281,4 +283,4 @@ PARTS = {
 
 
 if __name__ == "__main__":
-    command(main, PRESETS)
+    command(main, partial(of_family, PRESETS))

@@ -8,17 +8,23 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import tyro
 
 from experiments.common.results import plain, prepare
 from jaxselect.errors import BadInput
 
+REGISTRY = tyro.constructors.ConstructorRegistry()
+"""How settings that are no plain dataclass come in as flags; see `grids.flags`."""
 LARGEST_SEED = 2**31 - 1
 KEPT = """Programs that JAX has compiled are kept in .jax_cache for the next call, up to
 512 MiB of them; JAX_COMPILATION_CACHE_DIR names another folder."""
+
+
+Presets: TypeAlias = Mapping[str, Any] | Callable[[Sequence[str]], Mapping[str, Any]]
+"""Settings by name; of the command line, where that decides which flags there are."""
 
 
 class Difference(dict):
@@ -33,7 +39,7 @@ def say(line: str) -> None:
 
 def command(
     study: Callable[[Any], dict],
-    presets: Mapping[str, Any],
+    presets: Presets,
     arguments: list[str] | None = None,
 ) -> None:
     """Run a study as a program: settings come in as flags, results go to standard out.
@@ -41,8 +47,8 @@ def command(
     Args:
         study: from settings, a dataclass with the fields `preset` and `json`, to plain
             results.
-        presets: the settings each name of a preset stands for; the first is the
-            default.
+        presets: the settings each name of a preset stands for, the first of which is
+            the default; or these as a function of the command line.
         arguments: the command line without the program's name; by default this one's.
 
     Raises:
@@ -67,9 +73,7 @@ def command(
     raise SystemExit(int(isinstance(results, Difference)))
 
 
-def parse(
-    study: Callable[[Any], dict], presets: Mapping[str, Any], arguments: list[str]
-) -> Any:
+def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) -> Any:
     """The settings of a command line: those of its preset, but for the flags given.
 
     Args:
@@ -84,6 +88,8 @@ def parse(
         BadInput: no such preset.
         SystemExit: after --help, or a flag that cannot be read.
     """
+    if callable(presets):
+        presets = presets(arguments)
     first = next(iter(presets))
     chosen = argparse.ArgumentParser(
         add_help=False, allow_abbrev=False, exit_on_error=False
@@ -105,6 +111,7 @@ def parse(
         args=arguments,
         prog=f"python -m {_module(study)}",
         description="",
+        registry=REGISTRY,
     )
 
 

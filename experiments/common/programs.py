@@ -59,7 +59,11 @@ class Program(NamedTuple):
 
 
 def ready(
-    build: Callable[..., Any], settings: tuple, arguments: Sequence[jax.Array]
+    build: Callable[..., Any],
+    settings: tuple,
+    arguments: Sequence[jax.Array],
+    *,
+    known: bool = True,
 ) -> Program:
     """The program of some settings, from this process, from disk, or compiled now.
 
@@ -72,6 +76,8 @@ def ready(
         settings: numbers, names, and frozen dataclasses and tuples of them. They and
             the arguments' kinds must be all that `build` depends on.
         arguments: of the program.
+        known: that they are; else the program is traced in every process, and found by
+            its lowered text alone.
 
     Returns:
         The program.
@@ -89,7 +95,7 @@ def ready(
     name = key(build, settings, arguments)
     if name not in _HELD:
         folder = _folder(arguments)
-        program = _found(folder, name, arguments)
+        program = _found(folder, name, arguments) if known else None
         if program is None:
             program = _made(build(*settings), arguments, folder, name)
         _HELD[name] = program

@@ -116,7 +116,7 @@ def write(
             raise TypeError(f"arrays.{name}: cannot keep an array of {column.dtype}")
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **columns)
-    plainly = plain(dataclasses.asdict(settings), "settings")
+    plainly = plain(_by_name(settings), "settings")
     body = {
         "format": FORMAT,
         **_origin(settings, plainly),
@@ -282,6 +282,19 @@ def draw(figure: str, folder: Path) -> None:
     done.check_returncode()
 
 
+def _by_name(settings: Any) -> dict[str, Any]:
+    """Settings by name; nested ones likewise, unless they describe themselves."""
+    found = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if hasattr(value, "described"):
+            value = value.described()
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = _by_name(value)
+        found[field.name] = value
+    return found
+
+
 def _origin(settings: Any, plainly: dict[str, Any]) -> dict[str, str | None]:
     """The study whose settings these are, and the command that runs it with them."""
     module = sys.modules.get(type(settings).__module__)
@@ -291,7 +304,7 @@ def _origin(settings: Any, plainly: dict[str, Any]) -> dict[str, str | None]:
     for part in (".__main__", ".study"):
         name = name.removesuffix(part)
     preset = getattr(module, "PRESETS", {}).get(plainly.get("preset"))
-    usual = {} if preset is None else plain(dataclasses.asdict(preset), "preset")
+    usual = {} if preset is None else plain(_by_name(preset), "preset")
     words = ["python", "-m", name, *spelled(plainly, usual)]
     return {"study": name, "command": shlex.join(words)}
 

@@ -61,6 +61,10 @@ def _predicted(folder: Path, grid: dict[str, Any]) -> dict[str, list[float]]:
     except BadInput:
         return {}
     problem = found.settings.get("problem", {})
+    # Predictions are of one step on E, on bags that fulfil Assumption 1.
+    named = {"family": "exact", "embed": "embedding_step"}
+    if any(grid.get(name, value) != value for name, value in named.items()):
+        return {}
     if not problem or any(grid[name] != [size] for name, size in problem.items()):
         return {}
     edges = dict(found.results)

@@ -80,19 +80,27 @@ class Job:
     ) -> Callable[..., SimpleNamespace]:
         """The program of a shape, compiled by any process before this one."""
         settings = what_decides(grid, shape, together)
+        # What functions of others are made of no digest of ours knows.
+        ours = not own_modules(grid)
 
         def run(*values: jax.Array) -> SimpleNamespace:
-            return ready(lanes, settings, values).run(*values)
+            return ready(lanes, settings, values, known=ours).run(*values)
 
         return run
+
+
+def own_modules(grid: Grid) -> list[str]:
+    """Modules of the functions of a grid that are not the library's."""
+    where = {str(function.__module__) for function in (grid.draw, grid.embed)}
+    return sorted(name for name in where if not name.startswith("jaxselect."))
 
 
 def what_decides(
     grid: Grid, shape: Shape, together: bool
 ) -> tuple[Grid, Shape, bool, bool]:
     """What `lanes` is given for a grid: what stands on its axes is no part of it."""
-    axes = (*Shape._fields, *NUMBERS)
-    bare = replace(grid, **{name: getattr(Grid, name) for name in axes})
+    axes = {name: (0,) if name in grid.fixed else (0.5,) for name in grid.axes}
+    bare = replace(grid, axes=axes, **{name: getattr(Grid, name) for name in NUMBERS})
     few = FEW.get(jax.default_backend(), FEW["gpu"])
     return bare, shape, together, grid.size <= few
 

@@ -1,6 +1,7 @@
 """How many lanes of a sweep an accelerator holds, as its compiler says."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -32,7 +33,7 @@ def lanes_per_device(grid: Grid, most: int) -> int:
     told = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" not in told:
         return most
-    decided = what_decides(grid, max(grid.shapes(), key=_size), True)
+    decided = what_decides(grid, max(grid.shapes(), key=partial(size, grid)), True)
     parts = lanes(*decided)
 
     def held(number: int) -> int:
@@ -80,6 +81,8 @@ def needed(memory_of: Any) -> int:
     return sum(getattr(memory_of, f"{part}_size_in_bytes") for part in parts)
 
 
-def _size(shape: Shape) -> int:
-    tokens = 2 * shape.relevant + shape.irrelevant
-    return memory.corpus(shape.sequences, shape.length, tokens)
+def size(grid: Grid, shape: Shape) -> int:
+    """Bytes of the bags and embeddings of one run of a shape, at least."""
+    bags = grid.bags(shape)
+    sequences, length = bags.tokens.shape
+    return memory.corpus(sequences, length, bags.vocabulary)

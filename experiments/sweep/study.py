@@ -9,11 +9,11 @@ import contextlib
 import hashlib
 import json
 import signal
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
@@ -37,9 +37,10 @@ from experiments.sweep.launch import (
     local,
     over_jax_processes,
     over_ray,
+    own_modules,
     sharded,
 )
-from experiments.sweep.room import lanes_per_device
+from experiments.sweep.room import lanes_per_device, size
 from experiments.sweep.settings import CHUNK_SIZE, Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.errors import BadInput
@@ -152,15 +153,17 @@ def _cut(settings: Settings, kind: str, shards: int) -> tuple[bool, int]:
 
 def _description(grid: Grid, chunk_size: int, together: bool, kind: str) -> dict:
     return {
-        "grid": asdict(grid),
-        "axes": grid.axes,
+        "grid": grid.described(),
+        "axes": grid.values,
         "chunk_size": chunk_size,
         "together": together,
         "environment": {
             "device": kind,
             "precision": grid.precision,
             "versions": versions(),
-            "code": _fingerprint(_sources("jaxselect.sweep.chunks")),
+            "code": _fingerprint(
+                _sources("jaxselect.sweep.chunks", *own_modules(grid))
+            ),
         },
         "statuses": {status.name: status.value for status in TrialStatus},
     }
@@ -168,12 +171,13 @@ def _description(grid: Grid, chunk_size: int, together: bool, kind: str) -> dict
 
 def _require_memory(grid: Grid) -> None:
     """Refuse a shape of which one lane is larger than memory."""
-    for sequences, length, relevant, irrelevant, _ in grid.shapes():
-        tokens = 2 * relevant + irrelevant
+    for shape in grid.shapes():
+        bags = grid.bags(shape)
+        sequences, length = bags.tokens.shape
         memory.require(
-            memory.corpus(sequences, length, tokens) + 24 * grid.path_points,
-            f"{sequences} sequences of {length}, {tokens} tokens, {grid.path_points} "
-            "points",
+            size(grid, shape) + 24 * grid.path_points,
+            f"{sequences} sequences of {length}, {bags.vocabulary} tokens, "
+            f"{grid.path_points} points",
         )
 
 
@@ -202,10 +206,25 @@ def _source(name: str) -> Path | None:
 def _imports(text: str, package: str) -> Iterator[str]:
     """What a file of a package imports from its own project, names in modules too."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = resolve_name("." * node.level + (node.module or ""), package)
-            yield base
-            yield from (f"{base}.{part.name}" for part in node.names)
+        if isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = resolve_name("." * node.level + base, package)
+            names = [base, *(f"{base}.{part.name}" for part in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [part.name for part in node.names]
+        else:
+            continue
+        yield from (name for name in names if _same_project(name, package))
+
+
+def _same_project(name: str, package: str) -> bool:
+    """Whether a module is of a package's own top, or not installed at all."""
+    top = name.partition(".")[0]
+    if top == package.partition(".")[0]:
+        return True
+    origin = getattr(find_spec(top), "origin", None)
+    return top not in sys.stdlib_module_names and "site-packages" not in str(origin)
 
 
 def _fingerprint(sources: dict[str, str]) -> str:

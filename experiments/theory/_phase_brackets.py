@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.theory._edges import every_edge
-from experiments.theory._phase_lanes import EDGES, Run, program
-from jaxselect.sweep.grid import Grid, Shape
+from experiments.theory._phase_lanes import EDGES, Run, Shape, program
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.synthetic import independent_tokens, several_relevant
 from jaxselect.sweep.store import read_chunk, write_chunk
 from jaxselect.theory import phases
 from jaxselect.theory.two_classes import Ensemble, critical_alignment
@@ -40,14 +42,19 @@ class Case:
         n, length, relevant, irrelevant = map(float, self.shape[:4])
         return Ensemble(n, length, relevant, irrelevant, self.irrelevant_share)
 
+    @property
+    def draw(self) -> Callable[[jax.Array], Corpus]:
+        """Its corpus as a function of a key."""
+        sizes = self.shape._asdict()
+        if self.irrelevant_share is None:
+            return partial(several_relevant, **sizes, purity=self.purity)
+        del sizes["per_sequence"]
+        share = self.irrelevant_share
+        return partial(independent_tokens, **sizes, irrelevant_share=share)
+
     def run(self, until_norm: float) -> Callable[..., Run]:
         """Its compiled runs."""
-        share, family = self.irrelevant_share, "independent"
-        if share is None:
-            share, family = 0.0, "exact"
-        grid = Grid(family=family)  # type: ignore[arg-type]
-        draw = grid.draw(self.shape, self.purity, share)
-        return program(draw, self.shape, until_norm)
+        return program(self.draw, self.shape, until_norm)
 
 
 class Brackets(NamedTuple):

@@ -13,7 +13,6 @@ from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import gaussian_reduced
-from jaxselect.sweep.grid import Shape
 
 MARKS = np.geomspace(0.05, 80.0, 192)
 """Values of log(1+t) at which weights are looked at."""
@@ -23,6 +22,16 @@ WHOLE = 0.999
 """Mean weight of important tokens from which all of them count as selected."""
 LANES = 32
 """Runs to a call."""
+
+
+class Shape(NamedTuple):
+    """Sizes of a corpus: n, T, relevant tokens per class and per sequence, others."""
+
+    sequences: int
+    length: int
+    relevant: int
+    irrelevant: int
+    per_sequence: int = 1
 
 
 class Run(NamedTuple):

@@ -7,7 +7,7 @@ import numpy as np
 from experiments.common.statistics import bootstrap
 from experiments.theory import _phase_brackets as ask
 from experiments.theory._phase_brackets import Case
-from jaxselect.sweep.grid import Shape
+from experiments.theory._phase_lanes import Shape
 
 WITHIN = {
     "selection": 1.2,

@@ -14,7 +14,6 @@ from experiments.theory._phase_brackets import Case, Prediction
 from experiments.theory._phase_lanes import MARKS, Run, captured, selected, weights_of
 from jaxselect.outcome.trial import run_trial
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.sweep.grid import Grid
 from jaxselect.theory.two_classes import step_size as step_size_of
 
 WIDE = np.array([1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9])
@@ -124,7 +123,7 @@ def later_statuses(
     norms: tuple[float, float],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Statuses at one norm, and of the same runs carried on to a later one."""
-    draw = Grid().draw(case.shape, 1.0, 0.0)
+    draw = case.draw
 
     def status(row: tuple) -> jax.Array:
         seed, dim, step_size, norm = row
@@ -155,7 +154,7 @@ def curves(
     case: Case, prediction: Prediction, seed: int, until_norm: float
 ) -> dict[str, np.ndarray]:
     """Weights of both classes over log-time, over d, at three η₀ in the band."""
-    draw = Grid().draw(case.shape, 1.0, 0.0)
+    draw = case.draw
 
     def lane(row: tuple) -> jax.Array:
         dim, step_size = row

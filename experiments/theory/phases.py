@@ -22,6 +22,7 @@ from experiments.common.progress import announce
 from experiments.common.results import write
 from experiments.theory import _phase_brackets as ask
 from experiments.theory._phase_brackets import Case
+from experiments.theory._phase_lanes import Shape
 from experiments.theory._phase_ratios import (
     compare,
     exponents,
@@ -37,7 +38,6 @@ from experiments.theory._phase_runs import (
     returns,
 )
 from jaxselect.errors import BadInput
-from jaxselect.sweep.grid import Shape
 from jaxselect.sweep.store import finished, prepare, writing
 
 DIMS = (1e4, 1e5, 1e7, 1e9)
@@ -112,11 +112,11 @@ class Settings:
     def cases(self) -> list[Case]:
         """What is asked about: shapes, then what lies beyond the theory."""
         found = [
-            Case(f"n{n} T{t} R{r} I{i}", Shape(n, t, r, i, 1), DIMS)
+            Case(f"n{n} T{t} R{r} I{i}", Shape(n, t, r, i), DIMS)
             for n, t, r, i in self.shapes
         ]
         if self.beyond:
-            first = Shape(*self.shapes[0], 1)
+            first = Shape(*self.shapes[0])
             all_but_one = 1.0 - 1.0 / (2 * first.relevant + first.irrelevant)
             found += [
                 Case("d ≤ 10³", first, (100.0, 1000.0)),

@@ -31,9 +31,9 @@ from jaxselect.flow.cls_flow import Flow, FlowSettings
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.tolerance_check import ToleranceCheck, tolerance_check
-from jaxselect.outcome.trial import TrialSettings, follow, prepare
+from jaxselect.outcome.trial import TrialSettings, follow
 from jaxselect.sweep import store
-from jaxselect.sweep.chunks import Chunk, plan, run_chunk
+from jaxselect.sweep.chunks import Chunk, plan, run_chunk, start
 from jaxselect.sweep.grid import Grid, Shape, lane_values
 
 CHUNK_SIZE = 10
@@ -196,16 +196,10 @@ def lane(atol: float, grid: Grid, shape: Shape) -> Parts:
     """The sweep's trial up to the end of its flow, then the check of that flow."""
     settings = TrialSettings(FlowSettings(atol=atol))
 
-    def followed(
-        purity: jax.Array,
-        irrelevant_share: jax.Array,
-        dim: jax.Array,
-        step_size: jax.Array,
-        seed: jax.Array,
-    ) -> tuple[Parameters, Corpus, Flow]:
-        draw = grid.draw(shape, purity, irrelevant_share)
-        start = prepare(jax.random.key(seed), draw, dim, step_size)
-        course = follow(*start, until_norm=grid.until_norm, settings=settings)
+    def followed(*numbers: jax.Array) -> tuple[Parameters, Corpus, Flow]:
+        before, after, corpus, _ = start(grid, shape, *numbers)
+        norm = grid.until_norm
+        course = follow(before, after, corpus, until_norm=norm, settings=settings)
         return course.after, course.corpus, course.flow
 
     def checked(after: Parameters, corpus: Corpus, flow: Flow) -> ToleranceCheck:

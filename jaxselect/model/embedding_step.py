@@ -1,17 +1,25 @@
-"""One gradient step on the embeddings, and what Lemma 4.1 predicts of it."""
+"""Gradient steps on the embeddings, and what Lemma 4.1 predicts of the first one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
 from ..precision import full_precision
 from ..program import one_program
 from .attention import token_scores
-from .checks import between, for_corpus, numbers
+from .checks import between, for_corpus, numbers, whole
 from .corpus import Corpus, importance
 from .objective import negative_gradient
 from .parameters import Parameters
+
+Embed: TypeAlias = Callable[[Parameters, Corpus, Float[Scalar, ""] | float], Parameters]
+"""How the embeddings are made: from (E⁰, p_0, v), a corpus and η₀ to (E¹, p_0, v)."""
 
 # A step size above this share of √max makes squared norms of E overflow: E¹ moves by
 # η₀ α_s v/2 with |α_s| ≤ 1, and ‖E¹‖² is a sum over up to a million numbers.
@@ -87,6 +95,51 @@ def _embedding_step(
         parameters,
         parameters.embeddings + step_size * change,
     )
+
+
+@dataclass(frozen=True)
+class embedding_steps:
+    """A function that takes k gradient steps of size η₀ on E, with p and v fixed.
+
+    E_{j+1} = E_j − η₀ ∇_E L(E_j), so E_k = E_0 + A_k p_0ᵀ + B_k vᵀ. It is an `Embed`:
+    `embed=embedding_steps(4)` of a trial, of rates, or of a grid.
+
+    Source: mathematics, section 2a.
+
+    Attributes:
+        number: k ≥ 0; a traced k admits derivatives in forward mode only.
+
+    Example:
+        >>> from jaxselect.model import corpus, parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> before = parameters.gaussian(jax.random.key(0), vocabulary=2, dim=10_000)
+        >>> after = embedding_steps(2)(before, bags, 10.0)
+        >>> bool(abs(after.embeddings @ after.head)[0] < 5.0)  # the second is shorter
+        True
+    """
+
+    number: Int[Scalar, ""] | int
+
+    def __post_init__(self) -> None:
+        """Refuse a number of steps that is none."""
+        if not isinstance(self.number, jax.core.Tracer):
+            object.__setattr__(self, "number", whole("steps", self.number, least=0))
+
+    def __call__(
+        self,
+        parameters: Parameters,
+        corpus: Corpus,
+        step_size: Float[Scalar, ""] | float,
+    ) -> Parameters:
+        """The parameters after the steps; see `embedding_step`."""
+        within_range(step_size, parameters.embeddings.dtype)
+        size = jnp.asarray(step_size, parameters.embeddings.dtype)
+        return jax.lax.fori_loop(
+            0,
+            self.number,
+            lambda _, found: embedding_step(found, corpus, size),
+            parameters,
+        )
 
 
 @as_annotated

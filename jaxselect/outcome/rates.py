@@ -20,7 +20,7 @@ from ..margin.max_margin import MaxMargin
 from ..margin.pair_graph import lead, smallest_lead
 from ..model.checks import between, for_corpus
 from ..model.corpus import Corpus
-from ..model.embedding_step import alignment_error, embedding_step
+from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.frame import frame
 from ..model.objective import logistic_loss
 from ..model.parameters import Parameters
@@ -46,7 +46,8 @@ class Rates(eqx.Module):
     """How fast one problem converges.
 
     Attributes:
-        lemma_error: relative error of Lemma 4.1 for the step on E.
+        lemma_error: relative error of Lemma 4.1 for the step on E; NaN, with its
+            derivatives, where E was made otherwise than by `embedding_step`.
         growth_rate: lim log t / ‖p‖ = 1/‖p_mm‖, the margin.
         error_constant: lim ‖p‖ · direction error.
         norm_to_error: ‖p‖ at which the late flow has the direction error asked for.
@@ -95,6 +96,7 @@ def rates(
     *,
     error: Float[Scalar, ""] | float = 1e-4,
     early_error: Float[Scalar, ""] | float = 0.1,
+    embed: Embed = embedding_step,
     settings: RateSettings = RateSettings(),
 ) -> Rates:
     """All rates of one problem: a step on E, then the flow of p.
@@ -108,6 +110,7 @@ def rates(
         error: direction error that `norm_to_error` and `log_time_to_error` are for, in
             (0, √2).
         early_error: direction error that `early_log_time` is for, likewise.
+        embed: how E¹ is made; differentiated through.
         settings: static.
 
     Returns:
@@ -129,7 +132,7 @@ def rates(
     """
     for name, value in (("error", error), ("early_error", early_error)):
         between(name, value, 0.0, 2**0.5)
-    stepped = embedding_step(before, corpus, step_size)
+    stepped = embed(before, corpus, step_size)
     after = frame(stepped).parameters
 
     def marks(
@@ -145,8 +148,11 @@ def rates(
     early, selection = settled.crossings
     known = one_or_nan(settled.path)
     undecided = decided_at_once(after, corpus, settled, selection, move=settings.move)
+    lemma_error = alignment_error(before, stepped, corpus, step_size)
+    if embed is not embedding_step:
+        lemma_error = nan_where(jnp.array(True), lemma_error)
     return Rates(
-        lemma_error=alignment_error(before, stepped, corpus, step_size),
+        lemma_error=lemma_error,
         growth_rate=1 / margin.norm,
         error_constant=late.error_constant,
         norm_to_error=norm_to_error(late, error),

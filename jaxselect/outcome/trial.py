@@ -20,7 +20,7 @@ from ..flow.progress import direction_error
 from ..model.attention import Attention, attend_corpus
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
-from ..model.embedding_step import alignment_error, embedding_step
+from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.parameters import Parameters, gaussian_reduced
 from ..model.selection import important_tokens
 from ..precision import full_precision
@@ -50,7 +50,8 @@ class Trial(eqx.Module):
 
     Attributes:
         status: a `trial_status.TrialStatus`.
-        alignment_error: relative error of Lemma 4.1 for the step on E.
+        alignment_error: relative error of Lemma 4.1 for the step on E; NaN where E was
+            made otherwise than by `embedding_step`, which alone the lemma is of.
         alignment: γ = mean |E_sᵀv| over the important tokens after the step.
         important_selected: share of sequences whose important tokens are all selected;
             NaN where there is none to select.
@@ -122,6 +123,7 @@ def run_trial(
     step_size: Float[Scalar, ""] | float,
     *,
     until_norm: Float[Scalar, ""] | float,
+    embed: Embed = embedding_step,
     settings: TrialSettings = TrialSettings(),
 ) -> Trial:
     """Draw a corpus and parameters, step on E, follow p, and judge the outcome.
@@ -135,13 +137,15 @@ def run_trial(
         dim: d; traced.
         step_size: η₀; traced.
         until_norm: ‖p‖ to stop at; traced.
+        embed: (E⁰, p_0, v), corpus, η₀ → (E¹, p_0, v). In reduced coordinates it has
+            the law of R^d where it commutes with rotations of R^d.
         settings: static.
 
     Returns:
         The trial.
 
     Raises:
-        BadInput: what is drawn is no corpus.
+        BadInput: what is drawn is no corpus, or what is embedded no parameters.
 
     Example:
         >>> from functools import partial
@@ -159,12 +163,12 @@ def run_trial(
         True
     """
     course = follow(
-        *prepare(key, draw_corpus, dim, step_size),
+        *prepare(key, draw_corpus, dim, step_size, embed=embed),
         until_norm=until_norm,
         settings=settings,
     )
     tolerance = settings.drift_tolerance
-    return judge(*course, step_size=step_size, drift_tolerance=tolerance)
+    return judge(*course, step_size=step_size, embed=embed, drift_tolerance=tolerance)
 
 
 @as_annotated
@@ -174,6 +178,8 @@ def prepare(
     draw_corpus: Callable[[Key[Array, ""]], Corpus],
     dim: Float[Scalar, ""] | float,
     step_size: Float[Scalar, ""] | float,
+    *,
+    embed: Embed = embedding_step,
 ) -> tuple[Parameters, Parameters, Corpus]:
     """The first part of `run_trial`: a corpus, and parameters before and after a step.
 
@@ -182,12 +188,13 @@ def prepare(
         draw_corpus: key → corpus.
         dim: d.
         step_size: η₀.
+        embed: how E¹ is made.
 
     Returns:
         (E⁰, p_0, v), (E¹, p_0, v) and the corpus.
 
     Raises:
-        BadInput: what is drawn is no corpus.
+        BadInput: what is drawn is no corpus, or what is embedded no parameters.
 
     Example:
         See `run_trial`.
@@ -198,7 +205,11 @@ def prepare(
         kind = type(corpus).__name__
         raise BadInput(f"draw_corpus gives a {kind}: wanted a function to a Corpus")
     before = gaussian_reduced(parameters_key, vocabulary=corpus.vocabulary, dim=dim)
-    return before, embedding_step(before, corpus, step_size), corpus
+    after = embed(before, corpus, step_size)
+    if not isinstance(after, Parameters):
+        kind = type(after).__name__
+        raise BadInput(f"embed gives a {kind}: wanted a function to Parameters")
+    return before, after, corpus
 
 
 @for_corpus(-1, 1)
@@ -250,6 +261,7 @@ def judge(
     flow: Flow,
     *,
     step_size: Float[Scalar, ""] | float,
+    embed: Embed = embedding_step,
     drift_tolerance: float = TOLERANCE,
 ) -> Trial:
     """What a trial reports: the error of its step on E, and its flow's certificate.
@@ -260,6 +272,7 @@ def judge(
         corpus: n bags with labels ±1.
         flow: of p, with E¹ and v fixed.
         step_size: η₀ of the step from E⁰ to E¹.
+        embed: how E¹ was made, which decides whether Lemma 4.1 is of it.
         drift_tolerance: see `TrialSettings`.
 
     Returns:
@@ -281,7 +294,9 @@ def judge(
     sound = jnp.isfinite(jnp.sum(after.embeddings**2))
     return Trial(
         status=jnp.where(sound, found.status, TrialStatus.FAILED).astype(jnp.int32),
-        alignment_error=alignment_error(before, after, corpus, step_size),
+        alignment_error=alignment_error(before, after, corpus, step_size)
+        if embed is embedding_step
+        else jnp.full((), jnp.nan, values.dtype),
         alignment=jnp.sum(jnp.where(important, jnp.abs(values), 0.0)) / number,
         important_selected=_overall(found.positive, found.negative, corpus),
         positive_selected=found.positive,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Float, Int, Scalar
+from jaxtyping import Float, Scalar
 
 from ..arguments import as_annotated
 from ..flow.cls_flow import FlowSettings
@@ -21,7 +21,7 @@ from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..outcome.trial import Course, Trial, TrialSettings, follow, judge, prepare
 from ..outcome.trial_status import TrialStatus
-from .grid import NUMBERS, Grid, Shape, lane_values
+from .grid import Grid, Shape, lane_values
 from .store import write_chunk
 
 Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
@@ -67,9 +67,11 @@ def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
     lanes = np.arange(grid.size).reshape(len(shapes), -1)
     chunks = []
     for shape, row in zip(shapes, lanes, strict=True):
-        values = lane_values(grid, row)
+        values, of = lane_values(grid, row), dict(shape)
         # A relevant token is one of T in one of 2 m sequences; its loss slope is ½.
-        rarity = 4 * shape.relevant * shape.length / shape.per_sequence
+        # Sizes that a family does not name count as one: they decide the order only.
+        classes, length = of.get("relevant", 1), of.get("length", 1)
+        rarity = 4 * classes * length / of.get("per_sequence", 1)
         steps = predicted_steps(values["dim"], values["step_size"] / rarity)
         row = row[np.lexsort((row, -steps))]
         cuts = range(0, len(row), chunk_size)
@@ -110,7 +112,7 @@ def program(
     """The compiled trials of one shape; arguments are the traced axes.
 
     Args:
-        grid: its static settings are used.
+        grid: its family, its static settings and the names of its axes are used.
         shape: values on the axes that decide shapes.
         together: all lanes of a call in step, or one lane a call.
 
@@ -122,7 +124,7 @@ def program(
     """
     prepared, followed, judged = _trial(grid, shape)
 
-    def lane(*numbers: Float[Scalar, ""] | Int[Scalar, ""]) -> Trial:
+    def lane(*numbers: Any) -> Trial:
         return judged(*followed(*prepared(*numbers)))
 
     return jax.jit(jax.vmap(lane) if together else lane)
@@ -143,7 +145,7 @@ def parts(
 
     Example:
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
-        >>> tiny = Grid(**sizes, until_norm=100.0)
+        >>> tiny = Grid(axes=sizes, until_norm=100.0)
         >>> found = lane_kinds(tiny, 7)
         >>> for part in parts(tiny, tiny.shapes()[0])[:2]:
         ...     found = jax.eval_shape(part, *found)
@@ -163,15 +165,8 @@ def _trial(
     atol = FlowSettings().atol if grid.precision == "float64" else 1e-4
     settings = TrialSettings(FlowSettings(atol=atol), grid.path_points)
 
-    def prepared(
-        purity: Float[Scalar, ""],
-        irrelevant_share: Float[Scalar, ""],
-        dim: Float[Scalar, ""],
-        step_size: Float[Scalar, ""],
-        seed: Int[Scalar, ""],
-    ) -> tuple:
-        draw = grid.draw(shape, purity, irrelevant_share)
-        return *prepare(jax.random.key(seed), draw, dim, step_size), step_size
+    def prepared(*numbers: Any) -> tuple:
+        return start(grid, shape, *numbers)
 
     def followed(
         before: Parameters,
@@ -184,10 +179,41 @@ def _trial(
         return course, step_size
 
     def judged(course: Course, step_size: Float[Scalar, ""]) -> Trial:
-        tolerance = settings.drift_tolerance
-        return judge(*course, step_size=step_size, drift_tolerance=tolerance)
+        return judge(
+            *course,
+            step_size=step_size,
+            embed=grid.embed,
+            drift_tolerance=settings.drift_tolerance,
+        )
 
     return prepared, followed, judged
+
+
+def start(
+    grid: Grid, shape: Shape, *numbers: Any
+) -> tuple[Parameters, Parameters, Corpus, Any]:
+    """What the flow of one lane starts from: the first part of its program.
+
+    Args:
+        grid: see `program`, also for what follows.
+        shape: values on the axes that decide shapes.
+        *numbers: of `lane_values`, traced or not.
+
+    Returns:
+        (E⁰, p_0, v), (E¹, p_0, v), the corpus, and η₀.
+
+    Example:
+        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
+        >>> grid = Grid(axes=sizes)
+        >>> purity, dim, step_size, seed = 1.0, 1e6, 10.0, 3
+        >>> _, after, *_ = start(grid, grid.shapes()[0], purity, dim, step_size, seed)
+        >>> after.embeddings.shape
+        (8, 10)
+    """
+    cell = grid.cell(shape, *numbers)
+    key = jax.random.key(cell.seed)
+    found = prepare(key, cell.draw, cell.dim, cell.step_size, embed=cell.embed)
+    return *found, cell.step_size
 
 
 def lane_kinds(
@@ -200,7 +226,7 @@ def lane_kinds(
         lanes: in step in a call; none for a call of one lane.
 
     Returns:
-        A kind for each of `NUMBERS`.
+        A kind for each of `Grid.traced`.
 
     Example:
         >>> [kind.dtype.name for kind in lane_kinds(Grid(), 8)][-2:]
@@ -209,7 +235,7 @@ def lane_kinds(
     shape = () if lanes is None else (lanes,)
     return tuple(
         jax.ShapeDtypeStruct(shape, "int32" if name == "seed" else grid.precision)
-        for name in NUMBERS
+        for name in grid.traced
     )
 
 
@@ -259,8 +285,8 @@ def run_chunk(
 
     Example:
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
-        >>> sizes |= dict(per_sequence=(2,), step_size=(10.0,))
-        >>> tiny = Grid(**sizes, until_norm=1e4)
+        >>> sizes |= dict(per_sequence=(2,))
+        >>> tiny = Grid(axes=sizes, step_size=(10.0,), until_norm=1e4)
         >>> rows = run_chunk(tiny, plan(tiny, 1)[0], chunk_size=1)
         >>> [TrialStatus(code).name for code in rows["status"]]
         ['PARTIAL']

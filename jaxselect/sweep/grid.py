@@ -1,83 +1,103 @@
 """A grid of trials: which values stand on which axis, and what a cell's corpus is.
 
-Whole numbers that fix shapes are looped over, everything else is a traced number, so
-that one compiled program serves all seeds, d and η₀ of a shape.
+Whole numbers fix shapes and are looped over, one compiled program for each combination;
+every other number is traced, so that one program serves all seeds, d and η₀ of a shape.
 """
 
 import itertools
 import math
 import numbers
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Key, Scalar
 
 from ..arguments import fields_as_annotated
 from ..errors import BadInput
 from ..model import checks
 from ..model.corpus import Corpus
-from ..model.synthetic import independent_tokens, several_relevant
+from ..model.embedding_step import Embed, embedding_step
+from ..model.synthetic import several_relevant
+from ..outcome.trial import Trial
+from .family import Draw, default_axes, importable, label, split
+
+Shape: TypeAlias = tuple[tuple[str, int], ...]
+"""Name and value on every axis that decides shapes: one program is compiled for it."""
+
+NUMBERS = ("dim", "step_size", "seed")
+"""Traced axes that every grid has, after those of its own."""
+
+# Names that a stored result has already, beside those of its axes.
+_TAKEN = {*Trial.__dataclass_fields__, *NUMBERS, "lane", "file", "point", "family"}
+_TAKEN |= {"draw", "axes", "embed", "until_norm", "path_points", "precision"}
 
 
-class Shape(NamedTuple):
-    """The axes that decide shapes: one compiled program for each combination.
+class Axes(dict[str, tuple]):
+    """Values by name of an axis, in order and hashable: not to be changed."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        """By values and order."""
+        return hash(tuple(self.items()))
+
+    def __eq__(self, other: object) -> bool:
+        """By values and order, which is that of a program's arguments."""
+        return isinstance(other, dict) and [*self.items()] == [*other.items()]
+
+
+class Cell(NamedTuple):
+    """What a trial of a cell starts from, of which the last three may be traced.
 
     Attributes:
-        sequences: n.
-        length: tokens per sequence T.
-        relevant: relevant tokens per class.
-        irrelevant: irrelevant tokens.
-        per_sequence: relevant tokens per sequence.
+        draw: key → corpus.
+        embed: how E¹ is made.
+        dim: d.
+        step_size: η₀.
+        seed: of all that is random.
     """
 
-    sequences: int
-    length: int
-    relevant: int
-    irrelevant: int
-    per_sequence: int
+    draw: Draw
+    embed: Embed
+    dim: Any
+    step_size: Any
+    seed: Any
 
 
-NUMBERS = ("purity", "irrelevant_share", "dim", "step_size", "seed")
-"""Axes of traced numbers: lanes of one program."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Grid:
     """A grid of trials: every combination of the values on its axes.
 
+    An axis is an argument of the family, or of `embed`. Where all of its values are
+    whole numbers (`int`) it fixes shapes; any other axis is traced. So
+    `Grid(draw=mine, axes={"words": (20, 40), "noise": (0.1, 0.2)})` compiles two
+    programs of `mine(key, words=20, noise=…)`, whatever the number of noises.
+
     Attributes:
-        family: `exact` fulfils Assumption 1 where each sequence has one pure relevant
-            token; `independent` draws tokens independently given the label.
-        sequences: n, even.
-        length: tokens per sequence T.
-        relevant: relevant tokens per class.
-        irrelevant: irrelevant tokens.
-        per_sequence: relevant tokens per sequence (exact).
-        purity: of a relevant token, in (0, 1] (exact).
-        irrelevant_share: δ̃ (independent).
+        draw: the family of data, (key, **settings) → corpus with labels ±1; one of
+            `family.FAMILIES`, or any other.
+        axes: values by name; axes not named have the values of `family.default_axes`.
         dim: embedding dimensions d.
         step_size: step sizes η₀ of the one step on E.
         seed: seeds.
+        embed: how E¹ is made.
         until_norm: the flow stops where ‖p‖ is this.
         path_points: points saved along each flow.
         precision: of the whole sweep.
+
+    Example:
+        >>> grid = Grid(axes={"purity": (0.5, 1.0)}, seed=(0, 1, 2))
+        >>> grid.size, len(grid.shapes()), grid.traced
+        (6, 1, ('purity', 'dim', 'step_size', 'seed'))
     """
 
-    family: Literal["exact", "independent"] = "exact"
-    sequences: tuple[int, ...] = (200,)
-    length: tuple[int, ...] = (8,)
-    relevant: tuple[int, ...] = (8,)
-    irrelevant: tuple[int, ...] = (48,)
-    per_sequence: tuple[int, ...] = (1,)
-    purity: tuple[float, ...] = (1.0,)
-    irrelevant_share: tuple[float, ...] = (0.0,)
+    draw: Draw = several_relevant
+    axes: Mapping[str, tuple] = field(default_factory=dict)
     dim: tuple[float, ...] = (1024.0,)
     step_size: tuple[float, ...] = (100.0,)
     seed: tuple[int, ...] = (0,)
+    embed: Embed = embedding_step
     until_norm: float = 1e6
     path_points: int = 0
     precision: Literal["float64", "float32"] = "float64"
@@ -85,19 +105,53 @@ class Grid:
     def __post_init__(self) -> None:
         """Refuse what no axis can hold; programs are kept by their grid's values."""
         fields_as_annotated(self, "take a tuple")
-        for name, values in self.axes.items():
-            if not all(isinstance(value, numbers.Real) for value in values):
-                raise BadInput(f"{name} {values}: wanted numbers")
+        given = {**default_axes(self.draw, self.embed), **self.axes}
+        axes = Axes({name: _values(name, values) for name, values in given.items()})
+        object.__setattr__(self, "axes", axes)
+        for name in NUMBERS:
+            _values(name, getattr(self, name))
+
+    def __repr__(self) -> str:
+        """The same in every process that has the same functions."""
+        return f"Grid({self._plain(label(self.draw), label(self.embed))})"
+
+    def described(self) -> dict[str, Any]:
+        """The grid in plain values, with functions by a name that can be imported.
+
+        Returns:
+            `family` and every axis, then the other settings; ready for JSON.
+
+        Raises:
+            BadInput: a function that no other process can import.
+        """
+        draw = importable("draw", self.draw)
+        return self._plain(draw, importable("embed", self.embed))
+
+    def _plain(self, draw: str, embed: str) -> dict[str, Any]:
+        names = ("until_norm", "path_points", "precision")
+        rest = {name: getattr(self, name) for name in names}
+        return {"family": draw, **self.values, "embed": embed, **rest}
 
     @property
-    def axes(self) -> dict[str, list]:
-        """Values by name, the slowest axis first."""
-        return {name: list(getattr(self, name)) for name in (*Shape._fields, *NUMBERS)}
+    def fixed(self) -> tuple[str, ...]:
+        """Names of the axes that decide shapes."""
+        return tuple(name for name, values in self.axes.items() if _whole(values))
+
+    @property
+    def traced(self) -> tuple[str, ...]:
+        """Names of the axes that are arguments of one program, in this order."""
+        return (*(name for name in self.axes if name not in self.fixed), *NUMBERS)
+
+    @property
+    def values(self) -> dict[str, list]:
+        """Values of every axis by name, the slowest first."""
+        every = {**self.axes, **{name: getattr(self, name) for name in NUMBERS}}
+        return {name: list(every[name]) for name in (*self.fixed, *self.traced)}
 
     @property
     def size(self) -> int:
         """Number of trials."""
-        return math.prod(len(values) for values in self.axes.values())
+        return math.prod(len(values) for values in self.values.values())
 
     def check(self) -> None:
         """Refuse a grid that no trial can be made of, before anything is traced.
@@ -105,7 +159,7 @@ class Grid:
         Raises:
             BadInput: what arrived, what was wanted.
         """
-        for name, values in self.axes.items():
+        for name, values in self.values.items():
             if not values or len(set(values)) < len(values):
                 raise BadInput(f"{name} {values}: wanted one or more, all different")
         for dim in self.dim:
@@ -118,42 +172,74 @@ class Grid:
         for seed in self.seed:
             checks.whole("seed", seed, least=0, most=2**31 - 1)
         checks.whole("path_points", self.path_points, least=0)
-        for name, known in (
-            ("family", ("exact", "independent")),
-            ("precision", ("float64", "float32")),
-        ):
-            if getattr(self, name) not in known:
-                raise BadInput(f"{name} {getattr(self, name)!r}: wanted one of {known}")
-        if self.family == "exact" and self.irrelevant_share != (0.0,):
-            raise BadInput("irrelevant_share belongs to the family `independent`")
-        if self.family == "independent" and (
-            self.per_sequence != (1,) or self.purity != (1.0,)
-        ):
-            raise BadInput("per_sequence and purity belong to the family `exact`")
+        if self.precision not in ("float64", "float32"):
+            raise BadInput(
+                f"precision {self.precision!r}: wanted one of float64, float32"
+            )
+        taken = sorted(_TAKEN & set(self.axes))
+        if taken:
+            raise BadInput(
+                f"an axis named {taken[0]}: wanted a name that results do not have; "
+                "rename the argument"
+            )
         for shape in self.shapes():
-            for purity in self.purity:
-                for share in self.irrelevant_share:
-                    # Traced only: no device is touched before a launcher chooses.
-                    draw = self.draw(shape, purity, share)
-                    jax.eval_shape(lambda seed, f=draw: f(jax.random.key(seed)), 0)
+            for cell in self._corners():
+                self.bags(shape, cell)
 
     def shapes(self) -> list[Shape]:
         """Every combination on the axes that decide shapes."""
-        values = (self.axes[name] for name in Shape._fields)
-        return [Shape(*row) for row in itertools.product(*values)]
+        names = self.fixed
+        rows = itertools.product(*(self.axes[name] for name in names))
+        return [tuple(zip(names, row, strict=True)) for row in rows]
 
-    def draw(
-        self,
-        shape: Shape,
-        purity: Float[Scalar, ""] | float,
-        share: Float[Scalar, ""] | float,
-    ) -> Callable[[Key[Array, ""]], Corpus]:
-        """The corpus of a cell, as a function of its key."""
-        settings: dict[str, Any] = shape._asdict()
-        if self.family == "exact":
-            return partial(several_relevant, **settings, purity=purity)
-        del settings["per_sequence"]
-        return partial(independent_tokens, **settings, irrelevant_share=share)
+    def bags(self, shape: Shape, values: Iterable[float] | None = None) -> Corpus:
+        """The corpus of a shape without its numbers: no device is touched.
+
+        Args:
+            shape: of `shapes`.
+            values: on the traced axes of the family; the first of each by default.
+
+        Returns:
+            Kinds of arrays in place of arrays.
+
+        Raises:
+            BadInput: settings that the family refuses, or no corpus.
+        """
+        first = next(iter(self._corners())) if values is None else values
+        draw = self.cell(shape, *first, 1.0, 1.0, 0).draw
+        found = jax.eval_shape(lambda seed: draw(jax.random.key(seed)), 0)
+        if not isinstance(found, Corpus):
+            raise BadInput(f"{label(self.draw)} gives no Corpus: wanted (key) → Corpus")
+        return found
+
+    def cell(self, shape: Shape, *values: Any) -> Cell:
+        """What one trial starts from.
+
+        Args:
+            shape: of `shapes`.
+            *values: of the traced axes, as `traced` orders them.
+
+        Returns:
+            The cell.
+
+        Raises:
+            BadInput: an axis that neither the family nor `embed` takes.
+        """
+        every = dict(shape) | dict(zip(self.traced, values, strict=True))
+        last = [every.pop(name) for name in NUMBERS]
+        of_draw, of_embed = split(every, self.draw, self.embed)
+        # The step itself stays itself: Lemma 4.1 is known to be of it.
+        embed = partial(self.embed, **of_embed) if of_embed else self.embed
+        return Cell(partial(self.draw, **of_draw), embed, *last)
+
+    def _corners(self) -> Iterable[tuple[float, ...]]:
+        """Values on the family's traced axes: the first of each, then one changed."""
+        rows = [self.axes[name] for name in self.traced if name not in NUMBERS]
+        first = tuple(row[0] for row in rows)
+        yield first
+        for place, row in enumerate(rows):
+            for value in row[1:]:
+                yield (*first[:place], value, *first[place + 1 :])
 
 
 def lane_values(grid: Grid, lanes: np.ndarray) -> dict[str, np.ndarray]:
@@ -164,13 +250,29 @@ def lane_values(grid: Grid, lanes: np.ndarray) -> dict[str, np.ndarray]:
         lanes: flat indices.
 
     Returns:
-        One array per name in `NUMBERS`.
+        One array per name in `Grid.traced`.
 
     Example:
         >>> lane_values(Grid(seed=(5, 6)), np.array([1]))["seed"].tolist()
         [6]
     """
-    axes = list(grid.axes.values())
-    places = np.unravel_index(lanes, [len(values) for values in axes])
-    found = [np.asarray(v)[place] for v, place in zip(axes, places, strict=True)]
-    return dict(zip(NUMBERS, found[len(Shape._fields) :], strict=True))
+    axes = grid.values
+    places = np.unravel_index(lanes, [len(values) for values in axes.values()])
+    found = {
+        name: np.asarray(values)[place]
+        for (name, values), place in zip(axes.items(), places, strict=True)
+    }
+    return {name: found[name] for name in grid.traced}
+
+
+def _whole(values: tuple) -> bool:
+    return all(isinstance(value, numbers.Integral) for value in values)
+
+
+def _values(name: str, values: Any) -> tuple:
+    """The values of an axis, whole numbers as Python's own."""
+    if not isinstance(values, tuple) or not all(
+        isinstance(value, numbers.Real) for value in values
+    ):
+        raise BadInput(f"{name} {values}: wanted numbers; take a tuple")
+    return tuple(map(int, values)) if _whole(values) else values

@@ -21,7 +21,10 @@ from tests.sweep.test_chunks import TINY
 def test_a_grid_survives_the_command_line(preset):
     grid = PRESETS[preset].grid
     parsed = tyro.cli(
-        tyro.conf.OmitArgPrefixes[Grid], args=sweep_watch.flags(grid), default=TINY
+        tyro.conf.OmitArgPrefixes[Grid],
+        args=sweep_watch.flags(grid),
+        default=TINY,
+        registry=console.REGISTRY,
     )
     assert parsed == grid
 

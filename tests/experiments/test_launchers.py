@@ -124,12 +124,17 @@ def test_four_host_devices_write_the_same_bytes(whole, tmp_path):
 import dataclasses, pathlib, threading
 from experiments.common import devices
 from experiments.sweep import launch
+from experiments.sweep.settings import PRESETS
 from jaxselect.sweep import store, chunks as sweep
 folder, whole = map(pathlib.Path, {[str(tmp_path), str(whole)]})
 described = store.describe(whole)
-grid = sweep.Grid(**{{
+grid = PRESETS["smoke"].grid
+grid = dataclasses.replace(grid, axes={{
+    name: tuple(described["axes"][name]) for name in grid.axes
+}}, **{{
     name: tuple(value) if isinstance(value, list) else value
     for name, value in described["grid"].items()
+    if name not in (*grid.axes, "family", "embed")
 }})
 devices.configure(grid.precision)
 found = launch.jax.local_devices()

@@ -9,31 +9,39 @@ import pytest
 
 from experiments.sweep import study
 from experiments.text import data as review_data
+from jaxselect.model.embedding_step import embedding_steps
+from jaxselect.model.synthetic import assumption_one
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import differences
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = Grid()
+SIZES = ("sequences", "length", "relevant", "irrelevant")
 OTHER = {
-    "family": "independent",
+    "draw": assumption_one,
+    "embed": embedding_steps(2),
     "until_norm": 7.0,
     "path_points": 3,
     "precision": "float32",
     "purity": (0.5,),
     "dim": (4.0,),
     "step_size": (4.0,),
-    "irrelevant_share": (0.5,),
 }
+NAMES = [field.name for field in dataclasses.fields(Grid) if field.name != "axes"]
 
 
 def described(grid=DEFAULT, chunk_size=8, together=False):
     return study._description(grid, chunk_size, together, "cpu")
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Grid)])
+@pytest.mark.parametrize("name", [*NAMES, *DEFAULT.axes])
 def test_every_setting_of_a_grid_makes_other_results(name):
     value = OTHER.get(name, (4,))
-    other = described(dataclasses.replace(DEFAULT, **{name: value}))
+    changes = {name: value} if name in NAMES else {"axes": {name: value}}
+    if name == "draw":
+        changes["axes"] = {size: DEFAULT.axes[size] for size in SIZES}
+    other = described(dataclasses.replace(DEFAULT, **changes))
+    name = "family" if name == "draw" else name
     assert any(name in line for line in differences(described(), other))
 
 

@@ -12,11 +12,10 @@ from experiments.common.results import write
 from experiments.figures import __main__ as drawn
 from experiments.theory import _phase_brackets, _phase_lanes, _phase_runs, phases
 from experiments.theory._phase_brackets import Case, Prediction, bisect, brackets
-from experiments.theory._phase_lanes import MARKS, Run
+from experiments.theory._phase_lanes import MARKS, Run, Shape
 from experiments.theory._phase_ratios import compare, exponents, share_within
 from experiments.theory.phases import DIMS
 from jaxselect.flow.cls_flow import FlowStatus
-from jaxselect.sweep.grid import Grid, Shape
 from jaxselect.theory.two_classes import step_size
 
 TIMES = np.asarray(MARKS)
@@ -68,7 +67,7 @@ def test_weights_are_those_of_the_important_tokens_by_class(monkeypatch):
         return SimpleNamespace(path_cls=path, cls=cls[3], status=jnp.asarray(0))
 
     monkeypatch.setattr(_phase_lanes, "cls_flow", stood)
-    draw = Grid().draw(CASE.shape, 1.0, 0.0)
+    draw = CASE.draw
     with jax.numpy_dtype_promotion("standard"):
         path, end, _ = _phase_lanes.weights_of(
             draw, CASE.shape, 0, jnp.array(1e6), jnp.array(10.0), 1e3

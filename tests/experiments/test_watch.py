@@ -19,9 +19,9 @@ SHAPE = {"sequences": 20, "length": 4, "relevant": 2, "irrelevant": 8}
 
 def test_a_cell_is_the_run_that_a_sweep_has_there():
     ours, corpus = Problem(**SHAPE).draw(3, 64.0)
-    grid = Grid(**{name: (value,) for name, value in SHAPE.items()})
+    grid = Grid(axes={name: (value,) for name, value in SHAPE.items()})
     corpus_key, key = jax.random.split(jax.random.key(3))
-    theirs = grid.draw(grid.shapes()[0], 1.0, 0.0)(corpus_key)
+    theirs = grid.cell(grid.shapes()[0], 1.0, 64.0, 1.0, 3).draw(corpus_key)
     np.testing.assert_array_equal(corpus.tokens, theirs.tokens)
     np.testing.assert_array_equal(corpus.labels, theirs.labels)
     start = gaussian_reduced(key, vocabulary=theirs.vocabulary, dim=64.0)

@@ -13,6 +13,7 @@ from jaxselect.model.corpus import from_sequences, importance
 from jaxselect.model.embedding_step import (
     alignment_error,
     embedding_step,
+    embedding_steps,
     predicted_alignment,
 )
 from jaxselect.model.objective import empirical_risk
@@ -135,3 +136,51 @@ def test_the_error_is_its_formula_at_a_small_dimension():
     error = np.linalg.norm(step - wanted) / np.linalg.norm(eta / 2 * alpha)
     measured = jax.jit(alignment_error)(before, after, corpus, eta)
     np.testing.assert_allclose(measured, error, rtol=1e-12)
+
+
+@partial(jax.jit, static_argnames="number")
+def steps_of(number, before, corpus, step_size):
+    return embedding_steps(number)(before, corpus, step_size)
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_several_steps_are_that_many_single_ones(name):
+    corpus = corpus_of(name)
+    before = gaussian(jax.random.key(3), vocabulary=corpus.vocabulary, dim=11)
+    wanted = before
+    for _ in range(3):
+        wanted = compiled_step(wanted, corpus, 30.0)
+    found = steps_of(3, before, corpus, 30.0)
+    assert_close(found.embeddings, wanted.embeddings)
+    np.testing.assert_array_equal(found.cls, before.cls)
+    np.testing.assert_array_equal(found.head, before.head)
+    none = steps_of(0, before, corpus, 30.0)
+    np.testing.assert_array_equal(none.embeddings, before.embeddings)
+
+
+def test_steps_change_e_along_p_and_v_only():
+    corpus = corpus_of("independent tokens")
+    before = gaussian(jax.random.key(3), vocabulary=corpus.vocabulary, dim=40)
+    change = steps_of(5, before, corpus, 30.0).embeddings - before.embeddings
+    basis = jnp.linalg.qr(jnp.stack([before.cls, before.head], axis=1))[0]
+    assert_close(change, change @ basis @ basis.T)
+    assert jnp.linalg.matrix_rank(change) == 2
+
+
+def test_steps_are_differentiable_and_their_number_may_be_traced():
+    corpus = corpus_of("assumption one")
+    before = gaussian(jax.random.key(3), vocabulary=corpus.vocabulary, dim=11)
+    weights = jnp.cos(jnp.arange(float(before.embeddings.size)))
+
+    def along(number, step_size):
+        found = embedding_steps(number)(before, corpus, step_size)
+        return weights @ found.embeddings.ravel()
+
+    fixed = partial(along, 4)
+    forward, reverse = jax.jit(jax.jacfwd(fixed)), jax.jit(jax.jacrev(fixed))
+    value = jax.jit(along)
+    slope = (value(4, 30.0 + 1e-4) - value(4, 30.0 - 1e-4)) / 2e-4
+    assert float(forward(30.0)) == pytest.approx(float(slope), rel=1e-6)
+    assert_close(reverse(30.0), forward(30.0))
+    traced = jax.jit(jax.jacfwd(along, argnums=1))(4, 30.0)
+    assert_close(traced, forward(30.0))

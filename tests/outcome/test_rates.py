@@ -24,7 +24,11 @@ from jaxselect.flow.progress import (
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.pair_strength import PairStrength
 from jaxselect.model.corpus import Corpus, from_bags, from_sequences
-from jaxselect.model.embedding_step import alignment_error, embedding_step
+from jaxselect.model.embedding_step import (
+    alignment_error,
+    embedding_step,
+    embedding_steps,
+)
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
 from jaxselect.outcome.rates import (
@@ -364,3 +368,20 @@ def test_a_batch_over_seeds_is_its_lanes():
     alone = jnp.array([lane(seed) for seed in seeds])
     batch = jnp.stack(jax.jit(jax.vmap(study))(seeds), axis=1)
     np.testing.assert_allclose(batch, alone, rtol=1e-8)
+
+
+def test_rates_are_differentiated_through_how_e_is_made():
+    """Of three steps on E: against central differences; Lemma 4.1 says nothing."""
+    before, corpus = jax.jit(PROBLEM.draw)(0, 1e4)
+
+    def real(step_size):
+        found = rates(before, corpus, step_size, embed=embedding_steps(3))
+        return jnp.stack([getattr(found, name) for name in REAL_RATES])
+
+    both = jax.jit(lambda x: jax.jvp(real, (x,), (jnp.ones_like(x),)))
+    value, slope = both(jnp.array(60.0))
+    (up, _), (down, _) = (both(jnp.array(60.0 + x)) for x in (1e-3, -1e-3))
+    lemma = np.array(REAL_RATES) == "lemma_error"
+    assert np.isnan(value[lemma]).all() and np.isnan(slope[lemma]).all()
+    differences = (up - down)[~lemma] / 2e-3
+    np.testing.assert_allclose(slope[~lemma], differences, rtol=1e-5)

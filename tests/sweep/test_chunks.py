@@ -16,20 +16,22 @@ from experiments.compare import value_differences
 from experiments.sweep import launch
 from experiments.sweep.settings import PRESETS
 from experiments.sweep.summary import summarise
+from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.synthetic import several_relevant
+from jaxselect.model.synthetic import (
+    assumption_one,
+    independent_tokens,
+    several_relevant,
+)
 from jaxselect.outcome.trial import Course, Trial, run_trial
 from jaxselect.sweep import chunks as sweep_module
 from jaxselect.sweep import store
 from jaxselect.sweep.chunks import plan, predicted_steps, program, run_and_write
-from jaxselect.sweep.grid import NUMBERS, Grid, lane_values
+from jaxselect.sweep.grid import Grid, lane_values
 
+SIZES = {"sequences": (8,), "length": (3,), "relevant": (2,), "irrelevant": (4,)}
 TINY = Grid(
-    sequences=(8,),
-    length=(3,),
-    relevant=(2,),
-    irrelevant=(4,),
-    per_sequence=(2,),
+    axes={**SIZES, "per_sequence": (2,)},
     dim=(64.0, 1e6),
     step_size=(0.5, 100.0, 2000.0),
     seed=(0, 1, 5),
@@ -38,7 +40,13 @@ TINY = Grid(
 
 
 def describe(grid):
-    return {"grid": dataclasses.asdict(grid), "axes": grid.axes, "statuses": {}}
+    return {"grid": grid.described(), "axes": grid.values, "statuses": {}}
+
+
+def changed(grid, **values):
+    """A grid with other values on its own axes, or in its fields."""
+    fields = {name: values.pop(name) for name in set(values) & set(vars(grid))}
+    return dataclasses.replace(grid, axes={**grid.axes, **values}, **fields)
 
 
 def results_of(grid, chunk_size, folder, order=None, together=False):
@@ -54,7 +62,7 @@ def reference(tmp_path_factory):
 
 
 def test_every_lane_is_in_one_chunk():
-    grid = dataclasses.replace(TINY, sequences=(8, 12), purity=(0.5, 1.0))
+    grid = changed(TINY, sequences=(8, 12), purity=(0.5, 1.0))
     for size in (1, 5, 7, 1000):
         chunks = plan(grid, size)
         lanes = np.concatenate([chunk.lanes for chunk in chunks])
@@ -71,11 +79,11 @@ def test_chunks_hold_lanes_of_like_cost():
 
 
 def test_lanes_carry_the_values_of_their_cell():
-    axes = TINY.axes
+    axes = TINY.values
     every = list(itertools.product(*axes.values()))
     found = lane_values(TINY, np.arange(TINY.size))
     for place, name in enumerate(axes):
-        if name in NUMBERS:
+        if name in TINY.traced:
             assert found[name].tolist() == [cell[place] for cell in every]
 
 
@@ -134,15 +142,15 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
     names = {field.name for field in dataclasses.fields(Trial)}
     whole = {"status", "history_dim", "num_steps"}
 
-    grid = dataclasses.replace(TINY, sequences=(6, 10), seed=(0,))
+    grid = changed(TINY, sequences=(6, 10), seed=(0,))
 
-    def counted(key, draw, dim, step_size):
+    def counted(key, draw, dim, step_size, embed):
         corpus = draw(key)
         traced.append(corpus)
         start = Parameters(*(dim * jnp.ones(size) for size in ((12, 5), 5, 5)))
         return start, start, corpus
 
-    def nothing(*course, step_size, drift_tolerance):
+    def nothing(*course, step_size, embed, drift_tolerance):
         found = {name: 0 * step_size for name in names - whole}
         found |= dict.fromkeys(whole, jnp.array(0))
         path = {name for name in names if name.startswith("path_")}
@@ -163,21 +171,25 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
 def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
     asked = []
 
-    def ready(build, settings, arguments):
+    def ready(build, settings, arguments, known):
         asked.append(settings)
         return SimpleNamespace(run=lambda *values: None)
 
     monkeypatch.setattr(launch, "ready", ready)
-    same = {"seed": (7,), "dim": (100.0,), "sequences": (8, 12)}
+    same = {"seed": (7,), "dim": (100.0,), "sequences": (8, 12), "purity": (0.5, 1.0)}
     others = {
-        "family": "independent",
+        "draw": assumption_one,
+        "embed": embedding_steps(2),
         "until_norm": 10.0,
         "path_points": 5,
         "precision": "float32",
         "seed": tuple(range(launch.FEW["cpu"])),
     }
     for name, value in (same | others).items():
-        grid = dataclasses.replace(TINY, **{name: value})
+        if name == "draw":
+            grid = dataclasses.replace(TINY, draw=value, axes=SIZES)
+        else:
+            grid = changed(TINY, **{name: value})
         job = launch.Job(grid, 4, False, tmp_path)
         job.program(grid, TINY.shapes()[0], False)()
     assert len(set(asked)) == 1 + len(others)
@@ -211,7 +223,7 @@ def test_a_tpu_puts_its_effort_into_the_flow(monkeypatch):
 
 def test_both_families_and_all_their_axes_run(tmp_path):
     grids = {
-        "exact": dataclasses.replace(
+        "exact": changed(
             TINY,
             dim=(100.0,),
             step_size=(10.0,),
@@ -219,11 +231,10 @@ def test_both_families_and_all_their_axes_run(tmp_path):
         ),
         "independent": dataclasses.replace(
             TINY,
-            family="independent",
-            per_sequence=(1,),
+            draw=independent_tokens,
+            axes={**SIZES, "irrelevant_share": (0.5, 7 / 8)},
             dim=(100.0,),
             step_size=(10.0,),
-            irrelevant_share=(0.5, 7 / 8),
             until_norm=10.0,
         ),
     }
@@ -244,6 +255,14 @@ def test_every_preset_is_a_grid(preset):
         assert (min(grid.dim), max(grid.dim)) == (16, 1e9)
 
 
+def taken(key, status):
+    return several_relevant(key, sequences=8, length=3, relevant=2, irrelevant=4)
+
+
+def numbers_only(key):
+    return jax.random.normal(key, (3,))
+
+
 BAD_GRIDS = {
     "dim 0": (dict(dim=(0.0,)), "dim 0.0"),
     "half a dim": (dict(dim=(1.5,)), "dim 1.5"),
@@ -255,7 +274,10 @@ BAD_GRIDS = {
     "twice": (dict(seed=(1, 1)), "all different"),
     "negative seed": (dict(seed=(-1,)), "seed"),
     "odd": (dict(sequences=(7,)), "sequences 7"),
-    "share of the exact family": (dict(irrelevant_share=(0.5,)), "independent"),
+    "share of the exact family": (dict(irrelevant_share=(0.5,)), "is no axis here"),
+    "a name of results": (dict(draw=taken, status=(1.0,)), "an axis named status"),
+    "no corpus": (dict(draw=numbers_only), "gives no Corpus"),
+    "an axis without values": (dict(draw=taken), "axis status: wanted one or more"),
     "purity": (dict(purity=(1.5,)), "purity 1.5"),
     "path": (dict(path_points=-1), "path_points -1"),
 }
@@ -263,9 +285,11 @@ BAD_GRIDS = {
 
 @pytest.mark.parametrize("case", BAD_GRIDS)
 def test_bad_grids_are_named(case):
-    changed, message = BAD_GRIDS[case]
+    values, message = BAD_GRIDS[case]
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(TINY, **changed).check()
+        if "draw" in values:
+            Grid(values.pop("draw"), values).check()
+        changed(TINY, **values).check()
 
 
 class Recorder:

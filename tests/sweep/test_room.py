@@ -45,8 +45,8 @@ def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
     memory = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 48 * 2**20 * 8})
     monkeypatch.setattr(jax, "local_devices", lambda: [memory])
     monkeypatch.setattr(room, "lanes", lanes)
-    assert room.lanes_per_device(Grid(sequences=(8, 40, 20)), 64) == found
-    assert [shape.sequences for shape in shapes] == [40]
+    assert room.lanes_per_device(Grid(axes={"sequences": (8, 40, 20)}), 64) == found
+    assert [dict(shape)["sequences"] for shape in shapes] == [40]
 
 
 def test_a_device_that_tells_nothing_gets_the_most():
