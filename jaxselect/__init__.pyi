@@ -20,9 +20,13 @@ from .margin.max_margin import max_margin as max_margin
 from .model.corpus import Corpus as Corpus
 from .model.corpus import from_bags as from_bags
 from .model.corpus import from_sequences as from_sequences
-from .model.corpus import importance as importance
 from .model.embedding_step import embedding_step as embedding_step
 from .model.embedding_step import embedding_steps as embedding_steps
+from .model.importance import importance as importance
+from .model.loss import EXPONENTIAL as EXPONENTIAL
+from .model.loss import LOGISTIC as LOGISTIC
+from .model.loss import POLYNOMIAL as POLYNOMIAL
+from .model.loss import Loss as Loss
 from .model.parameters import Parameters as Parameters
 from .model.parameters import gaussian as gaussian
 from .model.parameters import gaussian_reduced as gaussian_reduced

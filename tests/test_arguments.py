@@ -21,6 +21,7 @@ from jaxselect.flow.cls_flow import velocity
 from jaxselect.flow.crossing import search_path
 from jaxselect.flow.progress import direction_error
 from jaxselect.model import corpus as counted
+from jaxselect.model import importance
 from jaxselect.model.objective import negative_gradient
 from jaxselect.networks import embedding_step as network_steps
 from jaxselect.networks import training
@@ -90,8 +91,8 @@ def altered(record, name, value):
 
 WRONG = {
     "a list is no corpus": lambda: jaxselect.importance([[0, 1]]),
-    "nor is an array": lambda: counted.frequencies(jnp.eye(2)),
-    "nor is nothing": lambda: counted.occurrences(None),
+    "nor is an array": lambda: importance.frequencies(jnp.eye(2)),
+    "nor is nothing": lambda: importance.occurrences(None),
     "a list as corpus of the step": lambda: jaxselect.embedding_step(START, [[0]], 1.0),
     "corpus and parameters exchanged": lambda: jaxselect.cls_flow(BAGS, START),
     "a list as step size": lambda: jaxselect.embedding_step(START, BAGS, [1.0]),
@@ -201,6 +202,14 @@ WRONG = {
     "a minibatch of none": lambda: minibatch(KEY, STRATA, batch=0),
     "a minibatch of nothing": lambda: minibatch(KEY, (), batch=2),
     "a corpus as strata": lambda: training.evaluate(NETWORK, VARIABLES, BAGS),
+    "strata of weighted bags": lambda: training.evaluate(
+        NETWORK,
+        VARIABLES,
+        (jaxselect.from_sequences([[0], [2]], [1, -1], vocabulary=3, weights=[1, 2]),),
+    ),
+    "weights in a list": lambda: eqx.tree_at(
+        lambda bags: bags.weights, BAGS, [0.5, 0.5], is_leaf=lambda leaf: leaf is None
+    ).__check_init__(),
     "no strata": lambda: training.risk_and_gradient(NETWORK, VARIABLES, ()),
     "strata of other classes": lambda: training.evaluate(
         NETWORK, VARIABLES, stratify(COUNTS, [0, 2], classes=3)
@@ -262,6 +271,7 @@ FIVES = {
 ANY_LABELS = {
     "jaxselect.model.attention.attend_corpus",
     "jaxselect.model.attention.outputs",
+    "jaxselect.model.selection.selected_output",
     "jaxselect.model.selection.selected_tokens",
     "jaxselect.outcome.rates.selection_mark",
 }

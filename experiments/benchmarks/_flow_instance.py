@@ -22,8 +22,8 @@ def instance(
     """
     import jax
 
-    from jaxselect.model.corpus import importance
     from jaxselect.model.embedding_step import embedding_step
+    from jaxselect.model.importance import importance
     from jaxselect.model.parameters import gaussian, gaussian_reduced
     from jaxselect.model.selection import important_tokens
     from jaxselect.model.synthetic import assumption_one

@@ -22,8 +22,8 @@ from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.corpus import token_classes
 from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.importance import token_classes
 from jaxselect.model.selection import important_tokens
 
 

@@ -8,6 +8,7 @@ from ..arguments import as_annotated
 from ..model.attention import attend_corpus
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
+from ..model.functional_margin import functional_margin
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from ..program import one_program
@@ -97,9 +98,10 @@ def excess_loss(
 ) -> Float[Scalar, ""]:
     """L(p) − L_∞ without cancellation, for one selected token in a sequence.
 
-    log(1 + e^{−yf}) − log(1 + e^{−yb}) = log(1 + σ(−yb) (e^{y(b−f)} − 1)), b = b_{s*}.
+    ℓ(y f) − ℓ(y b) with b = b_{s*}: for the logistic loss
+    log(1 + σ(−yb) (e^{y(b−f)} − 1)).
 
-    Source: mathematics, section 3f.
+    Source: mathematics, sections 1b and 3f.
 
     Args:
         after: (E¹, ·, v).
@@ -108,13 +110,13 @@ def excess_loss(
         cls: p.
 
     Returns:
-        The loss still to go, in nats; exact down to where it underflows.
+        The loss still to go; exact down to where it underflows.
     """
     values = after.embeddings @ after.head
     attention = attend_corpus(after.embeddings @ cls, values, corpus)
     slot = jnp.argmax(selected, axis=1)[:, None]
     ahead = jnp.take_along_axis(attention.advantage, slot, axis=1)[:, 0]
     winner = jnp.take_along_axis(corpus.tokens, slot, axis=1)[:, 0]
-    label = corpus.labels.astype(values.dtype)
-    share = jax.nn.sigmoid(-label * values[winner])
-    return jnp.mean(jnp.log1p(share * jnp.expm1(label * ahead)))
+    margin = functional_margin(corpus.labels, values[winner])
+    fall = margin.along(ahead[:, None])[:, 0]
+    return corpus.mean(corpus.loss.excess(margin.value, fall))

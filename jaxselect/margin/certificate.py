@@ -20,8 +20,9 @@ from .limit import Limit
 from .max_margin import MaxMargin
 from .pair_graph import difference_lengths, lead
 
-# Largest share of a sequence off its selected token, times the spread of its values,
-# for which the pair sum stands for the gradient. Derived: below it e^{|b − f|} ≤ 1.14.
+# Largest share of a sequence off its selected token, times κ and the spread of its
+# values, for which the pair sum stands for the gradient. Derived: below it
+# e^{κ|b − f|} ≤ 1.14, κ the Lipschitz constant of log(−ℓ′).
 UNSELECTED = 0.125
 # Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
 NONLINEAR = 4
@@ -156,14 +157,15 @@ def _left_out(
     """Bound on |gradient − pair sum| in score space, per unit of s, for one winner."""
     values = parameters.embeddings @ parameters.head
     attention = attend_corpus(parameters.embeddings @ cls, values, corpus)
-    present = corpus.counts > 0
+    present = corpus.present
     loses = present & ~selected
     weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
     of_bag = values[corpus.tokens]
     highest = jnp.max(jnp.where(present, of_bag, -jnp.inf), axis=1)
     lowest = jnp.min(jnp.where(present, of_bag, jnp.inf), axis=1)
-    spread = highest - lowest
-    unselected = jnp.max(weight * (1 + spread))
+    # A sequence of weight zero has nothing present.
+    spread = jnp.where(present.any(axis=1), highest - lowest, 0.0)
+    unselected = jnp.max(weight * (1 + corpus.loss.largest_ratio * spread))
     exponent = log_weighted_residual(attention, corpus) + log_time
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
     small = unselected <= UNSELECTED

@@ -8,12 +8,13 @@ from jaxtyping import Array, Bool, Float, Scalar
 
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
+from ..model.functional_margin import functional_margin
 
 
 class PairStrength(NamedTuple):
     """c = factor · e^{log_scale}, by pair.
 
-    After a large step on E the residual σ(−y b) of a sequence that is told right is
+    After a large step on E the residual −ℓ′(y b) of a sequence with the right sign is
     e^{−γ}, which underflows; its logarithm does not.
 
     Attributes:
@@ -45,9 +46,9 @@ def pair_strength(
 ) -> PairStrength:
     """Strength c_{s*r} of a pair in the late flow, for one selected token a sequence.
 
-    c_{s*r} = (1/n) Σ_{X∋s*,r} σ(−y b_{s*}) (C_X[r] / C_X[s*]) y (b_{s*} − b_r).
+    c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r).
 
-    Source: mathematics, section 3b.
+    Source: mathematics, sections 1b and 3b.
 
     Args:
         values: b = E v.
@@ -55,7 +56,7 @@ def pair_strength(
         selected: one token per sequence, in bag layout.
 
     Returns:
-        c, the scale of a pair being its largest residual σ(−y b_{s*}).
+        c, the scale of a pair being its largest residual −ℓ′(y b_{s*}).
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -68,18 +69,18 @@ def pair_strength(
     """
     slot = jnp.argmax(selected, axis=1)[:, None]
     counts = corpus.counts.astype(values.dtype)
-    label = corpus.labels.astype(values.dtype)[:, None]
     winner = jnp.take_along_axis(corpus.tokens, slot, axis=1)
     ratio = counts / jnp.take_along_axis(counts, slot, axis=1)
-    ahead = label * (values[winner] - values[corpus.tokens])
-    log_residual = jax.nn.log_sigmoid(-label * values[winner])
-    loses = ~selected & (corpus.counts > 0)
+    margin = functional_margin(corpus.labels, values[winner[:, 0]])
+    ahead = margin.along(values[winner] - values[corpus.tokens])
+    log_residual = corpus.loss.log_slope(margin.value)[:, None]
+    loses = ~selected & corpus.present
     pair, shape = (winner, corpus.tokens), (corpus.vocabulary, corpus.vocabulary)
     largest = jnp.where(loses, jax.lax.stop_gradient(log_residual), -jnp.inf)
     log_scale = jnp.full(shape, -jnp.inf, values.dtype).at[pair].max(largest)
     log_scale = jnp.where(jnp.isfinite(log_scale), log_scale, 0.0)
     residual = jnp.exp(jnp.where(loses, log_residual - log_scale[pair], -jnp.inf))
-    strength = residual * ratio * ahead / len(label)
+    strength = corpus.weighted(residual * ratio * ahead)
     zero = jnp.zeros_like(log_scale)
     return PairStrength(
         factor=zero.at[pair].add(strength),

@@ -82,3 +82,22 @@ def checked(
             "your labels to these"
         )
     return np.where(present, ids, 0).astype(np.int32), number, y.astype(np.int32)
+
+
+def checked_weights(
+    weights: ArrayLike, sequences: int
+) -> Float[np.ndarray, " sequences"]:
+    """Weights of sequences, scaled to a sum of one."""
+    w = array("weights", weights, kinds="iufb", wanted="real numbers").astype(float)
+    if w.shape != (sequences,):
+        raise BadInput(
+            f"weights of shape {w.shape} for {sequences} sequences: wanted one number "
+            "for each"
+        )
+    if not (np.isfinite(w) & (w >= 0)).all() or not (w > 0).any():
+        raise BadInput(
+            f"weights {w.tolist()[:6]}: wanted finite numbers ≥ 0, one of them above 0"
+        )
+    # The largest comes out first: no sum overflows.
+    w = w / w.max()
+    return (w / w.sum()).astype(jnp.result_type(float))

@@ -1,30 +1,41 @@
 """How hard each token of a sequence is pulled, in bag layout."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .attention import Attention
 from .corpus import Corpus
+from .functional_margin import functional_margin
 
 
 def log_weighted_residual(
     attention: Attention, corpus: Corpus
 ) -> Float[Array, "sequences width"]:
-    """Log of q σ(−y f) / n in bag layout, −∞ on padding."""
-    label = corpus.labels.astype(attention.output.dtype)
-    log_residual = jax.nn.log_sigmoid(-label * attention.output) - jnp.log(len(label))
+    """Log of w_X q (−ℓ′(m)) in bag layout, −∞ on padding and where w_X = 0."""
+    margin = functional_margin(corpus.labels, attention.output).value
+    log_residual = corpus.loss.log_slope(margin) + corpus.log_weights(margin.dtype)
     return attention.log_weights + log_residual[:, None]
 
 
+def advances(attention: Attention, corpus: Corpus) -> Float[Array, "sequences width"]:
+    """Derivative of m along b_s − f in bag layout: y (b_s − f) for two classes."""
+    margin = functional_margin(corpus.labels, attention.output)
+    return margin.along(attention.advantage)
+
+
 def pulls(
-    exponent: Float[Array, "sequences width"], attention: Attention, corpus: Corpus
+    exponent: Float[Array, "sequences width"],
+    advance: Float[Array, "sequences width"],
+    attention: Attention,
+    corpus: Corpus,
 ) -> Float[Array, "sequences width"]:
-    """Pull y e^{exponent} (b − f) in bag layout; the top token is minus the others."""
-    label = corpus.labels.astype(exponent.dtype)
+    """Pull e^{exponent} times an advance in bag layout; the top's is minus the others'.
+
+    The sum over a sequence is zero.
+    """
     top = jnp.arange(exponent.shape[1])[None] == attention.top[:, None]
     # The top token's exponent may overflow: it is dropped before, not after, `exp`.
-    used = ~top & (corpus.counts > 0) & (attention.advantage != 0)
+    used = ~top & (corpus.counts > 0) & (advance != 0)
     exponent = jnp.where(used, exponent, -jnp.inf)
-    others = label[:, None] * jnp.exp(exponent) * attention.advantage
+    others = jnp.exp(exponent) * advance
     return jnp.where(top, -others.sum(axis=1, keepdims=True), others)

@@ -32,7 +32,7 @@ def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
         >>> components(bags).tolist()
         [0, 1, 0, 0, 4]
     """
-    present = corpus.counts > 0
+    present = corpus.present
     last = corpus.vocabulary
 
     def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Labelled bags of tokens, and what their counts alone say about each token.
+"""Labelled bags of tokens, with the loss and the weights of their risk.
 
 The model has no positional encoding, so a sequence X enters only through the count
 C_X[s] of each token s (mathematics, section 1). Bags are padded to one width; padding
@@ -11,51 +11,81 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Scalar
 from numpy.typing import ArrayLike
 
 from ..arguments import as_annotated, fields_as_annotated
 from ..errors import BadInput
 from ..program import one_program
 from . import _bags, checks
+from .loss import LOGISTIC, Loss
 
 
 class Corpus(eqx.Module):
-    """A set of labelled bags of tokens.
+    """Labelled bags of tokens, and what makes a risk of them: L = Σ_X w_X ℓ(m_X).
+
+    The loss and the weights stand here, since every function that reads the labels
+    reads them too. A sequence of weight zero does not exist for the flow: it exerts no
+    force, and none of its tokens competes, is selected or is important; derivatives
+    are those at the given support, zero in its weight. To change either, take
+    `dataclasses.replace(corpus, loss=…)`, or `weights=…` under `vmap`.
+
+    Source: mathematics, section 1b.
 
     Attributes:
         tokens: token ids, distinct within a bag; any id where the count is zero.
         counts: how often the token occurs in the sequence; zero marks padding.
         labels: +1 or −1, or a class 0 … K−1 where there are K classes.
         vocabulary: number of tokens |S|.
+        weights: w_X ≥ 0 of every sequence, adding up to one; None for 1/n each.
+        loss: ℓ as a function of the margin m = y f.
     """
 
     tokens: Int[Array, "sequences width"]
     counts: Float[Array, "sequences width"]
     labels: Int[Array, " sequences"]
     vocabulary: int = eqx.field(static=True)
+    weights: Float[Array, " sequences"] | None = None
+    loss: Loss = eqx.field(static=True, default=LOGISTIC)
 
     def __check_init__(self) -> None:
         """Refuse lists, and arrays of another kind or shape."""
         fields_as_annotated(self, "take `from_sequences` or `from_bags`")
 
+    @property
+    def present(self) -> Bool[Array, "sequences width"]:
+        """Slots that hold a token of a sequence whose weight is not zero."""
+        filled = self.counts > 0
+        return filled if self.weights is None else filled & (self.weights > 0)[:, None]
 
-class TokenClasses(eqx.Module):
-    """Which tokens are positive, negative, irrelevant; a mask over the vocabulary each.
+    def log_weights(self, dtype: jnp.dtype) -> Float[Array, "*sequences"]:
+        """The log w_X, one for all if equal; −∞ for w_X = 0."""
+        if self.weights is None:
+            return -jnp.log(len(self.labels))
+        there = self.weights > 0
+        logs = jnp.log(jnp.where(there, self.weights, 1.0).astype(dtype))
+        return jnp.where(there, logs, -jnp.inf)
 
-    Attributes:
-        positive: α_s > 0.
-        negative: α_s < 0.
-        irrelevant: α_s = 0, up to the rounding of its own sum.
-        completely_positive: occurs, and with label +1 only.
-        completely_negative: occurs, and with label −1 only.
-    """
+    def weighted(
+        self, each: Float[Array, " sequences *rest"]
+    ) -> Float[Array, " sequences *rest"]:
+        """The w_X times a quantity of every sequence; nothing, even of NaN, for 0."""
+        if self.weights is None:
+            return each / len(self.labels)
+        weights = self.weights.astype(each.dtype).reshape(-1, *[1] * (each.ndim - 1))
+        return jnp.where(weights > 0, weights * each, 0.0)
 
-    positive: Bool[Array, " vocabulary"]
-    negative: Bool[Array, " vocabulary"]
-    irrelevant: Bool[Array, " vocabulary"]
-    completely_positive: Bool[Array, " vocabulary"]
-    completely_negative: Bool[Array, " vocabulary"]
+    def mean(self, each: Float[Array, " sequences"]) -> Float[Scalar, ""]:
+        """Mean Σ_X w_X x_X over the sequences."""
+        return jnp.mean(each) if self.weights is None else self.weighted(each).sum()
+
+    def mean_by_token(
+        self, per_slot: Float[Array, " sequences width *rest"]
+    ) -> Float[Array, " vocabulary *rest"]:
+        """Mean over the sequences of a quantity in bag layout, token by token."""
+        if self.weights is None:
+            return sum_by_token(per_slot, self) / len(self.labels)
+        return sum_by_token(self.weighted(per_slot), self)
 
 
 def from_sequences(
@@ -64,6 +94,8 @@ def from_sequences(
     *,
     vocabulary: int,
     classes: int = 2,
+    weights: ArrayLike | None = None,
+    loss: Loss = LOGISTIC,
 ) -> Corpus:
     """Bags of the given token sequences, checked.
 
@@ -72,6 +104,8 @@ def from_sequences(
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
         vocabulary: number of tokens |S|.
         classes: number of classes K.
+        weights: of the sequences, relative to each other; equal if not given.
+        loss: ℓ, a function of the margin.
 
     Returns:
         The corpus, as wide as the sequence with most distinct tokens.
@@ -103,16 +137,32 @@ def from_sequences(
         np.concatenate(none + [ids for ids, _ in bags]),
         np.concatenate(none + [number for _, number in bags]),
     )
-    return from_bags(*padded, labels, vocabulary=vocabulary, classes=classes)
+    return from_bags(
+        *padded,
+        labels,
+        vocabulary=vocabulary,
+        classes=classes,
+        weights=weights,
+        loss=loss,
+    )
 
 
-def from_counts(counts: Any, labels: ArrayLike, *, classes: int = 2) -> Corpus:
+def from_counts(
+    counts: Any,
+    labels: ArrayLike,
+    *,
+    classes: int = 2,
+    weights: ArrayLike | None = None,
+    loss: Loss = LOGISTIC,
+) -> Corpus:
     """A corpus from the rows of a sparse count matrix, checked.
 
     Args:
         counts: a `scipy.sparse.csr_array`, one row per sequence, one column per token.
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
         classes: number of classes K.
+        weights: of the sequences, relative to each other; equal if not given.
+        loss: ℓ, a function of the margin.
 
     Returns:
         The corpus, as wide as the sequence with most distinct tokens.
@@ -131,7 +181,14 @@ def from_counts(counts: Any, labels: ArrayLike, *, classes: int = 2) -> Corpus:
             f"counts of type {type(counts).__name__}: wanted a `scipy.sparse.csr_array`"
         )
     padded = _bags.padded(np.diff(counts.indptr), counts.indices, counts.data)
-    return from_bags(*padded, labels, vocabulary=counts.shape[1], classes=classes)
+    return from_bags(
+        *padded,
+        labels,
+        vocabulary=counts.shape[1],
+        classes=classes,
+        weights=weights,
+        loss=loss,
+    )
 
 
 def from_bags(
@@ -141,6 +198,8 @@ def from_bags(
     *,
     vocabulary: int,
     classes: int = 2,
+    weights: ArrayLike | None = None,
+    loss: Loss = LOGISTIC,
 ) -> Corpus:
     """A corpus from padded bags of distinct tokens, checked.
 
@@ -150,6 +209,8 @@ def from_bags(
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
         vocabulary: number of tokens |S|, at most 2³¹ − 1.
         classes: number of classes K.
+        weights: of the sequences, relative to each other; equal if not given.
+        loss: ℓ, a function of the margin.
 
     Returns:
         The corpus.
@@ -162,191 +223,36 @@ def from_bags(
         [1]
     """
     ids, number, y = _bags.checked(tokens, counts, labels, vocabulary, classes)
+    w = None if weights is None else _bags.checked_weights(weights, len(y))
     return Corpus(
         # With its dtype said an array is copied; else JAX compiles that for each shape.
         tokens=jnp.asarray(ids, ids.dtype),
         counts=jnp.asarray(number, number.dtype),
         labels=jnp.asarray(y, y.dtype),
         vocabulary=int(vocabulary),
+        weights=None if w is None else jnp.asarray(w, w.dtype),
+        loss=loss,
     )
 
 
 @as_annotated
 @one_program()
-def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
-    """Share C_X[s] / T_X of a token in its sequence.
-
-    Args:
-        corpus: n bags.
-
-    Returns:
-        Shares in bag layout; a row sums to one.
-
-    Example:
-        >>> frequencies(from_sequences([[1, 1, 0, 1]], [1], vocabulary=2)).tolist()
-        [[0.25, 0.75]]
-    """
-    return corpus.counts / corpus.counts.sum(axis=1, keepdims=True)
-
-
-@as_annotated
-@one_program()
 def sum_by_token(
-    per_slot: Float[Array, "sequences width"], corpus: Corpus
-) -> Float[Array, " vocabulary"]:
+    per_slot: Float[Array, " sequences width *rest"], corpus: Corpus
+) -> Float[Array, " vocabulary *rest"]:
     """Sum over the corpus of a quantity in bag layout, token by token.
 
     Args:
-        per_slot: one number per slot of every bag, zero on padding.
+        per_slot: one number, or several, per slot of every bag; zero on padding.
         corpus: n bags.
 
     Returns:
-        One number per token of the vocabulary.
+        As many per token of the vocabulary.
 
     Example:
         >>> corpus = from_sequences([[0, 1], [1]], [1, -1], vocabulary=3)
         >>> sum_by_token(corpus.counts, corpus).tolist()
         [1.0, 2.0, 0.0]
     """
-    return jnp.zeros(corpus.vocabulary, per_slot.dtype).at[corpus.tokens].add(per_slot)
-
-
-@as_annotated
-def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """Average signed frequency α_s = mean_X y C_X[s] / T_X (mathematics, section 1).
-
-    Args:
-        corpus: n bags with labels ±1.
-
-    Returns:
-        α, in [−1, 1] per token.
-
-    Example:
-        >>> corpus = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> importance(corpus).tolist()
-        [0.25, -0.25, 0.0]
-    """
-    checks.labels_among(corpus.labels, (-1, 1))
-    return _importance(corpus)
-
-
-@one_program()
-def _importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    share = frequencies(corpus)
-    signed = corpus.labels.astype(share.dtype)[:, None] * share
-    return sum_by_token(signed, corpus) / len(corpus.labels)
-
-
-@as_annotated
-def class_importance(
-    corpus: Corpus, *, classes: int
-) -> Float[Array, "vocabulary classes"]:
-    """Importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
-
-    Args:
-        corpus: n bags with labels 0 … K − 1.
-        classes: K.
-
-    Returns:
-        α^k; a row sums to zero.
-
-    Example:
-        >>> corpus = from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)
-        >>> [round(a, 4) for a in class_importance(corpus, classes=3)[0].tolist()]
-        [0.2222, -0.1111, -0.1111]
-    """
-    checks.labels_among(corpus.labels, tuple(range(classes)))
-    return _class_importance(corpus, classes)
-
-
-@one_program("classes")
-def _class_importance(
-    corpus: Corpus, classes: int
-) -> Float[Array, "vocabulary classes"]:
-    share = frequencies(corpus)
-    here = corpus.labels[:, None] == jnp.arange(classes, dtype=jnp.int32)[None]
-    excess = here.astype(share.dtype) - 1 / classes
-    per_slot = share[:, :, None] * excess[:, None, :]
-    total = jnp.zeros((corpus.vocabulary, classes), share.dtype)
-    return total.at[corpus.tokens].add(per_slot) / len(corpus.labels)
-
-
-@as_annotated
-def token_classes(corpus: Corpus) -> TokenClasses:
-    """Positive, negative, irrelevant and completely positive or negative tokens.
-
-    Args:
-        corpus: n bags with labels ±1.
-
-    Returns:
-        Masks over the vocabulary. A token that never occurs is irrelevant.
-
-    Example:
-        >>> corpus = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> token_classes(corpus).irrelevant.tolist()
-        [False, False, True]
-    """
-    checks.labels_among(corpus.labels, (-1, 1))
-    return _token_classes(corpus)
-
-
-@one_program()
-def _token_classes(corpus: Corpus) -> TokenClasses:
-    share = frequencies(corpus)
-    positive_share = jnp.where(corpus.labels[:, None] > 0, share, 0.0)
-    with_positive = sum_by_token(positive_share, corpus)
-    with_negative = sum_by_token(share - positive_share, corpus)
-    # α is a difference of two sums of up to n rounded shares: within their rounding
-    # it is zero.
-    rounding = jnp.finfo(share.dtype).eps * len(corpus.labels)
-    alpha = with_positive - with_negative
-    irrelevant = jnp.abs(alpha) <= rounding * (with_positive + with_negative)
-    return TokenClasses(
-        positive=(alpha > 0) & ~irrelevant,
-        negative=(alpha < 0) & ~irrelevant,
-        irrelevant=irrelevant,
-        completely_positive=(with_positive > 0) & (with_negative == 0),
-        completely_negative=(with_negative > 0) & (with_positive == 0),
-    )
-
-
-@as_annotated
-def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """Number of times each token occurs in the corpus.
-
-    Args:
-        corpus: n bags.
-
-    Returns:
-        Counts, zero for a token that never occurs.
-
-    Example:
-        >>> occurrences(from_sequences([[1, 1, 0]], [1], vocabulary=3)).tolist()
-        [1.0, 2.0, 0.0]
-    """
-    return sum_by_token(corpus.counts, corpus)
-
-
-@as_annotated
-def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """P(+1 | s) − P(−1 | s) from counts: the x-axis of the paper's figures.
-
-    Args:
-        corpus: n bags with labels ±1.
-
-    Returns:
-        A number in [−1, 1] per token; NaN for a token that never occurs.
-
-    Example:
-        >>> corpus = from_sequences([[0, 0], [0, 1]], [1, -1], vocabulary=2)
-        >>> [round(x, 4) for x in posterior_difference(corpus).tolist()]
-        [0.3333, -1.0]
-    """
-    checks.labels_among(corpus.labels, (-1, 1))
-    return _posterior_difference(corpus)
-
-
-@one_program()
-def _posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    signed = corpus.labels.astype(corpus.counts.dtype)[:, None] * corpus.counts
-    return sum_by_token(signed, corpus) / occurrences(corpus)
+    shape = (corpus.vocabulary, *per_slot.shape[2:])
+    return jnp.zeros(shape, per_slot.dtype).at[corpus.tokens].add(per_slot)

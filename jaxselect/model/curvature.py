@@ -7,10 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..program import one_program
-from ._pull import log_weighted_residual, pulls
+from ._pull import advances, log_weighted_residual, pulls
 from .attention import attend_corpus
 from .checks import for_corpus
 from .corpus import Corpus, sum_by_token
+from .functional_margin import functional_margin
 
 # Operations of the product from which on the pairs of tokens are added one by one.
 LARGE_PRODUCT = 2**28
@@ -30,13 +31,13 @@ def score_curvature(
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary vocabulary"]]:
     """−∂L/∂a and its Jacobian −∂²L/∂a², both times e^{log_scale}.
 
-    With h_X = y σ(−y f) q_X (b − f) / n, one sequence contributes
-    diag(h) − h uᵀ − u hᵀ, u = q (1 + ½ σ(y f) y (b − f)): the derivatives of the
-    weights, of the mean, and of σ(−y f) together. Stacked over sequences it is one
+    With h_X = w_X (−ℓ′) q_X y (b − f) one sequence contributes diag(h) − h uᵀ − u hᵀ,
+    u = q (1 + ½ (ℓ″/−ℓ′) y (b − f)): the derivatives of the weights, of the mean, and
+    of −ℓ′ together. Stacked over sequences it is one
     matrix product; of a large problem on CPU, the sum over the pairs of tokens that
     meet, without those that all together are below its rounding.
 
-    Source: mathematics, section 3a.
+    Source: mathematics, sections 1b and 3a.
 
     Args:
         scores: a = E p.
@@ -56,10 +57,11 @@ def score_curvature(
     """
     attention = attend_corpus(scores, values, corpus)
     exponent = log_weighted_residual(attention, corpus) + log_scale
-    pull = pulls(exponent, attention, corpus)
-    label = corpus.labels.astype(scores.dtype)
-    tilt = 0.5 * jax.nn.sigmoid(label * attention.output) * label
-    partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * attention.advantage)
+    advance = advances(attention, corpus)
+    pull = pulls(exponent, advance, attention, corpus)
+    margin = functional_margin(corpus.labels, attention.output).value
+    tilt = 0.5 * corpus.loss.ratio(margin)
+    partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * advance)
     gradient = sum_by_token(pull, corpus)
     cross = _cross(pull, partner, corpus)
     return gradient, jnp.diag(gradient) - cross - cross.T

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
@@ -14,7 +15,9 @@ from ..precision import full_precision
 from ..program import one_program
 from .attention import token_scores
 from .checks import between, for_corpus, numbers, whole
-from .corpus import Corpus, importance
+from .corpus import Corpus
+from .importance import importance
+from .loss import Loss
 from .objective import negative_gradient
 from .parameters import Parameters
 
@@ -142,13 +145,41 @@ class embedding_steps:
         )
 
 
+def start_slope(loss: Loss, heads: int = 1) -> float:
+    """Factor of η₀ α in the first step; for one head −ℓ′(0).
+
+    At the start all outputs are alike. With K heads the margin is −log(K − 1), and its
+    derivative in f_k is K/(K − 1) times 1{y=k} − 1/K.
+
+    Source: mathematics, sections 1b and 1c.
+
+    Args:
+        loss: ℓ.
+        heads: one, or K.
+
+    Returns:
+        ½ for the logistic loss, 1 for cross-entropy.
+
+    Example:
+        >>> from jaxselect.model.loss import EXPONENTIAL, LOGISTIC
+        >>> start_slope(LOGISTIC), start_slope(LOGISTIC, 3), start_slope(EXPONENTIAL)
+        (0.5, 1.0, 1.0)
+    """
+    if heads == 1:
+        return float(loss.slope(np.zeros(())))
+    others = heads - 1.0
+    return float(loss.slope(-np.log(others))) * heads / others
+
+
 @as_annotated
 def predicted_alignment(
     corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, " vocabulary"]:
-    """E_sᵀv after the step as Lemma 4.1 predicts it: (η₀/2) α_s.
+    """E_sᵀv after the step as Lemma 4.1 predicts it: −ℓ′(0) η₀ α_s.
 
-    Source: mathematics, section 2.
+    For the logistic loss −ℓ′(0) = ½.
+
+    Source: mathematics, sections 1b and 2.
 
     Args:
         corpus: n bags with labels ±1.
@@ -163,7 +194,7 @@ def predicted_alignment(
         >>> predicted_alignment(bags, step_size=40.0).tolist()
         [10.0, -10.0]
     """
-    return 0.5 * step_size * importance(corpus)
+    return start_slope(corpus.loss) * step_size * importance(corpus)
 
 
 @for_corpus(-1, 1)
@@ -174,7 +205,7 @@ def alignment_error(
     corpus: Corpus,
     step_size: Float[Scalar, ""] | float,
 ) -> Float[Scalar, ""]:
-    """Relative error of Lemma 4.1: ‖E¹ − E⁰ − (η₀/2) α vᵀ‖_F / ‖(η₀/2) α‖.
+    """Relative error of Lemma 4.1: ‖E¹ − E⁰ − c α vᵀ‖_F / ‖c α‖, c = −ℓ′(0) η₀.
 
     The initial embeddings cancel, so this measures the step alone. It falls as
     d^{−1/2}, and on its way to zero does not depend on η₀.

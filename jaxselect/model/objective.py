@@ -1,4 +1,4 @@
-"""The logistic loss and its derivatives in score space.
+"""The empirical risk and its derivatives in score space.
 
 With a = E p and b = E v the empirical risk is a function of 2|S| numbers; its gradient
 in E has rank two. Derivatives are in closed form because the flow needs them multiplied
@@ -7,15 +7,15 @@ by e^s at times s = log(1+t) where they underflow on their own.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Array, Float, Scalar
 
 from ..program import one_program
-from ._pull import log_weighted_residual, pulls
+from ._pull import advances, log_weighted_residual, pulls
 from .attention import attend_corpus, outputs
 from .checks import for_corpus
 from .corpus import Corpus, sum_by_token
+from .functional_margin import functional_margin
 from .parameters import Parameters
 
 
@@ -23,67 +23,27 @@ class Metrics(NamedTuple):
     """How well a model does on a corpus.
 
     Attributes:
-        loss: mean logistic loss in nats.
-        accuracy: share of sequences with sign f = y.
+        loss: the empirical risk, in nats where it is logistic.
+        accuracy: share of sequences with sign f = y, by their weights.
     """
 
     loss: Float[Scalar, ""]
     accuracy: Float[Scalar, ""]
 
 
-@one_program()
-def logistic_loss(
-    label: Int[Array, "*batch"], output: Float[Array, "*batch"]
-) -> Float[Array, "*batch"]:
-    """Logistic loss log(1 + e^{−y f}), without overflow.
-
-    Args:
-        label: y = ±1.
-        output: f.
-
-    Returns:
-        The loss, ≥ 0, in nats.
-
-    Example:
-        >>> logistic_loss(jnp.array(1), jnp.array(-1e4)).item()
-        10000.0
-    """
-    return jax.nn.softplus(-label.astype(output.dtype) * output)
-
-
-@one_program()
-def cross_entropy(
-    label: Int[Scalar, ""], output: Float[Array, " heads"]
-) -> Float[Scalar, ""]:
-    """Cross-entropy −log softmax(f)_y of one sequence.
-
-    Args:
-        label: class y, 0 … K − 1.
-        output: f, one number per head.
-
-    Returns:
-        The loss, ≥ 0, in nats.
-
-    Example:
-        >>> round(cross_entropy(jnp.array(1), jnp.zeros(4)).item(), 4)
-        1.3863
-    """
-    return -jax.nn.log_softmax(output)[label]
-
-
 @for_corpus(-1, 1)
 @one_program()
 def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
-    """Empirical risk L(p, E) = mean_X log(1 + e^{−y f(X)}).
+    """Empirical risk L(p, E) = Σ_X w_X ℓ(y f(X)).
 
-    Source: mathematics, section 1.
+    Source: mathematics, sections 1 and 1b.
 
     Args:
         parameters: (E, p, v).
         corpus: n bags with labels ±1.
 
     Returns:
-        The mean loss in nats.
+        The mean of the corpus's loss; in nats where it is logistic.
 
     Example:
         >>> from jaxselect.model import corpus, parameters
@@ -93,13 +53,14 @@ def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
         >>> round(empirical_risk(model, bags).item(), 4)
         0.3133
     """
-    return jnp.mean(logistic_loss(corpus.labels, outputs(parameters, corpus)))
+    margin = functional_margin(corpus.labels, outputs(parameters, corpus)).value
+    return corpus.mean(corpus.loss.value(margin))
 
 
 @for_corpus(-1, 1)
 @one_program()
 def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
-    """Share of sequences with sign f(X) = y.
+    """Share of sequences with sign f(X) = y, each by its weight.
 
     Args:
         parameters: (E, p, v).
@@ -116,7 +77,7 @@ def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
         1.0
     """
     right = (outputs(parameters, corpus) > 0) == (corpus.labels > 0)
-    return jnp.mean(right.astype(parameters.cls.dtype))
+    return corpus.mean(right.astype(parameters.cls.dtype))
 
 
 @for_corpus(-1, 1)
@@ -139,7 +100,7 @@ def log_strongest_pull(
 
     Returns:
         max over X and its tokens s, but the top one, of
-        log (σ(−y f) q_X[s] |b_s − f| / n).
+        log (w_X (−ℓ′(y f)) q_X[s] |b_s − f|).
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -151,7 +112,7 @@ def log_strongest_pull(
     attention = attend_corpus(scores, values, corpus)
     exponent = log_weighted_residual(attention, corpus)
     others = jnp.arange(exponent.shape[1])[None] != attention.top[:, None]
-    distance = jnp.where(others, jnp.abs(attention.advantage), 0.0)
+    distance = jnp.where(others, jnp.abs(advances(attention, corpus)), 0.0)
     # The inner `where` keeps the derivative of log finite where there is no pull.
     log_distance = jnp.log(jnp.where(distance > 0, distance, 1.0))
     return jnp.max(jnp.where(distance > 0, exponent + log_distance, -jnp.inf))
@@ -161,8 +122,8 @@ class ScoreDescent(NamedTuple):
     """The negative gradient of the risk in score space.
 
     Attributes:
-        scores: −∂L/∂a_s = mean_X y σ(−y f) q_X[s] (b_s − f).
-        values: −∂L/∂b_s = mean_X y σ(−y f) q_X[s].
+        scores: −∂L/∂a_s = Σ_X w_X (−ℓ′(y f)) q_X[s] y (b_s − f).
+        values: −∂L/∂b_s = Σ_X w_X (−ℓ′(y f)) q_X[s] y.
     """
 
     scores: Float[Array, " vocabulary"]
@@ -184,7 +145,7 @@ def negative_gradient(
     zero; the top token's is taken from the others, whose exponents are exact, not from
     its own advantage, which underflows.
 
-    Source: mathematics, sections 1 and 3a.
+    Source: mathematics, sections 1, 1b and 3a.
 
     Args:
         scores: a = E p.
@@ -207,6 +168,7 @@ def negative_gradient(
     """
     attention = attend_corpus(scores, values, corpus)
     exponent = log_weighted_residual(attention, corpus) + log_scale
-    pull = pulls(exponent, attention, corpus)
-    weighted = corpus.labels.astype(pull.dtype)[:, None] * jnp.exp(exponent)
+    pull = pulls(exponent, advances(attention, corpus), attention, corpus)
+    label = functional_margin(corpus.labels, attention.output).gradient
+    weighted = label[:, None] * jnp.exp(exponent)
     return ScoreDescent(sum_by_token(pull, corpus), sum_by_token(weighted, corpus))

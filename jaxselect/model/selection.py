@@ -6,7 +6,8 @@ from jaxtyping import Array, Bool, Float, Scalar
 from ..arguments import as_annotated
 from ..program import one_program
 from .checks import for_corpus
-from .corpus import Corpus, token_classes
+from .corpus import Corpus
+from .importance import token_classes
 
 # Of the selection, in log t: midway between a token that is selected beside the top one
 # (it stays within a bounded distance) and one that lost (it falls behind by log t).
@@ -34,7 +35,7 @@ def selected_tokens(
         log_time: log(1+t) at which p was reached.
 
     Returns:
-        True where a slot holds a selected token.
+        True where a slot holds a selected token; nowhere in a sequence of weight zero.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -51,7 +52,7 @@ def _selected_tokens(
     corpus: Corpus,
     log_time: Float[Scalar, ""] | float,
 ) -> Bool[Array, "sequences width"]:
-    present = corpus.counts > 0
+    present = corpus.present
     in_bag = jnp.where(present, scores[corpus.tokens], -jnp.inf)
     return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - WIDTH * log_time)
 
@@ -82,7 +83,7 @@ def competing_pairs(
         >>> jnp.argwhere(competing_pairs(chosen, bags)).tolist()
         [[0, 1], [1, 2]]
     """
-    rejected = (corpus.counts > 0) & ~selected
+    rejected = corpus.present & ~selected
     rows = jnp.arange(len(corpus.labels))[:, None]
     chosen, beaten = (
         jnp.zeros((len(corpus.labels), corpus.vocabulary))
@@ -91,6 +92,39 @@ def competing_pairs(
         for mask in (selected, rejected)
     )
     return chosen.T @ beaten > 0
+
+
+@for_corpus()
+@as_annotated
+@one_program()
+def selected_output(
+    values: Float[Array, " vocabulary"],
+    selected: Bool[Array, "sequences width"],
+    corpus: Corpus,
+) -> Float[Array, " sequences"]:
+    """Output that every sequence has in the limit: the mean of b over its selection.
+
+    Source: mathematics, section 3.
+
+    Args:
+        values: b = E v.
+        selected: of `selected_tokens`.
+        corpus: n bags.
+
+    Returns:
+        Σ C[s] b_s / Σ C[s] over the selected tokens; zero where there is none.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 0, 1], [1, 2]], [1, -1], vocabulary=3)
+        >>> chosen = jnp.array([[True, True], [True, False]])
+        >>> selected_output(jnp.array([3.0, 0.0, 9.0]), chosen, bags).tolist()
+        [2.0, 0.0]
+    """
+    chosen = jnp.where(selected, corpus.counts.astype(values.dtype), 0.0)
+    number = chosen.sum(axis=1)
+    total = jnp.sum(chosen * values[corpus.tokens], axis=1)
+    return total / jnp.where(number > 0, number, 1.0)
 
 
 @as_annotated
@@ -121,8 +155,9 @@ def important_selected(
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
     """Share of sequences whose important tokens are all selected, by label.
 
-    Sequences without an important token do not count; where a label has none that do,
-    its share is NaN: nothing to select is not everything selected.
+    Each sequence counts by its weight, and one without an important token does not;
+    where a label has none that do, its share is NaN: nothing to select is not
+    everything selected.
 
     Args:
         selected: of `selected_tokens`.
@@ -147,14 +182,22 @@ def _important_selected(
     selected: Bool[Array, "sequences width"],
     corpus: Corpus,
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    important = by_token[corpus.tokens] & (corpus.counts > 0)
+    important = by_token[corpus.tokens] & corpus.present
     holds = important.any(axis=1)
     kept = holds & ~(important & ~selected).any(axis=1)
 
     def share(label: int) -> Float[Scalar, ""]:
         counted = holds & (corpus.labels == label)
-        number = counted.sum().astype(float)
-        kept_number = (kept & counted).sum().astype(float)
-        return jnp.where(number > 0, kept_number / jnp.maximum(number, 1.0), jnp.nan)
+        number = _number(counted, corpus)
+        kept_number = _number(kept & counted, corpus)
+        some = number > 0
+        return jnp.where(some, kept_number / jnp.where(some, number, 1.0), jnp.nan)
 
     return share(1), share(-1)
+
+
+def _number(counted: Bool[Array, " sequences"], corpus: Corpus) -> Float[Scalar, ""]:
+    """Number of sequences; where they have weights, the sum of these."""
+    if corpus.weights is None:
+        return counted.sum().astype(float)
+    return jnp.where(counted, corpus.weights, 0.0).sum()

@@ -178,7 +178,7 @@ def independent_tokens(
         BadInput: a setting out of its range.
 
     Example:
-        >>> from jaxselect.model.corpus import token_classes
+        >>> from jaxselect.model.importance import token_classes
         >>> sizes = dict(sequences=40, length=4, relevant=2, irrelevant=6)
         >>> corpus = independent_tokens(
         ...     jax.random.key(0), **sizes, irrelevant_share=9 / 10

@@ -12,8 +12,10 @@ from jaxtyping import Array, Float, Scalar
 from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model import checks
-from ..model.corpus import Corpus, class_importance, importance, sum_by_token
-from ..model.objective import cross_entropy, logistic_loss
+from ..model.corpus import Corpus
+from ..model.embedding_step import start_slope
+from ..model.functional_margin import functional_margin
+from ..model.importance import class_importance, importance
 from ..program import one_program
 from .design import Design
 from .network import Network, Variables, tables_of
@@ -33,7 +35,7 @@ def classes_of(heads: int) -> tuple[int, ...]:
 def losses(
     outputs: Float[Array, "sequences heads"], corpus: Corpus
 ) -> Float[Array, " sequences"]:
-    """Logistic loss with one head, cross-entropy with one head per class.
+    """Losses of the margins: with the logistic loss and K heads cross-entropy.
 
     Args:
         outputs: of a network.
@@ -52,9 +54,8 @@ def losses(
         [0.6931]
     """
     checks.labels_among(corpus.labels, classes_of(outputs.shape[1]))
-    if outputs.shape[1] == 1:
-        return logistic_loss(corpus.labels, outputs[:, 0])
-    return jax.vmap(cross_entropy)(corpus.labels, outputs)
+    output = outputs[:, 0] if outputs.shape[1] == 1 else outputs
+    return corpus.loss.value(functional_margin(corpus.labels, output).value)
 
 
 @as_annotated
@@ -80,7 +81,7 @@ def _network_risk(
     network: Network, variables: Variables, corpus: Corpus
 ) -> Float[Scalar, ""]:
     tables = tables_of(network, variables)
-    return jnp.mean(losses(outputs(tables, corpus, network.design), corpus))
+    return corpus.mean(losses(outputs(tables, corpus, network.design), corpus))
 
 
 @as_annotated
@@ -160,14 +161,14 @@ def _two_layer_importance(
     attended = count / (length + bonus * count)
     weight = attended.sum(axis=1, keepdims=True) + bonus * attended + float(residual)
     signed = corpus.labels.astype(count.dtype)[:, None] * weight * count / length
-    return sum_by_token(signed, corpus) / len(corpus.labels)
+    return corpus.mean_by_token(signed)
 
 
 @as_annotated
 def predicted_alignments(
     corpus: Corpus, *, classes: int, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, "vocabulary classes"]:
-    """E_sᵀv_k after one step: η₀ mean_X (1{y=k} − 1/K) C_X[s] / T_X.
+    """E_sᵀv_k after one step: η₀ mean_X (1{y=k} − 1/K) C_X[s] / T_X for cross-entropy.
 
     At the start every f_k is of order d^{−1/2}, so softmax(f) is 1/K and attention
     C/T; then −∂L/∂b^k_s is the mean above, and E_s moves by η₀ Σ_k (−∂L/∂b^k_s) v_k.
@@ -189,7 +190,8 @@ def predicted_alignments(
         >>> predicted_alignments(bags, classes=3, step_size=12.0).round(4).tolist()
         [[4.0, -2.0, -2.0], [-2.0, 4.0, -2.0]]
     """
-    return step_size * class_importance(corpus, classes=classes)
+    slope = start_slope(corpus.loss, classes)
+    return slope * step_size * class_importance(corpus, classes=classes)
 
 
 @as_annotated
@@ -228,7 +230,7 @@ def predicted_change(
         alpha = two_layer_importance(corpus, residual=design.residual)
     else:
         alpha = importance(corpus)
-    return 0.5 * step_size * alpha[:, None]
+    return start_slope(corpus.loss) * step_size * alpha[:, None]
 
 
 def change_error(

@@ -43,9 +43,11 @@ class Training(eqx.Module):
 
 
 def _require_labels(network: Network, strata: Strata) -> None:
-    """Refuse labels of other classes than the heads are for; traced ones pass."""
+    """Refuse labels of other classes than the heads are for, and unequal weights."""
     for corpus in strata:
         checks.labels_among(corpus.labels, classes_of(network.design.heads))
+        if corpus.weights is not None:
+            raise BadInput("weights in strata: wanted none; repeat sequences instead")
 
 
 def _with_labels(function: Callable) -> Callable:

@@ -22,9 +22,9 @@ from ..model.checks import between, for_corpus
 from ..model.corpus import Corpus
 from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.frame import frame
-from ..model.objective import logistic_loss
+from ..model.functional_margin import functional_margin
 from ..model.parameters import Parameters
-from ..model.selection import competing_pairs
+from ..model.selection import competing_pairs, selected_output
 from ..precision import full_precision
 from .settle import RateSettings, Settled, nan_where, one_or_nan, settle
 
@@ -56,7 +56,7 @@ class Rates(eqx.Module):
             error asked for.
         selection_log_time: log(1+t) from which the final selection leads in every
             sequence.
-        final_loss: L at infinite time, in nats.
+        final_loss: L at infinite time.
         loss_constant: lim t (L(t) − final_loss) = ‖p_mm‖².
         kink: the selection's active pairs, or the pair that is last to be decided,
             change under a small move: derivatives are those of one side.
@@ -296,12 +296,12 @@ def final_loss(
             weighted by their occurrences.
 
     Returns:
-        The loss in nats.
+        The risk.
     """
     values = after.embeddings @ after.head
-    chosen = jnp.where(selected, corpus.counts.astype(values.dtype), 0.0)
-    output = jnp.sum(chosen * values[corpus.tokens], axis=1) / chosen.sum(axis=1)
-    return jnp.mean(logistic_loss(corpus.labels, output))
+    output = selected_output(values, selected, corpus)
+    margin = functional_margin(corpus.labels, output).value
+    return corpus.mean(corpus.loss.value(margin))
 
 
 def _told(crossing: Crossing) -> Float[Scalar, ""]:

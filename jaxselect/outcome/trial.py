@@ -22,7 +22,7 @@ from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.parameters import Parameters, gaussian_reduced
-from ..model.selection import important_tokens
+from ..model.selection import important_tokens, selected_output
 from ..precision import full_precision
 from .trial_status import TrialStatus
 from .verdict import TOLERANCE, certify
@@ -331,7 +331,9 @@ def _overall(
     share = jnp.where(corpus.labels > 0, positive, negative)
     counts = ~jnp.isnan(share)
     of_all = len(share) / counts.sum().astype(share.dtype)
-    return jnp.mean(jnp.where(counts, share, 0.0)) * of_all
+    if corpus.weights is not None:
+        of_all = 1 / corpus.mean(counts.astype(share.dtype))
+    return corpus.mean(jnp.where(counts, share, 0.0)) * of_all
 
 
 def _unselected_effect(
@@ -340,6 +342,6 @@ def _unselected_effect(
     corpus: Corpus,
     selected: Bool[Array, "sequences width"],
 ) -> Float[Scalar, ""]:
-    chosen = jnp.where(selected, corpus.counts.astype(values.dtype), 0.0)
-    alone = jnp.sum(chosen * values[corpus.tokens], axis=1) / chosen.sum(axis=1)
-    return jnp.max(jnp.abs(attention.output - alone))
+    alone = selected_output(values, selected, corpus)
+    decided = selected.any(axis=1)
+    return jnp.max(jnp.where(decided, jnp.abs(attention.output - alone), 0.0))

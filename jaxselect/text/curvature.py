@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
-from scipy.special import expit
 
+from ..model.loss import LOGISTIC, Loss
 from ..model.parameters import Parameters
 from .attention import attention
 from .sparse import SparseCorpus
@@ -33,6 +33,7 @@ class Bags(NamedTuple):
         embeddings: E.
         values: b = E v.
         of: number of sequences that L is the mean over, these being some of them.
+        loss: ℓ as a function of the margin y f.
     """
 
     counts: csr_array
@@ -40,6 +41,7 @@ class Bags(NamedTuple):
     embeddings: Float[np.ndarray, "vocabulary dim"]
     values: Float[np.ndarray, " vocabulary"]
     of: int
+    loss: Loss = LOGISTIC
 
     @classmethod
     def of_corpus(cls, parameters: Parameters, corpus: SparseCorpus) -> "Bags":
@@ -59,6 +61,7 @@ class Bags(NamedTuple):
             embeddings,
             embeddings @ np.asarray(parameters.head),
             len(corpus.labels),
+            corpus.loss,
         )
 
 
@@ -70,7 +73,7 @@ def risk(bags: Bags, cls: Float[np.ndarray, " dim"]) -> float:
         cls: p.
 
     Returns:
-        Their logistic losses over the number that L is the mean of, in nats.
+        The sum of their losses over the number that L is the mean of.
 
     Example:
         >>> bag = csr_array([[1.0, 1.0]])
@@ -79,7 +82,7 @@ def risk(bags: Bags, cls: Float[np.ndarray, " dim"]) -> float:
         0.6931
     """
     output = outputs(bags, attention(bags.counts, bags.embeddings @ cls)[0])
-    return float(np.logaddexp(0.0, -bags.labels * output).sum() / bags.of)
+    return float(bags.loss.value(bags.labels * output).sum() / bags.of)
 
 
 def descent(
@@ -194,7 +197,7 @@ def outputs(
 def pulls(
     bags: Bags, cls: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
-    """Pull y σ(−y f) q (b − f) / n of every entry, and the rows.
+    """Pull y (−ℓ′(y f)) q (b − f) / n of every entry, and the rows.
 
     Source: mathematics, section 1.
 
@@ -222,6 +225,7 @@ def _factors(
     value, label = bags.values[bags.counts.indices], bags.labels
     output = outputs(bags, share)
     ahead = value - output[row]
-    wrong = expit(-label * output)
-    pull = (label * wrong / bags.of)[row] * share * ahead
-    return pull, share * (1 + (0.5 * (1 - wrong) * label)[row] * ahead), row
+    margin = label * output
+    pull = (label * bags.loss.slope(margin) / bags.of)[row] * share * ahead
+    tilt = 0.5 * bags.loss.ratio(margin) * label
+    return pull, share * (1 + tilt[row] * ahead), row

@@ -39,6 +39,11 @@ class TextEndStatus(Status):
     )
     AT_REST = 2, "p rests at a strict minimum of the risk, proved."
     NOT_CERTIFIED = 3, "The flow is not at an end that can be proved."
+    LOSS_UNBOUNDED = (
+        4,
+        "Not certified: tokens share sequences, and that they rest needs bounds on the "
+        "loss's derivatives, which this loss does not have.",
+    )
 
 
 class TextEnding(NamedTuple):
@@ -148,6 +153,8 @@ def text_ending(
     )
     at_rest = resting is None or (resting.proved and distance <= resting.basin)
     status = TextEndStatus.NOT_CERTIFIED
+    if resting is not None and bags.loss.bounds is None:
+        status = TextEndStatus.LOSS_UNBOUNDED
     if reached and selection_gap == np.inf and at_rest and limit.is_certified:
         moving = limit.status != LimitStatus.NO_PAIRS
         status = TextEndStatus.TIED if moving else TextEndStatus.AT_REST
@@ -222,4 +229,8 @@ def _balance(
     apart = embeddings[edges[:, 0]] - embeddings[edges[:, 1]]
     axes = span_axes(apart)
     values, labels = bags.values[words], bags.labels[kept]
-    return axes, words, Bags(shares, labels, embeddings @ axes, values, bags.of)
+    return (
+        axes,
+        words,
+        Bags(shares, labels, embeddings @ axes, values, bags.of, bags.loss),
+    )

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Scalar
 from ..arguments import as_annotated
 from ..model.attention import token_scores
 from ..model.checks import for_corpus
-from ..model.objective import Metrics, ScoreDescent, logistic_loss
+from ..model.functional_margin import functional_margin
+from ..model.objective import Metrics, ScoreDescent
 from ..model.parameters import Parameters
 from ..program import one_program
 from .sparse import SparseCorpus, products
@@ -96,7 +97,7 @@ def risk_and_score_descent(
 ) -> tuple[Float[Scalar, ""], ScoreDescent]:
     """Empirical risk and its negative gradient in score space: two products each way.
 
-    With u_X = w_X y σ(−y f) / Z_X,
+    With u_X = w_X y (−ℓ′(y f)) / Z_X,
     −∂L/∂b = e^a ∘ Cᵀu and −∂L/∂a = e^a ∘ (b ∘ Cᵀu − Cᵀ(u ∘ f)).
 
     Source: mathematics, section 1a.
@@ -110,7 +111,7 @@ def risk_and_score_descent(
             needs in full.
 
     Returns:
-        Σ_X w_X log(1 + e^{−y f}), and (−∂L/∂a, −∂L/∂b); NaN where `read` is.
+        Σ_X w_X ℓ(y f), and (−∂L/∂a, −∂L/∂b); NaN where `read` is.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -121,13 +122,13 @@ def risk_and_score_descent(
         (0.6931, [0.25, 0.25])
     """
     output, weight, normaliser = read(scores, values, corpus)
-    label = corpus.labels.astype(scores.dtype)
+    margin, label = functional_margin(corpus.labels, output)
     if weights is None:
         weights = jnp.full_like(output, 1 / len(output))
-    share = weights * label * jax.nn.sigmoid(-label * output) / normaliser
+    share = weights * label * corpus.loss.slope(margin) / normaliser
     plain, by_output = products(corpus.by_token, share, share * output)
     descent = ScoreDescent(weight * (values * plain - by_output), weight * plain)
-    return jnp.sum(weights * logistic_loss(corpus.labels, output)), descent
+    return jnp.sum(weights * corpus.loss.value(margin)), descent
 
 
 @for_corpus(-1, 1)
@@ -198,4 +199,5 @@ def evaluate(parameters: Parameters, corpus: SparseCorpus) -> Metrics:
     output = read(*token_scores(parameters), corpus).output
     right = ((output > 0) == (corpus.labels > 0)).astype(output.dtype)
     accuracy = jnp.where(jnp.isnan(output).any(), jnp.nan, jnp.mean(right))
-    return Metrics(jnp.mean(logistic_loss(corpus.labels, output)), accuracy)
+    margin = functional_margin(corpus.labels, output).value
+    return Metrics(jnp.mean(corpus.loss.value(margin)), accuracy)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
-from scipy.special import expit
 
 from .curvature import BLOCK, Bags, outputs
 from .margin import contests
@@ -23,15 +22,15 @@ class PairForces(NamedTuple):
         losers: the word that lost.
         sign: of c_k; 1 where the bags together pull towards the winner.
         log_force: log |c_k e^{−D_kᵀp}|.
-        log_gross: log of the sum that this is the rest of, Σ_X σ(−y f) w_X q_X / n over
-            the bags of the pair, with w_X the range of E v in the bag.
+        log_gross: log of the sum that this is the rest of, Σ_X (−ℓ′(y f)) w_X q_X / n
+            over the bags of the pair, with w_X the range of E v in the bag.
         log_error: log of a bound on what rounding and the error of the ties' minimum
             may have changed of the force.
         log_share: log of the largest share of weight that the loser has in a bag.
         lost_share: the largest share of weight that all losers of one bag have.
         response: a relative change of weights by ε changes a force by at most
             response · ε of its gross, for response · ε ≤ ½.
-        drive: mean of σ(−y f) w_X response: lost shares up to ε move a tied word's
+        drive: mean of −ℓ′(y f) w_X response: lost shares up to ε move a tied word's
             score with at most drive · ε · ‖D‖² per unit of t.
     """
 
@@ -56,7 +55,7 @@ def pair_forces(
 ) -> PairForces:
     """Signed forces of all competing pairs at p, with bounds.
 
-    λ_k e^{−s} = Σ_{X∋k} (1/n) σ(−y f) q_X[r] y (f − b_r): no exponential is taken
+    λ_k e^{−s} = Σ_{X∋k} (1/n) (−ℓ′(y f)) q_X[r] y (f − b_r): no exponential is taken
     before the largest of a pair is taken out.
 
     Source: mathematics, section 7c.
@@ -87,16 +86,16 @@ def pair_forces(
     log_share = logit - np.log(np.add.reduceat(np.exp(logit), begin))[row]
     value = bags.values[bags.counts.indices]
     output = outputs(bags, np.exp(log_share))
-    wrong = expit(-bags.labels * output)
+    slope = bags.loss.slope(bags.labels * output)
     spread = np.maximum.reduceat(value, begin) - np.minimum.reduceat(value, begin)
-    response = 4 + 1.3 * spread
-    towards = (bags.labels * wrong / bags.of)[row] * (output[row] - value)
+    response = 4 + 1.3 * max(bags.loss.largest_ratio, 1.0) * spread
+    towards = (bags.labels * slope / bags.of)[row] * (output[row] - value)
     lost = ~selected
     winners, losers, place = contests(counts, selected)
     top = np.full(len(winners), -np.inf)
     np.maximum.at(top, place, log_share[lost])
     weight = np.exp(log_share[lost] - top[place])
-    size = (wrong * spread / bags.of)[row][lost] * weight
+    size = (slope * spread / bags.of)[row][lost] * weight
     # An exponent of size a is known to some a roundings.
     rounding = (64 + 8 * np.abs(scores).max(initial=0.0)) * np.finfo(float).eps
     known = np.broadcast_to(rounding + response[row] * shift, lost.shape)[lost]
@@ -116,7 +115,7 @@ def pair_forces(
             top,
             lost_share=float(shares.max(initial=0.0)),
             response=float(response.max(initial=0.0)),
-            drive=float((wrong * spread * response).sum() / bags.of),
+            drive=float((slope * spread * response).sum() / bags.of),
         )
 
 

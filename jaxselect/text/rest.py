@@ -242,7 +242,8 @@ def change_of_curvature(
 
     B = mean_X D g(A) Σ_s q_s (|b_s − f| + A) (E_s − Ē)(E_s − Ē)ᵀ, where D is the
     diameter of the bag, Ē the mean of its E_s, A that of |b_s − f|, and
-    g = 3.3 + 1.8 A + 0.18 A². A word of small weight adds little to B, as to the
+    g = 3.3 L₁ + 7.2 L₂ A + 1.9 L₃ A² with the bounds L₁, L₂, L₃ of the loss's
+    derivatives. A word of small weight adds little to B, as to the
     curvature itself: their quotient stays in bounds where one word is hardly held.
 
     Source: mathematics, section 7b.
@@ -252,7 +253,7 @@ def change_of_curvature(
         cls: p, the centre.
 
     Returns:
-        B, and the radius 1/(8 max D).
+        B, and the radius 1/(8 max D); zero where the loss has no bounds.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -260,6 +261,8 @@ def change_of_curvature(
         >>> round(change_of_curvature(one, np.zeros(2))[1], 4)
         0.0884
     """
+    if bags.loss.bounds is None:
+        return np.zeros((len(cls), len(cls))), 0.0
     counts, begin = bags.counts, bags.counts.indptr
     share, row = attention(counts, bags.embeddings @ cls)
     value, place = bags.values[counts.indices], bags.embeddings[counts.indices]
@@ -276,7 +279,9 @@ def change_of_curvature(
             for first, last in itertools.pairwise(begin)
         ]
     )
-    grown = diameter * (3.3 + 1.8 * spread + 0.18 * spread**2) / bags.of
+    first, second, third = bags.loss.bounds
+    growth = 3.3 * first + 7.2 * second * spread + 1.9 * third * spread**2
+    grown = diameter * growth / bags.of
     weight = grown[row] * share * (off + spread[row])
     widest = float(diameter.max(initial=0.0))
     return (ahead.T * weight) @ ahead, 1 / (8 * widest) if widest else np.inf

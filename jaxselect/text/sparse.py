@@ -18,6 +18,7 @@ from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model import checks
 from ..model.corpus import Corpus
+from ..model.loss import LOGISTIC, Loss
 from ..program import one_program
 
 # Widths of pieces. The shorter, the less padding and the more pieces to add up: the
@@ -85,11 +86,13 @@ class SparseCorpus(eqx.Module):
         by_sequence: C, a row per sequence.
         by_token: Cᵀ, a row per token of the vocabulary.
         labels: +1 or −1.
+        loss: ℓ as a function of the margin y f.
     """
 
     by_sequence: CountMatrix
     by_token: CountMatrix
     labels: Int[Array, " sequences"]
+    loss: Loss = eqx.field(static=True, default=LOGISTIC)
 
     @property
     def vocabulary(self) -> int:
@@ -97,12 +100,15 @@ class SparseCorpus(eqx.Module):
         return self.by_token.shape[0]
 
 
-def from_csr(counts: csr_array, labels: ArrayLike) -> SparseCorpus:
+def from_csr(
+    counts: csr_array, labels: ArrayLike, *, loss: Loss = LOGISTIC
+) -> SparseCorpus:
     """A sparse corpus from a count matrix, in JAX's default precision.
 
     Args:
         counts: one row per sequence, one column per token, entries > 0.
         labels: ±1 per sequence.
+        loss: ℓ, a function of the margin.
 
     Returns:
         The corpus.
@@ -142,6 +148,7 @@ def from_csr(counts: csr_array, labels: ArrayLike) -> SparseCorpus:
         by_sequence=_cut(row, counts.indices, data, (sequences, vocabulary)),
         by_token=_cut(token, row[order], data[order], (vocabulary, sequences)),
         labels=jnp.asarray(y.astype(np.int32), np.int32),
+        loss=loss,
     )
 
 
@@ -150,10 +157,13 @@ def from_corpus(corpus: Corpus) -> SparseCorpus:
     """The same bags without their padding.
 
     Args:
-        corpus: padded bags with labels ±1.
+        corpus: padded bags with labels ±1, equal weights.
 
     Returns:
-        The sparse corpus.
+        The sparse corpus, with the same loss.
+
+    Raises:
+        BadInput: weights of sequences, which no sparse corpus has.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -161,11 +171,16 @@ def from_corpus(corpus: Corpus) -> SparseCorpus:
         >>> occurrences(from_corpus(bags)).tolist()
         [1.0, 2.0]
     """
+    if corpus.weights is not None:
+        raise BadInput(
+            "weights in a corpus to be sparse: wanted none; repeat sequences, or keep "
+            "to the padded corpus"
+        )
     counts, tokens = np.asarray(corpus.counts), np.asarray(corpus.tokens)
     row, slot = np.nonzero(counts)
     shape = (len(counts), corpus.vocabulary)
     entries = csr_array((counts[row, slot], (row, tokens[row, slot])), shape=shape)
-    return from_csr(entries, np.asarray(corpus.labels))
+    return from_csr(entries, np.asarray(corpus.labels), loss=corpus.loss)
 
 
 @one_program()

@@ -22,7 +22,7 @@ from experiments.text import deviations as text_deviations
 from experiments.text import flow as text_flow
 from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
-from jaxselect.model import corpus, embedding_step, parameters
+from jaxselect.model import corpus, embedding_step, importance, parameters
 from jaxselect.model.attention import attend_corpus, attention_entropy
 from jaxselect.text import reviews as text
 from jaxselect.text import sparse
@@ -196,7 +196,7 @@ def test_error_of_the_lemma_is_that_of_the_step_itself(bags):
     model = parameters.gaussian(jax.random.key(0), vocabulary=40, dim=30)
     change = embedding_step.embedding_step(model, bags, 1.0).embeddings
     change = np.asarray(change - model.embeddings)
-    direction = corpus.importance(bags)
+    direction = importance.importance(bags)
     ray = np.outer(direction, model.head).ravel()
     multiple = ray @ change.ravel() / (ray @ ray)
     left = change.ravel() - multiple * ray

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from jaxselect.errors import BadInput
-from jaxselect.model.corpus import (
+from jaxselect.model.corpus import from_bags, from_counts, from_sequences
+from jaxselect.model.importance import (
     class_importance,
     frequencies,
-    from_bags,
-    from_counts,
-    from_sequences,
     importance,
     occurrences,
     posterior_difference,

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.model.corpus import from_sequences, importance
+from jaxselect.model.corpus import from_sequences
 from jaxselect.model.embedding_step import (
     alignment_error,
     embedding_step,
     embedding_steps,
     predicted_alignment,
 )
+from jaxselect.model.importance import importance
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import gaussian, gaussian_reduced
 from jaxselect.model.synthetic import (

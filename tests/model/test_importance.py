@@ -3,7 +3,8 @@
 import jax
 import numpy as np
 
-from jaxselect.model.corpus import from_bags, token_classes
+from jaxselect.model.corpus import from_bags
+from jaxselect.model.importance import token_classes
 
 PAIRS = 5000
 

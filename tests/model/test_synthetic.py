@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.model.corpus import (
+from jaxselect.model.corpus import from_bags
+from jaxselect.model.importance import (
     class_importance,
-    from_bags,
     occurrences,
     posterior_difference,
     token_classes,

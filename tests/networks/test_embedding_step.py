@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jaxselect.model import embedding_step
-from jaxselect.model.corpus import from_sequences, importance
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.importance import importance
 from jaxselect.model.parameters import gaussian, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one, independent_tokens
 from jaxselect.networks.design import Design

@@ -7,12 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.model.corpus import (
-    Corpus,
-    from_sequences,
-    importance,
-)
-from jaxselect.model.objective import cross_entropy, logistic_loss
+from jaxselect.model.corpus import Corpus, from_sequences
+from jaxselect.model.functional_margin import functional_margin
+from jaxselect.model.importance import importance
+from jaxselect.model.loss import LOGISTIC
 from jaxselect.model.synthetic import multi_class
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import (
@@ -35,13 +33,24 @@ def as_classes(corpus):
 
 def test_two_classes_are_the_logistic_loss():
     """softmax over (0, f) is σ(f)."""
-    for output in (-3.0, 0.2, 800.0):
-        pair = jnp.array([0.0, output])
-        for label in (0, 1):
-            assert_close(
-                cross_entropy(jnp.array(label), pair),
-                logistic_loss(jnp.array(2 * label - 1), jnp.array(output)),
-            )
+    output = jnp.array([-3.0, 0.2, 800.0])
+    pair = jnp.stack([jnp.zeros(3), output], axis=1)
+    for label in (0, 1):
+        classes = functional_margin(jnp.full(3, label), pair)
+        sign = functional_margin(jnp.full(3, 2 * label - 1), output)
+        assert_close(classes.value, sign.value)
+        assert_close(classes.gradient[:, 1], sign.gradient)
+
+
+def test_the_logistic_loss_of_the_margin_is_cross_entropy():
+    """And its derivative: −ℓ′(m) ∂m/∂f_k = 1{k=y} − π_k."""
+    output = 5 * jax.random.normal(jax.random.key(0), (40, 4))
+    labels = jnp.arange(40) % 4
+    margin = functional_margin(labels, output)
+    logs = jax.nn.log_softmax(output)
+    assert_close(LOGISTIC.value(margin.value), -logs[jnp.arange(40), labels])
+    pulled = LOGISTIC.slope(margin.value)[:, None] * margin.gradient
+    assert_close(pulled, jax.nn.one_hot(labels, 4) - jnp.exp(logs))
 
 
 def test_two_classes_move_each_head_half_as_far_as_the_sign():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from jaxselect.errors import BadInput
-from jaxselect.model import corpus
+from jaxselect.model import corpus, importance
 from jaxselect.text import invented, sparse, words
 from jaxselect.text import reviews as text
 from tests.tolerances import assert_close
@@ -203,7 +203,7 @@ def test_text_and_padded_importance_agree():
     bags = words.count_words(reviews, words.choose_vocabulary(reviews.texts))
     ragged = sparse.importance(sparse.from_csr(bags.counts, bags.labels))
     padded = corpus.from_counts(bags.counts, bags.labels)
-    assert_close(ragged, corpus.importance(padded))
+    assert_close(ragged, importance.importance(padded))
 
 
 def test_endings_in_capitals_tabs_gzip_and_lists_are_read_alike(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from jaxselect.errors import BadInput
-from jaxselect.model import attention, objective, parameters
+from jaxselect.model import attention, importance, objective, parameters
 from jaxselect.model import corpus as padded
 from jaxselect.text import attention as text_attention
 from jaxselect.text import objective as sparse_objective
@@ -83,7 +83,7 @@ def test_factored_gradient_is_that_of_autodiff(dense):
 @every_corpus
 def test_importance_occurrences_and_posteriors_are_those_of_padded_bags(dense):
     corpus = sparse.from_corpus(dense)
-    jax.tree.map(assert_close, COUNTED(sparse, corpus), COUNTED(padded, dense))
+    jax.tree.map(assert_close, COUNTED(sparse, corpus), COUNTED(importance, dense))
 
 
 @every_corpus
@@ -237,8 +237,8 @@ def test_longer_sequences_copies_and_another_order_change_nothing(dense):
     for corpus in (longer, twice, again(dense, 1, rows[::-1])):
         got = sparse_objective.risk_and_descent(drawn, corpus)
         jax.tree.map(assert_close, got, wanted)
-    importance, occurrences, _ = COUNTED(padded, dense)
-    assert_close(COUNTED(sparse, longer)[0], importance)
+    alpha, occurrences, _ = COUNTED(importance, dense)
+    assert_close(COUNTED(sparse, longer)[0], alpha)
     assert_close(COUNTED(sparse, twice)[1], 2 * occurrences)
 
 

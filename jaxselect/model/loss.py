@@ -1,0 +1,178 @@
+"""Losses: decreasing functions of the margin, with all that the formulas need of them.
+
+A loss ℓ depends on a sequence through its margin m alone (`functional_margin`). Where
+its slope is positive everywhere, −ℓ′ > 0, the late flow has one form for every loss:
+b = E v is bounded, and only the strengths c_k hold ℓ (mathematics, section 1b).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import expit
+
+# Arrays of JAX, or of NumPy: text is certified on the host in double precision.
+Margin = Any
+
+
+class Bounds(NamedTuple):
+    """Bounds on derivatives of a loss over all margins.
+
+    Attributes:
+        first: of |ℓ′|.
+        second: of |ℓ″|.
+        third: of |ℓ‴|.
+    """
+
+    first: float
+    second: float
+    third: float
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss as functions of the margin m, for arrays of JAX or NumPy; hashable.
+
+    `LOGISTIC`, `EXPONENTIAL` and `POLYNOMIAL` are there; another one is another record.
+
+    Attributes:
+        name: in results and messages.
+        value: ℓ(m).
+        slope: −ℓ′(m) > 0, to rounding of itself.
+        log_slope: log(−ℓ′(m)), where the slope itself may underflow.
+        ratio: ℓ″(m) / (−ℓ′(m)).
+        excess: (m, δ) ↦ ℓ(m − δ) − ℓ(m) without cancellation.
+        largest_ratio: bound of `ratio`: log(−ℓ′) has that Lipschitz constant.
+        bounds: of the first three derivatives; None where a derivative has none, and
+            then nothing is proved that needs them.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> EXPONENTIAL
+        Loss(name='exponential')
+        >>> [loss.slope(0.0).item() for loss in (LOGISTIC, EXPONENTIAL, POLYNOMIAL)]
+        [0.5, 1.0, 0.5]
+        >>> LOGISTIC.log_slope(jnp.array(5000.0)).item()
+        -5000.0
+    """
+
+    name: str
+    value: Callable[[Margin], Any] = field(repr=False)
+    slope: Callable[[Margin], Any] = field(repr=False)
+    log_slope: Callable[[Margin], Any] = field(repr=False)
+    ratio: Callable[[Margin], Any] = field(repr=False)
+    excess: Callable[[Margin, Margin], Any] = field(repr=False)
+    largest_ratio: float = field(repr=False)
+    bounds: Bounds | None = field(default=None, repr=False)
+
+
+def _arrays(margin: Margin) -> Any:
+    """The module whose arrays a margin is made of."""
+    return jnp if isinstance(margin, jax.Array) else np
+
+
+def _logistic_value(margin: Margin) -> Any:
+    return _arrays(margin).logaddexp(-margin, 0.0)
+
+
+def _logistic_slope(margin: Margin) -> Any:
+    return _logistic_ratio(-margin)
+
+
+def _logistic_log_slope(margin: Margin) -> Any:
+    return -_arrays(margin).logaddexp(margin, 0.0)
+
+
+def _logistic_ratio(margin: Margin) -> Any:
+    return jax.nn.sigmoid(margin) if _arrays(margin) is jnp else expit(margin)
+
+
+def _logistic_excess(margin: Margin, step: Margin) -> Any:
+    """log(1 + σ(−m) (e^δ − 1))."""
+    module = _arrays(margin)
+    return module.log1p(_logistic_slope(margin) * module.expm1(step))
+
+
+def _exponential(margin: Margin) -> Any:
+    return _arrays(margin).exp(-margin)
+
+
+def _exponential_log_slope(margin: Margin) -> Any:
+    return -margin
+
+
+def _one(margin: Margin) -> Any:
+    return _arrays(margin).ones_like(margin)
+
+
+def _exponential_excess(margin: Margin, step: Margin) -> Any:
+    return _exponential(margin) * _arrays(margin).expm1(step)
+
+
+def _polynomial_value(margin: Margin) -> Any:
+    """(√(1 + m²) − m)/2, as ½ e^{−arsinh m}: no difference of large numbers."""
+    module = _arrays(margin)
+    return 0.5 * module.exp(-module.arcsinh(margin))
+
+
+def _polynomial_slope(margin: Margin) -> Any:
+    return _polynomial_value(margin) / _root(margin)
+
+
+def _polynomial_log_slope(margin: Margin) -> Any:
+    module = _arrays(margin)
+    return -module.arcsinh(margin) - module.log(2.0 * _root(margin))
+
+
+def _polynomial_ratio(margin: Margin) -> Any:
+    module = _arrays(margin)
+    return module.exp(module.arcsinh(margin)) / (1.0 + margin**2)
+
+
+def _polynomial_excess(margin: Margin, step: Margin) -> Any:
+    """With r = √(1 + m²), r(m − δ) − r(m) = −δ (2m − δ) / (r(m − δ) + r(m))."""
+    after = margin - step
+    both = _polynomial_value(margin) + _polynomial_value(after)
+    return step * both / (_root(margin) + _root(after))
+
+
+def _root(margin: Margin) -> Any:
+    return _arrays(margin).hypot(_one(margin), margin)
+
+
+LOGISTIC = Loss(
+    "logistic",
+    value=_logistic_value,
+    slope=_logistic_slope,
+    log_slope=_logistic_log_slope,
+    ratio=_logistic_ratio,
+    excess=_logistic_excess,
+    largest_ratio=1.0,
+    bounds=Bounds(1.0, 1 / 4, 1 / (6 * 3**0.5)),
+)
+
+EXPONENTIAL = Loss(
+    "exponential",
+    value=_exponential,
+    slope=_exponential,
+    log_slope=_exponential_log_slope,
+    ratio=_one,
+    excess=_exponential_excess,
+    largest_ratio=1.0,
+)
+
+# The smoothed hinge of Chen and Harker; its tail is 1/(4 m). The ratio is largest at
+# arsinh m = artanh ½, the third derivative at m = −½.
+POLYNOMIAL = Loss(
+    "polynomial",
+    value=_polynomial_value,
+    slope=_polynomial_slope,
+    log_slope=_polynomial_log_slope,
+    ratio=_polynomial_ratio,
+    excess=_polynomial_excess,
+    largest_ratio=3 * 3**0.5 / 4,
+    bounds=Bounds(1.0, 1 / 2, 0.75 * 0.8**2.5),
+)

@@ -1,0 +1,181 @@
+"""Weights and losses of a corpus: gradients of its risk, and what weights stand for."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.errors import BadInput
+from jaxselect.margin.pair_strength import pair_strength
+from jaxselect.model.components import components
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.curvature import score_curvature
+from jaxselect.model.embedding_step import (
+    alignment_error,
+    embedding_step,
+    predicted_alignment,
+)
+from jaxselect.model.importance import importance, posterior_difference, token_classes
+from jaxselect.model.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.model.objective import (
+    accuracy,
+    empirical_risk,
+    log_strongest_pull,
+    negative_gradient,
+)
+from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.selection import (
+    competing_pairs,
+    important_selected,
+    important_tokens,
+    selected_tokens,
+)
+from tests.model.risk import CORPUS, VOCABULARY
+from tests.tolerances import assert_close
+
+LOSSES = (LOGISTIC, EXPONENTIAL, POLYNOMIAL)
+SEQUENCES = [[0, 2, 2, 4], [0, 3, 3], [1, 2], [1, 3, 4, 4]]
+LABELS = [1, 1, -1, -1]
+NUMBERS = jax.random.normal(jax.random.key(0), (2, VOCABULARY))
+
+
+def bags(sequences, labels, weights=None, loss=LOGISTIC):
+    return from_sequences(
+        sequences, labels, vocabulary=VOCABULARY, weights=weights, loss=loss
+    )
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+def test_derivatives_are_those_of_the_risk(loss):
+    """Of scores, values and curvature, at weights that differ."""
+    weights = jnp.array([0.1, 0.3, 0.05, 0.35, 0.2])
+    corpus = replace(CORPUS, weights=weights, loss=loss)
+
+    def risk(scores, values):
+        # Embeddings, p and v whose scores and values are these.
+        rows = jnp.stack([scores, values], axis=1)
+        return empirical_risk(Parameters(rows, *jnp.eye(2)), corpus)
+
+    @jax.jit
+    def both():
+        by_autodiff = jax.grad(risk, (0, 1))(*NUMBERS), jax.hessian(risk)(*NUMBERS)
+        return (
+            by_autodiff,
+            score_curvature(*NUMBERS, corpus),
+            negative_gradient(*NUMBERS, corpus),
+        )
+
+    (slopes, hessian), (pulled, curved), descent = both()
+    assert_close(-descent.scores, slopes[0])
+    assert_close(-descent.values, slopes[1])
+    assert_close(pulled, descent.scores)
+    assert_close(-curved, hessian, worse=10)
+
+
+@jax.jit
+def statistics(corpus):
+    """All that is a mean over sequences, or a set of tokens or pairs."""
+    scores, values = NUMBERS
+    selected = selected_tokens(scores, corpus)
+    classes = token_classes(corpus)
+    head = Parameters(jnp.stack([scores, values], axis=1), *jnp.eye(2))
+    strength = pair_strength(values, corpus, selected)
+    return {
+        "risk": empirical_risk(head, corpus),
+        "accuracy": accuracy(head, corpus),
+        "gradient": negative_gradient(scores, values, corpus),
+        "curvature": score_curvature(scores, values, corpus),
+        "importance": importance(corpus),
+        "classes": jax.tree.map(jnp.asarray, classes),
+        "posterior": jnp.nan_to_num(posterior_difference(corpus), nan=7.0),
+        "important": important_tokens(corpus),
+        "pairs": competing_pairs(selected, corpus),
+        "components": components(corpus),
+        "strength": strength.factor * jnp.exp(strength.log_scale),
+        "covered": jnp.nan_to_num(
+            jnp.stack(important_selected(selected, corpus)), nan=7.0
+        ),
+    }
+
+
+def assert_same(one, other):
+    for name, value in statistics(one).items():
+        pairs = zip(
+            jax.tree.leaves(value),
+            jax.tree.leaves(statistics(other)[name]),
+            strict=True,
+        )
+        for left, right in pairs:
+            if left.dtype.kind != "f":
+                assert (left == right).all(), name
+            else:
+                assert_close(left, right)
+
+
+def test_whole_weights_are_repeated_sequences():
+    times = [3, 1, 2, 1]
+    repeated = [x for x, n in zip(SEQUENCES, times, strict=True) for _ in range(n)]
+    labels = [y for y, n in zip(LABELS, times, strict=True) for _ in range(n)]
+    loss = POLYNOMIAL
+    assert_same(bags(SEQUENCES, LABELS, times, loss), bags(repeated, labels, loss=loss))
+
+
+def test_a_sequence_of_weight_zero_is_not_there():
+    """It would connect tokens, compete, decide signs and be the strongest."""
+    more, labels = [[1, 0, 0, 0, 0], *SEQUENCES[1:]], [-1, *LABELS[1:]]
+    absent = bags(more, labels, [0, 1, 1, 2])
+    rest = bags(SEQUENCES[1:], LABELS[1:], [1, 1, 2])
+    assert_same(absent, rest)
+    late = 3000.0 * NUMBERS[0], NUMBERS[1]
+    assert_close(log_strongest_pull(*late, absent), log_strongest_pull(*late, rest))
+    chosen = selected_tokens(NUMBERS[0], absent)
+    assert not chosen[0].any() and chosen[1:].any(axis=1).all()
+
+
+def test_equal_weights_are_none():
+    assert_same(bags(SEQUENCES, LABELS, [7.0] * 4), bags(SEQUENCES, LABELS))
+
+
+def test_the_lemma_holds_with_the_slope_at_zero():
+    """E_sᵀv = −ℓ′(0) η₀ α_s at d = 10¹⁶, for weights that differ."""
+    for loss, slope in zip(LOSSES, (0.5, 1.0, 0.5), strict=True):
+        corpus = bags(SEQUENCES, LABELS, [1, 2, 3, 4], loss)
+        key = jax.random.key(0)
+        before = gaussian_reduced(key, vocabulary=VOCABULARY, dim=1e16)
+        after = embedding_step(before, corpus, 40.0)
+        wanted = slope * 40 * np.asarray(importance(corpus))
+        assert_close(predicted_alignment(corpus, 40.0), wanted)
+        # The error of the lemma is of order d^{−1/2}, 40 times 1e-8.
+        np.testing.assert_allclose(after.embeddings @ after.head, wanted, atol=1e-5)
+        assert alignment_error(before, after, corpus, 40.0) < 1e-6
+
+
+def test_weights_are_batched():
+    """One program for several weights: bootstrap, importance sampling."""
+    weights = jnp.array([[0.25] * 4, [0.5, 0.5, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]])
+    corpus = bags(SEQUENCES, LABELS, [1] * 4)
+    at = lambda w: negative_gradient(*NUMBERS, replace(corpus, weights=w))  # noqa: E731
+    together = jax.jit(jax.vmap(at))(weights)
+    for lane, w in enumerate(weights):
+        alone = at(w)
+        assert_close(together.scores[lane], alone.scores)
+        assert_close(together.values[lane], alone.values)
+
+
+WRONG = {
+    "one too few": [1, 1, 1],
+    "below zero": [1, 1, -1, 1],
+    "no number": [1, 1, float("nan"), 1],
+    "without end": [1, 1, float("inf"), 1],
+    "all zero": [0, 0, 0, 0],
+    "in two axes": [[1, 1, 1, 1]],
+    "a text": "1111",
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_weights_are_refused(case):
+    with pytest.raises(BadInput, match=r"weights .*: wanted"):
+        bags(SEQUENCES, LABELS, WRONG[case])

@@ -1,0 +1,149 @@
+"""Flow, limit and certificate for any loss and weights, against a literal model."""
+
+from dataclasses import replace
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.flow.cls_flow import cls_flow
+from jaxselect.flow.progress import excess_loss
+from jaxselect.margin.limit import LimitStatus
+from jaxselect.model.corpus import from_bags
+from jaxselect.model.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.model.objective import empirical_risk
+from jaxselect.model.parameters import Parameters
+from jaxselect.outcome.rates import final_loss, rates
+from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.verdict import certify
+from tests.flow.literal_cls import follow
+
+LOSSES = (LOGISTIC, EXPONENTIAL, POLYNOMIAL)
+# Log-time at which the late flow is a line to 1e-9, and the integrators' own errors.
+LATE, AGREE = 60.0, 1e-6
+TOKENS = np.array([[0, 2, 3], [0, 3, 4], [1, 2, 4], [1, 2, 3], [1, 0, 2]])
+COUNTS = np.array([[1, 2, 1], [2, 1, 1], [1, 1, 3], [1, 1, 1], [1, 1, 0]])
+LABELS = np.array([1, 1, -1, -1, 1])
+# The last sequence would pull token 1 back: its weight is zero.
+WEIGHTS = np.array([0.1, 0.4, 0.3, 0.2, 0.0])
+VALUES = np.array([1.5, -0.8, 0.1, -0.2, 0.05])
+
+
+def draw(seed):
+    """E with given values, and p_0."""
+    random = np.random.default_rng(seed)
+    rows = np.eye(5) + 0.2 * random.normal(size=(5, 5))
+    head = np.linalg.solve(rows, VALUES)
+    return rows, 0.3 * random.normal(size=5), head
+
+
+def corpus(loss, weights=WEIGHTS):
+    return from_bags(TOKENS, COUNTS, LABELS, vocabulary=5, weights=weights, loss=loss)
+
+
+@cache
+def program():
+    """One program per loss, for all weights and parameters."""
+
+    def run(start, bags):
+        flow = cls_flow(start, bags, until_norm=1e5)
+        found = certify(start, bags, flow)
+        late = found.ending.late
+        near = late.cls_at(3.0)
+        left = excess_loss(start, bags, found.ending.selected, near)
+        risk = empirical_risk(Parameters(start.embeddings, near, start.head), bags)
+        return found, left, risk - final_loss(start, bags, found.ending.selected)
+
+    return jax.jit(run)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+def test_the_late_flow_is_that_of_the_literal_model(loss):
+    rows, cls, head = draw(3)
+    found, left, difference = program()(
+        Parameters(*map(jnp.asarray, (rows, cls, head))), corpus(loss)
+    )
+    late = found.ending.late
+    assert found.status == TrialStatus.SELECTED_ALL
+    assert late.status == LimitStatus.PREDICTED
+    bags = [
+        [(t, c) for t, c in zip(*row, strict=True) if c]
+        for row in zip(TOKENS, COUNTS, strict=True)
+    ]
+    kept = WEIGHTS > 0
+    there = follow(
+        rows,
+        cls,
+        head,
+        [bag for bag, here in zip(bags, kept, strict=True) if here],
+        LABELS[kept],
+        until=LATE,
+        weights=WEIGHTS[kept],
+        name=loss.name,
+    )
+    np.testing.assert_allclose(there, late.cls_at(LATE), atol=AGREE)
+    # The loss still to go, where subtraction leaves it ten digits.
+    np.testing.assert_allclose(left, difference, rtol=1e-9)
+
+
+def test_a_temperature_is_a_longer_query_and_another_time():
+    """Softmax of τ a: p_τ(t) = P(τ² t)/τ, P the flow from τ p_0."""
+    tau, late = 3.0, 2.0
+    rows, cls, head = draw(1)
+    bags = [[(0, 1), (2, 2)], [(1, 1), (2, 1), (3, 1)]]
+    literal = follow(
+        tau * rows, cls, head / tau, bags, [1, -1], until=late, name="logistic"
+    )
+    padded = from_bags(
+        [[0, 2, 2], [1, 2, 3]], [[1, 2, 0], [1, 1, 1]], [1, -1], vocabulary=5
+    )
+    start = Parameters(*map(jnp.asarray, (rows, tau * cls, head)))
+    longer = np.log1p(tau**2 * np.expm1(late))
+    flow = jax.jit(cls_flow)(start, padded, until_log_time=longer)
+    np.testing.assert_allclose(flow.cls / tau, literal, atol=1e-4)
+
+
+def test_zero_and_split_weights_leave_the_flow_as_it_is():
+    """X_0 twice at half its weight in the place of a sequence of weight zero."""
+    rows, cls, head = draw(3)
+    start = Parameters(*map(jnp.asarray, (rows, cls, head)))
+    absent = corpus(LOGISTIC)
+    order = jnp.array([0, 1, 2, 3, 0])
+    again = [leaf[order] for leaf in (absent.tokens, absent.counts, absent.labels)]
+    split = jnp.array([0.04, 0.4, 0.3, 0.2, 0.06])
+    twice = replace(
+        absent, tokens=again[0], counts=again[1], labels=again[2], weights=split
+    )
+    one, other = (program()(start, bags)[0] for bags in (absent, twice))
+    assert one.status == other.status == TrialStatus.SELECTED_ALL
+    assert (one.positive, one.negative) == (other.positive, other.negative) == (1, 1)
+    late, wanted = one.ending.late, other.ending.late
+    np.testing.assert_allclose(late.growth, wanted.growth, rtol=1e-9)
+    np.testing.assert_allclose(late.offset, wanted.offset, atol=1e-9)
+
+
+def test_rates_of_resampled_sequences_are_one_program():
+    """Bootstrap weights under vmap, with their derivative along a change."""
+    rows, cls, head = draw(3)
+    start = Parameters(*map(jnp.asarray, (rows, cls, head)))
+    bags = corpus(LOGISTIC)
+
+    def constant(weights):
+        found = rates(start, replace(bags, weights=weights), 1.0)
+        return found.error_constant, found.status
+
+    drawn = jnp.array([0.4, 0.2, 0.25, 0.15, 0.0])
+    towards = jnp.array([0.5, -0.2, 0.1, -0.4, 0.0])
+    near = jnp.stack([drawn + move * towards for move in (-1e-4, 0.0, 1e-4)])
+
+    @jax.jit
+    @jax.vmap
+    def run(weights):
+        return jax.jvp(constant, (weights,), (towards,), has_aux=True)
+
+    size, slope, status = run(near)
+    assert (status == LimitStatus.PREDICTED).all()
+    # Central differences err by the square of the move.
+    np.testing.assert_allclose((size[2] - size[0]) / 2e-4, slope[1], rtol=1e-5)
