@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from ..model.attention import attend_corpus
 from ..model.corpus import Corpus
+from ..model.functional_margin import functional_margin
 
 # An empty step is such a part of the shortest that time can tell: small enough for most
 # returns, large enough for the next step to be none.
@@ -101,7 +102,7 @@ def skips_a_force(
 ) -> Bool[Scalar, ""]:
     """Whether a token may feel a force within a step that no stage evaluates.
 
-    The force on a token is at most q (1 − q) σ(−y f) times a constant. Each of the
+    The force on a token is at most q (1 − q) (−ℓ′) times a constant. Each of the
     factors is nearly monotone along a step, so their product is at most the product of
     the larger of each at both ends. Where one grows from nothing while another vanishes
     that bound is far above the product at either end: the force rises and falls within
@@ -136,15 +137,17 @@ def _log_force(
     values: Float[Array, " vocabulary"],
     corpus: Corpus,
 ) -> tuple[Float[Array, "sequences width"], ...]:
-    """Logarithms of q, 1 − q and σ(−y f) in bag layout."""
+    """Logarithms of q, 1 − q and −ℓ′ in bag layout."""
     attention = attend_corpus(scores, values, corpus)
     weights = jnp.exp(attention.log_weights)
     top = jnp.arange(weights.shape[1])[None] == attention.top[:, None]
     others = jnp.sum(jnp.where(top, 0.0, weights), axis=1, keepdims=True)
-    label = corpus.labels.astype(weights.dtype)
-    residual = jax.nn.log_sigmoid(-label * attention.output)[:, None]
+    margin = functional_margin(corpus.labels, attention.output).value
+    residual = corpus.loss.log_slope(margin)
+    if corpus.weights is not None:
+        residual = jnp.where(corpus.weights > 0, residual, -jnp.inf)
     rest = jnp.log(jnp.where(top, others, 1 - weights))
-    return attention.log_weights, rest, residual
+    return attention.log_weights, rest, residual[:, None]
 
 
 class Checkpoints(NamedTuple):
