@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments.common.console import say
 from experiments.common.results import read
+from experiments.common.tokens import same_tokens
 from experiments.figures import direction, growth, lemma, phases
 from experiments.figures._page import FORMAT, save
 from jaxselect.errors import BadInput
@@ -61,11 +62,7 @@ def _predicted(folder: Path, grid: dict[str, Any]) -> dict[str, list[float]]:
     except BadInput:
         return {}
     problem = found.settings.get("problem", {})
-    # Predictions are of one step on E, on bags that fulfil Assumption 1.
-    named = {"family": "exact", "embed": "embedding_step"}
-    if any(grid.get(name, value) != value for name, value in named.items()):
-        return {}
-    if not problem or any(grid[name] != [size] for name, size in problem.items()):
+    if not problem or not same_tokens(grid, problem):
         return {}
     edges = dict(found.results)
     return {"dim": edges.pop("dims"), **edges}

@@ -5,6 +5,7 @@ from typing import Any
 
 import xarray as xr
 
+from experiments.common.tokens import same_tokens
 from experiments.report.folders import ILL_FORMED, Found
 from experiments.report.numbers import short
 
@@ -15,7 +16,6 @@ NAMES = (
     "capture_lower",
     "capture_upper",
 )
-SIZES = ("sequences", "length", "relevant", "irrelevant")
 
 
 def edges_over(sweep: Found, found: list[Found]) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def edges_over(sweep: Found, found: list[Found]) -> list[dict[str, Any]]:
             continue
         try:
             problem = one.settings["problem"]
-            if all(grid[name] == [problem[name]] for name in SIZES):
+            if same_tokens(grid, problem):
                 return [_edge(name, one.results) for name in NAMES]
         except ILL_FORMED:
             continue

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import xarray as xr
 
 from experiments.common.flags import spelled
+from experiments.common.palette import STATUS
 from experiments.common.results import Finished, read
 from jaxselect.errors import BadInput
-from jaxselect.sweep.store import load
+from jaxselect.sweep.store import MISSING, load
 
 ILL_FORMED = (BadInput, LookupError, ValueError, TypeError, AttributeError, OSError)
 """What reading results of another version, or damaged ones, may raise."""
@@ -125,6 +127,11 @@ def _check(results: xr.Dataset) -> None:
         raise BadInput(
             f"of another version: its settings lack {', '.join(sorted(lacking))}"
         )
+    unknown = set(results.attrs["statuses"]) - STATUS.keys()
+    codes = {MISSING, *results.attrs["statuses"].values()}
+    if unknown or not set(np.unique(results.get("status", MISSING))) <= codes:
+        named = ", ".join(sorted(unknown)) or "without a name"
+        raise BadInput(f"of another version: statuses that are not known here: {named}")
     if "status" not in results:
         raise BadInput("no run has finished yet: give the sweep's command again")
     if not {"dim", "step_size", "seed"} <= set(results.dims):

@@ -1,35 +1,17 @@
 """A claim, what would measure it, and what was measured."""
 
-import enum
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import xarray as xr
 
 from experiments.report.folders import ILL_FORMED, Found, best
+from experiments.report.verdicts import Verdict
+from jaxselect.errors import BadInput
 
-
-class Verdict(enum.Enum):
-    """What the results on disk say of a claim: a mark, and words for people.
-
-    `HOLDS` is said of claims alone that every run in question has a certificate for;
-    numbers that come out as claimed, without one, agree.
-    """
-
-    HOLDS = "✓", "certified"
-    AGREES = "≈", "agrees"
-    IN_PART = "◐", "holds in part"
-    FAILS = "✗", "fails"
-    OPEN = "·", "not decided"
-    MISSING = "○", "not run here"
-
-    @property
-    def mark(self) -> str:
-        """A single character."""
-        return self.value[0]
-
-    @property
-    def words(self) -> str:
-        """For people."""
-        return self.value[1]
+FEWEST = 100
+"""Runs from which a sweep decides: among 100, contradictions with a share of 3 % would
+have shown with a probability of 95 %."""
 
 
 class Measured(NamedTuple):
@@ -58,14 +40,14 @@ class Claim(NamedTuple):
         source: where it is from; empty for what was first seen here.
         study: whose results decide.
         command: makes them.
-        measure: from a folder of these.
+        measure: a pure function of these: a sweep's data set, or what a study left.
     """
 
     statement: str
     source: str
     study: str
     command: str
-    measure: Callable[[Found], Measured]
+    measure: Callable[[Any], Measured]
 
 
 class Row(NamedTuple):
@@ -97,34 +79,28 @@ def _row(claim: Claim, results: Found | None) -> Row:
     if results is None:
         return Row(claim, Measured(Verdict.MISSING))
     try:
-        measured = claim.measure(results)
-        if results.settings.get("preset") == "smoke":
-            # Too small to decide anything.
-            small = f"{measured.sample} (smoke)"
-            measured = measured._replace(verdict=Verdict.OPEN, sample=small)
+        measured = claim.measure(results.content)
+    except BadInput as error:
+        return Row(claim, Measured(Verdict.OPEN, str(error)))
     except ILL_FORMED as error:
         told = f"these results cannot be read ({type(error).__name__})"
-        measured = Measured(Verdict.OPEN, told)
+        return Row(claim, Measured(Verdict.OPEN, told))
+    if small := too_small(results):
+        sample = f"{measured.sample} ({small})"
+        measured = measured._replace(verdict=Verdict.OPEN, sample=sample)
     return Row(claim, measured)
 
 
-def of_cases(hits: int, total: int, all_of_them: Verdict = Verdict.AGREES) -> Verdict:
-    """The verdict on cases that each show a claim or contradict it.
+def too_small(results: Found) -> str:
+    """Why results decide nothing; empty where they do.
 
     Args:
-        hits: cases that show it.
-        total: of all cases.
-        all_of_them: what is said where every one does.
+        results: of a sweep or a study.
 
     Returns:
-        A verdict; open where there is no case.
-
-    Example:
-        >>> of_cases(2, 3).name, of_cases(0, 3).name, of_cases(0, 0).name
-        ('IN_PART', 'FAILS', 'OPEN')
+        A few words: a study's preset `smoke`, or a sweep's number of runs.
     """
-    if not total:
-        return Verdict.OPEN
-    if hits == total:
-        return all_of_them
-    return Verdict.IN_PART if hits else Verdict.FAILS
+    if isinstance(results.content, xr.Dataset):
+        runs = int((results.content.status >= 0).sum())
+        return f"decides from {FEWEST} runs on" if runs < FEWEST else ""
+    return "smoke" if results.settings.get("preset") == "smoke" else ""

@@ -44,6 +44,24 @@ def told(value: float | None, digits: int = 3) -> str:
         return "–"
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{float(f'{value:.{digits}g}'):,.10g}".replace("-", "−")
+    return _power(value, digits)
+
+
+def ticks(values: Iterable[float]) -> list[str]:
+    """The values of one axis in one notation: powers of ten where any needs them.
+
+    Example:
+        >>> ticks([31600.0, 1e5]), ticks([0.1, 31600.0])
+        (['3.16·10⁴', '10⁵'], ['0.1', '31,600'])
+    """
+    values = list(values)
+    if all(value == 0 or 1e-3 <= abs(value) < 1e5 for value in values):
+        return [told(value) for value in values]
+    return [_power(value, 3) for value in values]
+
+
+def _power(value: float, digits: int) -> str:
+    """A number as a mantissa and a power of ten."""
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
     raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     front = mantissa.rstrip("0").rstrip(".").replace("-", "−")

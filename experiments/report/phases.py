@@ -8,7 +8,8 @@ import xarray as xr
 
 from experiments.common.palette import STATUS
 from experiments.report.folders import Found
-from experiments.report.numbers import short, told
+from experiments.report.numbers import short, ticks, told
+from jaxselect.sweep.store import MISSING
 
 RUNS_SHOWN = 8
 """Runs of a cell whose curves travel with the page."""
@@ -69,11 +70,12 @@ def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
     results = found.content
     assert isinstance(results, xr.Dataset)
     names = {code: name for name, code in results.attrs["statuses"].items()}
+    names[MISSING] = "MISSING"
     over = [name for name in results.status.dims if name not in ("dim", "step_size")]
     flat = results.stack(run=over).transpose("step_size", "dim", "run", ...)
     flat = flat.isel(step_size=slice(None, None, -1))
     codes = flat.status.values
-    statuses = np.vectorize(lambda code: names.get(code, "MISSING"))(codes)
+    statuses = np.vectorize(names.__getitem__, otypes=[object])(codes)
     dims, steps = flat.dim.values, flat.step_size.values
     seeds = [int(seed) for seed in flat.seed.values]
     order = list(STATUS)
@@ -92,8 +94,8 @@ def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
     every = Counter(statuses.ravel().tolist())
     return Diagram(
         name=str(found.folder),
-        dims=[told(dim) for dim in dims],
-        step_sizes=[told(step) for step in steps],
+        dims=ticks(dims),
+        step_sizes=ticks(steps),
         rows=rows,
         legend=[(name, every[name]) for name in order if every[name]],
         runs=int((codes >= 0).sum()),
@@ -148,5 +150,7 @@ def _numbers(flat: xr.Dataset) -> list:
     """For the same runs ‖p_mm‖ and the predicted constant of the direction error."""
     names = ("max_margin_norm", "error_constant")
     shown = _shown(flat)
+    if not shown:
+        return []
     table = np.stack([flat[name].values[:, :, :shown] for name in names], axis=-1)
     return short(table.reshape(-1, *table.shape[2:]))

@@ -6,6 +6,7 @@ from experiments.report.charts import Chart, axis, chart, series
 from experiments.report.folders import Found
 from experiments.report.numbers import told
 from experiments.report.sections import Shown
+from experiments.report.theory_claims import as_good_as_grid
 
 
 def step_size(found: Found) -> Shown:
@@ -54,7 +55,7 @@ def step_size(found: Found) -> Shown:
     ]
     return Shown(
         [
-            f"Descent does as well as the grid in {found.results['as_good_as_grid']} "
+            f"Descent does as well as the grid in {as_good_as_grid(optima)} "
             f"of {len(optima)} dimensions, at {told(found.results['cost_share'])} of "
             "its cost. Where some draw passes too suddenly to tell when, in a share of "
             f"{told(found.results.get('not_told_share'))} of the grid, η₀ is left out."

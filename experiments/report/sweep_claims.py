@@ -10,9 +10,9 @@ from experiments.common.statistics import (
     lemma_fit,
     with_status,
 )
-from experiments.report.folders import Found
-from experiments.report.measured import Claim, Measured, Verdict
+from experiments.report.measured import Claim, Measured
 from experiments.report.numbers import finite, percent, told
+from experiments.report.verdicts import Verdict, of_interval, of_runs
 
 EXPONENT = 0.01
 """Largest distance of a fitted exponent from its prediction."""
@@ -21,20 +21,17 @@ CLOSE, NEAR = 0.01, 0.05
 order falls like 1/‖p‖²; of the norm, where ρ/log t still shows."""
 GAP = 1e-9
 """Largest duality gap of a solution that counts as exact."""
+BAND = 2
+"""Neighbouring values of an axis from which a region counts as one: no single cell."""
 
 
-def lemma(found: Found) -> Measured:
+def lemma(results: xr.Dataset) -> Measured:
     """The error of the step falls like d^(−1/2)."""
-    fit = lemma_fit(_sweep(found))
+    fit = lemma_fit(results)
     if fit is None:
         return Measured(Verdict.OPEN, "too few dimensions")
-    close = max(abs(fit.low + 0.5), abs(fit.high + 0.5)) <= EXPONENT
     return Measured(
-        Verdict.AGREES
-        if close
-        else Verdict.FAILS
-        if np.isfinite(fit.low)
-        else Verdict.OPEN,
+        of_interval(fit.low, fit.high, -0.5, EXPONENT),
         f"exponent {fit}",
         f"{fit.runs} seeds, {len(fit.dims)} d",
         "–",
@@ -42,54 +39,51 @@ def lemma(found: Found) -> Measured:
     )
 
 
-def without_bound(found: Found) -> Measured:
-    """‖p‖ has no bound: all certified runs go on for ever along their line."""
-    results = _sweep(found)
-    there = int((results.status >= 0).sum())
+def without_bound(results: xr.Dataset) -> Measured:
+    """‖p‖ has no bound: all runs are certified to go on for ever along their line."""
+    runs = results.status.size
     endless = int(with_status(results, *CERTIFIED).sum())
     tied = int(with_status(results, "TIES_UNPROVED").sum())
     return Measured(
-        _verdict(endless, 0, there),
+        of_runs(endless, 0, runs),
         f"{endless:,} certified to grow for ever; {tied:,} with tied tokens are not "
         "followed further",
-        f"{there:,} runs",
-        percent(there - endless, there) + " not decided",
+        _sample(results),
+        percent(runs - endless, runs) + " not decided",
         "on the line p_mm log t + ρ of a solved max-margin problem",
     )
 
 
-def all_selected(found: Found) -> Measured:
+def all_selected(results: xr.Dataset) -> Measured:
     """In the corner of large d and η₀ every important token is selected."""
-    results = _sweep(found)
     hit = _cells(results, with_status(results, "SELECTED_ALL"))
-    there = _cells(results, results.status >= 0)
-    corner = _corner(hit, there)
+    runs = _cells(results, xr.ones_like(results.status))
+    corner = _corner(hit, runs)
     if corner is None:
-        return Measured(Verdict.FAILS, "no such corner", f"{there.sum():,} runs")
+        complete = bool((results.status >= 0).all())
+        verdict = Verdict.FAILS if complete else Verdict.OPEN
+        return Measured(verdict, "no such corner", _sample(results))
     row, column = corner
-    runs = there[row:, column:].sum()
     dim, step = results.dim.values[column], results.step_size.values[row]
     return Measured(
         Verdict.HOLDS,
         f"all of them for d ≥ {told(dim)} and η₀ ≥ {told(step)}",
-        f"{runs:,} runs there, {there.sum():,} in all",
-        f"0 % there; {percent(int(there.sum() - hit.sum()), int(there.sum()))} of all",
+        f"{runs[row:, column:].sum():,} runs there, {runs.sum():,} in all",
+        f"0 % there; {percent(int(runs.sum() - hit.sum()), int(runs.sum()))} of all",
         "each run at the max-margin direction of that selection, duality gap below "
         "rounding",
     )
 
 
-def direction(found: Found) -> Measured:
+def direction(results: xr.Dataset) -> Measured:
     """‖p/‖p‖ − p_mm/‖p_mm‖‖ · ‖p‖ tends to the constant predicted for it."""
-    results = _sweep(found)
     constant = results.direction_error * results.cls_norm / results.error_constant
     off = abs(constant - 1)
-    everywhere = finite(_of(off, results).ravel())
     measured = _deviations(
-        everywhere, CLOSE, "error · ‖p‖ at the end", "the predicted constant"
+        results, off, CLOSE, "error · ‖p‖ at the end", "the predicted constant"
     )
     among = {
-        name: finite(_of(off.where(runs), results).ravel())
+        name: off.values[(_selecting(results) & runs & np.isfinite(off)).values]
         for name, runs in by_history(results).items()
     }
     if not all(part.size for part in among.values()):
@@ -104,102 +98,124 @@ def direction(found: Found) -> Measured:
     return measured._replace(value=f"{measured.value} ({apart})")
 
 
-def growth(found: Found) -> Measured:
+def growth(results: xr.Dataset) -> Measured:
     """‖p‖ grows as ‖p_mm‖ log t."""
-    results = _sweep(found)
     ratio = results.cls_norm / (results.max_margin_norm * results.log_time)
-    off = finite(_of(abs(ratio - 1), results).ravel())
-    return _deviations(off, NEAR, "‖p‖ at the end", "‖p_mm‖ log t")
+    return _deviations(results, abs(ratio - 1), NEAR, "‖p‖ at the end", "‖p_mm‖ log t")
 
 
-def exact_margin(found: Found) -> Measured:
+def exact_margin(results: xr.Dataset) -> Measured:
     """The max-margin solution is exact."""
-    results = _sweep(found)
-    gap = finite(_of(results.duality_gap, results).ravel())
-    if not gap.size:
-        return Measured(Verdict.OPEN, "no certified run")
-    beyond = int((gap > GAP).sum())
+    gap = results.duality_gap.values[_selecting(results).values]
+    known = finite(gap)
+    if not known.size:
+        return Measured(Verdict.OPEN, "no certified run of which it is known")
     return Measured(
-        Verdict.FAILS if beyond else Verdict.HOLDS,
-        f"relative gap {told(np.median(gap))} (median), {told(gap.max())} at most",
-        f"{gap.size:,} certified runs",
-        percent(beyond, gap.size),
+        _bounded(results, gap, GAP),
+        f"relative gap {told(np.median(known))} (median), {told(known.max())} at most",
+        _sample(results, gap.size),
+        percent(int((~(gap <= GAP)).sum()), gap.size),
         "the gap itself: weak duality, measured on the tokens",
     )
 
 
-def captured(found: Found) -> Measured:
+def captured(results: xr.Dataset) -> Measured:
     """A band of step sizes is captured along ± v."""
-    results = _sweep(found)
-    there = int((results.status >= 0).sum())
     hit = with_status(results, "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE")
     number = int(hit.sum())
     if not number:
-        return Measured(Verdict.OPEN, "none in this sweep", f"{there:,} runs")
-    mostly = 2 * _cells(results, hit).sum(axis=1) > _cells(
-        results, results.status >= 0
-    ).sum(axis=1)
-    steps = results.step_size.values[mostly]
-    band = (
-        f", mostly at η₀ = {' … '.join(map(told, _ends(steps)))}" if steps.size else ""
-    )
+        return Measured(Verdict.OPEN, "none in this sweep", _sample(results))
+    everyone = _cells(results, hit) == _cells(results, xr.ones_like(results.status))
+    column, rows = _widest_band(everyone)
+    wide = len(rows) >= BAND
+    ends = " … ".join(map(told, _ends(results.step_size.values[rows]))) if wide else ""
+    band = f"; every run at d = {told(results.dim.values[column])}, η₀ = {ends}"
     return Measured(
-        Verdict.HOLDS,
-        f"{number:,} runs{band}",
-        f"{there:,} runs",
+        Verdict.HOLDS if wide else Verdict.IN_PART,
+        f"{number:,} runs" + (band if wide else ", no band of them"),
+        _sample(results),
         "–",
         "each at the max-margin direction of the selection of one class",
     )
 
 
-def tied(found: Found) -> Measured:
+def tied(results: xr.Dataset) -> Measured:
     """Sequences of both classes may keep tokens at finite odds."""
-    results = _sweep(found)
-    there = int((results.status >= 0).sum())
     hit = with_status(results, "TIES_UNPROVED")
     if not hit.any():
-        return Measured(Verdict.OPEN, "none in this sweep", f"{there:,} runs")
+        return Measured(Verdict.OPEN, "none in this sweep", _sample(results))
     norms = results.cls_norm.values[hit.values]
     return Measured(
         Verdict.AGREES,
         f"{int(hit.sum()):,} runs, at ‖p‖ = {told(np.median(norms))} (median)",
-        f"{there:,} runs",
+        _sample(results),
         "–",
         "not certified: gradients of both classes cancel to rounding, with positive "
         "curvature along v",
     )
 
 
-def _deviations(off: np.ndarray, bound: float, quantity: str, what: str) -> Measured:
-    if not off.size:
-        return Measured(Verdict.OPEN, "no certified run")
-    beyond = int((off > bound).sum())
+def _deviations(
+    results: xr.Dataset, off: xr.DataArray, bound: float, quantity: str, what: str
+) -> Measured:
+    """A quantity of all certified runs that selected, beside its prediction."""
+    values = off.values[_selecting(results).values]
+    known = finite(values)
+    if not known.size:
+        return Measured(Verdict.OPEN, "no certified run of which it is known")
     return Measured(
-        _verdict(off.size - beyond, beyond, off.size),
-        f"{quantity} is off {what} by {told(np.median(off))} (median), "
-        f"{told(np.quantile(off, 0.99))} (99 %)",
-        f"{off.size:,} certified runs",
-        percent(beyond, off.size),
+        _bounded(results, values, bound),
+        f"{quantity} is off {what} by {told(np.median(known))} (median), "
+        f"{told(np.quantile(known, 0.99))} (99 %)",
+        _sample(results, values.size),
+        percent(int((~(values <= bound)).sum()), values.size),
         f"within {bound:.0%}; active margins on the predicted late flow",
     )
 
 
-def _verdict(hits: int, misses: int, total: int) -> Verdict:
-    """Of a claim about all runs; those that show neither leave it open."""
-    if misses:
-        return Verdict.IN_PART if hits else Verdict.FAILS
-    return Verdict.HOLDS if hits == total and hits else Verdict.OPEN
+def _bounded(results: xr.Dataset, values: np.ndarray, bound: float) -> Verdict:
+    """The verdict on values of all certified runs, of which NaN is not known."""
+    hits, misses = int((values <= bound).sum()), int((values > bound).sum())
+    verdict = of_runs(hits, misses, values.size)
+    whole = bool((results.status >= 0).all())
+    return verdict if whole or verdict is not Verdict.HOLDS else Verdict.AGREES
 
 
-def _corner(hit: np.ndarray, there: np.ndarray) -> tuple[int, int] | None:
-    """First row and column of the largest corner in which all runs that are hit."""
-    clean = (hit == there) & (there > 0)
+def _sample(results: xr.Dataset, certified: int | None = None) -> str:
+    """Runs that are there, those of the grid that are missing, and certified ones."""
+    there, runs = int((results.status >= 0).sum()), results.status.size
+    missing = f", {runs - there:,} of {runs:,} are missing" if there < runs else ""
+    if certified is None:
+        return f"{there:,} runs{missing}"
+    return f"{certified:,} certified runs{missing}"
+
+
+def _corner(hit: np.ndarray, runs: np.ndarray) -> tuple[int, int] | None:
+    """First row and column of the largest corner in which all runs are hit.
+
+    A corner has two η₀ and two d at least, as far as the grid has; of equal ones it is
+    the one with the smaller η₀.
+    """
+    clean = hit == runs
+    tall, wide = clean.shape
     best, most = None, 0
-    for row in range(len(clean)):
-        for column in range(clean.shape[1]):
-            runs = int(there[row:, column:].sum())
-            if clean[row:, column:].all() and runs > most:
-                best, most = (row, column), runs
+    for row in range(max(1, tall - BAND + 1)):
+        for column in range(max(1, wide - BAND + 1)):
+            size = int(runs[row:, column:].sum())
+            if clean[row:, column:].all() and size > most:
+                best, most = (row, column), size
+    return best
+
+
+def _widest_band(full: np.ndarray) -> tuple[int, list[int]]:
+    """Column and neighbouring rows of the longest run of true entries in a column."""
+    best: tuple[int, list[int]] = 0, []
+    for column in range(full.shape[1]):
+        rows: list[int] = []
+        for row in range(len(full)):
+            rows = [*rows, row] if full[row, column] else []
+            if len(rows) > len(best[1]):
+                best = column, rows
     return best
 
 
@@ -209,19 +225,14 @@ def _cells(results: xr.Dataset, mask: xr.DataArray) -> np.ndarray:
     return mask.sum(over).transpose("step_size", "dim").values
 
 
-def _of(values: xr.DataArray, results: xr.Dataset) -> np.ndarray:
-    """Values of the certified runs that had something to select."""
-    return values.values[with_status(results, *SELECTING).values]
+def _selecting(results: xr.Dataset) -> xr.DataArray:
+    """Mask of the certified runs that had something to select."""
+    return with_status(results, *SELECTING)
 
 
 def _ends(values: np.ndarray) -> list[float]:
     """The smallest and the largest, once if they are one."""
     return sorted({float(values.min()), float(values.max())})
-
-
-def _sweep(found: Found) -> xr.Dataset:
-    assert isinstance(found.content, xr.Dataset)
-    return found.content
 
 
 CLAIMS = tuple(

@@ -6,8 +6,10 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.statistics import CERTIFIED
+from experiments.common.tokens import same_tokens
 from experiments.report.folders import ILL_FORMED, Found, best
-from experiments.report.numbers import short, told
+from experiments.report.numbers import short, ticks
+from experiments.report.theory_claims import lasts
 
 
 class Watched(NamedTuple):
@@ -80,8 +82,8 @@ def _packed(results: Found, sweep: Found | None) -> Watched:
         )
     return Watched(
         "",
-        [told(dim) for dim in dims],
-        [told(step) for step in steps],
+        ticks(dims),
+        ticks(steps),
         _stories(cells, packed),
         {"dims": short(dims), "steps": short(steps), "cells": packed},
     )
@@ -92,10 +94,7 @@ def _status(cell: dict, results: Found, sweep: Found | None) -> str:
     if sweep is None or not isinstance(sweep.content, xr.Dataset):
         return ""
     grid, settings = sweep.content.attrs["grid"], results.settings
-    same = all(
-        grid[name] == [settings["problem"][name]]
-        for name in ("sequences", "length", "relevant", "irrelevant")
-    )
+    same = same_tokens(grid, settings["problem"]) and grid["precision"] == "float64"
     if not same or grid["until_norm"] != settings["until_norm"]:
         return ""
     at = {"dim": cell["dim"], "step_size": cell["step_size"], "seed": settings["seed"]}
@@ -103,7 +102,7 @@ def _status(cell: dict, results: Found, sweep: Found | None) -> str:
         return ""
     code = int(sweep.content.status.sel(at).values.ravel()[0])
     names = {code: name for name, code in sweep.content.attrs["statuses"].items()}
-    return names.get(code, "")
+    return names[code] if code >= 0 else ""
 
 
 def _stories(cells: list[dict], packed: list[dict]) -> list[tuple[str, int, str]]:
@@ -111,7 +110,7 @@ def _stories(cells: list[dict], packed: list[dict]) -> list[tuple[str, int, str]
     kinds: dict[str, list[int]] = {}
     for place, cell in enumerate(cells):
         during = cell["capture"]
-        lasting = during and during["last"] >= 0.5 * cell["log_time"]
+        lasting = during and lasts(cell)
         if cell["status"] == "TIES_UNPROVED":
             kind = "tied"
         elif lasting:

@@ -14,7 +14,7 @@ from experiments.theory.problem import Problem
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.sweep import store
 
-DIMS, STEPS, SEEDS = (100.0, 1e4, 1e6), (1.0, 1000.0), (0, 1)
+DIMS, STEPS, SEEDS = (100.0, 1e4, 1e6), (1.0, 1000.0), tuple(range(17))
 POINTS = 5
 SCALARS = ("alignment_error", "alignment", "important_selected", "positive_selected")
 SCALARS += ("negative_selected", "cls_norm", "log_time", "direction_error")
@@ -33,7 +33,7 @@ PATHS = ("path_log_times", "path_norms", "path_errors")
 
 
 def invent_sweep(folder, *, dims=DIMS, steps=STEPS, seeds=SEEDS, points=POINTS):
-    """A finished sweep of a dozen runs, all on their lines and certified."""
+    """A finished sweep of a hundred runs, all on their lines and certified."""
     axes = {"sequences": [20], "length": [4], "relevant": [2], "irrelevant": [8]}
     axes |= {"per_sequence": [1], "purity": [1.0], "irrelevant_share": [0.0]}
     axes |= {"dim": list(dims), "step_size": list(steps), "seed": list(seeds)}

@@ -1,0 +1,228 @@
+"""Verdicts on what studies left, from both sides of every threshold."""
+
+import pytest
+
+from experiments.__main__ import STUDIES
+from experiments.common.results import Finished
+from experiments.report import text_claims, theory_claims
+from experiments.report.page import CLAIMS
+from experiments.report.verdicts import Verdict
+from experiments.theory import _phase_ratios, _trained_head
+from jaxselect.errors import BadInput
+from jaxselect.flow.cls_flow import FlowStatus
+from jaxselect.text.ending import TextEndStatus
+
+HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
+IN_PART, FAILS = Verdict.IN_PART, Verdict.FAILS
+NAN = float("nan")
+
+
+def study(results, arrays=None):
+    return Finished({}, results, arrays or {}, {})
+
+
+def exponents(**changes):
+    found = {"constant_largest_deviation": 1e-9, "exponent_norm": -1.0}
+    found |= {"predicted": 16, "seeds": 16} | changes
+    return theory_claims.exponents(study(found))
+
+
+def optima(ratio, number=1):
+    """One dimension as good as the grid, and some by a ratio of log-times."""
+    cells = [{"log_time_descent": 1.0, "log_time_grid": 1.0}]
+    cells += [{"log_time_descent": ratio, "log_time_grid": 1.0}] * number
+    each = {"step_size_descent": 1.0, "dim": 64.0}
+    return study({"optima": [cell | each for cell in cells], "cost_share": 0.1})
+
+
+def head(**counts):
+    status = dict.fromkeys((name.name for name in _trained_head.Heading), 0) | counts
+    part = {"status": status, "draws": sum(status.values())}
+    empty = {"status": dict.fromkeys(status, 0), "draws": 0}
+    return theory_claims.beside_head(study({"equal": part, "unequal": empty}))
+
+
+def watched(*cells):
+    """Cells as (d, log-time until which a capture lasted, status)."""
+    told = [
+        {
+            "dim": dim,
+            "step_size": 1.0,
+            "status": status,
+            "log_time": 10.0,
+            "cls_norm": 1e6,
+            "capture": {"class": "positive", "first": 1.0, "last": last},
+        }
+        for dim, last, status in cells
+    ]
+    return theory_claims.passing_capture(study({"cells": told}))
+
+
+def edges(within, number=4):
+    part = {"edges": number, "within": within, "least": 0.9, "most": 1.1}
+    none = {"edges": 0, "within": NAN, "least": NAN, "most": NAN}
+    return theory_claims.foretold(study({"summary": {"one": part, "two": none}}))
+
+
+def influence(rank):
+    row = {"rank_correlation": rank, "relative_error": 0.1}
+    return theory_claims.influence(study({"token_0.1": row}, {"token_turn": [1.0]}))
+
+
+def discrete(off):
+    row = {"deviation_at_a_tenth": off, "deviation_at_the_limit": 1.0}
+    return theory_claims.discrete(study({"descent": row | {"stable_limit": [1.0]}}))
+
+
+def matrix(good):
+    row = {"identity_holds": good, "identity_largest": 0.0, "draws": 4}
+    return theory_claims.behind_matrix(study({"matrix": row}))
+
+
+def lemma_on_text(exponent):
+    found = {"exponent": exponent, "exponent_plain_counts": 0.0}
+    return text_claims.text_lemma(study(found | {"vocabulary": 9, "dims": [1, 2]}))
+
+
+def order(values, scores, published=True):
+    shape = {
+        "values": {"rank_correlation": values},
+        "scores": {"rank_correlation": scores},
+    }
+    models = {"other": {"shape": {}}, "together": {"shape": shape}}
+    found = {"models": models, "vocabulary": 9, "published": published}
+    return text_claims.text_order(study(found))
+
+
+def step(correlation):
+    row = {"correlation": correlation, "slope_ratio": 1.0}
+    return text_claims.review_step(study({"one_step": row, "vocabulary": 9}))
+
+
+def end(status):
+    found = {"status": status, "tied_words": 0, "growth": 1.0}
+    return text_claims.text_end(study(found | {"reviews": 9, "vocabulary": 9}))
+
+
+def tables(*ranks):
+    found = {str(place): {"rank_correlation": rank} for place, rank in enumerate(ranks)}
+    return text_claims.network_order(study({"published": found, "vocabulary": 9}))
+
+
+def lanes(*exponents):
+    found = {f"step size {n}": {"exponent": e} for n, e in enumerate(exponents)}
+    return text_claims.network_step(study(found | {"lanes": 8}))
+
+
+TABLES = [
+    (lambda: exponents(), HOLDS),
+    (lambda: exponents(exponent_norm=-1.019), HOLDS),
+    (lambda: exponents(exponent_norm=-1.021), FAILS),
+    (lambda: exponents(exponent_norm=-0.979), FAILS),
+    (lambda: exponents(constant_largest_deviation=0.0099), HOLDS),
+    (lambda: exponents(constant_largest_deviation=0.0101), FAILS),
+    (lambda: exponents(predicted=1), IN_PART),
+    (lambda: exponents(predicted=0), FAILS),
+    (lambda: exponents(predicted=0, exponent_norm=NAN), OPEN),
+    (lambda: exponents(constant_largest_deviation=NAN), OPEN),
+    (lambda: theory_claims.descent(optima(1.0)), AGREES),
+    (lambda: theory_claims.descent(optima(0.9)), AGREES),
+    (lambda: theory_claims.descent(optima(1.0001)), IN_PART),
+    (lambda: theory_claims.descent(optima(NAN)), IN_PART),
+    (lambda: influence(0.91), AGREES),
+    (lambda: influence(0.89), FAILS),
+    (lambda: influence(NAN), OPEN),
+    (lambda: discrete(0.0099), AGREES),
+    (lambda: discrete(0.0101), FAILS),
+    (lambda: discrete(NAN), OPEN),
+    (lambda: head(UNCHANGED=4), HOLDS),
+    (lambda: head(UNCHANGED=3, NOT_CERTIFIED=1), OPEN),
+    (lambda: head(UNCHANGED=3, NOT_REACHED=1), OPEN),
+    (lambda: head(UNCHANGED=3, RELAXED=1), IN_PART),
+    (lambda: head(RELAXED=4), FAILS),
+    (lambda: head(NO_MAX_MARGIN=4), OPEN),
+    (lambda: matrix(4), AGREES),
+    (lambda: matrix(3), IN_PART),
+    (lambda: matrix(0), FAILS),
+    (lambda: watched((1e6, 4.9, "REACHED"), (1e2, 9.0, "REACHED")), AGREES),
+    (lambda: watched((1e6, 5.1, "REACHED"), (1e2, 9.0, "REACHED")), OPEN),
+    (lambda: watched((1e6, 4.9, "REACHED"), (1e6, 9.0, "REACHED")), IN_PART),
+    (lambda: watched((1e6, 4.9, "TIES_UNPROVED")), OPEN),
+    (lambda: watched((1e2, 4.9, "REACHED"), (1e6, 9.0, "REACHED")), FAILS),
+    (lambda: edges(1.0), AGREES),
+    (lambda: edges(0.75), IN_PART),
+    (lambda: edges(0.0), FAILS),
+    (lambda: edges(NAN, 0), OPEN),
+    (lambda: lemma_on_text(-0.549), AGREES),
+    (lambda: lemma_on_text(-0.551), FAILS),
+    (lambda: lemma_on_text(-0.451), AGREES),
+    (lambda: lemma_on_text(-0.449), FAILS),
+    (lambda: lemma_on_text(NAN), OPEN),
+    (lambda: order(0.91, 0.91), AGREES),
+    (lambda: order(0.91, 0.89), IN_PART),
+    (lambda: order(0.89, 0.91), IN_PART),
+    (lambda: order(0.89, 0.89), FAILS),
+    (lambda: order(0.99, 0.99, published=False), OPEN),
+    (lambda: step(0.91), AGREES),
+    (lambda: step(0.89), FAILS),
+    (lambda: end("SELECTED"), HOLDS),
+    (lambda: end("TIED"), HOLDS),
+    (lambda: end("AT_REST"), FAILS),
+    (lambda: end("NOT_CERTIFIED"), OPEN),
+    (lambda: tables(0.91, 0.95), AGREES),
+    (lambda: tables(0.91, 0.89), IN_PART),
+    (lambda: tables(), OPEN),
+    (lambda: lanes(-0.519, -0.481), AGREES),
+    (lambda: lanes(-0.5, -0.479), IN_PART),
+    (lambda: lanes(-0.5, NAN), IN_PART),
+    (lambda: lanes(-0.53), FAILS),
+    (lambda: lanes(), OPEN),
+]
+
+
+@pytest.mark.parametrize("number", range(len(TABLES)))
+def test_a_table_has_its_verdict(number):
+    decide, verdict = TABLES[number]
+    measured = decide()
+    assert measured.verdict is verdict, measured
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda: end("NOT_YET"),
+        lambda: head(UNCHANGED=3, UNHEARD_OF=1),
+        lambda: watched((1e6, 4.9, "UNHEARD_OF")),
+    ],
+)
+def test_a_status_that_is_not_known_is_an_error(decide):
+    with pytest.raises(BadInput, match="run the study again"):
+        decide()
+
+
+@pytest.mark.parametrize(
+    ("known", "statuses"),
+    [
+        (text_claims.ENDS, TextEndStatus),
+        (theory_claims.HEADINGS, _trained_head.Heading),
+        (theory_claims.FLOWS, FlowStatus),
+    ],
+)
+def test_every_status_that_may_come_is_known(known, statuses):
+    assert set(known) == {status.name for status in statuses}
+
+
+def test_every_claim_names_a_study_that_there_is():
+    assert {claim.study for claim in CLAIMS} <= set(STUDIES)
+    assert len({claim.measure for claim in CLAIMS}) == len(CLAIMS)
+
+
+def test_bounds_of_edges_are_those_of_the_study():
+    """What counts as predicted is fixed in one table; each bound from both sides."""
+    for name, bound in _phase_ratios.WITHIN.items():
+        rows = [
+            {"case": "n1", "edge": name, "ratio": ratio}
+            for ratio in (0.999 * bound, 1.001 / bound, 1.001 * bound, 0.999 / bound)
+        ]
+        assert _phase_ratios.summary(rows, name)["within"] == 0.5
+        assert _phase_ratios.summary(rows[:2], name)["within"] == 1.0

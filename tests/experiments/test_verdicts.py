@@ -1,0 +1,219 @@
+"""Verdicts as functions of tables: every threshold from both of its sides."""
+
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from experiments.common.results import Finished
+from experiments.report import sweep_claims
+from experiments.report.folders import Found
+from experiments.report.measured import FEWEST, Claim, Measured, rows
+from experiments.report.verdicts import Verdict, at_least, at_most, of_interval, of_runs
+from jaxselect.outcome.trial_status import TrialStatus
+
+HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
+IN_PART, FAILS = Verdict.IN_PART, Verdict.FAILS
+NAN = float("nan")
+
+
+def study(results, arrays=None, settings=None):
+    return Finished(settings or {}, results, arrays or {}, {})
+
+
+def sweep(dims=(1e2, 1e3, 1e4, 1e5), steps=(1.0, 10.0, 100.0), seeds=10, **columns):
+    """Runs that all select and lie on their predicted line, but for some columns."""
+    shape = len(dims), len(steps), seeds
+    dim = np.broadcast_to(np.array(dims)[:, None, None], shape)
+    plain = {
+        "status": np.full(shape, int(TrialStatus.SELECTED_ALL)),
+        "alignment_error": dim**-0.5 * (1 + 1e-3 * np.arange(seeds) / seeds),
+        "max_margin_norm": np.full(shape, 3.0),
+        "error_constant": np.full(shape, 2.0),
+        "cls_norm": np.full(shape, 6e5),
+        "log_time": np.full(shape, 2e5),
+        "direction_error": np.full(shape, 2 / 6e5),
+        "duality_gap": np.full(shape, 1e-15),
+        "history_dim": np.zeros(shape, int),
+    }
+    axes = ("dim", "step_size", "seed")
+    return xr.Dataset(
+        {name: (axes, columns.get(name, value)) for name, value in plain.items()},
+        coords=dict(zip(axes, (list(dims), list(steps), range(seeds)), strict=True)),
+        attrs={"statuses": {status.name: status.value for status in TrialStatus}},
+    )
+
+
+def statuses(shape=(4, 3, 10), **where):
+    """Statuses of a sweep: `SELECTED_ALL`, but for some places."""
+    found = np.full(shape, int(TrialStatus.SELECTED_ALL))
+    for name, place in where.items():
+        found[place] = -1 if name == "MISSING" else TrialStatus[name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-0.509, -0.491, AGREES),
+        (-0.511, -0.499, OPEN),
+        (-0.501, -0.489, OPEN),
+        (-0.5, -0.4, OPEN),
+        (-0.489, -0.48, FAILS),
+        (-0.53, -0.511, FAILS),
+        (NAN, NAN, OPEN),
+        (NAN, -0.5, OPEN),
+    ],
+)
+def test_both_ends_of_the_interval_of_lemma_4_1_count(low, high, verdict):
+    assert of_interval(low, high, -0.5, sweep_claims.EXPONENT) is verdict
+
+
+@pytest.mark.parametrize(
+    ("power", "verdict"), [(-0.5, AGREES), (-0.492, AGREES), (-0.48, FAILS)]
+)
+def test_lemma_4_1_is_fitted_to_the_error_of_the_sweep(power, verdict):
+    error = sweep().alignment_error.values ** (power / -0.5)
+    measured = sweep_claims.lemma(sweep(alignment_error=error))
+    assert measured.verdict is verdict
+    assert f"exponent {power:.3f}" in measured.value
+    assert sweep_claims.lemma(sweep(seeds=1)).verdict is OPEN
+    assert sweep_claims.lemma(sweep(dims=(1e4, 1e5))).verdict is OPEN
+
+
+def test_growth_without_bound_is_certified_for_all_runs_or_not_at_all():
+    verdict = lambda **where: (  # noqa: E731
+        sweep_claims.without_bound(sweep(status=statuses(**where))).verdict
+    )
+    assert verdict() is HOLDS
+    for name in ("TIES_UNPROVED", "NOT_CERTIFIED", "NORM_NOT_REACHED", "MISSING"):
+        assert verdict(**{name: (0, 0, 0)}) is OPEN
+    assert verdict(CAPTURED_NEGATIVE=(0, 0, 0), NOTHING_TO_SELECT=(1, 1, 1)) is HOLDS
+
+
+def test_the_corner_of_large_sizes_is_whole_and_more_than_one_cell():
+    def measured(**where):
+        return sweep_claims.all_selected(sweep(status=statuses(**where)))
+
+    assert "d ≥ 100 and η₀ ≥ 1" in measured().value
+    low = measured(PARTIAL=(0, slice(None), 3))
+    assert low.verdict is HOLDS and "d ≥ 1,000 and η₀ ≥ 1" in low.value
+    assert low.sample == "90 runs there, 120 in all"
+    assert low.fails == "0 % there; 2.5 % of all"
+    # One run in the last corner but its cell is whole: no region of two by two.
+    assert measured(PARTIAL=(2, 2, 0)).verdict is FAILS
+    assert measured(MISSING=(3, 2, 0)).verdict is OPEN
+    missing = measured(MISSING=(0, 0, 0), NOT_CERTIFIED=(1, 0, 0))
+    assert "d ≥ 100 and η₀ ≥ 10" in missing.value
+
+
+DEVIATING = {
+    "direction": (sweep_claims.direction, "direction_error", 2 / 6e5, 0.01),
+    "growth": (sweep_claims.growth, "cls_norm", 6e5, 0.05),
+}
+
+
+@pytest.mark.parametrize("name", DEVIATING)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_deviations_count_from_their_bound_on(name, sign):
+    measure, column, exact, bound = DEVIATING[name]
+
+    def measured(factor, every=False, status=None):
+        values = np.full((4, 3, 10), exact)
+        values[slice(None) if every else (0, 0, 0)] = exact * factor
+        columns = {column: values, "status": statuses() if status is None else status}
+        if name == "growth":
+            columns["direction_error"] = 2 / values
+        return measure(sweep(**columns))
+
+    assert measured(1 + sign * 0.98 * bound).verdict is HOLDS
+    beyond = measured(1 + sign * 1.02 * bound)
+    assert beyond.verdict is IN_PART and beyond.fails == "0.833 %"
+    assert measured(1 + sign * 1.02 * bound, every=True).verdict is FAILS
+    assert measured(NAN).verdict is OPEN
+    assert measured(NAN).sample == "120 certified runs"
+    # A run without a certificate is not in question; a missing one takes the green.
+    far = 1 + 2 * bound
+    for status in ("NOT_CERTIFIED", "NOTHING_TO_SELECT"):
+        assert measured(far, status=statuses(**{status: (0, 0, 0)})).verdict is HOLDS
+    gone = measured(1.0, status=statuses(MISSING=(0, 0, 0)))
+    assert gone.verdict is AGREES
+    assert gone.sample == "119 certified runs, 1 of 120 are missing"
+    none = measured(1.0, status=np.full((4, 3, 10), int(TrialStatus.FAILED)))
+    assert none.verdict is OPEN
+
+
+def test_a_constant_is_not_a_norm():
+    """The direction is held against the constant, and growth against ‖p_mm‖."""
+    swapped = {"max_margin_norm": 2.0, "error_constant": 3.0}
+    columns = {name: np.full((4, 3, 10), value) for name, value in swapped.items()}
+    for measure in (sweep_claims.direction, sweep_claims.growth):
+        assert measure(sweep()).verdict is HOLDS
+        assert measure(sweep(**columns)).verdict is FAILS
+
+
+def test_medians_are_told_by_what_is_known_of_the_history():
+    history, error = np.zeros((4, 3, 10), int), np.full((4, 3, 10), 2 / 6e5)
+    history[:, :, 5:], error[:, :, 5:] = 4, 2.01 / 6e5
+    told = sweep_claims.direction(sweep(history_dim=history, direction_error=error))
+    assert "known without p, 60 runs; 0.005 where some dimensions" in told.value
+
+
+@pytest.mark.parametrize(
+    ("gap", "verdict"), [(0.9e-9, HOLDS), (1.1e-9, IN_PART), (NAN, OPEN)]
+)
+def test_a_solution_is_exact_up_to_its_gap(gap, verdict):
+    values = np.full((4, 3, 10), 1e-15)
+    values[1, 1, 1] = gap
+    assert sweep_claims.exact_margin(sweep(duality_gap=values)).verdict is verdict
+
+
+def test_a_band_has_more_than_one_step_size_and_all_runs_of_them():
+    def measured(**where):
+        return sweep_claims.captured(sweep(status=statuses(**where)))
+
+    assert measured().verdict is OPEN
+    assert measured(CAPTURED_NEGATIVE=(2, 1, 3)).verdict is IN_PART
+    assert measured(CAPTURED_NEGATIVE=(2, 1)).verdict is IN_PART
+    assert measured(CAPTURED_POSITIVE=(2, [0, 2])).verdict is IN_PART
+    both = measured(CAPTURED_NEGATIVE=(2, [0, 1]), CAPTURED_POSITIVE=(2, 1, 4))
+    assert both.verdict is HOLDS
+    assert both.value == "20 runs; every run at d = 10,000, η₀ = 1 … 10"
+    torn = measured(CAPTURED_NEGATIVE=(2, [0, 1]), MISSING=(2, 1, 4))
+    assert torn.verdict is IN_PART
+
+
+def test_ties_agree_and_are_never_certified():
+    assert sweep_claims.tied(sweep()).verdict is OPEN
+    found = sweep_claims.tied(sweep(status=statuses(TIES_UNPROVED=(0, 0, 0))))
+    assert found.verdict is AGREES and found.value.startswith("1 runs")
+
+
+def test_few_runs_and_smoke_runs_decide_nothing(tmp_path):
+    def verdict(content, study):
+        claim = Claim("", "", study, "", lambda table: Measured(HOLDS, sample="all"))
+        (row,) = rows([claim], [Found(tmp_path, study, content, "", "now")])
+        return row.measured.verdict
+
+    whole = statuses()
+    whole.ravel()[FEWEST:] = -1
+    assert verdict(sweep(status=whole), "sweep") is HOLDS
+    whole.ravel()[FEWEST - 1] = -1
+    assert verdict(sweep(status=whole), "sweep") is OPEN
+    assert verdict(study({}, settings={"preset": "full"}), "theory.rates") is HOLDS
+    assert verdict(study({}, settings={"preset": "smoke"}), "theory.rates") is OPEN
+
+
+@pytest.mark.parametrize("bound", [-2.0, 0.0, 0.5])
+def test_bounds_have_two_sides_and_nan_is_on_neither(bound):
+    above, below = np.nextafter(bound, 9), np.nextafter(bound, -9)
+    assert at_most(bound, bound) is at_least(bound, bound) is AGREES
+    assert at_most(above, bound) is at_least(below, bound) is FAILS
+    assert at_most(math.nan, bound) is at_least(math.nan, bound) is OPEN
+
+
+def test_runs_hold_only_where_all_of_them_are_hits():
+    assert of_runs(5, 0, 5) is HOLDS and of_runs(4, 0, 5) is OPEN
+    assert of_runs(4, 1, 5) is IN_PART and of_runs(0, 1, 5) is FAILS
+    assert of_runs(0, 0, 5) is of_runs(0, 0, 0) is OPEN
