@@ -12,6 +12,7 @@ import tyro
 import xarray as xr
 
 from experiments.common.console import Difference, command, say
+from jaxselect.errors import BadInput
 from jaxselect.sweep.store import differences, load
 
 
@@ -33,6 +34,15 @@ class Comparison:
     preset: str = "exact"
     json: bool = False
 
+    def check(self) -> None:
+        """Refuse a tolerance that is none.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+        if not 0 <= self.tolerance < float("inf"):
+            raise BadInput(f"--tolerance {self.tolerance}: wanted a finite number ≥ 0")
+
 
 PRESETS = {"exact": Comparison()}
 
@@ -47,8 +57,10 @@ def compare(settings: Comparison) -> dict:
         Nothing but `equal`; a `Difference`, which is exit code 1, where they are not.
 
     Raises:
-        BadInput: one of them holds no results, or damaged ones.
+        BadInput: one of them holds no results, or damaged ones; a tolerance that is
+            none.
     """
+    settings.check()
     first, second = load(settings.first), load(settings.second)
     lines = differences(first.attrs["grid"], second.attrs["grid"])
     if not lines:

@@ -275,7 +275,7 @@ def _numbers(result: dict) -> list[tuple[str, str, str]]:
         ),
         (
             "‖p‖ / log(1 + t)",
-            f"{norm / log_time:.6g}",
+            f"{norm / log_time:.6g}" if log_time else "– (no time passed)",
             "Speed of growth, which tends to the next number.",
         ),
         (

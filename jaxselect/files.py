@@ -5,6 +5,30 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from .errors import BadInput
+
+
+def regular(path: Path) -> Path:
+    """The path of a file, unless something else is there.
+
+    Args:
+        path: of a file, there or not.
+
+    Returns:
+        The same path.
+
+    Raises:
+        BadInput: a pipe, a device or a socket: reading could wait for ever.
+
+    Example:
+        >>> regular(Path("/dev/null"))
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: /dev/null is no regular file: name a file on disk
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise BadInput(f"{path} is no regular file: name a file on disk")
+    return path
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:

@@ -3,6 +3,8 @@
 import argparse
 import contextlib
 import dataclasses
+import io
+import itertools
 import json
 import os
 import signal
@@ -19,6 +21,8 @@ from jaxselect.errors import BadInput
 REGISTRY = tyro.constructors.ConstructorRegistry()
 """How settings that are no plain dataclass come in as flags; see `grids.flags`."""
 LARGEST_SEED = 2**31 - 1
+LINE = 600
+"""Characters of a message to people, at most."""
 KEPT = """Programs that JAX has compiled are kept in .jax_cache for the next call, up to
 512 MiB of them; JAX_COMPILATION_CACHE_DIR names another folder."""
 
@@ -32,9 +36,36 @@ class Difference(dict):
 
 
 def say(line: str) -> None:
-    """Print for people: on standard error, if there is one."""
+    """Print for people: on standard error, if there is one, and nothing but text."""
     if sys.stderr is not None:
-        print(line, file=sys.stderr, flush=True)
+        print(visible(line), file=sys.stderr, flush=True)
+
+
+def visible(text: str) -> str:
+    r"""The text with every character that a terminal would obey spelled out.
+
+    Example:
+        >>> print(visible("a" + chr(27) + "[31mb"))
+        a\x1b[31mb
+    """
+    return "".join(
+        letter
+        if letter.isprintable() or letter in "\n\t"
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def one_line(text: str) -> str:
+    r"""The text in one line, without the middle of a long one.
+
+    Example:
+        >>> one_line("a\n b"), len(one_line("x" * 9000)) <= LINE
+        ('a b', True)
+    """
+    line = " ".join(text.split())
+    half = LINE // 2 - 3
+    return line if len(line) <= LINE else f"{line[:half]} … {line[-half:]}"
 
 
 def command(
@@ -63,7 +94,7 @@ def command(
         with _interruptible():
             results = study(settings)
     except (BadInput, OSError) as error:
-        say(f"error: {' '.join(str(error).split())}")
+        say(f"error: {one_line(str(error))}")
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         say("stopped; what was finished is on disk")
@@ -85,9 +116,11 @@ def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) 
         Settings.
 
     Raises:
-        BadInput: no such preset.
-        SystemExit: after --help, or a flag that cannot be read.
+        BadInput: no such preset, an argument that is empty, or a flag that cannot be
+            read.
+        SystemExit: after --help.
     """
+    refuse_empty(arguments)
     if callable(presets):
         presets = presets(arguments)
     first = next(iter(presets))
@@ -105,14 +138,55 @@ def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) 
         # tyro would join the lines of each paragraph.
         about = (sys.modules[study.__module__].__doc__ or "").rstrip()
         _print(f"{about}\n\n{KEPT}\n")
-    return tyro.cli(
-        tyro.conf.OmitArgPrefixes[type(presets[name])],  # type: ignore[misc]
-        default=dataclasses.replace(presets[name], preset=name),
-        args=arguments,
-        prog=f"python -m {_module(study)}",
-        description="",
-        registry=REGISTRY,
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            return tyro.cli(
+                tyro.conf.OmitArgPrefixes[type(presets[name])],  # type: ignore[misc]
+                default=dataclasses.replace(presets[name], preset=name),
+                args=arguments,
+                prog=f"python -m {_module(study)}",
+                description="",
+                registry=REGISTRY,
+            )
+    except SystemExit as ended:
+        if not ended.code:
+            raise
+        raise BadInput(_unboxed(told.getvalue())) from None
+
+
+def _unboxed(text: str) -> str:
+    """The lines inside the first box of a message, up to its rule, as one sentence."""
+    lines = [line.strip("│╭╮╰╯─ ") for line in text.splitlines()]
+    inside = itertools.takewhile(
+        lambda pair: "────" not in pair[1].strip("│╭╮╰╯ "),
+        zip(lines[1:], text.splitlines()[1:], strict=True),
     )
+    said = " ".join(line for line, _ in inside)
+    return f"{said or one_line(text)}; --help lists the flags"
+
+
+def refuse_empty(arguments: list[str]) -> None:
+    """Refuse arguments without a character: as a path they mean the working folder.
+
+    Args:
+        arguments: the command line.
+
+    Raises:
+        BadInput: which one it is.
+
+    Example:
+        >>> refuse_empty(["--out", ""])
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: argument 2 is empty (after '--out'): give it a value
+    """
+    for place, word in enumerate(arguments):
+        if not word.partition("=")[2].strip() if "=" in word else not word.strip():
+            before = f" (after {arguments[place - 1]!r})" if place else ""
+            shown = f" {word!r}" if word else ""
+            raise BadInput(
+                f"argument {place + 1}{shown} is empty{before}: give it a value"
+            )
 
 
 def check(settings: Any) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 
 from experiments.common.flags import spelled
 from jaxselect.errors import BadInput
-from jaxselect.files import replacing
+from jaxselect.files import regular, replacing
 
 FORMAT = 1
 """Version of what is in the files; a reader refuses any other."""
@@ -185,14 +185,16 @@ def read(folder: Path) -> Finished:
     """
     path = folder / "results.json"
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        packed = (folder / "arrays.npz").read_bytes()
+        body = json.loads(regular(path).read_text(encoding="utf-8"))
+        packed = regular(folder / "arrays.npz").read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BadInput(
             f"{folder} holds no finished results ({Path(error.filename).name} is "
             "missing): name the folder that a study was given with --out"
         ) from error
-    except ValueError as error:
+    except BadInput:
+        raise
+    except (ValueError, RecursionError) as error:
         raise _damaged(path) from error
     if not isinstance(body, dict):
         raise _damaged(path)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiments.common.console import say
+from experiments.common.console import one_line, refuse_empty, say
 from experiments.common.results import read
 from experiments.common.tokens import same_tokens
 from experiments.figures import direction, growth, lemma, phases
@@ -35,8 +35,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--into", type=Path, help="where to; by default that folder")
     parser.add_argument("--only", choices=FIGURES, help="draw one figure")
     parser.add_argument("--format", **FORMAT)
-    asked = parser.parse_args(arguments)
     try:
+        refuse_empty(arguments)
+        asked = parser.parse_args(arguments)
         results = load(asked.folder)
         edges = _predicted(asked.folder, results.attrs["grid"])
         if edges:
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> int:
                 for file in save(figure, target / name, asked.format):
                     say(str(file))
     except (BadInput, OSError) as error:
-        say(f"error: {error}")
+        say(f"error: {one_line(str(error))}")
         return 2
     return 0
 

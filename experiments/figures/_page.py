@@ -1,6 +1,7 @@
 """What figures share: the command line, the file, words over posterior difference."""
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.common.console import say
+from experiments.common.console import one_line, refuse_empty, say
 from experiments.common.results import Finished, read
 from experiments.common.statistics import binned
 from jaxselect.errors import BadInput
@@ -43,13 +44,14 @@ def command(draw: Callable[[Finished], Figure], module: str, about: str) -> None
     )
     parser.add_argument("folder", type=Path, help="results of the study")
     parser.add_argument("--format", **FORMAT)
-    asked = parser.parse_args()
     try:
+        refuse_empty(sys.argv[1:])
+        asked = parser.parse_args()
         figure = draw(read(asked.folder))
         for target in save(figure, asked.folder / module, asked.format):
             say(str(target))
     except (BadInput, OSError) as error:
-        say(f"error: {error}")
+        say(f"error: {one_line(str(error))}")
         raise SystemExit(2) from None
     raise SystemExit(0)
 

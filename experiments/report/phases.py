@@ -69,6 +69,9 @@ def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
     """
     results = found.content
     assert isinstance(results, xr.Dataset)
+    if not results.sizes.get("point", 1):
+        # xarray cannot stack the axes of an empty array.
+        results = results.drop_dims("point")
     names = {code: name for name, code in results.attrs["statuses"].items()}
     names[MISSING] = "MISSING"
     over = [name for name in results.status.dims if name not in ("dim", "step_size")]

@@ -48,9 +48,14 @@ def report(settings: Settings) -> dict:
         What `--json` prints: the page, its bytes, what it shows and what it could not.
 
     Raises:
-        BadInput: a package of the extra `report` is not installed.
+        BadInput: a package of the extra `report` is not installed; a folder that is
+            not there, or no results that can be read: an earlier page stays.
     """
     begun = time.perf_counter()
+    path = settings.out / "report.html"
+    for folder in settings.folders:
+        if not folder.is_dir():
+            raise BadInput(f"{folder} is no folder of results; {path} stays as it is")
     try:
         from experiments.report.page import page
     except ModuleNotFoundError as error:
@@ -59,13 +64,17 @@ def report(settings: Settings) -> dict:
             "pip install 'jaxselect[report]'"
         ) from None
     found = search(settings.folders)
-    text = page(found)
-    path = settings.out / "report.html"
-    with replacing(path) as aside:
-        aside.write_text(text, encoding="utf-8")
     troubles = [f"{one.folder}: {one.trouble}" for one in found if one.trouble]
     for trouble in troubles:
         say(trouble)
+    if all(one.content is None for one in found):
+        raise BadInput(
+            "there are no results to show: run a study first, such as make sweep; "
+            f"{path} stays as it is"
+        )
+    text = page(found)
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8")
     seconds = time.perf_counter() - begun
     size = path.stat().st_size
     say(f"{path}: {size / 1e6:.1f} MB from {len(found)} folders, {seconds:.1f} s")

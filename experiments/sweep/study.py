@@ -69,7 +69,7 @@ def sweep(settings: Settings) -> dict:
     """
     grid = settings.grid
     if settings.launcher == "jax":
-        jax.distributed.initialize()
+        _join_cluster()
     configure(grid.precision)
     _require_memory(grid)
     grid.check()
@@ -90,7 +90,7 @@ def sweep(settings: Settings) -> dict:
     with writing(folder) if first else contextlib.nullcontext(), _stopping() as stop:
         if not settings.resume:
             old = (folder / "chunks").glob("[0-9]*.npy")
-            for path in (folder / "settings.json", *old):
+            for path in (*folder.glob("settings.*json"), *old):
                 path.unlink(missing_ok=True)
         prepare(folder, _description(grid, chunk_size, together, kind))
         if settings.launcher == "local":
@@ -131,6 +131,22 @@ def sweep(settings: Settings) -> dict:
         say(f"{ran} runs in {seconds:.1f} s, {ran / seconds:.2f} per second")
     say(describe(summary))
     return summary
+
+
+def _join_cluster() -> None:
+    """Meet the other processes of a cluster.
+
+    Raises:
+        BadInput: there is no cluster that JAX knows.
+    """
+    try:
+        jax.distributed.initialize()
+    except (RuntimeError, ValueError) as error:
+        raise BadInput(
+            f"the jax launcher found no cluster ({error}): start it with your "
+            "cluster's launcher, such as srun, or set JAX_COORDINATOR_ADDRESS, "
+            "JAX_NUM_PROCESSES and JAX_PROCESS_ID; on one machine leave --launcher out"
+        ) from error
 
 
 def _cut(settings: Settings, kind: str, shards: int) -> tuple[bool, int]:

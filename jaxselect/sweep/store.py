@@ -1,8 +1,9 @@
 """Results that survive a kill: one file per chunk of lanes, opened as labelled arrays.
 
-A folder holds `settings.json` and `chunks/00000.npy`, …: tables with one row per lane,
-followed by a checksum. A chunk is written under another name and then renamed, so it is
-there whole or not at all. Opening a folder takes one line: `load("results/default")`.
+A folder holds `settings.json`, a copy of it, and `chunks/00000.npy`, …: tables with one
+row per lane, followed by a checksum. A chunk is written under another name and then
+renamed, so it is there whole or not at all. Opening a folder takes one line:
+`load("results/default")`.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ import numpy as np
 
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..files import replacing
+from ..files import regular, replacing
 
 if TYPE_CHECKING:
     import xarray
@@ -48,19 +49,20 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
     """
     wanted = json.loads(json.dumps(description))
     (folder / "chunks").mkdir(parents=True, exist_ok=True)
-    path = folder / "settings.json"
-    if not path.exists():
-        # The order of the axes is that of the lanes: keys stay as they are.
-        text = json.dumps(wanted, indent=2, allow_nan=False)
-        with replacing(path) as aside:
-            aside.write_text(text + "\n")
-        return
-    differing = differences(describe(folder), wanted)
-    if differing:
-        raise BadInput(
-            f"{folder} holds results of other settings ({'; '.join(differing[:4])}): "
-            "choose another folder, or the settings it was started with"
-        )
+    if any(path.exists() for path in _descriptions(folder)):
+        differing = differences(describe(folder), wanted)
+        if differing:
+            raise BadInput(
+                f"{folder} holds results of other settings "
+                f"({'; '.join(differing[:4])}): choose another folder, or the settings "
+                "it was started with"
+            )
+    # The order of the axes is that of the lanes: keys stay as they are.
+    text = json.dumps(wanted, indent=2, allow_nan=False) + "\n"
+    for path in _descriptions(folder):
+        if not path.exists() or path.read_text(errors="replace") != text:
+            with replacing(path) as aside:
+                aside.write_text(text)
 
 
 @as_annotated
@@ -79,18 +81,31 @@ def describe(folder: Path) -> dict[str, Any]:
     Example:
         See `write_chunk`.
     """
-    try:
-        return json.loads((folder / "settings.json").read_text())
-    except (FileNotFoundError, NotADirectoryError) as error:
+    damaged = False
+    for path in _descriptions(folder):
+        try:
+            found = json.loads(regular(path).read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict):
+            return found
+        damaged = True
+    if damaged:
         raise BadInput(
-            f"{folder} holds no results (it has no settings.json): name the folder "
-            "that a sweep was given with --out"
-        ) from error
-    except json.JSONDecodeError as error:
-        raise BadInput(
-            f"{folder}/settings.json is not whole: the chunks beside it can be opened "
-            "again once it is restored"
-        ) from error
+            f"{folder}/settings.json is damaged, and so is settings.backup.json: "
+            "restore one of them, or begin again with --no-resume"
+        )
+    raise BadInput(
+        f"{folder} holds no results (it has no settings.json): name the folder that a "
+        "sweep was given with --out"
+    )
+
+
+def _descriptions(folder: Path) -> tuple[Path, Path]:
+    """The file that describes a sweep, and its copy."""
+    return folder / "settings.json", folder / "settings.backup.json"
 
 
 def differences(here: Any, there: Any, name: str = "") -> list[str]:
@@ -164,7 +179,7 @@ def read_chunk(folder: Path, index: int) -> np.ndarray:
     Example:
         See `write_chunk`.
     """
-    data = _chunk(folder, index).read_bytes()
+    data = regular(_chunk(folder, index)).read_bytes()
     body, checksum = data[:-4], data[-4:]
     if zlib.crc32(body).to_bytes(4, "little") != checksum:
         raise DamagedChunk(f"{_chunk(folder, index)} is damaged")

@@ -21,13 +21,20 @@ from jaxtyping import Int
 
 from ..arguments import as_annotated
 from ..errors import BadInput
+from ..files import regular
 from .datasets import features
 
 KINDS = "a .parquet, .csv, .tsv, .json or .jsonl"
 MOST = 1000
 """Classes at most: a column with more values holds something else than labels."""
 
-UNREADABLE = (pyarrow.ArrowException, OSError, UnicodeDecodeError, json.JSONDecodeError)
+UNREADABLE = (
+    RecursionError,
+    pyarrow.ArrowException,
+    OSError,
+    UnicodeDecodeError,
+    json.JSONDecodeError,
+)
 
 Name = str | int
 """What the data call a class: a word or a whole number."""
@@ -193,6 +200,7 @@ def _columns(path: Path, text: str, label: str, split: str) -> tuple[list, list]
     """Two columns as lists."""
     if path.is_dir():
         return features(path, text, label, split)
+    regular(path)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packed = suffixes[-1:] == [".gz"]
     kind = "".join(suffixes[-2:-1] if packed else suffixes[-1:])

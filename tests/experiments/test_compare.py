@@ -126,6 +126,25 @@ def test_the_tolerance_is_relative_and_has_two_sides(one, tmp_path):
     assert compared(one, made(tmp_path / "status", table), "--tolerance", "1") == 1
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-9, 1e-30, 1e30])
+def test_the_tolerance_is_relative_however_small_the_numbers_are(tmp_path, size):
+    """A number of 1e-9 that doubles is as different as one of 1."""
+    folders = []
+    for factor in (1.0, 1.01, 2.0):
+        table = rows(0, 1)
+        table["x"] *= size * factor
+        folders.append(made(tmp_path / f"{factor}", table, second=False))
+    assert compared(*folders[:2], "--tolerance", "0.02") == 0
+    assert compared(*folders[:2], "--tolerance", "0.005") == 1
+    assert compared(folders[0], folders[2], "--tolerance", "0.02") == 1
+
+
+@pytest.mark.parametrize("tolerance", ["nan", "-1", "inf", "-inf"])
+def test_a_tolerance_that_is_none_is_refused(one, tolerance, capsys):
+    assert compared(one, one, f"--tolerance={tolerance}") == 2
+    assert "wanted a finite number" in capsys.readouterr().err
+
+
 def test_no_results_and_damaged_ones_are_no_difference(one, tmp_path, capsys):
     assert compared(one, tmp_path / "nothing") == 2
     assert "holds no results" in capsys.readouterr().err

@@ -18,12 +18,13 @@ from experiments.report import sweep_claims
 from experiments.report.folders import best, search
 from experiments.report.measured import rows
 from experiments.report.page import CLAIMS, page
-from experiments.report.study import Settings, report
+from experiments.report.study import PRESETS, Settings, report
 from experiments.report.verdicts import Verdict
 from experiments.report.watch import watched
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.study import sweep as sweep_study
 from experiments.theory import joint, rates, step_size, watch
+from jaxselect.errors import BadInput
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
@@ -34,6 +35,7 @@ from tests.experiments.invented_results import (
     invent_watch,
     rewrite,
 )
+from tests.experiments.test_console import ended
 
 NASTY = {
     "script": "</script><script>window.injected=1</script>",
@@ -113,6 +115,21 @@ def test_a_smoke_run_decides_nothing(tmp_path):
     assert verdicts == {"full": Verdict.HOLDS, "smoke": Verdict.OPEN}
 
 
+OTHER_TOKENS = [
+    {"sequences": [40]},
+    {"length": [5]},
+    {"relevant": [3]},
+    {"irrelevant": [9]},
+    {"sequences": [20, 40]},
+    {"family": "independent"},
+    {"per_sequence": [2]},
+    {"purity": [0.9]},
+    {"irrelevant_share": [0.5]},
+    {"until_norm": 1e5},
+    {"precision": "float32"},
+]
+
+
 def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
     def codes(rows):
         return (3 * rows["lane"] + 1) % 9
@@ -127,12 +144,14 @@ def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
         wanted = TrialStatus(results_of.sel(at).item()).name if there else ""
         assert cell["status"] == wanted
     # Another problem's sweep says nothing of these runs.
-    path = tmp_path / "sweep" / "settings.json"
-    description = json.loads(path.read_text())
-    description["grid"]["sequences"] = [40]
-    path.write_text(json.dumps(description))
+    grid = store.describe(tmp_path / "sweep")["grid"]
+    for other in OTHER_TOKENS:
+        describe(tmp_path / "sweep", grid=grid | other)
+        told = watched(search([tmp_path])).data["cells"]
+        assert {cell["status"] for cell in told} == {""}, other
+    describe(tmp_path / "sweep", grid=grid)
     told = watched(search([tmp_path])).data["cells"]
-    assert {cell["status"] for cell in told} == {""}
+    assert {cell["status"] for cell in told} != {""}
 
 
 def test_edges_are_drawn_over_a_sweep_of_their_own_problem_alone(tmp_path):
@@ -141,11 +160,10 @@ def test_edges_are_drawn_over_a_sweep_of_their_own_problem_alone(tmp_path):
     drawn = Reader(page(search([tmp_path]))).data()["phases"][0]["edges"]
     assert drawn[0] == {"name": "selection", "dims": [10, 10**8], "steps": [30, 30]}
     assert all(edge["dims"] == [] for edge in drawn[1:])
-    path = tmp_path / "sweep" / "settings.json"
-    description = json.loads(path.read_text())
-    description["grid"]["relevant"] = [3]
-    path.write_text(json.dumps(description))
-    assert Reader(page(search([tmp_path]))).data()["phases"][0]["edges"] == []
+    grid = store.describe(tmp_path / "sweep")["grid"]
+    for other in ({"relevant": [3]}, {"family": "independent"}, {"purity": [0.9]}):
+        describe(tmp_path / "sweep", grid=grid | other)
+        assert Reader(page(search([tmp_path]))).data()["phases"][0]["edges"] == []
 
 
 @pytest.mark.parametrize(
@@ -234,24 +252,27 @@ def test_one_tied_run_leaves_lemma_4_2_undecided_and_is_no_counterexample(folder
 def damage(folder, kind):
     """Spoil a folder of results in one of the ways in which folders are spoilt."""
     chunk = next((folder / "chunks").glob("*.npy"))
-    description = json.loads((folder / "settings.json").read_text())
+    description = store.describe(folder)
+    both = [folder / name for name in ("settings.json", "settings.backup.json")]
     if kind == "cut":
         chunk.write_bytes(chunk.read_bytes()[:-40])
-    elif kind == "not json":
-        (folder / "settings.json").write_text("{")
-    elif kind == "other version":
-        del description["statuses"]
-        (folder / "settings.json").write_text(json.dumps(description))
     elif kind == "no settings":
-        (folder / "settings.json").unlink()
+        for path in both:
+            path.unlink()
     elif kind == "no runs":
         for path in (folder / "chunks").glob("*.npy"):
             path.unlink()
-    elif kind == "a list":
-        (folder / "settings.json").write_text("[1, 2]")
-    elif kind == "a study stopped":
-        (folder / "settings.json").write_text('{"study": "phases", "axes": {}}')
-        chunk.unlink()
+    else:
+        spoilt = {
+            "not json": "{",
+            "other version": json.dumps(description | {"statuses": None}),
+            "a list": "[1, 2]",
+            "a study stopped": '{"study": "phases", "axes": {}}',
+        }
+        for path in both:
+            path.write_text(spoilt[kind])
+        if kind == "a study stopped":
+            chunk.unlink()
 
 
 @pytest.mark.parametrize(
@@ -284,10 +305,65 @@ def test_a_study_of_another_version_is_said(folder, tmp_path, format_):
     assert "another version" in made["troubles"][0]
 
 
-def test_nothing_on_disk_still_makes_a_page(tmp_path):
-    made = report(Settings(folders=(tmp_path / "none",), out=tmp_path))
-    text = made["page"].read_text(encoding="utf-8")
-    assert "make sweep" in text and "no results here" in text
+@pytest.mark.parametrize("kind", ["mistyped", "empty", "damaged", "a file"])
+def test_a_page_is_never_replaced_by_an_empty_one(folder, tmp_path, kind):
+    made = report(Settings(folders=(folder,), out=tmp_path))
+    before = made["page"].read_bytes()
+    other = tmp_path / "other"
+    if kind != "mistyped":
+        other.mkdir()
+    if kind == "damaged":
+        (other / "results.json").write_text("[" * 100_000)
+    if kind == "a file":
+        other = made["page"]
+    words = [other, "--out", tmp_path]
+    assert ended(report, words, PRESETS) == 2
+    assert made["page"].read_bytes() == before
+
+
+def test_a_folder_that_is_named_twice_or_beside_a_wrong_one(folder, tmp_path):
+    twice = report(Settings(folders=(folder, folder), out=tmp_path / "twice"))
+    assert len(twice["shown"]) == 1
+    with pytest.raises(BadInput, match="no folder of results"):
+        report(Settings(folders=(folder, tmp_path / "none"), out=tmp_path / "page"))
+    assert not (tmp_path / "page").exists()
+
+
+def test_a_sweep_without_paths_is_drawn_without_curves(tmp_path):
+    invent_sweep(tmp_path / "sweep", points=0)
+    text = page(search([tmp_path]))
+    (told,) = Reader(text).data()["phases"]
+    assert told["curves"] == told["numbers"] == []
+    assert "cannot be laid out" not in text and "--path-points 60" in text
+
+
+def test_curves_travel_with_their_norm_and_their_constant(folder):
+    told = Reader(page(search([folder]))).data()["phases"][0]
+    norm, constant = told["numbers"][0][0]
+    assert (norm, constant) == (3, 2)
+    times, norms, errors = np.array(told["curves"][0][0])
+    np.testing.assert_allclose(norms, 3 * times, rtol=0.1)
+    np.testing.assert_allclose(errors, 2 / norms, rtol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["code", "name"])
+def test_a_sweep_with_a_status_that_is_not_known_is_said(folder, tmp_path, kind):
+    other = invent_sweep(tmp_path / "other")
+    if kind == "code":
+        rewrite(other, status=lambda rows: np.where(rows["lane"] == 5, 77, 0))
+    else:
+        describe(other, statuses={"SELECTED_ALL": 0, "UNHEARD_OF": 1})
+    made = report(Settings(folders=(tmp_path,), out=tmp_path))
+    (trouble,) = made["troubles"]
+    assert "statuses that are not known here" in trouble
+    assert len(made["shown"]) == 1
+
+
+def describe(folder, **changes):
+    """Change what a sweep says of itself, in both of its files."""
+    for name in ("settings.json", "settings.backup.json"):
+        path = folder / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -349,7 +425,7 @@ def test_the_command_of_a_sweep_makes_the_same_grid(tmp_path):
 
 
 @pytest.mark.parametrize("package", ["jinja2", "plotly"])
-def test_what_is_not_installed_is_named(package, tmp_path):
+def test_what_is_not_installed_is_named(package, folder, tmp_path):
     code = f"""
 import sys
 sys.modules["{package}"] = None

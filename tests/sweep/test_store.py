@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from jaxselect.errors import BadInput
 from jaxselect.sweep import store
 
 FIELDS = [("lane", np.int64), ("status", np.int32), ("x", float), ("path", float, (2,))]
@@ -74,6 +75,43 @@ def test_a_chunk_with_other_lanes_than_planned_is_damaged(folder):
     assert store.finished(folder, planned) == ({0, 2}, [1])
 
 
+@pytest.mark.parametrize("lost", ["settings.json", "settings.backup.json"])
+@pytest.mark.parametrize("how", ["cut", "empty", "gone", "nested", "a list"])
+def test_a_lost_description_is_written_again_from_its_copy(folder, lost, how):
+    store.write_chunk(folder, 0, rows(0, 1))
+    path = folder / lost
+    whole = path.read_text()
+    spoilt = {"cut": whole[:40], "empty": "", "nested": "[" * 100_000, "a list": "[1]"}
+    path.write_text(spoilt.get(how, ""))
+    if how == "gone":
+        path.unlink()
+    assert store.describe(folder) == DESCRIPTION
+    assert store.load(folder).x.sel(seed=3, dim=20.0) == 1.5
+    with pytest.raises(BadInput, match="other settings"):
+        store.prepare(folder, DESCRIPTION | {"more": 1})
+    store.prepare(folder, DESCRIPTION)
+    assert path.read_text() == whole
+    assert store.finished(folder) == ({0}, [])
+
+
+def test_both_descriptions_lost_are_an_error_that_says_how_to_go_on(folder):
+    for name in ("settings.json", "settings.backup.json"):
+        (folder / name).write_text("{")
+    for act in (store.describe, lambda at: store.prepare(at, DESCRIPTION)):
+        with pytest.raises(BadInput, match="begin again with --no-resume"):
+            act(folder)
+
+
+def test_a_pipe_is_no_chunk_and_no_description(folder):
+    """Reading one would wait for a writer that never comes."""
+    os.mkfifo(folder / "chunks" / "00000.npy")
+    with pytest.raises(BadInput, match="no regular file"):
+        store.load(folder)
+    (folder / "settings.json").unlink()
+    os.mkfifo(folder / "settings.json")
+    assert store.describe(folder) == DESCRIPTION
+
+
 def test_the_same_chunk_is_the_same_bytes(folder):
     path = folder / "chunks" / "00000.npy"
     store.write_chunk(folder, 0, rows(0, 1))
@@ -107,7 +145,7 @@ def test_a_folder_without_results_is_named(tmp_path):
     with pytest.raises(ValueError, match="holds no results"):
         store.load(tmp_path)
     (tmp_path / "settings.json").write_text('{"axes"')
-    with pytest.raises(ValueError, match="not whole"):
+    with pytest.raises(ValueError, match="is damaged"):
         store.load(tmp_path)
 
 
