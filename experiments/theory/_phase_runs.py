@@ -1,5 +1,6 @@
 """The runs of the phase study that no edge depends on: returns, a diagram, curves."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -140,14 +141,25 @@ def later_statuses(
         )
         for norm in norms
     )
-    changes: dict[str, int] = {}
-    for before, after in zip(first, then, strict=True):
-        if before != after:
-            name = f"{TrialStatus(before).name} → {TrialStatus(after).name}"
-            changes[name] = changes.get(name, 0) + 1
-    told = {"runs": len(first), "changed": sum(changes.values()), "changes": changes}
+    told = status_changes(first, then)
     kept = {"status_dims": rows[1], "status_steps": rows[2]}
     return told, kept | {"status_first": first, "status_later": then}
+
+
+def status_changes(first: np.ndarray, then: np.ndarray) -> dict[str, Any]:
+    """How many runs changed their status, by the statuses before and after.
+
+    Example:
+        >>> status_changes(np.array([0, 4, 0]), np.array([0, 0, 4]))["changes"]
+        {'NOT_CERTIFIED → SELECTED_ALL': 1, 'SELECTED_ALL → NOT_CERTIFIED': 1}
+    """
+    changes = Counter(
+        f"{TrialStatus(before).name} → {TrialStatus(after).name}"
+        for before, after in zip(first, then, strict=True)
+        if before != after
+    )
+    changed = sum(changes.values())
+    return {"runs": len(first), "changed": changed, "changes": dict(changes)}
 
 
 def curves(

@@ -1,6 +1,8 @@
 """The table of all benchmarks: the best rival that did the same, and what is marked."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -62,6 +64,105 @@ def test_a_rival_that_stops_half_way_is_none():
     records += [flow("once", 0.1, 0.5, 1e6)]
     (found,) = table.flow({"small": records})
     assert (found.rival, found.ratio) == ("far", 3.0)
+
+
+def test_families_and_ways_of_solving_are_rows_of_their_own():
+    both = [one | {"family": "pairs", "seconds": 9.0} for one in MARGIN["records"]]
+    rows = list(table.max_margin({"records": MARGIN["records"] + both}))
+    assert [row.what for row in rows] == [
+        f"{family}, {how}"
+        for family in ("bags", "pairs")
+        for how in ("alone", "in a batch")
+    ]
+    assert [row.ratio for row in rows] == [2.25, 2.25, 1.0, 2.25]
+    # A rival whose gap is not known has not shown that it solves the problem.
+    for gap in (2e-9, float("nan")):
+        assert not list(
+            table.max_margin(
+                {"records": [*MARGIN["records"][:1], solved("x", 64, 1, gap)]}
+            )
+        )
+
+
+TEXT = {name: {"step": step} for name, step in
+        (("ours", 2.0), ("gathered", 8.0), ("scalars", 6.0), ("csr", 5.0))}  # fmt: skip
+
+
+@pytest.mark.parametrize("slowest", ["gathered", "scalars", "csr"])
+def test_every_way_to_step_on_text_is_a_rival(slowest):
+    """Each is named where it is the fastest, with its time over ours."""
+    (found,) = table.text(TEXT | {slowest: {"step": 3.0}})
+    assert (found.rival, found.ratio) == (slowest, 1.5)
+    assert (found.ours, found.theirs) == (2.0, 3.0)
+    assert not list(table.text({"ours": {"step": 1.0}}))
+
+
+@pytest.mark.parametrize(
+    ("random", "sorted_", "rival"), [(6, 4, "sorted"), (3, 4, "random")]
+)
+def test_torch_is_a_rival_with_random_and_with_sorted_batches(random, sorted_, rival):
+    times = {"random": {"seconds": random}, "sorted": {"seconds": sorted_}}
+    (found,) = table.networks({"seconds": 2} | times)
+    assert found.rival == f"PyTorch, {rival}"
+    assert found.ratio == min(random, sorted_) / 2
+
+
+def test_all_workers_stand_beside_one():
+    speed = {"1": {"runs_per_second": 2.0}, "2": {"runs_per_second": 3.0}}
+    speed["4"] = {"runs_per_second": 5.0}
+    (found,) = table.sweep({"workers": {"workers": speed}})
+    assert found.what == "a run from start to end, 4 workers"
+    assert (found.ours, found.theirs, found.ratio) == (0.2, 0.5, 2.5)
+
+
+def test_every_size_of_flow_has_its_row():
+    def record(who, seconds, gamma=0.1):
+        extra = {} if who == "jaxselect" else {"slower_than_ours": seconds}
+        return {"who": who, "gamma": gamma, "seconds": seconds, "cls_norm": 1e6} | extra
+
+    results = {
+        size: [record("jaxselect", 1.0), record("rival", ratio), record("other", 9.0)]
+        for size, ratio in (("small", 2.0), ("large", 3.0), ("huge", 4.0))
+    }
+    rows = list(table.flow(results))
+    assert [(row.what.split(", ")[1], row.ratio) for row in rows] == [
+        ("small", 2.0),
+        ("large", 3.0),
+        ("huge", 4.0),
+    ]
+    assert {row.rival for row in rows} == {"rival"}
+
+
+def test_a_ratio_is_their_time_over_ours_by_its_median():
+    pairs = {"one": [(2.0, 1.0), (9.0, 3.0), (40.0, 4.0)], "other": [(99.0, 1.0)]}
+    found = table.row("area", "what", pairs)
+    assert found == table.Row("area", "what", 3.0, "one", 9.0, 3.0, 2.0, 10.0)
+    assert found.name == "area: what, one"
+
+
+def test_every_benchmark_of_the_table_is_run_and_failures_are_named(
+    tmp_path, monkeypatch, capsys
+):
+    """A benchmark that breaks down leaves its name, and the rows of the others."""
+    started, real = [], subprocess.run
+
+    def program(words, **how):
+        if words[0] != sys.executable:
+            return real(words, **how)
+        started.append(words[2].rpartition(".")[2])
+        assert "--quick" in words
+        if started[-1] == "max_margin":
+            write(tmp_path / "max_margin", settings=table.Settings(), results=MARGIN)
+        return subprocess.CompletedProcess(words, int(started[-1] == "text"))
+
+    monkeypatch.setattr(table, "KEPT", tmp_path / "ratios.json")
+    monkeypatch.setattr(table.subprocess, "run", program)
+    assert (
+        ended(table.main, ["--json", "--out", tmp_path / "table"], table.PRESETS) == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert started == list(table.ROWS) and set(started) == set(told["seconds"])
+    assert told["failed"] == ["text"]
 
 
 def test_a_derivative_stands_beside_two_values():

@@ -10,12 +10,19 @@ import pytest
 
 from experiments.common.results import write
 from experiments.figures import __main__ as drawn
-from experiments.theory import _phase_brackets, _phase_lanes, _phase_runs, phases
+from experiments.theory import (
+    _phase_brackets,
+    _phase_lanes,
+    _phase_ratios,
+    _phase_runs,
+    phases,
+)
 from experiments.theory._phase_brackets import Case, Prediction, bisect, brackets
 from experiments.theory._phase_lanes import MARKS, Run, Shape
 from experiments.theory._phase_ratios import compare, exponents, share_within
 from experiments.theory.phases import DIMS
 from jaxselect.flow.cls_flow import FlowStatus
+from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.theory.two_classes import step_size
 
 TIMES = np.asarray(MARKS)
@@ -275,3 +282,32 @@ def test_a_sweep_is_drawn_with_the_edges_of_its_own_problem(tmp_path):
     assert drawn._predicted(tmp_path / "default", other) == {}
     several = grid | {"length": [4, 8]}
     assert drawn._predicted(tmp_path / "default", several) == {}
+
+
+def test_statuses_that_change_are_counted_both_ways():
+    names = ("SELECTED_ALL", "NOT_CERTIFIED", "CAPTURED_NEGATIVE")
+    codes = [TrialStatus[name] for name in names]
+    first, then = np.array([(a, b) for a in codes for b in codes for _ in range(2)]).T
+    told = _phase_runs.status_changes(first, then)
+    assert told["runs"] == 18 and told["changed"] == 12
+    assert told["changes"] == {f"{a} → {b}": 2 for a in names for b in names if a != b}
+    same = _phase_runs.status_changes(first, first)
+    assert same["changed"] == 0 and same["changes"] == {}
+
+
+def test_summaries_are_of_shapes_within_the_theory_alone():
+    rows = [
+        {"case": case, "edge": edge, "ratio": ratio}
+        for case, edge, ratio in (
+            ("n8 T4", "selection", 1.1),
+            ("n8 T5", "selection", 1.3),
+            ("purity 0.9", "selection", 9.0),
+            ("n8 T4", "capture_lower", 7.0),
+        )
+    ]
+    told = _phase_ratios.summary(rows, "selection")
+    assert told["edges"] == 2 and told["within"] == 0.5
+    assert (told["least"], told["most"]) == (1.1, 1.3)
+    assert told["median_ratio"] == pytest.approx(1.2)
+    assert _phase_ratios.summary(rows, "largest_dim")["edges"] == 0
+    assert np.isnan(_phase_ratios.summary(rows, "largest_dim")["within"])

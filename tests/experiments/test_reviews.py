@@ -1,5 +1,6 @@
 """The programs for real text, from the command line to the files they leave."""
 
+import dataclasses
 import io
 import json
 import subprocess
@@ -228,3 +229,34 @@ def test_a_figure_says_what_is_missing(tmp_path, capsys, monkeypatch):
         _page.command(figure.draw, "reviews", "")
     assert stop.value.code == 2
     assert "holds no finished results" in capsys.readouterr().err
+
+
+def test_each_split_is_read_from_its_own_file(files):
+    source = review_data.Source(
+        train=files / "train.parquet", test=files / "test.parquet"
+    )
+    train, test = review_data.read(source)
+    for split, name in ((train, "train"), (test, "test")):
+        kept = parquet.read_table(files / f"{name}.parquet")
+        assert split.texts == kept["text"].to_pylist()
+        assert (split.labels > 0).tolist() == [
+            x == 1 for x in kept["label"].to_pylist()
+        ]
+    assert train.texts != test.texts
+    invented = review_data.read(review_data.Source(invented=20))
+    assert invented[0].texts != invented[1].texts
+
+
+OTHER = {"seed": 5, "dim": 17, "steps": 41, "step_size": 0.5, "precision": "float32"}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_checkpoint_is_of_one_run_alone(tmp_path, name):
+    """Any setting that shapes a run makes another file; what is printed does not."""
+    one = dataclasses.replace(reviews.PRESETS["smoke"], out=tmp_path)
+    one = dataclasses.replace(one, precision="float64")
+    other = dataclasses.replace(one, **{name: OTHER[name]})
+    assert reviews.checkpoint(one) != reviews.checkpoint(other)
+    for shown in ({"json": True}, {"figure": False}, {"preset": "full"}):
+        again = dataclasses.replace(one, **shown)
+        assert reviews.checkpoint(one) == reviews.checkpoint(again)

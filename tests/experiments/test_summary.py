@@ -227,6 +227,16 @@ def test_an_exponent_resamples_whole_seeds():
     assert np.isnan(fitted_exponent(dims, law)[1:]).all()
 
 
+def test_an_exponent_is_that_of_means_and_not_of_mean_logs():
+    """Seeds of very different size: their mean follows the law of the largest."""
+    dims = np.array([10.0, 100.0, 1000.0])
+    seeds = np.stack([1e-9 * dims**2, 5.0 * dims**-0.5], axis=1)
+    middle, _, _ = fitted_exponent(dims, seeds)
+    wanted = np.polyfit(np.log(dims), np.log(seeds.mean(axis=1)), 1)[0]
+    assert middle == pytest.approx(wanted)
+    assert abs(middle - np.polyfit(np.log(dims), np.log(seeds).mean(axis=1), 1)[0]) > 1
+
+
 def test_the_law_of_the_lemma_is_fitted_to_the_larger_half_of_d_and_says_so():
     """Smaller d, where the next order shows, do not bend it; nor does a missing run."""
     dims = np.array([4.0, 16.0, 64.0, 256.0, 1024.0])

@@ -407,7 +407,7 @@ def test_the_sides_have_the_names_that_the_data_gave_them(
 
 @pytest.mark.parametrize(
     ("sentence", "message"),
-    [("", "no text"), ("zzzz", "no word of 'zzzz'")],
+    [("", "argument 1 is empty"), ("zzzz", "no word of 'zzzz'")],
 )
 def test_texts_that_cannot_be_explained(trained, capsys, sentence, message):
     with pytest.raises(SystemExit) as stop:
@@ -424,3 +424,18 @@ def test_explaining_without_a_model(tmp_path, capsys):
         )
     assert stop.value.code == 2
     assert "train first" in capsys.readouterr().err
+
+
+def test_an_explanation_is_of_the_stage_that_was_asked_for(trained):
+    columns = read(trained).arrays
+    first, second = columns["words"][[3, 7]].tolist()
+    shares = {}
+    for stage in ("initial", "step", "stopped", "last"):
+        a, b = columns[f"scores_{stage}"][[3, 7]], columns[f"values_{stage}"][[3, 7]]
+        rows, output = explain.explain(f"{first} {second}", trained, stage)
+        weight = np.exp(a) / np.exp(a).sum()
+        assert_close([row.weight for row in rows], weight)
+        assert_close([row.alignment for row in rows], b)
+        assert_close(output, weight @ b)
+        shares[stage] = output
+    assert len(set(shares.values())) > 1

@@ -311,3 +311,47 @@ def test_a_force_errs_by_response_times_the_shift_of_a_tie(shift):
             here.sign * np.exp(here.log_force) - there.sign * np.exp(there.log_force)
         )
         assert (off <= np.exp(here.log_error)).all()
+
+
+@pytest.mark.parametrize("share", [0.4, 0.6])
+def test_pushes_of_opposing_pairs_add_up(share):
+    """D = (2, 3) and (2, −3): their pushes cancel nowhere but in a vector sum."""
+    push = PUSH / LENGTH
+    force = share * push / LENGTH * np.exp(-LENGTH * push)
+    found = certified(fourth=(2.0, -3.0), force=(0.5, 0.5, -force, -force))
+    assert found.push == pytest.approx(2 * share * push, rel=1e-6)
+    assert found.status is (OFFSET if share < 0.5 else LimitStatus.OUT_OF_REACH)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_share_of_a_pair_is_the_largest_over_its_bags(first):
+    """Token 1 competes with 0 in two bags, at twice the count in one of them."""
+    heavy, light = [1.0, 2.0], [1.0, 1.0]
+    counts = csr_array(np.array([heavy, light] if first else [light, heavy]))
+    bags = Bags(counts, np.ones(2), np.eye(2), np.array([1.0, -1.0]), 2)
+    found = pair_forces(bags, counts, np.array([True, False] * 2), np.array([9.0, 0.0]))
+    wanted = np.log(2 * np.exp(-9.0) / (1 + 2 * np.exp(-9.0)))
+    assert found.log_share.tolist() == pytest.approx([wanted])
+    assert found.lost_share == pytest.approx(np.exp(wanted))
+
+
+def test_opposing_forces_of_one_pair_are_summed_over_its_bags():
+    """One bag pulls towards token 0, three against it: the net force has their sign."""
+    counts = csr_array(np.ones((4, 2)))
+    labels = np.array([1.0, -1.0, -1.0, -1.0])
+    chosen, far = np.array([True, False] * 4), np.array([20.0, 0.0])
+    values = np.array([1.0, -1.0])
+    found = pair_forces(Bags(counts, labels, np.eye(2), values, 4), counts, chosen, far)
+    one, other = (
+        pair_forces(
+            Bags(counts[:1], np.array([y]), np.eye(2), values, 4),
+            counts[:1],
+            chosen[:2],
+            far,
+        )
+        for y in (1.0, -1.0)
+    )
+    net = found.sign * np.exp(found.log_force)
+    each = [part.sign * np.exp(part.log_force) for part in (one, other)]
+    np.testing.assert_allclose(net, each[0] + 3 * each[1], rtol=1e-12)
+    assert found.sign.tolist() == [-1.0]

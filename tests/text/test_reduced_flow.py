@@ -7,7 +7,7 @@ import pytest
 from jaxselect.errors import BadInput
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
-from jaxselect.text import curve
+from jaxselect.text import curve, trajectory
 from jaxselect.text import reduced_flow as reduced
 from jaxselect.text.ending import TextEndStatus, text_ending
 from jaxselect.text.flow import TextFlowSettings, TextFlowStatus, text_flow
@@ -244,3 +244,16 @@ def test_a_time_that_a_double_does_not_hold_is_refused(until):
     ending = text_ending(model, corpus, followed(TIED[0]))
     with pytest.raises(BadInput, match=r"within 0 … 100000"):
         reduced_flow(model, corpus, ending, until_log_time=until)
+
+
+@pytest.mark.parametrize("begun", [0.0, 3.0, 50.0])
+def test_log_times_of_a_later_stage_count_from_its_beginning(begun):
+    """t = t_0 + t′ for times themselves, so no sum of log-times."""
+    local = np.array([0.0, 0.1, 1.0, 5.0])
+    total = np.array([trajectory._total(begun, x) for x in local])
+    if begun < 30:
+        np.testing.assert_allclose(np.expm1(total), np.expm1(begun) + np.expm1(local))
+    assert total[0] == begun and (np.diff(total) >= 0).all()
+    far = begun + np.array([0.5, 1.0, 40.0])
+    there = [trajectory._total(begun, x) for x in trajectory._since(begun, far)]
+    np.testing.assert_allclose(there, far, rtol=1e-12)
