@@ -29,13 +29,20 @@ STATUS = {
     "PARTIAL": Look("#e69f00", "◐", "some important tokens selected"),
     "TIES_UNPROVED": Look("#cc79a7", "◆", "tokens tied, not certified"),
     "NOTHING_TO_SELECT": Look("#56b4e9", "○", "nothing to select"),
-    "NOT_CERTIFIED": Look("#8a8a8a", "…", "not certified yet"),
-    "NO_OFFSET": Look("#8a8a8a", "∼", "tied without an offset, not certified"),
-    "NORM_NOT_REACHED": Look("#6b6b6b", "–", "norm not reached"),
-    "FAILED": Look("#3c3c3c", "×", "broke down"),
-    "MISSING": Look("#d9d9d9", " ", "not there"),
+    "NOT_CERTIFIED": Look("#c2c2c2", "…", "not certified yet"),
+    "NO_OFFSET": Look("#e8dc3c", "∼", "tied without an offset, not certified"),
+    "NORM_NOT_REACHED": Look("#5c5c5c", "–", "norm not reached"),
+    "FAILED": Look("#7a1f00", "×", "broke down"),
+    "MISSING": Look("#d9d9d9", "∅", "not there"),
 }
 """By name of `TrialStatus`; `MISSING` where no chunk holds the run."""
+
+EDGES = {
+    "selection": ("solid", "selection begins"),
+    "breaking": ("dashed", "one class runs ahead"),
+    "capture": ("dotted", "captured for good"),
+}
+"""Line of each predicted edge, and words for it, by the first part of its name."""
 
 CLASSES = {
     "positive": Look("#d55e00", "▲", "positive"),

@@ -68,6 +68,16 @@ def _power(value: float, digits: int) -> str:
     return f"10{raised}" if front == "1" else f"{front}·10{raised}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, with its noun in the plural but for one.
+
+    Example:
+        >>> counted(1, "run"), counted(1040, "run")
+        ('1 run', '1,040 runs')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def percent(hits: float, total: float) -> str:
     """A share for people, never rounded to none or to all.
 

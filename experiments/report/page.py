@@ -5,6 +5,7 @@ import functools
 import gzip
 import json
 import re
+from collections import Counter
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from experiments.common import palette
+from experiments.common.statistics import CERTIFIED
 from experiments.report import (
     network_parts,
     sweep_claims,
@@ -24,10 +26,12 @@ from experiments.report import (
 )
 from experiments.report.edges import edges_over
 from experiments.report.folders import ILL_FORMED, Found
-from experiments.report.measured import rows
+from experiments.report.measured import Row, rows
+from experiments.report.numbers import counted
 from experiments.report.phases import Diagram, diagram
 from experiments.report.provenance import provenance
-from experiments.report.sections import section
+from experiments.report.sections import NOT_RUN, Section, section
+from experiments.report.verdicts import Verdict
 from jaxselect.errors import BadInput
 
 ASSETS = Path(__file__).parent / "assets"
@@ -60,6 +64,7 @@ def page(found: list[Found]) -> str:
         "palette": {name: look._asdict() for name, look in palette.STATUS.items()},
         "classes": {name: look._asdict() for name, look in palette.CLASSES.items()},
         "series": palette.SERIES,
+        "certified": CERTIFIED,
         "phases": [one.data for one in diagrams],
         "charts": {chart.name: chart.data for chart in charts},
         "sentences": [
@@ -73,10 +78,11 @@ def page(found: list[Found]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"math": math, "breakable": breakable}
+    environment.filters |= {"math": math, "breakable": breakable, "counted": counted}
     return environment.get_template("page.html").render(
         claims=[row for row in claims if not row.missing],
-        missing=[row.claim for row in claims if row.missing],
+        verdicts=_verdicts(claims),
+        absent=_absent(claims, sections),
         diagrams=diagrams,
         broken=broken,
         watch=watched,
@@ -84,6 +90,7 @@ def page(found: list[Found]) -> str:
         provenance=provenance(found),
         troubles=[one for one in found if one.trouble],
         look=palette.STATUS,
+        edges=palette.EDGES,
         classes=palette.CLASSES,
         style=_asset("page.css"),
         programs=[_asset(name) for name in ("page.js", "phases.js", "watch.js")],
@@ -93,6 +100,27 @@ def page(found: list[Found]) -> str:
             packed(json.dumps(watched.data, separators=(",", ":")).encode())
         ),
     )
+
+
+def _verdicts(claims: list[Row]) -> list[tuple[Verdict, int]]:
+    """How many claims have which verdict, in the order of the enumeration."""
+    counts = Counter(row.measured.verdict for row in claims if not row.missing)
+    return [(verdict, counts[verdict]) for verdict in Verdict if counts[verdict]]
+
+
+def _absent(claims: list[Row], sections: list[Section]) -> list[tuple[str, str]]:
+    """Title and command of every study without results, each command once."""
+    blocks = [block for one in sections for block in one.blocks]
+    found = {
+        block.part.command: block.part.title
+        for block in blocks
+        if block.missing == NOT_RUN
+    }
+    known = {block.part.study for block in blocks}
+    for row in claims:
+        if row.missing and row.claim.study not in known:
+            found.setdefault(row.claim.command, row.claim.study)
+    return [(title, command) for command, title in found.items()]
 
 
 def math(text: str) -> Markup:

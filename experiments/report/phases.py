@@ -9,6 +9,7 @@ import xarray as xr
 from experiments.common.palette import STATUS
 from experiments.report.folders import Found
 from experiments.report.numbers import short, ticks, told
+from experiments.report.uncertified import Uncertified, uncertified
 from jaxselect.sweep.store import MISSING
 
 RUNS_SHOWN = 8
@@ -44,6 +45,7 @@ class Diagram(NamedTuple):
         legend: statuses there are, with their number of runs.
         runs: runs that are there.
         expected: runs of the grid.
+        uncertified: statuses without a certificate, with causes and commands.
         data: what the page's program needs, ready for JSON.
     """
 
@@ -54,6 +56,7 @@ class Diagram(NamedTuple):
     legend: list[tuple[str, int]]
     runs: int
     expected: int
+    uncertified: list[Uncertified]
     data: dict[str, Any]
 
 
@@ -103,10 +106,12 @@ def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
         legend=[(name, every[name]) for name in order if every[name]],
         runs=int((codes >= 0).sum()),
         expected=codes.size,
+        uncertified=uncertified(results),
         data={
             "dims": short(dims),
             "steps": short(steps),
             "seeds": seeds,
+            "until": results.attrs["grid"]["until_norm"],
             "cells": cells,
             "edges": edges,
             "curves": _curves(flat),
@@ -121,7 +126,8 @@ def _paint(counted: list[tuple[str, int]]) -> str:
     stops, reached = [], 0.0
     for name, number in counted:
         end = reached + 100 * number / total
-        stops.append(f"{STATUS[name].colour} {reached:.4g}% {end:.4g}%")
+        colour = STATUS[name].colour if name != "MISSING" else "transparent"
+        stops.append(f"{colour} {reached:.4g}% {end:.4g}%")
         reached = end
     return f"linear-gradient(to right, {', '.join(stops)})"
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from experiments.report.charts import Chart
 from experiments.report.folders import ILL_FORMED, Found, best
 
+NOT_RUN = "not run here"
+
 
 class Shown(NamedTuple):
     """What a study has to show.
@@ -67,6 +69,11 @@ class Section(NamedTuple):
     told: Told
     blocks: list[Block]
 
+    @property
+    def shown(self) -> list[Block]:
+        """The blocks of studies that were run, damaged ones among them."""
+        return [block for block in self.blocks if block.missing != NOT_RUN]
+
 
 def section(told: Told, found: list[Found]) -> Section:
     """Fill a section from what is on disk.
@@ -84,7 +91,7 @@ def section(told: Told, found: list[Found]) -> Section:
 def _block(part: Part, results: Found | None) -> Block:
     empty = Block(part, "", "", [], [], [], {})
     if results is None:
-        return empty._replace(missing="not run here")
+        return empty._replace(missing=NOT_RUN)
     folder = str(results.folder)
     try:
         shown = part.show(results)

@@ -11,7 +11,7 @@ from experiments.common.statistics import (
     with_status,
 )
 from experiments.report.measured import Claim, Measured
-from experiments.report.numbers import finite, percent, told
+from experiments.report.numbers import counted, finite, percent, told
 from experiments.report.verdicts import Verdict, of_interval, of_runs
 
 EXPONENT = 0.01
@@ -48,8 +48,8 @@ def without_bound(results: xr.Dataset) -> Measured:
         of_runs(endless, 0, runs),
         f"{endless:,} certified to grow for ever; {tied:,} with tied tokens are not "
         "followed further",
-        _sample(results),
-        percent(runs - endless, runs) + " not decided",
+        f"{_sample(results)}, {percent(runs - endless, runs)} not decided",
+        "–",
         "on the line p_mm log t + ρ of a solved max-margin problem",
     )
 
@@ -68,7 +68,7 @@ def all_selected(results: xr.Dataset) -> Measured:
     return Measured(
         Verdict.HOLDS,
         f"all of them for d ≥ {told(dim)} and η₀ ≥ {told(step)}",
-        f"{runs[row:, column:].sum():,} runs there, {runs.sum():,} in all",
+        f"{counted(runs[row:, column:].sum(), 'run')} there, {runs.sum():,} in all",
         f"0 % there; {percent(int(runs.sum() - hit.sum()), int(runs.sum()))} of all",
         "each run at the max-margin direction of that selection, duality gap below "
         "rounding",
@@ -89,7 +89,7 @@ def direction(results: xr.Dataset) -> Measured:
     if not all(part.size for part in among.values()):
         return measured
     apart = "; ".join(
-        f"{told(np.median(part))} {words}, {part.size:,} runs"
+        f"{told(np.median(part))} {words}, {counted(part.size, 'run')}"
         for part, words in (
             (among["predicted"], "where it is known without p"),
             (among["with_path"], "where some dimensions are read from p"),
@@ -132,7 +132,7 @@ def captured(results: xr.Dataset) -> Measured:
     band = f"; every run at d = {told(results.dim.values[column])}, η₀ = {ends}"
     return Measured(
         Verdict.HOLDS if wide else Verdict.IN_PART,
-        f"{number:,} runs" + (band if wide else ", no band of them"),
+        counted(number, "run") + (band if wide else ", no band of them"),
         _sample(results),
         "–",
         "each at the max-margin direction of the selection of one class",
@@ -147,7 +147,7 @@ def tied(results: xr.Dataset) -> Measured:
     norms = results.cls_norm.values[hit.values]
     return Measured(
         Verdict.AGREES,
-        f"{int(hit.sum()):,} runs, at ‖p‖ = {told(np.median(norms))} (median)",
+        f"{counted(int(hit.sum()), 'run')}, at ‖p‖ = {told(np.median(norms))} (median)",
         _sample(results),
         "–",
         "not certified: gradients of both classes cancel to rounding, with positive "
@@ -186,8 +186,8 @@ def _sample(results: xr.Dataset, certified: int | None = None) -> str:
     there, runs = int((results.status >= 0).sum()), results.status.size
     missing = f", {runs - there:,} of {runs:,} are missing" if there < runs else ""
     if certified is None:
-        return f"{there:,} runs{missing}"
-    return f"{certified:,} certified runs{missing}"
+        return counted(there, "run") + missing
+    return counted(certified, "certified run") + missing
 
 
 def _corner(hit: np.ndarray, runs: np.ndarray) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ import itertools
 
 from experiments.common.results import Finished
 from experiments.report.measured import Claim, Measured
-from experiments.report.numbers import finite, told
+from experiments.report.numbers import counted, finite, told
 from experiments.report.verdicts import (
     Verdict,
     at_least,
@@ -113,7 +113,7 @@ def network_step(found: Finished) -> Measured:
     return Measured(
         of_cases(close, len(steps)),
         f"error ∝ d^{told(exponents.mean())}",
-        f"{results['lanes']} runs",
+        counted(results["lanes"], "run"),
         "–",
         f"exponents within {EXPONENT:g} of −½",
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from experiments.common.results import Finished
 from experiments.report.measured import Claim, Measured
-from experiments.report.numbers import finite, percent, told
+from experiments.report.numbers import counted, finite, percent, told
 from experiments.report.verdicts import (
     Verdict,
     at_least,
@@ -157,7 +157,7 @@ def passing_capture(found: Finished) -> Measured:
     held = [cell for cell in ended if cell["capture"]]
     passed = [cell for cell in held if not lasts(cell)]
     if not passed:
-        return Measured(OPEN, "no cell shows it", f"{len(cells)} runs")
+        return Measured(OPEN, "no cell shows it", counted(len(cells), "run"))
     largest = max(cell["dim"] for cell in held)
     there = [cell for cell in held if cell["dim"] == largest]
     cell = max(passed, key=lambda cell: (cell["dim"], cell["step_size"]))
@@ -167,7 +167,7 @@ def passing_capture(found: Finished) -> Measured:
         f"at d = {told(cell['dim'])}, η₀ = {told(cell['step_size'])} the "
         f"{during['class']} class holds all from log t = {told(during['first'])} to "
         f"{told(during['last'])}, then both do",
-        f"{len(cells)} runs, {len(held) - len(passed)} captured to the end",
+        f"{counted(len(cells), 'run')}, {len(held) - len(passed)} captured to the end",
         "–",
         f"weights along one flow, integrated to ‖p‖ = {told(cell['cls_norm'])}",
     )

@@ -296,11 +296,20 @@ def test_spoilt_folders_are_said_and_the_rest_works(tmp_path, watched, kind):
     assert one.complaints == []
 
 
-def test_an_empty_report_opens(tmp_path, watched):
+def test_a_report_without_a_sweep_opens(tmp_path, watched):
     one = watched()
-    made = report(Settings(folders=(tmp_path / "nothing",), out=tmp_path))
-    page = one.open(made["page"])
-    assert "make sweep" in page.inner_text("main")
+    invent_edges(tmp_path / "edges", dims=(10.0, 1e8), step=30.0)
+    page = one.open(report(Settings(folders=(tmp_path,), out=tmp_path))["page"])
+    assert "make sweep" in page.inner_text("#phases")
+    assert one.complaints == []
+
+
+def test_a_sweep_without_paths_opens(tmp_path, watched):
+    one = watched()
+    invent_sweep(tmp_path / "sweep", points=0)
+    page = one.open(report(Settings(folders=(tmp_path,), out=tmp_path))["page"])
+    page.locator(".map button").last.click()
+    assert "d = 10⁶" in page.inner_text("[data-cell]")
     assert one.complaints == []
 
 

@@ -187,7 +187,7 @@ def test_a_band_has_more_than_one_step_size_and_all_runs_of_them():
 def test_ties_agree_and_are_never_certified():
     assert sweep_claims.tied(sweep()).verdict is OPEN
     found = sweep_claims.tied(sweep(status=statuses(TIES_UNPROVED=(0, 0, 0))))
-    assert found.verdict is AGREES and found.value.startswith("1 runs")
+    assert found.verdict is AGREES and found.value.startswith("1 run,")
 
 
 def test_few_runs_and_smoke_runs_decide_nothing(tmp_path):

@@ -1,7 +1,4 @@
 "use strict";
-// Endings whose growth and direction are predicted.
-const CERTIFIED = ["SELECTED_ALL", "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE", "PARTIAL", "NOTHING_TO_SELECT"];
-
 // The phase diagram: counts under the pointer or the focus, curves of the cell chosen.
 document.querySelectorAll("[data-phase]").forEach(place => {
   const number = +place.dataset.phase, phase = report.data.phases[number];
@@ -21,15 +18,15 @@ document.querySelectorAll("[data-phase]").forEach(place => {
     const list = document.createElement("ul");
     [...counts].sort((a, b) => a[0] - b[0]).forEach(([code, runs]) => {
       const item = document.createElement("li"), dot = document.createElement("span"), small = document.createElement("small");
-      dot.className = "dot";
-      dot.style.background = looks[code].colour;
+      dot.className = `dot ${names[code]}`;
+      dot.style.backgroundColor = looks[code].colour;
       small.textContent = codes.length === phase.seeds.length && runs.length <= 16
         ? ` — seed${runs.length > 1 ? "s" : ""} ${runs.map(run => phase.seeds[run]).join(", ")}` : "";
       item.append(dot, `${runs.length} ${looks[code].words}`, small);
       list.append(item);
     });
     const total = document.createElement("p");
-    total.textContent = `${codes.length} runs`;
+    total.textContent = codes.length === 1 ? "1 run" : `${codes.length} runs`;
     panel.replaceChildren(title, total, list);
   }
 
@@ -44,7 +41,7 @@ document.querySelectorAll("[data-phase]").forEach(place => {
       const first = !seen.has(code);
       seen.add(code);
       const common = { name: look.words, colour: look.colour, legend: first, kind: "line" };
-      const certified = CERTIFIED.includes(names[code]);
+      const certified = report.data.certified.includes(names[code]);
       growth.push({ ...common, x: times, y: norms });
       if (certified && slope) growth.push({ ...common, name: "", kind: "dash", x: times, y: times.map(t => slope * t) });
       if (!certified) return;
@@ -55,7 +52,7 @@ document.querySelectorAll("[data-phase]").forEach(place => {
       x: { title: "log(1 + t)", log: true }, y: { title: "‖p‖", log: true }, series: growth,
     }, `Growth of the norm of p against log t ${said}`);
     report.draw(document.getElementById(`direction-${number}`), {
-      x: { title: "‖p‖", log: true, range: [1, 1.3e6] }, y: { title: "‖p/‖p‖ − p_mm/‖p_mm‖‖", log: true }, series: direction,
+      x: { title: "‖p‖", log: true, range: [1, 1.3 * phase.until] }, y: { title: "‖p/‖p‖ − p_mm/‖p_mm‖‖", log: true }, series: direction,
     }, `Direction error against the norm of p ${said}`);
   }
 

@@ -7,6 +7,9 @@ function watching(watched) {
   const kinds = { 1: "positive", "-1": "negative", 0: "irrelevant" };
   const look = kind => report.data.classes[kinds[kind]];
   const stories = [...document.querySelectorAll("[data-story]")];
+  const SIGNS = { play: "M2 1v10l9-5z", pause: "M2 1h3v10H2zM7 1h3v10H7z" };
+  const sign = drawn => play.querySelector("path").setAttribute("d", drawn);
+  const WIDEST = 14;
   let cell, frames, bounds, playing = false, last = 0;
 
   // A picture as wide as its place, as sharp as the screen.
@@ -47,6 +50,14 @@ function watching(watched) {
       ? rows[i].map((x, k) => x + share * (rows[j][k] - x)) : rows[i] + share * (rows[j] - rows[i]);
   };
 
+  // Round numbers between two others, about as many as asked for.
+  function ticks(low, high, number) {
+    const rough = (high - low) / number, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map(times => times * power).find(size => size >= rough);
+    const first = Math.ceil(low / step), count = Math.floor(high / step) - first + 1;
+    return Array.from({ length: Math.max(0, count) }, (_, i) => (first + i) * step);
+  }
+
   function mark(pen, kind, x, y, size) {
     pen.fillStyle = look(kind).colour;
     pen.beginPath();
@@ -62,7 +73,7 @@ function watching(watched) {
 
   function plane(at, colours) {
     const { pen, width, height } = surface("watch-plane");
-    const heights = between(cell.heights, at), left = 14, bottom = height - 30;
+    const heights = between(cell.heights, at), left = 44, bottom = height - 34;
     const x = value => left + (width - left - 14) * (value + bounds.across) / (2 * bounds.across);
     const y = score => 16 + (bottom - 22) * (bounds.high - Math.min(bounds.high, Math.max(bounds.low, score))) / (bounds.high - bounds.low);
     pen.strokeStyle = colours.rule;
@@ -73,12 +84,18 @@ function watching(watched) {
     pen.stroke();
     pen.fillStyle = colours.soft;
     pen.textAlign = "center";
-    pen.fillText("value E·v", width / 2, height - 10);
+    pen.fillText("value E·v", width / 2, height - 4);
+    ticks(-bounds.across, bounds.across, 6).forEach(value => {
+      pen.fillText(report.told(value), x(value), bottom + 14);
+      pen.beginPath(); pen.moveTo(x(value), bottom); pen.lineTo(x(value), bottom + 4); pen.stroke();
+    });
     pen.textAlign = "left";
-    pen.fillText("score p·E / log t", left, 18);
-    pen.fillText(report.told(-bounds.across, 2), left, height - 10);
+    pen.fillText("score p·E / log t", left + 6, 12);
     pen.textAlign = "right";
-    pen.fillText(report.told(bounds.across, 2), width - 14, height - 10);
+    ticks(bounds.low, bounds.high, 6).forEach(value => {
+      pen.fillText(report.told(value), left - 4, y(value) + 4);
+      pen.beginPath(); pen.moveTo(left, y(value)); pen.lineTo(width - 14, y(value)); pen.stroke();
+    });
     pen.globalAlpha = 0.85;
     [0, -1, 1].forEach(kind => cell.values.forEach((value, token) => {
       if (cell.classes[token] === kind) mark(pen, kind, x(value), y(heights[token]), 6);
@@ -123,7 +140,8 @@ function watching(watched) {
     for (let s = 0; s < number; s += 1) {
       const left = (s % columns) * wide + 12, bottom = Math.floor(s / columns) * high + high - 26;
       const slots = cell.counts[s].map((count, k) => k).filter(k => cell.counts[s][k] > 0);
-      const bar = (wide - 20) / slots.length;
+      // One width for all, whatever a sequence repeats.
+      const bar = Math.min(WIDEST, (wide - 20) / cell.counts[s].length);
       const now = slots.map(k => {
         const i = Math.min(frames - 1, Math.floor(at)), j = Math.min(frames - 1, i + 1), share = at - i;
         return (cell.weights[i][s][k] * (1 - share) + cell.weights[j][s][k] * share) / 1000;
@@ -168,7 +186,7 @@ function watching(watched) {
   function stop() {
     playing = false;
     element("watch-play-word").textContent = "Play";
-    play.firstElementChild.textContent = "▶";
+    sign(SIGNS.play);
   }
 
   play.addEventListener("click", () => {
@@ -176,7 +194,7 @@ function watching(watched) {
     if (+slider.value >= frames - 1.01) slider.value = 0;
     playing = true;
     element("watch-play-word").textContent = "Pause";
-    play.firstElementChild.textContent = "⏸";
+    sign(SIGNS.pause);
     last = performance.now();
     requestAnimationFrame(tick);
   });

@@ -1,0 +1,128 @@
+"""The runs of a sweep without a certificate: why there is none, and each one again."""
+
+import shlex
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from experiments.common.flags import spelled
+from experiments.common.statistics import CERTIFIED
+from experiments.common.tokens import ASSUMPTION_ONE, SIZES
+from experiments.report.numbers import told
+from jaxselect.outcome.trial_status import TrialStatus
+
+SHOWN = 8
+"""Runs of a status that are listed, the first ones of the grid."""
+HYPOTHESES = {
+    "drift": "margins move",
+    "inactive_pair_bound": "inactive pairs still push",
+    "history_change": "constants of the past still change",
+}
+"""What a certificate needs to be small, by name of the number."""
+
+
+class Run(NamedTuple):
+    """One run: its coordinates, the numbers that it ended with, and its command."""
+
+    place: str
+    numbers: str
+    command: str
+
+
+class Uncertified(NamedTuple):
+    """A status without a certificate.
+
+    Attributes:
+        status: its name.
+        number: of runs.
+        reason: in a sentence.
+        runs: the first of them.
+    """
+
+    status: str
+    number: int
+    reason: str
+    runs: list[Run]
+
+
+def uncertified(results: xr.Dataset) -> list[Uncertified]:
+    """Every status without a certificate that a run of a sweep has.
+
+    Args:
+        results: of `store.load`.
+
+    Returns:
+        With the runs, in the order of the grid; missing runs have no status.
+    """
+    found = []
+    for name, code in results.attrs["statuses"].items():
+        places = np.argwhere(results.status.values == code)
+        if name in CERTIFIED or not len(places):
+            continue
+        runs = [
+            _run(results.isel(dict(zip(results.status.dims, place, strict=True))), name)
+            for place in places[:SHOWN]
+        ]
+        found.append(Uncertified(name, len(places), TrialStatus[name].sentence, runs))
+    return found
+
+
+def _run(run: xr.Dataset, status: str) -> Run:
+    where = {name: run[name].item() for name in run.attrs["axes"]}
+    long = [name for name, values in run.attrs["axes"].items() if len(values) > 1]
+    symbols = {"dim": "d", "step_size": "η₀"}
+    shown = dict.fromkeys((*long, "dim", "step_size", "seed"))
+    return Run(
+        ", ".join(
+            f"{symbols.get(name, name.replace('_', ' '))} = {told(where[name], 4)}"
+            for name in shown
+        ),
+        _cause(run, status),
+        command(run.attrs["grid"], where),
+    )
+
+
+def _cause(run: xr.Dataset, status: str) -> str:
+    """The numbers that a certificate was refused for."""
+    end = (
+        f"‖p‖ = {told(run.cls_norm.item())} at log t = {told(run.log_time.item())} "
+        f"after {run.num_steps.item():,} steps"
+    )
+    if status != "NOT_CERTIFIED":
+        return end
+    sizes = {name: run[name].item() for name in HYPOTHESES}
+    # NaN is the worst of all.
+    worst = max(sizes, key=lambda name: np.nan_to_num(sizes[name], nan=np.inf))
+    return f"{HYPOTHESES[worst]}: {worst} = {told(sizes[worst])}; {end}"
+
+
+def command(grid: dict[str, Any], where: dict[str, Any]) -> str:
+    """The command that repeats one run of a sweep.
+
+    Args:
+        grid: of the sweep.
+        where: the run's value on every axis.
+
+    Returns:
+        A single run where the family is that of `experiments.run`, else a sweep of one.
+
+    Example:
+        >>> sizes = {"sequences": 20, "length": 4, "relevant": 2, "irrelevant": 8}
+        >>> where = sizes | {"dim": 64.0, "step_size": 10.0, "seed": 3}
+        >>> grid = {"family": "exact", "until_norm": 1e3, "precision": "float64"}
+        >>> command(grid, where)
+        'python -m experiments.run --sequences 20 --length 4 --relevant 2 ...'
+    """
+    usual = {name: value[0] for name, value in ASSUMPTION_ONE.items() if name in where}
+    alone = grid["family"] == "exact" and all(
+        where[name] == value for name, value in usual.items()
+    )
+    shared = {name: grid[name] for name in ("until_norm", "precision")}
+    if alone:
+        named = {name: where[name] for name in (*SIZES, "dim", "step_size", "seed")}
+        words = ["experiments.run", *spelled(named | shared, {})]
+    else:
+        family = {"family": grid["family"], "out": "results/one"}
+        words = ["experiments.sweep", *spelled(where | shared | family, {})]
+    return shlex.join(["python", "-m", *words])
