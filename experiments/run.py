@@ -18,8 +18,9 @@ import jax.numpy as jnp
 
 from experiments.common import memory, programs
 from experiments.common.console import Difference, command, say
-from experiments.common.devices import configure, quickly
+from experiments.common.devices import configure
 from experiments.common.statistics import CERTIFIED
+from jaxselect.compilation import fast_compile_options
 from jaxselect.errors import BadInput
 from jaxselect.outcome.trial_status import TrialStatus
 
@@ -207,7 +208,7 @@ def _trial(
     jax.eval_shape(lambda: draw(jax.random.key(0)))
     say(f"compiling for {sequences} sequences …")
     parts = course, check if verify else verdict
-    return [(jax.jit(part), quickly()) for part in parts]
+    return [(jax.jit(part), fast_compile_options()) for part in parts]
 
 
 def _tell_check(check: dict) -> None:

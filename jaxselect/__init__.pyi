@@ -6,6 +6,8 @@ from . import outcome as outcome
 from . import sweep as sweep
 from . import text as text
 from . import theory as theory
+from .compilation import fast_compile_options as fast_compile_options
+from .compilation import keep_compiled_programs as keep_compiled_programs
 from .errors import BadInput as BadInput
 from .flow.cls_flow import Flow as Flow
 from .flow.cls_flow import FlowSettings as FlowSettings

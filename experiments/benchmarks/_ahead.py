@@ -11,7 +11,8 @@ from typing import Any
 
 import jax
 
-from experiments.common.devices import compiler_options, configure
+from experiments.common.devices import configure
+from jaxselect.compilation import options_of
 
 TARGETS = {"cpu": "cpu", "v5e": "tpu", "v6e": "tpu", "cuda": "gpu"}
 """Devices that programs are compiled for, and their kinds."""
@@ -95,7 +96,7 @@ def told(name: str, target: str) -> dict[str, Any]:
         # As in `launch.lanes`: what a TPU does once a chunk is worth little effort.
         little = hurried or (kind == "tpu" and name == "chunk" and number != 1)
         large = hurried or name == "chunk"
-        options = compiler_options(kind, hurried=little) if large else {}
+        options = options_of(kind, fast=little) if large else {}
         costs.append(cost(function, arguments, target, options, chips))
         arguments = jax.eval_shape(function, *arguments)
     return {name: sum(each[name] for each in costs) for name in costs[0]}

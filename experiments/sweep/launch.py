@@ -28,8 +28,9 @@ from typing import Any
 import jax
 
 from experiments.common.console import say
-from experiments.common.devices import configure, quickly, usually
+from experiments.common.devices import configure
 from experiments.common.programs import Parts, ready
+from jaxselect.compilation import compile_options, fast_compile_options
 from jaxselect.errors import BadInput
 from jaxselect.sweep.chunks import lanes_over, parts, program, run_and_write
 from jaxselect.sweep.grid import NUMBERS, Grid, Shape
@@ -112,11 +113,11 @@ def lanes(grid: Grid, shape: Shape, together: bool, hurried: bool) -> Parts:
     of its effort into the flow, of hundreds of steps: with what is before and behind
     it, once a chunk, it would take longer than it saves.
     """
-    effort = quickly() if hurried else usually()
+    effort = fast_compile_options() if hurried else compile_options()
     if not together:
         return [(program(grid, shape, together=False), effort)]
     prepared, followed, judged = parts(grid, shape)
-    once = quickly() if jax.default_backend() == "tpu" else effort
+    once = fast_compile_options() if jax.default_backend() == "tpu" else effort
     return [(prepared, once), (followed, effort), (judged, once)]
 
 

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.devices import quickly
 from experiments.common.statistics import bootstrap
 from experiments.theory import _phase_brackets as ask
 from experiments.theory._phase_brackets import Case, Prediction
 from experiments.theory._phase_lanes import MARKS, Run, captured, selected, weights_of
+from jaxselect.compilation import fast_compile_options
 from jaxselect.outcome.trial import run_trial
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.theory.two_classes import step_size as step_size_of
@@ -134,7 +134,9 @@ def later_statuses(
     low, high = prediction.edges[0, 0] / 10, 1.2 * prediction.critical
     some = _pairs(np.array(case.dims), np.geomspace(low, high, points))
     rows = _lanes(some, seeds)
-    lanes = jax.jit(lambda *rows: jax.lax.map(status, rows), compiler_options=quickly())
+    lanes = jax.jit(
+        lambda *rows: jax.lax.map(status, rows), compiler_options=fast_compile_options()
+    )
     first, then = (
         np.asarray(
             lanes(rows[0].astype(np.int32), *rows[1:], np.full(len(rows[0]), norm))
@@ -179,7 +181,9 @@ def curves(
     lower, upper = band if ask.is_edge(band).all() else prediction.edges[0, 1:3]
     steps = np.array([1.1 * lower, np.sqrt(lower * upper), 1.1 * upper])
     some = _pairs(dims, steps)
-    follow = jax.jit(lambda *rows: jax.lax.map(lane, rows), compiler_options=quickly())
+    follow = jax.jit(
+        lambda *rows: jax.lax.map(lane, rows), compiler_options=fast_compile_options()
+    )
     found = follow(*some.T)
     ensemble = jax.tree.map(jnp.asarray, case.ensemble)
     back = [ask.recovery(ensemble, dims, np.full(len(dims), step)) for step in steps]

@@ -19,13 +19,14 @@ import jax
 import numpy as np
 
 from experiments.common.console import at_least_one, command
-from experiments.common.devices import configure, usually, versions
+from experiments.common.devices import configure, versions
 from experiments.common.grids import GRIDS
 from experiments.common.processes import side_by_side
 from experiments.common.programs import Parts, ready
 from experiments.common.progress import announce
 from experiments.common.results import write
 from experiments.theory._tolerance_shares import summary, tell
+from jaxselect.compilation import compile_options
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import Flow, FlowSettings
 from jaxselect.model.corpus import Corpus
@@ -208,7 +209,7 @@ def lane(atol: float, grid: Grid, shape: Shape) -> Parts:
             after, corpus, flow, until_norm=norm, settings=settings.flow
         )
 
-    return [(jax.jit(part), usually()) for part in (followed, checked)]
+    return [(jax.jit(part), compile_options()) for part in (followed, checked)]
 
 
 def _columns(grid: Grid, rows: np.ndarray) -> dict[str, np.ndarray]:

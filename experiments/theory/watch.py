@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure, quickly
+from experiments.common.devices import configure
 from experiments.common.results import kept, write
 from experiments.theory.problem import Problem
+from jaxselect.compilation import fast_compile_options
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus
@@ -108,7 +109,7 @@ def main(settings: Settings) -> dict:
     """
     settings.check()
     configure("float64")
-    follow = jax.jit(partial(path, settings), compiler_options=quickly())
+    follow = jax.jit(partial(path, settings), compiler_options=fast_compile_options())
     cells = list(itertools.product(settings.dims, settings.step_sizes))
     ran = []
     results: dict = {"cells": []}

@@ -213,8 +213,8 @@ def test_a_tpu_puts_its_effort_into_the_flow(monkeypatch):
     """What is done once a chunk is compiled with little in any case."""
     (shape,) = TINY.shapes()
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    monkeypatch.setattr(launch, "usually", lambda: {"effort": "all"})
-    monkeypatch.setattr(launch, "quickly", lambda: {"effort": "little"})
+    monkeypatch.setattr(launch, "compile_options", lambda: {"effort": "all"})
+    monkeypatch.setattr(launch, "fast_compile_options", lambda: {"effort": "little"})
     little = 3 * ["little"]
     for hurried, wanted in ((True, little), (False, ["little", "all", "little"])):
         parts = launch.lanes(TINY, shape, True, hurried)

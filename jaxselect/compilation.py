@@ -1,0 +1,118 @@
+"""Time to the first number: compiled programs kept on disk, and faster compilers."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+
+CACHE_BYTES = 3 * 2**27
+"""Size of JAX's cache; the largest programs of a study take about 4 MiB."""
+CACHED_FROM = 0.05
+"""Seconds of compilation from which a program is kept; shorter ones are compiled as
+fast as they are read."""
+
+COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
+    "tpu": {"xla_tpu_enable_deduplicated_calls": "ENABLED"}
+}
+"""XLA's options for large programs: code that occurs twice is written once, and called,
+which saves two fifths of the code of a chunk of trials."""
+FAST_COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
+    "cpu": {
+        "xla_backend_optimization_level": 0,
+        "xla_cpu_use_fusion_emitters": False,
+        "xla_llvm_disable_expensive_passes": True,
+    },
+    "tpu": {"exec_time_optimization_effort": -1.0},
+}
+"""XLA's options that compile a trial two to five times faster, and run it up to two
+times slower: measured on a CPU, estimated by the compiler for a TPU."""
+
+
+@functools.cache
+def keep_compiled_programs(folder: str | Path = ".jax_cache") -> None:
+    """Keep compiled programs in a folder, for the next process that needs them.
+
+    Sets JAX's compilation cache for the whole process; call it before the first `jit`.
+    Tracing is done again in each process, compiling is not.
+
+    Args:
+        folder: of up to 384 MiB; processes may share it. `~` is the home folder.
+
+    Example:
+        >>> import tempfile
+        >>> keep_compiled_programs(tempfile.mkdtemp())
+        >>> jax.config.values["jax_compilation_cache_max_size"] == CACHE_BYTES
+        True
+    """
+    cache = Path(folder).expanduser()
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", CACHED_FROM)
+    # JAX writes nothing more to a cache in which a kill left an entry without a time.
+    for entry in cache.glob("*-cache"):
+        if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
+            entry.unlink(missing_ok=True)
+
+
+@functools.cache
+def compile_options() -> dict[str, Any]:
+    """Options of `jax.jit` for a large program.
+
+    Returns:
+        Those of `COMPILE_OPTIONS` for the device here that XLA knows.
+
+    Example:
+        >>> jax.jit(lambda x: 2 * x, compiler_options=compile_options())(3.0).item()
+        6.0
+    """
+    return _known_among(options_of(jax.default_backend()))
+
+
+@functools.cache
+def fast_compile_options() -> dict[str, Any]:
+    """Options of `jax.jit` for a program that would compile for longer than it runs.
+
+    `jax.jit(jax.value_and_grad(f), compiler_options=fast_compile_options())` brings the
+    first gradient of a rate in half of the time, and later ones in 1.6 times theirs.
+
+    Returns:
+        Those of `COMPILE_OPTIONS` and of `FAST_COMPILE_OPTIONS`, that XLA knows.
+
+    Example:
+        >>> double = jax.jit(lambda x: 2 * x, compiler_options=fast_compile_options())
+        >>> double(3.0).item()
+        6.0
+    """
+    return _known_among(options_of(jax.default_backend(), fast=True))
+
+
+def options_of(kind: str, *, fast: bool = False) -> dict[str, Any]:
+    """XLA's options for a kind of devices, which need not be here.
+
+    Args:
+        kind: `cpu`, `gpu` or `tpu`.
+        fast: those of `fast_compile_options`, else of `compile_options`.
+
+    Returns:
+        Values by name; another version of XLA may not know them.
+
+    Example:
+        >>> options_of("cpu")
+        {}
+    """
+    fast_ones = FAST_COMPILE_OPTIONS.get(kind, {}) if fast else {}
+    return COMPILE_OPTIONS.get(kind, {}) | fast_ones
+
+
+def _known_among(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if _known({name: value})}
+
+
+def _known(options: dict[str, Any]) -> bool:
+    """Whether this XLA, whose options come and go, takes some."""
+    try:
+        jax.jit(lambda: 0, compiler_options=options).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
