@@ -40,13 +40,13 @@ class Bins(NamedTuple):
     """One quantity in bins of another.
 
     Attributes:
-        centres: of the bins.
+        positions: mean of the points of a bin, across: where its mean is drawn.
         mean: NaN where a bin is empty.
         spread: standard deviation, likewise.
         number: of points.
     """
 
-    centres: np.ndarray
+    positions: np.ndarray
     mean: np.ndarray
     spread: np.ndarray
     number: np.ndarray
@@ -88,11 +88,16 @@ def binned(across: np.ndarray, upward: np.ndarray, edges: np.ndarray = EDGES) ->
         [1.0, 3.0]
     """
     kept = ~np.isnan(across)
-    mean, spread, number = (
-        scipy.stats.binned_statistic(across[kept], upward[kept], what, edges).statistic
-        for what in ("mean", "std", "count")
+    positions, mean, spread, number = (
+        scipy.stats.binned_statistic(across[kept], values[kept], what, edges).statistic
+        for values, what in (
+            (across, "mean"),
+            (upward, "mean"),
+            (upward, "std"),
+            (upward, "count"),
+        )
     )
-    return Bins(0.5 * (edges[1:] + edges[:-1]), mean, spread, number.astype(int))
+    return Bins(positions, mean, spread, number.astype(int))
 
 
 def bootstrap(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:

@@ -78,8 +78,8 @@ def save(figure: Figure, target: Path, formats: Sequence[str]) -> list[Path]:
 def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None:
     """One dot per word, and the mean ± one standard deviation of each bin."""
     axes.plot(across, upward, ".", markersize=2, alpha=0.25, color="tab:grey")
-    centres, mean, spread, _ = binned(across, upward)
-    axes.errorbar(centres, mean, spread, fmt="o-", markersize=4, capsize=2)
+    positions, mean, spread, _ = binned(across, upward)
+    axes.errorbar(positions, mean, spread, fmt="o-", markersize=4, capsize=2)
     axes.axhline(0, color="black", linewidth=0.5)
     # A handful of words far out would flatten all the others.
     low, high = np.quantile(upward, [0.002, 0.998])
@@ -94,4 +94,8 @@ def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None
     axes.locator_params(axis="x", nbins=5)
     outside = np.sum((upward < low - room) | (upward > high + room))
     if outside:
-        axes.set_title(f"{outside} words lie outside", fontsize="small", loc="right")
+        axes.set_title(
+            f"{outside} word{'s' * (outside > 1)} outside",
+            fontsize="small",
+            loc="right",
+        )

@@ -5,7 +5,7 @@ import xarray as xr
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from experiments.figures.growth import examples
+from experiments.figures.growth import PREDICTED, described, examples, place, styles
 
 
 def draw(results: xr.Dataset) -> Figure | None:
@@ -20,20 +20,18 @@ def draw(results: xr.Dataset) -> Figure | None:
     shown = list(examples(results))
     if not shown:
         return None
-    figure, axes = pyplot.subplots(figsize=(5.2, 4))
-    for run in shown:
+    figure, axes = pyplot.subplots(figsize=(5.2, 4.8))
+    for run, look in zip(shown, styles(len(shown)), strict=True):
         norm, error = run.path_norms.values, run.path_errors.values
         kept = np.isfinite(norm) & (norm > 1)
-        name = f"η₀ = {run.step_size.item():g}"
-        (line,) = axes.loglog(norm[kept], error[kept], label=name)
+        axes.loglog(norm[kept], error[kept], label=described(run), **look)
         limit = run.error_constant.item() / norm[kept]
-        colour = line.get_color()
-        axes.loglog(norm[kept], limit, "--", color=colour, linewidth=0.8, marker="")
+        axes.loglog(norm[kept], limit, **look | PREDICTED)
     axes.set(
         xlabel="norm ‖p‖",
         ylabel=r"$\|\,p/\|p\| - p_\mathrm{mm}/\|p_\mathrm{mm}\|\,\|$",
-        title="Direction; dashed: predicted constant / ‖p‖",
+        title=f"Direction; dashed: predicted constant / ‖p‖, {place(shown)}",
         ylim=(None, 3),
     )
-    axes.legend()
+    figure.legend(loc="outside lower center")
     return figure

@@ -5,16 +5,19 @@ python -m experiments.figures.flow results/benchmarks/flow
 
 from matplotlib import pyplot
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from experiments.common.results import Finished
 from experiments.figures._page import command
 
+MARKS = "os^vD<>px*"
+"""A mark for each γ, the smallest first."""
 WHO = ("jaxselect", "scipy BDF", "torchdiffeq dopri5", "torch normalised GD")
 PROBLEMS = {"small": "n = 200, |S| = 64", "large": "n = 1000, |S| = 256"}
 
 
 def draw(finished: Finished) -> Figure:
-    """Time against the direction error reached, a mark for every γ, and ‖p‖ there.
+    """Time against the direction error reached: a colour per rival, a mark per γ.
 
     Args:
         finished: what the study left.
@@ -27,35 +30,42 @@ def draw(finished: Finished) -> Figure:
     figure, axes = pyplot.subplots(
         1,
         len(shown),
-        figsize=(5.5 * len(shown), 4.2),
+        figsize=(3.6 * len(shown), 3.6),
         sharey=True,
         squeeze=False,
         layout="constrained",
     )
     for panel, name in zip(axes[0], shown, strict=True):
-        for colour, who in enumerate(WHO):
-            records = [r for r in results[name] if r["who"] == who]
-            if not records:
-                continue
+        gammas = sorted({record["gamma"] for record in results[name]})
+        for record in results[name]:
             panel.loglog(
-                [record["seconds"] for record in records],
-                [record["direction_error"] for record in records],
-                "o",
-                color=f"C{colour}",
-                label=who,
+                record["seconds"],
+                record["direction_error"],
+                MARKS[gammas.index(record["gamma"]) % len(MARKS)],
+                color=f"C{WHO.index(record['who'])}",
+                markersize=5,
             )
-            for record in records:
-                panel.annotate(
-                    f"γ = {record['gamma']:g}",
-                    (record["seconds"], record["direction_error"]),
-                    xytext=(4, 3),
-                    textcoords="offset points",
-                    fontsize=7,
-                )
         panel.set(xlabel="seconds", title=PROBLEMS[name])
-        panel.legend()
+        handles = [
+            *(
+                Line2D([], [], color=f"C{place}", marker="", lw=3)
+                for place in _who(results)
+            ),
+            *(
+                Line2D([], [], color="0.3", marker=mark, lw=0)
+                for _, mark in zip(gammas, MARKS, strict=False)
+            ),
+        ]
+    names = [WHO[place] for place in _who(results)] + [f"γ = {g:g}" for g in gammas]
+    figure.legend(handles, names, loc="outside lower center", ncols=4)
     axes[0, 0].set_ylabel("direction error reached")
     return figure
+
+
+def _who(results: dict) -> list[int]:
+    """Places in `WHO` of those that have a record."""
+    there = {record["who"] for name in PROBLEMS for record in results.get(name, [])}
+    return [place for place, who in enumerate(WHO) if who in there]
 
 
 if __name__ == "__main__":

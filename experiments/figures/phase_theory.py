@@ -3,21 +3,21 @@
 python -m experiments.figures.phase_theory results/phases
 """
 
+from typing import Any
+
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.common.palette import EDGES
 from experiments.common.results import Finished
 from experiments.figures._page import command
 
-STYLES = {
-    "selection": ("tab:blue", "-", "selection begins"),
-    "breaking_lower": ("tab:orange", "--", "symmetry breaks"),
-    "breaking_upper": ("tab:orange", "--", None),
-    "capture_lower": ("tab:red", "-", "captured for good"),
-    "capture_upper": ("tab:red", "-", None),
-}
+COLOURS = {"selection": "tab:blue", "breaking": "tab:orange", "capture": "tab:red"}
+NAMES = ("selection", "breaking_lower", "breaking_upper")
+NAMES += ("capture_lower", "capture_upper")
+"""The edges, in the order of the study's columns."""
 SIZES = {"length": "T", "relevant": "R", "irrelevant": "I", "sequences": "n"}
 
 
@@ -51,10 +51,12 @@ def _diagram(axes: Axes, finished: Finished) -> None:
         alpha=0.7,
     )
     axes.figure.colorbar(image, ax=axes, label="share selected − share captured")
-    for edge, (colour, style, label) in zip(
-        found["edges"].T, STYLES.values(), strict=True
-    ):
-        axes.plot(found["edge_dims"], edge, style, color=colour, label=label)
+    for edge, name in zip(found["edges"].T, NAMES, strict=True):
+        kind, _, end = name.partition("_")
+        line, words = EDGES[kind]
+        label = None if end == "upper" else words
+        style: dict[str, Any] = {"linestyle": line, "color": COLOURS[kind]}
+        axes.plot(found["edge_dims"], edge, label=label, **style)
     axes.axhline(float(found["critical"]), color="black", linewidth=0.7, label="γ_c")
     _measured(axes, finished)
     axes.set(
@@ -71,7 +73,7 @@ def _diagram(axes: Axes, finished: Finished) -> None:
 def _measured(axes: Axes, finished: Finished) -> None:
     first = finished.results["edges"][0]["case"]
     for row in finished.results["edges"]:
-        if row["case"] == first and row["edge"] in STYLES:
+        if row["case"] == first and row["edge"] in NAMES:
             middle = row["predicted"] * row["ratio"]
             error = [
                 [middle - row["predicted"] * row["low"]],
@@ -83,7 +85,7 @@ def _measured(axes: Axes, finished: Finished) -> None:
                 np.maximum(error, 0.0),
                 fmt="o",
                 markersize=4,
-                color=STYLES[row["edge"]][0],
+                color=COLOURS[row["edge"].partition("_")[0]],
             )
 
 

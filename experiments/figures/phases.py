@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib import pyplot
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from experiments.common.palette import STATUS
+from experiments.common.palette import EDGES, STATUS
 from experiments.common.statistics import with_status
 
 MARKED = 0.5
@@ -21,7 +23,7 @@ MARK: dict[str, Any] = {
     "color": "white",
     "fontsize": 6,
 }
-EDGE: dict[str, Any] = {"color": "black", "linewidth": 0.8, "marker": ""}
+EDGE: dict[str, Any] = {"color": "black", "linewidth": 1.0, "marker": ""}
 
 
 def draw(results: xr.Dataset) -> Figure | None:
@@ -47,6 +49,7 @@ def draw(results: xr.Dataset) -> Figure | None:
     axes.vlines(across, *upward[[0, -1]], **border)
     axes.hlines(upward, *across[[0, -1]], **border)
     axes.set(
+        # Predictions reach beyond what was run: the map's own range is shown.
         xscale="log",
         yscale="log",
         xlim=across[[0, -1]],
@@ -57,11 +60,19 @@ def draw(results: xr.Dataset) -> Figure | None:
     edges = dict(results.attrs.get("edges", {}))
     dims = edges.pop("dim", None)
     for name, edge in edges.items():
-        axes.plot(dims, edge, "--" if name.startswith("breaking") else "-", **EDGE)
-    handles = [
+        line, _ = EDGES[name.partition("_")[0]]
+        # At d without an edge the prediction is 0, or no number.
+        there = np.where(np.array(edge, float) > 0, edge, np.nan)
+        axes.plot(dims, there, linestyle=line, **EDGE)
+    handles: list[Artist] = [
         Patch(color=look.colour, label=f"{look.mark}  {look.words}")
         for name, look in STATUS.items()
         if name in shares and shares[name].any()
+    ]
+    handles += [
+        Line2D([], [], linestyle=line, label=f"predicted: {words}", **EDGE)
+        for name, (line, words) in EDGES.items()
+        if any(edge.startswith(name) for edge in edges)
     ]
     figure.legend(handles=handles, loc="outside right upper")
     return figure
@@ -109,17 +120,14 @@ def _strips(
         if shares[name][cell] > 0
     ]
     look = STATUS[name]
-    axes.add_collection(PatchCollection(strips, facecolor=look.colour, linewidth=0))
+    hatch: dict[str, Any] = {"hatch": "////"} if name == "MISSING" else {}
+    axes.add_collection(
+        PatchCollection(strips, facecolor=look.colour, linewidth=0, **hatch)
+    )
     for cell in np.argwhere(shares[name] > MARKED):
         middle = np.sqrt(left[tuple(cell)] * right[tuple(cell)])
         height = np.sqrt(upward[cell[1]] * upward[cell[1] + 1])
-        style: dict[str, Any] = {
-            "ha": "center",
-            "va": "center",
-            "color": "white",
-            "fontsize": 6,
-        }
-        axes.text(middle, height, look.mark, **style)
+        axes.text(middle, height, look.mark, **MARK)
 
 
 def _edges(values: np.ndarray) -> np.ndarray:

@@ -22,7 +22,8 @@ def draw(finished: Finished) -> Figure:
     """
     step_size = finished.settings["step_size"]
     columns = finished.arrays
-    figure, axes = pyplot.subplots(1, 4, figsize=(19, 4.2), layout="constrained")
+    figure, panels = pyplot.subplots(2, 2, figsize=(7.0, 5.6))
+    axes = panels.ravel()
 
     alpha, aligned = columns["importance"], columns["values_step"]
     ends = np.array([alpha.min(), alpha.max()])

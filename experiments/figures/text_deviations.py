@@ -24,7 +24,7 @@ def draw(finished: Finished) -> Figure:
     described = finished.results
     kept = finished.arrays
     columns = {name: column[kept["compared"]] for name, column in kept.items()}
-    figure, axes = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    figure, axes = pyplot.subplots(1, 3, figsize=(7.0, 2.6), sharey=True)
     for panel, name in zip(axes, STATISTICS, strict=True):
         dots = panel.scatter(
             columns[name],
@@ -34,9 +34,8 @@ def draw(finished: Finished) -> Figure:
             cmap="coolwarm",
         )
         correlation = described["explained"][name]["r"]
-        panel.set(
-            xlabel=name, ylabel="deviation of E·v", title=f"r = {correlation:.2f}"
-        )
+        panel.set(xlabel=name, title=f"r = {correlation:.2f}")
+    axes[0].set_ylabel("deviation of E·v")
     figure.colorbar(dots, label="posterior difference")
     return figure
 

@@ -22,7 +22,8 @@ def draw(finished: Finished) -> Figure:
         The figure.
     """
     columns, results = finished.arrays, finished.results
-    figure, axes = pyplot.subplots(1, 4, figsize=(19, 4.2), layout="constrained")
+    figure, panels = pyplot.subplots(2, 2, figsize=(7.0, 5.6))
+    axes = panels.ravel()
     times, norms = columns["log_times"], columns["norms"]
     axes[0].plot(times, norms, color=SERIES[0], label="‖p‖")
     if results["growth"]:

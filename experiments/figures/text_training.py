@@ -11,7 +11,7 @@ from experiments.figures._page import cloud, command
 
 
 def draw(finished: Finished) -> Figure:
-    """E_sᵀv and E_sᵀp against the posterior difference, a column per model.
+    """E_sᵀv and E_sᵀp against the posterior difference, a row per model.
 
     Args:
         finished: what the study left.
@@ -21,12 +21,13 @@ def draw(finished: Finished) -> Figure:
     """
     columns = finished.arrays
     models = [name.partition(" ")[2] for name in columns if name.startswith("scores")]
-    size = (4.5 * len(models), 7)
-    figure, axes = pyplot.subplots(2, len(models), figsize=size, layout="constrained")
-    for place, model in enumerate(models):
-        for row, (part, label) in enumerate((("values", "E·v"), ("scores", "E·p"))):
+    figure, axes = pyplot.subplots(
+        len(models), 2, figsize=(7.0, 2.6 * len(models)), squeeze=False
+    )
+    for row, model in enumerate(models):
+        for column, (part, label) in enumerate((("values", "E·v"), ("scores", "E·p"))):
             across, upward = columns["posterior_difference"], columns[f"{part} {model}"]
-            cloud(axes[row, place], across, upward, f"{label}, {model}")
+            cloud(axes[row, column], across, upward, f"{label}, {model}")
     return figure
 
 

@@ -13,12 +13,12 @@ def rises(across: np.ndarray, upward: np.ndarray) -> dict[str, float]:
     kept = ~np.isnan(across)
     x, y = across[kept], upward[kept]
     edges = np.linspace(x.min(), x.max(), 11)
-    centres, mean, _, _ = binned(x, y, edges)
+    positions, mean, _, _ = binned(x, y, edges)
     full = ~np.isnan(mean)
     return {
         "tokens": float(spearmanr(x, y).statistic),
         "tokens_absolute": float(spearmanr(np.abs(x), y).statistic),
-        "bins": float(spearmanr(centres[full], mean[full]).statistic),
+        "bins": float(spearmanr(positions[full], mean[full]).statistic),
     }
 
 

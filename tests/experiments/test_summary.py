@@ -204,6 +204,15 @@ def test_an_empty_bin_has_no_mean():
     bins = binned(np.array([0.5]), np.array([2.0]), np.array([-1.0, 0.0, 1.0]))
     assert np.isnan(bins.mean[0]) and np.isnan(bins.spread[0])
     assert (bins.mean[1], bins.spread[1], bins.number.tolist()) == (2, 0, [0, 1])
+    assert np.isnan(bins.positions[0]) and bins.positions[1] == 0.5
+
+
+def test_a_bin_is_drawn_where_its_points_are():
+    """Words at 0 are at 0, though their bin reaches from there to 0.1."""
+    across = np.array([0.0, 0.0, 0.0, 0.32, 0.34, np.nan])
+    bins = binned(across, np.ones(6))
+    there = bins.positions[bins.number > 0]
+    assert there.tolist() == pytest.approx([0.0, 0.33])
 
 
 def test_an_interval_is_as_wide_as_normal_theory_says():

@@ -1,0 +1,202 @@
+"""What is drawn is what is on disk: the lines of figures against their columns."""
+
+import matplotlib
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib import pyplot
+
+from experiments.common import results
+from experiments.common.palette import EDGES, STATUS
+from experiments.figures import (
+    _page,
+    direction,
+    flow,
+    growth,
+    lemma,
+    phase_theory,
+    phases,
+    text_training,
+)
+from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.sweep import store
+from tests.experiments.invented_results import invent_sweep, rewrite
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    return store.load(invent_sweep(tmp_path / "sweep"))
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    pyplot.close("all")
+
+
+def lines(axes, style):
+    return [one for one in axes.get_lines() if one.get_linestyle() == style]
+
+
+def test_growth_stands_beside_the_norm_of_its_own_solution(sweep):
+    (axes,) = growth.draw(sweep).axes
+    run = next(growth.examples(sweep))
+    measured, predicted = lines(axes, "-")[0], lines(axes, "--")[0]
+    np.testing.assert_array_equal(measured.get_xdata(), run.path_log_times)
+    np.testing.assert_array_equal(measured.get_ydata(), run.path_norms)
+    wanted = run.max_margin_norm.item() * run.path_log_times
+    np.testing.assert_allclose(predicted.get_ydata(), wanted)
+    assert measured.get_color() is not None
+    np.testing.assert_array_equal(measured.get_color(), predicted.get_color())
+
+
+def test_the_direction_stands_beside_its_own_constant(sweep):
+    (axes,) = direction.draw(sweep).axes
+    run = next(growth.examples(sweep))
+    kept = (run.path_norms > 1).values
+    norm = run.path_norms.values[kept]
+    measured, predicted = lines(axes, "-")[0], lines(axes, "--")[0]
+    np.testing.assert_array_equal(measured.get_xdata(), norm)
+    np.testing.assert_array_equal(measured.get_ydata(), run.path_errors.values[kept])
+    np.testing.assert_allclose(predicted.get_ydata(), run.error_constant.item() / norm)
+
+
+@pytest.mark.parametrize("module", [growth, direction])
+def test_curves_say_their_d_their_seed_and_their_status(sweep, module):
+    figure = module.draw(sweep)
+    told = [text.get_text() for text in figure.legends[0].get_texts()]
+    words = STATUS["SELECTED_ALL"].words
+    assert told == [f"η₀ = {step:,g}, seed 0: {words}" for step in (1.0, 1000.0)]
+    assert "d = 10,000" in figure.axes[0].get_title()
+    statuses = {look.colour for look in STATUS.values()}
+    for line in figure.axes[0].get_lines():
+        assert matplotlib.colors.to_hex(line.get_color()) not in statuses
+
+
+def test_examples_are_certified_runs_alone(tmp_path):
+    folder = invent_sweep(tmp_path / "sweep")
+
+    def status(rows):
+        odd = rows["lane"] % 17 < 3
+        return np.where(odd, TrialStatus.TIES_UNPROVED, TrialStatus.PARTIAL)
+
+    rewrite(folder, status=status)
+    shown = list(growth.examples(store.load(folder)))
+    assert [run.seed.item() for run in shown] == [3, 3]
+    rewrite(folder, status=lambda rows: TrialStatus.NOT_CERTIFIED)
+    assert growth.draw(store.load(folder)) is None
+
+
+def test_the_lemma_is_drawn_with_the_line_of_its_exponent(sweep):
+    (axes,) = lemma.draw(sweep).axes
+    median, line = axes.get_lines()
+    error = sweep.alignment_error.isel(step_size=0).squeeze()
+    wanted = np.median(error.transpose("dim", "seed").values, axis=1)
+    np.testing.assert_allclose(median.get_ydata(), wanted)
+    fall = np.diff(np.log(line.get_ydata())) / np.diff(np.log(line.get_xdata()))
+    np.testing.assert_allclose(fall, -0.5)
+
+
+def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(tmp_path):
+    folder = invent_sweep(tmp_path / "sweep", seeds=range(4))
+
+    def status(rows):
+        return np.where(rows["lane"] % 4 == 0, TrialStatus.PARTIAL, 0)
+
+    rewrite(folder, status=status)
+    found = store.load(folder)
+    shares = phases.status_shares(found)
+    np.testing.assert_array_equal(shares["PARTIAL"], 0.25)
+    np.testing.assert_array_equal(shares["SELECTED_ALL"], 0.75)
+    assert sum(share.sum() for share in shares.values()) == pytest.approx(6)
+    edge = {"selection": [1.0, 2.0, 3.0], "breaking_lower": [0.0, 5.0, 6.0]}
+    edge["capture_upper"] = [7.0, np.inf, np.nan]
+    found.attrs["edges"] = {"dim": [100.0, 1e4, 1e6]} | edge
+    figure = phases.draw(found)
+    drawn = {line.get_linestyle(): line for line in figure.axes[0].get_lines()}
+    assert len(drawn) == 3
+    for name, style in (("selection", "-"), ("breaking", "--"), ("capture", ":")):
+        assert drawn[style].get_color() == "black"
+        words = f"predicted: {EDGES[name][1]}"
+        assert words in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert np.isnan(drawn["--"].get_ydata()).tolist() == [True, False, False]
+
+
+def test_missing_runs_are_drawn_as_missing(tmp_path):
+    folder = invent_sweep(tmp_path / "sweep", seeds=range(4))
+    rows = store.read_chunk(folder, 0)
+    store.write_chunk(folder, 0, rows[rows["lane"] % 4 > 0])
+    shares = phases.status_shares(store.load(folder))
+    np.testing.assert_array_equal(shares["MISSING"], 0.25)
+    np.testing.assert_array_equal(shares["SELECTED_ALL"], 0.75)
+
+
+def record(who, gamma, seconds, error):
+    return {"who": who, "gamma": gamma, "seconds": seconds, "direction_error": error}
+
+
+def test_a_rival_has_one_colour_and_a_gamma_one_mark():
+    records = [
+        record(who, gamma, place + gamma, 10.0 ** -(place + 1))
+        for place, who in enumerate(("jaxselect", "scipy BDF"))
+        for gamma in (0.1, 0.8)
+    ]
+    figure = flow.draw(results.Finished({}, {"small": records}, {}, {}))
+    (axes,) = figure.axes
+    drawn = [
+        (line.get_color(), line.get_marker(), line.get_xdata()[0], line.get_ydata()[0])
+        for line in axes.get_lines()
+    ]
+    assert [(x, y) for _, _, x, y in drawn] == [
+        (one["seconds"], one["direction_error"]) for one in records
+    ]
+    assert [colour for colour, *_ in drawn] == ["C0", "C0", "C1", "C1"]
+    assert [mark for _, mark, *_ in drawn] == ["o", "s", "o", "s"]
+    assert not axes.texts
+    told = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert told == ["jaxselect", "scipy BDF", "γ = 0.1", "γ = 0.8"]
+
+
+def test_measured_edges_are_drawn_at_predicted_times_ratio():
+    row = {"case": "n1", "edge": "capture_lower", "fixed": 1e4, "predicted": 200.0}
+    row |= {"ratio": 1.1, "low": 1.0, "high": 1.2}
+    other = row | {"case": "n2", "ratio": 9.0}
+    _, axes = pyplot.subplots()
+    finished = results.Finished({}, {"edges": [row, other]}, {}, {})
+    phase_theory._measured(axes, finished)
+    (bar,) = axes.containers
+    assert bar[0].get_xdata()[0] == 1e4
+    assert bar[0].get_ydata()[0] == pytest.approx(220.0)
+    ends = np.array(bar[2][0].get_segments())[0, :, 1]
+    np.testing.assert_allclose(ends, [200.0, 240.0])
+
+
+def test_words_are_drawn_at_their_columns_and_means_where_words_are():
+    across = np.array([0.0, 0.0, 0.3, 0.3])
+    upward = np.array([1.0, 3.0, 5.0, 7.0])
+    _, axes = pyplot.subplots()
+    _page.cloud(axes, across, upward, "E·v")
+    dots, means = axes.get_lines()[:2]
+    np.testing.assert_array_equal(dots.get_ydata(), upward)
+    shown = ~np.isnan(means.get_ydata())
+    np.testing.assert_allclose(means.get_xdata()[shown], [0.0, 0.3])
+    np.testing.assert_allclose(means.get_ydata()[shown], [2.0, 6.0])
+
+
+def test_every_model_has_a_row_with_its_values_and_its_scores():
+    rng = np.random.default_rng(0)
+    names = ("values a", "scores a", "values b", "scores b")
+    arrays = {name: rng.normal(size=30) for name in names}
+    arrays["posterior_difference"] = np.linspace(-1, 1, 30)
+    figure = text_training.draw(results.Finished({}, {}, arrays, {}))
+    assert figure.get_size_inches()[0] <= 7.2
+    for axes, name in zip(figure.axes, names, strict=True):
+        np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), arrays[name])
+        model = name.partition(" ")[2]
+        label = "E·v" if name.startswith("values") else "E·p"
+        assert axes.get_ylabel() == f"{label}, {model}"
+
+
+def test_a_data_set_of_one_cell_has_no_map():
+    one = xr.Dataset(coords={"dim": [1.0], "step_size": [1.0, 2.0]})
+    assert phases.draw(one) is None
