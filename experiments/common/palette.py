@@ -5,7 +5,7 @@ has one colour, whether it is that of its tokens or of the runs that it has capt
 mark stands beside each where colour alone would have to say it, as in grey print.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class Look(NamedTuple):
@@ -37,7 +37,7 @@ STATUS = {
 }
 """By name of `TrialStatus`; `MISSING` where no chunk holds the run."""
 
-EDGES = {
+EDGES: dict[str, tuple[Literal["solid", "dashed", "dotted"], str]] = {
     "selection": ("solid", "selection begins"),
     "breaking": ("dashed", "one class runs ahead"),
     "capture": ("dotted", "captured for good"),

@@ -15,8 +15,8 @@ from experiments.common.results import Finished
 from experiments.figures._page import command
 
 COLOURS = {"selection": "tab:blue", "breaking": "tab:orange", "capture": "tab:red"}
-NAMES = ("selection", "breaking_lower", "breaking_upper")
-NAMES += ("capture_lower", "capture_upper")
+ENDS = ("breaking_lower", "breaking_upper", "capture_lower", "capture_upper")
+NAMES = ("selection", *ENDS)
 """The edges, in the order of the study's columns."""
 SIZES = {"length": "T", "relevant": "R", "irrelevant": "I", "sequences": "n"}
 
