@@ -94,8 +94,5 @@ def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None
     axes.locator_params(axis="x", nbins=5)
     outside = np.sum((upward < low - room) | (upward > high + room))
     if outside:
-        axes.set_title(
-            f"{outside} word{'s' * (outside > 1)} outside",
-            fontsize="small",
-            loc="right",
-        )
+        words = "word" if outside == 1 else "words"
+        axes.set_title(f"{outside} {words} outside", fontsize="small", loc="right")

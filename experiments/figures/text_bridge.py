@@ -19,6 +19,7 @@ COLOUR = {
     "TIED": SERIES[4],
     "AT_REST": SERIES[3],
     "NOT_CERTIFIED": "#d9d9d9",
+    "LOSS_UNBOUNDED": "#8a8a8a",
 }
 """Of the ends of a flow on text."""
 SENTENCE = {
@@ -26,6 +27,7 @@ SENTENCE = {
     "TIED": "some words tied, p goes on",
     "AT_REST": "p rests",
     "NOT_CERTIFIED": "not certified",
+    "LOSS_UNBOUNDED": "not certified: the loss has no bounds",
 }
 
 
@@ -63,7 +65,14 @@ def _map(axes: Axes, cells: list[dict], across: str, label: str) -> None:
         code[place] = names.index(cell["status"])
         axes.text(*place[::-1], str(cell["tied_words"]), ha="center", va="center")
     colours = ListedColormap(list(COLOUR.values()))
-    axes.imshow(code, cmap=colours, vmin=-0.5, vmax=3.5, origin="lower", aspect="auto")
+    axes.imshow(
+        code,
+        cmap=colours,
+        vmin=-0.5,
+        vmax=len(names) - 0.5,
+        origin="lower",
+        aspect="auto",
+    )
     axes.set_xticks(range(len(columns)), [f"{value:g}" for value in columns])
     axes.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
     axes.set(xlabel=label, ylabel="step size η₀")

@@ -24,6 +24,7 @@ ENDS = {
     "TIED": Verdict.HOLDS,
     "AT_REST": Verdict.FAILS,
     "NOT_CERTIFIED": Verdict.OPEN,
+    "LOSS_UNBOUNDED": Verdict.OPEN,
 }
 """What an end of a flow on text says of growth without bound."""
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 from experiments.common.flags import spelled
 from experiments.common.statistics import CERTIFIED
-from experiments.common.tokens import ASSUMPTION_ONE, SIZES
+from experiments.common.tokens import ASSUMPTION_ONE, SIZES, same_tokens
 from experiments.report.numbers import told
 from jaxselect.outcome.trial_status import TrialStatus
 
@@ -114,15 +114,16 @@ def command(grid: dict[str, Any], where: dict[str, Any]) -> str:
         >>> command(grid, where)
         'python -m experiments.run --sequences 20 --length 4 --relevant 2 ...'
     """
-    usual = {name: value[0] for name, value in ASSUMPTION_ONE.items() if name in where}
-    alone = grid["family"] == "exact" and all(
-        where[name] == value for name, value in usual.items()
-    )
+    embed = grid.get("embed", ASSUMPTION_ONE["embed"])
+    usual = {name: [value] for name, value in where.items()}
+    single = {*ASSUMPTION_ONE, *SIZES, "dim", "step_size", "seed"}
+    alone = same_tokens(grid | usual, where) and where.keys() <= single
     shared = {name: grid[name] for name in ("until_norm", "precision")}
     if alone:
         named = {name: where[name] for name in (*SIZES, "dim", "step_size", "seed")}
         words = ["experiments.run", *spelled(named | shared, {})]
     else:
         family = {"family": grid["family"], "out": "results/one"}
+        family |= {} if embed == ASSUMPTION_ONE["embed"] else {"embed": embed}
         words = ["experiments.sweep", *spelled(where | shared | family, {})]
     return shlex.join(["python", "-m", *words])

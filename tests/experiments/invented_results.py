@@ -35,7 +35,7 @@ PATHS = ("path_log_times", "path_norms", "path_errors")
 def invent_sweep(folder, *, dims=DIMS, steps=STEPS, seeds=SEEDS, points=POINTS):
     """A finished sweep of a hundred runs, all on their lines and certified."""
     axes = {"sequences": [20], "length": [4], "relevant": [2], "irrelevant": [8]}
-    axes |= {"per_sequence": [1], "purity": [1.0], "irrelevant_share": [0.0]}
+    axes |= {"per_sequence": [1], "purity": [1.0]}
     axes |= {"dim": list(dims), "step_size": list(steps), "seed": list(seeds)}
     grid = {"family": "exact", **axes, "until_norm": 1e6, "path_points": points}
     description = {

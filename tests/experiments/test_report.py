@@ -419,7 +419,7 @@ def test_the_command_of_a_sweep_makes_the_same_grid(tmp_path):
     words = results.shlex.split(found.command)[3:]
     made = console.parse(sweep_study, sweep_settings.PRESETS, words)
     assert made.out == folder
-    plain = results.plain(dataclasses.asdict(made.grid))
+    plain = results.plain(made.grid.described())
     assert plain == {**plain, **found.content.attrs["grid"]}
     assert spelled({"resume": True}, {"resume": True}) == []
 

@@ -169,6 +169,7 @@ TABLES = [
     (lambda: end("TIED"), HOLDS),
     (lambda: end("AT_REST"), FAILS),
     (lambda: end("NOT_CERTIFIED"), OPEN),
+    (lambda: end("LOSS_UNBOUNDED"), OPEN),
     (lambda: tables(0.91, 0.95), AGREES),
     (lambda: tables(0.91, 0.89), IN_PART),
     (lambda: tables(), OPEN),
