@@ -30,14 +30,14 @@ class Problem(NamedTuple):
         rows: E, less the mean of each component of tokens that share sequences.
         scores: `rows` times p_0: differences within a sequence are those of E p_0.
         values: b = E v.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         start: p_0 in the rotated axes.
         until_norm: ‖p‖ to stop at.
     """
 
     rows: Float[Array, "vocabulary dim"]
     scores: Float[Array, " vocabulary"]
-    values: Float[Array, " vocabulary"]
+    values: Float[Array, " vocabulary *classes"]
     corpus: Corpus
     start: Float[Array, " dim"]
     until_norm: Float[Scalar, ""]

@@ -97,7 +97,7 @@ class PredictiveController(dfx.PIDController):
 def skips_a_force(
     before: Float[Array, " vocabulary"],
     after: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
 ) -> Bool[Scalar, ""]:
     """Whether a token may feel a force within a step that no stage evaluates.
@@ -134,7 +134,7 @@ def skips_a_force(
 
 def _log_force(
     scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
 ) -> tuple[Float[Array, "sequences width"], ...]:
     """Logarithms of q, 1 − q and −ℓ′ in bag layout."""

@@ -24,7 +24,7 @@ from ..model.checks import (
     between,
     for_corpus,
     increasing,
-    labels_among,
+    labels_suit,
     numbers,
     same_vocabulary,
     whole,
@@ -162,7 +162,7 @@ def cls_flow(
 
     Args:
         parameters: (E, p_0, v); d costs one factorisation of E.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         until_norm: ‖p‖ to stop at; infinite for none.
         until_log_time: log(1+t) to stop at.
         from_log_time: log(1+t) at which p is p_0, to go on from the end of a flow.
@@ -173,8 +173,8 @@ def cls_flow(
         The flow's end, its status and the path; differentiable once, in both modes.
 
     Raises:
-        BadInput: another vocabulary, labels other than ±1, a bound that is NaN or a
-            norm below 0, times that go back.
+        BadInput: another vocabulary, labels that do not suit the head, a bound that is
+            NaN or a norm below 0, times that go back.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -185,7 +185,7 @@ def cls_flow(
         ('REACHED', 1000000)
     """
     same_vocabulary(parameters.embeddings, corpus.vocabulary)
-    labels_among(corpus.labels, (-1, 1))
+    labels_suit(parameters.head.shape[1:], corpus)
     numbers(until_norm=until_norm)
     increasing("0, until_norm", [0.0, until_norm])
     increasing("from_log_time, until_log_time", [from_log_time, until_log_time])
@@ -322,7 +322,7 @@ def _integrate(
     return flow, mask, slope
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def velocity(
@@ -337,7 +337,7 @@ def velocity(
 
     Args:
         parameters: (E, ·, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         log_time: s.
         cls: p.
 
@@ -386,14 +386,20 @@ def _growth(
 
     Along v each f moves by the variance of b under its weights, so that every pair of
     tokens takes part: in a balance against the move, in a change of places with it.
+    With several heads all of them must not grow: the sum, or the largest above zero.
     """
     values, scores = problem.values, problem.scores + problem.rows @ moved
 
-    def pull(scores: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
-        gradient = negative_gradient(scores, values, problem.corpus, log_time)
-        return values @ gradient.scores
+    def pull(scores: Float[Array, " vocabulary"]) -> Float[Array, " vocabulary"]:
+        return negative_gradient(scores, values, problem.corpus, log_time).scores
 
-    return jax.jvp(pull, (scores,), (values,))[1]
+    def along(value: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
+        return jax.jvp(lambda scores: value @ pull(scores), (scores,), (value,))[1]
+
+    if values.ndim == 1:
+        return along(values)
+    each = jax.vmap(along)(values.T)
+    return jnp.where(jnp.any(each > 0), each.max(), each.sum())
 
 
 def _status(

@@ -86,7 +86,7 @@ class Crossing(eqx.Module):
         return eqx.tree_at(lambda at: at.cls, self, inside.places(self.cls))
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def search_path(
@@ -101,7 +101,7 @@ def search_path(
 
     Args:
         parameters: (E, p_0, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         until_log_time: its end.
         points: of the grid, the start of the flow not counted.
         settings: tolerances.
@@ -127,7 +127,7 @@ def search_path(
     return cls_flow(*fixed, until_log_time=end, path_log_times=times, settings=settings)
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 def end_of_path(
     parameters: Parameters,
     corpus: Corpus,
@@ -141,7 +141,7 @@ def end_of_path(
 
     Args:
         parameters: (E, p_0, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         path: of `search_path`, for these parameters and this corpus.
         settings: tolerances.
 
@@ -170,7 +170,7 @@ def end_of_path(
     return inside.places(end.cls)
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def last_crossings(
@@ -192,7 +192,7 @@ def last_crossings(
 
     Args:
         parameters: (E, p_0, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         path: of `search_path`, for these parameters and this corpus.
         marks: h(p), positive beyond the mark; piecewise smooth. It may depend on other
             traced values: their derivatives count.
@@ -218,7 +218,7 @@ def last_crossings(
     return crossings_and_end(parameters, corpus, path, marks, settings=settings)[0]
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @full_precision
 def crossings_and_end(
     parameters: Parameters,
@@ -232,7 +232,7 @@ def crossings_and_end(
 
     Args:
         parameters: (E, p_0, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         path: of `search_path`, for these parameters and this corpus.
         marks: h(p), positive beyond the mark; at least one.
         settings: tolerances.

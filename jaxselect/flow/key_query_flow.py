@@ -11,7 +11,7 @@ from ..precision import full_precision
 from .cls_flow import Flow, FlowSettings, cls_flow
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def key_query_flow(
@@ -34,7 +34,7 @@ def key_query_flow(
     Args:
         parameters: (E, p, v), all fixed; p ≠ 0.
         key_query: W_0.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         until_norm: ‖W p‖ to stop at.
         until_log_time: log(1 + ‖p‖² t) to stop at.
         path_log_times: increasing values of it to save W p at; none by default.

@@ -38,7 +38,7 @@ def direction_error(
     return jnp.linalg.norm(one - other)
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @one_program()
 @full_precision
@@ -57,7 +57,7 @@ def local_exponents(
 
     Args:
         after: (E¹, p_0, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         direction: of any length, such as p_mm.
         log_time: s = log(1+t) > 0.
         cls: p at that time.
@@ -86,7 +86,7 @@ def local_exponents(
     return error / norm, error * log_time
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @one_program()
 @full_precision
@@ -105,7 +105,7 @@ def excess_loss(
 
     Args:
         after: (E¹, ·, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         selected: the final selection.
         cls: p.
 
@@ -115,8 +115,7 @@ def excess_loss(
     values = after.embeddings @ after.head
     attention = attend_corpus(after.embeddings @ cls, values, corpus)
     slot = jnp.argmax(selected, axis=1)[:, None]
-    ahead = jnp.take_along_axis(attention.advantage, slot, axis=1)[:, 0]
+    ahead = jax.vmap(lambda own, at: own[at])(attention.advantage, slot[:, 0])
     winner = jnp.take_along_axis(corpus.tokens, slot, axis=1)[:, 0]
     margin = functional_margin(corpus.labels, values[winner])
-    fall = margin.along(ahead[:, None])[:, 0]
-    return corpus.mean(corpus.loss.excess(margin.value, fall))
+    return corpus.mean(corpus.loss.excess(margin.value, margin.fall(ahead)))

@@ -12,6 +12,7 @@ from ..arguments import as_annotated
 from ..model.attention import attend_corpus
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
+from ..model.functional_margin import functional_margin
 from ..model.objective import log_weighted_residual
 from ..model.parameters import Parameters
 from ..precision import full_precision
@@ -22,7 +23,7 @@ from .pair_graph import difference_lengths, lead
 
 # Largest share of a sequence off its selected token, times κ and the spread of its
 # values, for which the pair sum stands for the gradient. Derived: below it
-# e^{κ|b − f|} ≤ 1.14, κ the Lipschitz constant of log(−ℓ′).
+# e^{κ|b − f|} ≤ 1.14, κ the Lipschitz constant of log(−ℓ′); with K heads plus two.
 UNSELECTED = 0.125
 # Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
 NONLINEAR = 4
@@ -58,7 +59,7 @@ def drift(
     return jnp.max(jnp.where(margin.active, jnp.abs(off), 0.0))
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def inactive_pair_bound(
@@ -85,7 +86,7 @@ def inactive_pair_bound(
 
     Args:
         parameters: (E, ·, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         selected: one token per sequence, in bag layout.
         pairs: the competing pairs of that selection.
         margin: their max-margin solution.
@@ -160,12 +161,21 @@ def _left_out(
     present = corpus.present
     loses = present & ~selected
     weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
-    of_bag = values[corpus.tokens]
-    highest = jnp.max(jnp.where(present, of_bag, -jnp.inf), axis=1)
-    lowest = jnp.min(jnp.where(present, of_bag, jnp.inf), axis=1)
+    of_bag, change = values[corpus.tokens], corpus.loss.largest_ratio
+    here = present
+    if values.ndim > 1:
+        # Shares w_k of classes change by e^{2|d|} at most (mathematics, section 1c).
+        margin = functional_margin(corpus.labels, attention.output)
+        of_bag, change = margin.leads(of_bag), change + 2
+        here = present[..., None]
+    highest = jnp.max(jnp.where(here, of_bag, -jnp.inf), axis=1)
+    lowest = jnp.min(jnp.where(here, of_bag, jnp.inf), axis=1)
+    spread = highest - lowest
+    if values.ndim > 1:
+        spread = spread.max(axis=1)
     # A sequence of weight zero has nothing present.
-    spread = jnp.where(present.any(axis=1), highest - lowest, 0.0)
-    unselected = jnp.max(weight * (1 + corpus.loss.largest_ratio * spread))
+    spread = jnp.where(present.any(axis=1), spread, 0.0)
+    unselected = jnp.max(weight * (1 + change * spread))
     exponent = log_weighted_residual(attention, corpus) + log_time
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
     small = unselected <= UNSELECTED

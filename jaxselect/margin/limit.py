@@ -96,7 +96,7 @@ class Limit(eqx.Module):
         return eqx.tree_at(lambda late: late.offset, late, replace_fn=inside.places)
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def limit(
@@ -121,7 +121,7 @@ def limit(
 
     Args:
         parameters: (E, p_0, v), with p_0 from before the flow.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         selected: the final selection, in bag layout.
         pairs: the competing pairs of that selection.
         margin: its max-margin solution.

@@ -38,9 +38,9 @@ class PairStrength(NamedTuple):
         )
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 def pair_strength(
-    values: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
     selected: Bool[Array, "sequences width"],
 ) -> PairStrength:
@@ -52,7 +52,7 @@ def pair_strength(
 
     Args:
         values: b = E v.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         selected: one token per sequence, in bag layout.
 
     Returns:

@@ -21,21 +21,21 @@ class Attention(NamedTuple):
 
     Attributes:
         log_weights: log q[s], −∞ on padding; exact when q itself underflows.
-        output: f = Σ_s q[s] b_s.
-        advantage: b_s − f, exact for the top token too (see `attend`).
+        output: f = Σ_s q[s] b_s, a number per head.
+        advantage: b_s − f likewise, exact for the top token too (see `attend`).
         top: slot of the largest weight.
     """
 
     log_weights: Float[Array, "*batch width"]
-    output: Float[Array, "*batch"]
-    advantage: Float[Array, "*batch width"]
+    output: Float[Array, "..."]
+    advantage: Float[Array, "..."]
     top: Int[Array, "*batch"]
 
 
 @one_program()
 def attend(
     scores: Float[Array, " width"],
-    values: Float[Array, " width"],
+    values: Float[Array, " width *classes"],
     counts: Float[Array, " width"],
 ) -> Attention:
     """Attention over one bag: q[s] ∝ C[s] e^{a_s}, f = Σ q[s] b_s.
@@ -48,7 +48,7 @@ def attend(
 
     Args:
         scores: a_s = pᵀE_s of the tokens in the bag.
-        values: b_s = vᵀE_s of the same tokens.
+        values: b_s = vᵀE_s of the same tokens, a number per head.
         counts: C[s]; zero for padding.
 
     Returns:
@@ -65,9 +65,12 @@ def attend(
     top = jnp.min(jnp.where(logits == highest, slots, len(logits) - 1))
     total = share.sum()
     log_weights = logits - highest - jnp.log(total)
-    ahead = values - values[top]
-    mean_ahead = jnp.sum(share * ahead) / total
-    return Attention(log_weights, values[top] + mean_ahead, ahead - mean_ahead, top)
+    ahead = values - values[top][None]
+    by_head = share.reshape(-1, *[1] * (values.ndim - 1))
+    mean_ahead = jnp.sum(by_head * ahead, axis=0) / total
+    return Attention(
+        log_weights, values[top] + mean_ahead, ahead - mean_ahead[None], top
+    )
 
 
 @one_program()
@@ -96,14 +99,14 @@ def attention_weights(
 @one_program()
 def attend_corpus(
     scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
 ) -> Attention:
     """`attend` for every bag of a corpus.
 
     Args:
         scores: a = E p, one per token of the vocabulary.
-        values: b = E v, one per token of the vocabulary.
+        values: b = E v, one per token of the vocabulary and head.
         corpus: n bags.
 
     Returns:
@@ -123,7 +126,7 @@ def attend_corpus(
 @full_precision
 def token_scores(
     parameters: Parameters,
-) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary"]]:
+) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary *classes"]]:
     """The two numbers per token that the model depends on: a = E p and b = E v.
 
     Source: mathematics, section 1.
@@ -146,7 +149,9 @@ def token_scores(
 
 @for_corpus()
 @one_program()
-def outputs(parameters: Parameters, corpus: Corpus) -> Float[Array, " sequences"]:
+def outputs(
+    parameters: Parameters, corpus: Corpus
+) -> Float[Array, " sequences *classes"]:
     """Model output f(X; p, E) of every sequence.
 
     Source: mathematics, section 1.
@@ -156,7 +161,8 @@ def outputs(parameters: Parameters, corpus: Corpus) -> Float[Array, " sequences"
         corpus: n bags.
 
     Returns:
-        One real number per sequence; its sign is the predicted label.
+        One real number per sequence, whose sign is the predicted label; or one per
+        class, of which the largest predicts.
 
     Example:
         >>> from jaxselect.model import corpus, parameters

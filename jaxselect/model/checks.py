@@ -106,6 +106,31 @@ def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> Non
         raise BadInput(f"labels {found.tolist()[:6]}: wanted {list(wanted)}")
 
 
+def labels_suit(classes: tuple[int, ...], corpus: Any) -> None:
+    """Refuse labels that do not suit a head: ±1 for one, 0 … K − 1 for K of them.
+
+    Args:
+        classes: shape of an output: () or (K,).
+        corpus: with `labels`; traced ones pass. Its number of classes never does.
+
+    Raises:
+        BadInput: another number of classes, or another label.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> labels_suit((3,), from_sequences([[0]], [1], vocabulary=1))
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: labels ±1 beside 3 heads: wanted 3 classes
+    """
+    known = getattr(corpus, "classes", None)
+    said = "labels ±1" if known is None else f"{known} classes"
+    if classes == () and known is not None:
+        raise BadInput(f"{said} beside one head: wanted labels ±1, or {known} heads")
+    if classes != () and classes != (known,):
+        raise BadInput(f"{said} beside {classes[0]} heads: wanted {classes[0]} classes")
+    labels_among(corpus.labels, tuple(range(*classes)) if classes else (-1, 1))
+
+
 def numbers(**given: object) -> None:
     """Refuse a concrete NaN, which no comparison would ever stop at.
 
@@ -198,7 +223,7 @@ def same_vocabulary(embeddings: jax.Array | np.ndarray, vocabulary: int) -> None
 
 
 def for_corpus(
-    *labels: int,
+    *labels: int, by_head: bool = False
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
     """Refuse a corpus whose vocabulary or labels do not fit the other arguments.
 
@@ -206,7 +231,8 @@ def for_corpus(
     tokens as the corpus. Traced labels cannot be read and pass; sizes are never traced.
 
     Args:
-        *labels: that the corpus may have; any, if none is given.
+        *labels: that the corpus may have, beside one head; any, if none is given.
+        by_head: whether labels must suit the head instead: see `labels_suit`.
 
     Returns:
         A decorator; the function raises `BadInput`.
@@ -237,6 +263,12 @@ def for_corpus(
             if getattr(one.annotation, "__name__", "") == "Parameters"
         }
 
+        outputs = {
+            name
+            for name, one in signature.parameters.items()
+            if "*classes" in getattr(one.annotation, "dim_str", "")
+        }
+
         @functools.wraps(function)
         def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             given = signature.bind(*args, **kwargs).arguments
@@ -244,15 +276,23 @@ def for_corpus(
             # Whatever is no corpus or no array is refused with its name elsewhere.
             if not hasattr(corpus, "vocabulary"):
                 return function(*args, **kwargs)
+            shapes = []
             for name, value in given.items():
                 axis, rows = axes[name], getattr(value, "embeddings", None)
                 if name in models and rows is not None:
                     same_vocabulary(rows, corpus.vocabulary)
+                    shapes.append(value.head.shape[1:])
                 elif axis is not None and len(getattr(value, "shape", ())) > axis:
                     tokens = np.empty(value.shape[axis], bool)
                     same_vocabulary(tokens, corpus.vocabulary)
+                if name in outputs and hasattr(value, "shape"):
+                    shapes.append(value.shape[1:])
             if labels:
                 labels_among(corpus.labels, labels)
+                if any(shapes):
+                    raise BadInput(f"{shapes[0][0]} heads: wanted one, and labels ±1")
+            if by_head and shapes:
+                labels_suit(shapes[0], corpus)
             return function(*args, **kwargs)
 
         return checked

@@ -35,10 +35,12 @@ class Corpus(eqx.Module):
     Attributes:
         tokens: token ids, distinct within a bag; any id where the count is zero.
         counts: how often the token occurs in the sequence; zero marks padding.
-        labels: +1 or −1, or a class 0 … K−1 where there are K classes.
+        labels: +1 or −1, for one head; a class 0 … K − 1, for K heads.
         vocabulary: number of tokens |S|.
         weights: w_X ≥ 0 of every sequence, adding up to one; None for 1/n each.
-        loss: ℓ as a function of the margin m = y f.
+        loss: ℓ as a function of the margin m; with several heads the logistic one is
+            cross-entropy (`functional_margin`).
+        classes: K where labels are 0 … K − 1; None where they are ±1.
     """
 
     tokens: Int[Array, "sequences width"]
@@ -47,6 +49,7 @@ class Corpus(eqx.Module):
     vocabulary: int = eqx.field(static=True)
     weights: Float[Array, " sequences"] | None = None
     loss: Loss = eqx.field(static=True, default=LOGISTIC)
+    classes: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         """Refuse lists, and arrays of another kind or shape."""
@@ -232,6 +235,7 @@ def from_bags(
         vocabulary=int(vocabulary),
         weights=None if w is None else jnp.asarray(w, w.dtype),
         loss=loss,
+        classes=None if classes == 2 else int(classes),
     )
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..program import one_program
 from ._pull import advances, log_weighted_residual, pulls
-from .attention import attend_corpus
+from .attention import Attention, attend_corpus
 from .checks import for_corpus
 from .corpus import Corpus, sum_by_token
 from .functional_margin import functional_margin
@@ -21,11 +21,11 @@ LARGE_PRODUCT = 2**28
 FEW, TOGETHER = 4, 50
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @one_program()
 def score_curvature(
     scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
     log_scale: Float[Scalar, ""] | float = 0.0,
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary vocabulary"]]:
@@ -33,16 +33,16 @@ def score_curvature(
 
     With h_X = w_X (−ℓ′) q_X y (b − f) one sequence contributes diag(h) − h uᵀ − u hᵀ,
     u = q (1 + ½ (ℓ″/−ℓ′) y (b − f)): the derivatives of the weights, of the mean, and
-    of −ℓ′ together. Stacked over sequences it is one
-    matrix product; of a large problem on CPU, the sum over the pairs of tokens that
-    meet, without those that all together are below its rounding.
+    of −ℓ′ together; for K classes `_bends` adds what ∂²m/∂f² does. Stacked over
+    sequences it is one matrix product; of a large problem on CPU, the sum over the
+    pairs of tokens that meet, without those that all together are below its rounding.
 
-    Source: mathematics, sections 1b and 3a.
+    Source: mathematics, sections 1b, 1c and 3a.
 
     Args:
         scores: a = E p.
         values: b = E v.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         log_scale: a natural logarithm, as in `negative_gradient`.
 
     Returns:
@@ -63,19 +63,54 @@ def score_curvature(
     tilt = 0.5 * corpus.loss.ratio(margin)
     partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * advance)
     gradient = sum_by_token(pull, corpus)
-    cross = _cross(pull, partner, corpus)
+    tokens = corpus.tokens
+    if values.ndim > 1:
+        pulled, held = _bends(exponent, attention, corpus)
+        pull, partner = jnp.vstack([pull, pulled]), jnp.vstack([partner, held])
+        tokens = jnp.tile(tokens, (1 + values.shape[1], 1))
+    cross = _cross(pull, partner, tokens, corpus.vocabulary)
     return gradient, jnp.diag(gradient) - cross - cross.T
 
 
+def _bends(
+    exponent: Float[Array, "sequences width"], attention: Attention, corpus: Corpus
+) -> tuple[Float[Array, "many width"], Float[Array, "many width"]]:
+    """Pulls and partners that the bend of m adds, a sequence for each class.
+
+    ∂²m/∂f² is minus the covariance of f_y − f_k under the shares w_k: with x_k what the
+    lead over class k of b_s exceeds its mean over classes by, Σ_k w_k (q x_k)(q x_k)ᵀ
+    times w_X (−ℓ′), half of it for each side.
+    """
+    margin = functional_margin(corpus.labels, attention.output)
+    leads = margin.leads(attention.advantage)
+    apart = leads - margin.along(attention.advantage)[..., None]
+    some = margin.shares > 0
+    log_shares = jnp.log(jnp.where(some, margin.shares, 1.0))
+    log_shares = jnp.where(some, log_shares, -jnp.inf)
+    weights = 0.5 * jnp.exp(attention.log_weights)
+
+    def of_class(
+        apart: Float[Array, "sequences width"], log_share: Float[Array, " sequences"]
+    ) -> tuple[Array, Array]:
+        apart = jnp.where(jnp.isfinite(log_share)[:, None], apart, 0.0)
+        pull = pulls(exponent + log_share[:, None], apart, attention, corpus)
+        return pull, weights * apart
+
+    pull, partner = jax.vmap(of_class, (2, 1))(apart, log_shares)
+    shape = (-1, pull.shape[-1])
+    return pull.reshape(shape), partner.reshape(shape)
+
+
 def _cross(
-    pull: Float[Array, "sequences width"],
-    partner: Float[Array, "sequences width"],
-    corpus: Corpus,
+    pull: Float[Array, "many width"],
+    partner: Float[Array, "many width"],
+    tokens: Int[Array, "many width"],
+    vocabulary: int,
 ) -> Float[Array, "vocabulary vocabulary"]:
     """Σ_X u hᵀ."""
-    large = len(pull) * corpus.vocabulary**2 >= LARGE_PRODUCT
+    large = len(pull) * vocabulary**2 >= LARGE_PRODUCT
     add_up = _cross_of_many if large else _product
-    return add_up(pull, partner, corpus.tokens, corpus.vocabulary)
+    return add_up(pull, partner, tokens, vocabulary)
 
 
 def _product(

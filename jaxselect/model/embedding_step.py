@@ -16,7 +16,7 @@ from ..program import one_program
 from .attention import token_scores
 from .checks import between, for_corpus, numbers, whole
 from .corpus import Corpus
-from .importance import importance
+from .importance import class_importance, importance
 from .loss import Loss
 from .objective import negative_gradient
 from .parameters import Parameters
@@ -49,12 +49,12 @@ def within_range(step_size: Float[Scalar, ""] | float, dtype: jnp.dtype | str) -
     between("step_size", step_size, -most, most)
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 def embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Parameters:
-    """E¹ = E⁰ − η₀ ∇_E L, a rank-two change.
+    """E¹ = E⁰ − η₀ ∇_E L, a change of rank two, or K + 1 for K heads.
 
     −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ.
 
@@ -62,15 +62,15 @@ def embedding_step(
 
     Args:
         parameters: (E⁰, p, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         step_size: η₀ > 0.
 
     Returns:
         (E¹, p, v).
 
     Raises:
-        BadInput: another vocabulary, labels other than ±1, a step size that is NaN or
-            makes squared norms of E overflow.
+        BadInput: another vocabulary, labels that do not suit the head, a step size that
+            is NaN or makes squared norms of E overflow.
 
     Example:
         >>> import jax
@@ -92,7 +92,7 @@ def _embedding_step(
 ) -> Parameters:
     descent = negative_gradient(*token_scores(parameters), corpus)
     change = jnp.outer(descent.scores, parameters.cls)
-    change = change + jnp.outer(descent.values, parameters.head)
+    change = change + along_heads(descent.values, parameters.head)
     return eqx.tree_at(
         lambda tree: tree.embeddings,
         parameters,
@@ -171,22 +171,43 @@ def start_slope(loss: Loss, heads: int = 1) -> float:
     return float(loss.slope(-np.log(others))) * heads / others
 
 
+def along_heads(
+    values: Float[Array, " vocabulary *classes"],
+    head: Float[Array, " dim *classes"],
+) -> Float[Array, "vocabulary dim"]:
+    """Moves of E that go along the heads: x vᵀ, or Σ_k x_k v_kᵀ.
+
+    Args:
+        values: x, a number per token and head.
+        head: v.
+
+    Returns:
+        One row per token.
+
+    Example:
+        >>> along_heads(jnp.array([1.0, 2.0]), jnp.array([1.0, 0.0, 3.0])).tolist()
+        [[1.0, 0.0, 3.0], [2.0, 0.0, 6.0]]
+    """
+    return jnp.outer(values, head) if head.ndim == 1 else values @ head.T
+
+
 @as_annotated
 def predicted_alignment(
     corpus: Corpus, step_size: Float[Scalar, ""] | float
-) -> Float[Array, " vocabulary"]:
+) -> Float[Array, " vocabulary *classes"]:
     """E_sᵀv after the step as Lemma 4.1 predicts it: −ℓ′(0) η₀ α_s.
 
-    For the logistic loss −ℓ′(0) = ½.
+    For the logistic loss −ℓ′(0) = ½; for cross-entropy it is η₀ α_s^k for class k.
 
     Source: mathematics, sections 1b and 2.
 
     Args:
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         step_size: η₀.
 
     Returns:
-        The prediction; its error is of order (1 + η₀) d^{−1/2}.
+        The prediction, for each class where there are several; its error is of order
+        (1 + η₀) d^{−1/2}.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -194,10 +215,13 @@ def predicted_alignment(
         >>> predicted_alignment(bags, step_size=40.0).tolist()
         [10.0, -10.0]
     """
-    return start_slope(corpus.loss) * step_size * importance(corpus)
+    if corpus.classes is None:
+        return start_slope(corpus.loss) * step_size * importance(corpus)
+    slope = start_slope(corpus.loss, corpus.classes)
+    return slope * step_size * class_importance(corpus, classes=corpus.classes)
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 def alignment_error(
     before: Parameters,
@@ -237,8 +261,8 @@ def alignment_error(
 
 @one_program()
 def _distance(
-    before: Parameters, after: Parameters, wanted: Float[Array, " vocabulary"]
+    before: Parameters, after: Parameters, wanted: Float[Array, " vocabulary *classes"]
 ) -> Float[Scalar, ""]:
     change = after.embeddings - before.embeddings
-    residual = change - jnp.outer(wanted, before.head)
+    residual = change - along_heads(wanted, before.head)
     return jnp.linalg.norm(residual) / jnp.linalg.norm(wanted)

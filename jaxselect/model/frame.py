@@ -36,7 +36,7 @@ class Frame(eqx.Module):
     parameters: Parameters
     axes: Float[Array, "dim axes"] | None
     rest: Float[Array, " dim"] | None
-    head_rest: Float[Array, " dim"] | None
+    head_rest: Float[Array, " dim *classes"] | None
 
     def coordinates(
         self, vectors: Float[Array, "*rows dim"]
@@ -94,12 +94,14 @@ def frame(parameters: Parameters) -> Frame:
     axes = _axes(embeddings, jax.lax.stop_gradient(cls))
     # The axes follow the rows, which get no part off their span.
     rows = embeddings @ jax.lax.stop_gradient(axes)
-    few = Parameters(rows.at[:, -1].set(0.0), cls @ axes, parameters.head @ axes)
+    head = parameters.head
+    inside = head @ axes if head.ndim == 1 else axes.T @ head
+    few = Parameters(rows.at[:, -1].set(0.0), cls @ axes, inside)
     return Frame(
         parameters=few,
         axes=axes,
         rest=cls - axes @ few.cls,
-        head_rest=parameters.head - axes @ few.head,
+        head_rest=head - axes @ inside,
     )
 
 

@@ -30,6 +30,15 @@ class FunctionalMargin(NamedTuple):
             return self.gradient[:, None] * vectors
         return jnp.sum(self.shares[:, None] * self.leads(vectors), axis=-1)
 
+    def fall(
+        self, change: Float[Array, " sequences *classes"]
+    ) -> Float[Array, " sequences"]:
+        """The m(f) − m(f − x) of changes x of the outputs, however small."""
+        if self.gradient.ndim == 1:
+            return self.gradient * change
+        leads = self.leads(change[:, None])[:, 0]
+        return jnp.log1p(jnp.sum(self.shares * jnp.expm1(leads), axis=-1))
+
     @property
     def shares(self) -> Float[Array, "sequences classes"]:
         """w_k of the classes k ≠ y; zero for y."""

@@ -105,10 +105,49 @@ def _class_importance(
     corpus: Corpus, classes: int
 ) -> Float[Array, "vocabulary classes"]:
     share = frequencies(corpus)
-    here = corpus.labels[:, None] == jnp.arange(classes, dtype=jnp.int32)[None]
-    excess = here.astype(share.dtype) - 1 / classes
+    excess = _indicator(corpus, classes, share) - 1 / classes
     per_slot = share[:, :, None] * excess[:, None, :]
     return corpus.mean_by_token(per_slot)
+
+
+@as_annotated
+def shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
+    """Shares of a token in its sequences, added up over those of each class.
+
+    Args:
+        corpus: n bags with labels 0 … K − 1, and `classes` K.
+
+    Returns:
+        Sums up to a common factor, weighted as the sequences are; exactly zero where a
+        token never occurs with a class.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> sizes = dict(vocabulary=3, classes=3)
+        >>> bags = from_sequences([[0, 1], [1], [2]], [0, 1, 2], **sizes)
+        >>> shares_by_class(bags).tolist()
+        [[0.5, 0.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    number = 2 if corpus.classes is None else corpus.classes
+    checks.labels_among(corpus.labels, tuple(range(number)))
+    return _shares_by_class(corpus, number)
+
+
+@one_program("classes")
+def _shares_by_class(
+    corpus: Corpus, classes: int
+) -> Float[Array, "vocabulary classes"]:
+    share = frequencies(corpus)
+    here = _indicator(corpus, classes, share)
+    return _total(share[:, :, None] * here[:, None, :], corpus)
+
+
+def _indicator(
+    corpus: Corpus, classes: int, like: Float[Array, "..."]
+) -> Float[Array, "sequences classes"]:
+    """1{y = k} of every sequence."""
+    here = corpus.labels[:, None] == jnp.arange(classes, dtype=jnp.int32)[None]
+    return here.astype(like.dtype)
 
 
 @as_annotated
@@ -196,8 +235,8 @@ def _posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
 
 
 def _total(
-    per_slot: Float[Array, "sequences width"], corpus: Corpus
-) -> Float[Array, " vocabulary"]:
+    per_slot: Float[Array, " sequences width *rest"], corpus: Corpus
+) -> Float[Array, " vocabulary *rest"]:
     """Sums by token, each sequence by its weight, up to a common factor."""
     if corpus.weights is not None:
         per_slot = corpus.weighted(per_slot)

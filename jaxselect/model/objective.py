@@ -24,23 +24,23 @@ class Metrics(NamedTuple):
 
     Attributes:
         loss: the empirical risk, in nats where it is logistic.
-        accuracy: share of sequences with sign f = y, by their weights.
+        accuracy: share of sequences whose label is predicted, by their weights.
     """
 
     loss: Float[Scalar, ""]
     accuracy: Float[Scalar, ""]
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @one_program()
 def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
-    """Empirical risk L(p, E) = Σ_X w_X ℓ(y f(X)).
+    """Empirical risk L(p, E) = Σ_X w_X ℓ(m_X).
 
-    Source: mathematics, sections 1 and 1b.
+    Source: mathematics, sections 1, 1b and 1c.
 
     Args:
         parameters: (E, p, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
 
     Returns:
         The mean of the corpus's loss; in nats where it is logistic.
@@ -57,14 +57,16 @@ def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
     return corpus.mean(corpus.loss.value(margin))
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @one_program()
 def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
-    """Share of sequences with sign f(X) = y, each by its weight.
+    """Share of sequences whose label is predicted, each by its weight.
+
+    Predicted is the sign of f(X), or the class of the largest output.
 
     Args:
         parameters: (E, p, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
 
     Returns:
         A number in [0, 1].
@@ -76,15 +78,19 @@ def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
         >>> accuracy(parameters.Parameters(jnp.eye(2), v, v), bags).item()
         1.0
     """
-    right = (outputs(parameters, corpus) > 0) == (corpus.labels > 0)
+    output = outputs(parameters, corpus)
+    if output.ndim == 1:
+        right = (output > 0) == (corpus.labels > 0)
+    else:
+        right = jnp.argmax(output, axis=1).astype(corpus.labels.dtype) == corpus.labels
     return corpus.mean(right.astype(parameters.cls.dtype))
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @one_program()
 def log_strongest_pull(
     scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
 ) -> Float[Scalar, ""]:
     """Log of the largest single term of ∂L/∂a, exact however late.
@@ -96,11 +102,11 @@ def log_strongest_pull(
     Args:
         scores: a = E p.
         values: b = E v.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
 
     Returns:
         max over X and its tokens s, but the top one, of
-        log (w_X (−ℓ′(y f)) q_X[s] |b_s − f|).
+        log (w_X (−ℓ′(m)) q_X[s] |∂m/∂f · (b_s − f)|).
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -122,19 +128,19 @@ class ScoreDescent(NamedTuple):
     """The negative gradient of the risk in score space.
 
     Attributes:
-        scores: −∂L/∂a_s = Σ_X w_X (−ℓ′(y f)) q_X[s] y (b_s − f).
-        values: −∂L/∂b_s = Σ_X w_X (−ℓ′(y f)) q_X[s] y.
+        scores: −∂L/∂a_s = Σ_X w_X (−ℓ′(m)) q_X[s] ∂m/∂f · (b_s − f).
+        values: −∂L/∂b_s = Σ_X w_X (−ℓ′(m)) q_X[s] ∂m/∂f, per head; ∂m/∂f = y for one.
     """
 
     scores: Float[Array, " vocabulary"]
-    values: Float[Array, " vocabulary"]
+    values: Float[Array, " vocabulary *classes"]
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @one_program()
 def negative_gradient(
     scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
     log_scale: Float[Scalar, ""] | float = 0.0,
 ) -> ScoreDescent:
@@ -145,12 +151,12 @@ def negative_gradient(
     zero; the top token's is taken from the others, whose exponents are exact, not from
     its own advantage, which underflows.
 
-    Source: mathematics, sections 1, 1b and 3a.
+    Source: mathematics, sections 1, 1b, 1c and 3a.
 
     Args:
         scores: a = E p.
         values: b = E v.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         log_scale: a natural logarithm; s = log(1+t) in the flow.
 
     Returns:
@@ -170,5 +176,8 @@ def negative_gradient(
     exponent = log_weighted_residual(attention, corpus) + log_scale
     pull = pulls(exponent, advances(attention, corpus), attention, corpus)
     label = functional_margin(corpus.labels, attention.output).gradient
-    weighted = label[:, None] * jnp.exp(exponent)
+    size = jnp.exp(exponent)
+    if label.ndim > 1:
+        size = size[..., None]
+    weighted = label[:, None] * size
     return ScoreDescent(sum_by_token(pull, corpus), sum_by_token(weighted, corpus))

@@ -21,12 +21,13 @@ class Parameters(eqx.Module):
     Attributes:
         embeddings: E, one row E_s per token.
         cls: p, the single trainable query.
-        head: v, of unit norm at initialisation.
+        head: v, of unit norm at initialisation; with K classes a column v_k for each,
+            orthonormal there.
     """
 
     embeddings: Float[Array, "vocabulary dim"]
     cls: Float[Array, " dim"]
-    head: Float[Array, " dim"]
+    head: Float[Array, " dim *classes"]
 
     def __check_init__(self) -> None:
         """Refuse lists, and arrays of another kind or shape."""
@@ -34,19 +35,22 @@ class Parameters(eqx.Module):
 
 
 @as_annotated
-def gaussian(key: Key[Array, ""], *, vocabulary: int, dim: int) -> Parameters:
+def gaussian(
+    key: Key[Array, ""], *, vocabulary: int, dim: int, heads: int = 1
+) -> Parameters:
     """Gaussian initialisation in R^d: E_s, p ~ N(0, I/d), v uniform on the sphere.
 
     Args:
         key: a `jax.random.key`.
         vocabulary: number of tokens |S|.
         dim: d ≥ 1.
+        heads: one, or K ≥ 2 for K classes; orthonormal.
 
     Returns:
         The parameters.
 
     Raises:
-        BadInput: vocabulary or dim that is no whole number ≥ 1.
+        BadInput: vocabulary, dim or heads that is no whole number ≥ 1, d < K.
 
     Example:
         >>> parameters = gaussian(jax.random.key(0), vocabulary=3, dim=5)
@@ -54,21 +58,30 @@ def gaussian(key: Key[Array, ""], *, vocabulary: int, dim: int) -> Parameters:
         (3, 5)
     """
     vocabulary = checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
-    return _gaussian(key, vocabulary, checks.whole("dim", dim))
+    heads = checks.whole("heads", heads)
+    return _gaussian(key, vocabulary, checks.whole("dim", dim, least=heads), heads)
 
 
-@one_program("vocabulary", "dim")
-def _gaussian(key: Key[Array, ""], vocabulary: int, dim: int) -> Parameters:
+@one_program("vocabulary", "dim", "heads")
+def _gaussian(key: Key[Array, ""], vocabulary: int, dim: int, heads: int) -> Parameters:
     embeddings_key, cls_key, head_key = jax.random.split(key, 3)
     embeddings = jax.random.normal(embeddings_key, (vocabulary, dim)) / dim**0.5
     cls = jax.random.normal(cls_key, (dim,)) / dim**0.5
+    if heads > 1:
+        drawn = jax.random.normal(head_key, (dim, heads))
+        # Each column is uniform on the sphere across those before it.
+        return Parameters(embeddings, cls, jnp.linalg.qr(drawn)[0])
     head = jax.random.normal(head_key, (dim,))
     return Parameters(embeddings, cls, head / jnp.linalg.norm(head))
 
 
 @as_annotated
 def gaussian_reduced(
-    key: Key[Array, ""], *, vocabulary: int, dim: Float[Scalar, ""] | float
+    key: Key[Array, ""],
+    *,
+    vocabulary: int,
+    dim: Float[Scalar, ""] | float,
+    heads: int = 1,
 ) -> Parameters:
     """The law of `gaussian`, up to a rotation, in |S| + 2 coordinates at any d.
 
@@ -76,7 +89,8 @@ def gaussian_reduced(
     replaced by the triangular factor L of their LQ factorisation, which by Bartlett's
     theorem has independent entries: normals below the diagonal and chi variables with
     d − 1, d − 2, … degrees of freedom on it, all over √d. Where d < |S| + 2 there is no
-    such factor: the rows are drawn in R^d and padded with zeros.
+    such factor: the rows are drawn in R^d and padded with zeros. K heads are the first
+    K axes, in the other d − K the same holds, and there are |S| + 1 + K coordinates.
 
     The derivative in d is taken along quantiles: as d moves, every chi variable keeps
     the value of its distribution function, and every normal its value. Drawing anew
@@ -89,7 +103,8 @@ def gaussian_reduced(
         key: a `jax.random.key`.
         vocabulary: number of tokens |S|.
         dim: d ≥ 1, a whole number; traced, and for d ≥ |S| + 2 differentiable as a
-            real one.
+            real one. With K heads d ≥ |S| + 1 + K.
+        heads: one, or K ≥ 2 for K classes.
 
     Returns:
         Parameters whose Gram matrix has the law of that of `gaussian`; NaN where a
@@ -104,30 +119,34 @@ def gaussian_reduced(
         (3, 5)
     """
     rows = 1 + checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
-    if not isinstance(dim, jax.core.Tracer) and not _is_dimension(float(dim), rows):
+    full = rows + checks.whole("heads", heads)
+    known = not isinstance(dim, jax.core.Tracer)
+    if known and not _is_dimension(float(dim), full, heads):
         raise BadInput(
-            f"dim {dim}: wanted a whole number ≥ 1; from {rows + 1} on any real one"
+            f"dim {dim}: wanted a whole number ≥ {heads}; from {full} on any real one"
         )
-    return _gaussian_reduced(key, rows, dim)
+    return _gaussian_reduced(key, rows, dim, heads)
 
 
-@one_program("rows")
+@one_program("rows", "heads")
 def _gaussian_reduced(
-    key: Key[Array, ""], rows: int, dim: Float[Scalar, ""] | float
+    key: Key[Array, ""], rows: int, dim: Float[Scalar, ""] | float, heads: int
 ) -> Parameters:
     normal_key, chi_key = jax.random.split(key)
     dim = jnp.asarray(dim, dtype=float)
     # A traced number is looked at here alone: from NaN a status downstream can tell.
-    dim = jnp.where(_is_dimension(dim, rows), dim, jnp.nan)
-    normal = jax.random.normal(normal_key, (rows, rows + 1))
-    freedom = jnp.maximum(dim - 1 - jnp.arange(rows, dtype=dim.dtype), 1.0)
+    full = rows + heads
+    dim = jnp.where(_is_dimension(dim, full, heads), dim, jnp.nan)
+    normal = jax.random.normal(normal_key, (rows, full))
+    freedom = jnp.maximum(dim - heads - jnp.arange(rows, dtype=dim.dtype), 1.0)
     chi = jnp.sqrt(2 * jax.random.gamma(chi_key, freedom / 2))
-    # Axis 0 is the head's; the triangular factor fills the axes behind it.
-    triangular = normal.at[:, 1:].set(jnp.tril(normal[:, 1:], -1) + jnp.diag(chi))
-    inside = jnp.arange(rows + 1, dtype=dim.dtype) < dim
+    # The first axes are the heads'; the triangular factor fills the others.
+    triangular = jnp.tril(normal[:, heads:], -1) + jnp.diag(chi)
+    triangular = normal.at[:, heads:].set(triangular)
+    inside = jnp.arange(full, dtype=dim.dtype) < dim
     padded = jnp.where(inside[None], normal, 0.0)
-    vectors = jnp.where(dim >= rows + 1, triangular, padded) / jnp.sqrt(dim)
-    head = jnp.zeros(rows + 1).at[0].set(1.0)
+    vectors = jnp.where(dim >= full, triangular, padded) / jnp.sqrt(dim)
+    head = jnp.eye(full, heads) if heads > 1 else jnp.zeros(full).at[0].set(1.0)
     return Parameters(vectors[1:], vectors[0], head)
 
 
@@ -145,20 +164,26 @@ def reduce(parameters: Parameters) -> Parameters:
         parameters: in R^d.
 
     Returns:
-        Parameters in R^min(d, |S| + 2) with v on the first axis.
+        Parameters in R^min(d, |S| + 2) with v on the first axis; K heads, which span
+        the first K, take one more coordinate each.
 
     Example:
         >>> wide = gaussian(jax.random.key(0), vocabulary=3, dim=1000)
         >>> reduce(wide).cls.shape
         (5,)
     """
-    rows = jnp.vstack([parameters.head, parameters.cls, parameters.embeddings])
+    heads = parameters.head.T
+    rows = jnp.vstack([heads, parameters.cls, parameters.embeddings])
+    number = len(rows) - len(parameters.embeddings) - 1
     lower = jnp.linalg.qr(rows.T, mode="r").T
-    sign = jnp.where(lower[0, 0] < 0, -1.0, 1.0)
-    lower = lower.at[:, 0].multiply(sign)
-    return Parameters(lower[2:], lower[1], lower[0])
+    sign = jnp.where(jnp.diagonal(lower)[:number] < 0, -1.0, 1.0)
+    lower = lower.at[:, :number].multiply(sign[None])
+    head = lower[0] if heads.ndim == 1 else lower[:number].T
+    return Parameters(lower[number + 1 :], lower[number], head)
 
 
-def _is_dimension(dim: Float[Scalar, ""] | float, rows: int) -> Bool[Scalar, ""] | bool:
+def _is_dimension(
+    dim: Float[Scalar, ""] | float, full: int, heads: int
+) -> Bool[Scalar, ""] | bool:
     """Whether d is whole, or so great that the triangular factor serves any real d."""
-    return (dim < float("inf")) & ((dim >= rows + 1) | ((dim >= 1) & (dim % 1 == 0)))
+    return (dim < float("inf")) & ((dim >= full) | ((dim >= heads) & (dim % 1 == 0)))

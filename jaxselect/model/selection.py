@@ -7,7 +7,7 @@ from ..arguments import as_annotated
 from ..program import one_program
 from .checks import for_corpus
 from .corpus import Corpus
-from .importance import token_classes
+from .importance import shares_by_class, token_classes
 
 # Of the selection, in log t: midway between a token that is selected beside the top one
 # (it stays within a bounded distance) and one that lost (it falls behind by log t).
@@ -98,10 +98,10 @@ def competing_pairs(
 @as_annotated
 @one_program()
 def selected_output(
-    values: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
     selected: Bool[Array, "sequences width"],
     corpus: Corpus,
-) -> Float[Array, " sequences"]:
+) -> Float[Array, " sequences *classes"]:
     """Output that every sequence has in the limit: the mean of b over its selection.
 
     Source: mathematics, section 3.
@@ -123,18 +123,22 @@ def selected_output(
     """
     chosen = jnp.where(selected, corpus.counts.astype(values.dtype), 0.0)
     number = chosen.sum(axis=1)
-    total = jnp.sum(chosen * values[corpus.tokens], axis=1)
-    return total / jnp.where(number > 0, number, 1.0)
+    number = jnp.where(number > 0, number, 1.0)
+    if values.ndim > 1:
+        chosen, number = chosen[..., None], number[:, None]
+    return jnp.sum(chosen * values[corpus.tokens], axis=1) / number
 
 
 @as_annotated
 def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
-    """Completely positive and completely negative tokens (Assumption 1).
+    """Tokens that occur with one label only (Assumption 1).
 
-    Source: mathematics, section 1.
+    For labels ±1 these are the completely positive and completely negative ones.
+
+    Source: mathematics, sections 1 and 1c.
 
     Args:
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
 
     Returns:
         A mask over the vocabulary.
@@ -145,8 +149,41 @@ def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
         >>> important_tokens(bags).tolist()
         [True, False, True]
     """
+    if corpus.classes is not None:
+        return jnp.sum(shares_by_class(corpus) > 0, axis=1) == 1
     classes = token_classes(corpus)
     return classes.completely_positive | classes.completely_negative
+
+
+@as_annotated
+def coverage(
+    selected: Bool[Array, "sequences width"], corpus: Corpus
+) -> Float[Array, " classes"]:
+    """Share of sequences whose important tokens are all selected, by class.
+
+    `important_selected` for any number of classes.
+
+    Source: mathematics, section 1c.
+
+    Args:
+        selected: of `selected_tokens`.
+        corpus: n labelled bags.
+
+    Returns:
+        One share per class, of labels ±1 for +1 and −1; NaN for a class without any.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences(
+        ...     [[0, 3], [1, 3], [2, 3]], [0, 1, 2], vocabulary=4, classes=3
+        ... )
+        >>> chosen = selected_tokens(jnp.array([3.0, 2.0, 1.0, 2.5]), bags)
+        >>> coverage(chosen, bags).tolist()
+        [1.0, 0.0, 0.0]
+    """
+    labels = (1, -1) if corpus.classes is None else tuple(range(corpus.classes))
+    important = important_tokens(corpus)
+    return jnp.stack(_important_selected(important, selected, corpus, labels))
 
 
 @as_annotated
@@ -173,15 +210,17 @@ def important_selected(
         >>> [share.item() for share in important_selected(chosen, bags)]
         [1.0, 0.0]
     """
-    return _important_selected(important_tokens(corpus), selected, corpus)
+    positive, negative = coverage(selected, corpus)
+    return positive, negative
 
 
-@one_program()
+@one_program("labels")
 def _important_selected(
     by_token: Bool[Array, " vocabulary"],
     selected: Bool[Array, "sequences width"],
     corpus: Corpus,
-) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
+    labels: tuple[int, ...],
+) -> tuple[Float[Scalar, ""], ...]:
     important = by_token[corpus.tokens] & corpus.present
     holds = important.any(axis=1)
     kept = holds & ~(important & ~selected).any(axis=1)
@@ -193,7 +232,7 @@ def _important_selected(
         some = number > 0
         return jnp.where(some, kept_number / jnp.where(some, number, 1.0), jnp.nan)
 
-    return share(1), share(-1)
+    return tuple(share(label) for label in labels)
 
 
 def _number(counted: Bool[Array, " sequences"], corpus: Corpus) -> Float[Scalar, ""]:

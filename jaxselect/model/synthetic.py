@@ -7,6 +7,7 @@ with every label: its α is zero, not merely small. Shapes depend on whole-numbe
 settings only, so every family runs under `jax.jit` and `jax.vmap`.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -242,7 +243,7 @@ def multi_class(
         classes: K ≥ 2.
 
     Returns:
-        A corpus of width T with labels 0 … K − 1.
+        A corpus of width T with labels 0 … K − 1, for K heads.
 
     Raises:
         BadInput: a setting out of its range.
@@ -260,7 +261,8 @@ def multi_class(
 @one_program("sizes")
 def _multi_class(key: Key[Array, ""], sizes: _Sizes) -> Corpus:
     tokens, labels = _balanced(key, sizes)
-    return _corpus(tokens, labels, sizes.classes * sizes.relevant + sizes.irrelevant)
+    vocabulary = sizes.classes * sizes.relevant + sizes.irrelevant
+    return replace(_corpus(tokens, labels, vocabulary), classes=sizes.classes)
 
 
 def _sizes(

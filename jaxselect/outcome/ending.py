@@ -37,7 +37,7 @@ class Ending(eqx.Module):
         return eqx.tree_at(parts, self, (direction, late))
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def ending(
@@ -53,7 +53,7 @@ def ending(
 
     Args:
         parameters: (E¹, p_0, v), with p_0 from before the flow.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         cls: p at the end of a flow.
         log_time: log(1+t) there; the width that the selection is read with.
         earlier_cls: p earlier in the flow, for `Limit.history_change`.

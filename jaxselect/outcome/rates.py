@@ -86,7 +86,7 @@ class Rates(eqx.Module):
     active: Bool[Array, "vocabulary vocabulary"]
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def rates(
@@ -105,7 +105,7 @@ def rates(
 
     Args:
         before: (E⁰, p_0, v); of `gaussian_reduced` for derivatives in d.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         step_size: η₀.
         error: direction error that `norm_to_error` and `log_time_to_error` are for, in
             (0, √2).
@@ -234,7 +234,7 @@ def selection_mark(
 
     Args:
         after: (E¹, ·, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         selected: those tokens, in bag layout.
 
     Returns:
@@ -244,7 +244,7 @@ def selection_mark(
     return lambda cls: smallest_lead(after.embeddings @ cls, pairs)
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @full_precision
 def decided_at_once(
     after: Parameters,
@@ -258,7 +258,7 @@ def decided_at_once(
 
     Args:
         after: (E¹, ·, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         settled: of `settle`.
         selection: the crossing of `selection_mark`.
         move: size of a lead, relative to the scores passed on the way, that counts as
@@ -280,7 +280,7 @@ def decided_at_once(
     return (selection.status == CrossingStatus.CROSSED) & close
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @full_precision
 def final_loss(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
@@ -291,7 +291,7 @@ def final_loss(
 
     Args:
         after: (E¹, ·, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         selected: the final selection; of several tokens in a sequence the mean counts,
             weighted by their occurrences.
 

@@ -93,7 +93,7 @@ class Settled(eqx.Module):
         )
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def settle(
@@ -113,7 +113,7 @@ def settle(
 
     Args:
         after: (E¹, p_0, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         marks: from (E¹, p_0, v) in coordinates of their own, the selection and its
             max-margin solution to marks; their last crossings share the flow that
             carries derivatives.

@@ -50,7 +50,7 @@ class ToleranceCheck(eqx.Module):
         return self.same_selection & (self.status == self.closer_status)
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def tolerance_check(
@@ -70,7 +70,7 @@ def tolerance_check(
 
     Args:
         parameters: (E¹, p_0, v), which the flow started from.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         flow: of p from log(1+t) = 0, with E¹ and v fixed.
         until_norm: ‖p‖ that the flow was to stop at.
         until_log_time: log(1+t) that it was to stop at.
@@ -104,7 +104,7 @@ def tolerance_check(
     return compared(parameters, corpus, flow, closer)
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 def compared(
     parameters: Parameters, corpus: Corpus, flow: Flow, closer: Flow
 ) -> ToleranceCheck:

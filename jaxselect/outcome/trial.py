@@ -52,11 +52,13 @@ class Trial(eqx.Module):
         status: a `trial_status.TrialStatus`.
         alignment_error: relative error of Lemma 4.1 for the step on E; NaN where E was
             made otherwise than by `embedding_step`, which alone the lemma is of.
-        alignment: γ = mean |E_sᵀv| over the important tokens after the step.
+        alignment: γ = mean |E_sᵀv| over the important tokens after the step; with
+            several heads the greatest of them counts.
         important_selected: share of sequences whose important tokens are all selected;
             NaN where there is none to select.
-        positive_selected: that share among sequences with y = +1.
-        negative_selected: that share among sequences with y = −1.
+        positive_selected: that share among sequences with y = +1; NaN where labels are
+            classes.
+        negative_selected: that share among sequences with y = −1, likewise.
         cls_norm: ‖p‖ at the end.
         log_time: log(1+t) at the end.
         direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection; NaN
@@ -104,7 +106,7 @@ class Course(NamedTuple):
     Attributes:
         before: (E⁰, p_0, v).
         after: (E¹, p_0, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         flow: of p, with E¹ and v fixed.
     """
 
@@ -204,7 +206,8 @@ def prepare(
     if not isinstance(corpus, Corpus):
         kind = type(corpus).__name__
         raise BadInput(f"draw_corpus gives a {kind}: wanted a function to a Corpus")
-    before = gaussian_reduced(parameters_key, vocabulary=corpus.vocabulary, dim=dim)
+    sizes = {"vocabulary": corpus.vocabulary, "heads": corpus.classes or 1}
+    before = gaussian_reduced(parameters_key, **sizes, dim=dim)
     after = embed(before, corpus, step_size)
     if not isinstance(after, Parameters):
         kind = type(after).__name__
@@ -212,7 +215,7 @@ def prepare(
     return before, after, corpus
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def follow(
@@ -228,7 +231,7 @@ def follow(
     Args:
         before: (E⁰, p_0, v).
         after: (E¹, p_0, v).
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         until_norm: ‖p‖ to stop at.
         settings: static.
 
@@ -251,7 +254,7 @@ def follow(
     return Course(before, after, corpus, flow)
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def judge(
@@ -269,7 +272,7 @@ def judge(
     Args:
         before: (E⁰, p_0, v).
         after: (E¹, p_0, v), which the flow started from.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         flow: of p, with E¹ and v fixed.
         step_size: η₀ of the step from E⁰ to E¹.
         embed: how E¹ was made, which decides whether Lemma 4.1 is of it.
@@ -297,8 +300,8 @@ def judge(
         alignment_error=alignment_error(before, after, corpus, step_size)
         if embed is embedding_step
         else jnp.full((), jnp.nan, values.dtype),
-        alignment=jnp.sum(jnp.where(important, jnp.abs(values), 0.0)) / number,
-        important_selected=_overall(found.positive, found.negative, corpus),
+        alignment=jnp.sum(jnp.where(important, _largest(values), 0.0)) / number,
+        important_selected=_overall(found.coverage, corpus),
         positive_selected=found.positive,
         negative_selected=found.negative,
         cls_norm=jnp.linalg.norm(flow.cls),
@@ -324,11 +327,18 @@ def judge(
     )
 
 
-def _overall(
-    positive: Float[Scalar, ""], negative: Float[Scalar, ""], corpus: Corpus
-) -> Float[Scalar, ""]:
+def _largest(values: Float[Array, " rows *classes"]) -> Float[Array, " rows"]:
+    """The largest |value| of every row."""
+    size = jnp.abs(values)
+    return size if size.ndim == 1 else size.max(axis=1)
+
+
+def _overall(by_class: Float[Array, " classes"], corpus: Corpus) -> Float[Scalar, ""]:
     """The mean share over the sequences of classes that have important tokens."""
-    share = jnp.where(corpus.labels > 0, positive, negative)
+    label = corpus.labels
+    share = jnp.where(label > 0, by_class[0], by_class[1])
+    if corpus.classes is not None:
+        share = by_class[label]
     counts = ~jnp.isnan(share)
     of_all = len(share) / counts.sum().astype(share.dtype)
     if corpus.weights is not None:
@@ -338,10 +348,11 @@ def _overall(
 
 def _unselected_effect(
     attention: Attention,
-    values: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
     selected: Bool[Array, "sequences width"],
 ) -> Float[Scalar, ""]:
     alone = selected_output(values, selected, corpus)
     decided = selected.any(axis=1)
-    return jnp.max(jnp.where(decided, jnp.abs(attention.output - alone), 0.0))
+    effect = _largest(attention.output - alone)
+    return jnp.max(jnp.where(decided, effect, 0.0))

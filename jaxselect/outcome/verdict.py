@@ -6,7 +6,7 @@ must lie on p_mm log t + ρ, and the inactive ones must have nearly finished.
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Float, Int, Scalar
+from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
 from ..flow.cls_flow import Flow, FlowStatus
@@ -17,7 +17,7 @@ from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.frame import frame
 from ..model.parameters import Parameters
-from ..model.selection import important_selected
+from ..model.selection import coverage
 from ..precision import full_precision
 from .ending import Ending, ending
 from .trial_status import TrialStatus
@@ -43,8 +43,9 @@ class Certificate(eqx.Module):
         drift: largest distance of an active margin from the predicted late flow.
         inactive_pair_bound: bound on what inactive pairs may still move a score by.
         positive: share of positive sequences with all important tokens selected; NaN
-            where none has any.
+            where none has any, or where labels are no signs.
         negative: share of negative ones.
+        coverage: that share for each class, +1 before −1.
         status: a `TrialStatus`.
     """
 
@@ -53,10 +54,11 @@ class Certificate(eqx.Module):
     inactive_pair_bound: Float[Scalar, ""]
     positive: Float[Scalar, ""]
     negative: Float[Scalar, ""]
+    coverage: Float[Array, " classes"]
     status: Int[Scalar, ""]
 
 
-@for_corpus(-1, 1)
+@for_corpus(by_head=True)
 @as_annotated
 @full_precision
 def certify(
@@ -68,7 +70,7 @@ def certify(
 
     Args:
         parameters: (E¹, p_0, v), which the flow started from.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
         flow: of p, with E¹ and v fixed.
         tolerance: see `verdict`.
 
@@ -92,7 +94,13 @@ def certify(
     scores = embeddings @ cls
     earlier = inside.coordinates(flow.earlier_cls)
     end = ending(inside.parameters, corpus, cls, flow.log_time, earlier)
-    positive, negative = important_selected(end.selected, corpus)
+    covered = coverage(end.selected, corpus)
+    if corpus.classes is None:
+        positive, negative = worst = (covered[0], covered[1])
+    else:
+        # No class alone has a status: the worst decides.
+        positive = negative = jnp.full_like(covered[0], jnp.nan)
+        worst = jnp.nanmin(covered), jnp.nanmin(covered)
     late = end.margin, end.late, cls, flow.log_time
     drifted = drift(embeddings, *late)
     bound = inactive_pair_bound(
@@ -104,6 +112,7 @@ def certify(
         inactive_pair_bound=bound,
         positive=positive,
         negative=negative,
+        coverage=covered,
         status=verdict(
             flow_status=flow.status,
             margin_status=end.margin.status,
@@ -111,8 +120,8 @@ def certify(
             drift=drifted,
             inactive_pair_bound=bound,
             history_change=end.late.history_change,
-            positive=positive,
-            negative=negative,
+            positive=worst[0],
+            negative=worst[1],
             largest_score=jnp.max(jnp.abs(scores)),
             tolerance=tolerance,
         ),
