@@ -18,6 +18,7 @@ STUDIES = (
     "theory.influence",
     "theory.discrete",
     "theory.joint",
+    "theory.embedding_steps",
     "theory.edges",
     "theory.phases",
     "theory.tolerance",

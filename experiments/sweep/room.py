@@ -11,6 +11,7 @@ from experiments.common.console import say
 from experiments.common.programs import lowered
 from experiments.sweep.launch import lanes, what_decides
 from jaxselect.sweep.chunks import lane_kinds
+from jaxselect.sweep.family import FAMILIES
 from jaxselect.sweep.grid import Grid, Shape
 
 SHARE = 0.9
@@ -81,8 +82,18 @@ def needed(memory_of: Any) -> int:
     return sum(getattr(memory_of, f"{part}_size_in_bytes") for part in parts)
 
 
-def size(grid: Grid, shape: Shape) -> int:
-    """Bytes of the bags and embeddings of one run of a shape, at least."""
+def sizes(grid: Grid, shape: Shape) -> tuple[int, int, int]:
+    """Sequences, their length, and tokens of one run of a shape."""
+    if any(grid.draw is known for known, _ in FAMILIES.values()):
+        # These are known without a draw, which refuses whatever is no int32.
+        of = dict(shape)
+        tokens = 2 * of["relevant"] + of["irrelevant"]
+        return of["sequences"], of["length"], tokens
     bags = grid.bags(shape)
     sequences, length = bags.tokens.shape
-    return memory.corpus(sequences, length, bags.vocabulary)
+    return sequences, length, bags.vocabulary
+
+
+def size(grid: Grid, shape: Shape) -> int:
+    """Bytes of the bags and embeddings of one run of a shape, at least."""
+    return memory.corpus(*sizes(grid, shape))

@@ -40,7 +40,7 @@ from experiments.sweep.launch import (
     own_modules,
     sharded,
 )
-from experiments.sweep.room import lanes_per_device, size
+from experiments.sweep.room import lanes_per_device, sizes
 from experiments.sweep.settings import CHUNK_SIZE, Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.errors import BadInput
@@ -188,12 +188,11 @@ def _description(grid: Grid, chunk_size: int, together: bool, kind: str) -> dict
 def _require_memory(grid: Grid) -> None:
     """Refuse a shape of which one lane is larger than memory."""
     for shape in grid.shapes():
-        bags = grid.bags(shape)
-        sequences, length = bags.tokens.shape
+        sequences, length, tokens = sizes(grid, shape)
         memory.require(
-            size(grid, shape) + 24 * grid.path_points,
-            f"{sequences} sequences of {length}, {bags.vocabulary} tokens, "
-            f"{grid.path_points} points",
+            memory.corpus(sequences, length, tokens) + 24 * grid.path_points,
+            f"{sequences} sequences of {length}, {tokens} tokens, {grid.path_points} "
+            "points",
         )
 
 

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from experiments.common import console
-from experiments.theory import discrete, influence, joint, phases, rates, step_size
+from experiments.theory import (
+    discrete,
+    embedding_steps,
+    influence,
+    joint,
+    phases,
+    rates,
+    step_size,
+)
 from experiments.theory.problem import Problem
 from jaxselect.flow.crossing import CrossingStatus
 from jaxselect.model.corpus import from_sequences
@@ -24,6 +32,7 @@ STUDIES = {
     "rates": rates,
     "step_size": step_size,
     "discrete": discrete,
+    "embedding_steps": embedding_steps,
     "influence": influence,
     "joint": joint,
     "phases": phases,
@@ -72,6 +81,10 @@ def test_a_study_leaves_results_and_a_figure(study):
         assert results["unequal"]["status"]["RELAXED"] == results["unequal"]["draws"]
         assert results["matrix"]["identity_holds"] == results["matrix"]["draws"]
         assert results["matrix"]["constant_largest_deviation"] < 1e-5
+    if name == "embedding_steps":
+        one, *others = results["steps"]
+        assert abs(one["cosine"]["mean"]) < 0.01
+        assert all(several["cosine"]["mean"] > 0.9 for several in others)
     if name == "phases":
         # Statuses of converged runs do not depend on how far they are carried on.
         assert results["statuses"]["runs"] > 0 == results["statuses"]["changed"]

@@ -1,0 +1,252 @@
+"""How much does E learn to attend by itself, where it takes k steps instead of one?
+
+For k = 1, 2, 4, … gradient steps on E with p and v fixed the study measures what the
+flow of p then starts from and ends in, with intervals over draws, beside the two
+variables that theory reduces the steps to.
+"""
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.common.console import at_least_one, command, say
+from experiments.common.devices import configure, quickly
+from experiments.common.progress import announce, watched
+from experiments.common.results import write
+from experiments.common.statistics import CERTIFIED, bootstrap
+from experiments.theory.problem import Problem
+from jaxselect.errors import BadInput
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.embedding_step import embedding_steps
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import important_tokens
+from jaxselect.outcome.trial import follow
+from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.verdict import certify
+from jaxselect.theory.embedding_steps import reduced_steps
+
+MEASURED = ("alignment", "rest", "cosine", "margin_norm")
+"""γ; weight off the important tokens before p trains; cos(p_mm, p_0); ‖p_mm‖."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study.
+
+    Attributes:
+        preset: where the defaults come from.
+        problem: the corpora.
+        dim: embedding dimension d.
+        step_size: η₀ of each step on E.
+        doublings: the numbers of steps are 1, 2, 4, … 2 to this power.
+        until_norm: the flow of p stops where ‖p‖ is this.
+        seeds: number of draws.
+        seed: of the first draw.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["default", "smoke"] = "default"
+    problem: Problem = dataclasses.field(default_factory=lambda: Problem(200, 8, 8, 48))
+    dim: float = 1e6
+    step_size: float = 100.0
+    doublings: int = 12
+    until_norm: float = 1e6
+    seeds: int = 8
+    seed: int = 0
+    out: Path = Path("results") / "embedding-steps"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+        self.problem.check()
+        at_least_one(self, "seeds")
+        if not 0 <= self.doublings <= 20:
+            raise BadInput(f"--doublings {self.doublings}: wanted 0 … 20")
+        for name in ("dim", "step_size", "until_norm"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise BadInput(f"{name} {value}: wanted a finite number > 0")
+
+
+PRESETS = {
+    "default": Settings(),
+    "smoke": Settings(
+        problem=Problem(8, 3, 1, 4),
+        doublings=3,
+        until_norm=1e3,
+        seeds=2,
+        out=Path("results") / "embedding-steps-smoke",
+    ),
+}
+
+
+def main(settings: Settings) -> dict:
+    """Step on E, follow p, and compare with the two variables.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    settings.check()
+    configure("float64")
+    announce(settings.out, "embedding_steps")
+    numbers = 2 ** np.arange(settings.doublings + 1)
+    arrays = {"numbers": numbers, **measured(settings, numbers)}
+    arrays |= {f"predicted_{name}": at for name, at in predicted(settings, numbers)}
+    rows = [row(arrays, place) for place in range(len(numbers))]
+    for one in rows:
+        say(" ".join(f"{name} {_text(value)}" for name, value in one.items()))
+    results: dict[str, Any] = {"steps": rows}
+    write(
+        settings.out,
+        settings=settings,
+        results=results,
+        arrays=arrays,
+        figure="embedding_steps",
+    )
+    return results
+
+
+def measured(settings: Settings, numbers: np.ndarray) -> dict[str, np.ndarray]:
+    """Every quantity for every number of steps and seed.
+
+    Args:
+        settings: of the study.
+        numbers: of steps, increasing; each goes on from the one before it.
+
+    Returns:
+        Arrays (numbers, seeds), by name of `MEASURED`, and `status`.
+    """
+    seeds = settings.seed + jnp.arange(settings.seeds)
+    draw = jax.jit(jax.vmap(partial(settings.problem.draw, dim=settings.dim)))
+    before, corpus = draw(seeds)
+
+    def more(number: jax.Array, now: Parameters, corpus: Corpus) -> Parameters:
+        return embedding_steps(number)(now, corpus, settings.step_size)
+
+    step = jax.jit(jax.vmap(more, (None, 0, 0)))
+    look = jax.jit(partial(outcome, settings), compiler_options=quickly())
+    rows, now = [], before
+    with watched("steps on E", len(numbers)) as advance:
+        for taken in np.diff(numbers, prepend=0):
+            now = step(jnp.asarray(taken), now, corpus)
+            lanes = [
+                jax.device_get(look(*jax.tree.map(lambda x, i=i: x[i], (now, corpus))))
+                for i in range(settings.seeds)
+            ]
+            rows.append(lanes)
+            advance(1)
+    return {
+        name: np.array([[lane[name] for lane in lanes] for lanes in rows])
+        for name in (*MEASURED, "status")
+    }
+
+
+def outcome(
+    settings: Settings, after: Parameters, corpus: Corpus
+) -> dict[str, jax.Array]:
+    """One draw after its steps: what p starts from, and the end of its flow.
+
+    Args:
+        settings: of the study.
+        after: (E_k, p_0, v).
+        corpus: n bags.
+
+    Returns:
+        Numbers by name of `MEASURED`, and `status`.
+    """
+    scores, values = after.embeddings @ after.cls, after.embeddings @ after.head
+    important = important_tokens(corpus)
+    weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
+    rest = jnp.sum(jnp.where(important[corpus.tokens], 0.0, weights), axis=1)
+    course = follow(after, after, corpus, until_norm=settings.until_norm)
+    found = certify(after, corpus, course.flow)
+    margin = found.ending.margin
+    size = jnp.linalg.norm(after.cls) * margin.norm
+    return {
+        "alignment": jnp.abs(values).mean(where=important),
+        "rest": rest.mean(),
+        "cosine": margin.direction @ after.cls / size,
+        "margin_norm": margin.norm,
+        "status": found.status,
+    }
+
+
+def predicted(settings: Settings, numbers: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """The same by the two variables, which know neither draws nor d.
+
+    Args:
+        settings: of the study.
+        numbers: of steps.
+
+    Returns:
+        Name and values, and the law 2/(κ²β²) of late steps as `late_rest`.
+    """
+    of = settings.problem
+    found = reduced_steps(
+        relevant=of.relevant,
+        irrelevant=of.irrelevant,
+        length=of.length,
+        step_size=settings.step_size,
+        number=int(numbers[-1]),
+    )
+    value, _, log_rest, norm, cosine = (np.asarray(one)[numbers] for one in found)
+    late = 2 / ((1 + 2 * of.relevant / of.irrelevant) * value**2)
+    columns = (value, np.exp(log_rest), cosine, norm)
+    return [*zip(MEASURED, columns, strict=True), ("late_rest", late)]
+
+
+def row(arrays: dict[str, np.ndarray], place: int) -> dict[str, Any]:
+    """Mean, interval and prediction of every quantity at one number of steps.
+
+    Args:
+        arrays: of the study.
+        place: of the number.
+
+    Returns:
+        Plain numbers by name.
+    """
+    certified = [TrialStatus[name] for name in CERTIFIED]
+    found: dict[str, Any] = {
+        "number": int(arrays["numbers"][place]),
+        "certified": int(np.isin(arrays["status"][place], certified).sum()),
+    }
+    for name in MEASURED:
+        # Without a max-margin solution there is no p_mm to compare with.
+        values = arrays[name][place]
+        low, high = bootstrap(values[np.isfinite(values)])
+        found[name] = {
+            "mean": float(np.nanmean(values)) if np.isfinite(values).any() else None,
+            "low": low,
+            "high": high,
+            "predicted": float(arrays[f"predicted_{name}"][place]),
+        }
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, dict):
+        return f"{value:4}"
+    if value["mean"] is None:
+        return "none"
+    return (
+        f"{value['mean']:.4g} [{value['low']:.4g}, {value['high']:.4g}] "
+        f"({value['predicted']:.4g})"
+    )
+
+
+if __name__ == "__main__":
+    command(main, PRESETS)
