@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure, quickly
+from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
 from experiments.common.results import write
 from experiments.common.statistics import CERTIFIED, bootstrap
 from experiments.theory.problem import Problem
+from jaxselect.compilation import fast_compile_options
 from jaxselect.errors import BadInput
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import Corpus
@@ -138,7 +139,7 @@ def measured(settings: Settings, numbers: np.ndarray) -> dict[str, np.ndarray]:
         return embedding_steps(number)(now, corpus, settings.step_size)
 
     step = jax.jit(jax.vmap(more, (None, 0, 0)))
-    look = jax.jit(partial(outcome, settings), compiler_options=quickly())
+    look = jax.jit(partial(outcome, settings), compiler_options=fast_compile_options())
     rows, now = [], before
     with watched("steps on E", len(numbers)) as advance:
         for taken in np.diff(numbers, prepend=0):
