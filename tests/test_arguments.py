@@ -260,11 +260,13 @@ FIVE = jaxselect.from_sequences([[0, 2, 3], [1, 2, 4]], [1, -1], vocabulary=5)
 THREE = {
     "Parameters": START,
     "vocabulary": jnp.zeros(3),
+    "vocabulary *classes": jnp.zeros(3),
     "vocabulary vocabulary": PAIRS,
 }
 FIVES = {
     "Parameters": jaxselect.Parameters(jnp.eye(5), jnp.ones(5), jnp.ones(5)),
     "vocabulary": jnp.arange(5.0),
+    "vocabulary *classes": jnp.arange(5.0),
     "vocabulary vocabulary": jnp.zeros((5, 5), bool).at[0, 2].set(True),
 }
 # Of several classes, or for any labels: these do not read them as signs.

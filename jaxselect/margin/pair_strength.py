@@ -48,7 +48,9 @@ def pair_strength(
 
     c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r).
 
-    Source: mathematics, sections 1b and 3b.
+    With K heads y (b_{s*} − b_r) is the margin's derivative along that difference.
+
+    Source: mathematics, sections 1b, 1c and 3b.
 
     Args:
         values: b = E v.

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from ..errors import BadInput
 from ..model.corpus import Corpus
 from ..model.embedding_step import embedding_step, embedding_steps
-from ..model.synthetic import independent_tokens, several_relevant
+from ..model.synthetic import independent_tokens, multi_class, several_relevant
 
 Draw: TypeAlias = Callable[..., Corpus]
 """A family of data: (key, **settings) → corpus."""
@@ -22,6 +22,7 @@ _SIZES = {"sequences": (200,), "length": (8,), "relevant": (8,), "irrelevant": (
 FAMILIES: dict[str, tuple[Draw, dict[str, tuple]]] = {
     # Assumption 1 holds where each sequence has one pure relevant token.
     "exact": (several_relevant, {**_SIZES, "per_sequence": (1,), "purity": (1.0,)}),
+    "classes": (multi_class, {**_SIZES, "sequences": (240,), "classes": (3,)}),
     "independent": (independent_tokens, {**_SIZES, "irrelevant_share": (0.0,)}),
 }
 """Families with a name, each with its axes and the values that they have by default."""

@@ -75,7 +75,7 @@ class Grid:
     programs of `mine(key, words=20, noise=…)`, whatever the number of noises.
 
     Attributes:
-        draw: the family of data, (key, **settings) → corpus with labels ±1; one of
+        draw: the family of data, (key, **settings) → corpus; one of
             `family.FAMILIES`, or any other.
         axes: values by name; axes not named have the values of `family.default_axes`.
         dim: embedding dimensions d.

@@ -1,0 +1,209 @@
+"""K heads: derivatives, the law of the draw, the first step, coverage, refusals."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+
+from jaxselect.errors import BadInput
+from jaxselect.flow.joint_flow import joint_flow
+from jaxselect.model import curvature
+from jaxselect.model.attention import attend
+from jaxselect.model.corpus import from_bags, from_sequences
+from jaxselect.model.curvature import score_curvature
+from jaxselect.model.embedding_step import (
+    alignment_error,
+    embedding_step,
+    predicted_alignment,
+)
+from jaxselect.model.frame import frame
+from jaxselect.model.importance import class_importance
+from jaxselect.model.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.model.objective import empirical_risk, negative_gradient
+from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced, reduce
+from jaxselect.model.selection import coverage, important_tokens, selected_tokens
+from jaxselect.model.synthetic import multi_class
+from jaxselect.text.sparse import from_corpus
+from tests.tolerances import assert_close
+
+TOKENS, CLASSES = 6, 3
+BAGS = from_bags(
+    [[0, 3, 4], [1, 3, 5], [2, 4, 5], [0, 5, 3]],
+    [[1, 2, 1], [1, 1, 2], [2, 1, 1], [1, 1, 0]],
+    [0, 1, 2, 0],
+    vocabulary=TOKENS,
+    classes=CLASSES,
+    weights=[1, 2, 3, 4],
+)
+SCORES = jax.random.normal(jax.random.key(0), (TOKENS,))
+VALUES = jax.random.normal(jax.random.key(1), (TOKENS, CLASSES))
+
+
+def risk_of(corpus):
+    def risk(scores, values):
+        # Embeddings, p and v whose scores and values are these.
+        rows = jnp.concatenate([scores[:, None], values], axis=1)
+        axes = jnp.eye(1 + CLASSES)
+        return empirical_risk(Parameters(rows, axes[0], axes[:, 1:]), corpus)
+
+    return risk
+
+
+@pytest.mark.parametrize("large", [np.inf, 0], ids=["product", "pairs"])
+@pytest.mark.parametrize(
+    "loss", [LOGISTIC, EXPONENTIAL, POLYNOMIAL], ids=lambda loss: loss.name
+)
+def test_derivatives_are_those_of_the_risk(monkeypatch, loss, large):
+    """Of scores, values and curvature; the margin bends, too."""
+    monkeypatch.setattr(curvature, "LARGE_PRODUCT", large)
+    corpus = replace(BAGS, loss=loss)
+    whole = score_curvature.__wrapped__
+
+    @jax.jit
+    def both(scores, values):
+        risk = risk_of(corpus)
+        slopes, bend = jax.grad(risk, (0, 1)), jax.hessian(risk)
+        descent = negative_gradient(scores, values, corpus)
+        return (
+            slopes(scores, values),
+            bend(scores, values),
+            descent,
+            whole(scores, values, corpus),
+        )
+
+    slopes, hessian, descent, (pulled, curved) = both(SCORES, VALUES)
+    assert_close(-descent.scores, slopes[0])
+    assert_close(-descent.values, slopes[1])
+    assert_close(pulled, descent.scores)
+    assert_close(-curved, hessian, worse=10)
+
+
+def test_late_pulls_are_exact():
+    """e^s times the pull of a token that is s behind: (1 − π_y) Σ w_k (lead of it)."""
+    late = jnp.array([700.0, 0.0])
+    values = jnp.array([[0.5, -0.2, 0.1], [-1.0, 0.3, 0.2]])
+    bags = from_sequences([[0, 1]], [0], vocabulary=2, classes=3)
+    found = negative_gradient(late, values, bags, log_scale=700.0).scores
+    posterior = np.exp(values[0]) / np.exp(values[0]).sum()
+    wanted = (np.eye(3)[0] - posterior) @ (values[0] - values[1])
+    assert_close(found, np.array([wanted, -wanted]))
+
+
+def test_heads_share_their_weights():
+    """Outputs of K heads are those of each head alone."""
+    counts = jnp.array([1.0, 2.0, 0.0])
+    together = attend(SCORES[:3], VALUES[:3], counts)
+    for k in range(CLASSES):
+        alone = attend(SCORES[:3], VALUES[:3, k], counts)
+        assert_close(together.output[k], alone.output)
+        assert_close(together.advantage[:, k], alone.advantage)
+
+
+def gram(parameters):
+    heads = parameters.head.T
+    rows = jnp.vstack([parameters.embeddings, parameters.cls, heads])
+    return rows @ rows.T
+
+
+@pytest.mark.parametrize("dim", [4, 9, 30])
+def test_the_reduced_draw_has_the_law_of_the_draw(dim):
+    """Tokens, p and heads below, at and above |S| + 1 + K = 7 coordinates.
+
+    Keys are fixed: a p-value below 1e-3 among 12 would happen once in 80 choices.
+    """
+    sizes = {"vocabulary": 3, "heads": 3}
+    keys = jax.random.split(jax.random.key(1), (2, 2000))
+    wide = jax.jit(jax.vmap(lambda key: gram(gaussian(key, **sizes, dim=dim))))
+    few = jax.jit(
+        jax.vmap(lambda key: gram(gaussian_reduced(key, **sizes, dim=float(dim))))
+    )
+    here, there = np.asarray(wide(keys[0])), np.asarray(few(keys[1]))
+    for row, column in [(0, 0), (2, 3), (1, 4), (3, 6)]:
+        found = ks_2samp(here[:, row, column], there[:, row, column])
+        assert found.pvalue > 1e-3, (row, column)
+    assert_close(there[0, 4:, 4:], np.eye(3))
+    assert_close(here[0, 4:, 4:], np.eye(3))
+
+
+@pytest.mark.parametrize("dim", [5, 100])
+def test_reducing_and_framing_keep_inner_products(dim):
+    wide = gaussian(jax.random.key(6), vocabulary=4, dim=dim, heads=3)
+    small = reduce(wide)
+    assert small.embeddings.shape == (4, min(dim, 4 + 1 + 3))
+    assert_close(gram(small), gram(wide))
+    inside = frame(wide).parameters
+    assert_close(inside.embeddings @ inside.head, wide.embeddings @ wide.head)
+
+
+@pytest.mark.parametrize(
+    ("loss", "slope"), [(LOGISTIC, 1.0), (EXPONENTIAL, 3.0), (POLYNOMIAL, None)]
+)
+def test_the_first_step_moves_tokens_by_their_importance_for_each_class(loss, slope):
+    """At d = 10¹⁶; −ℓ′(−log 2) · 3/2 is 1 for cross-entropy and 3 for e^{−m}."""
+    corpus = replace(BAGS, loss=loss)
+    if slope is None:
+        start = -np.log(2.0)
+        slope = 1.5 * (1 - start / np.sqrt(1 + start**2)) / 2
+    sizes = {"vocabulary": TOKENS, "heads": CLASSES}
+    before = gaussian_reduced(jax.random.key(0), **sizes, dim=1e16)
+    after = embedding_step(before, corpus, 40.0)
+    wanted = 40 * slope * np.asarray(class_importance(corpus, classes=CLASSES))
+    assert_close(predicted_alignment(corpus, 40.0), wanted)
+    # The error of the lemma is of order d^{−1/2}, 40 times 1e-8.
+    np.testing.assert_allclose(after.embeddings @ after.head, wanted, atol=1e-5)
+    assert alignment_error(before, after, corpus, 40.0) < 1e-6
+
+
+def test_important_tokens_occur_with_one_class():
+    assert important_tokens(BAGS).tolist() == [True, True, True, False, False, False]
+    absent = replace(BAGS, weights=jnp.array([0.0, 0.2, 0.3, 0.5]))
+    # Tokens 3 and 4 are left with one class each.
+    assert important_tokens(absent).tolist() == [True] * 5 + [False]
+    chosen = selected_tokens(jnp.array([3.0, 2.0, 1.0, 0.0, 2.5, 0.0]), BAGS)
+    assert coverage(chosen, BAGS).tolist() == [1.0, 1.0, 0.0]
+
+
+SIGNS = from_sequences([[0], [1]], [1, -1], vocabulary=6)
+PLAIN = gaussian(jax.random.key(0), vocabulary=6, dim=9)
+HEADS = gaussian(jax.random.key(0), vocabulary=6, dim=9, heads=3)
+WRONG = {
+    "signs for heads": lambda: empirical_risk(HEADS, SIGNS),
+    "classes for one head": lambda: empirical_risk(PLAIN, BAGS),
+    "other classes than heads": lambda: embedding_step(
+        gaussian(jax.random.key(0), vocabulary=6, dim=9, heads=4), BAGS, 1.0
+    ),
+    "values of one head": lambda: negative_gradient(SCORES, VALUES[:, 0], BAGS),
+    "classes on joint flows": lambda: joint_flow(HEADS, BAGS, until_log_time=1.0),
+    "heads on joint flows": lambda: joint_flow(HEADS, SIGNS, until_log_time=1.0),
+    "classes as text": lambda: from_corpus(replace(BAGS, weights=None)),
+    "more heads than dimensions": lambda: gaussian(
+        jax.random.key(0), vocabulary=6, dim=2, heads=3
+    ),
+    "no dimension for the heads": lambda: gaussian_reduced(
+        jax.random.key(0), vocabulary=6, dim=2.0, heads=3
+    ),
+    "no head": lambda: gaussian(jax.random.key(0), vocabulary=6, dim=2, heads=0),
+    "a label that is no class": lambda: empirical_risk(
+        HEADS, replace(BAGS, labels=jnp.array([0, 1, 3, 0], jnp.int32))
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_suit_is_refused(case):
+    with pytest.raises(BadInput, match="wanted") as caught:
+        WRONG[case]()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_number_of_classes_is_seen_while_tracing():
+    """Labels may be traced: what suits is known of the shapes."""
+    family = partial(
+        multi_class, sequences=6, length=2, relevant=1, irrelevant=3, classes=3
+    )
+    with pytest.raises(BadInput, match="3 classes beside one head"):
+        jax.jit(lambda key: empirical_risk(PLAIN, family(key)))(jax.random.key(0))
