@@ -67,7 +67,7 @@ GRIDS = {
 }
 
 HELP = {
-    "family": "of the data: exact, classes, independent, or module:function of your own",
+    "family": "of the data: exact, classes, independent, or your own module:function",
     "dim": "embedding dimensions d",
     "step_size": "step sizes η₀ of the step on E",
     "seed": "seeds",

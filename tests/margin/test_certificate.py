@@ -6,10 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.margin.certificate import inactive_pair_bound
+from jaxselect.margin.certificate import _left_out, inactive_pair_bound
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.corpus import from_sequences
+from jaxselect.margin.pair_graph import lead
+from jaxselect.margin.pair_strength import pair_strength
+from jaxselect.model.corpus import from_bags, from_sequences
+from jaxselect.model.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.model.objective import negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
 
@@ -78,3 +82,46 @@ def test_an_exact_tie_has_no_minimiser():
     start, bags = problem([1.0, 1.0], [1, 1])
     *_, known, _ = late_flow(start, bags, jnp.array([9.0, 0.0]))
     assert known.status == LimitStatus.NO_MINIMISER
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(
+    "loss", [LOGISTIC, EXPONENTIAL, POLYNOMIAL], ids=lambda loss: loss.name
+)
+def test_what_the_pair_sum_leaves_out_is_bounded(loss, classes):
+    """Gradient less pair sum, token by token, from far to where nothing is claimed."""
+    labels = [1, -1, 1, -1] if classes == 2 else [0, 1, 2, 0]
+    bags = from_bags(
+        [[0, 4, 5], [1, 4, 6], [2, 5, 6], [3, 6, 4]],
+        [[1, 2, 1], [1, 1, 3], [2, 1, 1], [1, 1, 0]],
+        labels,
+        vocabulary=7,
+        classes=classes,
+        weights=[1, 2, 3, 4],
+        loss=loss,
+    )
+    chosen = jnp.zeros((4, 3), bool).at[:, 0].set(True)
+    shape = (7,) if classes == 2 else (7, 3)
+
+    @jax.jit
+    @jax.vmap
+    def off(key, gap):
+        scores = jax.random.normal(key, (7,)).at[:4].add(gap)
+        values = 2 * jax.random.normal(jax.random.fold_in(key, 1), shape)
+        rows = jnp.concatenate([scores[:, None], values.reshape(7, -1)], axis=1)
+        axes = jnp.eye(rows.shape[1])
+        head = axes[1] if classes == 2 else axes[:, 1:]
+        strength = pair_strength(values, bags, chosen)
+        force = strength.times_exp(gap - lead(scores))
+        pairs = force.sum(axis=1) - force.sum(axis=0)
+        exact = negative_gradient(scores, values, bags, gap).scores
+        bound = _left_out(Parameters(rows, axes[0], head), bags, chosen, axes[0], gap)
+        # A force moves a winner and a loser.
+        return jnp.abs(exact - pairs).sum() / 2, bound
+
+    keys = jax.random.split(jax.random.key(0), 300)
+    found, bound = off(keys, jnp.linspace(3.0, 12.0, 300))
+    assert (found <= bound).all()
+    claimed = np.isfinite(bound)
+    assert claimed.any() and not claimed.all()
+    assert (found[claimed] > 1e-2 * bound[claimed]).any()
