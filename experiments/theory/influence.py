@@ -26,10 +26,8 @@ from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.attention import token_scores
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
-from jaxselect.model.objective import negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
 from jaxselect.outcome.settle import settle
@@ -206,17 +204,10 @@ def direction(
 def weighted_step(
     before: Parameters, corpus: Corpus, step_size: float, weight: jax.Array
 ) -> Parameters:
-    """`embedding_step` of a weighted mean of losses: steps on single bags add up."""
-
-    def alone(tokens: jax.Array, counts: jax.Array, label: jax.Array) -> tuple:
-        bag = Corpus(tokens[None], counts[None], label[None], corpus.vocabulary)
-        return tuple(negative_gradient(*token_scores(before), bag))
-
-    each = jax.vmap(alone)(corpus.tokens, corpus.counts, corpus.labels)
-    scores, values = (weight @ part for part in each)
-    change = jnp.outer(scores, before.cls) + jnp.outer(values, before.head)
-    embeddings = before.embeddings + step_size * change
-    return Parameters(embeddings, before.cls, before.head)
+    """`embedding_step` of a weighted mean of losses."""
+    return embedding_step(
+        before, dataclasses.replace(corpus, weights=weight), step_size
+    )
 
 
 def pairs_left(corpus: Corpus, chosen: jax.Array, left: jax.Array) -> jax.Array:
