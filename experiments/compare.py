@@ -62,7 +62,7 @@ def compare(settings: Comparison) -> dict:
     """
     settings.check()
     first, second = load(settings.first), load(settings.second)
-    lines = differences(first.attrs["grid"], second.attrs["grid"])
+    lines = differences(first.attrs.get("grid"), second.attrs.get("grid"))
     if not lines:
         lines = value_differences(first, second, settings.tolerance)
     for line in lines[:10]:

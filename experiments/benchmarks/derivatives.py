@@ -85,6 +85,7 @@ def main(settings: Settings) -> dict:
     """
     settings = quickened(settings, PRESETS["quick"], "seed")
     at_least_one(settings, "problems", "dim")
+    settings.problem.check()
     if settings.problems % 2:
         raise BadInput(f"--problems {settings.problems}: wanted an even number")
     configure("float64")

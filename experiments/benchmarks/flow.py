@@ -24,7 +24,7 @@ from experiments.benchmarks._flow_accuracy import as_accurate
 from experiments.benchmarks._flow_batch import GAMMAS, SMALL
 from experiments.benchmarks._flow_instance import instance
 from experiments.benchmarks._flow_span import span
-from experiments.common.console import command, say
+from experiments.common.console import at_least_one, command, say
 from experiments.common.devices import configure
 from experiments.common.results import kept, write
 
@@ -79,6 +79,7 @@ def main(settings: Settings) -> dict:
     Returns:
         One record per regime and competitor, the batch, and what d costs.
     """
+    at_least_one(settings, "repeats", "lanes", "chunk", "cores")
     if settings.quick:
         settings = dataclasses.replace(settings, large=False, huge=False)
     available = sorted(os.sched_getaffinity(0))

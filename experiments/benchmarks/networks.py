@@ -79,7 +79,7 @@ def main(settings: Settings) -> dict:
     """
     if settings.quick:
         settings = dataclasses.replace(PRESETS["quick"], out=settings.out)
-    at_least_one(settings, "reviews", "vocabulary", "dim", "repeats")
+    at_least_one(settings, "reviews", "vocabulary", "dim", "repeats", "share")
     cores = sorted(os.sched_getaffinity(0))
     if not 1 <= settings.threads <= len(cores):
         raise BadInput(

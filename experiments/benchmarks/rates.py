@@ -74,6 +74,7 @@ def main(settings: Settings) -> dict:
     """
     settings = quickened(settings, PRESETS["quick"], "seed")
     at_least_one(settings, "problems", "repeats")
+    settings.problem.check()
     configure("float64")
     drawn = jax.jit(partial(draw, settings.problem))
     cases = [drawn(settings.seed + number) for number in range(settings.problems)]

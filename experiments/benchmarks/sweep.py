@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from experiments.benchmarks._sweep_watch import observe
-from experiments.common.console import command, quickened, say
+from experiments.common.console import at_least_one, command, quickened, say
 from experiments.common.devices import configure, probe
 from experiments.common.grids import of_family
 from experiments.common.results import draw, read, write
@@ -91,6 +91,8 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     settings = quickened(settings, PRESETS["quick"], "part")
+    at_least_one(settings, "decades", "seeds", "cuts", "repeats")
+    settings.grid.check()
     there = (settings.out / "results.json").exists()
     results = read(settings.out).results if there else {}
     for part in PARTS if settings.part == "all" else (settings.part,):

@@ -4,8 +4,8 @@ import argparse
 import contextlib
 import dataclasses
 import io
-import itertools
 import json
+import math
 import os
 import signal
 import sys
@@ -156,14 +156,18 @@ def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) 
 
 
 def _unboxed(text: str) -> str:
-    """The lines inside the first box of a message, up to its rule, as one sentence."""
-    lines = [line.strip("│╭╮╰╯─ ") for line in text.splitlines()]
-    inside = itertools.takewhile(
-        lambda pair: "────" not in pair[1].strip("│╭╮╰╯ "),
-        zip(lines[1:], text.splitlines()[1:], strict=True),
-    )
-    said = " ".join(line for line, _ in inside)
-    return f"{said or one_line(text)}; --help lists the flags"
+    """What a message says in its box, without title, rules and advice, in one line."""
+    groups: list[list[str]] = [[]]
+    for line in text.splitlines():
+        inside = line.strip("│╭╮╰╯─|- ")
+        if inside and not line.startswith("╭"):
+            groups[-1].append(inside)
+        else:
+            groups.append([])
+    said = [" ".join(group) for group in groups if group]
+    # Without a frame the title is a group, too.
+    place = 0 if "╭" in text else 1
+    return f"{one_line(said[place] if place < len(said) else text)}; --help lists flags"
 
 
 def refuse_empty(arguments: list[str]) -> None:
@@ -190,7 +194,7 @@ def refuse_empty(arguments: list[str]) -> None:
 
 
 def check(settings: Any) -> None:
-    """Refuse a seed that is none, and results that could not be written.
+    """Refuse what no study can use: numbers, a seed, a folder for its results.
 
     Args:
         settings: of any study.
@@ -201,8 +205,28 @@ def check(settings: Any) -> None:
     seed = getattr(settings, "seed", 0)
     if not 0 <= seed <= LARGEST_SEED:
         raise BadInput(f"--seed {seed}: wanted 0 … 2³¹ − 1")
+    _check_numbers(settings)
     if getattr(settings, "out", None) is not None:
         prepare(settings.out)
+
+
+def _check_numbers(settings: Any) -> None:
+    """Refuse numbers that are negative, too large or none at all, and empty lists.
+
+    A number of things, a size, a tolerance and a seed are none of these.
+    """
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            _check_numbers(value)
+            continue
+        if value == () and field.default not in ((), dataclasses.MISSING):
+            raise BadInput(f"{field.name}: wanted one value or more")
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, int) and not 0 <= one < 2**63:
+                raise BadInput(f"{field.name} {one}: wanted 0 … 2⁶³ − 1")
+            if isinstance(one, float) and not 0 <= one < math.inf:
+                raise BadInput(f"{field.name} {one}: wanted a finite number ≥ 0")
 
 
 def at_least_one(settings: Any, *names: str) -> None:

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import scipy
 
+from experiments.common.palette import STATUS
+from jaxselect.errors import BadInput
+
 if TYPE_CHECKING:
     import xarray as xr
 
@@ -233,6 +236,29 @@ def lemma_fit(results: "xr.Dataset") -> LemmaFit | None:
         return None
     dims = results.dim.values[late]
     return LemmaFit(dims, *fitted_exponent(dims, error[late]), error.shape[1])
+
+
+def require_known_statuses(results: "xr.Dataset") -> None:
+    """Refuse a sweep with a status that has no look, or a code that has no name.
+
+    Args:
+        results: of `store.load`.
+
+    Raises:
+        BadInput: which statuses they are.
+
+    Example:
+        >>> import xarray as xr
+        >>> runs = xr.Dataset(attrs={"statuses": {"LOST": 0}})
+        >>> require_known_statuses(runs)
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: ... statuses that are not known here: LOST
+    """
+    unknown = set(results.attrs["statuses"]) - STATUS.keys()
+    codes = {-1, *results.attrs["statuses"].values()}
+    if unknown or not set(np.unique(results.get("status", -1)).tolist()) <= codes:
+        named = ", ".join(sorted(unknown)) or "without a name"
+        raise BadInput(f"of another version: statuses that are not known here: {named}")
 
 
 def with_status(results: "xr.Dataset", *names: str) -> "xr.DataArray":

@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments.common.console import one_line, refuse_empty, say
 from experiments.common.results import read
+from experiments.common.statistics import require_known_statuses
 from experiments.common.tokens import same_tokens
 from experiments.figures import direction, growth, lemma, phases
 from experiments.figures._page import FORMAT, save
@@ -39,6 +40,9 @@ def main(arguments: list[str]) -> int:
         refuse_empty(arguments)
         asked = parser.parse_args(arguments)
         results = load(asked.folder)
+        if lacking := {"grid", "statuses"} - results.attrs.keys():
+            raise BadInput(f"{asked.folder}/settings.json lacks {', '.join(lacking)}")
+        require_known_statuses(results)
         edges = _predicted(asked.folder, results.attrs["grid"])
         if edges:
             results.attrs["edges"] = edges

@@ -33,7 +33,7 @@ import numpy as np
 import optax
 
 from experiments.common import memory
-from experiments.common.console import say
+from experiments.common.console import at_least_one, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
@@ -132,8 +132,8 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     begun = time.perf_counter()
-    configure("float32")
     check(settings)
+    configure("float32")
     usual = 5 if settings.preset == "stars" else 2
     data = take(
         settings.source, settings.classes, settings.drop, settings.seed, usual=usual
@@ -242,9 +242,7 @@ def check(settings: Settings) -> None:
     Raises:
         BadInput: what arrived and what was wanted.
     """
-    for name in ("dim", "steps"):
-        if getattr(settings, name) < 1:
-            raise BadInput(f"--{name} is {getattr(settings, name)}; wanted 1 or more")
+    at_least_one(settings, "dim", "steps")
     square = settings.key_query != "none" or settings.activation is not None
     size = settings.dim**2 if square else settings.dim
     memory.require(4 * size, f"--dim {settings.dim}")

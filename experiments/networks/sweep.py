@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, Scalar
 
 from experiments.common import memory
-from experiments.common.console import command, say
+from experiments.common.console import at_least_one, command, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce
 from experiments.common.results import write
@@ -102,12 +102,15 @@ def main(settings: Settings) -> dict:
     Returns:
         What `--json` prints.
     """
-    configure("float64")
+    at_least_one(settings, "steps", "dims")
+    if settings.classes < 2:
+        raise BadInput(f"--classes {settings.classes}: wanted 2 or more")
     if settings.seeds < 2 or len(settings.dims) < 2 or not settings.step_sizes:
         raise BadInput(
             f"{settings.seeds} seeds, {len(settings.dims)} dims and "
             f"{len(settings.step_sizes)} step sizes; an exponent wants 2, 2 and 1"
         )
+    configure("float64")
     for name in ("step_sizes", "learning_rate"):
         given = np.atleast_1d(getattr(settings, name))
         if not (np.isfinite(given) & (given > 0)).all():

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import xarray as xr
 
 from experiments.common.flags import spelled
-from experiments.common.palette import STATUS
 from experiments.common.results import Finished, read
+from experiments.common.statistics import require_known_statuses
 from jaxselect.errors import BadInput
-from jaxselect.sweep.store import MISSING, load
+from jaxselect.sweep.store import load
 
 ILL_FORMED = (BadInput, LookupError, ValueError, TypeError, AttributeError, OSError)
 """What reading results of another version, or damaged ones, may raise."""
@@ -127,11 +126,7 @@ def _check(results: xr.Dataset) -> None:
         raise BadInput(
             f"of another version: its settings lack {', '.join(sorted(lacking))}"
         )
-    unknown = set(results.attrs["statuses"]) - STATUS.keys()
-    codes = {MISSING, *results.attrs["statuses"].values()}
-    if unknown or not set(np.unique(results.get("status", MISSING))) <= codes:
-        named = ", ".join(sorted(unknown)) or "without a name"
-        raise BadInput(f"of another version: statuses that are not known here: {named}")
+    require_known_statuses(results)
     if "status" not in results:
         raise BadInput("no run has finished yet: give the sweep's command again")
     if not {"dim", "step_size", "seed"} <= set(results.dims):

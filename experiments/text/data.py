@@ -117,6 +117,8 @@ def load(source: Source) -> tuple[Splits, dict]:
         BadInput: no source or one that cannot be used.
         OSError: a missing file, or a download that fails.
     """
+    if source.max_size < 1:
+        raise BadInput(f"--max-size {source.max_size}: wanted one word or more")
     source = _located(source)
     path = CACHE / f"{_key(source)}.npz"
     counted = _kept(path)

@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from experiments.common.console import command, say
+from experiments.common.console import at_least_one, command, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
@@ -108,6 +108,7 @@ def main(settings: Settings) -> dict:
         What `--json` prints.
     """
     begun = time.perf_counter()
+    at_least_one(settings, "dim")
     configure("float32")
     runs = {
         name: Fit(

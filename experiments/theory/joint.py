@@ -83,6 +83,7 @@ class Settings:
         Raises:
             BadInput: what arrived and what was wanted.
         """
+        self.problem.check()
         if self.seeds < 1 or self.points < 8:
             raise BadInput(
                 f"seeds {self.seeds}, points {self.points}: wanted ≥ 1 and ≥ 8"

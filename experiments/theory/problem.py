@@ -27,16 +27,18 @@ class Problem:
     irrelevant: int = 12
 
     def check(self) -> None:
-        """Refuse sizes beyond memory.
+        """Refuse sizes beyond memory, and those of no family.
 
         Raises:
-            BadInput: what it would take and what there is.
+            BadInput: what arrived and what was wanted.
         """
         tokens = 2 * self.relevant + self.irrelevant
         memory.require(
             memory.corpus(self.sequences, self.length, tokens),
             f"{self.sequences} sequences of {self.length}, {tokens} tokens",
         )
+        # Traced only: nothing is compiled.
+        jax.eval_shape(lambda: self.draw(0, 1e6))
 
     def draw(
         self, seed: int | jax.Array, dim: float | jax.Array

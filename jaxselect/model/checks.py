@@ -2,7 +2,9 @@
 
 import functools
 import inspect
+import math
 import operator
+import os
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -170,11 +172,37 @@ def between(name: str, value: object, low: float, high: float) -> None:
     if isinstance(value, jax.core.Tracer):
         return
     try:
-        fits = low < float(value) < high  # type: ignore[arg-type]
+        # Text would pass as a number.
+        fits = not isinstance(value, str) and low < float(value) < high  # type: ignore[arg-type]
     except (TypeError, ValueError):
         fits = False
     if not fits:
         raise BadInput(f"{name} {value}: wanted a number between {low:g} and {high:g}")
+
+
+def in_memory(name: str, *sizes: int) -> None:
+    """Refuse an array larger than this machine's memory.
+
+    XLA may give such an array, and the process ends where its numbers are needed.
+
+    Args:
+        name: of the array, for the message.
+        *sizes: of its axes, in numbers of eight bytes.
+
+    Raises:
+        BadInput: the size, and that of the memory.
+
+    Example:
+        >>> in_memory("embeddings", 3, 10**15)
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: embeddings of 3 × 1000000000000000 numbers: ...
+    """
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 8 * math.prod(sizes) > there:
+        shape = " × ".join(map(str, sizes))
+        raise BadInput(
+            f"{name} of {shape} numbers: this machine has memory for {there // 8}"
+        )
 
 
 def increasing(name: str, values: object) -> None:

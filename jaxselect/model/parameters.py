@@ -50,7 +50,8 @@ def gaussian(
         The parameters.
 
     Raises:
-        BadInput: vocabulary, dim or heads that is no whole number ≥ 1, d < K.
+        BadInput: vocabulary, dim or heads that is no whole number ≥ 1, d < K, or arrays
+            too large for this machine; `gaussian_reduced` takes any dim.
 
     Example:
         >>> parameters = gaussian(jax.random.key(0), vocabulary=3, dim=5)
@@ -59,7 +60,9 @@ def gaussian(
     """
     vocabulary = checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
     heads = checks.whole("heads", heads)
-    return _gaussian(key, vocabulary, checks.whole("dim", dim, least=heads), heads)
+    dim = checks.whole("dim", dim, least=heads)
+    checks.in_memory("embeddings", vocabulary, dim)
+    return _gaussian(key, vocabulary, dim, heads)
 
 
 @one_program("vocabulary", "dim", "heads")

@@ -13,7 +13,7 @@ from ..flow.cls_flow import Flow, FlowStatus
 from ..margin.certificate import drift, inactive_pair_bound
 from ..margin.limit import Limit, LimitStatus
 from ..margin.max_margin import MaxMarginStatus
-from ..model.checks import for_corpus
+from ..model.checks import between, for_corpus
 from ..model.corpus import Corpus
 from ..model.frame import frame
 from ..model.parameters import Parameters
@@ -77,6 +77,9 @@ def certify(
     Returns:
         The certificate; its status is that of `verdict`.
 
+    Raises:
+        BadInput: a tolerance that is no finite number > 0.
+
     Example:
         >>> import jax
         >>> from jaxselect.flow.cls_flow import cls_flow
@@ -89,6 +92,7 @@ def certify(
         >>> TrialStatus(found.status.item()).name
         'SELECTED_ALL'
     """
+    between("tolerance", tolerance, 0.0, float("inf"))
     inside = frame(parameters)
     embeddings, cls = inside.parameters.embeddings, inside.coordinates(flow.cls)
     scores = embeddings @ cls

@@ -259,13 +259,19 @@ def load(folder: str | Path) -> "xarray.Dataset":
 
     folder = Path(folder)
     description = describe(folder)
-    axes = description["axes"]
+    axes = description.get("axes")
+    if not isinstance(axes, dict) or not all(
+        isinstance(values, list) for values in axes.values()
+    ):
+        raise BadInput(f"{folder}/settings.json names no axes: it is of no sweep")
     shape = tuple(len(values) for values in axes.values())
     indices = sorted(int(path.stem) for path in (folder / "chunks").glob("[0-9]*.npy"))
     tables = [read_chunk(folder, index) for index in indices]
     rows = np.concatenate(tables) if tables else np.zeros(0, [("lane", int)])
     columns = {name: rows[name] for name in rows.dtype.names or ()}
     columns["file"] = np.repeat(indices, [len(table) for table in tables]).astype(int)
+    if len(rows) and int(np.prod(shape)) <= rows["lane"].max():
+        raise DamagedChunk(f"{folder} holds runs that its settings.json does not name")
     lanes, first = np.unique(rows["lane"], return_index=True)
     if len(lanes) < len(rows):
         again = int(columns["file"][np.setdiff1d(np.arange(len(rows)), first)[0]])

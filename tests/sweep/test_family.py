@@ -115,7 +115,7 @@ def test_flags_are_those_of_the_functions():
     sizes = {name: smoke.axes[name] for name in smoke.fixed if name != "per_sequence"}
     axes = {**sizes, "irrelevant_share": (0.0, 0.5)}
     assert grid == dataclasses.replace(smoke, draw=independent_tokens, axes=axes)
-    with pytest.raises(SystemExit):
+    with pytest.raises(BadInput, match="Unrecognized options: --noise"):
         read(["--noise", "0.1"])
 
 

@@ -1,0 +1,62 @@
+"""A part of the bad inputs; all of them: python -m tests.bad_inputs."""
+
+import pytest
+
+from experiments.common import console
+from tests.bad_inputs.calls import calls
+from tests.bad_inputs.folders import folder_lines, reviews_calls
+from tests.bad_inputs.judge import FINE, of_call, of_line
+from tests.bad_inputs.lines import lines
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """What an input should not write, it writes into a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not list(tmp_path.glob("results*/*.html"))
+
+
+def test_there_are_hundreds_of_them():
+    assert len(list(lines())) + len(calls()) > 1000
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_command_lines_are_refused_in_one_line(part):
+    every = list(lines())
+    wrong = {
+        line[2:]: told
+        for line in every[5 * part :: 97]
+        if (told := of_line(line)) != FINE
+    }
+    assert not wrong
+
+
+def test_calls_are_refused_in_one_line():
+    names = list(calls().items())[::7]
+    wrong = {name: told for name, call in names if (told := of_call(call)) != FINE}
+    assert not wrong
+
+
+def test_damaged_folders_and_files_are_refused_in_one_line():
+    found = {name: of_line(line) for name, line in list(folder_lines())[::3]}
+    found |= {name: of_call(call) for name, call in list(reviews_calls())[::4]}
+    assert {name: told for name, told in found.items() if told != FINE} == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--seed", "-1"], "seed -1: wanted 0 … 2³¹ − 1"),
+        (["--size=nan"], "size nan: wanted a finite number ≥ 0"),
+        (["--drop", "None"], "Unrecognized options: --drop, None; --help"),
+        (["--out="], "argument 1 '--out=' is empty"),
+        (["--size", "x" * 9000], " … "),
+    ],
+)
+def test_a_refusal_says_what_arrived_in_one_short_line(words, told, capsys):
+    from tests.experiments.test_console import PRESETS, ended, study_that
+
+    assert ended(study_that({}), words, PRESETS) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line and len(line) <= console.LINE + 20
