@@ -87,7 +87,7 @@ def sizes(grid: Grid, shape: Shape) -> tuple[int, int, int]:
     if any(grid.draw is known for known, _ in FAMILIES.values()):
         # These are known without a draw, which refuses whatever is no int32.
         of = dict(shape)
-        tokens = 2 * of["relevant"] + of["irrelevant"]
+        tokens = of.get("classes", 2) * of["relevant"] + of["irrelevant"]
         return of["sequences"], of["length"], tokens
     bags = grid.bags(shape)
     sequences, length = bags.tokens.shape

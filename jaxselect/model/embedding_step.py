@@ -165,10 +165,12 @@ def start_slope(loss: Loss, heads: int = 1) -> float:
         >>> start_slope(LOGISTIC), start_slope(LOGISTIC, 3), start_slope(EXPONENTIAL)
         (0.5, 1.0, 1.0)
     """
-    if heads == 1:
-        return float(loss.slope(np.zeros(())))
     others = heads - 1.0
-    return float(loss.slope(-np.log(others))) * heads / others
+    margin = -np.log(others) if heads > 1 else np.zeros(())
+    # A number, also while a program is traced, and of a loss made of JAX alone.
+    with jax.ensure_compile_time_eval():
+        slope = float(loss.slope(margin))
+    return slope if heads == 1 else slope * heads / others
 
 
 def along_heads(

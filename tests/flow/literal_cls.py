@@ -24,11 +24,10 @@ def residual(name, output, label):
 
 
 def field(s, p, embeddings, values, bags, labels, weights, name):
-    """dp/ds; a bag is a list of (token, count)."""
+    """dp/ds; a bag is its tokens and the logarithms of their counts."""
     force = np.zeros_like(p)
-    for bag, label, weight in zip(bags, labels, weights, strict=True):
-        tokens, counts = (np.array(part) for part in zip(*bag, strict=True))
-        logit = embeddings[tokens] @ p + np.log(counts)
+    for (tokens, log_counts), label, weight in zip(bags, labels, weights, strict=True):
+        logit = embeddings[tokens] @ p + log_counts
         top = np.argmax(logit)
         share = np.exp(logit - logit[top]) / np.exp(logit - logit[top]).sum()
         ahead = values[tokens] - values[tokens[top]]
@@ -49,7 +48,9 @@ def field(s, p, embeddings, values, bags, labels, weights, name):
 def follow(
     embeddings, cls, head, bags, labels, *, until, weights=None, name="logistic"
 ):
-    """p at s = until."""
+    """p at s = until; a bag is a list of (token, count)."""
+    bags = [tuple(map(np.array, zip(*bag, strict=True))) for bag in bags]
+    bags = [(tokens, np.log(counts)) for tokens, counts in bags]
     weights = np.full(len(labels), 1 / len(labels)) if weights is None else weights
     problem = embeddings, embeddings @ head, bags, labels, weights, name
     found = solve_ivp(

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import sys
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -12,7 +14,7 @@ from experiments.common import console
 from experiments.common.grids import of_family
 from experiments.figures import __main__ as figures
 from experiments.report.folders import search
-from experiments.sweep import study
+from experiments.sweep import launch, study
 from experiments.sweep.settings import PRESETS, Settings
 from jaxselect.errors import BadInput
 from jaxselect.model.embedding_step import embedding_step, embedding_steps
@@ -33,7 +35,7 @@ def damped(before, corpus, step_size, *, share=1.0):
 
 GRID = Grid(
     draw=noisy_labels,
-    axes={"sequences": (8,), "length": (3,), "noise": (0.0, 0.3), "share": (0.5, 1.0)},
+    axes={"sequences": (8,), "noise": (0.0, 0.3), "share": (0.5, 1.0)},
     dim=(100.0, 1e6),
     step_size=(10.0, 100.0),
     seed=(0, 1),
@@ -42,7 +44,7 @@ GRID = Grid(
     path_points=20,
 )
 WORDS = f"""--family {NAME} --embed tests.sweep.test_family:damped --sequences 8
---length 3 --noise 0 0.3 --share 0.5 1 --dim 100 1e6 --step-size 10 100 --seed 0 1
+--noise 0 0.3 --share 0.5 1 --dim 100 1e6 --step-size 10 100 --seed 0 1
 --until-norm 100 --path-points 20""".split()
 
 
@@ -59,7 +61,7 @@ def trial():
     """One lane by itself."""
 
     def lane(noise, share, dim, step_size, seed):
-        draw = partial(noisy_labels, sequences=8, length=3, noise=noise)
+        draw = partial(noisy_labels, sequences=8, noise=noise)
         embed = partial(damped, share=share)
         norm = 100.0
         return run_trial(
@@ -123,8 +125,7 @@ def test_flags_are_those_of_the_functions():
     "changed", [{"embed": embedding_steps(2)}, {"draw": independent_tokens}]
 )
 def test_results_of_other_functions_are_refused(folder, changed):
-    changed["axes"] = dict.fromkeys(("sequences", "length"), (8,))
-    grid = dataclasses.replace(GRID, **changed)
+    grid = dataclasses.replace(GRID, axes={"sequences": (8,)}, **changed)
     with pytest.raises(BadInput, match="results of other settings"):
         study.sweep(Settings(grid=grid, out=folder, workers=1, quiet=True))
 
@@ -138,6 +139,22 @@ def test_results_name_their_functions_and_their_sources(folder, monkeypatch):
     assert "jaxselect.model.synthetic" in sources
 
 
+def test_programs_of_other_modules_are_traced_in_every_process(monkeypatch, tmp_path):
+    """No digest of ours holds their sources: kept programs are found by their text."""
+    asked = []
+
+    def ready(build, settings, arguments, known):
+        asked.append(known)
+        return SimpleNamespace(run=lambda *values: None)
+
+    monkeypatch.setattr(launch, "ready", ready)
+    steps = dataclasses.replace(PRESETS["smoke"].grid, embed=embedding_steps(2))
+    for grid in (PRESETS["smoke"].grid, steps, GRID):
+        job = launch.Job(grid, 4, False, tmp_path)
+        job.program(grid, grid.shapes()[0], False)()
+    assert asked == [True, True, False]
+
+
 FUNCTIONS = [noisy_labels, embedding_step, independent_tokens, embedding_steps(3)]
 
 
@@ -146,11 +163,17 @@ def test_a_name_finds_its_function(function):
     assert located(importable("draw", function)) == function
 
 
-def test_what_no_process_can_import_is_refused():
+def test_what_no_process_can_import_is_refused(monkeypatch):
     def inner(key):
         return None
 
-    for function in (inner, lambda key: None, partial(noisy_labels, length=4)):
+    def of_a_script(key):
+        return None
+
+    of_a_script.__module__, of_a_script.__qualname__ = "__main__", "of_a_script"
+    monkeypatch.setattr(sys.modules["__main__"], "of_a_script", of_a_script, False)
+    parts = partial(noisy_labels, noise=0.1)
+    for function in (inner, of_a_script, lambda key: None, parts):
         with pytest.raises(BadInput, match="other processes can import"):
             importable("draw", function)
         with pytest.raises(BadInput, match="other processes can import"):
@@ -160,7 +183,7 @@ def test_what_no_process_can_import_is_refused():
 
 def test_whole_numbers_fix_shapes_and_others_are_traced():
     grid = Grid(noisy_labels, {"sequences": (8, np.int64(12)), "noise": (0, 0.5)})
-    assert grid.fixed == ("sequences", "length")
+    assert grid.fixed == ("sequences",)
     assert grid.traced == ("noise", "dim", "step_size", "seed")
     assert [dict(shape)["sequences"] for shape in grid.shapes()] == [8, 12]
     assert grid.values["noise"] == [0, 0.5]

@@ -1,17 +1,26 @@
-"""A family of data from outside the package: labels that are wrong now and then."""
+"""A family of data of one's own: Assumption 1, but some labels are wrong."""
 
-import equinox as eqx
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 
-from jaxselect import Corpus, assumption_one
+from jaxselect import Grid, assumption_one
+
+REST = {"length": 3, "relevant": 2, "irrelevant": 4}
 
 
-def noisy_labels(key, *, sequences: int = 40, length: int = 6, noise: float = 0.0):
-    """Each label is the other one with the probability `noise`."""
+def noisy_labels(key, *, sequences: int = 8, noise: float = 0.0):
     bags_key, noise_key = jax.random.split(key)
-    sizes = {"sequences": sequences, "length": length, "relevant": 2, "irrelevant": 8}
-    clean: Corpus = assumption_one(bags_key, **sizes)
+    clean = assumption_one(bags_key, sequences=sequences, **REST)
     wrong = jax.random.uniform(noise_key, (sequences,)) < noise
-    labels = jnp.where(wrong, -clean.labels, clean.labels)
-    return eqx.tree_at(lambda corpus: corpus.labels, clean, labels)
+    return replace(clean, labels=jnp.where(wrong, -clean.labels, clean.labels))
+
+
+GRID = Grid(
+    noisy_labels,
+    {"noise": (0.0, 0.1)},
+    dim=(100.0, 1e4),
+    step_size=(30.0, 100.0),
+    seed=(0, 1),
+)

@@ -1,0 +1,15 @@
+"""The exponential loss e^{−m} in place of the logistic one."""
+
+from dataclasses import replace
+
+from jaxselect import Grid, assumption_one
+from jaxselect.model.loss import EXPONENTIAL
+
+SIZES = {"sequences": 8, "length": 3, "relevant": 2, "irrelevant": 4}
+
+
+def exponential(key):
+    return replace(assumption_one(key, **SIZES), loss=EXPONENTIAL)
+
+
+GRID = Grid(exponential, dim=(100.0, 1e4), step_size=(30.0, 100.0))

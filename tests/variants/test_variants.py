@@ -1,0 +1,130 @@
+"""Every recipe of docs/vary.md, from its text to certified, stored, loaded results."""
+
+import importlib
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.common.statistics import CERTIFIED, with_status
+from experiments.figures import __main__ as figures
+from experiments.sweep import study
+from experiments.sweep.settings import Settings
+from jaxselect.model.parameters import gaussian_reduced
+from jaxselect.model.synthetic import assumption_one
+from jaxselect.sweep.chunks import start
+from jaxselect.sweep.store import load
+from tests.flow import literal_cls
+from tests.variants import weighted
+
+HERE = Path(__file__).parent
+TEXT = (HERE.parents[1] / "docs" / "vary.md").read_text()
+RECIPES = sorted(path.stem for path in HERE.glob("[!_]*.py") if "test" not in path.stem)
+# Each compiles a program; `tests/outcome` and `tests/theory` hold their laws.
+SLOW = {"exponential_loss", "four_steps", "steep_loss", "three_classes", "weighted"}
+LOSSES = {"exponential_loss": "exponential", "steep_loss": "steep"}
+# The cell that is integrated: where margins differ most, so that pairs settle soonest.
+CELL = {"dim": 0, "step_size": 0}
+# Log-times between which the late flow is a line, to the integrator's own error.
+EARLY, LATE = 400.0, 600.0
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+        for name in RECIPES
+    ],
+)
+def recipe(request, tmp_path_factory):
+    """Name, grid and stored results of a recipe."""
+    grid = importlib.import_module(f"tests.variants.{request.param}").GRID
+    folder = tmp_path_factory.mktemp(request.param)
+    study.sweep(Settings(grid=grid, out=folder, workers=1, quiet=True))
+    return request.param, grid, folder
+
+
+def shown(name):
+    """The numbers that the text shows of a recipe's last cell."""
+    (row,) = re.findall(rf"^\| `{name}` \|(.*)\|$", TEXT, re.MULTILINE)
+    return [float(cell) for cell in row.split("|")[-2:]]
+
+
+def literal(grid, name):
+    """‖p_mm‖ and the error constant of the last cell, by SciPy on the model itself."""
+    (shape,) = grid.shapes()
+    numbers = {axis: grid.values[axis][CELL.get(axis, -1)] for axis in grid.traced}
+    before, after, corpus, _ = start(grid, shape, *numbers.values())
+    tau = numbers.get("tau", 1.0)
+    bags = [
+        [(token, count) for token, count in zip(*bag, strict=True) if count]
+        for bag in zip(
+            np.asarray(corpus.tokens), np.asarray(corpus.counts), strict=True
+        )
+    ]
+    # With a temperature scores are τ E p, and p is that of the model itself.
+    rows, head = tau * np.asarray(after.embeddings), np.asarray(after.head) / tau
+    early, late = (
+        literal_cls.follow(
+            *(rows, np.asarray(before.cls), head, bags, np.asarray(corpus.labels)),
+            until=until,
+            weights=None if corpus.weights is None else np.asarray(corpus.weights),
+            name=LOSSES.get(name, "logistic"),
+        )
+        for until in (EARLY, LATE)
+    )
+    growth = (late - early) / (LATE - EARLY)
+    unit = growth / np.linalg.norm(growth)
+    offset = late - LATE * growth
+    offset -= unit * (unit @ offset)
+    return tau * np.linalg.norm(growth), tau * np.linalg.norm(offset)
+
+
+def test_a_recipe_is_certified_and_its_constants_are_those_of_the_model(
+    recipe, monkeypatch
+):
+    """To 1e-6, by an independent solver of the literal flow; the text shows them."""
+    name, grid, folder = recipe
+    slope = {"steep": lambda m: 1 / (1 + np.exp(2 * m))}
+    monkeypatch.setattr(literal_cls, "SLOPES", literal_cls.SLOPES | slope)
+    results = load(folder)
+    assert with_status(results, *CERTIFIED).all()
+    cell = results.isel({axis: CELL.get(axis, -1) for axis in results.status.dims})
+    found = np.array([cell.max_margin_norm, cell.error_constant])
+    np.testing.assert_allclose(found, literal(grid, name), rtol=1e-6)
+    np.testing.assert_allclose(shown(name), found, rtol=2e-4)
+    plain = not np.isnan(results.alignment_error).any()
+    assert plain == (label_of(folder) == "embedding_step")
+
+
+def label_of(folder):
+    return load(folder).attrs["grid"]["embed"]
+
+
+def test_its_figures_are_drawn(recipe, tmp_path):
+    _, _, folder = recipe
+    assert figures.main([str(folder), "--into", str(tmp_path)]) == 0
+    assert (tmp_path / "phases.png").exists()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_text_holds_every_recipe(name):
+    text = (HERE / f"{name}.py").read_text()
+    assert f"```python\n{text}```" in TEXT
+    assert sum(map(bool, text.splitlines())) <= 25
+    assert f"tests/variants/{name}.py" in TEXT
+    importlib.import_module(f"tests.variants.{name}").GRID.check()
+
+
+@pytest.mark.slow
+def test_an_interval_by_reweighting_is_the_one_in_the_text():
+    bags_key, start_key, weights_key = jax.random.split(jax.random.key(0), 3)
+    corpus = assumption_one(bags_key, **weighted.SIZES)
+    begin = gaussian_reduced(start_key, vocabulary=8, dim=1e4)
+    weights = jax.random.dirichlet(weights_key, np.full(8, 100.0), (64,))
+    each = jax.jit(jax.vmap(weighted.resampled, (None, None, None, 0)))
+    found = np.quantile(each(begin, corpus, 100.0, weights), [0.025, 0.975])
+    (said,) = re.findall(r"\[(\d\.\d+), (\d\.\d+)\]", TEXT)
+    np.testing.assert_allclose(found, [float(end) for end in said], rtol=2e-3)
