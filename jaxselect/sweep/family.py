@@ -22,10 +22,9 @@ _SIZES = {"sequences": (200,), "length": (8,), "relevant": (8,), "irrelevant": (
 FAMILIES: dict[str, tuple[Draw, dict[str, tuple]]] = {
     # Assumption 1 holds where each sequence has one pure relevant token.
     "exact": (several_relevant, {**_SIZES, "per_sequence": (1,), "purity": (1.0,)}),
-    "classes": (multi_class, {**_SIZES, "sequences": (240,), "classes": (3,)}),
     "independent": (independent_tokens, {**_SIZES, "irrelevant_share": (0.0,)}),
     # Assumption 1 for K classes, whose number divides that of the sequences.
-    "multi_class": (multi_class, {**_SIZES, "sequences": (201,), "classes": (3,)}),
+    "classes": (multi_class, {**_SIZES, "sequences": (240,), "classes": (3,)}),
 }
 """Families with a name, each with its axes and the values that they have by default."""
 
