@@ -164,9 +164,10 @@ def _left_out(
     of_bag, change = values[corpus.tokens], corpus.loss.largest_ratio
     here = present
     if values.ndim > 1:
-        # Shares w_k of classes change by e^{2|d|} at most (mathematics, section 1c).
+        # Shares w_k of classes change by e^{2|d|} at most (mathematics, section 1c); of
+        # two classes the other has all of it.
         margin = functional_margin(corpus.labels, attention.output)
-        of_bag, change = margin.leads(of_bag), change + 2
+        of_bag, change = margin.leads(of_bag), change + 2 * (values.shape[1] > 2)
         here = present[..., None]
     highest = jnp.max(jnp.where(here, of_bag, -jnp.inf), axis=1)
     lowest = jnp.min(jnp.where(here, of_bag, jnp.inf), axis=1)

@@ -32,6 +32,7 @@ from jaxselect.model.selection import (
     important_tokens,
     selected_tokens,
 )
+from jaxselect.outcome.trial import _overall
 from tests.model.risk import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
 
@@ -132,6 +133,20 @@ def test_a_sequence_of_weight_zero_is_not_there():
     assert_close(log_strongest_pull(*late, absent), log_strongest_pull(*late, rest))
     chosen = selected_tokens(NUMBERS[0], absent)
     assert not chosen[0].any() and chosen[1:].any(axis=1).all()
+
+
+def test_a_sequence_of_weight_zero_joins_no_tokens():
+    joined = bags([[0, 1], [2, 3], [1, 2]], [1, -1, 1], [1, 1, 0])
+    assert components(joined).tolist() == [0, 0, 2, 2, 4]
+
+
+def test_shares_are_of_weights():
+    """Of label +1 the sequence of weight 3 keeps its token, that of 1 does not."""
+    weighed = bags([[0, 3], [1, 3], [2, 3]], [1, 1, -1], [3, 1, 1])
+    chosen = jnp.array([[True, False], [False, True], [True, False]])
+    assert_close(jnp.stack(important_selected(chosen, weighed)), np.array([0.75, 1.0]))
+    # Of all: (3 + 1) of 5.
+    assert_close(_overall(jnp.array([0.75, 1.0]), weighed), np.array(0.8))
 
 
 def test_equal_weights_are_none():

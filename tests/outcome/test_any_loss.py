@@ -15,7 +15,7 @@ from jaxselect.model.corpus import from_bags
 from jaxselect.model.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.outcome.rates import final_loss, rates
+from jaxselect.outcome.rates import final_loss
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.outcome.verdict import certify
 from tests.flow.literal_cls import follow
@@ -122,28 +122,3 @@ def test_zero_and_split_weights_leave_the_flow_as_it_is():
     late, wanted = one.ending.late, other.ending.late
     np.testing.assert_allclose(late.growth, wanted.growth, rtol=1e-9)
     np.testing.assert_allclose(late.offset, wanted.offset, atol=1e-9)
-
-
-def test_rates_of_resampled_sequences_are_one_program():
-    """Bootstrap weights under vmap, with their derivative along a change."""
-    rows, cls, head = draw(3)
-    start = Parameters(*map(jnp.asarray, (rows, cls, head)))
-    bags = corpus(LOGISTIC)
-
-    def constant(weights):
-        found = rates(start, replace(bags, weights=weights), 1.0)
-        return found.error_constant, found.status
-
-    drawn = jnp.array([0.4, 0.2, 0.25, 0.15, 0.0])
-    towards = jnp.array([0.5, -0.2, 0.1, -0.4, 0.0])
-    near = jnp.stack([drawn + move * towards for move in (-1e-4, 0.0, 1e-4)])
-
-    @jax.jit
-    @jax.vmap
-    def run(weights):
-        return jax.jvp(constant, (weights,), (towards,), has_aux=True)
-
-    size, slope, status = run(near)
-    assert (status == LimitStatus.PREDICTED).all()
-    # Central differences err by the square of the move.
-    np.testing.assert_allclose((size[2] - size[0]) / 2e-4, slope[1], rtol=1e-5)

@@ -1,5 +1,6 @@
 """K classes: flow, limit, certificate and trial, against a literal model and K = 2."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -9,16 +10,27 @@ import pytest
 
 from jaxselect.flow.cls_flow import FlowStatus, cls_flow
 from jaxselect.flow.progress import excess_loss
+from jaxselect.margin.certificate import _left_out
 from jaxselect.margin.limit import LimitStatus
-from jaxselect.model.corpus import Corpus, from_bags
-from jaxselect.model.objective import accuracy, empirical_risk
+from jaxselect.margin.pair_strength import pair_strength
+from jaxselect.model.corpus import from_bags
+from jaxselect.model.curvature import score_curvature
+from jaxselect.model.loss import EXPONENTIAL
+from jaxselect.model.objective import (
+    accuracy,
+    empirical_risk,
+    log_strongest_pull,
+    negative_gradient,
+)
 from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import coverage, selected_tokens
 from jaxselect.model.synthetic import multi_class
 from jaxselect.outcome.rates import final_loss, rates
 from jaxselect.outcome.trial import run_trial
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.outcome.verdict import certify
 from tests.flow.literal_cls import follow
+from tests.tolerances import assert_close
 
 # Log-time at which the late flow is a line to 1e-9, and the integrators' own errors.
 LATE, AGREE = 60.0, 1e-6
@@ -58,6 +70,17 @@ def run(start, bags):
     return found, accuracy(near, bags), left, empirical_risk(near, bags) - last
 
 
+def test_the_worst_class_decides():
+    """Token 4 serves class 2 better than its own token: two classes of three."""
+    rows, cls, head = draw(
+        0, VALUES + np.eye(6)[:, [2]] * [0, 0, -1.3] + np.eye(6)[:, [4]] * [-1, -1, 1]
+    )
+    corpus = from_bags(TOKENS, COUNTS, LABELS, vocabulary=6, classes=3, weights=WEIGHTS)
+    found, *_ = run(Parameters(rows, cls, head), corpus)
+    assert found.coverage.tolist() == [1.0, 1.0, 0.0]
+    assert found.status == TrialStatus.PARTIAL
+
+
 def literal_bags():
     return [
         [(t, c) for t, c in zip(*row, strict=True) if c]
@@ -87,28 +110,39 @@ def test_three_classes_end_on_the_predicted_line():
     np.testing.assert_allclose(left, difference, rtol=1e-9)
 
 
-def test_two_classes_are_two_signs():
-    """Heads v/2 and −v/2 with labels 0 and 1: f_0 − f_1 = f."""
-    value = VALUES[:, 0] - VALUES[:, 1]
-    rows, cls, head = draw(1, value)
+@pytest.mark.parametrize("log_time", [0.0, 500.0])
+def test_two_classes_are_two_signs(log_time):
+    """Heads v/2 and −v/2 with labels 0 and 1: f_0 − f_1 = f, at any time."""
+    value = jnp.asarray(VALUES[:, 0] - VALUES[:, 1])
+    pair = jnp.stack([value / 2, -value / 2], axis=1)
     signs = from_bags(TOKENS, COUNTS, [1, -1, -1, 1], vocabulary=6, weights=WEIGHTS)
     labels = jnp.array([0, 1, 1, 0], jnp.int32)
-    pairs = Corpus(
-        signs.tokens, signs.counts, labels, 6, weights=signs.weights, classes=2
-    )
-    both = jnp.stack([head / 2, -head / 2], axis=1)
-    one, *rest = run(Parameters(rows, cls, head), signs)
-    two, *others = run(Parameters(rows, cls, both), pairs)
-    assert one.status == two.status
-    assert (one.coverage == two.coverage).all()
-    np.testing.assert_allclose(
-        two.ending.late.growth, one.ending.late.growth, atol=1e-9
-    )
-    # Two integrations, each to 3e-5 of a score where only the path decides.
-    np.testing.assert_allclose(
-        two.ending.late.offset, one.ending.late.offset, atol=1e-4
-    )
-    np.testing.assert_allclose(others, rest, rtol=1e-4)
+    pairs = replace(signs, labels=labels, classes=2)
+    scores = log_time * jnp.linspace(1.0, -1.0, 6)
+    chosen = selected_tokens(scores, signs)
+
+    query = jnp.array([20.0, 0.0, 0.0])
+    top = selected_tokens(jnp.arange(6.0), signs)
+
+    def all_of(values, corpus):
+        columns = values.reshape(6, -1)
+        rows = jnp.stack([jnp.arange(6.0), columns[:, 0], columns[:, -1]], axis=1)
+        heads = jnp.eye(3)[1] if values.ndim == 1 else jnp.eye(3)[:, 1:]
+        after = Parameters(rows, query, heads)
+        push = negative_gradient(scores, values, corpus, log_time)
+        strength = pair_strength(values, corpus, chosen)
+        return (
+            push.scores,
+            score_curvature(scores, values, corpus, log_time),
+            log_strongest_pull(scores, values, corpus),
+            strength.factor * jnp.exp(strength.log_scale),
+            coverage(chosen, corpus),
+            _left_out(after, corpus, top, query, jnp.array(9.0)),
+            push.values[:, 0] if values.ndim > 1 else push.values,
+        )
+
+    one, two = jax.jit(all_of)(value, signs), jax.jit(all_of)(pair, pairs)
+    jax.tree.map(assert_close, two, one)
 
 
 @jax.jit
@@ -130,16 +164,38 @@ def test_a_trial_of_three_classes():
     np.testing.assert_allclose(measured, trial.error_constant, rtol=1e-3)
 
 
-def test_rates_of_three_classes():
+def test_rates_of_resampled_sequences_are_one_program():
+    """Three classes, exponential loss, bootstrap weights, and a derivative in them."""
     sizes = {"sequences": 12, "length": 3, "relevant": 1, "irrelevant": 3}
     corpus = multi_class(jax.random.key(2), **sizes, classes=3)
+    corpus = replace(corpus, loss=EXPONENTIAL)
     rows, cls, head = draw(0)
     start = Parameters(rows, cls, jnp.linalg.qr(head)[0])
-    found = jax.jit(rates)(start, corpus, 20.0)
-    assert found.status == LimitStatus.PREDICTED
-    assert found.log_time_to_error > found.selection_log_time
-    # The loss of guessing is log 3; attention does better.
-    assert 0 < found.final_loss < np.log(3.0)
+
+    def constants(weights):
+        weighted = replace(corpus, weights=weights)
+        found = rates(start, weighted, 20.0)
+        late = found.growth_rate, found.final_loss, found.error_constant
+        return jnp.stack(late), (found.status, found.kink)
+
+    # One sequence was not drawn; the others move.
+    weights = np.append(np.arange(1.0, 12.0), 0.0) / 66
+    towards = np.append(np.cos(np.arange(11.0)), 0.0) / 66
+
+    @jax.jit
+    @jax.vmap
+    def run(weights):
+        return jax.jvp(constants, (weights,), (jnp.asarray(towards),), has_aux=True)
+
+    move = 1e-3
+    near = np.stack([weights + step * towards for step in (-move, 0.0, move)])
+    found, slope, (status, kink) = run(jnp.asarray(near))
+    assert (status == LimitStatus.PREDICTED).all() and not kink.any()
+    wanted = (found[2] - found[0]) / (2 * move)
+    # Central differences err by the square of the move.
+    np.testing.assert_allclose(wanted[:2], slope[1, :2], rtol=1e-5)
+    # Two dimensions of ρ are the path's: its derivative errs as the integration does.
+    np.testing.assert_allclose(wanted[2], slope[1, 2], rtol=1e-2)
 
 
 @pytest.mark.parametrize("late", [0.0, 200.0])
