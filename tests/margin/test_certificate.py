@@ -125,3 +125,13 @@ def test_what_the_pair_sum_leaves_out_is_bounded(loss, classes):
     claimed = np.isfinite(bound)
     assert claimed.any() and not claimed.all()
     assert (found[claimed] > 1e-2 * bound[claimed]).any()
+
+
+def test_a_steeper_log_slope_is_bounded_on_less():
+    """ε (1 + κ Δ) ≤ 1/8 with ε = 0.05 and Δ = 1.2: κ = 1 is within, 1.3 is not."""
+    start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.2, 0.0]))
+    cls, chosen = jnp.array([np.log(19.0), 0.0]), jnp.array([[True, False]])
+    for loss, claimed in ((LOGISTIC, True), (POLYNOMIAL, False)):
+        bags = from_sequences([[0, 1]], [1], vocabulary=2, loss=loss)
+        bound = _left_out(start, bags, chosen, cls, jnp.array(1.0))
+        assert bool(jnp.isfinite(bound)) == claimed

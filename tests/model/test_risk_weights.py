@@ -10,7 +10,7 @@ import pytest
 from jaxselect.errors import BadInput
 from jaxselect.margin.pair_strength import pair_strength
 from jaxselect.model.components import components
-from jaxselect.model.corpus import from_sequences
+from jaxselect.model.corpus import from_bags, from_sequences
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.embedding_step import (
     alignment_error,
@@ -135,6 +135,16 @@ def test_a_sequence_of_weight_zero_is_not_there():
     assert not chosen[0].any() and chosen[1:].any(axis=1).all()
 
 
+def test_padding_of_a_sequence_of_weight_zero_is_no_number_of_others():
+    """Its first slot is empty, so that counts relative to it are 0/0."""
+    padded = from_bags(
+        [[0, 1], [0, 1]], [[0, 1], [1, 1]], [1, 1], vocabulary=2, weights=[0, 1]
+    )
+    chosen = selected_tokens(jnp.array([1.0, 0.0]), padded)
+    strength = pair_strength(jnp.array([1.0, -1.0]), padded, chosen)
+    assert_close(strength.factor[0, 1], 2.0)
+
+
 def test_a_sequence_of_weight_zero_joins_no_tokens():
     joined = bags([[0, 1], [2, 3], [1, 2]], [1, -1, 1], [1, 1, 0])
     assert components(joined).tolist() == [0, 0, 2, 2, 4]
@@ -147,6 +157,7 @@ def test_shares_are_of_weights():
     assert_close(jnp.stack(important_selected(chosen, weighed)), np.array([0.75, 1.0]))
     # Of all: (3 + 1) of 5.
     assert_close(_overall(jnp.array([0.75, 1.0]), weighed), np.array(0.8))
+    assert_close(_overall(jnp.array([0.75, np.nan]), weighed), np.array(0.75))
 
 
 def test_equal_weights_are_none():

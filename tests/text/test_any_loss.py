@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from jaxselect.errors import BadInput
-from jaxselect.model.loss import EXPONENTIAL, POLYNOMIAL
+from jaxselect.model.loss import EXPONENTIAL, POLYNOMIAL, Bounds
 from jaxselect.model.objective import empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.text import sparse
@@ -91,6 +91,9 @@ def test_the_bound_of_third_derivatives_holds_with_other_bounds():
             inside = centre + ball * np.linspace(-1.0, 1.0, 9)
             assert np.abs(third(inside, value)).max() <= form[0, 0]
     assert not rest(given._replace(loss=EXPONENTIAL), np.zeros(1)).proved
+    twice = replace(POLYNOMIAL, bounds=Bounds(*(2 * x for x in POLYNOMIAL.bounds)))
+    double, _ = change_of_curvature(given._replace(loss=twice), np.array([centre]))
+    assert_close(double, 2 * form)
 
 
 def test_weights_of_sequences_are_refused():
