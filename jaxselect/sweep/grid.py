@@ -43,8 +43,14 @@ class Axes(dict[str, tuple]):
         return hash(tuple(self.items()))
 
     def __eq__(self, other: object) -> bool:
-        """By values and order, which is that of a program's arguments."""
-        return isinstance(other, dict) and [*self.items()] == [*other.items()]
+        """By values, which of them fix shapes, and order: that of the arguments."""
+        if not isinstance(other, Axes):
+            return False
+        here, there = (
+            [(name, values, _whole(values)) for name, values in one.items()]
+            for one in (self, other)
+        )
+        return here == there
 
 
 class Cell(NamedTuple):

@@ -137,6 +137,7 @@ def test_results_name_their_functions_and_their_sources(folder, monkeypatch):
     sources = study._sources("jaxselect.sweep.chunks", *study.own_modules(GRID))
     assert {"tests.variants.noisy_labels", "tests.sweep.test_family"} <= set(sources)
     assert "jaxselect.model.synthetic" in sources
+    assert stored["environment"]["code"] == study._fingerprint(sources)
 
 
 def test_programs_of_other_modules_are_traced_in_every_process(monkeypatch, tmp_path):
@@ -172,8 +173,13 @@ def test_what_no_process_can_import_is_refused(monkeypatch):
 
     of_a_script.__module__, of_a_script.__qualname__ = "__main__", "of_a_script"
     monkeypatch.setattr(sys.modules["__main__"], "of_a_script", of_a_script, False)
+
+    def twin(key):
+        return None
+
+    twin.__module__, twin.__qualname__ = NAME.split(":")
     parts = partial(noisy_labels, noise=0.1)
-    for function in (inner, of_a_script, lambda key: None, parts):
+    for function in (inner, of_a_script, twin, lambda key: None, parts):
         with pytest.raises(BadInput, match="other processes can import"):
             importable("draw", function)
         with pytest.raises(BadInput, match="other processes can import"):
@@ -187,3 +193,15 @@ def test_whole_numbers_fix_shapes_and_others_are_traced():
     assert grid.traced == ("noise", "dim", "step_size", "seed")
     assert [dict(shape)["sequences"] for shape in grid.shapes()] == [8, 12]
     assert grid.values["noise"] == [0, 0.5]
+
+
+def test_grids_are_one_where_their_programs_are():
+    """Arguments have an order, and 8 fixes a shape where 8.0 is traced."""
+
+    def draw(key, noise, words):
+        return None
+
+    grid = Grid(draw, {"noise": (0.5,), "words": (8,)})
+    assert grid == Grid(draw, {"noise": (0.5,), "words": (np.int32(8),)})
+    assert grid != Grid(draw, {"words": (8,), "noise": (0.5,)})
+    assert grid != Grid(draw, {"noise": (0.5,), "words": (8.0,)})
