@@ -30,8 +30,8 @@ sweep-smoke: $(READY) ## the smallest sweep (under a minute)
 	$(RUN) -m experiments.figures results/smoke
 
 report: $(READY) ## one page of all results on disk, results/report.html (under 20 s)
-	@$(RUN) -m experiments.theory.edges --out results/edges & \
-	$(RUN) -m experiments.theory.watch --out results/watch && wait $$!
+	$(RUN) -m experiments.theory.edges --out results/edges
+	$(RUN) -m experiments.theory.watch --out results/watch
 	$(RUN) -m experiments.report results --out results
 
 test: $(READY) ## the test-suite

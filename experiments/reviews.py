@@ -23,6 +23,8 @@ from experiments.common.results import write
 from experiments.text.baseline import of_reviews, tell
 from experiments.text.data import Source, Splits, load
 from experiments.text.fitting import (
+    BEST,
+    LAST,
     NOT_FINITE,
     Fit,
     draw,
@@ -111,7 +113,8 @@ def main(settings: Settings) -> dict:
             advance,
         )
     trained = time.perf_counter()
-    stopped, last = (summary(part, splits) for part in (state.best, state.parameters))
+    stopped = summary(state.best, splits, BEST)
+    last = summary(state.parameters, splits, LAST)
     bag = of_reviews(splits, "train", "test")
     reached = {name: stopped[name] for name in bag}
     results = {

@@ -53,6 +53,6 @@ from .outcome.trial_status import TrialStatus as TrialStatus
 from .outcome.verdict import Certificate as Certificate
 from .outcome.verdict import certify as certify
 from .sweep.grid import Grid as Grid
-from .sweep.store import load as load
+from .sweep.labels import load as load
 
 __version__: str

@@ -1,5 +1,7 @@
 """Bin means of a richer network beside the published, in numbers and for people."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from scipy.stats import spearmanr
 
@@ -102,15 +104,30 @@ def mixture(tables: dict) -> dict[str, dict[str, float]]:
     return found
 
 
+def listed(numbers: Mapping[str, float]) -> str:
+    """Names and numbers as a line for people.
+
+    Example:
+        >>> listed({"slope_ratio": 0.98761, "words": 1200})
+        'slope ratio 0.9876, words 1,200'
+    """
+    return ", ".join(
+        f"{name.replace('_', ' ')} {value:,}"
+        if isinstance(value, int)
+        else f"{name.replace('_', ' ')} {value:.4g}"
+        for name, value in numbers.items()
+    )
+
+
 def tell(results: dict, preset: str) -> None:
     """The tables of a study, for people."""
     for split in ("train", "test"):
         loss, right = results[f"{split}_loss"], results[f"{split}_accuracy"]
         say(f"{split:5s} loss {loss:.4f} accuracy {right:.4f}")
     if "response" in results:
-        say(f"cosine of the response and the head: {results['response']}")
-    if "mixture" in results:
-        say(f"E·v as a mixture of x and E·p: {results['mixture']}")
+        say(f"cosine of the response and the head: {listed(results['response'])}")
+    for side, row in results.get("mixture", {}).items():
+        say(f"E·v as a mixture of x and E·p, {side}: {listed(row)}")
     for name, row in results["monotone"].items():
         shown = "   ".join(f"{key} {value:+.3f}" for key, value in row.items())
         say(f"{name:9s} rank correlation: {shown}")

@@ -38,7 +38,7 @@ from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
 from experiments.networks.data import posteriors, take
-from experiments.networks.report import compare, mixture, rises, tell
+from experiments.networks.report import compare, listed, mixture, rises, tell
 from experiments.text import baseline as bag_of_words
 from experiments.text.baseline import Counted
 from experiments.text.data import Source
@@ -155,18 +155,23 @@ def main(settings: Settings) -> dict:
         some(Counted(data.test, data.test_labels), settings.checked),
     )
     seen, unseen = (stratify(*part, classes=classes) for part in looked_at)
-    say(f"{data.train.shape[0]} sequences; parameters {count_parameters(begin)}")
+    parameters = count_parameters(begin)
+    say(f"{data.train.shape[0]} sequences; parameters: {listed(parameters)}")
+    for number, name in enumerate(data.names):
+        say(f"class {number} is the label {name!r}")
     results: dict = {
         "vocabulary": len(data.words),
         "labels": mapping(data.names),
-        "parameters": count_parameters(begin),
+        "parameters": parameters,
         "one_step": one_step(network, begin, seen, settings.step_size),
     }
-    say(f"one step: {results['one_step']}")
+    say(f"one step: {listed(results['one_step'])}")
+    losses: dict[int, float] = {}
 
     def report(step: int, variables: Variables) -> None:
         if settings.every and step % settings.every == 0:
             loss, right = evaluate(network, variables, unseen)
+            losses[step] = float(loss)
             say(f"step {step:5d}   test loss {loss:.4f} accuracy {right:.4f}")
         advance(int(step > 0))
 
@@ -194,6 +199,11 @@ def main(settings: Settings) -> dict:
             f"{settings.learning_rate:g})"
         )
     results["status"] = "finished"
+    if losses and (best := min(losses, key=losses.__getitem__)) < max(losses):
+        say(
+            f"the test loss was least at step {best} ({losses[best]:.4f}); what "
+            f"follows is of step {settings.steps}, and --steps {best} ends there"
+        )
     for split, sequences in (("train", seen), ("test", unseen)):
         loss, right = evaluate(network, end, sequences)
         results |= {f"{split}_loss": float(loss), f"{split}_accuracy": float(right)}

@@ -223,12 +223,18 @@ def rate_of(settings: Fit) -> float:
     return settings.learning_rate or default
 
 
-def summary(parameters: Parameters, splits: Splits) -> dict[str, float]:
-    """Loss and accuracy on the training and the test reviews."""
+BEST = "where held-out reviews are best"
+LAST = "after the last step"
+"""Stages of training, for people."""
+
+
+def summary(parameters: Parameters, splits: Splits, when: str) -> dict[str, float]:
+    """Loss and accuracy on the training and the test reviews, also said to people."""
     results = {}
     for name in ("train", "test"):
         metrics = evaluate(parameters, getattr(splits, name))
         results[f"{name}_loss"] = float(metrics.loss)
         results[f"{name}_accuracy"] = float(metrics.accuracy)
-    say("   ".join(f"{name} {value:.4f}" for name, value in results.items()))
+    told = (f"{name.replace('_', ' ')} {value:.4f}" for name, value in results.items())
+    say(f"{when}: {', '.join(told)}")
     return results

@@ -106,7 +106,13 @@ def main(settings: Settings) -> dict:
     settings.check()
     configure("float64")
     splits, facts = load(settings.source)
+    there = len(splits.train.labels)
     splits = splits._replace(train=some(splits.train, settings.reviews, settings.seed))
+    if len(splits.train.labels) < there:
+        say(
+            f"the flow takes {len(splits.train.labels)} of {there} training reviews, "
+            "by lot; --reviews 0 takes all of them"
+        )
     start = starting_point(splits, settings)
     announce(settings.out, "text_flow")
     until = settings.until_log_time

@@ -32,7 +32,15 @@ from experiments.text import published
 from experiments.text.attended import agreement, attend, describe
 from experiments.text.baseline import of_reviews
 from experiments.text.data import Source, load
-from experiments.text.fitting import Fit, fit, require_finite, starting_point, summary
+from experiments.text.fitting import (
+    BEST,
+    LAST,
+    Fit,
+    fit,
+    require_finite,
+    starting_point,
+    summary,
+)
 from experiments.text.labels import in_order
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
@@ -148,8 +156,10 @@ def main(settings: Settings) -> dict:
             attention[name] = attend(words[name]["scores"], splits.test)
             results["models"][name] = {
                 "status": status,
-                "stopped": summary(state.best, splits) | {"step": int(state.best_step)},
-                "last": summary(state.parameters, splits) | {"step": int(state.step)},
+                "stopped": summary(state.best, splits, BEST)
+                | {"step": int(state.best_step)},
+                "last": summary(state.parameters, splits, LAST)
+                | {"step": int(state.step)},
                 "shape": shape(posterior, words[name], known),
                 "attention": describe(
                     attention[name], splits.words, alpha, settings.shown

@@ -85,6 +85,7 @@ def main(settings: Settings) -> dict:
 
     found = jax.jit(jax.vmap(partial(every_edge, ensemble)))(dims)
     arrays = {name: np.asarray(column) for name, column in found.items()}
+    say(f"{'d':16}" + "".join(f"{dim:10.4g}" for dim in dims))
     for name, column in arrays.items():
         say(f"{name:16}" + "".join(f"{value:10.4g}" for value in column))
     within = jax.jit(jax.vmap(partial(in_domain, ensemble)))
