@@ -11,7 +11,7 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report test test-slow test-browser picture lint figures bench clean
+.PHONY: help install sweep sweep-smoke report test test-slow test-browser test-bounds picture lint figures bench clean
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -44,6 +44,18 @@ test-slow: $(READY) ## the tests that take minutes, clusters among them
 test-browser: $(READY) ## the report in a headless Chromium; npm brings axe-core
 	$(RUN) -m pip install --quiet -e '.[test,browser]'
 	$(RUN) -m pytest -m browser
+
+LOWEST := build/lowest
+BOUNDS := tests/outcome/test_chain.py tests/sweep/test_store.py
+test-bounds: $(READY) ## a part of the tests and a sweep, at the lowest versions and here
+	$(RUN) -m venv --clear $(LOWEST)
+	$(RUN) -m tests.lowest > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/constraints.txt \
+		-e . beartype hypothesis pytest quadprog
+	for python in $(LOWEST)/bin/python $(RUN); do \
+		$$python -m pytest -m bounds -o filterwarnings= $(BOUNDS) && \
+		$$python -m experiments.sweep --preset smoke --no-resume --out $(LOWEST)/smoke || exit 1; \
+	done
 
 picture: $(READY) ## the README's picture of the report, after make sweep report
 	$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[test,browser]'

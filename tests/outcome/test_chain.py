@@ -19,6 +19,8 @@ from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.outcome.verdict import certify
 from tests.tolerances import assert_close
 
+pytestmark = pytest.mark.bounds
+
 DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
 # All selected, captured, a part of it, and all again.
 CASES = [(0, 10.0), (1, 3.0), (2, 3.0), (3, 3.0), (4, 1000.0)]

@@ -10,6 +10,8 @@ from jaxselect.errors import BadInput
 from jaxselect.sweep import store
 from jaxselect.sweep.labels import load
 
+pytestmark = pytest.mark.bounds
+
 FIELDS = [("lane", np.int64), ("status", np.int32), ("x", float), ("path", float, (2,))]
 DESCRIPTION = {
     # Not in alphabetical order, and of different lengths: neither may matter.
