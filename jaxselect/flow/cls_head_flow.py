@@ -47,6 +47,8 @@ def cls_head_flow(
         BadInput: as `joint_flow`.
 
     Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> v = jnp.array([1.0, -1.0, 0.0])
