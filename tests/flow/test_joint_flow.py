@@ -294,6 +294,7 @@ def seen_at(eta):
     return jnp.stack([value, flow.cls @ flow.cls, flow.embeddings[0, 1]])
 
 
+@pytest.mark.slow
 def test_a_derivative_in_the_rate_of_e_is_that_of_differences():
     eta, step = jnp.array(0.7), 1e-4
     slope = jax.jit(lambda eta: jax.jvp(seen_at, (eta,), (jnp.ones(()),))[1])(eta)

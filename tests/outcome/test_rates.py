@@ -370,6 +370,7 @@ def test_a_batch_over_seeds_is_its_lanes():
     np.testing.assert_allclose(batch, alone, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_rates_are_differentiated_through_how_e_is_made():
     """Of three steps on E: against central differences; Lemma 4.1 says nothing."""
     before, corpus = jax.jit(PROBLEM.draw)(0, 1e4)
