@@ -83,6 +83,7 @@ def test_examples_are_certified_runs_alone(tmp_path):
     rewrite(folder, status=status)
     shown = list(growth.examples(store.load(folder)))
     assert [run.seed.item() for run in shown] == [3, 3]
+    assert all("seed 3" in growth.described(run) for run in shown)
     rewrite(folder, status=lambda rows: TrialStatus.NOT_CERTIFIED)
     assert growth.draw(store.load(folder)) is None
 

@@ -190,6 +190,10 @@ def test_ties_agree_and_are_never_certified():
     assert found.verdict is AGREES and found.value.startswith("1 run,")
 
 
+def test_a_sweep_decides_from_where_a_share_of_three_percent_would_show():
+    assert 0.97**FEWEST < 0.05 < 0.97 ** (FEWEST - 2)
+
+
 def test_few_runs_and_smoke_runs_decide_nothing(tmp_path):
     def verdict(content, study):
         claim = Claim("", "", study, "", lambda table: Measured(HOLDS, sample="all"))
