@@ -12,7 +12,6 @@ import tyro
 import xarray as xr
 
 from experiments.common.console import Difference, command, say
-from jaxselect.errors import BadInput
 from jaxselect.sweep.store import differences, load
 
 
@@ -34,15 +33,6 @@ class Comparison:
     preset: str = "exact"
     json: bool = False
 
-    def check(self) -> None:
-        """Refuse a tolerance that is none.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        if not 0 <= self.tolerance < float("inf"):
-            raise BadInput(f"--tolerance {self.tolerance}: wanted a finite number ≥ 0")
-
 
 PRESETS = {"exact": Comparison()}
 
@@ -60,7 +50,6 @@ def compare(settings: Comparison) -> dict:
         BadInput: one of them holds no results, or damaged ones; a tolerance that is
             none.
     """
-    settings.check()
     first, second = load(settings.first), load(settings.second)
     lines = differences(first.attrs.get("grid"), second.attrs.get("grid"))
     if not lines:

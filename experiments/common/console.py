@@ -216,17 +216,17 @@ def _check_numbers(settings: Any) -> None:
     A number of things, a size, a tolerance and a seed are none of these.
     """
     for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
+        value, flag = getattr(settings, field.name), field.name.replace("_", "-")
         if dataclasses.is_dataclass(value):
             _check_numbers(value)
             continue
         if value == () and field.default not in ((), dataclasses.MISSING):
-            raise BadInput(f"{field.name}: wanted one value or more")
+            raise BadInput(f"--{flag}: wanted one value or more")
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, int) and not 0 <= one < 2**63:
-                raise BadInput(f"{field.name} {one}: wanted 0 … 2⁶³ − 1")
+                raise BadInput(f"--{flag} {one}: wanted 0 … 2⁶³ − 1")
             if isinstance(one, float) and not 0 <= one < math.inf:
-                raise BadInput(f"{field.name} {one}: wanted a finite number ≥ 0")
+                raise BadInput(f"--{flag} {one}: wanted a finite number ≥ 0")
 
 
 def at_least_one(settings: Any, *names: str) -> None:

@@ -127,7 +127,7 @@ def test_bad_input_is_one_line_and_exit_code_two(capsys):
     with pytest.raises(SystemExit) as stop:
         console.command(networks.main, networks.PRESETS, ["--dim", "0"])
     assert stop.value.code == 2
-    assert "--dim is 0" in capsys.readouterr().err
+    assert "--dim 0: wanted" in capsys.readouterr().err
 
 
 def test_the_rival_computes_the_same_gradient(tmp_path, request):

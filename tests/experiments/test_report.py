@@ -18,6 +18,7 @@ from experiments.report import sweep_claims
 from experiments.report.folders import best, search
 from experiments.report.measured import rows
 from experiments.report.page import CLAIMS, page
+from experiments.report.phases import diagram
 from experiments.report.study import PRESETS, Settings, report
 from experiments.report.verdicts import Verdict
 from experiments.report.watch import watched
@@ -186,13 +187,13 @@ def test_edges_that_are_off_are_counted(tmp_path, within, verdict):
 
 
 def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
-    for name in ("smoke", "full"):
-        results.write(tmp_path / name, settings=preset(name), results={})
+    for name in ("a-smoke", "b-full"):
+        results.write(tmp_path / name, settings=preset(name[2:]), results={})
     invent_sweep(tmp_path / "a", seeds=range(2))
     invent_sweep(tmp_path / "b", seeds=range(5))
     invent_sweep(tmp_path / "c", seeds=range(3))
     found = search([tmp_path])
-    assert best(found, "theory.rates").folder == tmp_path / "full"
+    assert best(found, "theory.rates").folder == tmp_path / "b-full"
     assert best(found, "sweep").folder == tmp_path / "b"
     assert best(found, "theory.joint") is None
 
@@ -335,6 +336,18 @@ def test_a_sweep_without_paths_is_drawn_without_curves(tmp_path):
     (told,) = Reader(text).data()["phases"]
     assert told["curves"] == told["numbers"] == []
     assert "cannot be laid out" not in text and "--path-points 60" in text
+
+
+def test_rows_of_the_diagram_begin_with_the_largest_step(tmp_path):
+    invent_sweep(tmp_path / "sweep")
+    (found,) = search([tmp_path])
+    drawn = diagram(found, [])
+    assert drawn.data["steps"] == sorted(drawn.data["steps"], reverse=True)
+    labels = [row[0].label for row in drawn.rows]
+    assert all(
+        f"η₀ = {step}:" in label
+        for step, label in zip(drawn.step_sizes, labels, strict=True)
+    )
 
 
 def test_curves_travel_with_their_norm_and_their_constant(folder):

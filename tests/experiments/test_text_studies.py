@@ -145,7 +145,7 @@ def test_the_best_step_does_not_know_the_test_labels(single_precision):
         state, status = fitting.fit(begin, these, run, advance=taken.append)
         assert taken == [0] + [5] * 8
         ended.append((status, int(state.best_step), np.asarray(state.best.cls)))
-        told.append(fitting.summary(state.best, these)["test_accuracy"])
+        told.append(fitting.summary(state.best, these, "best")["test_accuracy"])
     assert ended[0][:2] == ended[1][:2]
     np.testing.assert_array_equal(ended[0][2], ended[1][2])
     assert told[0] == pytest.approx(1 - told[1]) and told[0] != told[1]
