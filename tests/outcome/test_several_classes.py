@@ -194,8 +194,9 @@ def test_rates_of_resampled_sequences_are_one_program():
     wanted = (found[2] - found[0]) / (2 * move)
     # Central differences err by the square of the move.
     np.testing.assert_allclose(wanted[:2], slope[1, :2], rtol=1e-5)
-    # Two dimensions of ρ are the path's: its derivative errs as the integration does.
-    np.testing.assert_allclose(wanted[2], slope[1, 2], rtol=1e-2)
+    # Two dimensions of ρ are the path's, which bends: at a move of 3e-4 differences
+    # err by 2e-4, at this one by 7e-4.
+    np.testing.assert_allclose(wanted[2], slope[1, 2], rtol=2e-3)
 
 
 @pytest.mark.parametrize("late", [0.0, 200.0])
