@@ -203,7 +203,7 @@ MISTAKES = {
     "no such preset": (["--preset", "huge"], "no preset 'huge'"),
     "a dimension of zero": (["--dim", "0"], "dim 0.0: wanted whole numbers"),
     "a step of zero": (["--step-size", "0"], "step_size 0.0: wanted"),
-    "a step that is not a number": (["--step-size", "nan"], "step_size nan: wanted"),
+    "a step that is not a number": (["--step-size", "nan"], "--step-size nan: wanted"),
     "an odd number of sequences": (["--sequences", "7"], "sequences 7"),
     "no workers": (["--workers", "0"], "workers 0"),
     "an empty chunk": (["--chunk-size", "0"], "chunk size 0"),

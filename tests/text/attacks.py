@@ -9,6 +9,7 @@ beyond the time of its certificate.
 import argparse
 import collections
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csr_array
@@ -167,6 +168,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     asked = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
     table: collections.Counter = collections.Counter()
     wrong = []
     for seed in range(asked.first, asked.first + asked.number):
