@@ -138,9 +138,9 @@ def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) 
         # tyro would join the lines of each paragraph.
         about = (sys.modules[study.__module__].__doc__ or "").rstrip()
         _print(f"{about}\n\n{KEPT}\n")
-    told = io.StringIO()
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stderr(told):
+        with contextlib.redirect_stderr(printed):
             return tyro.cli(
                 tyro.conf.OmitArgPrefixes[type(presets[name])],  # type: ignore[misc]
                 default=dataclasses.replace(presets[name], preset=name),
@@ -152,7 +152,7 @@ def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) 
     except SystemExit as ended:
         if not ended.code:
             raise
-        raise BadInput(_unboxed(told.getvalue())) from None
+        raise BadInput(_unboxed(printed.getvalue())) from None
 
 
 def _unboxed(text: str) -> str:

@@ -33,7 +33,7 @@ class Settings:
 
     Attributes:
         source: the reviews and their vocabulary.
-        reviews: how many training reviews, by lot; 0 for all of them.
+        reviews: how many training reviews, at random; 0 for all of them.
         at_least: values of c.
         step_sizes: values of η₀.
         dims: values of d; the greatest is that of the cells over c.

@@ -9,7 +9,7 @@ from jaxselect.text.trajectory import Trajectory
 
 
 def some(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
-    """As many of the reviews as asked for, by lot.
+    """As many of the reviews as asked for, at random.
 
     Args:
         corpus: all of them.

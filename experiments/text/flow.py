@@ -46,7 +46,7 @@ class Settings(Fit):
 
     Attributes:
         source: the reviews and their vocabulary.
-        reviews: how many training reviews, by lot; 0 for all of them.
+        reviews: how many training reviews, at random; 0 for all of them.
         dim: d.
         steps: of Adam, which p is held against; 0 for none.
         until_log_time: log t at which the flow is left without a certificate, at most
@@ -111,7 +111,7 @@ def main(settings: Settings) -> dict:
     if len(splits.train.labels) < there:
         say(
             f"the flow takes {len(splits.train.labels)} of {there} training reviews, "
-            "by lot; --reviews 0 takes all of them"
+            "at random; --reviews 0 takes all of them"
         )
     start = starting_point(splits, settings)
     announce(settings.out, "text_flow")

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
+from ..model._pull import log_residual
 from ..model.attention import attend_corpus
 from ..model.corpus import Corpus
-from ..model.functional_margin import functional_margin
 
 # An empty step is such a part of the shortest that time can tell: small enough for most
 # returns, large enough for the next step to be none.
@@ -112,7 +112,7 @@ def skips_a_force(
         before: scores at the start of a step.
         after: scores at its end.
         values: b = E v.
-        corpus: n bags with labels ±1.
+        corpus: n labelled bags.
 
     Returns:
         True where log of the bound exceeds log of the product at both ends by `UNSEEN`.
@@ -137,17 +137,13 @@ def _log_force(
     values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
 ) -> tuple[Float[Array, "sequences width"], ...]:
-    """Logarithms of q, 1 − q and −ℓ′ in bag layout."""
+    """Logarithms of q, 1 − q and w_X (−ℓ′) in bag layout."""
     attention = attend_corpus(scores, values, corpus)
     weights = jnp.exp(attention.log_weights)
     top = jnp.arange(weights.shape[1])[None] == attention.top[:, None]
     others = jnp.sum(jnp.where(top, 0.0, weights), axis=1, keepdims=True)
-    margin = functional_margin(corpus.labels, attention.output).value
-    residual = corpus.loss.log_slope(margin)
-    if corpus.weights is not None:
-        residual = jnp.where(corpus.weights > 0, residual, -jnp.inf)
     rest = jnp.log(jnp.where(top, others, 1 - weights))
-    return attention.log_weights, rest, residual[:, None]
+    return attention.log_weights, rest, log_residual(attention, corpus)[:, None]
 
 
 class Checkpoints(NamedTuple):

@@ -24,9 +24,7 @@ from ..model.checks import (
     between,
     for_corpus,
     increasing,
-    labels_suit,
     numbers,
-    same_vocabulary,
     whole,
 )
 from ..model.corpus import Corpus
@@ -36,6 +34,7 @@ from ..model.parameters import Parameters
 from ..precision import full_precision
 from ..status import Status
 from ._both_modes import in_both_modes
+from ._event import event_shift
 from ._field import MANY_AXES, Problem, aligned, field, linearise
 from ._recorder import Recorder, record
 from ._rosenbrock import Rodas5P
@@ -143,6 +142,7 @@ class Flow(eqx.Module):
         return eqx.tree_at(saved, self, replace_fn=turn)
 
 
+@for_corpus(by_head=True)
 @as_annotated
 def cls_flow(
     parameters: Parameters,
@@ -184,8 +184,6 @@ def cls_flow(
         >>> FlowStatus(flow.status.item()).name, round(jnp.linalg.norm(flow.cls).item())
         ('REACHED', 1000000)
     """
-    same_vocabulary(parameters.embeddings, corpus.vocabulary)
-    labels_suit(parameters.head.shape[1:], corpus)
     numbers(until_norm=until_norm)
     increasing("0, until_norm", [0.0, until_norm])
     increasing("from_log_time, until_log_time", [from_log_time, until_log_time])
@@ -228,8 +226,7 @@ def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     )
     ended = events[0] | events[1]
     # Without an event any point will do at which h has a derivative.
-    cls = jnp.where(ended, flow.cls, 1.0)
-    here, slope = jax.lax.stop_gradient((cls, slope))
+    cls, slope = jnp.where(ended, flow.cls, 1.0), jax.lax.stop_gradient(slope)
 
     def excess(log_time: PyTree, cls: PyTree) -> Float[Scalar, ""]:
         scores, values = (
@@ -239,10 +236,7 @@ def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         strongest = log_time + log_strongest_pull(scores, values, corpus)
         return jnp.where(events[0], jnp.linalg.norm(cls) - until_norm, strongest)
 
-    _, rate = jax.jvp(excess, (end, here), (jnp.ones_like(end), slope))
-    rate = jax.lax.stop_gradient(jnp.where(ended, rate, 1.0))
-    step = -excess(end, cls) / jnp.where(rate != 0, rate, jnp.nan)
-    step = jnp.where(ended, step, 0.0)
+    step = event_shift(excess, end, cls, slope, ended)
     moved = flow.cls + step * jnp.where(ended, slope, 0.0), log_time + step
     return eqx.tree_at(lambda flow: (flow.cls, flow.log_time), flow, moved)
 

@@ -4,6 +4,7 @@ dE/dt = η (h_a pᵀ + h_b vᵀ), dp/dt = r_p Eᵀh_a, dv/dt = r_v Eᵀh_b, with
 h_b = −∂L/∂b. `experiments.theory.joint` shows where they lead.
 """
 
+from functools import partial
 from typing import Any
 
 import diffrax as dfx
@@ -15,18 +16,13 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import (
-    for_corpus,
-    increasing,
-    labels_among,
-    numbers,
-    same_vocabulary,
-)
+from ..model.checks import for_corpus, increasing, numbers
 from ..model.corpus import Corpus
 from ..model.objective import log_strongest_pull
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from ._both_modes import in_both_modes
+from ._event import event_shift
 from ._joint_field import (
     JointProblem,
     JointRodas5P,
@@ -120,8 +116,6 @@ def joint_flow(
         >>> FlowStatus(end.status.item()).name, round(value.item(), -3)
         ('REACHED', 10000.0)
     """
-    same_vocabulary(parameters.embeddings, corpus.vocabulary)
-    labels_among(corpus.labels, (-1, 1))
     rates.check()
     numbers(until_log_time=until_log_time)
     increasing("0, until_log_time", [0.0, until_log_time])
@@ -189,9 +183,12 @@ def _integrate(
     if known_end is None:
         cancelled = solution.event_mask
     else:
-        slope = solution.solver_state[2]
-        step = _end_shift(log_time, state, slope, problem, known_end[1])
-        log_time, state = log_time + step, state + step * lax.stop_gradient(slope)
+        slope, ended = lax.stop_gradient(solution.solver_state[2]), known_end[1]
+        # Without an event any point will do at which h has a derivative.
+        here = jnp.where(ended, state, lax.stop_gradient(state))
+        excess = partial(_excess_pull, args=problem)
+        step = event_shift(excess, log_time, here, slope, ended)
+        log_time, state = log_time + step, state + step * slope
 
     def parameters_of(vector: Array) -> Array:
         """(E, p, v) as rows; ∞ after the end of the flow."""
@@ -222,28 +219,6 @@ def _integrate(
         path_head=path[:, -1],
     )
     return flow, cancelled
-
-
-def _end_shift(
-    log_time: Float[Scalar, ""],
-    state: Array,
-    slope: Array,
-    problem: JointProblem,
-    cancelled: Bool[Scalar, ""],
-) -> Float[Scalar, ""]:
-    """Change of the log-time at which gradients cancel: −h/h′, with its derivative."""
-    # Without an event any point will do at which h has a derivative.
-    state = jnp.where(cancelled, state, lax.stop_gradient(state))
-    here, slope = lax.stop_gradient((state, slope))
-    still = lax.stop_gradient(log_time)
-
-    def excess(log_time: PyTree, state: PyTree) -> Float[Scalar, ""]:
-        return _excess_pull(log_time, state, problem)
-
-    _, rate = jax.jvp(excess, (still, here), (jnp.ones_like(still), slope))
-    rate = lax.stop_gradient(jnp.where(cancelled, rate, 1.0))
-    step = -excess(still, state) / jnp.where(rate != 0, rate, jnp.nan)
-    return jnp.where(cancelled, step, 0.0).astype(state.dtype)
 
 
 def _step_control(settings: FlowSettings, vocabulary: int) -> PredictiveController:

@@ -8,13 +8,17 @@ from .corpus import Corpus
 from .functional_margin import functional_margin
 
 
+def log_residual(attention: Attention, corpus: Corpus) -> Float[Array, " sequences"]:
+    """Log of w_X (−ℓ′(m)), −∞ where w_X = 0."""
+    margin = functional_margin(corpus.labels, attention.output).value
+    return corpus.loss.log_slope(margin) + corpus.log_weights(margin.dtype)
+
+
 def log_weighted_residual(
     attention: Attention, corpus: Corpus
 ) -> Float[Array, "sequences width"]:
     """Log of w_X q (−ℓ′(m)) in bag layout, −∞ on padding and where w_X = 0."""
-    margin = functional_margin(corpus.labels, attention.output).value
-    log_residual = corpus.loss.log_slope(margin) + corpus.log_weights(margin.dtype)
-    return attention.log_weights + log_residual[:, None]
+    return attention.log_weights + log_residual(attention, corpus)[:, None]
 
 
 def advances(attention: Attention, corpus: Corpus) -> Float[Array, "sequences width"]:

@@ -20,7 +20,7 @@ from scipy.linalg import LinAlgWarning
 
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..model.checks import for_corpus, increasing, same_vocabulary
+from ..model.checks import for_corpus, increasing
 from ..model.parameters import Parameters
 from ..status import Status
 from .curvature import Bags, curvature, descent
@@ -126,7 +126,6 @@ def text_flow(
         >>> TextFlowStatus(flow.status.item()).name, round(flow.log_time.item(), 6)
         ('REACHED', 20.0)
     """
-    same_vocabulary(parameters.embeddings, corpus.vocabulary)
     if parameters.cls.dtype != np.float64:
         raise BadInput(
             f"parameters in {parameters.cls.dtype}: wanted float64; set jax_enable_x64"
