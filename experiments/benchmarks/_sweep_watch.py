@@ -47,14 +47,18 @@ def observe(grid: Grid, folder: Path, *extra: str, limit: float = 3600.0) -> dic
     )
     parent = 0
     workers: dict[int, int] = {}
-    while process.poll() is None:
-        parent = max(parent, peak_bytes(process.pid))
-        for child in _children(process.pid):
-            workers[child] = max(workers.get(child, 0), peak_bytes(child))
-        if time.perf_counter() - begin > limit:
-            process.send_signal(signal.SIGINT)
-            limit *= 2
-        time.sleep(0.05)
+    try:
+        while process.poll() is None:
+            parent = max(parent, peak_bytes(process.pid))
+            for child in _children(process.pid):
+                workers[child] = max(workers.get(child, 0), peak_bytes(child))
+            if time.perf_counter() - begin > limit:
+                process.send_signal(signal.SIGINT)
+                limit *= 2
+            time.sleep(0.05)
+    finally:
+        process.terminate()
+        process.wait()
     seconds = time.perf_counter() - begin
     after = os.times()
     busy = sum(after[2:4]) - sum(before[2:4])

@@ -20,13 +20,7 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import (
-    between,
-    for_corpus,
-    increasing,
-    numbers,
-    whole,
-)
+from ..model.checks import at_least, between, for_corpus, increasing, whole
 from ..model.corpus import Corpus
 from ..model.frame import frame
 from ..model.objective import log_strongest_pull, negative_gradient
@@ -184,9 +178,8 @@ def cls_flow(
         >>> FlowStatus(flow.status.item()).name, round(jnp.linalg.norm(flow.cls).item())
         ('REACHED', 1000000)
     """
-    numbers(until_norm=until_norm)
-    increasing("0, until_norm", [0.0, until_norm])
-    increasing("from_log_time, until_log_time", [from_log_time, until_log_time])
+    at_least("until_norm", until_norm, 0.0)
+    at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
     if path_log_times is not None:
         increasing("path_log_times", path_log_times)
     bounds = from_log_time, until_norm, until_log_time, path_log_times

@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import for_corpus, increasing, numbers
+from ..model.checks import at_least, for_corpus, increasing
 from ..model.corpus import Corpus
 from ..model.objective import log_strongest_pull
 from ..model.parameters import Parameters
@@ -117,8 +117,7 @@ def joint_flow(
         ('REACHED', 10000.0)
     """
     rates.check()
-    numbers(until_log_time=until_log_time)
-    increasing("0, until_log_time", [0.0, until_log_time])
+    at_least("until_log_time", until_log_time, 0.0)
     if path_log_times is not None:
         increasing("path_log_times", path_log_times)
     dtype = parameters.cls.dtype

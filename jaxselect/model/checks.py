@@ -205,6 +205,30 @@ def in_memory(name: str, *sizes: int) -> None:
         )
 
 
+def at_least(name: str, value: object, least: object, meaning: str = "") -> None:
+    """Refuse a concrete number below another, or NaN.
+
+    Args:
+        name: of the number, for the message.
+        value: what arrived; a traced one passes.
+        least: the other number; a traced one passes.
+        meaning: name of the other number.
+
+    Raises:
+        BadInput: a number below `least`.
+
+    Example:
+        >>> at_least("until_log_time", 2.0, 3.0, "from_log_time")
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: until_log_time 2: wanted at least from_log_time = 3
+    """
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in (value, least)):
+        return
+    if not (np.asarray(value) >= np.asarray(least)).all():
+        bound = f"{meaning} = {float(least):g}" if meaning else f"{float(least):g}"  # type: ignore[arg-type]
+        raise BadInput(f"{name} {float(value):g}: wanted at least {bound}")  # type: ignore[arg-type]
+
+
 def increasing(name: str, values: object) -> None:
     """Refuse concrete times that go back, or are NaN.
 

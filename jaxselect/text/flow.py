@@ -20,7 +20,7 @@ from scipy.linalg import LinAlgWarning
 
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..model.checks import for_corpus, increasing
+from ..model.checks import at_least, for_corpus, increasing
 from ..model.parameters import Parameters
 from ..status import Status
 from .curvature import Bags, curvature, descent
@@ -131,7 +131,7 @@ def text_flow(
             f"parameters in {parameters.cls.dtype}: wanted float64; set jax_enable_x64"
         )
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    increasing("0, until_log_time", [0.0, until_log_time])
+    at_least("until_log_time", until_log_time, 0.0)
     increasing("path_log_times", times)
     if not until_log_time <= LATEST:
         raise BadInput(

@@ -377,10 +377,14 @@ def test_the_dimension_may_be_astronomical():
 
 def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
     parameters, corpus = problem()
-    with pytest.raises(BadInput, match="until_norm nan: wanted a number"):
+    with pytest.raises(BadInput, match="until_norm nan: wanted at least 0"):
         cls_flow(parameters, corpus, until_norm=jnp.nan)
-    with pytest.raises(BadInput, match=r"0, until_norm \[0.0, -1.0\]: wanted incr"):
+    with pytest.raises(BadInput, match="until_norm -1: wanted at least 0"):
         cls_flow(parameters, corpus, until_norm=-1.0)
+    with pytest.raises(BadInput, match="until_log_time 1: wanted at least from_log"):
+        cls_flow(
+            parameters, corpus, until_norm=9.0, from_log_time=2.0, until_log_time=1.0
+        )
     fewer = Parameters(parameters.embeddings[1:], parameters.cls, parameters.head)
     with pytest.raises(BadInput, match="11 tokens beside a corpus with a vocabulary"):
         cls_flow(fewer, corpus, until_norm=10.0)
