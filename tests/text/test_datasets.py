@@ -6,6 +6,7 @@ import tarfile
 
 import pytest
 
+from experiments.text import data as review_data
 from jaxselect.text import datasets
 from jaxselect.text import reviews as text
 
@@ -57,6 +58,13 @@ def test_imdb_archive_becomes_the_stock_dataset(imdb, tmp_path):
     }
     assert text.read_reviews(folder, split="test").texts == ["dull"]
     assert len(text.read_reviews(folder, split="train[:1]").texts) == 1
+
+
+def test_a_study_reads_each_split_of_a_dataset(imdb, tmp_path):
+    datasets.prepare("imdb_reviews", tmp_path / "tfds", imdb)
+    source = review_data.Source(dataset="imdb_reviews", data_dir=tmp_path / "tfds")
+    train, test = review_data.read(source)
+    assert len(train.texts) == 3 and test.texts == ["dull"]
 
 
 def test_yelp_archive_becomes_the_stock_dataset(yelp, tmp_path):
