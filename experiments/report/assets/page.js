@@ -11,7 +11,7 @@ const report = (() => {
   const superscript = n => String(n).replace(/[-0-9]/g, c => c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[+c]);
 
   // Numbers as the rest of the page says them.
-  function told(x, digits = 3) {
+  function rounded(x, digits = 3) {
     if (x === null || x === undefined || !isFinite(x)) return "–";
     const size = Math.abs(x);
     if (x === 0 || (size >= 1e-3 && size < 1e5))
@@ -130,7 +130,7 @@ const report = (() => {
     setTimeout(() => { button.firstChild.textContent = before; }, 1500);
   }));
 
-  return { data, told, draw, theme, unpack, onRedraw: f => redraws.push(f), isReady: () => ready };
+  return { data, rounded, superscript, draw, theme, unpack, onRedraw: f => redraws.push(f), isReady: () => ready };
 })();
 
 // A sentence under a trained model: weights are a softmax of the scores of its words.
@@ -155,12 +155,12 @@ report.data.sentences.forEach(model => {
       span.textContent = word;
       const [r, g, b] = value > 0 ? [213, 94, 0] : [0, 114, 178];
       span.style.background = `rgba(${r},${g},${b},${(0.45 * weights[i] / heaviest).toFixed(3)})`;
-      span.title = known.has(word) ? `weight ${report.told(weights[i])}, E·v ${report.told(value)}` : "not in the vocabulary";
+      span.title = known.has(word) ? `weight ${report.rounded(weights[i])}, E·v ${report.rounded(value)}` : "not in the vocabulary";
       marked.append(span, " ");
     });
     const chance = 1 / (1 + Math.exp(-Math.abs(output)));
-    verdict.textContent = `f = ${report.told(output)}: ${output > 0 ? "positive" : "negative"}, with probability ` +
-      `${report.told(chance)} by the model. Depth of colour is attention; orange speaks for positive, blue for negative.`;
+    verdict.textContent = `f = ${report.rounded(output)}: ${output > 0 ? "positive" : "negative"}, with probability ` +
+      `${report.rounded(chance)} by the model. Depth of colour is attention; orange speaks for positive, blue for negative.`;
   }
   field.addEventListener("input", read);
   read();

@@ -14,7 +14,7 @@ document.querySelectorAll("[data-phase]").forEach(place => {
     const counts = new Map();
     codes.forEach((code, run) => counts.set(code, [...(counts.get(code) || []), run]));
     const title = document.createElement("h3");
-    title.textContent = `d = ${report.told(phase.dims[column])}, η₀ = ${report.told(phase.steps[row])}`;
+    title.textContent = `d = ${report.rounded(phase.dims[column])}, η₀ = ${report.rounded(phase.steps[row])}`;
     const list = document.createElement("ul");
     [...counts].sort((a, b) => a[0] - b[0]).forEach(([code, runs]) => {
       const item = document.createElement("li"), dot = document.createElement("span"), small = document.createElement("small");
@@ -33,7 +33,7 @@ document.querySelectorAll("[data-phase]").forEach(place => {
   function curves() {
     if (!chosen || !report.isReady() || !phase.curves.length) return;
     const [row, column] = where(chosen), cell = row * width + column;
-    const said = `of the runs at d = ${report.told(phase.dims[column])}, η₀ = ${report.told(phase.steps[row])}`;
+    const said = `of the runs at d = ${report.rounded(phase.dims[column])}, η₀ = ${report.rounded(phase.steps[row])}`;
     const growth = [], direction = [], seen = new Set();
     phase.curves[cell].forEach(([times, norms, errors], run) => {
       const code = phase.cells[cell][run], look = looks[code];

@@ -86,14 +86,14 @@ function watching(watched) {
     pen.textAlign = "center";
     pen.fillText("value E·v", width / 2, height - 4);
     ticks(-bounds.across, bounds.across, 6).forEach(value => {
-      pen.fillText(report.told(value), x(value), bottom + 14);
+      pen.fillText(report.rounded(value), x(value), bottom + 14);
       pen.beginPath(); pen.moveTo(x(value), bottom); pen.lineTo(x(value), bottom + 4); pen.stroke();
     });
     pen.textAlign = "left";
     pen.fillText("score p·E / log t", left + 6, 12);
     pen.textAlign = "right";
     ticks(bounds.low, bounds.high, 6).forEach(value => {
-      pen.fillText(report.told(value), left - 4, y(value) + 4);
+      pen.fillText(report.rounded(value), left - 4, y(value) + 4);
       pen.beginPath(); pen.moveTo(left, y(value)); pen.lineTo(width - 14, y(value)); pen.stroke();
     });
     pen.globalAlpha = 0.85;
@@ -117,7 +117,7 @@ function watching(watched) {
     pen.textAlign = "center";
     for (let power = -1; power <= 5; power += 1) {
       const i = cell.times.findIndex(time => time >= 10 ** power * 0.999);
-      if (i > 0) pen.fillText(report.told(10 ** power), x(i), height - 7);
+      if (i > 0) pen.fillText(power ? "10" + report.superscript(power) : 1, x(i), height - 7);
     }
     [["positive", 1], ["negative", -1]].forEach(([name, kind]) => {
       pen.strokeStyle = look(kind).colour;
@@ -168,7 +168,7 @@ function watching(watched) {
     const [p, n] = [between(cell.positive, at), between(cell.negative, at)];
     const status = cell.status || (cell.ended === "TIES_UNPROVED" ? cell.ended : "");
     const ending = status ? report.data.palette[status].words + (cell.certified ? ", certified by the sweep" : "") : "";
-    const text = `log t = ${report.told(time)}, ‖p‖ = ${report.told(norm)}. Positive sequences give ` +
+    const text = `log t = ${report.rounded(time)}, ‖p‖ = ${report.rounded(norm)}. Positive sequences give ` +
       `${Math.round(100 * p)} % of their attention to important tokens, negative ones ${Math.round(100 * n)} %.`;
     said.textContent = text + (ending ? ` This run ends: ${ending}.` : "");
     slider.setAttribute("aria-valuetext", text);
