@@ -60,6 +60,23 @@ def ticks(values: Iterable[float]) -> list[str]:
     return [_power(value, 3) for value in values]
 
 
+def majors(values: Iterable[float], most: int = 12) -> list[bool]:
+    """Which values of an axis have room for a label: powers of ten where not all have.
+
+    Example:
+        >>> majors([10.0, 30.0, 100.0]), majors([10.0, 30.0, 100.0], most=2)
+        ([True, True, True], [True, False, True])
+        >>> majors([2.0, 3.0, 4.0], most=2)
+        [True, False, True]
+    """
+    values = list(values)
+    if len(values) <= most:
+        return [True] * len(values)
+    whole = [value > 0 and round(math.log10(value), 6).is_integer() for value in values]
+    every = -(-len(values) // most)
+    return whole if sum(whole) > 1 else [i % every == 0 for i in range(len(values))]
+
+
 def _power(value: float, digits: int) -> str:
     """A number as a mantissa and a power of ten."""
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")

@@ -8,12 +8,14 @@ import xarray as xr
 
 from experiments.common.palette import STATUS
 from experiments.report.folders import Found
-from experiments.report.numbers import short, ticks, told
+from experiments.report.numbers import majors, short, ticks, told
 from experiments.report.uncertified import Uncertified, uncertified
 from jaxselect.sweep.store import MISSING
 
 RUNS_SHOWN = 8
 """Runs of a cell whose curves travel with the page."""
+MOST_ROWS = 20
+"""Rows that are as high as their labels."""
 CURVES = 400_000
 """Points of curves that travel with the page, in all."""
 
@@ -39,8 +41,8 @@ class Diagram(NamedTuple):
 
     Attributes:
         name: of its folder.
-        dims: as text.
-        step_sizes: as text, the largest first.
+        dims: as text, and whether there is room for it.
+        step_sizes: likewise, the largest first.
         rows: of cells.
         legend: statuses there are, with their number of runs.
         runs: runs that are there.
@@ -50,8 +52,8 @@ class Diagram(NamedTuple):
     """
 
     name: str
-    dims: list[str]
-    step_sizes: list[str]
+    dims: list[tuple[str, bool]]
+    step_sizes: list[tuple[str, bool]]
     rows: list[list[Cell]]
     legend: list[tuple[str, int]]
     runs: int
@@ -100,8 +102,8 @@ def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
     every = Counter(statuses.ravel().tolist())
     return Diagram(
         name=str(found.folder),
-        dims=ticks(dims),
-        step_sizes=ticks(steps),
+        dims=list(zip(ticks(dims), majors(dims), strict=True)),
+        step_sizes=list(zip(ticks(steps), majors(steps, MOST_ROWS), strict=True)),
         rows=rows,
         legend=[(name, every[name]) for name in order if every[name]],
         runs=int((codes >= 0).sum()),

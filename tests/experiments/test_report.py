@@ -346,7 +346,7 @@ def test_rows_of_the_diagram_begin_with_the_largest_step(tmp_path):
     labels = [row[0].label for row in drawn.rows]
     assert all(
         f"η₀ = {step}:" in label
-        for step, label in zip(drawn.step_sizes, labels, strict=True)
+        for (step, _), label in zip(drawn.step_sizes, labels, strict=True)
     )
 
 
