@@ -212,10 +212,10 @@ class LemmaFit(NamedTuple):
 
     def __str__(self) -> str:
         """The exponent and the range of d that it holds for."""
-        return (
-            f"{self.exponent:.3f} ± {(self.high - self.low) / 2:.3f} "
-            f"for d from {self.dims[0]:,.0f} to {self.dims[-1]:,.0f}"
-        )
+        half = (self.high - self.low) / 2
+        spread = "" if np.isnan(half) else f" ± {half:.3f}"
+        range_of_d = f"d from {self.dims[0]:,.0f} to {self.dims[-1]:,.0f}"
+        return f"{self.exponent:.3f}{spread} for {range_of_d}"
 
 
 def lemma_fit(results: "xr.Dataset") -> LemmaFit | None:

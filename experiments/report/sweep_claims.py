@@ -30,12 +30,13 @@ def lemma(results: xr.Dataset) -> Measured:
     fit = lemma_fit(results)
     if fit is None:
         return Measured(Verdict.OPEN, "too few dimensions")
+    interval = f"{told(fit.low)} … {told(fit.high)} " if fit.runs > 1 else ""
     return Measured(
         of_interval(fit.low, fit.high, -0.5, EXPONENT),
         f"exponent {fit}",
-        f"{fit.runs} seeds, {len(fit.dims)} d",
+        f"{counted(fit.runs, 'seed')}, {len(fit.dims)} d",
         "–",
-        f"95 % interval {told(fit.low)} … {told(fit.high)} within {EXPONENT:g} of −½",
+        f"95 % interval {interval}within {EXPONENT:g} of −½",
     )
 
 

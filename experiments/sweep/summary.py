@@ -113,9 +113,10 @@ def describe(summary: dict[str, Any]) -> str:
         )
     fit = summary.get("alignment_error_exponent")
     if fit:
+        ends = f" [{fit['low']:.3f}, {fit['high']:.3f}]"
+        interval = "" if np.isnan(fit["low"]) else ends
         lines.append(
-            f"error of Lemma 4.1 ∝ d^{fit['exponent']:.3f}  "
-            f"[{fit['low']:.3f}, {fit['high']:.3f}] "
+            f"error of Lemma 4.1 ∝ d^{fit['exponent']:.3f} {interval} "
             f"for d from {fit['dims'][0]:,.0f} to {fit['dims'][1]:,.0f}"
         )
     for name, title in (
