@@ -42,6 +42,7 @@ class Finished(NamedTuple):
         provenance: of `devices.provenance`.
         study: name of the program that ran; None where it did not say.
         command: that runs it again; likewise.
+        figure: module of `experiments.figures` that draws it; None where none does.
     """
 
     settings: dict[str, Any]
@@ -50,6 +51,7 @@ class Finished(NamedTuple):
     provenance: dict[str, Any]
     study: str | None = None
     command: str | None = None
+    figure: str | None = None
 
 
 def prepare(out: Path) -> None:
@@ -120,6 +122,7 @@ def write(
     body = {
         "format": FORMAT,
         **_origin(settings, plainly),
+        "figure": figure,
         "settings": plainly,
         "results": plain(results, "results"),
         "provenance": plain(provenance(), "provenance"),
@@ -219,6 +222,7 @@ def read(folder: Path) -> Finished:
         provenance=body["provenance"],
         study=body.get("study"),
         command=body.get("command"),
+        figure=body.get("figure"),
     )
 
 

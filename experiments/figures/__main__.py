@@ -1,9 +1,10 @@
-"""Draw every figure of a finished sweep from its folder alone.
+"""Draw every figure of a finished sweep or study from its folder alone.
 
 python -m experiments.figures results/default [--into FOLDER] [--only phases]
 """
 
 import argparse
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         "python -m experiments.figures", description=__doc__
     )
-    parser.add_argument("folder", type=Path, help="results of a sweep")
+    parser.add_argument("folder", type=Path, help="results of a sweep or a study")
     parser.add_argument("--into", type=Path, help="where to; by default that folder")
     parser.add_argument("--only", choices=FIGURES, help="draw one figure")
     parser.add_argument("--format", **FORMAT)
     try:
         refuse_empty(arguments)
         asked = parser.parse_args(arguments)
+        if (asked.folder / "results.json").exists():
+            return _draw_study(asked)
         results = load(asked.folder)
         if lacking := {"grid", "statuses"} - results.attrs.keys():
             raise BadInput(f"{asked.folder}/settings.json lacks {', '.join(lacking)}")
@@ -57,6 +60,21 @@ def main(arguments: list[str]) -> int:
     except (BadInput, OSError) as error:
         say(f"error: {one_line(str(error))}")
         return 2
+    return 0
+
+
+def _draw_study(asked: argparse.Namespace) -> int:
+    """Draw the one figure of a study that is no sweep."""
+    finished = read(asked.folder)
+    if finished.figure is None or asked.only:
+        raise BadInput(
+            f"{asked.folder} holds no sweep but results of {finished.study}: wanted "
+            + ("no --only" if finished.figure else "results that a figure shows")
+        )
+    module = importlib.import_module(f"experiments.figures.{finished.figure}")
+    target = (asked.into or asked.folder) / finished.figure
+    for file in save(module.draw(finished), target, asked.format):
+        say(str(file))
     return 0
 
 

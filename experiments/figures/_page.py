@@ -75,6 +75,18 @@ def save(figure: Figure, target: Path, formats: Sequence[str]) -> list[Path]:
     return files
 
 
+def power(value: float) -> str:
+    """A number with its power of ten, for a label.
+
+    Example:
+        >>> power(1e4), power(31600.0)
+        ('$10^{4}$', '3.16·$10^{4}$')
+    """
+    mantissa, exponent = f"{value:.2e}".split("e")
+    front = "" if float(mantissa) == 1 else f"{float(mantissa):g}·"
+    return f"{front}$10^{{{int(exponent)}}}$"
+
+
 def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None:
     """One dot per word, and the mean ± one standard deviation of each bin."""
     axes.plot(across, upward, ".", markersize=2, alpha=0.25, color="tab:grey")

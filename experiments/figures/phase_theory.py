@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.common.palette import EDGES
 from experiments.common.results import Finished
-from experiments.figures._page import command
+from experiments.figures._page import command, power
 
 COLOURS = {"selection": "tab:blue", "breaking": "tab:orange", "capture": "tab:red"}
 ENDS = ("breaking_lower", "breaking_upper", "capture_lower", "capture_upper")
@@ -57,7 +57,12 @@ def _diagram(axes: Axes, finished: Finished) -> None:
         label = None if end == "upper" else words
         style: dict[str, Any] = {"linestyle": line, "color": COLOURS[kind]}
         axes.plot(found["edge_dims"], edge, label=label, **style)
-    axes.axhline(float(found["critical"]), color="black", linewidth=0.7, label="γ_c")
+    axes.axhline(
+        float(found["critical"]),
+        color="black",
+        linewidth=0.7,
+        label="$\\eta_0$ at $\\gamma_c$",
+    )
     _measured(axes, finished)
     axes.set(
         xscale="log",
@@ -67,7 +72,7 @@ def _diagram(axes: Axes, finished: Finished) -> None:
         ylabel="step size η₀",
         title="(a) predicted (lines) and measured (dots) edges",
     )
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", frameon=True, loc="upper right")
 
 
 def _measured(axes: Axes, finished: Finished) -> None:
@@ -92,7 +97,7 @@ def _measured(axes: Axes, finished: Finished) -> None:
 def _collapse(axes: Axes, finished: Finished) -> None:
     found = finished.arrays
     for dim, share in zip(found["scaled_dims"], found["scaled_share"], strict=True):
-        axes.plot(found["scaled"], share, ".-", label=f"d = {dim:.0e}")
+        axes.plot(found["scaled"], share, ".-", label=f"d = {power(dim)}")
     axes.axvline(
         float(found["predicted_scaled"]),
         color="black",
@@ -117,11 +122,12 @@ def _curves(axes: Axes, finished: Finished) -> None:
             apart = path[:, 0] - path[:, 1]
             loser = path[:, int(apart[np.argmax(np.abs(apart))] > 0)]
             colour = colours(row / len(dims))
-            label = f"d = {dim:.0e}" if column == 0 else None
+            label = f"d = {power(dim)}" if column == 0 else None
             axes.plot(times, loser + column, style, color=colour, label=label)
             back = found["curve_returns"][row, column]
             axes.plot(back, column + 0.5, "|", color=colour, markersize=14)
-        axes.text(0.06, column + 0.6, f"η₀ = {step:.0f}")
+        there = np.isfinite(found["curves"][:, column]).any()
+        axes.text(0.06, column + 0.6, f"η₀ = {step:.3g}" if there else "not computed")
     axes.set(
         xscale="log",
         xlabel="log(1+t); ticks: predicted return without noise",
@@ -148,6 +154,8 @@ def _exponents(axes: Axes, finished: Finished) -> None:
     axes.axvline(0.0, color="black", linewidth=0.5)
     if rows:
         axes.legend(fontsize="small")
+    else:
+        axes.text(0.5, 0.5, "not computed", ha="center", transform=axes.transAxes)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """What is drawn is what is on disk: the lines of figures against their columns."""
 
+import dataclasses
+from functools import partial
+
 import matplotlib
 import numpy as np
 import pytest
@@ -18,9 +21,15 @@ from experiments.figures import (
     phases,
     text_training,
 )
+from experiments.figures.__main__ import main as figures
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import invent_sweep, rewrite
+
+
+@dataclasses.dataclass(frozen=True)
+class Nothing:
+    """Settings of a study without any."""
 
 
 @pytest.fixture
@@ -201,3 +210,20 @@ def test_every_model_has_a_row_with_its_values_and_its_scores():
 def test_a_data_set_of_one_cell_has_no_map():
     one = xr.Dataset(coords={"dim": [1.0], "step_size": [1.0, 2.0]})
     assert phases.draw(one) is None
+
+
+def test_the_folder_of_a_study_is_drawn_by_the_figure_it_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "draw", lambda figure, folder: None)
+    arrays = {f"{name}_{axis}": np.arange(3.0) for name in "ab" for axis in "xy"}
+    write = partial(results.write, settings=Nothing(), results={}, arrays=arrays)
+    write(tmp_path / "drawn", figure="text_training")
+    write(tmp_path / "silent")
+    seen = []
+    monkeypatch.setattr(
+        text_training, "draw", lambda found: seen.append(found) or pyplot.figure()
+    )
+    assert figures([str(tmp_path / "drawn")]) == 0
+    assert sorted(seen[0].arrays) == sorted(arrays)
+    assert (tmp_path / "drawn" / "text_training.png").exists()
+    assert figures([str(tmp_path / "silent")]) == 2
+    assert figures([str(tmp_path / "drawn"), "--only", "lemma"]) == 2
