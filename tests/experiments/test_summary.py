@@ -100,7 +100,9 @@ def test_one_certified_run_has_no_interval():
     told = summarise(results([ALL] + [NOT_CERTIFIED] * 7))
     row = told["all_selected_by_step_size"]["1"]
     assert row["share"] == 1 and np.isnan(row["low"])
-    assert "nan" not in describe(told)
+    fit = {"exponent": -0.5, "low": np.nan, "high": np.nan, "dims": [8.0, 64.0]}
+    said = describe(told | {"alignment_error_exponent": fit})
+    assert "nan" not in said and "∝ d^-0.500" in said
 
 
 def test_deviation_of_the_constant_by_hand():
