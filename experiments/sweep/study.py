@@ -144,8 +144,8 @@ def _join_cluster() -> None:
     except (RuntimeError, ValueError) as error:
         raise BadInput(
             f"the jax launcher found no cluster ({error}): start it with your "
-            "cluster's launcher, such as srun, or set JAX_COORDINATOR_ADDRESS, "
-            "JAX_NUM_PROCESSES and JAX_PROCESS_ID; on one machine leave --launcher out"
+            "cluster's launcher, such as srun or mpirun; on one machine leave "
+            "--launcher out"
         ) from error
 
 
