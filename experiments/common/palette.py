@@ -28,6 +28,9 @@ STATUS = {
     "CAPTURED_NEGATIVE": Look("#0072b2", "▼", "captured by the negative class"),
     "PARTIAL": Look("#e69f00", "◐", "some important tokens selected"),
     "TIES_UNPROVED": Look("#cc79a7", "◆", "tokens tied, not certified"),
+    "TIED": Look("#7b3294", "◇", "tokens tied, proved"),
+    "AT_REST": Look("#4a1486", "■", "at rest, proved"),
+    "SELECTED": Look("#96d77d", "◌", "some selection, proved late"),
     "NOTHING_TO_SELECT": Look("#56b4e9", "○", "nothing to select"),
     "NOT_CERTIFIED": Look("#c2c2c2", "…", "not certified yet"),
     "NO_OFFSET": Look("#e8dc3c", "∼", "tied without an offset, not certified"),
@@ -35,7 +38,8 @@ STATUS = {
     "FAILED": Look("#7a1f00", "×", "broke down"),
     "MISSING": Look("#d9d9d9", "∅", "not there"),
 }
-"""By name of `TrialStatus`; `MISSING` where no chunk holds the run."""
+"""By name of `TrialStatus`, or of the `End` that a second pass proves; `MISSING` where
+no chunk holds the run."""
 
 EDGES: dict[str, tuple[Literal["solid", "dashed", "dotted"], str]] = {
     "selection": ("solid", "selection begins"),

@@ -17,6 +17,9 @@ SELECTING = ("SELECTED_ALL", "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE", "PARTIAL"
 CERTIFIED = (*SELECTING, "NOTHING_TO_SELECT")
 """Statuses of trials that lie on the predicted late flow of their selection."""
 
+PROVED = (*CERTIFIED, "SELECTED", "TIED", "AT_REST")
+"""Those, and the ends that a second pass proves, of `by_end`."""
+
 EDGES = np.linspace(-1, 1, 21)
 """Bins of the posterior difference."""
 
@@ -275,6 +278,28 @@ def with_status(results: "xr.Dataset", *names: str) -> "xr.DataArray":
     known = results.attrs["statuses"]
     codes = [known[name] for name in names if name in known]
     return results.status.isin(codes)
+
+
+def by_end(results: "xr.Dataset") -> "xr.Dataset":
+    """Results whose uncertified statuses are replaced by proved ends.
+
+    Args:
+        results: of `store.load`; runs of a sweep without ends keep their statuses.
+
+    Returns:
+        `status`, with names in `attrs` for the ends SELECTED, TIED and AT_REST too.
+    """
+    proved = {name: code for name, code in results.attrs.get("ends", {}).items()}
+    proved.pop("UNPROVED", None)
+    if not proved or "end" not in results:
+        return results
+    known = results.attrs["statuses"]
+    first = 1 + max(known.values())
+    open_ = (results.status >= 0) & ~with_status(results, *CERTIFIED)
+    again = open_ & results.end.isin(list(proved.values()))
+    found = results.assign(status=results.status.where(~again, first + results.end))
+    names = known | {name: first + code for name, code in proved.items()}
+    return found.assign_attrs(results.attrs | {"statuses": names})
 
 
 def beside(

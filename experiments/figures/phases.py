@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from experiments.common.palette import EDGES, STATUS
-from experiments.common.statistics import with_status
+from experiments.common.statistics import by_end, with_status
 
 MARKED = 0.5
 """Share of a cell from which its status has its mark there, for grey print."""
@@ -79,7 +79,7 @@ def draw(results: xr.Dataset) -> Figure | None:
 
 
 def status_shares(results: xr.Dataset) -> dict[str, np.ndarray]:
-    """Share of all runs of a cell (d, η₀) that ended in each status.
+    """Share of all runs of a cell (d, η₀) that ended in each status, or proved end.
 
     Args:
         results: of `store.load`.
@@ -87,6 +87,7 @@ def status_shares(results: xr.Dataset) -> dict[str, np.ndarray]:
     Returns:
         By status, in the palette's order; they sum to one in every cell.
     """
+    results = by_end(results)
     over = [name for name in results.status.dims if name not in ("dim", "step_size")]
     found = {}
     for name in STATUS:

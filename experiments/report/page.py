@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from experiments.common import palette
-from experiments.common.statistics import CERTIFIED
+from experiments.common.statistics import PROVED
 from experiments.report import (
     network_parts,
     sweep_claims,
@@ -64,7 +64,7 @@ def page(found: list[Found]) -> str:
         "palette": {name: look._asdict() for name, look in palette.STATUS.items()},
         "classes": {name: look._asdict() for name, look in palette.CLASSES.items()},
         "series": palette.SERIES,
-        "certified": CERTIFIED,
+        "certified": PROVED,
         "phases": [one.data for one in diagrams],
         "charts": {chart.name: chart.data for chart in charts},
         "sentences": [

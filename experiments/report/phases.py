@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.palette import STATUS
+from experiments.common.statistics import by_end
 from experiments.report.folders import Found
 from experiments.report.numbers import majors, short, ticks, told
 from experiments.report.uncertified import Uncertified, uncertified
@@ -72,8 +73,8 @@ def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
     Returns:
         The diagram.
     """
-    results = found.content
-    assert isinstance(results, xr.Dataset)
+    assert isinstance(found.content, xr.Dataset)
+    results = by_end(found.content)
     if not results.sizes.get("point", 1):
         # xarray cannot stack the axes of an empty array.
         results = results.drop_dims("point")

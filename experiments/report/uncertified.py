@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.flags import spelled
-from experiments.common.statistics import CERTIFIED
+from experiments.common.statistics import PROVED
 from experiments.common.tokens import ASSUMPTION_ONE, SIZES, same_tokens
 from experiments.report.numbers import told
 from jaxselect.outcome.trial_status import TrialStatus
@@ -50,7 +50,7 @@ def uncertified(results: xr.Dataset) -> list[Uncertified]:
     """Every status without a certificate that a run of a sweep has.
 
     Args:
-        results: of `store.load`.
+        results: of `by_end`.
 
     Returns:
         With the runs, in the order of the grid; missing runs have no status.
@@ -58,7 +58,7 @@ def uncertified(results: xr.Dataset) -> list[Uncertified]:
     found = []
     for name, code in results.attrs["statuses"].items():
         places = np.argwhere(results.status.values == code)
-        if name in CERTIFIED or not len(places):
+        if name in PROVED or not len(places):
             continue
         runs = [
             _run(results.isel(dict(zip(results.status.dims, place, strict=True))), name)

@@ -44,7 +44,7 @@ from experiments.sweep.room import lanes_per_device, sizes
 from experiments.sweep.settings import CHUNK_SIZE, Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.errors import BadInput
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.trial_status import End, TrialStatus
 from jaxselect.sweep.chunks import plan
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import finished, load, prepare, tidy, writing
@@ -182,6 +182,7 @@ def _description(grid: Grid, chunk_size: int, together: bool, kind: str) -> dict
             ),
         },
         "statuses": {status.name: status.value for status in TrialStatus},
+        "ends": {end.name: end.value for end in End},
     }
 
 

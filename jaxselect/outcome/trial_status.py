@@ -1,4 +1,8 @@
-"""Names of where a trial may end, for readers too: nothing that computes is loaded."""
+"""Names of where a trial may end, for readers too: nothing that computes is loaded.
+
+A status says which important tokens the selection of the flow covers; an end says what
+is proved of p for all times.
+"""
 
 from ..status import Status
 
@@ -43,3 +47,21 @@ class TrialStatus(Status):
         "At the max-margin direction of its selection, in data without an "
         "important token; certified.",
     )
+
+
+CERTIFIED = (
+    TrialStatus.SELECTED_ALL,
+    TrialStatus.CAPTURED_POSITIVE,
+    TrialStatus.CAPTURED_NEGATIVE,
+    TrialStatus.PARTIAL,
+    TrialStatus.NOTHING_TO_SELECT,
+)
+
+
+class End(Status):
+    """How the flow of p ends; the first three are proved."""
+
+    SELECTED = 0, "One token of every sequence keeps all of its weight."
+    TIED = 1, "Some tokens keep finite odds, and every other choice is final."
+    AT_REST = 2, "p converges: no token loses."
+    UNPROVED = 3, "Nothing is proved."

@@ -13,15 +13,18 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Scalar
+from numpy.lib import recfunctions
 
 from ..arguments import as_annotated
 from ..flow.cls_flow import FlowSettings
 from ..model import checks
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
-from ..outcome.trial import Course, Trial, TrialSettings, follow, judge, prepare
+from ..outcome.trial import Course, Trial, TrialSettings, follow, judge
 from ..outcome.trial_status import TrialStatus
+from .ends import ends
 from .grid import Grid, Shape, lane_values
+from .start import start
 from .store import write_chunk
 
 Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
@@ -189,33 +192,6 @@ def _trial(
     return prepared, followed, judged
 
 
-def start(
-    grid: Grid, shape: Shape, *numbers: Any
-) -> tuple[Parameters, Parameters, Corpus, Any]:
-    """What the flow of one lane starts from: the first part of its program.
-
-    Args:
-        grid: see `program`, also for what follows.
-        shape: values on the axes that decide shapes.
-        *numbers: of `lane_values`, traced or not.
-
-    Returns:
-        (E⁰, p_0, v), (E¹, p_0, v), the corpus, and η₀.
-
-    Example:
-        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
-        >>> grid = Grid(axes=sizes)
-        >>> purity, dim, step_size, seed = 1.0, 1e6, 10.0, 3
-        >>> _, after, *_ = start(grid, grid.shapes()[0], purity, dim, step_size, seed)
-        >>> after.embeddings.shape
-        (8, 10)
-    """
-    cell = grid.cell(shape, *numbers)
-    key = jax.random.key(cell.seed)
-    found = prepare(key, cell.draw, cell.dim, cell.step_size, embed=cell.embed)
-    return *found, cell.step_size
-
-
 def lane_kinds(
     grid: Grid, lanes: int | None = None
 ) -> tuple[jax.ShapeDtypeStruct, ...]:
@@ -329,7 +305,7 @@ def run_and_write(
     device: Any = None,
     programs: Programs = program,
 ) -> dict[str, Any]:
-    """Run one chunk and write it; what every engine calls.
+    """Run one chunk, prove ends that its flows leave open, and write it.
 
     Args:
         grid: of trials.
@@ -355,6 +331,8 @@ def run_and_write(
         device=device,
         programs=programs,
     )
+    found = ends(grid, chunk.shape, chunk.lanes, rows["status"])
+    rows = recfunctions.append_fields(rows, "end", found, usemask=False)
     write_chunk(folder, index, rows)
     codes, counts = np.unique(rows["status"], return_counts=True)
     return {

@@ -31,7 +31,15 @@ NUMBERS = ("dim", "step_size", "seed")
 """Traced axes that every grid has, after those of its own."""
 
 # Names that a stored result has already, beside those of its axes.
-_TAKEN = {*Trial.__dataclass_fields__, *NUMBERS, "lane", "file", "point", "family"}
+_TAKEN = {
+    *Trial.__dataclass_fields__,
+    *NUMBERS,
+    "lane",
+    "end",
+    "file",
+    "point",
+    "family",
+}
 _TAKEN |= {"draw", "axes", "embed", "until_norm", "path_points", "precision"}
 
 

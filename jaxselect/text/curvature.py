@@ -164,10 +164,14 @@ def curvature(
         in_scores[np.arange(len(part)), part] -= pulled[part] / 2
         return embeddings[part].T @ (in_scores @ embeddings)
 
+    nothing = np.zeros((len(cls), len(cls)))
+    if len(kept) <= BLOCK:
+        # Handing one block to a thread takes longer than a small block itself.
+        found = half(0) if len(kept) else nothing
+        return found + found.T
     # SciPy and NumPy both let other threads run meanwhile.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        blocks = pool.map(half, range(0, len(kept), BLOCK))
-        found = sum(blocks, np.zeros((len(cls), len(cls))))
+        found = sum(pool.map(half, range(0, len(kept), BLOCK)), nothing)
     return found + found.T
 
 

@@ -13,12 +13,14 @@ from experiments.common.statistics import (
     beside,
     binned,
     bootstrap,
+    by_end,
     fitted_exponent,
     lemma_fit,
+    with_status,
 )
 from experiments.figures import phases
 from experiments.sweep.summary import describe, summarise, wasted_work
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.trial_status import End, TrialStatus
 
 STATUSES = {status.name: int(status) for status in TrialStatus}
 ALL, LEFT, PARTIAL = (
@@ -85,6 +87,35 @@ def test_selected_but_not_certified_is_not_counted():
         assert (row["share"], row["certified"]) == (None, 0)
     assert told["direction_constant_deviation_predicted"] is None
     assert told["direction_constant_deviation_with_path"] is None
+
+
+def test_proved_ends_count_as_certified_and_change_no_certified_status():
+    """A second pass proves two of the open runs; its SELECTED is no status of its own
+    where the flow was certified."""
+    codes = {end.name: end.value for end in End}
+    runs = results(
+        [ALL, LEFT, TIES_UNPROVED, TIES_UNPROVED, ALL, NOT_CERTIFIED, -1, -1]
+    )
+    ends = [End.SELECTED, End.SELECTED, End.TIED, End.UNPROVED]
+    ends = np.array([*ends, End.SELECTED, End.SELECTED, MISSING, MISSING])
+    runs = runs.assign(end=(runs.status.dims, ends.reshape(runs.status.shape)))
+    runs.attrs["ends"] = codes
+    told = summarise(runs)
+    assert told["certified_share"] == 5 / 6
+    assert (told["ends"]["selected"], told["ends"]["tied"]) == (4, 1)
+    assert told["statuses"]["ties_unproved"] == 2
+    assert told["all_selected_by_step_size"]["1"]["certified"] == 3
+    assert "4 selected, 1 tied, 0 at rest, 1 unproved" in describe(told)
+    shown = by_end(runs)
+    names = {code: name for name, code in shown.attrs["statuses"].items()}
+    seen = [names.get(code) for code in shown.status.values.ravel().tolist()]
+    assert seen[2:6] == ["TIED", "TIES_UNPROVED", "SELECTED_ALL", "SELECTED"]
+    kept = with_status(runs, *CERTIFIED).values
+    assert (shown.status.values == runs.status.values)[kept].all()
+    assert seen[6:] == [None, None]
+    shares = phases.status_shares(runs)
+    np.testing.assert_allclose(sum(shares.values()), 1.0)
+    assert shares["TIED"].sum() == 0.5
 
 
 def test_a_sweep_of_which_nothing_is_there():

@@ -160,7 +160,8 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
     def still(*start, until_norm, settings):
         return Course(*start, None)
 
-    for name, part in {"prepare": counted, "follow": still, "judge": nothing}.items():
+    monkeypatch.setattr("jaxselect.sweep.start.prepare", counted)
+    for name, part in {"follow": still, "judge": nothing}.items():
         monkeypatch.setattr(sweep_module, name, part)
     program.cache_clear()
     results_of(grid, 4, tmp_path)

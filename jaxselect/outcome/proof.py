@@ -1,0 +1,60 @@
+"""The proved end of a run whose own flow gives no certificate, on the host."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..model.corpus import Corpus
+from ..model.parameters import Parameters
+from ..text.ending import TextEndStatus
+from ..text.flow import TextFlowSettings
+from ..text.sparse import from_corpus
+from ..text.trajectory import text_trajectory
+from .trial_status import End
+
+# Steps of one stage of a flow: twice the most that any proved end of the default sweep
+# takes. Flows that need more follow rounding.
+MAX_STEPS = 1000
+PROVED = {
+    TextEndStatus.SELECTED: End.SELECTED,
+    TextEndStatus.TIED: End.TIED,
+    TextEndStatus.AT_REST: End.AT_REST,
+}
+
+
+def prove(parameters: Parameters, corpus: Corpus) -> End:
+    """The proved end of the flow of p, ties and returning tokens included.
+
+    The flow is integrated again, in double precision on the host, to the first log-time
+    at which its end is certified.
+
+    Source: mathematics, sections 7c and 7d.
+
+    Args:
+        parameters: (E, p_0, v) that the flow starts from.
+        corpus: n labelled bags.
+
+    Returns:
+        The end; UNPROVED also where the proofs do not apply: in single precision, for
+        numbers that are not finite, classes, and weighted sequences.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
+        >>> head = jnp.array([1.0, -1.0, 0.0])
+        >>> prove(Parameters(jnp.eye(3), jnp.zeros(3), head), bags).name
+        'TIED'
+    """
+    leaves = jax.tree.leaves(parameters)
+    double = all(
+        leaf.dtype == np.float64 and jnp.isfinite(leaf).all() for leaf in leaves
+    )
+    if not double or corpus.classes is not None or corpus.weights is not None:
+        return End.UNPROVED
+    settings = TextFlowSettings(max_steps=MAX_STEPS)
+    try:
+        found = text_trajectory(parameters, from_corpus(corpus), settings=settings)
+    except (ValueError, np.linalg.LinAlgError):
+        # Embeddings or curvatures beyond all numbers: a sweep goes on.
+        return End.UNPROVED
+    return PROVED.get(TextEndStatus(found.ending.status), End.UNPROVED)

@@ -1,0 +1,92 @@
+"""Proofs of ends: of the flow's own kind, on the flow's own corpus, and none other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.loss import EXPONENTIAL
+from jaxselect.model.parameters import Parameters
+from jaxselect.outcome.proof import prove
+from jaxselect.outcome.trial_status import CERTIFIED, End, TrialStatus
+from jaxselect.sweep.ends import ends
+from jaxselect.sweep.grid import Grid
+
+SIZES = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
+HEAD = jnp.array([1.0, -1.0, -0.5])
+
+
+def start(head=HEAD):
+    return Parameters(jnp.eye(len(head)), jnp.zeros(len(head)), head)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "labels", "end"),
+    [
+        ([[0, 2], [1, 2]], [1, -1], End.SELECTED),
+        # Words 0 and 1 hold each other, and 0 beats 2.
+        ([[0, 1], [0, 1], [0, 2]], [1, -1, 1], End.TIED),
+        ([[0, 1], [0, 1]], [1, -1], End.AT_REST),
+    ],
+)
+def test_ends_in_closed_form(sequences, labels, end):
+    bags = from_sequences(sequences, labels, vocabulary=3)
+    assert prove(start(), bags) == end
+
+
+def test_where_proofs_do_not_apply_nothing_is_proved():
+    sequences, labels = [[0, 1], [0, 1], [0, 2]], [1, -1, 1]
+    bags = from_sequences(sequences, labels, vocabulary=3)
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), start())
+    assert prove(single, bags) == End.UNPROVED
+    weighted = from_sequences(sequences, labels, vocabulary=3, weights=[1.0, 1.0, 2.0])
+    assert prove(start(), weighted) == End.UNPROVED
+    # A loss without bounds gets no proof of rest.
+    steep = from_sequences(sequences, labels, vocabulary=3, loss=EXPONENTIAL)
+    assert prove(start(), steep) == End.UNPROVED
+    huge = start(jnp.array([1.0, jnp.inf, 0.0]))
+    assert prove(huge, bags) == End.UNPROVED
+
+
+def test_certified_lanes_are_selected_and_are_not_run_again(monkeypatch):
+    asked = []
+
+    def spy(parameters, corpus):
+        asked.append(parameters)
+        return End.TIED
+
+    monkeypatch.setattr("jaxselect.sweep.ends.prove", spy)
+    statuses = np.array(list(TrialStatus), np.int32)
+    lanes = np.zeros(len(statuses), int)
+    grid = Grid(axes=SIZES)
+    found = ends(grid, grid.shapes()[0], lanes, statuses)
+    proved = np.isin(statuses, CERTIFIED)
+    assert (found == np.where(proved, End.SELECTED, End.TIED)).all()
+    assert len(asked) == (~proved).sum() == 5
+    single = Grid(axes=SIZES, precision="float32")
+    found = ends(single, grid.shapes()[0], lanes, statuses)
+    assert (found == np.where(proved, End.SELECTED, End.UNPROVED)).all()
+
+
+def test_the_proof_is_of_the_lane_asked_for(monkeypatch):
+    """Every lane is proved from its own seed, d and η₀."""
+    grid = Grid(axes=SIZES, dim=(64.0, 1e6), step_size=(1.0, 100.0), seed=(0, 3))
+    found = {}
+
+    def spy(parameters, corpus):
+        found[len(found)] = parameters, corpus
+        return End.UNPROVED
+
+    monkeypatch.setattr("jaxselect.sweep.ends.prove", spy)
+    shape = grid.shapes()[0]
+    lanes = np.array([grid.size - 1, 0])
+    ends(grid, shape, lanes, np.full(2, TrialStatus.TIES_UNPROVED))
+    from jaxselect.sweep.start import start as lane_start
+
+    for place, numbers in enumerate([(1.0, 1e6, 100.0, 3), (1.0, 64.0, 1.0, 0)]):
+        _, after, corpus, _ = lane_start(grid, shape, *numbers)
+        np.testing.assert_allclose(
+            found[place][0].embeddings, after.embeddings, rtol=1e-6
+        )
+        assert (found[place][1].tokens == corpus.tokens).all()
