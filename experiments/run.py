@@ -9,9 +9,10 @@ sequence holds one completely positive or negative token. Nothing is written.
 import math
 import textwrap
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -136,7 +137,7 @@ def run(settings: Run) -> dict:
             for value in (settings.dim, settings.step_size, settings.until_norm)
         ),
     )
-    program = programs.ready(_trial, sizes, arguments)
+    program = programs.ready(_trial, sizes, arguments, options=fast_compile_options())
     begin = time.perf_counter()
     outcome = jax.block_until_ready(vars(program.run(*arguments)))
     end = time.perf_counter()
@@ -163,7 +164,8 @@ def run(settings: Run) -> dict:
 
 def _verified(sizes: tuple, arguments: tuple[jax.Array, ...]) -> dict:
     """The run at a hundredth of its tolerance, compared with the run."""
-    found = vars(programs.ready(_trial, (*sizes, True), arguments).run(*arguments))
+    program = programs.ready(_check, sizes, arguments, options=fast_compile_options())
+    found = vars(program.run(*arguments))
     check = {name: value.item() for name, value in found.items()}
     check["same_status"] = check["status"] == check["closer_status"]
     for name in ("status", "closer_status"):
@@ -171,17 +173,45 @@ def _verified(sizes: tuple, arguments: tuple[jax.Array, ...]) -> dict:
     return check
 
 
-def _trial(
-    sequences: int, length: int, relevant: int, irrelevant: int, verify: bool = False
-) -> programs.Parts:
-    """The trial of some sizes in two parts, of which the first is the flow.
-
-    To verify it, the second compares the flow's end with a closer integration's.
-    """
+def _trial(*sizes: int) -> Callable[..., Any]:
+    """The trial of some sizes, as a function of its numbers."""
     # Not wanted where the program is found.
-    from jaxselect.model.synthetic import assumption_one
+    from jaxselect.outcome.trial import Trial, run_trial
+
+    draw = _draw(*sizes)
+
+    def trial(
+        seed: jax.Array, dim: jax.Array, step_size: jax.Array, until_norm: jax.Array
+    ) -> Trial:
+        key = jax.random.key(seed)
+        return run_trial(key, draw, dim, step_size, until_norm=until_norm)
+
+    return trial
+
+
+def _check(*sizes: int) -> Callable[..., Any]:
+    """The same flow, compared with a closer integration of it."""
+    from jaxselect.flow.cls_flow import cls_flow
     from jaxselect.outcome.tolerance_check import ToleranceCheck, tolerance_check
-    from jaxselect.outcome.trial import Course, Trial, follow, judge, prepare
+    from jaxselect.outcome.trial import prepare
+
+    draw = _draw(*sizes)
+
+    def check(
+        seed: jax.Array, dim: jax.Array, step_size: jax.Array, until_norm: jax.Array
+    ) -> ToleranceCheck:
+        _, after, corpus = prepare(jax.random.key(seed), draw, dim, step_size)
+        flow = cls_flow(after, corpus, until_norm=until_norm)
+        return tolerance_check(after, corpus, flow, until_norm=until_norm)
+
+    return check
+
+
+def _draw(
+    sequences: int, length: int, relevant: int, irrelevant: int
+) -> Callable[[jax.Array], Any]:
+    """Corpora of some sizes, by key."""
+    from jaxselect.model.synthetic import assumption_one
 
     draw = partial(
         assumption_one,
@@ -190,25 +220,10 @@ def _trial(
         relevant=relevant,
         irrelevant=irrelevant,
     )
-
-    def course(
-        seed: jax.Array, dim: jax.Array, step_size: jax.Array, until_norm: jax.Array
-    ) -> tuple[Course, jax.Array, jax.Array]:
-        start = prepare(jax.random.key(seed), draw, dim, step_size)
-        return follow(*start, until_norm=until_norm), step_size, until_norm
-
-    def verdict(course: Course, step_size: jax.Array, until_norm: jax.Array) -> Trial:
-        return judge(*course, step_size=step_size)
-
-    def check(course: Course, _: jax.Array, until_norm: jax.Array) -> ToleranceCheck:
-        of = course.after, course.corpus, course.flow
-        return tolerance_check(*of, until_norm=until_norm)
-
-    # Traced only: a family that cannot be drawn says so before anything is compiled.
+    # A family that cannot be drawn says so before anything is compiled.
     jax.eval_shape(lambda: draw(jax.random.key(0)))
     say(f"compiling for {sequences} sequences …")
-    parts = course, check if verify else verdict
-    return [(jax.jit(part), fast_compile_options()) for part in parts]
+    return draw
 
 
 def _tell_check(check: dict) -> None:

@@ -52,7 +52,7 @@ def isolated(name: str, target: str) -> dict[str, Any]:
         target: one of `TARGETS`.
 
     Returns:
-        See `cost`, of all parts together; where the compiler refuses, `refused` alone:
+        See `cost`; where the compiler refuses, `refused` alone:
         the last that it said.
     """
     # A TPU's library looks for a TPU's host, and for a process that holds the TPU.
@@ -91,15 +91,9 @@ def told(name: str, target: str) -> dict[str, Any]:
     program = PROGRAMS[name](kind)
     hurried = "quickly" in manner
     chips = CHIPS if "sharded" in manner else 1
-    arguments, costs = program.arguments, []
-    for number, function in enumerate(program.parts):
-        # As in `launch.lanes`: what a TPU does once a chunk is worth little effort.
-        little = hurried or (kind == "tpu" and name == "chunk" and number != 1)
-        large = hurried or name == "chunk"
-        options = options_of(kind, fast=little) if large else {}
-        costs.append(cost(function, arguments, target, options, chips))
-        arguments = jax.eval_shape(function, *arguments)
-    return {name: sum(each[name] for each in costs) for name in costs[0]}
+    large = hurried or name == "chunk"
+    options = options_of(kind, fast=hurried) if large else {}
+    return cost(program.function, program.arguments, target, options, chips)
 
 
 def cost(

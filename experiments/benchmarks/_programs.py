@@ -17,7 +17,7 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import REAL_RATES, rates
 from jaxselect.outcome.trial import Trial, run_trial
-from jaxselect.sweep.chunks import lane_kinds, parts, program
+from jaxselect.sweep.chunks import lane_kinds, program
 from jaxselect.text import training
 from jaxselect.text.sparse import SparseCorpus, from_csr
 
@@ -33,26 +33,22 @@ class Program(NamedTuple):
     """What `jax.jit` is given, and the shapes of its arguments.
 
     Attributes:
-        parts: functions, each of what the one before it returns.
-        arguments: of the first.
+        function: to compile.
+        arguments: of it.
     """
 
-    parts: tuple[Callable, ...]
+    function: Callable
     arguments: tuple[Any, ...]
 
 
 def run(device: str) -> Program:
-    """One trial: draws, a step on E, the flow of p, and its certificate.
-
-    Compiled whole, as in a sweep: `experiments.run` has the certificate in a part of
-    its own.
-    """
+    """One trial: draws, a step on E, the flow of p, and its certificate."""
     draw_corpus = partial(assumption_one, **dataclasses.asdict(RUN))
 
     def trial(key: jax.Array, dim: float, step_size: float, norm: float) -> Trial:
         return run_trial(key, draw_corpus, dim, step_size, until_norm=norm)
 
-    return Program((trial,), (jax.random.key(0), *NUMBERS))
+    return Program(trial, (jax.random.key(0), *NUMBERS))
 
 
 def chunk(device: str) -> Program:
@@ -60,8 +56,9 @@ def chunk(device: str) -> Program:
     grid = PRESETS["tpu" if device == "tpu" else "default"].grid
     shape = grid.shapes()[0]
     if device == "cpu":
-        return Program((program(grid, shape, together=False),), lane_kinds(grid))
-    return Program(parts(grid, shape), lane_kinds(grid, CHUNK_SIZE[device]))
+        return Program(program(grid, shape, together=False), lane_kinds(grid))
+    size = CHUNK_SIZE[device]
+    return Program(program(grid, shape, together=True), lane_kinds(grid, size))
 
 
 def gradient(device: str) -> Program:
@@ -75,7 +72,7 @@ def gradient(device: str) -> Program:
     def both(case: Case) -> tuple[jax.Array, jax.Array]:
         return jax.value_and_grad(total)(case.start.embeddings, case)
 
-    return Program((both,), (jax.eval_shape(partial(draw, Problem()), 0),))
+    return Program(both, (jax.eval_shape(partial(draw, Problem()), 0),))
 
 
 def text(device: str) -> Program:
@@ -91,7 +88,7 @@ def text(device: str) -> Program:
     def step(state: training.State, bags: SparseCorpus) -> training.State:
         return training.step(state, bags, optimiser)
 
-    return Program((step,), (jax.eval_shape(initial), bags))
+    return Program(step, (jax.eval_shape(initial), bags))
 
 
 PROGRAMS = {"run": run, "chunk": chunk, "rates": gradient, "text": text}

@@ -24,7 +24,7 @@ LARGEST_SEED = 2**31 - 1
 LINE = 600
 """Characters of a message to people, at most."""
 KEPT = """Programs that JAX has compiled are kept in .jax_cache for the next call, up to
-512 MiB of them; JAX_COMPILATION_CACHE_DIR names another folder."""
+384 MiB of them; JAX_COMPILATION_CACHE_DIR names another folder."""
 
 
 Presets: TypeAlias = Mapping[str, Any] | Callable[[Sequence[str]], Mapping[str, Any]]

@@ -1,46 +1,40 @@
-"""Compiled programs kept between processes, found by what they are made from.
+"""Traced programs kept between processes, found by what they are made from.
 
-JAX's own cache is asked with a program in hand, and to trace and lower a program takes
-longer than to read it. Here the key is a digest of everything that decides it: sources,
-packages, flags, machine, settings, kinds of the arguments. It leads to the lowered
-text, whose own digest leads to the executable: an edit that changes no program costs
-its tracing alone. On accelerators, where what a program calls from outside would have
-to be there first, JAX's cache serves.
-
-A program may come in parts, each fed by the one before it: XLA compiles most of a
-program on one core, and two parts on two.
+JAX's compilation cache is asked with a program in hand, and to trace a trial takes
+longer than to read it. Kept here is the program as `jax.export` writes it; the key is a
+digest of everything that decides it: sources, packages, flags, settings, kinds of the
+arguments. What XLA makes of it is in JAX's cache.
 """
 
 import contextlib
 import functools
 import hashlib
+import inspect
 import json
 import os
-import platform
 import sys
 import time
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
-from jax.experimental import serialize_executable
-from jax.experimental.compilation_cache import compilation_cache
+from jax import export
 
-from experiments.common.devices import ROOT, cores
-from experiments.common.sealed import load, save
+from experiments.common.devices import ROOT
+from jaxselect.files import replacing
 
 SOURCES = (ROOT / "jaxselect", ROOT / "experiments" / "common")
 """Where an edit may change a program, beside the file that builds it."""
-STEERING = ("EQX", "JAX", "NPROC", "PJRT", "XLA")
+STEERING = ("EQX", "JAX", "XLA")
 """How variables of the environment begin that may change one."""
-
-
-Parts: TypeAlias = Sequence[tuple[Any, dict[str, Any]]]
-"""Jitted functions, each with the compiler's options for it."""
+KEPT = 100
+"""Programs on disk, those used last; one of a trial takes 300 kB."""
+# JAX promises nothing of these between versions; the key names the version.
+UNPROMISED = [
+    export.DisabledSafetyCheck.custom_call(f"lapack_{kind}ormqr_ffi") for kind in "ds"
+]
 
 
 class Program(NamedTuple):
@@ -49,7 +43,7 @@ class Program(NamedTuple):
     Attributes:
         run: from arrays, as many and of such kinds as it was compiled for, to a record
             of arrays.
-        found: read, and not compiled.
+        found: read, and not traced.
         seconds: that it took to be ready.
     """
 
@@ -59,25 +53,23 @@ class Program(NamedTuple):
 
 
 def ready(
-    build: Callable[..., Any],
+    build: Callable[..., Callable[..., Any]],
     settings: tuple,
     arguments: Sequence[jax.Array],
     *,
+    options: dict[str, Any],
     known: bool = True,
 ) -> Program:
-    """The program of some settings, from this process, from disk, or compiled now.
+    """The program of some settings, from this process, from disk, or traced now.
 
     Args:
-        build: from the settings to the parts of the program, each with the compiler's
-            options for it; of this checkout, and not made inside a function. Parts are
-            jitted functions: the first of the arguments, each other of what the one
-            before it returns, a tuple; the last returns a record of arrays. Where
-            arguments are cut over devices, so is all that goes from part to part.
+        build: from the settings to a function of arrays that returns a record of
+            arrays; of this checkout, and not made inside a function.
         settings: numbers, names, and frozen dataclasses and tuples of them. They and
             the arguments' kinds must be all that `build` depends on.
         arguments: of the program.
-        known: that they are; else the program is traced in every process, and found by
-            its lowered text alone.
+        options: of XLA.
+        known: that the settings are; else the program is traced in every process.
 
     Returns:
         The program.
@@ -87,39 +79,50 @@ def ready(
         >>> class Power(Module):
         ...     value: jax.Array
         >>> def build(exponent):
-        ...     return [(jax.jit(lambda x: Power(x**exponent)), {})]
+        ...     return lambda x: Power(x**exponent)
         >>> x = jax.numpy.asarray(3.0)
-        >>> ready(build, (2,), [x]).run(x).value.item()
+        >>> ready(build, (2,), [x], options={}).run(x).value.item()
         9.0
     """
     name = key(build, settings, arguments)
-    if name not in _HELD:
-        folder = _folder(arguments)
-        program = _found(folder, name, arguments) if known else None
-        if program is None:
-            program = _made(build(*settings), arguments, folder, name)
-        _HELD[name] = program
-    return _HELD[name]
+    held = f"{name} {options}"
+    if held not in _HELD:
+        begin = time.perf_counter()
+        folder = _folder(arguments) if known else None
+        traced = _read(folder / name) if folder else None
+        function = traced.call if traced else _fields_of(build(*settings))
+        place = arguments[0].sharding
+        # What is cut over devices stays cut.
+        cut = place if isinstance(place, jax.sharding.NamedSharding) else None
+        jitted = jax.jit(function, compiler_options=options, out_shardings=cut)
+        if folder and not traced:
+            jitted = _kept(jitted, arguments, folder / name, options)
+        compiled = jitted.lower(*arguments).compile()
+        seconds = time.perf_counter() - begin
+
+        def run(*values: jax.Array) -> SimpleNamespace:
+            return SimpleNamespace(**compiled(*values))
+
+        _HELD[held] = Program(run, traced is not None, seconds)
+    return _HELD[held]
 
 
 _HELD: dict[str, Program] = {}
 
 
+def _fields_of(function: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
+    """The record that a function returns, by name: its class need not be loaded."""
+    return lambda *arguments: dict(vars(function(*arguments)))
+
+
 def key(
     build: Callable[..., Any], settings: tuple, arguments: Sequence[jax.Array]
 ) -> str:
-    """The digest of all that decides a program; see `ready`."""
-    return _digest(
-        arguments,
-        build=f"{build.__module__}.{build.__qualname__}",
-        settings=repr(settings),
-        sources=_sources((*SOURCES, Path(build.__code__.co_filename))),
-    )
-
-
-def _digest(arguments: Sequence[jax.Array], **parts: Any) -> str:
-    """Of some parts, and of what decides about any program here and now."""
-    parts |= {
+    """The digest of all that decides a traced program; see `ready`."""
+    decides = {
+        "build": f"{build.__module__}.{build.__qualname__}",
+        "settings": repr(settings),
+        "sources": _sources((*SOURCES, Path(inspect.getfile(inspect.unwrap(build))))),
         "arguments": [
             f"{array.dtype} {array.shape} {array.weak_type} {array.sharding}"
             for array in arguments
@@ -131,11 +134,9 @@ def _digest(arguments: Sequence[jax.Array], **parts: Any) -> str:
             for name, value in os.environ.items()
             if name.startswith(STEERING)
         },
-        "machine": _machine(),
-        "cores": cores(),
         "devices": [device.device_kind for device in jax.devices()],
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
 @functools.cache
@@ -158,184 +159,51 @@ def _packages() -> list[str]:
     return [sys.version, *sorted(found)]
 
 
-@functools.cache
-def _machine() -> list[str]:
-    """What the processor is and can do."""
-    told = [*platform.uname()[4:], platform.system()]
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        # One line of each kind: processors of one machine are alike.
-        told += sorted(
-            {
-                line
-                for line in lines
-                if line.startswith(("model name", "flags", "Features", "CPU part"))
-            }
-        )
-    return told
-
-
 def _folder(arguments: Sequence[jax.Array]) -> Path | None:
     """Beside JAX's cache; none where nothing is kept, or several devices take part."""
     cache = jax.config.values["jax_compilation_cache_dir"]
     kept = cache and jax.config.values["jax_enable_compilation_cache"]
     devices = {device for array in arguments for device in array.devices()}
     here = [device.platform for device in devices] == ["cpu"]
-    return Path(cache) / "programs" if kept and here and "://" not in cache else None
+    return Path(cache) / "traced" if kept and here and "://" not in cache else None
 
 
-class _Part(NamedTuple):
-    """A compiled part, the names of the leaves of its result, and where it is kept."""
-
-    compiled: Any
-    names: list[str]
-    found: bool
-    text: str | None = None
-
-
-def _program(parts: list[_Part], begin: float) -> Program:
-    """Parts in turn; the result in a record, whose class need not be loaded."""
-
-    def run(*arguments: jax.Array) -> SimpleNamespace:
-        leaves: Sequence[jax.Array] = arguments
-        for part in parts:
-            given, _ = jax.tree.unflatten(part.compiled.in_tree, leaves)
-            leaves = jax.tree.leaves(part.compiled(*given))
-        return SimpleNamespace(**dict(zip(parts[-1].names, leaves, strict=True)))
-
-    found = all(part.found for part in parts)
-    return Program(run, found, time.perf_counter() - begin)
-
-
-def _found(
-    folder: Path | None, name: str, arguments: Sequence[jax.Array]
-) -> Program | None:
-    begin = time.perf_counter()
-    texts = folder and load(folder, name)
-    if not (folder and texts):
-        return None
-    parts = [_read(folder, text, arguments) for text in texts.decode().split()]
-    whole = [part for part in parts if part is not None]
-    return _program(whole, begin) if len(whole) == len(parts) else None
-
-
-def lowered(
-    parts: Parts, arguments: Sequence[jax.Array | jax.ShapeDtypeStruct]
-) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Each part of a program, lowered, with its compiler's options.
-
-    Args:
-        parts: of `ready`.
-        arguments: of the first.
-
-    Yields:
-        One part after the other: what comes first can be compiled meanwhile.
-
-    Example:
-        >>> parts = [(jax.jit(lambda x: (2 * x, x)), {}), (jax.jit(lambda x, y: x), {})]
-        >>> [one.in_tree.num_leaves for one, _ in lowered(parts, [jax.numpy.ones(1)])]
-        [1, 2]
-    """
-    kinds: Any = arguments
-    place = arguments[0].sharding
-    cut = isinstance(place, jax.sharding.NamedSharding)
-    for function, options in parts:
-        sent = jax.jit(function, out_shardings=place) if cut else function
-        low = sent.lower(*kinds)
-        yield low, options
-        kinds = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
-            low.out_info,
-        )
-
-
-def _made(
-    functions: Parts, arguments: Sequence[jax.Array], folder: Path | None, name: str
-) -> Program:
-    """The program of lowered texts, read or compiled; kept, if it can be."""
-    begin = time.perf_counter()
-    with _anew() if folder else contextlib.nullcontext(), ThreadPoolExecutor() as pool:
-        coming = [
-            pool.submit(_part, low, options, arguments, folder)
-            for low, options in lowered(functions, arguments)
-        ]
-        parts = [part.result() for part in coming]
-    texts = [part.text for part in parts if part.text]
-    if folder and len(texts) == len(parts):
-        save(folder, name, " ".join(texts).encode())
-    return _program(parts, begin)
-
-
-def _part(
-    lowered: Any,
-    options: dict[str, Any],
-    arguments: Sequence[jax.Array],
-    folder: Path | None,
-) -> _Part:
-    """A lowered part, read or compiled and kept."""
-    leaves = jax.tree_util.tree_leaves_with_path(lowered.out_info)
-    names = [jax.tree_util.keystr(path).removeprefix(".") for path, _ in leaves]
-    if folder is None:
-        return _Part(lowered.compile(options), names, found=False)
-    text = _digest(arguments, text=lowered.as_text(), names=names, options=options)
-    part = _read(folder, text, arguments)
-    if part is None:
-        compiled = lowered.compile(options)
-        kept = _write(folder, text, names, compiled)
-        part = _Part(compiled, names, found=False, text=text if kept else None)
-    return part
-
-
-def _read(folder: Path, text: str, arguments: Sequence[jax.Array]) -> _Part | None:
-    # What is read here may run any code, and a damaged one end the process.
-    body = load(folder, text)
-    if body is None:
-        return None
-    head, _, executable = zlib.decompress(body).partition(b"\n")
-    number, names = json.loads(head)
-    _offer_lapack()
+def _kept(
+    jitted: Any, arguments: Sequence[jax.Array], path: Path, options: dict[str, Any]
+) -> Any:
+    """The same as it will be read; as it is where it cannot be written."""
     try:
-        compiled = serialize_executable.deserialize_and_load(
-            executable,
-            jax.tree.structure((tuple(range(number)), {})),
-            jax.tree.structure(tuple(names)),
-            execution_devices=list(arguments[0].devices()),
-        )
-    except Exception:  # Whatever keeps it from being loaded, it can be compiled.
+        traced = export.export(jitted, disabled_checks=UNPROMISED)(*arguments)
+        body = bytes(traced.serialize())
+    except (ValueError, NotImplementedError):  # It calls back to Python, say.
+        return jitted
+    # A full disk costs the next process its time, not this one its results.
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as aside:
+            aside.write_bytes(_seal(path, body) + body)
+        for old in sorted(path.parent.iterdir(), key=_used)[:-KEPT]:
+            old.unlink(missing_ok=True)
+    return jax.jit(traced.call, compiler_options=options)
+
+
+def _used(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _read(path: Path) -> export.Exported | None:
+    """The program of a file, if it is there and whole."""
+    try:
+        data = path.read_bytes()
+        os.utime(path)
+    except OSError:
         return None
-    return _Part(compiled, names, found=True, text=text)
+    seal, body = data[:32], data[32:]
+    return export.deserialize(bytearray(body)) if seal == _seal(path, body) else None
 
 
-def _write(folder: Path, text: str, names: list[str], compiled: Any) -> bool:
-    """Keep an executable, unless it cannot live alone: it calls back to Python, say."""
-    try:
-        executable = serialize_executable.serialize(compiled)[0]
-    except Exception:
-        return False
-    head = json.dumps([compiled.in_tree.num_leaves, names]).encode()
-    save(folder, text, zlib.compress(head + b"\n" + executable, 1))
-    return True
-
-
-@contextlib.contextmanager
-def _anew() -> Iterator[None]:
-    """Compile what JAX's cache may hold: what was read cannot be written again whole.
-
-    XLA for CPU (jaxlib 0.10.2) leaves out fused loops, and says so when it runs.
-    """
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_compilation_cache", True)
-        compilation_cache.reset_cache()
-
-
-@functools.cache
-def _offer_lapack() -> None:
-    """Have JAX tell XLA where LAPACK is, as it does when it lowers a call of it.
-
-    A program that calls what XLA does not know ends the process.
-    """
-    jax.jit(jax.lax.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), "float32"))
+def _seal(path: Path, body: bytes) -> bytes:
+    """What stands before a program: a damaged or renamed file has another."""
+    return hashlib.sha256(path.name.encode() + body).digest()

@@ -29,10 +29,10 @@ import jax
 
 from experiments.common.console import say
 from experiments.common.devices import configure
-from experiments.common.programs import Parts, ready
+from experiments.common.programs import ready
 from jaxselect.compilation import compile_options, fast_compile_options
 from jaxselect.errors import BadInput
-from jaxselect.sweep.chunks import lanes_over, parts, program, run_and_write
+from jaxselect.sweep.chunks import lanes_over, program, run_and_write
 from jaxselect.sweep.grid import NUMBERS, Grid, Shape
 from jaxselect.sweep.store import finished
 
@@ -43,9 +43,8 @@ FEW = {"cpu": 256, "gpu": 256, "tpu": 576}
 """Runs up to which a sweep would compile for longer than all effort saves it: by the
 grid, not by how it is run, so that its results have the same bytes in any case.
 
-For a v5e all effort for the flow takes two cores 11 s longer, 31 in place of 20, and
-makes a step of 64 lanes of 9.5 ms one of 3.8, by the compiler's estimates. A chunk of
-the preset `tpu` takes some 220 such steps, so that nine chunks pay for it."""
+For a v5e, by the compiler's estimates, all effort takes 11 s longer and makes a step of
+64 lanes of 9.5 ms one of 3.8: nine chunks of 220 steps pay for it."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,14 @@ class Job:
     def program(
         self, grid: Grid, shape: Shape, together: bool
     ) -> Callable[..., SimpleNamespace]:
-        """The program of a shape, compiled by any process before this one."""
-        settings = what_decides(grid, shape, together)
+        """The program of a shape, traced by any process before this one."""
+        settings, options = what_decides(grid, shape, together), effort(grid)
         # What functions of others are made of no digest of ours knows.
         ours = not own_modules(grid)
 
         def run(*values: jax.Array) -> SimpleNamespace:
-            return ready(lanes, settings, values, known=ours).run(*values)
+            made = ready(program, settings, values, options=options, known=ours)
+            return made.run(*values)
 
         return run
 
@@ -96,29 +96,17 @@ def own_modules(grid: Grid) -> list[str]:
     return sorted(name for name in where if not name.startswith("jaxselect."))
 
 
-def what_decides(
-    grid: Grid, shape: Shape, together: bool
-) -> tuple[Grid, Shape, bool, bool]:
-    """What `lanes` is given for a grid: what stands on its axes is no part of it."""
+def what_decides(grid: Grid, shape: Shape, together: bool) -> tuple[Grid, Shape, bool]:
+    """What `program` is given for a grid: what stands on its axes is no part of it."""
     axes = {name: (0,) if name in grid.fixed else (0.5,) for name in grid.axes}
     bare = replace(grid, axes=axes, **{name: getattr(Grid, name) for name in NUMBERS})
+    return bare, shape, together
+
+
+def effort(grid: Grid) -> dict[str, Any]:
+    """XLA's options for the program of a grid."""
     few = FEW.get(jax.default_backend(), FEW["gpu"])
-    return bare, shape, together, grid.size <= few
-
-
-def lanes(grid: Grid, shape: Shape, together: bool, hurried: bool) -> Parts:
-    """The jitted lanes of a shape, and how to compile them.
-
-    In step they are three programs, compiled side by side. A TPU's compiler puts all
-    of its effort into the flow, of hundreds of steps: with what is before and behind
-    it, once a chunk, it would take longer than it saves.
-    """
-    effort = fast_compile_options() if hurried else compile_options()
-    if not together:
-        return [(program(grid, shape, together=False), effort)]
-    prepared, followed, judged = parts(grid, shape)
-    once = fast_compile_options() if jax.default_backend() == "tpu" else effort
-    return [(prepared, once), (followed, effort), (judged, once)]
+    return fast_compile_options() if grid.size <= few else compile_options()
 
 
 def local(

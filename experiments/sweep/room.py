@@ -8,9 +8,8 @@ import jax
 
 from experiments.common import memory
 from experiments.common.console import say
-from experiments.common.programs import lowered
-from experiments.sweep.launch import lanes, what_decides
-from jaxselect.sweep.chunks import lane_kinds
+from experiments.sweep.launch import effort
+from jaxselect.sweep.chunks import lane_kinds, program
 from jaxselect.sweep.family import FAMILIES
 from jaxselect.sweep.grid import Grid, Shape
 
@@ -34,14 +33,11 @@ def lanes_per_device(grid: Grid, most: int) -> int:
     told = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" not in told:
         return most
-    decided = what_decides(grid, max(grid.shapes(), key=partial(size, grid)), True)
-    parts = lanes(*decided)
+    run = program(grid, max(grid.shapes(), key=partial(size, grid)), together=True)
 
     def held(number: int) -> int:
-        return sum(
-            needed(low.compile(options).memory_analysis())
-            for low, options in lowered(parts, lane_kinds(grid, number))
-        )
+        lowered = run.lower(*lane_kinds(grid, number))
+        return needed(lowered.compile(effort(grid)).memory_analysis())
 
     found = lanes_that_fit(held, int(SHARE * told["bytes_limit"]), most)
     if found < most:

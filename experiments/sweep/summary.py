@@ -65,7 +65,7 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
     there = int((status >= 0).sum())
     proved = int(with_status(by_end(results), *PROVED).sum())
     summary["certified_share"] = proved / there if there else None
-    if "end" in results:
+    if "ends" in results.attrs:
         summary["ends"] = {
             name.lower(): int((results.end == code).sum())
             for name, code in results.attrs["ends"].items()
@@ -124,8 +124,8 @@ def describe(summary: dict[str, Any]) -> str:
         )
     fit = summary.get("alignment_error_exponent")
     if fit:
-        ends = f" [{fit['low']:.3f}, {fit['high']:.3f}]"
-        interval = "" if np.isnan(fit["low"]) else ends
+        interval = f" [{fit['low']:.3f}, {fit['high']:.3f}]"
+        interval = "" if np.isnan(fit["low"]) else interval
         lines.append(
             f"error of Lemma 4.1 ∝ d^{fit['exponent']:.3f} {interval} "
             f"for d from {fit['dims'][0]:,.0f} to {fit['dims'][1]:,.0f}"

@@ -22,12 +22,12 @@ from experiments.common.statistics import CERTIFIED, bootstrap
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
 from jaxselect.errors import BadInput
+from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
-from jaxselect.outcome.trial import follow
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.outcome.verdict import certify
 from jaxselect.theory.embedding_steps import reduced_steps
@@ -173,8 +173,8 @@ def outcome(
     important = important_tokens(corpus)
     weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
     rest = jnp.sum(jnp.where(important[corpus.tokens], 0.0, weights), axis=1)
-    course = follow(after, after, corpus, until_norm=settings.until_norm)
-    found = certify(after, corpus, course.flow)
+    flow = cls_flow(after, corpus, until_norm=settings.until_norm)
+    found = certify(after, corpus, flow)
     margin = found.ending.margin
     size = jnp.linalg.norm(after.cls) * margin.norm
     return {

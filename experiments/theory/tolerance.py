@@ -22,20 +22,18 @@ from experiments.common.console import at_least_one, command
 from experiments.common.devices import configure, versions
 from experiments.common.grids import GRIDS
 from experiments.common.processes import side_by_side
-from experiments.common.programs import Parts, ready
+from experiments.common.programs import ready
 from experiments.common.progress import announce
 from experiments.common.results import write
 from experiments.theory._tolerance_shares import summary, tell
 from jaxselect.compilation import compile_options
 from jaxselect.errors import BadInput
-from jaxselect.flow.cls_flow import Flow, FlowSettings
-from jaxselect.model.corpus import Corpus
-from jaxselect.model.parameters import Parameters
+from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.outcome.tolerance_check import ToleranceCheck, tolerance_check
-from jaxselect.outcome.trial import TrialSettings, follow
 from jaxselect.sweep import store
-from jaxselect.sweep.chunks import Chunk, plan, run_chunk, start
+from jaxselect.sweep.chunks import Chunk, plan, run_chunk
 from jaxselect.sweep.grid import Grid, Shape, lane_values
+from jaxselect.sweep.start import start
 
 CHUNK_SIZE = 10
 """Runs per file: some seconds of work for a core."""
@@ -188,28 +186,22 @@ def program(
     """The check of one lane, compiled by any process before this one."""
 
     def run(*values: jax.Array) -> SimpleNamespace:
-        return ready(lane, (atol, grid, shape), values).run(*values)
+        options = compile_options()
+        return ready(lane, (atol, grid, shape), values, options=options).run(*values)
 
     return run
 
 
-def lane(atol: float, grid: Grid, shape: Shape) -> Parts:
+def lane(atol: float, grid: Grid, shape: Shape) -> Callable[..., ToleranceCheck]:
     """The sweep's trial up to the end of its flow, then the check of that flow."""
-    settings = TrialSettings(FlowSettings(atol=atol))
+    settings, norm = FlowSettings(atol=atol), grid.until_norm
 
-    def followed(*numbers: jax.Array) -> tuple[Parameters, Corpus, Flow]:
-        before, after, corpus, _ = start(grid, shape, *numbers)
-        norm = grid.until_norm
-        course = follow(before, after, corpus, until_norm=norm, settings=settings)
-        return course.after, course.corpus, course.flow
+    def checked(*numbers: jax.Array) -> ToleranceCheck:
+        _, after, corpus, _ = start(grid, shape, *numbers)
+        flow = cls_flow(after, corpus, until_norm=norm, settings=settings)
+        return tolerance_check(after, corpus, flow, until_norm=norm, settings=settings)
 
-    def checked(after: Parameters, corpus: Corpus, flow: Flow) -> ToleranceCheck:
-        norm = grid.until_norm
-        return tolerance_check(
-            after, corpus, flow, until_norm=norm, settings=settings.flow
-        )
-
-    return [(jax.jit(part), compile_options()) for part in (followed, checked)]
+    return checked
 
 
 def _columns(grid: Grid, rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -6,7 +6,6 @@ A trial is a pure function of a key and of numbers, so sweeps batch it over seed
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -100,22 +99,6 @@ class Trial(eqx.Module):
     path_errors: Float[Array, " times"]
 
 
-class Course(NamedTuple):
-    """A trial up to its verdict, in the order of `judge`.
-
-    Attributes:
-        before: (E⁰, p_0, v).
-        after: (E¹, p_0, v).
-        corpus: n labelled bags.
-        flow: of p, with E¹ and v fixed.
-    """
-
-    before: Parameters
-    after: Parameters
-    corpus: Corpus
-    flow: Flow
-
-
 @as_annotated
 @full_precision
 def run_trial(
@@ -164,13 +147,26 @@ def run_trial(
         >>> bool(abs(measured / trial.error_constant - 1) < 1e-3)
         True
     """
-    course = follow(
-        *prepare(key, draw_corpus, dim, step_size, embed=embed),
+    before, after, corpus = prepare(key, draw_corpus, dim, step_size, embed=embed)
+    path = None
+    if settings.path_points:
+        path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
+    flow = cls_flow(
+        after,
+        corpus,
         until_norm=until_norm,
-        settings=settings,
+        path_log_times=path,
+        settings=settings.flow,
     )
-    tolerance = settings.drift_tolerance
-    return judge(*course, step_size=step_size, embed=embed, drift_tolerance=tolerance)
+    return judge(
+        before,
+        after,
+        corpus,
+        flow,
+        step_size=step_size,
+        embed=embed,
+        drift_tolerance=settings.drift_tolerance,
+    )
 
 
 @as_annotated
@@ -183,7 +179,7 @@ def prepare(
     *,
     embed: Embed = embedding_step,
 ) -> tuple[Parameters, Parameters, Corpus]:
-    """The first part of `run_trial`: a corpus, and parameters before and after a step.
+    """A corpus, and parameters before and after the step on E.
 
     Args:
         key: see `run_trial`, also for what follows.
@@ -213,45 +209,6 @@ def prepare(
         kind = type(after).__name__
         raise BadInput(f"embed gives a {kind}: wanted a function to Parameters")
     return before, after, corpus
-
-
-@for_corpus(by_head=True)
-@as_annotated
-@full_precision
-def follow(
-    before: Parameters,
-    after: Parameters,
-    corpus: Corpus,
-    *,
-    until_norm: Float[Scalar, ""] | float,
-    settings: TrialSettings = TrialSettings(),
-) -> Course:
-    """The second part of `run_trial`, whose third part is `judge`: the flow of p.
-
-    Args:
-        before: (E⁰, p_0, v).
-        after: (E¹, p_0, v).
-        corpus: n labelled bags.
-        until_norm: ‖p‖ to stop at.
-        settings: static.
-
-    Returns:
-        The course of the trial.
-
-    Example:
-        See `run_trial`.
-    """
-    path = None
-    if settings.path_points:
-        path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
-    flow = cls_flow(
-        after,
-        corpus,
-        until_norm=until_norm,
-        path_log_times=path,
-        settings=settings.flow,
-    )
-    return Course(before, after, corpus, flow)
 
 
 @for_corpus(by_head=True)

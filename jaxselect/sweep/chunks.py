@@ -12,19 +12,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Float, Scalar
-from numpy.lib import recfunctions
 
 from ..arguments import as_annotated
 from ..flow.cls_flow import FlowSettings
 from ..model import checks
-from ..model.corpus import Corpus
-from ..model.parameters import Parameters
-from ..outcome.trial import Course, Trial, TrialSettings, follow, judge
+from ..outcome.trial import Trial, TrialSettings, run_trial
 from ..outcome.trial_status import TrialStatus
 from .ends import ends
 from .grid import Grid, Shape, lane_values
-from .start import start
 from .store import write_chunk
 
 Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
@@ -111,7 +106,7 @@ def program(
     grid: Grid,
     shape: Shape,
     together: bool,
-) -> Callable[..., Trial]:
+) -> jax.stages.Wrapped:
     """The compiled trials of one shape; arguments are the traced axes.
 
     Args:
@@ -125,71 +120,23 @@ def program(
     Example:
         See `run_chunk`.
     """
-    prepared, followed, judged = _trial(grid, shape)
-
-    def lane(*numbers: Any) -> Trial:
-        return judged(*followed(*prepared(*numbers)))
-
-    return jax.jit(jax.vmap(lane) if together else lane)
-
-
-@functools.cache
-def parts(
-    grid: Grid, shape: Shape
-) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Trial]]:
-    """Lanes in step, in three: what the flow starts from, the flow, what is made of it.
-
-    Args:
-        grid: see `program`, also for what follows.
-        shape: values on the axes that decide shapes.
-
-    Returns:
-        Jitted functions; each takes what the one before it returns.
-
-    Example:
-        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
-        >>> tiny = Grid(axes=sizes, until_norm=100.0)
-        >>> found = lane_kinds(tiny, 7)
-        >>> for part in parts(tiny, tiny.shapes()[0])[:2]:
-        ...     found = jax.eval_shape(part, *found)
-        >>> course, step_size = found
-        >>> course.flow.log_time.shape
-        (7,)
-    """
-    prepared, followed, judged = map(jax.vmap, _trial(grid, shape))
-    return jax.jit(prepared), jax.jit(followed), jax.jit(judged)
-
-
-def _trial(
-    grid: Grid, shape: Shape
-) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Trial]]:
-    """The parts of one lane."""
     # In single precision a step cannot be held to more than a few roundings.
     atol = FlowSettings().atol if grid.precision == "float64" else 1e-4
     settings = TrialSettings(FlowSettings(atol=atol), grid.path_points)
 
-    def prepared(*numbers: Any) -> tuple:
-        return start(grid, shape, *numbers)
-
-    def followed(
-        before: Parameters,
-        after: Parameters,
-        corpus: Corpus,
-        step_size: Float[Scalar, ""],
-    ) -> tuple[Course, Float[Scalar, ""]]:
-        norm = grid.until_norm
-        course = follow(before, after, corpus, until_norm=norm, settings=settings)
-        return course, step_size
-
-    def judged(course: Course, step_size: Float[Scalar, ""]) -> Trial:
-        return judge(
-            *course,
-            step_size=step_size,
-            embed=grid.embed,
-            drift_tolerance=settings.drift_tolerance,
+    def lane(*numbers: Any) -> Trial:
+        cell = grid.cell(shape, *numbers)
+        return run_trial(
+            jax.random.key(cell.seed),
+            cell.draw,
+            cell.dim,
+            cell.step_size,
+            until_norm=grid.until_norm,
+            embed=cell.embed,
+            settings=settings,
         )
 
-    return prepared, followed, judged
+    return jax.jit(jax.vmap(lane) if together else lane)
 
 
 def lane_kinds(
@@ -332,8 +279,10 @@ def run_and_write(
         programs=programs,
     )
     found = ends(grid, chunk.shape, chunk.lanes, rows["status"])
-    rows = recfunctions.append_fields(rows, "end", found, usemask=False)
-    write_chunk(folder, index, rows)
+    table = np.zeros(len(rows), [*rows.dtype.descr, ("end", found.dtype)])
+    table[list(rows.dtype.names or ())] = rows
+    table["end"] = found
+    write_chunk(folder, index, table)
     codes, counts = np.unique(rows["status"], return_counts=True)
     return {
         "index": index,

@@ -10,7 +10,7 @@ from experiments.benchmarks import sweep as benchmark
 from experiments.common import console
 from experiments.common.results import write
 from experiments.sweep.settings import PRESETS
-from jaxselect.outcome.trial import follow
+from jaxselect.outcome.trial import run_trial
 from jaxselect.sweep import chunks
 from jaxselect.sweep.grid import Grid
 from tests.experiments.invented_results import check_shown
@@ -42,9 +42,9 @@ def test_one_program_serves_every_dimension(monkeypatch, tmp_path):
 
     def counted(*args, **settings):
         traced.append(args)
-        return follow(*args, **settings)
+        return run_trial(*args, **settings)
 
-    monkeypatch.setattr(chunks, "follow", counted)
+    monkeypatch.setattr(chunks, "run_trial", counted)
     settings = benchmark.Settings(
         grid=TINY, decades=(2, 4, 6, 9), seeds=3, repeats=1, out=tmp_path
     )

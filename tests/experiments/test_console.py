@@ -15,7 +15,7 @@ import pytest
 from experiments import __main__ as programs
 from experiments import reviews, run
 from experiments.benchmarks import derivatives, max_margin
-from experiments.common import console, memory, sealed
+from experiments.common import console, memory
 from experiments.common.results import read
 from experiments.networks import study as networks
 from experiments.networks import sweep as network_sweep
@@ -185,7 +185,7 @@ def test_help_keeps_its_lines_and_names_the_program(study, capsys, monkeypatch):
     assert f"usage: python -m {name} " in shown
     about = (study.__doc__ or "").rstrip()
     assert shown.startswith(f"{about}\n\n{console.KEPT}\n\nusage")
-    assert f"{(compilation.CACHE_BYTES + sealed.BYTES) // 2**20} MiB" in console.KEPT
+    assert f"{compilation.CACHE_BYTES // 2**20} MiB" in console.KEPT
     assert max(map(len, shown.splitlines())) <= 88
     assert "\x1b" not in shown
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from experiments.common import programs, sealed
+from experiments.common import programs
 from jaxselect.sweep.chunks import lanes_over
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ class Ridge:
 
 
 def build(ridge, power):
-    """Not in the order of the alphabet; with a routine of LAPACK, and a loop."""
+    """Not in the order of the alphabet; with routines of LAPACK, and a loop."""
 
     def solve(matrix, shift):
         gram = matrix @ matrix.T + (ridge.size + shift) * jnp.eye(len(matrix))
@@ -42,25 +42,9 @@ def build(ridge, power):
         inverse = jax.lax.fori_loop(0, power, lambda _, x: jnp.sin(x), factor)
         return Solved(shift=shift, factor=factor, inverse=inverse)
 
-    return [(jax.jit(solve), OPTIONS)]
+    return solve
 
 
-def build_in_parts(ridge, power):
-    """The inverse is another program's, which takes records and returns them."""
-    ((whole, options),) = build(ridge, power)
-
-    def begin(matrix, shift):
-        return (whole(matrix, shift), {"power": shift**power}), matrix
-
-    def end(made, matrix):
-        solved, more = made
-        inverse = jnp.cos(solved.inverse) * more["power"] * FACTOR
-        return eqx.tree_at(lambda it: it.inverse, solved, inverse)
-
-    return [(jax.jit(begin), options), (jax.jit(end), options)]
-
-
-FACTOR = 2.0
 OPTIONS = {"xla_backend_optimization_level": 0}
 SETTINGS = Ridge(0.5), 3
 ARGUMENTS = jnp.linspace(0.0, 1.0, 16).reshape(4, 4), jnp.asarray(0.1, "float64")
@@ -88,59 +72,48 @@ def folder(tmp_path):
         compilation_cache.reset_cache()
         programs._HELD.clear()
         if settings is mine:
-            yield tmp_path / "programs"
+            yield tmp_path / "traced"
     programs._HELD.update(held)
 
 
-def again(build=build):
+def ready(build=build, settings=SETTINGS, arguments=ARGUMENTS, options=OPTIONS):
+    return programs.ready(build, settings, arguments, options=options)
+
+
+def again():
     """What a new process would find."""
     programs._HELD.clear()
-    return programs.ready(build, SETTINGS, ARGUMENTS)
+    return ready()
 
 
 def test_a_program_read_is_the_program_compiled(folder):
-    """Nor is it one that JAX has read, which XLA would not write whole."""
-    ((jitted, options),) = build(*SETTINGS)
-    jitted.lower(*ARGUMENTS).compile(options)
-    assert any(folder.parent.glob("*-cache"))
     first, second = again(), again()
     assert (first.found, second.found) == (False, True)
-    assert programs.ready(build, SETTINGS, ARGUMENTS) is second
-    wanted = jitted.lower(*ARGUMENTS).compile(options)(*ARGUMENTS)
-    for program in (first, second):
-        found = program.run(*ARGUMENTS)
-        assert digits(found) == digits(wanted)
-        assert list(vars(found)) == ["shift", "factor", "inverse"]
+    assert ready() is second
+    jitted = jax.jit(build(*SETTINGS), compiler_options=OPTIONS)
+    wanted = digits(jitted(*ARGUMENTS))
+    assert digits(first.run(*ARGUMENTS)) == digits(second.run(*ARGUMENTS)) == wanted
 
 
-def test_parts_are_one_program(folder, monkeypatch):
-    """Read, compiled, or one read and the other compiled, behind an edit of its own."""
-    (begin, options), (end, _) = build_in_parts(*SETTINGS)
-    made = begin.lower(*ARGUMENTS).compile(options)(*ARGUMENTS)
-    wanted = digits(end.lower(*made).compile(options)(*made))
-    for found in (False, True):
-        program = again(build_in_parts)
-        assert program.found == found
-        assert digits(program.run(*ARGUMENTS)) == wanted
-    kept = set(folder.iterdir())
-    assert len(kept) == 3
-    monkeypatch.setitem(globals(), "FACTOR", 3.0)
-    monkeypatch.setattr(programs, "_sources", lambda places: "edited")
-    program = again(build_in_parts)
-    assert not program.found
-    # A name, and the executable of the second part.
-    assert len(set(folder.iterdir()) - kept) == 2
-    assert digits(program.run(*ARGUMENTS)) != wanted
+def test_xla_compiles_a_program_once(folder):
+    """What it made of a program is in JAX's own cache, for each set of options."""
+    again()
+    compiled = set(folder.parent.glob("*-cache"))
+    again()
+    assert compiled and set(folder.parent.glob("*-cache")) == compiled
+    assert ready(options={}) is not ready()
+    assert len(set(folder.parent.glob("*-cache"))) > len(compiled)
 
 
-def test_what_is_cut_over_devices_stays_cut_from_part_to_part():
+def test_what_is_cut_over_devices_stays_cut():
     place = lanes_over(jax.devices()[:1])
-    kind = jax.ShapeDtypeStruct((4,), "float64", sharding=place)
-    spread = jax.jit(lambda x, y: (jnp.full(4, x.sum()), y))
-    parts = 3 * [(spread, {})]
-    for low, _ in programs.lowered(parts, (kind, kind)):
-        done = low.compile()
-        assert set(done.input_shardings[0]) == set(done.output_shardings) == {place}
+    matrix = jax.device_put(ARGUMENTS[0], place)
+    program = ready(lambda: lambda x: Ring(value=jnp.full(4, x.sum())), (), (matrix,))
+    assert program.run(matrix).value.sharding == place
+
+
+class Ring(eqx.Module):
+    value: jax.Array
 
 
 def key(settings=SETTINGS, arguments=ARGUMENTS, build=build):
@@ -172,8 +145,6 @@ def test_another_program_has_another_key(changed):
     ("owner", "name", "value"),
     [
         (programs, "_packages", lambda: ["jax-0.0.dist-info"]),
-        (programs, "_machine", lambda: ["abacus"]),
-        (programs, "cores", lambda: 1000),
         (jax, "devices", lambda: [SimpleNamespace(device_kind="abacus")]),
         (os, "environ", os.environ | {"XLA_FLAGS": "--xla_new"}),
         (os, "environ", os.environ | {"EQX_ON_ERROR": "raise"}),
@@ -240,83 +211,39 @@ def noise(data):
     return random.Random(0).randbytes(len(data))
 
 
-def files(folder):
-    """What leads to the executable, and the executable."""
-    found = sorted(folder.iterdir(), key=lambda path: path.stat().st_size)
-    assert len(found) == 2
-    return dict(zip(("name", "executable"), found, strict=True))
-
-
-@pytest.mark.parametrize("which", ["name", "executable"])
 @pytest.mark.parametrize("harm", [half, one_bit, noise, lambda data: b""])
-def test_what_is_damaged_is_made_anew_and_replaced(folder, harm, which):
+def test_what_is_damaged_is_made_anew_and_replaced(folder, harm):
     wanted = digits(again().run(*ARGUMENTS))
-    path = files(folder)[which]
-    path.write_bytes(harm(path.read_bytes()))
-    second = again()
-    assert second.found == (which == "name")
-    assert len(path.read_bytes()) > 32
-    third = again()
-    assert third.found
+    (path,) = folder.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(harm(whole))
+    second, third = again(), again()
+    assert (second.found, third.found) == (False, True)
+    assert path.read_bytes() == whole
     assert digits(second.run(*ARGUMENTS)) == digits(third.run(*ARGUMENTS)) == wanted
-    assert set(files(folder)) == {"name", "executable"}
 
 
-@pytest.mark.parametrize("which", ["name", "executable"])
-def test_another_programs_file_is_not_taken(folder, which):
+def test_another_programs_file_is_not_taken(folder):
     wanted = digits(again().run(*ARGUMENTS))
-    path = files(folder)[which]
-    programs.ready(build, (Ridge(), 3), ARGUMENTS)
-    sizes = {other: other.stat().st_size for other in folder.iterdir()}
-    like = [other for other in sizes if (sizes[other] < 1000) == (which == "name")]
-    (strange,) = set(like) - {path}
+    (path,) = folder.iterdir()
+    ready(settings=(Ridge(), 3))
+    (strange,) = set(folder.iterdir()) - {path}
     strange.replace(path)
     program = again()
-    assert program.found == (which == "name")
+    assert not program.found
     assert digits(program.run(*ARGUMENTS)) == wanted
 
 
-@pytest.mark.parametrize("which", ["folder", "executable"])
-def test_what_others_may_write_is_not_read(folder, which):
-    again()
-    (files(folder) | {"folder": folder})[which].chmod(0o777)
-    assert not again().found
-
-
-def test_what_is_kept_is_for_its_owner_alone(tmp_path, monkeypatch):
-    folder = tmp_path / "kept"
-    before = os.umask(0)
-    try:
-        sealed.save(folder, "name", b"body")
-    finally:
-        os.umask(before)
-    modes = [path.stat().st_mode & 0o777 for path in (folder, folder / "name")]
-    assert modes == [0o700, 0o600]
-    assert sealed.load(folder, "name") == b"body"
-    somebody = os.getuid() + 1
-    monkeypatch.setattr(os, "getuid", lambda: somebody)
-    assert sealed.load(folder, "name") is None
-
-
-def test_an_edit_that_changes_no_program_compiles_none(folder, monkeypatch):
-    again()
-    monkeypatch.setattr(programs, "_sources", lambda places: "edited")
-    assert again().found
-    assert len(list(folder.iterdir())) == 3
-    monkeypatch.setattr(programs, "_sources", lambda places: "compiled otherwise")
-    monkeypatch.setitem(OPTIONS, "xla_backend_optimization_level", 1)
-    assert not again().found
-
-
-def test_what_was_used_longest_ago_goes_first(tmp_path, monkeypatch):
-    folder = tmp_path / "kept"
-    for number in range(4):
-        sealed.save(folder, str(number), bytes(100))
-        os.utime(folder / str(number), (number, number))
-    assert sealed.load(folder, "1") == bytes(100)
-    monkeypatch.setattr(sealed, "BYTES", 3 * 132 + 50)
-    sealed.save(folder, "new", bytes(100))
-    assert {path.name for path in folder.iterdir()} == {"1", "3", "new"}
+def test_what_was_used_longest_ago_goes_first(folder, monkeypatch):
+    monkeypatch.setattr(programs, "KEPT", 2)
+    for power in (1, 2, 3):
+        ready(settings=(Ridge(), power))
+        for place, path in enumerate(sorted(folder.iterdir(), key=programs._used)):
+            os.utime(path, (place, place))
+    assert len(list(folder.iterdir())) == 2
+    programs._HELD.clear()
+    found = [ready(settings=(Ridge(), power)).found for power in (3, 2)]
+    assert found == [True, True]
 
 
 def test_no_room_costs_no_result(folder):
@@ -330,13 +257,11 @@ def test_what_calls_back_is_not_kept(folder):
             shape = jax.ShapeDtypeStruct((), x.dtype)
             return Ring(jax.pure_callback(np.sin, shape, x))
 
-        return [(jax.jit(call), {})]
+        return call
 
-    class Ring(eqx.Module):
-        value: jax.Array
-
-    assert not programs.ready(build, (), ARGUMENTS[1:]).found
-    assert not folder.exists()
+    program = ready(build, (), ARGUMENTS[1:])
+    assert not program.found and not folder.exists()
+    assert program.run(*ARGUMENTS[1:]).value == np.sin(0.1)
 
 
 ALONE = """
@@ -344,7 +269,7 @@ from experiments.common.devices import configure
 configure("float64")
 from experiments.common import programs
 from tests.experiments import test_programs as t
-program = programs.ready(t.build, t.SETTINGS, t.ARGUMENTS)
+program = t.ready()
 print(program.found, t.digits(program.run(*t.ARGUMENTS)))
 """
 
@@ -367,4 +292,4 @@ def test_processes_share_programs(folder):
     found, records = zip(*(line.split(" ", 1) for line in told), strict=True)
     assert found[2] == "True"
     assert len(set(records)) == 1
-    assert set(files(folder)) == {"name", "executable"}
+    assert len(list(folder.iterdir())) == 1

@@ -17,13 +17,12 @@ from experiments.sweep import launch
 from experiments.sweep.settings import PRESETS
 from experiments.sweep.summary import summarise
 from jaxselect.model.embedding_step import embedding_steps
-from jaxselect.model.parameters import Parameters
 from jaxselect.model.synthetic import (
     assumption_one,
     independent_tokens,
     several_relevant,
 )
-from jaxselect.outcome.trial import Course, Trial, run_trial
+from jaxselect.outcome.trial import Trial, run_trial
 from jaxselect.sweep import chunks as sweep_module
 from jaxselect.sweep import store
 from jaxselect.sweep.chunks import plan, predicted_steps, program, run_and_write
@@ -144,25 +143,15 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
 
     grid = changed(TINY, sequences=(6, 10), seed=(0,))
 
-    def counted(key, draw, dim, step_size, embed):
-        corpus = draw(key)
-        traced.append(corpus)
-        start = Parameters(*(dim * jnp.ones(size) for size in ((12, 5), 5, 5)))
-        return start, start, corpus
-
-    def nothing(*course, step_size, embed, drift_tolerance):
+    def counted(key, draw, dim, step_size, **settings):
+        traced.append(draw(key))
         found = {name: 0 * step_size for name in names - whole}
         found |= dict.fromkeys(whole, jnp.array(0))
         path = {name for name in names if name.startswith("path_")}
         found |= dict.fromkeys(path, jnp.zeros(grid.path_points))
         return Trial(**found)
 
-    def still(*start, until_norm, settings):
-        return Course(*start, None)
-
-    monkeypatch.setattr("jaxselect.sweep.start.prepare", counted)
-    for name, part in {"follow": still, "judge": nothing}.items():
-        monkeypatch.setattr(sweep_module, name, part)
+    monkeypatch.setattr(sweep_module, "run_trial", counted)
     program.cache_clear()
     results_of(grid, 4, tmp_path)
     program.cache_clear()
@@ -172,8 +161,8 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
 def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
     asked = []
 
-    def ready(build, settings, arguments, known):
-        asked.append(settings)
+    def ready(build, settings, arguments, options, known):
+        asked.append((settings, str(options)))
         return SimpleNamespace(run=lambda *values: None)
 
     monkeypatch.setattr(launch, "ready", ready)
@@ -198,28 +187,15 @@ def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
 
 def test_a_sweep_is_compiled_with_little_effort_while_that_is_sooner_done(monkeypatch):
     """On a TPU all effort is dearer, and the preset made for one is worth it."""
-    (shape,) = TINY.shapes()
 
     def hurried(grid):
-        return launch.what_decides(grid, shape, True)[-1]
+        return launch.effort(grid) is launch.fast_compile_options()
 
     seeds = tuple(range(launch.FEW["cpu"] + 1))
     some = dataclasses.replace(TINY, dim=(1e6,), step_size=(100.0,), seed=seeds)
     assert hurried(TINY) and not hurried(some)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     assert hurried(some) and not hurried(PRESETS["tpu"].grid)
-
-
-def test_a_tpu_puts_its_effort_into_the_flow(monkeypatch):
-    """What is done once a chunk is compiled with little in any case."""
-    (shape,) = TINY.shapes()
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    monkeypatch.setattr(launch, "compile_options", lambda: {"effort": "all"})
-    monkeypatch.setattr(launch, "fast_compile_options", lambda: {"effort": "little"})
-    little = 3 * ["little"]
-    for hurried, wanted in ((True, little), (False, ["little", "all", "little"])):
-        parts = launch.lanes(TINY, shape, True, hurried)
-        assert [options["effort"] for _, options in parts] == wanted
 
 
 def test_both_families_and_all_their_axes_run(tmp_path):

@@ -141,10 +141,10 @@ def test_results_name_their_functions_and_their_sources(folder, monkeypatch):
 
 
 def test_programs_of_other_modules_are_traced_in_every_process(monkeypatch, tmp_path):
-    """No digest of ours holds their sources: kept programs are found by their text."""
+    """No digest of ours holds their sources: none is kept."""
     asked = []
 
-    def ready(build, settings, arguments, known):
+    def ready(build, settings, arguments, options, known):
         asked.append(known)
         return SimpleNamespace(run=lambda *values: None)
 

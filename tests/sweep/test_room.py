@@ -34,17 +34,17 @@ def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
     """By a program that keeps so many numbers of each lane, of the largest shape."""
     shapes = []
 
-    def lanes(grid, shape, together, hurried):
+    def program(grid, shape, together):
         shapes.append(shape)
 
         def lane(*numbers):
             return jnp.sort(jnp.arange(float(kept)) * numbers[0])[0]
 
-        return [(jax.jit(jax.vmap(lane)), {})]
+        return jax.jit(jax.vmap(lane))
 
     memory = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 48 * 2**20 * 8})
     monkeypatch.setattr(jax, "local_devices", lambda: [memory])
-    monkeypatch.setattr(room, "lanes", lanes)
+    monkeypatch.setattr(room, "program", program)
     assert room.lanes_per_device(Grid(axes={"sequences": (8, 40, 20)}), 64) == found
     assert [dict(shape)["sequences"] for shape in shapes] == [40]
 
