@@ -22,9 +22,12 @@ from .margin.max_margin import max_margin as max_margin
 from .model.corpus import Corpus as Corpus
 from .model.corpus import from_bags as from_bags
 from .model.corpus import from_sequences as from_sequences
+from .model.decision_lists import list_agreement as list_agreement
 from .model.embedding_step import embedding_step as embedding_step
 from .model.embedding_step import embedding_steps as embedding_steps
 from .model.importance import importance as importance
+from .model.list_families import decision_list as decision_list
+from .model.list_families import negation as negation
 from .model.loss import EXPONENTIAL as EXPONENTIAL
 from .model.loss import LOGISTIC as LOGISTIC
 from .model.loss import POLYNOMIAL as POLYNOMIAL

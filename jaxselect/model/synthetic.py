@@ -18,10 +18,8 @@ from ..arguments import as_annotated
 from ..errors import BadInput
 from ..program import one_program
 from . import checks
+from ._sequences import ROUNDING, check_share, counted
 from .corpus import Corpus
-
-# A share computed in floating point may miss its end by a few roundings.
-ROUNDING = 1e-12
 
 
 class _Sizes(NamedTuple):
@@ -122,7 +120,7 @@ def several_relevant(
         >>> jnp.where(corpus.tokens < 4, corpus.counts, 0.0).sum(axis=1).tolist()
         [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
-    _check_share("purity", purity, above=0.0)
+    check_share("purity", purity, above=0.0)
     sizes = _sizes(sequences, length, relevant, irrelevant, 2, per_sequence)
     return _several_relevant(key, purity, sizes)
 
@@ -138,7 +136,7 @@ def _several_relevant(
     own = tokens[:, :per_sequence]
     other = (own + relevant) % (2 * relevant)
     tokens = tokens.at[:, :per_sequence].set(jnp.where(flipped, other, own))
-    return _corpus(tokens, 1 - 2 * classes, 2 * relevant + irrelevant)
+    return counted(tokens, 1 - 2 * classes, 2 * relevant + irrelevant)
 
 
 @as_annotated
@@ -188,9 +186,8 @@ def independent_tokens(
         [True, True, False, False]
     """
     vocabulary = 2 * relevant + irrelevant
-    _check_share("weakest", weakest, above=0.0)
-    greatest = 1 - 1 / max(vocabulary, 1)
-    _check_share("irrelevant_share", irrelevant_share, most=greatest)
+    check_share("weakest", weakest, above=0.0)
+    check_share("irrelevant_share", irrelevant_share, most=1 - 1 / max(vocabulary, 1))
     sizes = _sizes(sequences, length, relevant, irrelevant, 2, 1)
     return _independent_tokens(key, irrelevant_share, weakest, sizes)
 
@@ -219,7 +216,7 @@ def _independent_tokens(
     place = jax.random.uniform(place_key, (sequences, length)) >= rho
     place = place.at[:, 0].set(True)
     tokens = jnp.where(place, drawn.astype(tokens.dtype), tokens)
-    return _corpus(tokens, labels, vocabulary)
+    return counted(tokens, labels, vocabulary)
 
 
 @as_annotated
@@ -253,16 +250,15 @@ def multi_class(
         >>> multi_class(jax.random.key(0), **sizes, classes=3).labels.tolist()
         [0, 0, 1, 1, 2, 2]
     """
-    return _multi_class(
-        key, _sizes(sequences, length, relevant, irrelevant, classes, 1)
-    )
+    sizes = _sizes(sequences, length, relevant, irrelevant, classes, 1)
+    return _multi_class(key, sizes)
 
 
 @one_program("sizes")
 def _multi_class(key: Key[Array, ""], sizes: _Sizes) -> Corpus:
     tokens, labels = _balanced(key, sizes)
     vocabulary = sizes.classes * sizes.relevant + sizes.irrelevant
-    return replace(_corpus(tokens, labels, vocabulary), classes=sizes.classes)
+    return replace(counted(tokens, labels, vocabulary), classes=sizes.classes)
 
 
 def _sizes(
@@ -322,39 +318,3 @@ def _balanced(
     )
     tokens = jnp.concatenate([own, jnp.tile(context, (classes, 1))], axis=1)
     return tokens, jnp.repeat(jnp.arange(classes, dtype=jnp.int32), each)
-
-
-def _corpus(
-    sequences: Int[Array, "sequences length"],
-    labels: Int[Array, " sequences"],
-    vocabulary: int,
-) -> Corpus:
-    """Bags of the given sequences: sorted, repeats added up, padding at the end."""
-
-    def bag(
-        sequence: Int[Array, " length"],
-    ) -> tuple[Int[Array, " length"], Float[Array, " length"]]:
-        ordered = jnp.sort(sequence)
-        new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
-        slot = jnp.cumsum(new) - 1
-        return jnp.zeros_like(ordered).at[slot].set(ordered), (
-            jnp.zeros(ordered.shape).at[slot].add(1.0)
-        )
-
-    tokens, counts = jax.vmap(bag)(sequences)
-    return Corpus(tokens, counts, labels, vocabulary)
-
-
-def _check_share(
-    name: str,
-    value: Float[Scalar, ""] | float,
-    *,
-    above: float = -ROUNDING,
-    most: float = 1.0,
-) -> None:
-    """Refuse a concrete share that is not in (above, most]; traced ones pass."""
-    if isinstance(value, jax.core.Tracer):
-        return
-    if not above < float(value) <= most + ROUNDING:
-        least = "from 0" if above < 0 else "above 0"
-        raise BadInput(f"{name} {float(value)}: wanted a number {least} to {most:.6g}")

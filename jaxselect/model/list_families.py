@@ -1,0 +1,281 @@
+"""Families of corpora whose labels a decision list gives.
+
+Ids are in the order of the list, and irrelevant tokens come last.
+"""
+
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, Scalar
+
+from ..arguments import as_annotated
+from ..errors import BadInput
+from ..program import one_program
+from . import checks
+from ._sequences import check_share, counted
+from .corpus import Corpus
+from .decision_lists import negation_list
+
+_Shares: TypeAlias = tuple[Float[Scalar, ""] | float, ...]
+# Largest share that leaves something of the other kind.
+BELOW_ONE = 1 - 1e-6
+
+
+@as_annotated
+def decision_list(
+    key: Key[Array, ""],
+    *,
+    sequences: int = 128,
+    length: int = 8,
+    depth: int = 5,
+    irrelevant: int = 12,
+    presence: Float[Scalar, ""] | float = 0.3,
+    positive: Float[Scalar, ""] | float = 0.5,
+    noise: Float[Scalar, ""] | float = 0.0,
+) -> Corpus:
+    """Sequences labelled by the first present token of a list with signs + − + − ….
+
+    Given its label, each deciding token is present with probability ρ, independently;
+    irrelevant ones, drawn evenly, fill the sequence. With both labels equally frequent
+    every α_k has the sign of its token in expectation.
+
+    Source: mathematics, section 3j.
+
+    Args:
+        key: a `jax.random.key`.
+        sequences: n.
+        length: tokens per sequence, more than the list has.
+        depth: deciding tokens, ids 0 … depth − 1, 2 or more.
+        irrelevant: the other tokens.
+        presence: ρ in (0, 1); traced.
+        positive: share of sequences with label +1, in (0, 1); traced.
+        noise: share of labels that are turned, in [0, 1]; traced.
+
+    Returns:
+        A corpus with labels ±1; its list is `alternating_list`.
+
+    Raises:
+        BadInput: a setting out of its range.
+
+    Example:
+        >>> sizes = dict(sequences=4, length=4, depth=3, irrelevant=2)
+        >>> corpus = decision_list(jax.random.key(0), **sizes)
+        >>> (1 - 2 * (corpus.tokens[:, 0] % 2)).tolist() == corpus.labels.tolist()
+        True
+    """
+    _check_shares(presence, positive, noise)
+    _check(sequences, length, depth, depth, irrelevant)
+    checks.whole("depth", depth, least=2)
+    shares, sizes = (presence, positive, noise), (length, depth, irrelevant)
+    return _decision_list(key, shares, sequences, sizes)
+
+
+@one_program("sequences", "sizes")
+def _decision_list(
+    key: Key[Array, ""], shares: _Shares, sequences: int, sizes: tuple[int, int, int]
+) -> Corpus:
+    (presence, positive, noise), (_, depth, _) = shares, sizes
+    first_key, later_key, rest_key = jax.random.split(key, 3)
+    ids = jnp.arange(depth)[None]
+    share = jnp.asarray((np.arange(sequences) + 0.5) / sequences)
+    labels = jnp.where(share < positive, 1.0, -1.0)
+    # The first token that is present has a geometric law over those of the label.
+    chance = ids.astype(labels.dtype) * jnp.log1p(-presence)
+    fits = jnp.where(ids % 2 == 0, 1.0, -1.0) == labels[:, None]
+    chance = jnp.where(fits, chance, -jnp.inf)
+    first = jax.random.categorical(first_key, chance)[:, None]
+    later = jax.random.uniform(later_key, (sequences, depth)) < presence
+    present = (ids == first) | ((ids > first) & later)
+    return _filled(rest_key, ids, present, labels, noise, sizes)
+
+
+@as_annotated
+def whole_decision_list(
+    key: Key[Array, ""],
+    *,
+    depth: int = 5,
+    irrelevant: int = 4,
+    length: int = 8,
+    presence: Float[Scalar, ""] | float = 0.3,
+    positive: Float[Scalar, ""] | float = 0.5,
+    noise: Float[Scalar, ""] | float = 0.0,
+) -> Corpus:
+    """Every sequence of `decision_list` with its probability: nothing is drawn.
+
+    A set of deciding tokens stands with each irrelevant token once, which fills the
+    sequence; where labels may be turned, with either label.
+
+    Source: mathematics, section 3j.
+
+    Args:
+        key: of no effect.
+        depth: deciding tokens, 2 … 10.
+        irrelevant: the other tokens.
+        length: tokens per sequence.
+        presence: ρ in (0, 1); traced.
+        positive: share of label +1 before labels are turned, in (0, 1); traced.
+        noise: share of labels that are turned, in [0, 1]; traced.
+
+    Returns:
+        A corpus of 2 (2^depth − 1) `irrelevant` sequences with weights.
+
+    Raises:
+        BadInput: a setting out of its range.
+
+    Example:
+        >>> corpus = whole_decision_list(jax.random.key(0), depth=2, irrelevant=1)
+        >>> (100 * corpus.weights).round().tolist(), corpus.labels.tolist()
+        ([35.0, 0.0, 50.0, 0.0, 15.0, 0.0], [1, -1, -1, 1, 1, -1])
+    """
+    del key
+    _check_shares(presence, positive, noise)
+    checks.whole("depth", depth, least=2, most=10)
+    _check(1, length, depth, depth, irrelevant)
+    return _whole_decision_list(
+        (presence, positive, noise), (length, depth, irrelevant)
+    )
+
+
+@one_program("sizes")
+def _whole_decision_list(shares: _Shares, sizes: tuple[int, int, int]) -> Corpus:
+    (presence, positive, noise), (length, depth, irrelevant) = shares, sizes
+    subsets = np.arange(1, 2**depth)
+    present = subsets[:, None] >> np.arange(depth) & 1 > 0
+    sign = np.where(present.argmax(axis=1) % 2, -1, 1)
+    there, number = present.sum(axis=1).astype(float), 2 * irrelevant
+    chance = presence**there * (1.0 - presence) ** (depth - there)
+    above = jnp.where(sign > 0, chance, 0.0)
+    below = chance - above
+    chance = positive * above / above.sum() + (1.0 - positive) * below / below.sum()
+    turned = jnp.asarray(noise, chance.dtype)
+    chance = jnp.outer(chance, jnp.stack([1.0 - turned, turned]))
+    tokens = np.zeros((len(subsets), irrelevant, 2, depth + 1), np.int32)
+    tokens[..., :depth] = np.arange(depth)
+    tokens[..., depth] = depth + np.arange(irrelevant)[:, None]
+    counts = np.concatenate([present, length - there[:, None]], axis=1).astype(float)
+    labels = np.tile((sign[:, None] * [1, -1])[:, None], (1, irrelevant, 1))
+    weights = jnp.repeat(chance[:, None] / irrelevant, irrelevant, axis=1).ravel()
+    return Corpus(
+        jnp.asarray(tokens.reshape(-1, depth + 1)),
+        jnp.asarray(np.repeat(counts, number, axis=0)),
+        jnp.asarray(labels.ravel().astype(np.int32)),
+        depth + irrelevant,
+        weights,
+    )
+
+
+@as_annotated
+def negation(
+    key: Key[Array, ""],
+    *,
+    sequences: int = 128,
+    length: int = 6,
+    pairs: int = 2,
+    irrelevant: int = 12,
+    negated: Float[Scalar, ""] | float = 0.3,
+    noise: Float[Scalar, ""] | float = 0.0,
+) -> Corpus:
+    """Sequences with one word of a sign, which its negation, where present, overrides.
+
+    Each word has a negation of its own: one negation shared by words of both signs is
+    beyond the model. Words alternate in sign and occur evenly. In expectation α is a
+    positive multiple of ν of a negation's sign, ν = `negated`, for a negation, and
+    of 1 − 2 ν of its sign for a word.
+
+    Source: mathematics, section 3j.
+
+    Args:
+        key: a `jax.random.key`.
+        sequences: n.
+        length: tokens per sequence, 3 or more.
+        pairs: m words, ids m … 2m − 1; that of id m + k has the negation k.
+        irrelevant: the other tokens.
+        negated: probability ν of a negation, in [0, 1]; traced.
+        noise: share of labels that are turned, in [0, 1]; traced.
+
+    Returns:
+        A corpus with labels ±1; its list is `negation_list`.
+
+    Raises:
+        BadInput: a setting out of its range.
+
+    Example:
+        >>> sizes = dict(sequences=4, length=3, pairs=2, irrelevant=2, negated=1.0)
+        >>> corpus = negation(jax.random.key(0), **sizes)
+        >>> sorted(zip(corpus.tokens[:, 0].tolist(), corpus.labels.tolist()))
+        [(0, -1), (0, -1), (1, 1), (1, 1)]
+    """
+    check_share("negated", negated)
+    check_share("noise", noise)
+    checks.whole("pairs", pairs, least=1, most=checks.MOST_TOKENS)
+    _check(sequences, length, 2, 2 * pairs, irrelevant)
+    return _negation(key, negated, noise, sequences, length, pairs, irrelevant)
+
+
+@one_program("sequences", "length", "pairs", "irrelevant")
+def _negation(
+    key: Key[Array, ""],
+    negated: Float[Scalar, ""] | float,
+    noise: Float[Scalar, ""] | float,
+    sequences: int,
+    length: int,
+    pairs: int,
+    irrelevant: int,
+) -> Corpus:
+    pair_key, negated_key, rest_key = jax.random.split(key, 3)
+    # A shuffled round uses every pair before any twice.
+    pair = jax.random.permutation(pair_key, jnp.arange(sequences) % pairs)[:, None]
+    turned = jax.random.uniform(negated_key, (sequences, 1)) < negated
+    own = jnp.concatenate([pair, pair + pairs], axis=1)
+    present = jnp.concatenate([turned, jnp.ones_like(turned)], axis=1)
+    sign = negation_list(pairs, irrelevant).sign
+    labels = jnp.where(turned, sign[pair], sign[pair + pairs])[:, 0]
+    sizes = (length, 2 * pairs, irrelevant)
+    return _filled(rest_key, own, present, labels, noise, sizes)
+
+
+def _filled(
+    key: Key[Array, ""],
+    own: Int[Array, "*sequences slots"],
+    present: Bool[Array, "sequences slots"],
+    labels: Float[Array, " sequences"],
+    noise: Float[Scalar, ""] | float,
+    sizes: tuple[int, int, int],
+) -> Corpus:
+    """Bags of the tokens that are present, with irrelevant ones in all other slots."""
+    length, deciding, irrelevant = sizes
+    rest_key, noise_key = jax.random.split(key)
+    tokens = jax.random.randint(
+        rest_key, (len(labels), length), deciding, deciding + irrelevant
+    )
+    slots = present.shape[1]
+    tokens = tokens.at[:, :slots].set(jnp.where(present, own, tokens[:, :slots]))
+    turned = jax.random.uniform(noise_key, (len(labels),)) < noise
+    signs = jnp.where(turned, -labels, labels).astype(jnp.int32)
+    return counted(tokens.astype(jnp.int32), signs, deciding + irrelevant)
+
+
+def _check_shares(*shares: Float[Scalar, ""] | float) -> None:
+    """Refuse presence, share of positive labels, and noise that are none."""
+    presence, positive, noise = shares
+    check_share("presence", presence, above=0.0, most=BELOW_ONE)
+    check_share("positive", positive, above=0.0, most=BELOW_ONE)
+    check_share("noise", noise)
+
+
+def _check(
+    sequences: int, length: int, together: int, deciding: int, irrelevant: int
+) -> None:
+    """Refuse sizes that no corpus of a list has."""
+    sizes = {"sequences": sequences, "deciding tokens": deciding}
+    for name, value in (sizes | {"irrelevant": irrelevant}).items():
+        checks.whole(name, value, least=1, most=checks.MOST_TOKENS)
+    checks.whole("length", length, least=1, most=checks.MOST_TOKENS)
+    checks.whole("vocabulary", deciding + irrelevant, most=checks.MOST_TOKENS)
+    if length <= together:
+        raise BadInput(
+            f"length {length}: wanted more than the {together} deciding tokens that "
+            "may be present together; take longer sequences"
+        )

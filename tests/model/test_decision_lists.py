@@ -1,0 +1,240 @@
+"""Decision lists: what the families promise, and when scores and values follow one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.errors import BadInput
+from jaxselect.model.corpus import Corpus, from_bags, from_sequences
+from jaxselect.model.decision_lists import (
+    DecisionList,
+    alternating_list,
+    list_agreement,
+    negation_list,
+)
+from jaxselect.model.importance import importance
+from jaxselect.model.list_families import (
+    decision_list,
+    negation,
+    whole_decision_list,
+)
+from tests.tolerances import assert_close
+
+DEPTH, IRRELEVANT, LENGTH, MANY = 5, 3, 8, 40_000
+RULE = alternating_list(DEPTH, IRRELEVANT)
+SIZES = {"depth": DEPTH, "irrelevant": IRRELEVANT, "length": LENGTH}
+
+
+def compiled(family, **sizes):
+    """The family at fixed sizes, with a key of seed 0."""
+    return jax.jit(lambda **shares: family(jax.random.key(0), **sizes, **shares))
+
+
+WHOLE = compiled(whole_decision_list, **SIZES)
+DRAWN = compiled(decision_list, sequences=MANY, **SIZES)
+NEGATION = compiled(negation, sequences=MANY, pairs=3, irrelevant=3, length=5)
+
+
+def literal_labels(corpus, rule):
+    """Sign of the present token of least priority, bag by bag."""
+    priority, sign = np.asarray(rule.priority), np.asarray(rule.sign)
+    bags = zip(np.asarray(corpus.tokens), np.asarray(corpus.counts), strict=True)
+    there = [tokens[counts > 0] for tokens, counts in bags]
+    return np.array([sign[one[priority[one].argmin()]] for one in there])
+
+
+FAMILIES = {
+    "drawn": (DRAWN, RULE),
+    "negation": (NEGATION, negation_list(3, IRRELEVANT)),
+    "whole": (WHOLE, RULE),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_labels_are_those_of_the_list_but_for_the_noise(name):
+    draw, rule = FAMILIES[name]
+    for noise in (0.0, 0.1):
+        corpus = draw(noise=noise)
+        wrong = np.asarray(corpus.labels) != literal_labels(corpus, rule)
+        share = corpus.mean(jnp.asarray(wrong, float)).item()
+        # Five standard errors of a share of 40,000.
+        assert abs(share - noise) <= (0 if name == "whole" else 0.0075) + 1e-12
+        length = {5 if name == "negation" else LENGTH}
+        assert {*np.asarray(corpus.counts).sum(axis=1)} == length
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_draws_are_valid_corpora(name):
+    corpus = FAMILIES[name][0]()
+    again = from_bags(
+        *(np.asarray(corpus.tokens), np.asarray(corpus.counts), corpus.labels),
+        vocabulary=corpus.vocabulary,
+    )
+    assert (again.labels == corpus.labels).all()
+
+
+def importance_of_the_list(presence, positive):
+    """T α_k by hand: geometric first tokens given the label, later ones by chance."""
+    share, chance = {1: positive, -1: 1 - positive}, 1 - presence
+    sign = [1 - 2 * (k % 2) for k in range(DEPTH)]
+    total = {
+        label: sum(chance**k for k in range(DEPTH) if sign[k] == label)
+        for label in (1, -1)
+    }
+    first = [share[sign[k]] * chance**k / total[sign[k]] for k in range(DEPTH)]
+    return np.array(
+        [
+            sign[k] * first[k] + presence * sum(sign[j] * first[j] for j in range(k))
+            for k in range(DEPTH)
+        ]
+    )
+
+
+@pytest.mark.parametrize(("presence", "positive"), [(0.2, 0.5), (0.4, 0.7)])
+def test_importance_is_that_of_the_law(presence, positive):
+    """The whole list to rounding; a draw within five standard errors of its mean."""
+    shares = {"presence": presence, "positive": positive}
+    wanted = importance_of_the_list(presence, positive)
+    whole = LENGTH * np.asarray(importance(WHOLE(**shares)))
+    assert_close(whole[:DEPTH], wanted)
+    assert_close(whole.sum(), LENGTH * (2 * positive - 1), worse=10)
+    assert_close(whole[DEPTH:], np.full(IRRELEVANT, whole[-1]))
+    noisy = LENGTH * np.asarray(importance(WHOLE(**shares, noise=0.1)))
+    assert_close(noisy, 0.8 * whole)
+    drawn = LENGTH * np.asarray(importance(DRAWN(**shares)))
+    np.testing.assert_allclose(drawn[:DEPTH], wanted, atol=5 / MANY**0.5)
+
+
+@pytest.mark.parametrize("negated", [0.3, 0.6])
+def test_a_word_has_its_sign_where_it_is_mostly_not_negated(negated):
+    found = 5 * 3 * np.asarray(importance(NEGATION(negated=negated)))
+    sign = np.asarray(negation_list(3, IRRELEVANT).sign)
+    wanted = np.r_[np.full(3, negated), np.full(3, 1 - 2 * negated)] * sign[:6]
+    # Five standard errors of a mean over the sequences of one pair.
+    np.testing.assert_allclose(found[:6], wanted, atol=5 * 3**0.5 / MANY**0.5)
+
+
+def test_batches_hold_the_same_draws_and_shares_are_traced():
+    presence = jnp.array([0.2, 0.6])
+    one = compiled(decision_list, sequences=20)
+    batch = jax.vmap(lambda share: one(presence=share))(presence)
+    for lane, share in enumerate((0.2, 0.6)):
+        assert (batch.tokens[lane] == one(presence=share).tokens).all()
+
+
+# Two sequences of the list 0+, 1−, and irrelevant 2; in the third nothing decides.
+BAGS = from_sequences([[0, 1, 2], [1, 2, 2], [2]], [1, -1, 1], vocabulary=3)
+PAIR = alternating_list(2, 1)
+RIGHT, VALUES = jnp.array([3.0, 2.0, 1.0]), jnp.array([2.0, -1.0, 0.5])
+AGREE = jax.jit(list_agreement)
+
+
+@pytest.mark.parametrize(
+    ("scores", "values", "wanted"),
+    [
+        # order, signs, labels, lead, same list, same labels
+        (RIGHT, VALUES, (1, 1, 1, 1.5, True, True)),
+        ([2.0, 3.0, 1.0], VALUES, (0.5, 1, 0.5, 1.5, False, False)),
+        (RIGHT, [-2.0, -1.0, 0.5], (1, 0.5, 0.5, -2.5, False, False)),
+        # An irrelevant token of the right value gives the same labels.
+        ([1.0, 3.0, 2.0], [2.0, -1.0, 0.5], (0.5, 1, 0.5, 1.5, False, False)),
+        ([2.0, 1.0, 3.0], [2.0, -1.0, 0.5], (0, 1, 0.5, 1.5, False, False)),
+        # A tie selects two.
+        ([3.0, 3.0, 1.0], VALUES, (0.5, 1, 0.5, 1.5, False, False)),
+    ],
+)
+def test_agreement_by_hand(scores, values, wanted):
+    found = AGREE(jnp.asarray(scores), jnp.asarray(values), BAGS, PAIR)
+    np.testing.assert_allclose(np.array([*found], float), np.array(wanted, float))
+
+
+def test_a_list_that_ends_in_irrelevant_tokens_gives_the_same_labels():
+    corpus = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+    found = AGREE(jnp.array([1.0, 3.0, 2.0]), VALUES, corpus, PAIR)
+    assert found.same_labels and not found.same_list and found.labels == 1
+
+
+def test_the_selection_is_read_with_the_width_of_its_log_time():
+    assert not AGREE(RIGHT, VALUES, BAGS, PAIR, 4.0).same_list
+    assert AGREE(10 * RIGHT, VALUES, BAGS, PAIR, 4.0).same_list
+
+
+def test_agreement_knows_no_names_and_no_order_of_sequences():
+    """Tokens renamed and sequences shuffled, the numbers are the same."""
+    rng = np.random.default_rng(0)
+    corpus = WHOLE(presence=0.4)
+    scores, values = rng.normal(size=(2, corpus.vocabulary))
+    wanted = AGREE(scores, values, corpus, RULE)
+    assert 0 < wanted.order < 1 and 0 < wanted.labels < 1
+    name, rows = rng.permutation(corpus.vocabulary), rng.permutation(len(corpus.labels))
+    back = np.argsort(name)
+    renamed = Corpus(
+        jnp.asarray(name[np.asarray(corpus.tokens)][rows], jnp.int32),
+        corpus.counts[rows],
+        corpus.labels[rows],
+        corpus.vocabulary,
+        corpus.weights[rows],
+    )
+    rule = DecisionList(RULE.priority[back], RULE.sign[back])
+    found = AGREE(scores[back], values[back], renamed, rule)
+    np.testing.assert_allclose(np.array([*found]), np.array([*wanted]), rtol=1e-12)
+    spread = DecisionList(7 * RULE.priority - 50, RULE.sign)
+    assert AGREE(scores, values, corpus, spread) == wanted
+
+
+def test_a_sequence_counts_by_its_weight_and_none_of_weight_zero():
+    wrong = jnp.array([2.0, 3.0, 1.0])
+    for weight, order in ((0.25, 0.75), (0.0, 1.0)):
+        weights = jnp.array([weight, 1 - weight, 0.0])
+        corpus = Corpus(BAGS.tokens, BAGS.counts, BAGS.labels, 3, weights)
+        found = AGREE(wrong, VALUES, corpus, PAIR)
+        assert_close(found.order, order)
+        assert bool(found.same_list) is (weight == 0)
+
+
+FINE = {"irrelevant": 2, "length": 6}
+BAD = {
+    "presence one": (decision_list, {"presence": 1.0}),
+    "presence zero": (decision_list, {"presence": 0.0}),
+    "one label only": (decision_list, {"positive": 1.0}),
+    "noise above one": (decision_list, {"noise": 1.5}),
+    "a list of one": (decision_list, {"depth": 1}),
+    "no room": (decision_list, {"depth": 6}),
+    "nothing irrelevant": (decision_list, {"irrelevant": 0}),
+    "no sequence": (decision_list, {"sequences": 0}),
+    "too deep": (whole_decision_list, {"depth": 11, "length": 12}),
+    "no pair": (negation, {"pairs": 0}),
+    "no room for a pair": (negation, {"length": 2}),
+    "negated NaN": (negation, {"negated": float("nan")}),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_settings_are_refused(case):
+    maker, wrong = BAD[case]
+    with pytest.raises(BadInput, match="wanted"):
+        maker(jax.random.key(0), **FINE | wrong)
+
+
+def test_one_negation_for_words_of_both_signs_is_beyond_the_model():
+    """sign f = sign Σ_s C_s e^{a_s} b_s is linear in counts, and this is not.
+
+    good +, bad −, not good −, not bad +: Farkas' multipliers of a contradiction.
+    """
+    counts = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 1], [0, 1, 1]])
+    labels = np.array([1, -1, -1, 1])
+    assert (labels @ counts == 0).all() and (np.ones(4) > 0).all()
+    for rows in (decision_rows(RULE), decision_rows(negation_list(2, 1))):
+        signs, weights = rows
+        assert (signs > 0).all(), weights
+
+
+def decision_rows(rule):
+    """Margins of every subset of tokens at weights 3^{−priority}: a list is linear."""
+    sign = np.asarray(rule.sign)
+    weights = sign * 3.0 ** -np.asarray(rule.priority)
+    deciding = np.flatnonzero(sign)
+    subsets = np.arange(1, 2 ** len(deciding))[:, None] >> np.arange(len(deciding)) & 1
+    first = sign[deciding[subsets.argmax(axis=1)]]
+    return first * (subsets @ weights[deciding]), weights
