@@ -234,6 +234,41 @@ def deviations(found: Found) -> Shown:
     )
 
 
+def joint(found: Found) -> Shown:
+    """Weight off the first word, and the tendency, as the loss falls."""
+    runs = {name: rows for name, rows in found.results["runs"].items() if rows}
+
+    def lines(key: str) -> list:
+        return [
+            series(
+                name,
+                [-np.log(row["loss"]) for row in rows],
+                [row[key] for row in rows],
+                colour=place,
+            )
+            for place, (name, rows) in enumerate(runs.items())
+        ]
+
+    last = (f"{name} {told(rows[-1]['tendency'])}" for name, rows in runs.items())
+    return Shown(
+        [f"Rank correlation of E·v with the posterior difference: {', '.join(last)}."],
+        [
+            chart(
+                f"text-joint-{key}",
+                title,
+                "E, p and v trained together; each dot a look on the way.",
+                axis("log(1/L)", log=True),
+                axis(label),
+                lines(key),
+            )
+            for key, title, label in (
+                ("rest", "Attention narrows", "weight off the first word"),
+                ("tendency", "E·v and posterior difference", "rank correlation"),
+            )
+        ],
+    )
+
+
 def choice(found: Found) -> Shown:
     """Every setting tried, with what decided."""
     rows = [["learning rate", "batch", "held-out accuracy", "step"]]
@@ -265,6 +300,7 @@ SECTION = Told(
             Part(f"text.{name}", title, f"python -m experiments.text.{name}", show)
             for name, title, show in (
                 ("training", "Trained as published", training),
+                ("joint", "All trained, and for long", joint),
                 ("lemma", "Lemma 4.1 on words", lemma),
                 ("deviations", "Where the theory errs", deviations),
                 ("choice", "How training was chosen", choice),

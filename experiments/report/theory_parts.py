@@ -220,6 +220,19 @@ def joint(found: Found) -> Shown:
     )
 
 
+def lists(found: Found) -> Shown:
+    """Share of runs that end at the decision list, by data and way."""
+    rows = [["data", "way", "runs that count", "same list", "same labels", "lead > 0"]]
+    for row in found.results["rows"]:
+        shares = (row["same_list"], row["same_labels"])
+        rows.append(
+            [row["data"], row["way"], f"{row['sound']} of {row['runs']}"]
+            + ["none" if share is None else f"{share:.3f}" for share in shares]
+            + [str(row["positive_lead"])]
+        )
+    return Shown(["Labels by the first token of a list that is present."], [], rows)
+
+
 SECTION = Told(
     "rates",
     "Rates",
@@ -234,6 +247,7 @@ SECTION = Told(
             ("influence", "Which token matters", influence),
             ("discrete", "Steps in place of the flow", discrete),
             ("joint", "A trained head, a matrix before p", joint),
+            ("lists", "Labels by decision lists", lists),
         )
     ),
 )

@@ -15,6 +15,7 @@ from experiments.theory import (
     embedding_steps,
     influence,
     joint,
+    lists,
     phases,
     rates,
     step_size,
@@ -35,6 +36,7 @@ STUDIES = {
     "embedding_steps": embedding_steps,
     "influence": influence,
     "joint": joint,
+    "lists": lists,
     "phases": phases,
 }
 TUTORIAL = Path(rates.__file__).parents[1] / "tutorial.ipynb"
@@ -85,6 +87,13 @@ def test_a_study_leaves_results_and_a_figure(study):
         one, *others = results["steps"]
         assert abs(one["cosine"]["mean"]) < 0.01
         assert all(several["cosine"]["mean"] > 0.9 for several in others)
+    if name == "lists":
+        # Where values lead, theory excludes any other list; E, p and v find it alone.
+        rows = {(row["data"], row["way"]): row for row in results["rows"]}
+        assert all(row["wrong_without_drift"] == 0 for row in rows.values())
+        assert rows["whole list", "1 on E"]["same_list"] == 1
+        assert rows["whole list", "all trained"]["same_labels"] == 1
+        assert rows["mostly negated", "1 on E"]["positive_lead"] == 0
     if name == "phases":
         # Statuses of converged runs do not depend on how far they are carried on.
         assert results["statuses"]["runs"] > 0 == results["statuses"]["changed"]

@@ -20,6 +20,7 @@ from experiments.text import choice as text_choice
 from experiments.text import data as review_data
 from experiments.text import deviations as text_deviations
 from experiments.text import flow as text_flow
+from experiments.text import joint as text_joint
 from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
 from jaxselect.model import corpus, embedding_step, importance, parameters
@@ -112,6 +113,53 @@ def test_a_flow_on_reviews_tells_its_end(tmp_path, capsys):
     assert columns["log_times"][-1] == results["log_time"]
     assert np.all(np.diff(columns["log_times"]) > 0)
     assert -1 <= results["adam"]["cosine"] <= 1
+
+
+def test_training_everything_on_reviews_leaves_its_marks(
+    tmp_path, single_precision, capsys
+):
+    runs = smoke(text_joint, tmp_path, capsys)["runs"]
+    for name, rows in runs.items():
+        steps = [row["step"] for row in rows]
+        assert steps == sorted(set(steps)) and steps[-1] == 300, name
+        losses = [row["loss"] for row in rows]
+        assert losses == sorted(losses, reverse=True) and losses[-1] < 0.1
+        late = -np.log(losses[-1])
+        assert rows[-1]["law"] == pytest.approx(1 / (late * np.log(late)))
+
+
+def test_a_look_at_a_model_in_closed_form():
+    """Two reviews; word 0 has score log 3 over word 1, and is negative, word 2 alone.
+
+    q = 3/4 and 1: ¼ and 0 are off the first words 0 and 2, of values −1 and 2.
+    """
+    rows = [[np.log(3.0), -1.0], [0.0, 0.5], [0.0, 2.0], [9.0, 9.0]]
+    rows, axes = jnp.array(rows), jnp.eye(2)
+    model = parameters.Parameters(rows, axes[0], axes[1])
+    bags = sparse.from_corpus(
+        corpus.from_sequences([[0, 1], [2, 2]], [-1, 1], vocabulary=4)
+    )
+    row = text_joint.look(model, bags, bags, np.array([-1.0, -1.0, 1.0, 0.0]))
+    margins = np.array([0.75 - 0.125, 2.0])
+    assert row["loss"] == pytest.approx(np.log1p(np.exp(-margins)).mean())
+    assert row["rest"] == pytest.approx(0.125)
+    assert row["shortfall"] == pytest.approx((1 - 0.625) / 2)
+    assert row["first_words"] == 2 and row["held_out"] == 1 and row["largest"] == 9
+    # Ranks 1.5, 1.5, 4, 3 against 1, 2, 3, 4; of too few words nothing is said.
+    assert row["tendency"] == pytest.approx(3.5 / np.sqrt(4.5 * 5.0))
+    assert np.isnan(row["tendency_first"]) and np.isnan(row["law"])
+
+
+def test_how_much_of_the_values_the_posterior_difference_explains():
+    rng = np.random.default_rng(0)
+    posterior = np.repeat([-0.55, 0.15, 0.95], 400)
+    noise = rng.normal(size=1200)
+    assert text_joint.explained(posterior, 3 * posterior) == pytest.approx(1.0)
+    # Two degrees of freedom of 1,199.
+    assert text_joint.explained(posterior, noise) < 0.01
+    both = posterior * np.sqrt(1 / posterior.var()) + noise
+    assert text_joint.explained(posterior, both) == pytest.approx(0.5, abs=0.05)
+    assert text_joint.tendency(posterior, -(posterior**3)) == pytest.approx(-1.0)
 
 
 def test_training_is_chosen_without_the_test_split(

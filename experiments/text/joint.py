@@ -1,0 +1,278 @@
+"""E, p and v trained together on reviews: how slowly attention narrows, and E·v drifts.
+
+Gradient descent and Adam from the same random start, far past the point at which
+held-out reviews are best. Beside the weight off the first word of a review stands the
+law of the flow, 1/(log(1/L) log log(1/L)) up to a constant, L the loss (mathematics,
+section 3i); beside that the tendency that is published: how well the posterior
+difference of a word says its value E·v, over all words, over the first words of the
+reviews, and over all others.
+
+    python -m experiments.text.joint --train imdb_train.parquet --test ...
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import optax
+import scipy
+
+from experiments.common import memory
+from experiments.common.console import at_least_one, command, say
+from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
+from experiments.common.results import kept, write
+from experiments.common.statistics import EDGES
+from experiments.text.attended import attend
+from experiments.text.data import Source, load
+from experiments.text.ended import some
+from jaxselect.errors import BadInput
+from jaxselect.model.attention import token_scores
+from jaxselect.model.parameters import Parameters, gaussian
+from jaxselect.text import training
+from jaxselect.text.objective import evaluate
+from jaxselect.text.sparse import SparseCorpus, posterior_difference
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to train on, and for how long.
+
+    Attributes:
+        source: the reviews and their vocabulary.
+        reviews: how many to train on, at random; 0 for all.
+        dim: d.
+        descent_rate: step size of gradient descent.
+        descent_steps: number of its steps.
+        adam_rate: learning rate of Adam.
+        adam_steps: number of its steps.
+        points: looks at each run, geometric in steps.
+        seed: of the start and of the reviews.
+        preset: full or smoke (invented reviews).
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    source: Source = dataclasses.field(default_factory=lambda: Source(max_size=4000))
+    reviews: int = 4000
+    dim: int = 256
+    descent_rate: float = 2.0
+    descent_steps: int = 50_000
+    adam_rate: float = 1e-3
+    adam_steps: int = 6000
+    points: int = 25
+    seed: int = 0
+    preset: Literal["full", "smoke"] = "full"
+    out: Path = Path("results") / "text-joint"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+        at_least_one(self, "dim", "descent_steps", "adam_steps")
+        if self.points < 2:
+            raise BadInput(f"--points {self.points}: wanted 2 or more")
+        for name in ("descent_rate", "adam_rate"):
+            if not 0 < getattr(self, name) < np.inf:
+                flag = name.replace("_", "-")
+                raise BadInput(f"--{flag} {getattr(self, name)}: wanted a number > 0")
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        source=Source(invented=200),
+        reviews=120,
+        dim=64,
+        descent_steps=300,
+        adam_steps=300,
+        points=6,
+        out=Path("results") / "text-joint-smoke",
+    ),
+}
+
+
+def main(settings: Settings) -> dict:
+    """Train with both rules, and look at marks on the way.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    settings.check()
+    configure("float32")
+    splits, facts = load(settings.source)
+    train = some(splits.train, settings.reviews, settings.seed)
+    words = len(splits.words)
+    memory.require(4 * words * settings.dim, f"--dim {settings.dim} for {words} words")
+    posterior = np.asarray(posterior_difference(train), float)
+    begin = gaussian(jax.random.key(settings.seed), vocabulary=words, dim=settings.dim)
+    rules = {
+        "descent": (optax.sgd(settings.descent_rate), settings.descent_steps),
+        "adam": (optax.adam(settings.adam_rate), settings.adam_steps),
+    }
+    results: dict[str, Any] = {**facts, "trained_on": len(train.labels), "runs": {}}
+    arrays: dict[str, np.ndarray] = {"posterior_difference": posterior}
+    announce(settings.out, "text_joint")
+    total = settings.descent_steps + settings.adam_steps
+    with (
+        kept(settings.out, settings=settings, results=results),
+        watched("training", total) as advance,
+    ):
+        for name, (rule, steps) in rules.items():
+            say(f"— {name} —")
+            marks = np.unique(np.geomspace(1, steps, settings.points).round())
+            rows: list[dict[str, float]] = []
+            state = training.initial_state(begin, rule, training.Schedule(steps))
+            for before, mark in zip([0, *marks[:-1]], marks, strict=True):
+                for _ in range(int(mark - before)):
+                    state = training.step(state, train, rule)
+                advance(int(mark - before))
+                rows.append(look(state.parameters, train, splits.validation, posterior))
+                rows[-1]["step"] = mark
+                if not np.isfinite(rows[-1]["loss"]):
+                    say(f"step {mark:.0f}: the loss is not finite; take a shorter step")
+                    rows.pop()
+                    break
+                say(line(rows[-1]))
+            results["runs"][name] = rows
+            for key in rows[0] if rows else ():
+                arrays[f"{key} {name}"] = np.array([row[key] for row in rows])
+            _, values = token_scores(state.parameters)
+            arrays[f"values {name}"] = np.asarray(values, float)
+    write(
+        settings.out,
+        settings=settings,
+        results=results,
+        arrays=arrays,
+        figure="text_joint",
+    )
+    return results
+
+
+def look(
+    parameters: Parameters,
+    train: SparseCorpus,
+    held_out: SparseCorpus,
+    posterior: np.ndarray,
+) -> dict[str, float]:
+    """One look at a run.
+
+    Args:
+        parameters: (E, p, v) now.
+        train: the reviews trained on.
+        held_out: others.
+        posterior: posterior difference of every word.
+
+    Returns:
+        Numbers by name: loss; `rest`, the mean weight off the first word of a review;
+        `shortfall`, mean 1 − y f/max y b, which is `rest` where one word of each has
+        a value, and sees no weight shared by words of one value; `law`, what both are
+        a multiple of where one does; the number of first words, and the largest |E·v|;
+        `tendency` of all words, of the first words of reviews and of the others.
+    """
+    scores, values = (np.asarray(part, float) for part in token_scores(parameters))
+    loss = float(evaluate(parameters, train).loss)
+    attended = attend(scores, train)
+    ahead = np.asarray(train.labels)[attended["review"]] * values[attended["word"]]
+    begin = np.flatnonzero(np.diff(attended["review"], prepend=-1))
+    heaviest = np.maximum.reduceat(attended["weight"], begin)
+    best = np.maximum.reduceat(ahead, begin)
+    margin = np.add.reduceat(attended["weight"] * ahead, begin)
+    is_heaviest = attended["weight"] == heaviest[attended["review"]]
+    first = np.zeros(len(posterior), bool)
+    first[attended["word"][is_heaviest]] = True
+    return {
+        "step": 0.0,
+        "loss": loss,
+        "rest": float(1 - heaviest.mean()),
+        "shortfall": float(np.mean(1 - margin[best > 0] / best[best > 0])),
+        "held_out": float(evaluate(parameters, held_out).accuracy),
+        "first_words": float(first.sum()),
+        "law": law(loss),
+        "largest": float(np.abs(values).max()),
+        "tendency": tendency(posterior, values),
+        "tendency_first": tendency(posterior[first], values[first]),
+        "tendency_others": tendency(posterior[~first], values[~first]),
+        "explained": explained(posterior, values),
+    }
+
+
+def law(loss: float) -> float:
+    """The law 1/(s log s), s = log(1/L), that holds late; NaN before s = e.
+
+    Args:
+        loss: L.
+
+    Returns:
+        The number.
+
+    Example:
+        >>> round(law(np.exp(-10.0)), 4)
+        0.0434
+    """
+    late = -np.log(loss) if loss > 0 else np.inf
+    return float(1 / (late * np.log(late))) if np.e < late < np.inf else np.nan
+
+
+def tendency(posterior: np.ndarray, values: np.ndarray) -> float:
+    """Spearman's rank correlation of E·v with the posterior difference.
+
+    Args:
+        posterior: of some words.
+        values: theirs.
+
+    Returns:
+        A number from −1 to 1; NaN for fewer than three words.
+
+    Example:
+        >>> tendency(np.array([-1.0, 0.0, 0.5]), np.array([1.0, 5.0, 9.0]))
+        1.0
+    """
+    if len(posterior) < 3:
+        return float("nan")
+    return float(scipy.stats.spearmanr(posterior, values).statistic)
+
+
+def explained(posterior: np.ndarray, values: np.ndarray) -> float:
+    """Share of the variance of E·v that lies between bins of the posterior difference.
+
+    Args:
+        posterior: of every word.
+        values: theirs.
+
+    Returns:
+        A number from 0 to 1.
+
+    Example:
+        >>> explained(np.array([-0.5, -0.5, 0.5, 0.5]), np.array([1.0, 1.0, 2.0, 2.0]))
+        1.0
+    """
+    place = np.digitize(posterior, EDGES[1:-1])
+    number = np.bincount(place)
+    mean = np.bincount(place, values) / np.maximum(number, 1)
+    return float(np.var(mean[place]) / np.var(values))
+
+
+def line(row: dict[str, float]) -> str:
+    """One line of the table, for people."""
+    return (
+        f"step {row['step']:6.0f}   loss {row['loss']:.3e}   held out "
+        f"{row['held_out']:.3f}   weight off the first word {row['rest']:.3f}, over "
+        f"the law {row['rest'] / row['law']:.2f}; shortfall {row['shortfall']:.3f}, "
+        f"{row['shortfall'] / row['law']:.2f}   rank correlation of E·v "
+        f"{row['tendency']:.3f}, first words ({row['first_words']:.0f}) "
+        f"{row['tendency_first']:.3f}, others {row['tendency_others']:.3f}   "
+        f"explained {row['explained']:.3f}"
+    )
+
+
+if __name__ == "__main__":
+    command(main, PRESETS)

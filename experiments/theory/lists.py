@@ -1,0 +1,361 @@
+"""Does attention find a decision list, where labels need more than counts?
+
+Of the tokens of a sequence the first in an order of priority decides the label. Theory
+(mathematics, section 3j) says which values make that order, and nothing else, attract
+p. The study measures the share of runs that end at the list over (d, η₀): after one
+step on E, after k of η₀/k each, certified; and with E, p and v all trained. Without
+noise and with `whole_decision_list` nothing but the parameters is drawn.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.common.console import at_least_one, command, say
+from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
+from experiments.common.results import kept, write
+from experiments.common.statistics import CERTIFIED, binomial
+from jaxselect.compilation import fast_compile_options
+from jaxselect.errors import BadInput
+from jaxselect.flow.cls_flow import FlowStatus
+from jaxselect.flow.joint_flow import joint_flow
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.decision_lists import (
+    DecisionList,
+    alternating_list,
+    list_agreement,
+    negation_list,
+)
+from jaxselect.model.embedding_step import embedding_steps
+from jaxselect.model.list_families import (
+    decision_list,
+    negation,
+    whole_decision_list,
+)
+from jaxselect.outcome.trial import follow, prepare
+from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.verdict import certify
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study.
+
+    Attributes:
+        preset: where the defaults come from.
+        depth: deciding tokens.
+        irrelevant: the other tokens.
+        length: tokens per sequence.
+        sequences: of the drawn corpora.
+        presence: probability ρ of a deciding token.
+        positive: share of positive sequences where labels are unequal.
+        noise: share of labels turned in the noisy case.
+        negated: shares ν of negated words, one that leaves a word its sign and one that
+            does not.
+        dims: embedding dimensions d.
+        step_sizes: η₀.
+        steps: numbers k of steps on E, of η₀/k each.
+        until_norm: the flow of p stops where ‖p‖ is this.
+        until_log_time: log(1+t) at which the flow of E, p and v stops.
+        seeds: number of draws.
+        seed: of the first draw.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "smoke"] = "full"
+    depth: int = 5
+    irrelevant: int = 4
+    length: int = 8
+    sequences: int = 128
+    presence: float = 0.4
+    positive: float = 0.7
+    noise: float = 0.05
+    negated: tuple[float, float] = (0.3, 0.6)
+    dims: tuple[float, ...] = (1e2, 1e4, 1e6)
+    step_sizes: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
+    steps: tuple[int, ...] = (1, 4)
+    until_norm: float = 1e4
+    until_log_time: float = 100.0
+    seeds: int = 6
+    seed: int = 0
+    out: Path = Path("results") / "lists"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+        at_least_one(self, "seeds", "steps", "dims")
+        for name in ("until_norm", "until_log_time", "step_sizes"):
+            for value in np.atleast_1d(getattr(self, name)):
+                if not 0 < value < np.inf:
+                    raise BadInput(f"{name} {value}: wanted a finite number > 0")
+        for case in cases(self).values():
+            jax.eval_shape(partial(case.draw, **case.shares), jax.random.key(0))
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        depth=3,
+        irrelevant=1,
+        length=4,
+        sequences=32,
+        dims=(1e2, 1e6),
+        step_sizes=(10.0, 100.0),
+        steps=(1,),
+        until_norm=1e3,
+        until_log_time=20.0,
+        seeds=2,
+        out=Path("results") / "lists-smoke",
+    ),
+}
+MEASURED = ("same_list", "same_labels", "order", "labels", "lead", "drift", "rest")
+"""Of `ListAgreement`; vᵀp_mm, NaN where p has none; weight off the deciding token."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Data of one kind.
+
+    Attributes:
+        draw: a family at its sizes; cases with the same one share programs.
+        shares: its numbers.
+        rule: the list that gives the labels.
+    """
+
+    draw: Callable[..., Corpus]
+    shares: dict[str, float]
+    rule: DecisionList
+
+
+def cases(settings: Settings) -> dict[str, Case]:
+    """Every kind of data by name.
+
+    Args:
+        settings: of the study.
+
+    Returns:
+        The cases; that whose labels are noisy is named so.
+    """
+    sizes = {name: getattr(settings, name) for name in ("irrelevant", "length")}
+    whole = partial(whole_decision_list, depth=settings.depth, **sizes)
+    sizes["sequences"] = settings.sequences
+    drawn = partial(decision_list, depth=settings.depth, **sizes)
+    words = partial(negation, **sizes)
+    rule = alternating_list(settings.depth, settings.irrelevant)
+    pairs = negation_list(2, settings.irrelevant)
+    plain = {"presence": settings.presence, "positive": 0.5, "noise": 0.0}
+    seldom, mostly = settings.negated
+    return {
+        "whole list": Case(whole, plain, rule),
+        "unequal labels": Case(whole, plain | {"positive": settings.positive}, rule),
+        "noisy labels": Case(whole, plain | {"noise": settings.noise}, rule),
+        "drawn list": Case(drawn, plain, rule),
+        "negation": Case(words, {"negated": seldom}, pairs),
+        "mostly negated": Case(words, {"negated": mostly}, pairs),
+    }
+
+
+def main(settings: Settings) -> dict:
+    """Follow every run, and count those that end at the list.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    settings.check()
+    configure("float64")
+    announce(settings.out, "lists")
+    kinds = cases(settings)
+    programs: dict[Any, Callable] = {}
+    arrays: dict[str, np.ndarray] = {}
+    rows: list[dict[str, Any]] = []
+    results: dict[str, Any] = {"rows": rows}
+    total = len(kinds) * (len(settings.steps) + 1) - 1
+    with (
+        kept(settings.out, settings=settings, results=results),
+        watched("decision lists", total) as advance,
+    ):
+        for name, case in kinds.items():
+            for number in (*settings.steps, 0):
+                # With noise the loss has a minimum, and E, p and v come to rest.
+                if not number and case.shares.get("noise"):
+                    continue
+                kind = (case.draw.func, bool(number))  # type: ignore[attr-defined]
+                if kind not in programs:
+                    programs[kind] = program(settings, case, trained=not number)
+                found = over_the_plane(settings, programs[kind], case, number)
+                way = f"{number} on E" if number else "all trained"
+                arrays |= {f"{key} {name}, {way}": found[key] for key in found}
+                rows.append({"data": name, "way": way} | summary(found))
+                say(line(rows[-1]))
+                advance(1)
+    arrays |= {"dims": np.array(settings.dims), "sizes": np.array(settings.step_sizes)}
+    write(
+        settings.out, settings=settings, results=results, arrays=arrays, figure="lists"
+    )
+    return results
+
+
+def program(settings: Settings, case: Case, *, trained: bool) -> Callable:
+    """The compiled runs of a family, over seeds: by steps on E, or all trained."""
+    run = partial(joint_run if trained else certified_run, settings, case)
+    lanes = jax.vmap(run, (0, None, None, None, None))
+    return jax.jit(lanes, compiler_options=fast_compile_options())
+
+
+def certified_run(
+    settings: Settings,
+    case: Case,
+    seed: jax.Array,
+    dim: jax.Array,
+    step_size: jax.Array,
+    number: jax.Array,
+    shares: dict[str, jax.Array],
+) -> dict[str, jax.Array]:
+    """The flow of p with its certificate, after k steps on E."""
+    draw = partial(case.draw, **shares)
+    embed = embedding_steps(number)
+    size = step_size / jnp.maximum(number, 1).astype(step_size.dtype)
+    begun = prepare(jax.random.key(seed), draw, dim, size, embed=embed)
+    _, after, corpus, flow = follow(*begun, until_norm=settings.until_norm)
+    found = certify(after, corpus, flow)
+    scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
+    statuses = jnp.array([TrialStatus[name] for name in CERTIFIED])
+    sound = (found.status == statuses).any()
+    drift = found.ending.margin.direction @ after.head
+    return measured(case, scores, values, corpus, flow.log_time, sound, drift)
+
+
+def joint_run(
+    settings: Settings,
+    case: Case,
+    seed: jax.Array,
+    dim: jax.Array,
+    step_size: jax.Array,
+    number: jax.Array,
+    shares: dict[str, jax.Array],
+) -> dict[str, jax.Array]:
+    """One step on E, then the flow of E, p and v; its end is read, not certified."""
+    del number
+    draw = partial(case.draw, **shares)
+    _, after, corpus = prepare(jax.random.key(seed), draw, dim, step_size)
+    flow = joint_flow(after, corpus, until_log_time=settings.until_log_time)
+    scores, values = flow.embeddings @ flow.cls, flow.embeddings @ flow.head
+    sound = flow.status == FlowStatus.REACHED
+    # Scores part by log log t alone: the top token is the selected one.
+    none = jnp.full((), jnp.nan)
+    return measured(case, scores, values, corpus, jnp.zeros(()), sound, none)
+
+
+def measured(
+    case: Case,
+    scores: jax.Array,
+    values: jax.Array,
+    corpus: Corpus,
+    log_time: jax.Array,
+    sound: jax.Array,
+    drift: jax.Array,
+) -> dict[str, jax.Array]:
+    """Numbers by name of `MEASURED`, and whether the run counts."""
+    found = list_agreement(scores, values, corpus, case.rule, log_time)._asdict()
+    found |= {"drift": drift, "sound": sound}
+    weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
+    # Ids are in the order of the list, and bags are sorted by them.
+    first = jnp.where(corpus.present, corpus.tokens, corpus.vocabulary).argmin(axis=1)
+    chosen = jnp.take_along_axis(weights, first[:, None], axis=1)[:, 0]
+    found["rest"] = corpus.mean(1.0 - chosen)
+    return {name: found[name] for name in (*MEASURED, "sound")}
+
+
+def over_the_plane(
+    settings: Settings, run: Callable, case: Case, number: int
+) -> dict[str, np.ndarray]:
+    """Every run of a case and a way.
+
+    Args:
+        settings: of the study.
+        run: of `program`.
+        case: the data.
+        number: of steps on E; 0 where all is trained.
+
+    Returns:
+        Arrays (dims, step sizes, seeds) by name of `MEASURED`, and `sound`.
+    """
+    seeds = settings.seed + jnp.arange(settings.seeds)
+    shares = {name: jnp.array(share) for name, share in case.shares.items()}
+    cells = [
+        [
+            jax.device_get(
+                run(seeds, jnp.array(dim), jnp.array(size), jnp.array(number), shares)
+            )
+            for size in settings.step_sizes
+        ]
+        for dim in settings.dims
+    ]
+    return {
+        name: np.array([[cell[name] for cell in row] for row in cells])
+        for name in cells[0][0]
+    }
+
+
+def summary(found: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Counts of a case and a way, over all (d, η₀) and seeds.
+
+    Args:
+        found: of `over_the_plane`.
+
+    Returns:
+        Plain numbers: runs; `sound`, those certified, or followed to the end where all
+        is trained; of the sound the share with the same list, with its interval, and
+        with the same labels; how many have a positive lead, how many of these another
+        list, and how many of these a drift that theory excludes.
+    """
+    sound = found["sound"].astype(bool)
+    lists, labels, lead, drift = (
+        found[name][sound] for name in ("same_list", "same_labels", "lead", "drift")
+    )
+    exact = binomial(lists.astype(bool)) if sound.any() else None
+    wrong = (lead > 0) & ~lists.astype(bool)
+    return {
+        "runs": int(sound.size),
+        "sound": int(sound.sum()),
+        "same_list": None if exact is None else exact.share,
+        "same_list_interval": None if exact is None else [exact.low, exact.high],
+        "same_labels": float(labels.mean()) if sound.any() else None,
+        "positive_lead": int((lead > 0).sum()),
+        "wrong_with_positive_lead": int(wrong.sum()),
+        "wrong_without_drift": int((wrong & (np.abs(drift) < 1e-9)).sum()),
+        "largest_rest": float(found["rest"][sound].max()) if sound.any() else None,
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    """One line of the table, for people."""
+    if not row["sound"]:
+        return f"{row['data']:15} {row['way']:12} none of {row['runs']} runs counts"
+    low, high = row["same_list_interval"]
+    return (
+        f"{row['data']:15} {row['way']:12} counted {row['sound']} of {row['runs']}   "
+        f"same list {row['same_list']:.3f} [{low:.3f}, {high:.3f}]   same labels "
+        f"{row['same_labels']:.3f}   lead > 0 in {row['positive_lead']}, another "
+        f"list in {row['wrong_with_positive_lead']} of these"
+    )
+
+
+if __name__ == "__main__":
+    command(main, PRESETS)

@@ -1,0 +1,355 @@
+"""Which laws of the joint flow survive descent, minibatches, Adam and weight decay?
+
+E, p and v are trained by optax on the exact family (mathematics, sections 3i and 3k).
+With small steps descent is the flow at t = the sum of its step sizes, which bounds what
+it can show: log t is 12 after 10⁵ steps of size one. The weight off the important
+tokens is held against the two variables of the flow at that t; that of Adam, whose time
+is another, against the loss. Where tokens are unequally frequent, b_s − b_r has a
+limit. Weight decay has a finite end, which is held against its closed form.
+"""
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.common.console import at_least_one, command, say
+from experiments.common.devices import configure
+from experiments.common.progress import announce, watched
+from experiments.common.results import kept, write
+from experiments.theory.problem import Problem
+from jaxselect.errors import BadInput
+from jaxselect.model.attention import attend_corpus, token_scores
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.objective import empirical_risk, negative_gradient
+from jaxselect.model.parameters import Parameters, gaussian
+from jaxselect.model.synthetic import assumption_one
+from jaxselect.theory.decay import decay_end
+from jaxselect.theory.joint import reduced_flow, reduced_problem
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study.
+
+    Attributes:
+        preset: where the defaults come from.
+        problem: the corpora, of two important tokens per class.
+        dim: embedding dimension d.
+        ratio: how much more frequent the first of two tokens is where they differ.
+        step_size: of descent, with all sequences, with minibatches and with decay.
+        steps: of descent.
+        batch: sequences of a minibatch.
+        adam_rate: learning rate of Adam.
+        adam_steps: steps of Adam.
+        decays: λ of weight decay.
+        decay_times: time that decay is given, in units of 1/λ.
+        points: looks at each run, geometric in steps.
+        seeds: number of draws.
+        seed: of the first draw.
+        out: folder for results.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: Literal["full", "smoke"] = "full"
+    problem: Problem = dataclasses.field(default_factory=lambda: Problem(64, 4, 2, 4))
+    dim: int = 256
+    ratio: float = 3.0
+    step_size: float = 1.0
+    steps: int = 100_000
+    batch: int = 8
+    adam_rate: float = 1e-3
+    adam_steps: int = 20_000
+    decays: tuple[float, ...] = (1e-2, 3e-3, 1e-3, 3e-4)
+    decay_times: float = 30.0
+    points: int = 20
+    seeds: int = 4
+    seed: int = 0
+    out: Path = Path("results") / "optimizers"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that no study can be made of.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+        self.problem.check()
+        at_least_one(self, "dim", "steps", "adam_steps", "batch", "seeds")
+        if self.problem.relevant != 2 or self.points < 4:
+            raise BadInput(
+                f"relevant {self.problem.relevant}, points {self.points}: wanted two "
+                "relevant tokens per class, whose frequencies are compared, and ≥ 4"
+            )
+        if self.batch > self.problem.sequences:
+            raise BadInput(f"batch {self.batch}: wanted at most all sequences")
+        for name in ("ratio", "step_size", "adam_rate", "decay_times", "decays"):
+            for value in np.atleast_1d(getattr(self, name)):
+                if not 0 < value < np.inf:
+                    raise BadInput(f"{name} {value}: wanted a finite number > 0")
+
+
+PRESETS = {
+    "full": Settings(),
+    "smoke": Settings(
+        problem=Problem(16, 3, 2, 2),
+        steps=1000,
+        adam_steps=1000,
+        decays=(1e-2,),
+        points=6,
+        seeds=2,
+        out=Path("results") / "optimizers-smoke",
+    ),
+}
+MEASURED = ("log_loss", "rest", "values", "share")
+"""log L; weight off the important tokens; their y b_s; share that selects one."""
+
+
+def main(settings: Settings) -> dict:
+    """Train with every rule, then with decay.
+
+    Args:
+        settings: of the command line.
+
+    Returns:
+        What `--json` prints.
+    """
+    settings.check()
+    configure("float64")
+    announce(settings.out, "optimizers")
+    descent, adam = optax.sgd(settings.step_size), optax.adam(settings.adam_rate)
+    rules = {
+        "descent": (descent, settings.steps, 0, settings.step_size),
+        "minibatches": (descent, settings.steps, settings.batch, settings.step_size),
+        "adam": (adam, settings.adam_steps, 0, settings.adam_rate),
+    }
+    arrays: dict[str, np.ndarray] = {}
+    results: dict[str, Any] = {"rules": {}, "decay": []}
+    with (
+        kept(settings.out, settings=settings, results=results),
+        watched("training", 2 * len(rules) + len(settings.decays)) as advance,
+    ):
+        for name, (rule, steps, batch, size) in rules.items():
+            marks = np.unique(np.geomspace(1, steps, settings.points).astype(int))
+            for kind, ratio in (("equal", 1.0), ("unequal", settings.ratio)):
+                found, _ = train(settings, rule, marks, batch, ratio)
+                arrays |= {f"{key} {name}, {kind}": found[key] for key in found}
+                advance(1)
+            times = np.log1p(size * marks)
+            arrays |= {f"log_times {name}": times}
+            arrays[f"predicted {name}"] = predicted(settings, times)
+            results["rules"][name] = summary(settings, arrays, name)
+            say(f"{name}: {results['rules'][name]}")
+        for decay in settings.decays:
+            results["decay"].append(decayed(settings, decay))
+            say(f"decay {decay:g}: {results['decay'][-1]}")
+            advance(1)
+    write(
+        settings.out,
+        settings=settings,
+        results=results,
+        arrays=arrays,
+        figure="optimizers",
+    )
+    return results
+
+
+def train(
+    settings: Settings,
+    rule: optax.GradientTransformation,
+    marks: np.ndarray,
+    batch: int,
+    ratio: float,
+) -> tuple[dict[str, np.ndarray], tuple[Parameters, Corpus]]:
+    """Runs of all seeds with one rule.
+
+    Args:
+        settings: of the study.
+        rule: of optax.
+        marks: steps at which to look, increasing.
+        batch: sequences of a minibatch; 0 for all.
+        ratio: of the frequencies of the two important tokens of a class.
+
+    Returns:
+        Arrays (marks, seeds, …) by name of `MEASURED`; the last parameters and corpora.
+    """
+    seeds = settings.seed + jnp.arange(settings.seeds)
+    parameters, corpus = jax.jit(jax.vmap(partial(draw, settings, ratio)))(seeds)
+
+    def more(
+        state: tuple, corpus: Corpus, seed: jax.Array, first: jax.Array, last: jax.Array
+    ) -> tuple:
+        def once(number: jax.Array, state: tuple) -> tuple:
+            parameters, memory = state
+            key = jax.random.fold_in(jax.random.key(seed), number)
+            some = minibatch(key, corpus, batch) if batch else corpus
+            move, memory = rule.update(gradient(parameters, some), memory, parameters)
+            return optax.apply_updates(parameters, move), memory
+
+        return jax.lax.fori_loop(first, last, once, state)
+
+    follow = jax.jit(jax.vmap(more, (0, 0, 0, None, None)))
+    seen, looks = jax.jit(jax.vmap(look)), []
+    # Optimisers multiply arrays by numbers of another type.
+    with jax.numpy_dtype_promotion("standard"):
+        state = (parameters, jax.vmap(rule.init)(parameters))
+        for first, last in zip([0, *marks[:-1]], marks, strict=True):
+            state = follow(state, corpus, seeds, jnp.array(first), jnp.array(last))
+            looks.append(jax.device_get(seen(state[0], corpus)))
+    found = {name: np.array([one[name] for one in looks]) for name in MEASURED}
+    return found, (state[0], corpus)
+
+
+def draw(
+    settings: Settings, ratio: float, seed: jax.Array
+) -> tuple[Parameters, Corpus]:
+    """Gaussian parameters in R^d, and a corpus whose weights make tokens unequal."""
+    corpus_key, key = jax.random.split(jax.random.key(seed))
+    corpus = assumption_one(corpus_key, **dataclasses.asdict(settings.problem))
+    # Ids are in the order of the classes; the first of each class is the frequent one.
+    frequent = (corpus.present & (corpus.tokens < 4) & (corpus.tokens % 2 == 0)).any(1)
+    weights = jnp.where(frequent, ratio, 1.0)
+    corpus = dataclasses.replace(corpus, weights=weights / weights.sum())
+    return gaussian(key, vocabulary=corpus.vocabulary, dim=settings.dim), corpus
+
+
+def minibatch(key: jax.Array, corpus: Corpus, batch: int) -> Corpus:
+    """The corpus with the weights of some of its sequences, as large in expectation."""
+    number = len(corpus.labels)
+    chosen = jax.random.permutation(key, number) < batch
+    weights = jnp.where(chosen, corpus.log_weights(jnp.float64), -jnp.inf)
+    return dataclasses.replace(corpus, weights=jnp.exp(weights) * number / batch)
+
+
+def gradient(parameters: Parameters, corpus: Corpus) -> Parameters:
+    """∇L in E, p and v: −∇_E L = h_a pᵀ + h_b vᵀ.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n bags.
+
+    Returns:
+        The gradient, in the shape of the parameters.
+    """
+    down = negative_gradient(*token_scores(parameters), corpus)
+    both = jnp.stack([down.scores, down.values], axis=1)
+    pair = jnp.stack([parameters.cls, parameters.head])
+    pulled = both.T @ parameters.embeddings
+    return Parameters(-both @ pair, -pulled[0], -pulled[1])
+
+
+def look(parameters: Parameters, corpus: Corpus) -> dict[str, jax.Array]:
+    """Numbers by name of `MEASURED`."""
+    scores, values = token_scores(parameters)
+    weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
+    important = corpus.present & (corpus.tokens < 4)
+    own = jnp.sum(jnp.where(important, weights, 0.0), axis=1)
+    top = jnp.argmax(jnp.where(corpus.present, weights, -1.0), axis=1)
+    selected = jnp.take_along_axis(important, top[:, None], axis=1)[:, 0]
+    return {
+        "log_loss": jnp.log(empirical_risk(parameters, corpus)),
+        "rest": corpus.mean(1 - own),
+        "values": values[:4] * jnp.array([1.0, 1.0, -1.0, -1.0]),
+        "share": selected.astype(float).mean(),
+    }
+
+
+def predicted(settings: Settings, log_times: np.ndarray) -> np.ndarray:
+    """1 − q of the two variables of the flow at these log(1+t), d → ∞."""
+    of = settings.problem
+    problem = reduced_problem(
+        relevant=of.relevant, irrelevant=of.irrelevant, length=of.length
+    )
+    return np.exp(np.asarray(reduced_flow(problem, jnp.asarray(log_times)).log_weight))
+
+
+def summary(
+    settings: Settings, arrays: dict[str, np.ndarray], name: str
+) -> dict[str, Any]:
+    """What a rule leaves of the laws, as means over seeds at the end of the runs.
+
+    Args:
+        settings: of the study.
+        arrays: of all rules so far.
+        name: of this rule.
+
+    Returns:
+        Plain numbers: log(1+t), log(1/L), 1 − q, its ratio to the flow's at that t, the
+        exponent of 1 − q in L over the last third of log L, the difference b_s − b_r of
+        unequally frequent tokens and its limit, and the least share of sequences that
+        select an important token.
+    """
+    log_loss, rest = (
+        arrays[f"{key} {name}, equal"].mean(axis=1) for key in ("log_loss", "rest")
+    )
+    late = log_loss <= log_loss.min() * 2 / 3
+    slope = np.polyfit(log_loss[late], np.log(rest[late]), 1)[0]
+    values = arrays[f"values {name}, unequal"][-1]
+    return {
+        "log_time": float(arrays[f"log_times {name}"][-1]),
+        "log_inverse_loss": float(-log_loss[-1]),
+        "rest": float(rest[-1]),
+        "over_flow": float(rest[-1] / arrays[f"predicted {name}"][-1]),
+        "exponent_in_loss": float(slope),
+        "difference": float((values[:, ::2] - values[:, 1::2]).mean()),
+        "difference_limit": float(np.log(settings.ratio)),
+        "selected": float(arrays[f"share {name}, equal"][-1].min()),
+    }
+
+
+def decayed(settings: Settings, decay: float) -> dict[str, Any]:
+    """The end under weight decay, and its closed form.
+
+    Args:
+        settings: of the study.
+        decay: λ.
+
+    Returns:
+        Plain numbers, over seeds: the largest entry of ∇L + λ (E, p, v); that of EᵀE −
+        p pᵀ − v vᵀ; means of 1 − q and β; the spread of β over tokens, and what the
+        symmetric end predicts.
+    """
+    size = settings.step_size
+    rule = optax.chain(optax.add_decayed_weights(decay), optax.sgd(size))
+    steps = max(1, round(settings.decay_times / (decay * size)))
+    found, end = train(settings, rule, np.array([steps]), 0, 1.0)
+    of = settings.problem
+    sizes = {"relevant": of.relevant, "irrelevant": of.irrelevant, "length": of.length}
+    wanted = decay_end(**sizes, decay=decay)
+    left, balance = jax.jit(jax.vmap(partial(residuals, decay)))(*end)
+    values = found["values"][-1]
+    return {
+        "decay": decay,
+        "stationary": float(left.max()),
+        "balance": float(balance.max()),
+        "rest": float(found["rest"][-1].mean()),
+        "rest_predicted": float(wanted.rest),
+        "value": float(values.mean()),
+        "value_predicted": float(wanted.value),
+        "value_spread": float(np.ptp(values, axis=1).max()),
+        "selected": float(found["share"][-1].min()),
+    }
+
+
+def residuals(
+    decay: float, parameters: Parameters, corpus: Corpus
+) -> tuple[jax.Array, jax.Array]:
+    """Largest entries of ∇L + λ (E, p, v) and of EᵀE − p pᵀ − v vᵀ."""
+    total = jax.tree.map(
+        lambda slope, part: jnp.abs(slope + decay * part).max(),
+        gradient(parameters, corpus),
+        parameters,
+    )
+    pair = jnp.stack([parameters.cls, parameters.head])
+    rows = parameters.embeddings
+    off = jnp.abs(rows.T @ rows - pair.T @ pair).max()
+    return jnp.stack(jax.tree.leaves(total)).max(), off
+
+
+if __name__ == "__main__":
+    command(main, PRESETS)

@@ -1,0 +1,104 @@
+"""Where training of E, p and v ends under weight decay, on the exact family.
+
+Decay λ adds ½ λ (‖E‖² + |p|² + |v|²) to the loss. The end is finite, and two numbers
+say it: β = y b_s, the value of an important token, and u, its score above an
+irrelevant one (mathematics, section 3k).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from ..arguments import as_annotated
+from ..precision import full_precision
+
+_Number = Float[Scalar, ""] | float | int
+
+# Halvings of an interval of length below 10³: to rounding.
+HALVINGS = 64
+
+
+class DecayEnd(NamedTuple):
+    """The stationary point that selects; NaN where decay leaves none.
+
+    Attributes:
+        value: β.
+        score: u.
+        rest: 1 − q, the weight off the important token.
+        cls_square: |p|².
+        head_square: |v|².
+    """
+
+    value: Float[Scalar, ""]
+    score: Float[Scalar, ""]
+    rest: Float[Scalar, ""]
+    cls_square: Float[Scalar, ""]
+    head_square: Float[Scalar, ""]
+
+
+@as_annotated
+@full_precision
+def decay_end(
+    *, relevant: _Number, irrelevant: _Number, length: _Number, decay: _Number
+) -> DecayEnd:
+    """The end of training under weight decay λ: q σ(−qβ) = λ √N, κ β (1 − q) = 1.
+
+    N = 2R, κ₀ = 1/N + 1/I, κ = √(N κ₀); then u = log((T − 1) q/(1 − q)),
+    |v|² = β √N and |p|² = u/√κ₀.
+
+    Source: mathematics, section 3k.
+
+    Args:
+        relevant: important tokens per class R.
+        irrelevant: irrelevant tokens I.
+        length: tokens per sequence T.
+        decay: λ > 0.
+
+    Returns:
+        The end; of two stationary points with u > 0 the one of larger β.
+
+    Example:
+        >>> end = decay_end(relevant=2, irrelevant=4, length=4, decay=1e-4)
+        >>> round((end.rest * end.value).item(), 4)  # 1/√2
+        0.7071
+    """
+    both, decay = jnp.asarray(2.0 * relevant), jnp.asarray(decay, float)
+    mixed = 1 / both + 1 / jnp.asarray(irrelevant, float)
+    kappa = jnp.sqrt(both * mixed)
+
+    def excess(value: Array) -> Array:
+        """Log of q σ(−qβ)/(λ √N), where qβ = β − 1/κ."""
+        margin = value - 1 / kappa
+        push = jnp.log(margin / value) - jax.nn.softplus(margin)
+        return push - jnp.log(decay * jnp.sqrt(both))
+
+    def slope(value: Array) -> Array:
+        """The sign of its derivative: positive up to one maximum."""
+        margin = value - 1 / kappa
+        return 1 / (kappa * value * margin) - jax.nn.sigmoid(margin)
+
+    least = 1 / kappa
+    top = _last_positive(slope, least, least + 10.0)
+    most = jnp.maximum(-jnp.log(decay * jnp.sqrt(both)), 0.0) + least + 1.0
+    value = _last_positive(excess, top, jnp.maximum(most, top))
+    rest = 1 / (kappa * value)
+    score = jnp.log((jnp.asarray(length, float) - 1) * (1 - rest) / rest)
+    there = (excess(top) >= 0) & (score > 0)
+    found = (value, score, rest, score / jnp.sqrt(mixed), value * jnp.sqrt(both))
+    return DecayEnd(*(jnp.where(there, number, jnp.nan) for number in found))
+
+
+def _last_positive(function: object, low: Array, high: Array) -> Array:
+    """Where a function that is positive, then negative, changes sign."""
+
+    def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = (ends[0] + ends[1]) / 2
+        positive = function(middle) > 0  # type: ignore[operator]
+        return (
+            jnp.where(positive, middle, ends[0]),
+            jnp.where(positive, ends[1], middle),
+        )
+
+    return jax.lax.fori_loop(0, HALVINGS, halve, (low, high))[0]
