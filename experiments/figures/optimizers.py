@@ -30,8 +30,11 @@ def draw(finished: Finished) -> Figure:
         apart = (values[..., ::2] - values[..., 1::2]).mean(axis=(1, 2))
         late = -found[f"log_loss {name}, unequal"].mean(axis=1)
         axes[1].plot(late, apart, "o-", color=f"C{number}", markersize=4, label=name)
-    late = -found["log_loss descent, equal"].mean(axis=1)
-    axes[0].plot(late, found["predicted descent"], "k--", label="flow, two variables")
+    shown = found["flow_log_loss"] > min(
+        found[f"log_loss {name}, equal"].min() for name in rules
+    )
+    late, rest = -found["flow_log_loss"][shown], found["flow_rest"][shown]
+    axes[0].plot(late, rest, "k--", label="flow, two variables")
     limit = next(iter(rules.values()))["difference_limit"]
     axes[1].axhline(limit, color="k", linestyle="--", label="log of the ratio")
     rows = finished.results["decay"]

@@ -233,6 +233,19 @@ def lists(found: Found) -> Shown:
     return Shown(["Labels by the first token of a list that is present."], [], rows)
 
 
+def optimizers(found: Found) -> Shown:
+    """Which laws every rule keeps; the end under decay beside its closed form."""
+    rows = [["rule", "log(1/L)", "1 − q", "over the flow at that loss", "b_s − b_r"]]
+    for name, row in found.results["rules"].items():
+        keys = ("log_inverse_loss", "rest", "over_flow_at_loss", "difference")
+        rows.append([name, *(f"{row[key]:.4g}" for key in keys)])
+    for row in found.results["decay"]:
+        ratio = f"{row['rest'] / row['rest_predicted']:.4g} (closed form)"
+        rows.append([f"decay {row['decay']:g}", "", f"{row['rest']:.4g}", ratio, ""])
+    limit = next(iter(found.results["rules"].values()))["difference_limit"]
+    return Shown([f"In the flow b_s − b_r tends to {told(limit)}."], [], rows)
+
+
 SECTION = Told(
     "rates",
     "Rates",
@@ -248,6 +261,7 @@ SECTION = Told(
             ("discrete", "Steps in place of the flow", discrete),
             ("joint", "A trained head, a matrix before p", joint),
             ("lists", "Labels by decision lists", lists),
+            ("optimizers", "Adam, minibatches, decay", optimizers),
         )
     ),
 )

@@ -21,28 +21,15 @@ from experiments.common.console import at_least_one, command, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
-from experiments.common.statistics import CERTIFIED, binomial
-from jaxselect.compilation import fast_compile_options
+from experiments.common.statistics import binomial
+from experiments.theory._list_runs import Case, program
 from jaxselect.errors import BadInput
-from jaxselect.flow.cls_flow import FlowStatus
-from jaxselect.flow.joint_flow import joint_flow
-from jaxselect.model.attention import attend_corpus
-from jaxselect.model.corpus import Corpus
-from jaxselect.model.decision_lists import (
-    DecisionList,
-    alternating_list,
-    list_agreement,
-    negation_list,
-)
-from jaxselect.model.embedding_step import embedding_steps
+from jaxselect.model.decision_lists import alternating_list, negation_list
 from jaxselect.model.list_families import (
     decision_list,
     negation,
     whole_decision_list,
 )
-from jaxselect.outcome.trial import follow, prepare
-from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.outcome.verdict import certify
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,23 +108,6 @@ PRESETS = {
         out=Path("results") / "lists-smoke",
     ),
 }
-MEASURED = ("same_list", "same_labels", "order", "labels", "lead", "drift", "rest")
-"""Of `ListAgreement`; vᵀp_mm, NaN where p has none; weight off the deciding token."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """Data of one kind.
-
-    Attributes:
-        draw: a family at its sizes; cases with the same one share programs.
-        shares: its numbers.
-        rule: the list that gives the labels.
-    """
-
-    draw: Callable[..., Corpus]
-    shares: dict[str, float]
-    rule: DecisionList
 
 
 def cases(settings: Settings) -> dict[str, Case]:
@@ -197,7 +167,8 @@ def main(settings: Settings) -> dict:
                     continue
                 kind = (case.draw.func, bool(number))  # type: ignore[attr-defined]
                 if kind not in programs:
-                    programs[kind] = program(settings, case, trained=not number)
+                    until = settings.until_norm if number else settings.until_log_time
+                    programs[kind] = program(until, case, trained=not number)
                 found = over_the_plane(settings, programs[kind], case, number)
                 way = f"{number} on E" if number else "all trained"
                 arrays |= {f"{key} {name}, {way}": found[key] for key in found}
@@ -209,77 +180,6 @@ def main(settings: Settings) -> dict:
         settings.out, settings=settings, results=results, arrays=arrays, figure="lists"
     )
     return results
-
-
-def program(settings: Settings, case: Case, *, trained: bool) -> Callable:
-    """The compiled runs of a family, over seeds: by steps on E, or all trained."""
-    run = partial(joint_run if trained else certified_run, settings, case)
-    lanes = jax.vmap(run, (0, None, None, None, None))
-    return jax.jit(lanes, compiler_options=fast_compile_options())
-
-
-def certified_run(
-    settings: Settings,
-    case: Case,
-    seed: jax.Array,
-    dim: jax.Array,
-    step_size: jax.Array,
-    number: jax.Array,
-    shares: dict[str, jax.Array],
-) -> dict[str, jax.Array]:
-    """The flow of p with its certificate, after k steps on E."""
-    draw = partial(case.draw, **shares)
-    embed = embedding_steps(number)
-    size = step_size / jnp.maximum(number, 1).astype(step_size.dtype)
-    begun = prepare(jax.random.key(seed), draw, dim, size, embed=embed)
-    _, after, corpus, flow = follow(*begun, until_norm=settings.until_norm)
-    found = certify(after, corpus, flow)
-    scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
-    statuses = jnp.array([TrialStatus[name] for name in CERTIFIED])
-    sound = (found.status == statuses).any()
-    drift = found.ending.margin.direction @ after.head
-    return measured(case, scores, values, corpus, flow.log_time, sound, drift)
-
-
-def joint_run(
-    settings: Settings,
-    case: Case,
-    seed: jax.Array,
-    dim: jax.Array,
-    step_size: jax.Array,
-    number: jax.Array,
-    shares: dict[str, jax.Array],
-) -> dict[str, jax.Array]:
-    """One step on E, then the flow of E, p and v; its end is read, not certified."""
-    del number
-    draw = partial(case.draw, **shares)
-    _, after, corpus = prepare(jax.random.key(seed), draw, dim, step_size)
-    flow = joint_flow(after, corpus, until_log_time=settings.until_log_time)
-    scores, values = flow.embeddings @ flow.cls, flow.embeddings @ flow.head
-    sound = flow.status == FlowStatus.REACHED
-    # Scores part by log log t alone: the top token is the selected one.
-    none = jnp.full((), jnp.nan)
-    return measured(case, scores, values, corpus, jnp.zeros(()), sound, none)
-
-
-def measured(
-    case: Case,
-    scores: jax.Array,
-    values: jax.Array,
-    corpus: Corpus,
-    log_time: jax.Array,
-    sound: jax.Array,
-    drift: jax.Array,
-) -> dict[str, jax.Array]:
-    """Numbers by name of `MEASURED`, and whether the run counts."""
-    found = list_agreement(scores, values, corpus, case.rule, log_time)._asdict()
-    found |= {"drift": drift, "sound": sound}
-    weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
-    # Ids are in the order of the list, and bags are sorted by them.
-    first = jnp.where(corpus.present, corpus.tokens, corpus.vocabulary).argmin(axis=1)
-    chosen = jnp.take_along_axis(weights, first[:, None], axis=1)[:, 0]
-    found["rest"] = corpus.mean(1.0 - chosen)
-    return {name: found[name] for name in (*MEASURED, "sound")}
 
 
 def over_the_plane(

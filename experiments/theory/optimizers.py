@@ -22,11 +22,16 @@ from experiments.common.console import at_least_one, command, say
 from experiments.common.devices import configure
 from experiments.common.progress import announce, watched
 from experiments.common.results import kept, write
+from experiments.theory._descent import (
+    MEASURED,
+    gradient,
+    look,
+    minibatch,
+    residuals,
+)
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
-from jaxselect.model.attention import attend_corpus, token_scores
 from jaxselect.model.corpus import Corpus
-from jaxselect.model.objective import empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.theory.decay import decay_end
@@ -106,8 +111,9 @@ PRESETS = {
         out=Path("results") / "optimizers-smoke",
     ),
 }
-MEASURED = ("log_loss", "rest", "values", "share")
-"""log L; weight off the important tokens; their y b_s; share that selects one."""
+
+LATEST = 1e3
+"""Log-time that the two variables are followed to, for their loss."""
 
 
 def main(settings: Settings) -> dict:
@@ -128,7 +134,8 @@ def main(settings: Settings) -> dict:
         "minibatches": (descent, settings.steps, settings.batch, settings.step_size),
         "adam": (adam, settings.adam_steps, 0, settings.adam_rate),
     }
-    arrays: dict[str, np.ndarray] = {}
+    rest, log_loss = predicted(settings, np.geomspace(0.1, LATEST, 200))
+    arrays: dict[str, np.ndarray] = {"flow_rest": rest, "flow_log_loss": log_loss}
     results: dict[str, Any] = {"rules": {}, "decay": []}
     with (
         kept(settings.out, settings=settings, results=results),
@@ -142,7 +149,7 @@ def main(settings: Settings) -> dict:
                 advance(1)
             times = np.log1p(size * marks)
             arrays |= {f"log_times {name}": times}
-            arrays[f"predicted {name}"] = predicted(settings, times)
+            arrays[f"predicted {name}"] = predicted(settings, times)[0]
             results["rules"][name] = summary(settings, arrays, name)
             say(f"{name}: {results['rules'][name]}")
         for decay in settings.decays:
@@ -218,54 +225,14 @@ def draw(
     return gaussian(key, vocabulary=corpus.vocabulary, dim=settings.dim), corpus
 
 
-def minibatch(key: jax.Array, corpus: Corpus, batch: int) -> Corpus:
-    """The corpus with the weights of some of its sequences, as large in expectation."""
-    number = len(corpus.labels)
-    chosen = jax.random.permutation(key, number) < batch
-    weights = jnp.where(chosen, corpus.log_weights(jnp.float64), -jnp.inf)
-    return dataclasses.replace(corpus, weights=jnp.exp(weights) * number / batch)
-
-
-def gradient(parameters: Parameters, corpus: Corpus) -> Parameters:
-    """∇L in E, p and v: −∇_E L = h_a pᵀ + h_b vᵀ.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n bags.
-
-    Returns:
-        The gradient, in the shape of the parameters.
-    """
-    down = negative_gradient(*token_scores(parameters), corpus)
-    both = jnp.stack([down.scores, down.values], axis=1)
-    pair = jnp.stack([parameters.cls, parameters.head])
-    pulled = both.T @ parameters.embeddings
-    return Parameters(-both @ pair, -pulled[0], -pulled[1])
-
-
-def look(parameters: Parameters, corpus: Corpus) -> dict[str, jax.Array]:
-    """Numbers by name of `MEASURED`."""
-    scores, values = token_scores(parameters)
-    weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
-    important = corpus.present & (corpus.tokens < 4)
-    own = jnp.sum(jnp.where(important, weights, 0.0), axis=1)
-    top = jnp.argmax(jnp.where(corpus.present, weights, -1.0), axis=1)
-    selected = jnp.take_along_axis(important, top[:, None], axis=1)[:, 0]
-    return {
-        "log_loss": jnp.log(empirical_risk(parameters, corpus)),
-        "rest": corpus.mean(1 - own),
-        "values": values[:4] * jnp.array([1.0, 1.0, -1.0, -1.0]),
-        "share": selected.astype(float).mean(),
-    }
-
-
 def predicted(settings: Settings, log_times: np.ndarray) -> np.ndarray:
-    """1 − q of the two variables of the flow at these log(1+t), d → ∞."""
+    """Rows 1 − q and log L of the two variables of the flow, at log(1+t), d → ∞."""
     of = settings.problem
     problem = reduced_problem(
         relevant=of.relevant, irrelevant=of.irrelevant, length=of.length
     )
-    return np.exp(np.asarray(reduced_flow(problem, jnp.asarray(log_times)).log_weight))
+    found = reduced_flow(problem, jnp.asarray(log_times))
+    return np.stack([np.exp(found.log_weight), np.asarray(found.log_loss)])
 
 
 def summary(
@@ -279,10 +246,10 @@ def summary(
         name: of this rule.
 
     Returns:
-        Plain numbers: log(1+t), log(1/L), 1 − q, its ratio to the flow's at that t, the
-        exponent of 1 − q in L over the last third of log L, the difference b_s − b_r of
-        unequally frequent tokens and its limit, and the least share of sequences that
-        select an important token.
+        Plain numbers: log(1+t), log(1/L), 1 − q, its ratio to the flow's at that t and
+        at that loss, the exponent of 1 − q in L over the last third of log L, the
+        difference b_s − b_r of unequally frequent tokens and its limit, and the least
+        share of sequences that select an important token.
     """
     log_loss, rest = (
         arrays[f"{key} {name}, equal"].mean(axis=1) for key in ("log_loss", "rest")
@@ -290,11 +257,13 @@ def summary(
     late = log_loss <= log_loss.min() * 2 / 3
     slope = np.polyfit(log_loss[late], np.log(rest[late]), 1)[0]
     values = arrays[f"values {name}, unequal"][-1]
+    at_loss = np.interp(-log_loss[-1], -arrays["flow_log_loss"], arrays["flow_rest"])
     return {
         "log_time": float(arrays[f"log_times {name}"][-1]),
         "log_inverse_loss": float(-log_loss[-1]),
         "rest": float(rest[-1]),
         "over_flow": float(rest[-1] / arrays[f"predicted {name}"][-1]),
+        "over_flow_at_loss": float(rest[-1] / at_loss),
         "exponent_in_loss": float(slope),
         "difference": float((values[:, ::2] - values[:, 1::2]).mean()),
         "difference_limit": float(np.log(settings.ratio)),
@@ -334,21 +303,6 @@ def decayed(settings: Settings, decay: float) -> dict[str, Any]:
         "value_spread": float(np.ptp(values, axis=1).max()),
         "selected": float(found["share"][-1].min()),
     }
-
-
-def residuals(
-    decay: float, parameters: Parameters, corpus: Corpus
-) -> tuple[jax.Array, jax.Array]:
-    """Largest entries of ∇L + λ (E, p, v) and of EᵀE − p pᵀ − v vᵀ."""
-    total = jax.tree.map(
-        lambda slope, part: jnp.abs(slope + decay * part).max(),
-        gradient(parameters, corpus),
-        parameters,
-    )
-    pair = jnp.stack([parameters.cls, parameters.head])
-    rows = parameters.embeddings
-    off = jnp.abs(rows.T @ rows - pair.T @ pair).max()
-    return jnp.stack(jax.tree.leaves(total)).max(), off
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from experiments.theory import (
     influence,
     joint,
     lists,
+    optimizers,
     phases,
     rates,
     step_size,
@@ -37,6 +38,7 @@ STUDIES = {
     "influence": influence,
     "joint": joint,
     "lists": lists,
+    "optimizers": optimizers,
     "phases": phases,
 }
 TUTORIAL = Path(rates.__file__).parents[1] / "tutorial.ipynb"
@@ -94,6 +96,14 @@ def test_a_study_leaves_results_and_a_figure(study):
         assert rows["whole list", "1 on E"]["same_list"] == 1
         assert rows["whole list", "all trained"]["same_labels"] == 1
         assert rows["mostly negated", "1 on E"]["positive_lead"] == 0
+    if name == "optimizers":
+        rules = results["rules"]
+        # At d = 256, after a thousand steps.
+        assert rules["descent"]["over_flow"] == pytest.approx(1.0, abs=0.05)
+        assert rules["descent"]["difference"] > 5 * abs(rules["adam"]["difference"])
+        (end,) = results["decay"]
+        assert end["stationary"] < 1e-5 and end["balance"] < 1e-8
+        assert end["rest"] == pytest.approx(end["rest_predicted"], rel=0.05)
     if name == "phases":
         # Statuses of converged runs do not depend on how far they are carried on.
         assert results["statuses"]["runs"] > 0 == results["statuses"]["changed"]

@@ -1,0 +1,118 @@
+"""Runs on data that a decision list labels: certified, or with everything trained."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from experiments.common.statistics import CERTIFIED
+from jaxselect.compilation import fast_compile_options
+from jaxselect.flow.cls_flow import FlowStatus
+from jaxselect.flow.joint_flow import joint_flow
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.corpus import Corpus
+from jaxselect.model.decision_lists import DecisionList, list_agreement
+from jaxselect.model.embedding_step import embedding_steps
+from jaxselect.outcome.trial import follow, prepare
+from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.verdict import certify
+
+MEASURED = ("same_list", "same_labels", "order", "labels", "lead", "drift", "rest")
+"""Of `ListAgreement`; vᵀp_mm, NaN where p has none; weight off the deciding token."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Data of one kind.
+
+    Attributes:
+        draw: a family at its sizes; cases with the same one share programs.
+        shares: its numbers.
+        rule: the list that gives the labels.
+    """
+
+    draw: Callable[..., Corpus]
+    shares: dict[str, float]
+    rule: DecisionList
+
+
+def program(until: float, case: Case, *, trained: bool) -> Callable:
+    """The compiled runs of a family, over seeds: by steps on E, or all trained.
+
+    Args:
+        until: ‖p‖ at which a flow of p stops; log(1+t) for one of all parameters.
+        case: the data.
+        trained: whether E, p and v are all trained.
+
+    Returns:
+        A function of (seeds, d, η₀, k, shares), to numbers by name of `MEASURED`.
+    """
+    run = partial(joint_run if trained else certified_run, until, case)
+    lanes = jax.vmap(run, (0, None, None, None, None))
+    return jax.jit(lanes, compiler_options=fast_compile_options())
+
+
+def certified_run(
+    until: float,
+    case: Case,
+    seed: jax.Array,
+    dim: jax.Array,
+    step_size: jax.Array,
+    number: jax.Array,
+    shares: dict[str, jax.Array],
+) -> dict[str, jax.Array]:
+    """The flow of p with its certificate, after k steps on E."""
+    draw = partial(case.draw, **shares)
+    embed = embedding_steps(number)
+    size = step_size / jnp.maximum(number, 1).astype(step_size.dtype)
+    begun = prepare(jax.random.key(seed), draw, dim, size, embed=embed)
+    _, after, corpus, flow = follow(*begun, until_norm=until)
+    found = certify(after, corpus, flow)
+    scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
+    statuses = jnp.array([TrialStatus[name] for name in CERTIFIED])
+    sound = (found.status == statuses).any()
+    drift = found.ending.margin.direction @ after.head
+    return measured(case, scores, values, corpus, flow.log_time, sound, drift)
+
+
+def joint_run(
+    until: float,
+    case: Case,
+    seed: jax.Array,
+    dim: jax.Array,
+    step_size: jax.Array,
+    number: jax.Array,
+    shares: dict[str, jax.Array],
+) -> dict[str, jax.Array]:
+    """One step on E, then the flow of E, p and v; its end is read, not certified."""
+    del number
+    draw = partial(case.draw, **shares)
+    _, after, corpus = prepare(jax.random.key(seed), draw, dim, step_size)
+    flow = joint_flow(after, corpus, until_log_time=until)
+    scores, values = flow.embeddings @ flow.cls, flow.embeddings @ flow.head
+    sound = flow.status == FlowStatus.REACHED
+    # Scores part by log log t alone: the top token is the selected one.
+    none = jnp.full((), jnp.nan)
+    return measured(case, scores, values, corpus, jnp.zeros(()), sound, none)
+
+
+def measured(
+    case: Case,
+    scores: jax.Array,
+    values: jax.Array,
+    corpus: Corpus,
+    log_time: jax.Array,
+    sound: jax.Array,
+    drift: jax.Array,
+) -> dict[str, jax.Array]:
+    """Numbers by name of `MEASURED`, and whether the run counts."""
+    found = list_agreement(scores, values, corpus, case.rule, log_time)._asdict()
+    found |= {"drift": drift, "sound": sound}
+    weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
+    # Ids are in the order of the list, and bags are sorted by them.
+    first = jnp.where(corpus.present, corpus.tokens, corpus.vocabulary).argmin(axis=1)
+    chosen = jnp.take_along_axis(weights, first[:, None], axis=1)[:, 0]
+    found["rest"] = corpus.mean(1.0 - chosen)
+    return {name: found[name] for name in (*MEASURED, "sound")}
