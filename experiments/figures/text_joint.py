@@ -29,13 +29,10 @@ def draw(finished: Finished) -> Figure:
     for number, name in enumerate(rule for rule in rules if f"loss {rule}" in found):
         late, colour = -np.log(found[f"loss {name}"]), f"C{number}"
         axes[0].plot(late, found[f"rest {name}"], "o-", color=colour, label=name)
-        short, law = found[f"shortfall {name}"], found[f"law {name}"]
-        label = f"{name}, shortfall of the margin"
+        short, label = found[f"shortfall {name}"], f"{name}, shortfall of the margin"
         axes[0].plot(late, short, "^-", color=colour, label=label, markersize=4)
-        level = short[-1] / law[-1]
-        axes[0].plot(
-            late, level * law, "--", color=colour, label="law, through the end"
-        )
+        law = "1/(s log s), one word a review" if number == 0 else None
+        axes[0].plot(late, found[f"law {name}"], "k--", label=law)
         for part, style in (("", "o-"), ("_first", "^--"), ("_others", "v:")):
             label = f"{name}{part.replace('_', ', ')}"
             column = found[f"tendency{part} {name}"]
