@@ -25,6 +25,17 @@ def test_the_gradient_is_that_of_the_risk():
         assert_close(one, other)
 
 
+def test_what_is_left_of_an_end_under_decay():
+    slope = jax.jit(jax.grad(lambda here: empirical_risk(here, CORPUS)))(PARAMETERS)
+    left = jax.tree.map(lambda down, part: down + 0.5 * part, slope, PARAMETERS)
+    wanted = max(float(jnp.abs(part).max()) for part in jax.tree.leaves(left))
+    found, off = jax.jit(_descent.residuals)(0.5, PARAMETERS, CORPUS)
+    assert_close(found, wanted)
+    rows = np.asarray(PARAMETERS.embeddings)
+    pair = np.stack([PARAMETERS.cls, PARAMETERS.head])
+    assert_close(off, np.abs(rows.T @ rows - pair.T @ pair).max())
+
+
 def test_frequent_tokens_stand_in_more_of_the_weight():
     share = np.asarray(CORPUS.mean_by_token((CORPUS.counts > 0).astype(float)))
     assert_close(share[:4], np.array([3.0, 1.0, 3.0, 1.0]) / 8)

@@ -155,6 +155,16 @@ def test_a_list_that_ends_in_irrelevant_tokens_gives_the_same_labels():
     assert found.same_labels and not found.same_list and found.labels == 1
 
 
+def test_padding_leads_over_nothing():
+    """Token 0 is in the first bag only; 2 decides the second, ½ ahead of 3."""
+    corpus = from_sequences([[0, 1, 2, 3], [2, 3]], [1, 1], vocabulary=4)
+    values = jnp.array([2.0, -1.0, 1.0, 0.5])
+    found = AGREE(
+        jnp.array([4.0, 3.0, 2.0, 1.0]), values, corpus, alternating_list(3, 1)
+    )
+    assert found.lead == 0.5 and found.same_list
+
+
 def test_the_selection_is_read_with_the_width_of_its_log_time():
     assert not AGREE(RIGHT, VALUES, BAGS, PAIR, 4.0).same_list
     assert AGREE(10 * RIGHT, VALUES, BAGS, PAIR, 4.0).same_list
