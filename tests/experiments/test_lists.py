@@ -51,8 +51,8 @@ def test_shares_are_over_the_runs_that_count():
         "sound": [1, 1, 1, 1, 1, 0],
         "same_list": [1, 1, 0, 0, 0, 1],
         "same_labels": [1, 1, 1, 0, 0, 1],
-        "lead": [1.0, 1.0, -1.0, 1.0, 1.0, 1.0],
-        "drift": [0.0, 0.0, 0.0, 0.0, -0.3, 0.0],
+        "lead": [1.0, -1.0, 1.0, 1.0, 1.0, 1.0],
+        "drift": [0.0, 0.0, 0.2, 0.0, -0.3, 0.0],
         "rest": [0.1, 0.2, 0.3, 0.05, 0.0, 0.9],
     }
     shown = lists.summary({k: np.array(v).reshape(1, 2, 3) for k, v in found.items()})
@@ -64,7 +64,7 @@ def test_shares_are_over_the_runs_that_count():
         "same_list": 0.4,
         "same_labels": 0.6,
         "positive_lead": 4,
-        "wrong_with_positive_lead": 2,
+        "wrong_with_positive_lead": 3,
         "wrong_without_drift": 1,
         "largest_rest": 0.3,
     }

@@ -92,12 +92,12 @@ def test_descent_takes_the_steps_that_it_is_given():
 
 
 def test_what_is_summed_up_of_a_rule():
-    """1 − q = L^¼, b_s − b_r = 1.5, and the flow has twice the weight."""
+    """Late 1 − q = L^¼, b_s − b_r = 1.5, and the flow has twice the weight."""
     log_loss = -np.linspace(1.0, 12.0, 12)[:, None] * np.ones(2)
     values = np.array([2.5, 1.0, 3.5, 2.0])
     arrays = {
         "log_loss a, equal": log_loss,
-        "rest a, equal": np.exp(log_loss / 4),
+        "rest a, equal": np.exp(log_loss / 4) * np.where(log_loss > -8, 3.0, 1.0),
         "values a, unequal": np.tile(values, (12, 2, 1)),
         "share a, equal": np.linspace(0, 1, 24).reshape(12, 2),
         "log_times a": np.arange(12.0),
