@@ -72,7 +72,7 @@ class Settings:
     steps: tuple[int, ...] = (1, 4)
     until_norm: float = 1e4
     until_log_time: float = 100.0
-    seeds: int = 6
+    seeds: int = 4
     seed: int = 0
     out: Path = Path("results") / "lists"
     json: bool = False
