@@ -9,13 +9,13 @@ import jax.numpy as jnp
 
 from experiments.common.statistics import CERTIFIED
 from jaxselect.compilation import fast_compile_options
-from jaxselect.flow.cls_flow import FlowStatus
+from jaxselect.flow.cls_flow import FlowStatus, cls_flow
 from jaxselect.flow.joint_flow import joint_flow
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.decision_lists import DecisionList, list_agreement
 from jaxselect.model.embedding_step import embedding_steps
-from jaxselect.outcome.trial import follow, prepare
+from jaxselect.outcome.trial import prepare
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.outcome.verdict import certify
 
@@ -67,8 +67,8 @@ def certified_run(
     draw = partial(case.draw, **shares)
     embed = embedding_steps(number)
     size = step_size / jnp.maximum(number, 1).astype(step_size.dtype)
-    begun = prepare(jax.random.key(seed), draw, dim, size, embed=embed)
-    _, after, corpus, flow = follow(*begun, until_norm=until)
+    _, after, corpus = prepare(jax.random.key(seed), draw, dim, size, embed=embed)
+    flow = cls_flow(after, corpus, until_norm=until)
     found = certify(after, corpus, flow)
     scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
     statuses = jnp.array([TrialStatus[name] for name in CERTIFIED])
