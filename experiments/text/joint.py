@@ -1,11 +1,11 @@
 """E, p and v trained together on reviews: how slowly attention narrows, and E·v drifts.
 
 Gradient descent and Adam from the same random start, far past the point at which
-held-out reviews are best. Beside the weight off the first word of a review stands the
-law of the flow, 1/(log(1/L) log log(1/L)) up to a constant, L the loss (mathematics,
-section 3i); beside that the tendency that is published: how well the posterior
-difference of a word says its value E·v, over all words, over the first words of the
-reviews, and over all others.
+held-out reviews are best. The weight off the first word of a review is held against
+the law of the flow, 1/(log(1/L) log log(1/L)) up to a constant, L the loss
+(mathematics, section 3i), and the published tendency is followed: how well the
+posterior difference of a word says its value E·v, over all words, over the first words
+of the reviews, and over all others.
 
     python -m experiments.text.joint --train imdb_train.parquet --test ...
 """

@@ -14,7 +14,7 @@ from experiments.sweep import study
 from experiments.sweep.settings import Settings
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
-from jaxselect.sweep.chunks import start
+from jaxselect.sweep.start import start
 from jaxselect.sweep.store import load
 from tests.flow import literal_cls
 from tests.variants import weighted
