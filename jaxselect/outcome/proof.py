@@ -15,6 +15,8 @@ from .trial_status import End
 # Steps of one stage of a flow: twice the most that any proved end of the default sweep
 # takes. Flows that need more follow rounding.
 MAX_STEPS = 1000
+# Largest log-time: pairs of a margin of 1.01 have faded.
+LATEST = 1e4
 PROVED = {
     TextEndStatus.SELECTED: End.SELECTED,
     TextEndStatus.TIED: End.TIED,
@@ -28,7 +30,7 @@ def prove(parameters: Parameters, corpus: Corpus) -> End:
     The flow is integrated again, in double precision on the host, to the first log-time
     at which its end is certified.
 
-    Source: mathematics, sections 7c and 7d.
+    Source: mathematics, sections 7c to 7e.
 
     Args:
         parameters: (E, p_0, v) that the flow starts from.
@@ -53,7 +55,9 @@ def prove(parameters: Parameters, corpus: Corpus) -> End:
         return End.UNPROVED
     settings = TextFlowSettings(max_steps=MAX_STEPS)
     try:
-        found = text_trajectory(parameters, from_corpus(corpus), settings=settings)
+        found = text_trajectory(
+            parameters, from_corpus(corpus), until_log_time=LATEST, settings=settings
+        )
     except (ValueError, np.linalg.LinAlgError):
         # Embeddings or curvatures beyond all numbers: a sweep goes on.
         return End.UNPROVED

@@ -61,6 +61,7 @@ class TextEnding(NamedTuple):
             no part of the proof.
         limit: what is proved of the flow orthogonal to the axes.
         status: a `TextEndStatus`.
+        on_manifold: whether p is proved to stay on a manifold of rests, not at `rest`.
     """
 
     selected: Bool[np.ndarray, " entries"]
@@ -73,6 +74,7 @@ class TextEnding(NamedTuple):
     pace: float
     limit: LimitCertificate
     status: TextEndStatus
+    on_manifold: bool = False
 
 
 @for_corpus(-1, 1)

@@ -16,6 +16,7 @@ from ..model.parameters import Parameters
 from . import reduced_flow as reduced
 from .ending import TextEnding, TextEndStatus, text_ending
 from .flow import LATEST, TextFlow, TextFlowSettings, TextFlowStatus, text_flow
+from .manifold_end import manifold_end
 from .margin import TextMarginStatus
 from .sparse import SparseCorpus
 
@@ -41,7 +42,8 @@ class Trajectory(NamedTuple):
         ending: what is known of it.
         returns: log-times at which tokens that had lost returned.
         stages: the flows it is made of; those of the full field begin at time zero.
-        path_log_times: the log-times asked for that it came to.
+        path_log_times: the log-times asked for that it came to; none along a manifold
+            of ties.
         path_cls: p at these times.
     """
 
@@ -66,7 +68,7 @@ def text_trajectory(
 ) -> Trajectory:
     """The flow of p by `text_flow` and `reduced_flow`, until an end is certified.
 
-    Source: mathematics, section 7d.
+    Source: mathematics, sections 7d and 7e.
 
     Args:
         parameters: (E, p_0, v) in double precision.
@@ -111,9 +113,21 @@ def text_trajectory(
         unknown = ending.status == NOT_CERTIFIED and not _may_go_on(ending, at.flow)
         if returned and unknown:
             ending = course.certify(at, NEGLIGIBLE)
+    cls, log_time = np.asarray(at.parameters.cls), at.log_time
+    if ending.status == NOT_CERTIFIED and int(at.flow.status) == TextFlowStatus.REACHED:
+        held = manifold_end(
+            at.parameters,
+            corpus,
+            ending,
+            from_log_time=log_time,
+            until_log_time=until_log_time,
+        )
+        if held is not None:
+            cls, log_time = held
+            ending = ending._replace(status=TextEndStatus.TIED, on_manifold=True)
     return Trajectory(
-        np.asarray(at.parameters.cls),
-        at.log_time,
+        cls,
+        log_time,
         ending,
         tuple(returns),
         at.stages,
