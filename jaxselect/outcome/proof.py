@@ -30,7 +30,7 @@ def prove(parameters: Parameters, corpus: Corpus) -> End:
     The flow is integrated again, in double precision on the host, to the first log-time
     at which its end is certified.
 
-    Source: mathematics, sections 7c to 7e.
+    Source: mathematics, sections 7c, 7d and 7e.
 
     Args:
         parameters: (E, p_0, v) that the flow starts from.

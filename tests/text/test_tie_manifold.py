@@ -5,6 +5,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 
 from jaxselect.model.corpus import from_sequences
@@ -291,3 +292,60 @@ def test_no_wall_without_the_hypotheses():
     whole = np.exp(rest.point.lead - log_time)
     pushed = ties._replace(gross=np.where(ties.excess > 0, whole, ties.gross))
     assert not trapped(pushed, rest, cls, log_time)
+
+
+def followed_further(problem, found, until=2000.0):
+    """SciPy's Radau bag by bag, twins at f = target: how far z moves, lost shares."""
+    sequences, labels, embeddings, head, _ = problem
+    values, selected = embeddings @ head, iter(found.ending.selected)
+    bags = []
+    for words, label in zip(sequences, labels, strict=True):
+        words = np.unique(words)
+        kept = np.array([next(selected) for _ in words])
+        bags.append((words[kept], words[~kept], label))
+    number = {}
+    for kept, _, label in bags:
+        number.setdefault(tuple(kept), []).append(label)
+    twins = [list(kept) for kept in number if len(kept) > 1]
+    growth = found.ending.margin.direction
+
+    def field(s, z):
+        score = embeddings @ (z + growth * s)
+        total = -growth
+        for kept, lost, label in bags:
+            top = score[kept].max()
+            held = np.exp(score[kept] - top)
+            output = held @ values[kept] / held.sum()
+            if len(kept) > 1:
+                label_of = np.array(number[tuple(kept)])
+                output = np.log((label_of > 0).sum() / (label_of < 0).sum())
+            mean = held @ embeddings[kept] / held.sum()
+            for r in lost:
+                size = np.exp(s + score[r] - top - np.log(held.sum()))
+                size *= label * (output - values[r]) / (1 + np.exp(label * output))
+                total = total + size / len(bags) * (mean - embeddings[r])
+        rows = []
+        for kept in twins:
+            held = np.exp(score[kept] - score[kept].max())
+            held /= held.sum()
+            rows.append(
+                (held * (values[kept] - held @ values[kept])) @ embeddings[kept]
+            )
+        normal = np.linalg.qr(np.array(rows).T)[0]
+        return total - normal @ (normal.T @ (total + growth))
+
+    s = found.log_time
+    begin = found.cls - growth * s
+    done = solve_ivp(field, (s, until), begin, "Radau", rtol=1e-8, atol=1e-8)
+    score = embeddings @ (done.y + growth[:, None] * done.t)
+    shares = [
+        np.exp(score[lost] - score[kept].max(axis=0)).max(initial=0.0)
+        for kept, lost, _ in bags
+    ]
+    return done.success, np.ptp(embeddings @ (done.y[:, -1] - begin)), max(shares)
+
+
+@pytest.mark.parametrize("seed", DRAWN)
+def test_an_exact_field_never_leaves_a_proved_end(seed):
+    done, moved, share = followed_further(*ended(seed))
+    assert done and moved < 0.1 and share < 1e-3  # in scores, within the wall
