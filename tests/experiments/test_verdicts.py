@@ -11,7 +11,7 @@ from experiments.report import sweep_claims
 from experiments.report.folders import Found
 from experiments.report.measured import FEWEST, Claim, Measured, rows
 from experiments.report.verdicts import Verdict, at_least, at_most, of_interval, of_runs
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.trial_status import End, TrialStatus
 
 HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
 IN_PART, FAILS = Verdict.IN_PART, Verdict.FAILS
@@ -92,6 +92,16 @@ def test_growth_without_bound_is_certified_for_all_runs_or_not_at_all():
     for name in ("TIES_UNPROVED", "NOT_CERTIFIED", "NORM_NOT_REACHED", "MISSING"):
         assert verdict(**{name: (0, 0, 0)}) is OPEN
     assert verdict(CAPTURED_NEGATIVE=(0, 0, 0), NOTHING_TO_SELECT=(1, 1, 1)) is HOLDS
+    tied = sweep(status=statuses(TIES_UNPROVED=(0, 0, 0)))
+    ends = tied.status * 0
+    for end, wanted in (
+        (End.TIED, HOLDS),
+        (End.UNPROVED, OPEN),
+        (End.AT_REST, IN_PART),
+    ):
+        found = tied.assign(end=ends.where(tied.status == 0, end))
+        found.attrs["ends"] = {one.name: one.value for one in End}
+        assert sweep_claims.without_bound(found).verdict is wanted
 
 
 def test_the_corner_of_large_sizes_is_whole_and_more_than_one_cell():

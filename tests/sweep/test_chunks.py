@@ -23,6 +23,7 @@ from jaxselect.model.synthetic import (
     several_relevant,
 )
 from jaxselect.outcome.trial import Trial, run_trial
+from jaxselect.outcome.trial_status import CERTIFIED, End
 from jaxselect.sweep import chunks as sweep_module
 from jaxselect.sweep import store
 from jaxselect.sweep.chunks import plan, predicted_steps, program, run_and_write
@@ -113,6 +114,9 @@ def test_the_cut_does_not_matter(reference, tmp_path, chunk_size, together):
     if not together:
         assert value_differences(reference, other, tolerance=0.0) == []
     assert (other.status == reference.status).all()
+    assert (other.end == reference.end).all()
+    proved = np.isin(reference.status, CERTIFIED)
+    assert (reference.end.values[proved] == End.SELECTED).all() and (~proved).any()
     assert (other.important_selected == reference.important_selected).all()
     settled = reference.status.values < 4
     for name in ("alignment_error", "cls_norm", "log_time", "max_margin_norm"):
