@@ -245,6 +245,33 @@ def test_the_wall_is_higher_than_all_within(seed):
         assert (moved <= lead + apart[ties.content] ** 2 / 8 + 1e-9).all()
 
 
+@pytest.mark.parametrize("seed", DRAWN)
+def test_the_third_order_of_one_pair_is_nearly_its_bound(seed):
+    """Along its own gradient e^(−h) leaves a³/6, of which the bound is a few times."""
+    ties, rest, cls, log_time, _ = balanced(seed)
+    found = certificate.bounds(ties, rest, cls, log_time)
+    radius = 0.05
+    apart, lead, _ = found.ranges(radius)
+    frame = ties.axes @ found.root
+    for pair in np.flatnonzero(rest.force):
+        alone = found._replace(
+            rest=rest._replace(
+                force=np.eye(len(rest.force))[pair], multiplier=0 * rest.multiplier
+            )
+        )
+        along = rest.point.towards[pair] @ frame
+        along *= radius / np.linalg.norm(along)
+        for z in (along, -along):
+            moved = at_point(ties, rest.cls + frame @ z)
+            first = rest.point.towards[pair] @ frame @ z
+            places = ties.embeddings[ties.words] @ frame @ z
+            share = rest.point.share[ties.content[pair]]
+            variance = share @ places**2 - (share @ places) ** 2
+            left = np.exp(rest.point.lead[pair] - moved.lead[pair])
+            left -= 1 - first + first**2 / 2 - variance / 2
+            assert abs(left) <= alone.third(apart, lead) < 30 * abs(left) + 1e-9
+
+
 def refused(sequences, labels, head=HEAD, start=(0.3, 0.0, -0.4, 0.0)):
     """Whether no end on a manifold is proved."""
     size = len(head)
