@@ -114,8 +114,8 @@ def describe(summary: dict[str, Any]) -> str:
     for name, count in summary["statuses"].items():
         lines.append(f"  {name.replace('_', ' '):<20}{count:>8}")
     if "ends" in summary:
-        ends = (f"{count} {name}" for name, count in summary["ends"].items())
-        lines.append(f"ends: {', '.join(ends).replace('_', ' ')}")
+        counted = (f"{count} {name}" for name, count in summary["ends"].items())
+        lines.append(f"ends: {', '.join(counted).replace('_', ' ')}")
     lines.append("share of certified runs in which every important token is selected")
     for eta, row in summary["all_selected_by_step_size"].items():
         told = "" if row["share"] is None else _interval(row)

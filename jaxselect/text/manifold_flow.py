@@ -7,6 +7,7 @@ from jaxtyping import Float
 from scipy.integrate import BDF
 
 from .flow import step
+from .manifold_balance import second_order
 from .tie_manifold import TieManifold, at_point
 
 # Of a step, absolute, in p − p_mm s.
@@ -40,10 +41,13 @@ class _Late(NamedTuple):
         return pull - normal @ (normal.T @ pull) - self.ties.growth
 
     def jacobian(self, log_time: float, moved: np.ndarray) -> np.ndarray:
-        """Its derivative, but for the manifold's and the bags' own curvature."""
-        force, towards, normal = self.parts(log_time, moved)
-        first = towards - (towards @ normal) @ normal.T
-        return -(first.T * force) @ first
+        """Its derivative on the manifold: that of the Lagrangian of all pairs."""
+        every = self.ties._replace(
+            excess=np.zeros_like(self.ties.excess), axes=np.eye(len(moved))
+        )
+        found = second_order(every, moved + self.ties.growth * log_time, log_time)
+        along = found.tangent @ found.tangent.T
+        return -along @ found.hessian @ along
 
     def longest(self, log_time: float, moved: np.ndarray, pace: np.ndarray) -> float:
         """Longest step in which no pair of wrong sign grows unseen."""

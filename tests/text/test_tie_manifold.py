@@ -302,6 +302,21 @@ def test_weights_of_twins_are_counted():
     assert refused([[0, 1, 2]] * 21 + bags[3:], [1] * 20 + [-1, -1, 1], head)
 
 
+def test_twins_alone_have_a_manifold():
+    """A tied content of one label, or a margin that is hardly above one, has none."""
+    problem, found = ended(DRAWN[0])
+    ties, _ = late_flow(problem, found.cls, found.ending)
+    assert ties is not None
+    sequences, labels, *rest = problem
+    assert labels[:2] == [1, -1] or labels[:3] == [1, 1, -1]
+    one_sided = sequences, [abs(y) for y in labels], *rest
+    assert late_flow(one_sided, found.cls, found.ending)[0] is None
+    margin = found.ending.margin
+    hardly = margin._replace(direction=margin.direction * (1 + 1e-7))
+    blurred = found.ending._replace(margin=hardly)
+    assert late_flow(problem, found.cls, blurred)[0] is None
+
+
 def test_no_wall_without_the_hypotheses():
     """Farther away, earlier, with a weaker pair or none along the manifold."""
     ties, rest, cls, log_time, response = balanced(DRAWN[0])
