@@ -12,8 +12,8 @@ from ..text.sparse import from_corpus
 from ..text.trajectory import text_trajectory
 from .trial_status import End
 
-# Steps of one stage of a flow: twice the most that any proved end of the default sweep
-# takes. Flows that need more follow rounding.
+# Steps of one stage. Of 114 proved ends of the default sweep one takes as many, in a
+# stage that a restart follows; flows that need more mostly follow rounding.
 MAX_STEPS = 1000
 # Largest log-time: pairs of a margin of 1.01 have faded.
 LATEST = 1e4
