@@ -1,32 +1,60 @@
-"""Does p keep its bias when v is trained as well, or behind a key-query matrix W?
+"""Where does attention go when E, p and v are trained together, or any of them?
 
-With v trained, v = v_mm log t + … and p = p_mm τ + ρ in the time τ = log(½ log² t):
-p heads where it does alone, if v_mm, the max-margin solution of v on the selected
-tokens, needs every sequence. One that v fits with room to spare has a loss that fades
-faster than 1/t; it asks p for a lead of zero, not one, and p heads for the solution of
-that relaxed problem. Behind W, u = W p moves as p does alone, and
-W_t = W_0 + (u_t − u_0) pᵀ/‖p‖².
+The joint flow is followed to log t = 10⁶ on draws in d dimensions, beside its laws:
+the weight off the important tokens for every subset of {E, p, v}; the values' memory
+of frequency; the crossover over the rate η of E; and which tokens are selected where
+the classes have unequal numbers of them. `--preset phases` draws the plane of (d, η₀)
+when nothing is frozen. Lanes are kept as they finish: the same command goes on where
+it was stopped.
+
+Two further parts freeze E: p beside a trained v heads for the max-margin solution of
+its selection where v needs every sequence; and W before p moves W p as p moves alone.
 """
 
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.console import command, say
+from experiments.common.console import at_least_one, command, say
 from experiments.common.devices import configure
+from experiments.common.processes import side_by_side
 from experiments.common.progress import announce
 from experiments.common.results import write
+from experiments.theory import _joint_laws as laws
+from experiments.theory import _joint_selection as selection
 from experiments.theory import _key_query, _trained_head
+from experiments.theory._joint_lanes import BLOCK, block, table
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
+from jaxselect.sweep.store import finished, prepare, writing
+
+Part = Literal["laws", "frequency", "crossover", "selection", "phases", "frozen"]
+PARTS = {
+    "laws": (laws.laws_cells, laws.laws),
+    "frequency": (laws.frequency_cells, laws.frequency),
+    "crossover": (laws.crossover_cells, laws.crossover),
+    "selection": (selection.selection_cells, selection.selection),
+    "phases": (selection.phases_cells, selection.phases),
+}
+"""The lanes of each part, and what is made of them; `frozen` has no lanes."""
+FROZEN = {"equal": Problem(20, 6, 2, 14), "unequal": Problem(20, 6, 3, 12)}
+"""Corpora for p beside v: important tokens equally frequent, and not."""
+MATRIX = Problem(8, 3, 2, 4)
+"""Corpora before which a matrix stands: W has as many rows as |S| + 2."""
+FROZEN_DIM, FROZEN_STEP = 4096.0, 100.0
+FROZEN_MARKS = np.geomspace(10.0, 1e8, 29)
+MATRIX_MARKS = np.geomspace(8.0, 1e5, 8)
+"""At the first W itself is integrated to, too, by an explicit method."""
+KEPT = ("status", "norms", "errors", "exponents", "off", "off_relaxed", "supports")
+"""Columns of a draw with a trained head that are written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,46 +63,68 @@ class Settings:
 
     Attributes:
         preset: where the defaults come from.
-        problem: corpora in which all important tokens are equally frequent.
-        unequal_relevant: relevant tokens per class where they are not; |S| is the same.
-        dim: embedding dimension d.
-        step_size: η₀ of the step on E.
-        until_log_time: log(1+t) at which p alone, and p beside v, stop.
-        matrix_log_time: log(1+‖p‖²t) at which W p stops.
-        points: of each path.
-        tolerance: ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading for p_mm.
+        parts: of the study.
+        problem: n, T, R and I of the laws; of the plane of (d, η₀), too.
+        dims: values of d.
+        alignment: γ, the value of important tokens after the one step on E.
+        alignments: likewise, of the part on selection.
+        etas: rates of E in the crossover.
+        selection_etas: rates of E in the part on selection.
+        classes: R₊ and R₋ in the part on selection.
+        step_sizes: η₀ in the plane of (d, η₀).
+        until_log_time: log(1+t) at the end of a joint flow.
+        points: of a path.
+        tolerance: of the frozen parts, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
         identity_tolerance: likewise ‖W − direct W‖/‖W − W_0‖ for the same W.
-        identity_log_time: log(1+‖p‖²t) until which W itself is integrated.
+        workers: processes that run lanes side by side.
         seeds: number of draws of each kind.
         seed: of the first draw.
         out: folder for results.
         json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "smoke"] = "full"
-    problem: Problem = dataclasses.field(default_factory=lambda: Problem(20, 6, 2, 14))
-    unequal_relevant: int = 3
-    dim: float = 4096.0
-    step_size: float = 100.0
-    until_log_time: float = 1e8
-    matrix_log_time: float = 1e5
-    points: int = 29
+    preset: Literal["full", "smoke", "phases"] = "full"
+    parts: tuple[Part, ...] = ("laws", "frequency", "crossover", "selection", "frozen")
+    problem: Problem = dataclasses.field(default_factory=lambda: Problem(64, 4, 2, 4))
+    dims: tuple[float, ...] = (1e2, 1e4, 1e6)
+    alignment: float = 1.0
+    alignments: tuple[float, ...] = (0.0, 1.0, 5.0)
+    etas: tuple[float, ...] = tuple(10.0 ** (0.5 * power) for power in range(-8, 9))
+    selection_etas: tuple[float, ...] = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)
+    classes: tuple[tuple[int, int], ...] = ((4, 4), (3, 5), (2, 6), (1, 7), (1, 4))
+    step_sizes: tuple[float, ...] = (1.0,)
+    until_log_time: float = 1e6
+    points: int = 26
     tolerance: float = 0.01
     identity_tolerance: float = 1e-6
-    identity_log_time: float = 8.0
-    seeds: int = 16
+    workers: int = 2
+    seeds: int = 8
     seed: int = 0
     out: Path = Path("results") / "joint"
     json: bool = False
 
     @property
-    def unequal(self) -> Problem:
-        """The same corpora with other numbers of relevant and irrelevant tokens."""
-        more = self.unequal_relevant - self.problem.relevant
-        return dataclasses.replace(
-            self.problem,
-            relevant=self.unequal_relevant,
-            irrelevant=self.problem.irrelevant - 2 * more,
+    def sizes(self) -> Problem:
+        """The shape that all lanes share."""
+        number = 2 * self.problem.relevant
+        if {"selection", "frequency"} & {*self.parts}:
+            number = max(number, 8, *(sum(pair) for pair in self.classes))
+        return dataclasses.replace(self.problem, relevant=(number + 1) // 2)
+
+    @property
+    def ask(self) -> laws.Ask:
+        """What the parts are asked with."""
+        return laws.Ask(
+            problem=self.problem,
+            dims=self.dims,
+            seeds=range(self.seed, self.seed + self.seeds),
+            marks=np.geomspace(10.0, self.until_log_time, self.points),
+            alignment=self.alignment,
+            alignments=self.alignments,
+            etas=self.etas,
+            selection_etas=self.selection_etas,
+            classes=self.classes,
+            step_sizes=self.step_sizes,
         )
 
     def check(self) -> None:
@@ -84,65 +134,61 @@ class Settings:
             BadInput: what arrived and what was wanted.
         """
         self.problem.check()
-        if self.seeds < 1 or self.points < 8:
+        at_least_one(self, "seeds", "workers")
+        if self.seeds < 2 or self.points < 4:
             raise BadInput(
-                f"seeds {self.seeds}, points {self.points}: wanted ≥ 1 and ≥ 8"
-            )
-        each = self.problem.sequences // 2
-        if each % max(self.problem.relevant, 1):
-            raise BadInput(
-                f"relevant {self.problem.relevant}, sequences {self.problem.sequences}:"
-                f" wanted a divisor of the {each} sequences of a class"
-            )
-        if not (self.unequal_relevant > 0 < self.unequal.irrelevant) or not (
-            each % self.unequal_relevant
-        ):
-            raise BadInput(
-                f"unequal relevant {self.unequal_relevant}: wanted no divisor of the "
-                f"{each} sequences of a class, and room for irrelevant tokens"
+                f"seeds {self.seeds}, points {self.points}: wanted ≥ 2 and ≥ 4"
             )
         # Later the exponent log t − y f of a sequence has no digit left.
-        if not 1e3 <= self.until_log_time <= 1e9:
+        if not 1e3 <= self.until_log_time <= 1e8:
+            raise BadInput(f"until log time {self.until_log_time}: wanted 10³ … 10⁸")
+        if self.problem.irrelevant < self.problem.length - 1:
             raise BadInput(
-                f"until log time {self.until_log_time}: wanted 10³ … 10⁹, where p has "
-                "a late time and float64 still follows it"
+                f"irrelevant {self.problem.irrelevant}: wanted T − 1 = "
+                f"{self.problem.length - 1} or more, as a bag holds none twice"
             )
-        for name in ("dim", "step_size", "tolerance", "identity_tolerance"):
+        for pair in self.classes:
+            if len(pair) != 2 or min(pair) < 1:
+                raise BadInput(f"classes {pair}: wanted two numbers ≥ 1")
+        for name in ("dims", "etas", "selection_etas"):
+            if not all(0 < value < float("inf") for value in getattr(self, name)):
+                spoken = name.replace("_", " ")
+                raise BadInput(f"{spoken} {getattr(self, name)}: wanted numbers > 0")
+        for name in ("alignment", "tolerance", "identity_tolerance"):
             if not 0 < getattr(self, name) < float("inf"):
                 spoken = name.replace("_", " ")
                 raise BadInput(f"{spoken} {getattr(self, name)}: wanted a number > 0")
-        if not 0 < self.identity_log_time <= 12:
-            raise BadInput(
-                f"identity log time {self.identity_log_time}: wanted > 0, and ≤ 12 for "
-                "an explicit method"
-            )
-        if not self.identity_log_time < self.matrix_log_time <= 1e9:
-            raise BadInput(
-                f"matrix log time {self.matrix_log_time}: wanted more than the "
-                f"identity's {self.identity_log_time}, up to 10⁹"
-            )
 
 
 PRESETS = {
     "full": Settings(),
     "smoke": Settings(
-        problem=Problem(6, 3, 1, 5),
-        unequal_relevant=2,
-        dim=65536.0,
-        step_size=40.0,
-        points=8,
-        seeds=3,
+        problem=Problem(40, 3, 2, 4),
+        dims=(1e6,),
+        etas=(0.1, 10.0),
+        alignments=(1.0,),
+        selection_etas=(1.0,),
+        classes=((1, 5),),
+        until_log_time=1e4,
+        points=4,
+        workers=1,
+        seeds=2,
         out=Path("results") / "joint-smoke",
     ),
+    "phases": Settings(
+        parts=("phases",),
+        problem=Problem(96, 8, 6, 20),
+        dims=(1e2, 1e4, 1e6, 1e8),
+        step_sizes=tuple(10.0 ** (0.5 * power) for power in range(-2, 8)),
+        points=4,
+        seeds=4,
+        out=Path("results") / "joint-phases",
+    ),
 }
-SMALL = Problem(8, 3, 2, 4)
-"""Corpora before which a matrix stands: W has as many rows as |S| + 2."""
-KEPT = ("status", "norms", "errors", "exponents", "off", "off_relaxed", "supports")
-"""Columns of a draw with a trained head that are written."""
 
 
 def main(settings: Settings) -> dict:
-    """Both claims, over all draws.
+    """Run the lanes of all parts, and hold them against theory.
 
     Args:
         settings: of the command line.
@@ -153,52 +199,97 @@ def main(settings: Settings) -> dict:
     settings.check()
     configure("float64")
     announce(settings.out, "joint")
-    seeds = settings.seed + jnp.arange(settings.seeds)
-    marks = jnp.geomspace(10.0, settings.until_log_time, settings.points)
-    arrays = {"log_times": np.asarray(marks)}
-    found = {}
-    follow = jax.jit(jax.vmap(_trained_head.follow, (0, 0, None)))
-    for name, problem in (("equal", settings.problem), ("unequal", settings.unequal)):
-        after, corpus = jax.jit(jax.vmap(partial(draw, settings, problem)))(seeds)
-        columns = _numbers(follow(after, corpus, marks))
-        columns |= _trained_head.judge(columns, settings.tolerance)
-        found[name] = _trained_head.summary(columns, arrays["log_times"])
-        arrays |= {f"{name}_{key}": columns[key] for key in KEPT}
-    follow = jax.jit(jax.vmap(partial(matrix, settings), (0, None)))
-    marks = jnp.geomspace(
-        settings.identity_log_time, settings.matrix_log_time, settings.points
-    )
-    columns = _numbers(follow(seeds, marks)) | {"log_times": np.asarray(marks)}
-    found["matrix"] = _key_query.summary(columns, settings.identity_tolerance)
-    arrays |= {f"matrix_{key}": column for key, column in columns.items()}
-    for kind, shown in found.items():
-        for key, value in shown.items():
-            say(f"{kind:8} {key.replace('_', ' '):32} {value}")
+    ask, parts = settings.ask, [name for name in PARTS if name in settings.parts]
+    cells = {name: PARTS[name][0](ask) for name in parts}
+    rows = lanes(settings, table([cell for name in parts for cell in cells[name]]))
+    found: dict[str, Any] = {}
+    arrays = {"log_times": ask.marks}
+    for name in parts:
+        here, rows = rows[: len(cells[name])], rows[len(cells[name]) :]
+        found[name], columns = PARTS[name][1](ask, here)
+        arrays |= {f"{name}_{key}": column for key, column in columns.items()}
+        for row in found[name]:
+            say(f"{name}: " + ", ".join(f"{key} {_text(row[key])}" for key in row))
+    if "frozen" in settings.parts:
+        shown, columns = frozen(settings)
+        found, arrays = found | shown, arrays | columns
+        for kind, row in shown.items():
+            say(f"{kind}: " + ", ".join(f"{key} {_text(row[key])}" for key in row))
     write(settings.out, settings=settings, results=found, arrays=arrays, figure="joint")
     return found
 
 
-def draw(
-    settings: Settings, problem: Problem, seed: jax.Array
-) -> tuple[Parameters, Corpus]:
-    """Parameters after the step on E, and a corpus."""
-    before, corpus = problem.draw(seed, settings.dim)
-    return embedding_step(before, corpus, settings.step_size), corpus
+def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
+    """One row per cell, from disk or run now.
+
+    Args:
+        settings: of the study.
+        cells: of `table`.
+
+    Returns:
+        See `block`.
+    """
+    folder, blocks = settings.out.absolute(), range(0, len(cells), BLOCK)
+    if not blocks:
+        return cells
+    kept = dataclasses.asdict(settings)
+    for name in ("out", "json", "workers", "tolerance", "identity_tolerance"):
+        del kept[name]
+    with writing(folder):
+        prepare(folder, {"study": "joint", "axes": {}, **kept})
+        work = partial(
+            block, folder, finished(folder)[0], settings.ask.marks, settings.sizes
+        )
+        pieces = [cells[first : first + BLOCK] for first in blocks]
+        found = side_by_side(work, pieces, settings.workers, "blocks of lanes")
+    return np.concatenate(found)
 
 
-def matrix(
-    settings: Settings, seed: jax.Array, marks: jax.Array
-) -> dict[str, jax.Array]:
+def frozen(settings: Settings) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """With E fixed: p beside a trained v, and a key-query matrix before p.
+
+    Args:
+        settings: of the study.
+
+    Returns:
+        What all draws show, and arrays by name.
+    """
+    seeds = settings.seed + jnp.arange(settings.seeds)
+    found, arrays = {}, {"frozen_log_times": FROZEN_MARKS}
+    follow = jax.jit(jax.vmap(_trained_head.follow, (0, 0, None)))
+    for name, problem in FROZEN.items():
+        after, corpus = jax.jit(jax.vmap(partial(drawn, problem)))(seeds)
+        columns = jax.device_get(follow(after, corpus, jnp.asarray(FROZEN_MARKS)))
+        columns |= _trained_head.judge(columns, settings.tolerance)
+        found[name] = _trained_head.summary(columns, FROZEN_MARKS)
+        arrays |= {f"{name}_{key}": columns[key] for key in KEPT}
+    follow = jax.jit(jax.vmap(matrix, (0, None)))
+    columns = jax.device_get(follow(seeds, jnp.asarray(MATRIX_MARKS)))
+    found["matrix"] = _key_query.summary(columns, settings.identity_tolerance)
+    return found, arrays
+
+
+def drawn(problem: Problem, seed: jax.Array) -> tuple[Parameters, Corpus]:
+    """Parameters after the step on E, and a corpus, of the frozen parts."""
+    before, corpus = problem.draw(seed, FROZEN_DIM)
+    return embedding_step(before, corpus, FROZEN_STEP), corpus
+
+
+def matrix(seed: jax.Array, marks: jax.Array) -> dict[str, jax.Array]:
     """One draw with a Gaussian W_0."""
-    after, corpus = draw(settings, SMALL, seed)
+    after, corpus = drawn(MATRIX, seed)
     key = jax.random.fold_in(jax.random.key(seed), 1)
     size = len(after.cls)
     start = jax.random.normal(key, (size, size)) / size**0.5
     return _key_query.behind_matrix(after, corpus, start, marks)
 
 
-def _numbers(columns: dict[str, jax.Array]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(column) for name, column in columns.items()}
+def _text(value: Any) -> str:
+    if isinstance(value, dict) and "mean" in value:
+        shown = f"{value['mean']:.4g} [{value['low']:.4g}, {value['high']:.4g}]"
+        rest = {key: value[key] for key in value if key not in ("mean", "low", "high")}
+        return shown + (f" {rest}" if rest else "")
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,8 @@ def joint_flow(
         rates: η, r_p and r_v; a rate of zero keeps its parameter fixed.
         until_log_time: log(1+t) to stop at; in float64 up to 10⁹, where the exponent
             log t − y f of a sequence still has digits. With E trained and v fixed E Eᵀ
-            grows like s², and small scores keep an error of s² roundings.
+            grows like s², and small scores keep an error of s² roundings: with p
+            trained too, take tolerances of 10⁻⁹ from s = 10⁵ on.
         path_log_times: increasing values of log(1+t) to save E, p and v at; none by
             default.
         settings: tolerances and bounds; tolerances of E, p and v each.

@@ -1,18 +1,30 @@
 """The study of joint training: its measures against closed forms, and a small run."""
 
 import dataclasses
+import functools
+from functools import partial
+from threading import Event
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.theory import _key_query, _trained_head, joint
+from experiments.theory import (
+    _joint_lanes,
+    _joint_laws,
+    _joint_selection,
+    _key_query,
+    _trained_head,
+    joint,
+)
 from experiments.theory._trained_head import Heading, heading, judge, relaxed
 from experiments.theory.problem import Problem
+from jaxselect.flow.cls_flow import FlowStatus
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.importance import importance
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
 from tests.margin.pair_problems import solve
@@ -201,24 +213,196 @@ def test_shares_are_over_certified_draws():
     assert shown["where_it_fails_error_last"] == 4
 
 
+SIZES = Problem(64, 4, 4, 4)
+ASK = dataclasses.replace(
+    joint.PRESETS["full"],
+    dims=(1e6,),
+    seeds=2,
+    classes=((1, 4),),
+    alignments=(1.0,),
+    selection_etas=(1.0, 100.0),
+).ask
+LAST = np.array([1e2, 1e4, 1e6])
+
+
+@functools.cache
+def predicted():
+    """Laws and two variables of every subset at the last marks."""
+    return _joint_laws.predict(
+        ASK._replace(marks=LAST), list(_joint_laws.SUBSETS.values())
+    )
+
+
+@pytest.fixture(scope="module")
+def lanes(tmp_path_factory):
+    """Five cells of the study in one block, from disk the second time."""
+    folder = tmp_path_factory.mktemp("lanes")
+    (folder / "chunks").mkdir()
+    cells = _joint_lanes.table(
+        [
+            ASK.cell(0, 1e6),
+            ASK.cell(0, 1e6, positive=1, negative=4),
+            ASK.cell(0, 1e6, positive=1, negative=4, alignment=5.0),
+            ASK.cell(0, 1e6, positive=4, negative=4, skew=1.0),
+        ]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_joint_lanes, "BLOCK", 5)
+        patch.setattr(_joint_lanes, "configure", lambda precision: None)
+        work = partial(
+            _joint_lanes.block, folder, marks=LAST, sizes=SIZES, stop=Event(), number=1
+        )
+        with (
+            jax.numpy_dtype_promotion("standard"),
+            jax.numpy_rank_promotion("allow"),
+        ):
+            made = work(whole=set(), cells=cells)
+    patch.setattr(_joint_lanes, "_lanes", None)
+    kept = work(whole={1}, cells=cells)
+    patch.undo()
+    assert (kept == made).all() and (kept["lane"] == 5 + np.arange(4)).all()
+    return kept
+
+
+def test_a_lane_is_the_flow_of_its_cell(lanes):
+    """On the law at log t = 10⁶, conserved, and all four important tokens selected."""
+    row = lanes[0]
+    law = jax.tree.map(lambda x: x[5], predicted()[0])
+    np.testing.assert_allclose(row["log_off"][-1], law.log_weight[-1], atol=0.01)
+    np.testing.assert_allclose(row["value"], law.value, rtol=2e-3)
+    np.testing.assert_allclose(row["cls_square"][-1], law.cls_square[-1], rtol=0.01)
+    np.testing.assert_allclose(row["head_square"], law.head_square, rtol=0.02)
+    # The loss of the last mark is no number any more.
+    np.testing.assert_allclose(np.log(row["loss"][0]), law.log_loss[0], atol=0.05)
+    assert row["drift"] < 1e-8 and row["status"] == FlowStatus.REACHED
+    assert row["selected"].tolist() == [True] * 4 + [False] * 8
+    assert (row["covered"] == 1).all()
+    np.testing.assert_allclose(row["balance"], 1.0, atol=1e-3)
+
+
+def test_one_positive_token_and_two_others_explain_all_bags(lanes):
+    """Four negative tokens give way at γ = 1; a larger step on E keeps them."""
+    few, all_of_them = lanes[1], lanes[2]
+    assert few["selected"][0] and not few["selected"][1:5].any()
+    assert few["selected"].sum() == 3 and few["covered"].tolist() == [1, 0]
+    np.testing.assert_allclose(few["square"], 3, atol=1e-3)
+    assert all_of_them["selected"].tolist() == [True] * 5 + [False] * 7
+    for row in (few, all_of_them):
+        assert row["stationarity"] < 0.01 and row["slackness"] < 1e-5
+
+
+def test_values_keep_the_logarithm_of_frequency(lanes):
+    row, shares = lanes[3], np.array([17, 9, 4, 2]) / 64
+    np.testing.assert_allclose(row["frequency"][:4], shares)
+    lead = row["values"][-1, :4] - row["values"][-1, 0]
+    np.testing.assert_allclose(lead, np.log(shares / shares[0]), atol=0.01)
+
+
+def test_bags_of_unequal_classes():
+    """Important tokens first, no token twice, α of irrelevant ones zero."""
+    cell = dataclasses.asdict(ASK.cell(3, 1e4, positive=1, negative=4, step_size=0.0))
+    _, bags = _joint_lanes.draw(cell, SIZES)
+    tokens = np.asarray(bags.tokens)
+    assert set(tokens[:32, 0]) == {0} and set(tokens[32:, 0]) == {1, 2, 3, 4}
+    assert (np.bincount(tokens[32:, 0])[1:] == 8).all()
+    assert set(tokens[:, 1:].ravel()) == {5, 6, 7, 8}
+    assert all(len(set(bag)) == 4 for bag in tokens) and (bags.counts == 1).all()
+    assert_close(importance(bags)[5:], np.zeros(7))
+    assert_close(importance(bags)[:5], np.array([4, -1, -1, -1, -1]) / 32)
+    # η₀ of γ = 1: the mean value of important tokens, p_0 aside.
+    size = ASK.cell(3, 1e4, positive=1, negative=4).step_size
+    assert size * np.abs(importance(bags)[1]) / 2 == pytest.approx(5 / 8)
+
+
+def test_ratios_to_the_law_and_from_where_it_holds(monkeypatch):
+    """Rows made of the law itself: 1; one draw twice as far off: its mean shows."""
+    ask, (laws, flows) = ASK._replace(marks=LAST), predicted()
+    monkeypatch.setattr(_joint_laws, "predict", lambda *_: (laws, flows))
+    shape = len(_joint_laws.SUBSETS), 1, 2
+    fields = ("log_off", "value", "cls_square", "head_square")
+    kinds = [(name, float, (3,)) for name in fields]
+    rows = np.zeros(shape, [*kinds, ("status", int), ("drift", float)])
+    for name in fields:
+        of = {"log_off": "log_weight"}.get(name, name)
+        rows[name] = np.asarray(getattr(laws, of))[:, None, None]
+    rows["log_off"][5, 0, 1, :2] += np.log(2)
+    rows["head_square"][5] *= 1.21
+    rows["drift"] = np.nan
+    rows["drift"][5, 0] = 1e-9, 3e-9
+    rows["status"][5, 0, 0] = FlowStatus.OUT_OF_STEPS
+    found, arrays = _joint_laws.laws(ask, rows.reshape(-1))
+    plain, odd = found[0], found[5]
+    assert plain["trained"] == "p" and odd["trained"] == "E, p, v"
+    assert "head_norm" not in plain and plain["cls_norm"]["mean"] == 1
+    assert (plain["off"]["begins"], odd["off"]["begins"]) == (1e2, 1e6)
+    assert odd["head_norm"]["mean"] == pytest.approx(1.1)
+    assert odd["head_norm"]["begins"] is None
+    assert (odd["reached"], odd["drift"], plain["drift"]) == (1, 3e-9, None)
+    np.testing.assert_allclose(arrays["off"][5, 0, 1, 0] / arrays["law"][5, 0], 2)
+
+
+def test_a_crossover_is_where_the_two_terms_of_a_speed_are_equal():
+    """β₁ = ½ C_v √(N/η), u₁ = ½ C_p/√(η κ₀), at γ = 1, N = 4, κ₀ = ½."""
+    rows = np.zeros(len(ASK.etas) * 2, [("log_off", float, (26,))])
+    found, _ = _joint_laws.crossover(ASK, rows)
+    for row in found:
+        eta = row["eta"]
+        start = (1 + eta) / 4 + 1
+        wanted = 0.5 * np.sqrt((start**2 - eta) * 4 / eta)
+        if eta < 0.1:
+            assert row["value_crossover"] == pytest.approx(wanted, rel=0.1)
+        assert row["score_crossover"] == pytest.approx(
+            0.5 * 0.5 * (1 + eta) / np.sqrt(eta / 2)
+        )
+
+
+def test_tokens_and_ends_are_counted_by_cell():
+    """γ and η of each cell, all important tokens in one draw of two."""
+    rows = np.zeros(
+        4,
+        [
+            ("selected", bool, (12,)),
+            ("covered", float, (2,)),
+            *((name, float) for name in ("square", "stationarity")),
+            *((name, float) for name in ("slackness", "balance")),
+        ],
+    )
+    rows["selected"][:, :3], rows["balance"], rows["square"] = True, 1.5, 3.25
+    rows["covered"][3] = 1
+    rows["covered"][2] = 1, 0.9
+    first, second = _joint_selection.selection(ASK, rows)[0]
+    assert (first["eta"], first["all_important"], first["draws"]) == (1, 0, 2)
+    assert (second["eta"], second["all_important"]) == (100, 1)
+    assert second["tokens"]["mean"] == 3 and second["square_off"] == 0.25
+    assert second["balance_off"] == 0.5
+    ask = ASK._replace(step_sizes=(1.0, 10.0))
+    rows = np.zeros((4, 1, 2, 2), [("covered", float, (2,))])
+    rows["covered"][1, 0, 0] = [[1, 1], [1, 0.5]]
+    rows["covered"][2, 0, 1] = [[0, 1], [0, 0.9]]
+    found, arrays = _joint_selection.phases(ask, rows.reshape(-1))
+    assert arrays["shares"][1, 0, 0].tolist() == [0.5, 0.5, 0, 0]
+    assert arrays["shares"][2, 0, 1].tolist() == [0, 0, 0.5, 0.5]
+    assert found[1]["rates"] == "η = 0.01" and found[1]["all important"] == 0.25
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"seeds": 0},
-        {"points": 7},
+        {"seeds": 1},
+        {"points": 3},
         {"until_log_time": 1e10},
         {"until_log_time": float("nan")},
         {"tolerance": 0.0},
-        {"step_size": float("inf")},
-        {"identity_log_time": 13.0},
-        {"matrix_log_time": 4.0},
-        {"unequal_relevant": 3},
-        {"unequal_relevant": 4},
-        {"unequal_relevant": 0},
+        {"alignment": 0.0},
+        {"etas": (1.0, float("inf"))},
+        {"classes": ((1, 0),)},
+        {"workers": 0},
+        {"problem": Problem(12, 6, 2, 4)},
     ],
     ids=str,
 )
 def test_settings_that_make_no_study_are_refused(wrong):
-    name = next(iter(wrong)).replace("_", " ")
+    name = next(iter(wrong)).replace("_", " ").replace("problem", "irrelevant")
     with pytest.raises(ValueError, match=name):
         dataclasses.replace(joint.PRESETS["smoke"], **wrong).check()

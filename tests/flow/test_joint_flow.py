@@ -3,12 +3,13 @@
 import functools
 from functools import partial
 
-import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
+from jaxselect.compilation import fast_compile_options
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow, velocity
 from jaxselect.flow.cls_head_flow import cls_head_flow
 from jaxselect.flow.joint_flow import joint_flow
@@ -18,7 +19,6 @@ from jaxselect.flow.progress import direction_error
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.embedding_step import embedding_step
-from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced
 from jaxselect.model.selection import (
     competing_pairs,
@@ -40,38 +40,30 @@ def problem():
     return embedding_step(start, corpus, 20.0), corpus
 
 
-run = jax.jit(cls_head_flow, static_argnames="settings")
+run = jax.jit(
+    cls_head_flow,
+    static_argnames="settings",
+    compiler_options=fast_compile_options(),
+)
+HEAD_PATH = jnp.array([4.0, 1e2, 1e4, 1e6, 1e8])
 
 
-@partial(jax.jit, static_argnums=0)
-def plain_time(descend, start, end):
-    return dfx.diffeqsolve(
-        dfx.ODETerm(lambda t, y, args: jax.tree.map(jnp.negative, descend(y))),
-        dfx.Dopri8(),
-        0.0,
-        end,
-        0.01,
-        start,
-        stepsize_controller=dfx.PIDController(1e-11, 1e-11),
-        max_steps=10**6,
-    ).ys
-
-
-def test_head_and_cls_follow_the_gradient_in_plain_time():
-    _, corpus = problem()
-    # d far beyond |S|: most of p and of v never moves.
-    start = gaussian(jax.random.key(1), vocabulary=corpus.vocabulary, dim=64)
-    parameters = jax.jit(embedding_step)(start, corpus, 20.0)
-
-    def risk(pair):
-        return empirical_risk(Parameters(parameters.embeddings, *pair), corpus)
-
-    cls, head = plain_time(
-        jax.grad(risk), (parameters.cls, parameters.head), jnp.expm1(4.0)
+@functools.cache
+def headed(until_log_time=1e8):
+    """p and v trained, all by one program."""
+    return run(
+        *problem(),
+        until_log_time=until_log_time,
+        path_log_times=HEAD_PATH,
+        settings=TIGHT,
     )
-    flow = run(parameters, corpus, until_log_time=4.0, settings=TIGHT)
-    np.testing.assert_allclose(flow.cls, cls[0], atol=1e-7)
-    np.testing.assert_allclose(flow.head, head[0], atol=1e-7)
+
+
+def test_head_and_cls_follow_the_gradient():
+    wanted = literal_joint.integrate(*problem(), (0.0, 1.0, 1.0), 4.0)
+    flow = headed()
+    np.testing.assert_allclose(flow.path_cls[0], wanted[-2], atol=1e-7)
+    np.testing.assert_allclose(flow.path_head[0], wanted[-1], atol=1e-7)
     assert flow.status == FlowStatus.REACHED
 
 
@@ -82,8 +74,7 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
     its direction error, a constant over ‖p‖, falls by as much.
     """
     parameters, corpus = problem()
-    marks = jnp.array([1e2, 1e4, 1e6, 1e8])
-    flow = run(parameters, corpus, until_log_time=marks[-1], path_log_times=marks)
+    flow, marks = headed(), HEAD_PATH[1:]
     assert flow.status == FlowStatus.REACHED
 
     @jax.jit
@@ -95,14 +86,16 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
     shares, margin = judged(flow.cls)
     assert [share.item() for share in shares] == [1, 1]
     off, errors = [], []
-    for mark, cls, head in zip(marks, flow.path_cls, flow.path_head, strict=True):
+    for mark, cls, head in zip(
+        marks, flow.path_cls[1:], flow.path_head[1:], strict=True
+    ):
         here = Parameters(parameters.embeddings, cls, head)
         heading = jax.jit(velocity)(here, corpus, mark, cls) * mark / 2
         off.append(float(jnp.linalg.norm(heading - margin.direction) / margin.norm))
         errors.append(float(direction_error(cls, margin.direction)))
     assert (np.diff(off) < 0).all() and off[-1] < 1e-4
     assert (np.diff(errors) < 0).all()
-    lengths = jnp.linalg.norm(flow.path_cls, axis=1)
+    lengths = jnp.linalg.norm(flow.path_cls[1:], axis=1)
     # Between the last marks τ grows by 2 log 100; ρ's part across p_mm bends ‖p‖.
     grown = lengths[-1] - lengths[-2]
     np.testing.assert_allclose(grown, margin.norm * 2 * np.log(100), rtol=0.01)
@@ -111,14 +104,13 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
 
 
 def test_the_path_of_both_is_where_shorter_flows_end():
-    parameters, corpus = problem()
-    marks = jnp.array([1.0, 4.0, 9.0])
-    tight = partial(run, parameters, corpus, settings=TIGHT)
-    flow = tight(until_log_time=9.0, path_log_times=marks)
-    for number, mark in enumerate(marks):
-        short = tight(until_log_time=float(mark))
+    flow = headed()
+    for number in (0, 2):
+        short = headed(float(HEAD_PATH[number]))
         np.testing.assert_allclose(flow.path_cls[number], short.cls, atol=1e-6)
-        np.testing.assert_allclose(flow.path_head[number], short.head, atol=1e-6)
+        # v grows like log t.
+        np.testing.assert_allclose(flow.path_head[number], short.head, rtol=1e-6)
+        assert (short.path_cls[number + 1 :] == jnp.inf).all()
 
 
 def test_a_flow_of_both_that_breaks_off_says_so():
@@ -135,20 +127,21 @@ def test_a_flow_of_both_that_breaks_off_says_so():
 
 def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
     parameters, corpus = problem()
-    start = jax.random.normal(jax.random.key(3), (len(parameters.cls),) * 2) / 4
+    size = len(parameters.cls)
+    start = np.asarray(jax.random.normal(jax.random.key(3), (size, size)) / 4)
+    rows, cls = np.asarray(parameters.embeddings), np.asarray(parameters.cls)
+    values = rows @ np.asarray(parameters.head)
 
-    def risk(matrix):
-        query = matrix @ parameters.cls
-        return empirical_risk(
-            Parameters(parameters.embeddings, query, parameters.head), corpus
-        )
+    def field(_, flat):
+        query = flat.reshape(size, size) @ cls
+        pull, _ = literal_joint.descent(rows @ query, values, corpus, 0.0)
+        return np.outer(rows.T @ pull, cls).ravel()
 
-    scaled = float(jnp.expm1(4.0))
-    time = scaled / float(parameters.cls @ parameters.cls)
-    direct = plain_time(jax.grad(risk), start, time)
+    time = np.expm1(4.0) / (cls @ cls)
+    direct = solve_ivp(field, (0, time), start.ravel(), rtol=1e-9, atol=1e-10)
     follow = jax.jit(key_query_flow, static_argnames="settings")
     matrix, flow = follow(parameters, start, corpus, until_log_time=4.0, settings=TIGHT)
-    np.testing.assert_allclose(matrix, direct[0], atol=1e-7)
+    np.testing.assert_allclose(matrix, direct.y[:, -1].reshape(size, size), atol=1e-6)
     np.testing.assert_allclose(matrix @ parameters.cls, flow.cls, atol=1e-10)
 
 
@@ -167,7 +160,7 @@ SUBSETS = [
 PATH = jnp.array([1.0, 10.0, 50.0, 1e3, 1e6])
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=fast_compile_options())
 def joint(parameters, corpus, rates):
     return joint_flow(
         parameters,

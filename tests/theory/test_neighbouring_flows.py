@@ -1,0 +1,203 @@
+"""Two flows of other authors as corners of the joint flow: literal, and by law.
+
+One sequence with f = βᵀVσ(a), V and a trained: A. V. Varre, M. Rofin and N. Flammarion,
+arXiv 2603.06248. A key and a query matrix trained together: H. Sheen, S. Chen, T. Wang
+and H. H. Zhou, arXiv 2403.08699.
+"""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from jaxselect.compilation import fast_compile_options
+from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
+from jaxselect.flow.joint_flow import joint_flow
+from jaxselect.flow.learning_rates import LearningRates
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.loss import LOGISTIC, POLYNOMIAL
+from jaxselect.model.parameters import Parameters
+from jaxselect.theory.joint import late_law, reduced_flow, reduced_problem
+
+TOKENS = 5
+BETA = np.array([1.2, -0.9])
+SQUARE = float(BETA @ BETA)
+# V and a at the start; V's rows are coordinates of R².
+VALUES = np.random.default_rng(3).normal(size=(2, TOKENS)) / 4
+SCORES = np.random.default_rng(4).normal(size=TOKENS) / 2
+PATH = jnp.array([2.0, 8.0, 1e2, 1e4, 1e6])
+
+
+@partial(jax.jit, static_argnames="loss", compiler_options=fast_compile_options())
+def one_sequence(loss):
+    """(a_s, b_s) along the path: E = [a, Vᵀ], p and v fixed on different axes."""
+    bags = from_sequences([range(TOKENS)], [1], vocabulary=TOKENS, loss=loss)
+    start = Parameters(
+        jnp.column_stack([SCORES, VALUES.T]),
+        jnp.array([1.0, 0.0, 0.0]),
+        jnp.append(0.0, BETA),
+    )
+    times = PATH if loss is LOGISTIC else 2e-5 * PATH
+    flow = joint_flow(
+        start,
+        bags,
+        rates=LearningRates(1.0, 0.0, 0.0),
+        until_log_time=times[-1],
+        path_log_times=times,
+        settings=FlowSettings(rtol=1e-9, atol=1e-9),
+    )
+    return (
+        flow.status,
+        times,
+        flow.path_embeddings @ jnp.stack([start.cls, start.head], axis=1),
+    )
+
+
+def softmax(scores):
+    share = np.exp(scores - scores.max())
+    return share / share.sum()
+
+
+def literal(slope, end):
+    """(V, a) by SciPy in the variable in which `slope` is −∂loss/∂f."""
+
+    def field(time, flat):
+        values, scores = flat[:-TOKENS].reshape(2, TOKENS), flat[-TOKENS:]
+        weight, each = softmax(scores), BETA @ values
+        output = weight @ each
+        push = slope(time, output)
+        moved = push * np.outer(BETA, weight)
+        return np.append(moved.ravel(), push * weight * (each - output))
+
+    begin = np.append(VALUES.ravel(), SCORES)
+    found = solve_ivp(field, (0, end), begin, method="LSODA", rtol=1e-11, atol=1e-12)
+    values, scores = found.y[:-TOKENS, -1].reshape(2, TOKENS), found.y[-TOKENS:, -1]
+    return scores, BETA @ values
+
+
+def logistic(log_time, output):
+    return np.exp(log_time - np.logaddexp(0, output))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_sequence_is_the_joint_flow_with_p_and_v_fixed(place):
+    status, times, both = one_sequence(LOGISTIC)
+    assert status == FlowStatus.REACHED
+    wanted = np.column_stack(literal(logistic, float(times[place])))
+    np.testing.assert_allclose(both[place], wanted, atol=1e-6)
+
+
+CONSTANT = 2 * SQUARE * (TOKENS - 1) / TOKENS
+
+
+def polarised(loss, place):
+    """Lead of the winner's value, weight off it, and the others' shares of that."""
+    status, times, both = one_sequence(loss)
+    assert status == FlowStatus.REACHED
+    scores, values = np.asarray(both[place]).T
+    top = scores.argmax()
+    off = np.delete(softmax(scores), top)
+    lead = values[top] - np.delete(values, top).mean()
+    return lead, off.sum(), off / off.mean(), float(times[place])
+
+
+def test_softmax_is_polarised_like_one_over_the_square_of_log_t():
+    """1 − q = 2 |β|² (T − 1)/(T log² t); all others share alike up to δ^{−2/T}."""
+    for place, near in ((3, 1e-3), (4, 1e-4)):
+        lead, off, _, time = polarised(LOGISTIC, place)
+        np.testing.assert_allclose(off * time**2, CONSTANT, rtol=near)
+        np.testing.assert_allclose(off * lead**2, CONSTANT, rtol=near)
+    early, late = (np.abs(polarised(LOGISTIC, place)[2] - 1).max() for place in (3, 4))
+    np.testing.assert_allclose(late / early, 100 ** (-2 / TOKENS), rtol=0.05)
+
+
+def test_the_constant_in_the_value_is_that_of_every_loss():
+    """With a polynomial tail δ ~ t^{1/3}, and still (1 − q) δ² → the constant."""
+    lead, off, _, time = polarised(POLYNOMIAL, 4)
+    assert 0.3 < np.log(lead) / time < 0.4
+    np.testing.assert_allclose(off * lead**2, CONSTANT, rtol=5e-3)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_square_loss_stops_on_the_same_path(place):
+    """One sequence: every loss moves (V, a) along one path, and sets the clock alone.
+
+    Under ½(c − f)² the flow ends where f = c, with the weight off the winner that the
+    logistic flow has as it passes there: it polarises as far as the target is large.
+    """
+    _, _, both = one_sequence(LOGISTIC)
+    scores, values = np.asarray(both[place]).T
+    target = softmax(scores) @ values
+    ended = literal(lambda _, output: target - output, 60.0)
+    np.testing.assert_allclose(ended[0], scores, atol=1e-6)
+    np.testing.assert_allclose(ended[1], values, atol=1e-6)
+
+
+RELEVANT, IRRELEVANT, LENGTH = 1, 6, 3
+RING = [(2 + i, 2 + (i + 1) % IRRELEVANT) for i in range(IRRELEVANT)]
+ALIGNMENT, QUERY = 1.5, 0.8
+
+
+@jax.jit
+def two_matrices(times):
+    """By two variables: b fixed, K's rows E K in the place of E, Qᵀp in that of p."""
+    problem = reduced_problem(
+        relevant=RELEVANT,
+        irrelevant=IRRELEVANT,
+        length=LENGTH,
+        rates=(1.0, QUERY**2, 0.0),
+        alignment=ALIGNMENT,
+        cls_square=QUERY**2,
+    )
+    problem = eqx.tree_at(lambda it: it.values.start_speed, problem, jnp.zeros(()))
+    return reduced_flow(problem, times), late_law(problem, times)
+
+
+def test_a_key_and_a_query_matrix_obey_the_equation_of_e_and_p():
+    """Scores E K Qᵀp, K and Q trained, everything else fixed; E orthonormal."""
+    tokens = 2 + IRRELEVANT
+    labels = np.repeat([1.0, -1.0], IRRELEVANT)
+    bags = np.array([[token, *pair] for token in range(2) for pair in RING])
+    head = np.zeros(tokens)
+    head[:2] = ALIGNMENT, -ALIGNMENT
+    size = tokens + 1
+    query = QUERY * np.eye(size)[-1]
+
+    def field(log_time, flat):
+        key, other = flat.reshape(2, size, size)
+        scores = (key @ (other.T @ query))[:tokens]
+        pull = np.zeros(size)
+        for bag, label in zip(bags, labels, strict=True):
+            weight = softmax(scores[bag])
+            output = weight @ head[bag]
+            push = label * np.exp(log_time - np.logaddexp(0, label * output))
+            pull[bag] += push * weight * (head[bag] - output) / len(bags)
+        return np.stack(
+            [np.outer(pull, other.T @ query), np.outer(query, key.T @ pull)]
+        ).ravel()
+
+    start = np.stack([np.eye(size), np.eye(size)]).ravel()
+    found = solve_ivp(field, (0, 9.0), start, method="LSODA", rtol=1e-10, atol=1e-11)
+    key, other = found.y[:, -1].reshape(2, size, size)
+    scores = key @ (other.T @ query)
+    flow, _ = two_matrices(jnp.array([1.0, 9.0]))
+    np.testing.assert_allclose(scores[0] - scores[3], flow.score[-1], rtol=1e-6)
+    # W = K Qᵀ moved along p alone from its start, in the span of one direction.
+    moved = key @ other.T @ query - query
+    wanted = np.r_[1, 1, np.full(IRRELEVANT, -2 / IRRELEVANT), 0]
+    np.testing.assert_allclose(moved[:-1] / moved[0], wanted[:-1], atol=1e-6)
+
+
+def test_a_key_and_a_query_matrix_select_sooner_than_one_by_a_logarithm():
+    """1 − q = (1 + e^γ)/(2 γ √κ₀ |p| t log t); with W alone (1 + e^γ)/(γ κ₀ |p|² t)."""
+    times = jnp.array([1e5, 1e7])
+    flow, law = two_matrices(times)
+    mixed = 1 / (2 * RELEVANT) + 1 / IRRELEVANT
+    constant = (1 + np.exp(ALIGNMENT)) / (ALIGNMENT * 2 * np.sqrt(mixed) * QUERY)
+    for one in (flow, law):
+        scaled = np.exp(one.log_weight + times) * times
+        np.testing.assert_allclose(scaled, constant, rtol=1e-3)
