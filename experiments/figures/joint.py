@@ -105,7 +105,7 @@ def _crossover(panel: Axes, finished: Finished) -> None:
         ylabel="1 − q",
         title="Crossover: E, p and v trained",
     )
-    panel.legend(loc="lower center", fontsize="small")
+    panel.legend(loc=(0.36, 0.55), fontsize="small")
 
 
 def _selection(panel: Axes, finished: Finished) -> None:
@@ -120,12 +120,13 @@ def _selection(panel: Axes, finished: Finished) -> None:
             for row in rows
             if (row["positive"], row["negative"]) == pair and row["alignment"] == size
         ]
-        share = [row["tokens"]["mean"] / sum(pair) for row in here]
+        number = [row["tokens"]["mean"] for row in here]
+        share = [one / sum(pair) for one in number]
         panel.semilogx(
             [row["eta"] for row in here],
             share,
             marker=MARKERS[place % len(MARKERS)],
-            label=f"R₊, R₋ = {pair[0]}, {pair[1]}",
+            label=f"R₊, R₋ = {pair[0]}, {pair[1]}: {min(number):g} … {max(number):g}",
         )
     panel.axhline(1.0, color="k", linestyle="--", linewidth=1)
     panel.set(

@@ -19,6 +19,8 @@ EXPONENT = 0.02
 """Largest distance of a fitted exponent from its prediction, for a few seeds."""
 CLOSE = 1e-2
 """Largest relative deviation of a constant from its prediction."""
+LAW = 0.05
+"""Largest relative deviation from an asymptotic law at the end of a flow."""
 RANK = 0.9
 """Rank correlation from which two tables count as one tendency."""
 OPEN = Verdict.OPEN
@@ -101,7 +103,9 @@ def discrete(found: Finished) -> Measured:
 
 def beside_head(found: Finished) -> Measured:
     """With v trained besides, the direction of p stays as it is."""
-    parts = [found.results[name] for name in ("equal", "unequal")]
+    parts = [found.results[x] for x in ("equal", "unequal") if x in found.results]
+    if not parts:
+        return Measured(OPEN, "not a part of this study", counted(0, "draw"))
     counts = {verdict: 0 for verdict in HEADINGS.values()}
     for part in parts:
         for status, number in part["status"].items():
@@ -119,6 +123,8 @@ def beside_head(found: Finished) -> Measured:
 
 def behind_matrix(found: Finished) -> Measured:
     """A key-query matrix before p has the dynamics of p."""
+    if "matrix" not in found.results:
+        return Measured(OPEN, "not a part of this study", counted(0, "draw"))
     results = found.results["matrix"]
     good, draws = results["identity_holds"], results["draws"]
     return Measured(
@@ -127,6 +133,26 @@ def behind_matrix(found: Finished) -> Measured:
         f"{draws} draws",
         percent(draws - good, draws),
         "W integrated on its own, by another method",
+    )
+
+
+def nothing_frozen(found: Finished) -> Measured:
+    """With E, p and v trained 1 − q is on its law, which falls like 1/log t."""
+    rows = [
+        row
+        for row in found.results.get("laws", [])
+        if row["trained"].startswith("E, p, v") and finite(row["off"]["mean"])
+    ]
+    if not rows:
+        return Measured(OPEN, "not a part of this study", counted(0, "cell"))
+    off = [abs(row["off"]["mean"] - 1) for row in rows]
+    good = sum(one <= LAW for one in off)
+    return Measured(
+        of_cases(good, len(rows)),
+        f"1 − q off its law by {percent(max(off), 1)} at most, for every d and η",
+        counted(len(rows), "cell"),
+        percent(len(rows) - good, len(rows)),
+        "the flow of all parameters, by a law that knows neither draws nor d",
     )
 
 
@@ -247,6 +273,14 @@ CLAIMS = _claims(
         "theory.joint",
         "python -m experiments.theory.joint",
         beside_head,
+    ),
+    (
+        "Hard selection is a property of frozen embeddings: with E, p and v trained "
+        "the weight off the important token falls like 1/(log t log log t).",
+        "",
+        "theory.joint",
+        "python -m experiments.theory.joint",
+        nothing_frozen,
     ),
     (
         "A key-query matrix before p has the dynamics of p.",

@@ -10,6 +10,10 @@ from experiments.report.step_size_part import step_size
 
 LINES = 24
 """Draws of a study whose curves travel with the page."""
+SHOWN = ("p", "p, v", "E, p", "E, p, v")
+"""What is trained in the curves of the joint study."""
+FAINTEST = 1e-16
+"""Weight below which a curve leaves the chart."""
 
 
 def rates(found: Found) -> Shown:
@@ -180,44 +184,66 @@ def discrete(found: Found) -> Shown:
 
 
 def joint(found: Found) -> Shown:
-    """How far p heads from p_mm where v is trained besides."""
+    """Weight off the important token by what is trained; selection; p beside v."""
     arrays, results = found.arrays, found.results
-    lines = []
-    for colour, name in enumerate(("equal", "unequal")):
-        # The last axis is time; of both flows the second has v trained.
-        for place, row in enumerate(arrays[f"{name}_off"][:LINES, 1]):
+    said, charts = [], []
+    if "laws" in results:
+        rows = results["laws"]
+        names = list(dict.fromkeys(row["trained"] for row in rows))
+        lines = []
+        for colour, name in enumerate(SHOWN):
+            place = names.index(name)
+            for which, off in enumerate(arrays["laws_off"][place, -1]):
+                lines.append(
+                    series(
+                        f"{name} trained",
+                        arrays["log_times"],
+                        np.where(off > FAINTEST, off, np.nan),
+                        colour=colour,
+                        legend=not which,
+                    )
+                )
+            law = arrays["laws_law"][place]
+            law = np.where(law > FAINTEST, law, np.nan)
             lines.append(
                 series(
-                    f"{name} classes",
+                    "law",
                     arrays["log_times"],
-                    row,
-                    colour=colour,
-                    legend=not place,
+                    law,
+                    kind="dash",
+                    colour=6,
+                    legend=not colour,
                 )
             )
-    counts = {name: results[name]["status"] for name in ("equal", "unequal")}
-    return Shown(
-        [
-            f"{name.capitalize()} classes: "
-            + ", ".join(
-                f"{number} {status.lower().replace('_', ' ')}"
-                for status, number in count.items()
-                if number
-            )
-            + "."
-            for name, count in counts.items()
-        ],
-        [
+        charts.append(
             chart(
                 "joint",
-                "Where p heads beside a trained v",
-                "Distance of dp/dτ from p_mm over ‖p_mm‖; what stays above has turned.",
+                "Hard selection is a property of frozen embeddings",
+                "Weight off the important token by what is trained, and its law.",
                 axis("log t", log=True),
-                axis("‖dp/dτ − p_mm‖ / ‖p_mm‖", log=True),
+                axis("1 − q", log=True),
                 lines,
             )
-        ],
-    )
+        )
+    if "selection" in results:
+        rows = results["selection"]
+        few = sum(row["draws"] - row["all_important"] for row in rows)
+        said.append(
+            f"{few} of {sum(row['draws'] for row in rows)} runs with E, p and v trained "
+            "end on other tokens than all important ones."
+        )
+    said += [
+        f"{name.capitalize()} frequencies, E fixed, p beside v: "
+        + ", ".join(
+            f"{number} {status.lower().replace('_', ' ')}"
+            for status, number in results[name]["status"].items()
+            if number
+        )
+        + "."
+        for name in ("equal", "unequal")
+        if name in results
+    ]
+    return Shown(said, charts)
 
 
 def lists(found: Found) -> Shown:
@@ -259,7 +285,7 @@ SECTION = Told(
             ("phases", "Edges of the phase diagram", phases),
             ("influence", "Which token matters", influence),
             ("discrete", "Steps in place of the flow", discrete),
-            ("joint", "A trained head, a matrix before p", joint),
+            ("joint", "E, p and v trained together", joint),
             ("lists", "Labels by decision lists", lists),
             ("optimizers", "Adam, minibatches, decay", optimizers),
         )

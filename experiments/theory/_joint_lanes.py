@@ -1,7 +1,9 @@
 """Joint flows of a study: a family with unequal classes, one lane, kept in blocks."""
 
 import dataclasses
+import functools
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -219,10 +221,10 @@ def block(
         configure("float64")
         # Every block has one shape, and one program.
         padded = np.resize(cells, BLOCK)
-        columns = {name: padded[name] for name in cells.dtype.names}
+        columns = {name: padded[name] for name in cells.dtype.names or ()}
         close = ((cells["eta"] > 0) & (cells["head_rate"] == 0)).any()
         settings = CLOSE if close else FlowSettings()
-        found = jax.device_get(_lanes(columns, marks, sizes, settings))
+        found = jax.device_get(_lanes()(columns, marks, sizes, settings))
         kinds = [(name, one.dtype, one.shape[1:]) for name, one in found.items()]
         rows = np.zeros(len(cells), [("lane", np.int64), *FIELDS, *kinds])
         rows["lane"] = BLOCK * number + np.arange(len(cells))
@@ -238,4 +240,8 @@ def _run(
     return jax.lax.map(lambda cell: lane(cell, marks, sizes, settings), cells)
 
 
-_lanes = jax.jit(_run, static_argnums=(2, 3), compiler_options=fast_compile_options())
+@functools.cache
+def _lanes() -> Callable[..., dict[str, jax.Array]]:
+    """The program of a block; made late, as its options ask for the device."""
+    options = fast_compile_options()
+    return jax.jit(_run, static_argnums=(2, 3), compiler_options=options)

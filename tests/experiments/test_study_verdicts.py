@@ -42,6 +42,13 @@ def head(**counts):
     return theory_claims.beside_head(study({"equal": part, "unequal": empty}))
 
 
+def nothing_frozen(*ratios):
+    """1 − q over its law, by cell; what another subset trains does not count."""
+    rows = [{"trained": "E, p, v; η = 100", "off": {"mean": ratio}} for ratio in ratios]
+    rows.append({"trained": "E, v", "off": {"mean": 5.0}})
+    return theory_claims.nothing_frozen(study({"laws": rows}))
+
+
 def watched(*cells):
     """Cells as (d, log-time until which a capture lasted, status)."""
     told = [
@@ -141,6 +148,13 @@ TABLES = [
     (lambda: head(UNCHANGED=3, RELAXED=1), IN_PART),
     (lambda: head(RELAXED=4), FAILS),
     (lambda: head(NO_MAX_MARGIN=4), OPEN),
+    (lambda: theory_claims.beside_head(study({})), OPEN),
+    (lambda: nothing_frozen(1.049, 0.951), AGREES),
+    (lambda: nothing_frozen(1.051, 0.951), IN_PART),
+    (lambda: nothing_frozen(0.949), FAILS),
+    (lambda: nothing_frozen(NAN), OPEN),
+    (lambda: theory_claims.nothing_frozen(study({})), OPEN),
+    (lambda: theory_claims.behind_matrix(study({})), OPEN),
     (lambda: matrix(4), AGREES),
     (lambda: matrix(3), IN_PART),
     (lambda: matrix(0), FAILS),

@@ -184,6 +184,60 @@ def test_a_derivative_in_a_rate_is_that_of_differences(which):
     np.testing.assert_allclose(slope, leading, atol=0.05)
 
 
+@jax.jit
+def sized(relevant, irrelevant, length, eta):
+    """The log(1 − q), β, |p|² and |v|² late: of the two variables, and of the law."""
+    problem = reduced_problem(
+        relevant=relevant,
+        irrelevant=irrelevant,
+        length=length,
+        rates=(eta, 1.0, 1.0),
+        alignment=1.0,
+    )
+    each = reduced_flow(problem, LATE), late_law(problem, LATE)
+    return jnp.stack(
+        [
+            jnp.stack([x.log_weight, x.value, x.cls_square, x.head_square])[:, 1]
+            for x in each
+        ]
+    )
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_a_derivative_in_a_count_or_a_rate_is_that_of_differences(which):
+    """Of the constants in R, I, T and η, by theory and by its law."""
+    at = jnp.array([2.0, 4.0, 4.0, 0.7])
+    step = 1e-4 * jnp.eye(4)[which]
+    slope = jax.jvp(lambda x: sized(*x), (at,), (jnp.eye(4)[which],))[1]
+    wanted = (sized(*(at + step)) - sized(*(at - step))) / 2e-4
+    # β is 10⁷ there, and its difference good to 10⁻⁹ of that over the step.
+    np.testing.assert_allclose(
+        slope[:, [0, 2, 3]], wanted[:, [0, 2, 3]], rtol=1e-3, atol=1e-4
+    )
+    # κ = √(N κ₀) = √(1 + 2R/I), and |v|² ∝ √(N/η).
+    leading = [[-1 / 8, 1 / 4], [1 / 16, 0.0], [0.0, 0.0], [0.0, -1 / 1.4]][which]
+    found = [slope[1, 0], slope[1, 3] / sized(*at)[1, 3]]
+    # Up to the derivative of log u, of order 1/u = 0.05.
+    np.testing.assert_allclose(found, leading, atol=0.025)
+
+
+def test_a_fixed_p_that_leans_on_v_holds_one_class_back():
+    """E alone, p·v = −ε: 1 − q → 2 I ε/((N + 2 I) |p|² s) in the positive class.
+
+    Its value b drives its score down, by ε per unit; the pull of attention makes good.
+    """
+    lean = 0.01
+    signs = jnp.array([1.0, -1.0] + [0.0] * IRRELEVANT)
+    embeddings = jnp.eye(8, 10).at[:, 9].set(signs)
+    cls = jnp.sqrt(1 - lean**2) * jnp.eye(10)[8] - lean * jnp.eye(10)[9]
+    start = Parameters(embeddings, cls, jnp.eye(10)[9])
+    status, seen = full(start, jnp.array(SUBSETS["E"]))
+    assert status == FlowStatus.REACHED
+    constant = 2 * IRRELEVANT * lean / (N + 2 * IRRELEVANT)
+    off = np.exp(seen[2]) * np.asarray(PATH)
+    np.testing.assert_allclose(off[-2:], constant, rtol=0.03)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rates", "begins"),
