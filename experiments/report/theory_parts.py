@@ -227,9 +227,10 @@ def joint(found: Found) -> Shown:
         )
     if "selection" in results:
         rows = results["selection"]
-        few = sum(row["draws"] - row["all_important"] for row in rows)
+        runs = sum(row["draws"] for row in rows)
+        few = runs - sum(row["all_important"] for row in rows)
         said.append(
-            f"{few} of {sum(row['draws'] for row in rows)} runs with E, p and v trained "
+            f"{few} of {runs} runs with E, p and v trained "
             "end on other tokens than all important ones."
         )
     said += [
