@@ -169,7 +169,9 @@ def _phases(finished: Finished) -> Figure:
     named = ("all important", "positive only", "negative only", "other")
     for colour, end in zip(ENDS, named, strict=True):
         axes[0, -1].plot([], [], "s", color=colour, label=end)
-    axes[0, -1].legend(loc="upper left", fontsize="small")
+    axes[0, -1].legend(
+        loc="upper left", fontsize="small", frameon=True, facecolor="white"
+    )
     return figure
 
 

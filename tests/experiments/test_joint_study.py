@@ -306,6 +306,7 @@ def test_bags_of_unequal_classes():
     assert set(tokens[:32, 0]) == {0} and set(tokens[32:, 0]) == {1, 2, 3, 4}
     assert (np.bincount(tokens[32:, 0])[1:] == 8).all()
     assert set(tokens[:, 1:].ravel()) == {5, 6, 7, 8}
+    assert (tokens[:32, 1:] == tokens[32:, 1:]).all()
     assert all(len(set(bag)) == 4 for bag in tokens) and (bags.counts == 1).all()
     assert_close(importance(bags)[5:], np.zeros(7))
     assert_close(importance(bags)[:5], np.array([4, -1, -1, -1, -1]) / 32)

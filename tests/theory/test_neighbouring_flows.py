@@ -1,6 +1,6 @@
 """Two flows of other authors as corners of the joint flow: literal, and by law.
 
-One sequence with f = βᵀVσ(a), V and a trained: A. V. Varre, M. Rofin and N. Flammarion,
+One sequence with f = βᵀVσ(a), V and a trained: A. Varre, M. Rofin and N. Flammarion,
 arXiv 2603.06248. A key and a query matrix trained together: H. Sheen, S. Chen, T. Wang
 and H. H. Zhou, arXiv 2403.08699.
 """
