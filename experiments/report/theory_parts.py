@@ -247,6 +247,17 @@ def joint(found: Found) -> Shown:
     return Shown(said, charts)
 
 
+def embedding_steps(found: Found) -> Shown:
+    """What k steps on E leave to p: means over draws beside the two variables."""
+    columns = ("alignment", "rest", "cosine", "margin_norm")
+    rows = [["steps", "γ", "weight off before p trains", "cos(p_mm, p_0)", "‖p_mm‖"]]
+    for row in found.results["steps"]:
+        both = [(row[name]["mean"], row[name]["predicted"]) for name in columns]
+        shown = [f"{told(mean)} ({told(law)})" for mean, law in both]
+        rows.append([str(row["number"]), *shown])
+    return Shown(["Means over draws; in brackets, by two variables alone."], [], rows)
+
+
 def lists(found: Found) -> Shown:
     """Share of runs that end at the decision list, by data and way."""
     rows = [["data", "way", "runs that count", "same list", "same labels", "lead > 0"]]
@@ -287,6 +298,7 @@ SECTION = Told(
             ("influence", "Which token matters", influence),
             ("discrete", "Steps in place of the flow", discrete),
             ("joint", "E, p and v trained together", joint),
+            ("embedding_steps", "More than one step on E", embedding_steps),
             ("lists", "Labels by decision lists", lists),
             ("optimizers", "Adam, minibatches, decay", optimizers),
         )
