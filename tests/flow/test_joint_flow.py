@@ -226,6 +226,28 @@ def test_what_is_not_trained_stays_and_the_rest_keeps_its_form(rates):
         assert np.abs(off).max() <= 1e-8 * np.abs((now.T * abs(weights)) @ now).max()
 
 
+@pytest.mark.parametrize("seed", [0, 3])
+def test_late_scores_of_e_and_p_beside_a_fixed_head_are_those_of_the_law(seed):
+    """1 − q ∝ 1/(log² t log log t), where an error of E Eᵀ would overturn scores."""
+    corpus_key, key = jax.random.split(jax.random.key(seed))
+    corpus = jax.jit(partial(DRAW, sequences=32))(corpus_key)
+    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=100.0)
+    flow = jax.jit(joint_flow, compiler_options=fast_compile_options())(
+        embedding_step(start, corpus, 10.0),
+        corpus,
+        rates=LearningRates(head=0.0),
+        until_log_time=1e6,
+        path_log_times=jnp.array([1e5]),
+    )
+    assert flow.status == FlowStatus.REACHED
+    paths = (flow.path_embeddings[0], flow.path_cls[0]), (flow.embeddings, flow.cls)
+    early, late = (embeddings @ cls for embeddings, cls in paths)
+    lead = [scores[:4].mean() - scores[4:].mean() for scores in (early, late)]
+    assert jnp.abs(late[:4] - late[:4].mean()).max() < 0.1
+    growth = 2 * np.log(10.0) + np.log(lead[1] / lead[0])
+    assert lead[1] - lead[0] == pytest.approx(growth, rel=0.01)
+
+
 def test_p_alone_is_the_flow_of_p():
     parameters, corpus = drawn()
     alone = jax.jit(partial(cls_flow, settings=TIGHT))(
