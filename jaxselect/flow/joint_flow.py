@@ -38,9 +38,8 @@ from ._step_control import PredictiveController
 from .cls_flow import CANCELLATION_POWER, SHORTEST_STEP, FlowSettings, FlowStatus
 from .learning_rates import LearningRates
 
-
-# With v fixed E Eᵀ grows like s², and an error of it acts on the scores in full size: at
-# 1e-6 flows to s = 10⁶ leave the solution unseen, at this none of 24 does.
+# With v fixed E Eᵀ grows like s², and an error of it acts on the scores in full size:
+# at 1e-6 flows to s = 10⁶ leave the solution unseen, at this none of 24 does.
 HEAD_FIXED = 1e-9
 
 
