@@ -26,8 +26,8 @@ def draw(finished: Finished) -> Figure:
     runs.loglog(found["dim"], found["seconds_per_run"], "o-")
     runs.set(ylabel="seconds per run", title=f"η₀ = {found['step_size']:g}")
     steps.loglog(found["dim"], found["seconds_per_step"], "o-")
-    told = f"{found['programs']} compiled program, {found['precision']}"
-    steps.set(ylabel="seconds per step of the solver", title=told)
+    title = f"{found['programs']} compiled program, {found['precision']}"
+    steps.set(ylabel="seconds per step of the solver", title=title)
     for panel, name in ((runs, "seconds_per_run"), (steps, "seconds_per_step")):
         # Two decades tall, as the axis of d is seven wide: flat is seen to be flat.
         middle = (min(found[name]) * max(found[name])) ** 0.5

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
+from experiments.figures._page import command, power
 
 COLOURS = {"p": "#0072B2", "p, v": "#E69F00", "E, p": "#009E73", "E, p, v": "#D55E00"}
 """Colours that the colour-blind tell apart (M. Okabe and K. Ito), by subset."""
@@ -93,7 +93,7 @@ def _crossover(panel: Axes, finished: Finished) -> None:
     for colour, mark in enumerate(dict.fromkeys(some)):
         off = found["crossover_off"][:, :, mark].mean(axis=1)
         panel.loglog(
-            etas, off, "o", color=f"C{colour}", label=f"log t = {time[mark]:.0e}"
+            etas, off, "o", color=f"C{colour}", label=f"log t = {power(time[mark])}"
         )
         panel.loglog(etas, found["crossover_reduced"][:, mark], color=f"C{colour}")
         law = found["crossover_law"][:, mark]
@@ -134,7 +134,7 @@ def _selection(panel: Axes, finished: Finished) -> None:
         ylabel="|b_mm|² / number of important tokens",
         title=f"How many tokens are selected, γ = {size:g}",
     )
-    panel.legend()
+    panel.legend(loc="upper center", bbox_to_anchor=(0.48, 0.93), fontsize="small")
 
 
 def _phases(finished: Finished) -> Figure:
@@ -161,9 +161,9 @@ def _phases(finished: Finished) -> Figure:
             title=name,
             xlabel="d",
             xticks=range(len(dims)),
-            xticklabels=[f"{dim:.0e}" for dim in dims],
+            xticklabels=[power(dim) for dim in dims],
             yticks=range(len(steps)),
-            yticklabels=[f"{step:.1e}" for step in steps],
+            yticklabels=[power(step) for step in steps],
         )
     axes[0, 0].set_ylabel("η₀, step on E before the flow")
     named = ("all important", "positive only", "negative only", "other")

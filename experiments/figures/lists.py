@@ -8,7 +8,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
+from experiments.figures._page import command, power
 
 
 def draw(finished: Finished) -> Figure:
@@ -48,7 +48,7 @@ def draw(finished: Finished) -> Figure:
         for place, value in np.ndenumerate(labels):
             shade = "white" if share[place] < 0.5 else "black"
             panel.text(*place, f"{value:.2g}", ha="center", va="center", color=shade)
-        panel.set_xticks(range(len(across)), [f"{dim:.0e}" for dim in across])
+        panel.set_xticks(range(len(across)), [power(dim) for dim in across])
         panel.set_yticks(range(len(upward)), [f"{size:g}" for size in upward])
         panel.set_title(key, fontsize="small")
         panel.set(xlabel="d", ylabel="η₀")

@@ -1,7 +1,7 @@
 """What compiling costs, program by program."""
 
 from experiments.report.folders import Found
-from experiments.report.numbers import told
+from experiments.report.numbers import num
 from experiments.report.sections import Shown
 
 MIB = 2**20
@@ -12,8 +12,8 @@ def compiling(found: Found) -> Shown:
     rows = [["program", "for", "trace s", "lower s", "compile s", "lines"]]
     rows[0] += ["code MB", "temporaries MB"]
     for row in found.results["rows"]:
-        cells = [told(row.get(name)) for name in ("trace", "lower", "compile", "lines")]
-        cells += [told(_megabytes(row.get(name))) for name in ("code", "temporaries")]
+        cells = [num(row.get(name)) for name in ("trace", "lower", "compile", "lines")]
+        cells += [num(_megabytes(row.get(name))) for name in ("code", "temporaries")]
         rows.append([row["program"], row["target"], *cells])
     absent = found.results["absent"].items()
     return Shown(

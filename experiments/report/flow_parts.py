@@ -3,7 +3,7 @@
 from experiments.report.charts import axis, chart, series
 from experiments.report.cloud import cloud
 from experiments.report.folders import Found
-from experiments.report.numbers import told
+from experiments.report.numbers import num
 from experiments.report.sections import Shown
 
 
@@ -15,7 +15,7 @@ def flow(found: Found) -> Shown:
     shares["test_accuracy"] = "right, test"
     tied = ", ".join(str(columns["words"][place]) for place in columns["tied"][:12])
     sentences = [
-        f"At log t = {told(log_time)} a word that had lost comes back."
+        f"At log t = {num(log_time)} a word that had lost comes back."
         for log_time in results.get("returns", [])
     ]
     sentences.append(results["sentence"])
@@ -26,7 +26,7 @@ def flow(found: Found) -> Shown:
         )
     if results["growth"]:
         sentences.append(
-            f"‖p‖ grows by {told(results['growth'])} per unit of log t; "
+            f"‖p‖ grows by {num(results['growth'])} per unit of log t; "
             f"{results['active_pairs']} of {results['pairs']:,} pairs decide."
         )
     return Shown(
@@ -67,13 +67,13 @@ def bridge(found: Found) -> Shown:
     table = [["c", "d", "η₀", "words", "end", "tied words", "‖p_mm‖"]]
     table += [
         [
-            told(cell["at_least"]),
+            num(cell["at_least"]),
             str(cell["dim"]),
-            told(cell["step_size"]),
+            num(cell["step_size"]),
             str(cell["words"]),
             cell["status"].replace("_", " ").lower(),
             str(cell["tied_words"]),
-            told(cell["growth"]),
+            num(cell["growth"]),
         ]
         for cell in found.results["cells"]
     ]

@@ -135,10 +135,10 @@ def _check(results: xr.Dataset) -> None:
 
 def _said(error: BaseException) -> str:
     """An error in one line."""
-    told = " ".join(str(error).split())
+    words = " ".join(str(error).split())
     if isinstance(error, BadInput):
-        return told
-    return f"damaged, or of another version ({type(error).__name__}: {told})"
+        return words
+    return f"damaged, or of another version ({type(error).__name__}: {words})"
 
 
 def _date(path: Path) -> str:
@@ -164,5 +164,5 @@ def best(found: Iterable[Found], study: str) -> Found | None:
         settings = one.content.settings if one.content else {}
         return settings.get("preset") != "smoke", 0, one.written
 
-    readable = [one for one in found if one.study == study and one.content is not None]
-    return max(readable, key=rank, default=None)
+    num = [one for one in found if one.study == study and one.content is not None]
+    return max(num, key=rank, default=None)

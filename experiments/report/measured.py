@@ -83,8 +83,8 @@ def _row(claim: Claim, results: Found | None) -> Row:
     except BadInput as error:
         return Row(claim, Measured(Verdict.OPEN, str(error)))
     except ILL_FORMED as error:
-        told = f"these results cannot be read ({type(error).__name__})"
-        return Row(claim, Measured(Verdict.OPEN, told))
+        words = f"these results cannot be read ({type(error).__name__})"
+        return Row(claim, Measured(Verdict.OPEN, words))
     if small := too_small(results):
         sample = f"{measured.sample} ({small})"
         measured = measured._replace(verdict=Verdict.OPEN, sample=sample)

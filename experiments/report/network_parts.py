@@ -7,8 +7,8 @@ import numpy as np
 from experiments.report.charts import Chart, axis, chart, series
 from experiments.report.compile_part import compiling
 from experiments.report.folders import Found
-from experiments.report.numbers import told
-from experiments.report.sections import Part, Shown, Told
+from experiments.report.numbers import num
+from experiments.report.sections import Part, Shown, Topic
 from experiments.report.text_parts import cloud
 
 
@@ -22,7 +22,7 @@ def networks(found: Found) -> Shown:
             chart(
                 f"networks-published-{place}",
                 f"{name}: ours beside the published",
-                f"Rank correlation {told(table['rank_correlation'])}.",
+                f"Rank correlation {num(table['rank_correlation'])}.",
                 axis("bin"),
                 axis("mean / its deviation"),
                 [
@@ -55,7 +55,7 @@ def networks(found: Found) -> Shown:
     return Shown(
         [
             f"{size:,} parameters. The first step is the predicted one up to a "
-            f"residual of {told(step['residual'])}; after training "
+            f"residual of {num(step['residual'])}; after training "
             f"{results['test_accuracy']:.1%} of the test sequences are right."
         ],
         charts,
@@ -73,20 +73,20 @@ def network_sweep(found: Found) -> Shown:
             for status, number in row["statuses"].items()
             if number
         )
-        interval = f"{told(row['low'])} … {told(row['high'])}"
+        interval = f"{num(row['low'])} … {num(row['high'])}"
         rows.append(
             [
                 name.removeprefix("step size "),
-                told(row["exponent"]),
+                num(row["exponent"]),
                 interval,
-                told(row["loss"]),
+                num(row["loss"]),
                 endings,
             ]
         )
     return Shown([f"{found.results['lanes']} runs in one program."], [], rows)
 
 
-SECTION = Told(
+SECTION = Topic(
     "networks",
     "Networks",
     "Two layers, key-query matrices, an MLP, many classes.",
@@ -155,8 +155,8 @@ def flow(found: Found) -> Shown:
                 name,
                 f"{record['gamma']:g}",
                 record["who"],
-                told(record["slower_than_ours"]),
-                told(record["direction_error"]),
+                num(record["slower_than_ours"]),
+                num(record["direction_error"]),
             ]
             for record in records
             if "slower_than_ours" in record
@@ -182,9 +182,9 @@ def max_margin(found: Found) -> Shown:
                 record["family"],
                 str(record["size"]),
                 record["solver"],
-                told(record["seconds_per_lane"]),
-                told(record["seconds_per_lane"] / ours),
-                told(record["largest_gap"]),
+                num(record["seconds_per_lane"]),
+                num(record["seconds_per_lane"] / ours),
+                num(record["largest_gap"]),
             ]
         )
     return Shown(["Each solver's time over ours, on the same problems."], [], rows)
@@ -194,7 +194,7 @@ def ratios(found: Found) -> Shown:
     """Every number of a benchmark whose name says that it is a ratio."""
     rows = [["ratio", "value"]]
     rows += [
-        [name, told(value)]
+        [name, num(value)]
         for name, value in _leaves(found.results)
         if "_over_" in name or "ratio" in name or "spread" in name
     ]
@@ -212,7 +212,7 @@ def cost(found: Found) -> Shown:
             chart(
                 "bench-dim",
                 "Cost over the dimension",
-                f"Spread per step {told(part['spread_per_step'])} over all d.",
+                f"Spread per step {num(part['spread_per_step'])} over all d.",
                 axis("embedding dimension d", log=True),
                 axis("seconds", log=True),
                 [
@@ -239,8 +239,8 @@ def derivatives(found: Found) -> Shown:
         [
             name,
             str(row["problems"]),
-            told(row["largest_error"]),
-            told(row["median_error"]),
+            num(row["largest_error"]),
+            num(row["median_error"]),
         ]
         for name, row in found.results.items()
         if isinstance(row, dict) and "largest_error" in row
@@ -256,8 +256,8 @@ def against_rivals(found: Found) -> Shown:
             row["area"],
             row["what"],
             row["rival"],
-            told(row["ratio"]),
-            f"{told(row['least'])} … {told(row['most'])}",
+            num(row["ratio"]),
+            f"{num(row['least'])} … {num(row['most'])}",
             row["mark"],
         ]
         for row in found.results["rows"]
@@ -275,7 +275,7 @@ def _leaves(values: Any, name: str = "") -> list[tuple[str, float]]:
     return [(name, values)] if isinstance(values, int | float) else []
 
 
-BENCHMARKS = Told(
+BENCHMARKS = Topic(
     "benchmarks",
     "Benchmarks",
     "Times as ratios to ours, measured on one machine.",

@@ -33,11 +33,11 @@ def short(values: Any, digits: int = 4) -> Any:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def told(value: float | None, digits: int = 3) -> str:
+def num(value: float | None, digits: int = 3) -> str:
     """A number for people: powers of ten written out, a dash where there is none.
 
     Example:
-        >>> told(0.000123), told(1e6), told(42.0), told(None)
+        >>> num(0.000123), num(1e6), num(42.0), num(None)
         ('1.23·10⁻⁴', '10⁶', '42', '–')
     """
     if value is None or not math.isfinite(value):
@@ -56,7 +56,7 @@ def ticks(values: Iterable[float]) -> list[str]:
     """
     values = list(values)
     if all(value == 0 or 1e-3 <= abs(value) < 1e5 for value in values):
-        return [told(value) for value in values]
+        return [num(value) for value in values]
     return [_power(value, 3) for value in values]
 
 

@@ -56,7 +56,7 @@ def page(found: list[Found]) -> str:
     claims = rows(CLAIMS, found)
     diagrams, broken = _diagrams(found)
     watched = watch.watched(found)
-    sections = [section(told, found) for told in SECTIONS]
+    sections = [section(topic, found) for topic in SECTIONS]
     charts = [
         chart for one in sections for block in one.blocks for chart in block.charts
     ]

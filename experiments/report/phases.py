@@ -9,7 +9,7 @@ import xarray as xr
 from experiments.common.palette import STATUS
 from experiments.common.statistics import by_end
 from experiments.report.folders import Found
-from experiments.report.numbers import majors, short, ticks, told
+from experiments.report.numbers import majors, num, short, ticks
 from experiments.report.uncertified import Uncertified, uncertified
 from jaxselect.sweep.store import MISSING
 
@@ -95,7 +95,7 @@ def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
         for column, dim in enumerate(dims):
             counts = Counter(statuses[row, column].tolist())
             counted = [(name, counts[name]) for name in order if counts[name]]
-            label = f"d = {told(dim)}, η₀ = {told(step)}: " + ", ".join(
+            label = f"d = {num(dim)}, η₀ = {num(step)}: " + ", ".join(
                 f"{number} {STATUS[name].words}" for name, number in counted
             )
             rows[-1].append(Cell(row, column, label, _paint(counted)))

@@ -42,7 +42,7 @@ class Part(NamedTuple):
     show: Callable[[Found], Shown]
 
 
-class Told(NamedTuple):
+class Topic(NamedTuple):
     """A section before it meets results."""
 
     name: str
@@ -66,7 +66,7 @@ class Block(NamedTuple):
 class Section(NamedTuple):
     """A section with its blocks."""
 
-    told: Told
+    topic: Topic
     blocks: list[Block]
 
     @property
@@ -75,17 +75,19 @@ class Section(NamedTuple):
         return [block for block in self.blocks if block.missing != NOT_RUN]
 
 
-def section(told: Told, found: list[Found]) -> Section:
+def section(topic: Topic, found: list[Found]) -> Section:
     """Fill a section from what is on disk.
 
     Args:
-        told: the section.
+        topic: of the section.
         found: of `folders.search`.
 
     Returns:
         Its blocks, in their order.
     """
-    return Section(told, [_block(part, best(found, part.study)) for part in told.parts])
+    return Section(
+        topic, [_block(part, best(found, part.study)) for part in topic.parts]
+    )
 
 
 def _block(part: Part, results: Found | None) -> Block:

@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.report.charts import Chart, axis, chart, series
 from experiments.report.folders import Found
-from experiments.report.numbers import told
+from experiments.report.numbers import num
 from experiments.report.sections import Shown
 from experiments.report.theory_claims import as_good_as_grid
 
@@ -44,21 +44,21 @@ def step_size(found: Found) -> Shown:
     rows = [["d", "η₀ by descent", "by grid", "log t by descent", "by grid", "cost"]]
     rows += [
         [
-            told(cell["dim"]),
-            told(cell["step_size_descent"]),
-            told(cell["step_size_grid"]),
-            told(cell["log_time_descent"], 4),
-            told(cell["log_time_grid"], 4),
-            told(cell["cost_share"]),
+            num(cell["dim"]),
+            num(cell["step_size_descent"]),
+            num(cell["step_size_grid"]),
+            num(cell["log_time_descent"], 4),
+            num(cell["log_time_grid"], 4),
+            num(cell["cost_share"]),
         ]
         for cell in optima
     ]
     return Shown(
         [
             f"Descent does as well as the grid in {as_good_as_grid(optima)} "
-            f"of {len(optima)} dimensions, at {told(found.results['cost_share'])} of "
+            f"of {len(optima)} dimensions, at {num(found.results['cost_share'])} of "
             "its cost. Where some draw passes too suddenly to tell when, in a share of "
-            f"{told(found.results.get('not_told_share'))} of the grid, η₀ is left out."
+            f"{num(found.results.get('not_told_share'))} of the grid, η₀ is left out."
         ],
         charts,
         rows,
@@ -84,7 +84,7 @@ def _with_slope(arrays: dict, name: str, title: str) -> list[Chart]:
                 axis(label, log=key == name),
                 [
                     series(
-                        f"d = {told(dim)}",
+                        f"d = {num(dim)}",
                         arrays["step_sizes"],
                         row,
                         kind="points",

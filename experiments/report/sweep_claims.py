@@ -12,7 +12,7 @@ from experiments.common.statistics import (
     with_status,
 )
 from experiments.report.measured import Claim, Measured
-from experiments.report.numbers import counted, finite, percent, told
+from experiments.report.numbers import counted, finite, num, percent
 from experiments.report.verdicts import Verdict, of_interval, of_runs
 
 EXPONENT = 0.01
@@ -31,7 +31,7 @@ def lemma(results: xr.Dataset) -> Measured:
     fit = lemma_fit(results)
     if fit is None:
         return Measured(Verdict.OPEN, "too few dimensions")
-    interval = f"{told(fit.low)} … {told(fit.high)} " if fit.runs > 1 else ""
+    interval = f"{num(fit.low)} … {num(fit.high)} " if fit.runs > 1 else ""
     return Measured(
         of_interval(fit.low, fit.high, -0.5, EXPONENT),
         f"exponent {fit}",
@@ -69,7 +69,7 @@ def all_selected(results: xr.Dataset) -> Measured:
     dim, step = results.dim.values[column], results.step_size.values[row]
     return Measured(
         Verdict.HOLDS,
-        f"all of them for d ≥ {told(dim)} and η₀ ≥ {told(step)}",
+        f"all of them for d ≥ {num(dim)} and η₀ ≥ {num(step)}",
         f"{counted(runs[row:, column:].sum(), 'run')} there, {runs.sum():,} in all",
         f"0 % there; {percent(int(runs.sum() - hit.sum()), int(runs.sum()))} of all",
         "each run at the max-margin direction of that selection, duality gap below "
@@ -91,7 +91,7 @@ def direction(results: xr.Dataset) -> Measured:
     if not all(part.size for part in among.values()):
         return measured
     apart = "; ".join(
-        f"{told(np.median(part))} {words}, {counted(part.size, 'run')}"
+        f"{num(np.median(part))} {words}, {counted(part.size, 'run')}"
         for part, words in (
             (among["predicted"], "where it is known without p"),
             (among["with_path"], "where some dimensions are read from p"),
@@ -114,7 +114,7 @@ def exact_margin(results: xr.Dataset) -> Measured:
         return Measured(Verdict.OPEN, "no certified run of which it is known")
     return Measured(
         _bounded(results, gap, GAP),
-        f"relative gap {told(np.median(known))} (median), {told(known.max())} at most",
+        f"relative gap {num(np.median(known))} (median), {num(known.max())} at most",
         _sample(results, gap.size),
         percent(int((~(gap <= GAP)).sum()), gap.size),
         "the gap itself: weak duality, measured on the tokens",
@@ -130,8 +130,8 @@ def captured(results: xr.Dataset) -> Measured:
     everyone = _cells(results, hit) == _cells(results, xr.ones_like(results.status))
     column, rows = _widest_band(everyone)
     wide = len(rows) >= BAND
-    ends = " … ".join(map(told, _ends(results.step_size.values[rows]))) if wide else ""
-    band = f"; every run at d = {told(results.dim.values[column])}, η₀ = {ends}"
+    ends = " … ".join(map(num, _ends(results.step_size.values[rows]))) if wide else ""
+    band = f"; every run at d = {num(results.dim.values[column])}, η₀ = {ends}"
     return Measured(
         Verdict.HOLDS if wide else Verdict.IN_PART,
         counted(number, "run") + (band if wide else ", no band of them"),
@@ -150,7 +150,7 @@ def tied(results: xr.Dataset) -> Measured:
     proved = int((hit & with_status(by_end(results), "TIED", "AT_REST")).sum())
     return Measured(
         Verdict.AGREES,
-        f"{counted(int(hit.sum()), 'run')}, at ‖p‖ = {told(np.median(norms))} (median)",
+        f"{counted(int(hit.sum()), 'run')}, at ‖p‖ = {num(np.median(norms))} (median)",
         _sample(results),
         "–",
         f"{proved:,} of them proved in a second pass; of the others, gradients of both "
@@ -168,8 +168,8 @@ def _deviations(
         return Measured(Verdict.OPEN, "no certified run of which it is known")
     return Measured(
         _bounded(results, values, bound),
-        f"{quantity} is off {what} by {told(np.median(known))} (median), "
-        f"{told(np.quantile(known, 0.99))} (99 %)",
+        f"{quantity} is off {what} by {num(np.median(known))} (median), "
+        f"{num(np.quantile(known, 0.99))} (99 %)",
         _sample(results, values.size),
         percent(int((~(values <= bound)).sum()), values.size),
         f"within {bound:.0%}; active margins on the predicted late flow",

@@ -4,7 +4,7 @@ import itertools
 
 from experiments.common.results import Finished
 from experiments.report.measured import Claim, Measured
-from experiments.report.numbers import counted, finite, told
+from experiments.report.numbers import counted, finite, num
 from experiments.report.verdicts import (
     Verdict,
     at_least,
@@ -35,8 +35,8 @@ def text_lemma(found: Finished) -> Measured:
     exponent = results["exponent"]
     return Measured(
         at_most(abs(exponent + 0.5), LEMMA),
-        f"exponent {told(exponent)} in d; with plain counts "
-        f"{told(results['exponent_plain_counts'])}",
+        f"exponent {num(exponent)} in d; with plain counts "
+        f"{num(results['exponent_plain_counts'])}",
         f"{results['vocabulary']:,} words, {len(results['dims'])} d",
         "–",
         f"the exponent within {LEMMA:g} of −½",
@@ -53,8 +53,8 @@ def text_order(found: Finished) -> Measured:
     ranks = {part: shape[part]["rank_correlation"] for part in ("values", "scores")}
     return Measured(
         of_cases(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
-        f"rank correlation with the published bins {told(ranks['values'])} (E·v), "
-        f"{told(ranks['scores'])} (E·p)",
+        f"rank correlation with the published bins {num(ranks['values'])} (E·v), "
+        f"{num(ranks['scores'])} (E·p)",
         f"{found.results['vocabulary']:,} words in 20 bins",
         "–",
         f"{RANK:g} or more in both",
@@ -66,8 +66,8 @@ def review_step(found: Finished) -> Measured:
     row = found.results["one_step"]
     return Measured(
         at_least(row["correlation"], RANK),
-        f"correlation of E·v with α {told(row['correlation'])}, slope "
-        f"{told(row['slope_ratio'])} · η₀/2",
+        f"correlation of E·v with α {num(row['correlation'])}, slope "
+        f"{num(row['slope_ratio'])} · η₀/2",
         f"{found.results['vocabulary']:,} words",
         "–",
         f"correlation {RANK:g} or more",
@@ -80,7 +80,7 @@ def text_end(found: Finished) -> Measured:
     return Measured(
         of_status(results["status"], ENDS),
         f"{results['status'].replace('_', ' ').lower()}: {results['tied_words']} words "
-        f"at finite odds, growth {told(results['growth'])} per unit of log t",
+        f"at finite odds, growth {num(results['growth'])} per unit of log t",
         f"{results['reviews']:,} reviews, {results['vocabulary']:,} words",
         "–",
         "words at rest proved (Newton–Kantorovich), duality gap 1e-10, p on its way",
@@ -93,7 +93,7 @@ def network_order(found: Finished) -> Measured:
     if not tables:
         return Measured(Verdict.OPEN, "nothing published to hold it against")
     ranks = {name: table["rank_correlation"] for name, table in tables.items()}
-    told_ranks = ", ".join(f"{name} {told(rank)}" for name, rank in ranks.items())
+    told_ranks = ", ".join(f"{name} {num(rank)}" for name, rank in ranks.items())
     return Measured(
         of_cases(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
         f"rank correlation with the published bins: {told_ranks}",
@@ -113,7 +113,7 @@ def network_step(found: Finished) -> Measured:
     close = int((abs(exponents + 0.5) <= EXPONENT).sum())
     return Measured(
         of_cases(close, len(steps)),
-        f"error ∝ d^{told(exponents.mean())}",
+        f"error ∝ d^{num(exponents.mean())}",
         counted(results["lanes"], "run"),
         "–",
         f"exponents within {EXPONENT:g} of −½",

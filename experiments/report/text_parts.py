@@ -8,8 +8,8 @@ from experiments.report import flow_parts
 from experiments.report.charts import axis, chart, series
 from experiments.report.cloud import POSTERIOR, cloud
 from experiments.report.folders import Found
-from experiments.report.numbers import short, told
-from experiments.report.sections import Part, Shown, Told
+from experiments.report.numbers import num, short
+from experiments.report.sections import Part, Shown, Topic
 from experiments.text import published
 
 VOCABULARY = 20_000
@@ -74,7 +74,7 @@ def reviews(found: Found) -> Shown:
         [
             f"{results['vocabulary']:,} words, {results['train_reviews']:,} reviews: "
             f"after one step E·v follows α with correlation "
-            f"{told(step['correlation'])}. Trained on, the model is right in "
+            f"{num(step['correlation'])}. Trained on, the model is right in "
             f"{last['test_accuracy']:.1%} of the test reviews."
         ],
         charts,
@@ -145,7 +145,7 @@ def training(found: Found) -> Shown:
             f"{row['last']['train_accuracy']:.3f}",
             f"{row['last']['test_accuracy']:.3f}",
             *(
-                told(row["shape"][part]["rank_correlation"]) if known else "–"
+                num(row["shape"][part]["rank_correlation"]) if known else "–"
                 for part in ("values", "scores")
             ),
         ]
@@ -176,8 +176,8 @@ def lemma(found: Found) -> Shown:
     return Shown(
         [
             f"With α the error of the predicted step goes like "
-            f"d^({told(results['exponent'])}), with plain counts in its place like "
-            f"d^({told(results['exponent_plain_counts'])})."
+            f"d^({num(results['exponent'])}), with plain counts in its place like "
+            f"d^({num(results['exponent_plain_counts'])})."
         ],
         [
             chart(
@@ -216,7 +216,7 @@ def deviations(found: Found) -> Shown:
             chart(
                 f"deviations-{name}",
                 f"Deviation of E·v over {name}",
-                f"Correlation {told(explained[name]['r'])}.",
+                f"Correlation {num(explained[name]['r'])}.",
                 axis(name),
                 axis("deviation of E·v"),
                 [
@@ -249,7 +249,7 @@ def joint(found: Found) -> Shown:
             for place, (name, rows) in enumerate(runs.items())
         ]
 
-    last = (f"{name} {told(rows[-1]['tendency'])}" for name, rows in runs.items())
+    last = (f"{name} {num(rows[-1]['tendency'])}" for name, rows in runs.items())
     return Shown(
         [f"Rank correlation of E·v with the posterior difference: {', '.join(last)}."],
         [
@@ -274,7 +274,7 @@ def choice(found: Found) -> Shown:
     rows = [["learning rate", "batch", "held-out accuracy", "step"]]
     rows += [
         [
-            told(row["learning_rate"]),
+            num(row["learning_rate"]),
             "all" if not row["batch"] else str(row["batch"]),
             f"{row['held_out_accuracy']:.4f}",
             str(row["step"]),
@@ -284,7 +284,7 @@ def choice(found: Found) -> Shown:
     return Shown(["Chosen on held-out reviews, not on those tested."], [], rows)
 
 
-SECTION = Told(
+SECTION = Topic(
     "text",
     "Real text",
     "The same step and the same attention on reviews, where no word belongs to one "

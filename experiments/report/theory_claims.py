@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.common.results import Finished
 from experiments.report.measured import Claim, Measured
-from experiments.report.numbers import counted, finite, percent, told
+from experiments.report.numbers import counted, finite, num, percent
 from experiments.report.verdicts import (
     Verdict,
     at_least,
@@ -51,7 +51,7 @@ def exponents(found: Finished) -> Measured:
         verdict = of_cases(predicted, results["seeds"], Verdict.HOLDS)
     return Measured(
         verdict,
-        f"exponent {told(exponent, 6)}; the constant is off by {told(off)} at most",
+        f"exponent {num(exponent, 6)}; the constant is off by {num(off)} at most",
         f"{predicted} of {results['seeds']} draws predicted",
         percent(0 if good else predicted, predicted),
         "exact local exponents; the constant is predicted without integrating",
@@ -64,7 +64,7 @@ def descent(found: Finished) -> Measured:
     cells = len(results["optima"])
     good = as_good_as_grid(results["optima"])
     best = ", ".join(
-        f"{told(cell['step_size_descent'])} at d = {told(cell['dim'])}"
+        f"{num(cell['step_size_descent'])} at d = {num(cell['dim'])}"
         for cell in results["optima"][:3]
     )
     return Measured(
@@ -82,7 +82,7 @@ def influence(found: Finished) -> Measured:
     rank = row["rank_correlation"]
     return Measured(
         at_least(rank, RANK),
-        f"rank correlation {told(rank)}, relative error {told(row['relative_error'])}",
+        f"rank correlation {num(rank)}, relative error {num(row['relative_error'])}",
         f"{len(found.arrays['token_turn'])} tokens",
         "–",
         "solved again without the tenth",
@@ -95,8 +95,8 @@ def discrete(found: Finished) -> Measured:
     off = row["deviation_at_a_tenth"]
     return Measured(
         at_most(off, CLOSE),
-        f"off the flow by {told(off)} ‖p‖ at a tenth of the limit, "
-        f"{told(row['deviation_at_the_limit'])} at the limit",
+        f"off the flow by {num(off)} ‖p‖ at a tenth of the limit, "
+        f"{num(row['deviation_at_the_limit'])} at the limit",
         f"{len(row['stable_limit'])} draws",
         "–",
         "distance to the flow's own curve",
@@ -131,7 +131,7 @@ def behind_matrix(found: Finished) -> Measured:
     good, draws = results["identity_holds"], results["draws"]
     return Measured(
         of_cases(good, draws),
-        f"off by {told(results['identity_largest'])} at most",
+        f"off by {num(results['identity_largest'])} at most",
         f"{draws} draws",
         percent(draws - good, draws),
         "W integrated on its own, by another method",
@@ -192,12 +192,12 @@ def passing_capture(found: Finished) -> Measured:
     during = cell["capture"]
     return Measured(
         of_cases(sum(cell in passed for cell in there), len(there)),
-        f"at d = {told(cell['dim'])}, η₀ = {told(cell['step_size'])} the "
-        f"{during['class']} class holds all from log t = {told(during['first'])} to "
-        f"{told(during['last'])}, then both do",
+        f"at d = {num(cell['dim'])}, η₀ = {num(cell['step_size'])} the "
+        f"{during['class']} class holds all from log t = {num(during['first'])} to "
+        f"{num(during['last'])}, then both do",
         f"{counted(len(cells), 'run')}, {len(held) - len(passed)} captured to the end",
         "–",
-        f"weights along one flow, integrated to ‖p‖ = {told(cell['cls_norm'])}",
+        f"weights along one flow, integrated to ‖p‖ = {num(cell['cls_norm'])}",
     )
 
 
@@ -214,7 +214,7 @@ def foretold(found: Finished) -> Measured:
     most = max(finite(part["most"] for part in parts.values()), default=float("nan"))
     return Measured(
         of_cases(within, total),
-        f"measured over predicted from {told(least)} to {told(most)}",
+        f"measured over predicted from {num(least)} to {num(most)}",
         f"{total} edges on shapes the theory never saw",
         percent(total - within, total),
         "each edge bisected over η₀, draw by draw; bounds fixed beforehand",

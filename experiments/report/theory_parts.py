@@ -4,8 +4,8 @@ import numpy as np
 
 from experiments.report.charts import axis, chart, series
 from experiments.report.folders import Found
-from experiments.report.numbers import percent, told
-from experiments.report.sections import Part, Shown, Told
+from experiments.report.numbers import num, percent
+from experiments.report.sections import Part, Shown, Topic
 from experiments.report.step_size_part import step_size
 
 LINES = 24
@@ -43,9 +43,9 @@ def rates(found: Found) -> Shown:
     return Shown(
         [
             f"Over {results['seeds']} draws the direction error falls with exponent "
-            f"{told(results['exponent_norm'], 6)} in ‖p‖ and "
-            f"{told(results['exponent_log_time'], 5)} in log t; its constant deviates "
-            f"from the prediction by {told(results['constant_largest_deviation'])} "
+            f"{num(results['exponent_norm'], 6)} in ‖p‖ and "
+            f"{num(results['exponent_log_time'], 5)} in log t; its constant deviates "
+            f"from the prediction by {num(results['constant_largest_deviation'])} "
             "at most."
         ],
         [
@@ -77,8 +77,8 @@ def phases(found: Found) -> Shown:
             name.replace("_", " "),
             str(part["edges"]),
             percent(part["within"], 1),
-            told(part["median_ratio"]),
-            f"{told(part['least'])} … {told(part['most'])}",
+            num(part["median_ratio"]),
+            f"{num(part['least'])} … {num(part['most'])}",
         ]
         for name, part in found.results["summary"].items()
     ]
@@ -126,7 +126,7 @@ def influence(found: Found) -> Shown:
     return Shown(
         [
             "A tenth of a token taken away turns p_mm as its derivative says: rank "
-            f"correlation {told(results['token_0.1']['rank_correlation'])} over "
+            f"correlation {num(results['token_0.1']['rank_correlation'])} over "
             f"{len(order)} tokens."
         ],
         [
@@ -253,7 +253,7 @@ def embedding_steps(found: Found) -> Shown:
     rows = [["steps", "γ", "weight off before p trains", "cos(p_mm, p_0)", "‖p_mm‖"]]
     for row in found.results["steps"]:
         both = [(row[name]["mean"], row[name]["predicted"]) for name in columns]
-        shown = [f"{told(mean)} ({told(law)})" for mean, law in both]
+        shown = [f"{num(mean)} ({num(law)})" for mean, law in both]
         rows.append([str(row["number"]), *shown])
     return Shown(["Means over draws; in brackets, by two variables alone."], [], rows)
 
@@ -281,10 +281,10 @@ def optimizers(found: Found) -> Shown:
         ratio = f"{row['rest'] / row['rest_predicted']:.4g} (closed form)"
         rows.append([f"decay {row['decay']:g}", "", f"{row['rest']:.4g}", ratio, ""])
     limit = next(iter(found.results["rules"].values()))["difference_limit"]
-    return Shown([f"In the flow b_s − b_r tends to {told(limit)}."], [], rows)
+    return Shown([f"In the flow b_s − b_r tends to {num(limit)}."], [], rows)
 
 
-SECTION = Told(
+SECTION = Topic(
     "rates",
     "Rates",
     "How fast the direction of p converges, what that depends on, and how the theory "

@@ -9,7 +9,7 @@ import xarray as xr
 from experiments.common.flags import spelled
 from experiments.common.statistics import PROVED
 from experiments.common.tokens import ASSUMPTION_ONE, SIZES, same_tokens
-from experiments.report.numbers import told
+from experiments.report.numbers import num
 from jaxselect.outcome.trial_status import TrialStatus
 
 SHOWN = 8
@@ -75,7 +75,7 @@ def _run(run: xr.Dataset, status: str) -> Run:
     shown = dict.fromkeys((*long, "dim", "step_size", "seed"))
     return Run(
         ", ".join(
-            f"{symbols.get(name, name.replace('_', ' '))} = {told(where[name], 4)}"
+            f"{symbols.get(name, name.replace('_', ' '))} = {num(where[name], 4)}"
             for name in shown
         ),
         _cause(run, status),
@@ -86,7 +86,7 @@ def _run(run: xr.Dataset, status: str) -> Run:
 def _cause(run: xr.Dataset, status: str) -> str:
     """The numbers that a certificate was refused for."""
     end = (
-        f"‖p‖ = {told(run.cls_norm.item())} at log t = {told(run.log_time.item())} "
+        f"‖p‖ = {num(run.cls_norm.item())} at log t = {num(run.log_time.item())} "
         f"after {run.num_steps.item():,} steps"
     )
     if status != "NOT_CERTIFIED":
@@ -94,7 +94,7 @@ def _cause(run: xr.Dataset, status: str) -> str:
     sizes = {name: run[name].item() for name in HYPOTHESES}
     # NaN is the worst of all.
     worst = max(sizes, key=lambda name: np.nan_to_num(sizes[name], nan=np.inf))
-    return f"{HYPOTHESES[worst]}: {worst} = {told(sizes[worst])}; {end}"
+    return f"{HYPOTHESES[worst]}: {worst} = {num(sizes[worst])}; {end}"
 
 
 def command(grid: dict[str, Any], where: dict[str, Any]) -> str:
