@@ -273,6 +273,7 @@ FIVES = {
 ANY_LABELS = {
     "jaxselect.model.attention.attend_corpus",
     "jaxselect.model.attention.outputs",
+    "jaxselect.model.decision_lists.list_agreement",
     "jaxselect.model.selection.selected_output",
     "jaxselect.model.selection.selected_tokens",
     "jaxselect.outcome.rates.selection_mark",

@@ -88,12 +88,12 @@ def ready(
     held = f"{name} {options}"
     if held not in _HELD:
         begin = time.perf_counter()
-        folder = _folder(arguments) if known else None
-        traced = _read(folder / name) if folder else None
-        function = traced.call if traced else _fields_of(build(*settings))
         place = arguments[0].sharding
         # What is cut over devices stays cut.
         cut = place if isinstance(place, jax.sharding.NamedSharding) else None
+        folder = _folder(arguments) if known and cut is None else None
+        traced = _read(folder / name) if folder else None
+        function = traced.call if traced else _fields_of(build(*settings))
         jitted = jax.jit(function, compiler_options=options, out_shardings=cut)
         if folder and not traced:
             jitted = _kept(jitted, arguments, folder / name, options)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..text.ending import TextEndStatus
@@ -24,6 +25,7 @@ PROVED = {
 }
 
 
+@for_corpus(by_head=True)
 def prove(parameters: Parameters, corpus: Corpus) -> End:
     """The proved end of the flow of p, ties and returning tokens included.
 
@@ -39,6 +41,9 @@ def prove(parameters: Parameters, corpus: Corpus) -> End:
     Returns:
         The end; UNPROVED also where the proofs do not apply: in single precision, for
         numbers that are not finite, classes, and weighted sequences.
+
+    Raises:
+        BadInput: another vocabulary, or labels that do not suit the head.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
+from ..model.checks import for_corpus
 from ..model.parameters import Parameters
 from .curvature import Bags
 from .ending import TextEnding
@@ -22,6 +23,7 @@ STRIDE, LATE_STRIDE = 60.0, 0.5
 LEAVES = 150.0
 
 
+@for_corpus(-1, 1)
 def manifold_end(
     parameters: Parameters,
     corpus: SparseCorpus,
