@@ -134,13 +134,16 @@ def brackets(case: Case, prediction: Prediction, seeds: np.ndarray) -> Brackets:
     rows = []
     for dim, at in zip(case.dims, prediction.edges, strict=True):
         # No bracket reaches beyond the middle between two edges.
-        selection = at[0]
+        # Edges that are absent are 0 or ∞: their middle is NaN, and bounds nothing.
+        with np.errstate(invalid="ignore"):
+            products = at[0] * at[1], at[1] * at[2], at[3] * at[4]
+            lowest, lower, upper = np.sqrt(products)
         walls = {
-            "selection": (0.0, np.sqrt(selection * at[1])),
-            "breaking_lower": (np.sqrt(selection * at[1]), np.sqrt(at[1] * at[2])),
-            "breaking_upper": (np.sqrt(at[1] * at[2]), np.inf),
-            "capture_lower": (np.sqrt(selection * at[1]), np.sqrt(at[3] * at[4])),
-            "capture_upper": (np.sqrt(at[3] * at[4]), np.inf),
+            "selection": (0.0, lowest),
+            "breaking_lower": (lowest, lower),
+            "breaking_upper": (lower, np.inf),
+            "capture_lower": (lowest, upper),
+            "capture_upper": (upper, np.inf),
         }
         for place, edge in enumerate(at):
             below, above = walls[NAMES[place]]

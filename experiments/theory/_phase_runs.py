@@ -179,7 +179,9 @@ def curves(
     # Where nothing is captured for good, the edges between which symmetry breaks.
     band = prediction.edges[0, 3:]
     lower, upper = band if ask.is_edge(band).all() else prediction.edges[0, 1:3]
-    steps = np.array([1.1 * lower, np.sqrt(lower * upper), 1.1 * upper])
+    # Where edges are absent there is no step size between them, and no curve.
+    with np.errstate(invalid="ignore"):
+        steps = np.array([1.1 * lower, np.sqrt(lower * upper), 1.1 * upper])
     some = _pairs(dims, steps)
     follow = jax.jit(
         lambda *rows: jax.lax.map(lane, rows), compiler_options=fast_compile_options()
