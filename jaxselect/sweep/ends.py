@@ -9,9 +9,12 @@ import numpy as np
 from jaxtyping import Int
 
 from ..outcome.proof import prove
-from ..outcome.trial_status import CERTIFIED, End
+from ..outcome.trial_status import CERTIFIED, End, TrialStatus
 from .grid import Grid, Shape, lane_values
 from .start import start
+
+# Where no larger norm would help; any other run is certified sooner by going on.
+OPEN = (TrialStatus.TIES_UNPROVED, TrialStatus.NORM_NOT_REACHED)
 
 
 def ends(
@@ -20,7 +23,7 @@ def ends(
     lanes: Int[np.ndarray, " lanes"],
     statuses: Int[np.ndarray, " lanes"],
 ) -> Int[np.ndarray, " lanes"]:
-    """An `End` for every lane; only lanes without a certificate cost time.
+    """An `End` for every lane; only those of a status in `OPEN` cost time.
 
     Args:
         grid: of trials.
@@ -37,11 +40,11 @@ def ends(
         >>> ends(grid, grid.shapes()[0], np.array([0]), np.array([0])).tolist()
         [0]
     """
-    found = np.full(len(lanes), int(End.SELECTED), np.int32)
-    left = np.flatnonzero(~np.isin(statuses, CERTIFIED))
+    certified = np.isin(statuses, CERTIFIED)
+    found = np.where(certified, End.SELECTED, End.UNPROVED).astype(np.int32)
     if grid.precision != "float64":
-        found[left] = End.UNPROVED
         return found
+    left = np.flatnonzero(np.isin(statuses, OPEN))
     # Whatever runs the chunk, a proof runs where its NumPy is.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         for place in left:
