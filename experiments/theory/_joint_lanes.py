@@ -13,7 +13,6 @@ import numpy as np
 from experiments.common.devices import configure
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
-from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.flow.joint_flow import joint_flow
 from jaxselect.flow.learning_rates import LearningRates
 from jaxselect.model.attention import attend_corpus
@@ -26,8 +25,6 @@ from jaxselect.theory.joint_limit import joint_limit
 
 BLOCK = 32
 """Lanes of one file."""
-CLOSE = FlowSettings(rtol=1e-9, atol=1e-9)
-"""For flows with E trained and v fixed, whose E Eᵀ grows like log² t."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,16 +110,13 @@ def draw(cell: dict, sizes: Problem) -> tuple[Parameters, Corpus]:
     return embedding_step(start, corpus, cell["step_size"]), corpus
 
 
-def lane(
-    cell: dict, marks: jax.Array, sizes: Problem, settings: FlowSettings
-) -> dict[str, jax.Array]:
+def lane(cell: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
     """The joint flow of one cell, along the marks and at its end.
 
     Args:
         cell: numbers by name of `Cell`.
         marks: log(1+t) to look at; the last one ends the flow.
         sizes: see `draw`.
-        settings: of the flow.
 
     Returns:
         Along the marks `log_off`, of the mean weight off the important tokens, `value`,
@@ -138,7 +132,6 @@ def lane(
         rates=rates,
         until_log_time=marks[-1],
         path_log_times=marks,
-        settings=settings,
     )
 
     def look(embeddings: jax.Array, cls: jax.Array, head: jax.Array) -> dict:
@@ -222,9 +215,7 @@ def block(
         # Every block has one shape, and one program.
         padded = np.resize(cells, BLOCK)
         columns = {name: padded[name] for name in cells.dtype.names or ()}
-        close = ((cells["eta"] > 0) & (cells["head_rate"] == 0)).any()
-        settings = CLOSE if close else FlowSettings()
-        found = jax.device_get(_lanes()(columns, marks, sizes, settings))
+        found = jax.device_get(_lanes()(columns, marks, sizes))
         kinds = [(name, one.dtype, one.shape[1:]) for name, one in found.items()]
         rows = np.zeros(len(cells), [("lane", np.int64), *FIELDS, *kinds])
         rows["lane"] = BLOCK * number + np.arange(len(cells))
@@ -234,14 +225,12 @@ def block(
     return read_chunk(folder, number)
 
 
-def _run(
-    cells: dict, marks: jax.Array, sizes: Problem, settings: FlowSettings
-) -> dict[str, jax.Array]:
-    return jax.lax.map(lambda cell: lane(cell, marks, sizes, settings), cells)
+def _run(cells: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
+    return jax.lax.map(lambda cell: lane(cell, marks, sizes), cells)
 
 
 @functools.cache
 def _lanes() -> Callable[..., dict[str, jax.Array]]:
     """The program of a block; made late, as its options ask for the device."""
     options = fast_compile_options()
-    return jax.jit(_run, static_argnums=(2, 3), compiler_options=options)
+    return jax.jit(_run, static_argnums=2, compiler_options=options)

@@ -97,12 +97,12 @@ def joint_flow(
         corpus: n bags with labels ±1.
         rates: η, r_p and r_v; a rate of zero keeps its parameter fixed.
         until_log_time: log(1+t) to stop at; in float64 up to 10⁹, where the exponent
-            log t − y f of a sequence still has digits, and up to 10⁶ where E and p are
-            trained beside a fixed v.
+            log t − y f of a sequence still has digits, and up to 10⁶ where E is
+            trained and v fixed.
         path_log_times: increasing values of log(1+t) to save E, p and v at; none by
             default.
         settings: tolerances and bounds; tolerances of E, p and v each, and at most
-            `HEAD_FIXED` where E and p are trained beside a fixed v.
+            `HEAD_FIXED` where E is trained and v fixed.
 
     Returns:
         The flow's end, its status and the path; differentiable once, in both modes.
@@ -229,7 +229,7 @@ def _step_control(
     settings: FlowSettings, vocabulary: int, rates: Float[Array, "3"]
 ) -> PredictiveController:
     """Errors of scores, values, E, p and v each against the tolerance."""
-    fixed = lax.stop_gradient((rates[:2] > 0).all() & (rates[2] == 0))
+    fixed = lax.stop_gradient((rates[0] > 0) & (rates[2] == 0))
 
     def tolerance(asked: float) -> Float[Scalar, ""]:
         most = jnp.where(fixed, HEAD_FIXED, jnp.inf)
