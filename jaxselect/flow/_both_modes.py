@@ -6,6 +6,7 @@ it and the other for its transpose.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import diffrax as dfx
@@ -55,39 +56,51 @@ def in_both_modes(
         primals: tuple, tangents: tuple, known: PyTree = None
     ) -> tuple[PyTree, PyTree]:
         (inputs, settings), (changes, _) = primals, tangents
+        results = run(inputs, settings, known=known)
         changing = jax.tree.map(lambda x: x is not None, changes, is_leaf=_is_none)
         moved, still = eqx.partition(inputs, changing)
 
-        def real(adjoint: dfx.AbstractAdjoint) -> Callable[[PyTree], PyTree]:
-            def through(moved: PyTree) -> PyTree:
-                found = integrate(eqx.combine(moved, still), settings, adjoint)
-                return eqx.filter(found, eqx.is_inexact_array)
+        def real(adjoint: dfx.AbstractAdjoint, moved: PyTree) -> PyTree:
+            found = integrate(eqx.combine(moved, still), settings, adjoint)
+            return eqx.filter(found, eqx.is_inexact_array)
 
-            return through
-
-        def push(_: Callable, right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-            change, rest = right
-            slope = jax.jvp(real(dfx.ForwardMode()), (moved,), (change,))[1]
-            return change, jax.tree.map(jnp.add, slope, rest)
-
-        def pull(_: Callable, right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-            rest, weight = right
-            back = jax.vjp(real(dfx.RecursiveCheckpointAdjoint()), moved)[1]
-            return jax.tree.map(jnp.add, rest, back(weight)[0]), weight
-
-        def once(right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-            return eqx.internal.nondifferentiable((right, moved, still), msg=_ONCE)[0]
-
-        results = run(inputs, settings, known=known)
-        # (change, 0) → (change, slope) solves a system [[1, 0], [−slope, 1]], whose
-        # solution and transposed solution are all that first derivatives ask for.
-        nothing = _zeros(eqx.filter(results, eqx.is_inexact_array), changes)
-        _, slope = jax.lax.custom_linear_solve(
-            once, (changes, nothing), push, pull, symmetric=True
-        )
-        return results, slope
+        return results, _slope(real, moved, still, changes, results)
 
     return run
+
+
+def _slope(
+    real: Callable[[dfx.AbstractAdjoint, PyTree], PyTree],
+    moved: PyTree,
+    still: PyTree,
+    changes: PyTree,
+    results: PyTree,
+) -> PyTree:
+    """Change of the results with those of the inputs, as a linear system.
+
+    (change, 0) → (change, slope) solves [[1, 0], [−slope, 1]], whose solution and
+    transposed solution are all that first derivatives ask for.
+    """
+
+    def push(_: Callable, right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        change, rest = right
+        through = partial(real, dfx.ForwardMode())
+        slope = jax.jvp(through, (moved,), (change,))[1]
+        return change, jax.tree.map(jnp.add, slope, rest)
+
+    def pull(_: Callable, right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        rest, weight = right
+        through = partial(real, dfx.RecursiveCheckpointAdjoint())
+        back = jax.vjp(through, moved)[1]
+        return jax.tree.map(jnp.add, rest, back(weight)[0]), weight
+
+    def once(right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        return eqx.internal.nondifferentiable((right, moved, still), msg=_ONCE)[0]
+
+    nothing = _zeros(eqx.filter(results, eqx.is_inexact_array), changes)
+    return jax.lax.custom_linear_solve(
+        once, (changes, nothing), push, pull, symmetric=True
+    )[1]
 
 
 def _zeros(like: PyTree, changes: PyTree) -> PyTree:

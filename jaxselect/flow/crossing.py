@@ -265,65 +265,80 @@ def crossings_and_end(
     end = path.cls + (flow.cls - jax.lax.stop_gradient(flow.cls))
 
     def correct(lane: tuple[Array, ...]) -> Crossing:
-        number, guess, reach, status, cls = lane
-        beyond = mark(number)
-        crossed = status == CrossingStatus.CROSSED
-        # Any point will do where there is no crossing, as long as h has a derivative.
-        cls = jnp.where(crossed, cls, 1.0)
-        pace = partial(velocity, parameters, corpus)
-
-        def newton(time: Array, cls: Array) -> tuple[Array, Array]:
-            slope = jax.lax.stop_gradient(pace(time, cls))
-            value, rate = jax.jvp(beyond, (cls,), (slope,))
-            rate = jax.lax.stop_gradient(jnp.where(crossed, rate, 1.0))
-            return jnp.where(crossed, -value / rate, 0.0), slope
-
-        def carried(way: Array) -> Array:
-            """P a short way behind the guess, by the classical Runge-Kutta method."""
-            part = way / PARTS
-
-            def onward(number: Array, cls: Array) -> Array:
-                time = guess + number * part
-
-                def stage(state: tuple, at: Array) -> tuple[tuple, None]:
-                    (moved, slope), (reach, weight) = state, at
-                    slope = pace(time + reach * part, cls + reach * part * slope)
-                    return (moved + weight * part * slope, slope), None
-
-                stages = jnp.asarray(STAGES, cls.dtype)
-                (cls, _), _ = jax.lax.scan(stage, (cls, jnp.zeros_like(cls)), stages)
-                return cls
-
-            return jax.lax.fori_loop(0, PARTS, onward, cls)
-
-        def closer(way: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
-            there = carried(way)
-            step, slope = newton(guess + way, there)
-            # Where the flow only grazes the mark, Newton's method would leave the
-            # bracket.
-            onward = jnp.where(jnp.abs(way + step) <= reach, way + step, way)
-            return jax.lax.stop_gradient(onward), (guess + way, there, step, slope)
-
-        # The derivative is that at the place where it is taken: go to the root first.
-        way = jnp.zeros_like(guess)
-        _, steps = jax.lax.scan(closer, way, length=NEWTON_STEPS + 1)
-        guess, cls, step, slope = (each[-1] for each in steps)
-        never = status >= CrossingStatus.NOT_CROSSED
-        # Half of the digits: the derivative, taken there, has as many.
-        close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(cls.dtype).eps) * guess
-        sudden = crossed & ~close
-        return Crossing(
-            # Equinox has a `cls` of its own: no keyword.
-            jnp.where(crossed, cls + step * slope, parameters.cls),
-            log_time=jnp.where(never, jnp.inf, guess + step),
-            status=jnp.where(sudden, CrossingStatus.TIME_UNRESOLVED, status),
-        ).placed(inside)
+        number, *guess = lane
+        found = _corrected(parameters, corpus, mark(number), *guess)
+        return found.placed(inside)
 
     crossings = jax.lax.map(correct, (numbers, *found, there))
     each = tuple(
         jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(marks))
     )
     return each, inside.places(end)
+
+
+def _corrected(
+    parameters: Parameters,
+    corpus: Corpus,
+    beyond: Mark,
+    guess: Float[Scalar, ""],
+    reach: Float[Scalar, ""],
+    status: Int[Scalar, ""],
+    cls: Float[Array, " dim"],
+) -> Crossing:
+    """The crossing by Newton's method, from p at a guess at most `reach` off."""
+    crossed = status == CrossingStatus.CROSSED
+    # Any point will do where there is no crossing, as long as h has a derivative.
+    cls = jnp.where(crossed, cls, 1.0)
+    pace = partial(velocity, parameters, corpus)
+
+    def closer(way: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
+        time, there = guess + way, _carried(pace, guess, way, cls)
+        slope = jax.lax.stop_gradient(pace(time, there))
+        value, rate = jax.jvp(beyond, (there,), (slope,))
+        rate = jax.lax.stop_gradient(jnp.where(crossed, rate, 1.0))
+        step = jnp.where(crossed, -value / rate, 0.0)
+        # Where the flow only grazes the mark, Newton's method would leave the bracket.
+        onward = jnp.where(jnp.abs(way + step) <= reach, way + step, way)
+        return jax.lax.stop_gradient(onward), (time, there, step, slope)
+
+    # The derivative is that at the point where it is taken: go to the root first.
+    way = jnp.zeros_like(guess)
+    _, steps = jax.lax.scan(closer, way, length=NEWTON_STEPS + 1)
+    time, cls, step, slope = (each[-1] for each in steps)
+    never = status >= CrossingStatus.NOT_CROSSED
+    # Half of the digits: the derivative, taken there, has as many.
+    close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(cls.dtype).eps) * time
+    sudden = crossed & ~close
+    return Crossing(
+        # Equinox has a `cls` of its own: no keyword.
+        jnp.where(crossed, cls + step * slope, parameters.cls),
+        log_time=jnp.where(never, jnp.inf, time + step),
+        status=jnp.where(sudden, CrossingStatus.TIME_UNRESOLVED, status),
+    )
+
+
+def _carried(
+    pace: Callable[[Array, Array], Array],
+    time: Float[Scalar, ""],
+    way: Float[Scalar, ""],
+    cls: Float[Array, " dim"],
+) -> Float[Array, " dim"]:
+    """P a short log-time later, by the classical Runge-Kutta method."""
+    part = way / PARTS
+
+    def onward(number: Array, cls: Array) -> Array:
+        begun = time + number * part
+
+        def stage(state: tuple, at: Array) -> tuple[tuple, None]:
+            (moved, slope), (reach, weight) = state, at
+            slope = pace(begun + reach * part, cls + reach * part * slope)
+            return (moved + weight * part * slope, slope), None
+
+        stages = jnp.asarray(STAGES, cls.dtype)
+        (cls, _), _ = jax.lax.scan(stage, (cls, jnp.zeros_like(cls)), stages)
+        return cls
+
+    return jax.lax.fori_loop(0, PARTS, onward, cls)
 
 
 def _turned(beyond: Mark, inside: Frame) -> Mark:

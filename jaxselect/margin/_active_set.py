@@ -11,6 +11,7 @@ The orthogonal factors of the active rows only steer. What p misses and what the
 leave over is measured on the tokens, with `_precise`, and taken off at every step.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -25,6 +26,43 @@ from .pair_graph import lead
 
 # An entry and at most one exit for each pair that stays, twice over.
 _STEPS_PER_ROW = 4
+
+
+class _Problem(NamedTuple):
+    """The rows u_k in coordinates of a space that holds the tokens, and their bounds.
+
+    Attributes:
+        tokens: E.
+        pairs: a row each.
+        axes: the tokens, transposed, in the coordinates of their span; where d is
+            small in those of R^d.
+        basis: of that span; none for R^d.
+        length: ‖D_k‖; one where it vanishes.
+        unit: the shortest of them.
+        bound: b_k in units of the largest, so that p is of size one or more. A
+            difference that vanishes cannot be reached, and is asked for first.
+    """
+
+    tokens: Float[Array, "vocabulary dim"]
+    pairs: Bool[Array, "vocabulary vocabulary"]
+    axes: Float[Array, "rank vocabulary"]
+    basis: Float[Array, "dim rank"] | None
+    length: Float[Array, "vocabulary vocabulary"]
+    unit: Float[Scalar, ""]
+    bound: Float[Array, "vocabulary vocabulary"]
+
+    def row(self, winner: Array, loser: Array) -> Array:
+        """u_k of pairs, a column each."""
+        difference = self.axes[:, winner] - self.axes[:, loser]
+        return difference / self.length[winner, loser][None]
+
+    def lifted(self, change: Array) -> Array:
+        """A vector in R^d."""
+        return change if self.basis is None else self.basis @ change
+
+    def reduced(self, point: Array) -> Array:
+        """A vector of R^d in these coordinates."""
+        return point if self.basis is None else point @ self.basis
 
 
 class _State(NamedTuple):
@@ -42,6 +80,12 @@ class _State(NamedTuple):
     going: Bool[Scalar, ""]
     steps: Int[Scalar, ""]
 
+    def duals(self, vocabulary: int) -> Array:
+        """The weight of every pair."""
+        weights = jnp.zeros((vocabulary, vocabulary), self.weight.dtype)
+        weights = weights.at[self.winner, self.loser].add(self.weight)
+        return weights.at[jnp.divmod(self.entering, vocabulary)].add(self.entered)
+
 
 def active_set(
     tokens: Float[Array, "vocabulary dim"],
@@ -50,124 +94,9 @@ def active_set(
     going: Bool[Scalar, ""],
 ) -> tuple[Float[Array, " dim"], Float[Array, "vocabulary vocabulary"]]:
     """The solution p and its duals; or zero and duals, of sum one, that refute it."""
-    vocabulary, dim = tokens.shape
-    eps, tiny = jnp.finfo(tokens.dtype).eps, jnp.finfo(tokens.dtype).tiny
-    if 4 * dim <= 5 * vocabulary:
-        basis, axes = None, tokens.T
-    else:
-        basis, axes = jnp.linalg.qr(tokens.T)
-    rank = max(1, min(len(axes), vocabulary - 1))
-    # In units of the longest bound: p is of size one or more. A difference that
-    # vanishes cannot be reached, and is asked for first.
-    least = jnp.min(jnp.where(pairs & (lengths > 0), lengths, jnp.inf))
-    least = jnp.where(jnp.isfinite(least), least, 1.0)
-    length = jnp.where(lengths > 0, lengths, 1.0)
-    bound = jnp.where(lengths > 0, least / length, 2.0)
-
-    def row(winner: Array, loser: Array) -> Array:
-        return (axes[:, winner] - axes[:, loser]) / length[winner, loser][None]
-
-    def whole(change: Array) -> Array:
-        return change if basis is None else basis @ change
-
-    def part(point: Array) -> Array:
-        return point if basis is None else point @ basis
-
-    def gathered(state: _State) -> Array:
-        weights = jnp.zeros_like(length)
-        weights = weights.at[state.winner, state.loser].add(state.weight)
-        return weights.at[jnp.divmod(state.entering, vocabulary)].add(state.entered)
-
-    def factored(state: _State) -> tuple[Array, Array]:
-        """Q and R of the rows in use, which come first."""
-        used = state.used
-        rows = jnp.where(used[None, :], row(state.winner, state.loser), 0.0)
-        across, factor = jnp.linalg.qr(rows)
-        one = jnp.eye(len(used), dtype=rows.dtype)
-        factor = jnp.where(used[:, None] & used[None, :], factor, one)
-        return jnp.where(used[None, :], across, 0.0), factor
-
-    def mended(state: _State, across: Array, factor: Array) -> tuple[_State, Array]:
-        """What p misses on the rows in use, and Σ weight u of p, made up for."""
-        used = state.used
-        target = bound + GUARD * eps * jnp.linalg.norm(state.point)
-        short = target - leads(tokens, state.point) / length
-        missing = jnp.where(used, short[state.winner, state.loser], 0.0)
-        change = whole(across @ solve_triangular(factor, missing, trans=1))
-        short = jnp.where(pairs, short - lead(tokens @ change) / length, -jnp.inf)
-        point = state.point + change
-        excess = part(point - combination(tokens, gathered(state) / length))
-        weight = state.weight + solve_triangular(factor, excess @ across)
-        weight = jnp.where(used, weight, 0.0)
-        return state._replace(point=point, weight=weight), short
-
-    def step(state: _State) -> _State:
-        order = jnp.argsort(~state.used)
-        state = state._replace(
-            winner=state.winner[order],
-            loser=state.loser[order],
-            weight=state.weight[order],
-            used=state.used[order],
-            steps=state.steps + 1,
-        )
-        across, factor = factored(state)
-        state, short = mended(state, across, factor)
-        farthest = jnp.argmax(short).astype(jnp.int32)
-        entering = jnp.where(state.pending, state.entering, farthest)
-        pair = jnp.divmod(entering, vocabulary)
-        missed = jnp.maximum(short[pair], 0.0)
-        rounding = GUARD / 2 * eps * jnp.linalg.norm(state.point)
-        solved = ~state.pending & (missed <= rounding)
-
-        # The entering row is Σ falls u of the rows in use, and a part apart from them.
-        wanted = row(*pair)
-        along = wanted @ across
-        apart = wanted - across @ along
-        again = apart @ across
-        along, apart = along + again, apart - across @ again
-        falls = jnp.where(state.used, solve_triangular(factor, along), 0.0)
-        total = 1 + jnp.sum(jnp.abs(falls))
-        square = apart @ apart
-        free = (jnp.sqrt(square) > DEPENDENT * eps * total) & ~state.used.all()
-
-        # How far p may go along it until the row is tight, or a weight is zero.
-        fall = jnp.where(falls > eps * total, falls, 0.0)
-        until = jnp.where(fall > 0, jnp.maximum(state.weight, 0.0) / fall, jnp.inf)
-        leaving = jnp.argmin(until)
-        reach = jnp.where(free, missed / jnp.maximum(square, tiny), jnp.inf)
-        enters = reach <= until[leaving]
-        pace = jnp.minimum(reach, until[leaving])
-        slot = jnp.where(enters, jnp.argmin(state.used), leaving)
-        entered = state.entered + pace
-        winner = jnp.where(enters, pair[0], state.winner[slot])
-        loser = jnp.where(enters, pair[1], state.loser[slot])
-        weight = state.weight - pace * falls
-        moved = state._replace(
-            point=state.point + jnp.where(free, pace, 0.0) * whole(apart),
-            winner=state.winner.at[slot].set(winner),
-            loser=state.loser.at[slot].set(loser),
-            weight=weight.at[slot].set(jnp.where(enters, entered, 0.0)),
-            used=state.used.at[slot].set(enters),
-            entering=entering,
-            entered=jnp.where(enters, 0.0, entered),
-            pending=~enters,
-            going=state.steps < _STEPS_PER_ROW * len(state.used) + 8,
-        )
-        # No row is in the way and none is left to go: the rest of them refutes it.
-        refuted = state._replace(
-            point=jnp.zeros_like(state.point),
-            weight=jnp.maximum(-falls, 0.0),
-            entering=entering,
-            entered=jnp.ones_like(pace),
-            refuted=jnp.asarray(True),
-            going=jnp.asarray(False),
-        )
-        moved = _choose(jnp.isinf(pace), refuted, moved)
-        stays = solved | jnp.isnan(pace)
-        return _choose(stays, state._replace(going=jnp.asarray(False)), moved)
-
-    zero = jnp.zeros((), jnp.int32)
-    no = jnp.asarray(False)
+    problem = _problem(tokens, pairs, lengths)
+    rank = max(1, min(len(problem.axes), len(tokens) - 1))
+    zero, no = jnp.zeros((), jnp.int32), jnp.asarray(False)
     start = _State(
         point=jnp.zeros_like(tokens[0]),
         winner=jnp.zeros(rank, jnp.int32),
@@ -181,10 +110,133 @@ def active_set(
         going=going,
         steps=zero,
     )
+    step = partial(_step, problem)
     end = lax.while_loop(lambda state: state.going, step, start)
-    weights = jnp.maximum(gathered(end), 0.0) / length
-    total = jnp.where(end.refuted, weights.sum(), least)
-    return end.point / least, weights / total
+    weights = jnp.maximum(end.duals(len(tokens)), 0.0) / problem.length
+    total = jnp.where(end.refuted, weights.sum(), problem.unit)
+    return end.point / problem.unit, weights / total
+
+
+def _problem(tokens: Array, pairs: Array, lengths: Array) -> _Problem:
+    """The problem in the span of the tokens, where that is much smaller than R^d."""
+    vocabulary, dim = tokens.shape
+    if 4 * dim <= 5 * vocabulary:
+        basis, axes = None, tokens.T
+    else:
+        basis, axes = jnp.linalg.qr(tokens.T)
+    unit = jnp.min(jnp.where(pairs & (lengths > 0), lengths, jnp.inf))
+    unit = jnp.where(jnp.isfinite(unit), unit, 1.0)
+    length = jnp.where(lengths > 0, lengths, 1.0)
+    bound = jnp.where(lengths > 0, unit / length, 2.0)
+    return _Problem(tokens, pairs, axes, basis, length, unit, bound)
+
+
+def _step(problem: _Problem, state: _State) -> _State:
+    """Correct p and its duals, then take in the row that p misses most, or drop one."""
+    order = jnp.argsort(~state.used)
+    state = state._replace(
+        winner=state.winner[order],
+        loser=state.loser[order],
+        weight=state.weight[order],
+        used=state.used[order],
+        steps=state.steps + 1,
+    )
+    across, factor = _factors(problem, state)
+    state, short = _corrected(problem, state, across, factor)
+    farthest = jnp.argmax(short).astype(jnp.int32)
+    entering = jnp.where(state.pending, state.entering, farthest)
+    missed = jnp.maximum(short[jnp.divmod(entering, len(short))], 0.0)
+    rounding = GUARD / 2 * jnp.finfo(short.dtype).eps * jnp.linalg.norm(state.point)
+    solved = ~state.pending & (missed <= rounding)
+    moved = _towards(problem, state, across, factor, entering, missed)
+    stays = solved | jnp.isnan(moved.entered)
+    return _choose(stays, state._replace(going=jnp.asarray(False)), moved)
+
+
+def _factors(problem: _Problem, state: _State) -> tuple[Array, Array]:
+    """Q and R of the rows in use, which come first."""
+    used = state.used
+    rows = jnp.where(used[None, :], problem.row(state.winner, state.loser), 0.0)
+    across, factor = jnp.linalg.qr(rows)
+    one = jnp.eye(len(used), dtype=rows.dtype)
+    factor = jnp.where(used[:, None] & used[None, :], factor, one)
+    return jnp.where(used[None, :], across, 0.0), factor
+
+
+def _corrected(
+    problem: _Problem, state: _State, across: Array, factor: Array
+) -> tuple[_State, Array]:
+    """P tight on the rows in use and equal to Σ weight u; what it misses of others."""
+    tokens, length, used = problem.tokens, problem.length, state.used
+    guard = GUARD * jnp.finfo(tokens.dtype).eps * jnp.linalg.norm(state.point)
+    short = problem.bound + guard - leads(tokens, state.point) / length
+    missing = jnp.where(used, short[state.winner, state.loser], 0.0)
+    change = problem.lifted(across @ solve_triangular(factor, missing, trans=1))
+    short = short - lead(tokens @ change) / length
+    point = state.point + change
+    duals = state.duals(len(tokens)) / length
+    excess = problem.reduced(point - combination(tokens, duals))
+    weight = state.weight + solve_triangular(factor, excess @ across)
+    weight = jnp.where(used, weight, 0.0)
+    short = jnp.where(problem.pairs, short, -jnp.inf)
+    return state._replace(point=point, weight=weight), short
+
+
+def _towards(
+    problem: _Problem,
+    state: _State,
+    across: Array,
+    factor: Array,
+    entering: Int[Scalar, ""],
+    missed: Float[Scalar, ""],
+) -> _State:
+    """The state after one step towards a row; its `entered` is NaN if there is none."""
+    pair = jnp.divmod(entering, len(problem.tokens))
+    eps, tiny = jnp.finfo(across.dtype).eps, jnp.finfo(across.dtype).tiny
+    # The entering row is Σ falls u of the rows in use, and a part orthogonal to them.
+    row = problem.row(*pair)
+    along = row @ across
+    orthogonal = row - across @ along
+    again = orthogonal @ across
+    along, orthogonal = along + again, orthogonal - across @ again
+    falls = jnp.where(state.used, solve_triangular(factor, along), 0.0)
+    total = 1 + jnp.sum(jnp.abs(falls))
+    square = orthogonal @ orthogonal
+    free = (jnp.sqrt(square) > DEPENDENT * eps * total) & ~state.used.all()
+
+    # How far p may go along it until the row is tight, or a weight is zero.
+    fall = jnp.where(falls > eps * total, falls, 0.0)
+    until = jnp.where(fall > 0, jnp.maximum(state.weight, 0.0) / fall, jnp.inf)
+    leaving = jnp.argmin(until)
+    reach = jnp.where(free, missed / jnp.maximum(square, tiny), jnp.inf)
+    enters = reach <= until[leaving]
+    pace = jnp.minimum(reach, until[leaving])
+    slot = jnp.where(enters, jnp.argmin(state.used), leaving)
+    entered = state.entered + pace
+    winner = jnp.where(enters, pair[0], state.winner[slot])
+    loser = jnp.where(enters, pair[1], state.loser[slot])
+    weight = state.weight - pace * falls
+    moved = state._replace(
+        point=state.point + jnp.where(free, pace, 0.0) * problem.lifted(orthogonal),
+        winner=state.winner.at[slot].set(winner),
+        loser=state.loser.at[slot].set(loser),
+        weight=weight.at[slot].set(jnp.where(enters, entered, 0.0)),
+        used=state.used.at[slot].set(enters),
+        entering=entering,
+        entered=jnp.where(enters, 0.0, entered),
+        pending=~enters,
+        going=state.steps < _STEPS_PER_ROW * len(state.used) + 8,
+    )
+    # No row is in the way and none is left to go: the rest of them refutes it.
+    refuted = state._replace(
+        point=jnp.zeros_like(state.point),
+        weight=jnp.maximum(-falls, 0.0),
+        entering=entering,
+        entered=jnp.ones_like(pace),
+        refuted=jnp.asarray(True),
+        going=jnp.asarray(False),
+    )
+    return _choose(jnp.isinf(pace), refuted, moved)
 
 
 def _choose(condition: Array, one: _State, other: _State) -> _State:

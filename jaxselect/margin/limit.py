@@ -195,16 +195,11 @@ def limit(
     offset = here - solve(jax.lax.stop_gradient(duals), active, residual)
 
     across = offset - along * (along @ offset)
-    several = jnp.any(selected.sum(axis=1) > 1)
-    status = jnp.where(repelled, LimitStatus.NOT_ATTRACTING, LimitStatus.NO_MINIMISER)
-    lost = ~converged & ~repelled
-    status = jnp.where(lost, LimitStatus.NOT_CONVERGED, status)
-    status = jnp.where(converged & proof.exists, LimitStatus.PREDICTED, status)
-    status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)
     off_span = jnp.linalg.norm(growth - inside.directions(by_active @ few))
     # The span of the active pairs holds p_mm but for half of the digits, or lacks one.
     complete = off_span <= jnp.sqrt(jnp.finfo(here.dtype).eps) * margin.norm
     solved = (margin.status == MaxMarginStatus.SOLVED) & complete
+    several = jnp.any(selected.sum(axis=1) > 1)
     return Limit(
         growth=growth,
         offset=inside.places(offset),
@@ -215,5 +210,21 @@ def limit(
         history_change=jax.lax.stop_gradient(change),
         offset_error=proof.error,
         basin=proof.basin,
-        status=jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN),
+        status=_status(solved, several, repelled, converged, proof.exists),
     )
+
+
+def _status(
+    solved: Bool[Scalar, ""],
+    several: Bool[Scalar, ""],
+    repelled: Bool[Scalar, ""],
+    converged: Bool[Scalar, ""],
+    exists: Bool[Scalar, ""],
+) -> Int[Scalar, ""]:
+    """The first hypothesis of the prediction that does not hold."""
+    status = jnp.where(repelled, LimitStatus.NOT_ATTRACTING, LimitStatus.NO_MINIMISER)
+    lost = ~converged & ~repelled
+    status = jnp.where(lost, LimitStatus.NOT_CONVERGED, status)
+    status = jnp.where(converged & exists, LimitStatus.PREDICTED, status)
+    status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)
+    return jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN)
