@@ -35,7 +35,7 @@ from experiments.text.fitting import (
 )
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
-from jaxselect.text.sparse import (
+from jaxselect.model.sparse import (
     SparseCorpus,
     importance,
     occurrences,

@@ -21,7 +21,7 @@ from jaxselect.flow.cls_flow import velocity
 from jaxselect.flow.crossing import search_path
 from jaxselect.flow.progress import direction_error
 from jaxselect.model import corpus as counted
-from jaxselect.model import importance
+from jaxselect.model import importance, sparse
 from jaxselect.model.objective import negative_gradient
 from jaxselect.networks import embedding_step as network_steps
 from jaxselect.networks import training
@@ -32,7 +32,6 @@ from jaxselect.networks.tables import outputs
 from jaxselect.sweep import chunks, store
 from jaxselect.sweep.family import located
 from jaxselect.sweep.grid import Grid
-from jaxselect.text import sparse
 from jaxselect.text.invented import invent_reviews
 from jaxselect.text.reviews import fingerprint
 from jaxselect.text.words import choose_vocabulary
@@ -332,7 +331,7 @@ def call(function, given, labels=(1, -1)):
 def test_functions_of_a_corpus_are_found():
     names = {name.rpartition(".")[2] for name in FUNCTIONS}
     assert {"embedding_step", "rates", "negative_gradient", "certify"} <= names
-    assert {"limit", "settle", "text_flow", "risk_and_descent"} <= names
+    assert {"limit", "settle", "sparse_flow", "risk_and_descent"} <= names
 
 
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS)))

@@ -14,12 +14,12 @@ from experiments.benchmarks._case import Case, draw
 from experiments.sweep.settings import CHUNK_SIZE, PRESETS
 from experiments.theory.problem import Problem
 from jaxselect.model.parameters import Parameters
+from jaxselect.model.sparse import SparseCorpus, from_csr
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import REAL_RATES, rates
 from jaxselect.outcome.trial import Trial, run_trial
 from jaxselect.sweep.chunks import lane_kinds, program
 from jaxselect.text import training
-from jaxselect.text.sparse import SparseCorpus, from_csr
 
 RUN = Problem(sequences=200, length=8, relevant=8, irrelevant=48)
 """The corpus of a single run."""

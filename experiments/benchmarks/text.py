@@ -143,13 +143,13 @@ def time_ours(
     configure(settings.precision)
     from jaxselect.model.attention import token_scores
     from jaxselect.model.parameters import Parameters
-    from jaxselect.text import training as descent
-    from jaxselect.text.objective import (
+    from jaxselect.model.sparse import from_csr
+    from jaxselect.model.sparse_objective import (
         expand,
         risk_and_descent,
         risk_and_score_descent,
     )
-    from jaxselect.text.sparse import from_csr
+    from jaxselect.text import training as descent
 
     bags = from_csr(counts, labels)
     parameters = Parameters(*map(jnp.asarray, model))

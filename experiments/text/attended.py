@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.special import xlogy
 
-from jaxselect.text.attention import attention
-from jaxselect.text.sparse import SparseCorpus
+from jaxselect.model.ragged_attention import attention
+from jaxselect.model.sparse import SparseCorpus
 
 
 def attend(scores: np.ndarray, corpus: SparseCorpus) -> dict[str, np.ndarray]:

@@ -23,8 +23,8 @@ from experiments.text.data import Source, Splits, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, starting_point
 from jaxselect.errors import BadInput
-from jaxselect.text.sparse import SparseCorpus, from_csr, posterior_difference
-from jaxselect.text.trajectory import text_trajectory
+from jaxselect.model.sparse import SparseCorpus, from_csr, posterior_difference
+from jaxselect.outcome.trajectory import trajectory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +172,7 @@ def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
     """
     start = starting_point(splits, fit)
     until = settings.until_log_time
-    course = text_trajectory(start, splits.train, until_log_time=until)
+    course = trajectory(start, splits.train, until_log_time=until)
     return {
         "dim": fit.dim,
         "step_size": fit.step_size,

@@ -19,10 +19,10 @@ from experiments.common.progress import watched
 from experiments.text.labels import mapping, require_two, tell
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
+from jaxselect.model.sparse import SparseCorpus, from_csr
 from jaxselect.text import datasets, words
 from jaxselect.text import reviews as text
 from jaxselect.text.invented import invent_reviews
-from jaxselect.text.sparse import SparseCorpus, from_csr
 from jaxselect.text.words import Bags
 
 CACHE = Path("results") / "cache"

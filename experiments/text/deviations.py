@@ -28,13 +28,13 @@ from experiments.text.data import Source, fitted_reviews, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point
 from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
-from jaxselect.text.reviews import Reviews
-from jaxselect.text.sparse import (
+from jaxselect.model.sparse import (
     SparseCorpus,
     occurrences,
     posterior_difference,
     products,
 )
+from jaxselect.text.reviews import Reviews
 from jaxselect.text.words import words_of
 
 NEGATORS = frozenset({"not", "no", "never", "nothing", "nobody", "neither", "nor"})

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from jaxselect.text.ending import TextEndStatus
-from jaxselect.text.flow import TextFlowStatus
-from jaxselect.text.sparse import SparseCorpus, from_csr
-from jaxselect.text.trajectory import Trajectory
+from jaxselect.flow.bdf import SparseFlowStatus
+from jaxselect.model.sparse import SparseCorpus, from_csr
+from jaxselect.outcome.flow_end import EndStatus
+from jaxselect.outcome.trajectory import Trajectory
 
 
 def some(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
@@ -38,7 +38,7 @@ def described(course: Trajectory) -> dict:
     """
     end = course.ending
     numbers = {
-        "flow_status": TextFlowStatus(int(course.stages[-1].status)).name,
+        "flow_status": SparseFlowStatus(int(course.stages[-1].status)).name,
         "log_time": course.log_time,
         "returns": list(course.returns),
         "steps": sum(stage.num_steps for stage in course.stages),
@@ -46,7 +46,7 @@ def described(course: Trajectory) -> dict:
         "norm": float(np.linalg.norm(course.cls)),
         "status": end.status.name,
         "sentence": end.status.sentence,
-        "certified": end.status != TextEndStatus.NOT_CERTIFIED,
+        "certified": end.status != EndStatus.NOT_CERTIFIED,
         "tied_words": len(end.tied),
         "tied_dimensions": end.axes.shape[1],
         "distance_from_rest": end.distance,

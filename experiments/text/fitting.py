@@ -16,9 +16,9 @@ from experiments.text.data import Splits
 from jaxselect.errors import BadInput
 from jaxselect.model.objective import Metrics
 from jaxselect.model.parameters import Parameters, gaussian
+from jaxselect.model.sparse import SparseCorpus
+from jaxselect.model.sparse_objective import evaluate, expand, risk_and_descent
 from jaxselect.text import training as descent
-from jaxselect.text.objective import evaluate, expand, risk_and_descent
-from jaxselect.text.sparse import SparseCorpus
 
 NOT_FINITE = "not finite"
 """Status of training whose last parameters are not all finite."""

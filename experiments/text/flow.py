@@ -23,18 +23,18 @@ from experiments.text.data import Source, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.errors import BadInput
-from jaxselect.text.attention import attention
-from jaxselect.text.curvature import (
-    Bags,
+from jaxselect.flow.bdf import LATEST
+from jaxselect.model.ragged_attention import attention
+from jaxselect.model.ragged_bags import (
+    RaggedBags,
     curvature,
     descent,
     outputs,
     risk,
 )
-from jaxselect.text.ending import TextEnding
-from jaxselect.text.flow import LATEST
-from jaxselect.text.sparse import posterior_difference
-from jaxselect.text.trajectory import Trajectory, text_trajectory
+from jaxselect.model.sparse import posterior_difference
+from jaxselect.outcome.flow_end import FlowEnd
+from jaxselect.outcome.trajectory import Trajectory, trajectory
 
 # A review is decided where one word has this share of its weight.
 DECIDED = 0.99
@@ -129,7 +129,7 @@ def main(settings: Settings) -> dict:
             advance(log_time - reached)
             reached = log_time
 
-        course = text_trajectory(
+        course = trajectory(
             start,
             splits.train,
             until_log_time=until,
@@ -137,7 +137,9 @@ def main(settings: Settings) -> dict:
             watch=watch,
         )
     end = course.ending
-    seen, unseen = (Bags.of_corpus(start, part) for part in (splits.train, splits.test))
+    seen, unseen = (
+        RaggedBags.of_corpus(start, part) for part in (splits.train, splits.test)
+    )
     results = facts | {
         "reviews": len(splits.train.labels),
         **described(course),
@@ -170,7 +172,7 @@ def main(settings: Settings) -> dict:
     return results
 
 
-def second_opinion(end: TextEnding, seed: int) -> dict[str, float]:
+def second_opinion(end: FlowEnd, seed: int) -> dict[str, float]:
     """Where SciPy's trust region finds the words at rest, from the end and beside it.
 
     Args:
@@ -203,7 +205,7 @@ def second_opinion(end: TextEnding, seed: int) -> dict[str, float]:
 
 
 def measured(
-    seen: Bags, unseen: Bags, cls: Float[np.ndarray, " dim"]
+    seen: RaggedBags, unseen: RaggedBags, cls: Float[np.ndarray, " dim"]
 ) -> dict[str, float]:
     """Loss, accuracies and decided reviews at some p.
 
@@ -227,12 +229,14 @@ def measured(
     }
 
 
-def right(bags: Bags, share: Float[np.ndarray, " entries"]) -> float:
+def right(bags: RaggedBags, share: Float[np.ndarray, " entries"]) -> float:
     """Share of reviews with sign f = y, however far apart the scores are."""
     return float(np.mean((outputs(bags, share) > 0) == (bags.labels > 0)))
 
 
-def along(seen: Bags, unseen: Bags, course: Trajectory) -> dict[str, np.ndarray]:
+def along(
+    seen: RaggedBags, unseen: RaggedBags, course: Trajectory
+) -> dict[str, np.ndarray]:
     """The flow at the log-times that it was saved at, and at its end.
 
     Args:

@@ -31,9 +31,9 @@ from experiments.text.ended import some
 from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
+from jaxselect.model.sparse import SparseCorpus, posterior_difference
+from jaxselect.model.sparse_objective import evaluate
 from jaxselect.text import training
-from jaxselect.text.objective import evaluate
-from jaxselect.text.sparse import SparseCorpus, posterior_difference
 
 
 @dataclasses.dataclass(frozen=True)

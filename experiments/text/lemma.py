@@ -24,8 +24,8 @@ from experiments.text.data import Source, load
 from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.text.objective import risk_and_score_descent
-from jaxselect.text.sparse import SparseCorpus, importance, products
+from jaxselect.model.sparse import SparseCorpus, importance, products
+from jaxselect.model.sparse_objective import risk_and_score_descent
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,7 +44,7 @@ from experiments.text.fitting import (
 from experiments.text.labels import in_order
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
-from jaxselect.text.sparse import importance, posterior_difference
+from jaxselect.model.sparse import importance, posterior_difference
 
 # What becomes of E, whether v is trained, whether training is long.
 MODELS = {

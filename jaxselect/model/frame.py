@@ -8,6 +8,7 @@ factorisation of E and products with its axes (mathematics, section 4b).
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
@@ -17,6 +18,8 @@ from .parameters import Parameters
 # A row of E depends on those before it where it is so many roundings, times √|S|, off
 # their span: five times what copies, sums and centring leave of one.
 DEPENDENT = 100
+# Length of an axis of some rows, relative to the longest, that counts as zero.
+RANK = 1e-9
 _ONCE = "A frame can be differentiated once, and here it is differentiated twice."
 
 
@@ -103,6 +106,23 @@ def frame(parameters: Parameters) -> Frame:
         rest=cls - axes @ few.cls,
         head_rest=head - axes @ inside,
     )
+
+
+def span_axes(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "dim axes"]:
+    """Orthonormal axes of the span of some rows.
+
+    Args:
+        rows: differences of embeddings.
+
+    Returns:
+        As many columns as the rows have ranks.
+
+    Example:
+        >>> span_axes(np.array([[2.0, 0.0], [1.0, 0.0]])).shape
+        (2, 1)
+    """
+    _, size, axes = np.linalg.svd(rows, full_matrices=False)
+    return axes[size > RANK * size.max(initial=0.0)].T
 
 
 @jax.custom_jvp

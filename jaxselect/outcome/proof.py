@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..flow.bdf import BdfSettings
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
-from ..text.ending import TextEndStatus
-from ..text.flow import TextFlowSettings
-from ..text.sparse import from_corpus
-from ..text.trajectory import text_trajectory
+from ..model.sparse import from_corpus
+from ..outcome.flow_end import EndStatus
+from ..outcome.trajectory import trajectory
 from .trial_status import End
 
 # Steps of one stage. Of 114 proved ends of the default sweep one takes as many, in a
@@ -19,9 +19,9 @@ MAX_STEPS = 1000
 # Largest log-time: pairs of a margin of 1.01 have faded.
 LATEST = 1e4
 PROVED = {
-    TextEndStatus.SELECTED: End.SELECTED,
-    TextEndStatus.TIED: End.TIED,
-    TextEndStatus.AT_REST: End.AT_REST,
+    EndStatus.SELECTED: End.SELECTED,
+    EndStatus.TIED: End.TIED,
+    EndStatus.AT_REST: End.AT_REST,
 }
 
 
@@ -58,12 +58,12 @@ def prove(parameters: Parameters, corpus: Corpus) -> End:
     )
     if not double or corpus.classes is not None or corpus.weights is not None:
         return End.UNPROVED
-    settings = TextFlowSettings(max_steps=MAX_STEPS)
+    settings = BdfSettings(max_steps=MAX_STEPS)
     try:
-        found = text_trajectory(
+        found = trajectory(
             parameters, from_corpus(corpus), until_log_time=LATEST, settings=settings
         )
     except (ValueError, np.linalg.LinAlgError):
         # Embeddings or curvatures beyond all numbers: a sweep goes on.
         return End.UNPROVED
-    return PROVED.get(TextEndStatus(found.ending.status), End.UNPROVED)
+    return PROVED.get(EndStatus(found.ending.status), End.UNPROVED)

@@ -1,1 +1,5 @@
-"""Real text: reviews, words, sparse corpora and training on them."""
+"""Real text: reviews, words, and training on them."""
+
+from ._moved import restore
+
+globals().update(restore(__name__))

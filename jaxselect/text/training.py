@@ -24,8 +24,8 @@ from ..files import replacing
 from ..model import checks
 from ..model.objective import Metrics
 from ..model.parameters import Parameters
-from .objective import FactoredDescent, evaluate, expand, risk_and_descent
-from .sparse import SparseCorpus
+from ..model.sparse import SparseCorpus
+from ..model.sparse_objective import FactoredDescent, evaluate, expand, risk_and_descent
 
 EVERYTHING = ("embeddings", "cls", "head")
 

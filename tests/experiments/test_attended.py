@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from experiments.text.attended import agreement, attend, describe
-from jaxselect.text.sparse import from_csr
+from jaxselect.model.sparse import from_csr
 
 REVIEWS = from_csr(csr_array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0]]), [1, -1])
 

@@ -10,7 +10,7 @@ from experiments.report.verdicts import Verdict
 from experiments.theory import _phase_ratios, _trained_head
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowStatus
-from jaxselect.text.ending import TextEndStatus
+from jaxselect.outcome.flow_end import EndStatus
 
 HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
 IN_PART, FAILS = Verdict.IN_PART, Verdict.FAILS
@@ -218,7 +218,7 @@ def test_a_status_that_is_not_known_is_an_error(decide):
 @pytest.mark.parametrize(
     ("known", "statuses"),
     [
-        (text_claims.ENDS, TextEndStatus),
+        (text_claims.ENDS, EndStatus),
         (theory_claims.HEADINGS, _trained_head.Heading),
         (theory_claims.FLOWS, FlowStatus),
     ],

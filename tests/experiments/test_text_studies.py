@@ -23,10 +23,9 @@ from experiments.text import flow as text_flow
 from experiments.text import joint as text_joint
 from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
-from jaxselect.model import corpus, embedding_step, importance, parameters
+from jaxselect.model import corpus, embedding_step, importance, parameters, sparse
 from jaxselect.model.attention import attend_corpus, attention_entropy
 from jaxselect.text import reviews as text
-from jaxselect.text import sparse
 from tests.experiments.invented_results import check_shown
 from tests.tolerances import assert_close
 

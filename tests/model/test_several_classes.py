@@ -26,8 +26,8 @@ from jaxselect.model.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.model.objective import empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced, reduce
 from jaxselect.model.selection import coverage, important_tokens, selected_tokens
+from jaxselect.model.sparse import from_corpus
 from jaxselect.model.synthetic import multi_class
-from jaxselect.text.sparse import from_corpus
 from tests.tolerances import assert_close
 
 TOKENS, CLASSES = 6, 3

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from jaxselect.errors import BadInput
-from jaxselect.model import corpus, importance
-from jaxselect.text import invented, sparse, words
+from jaxselect.model import corpus, importance, sparse
+from jaxselect.text import invented, words
 from jaxselect.text import reviews as text
 from tests.tolerances import assert_close
 

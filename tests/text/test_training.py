@@ -8,10 +8,9 @@ import pytest
 
 from jaxselect.errors import BadInput
 from jaxselect.model import corpus as padded
-from jaxselect.model import embedding_step, objective, parameters
-from jaxselect.text import sparse
+from jaxselect.model import embedding_step, objective, parameters, sparse
+from jaxselect.model.sparse_objective import evaluate
 from jaxselect.text import training as descent
-from jaxselect.text.objective import evaluate
 from tests.tolerances import assert_close
 
 MAKERS = {

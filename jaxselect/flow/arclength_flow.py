@@ -1,0 +1,165 @@
+"""The late flow of pairs alone, along its curve (p, s) (mathematics, section 7d)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from scipy.integrate import BDF
+from scipy.optimize import brentq
+
+from .arclength import Pairs, arclength_field, jacobian, max_step
+from .bdf import BdfSettings, SparseFlow, SparseFlowStatus, step
+
+# Share of a bag's weight at which a token that lost has returned: with less it changes
+# the forces of others by less than a step may err.
+RETURNED = 1e-3
+
+
+def arclength_flow(
+    pairs: Pairs,
+    start: Float[np.ndarray, " dim"],
+    growth: Float[np.ndarray, " dim"],
+    *,
+    from_log_time: float,
+    log_times: Float[np.ndarray, " times"],
+    settings: BdfSettings,
+    watch: Callable[[float], object],
+) -> SparseFlow:
+    """SciPy's BDF along the curve (z, s), in its length; z = p − p_start − g (s − s_0).
+
+    Late p is straight in s, and a token returns along a straight line, in no time of s:
+    both are long steps. Errors of a step are of z, however long p is.
+
+    Source: mathematics, section 7d.
+
+    Args:
+        pairs: what drives p.
+        start: p_start.
+        growth: g, the pace of p in s; p_mm where it is known.
+        from_log_time: s_0 = log(1+t) there.
+        log_times: values of s to save p at; the last is where the flow stops, the one
+            before it is where `earlier` is.
+        settings: tolerance and bound.
+        watch: called with log(1+t) after every step.
+
+    Returns:
+        The flow's end; SELECTION_CHANGED where a token that had lost has a thousandth
+        of some bag's weight again.
+
+    Example:
+        >>> tokens, one = np.array([[0.5], [-0.5]]), np.ones(1)
+        >>> pair = Pairs(tokens, np.array([0]), np.array([1]), one, 0 * one, -one * 9)
+        >>> until = dict(from_log_time=0.0, log_times=np.array([38.0, 40.0]))
+        >>> quiet = dict(settings=BdfSettings(tolerance=1e-7), watch=lambda s: None)
+        >>> round(arclength_flow(pair, 0 * one, one, **until, **quiet).cls.item(), 4)
+        40.0
+    """
+    dim, until = len(start), float(log_times[-1])
+    path_of = _Sheared(pairs, growth, from_log_time)
+
+    def cls_at(point: np.ndarray) -> np.ndarray:
+        return start + path_of.place(point)[:-1]
+
+    with np.errstate(divide="ignore"):
+        bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
+        first = np.append(np.zeros(dim), from_log_time)
+        bdf = BDF(path_of.field, 0.0, first, np.inf, jac=path_of.jacobian, **bounds)
+        saved = np.where((log_times <= from_log_time)[:, None], start, np.inf)
+        steps, cls, now = 0, start, from_log_time
+        status = SparseFlowStatus.OUT_OF_STEPS
+        if until <= from_log_time:
+            status = SparseFlowStatus.REACHED
+        while steps < settings.max_steps and status == SparseFlowStatus.OUT_OF_STEPS:
+            bdf.max_step = path_of.max_step(bdf.y)
+            if not step(bdf):
+                status = SparseFlowStatus.FAILED
+                break
+            steps += 1
+            along, end = bdf.dense_output(), bdf.t
+            if path_of.nearest(bdf.y) > 0:
+                status = SparseFlowStatus.SELECTION_CHANGED
+                end = _crossing(path_of.nearest, along, bdf.t_old, end)
+            if along(end)[-1] >= until:
+                status = SparseFlowStatus.REACHED
+                end = _crossing(_beyond(until), along, bdf.t_old, end)
+            cls, now = cls_at(along(end)), float(along(end)[-1])
+            if status == SparseFlowStatus.REACHED:
+                now = until
+            for new in np.flatnonzero(~np.isfinite(saved[:, 0]) & (log_times <= now)):
+                at = _crossing(_beyond(log_times[new]), along, bdf.t_old, end)
+                saved[new] = cls_at(along(at))
+            watch(now)
+    *path, earlier, _ = saved
+    times = np.where(np.isfinite(saved[:-2, 0]), log_times[:-2], np.inf)
+    return SparseFlow(
+        # Equinox has a `cls` of its own: no keyword.
+        jnp.asarray(cls),
+        log_time=jnp.asarray(now),
+        status=jnp.asarray(status, jnp.int32),
+        num_steps=steps,
+        num_fields=bdf.nfev,
+        num_curvatures=bdf.njev,
+        path_log_times=jnp.asarray(times),
+        path_cls=jnp.asarray(path).reshape(-1, dim),
+        earlier=jnp.asarray(earlier),
+    )
+
+
+class _Sheared(NamedTuple):
+    """The curve (z, s), z = p − p_start − p_mm (s − s_start): late z hardly moves.
+
+    Errors of a step are of z, however long p is.
+    """
+
+    pairs: Pairs
+    growth: Float[np.ndarray, " dim"]
+    begun: float
+
+    def place(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " axes"]:
+        """How far p has moved, and s."""
+        moved = point[:-1] + self.growth * (point[-1] - self.begun)
+        return np.append(moved, point[-1])
+
+    def field(self, _: float, point: np.ndarray) -> np.ndarray:
+        """d(z, s)/dℓ."""
+        found = arclength_field(self.pairs, self.place(point))
+        moved = found.speed * found.towards - found.rate * self.growth
+        return np.append(moved, found.rate)
+
+    def jacobian(self, length: float, point: np.ndarray) -> np.ndarray:
+        """Its derivative."""
+        found = jacobian(self.pairs, self.place(point), length)
+        found[:-1] -= np.outer(self.growth, found[-1])
+        found[:, -1] += found[:, :-1] @ self.growth
+        return found
+
+    def max_step(self, point: Float[np.ndarray, " axes"]) -> float:
+        """Longest step in which no return stays unseen."""
+        longest = max_step(self.pairs, self.place(point))
+        return max(longest, np.finfo(float).tiny)
+
+    def nearest(self, point: Float[np.ndarray, " axes"]) -> float:
+        """Largest log-share of a token that lost, less that of a return."""
+        log_share = self.pairs.log_share - self.pairs.ahead(self.place(point)[:-1])
+        return float(log_share.max(initial=-np.inf) - np.log(RETURNED))
+
+
+def _beyond(log_time: float) -> Callable[[np.ndarray], float]:
+    """How far a place on the curve is beyond a log-time."""
+    return lambda place: place[-1] - log_time
+
+
+def _crossing(
+    value: Callable[[np.ndarray], float],
+    along: Callable[[float], np.ndarray],
+    first: float,
+    last: float,
+) -> float:
+    """Length at which a value becomes positive on the way, or the nearer end."""
+    if value(along(first)) >= 0:
+        return first
+    if value(along(last)) <= 0:
+        return last
+    return brentq(lambda length: value(along(length)), first, last)

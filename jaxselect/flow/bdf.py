@@ -1,0 +1,182 @@
+"""SciPy's BDF to exponentially late times, for fields whose Jacobian costs much.
+
+A Jacobian is kept while it serves: it costs what a hundred fields do, and a method with
+many stages would want a new one in each step. BDF in plain time t asks for one in five
+steps; its steps grow with t (mathematics, section 7a).
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Scalar
+from scipy.integrate import BDF
+from scipy.linalg import LinAlgWarning
+
+from ..status import Status
+
+# Latest log(1+t): −log of a rounding is 36, and later opposing gradients cancel to
+# below rounding.
+LATEST = 34.0
+LOOK_BACK = 2.0
+# Each takes a change of places 34 log-times on; where rounding holds a flow up it is
+# too few.
+RESTARTS = 20
+
+
+class SparseFlowStatus(Status):
+    """How a flow on real text ended."""
+
+    REACHED = 0, "At the log-time that was asked for."
+    OUT_OF_STEPS = 1, "After `max_steps` steps."
+    FAILED = 2, "At a step too short to take; p and log_time are the last good ones."
+    SELECTION_CHANGED = 3, "Where a word that had lost is back at some weight."
+
+
+@dataclass(frozen=True)
+class BdfSettings:
+    """Static settings of the integration.
+
+    Attributes:
+        tolerance: of a step, relative and absolute, per coordinate of p.
+        max_steps: bound on the number of steps.
+    """
+
+    tolerance: float = 1e-3
+    max_steps: int = 20_000
+
+
+class SparseFlow(eqx.Module):
+    """Where a flow ended, what was saved on the way, and what it took.
+
+    Attributes:
+        cls: p at the end.
+        log_time: log(1+t) at the end.
+        status: a `SparseFlowStatus`.
+        num_steps: steps taken.
+        num_fields: evaluations of −∇L.
+        num_curvatures: evaluations of ∂²L/∂p².
+        path_log_times: the log-times asked for; ∞ behind the end of the flow.
+        path_cls: p at these times; ∞ behind the end of the flow.
+        earlier: p at two log-times less, or p_0; ∞ where the flow broke off.
+    """
+
+    cls: Float[Array, " dim"]
+    log_time: Float[Scalar, ""]
+    status: Int[Scalar, ""]
+    num_steps: int
+    num_fields: int
+    num_curvatures: int
+    path_log_times: Float[Array, " times"]
+    path_cls: Float[Array, "times dim"]
+    earlier: Float[Array, " dim"]
+
+
+def integrate(
+    field: Callable[[float, np.ndarray], np.ndarray],
+    jacobian: Callable[[float, np.ndarray], np.ndarray],
+    start: Float[np.ndarray, " dim"],
+    *,
+    until_log_time: float,
+    path_log_times: Float[np.ndarray, " times"],
+    settings: BdfSettings,
+    watch: Callable[[float], object],
+) -> SparseFlow:
+    """SciPy's BDF along a flow dp/dt = F(t, p), to an exponential time.
+
+    Where a step is too short for its time, as where words change places late, the
+    integrator's time begins again from zero.
+
+    Source: mathematics, section 7a.
+
+    Args:
+        field: (t, p) → F.
+        jacobian: (t, p) → ∂F/∂p, as exact as steps of about t need it, t since it last
+            began.
+        start: p_0.
+        until_log_time: log(1+t) to stop at.
+        path_log_times: increasing values of log(1+t) to save p at.
+        settings: tolerance and bound.
+        watch: called with log(1+t) after every step.
+
+    Returns:
+        The flow's end, its status and the path.
+
+    Example:
+        >>> still = np.array([[-1.0]])
+        >>> relax = lambda t, p: -p, lambda t, p: still, np.ones(1)
+        >>> quiet = {"settings": BdfSettings(), "watch": lambda log_time: None}
+        >>> times = {"until_log_time": 3.0, "path_log_times": np.zeros(0)}
+        >>> bool(abs(integrate(*relax, **times, **quiet).cls[0]) < 1e-3)
+        True
+    """
+    bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
+    until, passed = np.expm1(until_log_time), 0.0
+
+    def begin(cls: np.ndarray) -> BDF:
+        moved = lambda time, cls: field(passed + time, cls)  # noqa: E731
+        return BDF(moved, 0.0, cls, until - passed, jac=jacobian, **bounds)
+
+    bdf = begin(start)
+    earlier = max(until_log_time - LOOK_BACK, 0.0)
+    wanted = np.append(path_log_times, earlier)
+    saved = np.where(wanted[:, None] == 0, start, np.inf)
+    steps, fields, curvatures, begun, cls, now = 0, 0, 0, 0, start, 0.0
+    status = SparseFlowStatus.OUT_OF_STEPS
+    while steps < settings.max_steps and status == SparseFlowStatus.OUT_OF_STEPS:
+        if not step(bdf):
+            begun += 1
+            if bdf.t == 0 or begun > RESTARTS or not np.isfinite(bdf.y).all():
+                status = SparseFlowStatus.FAILED
+                break
+            passed += bdf.t
+            fields, curvatures = fields + bdf.nfev, curvatures + bdf.njev
+            bdf = begin(cls)
+            continue
+        if bdf.status == "finished":
+            status = SparseFlowStatus.REACHED
+        before, cls = now, bdf.y
+        now = float(np.log1p(passed + bdf.t))
+        steps += 1
+        reached = (wanted > before) & (wanted <= now)
+        if reached.any():
+            local = np.clip(np.expm1(wanted[reached]) - passed, bdf.t_old, bdf.t)
+            saved[reached] = bdf.dense_output()(local).T
+        watch(now)
+    times = np.where(np.isfinite(saved[:-1, 0]), path_log_times, np.inf)
+    return SparseFlow(
+        # Equinox has a `cls` of its own: no keyword.
+        jnp.asarray(cls),
+        log_time=jnp.asarray(now),
+        status=jnp.asarray(status, jnp.int32),
+        num_steps=steps,
+        num_fields=fields + bdf.nfev,
+        num_curvatures=curvatures + bdf.njev,
+        path_log_times=jnp.asarray(times),
+        path_cls=jnp.asarray(saved[:-1]),
+        earlier=jnp.asarray(saved[-1]),
+    )
+
+
+def step(bdf: BDF) -> bool:
+    """One step, and whether it was taken and ended at numbers.
+
+    Args:
+        bdf: SciPy's integrator, moved on.
+
+    Returns:
+        Whether it may go on; SciPy takes an error that is no number for a small one.
+
+    Example:
+        >>> bdf = BDF(lambda t, y: -y, 0.0, np.ones(1), 1.0)
+        >>> step(bdf), bool(bdf.t > 0)
+        (True, True)
+    """
+    # What a trial step leaps to may be beyond all numbers: it is not taken.
+    with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", LinAlgWarning)
+        bdf.step()
+    return bdf.status != "failed" and bool(np.isfinite(bdf.y).all())

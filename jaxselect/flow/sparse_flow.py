@@ -1,0 +1,106 @@
+"""Gradient flow of p on thousands of long bags, thousands of tokens.
+
+No padding, no matrix of sequences times tokens (mathematics, section 7a).
+"""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..arguments import as_annotated
+from ..errors import BadInput
+from ..model.checks import at_least, for_corpus, increasing
+from ..model.parameters import Parameters
+from ..model.ragged_bags import RaggedBags, curvature, descent
+from ..model.sparse import SparseCorpus
+from ..model.sparse_objective import risk_and_score_descent
+from .bdf import LATEST, BdfSettings, SparseFlow, integrate
+
+
+@for_corpus(-1, 1)
+@as_annotated
+def sparse_flow(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    *,
+    until_log_time: float = LATEST,
+    path_log_times: Float[Array, " times"] | None = None,
+    settings: BdfSettings = BdfSettings(),
+    watch: Callable[[float], object] = lambda log_time: None,
+) -> SparseFlow:
+    """Gradient flow dp/dt = −∇_p L from p_0 with E and v fixed, on a sparse corpus.
+
+    Source: mathematics, section 7a.
+
+    Args:
+        parameters: (E, p_0, v) in double precision.
+        corpus: n bags with labels ±1.
+        until_log_time: log(1+t) to stop at, at most 34.
+        path_log_times: increasing values of log(1+t) to save p at; none by default.
+        settings: tolerance and bound.
+        watch: called with log(1+t) after every step.
+
+    Returns:
+        The flow's end, its status and the path. Not differentiable, not to be compiled:
+        it runs on the host and calls compiled functions.
+
+    Raises:
+        BadInput: another vocabulary, single precision, a log-time out of range, a p_0
+            whose scores spread too far for `objective.read`.
+
+    Example:
+        >>> from jaxselect.model import embedding_step, parameters
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.model.sparse import from_corpus
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> start = parameters.gaussian(jax.random.key(0), vocabulary=3, dim=100)
+        >>> after = embedding_step.embedding_step(start, bags, 10.0)
+        >>> flow = sparse_flow(after, from_corpus(bags), until_log_time=20.0)
+        >>> flow.status.item(), round(flow.log_time.item(), 6)
+        (0, 20.0)
+    """
+    if parameters.cls.dtype != np.float64:
+        raise BadInput(
+            f"parameters in {parameters.cls.dtype}: wanted float64; set jax_enable_x64"
+        )
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
+    at_least("until_log_time", until_log_time, 0.0)
+    increasing("path_log_times", times)
+    if not until_log_time <= LATEST:
+        raise BadInput(
+            f"until_log_time {until_log_time}: wanted at most {LATEST}, where rounding "
+            "still leaves a digit"
+        )
+    values = parameters.embeddings @ parameters.head
+    bags = RaggedBags.of_corpus(parameters, corpus)
+
+    def field(_: float, cls: np.ndarray) -> np.ndarray:
+        pull = np.asarray(_pull(parameters.embeddings, values, corpus, cls))
+        # Scores too far apart for one shift of the exponent have one for each bag.
+        return pull if np.isfinite(pull).all() else descent(bags, cls)[0]
+
+    if not np.isfinite(field(0.0, np.asarray(parameters.cls))).all():
+        raise BadInput("E, p_0 or v is not finite: wanted numbers")
+    return integrate(
+        field,
+        lambda time, cls: -curvature(bags, cls, time),
+        np.asarray(parameters.cls),
+        until_log_time=until_log_time,
+        path_log_times=times,
+        settings=settings,
+        watch=watch,
+    )
+
+
+@jax.jit
+def _pull(
+    embeddings: Float[Array, "vocabulary dim"],
+    values: Float[Array, " vocabulary"],
+    corpus: SparseCorpus,
+    cls: Float[Array, " dim"],
+) -> Float[Array, " dim"]:
+    """−∇_p L."""
+    _, descent = risk_and_score_descent(embeddings @ cls, values, corpus)
+    return descent.scores @ embeddings

@@ -1,0 +1,93 @@
+"""Where pairs, p_mm and ties on a manifold balance, to second order.
+
+A critical point of Φ where f = log(n₊/n₋) in every twin, with multipliers of these
+equations (mathematics, section 7e).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .tie_manifold import Point, TieManifold, at_point
+
+
+class Stationary(NamedTuple):
+    """A point where p_mm, pairs and ties balance, and the second order there.
+
+    Attributes:
+        cls: p.
+        point: weights and exponents there.
+        force: λ of every active pair, zero for the others.
+        multiplier: of the equations f = target, each over the length of its gradient.
+        left: what the balance lacks, in the axes.
+        hessian: of the Lagrangian, in the axes.
+        tangent: orthonormal axes of the manifold and what is orthogonal to the ties.
+        across: orthonormal axes of the equations' gradients.
+        rate: least singular value of the equations' gradients, each of length one.
+        scale: lengths of the gradients.
+    """
+
+    cls: Float[np.ndarray, " dim"]
+    point: Point
+    force: Float[np.ndarray, " pairs"]
+    multiplier: Float[np.ndarray, " twins"]
+    left: Float[np.ndarray, " axes"]
+    hessian: Float[np.ndarray, "axes axes"]
+    tangent: Float[np.ndarray, "axes free"]
+    across: Float[np.ndarray, "axes twins"]
+    rate: float
+    scale: Float[np.ndarray, " twins"]
+
+
+def second_order(
+    ties: TieManifold, cls: Float[np.ndarray, " dim"], log_time: float
+) -> Stationary:
+    """The balance at p with the multipliers that fit it best.
+
+    Args:
+        ties: the late flow.
+        cls: p.
+        log_time: s.
+
+    Returns:
+        The first and the second order there.
+    """
+    found, axes = at_point(ties, cls), ties.axes
+    with np.errstate(over="ignore"):
+        force = ties.strength * np.exp(log_time - found.lead)
+    force = np.where(ties.excess == 0, force, 0.0)
+    normal = found.normal @ axes
+    scale = np.linalg.norm(normal, axis=1)
+    scale = np.where(scale > 0, scale, 1.0)
+    towards = found.towards @ axes
+    slope = axes.T @ ties.growth - force @ towards
+    multiplier = np.linalg.lstsq((normal / scale[:, None]).T, -slope, rcond=None)[0]
+    places = ties.embeddings[ties.words] @ axes
+    values = ties.values[ties.words]
+    hessian = (towards.T * force) @ towards
+    # Minus the covariances of E under the weights of the contents.
+    of_content = np.bincount(ties.content, force, len(ties.counts))
+    weight = of_content[:, None] * found.share
+    mean = found.share @ places
+    hessian -= (places.T * weight.sum(axis=0)) @ places
+    hessian += (mean.T * of_content) @ mean
+    for twin, by in zip(ties.twins, multiplier / scale, strict=True):
+        share = found.share[twin]
+        apart = places - share @ places
+        off = values - share @ values
+        hessian += by * (apart.T * (share * off)) @ apart
+    _, singular, frame = np.linalg.svd(normal / scale[:, None])
+    number = len(scale)
+    return Stationary(
+        cls,
+        found,
+        force,
+        multiplier,
+        slope + (normal / scale[:, None]).T @ multiplier,
+        (hessian + hessian.T) / 2,
+        frame[number:].T,
+        frame[:number].T,
+        float(singular[-1]) if number <= len(frame) else 0.0,
+        scale,
+    )

@@ -1,0 +1,254 @@
+"""Integrate the flow on text until its limit is certified, through changed selections.
+
+Where the bags of a pair together pull towards the token that lost, that token falls
+behind for a long time, and then returns (mathematics, section 7d).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..flow.arclength_flow import RETURNED
+from ..flow.bdf import LATEST, BdfSettings, SparseFlow, SparseFlowStatus
+from ..flow.sparse_flow import sparse_flow
+from ..margin.sparse_max_margin import SparseMaxMarginStatus
+from ..model.checks import for_corpus
+from ..model.parameters import Parameters
+from ..model.sparse import SparseCorpus
+from .flow_end import EndStatus, FlowEnd, flow_end
+from .manifold_end import manifold_end
+from .reduced_flow import in_basin_of_minimum, reduced_flow
+
+# Log-time between two certificates; late, as a part of the log-time itself.
+STRIDE, LATE_STRIDE = 60.0, 0.25
+# After a restart, log-time needed before ties and losing tokens can be distinguished.
+SETTLED = 24.0
+# In log-time: tokens that return within it of each other return together.
+MOMENT = 1e-3
+# Maximum number of stages.
+STAGES = 300
+# In scores: what is farther below the best may be left to the pairs, tied or not.
+NEGLIGIBLE = -float(np.log(RETURNED))
+NOT_CERTIFIED = EndStatus.NOT_CERTIFIED
+
+
+class Trajectory(NamedTuple):
+    """A flow from its start to its end.
+
+    Attributes:
+        cls: p at the end.
+        log_time: log(1+t) at the end.
+        ending: what is known of it.
+        returns: log-times at which tokens that had lost returned.
+        stages: the flows it is made of; those of the full field begin at time zero.
+        path_log_times: the log-times asked for that it came to; none along a manifold
+            of ties.
+        path_cls: p at these times.
+    """
+
+    cls: Float[np.ndarray, " dim"]
+    log_time: float
+    ending: FlowEnd
+    returns: tuple[float, ...]
+    stages: tuple[SparseFlow, ...]
+    path_log_times: Float[np.ndarray, " times"]
+    path_cls: Float[np.ndarray, "times dim"]
+
+
+@for_corpus(-1, 1)
+def trajectory(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    *,
+    until_log_time: float = 600.0,
+    path_log_times: Float[np.ndarray, " times"] | None = None,
+    settings: BdfSettings = BdfSettings(),
+    watch: Callable[[float], object] = lambda log_time: None,
+) -> Trajectory:
+    """The flow of p by `sparse_flow` and `reduced_flow`, until an end is certified.
+
+    Source: mathematics, sections 7d and 7e.
+
+    Args:
+        parameters: (E, p_0, v) in double precision.
+        corpus: n bags with labels ±1.
+        until_log_time: log(1+t) at which to stop without a certificate, at most 10⁵.
+        path_log_times: increasing values of log(1+t) to save p at; none by default.
+        settings: of the stages of the full field.
+        watch: called with log(1+t) after every step.
+
+    Returns:
+        The end, its certificate and the path to it.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.model.sparse import from_corpus
+        >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
+        >>> head = jnp.array([1.0, -1.0, 0.0])
+        >>> found = trajectory(Parameters(jnp.eye(3), jnp.zeros(3), head), bags)
+        >>> found.ending.status.name, round(found.log_time), found.returns
+        ('SELECTED', 34, ())
+    """
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
+    course = _Course(parameters, corpus, times, settings, watch)
+    at = course.integrate_full(_Reached(parameters), min(LATEST, until_log_time))
+    ending = course.certify(at)
+    returns: list[float] = []
+    while at.log_time < until_log_time and _may_go_on(ending, at.flow):
+        if len(at.stages) >= STAGES:
+            break
+        ahead = at.log_time + max(STRIDE, LATE_STRIDE * at.log_time)
+        at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
+        returned = at.flow.status == SparseFlowStatus.SELECTION_CHANGED
+        if returned:
+            # A token above the threshold at the first step had not lost.
+            lost = at.flow.num_steps > 1
+            if lost and (not returns or at.log_time > returns[-1] + MOMENT):
+                returns.append(at.log_time)
+            at = course.integrate_full(at, SETTLED if lost else LATEST)
+            if lost and not _may_go_on(course.certify(at), at.flow):
+                at = course.integrate_full(at, LATEST)
+        ending = course.certify(at)
+        unknown = ending.status == NOT_CERTIFIED and not _may_go_on(ending, at.flow)
+        if returned and unknown:
+            ending = course.certify(at, NEGLIGIBLE)
+    cls, log_time = np.asarray(at.parameters.cls), at.log_time
+    if (
+        ending.status == NOT_CERTIFIED
+        and int(at.flow.status) == SparseFlowStatus.REACHED
+    ):
+        held = manifold_end(
+            at.parameters,
+            corpus,
+            ending,
+            from_log_time=log_time,
+            until_log_time=until_log_time,
+        )
+        if held is not None:
+            cls, log_time = held
+            ending = ending._replace(status=EndStatus.TIED, on_manifold=True)
+    return Trajectory(
+        cls,
+        log_time,
+        ending,
+        tuple(returns),
+        at.stages,
+        np.array([time for time, _ in at.path]),
+        np.array([cls for _, cls in at.path]).reshape(-1, len(at.parameters.cls)),
+    )
+
+
+class _Reached(NamedTuple):
+    """How far a trajectory has come.
+
+    Attributes:
+        parameters: (E, p, v) there.
+        log_time: log(1+t) there.
+        stages: the flows so far.
+        path: log-times asked for, and p at these.
+    """
+
+    parameters: Parameters
+    log_time: float = 0.0
+    stages: tuple[SparseFlow, ...] = ()
+    path: tuple[tuple[float, np.ndarray], ...] = ()
+
+    @property
+    def flow(self) -> SparseFlow:
+        """The last stage."""
+        return self.stages[-1]
+
+    def after(
+        self, flow: SparseFlow, asked: Float[np.ndarray, " times"], log_time: float
+    ) -> "_Reached":
+        """One more stage."""
+        kept = np.isfinite(flow.path_log_times)
+        new = zip(asked[kept], np.asarray(flow.path_cls)[kept], strict=True)
+        return _Reached(
+            Parameters(self.parameters.embeddings, flow.cls, self.parameters.head),
+            log_time,
+            (*self.stages, flow),
+            (*self.path, *new),
+        )
+
+
+class _Course(NamedTuple):
+    """What does not change along a trajectory."""
+
+    start: Parameters
+    corpus: SparseCorpus
+    times: Float[np.ndarray, " times"]
+    settings: BdfSettings
+    watch: Callable[[float], object]
+
+    def integrate_full(self, at: _Reached, until: float) -> _Reached:
+        """By the full field, its time begun at zero."""
+        begun = at.log_time
+        ahead = self.times[(self.times > begun) | (begun == 0)]
+        own = _since(begun, ahead)
+        flow = sparse_flow(
+            at.parameters,
+            self.corpus,
+            until_log_time=until,
+            path_log_times=jnp.asarray(own[own <= until]),
+            settings=self.settings,
+            watch=lambda local: self.watch(_total(begun, local)),
+        )
+        return at.after(flow, ahead[own <= until], _total(begun, float(flow.log_time)))
+
+    def integrate_reduced(
+        self, at: _Reached, ending: FlowEnd, until: float
+    ) -> _Reached:
+        """By the pairs alone, ties at rest."""
+        asked = self.times[(self.times > at.log_time) & (self.times <= until)]
+        flow = reduced_flow(
+            at.parameters,
+            self.corpus,
+            ending,
+            from_log_time=at.log_time,
+            until_log_time=until,
+            path_log_times=jnp.asarray(asked),
+            watch=self.watch,
+        )
+        return at.after(flow, asked, float(flow.log_time))
+
+    def certify(self, at: _Reached, selection_gap: float = np.inf) -> FlowEnd:
+        """What is known where the last stage ended.
+
+        The full field has a time that begins at zero; its p is that of the whole.
+        """
+        flow = at.flow
+        return flow_end(
+            at.parameters,
+            self.corpus,
+            flow,
+            after_return=len(at.stages) > 1,
+            selection_gap=selection_gap,
+        )
+
+
+def _may_go_on(ending: FlowEnd, flow: SparseFlow) -> bool:
+    """True if the reduced flow's assumptions are certified but the limit is not."""
+    return (
+        ending.status == NOT_CERTIFIED
+        and int(flow.status) == SparseFlowStatus.REACHED
+        and ending.margin.status == SparseMaxMarginStatus.SOLVED
+        and in_basin_of_minimum(ending, np.asarray(flow.cls))
+    )
+
+
+def _total(begun: float, local: float) -> float:
+    """log(1 + t) of the whole, from that of a stage."""
+    return float(begun + np.log1p(np.expm1(local) * np.exp(-begun)))
+
+
+def _since(
+    begun: float, log_times: Float[np.ndarray, " times"]
+) -> Float[np.ndarray, " times"]:
+    """log(1 + t) of a stage, from those of the whole."""
+    with np.errstate(divide="ignore"):
+        later = np.log(-np.expm1(begun - log_times))
+    return np.logaddexp(0.0, log_times + later)

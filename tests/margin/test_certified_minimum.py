@@ -1,0 +1,368 @@
+"""A proof that p rests: what it may claim, and what it must not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+
+from jaxselect.margin import certified_minimum as module
+from jaxselect.margin.certified_minimum import (
+    certified_minimum,
+    change_of_curvature,
+    newton_decrement,
+)
+from jaxselect.model.objective import empirical_risk
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.ragged_bags import RaggedBags, curvature, descent
+from tests.sparse_problems import AT_REST, SELECTED, on_host, stacked
+from tests.tolerances import assert_close
+
+SEEDS = tuple(range(6))
+
+
+def bags(counts, labels, embeddings, values):
+    """Bags of a few words, each number written out."""
+    counts = np.asarray(counts, float)
+    return RaggedBags(
+        csr_array(counts),
+        np.asarray(labels, float),
+        np.asarray(embeddings, float),
+        np.asarray(values, float),
+        len(counts),
+    )
+
+
+def even(scale=1.0):
+    """Two words that one bag of each class holds even: the minimum is p = 0."""
+    return bags([[1, 1], [1, 1]], [1, -1], [[scale], [-scale]], [1.5, -1.5])
+
+
+def risk(given, cls):
+    share = given.counts.toarray() * np.exp(given.embeddings @ cls)
+    output = (share @ given.values) / share.sum(axis=1)
+    return np.logaddexp(0.0, -given.labels * output).sum() / given.of
+
+
+def third_derivatives(seeds, points, lines, moves):
+    """D³L[u, u, δ] for lines u and moves δ at points, a batch for every problem."""
+
+    def along(model, corpus, point, line, move):
+        def at(shift, moved):
+            there = point + shift * line + moved * move
+            here = Parameters(model.embeddings, there, model.head)
+            return empirical_risk(here, corpus)
+
+        return jax.grad(jax.grad(jax.grad(at)), argnums=1)(0.0, 0.0)
+
+    each = jax.vmap(jax.vmap(along, in_axes=(None, None, 0, 0, 0)))
+    models, corpora = stacked(seeds)
+    return np.asarray(jax.jit(each)(models, corpora, points, lines, moves))
+
+
+def test_no_third_derivative_within_the_ball_exceeds_the_bound():
+    """|D³L[u, u, δ]| ≤ ‖δ‖ uᵀBu, at the centre, at the edge and between; u = δ, too."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(len(SEEDS), 6)) * np.logspace(-1, 1, 6)[:, None]
+    found = [
+        change_of_curvature(on_host(seed), centre)
+        for seed, centre in zip(SEEDS, centres, strict=True)
+    ]
+    form, ball = map(np.array, zip(*found, strict=True))
+    away, lines, moves = rng.normal(size=(3, len(SEEDS), 60, 6))
+    away, moves = (x / np.linalg.norm(x, axis=2, keepdims=True) for x in (away, moves))
+    # Along some axes of B itself, where it is smallest.
+    lines[:, :6] = np.linalg.eigh(form)[1].transpose(0, 2, 1)
+    lines[:, 6:30] = moves[:, 6:30]
+    points = centres[:, None] + (
+        ball[:, None, None] * np.linspace(0, 1, 60)[:, None] * away
+    )
+    bound = np.einsum("pnd,pde,pne->pn", lines, form, lines)
+    third = third_derivatives(SEEDS, *map(jnp.asarray, (points, lines, moves)))
+    assert (np.abs(third) <= bound).all()
+    assert (np.abs(third) > 1e-3 * bound).any(axis=1).all()
+
+
+def test_the_bound_holds_for_two_words_and_is_no_guess():
+    """y f = value tanh(scale p), for p within the ball and everywhere."""
+    cases = np.array(
+        [
+            (scale, value)
+            for scale in (0.1, 1.0, 7.0)
+            for value in (1.5, -0.4, -9.0, 20.0)
+        ]
+    )
+
+    def risk_of(p, scale, value):
+        return jax.nn.softplus(-value * jnp.tanh(scale * p))
+
+    third = jax.vmap(jax.grad(jax.grad(jax.grad(risk_of))), in_axes=(0, None, None))
+    scaled = np.linspace(-3, 3, 25)
+    centres = scaled[None, :] / cases[:, :1]
+    # The ball is what the bound needs: an eighth of the diameter's inverse.
+    ball = 1 / (16 * cases[:, :1])
+    inside = centres[:, :, None] + ball[:, :, None] * np.linspace(-1, 1, 9)
+    each = jax.jit(jax.vmap(third))(
+        jnp.asarray(inside.reshape(len(cases), -1)), *jnp.asarray(cases.T)
+    )
+    truth = np.abs(np.asarray(each)).reshape(inside.shape).max(axis=2)
+    for case, (scale, value) in enumerate(cases):
+        given = bags(
+            [[1, 1]], [np.sign(value)], [[scale], [-scale]], [abs(value), -abs(value)]
+        )
+        found = [change_of_curvature(given, centre[None]) for centre in centres[case]]
+        bound, radius = map(np.array, zip(*found, strict=True))
+        assert_close(radius, np.full(25, ball[case]))
+        assert (truth[case] <= bound[:, 0, 0]).all()
+        # Where one word has all the weight and the label is wrong, f‴ is bounded by 3.3
+        # times itself, for the ball among other things: little is left to chance.
+        if value == -9.0:
+            assert (bound[:, 0, 0] / truth[case]).min() < 3.3
+
+
+def test_the_bound_sees_words_of_no_value_apart():
+    """Words of values ± v at ± δ, words of none at ± u: |D³L[u, u, δ]| = v/8."""
+    value = 0.6
+    given = bags(
+        [[1, 1, 1, 1]],
+        [-1],
+        [[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]],
+        [value, -value, 0.0, 0.0],
+    )
+    form, _ = change_of_curvature(given, np.zeros(2))
+
+    def loss(u, delta):
+        weight = jnp.exp(jnp.stack([delta, -delta, u, -u]))
+        return jax.nn.softplus(weight @ given.values / weight.sum())
+
+    third = jax.jit(jax.grad(jax.grad(jax.grad(loss)), argnums=1))(0.0, 0.0)
+    assert_close(third, -value / 8)
+    assert abs(third) <= form[0, 0]
+
+
+def test_the_bound_is_of_differences_of_words():
+    """Words elsewhere, all together: scores shift, and nothing else."""
+    given = on_host(1)
+    shifted = given._replace(embeddings=given.embeddings + np.arange(6.0))
+    wanted, radius = change_of_curvature(given, np.ones(6))
+    form, ball = change_of_curvature(shifted, np.ones(6))
+    assert_close(form, wanted, worse=100)
+    assert ball == pytest.approx(radius)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_a_minimum_known_in_closed_form_lies_within_the_radius(scale, monkeypatch):
+    """Wherever the certificate says yes without a step of Newton's, it is right."""
+    monkeypatch.setattr(module, "NEWTON_STEPS", 0)
+    proved = []
+    for away in np.logspace(-12, 1, 80) / scale:
+        found = certified_minimum(even(scale), np.array([away]))
+        assert found.cls == away
+        proved.append(found.proved)
+        assert not found.proved or away <= found.radius
+        assert found.proved == (found.kantorovich <= 0.5)
+    # From near, not from far; and the end of it is where h = ½ is.
+    assert proved[0] and not proved[-1] and proved == sorted(proved, reverse=True)
+
+
+def test_newtons_method_finds_what_was_not_proved_where_it_began():
+    found = certified_minimum(even(), np.array([0.3]))
+    assert found.proved and abs(found.cls.item()) <= found.radius
+    # L″ = ¼ f′², f′ = 1.5.
+    assert_close(found.stiffness, 0.25 * 1.5**2)
+    assert found.stiffness <= 0.25 * 1.5**2
+
+
+@pytest.mark.parametrize("share", [1, 2, 10])
+def test_copies_and_bags_elsewhere_scale_the_numbers(share, monkeypatch):
+    """L as a mean over more bags is flatter, and at rest at the same place."""
+    given, near = resting(AT_REST[0])
+    alone, among = (
+        certified_minimum(given._replace(of=given.of * times), near)
+        for times in (1, share)
+    )
+    assert_close(among.cls, alone.cls)
+    assert_close(among.stiffness * share, alone.stiffness)
+    assert_close(among.change, alone.change, worse=10)
+    assert among.ball == alone.ball
+    assert among.basin == pytest.approx(alone.basin, rel=1e-6)
+    # A little off, where the gradient is one: what is proved does not know the share.
+    monkeypatch.setattr(module, "NEWTON_STEPS", 0)
+    alone, among = (
+        certified_minimum(given._replace(of=given.of * times), alone.cls + 1e-5)
+        for times in (1, share)
+    )
+    assert among.kantorovich == pytest.approx(alone.kantorovich, rel=1e-6)
+    assert among.radius == pytest.approx(alone.radius, rel=1e-6)
+
+
+def resting(seed):
+    """A subproblem with a minimum, which another solver came near to."""
+    given = on_host(seed, 2)
+    near = minimize(
+        lambda p: risk(given, p), np.zeros(2), jac=lambda p: -descent(given, p)[0]
+    )
+    return given, near.x
+
+
+@pytest.mark.parametrize("seed", AT_REST)
+def test_other_solvers_and_the_flow_end_in_the_same_p(seed):
+    """From the edge of the basin: SciPy's trust region, L-BFGS, and the flow itself."""
+    given, near = resting(seed)
+    found = certified_minimum(given, near)
+    assert found.proved and found.radius < found.basin
+    options = {
+        "trust-exact": {"gtol": 1e-14},
+        "L-BFGS-B": {"gtol": 1e-14, "ftol": 0.0},
+    }
+    # The loss is flat to rounding within √ε of the curvature's scale.
+    flat = np.sqrt(4 * np.finfo(float).eps / found.stiffness)
+    for angle in (0.3, 2.4, 4.5):
+        edge = found.cls + found.basin * np.array([np.cos(angle), np.sin(angle)])
+        for method, wanted in options.items():
+            end = minimize(
+                lambda p: risk(given, p),
+                edge,
+                jac=lambda p: -descent(given, p)[0],
+                hess=(lambda p: curvature(given, p)) if "trust" in method else None,
+                method=method,
+                options=wanted,
+            )
+            assert np.linalg.norm(end.x - found.cls) <= found.radius + flat
+        flow = solve_ivp(
+            lambda _, p: descent(given, p)[0],
+            (0.0, 50 / found.stiffness),
+            edge,
+            method="BDF",
+            jac=lambda _, p: -curvature(given, p),
+            rtol=1e-8,
+            atol=1e-12,
+        )
+        assert np.linalg.norm(flow.y[:, -1] - found.cls) <= 1e-4 * found.basin
+
+
+@pytest.mark.parametrize("seed", AT_REST)
+def test_within_the_basin_the_bound_alone_shows_that_the_risk_is_convex(
+    seed, monkeypatch
+):
+    """On the ball around the minimum that a p at the edge of the basin lies on: from
+    p ± basin it reaches radius farther to either side."""
+    given, near = resting(seed)
+    end = certified_minimum(given, near)
+    monkeypatch.setattr(module, "NEWTON_STEPS", 0)
+    seen = 0
+    for away in np.logspace(-12, -2, 40):
+        found = certified_minimum(given, end.cls + np.array([away, 0.0]))
+        reach = found.basin + 2 * found.radius
+        if found.proved and found.basin > 0:
+            assert reach < found.ball and reach * found.change < 1
+            seen += 1
+    assert seen > 5
+
+
+def test_a_proof_does_not_leave_the_ball_that_its_bound_holds_for(monkeypatch):
+    """A rare word of a bag classed wrongly, held by two words close together: the
+    curvature hardly changes, and h ≤ ½ reaches beyond the ball."""
+    given = bags(
+        [[999, 1, 0, 0], [0, 0, 1, 1]],
+        [-1, -1],
+        [[-1.0], [1.0], [0.05], [-0.05]],
+        [5.0, 23.0, -1.44, 1.44],
+    )
+    end = certified_minimum(given, np.zeros(1))
+    assert end.proved
+    monkeypatch.setattr(module, "NEWTON_STEPS", 0)
+    near, far = (certified_minimum(given, end.cls + away) for away in (0.02, 0.05))
+    assert near.kantorovich < far.kantorovich <= 0.5
+    assert near.proved and near.radius <= near.ball
+    assert not far.proved and far.radius > far.ball
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_stiffness_is_below_the_least_curvature(seed):
+    given = on_host(seed, 2)
+    found = certified_minimum(given, np.zeros(2))
+    least = np.linalg.eigvalsh(curvature(given, found.cls)).min()
+    assert found.stiffness <= least
+    assert found.gradient >= np.linalg.norm(descent(given, found.cls)[0])
+    assert not (found.proved and least <= 0)
+
+
+def hill(label):
+    """Even in p, with the words at ±1 behind the one at 0: y f is largest at 0."""
+    return bags([[1, 1, 1]], [label], [[0.0], [1.0], [-1.0]], [1.0, -0.5, -0.5])
+
+
+def saddle():
+    """The same once as a valley, along the first axis, and once as a hill."""
+    counts = np.kron(np.eye(2), np.ones((1, 3)))
+    embeddings = np.zeros((6, 2))
+    embeddings[[1, 2], 0] = embeddings[[4, 5], 1] = 1.0, -1.0
+    return bags(counts, [1, -1], embeddings, np.tile([1.0, -0.5, -0.5], 2))
+
+
+def null_direction():
+    """A minimum along the first axis, and nothing that a move along the other does."""
+    given = even()
+    flat = np.hstack([given.embeddings, np.zeros((2, 1))])
+    return given._replace(embeddings=flat)
+
+
+UNPROVED = {
+    "a maximum": (hill(-1), np.zeros(1)),
+    "a saddle": (saddle(), np.zeros(2)),
+    "a null direction": (null_direction(), np.array([0.0, 0.7])),
+    "words of one value": (
+        bags([[1, 1]], [1], [[1.0], [-1.0]], [0.5, 0.5]),
+        np.zeros(1),
+    ),
+    "nowhere near": (bags([[1, 1]], [1], [[1.0], [-1.0]], [1.5, -1.5]), np.zeros(1)),
+}
+
+
+@pytest.mark.parametrize(("given", "cls"), UNPROVED.values(), ids=UNPROVED)
+def test_what_is_no_strict_minimum_is_not_proved(given, cls):
+    found = certified_minimum(given, cls)
+    assert not found.proved
+    assert found.basin == 0 or not found.kantorovich <= 0.5
+
+
+def test_a_valley_is_proved_where_a_hill_is_not():
+    """The counter-example: labels decide, all else is equal."""
+    assert certified_minimum(hill(1), np.zeros(1)).proved
+    assert certified_minimum(hill(1), np.zeros(1)).cls == 0
+
+
+def test_words_at_one_place_rest_without_an_axis():
+    """Nothing can part them: a basin without an end, and no division by zero."""
+    one = bags([[1, 1]], [1], np.zeros((2, 0)), [1.0, -1.0])
+    found = certified_minimum(one, np.zeros(0))
+    assert found.proved and found.basin > 1e300
+
+
+@pytest.mark.parametrize("share", [1e-3, 1e-5])
+def test_a_weakly_held_word_is_proved_beside_strong_ones(share):
+    """A word of both classes at odds of about `share`, and two held firmly elsewhere:
+    roundings of the strong pulls say nothing of the weak one."""
+    counts = np.zeros((4, 4))
+    counts[:2, :2] = 1.0
+    counts[2:, 2:] = [[1.0, 1.0 + share], [1.0, 1.0]]
+    embeddings = [[1.0, 0.3], [-1.0, 0.3], [0.0, 0.0], [0.0, 1.0]]
+    given = bags(counts, [1, -1, 1, -1], embeddings, [1.5, -1.5, 0.0, 1.0])
+    found = certified_minimum(given, np.array([0.1, np.log(share)]))
+    assert found.proved and found.stiffness < share**2
+    # (1 + share)(1 − q/2) = 1 + q/2 where both pulls are equal, to first order.
+    assert np.exp(found.cls[1]) == pytest.approx(share, rel=0.1)
+    assert found.decrement**2 * found.stiffness <= found.gradient**2
+
+
+def test_the_decrement_does_not_know_where_words_are_seen_from():
+    given = on_host(SELECTED[0], 2)
+    root, point = np.array([[1.0, 0.5], [0.0, 1.0]]), np.array([0.3, -0.2])
+    wanted = np.linalg.norm(root.T @ descent(given, point)[0])
+    moved = given._replace(embeddings=given.embeddings + np.array([2.0, -3.0]))
+    for seen in (given, moved):
+        bound = newton_decrement(seen, point, root)
+        assert wanted * (1 - 1e-9) <= bound <= wanted + 1e-13
