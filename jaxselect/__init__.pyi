@@ -9,10 +9,10 @@ from . import theory as theory
 from .compilation import fast_compile_options as fast_compile_options
 from .compilation import keep_compiled_programs as keep_compiled_programs
 from .errors import BadInput as BadInput
-from .flow.cls_flow import Flow as Flow
 from .flow.cls_flow import FlowSettings as FlowSettings
-from .flow.cls_flow import FlowStatus as FlowStatus
 from .flow.cls_flow import cls_flow as cls_flow
+from .flow.result import Flow as Flow
+from .flow.result import FlowStatus as FlowStatus
 from .margin.limit import Limit as Limit
 from .margin.limit import LimitStatus as LimitStatus
 from .margin.limit import limit as limit

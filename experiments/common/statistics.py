@@ -289,8 +289,8 @@ def by_end(results: "xr.Dataset") -> "xr.Dataset":
     Returns:
         `status`, with names in `attrs` for the ends SELECTED, TIED and AT_REST too.
     """
-    proved = {name: code for name, code in results.attrs.get("ends", {}).items()}
-    proved.pop("UNPROVED", None)
+    ends = results.attrs.get("ends", {})
+    proved = {name: ends[name] for name in ("SELECTED", "TIED", "AT_REST") if ends}
     if not proved or "end" not in results:
         return results
     known = results.attrs["statuses"]

@@ -23,6 +23,7 @@ ENDS = {
     "SELECTED": Verdict.HOLDS,
     "TIED": Verdict.HOLDS,
     "AT_REST": Verdict.FAILS,
+    "UNPROVED": Verdict.OPEN,
     "NOT_CERTIFIED": Verdict.OPEN,
     "LOSS_UNBOUNDED": Verdict.OPEN,
 }

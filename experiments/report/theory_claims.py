@@ -31,7 +31,14 @@ HEADINGS = {"UNCHANGED": Verdict.HOLDS, "RELAXED": Verdict.FAILS} | dict.fromkey
 )
 """Where p heads beside a trained head."""
 FLOWS = {"REACHED": Verdict.HOLDS} | dict.fromkeys(
-    ("NORM_NOT_REACHED", "TIES_UNPROVED", "OUT_OF_STEPS", "FAILED", "TIME_UNRESOLVED"),
+    (
+        "NORM_NOT_REACHED",
+        "TIES_UNPROVED",
+        "OUT_OF_STEPS",
+        "FAILED",
+        "TIME_UNRESOLVED",
+        "SELECTION_CHANGED",
+    ),
     OPEN,
 )
 """How a flow of p ended: what a flow that was not followed shows is open."""

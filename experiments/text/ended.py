@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from jaxselect.flow.bdf import SparseFlowStatus
+from jaxselect.flow.result import FlowStatus
 from jaxselect.model.sparse import SparseCorpus, from_csr
-from jaxselect.outcome.flow_end import EndStatus
 from jaxselect.outcome.trajectory import Trajectory
 
 
@@ -38,15 +37,15 @@ def described(course: Trajectory) -> dict:
     """
     end = course.ending
     numbers = {
-        "flow_status": SparseFlowStatus(int(course.stages[-1].status)).name,
+        "flow_status": FlowStatus(int(course.stages[-1].status)).name,
         "log_time": course.log_time,
         "returns": list(course.returns),
-        "steps": sum(stage.num_steps for stage in course.stages),
-        "curvatures": sum(stage.num_curvatures for stage in course.stages),
+        "steps": sum(int(stage.num_steps) for stage in course.stages),
+        "curvatures": sum(stage.num_curvatures or 0 for stage in course.stages),
         "norm": float(np.linalg.norm(course.cls)),
         "status": end.status.name,
         "sentence": end.status.sentence,
-        "certified": end.status != EndStatus.NOT_CERTIFIED,
+        "certified": end.status.is_proved,
         "tied_words": len(end.tied),
         "tied_dimensions": end.axes.shape[1],
         "distance_from_rest": end.distance,

@@ -10,7 +10,8 @@ from scipy.integrate import BDF
 from scipy.optimize import brentq
 
 from .arclength import Pairs, arclength_field, jacobian, max_step
-from .bdf import BdfSettings, SparseFlow, SparseFlowStatus, step
+from .bdf import BdfSettings, step
+from .result import Flow, FlowStatus
 
 # Share of a bag's weight at which a token that lost has returned: with less it changes
 # the forces of others by less than a step may err.
@@ -26,7 +27,7 @@ def arclength_flow(
     log_times: Float[np.ndarray, " times"],
     settings: BdfSettings,
     watch: Callable[[float], object],
-) -> SparseFlow:
+) -> Flow:
     """SciPy's BDF along the curve (z, s), in its length; z = p − p_start − g (s − s_0).
 
     Late p is straight in s, and a token returns along a straight line, in no time of s:
@@ -40,7 +41,7 @@ def arclength_flow(
         growth: g, the pace of p in s; p_mm where it is known.
         from_log_time: s_0 = log(1+t) there.
         log_times: values of s to save p at; the last is where the flow stops, the one
-            before it is where `earlier` is.
+            before it is that of `earlier_cls`.
         settings: tolerance and bound.
         watch: called with log(1+t) after every step.
 
@@ -68,24 +69,24 @@ def arclength_flow(
         bdf = BDF(path_of.field, 0.0, first, np.inf, jac=path_of.jacobian, **bounds)
         saved = np.where((log_times <= from_log_time)[:, None], start, np.inf)
         steps, cls, now = 0, start, from_log_time
-        status = SparseFlowStatus.OUT_OF_STEPS
+        status = FlowStatus.OUT_OF_STEPS
         if until <= from_log_time:
-            status = SparseFlowStatus.REACHED
-        while steps < settings.max_steps and status == SparseFlowStatus.OUT_OF_STEPS:
+            status = FlowStatus.REACHED
+        while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
             bdf.max_step = path_of.max_step(bdf.y)
             if not step(bdf):
-                status = SparseFlowStatus.FAILED
+                status = FlowStatus.FAILED
                 break
             steps += 1
             along, end = bdf.dense_output(), bdf.t
             if path_of.nearest(bdf.y) > 0:
-                status = SparseFlowStatus.SELECTION_CHANGED
+                status = FlowStatus.SELECTION_CHANGED
                 end = _crossing(path_of.nearest, along, bdf.t_old, end)
             if along(end)[-1] >= until:
-                status = SparseFlowStatus.REACHED
+                status = FlowStatus.REACHED
                 end = _crossing(_beyond(until), along, bdf.t_old, end)
             cls, now = cls_at(along(end)), float(along(end)[-1])
-            if status == SparseFlowStatus.REACHED:
+            if status == FlowStatus.REACHED:
                 now = until
             for new in np.flatnonzero(~np.isfinite(saved[:, 0]) & (log_times <= now)):
                 at = _crossing(_beyond(log_times[new]), along, bdf.t_old, end)
@@ -93,17 +94,19 @@ def arclength_flow(
             watch(now)
     *path, earlier, _ = saved
     times = np.where(np.isfinite(saved[:-2, 0]), log_times[:-2], np.inf)
-    return SparseFlow(
+    return Flow(
         # Equinox has a `cls` of its own: no keyword.
         jnp.asarray(cls),
         log_time=jnp.asarray(now),
         status=jnp.asarray(status, jnp.int32),
-        num_steps=steps,
-        num_fields=bdf.nfev,
-        num_curvatures=bdf.njev,
+        num_steps=jnp.asarray(steps),
+        num_rejected=None,
         path_log_times=jnp.asarray(times),
         path_cls=jnp.asarray(path).reshape(-1, dim),
-        earlier=jnp.asarray(earlier),
+        earlier_log_time=jnp.asarray(log_times[-2]),
+        earlier_cls=jnp.asarray(earlier),
+        num_fields=bdf.nfev,
+        num_curvatures=bdf.njev,
     )
 
 

@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Float
 from scipy.integrate import BDF
 from scipy.linalg import LinAlgWarning
 
-from ..status import Status
+from .result import Flow, FlowStatus
 
 # Latest log(1+t): −log of a rounding is 36, and later opposing gradients cancel to
 # below rounding.
@@ -25,15 +24,6 @@ LOOK_BACK = 2.0
 # Each takes a change of places 34 log-times on; where rounding holds a flow up it is
 # too few.
 RESTARTS = 20
-
-
-class SparseFlowStatus(Status):
-    """How a flow on real text ended."""
-
-    REACHED = 0, "At the log-time that was asked for."
-    OUT_OF_STEPS = 1, "After `max_steps` steps."
-    FAILED = 2, "At a step too short to take; p and log_time are the last good ones."
-    SELECTION_CHANGED = 3, "Where a word that had lost is back at some weight."
 
 
 @dataclass(frozen=True)
@@ -49,32 +39,6 @@ class BdfSettings:
     max_steps: int = 20_000
 
 
-class SparseFlow(eqx.Module):
-    """Where a flow ended, what was saved on the way, and what it took.
-
-    Attributes:
-        cls: p at the end.
-        log_time: log(1+t) at the end.
-        status: a `SparseFlowStatus`.
-        num_steps: steps taken.
-        num_fields: evaluations of −∇L.
-        num_curvatures: evaluations of ∂²L/∂p².
-        path_log_times: the log-times asked for; ∞ behind the end of the flow.
-        path_cls: p at these times; ∞ behind the end of the flow.
-        earlier: p at two log-times less, or p_0; ∞ where the flow broke off.
-    """
-
-    cls: Float[Array, " dim"]
-    log_time: Float[Scalar, ""]
-    status: Int[Scalar, ""]
-    num_steps: int
-    num_fields: int
-    num_curvatures: int
-    path_log_times: Float[Array, " times"]
-    path_cls: Float[Array, "times dim"]
-    earlier: Float[Array, " dim"]
-
-
 def integrate(
     field: Callable[[float, np.ndarray], np.ndarray],
     jacobian: Callable[[float, np.ndarray], np.ndarray],
@@ -84,7 +48,7 @@ def integrate(
     path_log_times: Float[np.ndarray, " times"],
     settings: BdfSettings,
     watch: Callable[[float], object],
-) -> SparseFlow:
+) -> Flow:
     """SciPy's BDF along a flow dp/dt = F(t, p), to an exponential time.
 
     Where a step is too short for its time, as where words change places late, the
@@ -125,19 +89,19 @@ def integrate(
     wanted = np.append(path_log_times, earlier)
     saved = np.where(wanted[:, None] == 0, start, np.inf)
     steps, fields, curvatures, begun, cls, now = 0, 0, 0, 0, start, 0.0
-    status = SparseFlowStatus.OUT_OF_STEPS
-    while steps < settings.max_steps and status == SparseFlowStatus.OUT_OF_STEPS:
+    status = FlowStatus.OUT_OF_STEPS
+    while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
         if not step(bdf):
             begun += 1
             if bdf.t == 0 or begun > RESTARTS or not np.isfinite(bdf.y).all():
-                status = SparseFlowStatus.FAILED
+                status = FlowStatus.FAILED
                 break
             passed += bdf.t
             fields, curvatures = fields + bdf.nfev, curvatures + bdf.njev
             bdf = begin(cls)
             continue
         if bdf.status == "finished":
-            status = SparseFlowStatus.REACHED
+            status = FlowStatus.REACHED
         before, cls = now, bdf.y
         now = float(np.log1p(passed + bdf.t))
         steps += 1
@@ -147,17 +111,19 @@ def integrate(
             saved[reached] = bdf.dense_output()(local).T
         watch(now)
     times = np.where(np.isfinite(saved[:-1, 0]), path_log_times, np.inf)
-    return SparseFlow(
+    return Flow(
         # Equinox has a `cls` of its own: no keyword.
         jnp.asarray(cls),
         log_time=jnp.asarray(now),
         status=jnp.asarray(status, jnp.int32),
-        num_steps=steps,
-        num_fields=fields + bdf.nfev,
-        num_curvatures=curvatures + bdf.njev,
+        num_steps=jnp.asarray(steps),
+        num_rejected=None,
         path_log_times=jnp.asarray(times),
         path_cls=jnp.asarray(saved[:-1]),
-        earlier=jnp.asarray(saved[-1]),
+        earlier_log_time=jnp.asarray(earlier),
+        earlier_cls=jnp.asarray(saved[-1]),
+        num_fields=fields + bdf.nfev,
+        num_curvatures=curvatures + bdf.njev,
     )
 
 

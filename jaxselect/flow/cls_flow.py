@@ -7,7 +7,6 @@ on which the solver's step grows without bound: ‖p‖ = 10⁶ costs a few step
 the last change of attention.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +25,6 @@ from ..model.frame import frame
 from ..model.objective import log_strongest_pull, negative_gradient
 from ..model.parameters import Parameters
 from ..precision import full_precision
-from ..status import Status
 from ._both_modes import in_both_modes
 from ._event import event_shift
 from ._field import MANY_AXES, Problem, aligned, field, linearise
@@ -34,27 +32,8 @@ from ._recorder import Recorder, record
 from ._rosenbrock import Rodas5P
 from ._step_control import PredictiveController, ScoreController
 from ._switching import Switching
-
-
-class FlowStatus(Status):
-    """How a flow ended."""
-
-    REACHED = 0, "At the norm or the time that was asked for."
-    NORM_NOT_REACHED = 1, "At `until_log_time`, with ‖p‖ still below `until_norm`."
-    TIES_UNPROVED = (
-        2,
-        "At opposing gradients of tied tokens whose sum is below rounding; the "
-        "curvature along v is positive. What p does orthogonal to the ties is not "
-        "integrated.",
-    )
-    OUT_OF_STEPS = 3, "After `max_steps` steps."
-    FAILED = 4, "At a number that is not finite; p and log_time are the last good ones."
-    TIME_UNRESOLVED = (
-        5,
-        "Where tokens change places, p returns to its course or passes the norm too "
-        "suddenly for a log-time to tell when.",
-    )
-
+from .result import Flow as Flow
+from .result import FlowStatus as FlowStatus
 
 # Latest checkpoint that counts as earlier than the end, as a fraction of its log-time.
 EARLIER = 0.75
@@ -103,37 +82,6 @@ class FlowSettings:
             dtmin=SHORTEST_STEP,
             force_dtmin=False,
         )
-
-
-class Flow(eqx.Module):
-    """Where a flow ended, and what was saved on the way.
-
-    Attributes:
-        cls: p at the end.
-        log_time: log(1+t) at the end.
-        status: a `FlowStatus`.
-        num_steps: steps tried.
-        num_rejected: of these, rejected.
-        path_log_times: the log-times asked for; ∞ behind the end of the flow.
-        path_cls: p at these times; ∞ behind the end of the flow.
-        earlier_log_time: log(1+t) of a step at an eighth to three quarters of the end.
-        earlier_cls: p there.
-    """
-
-    cls: Float[Array, " dim"]
-    log_time: Float[Scalar, ""]
-    status: Int[Scalar, ""]
-    num_steps: Int[Scalar, ""]
-    num_rejected: Int[Scalar, ""]
-    path_log_times: Float[Array, " times"]
-    path_cls: Float[Array, "times dim"]
-    earlier_log_time: Float[Scalar, ""]
-    earlier_cls: Float[Array, " dim"]
-
-    def turned(self, turn: Callable[[Array], Array]) -> "Flow":
-        """The same flow in other coordinates of p, such as `Frame.places` gives."""
-        saved = lambda flow: (flow.cls, flow.path_cls, flow.earlier_cls)  # noqa: E731
-        return eqx.tree_at(saved, self, replace_fn=turn)
 
 
 @for_corpus(by_head=True)

@@ -35,8 +35,9 @@ from ._joint_field import (
 from ._propagator import corrected
 from ._recorder import Recorder, record
 from ._step_control import PredictiveController
-from .cls_flow import CANCELLATION_POWER, SHORTEST_STEP, FlowSettings, FlowStatus
+from .cls_flow import CANCELLATION_POWER, SHORTEST_STEP, FlowSettings
 from .learning_rates import LearningRates
+from .result import FlowStatus
 
 # With v fixed E Eᵀ grows like s², and an error of it acts on the scores in full size:
 # at 1e-6 flows to s = 10⁶ leave the solution unseen, at this none of 24 does.

@@ -8,7 +8,8 @@ from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
-from .cls_flow import Flow, FlowSettings, cls_flow
+from .cls_flow import FlowSettings, cls_flow
+from .result import Flow
 
 
 @for_corpus(by_head=True)

@@ -16,7 +16,7 @@ from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags, curvature, descent
 from ..model.sparse import SparseCorpus
 from ..model.sparse_objective import risk_and_score_descent
-from .bdf import LATEST, BdfSettings, SparseFlow, integrate
+from .bdf import LATEST, BdfSettings, Flow, integrate
 
 
 @for_corpus(-1, 1)
@@ -29,7 +29,7 @@ def sparse_flow(
     path_log_times: Float[Array, " times"] | None = None,
     settings: BdfSettings = BdfSettings(),
     watch: Callable[[float], object] = lambda log_time: None,
-) -> SparseFlow:
+) -> Flow:
     """Gradient flow dp/dt = −∇_p L from p_0 with E and v fixed, on a sparse corpus.
 
     Source: mathematics, section 7a.

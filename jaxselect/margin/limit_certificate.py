@@ -14,7 +14,8 @@ from ..model.pair_forces import PairForces
 from ..status import Status
 from .certified_minimum import Minimum
 from .late_flow import FREE, MOMENT, LateFlow, Ties
-from .sparse_max_margin import SparseMaxMargin, SparseMaxMarginStatus
+from .max_margin import MaxMarginStatus
+from .sparse_max_margin import SparseMaxMargin
 
 # In scores: what pairs with c_k <= 0 may move, all together, from now on.
 PUSH = 1e-2
@@ -22,7 +23,7 @@ PUSH = 1e-2
 ROOM = 500.0
 
 
-class LimitStatus(Status):
+class CertificateStatus(Status):
     """What is proved of a late flow; the first three certify its selection."""
 
     OFFSET = 0, "The selection is final and p − p_mm log t converges, both proved."
@@ -49,7 +50,7 @@ class LimitCertificate(NamedTuple):
     """Numbers at one time, and what they prove.
 
     Attributes:
-        status: a `LimitStatus`.
+        status: a `CertificateStatus`.
         wrong_sign: number of pairs whose c_k is not proved to be positive.
         active_wrong_sign: how many of them have a margin of one in p_mm.
         equilibrium: ρ in axes of the span of the active differences, seen from p; None
@@ -60,7 +61,7 @@ class LimitCertificate(NamedTuple):
         error: bound on the relative change of forces by shares of losers and by ties.
     """
 
-    status: LimitStatus
+    status: CertificateStatus
     wrong_sign: int = 0
     active_wrong_sign: int = 0
     equilibrium: Minimum | None = None
@@ -72,7 +73,7 @@ class LimitCertificate(NamedTuple):
     @property
     def is_certified(self) -> bool:
         """Whether the selection is proved to be final."""
-        return self.status <= LimitStatus.NO_PAIRS
+        return self.status <= CertificateStatus.NO_PAIRS
 
 
 def limit_certificate(
@@ -112,10 +113,10 @@ def limit_certificate(
         >>> limit_certificate(found, np.eye(2), margin, 30.0, diameter=1.5).status.name
         'OFFSET'
     """
-    if margin.status == SparseMaxMarginStatus.NO_PAIRS:
-        return LimitCertificate(LimitStatus.NO_PAIRS, distance=0.0, budget=0.0)
-    if margin.status != SparseMaxMarginStatus.SOLVED:
-        return LimitCertificate(LimitStatus.UNSOLVED)
+    if margin.status == MaxMarginStatus.NO_PAIRS:
+        return LimitCertificate(CertificateStatus.NO_PAIRS, distance=0.0, budget=0.0)
+    if margin.status != MaxMarginStatus.SOLVED:
+        return LimitCertificate(CertificateStatus.UNSOLVED)
     with np.errstate(over="ignore", invalid="ignore"):
         late = LateFlow.at(forces, words, margin, log_time, diameter, ties)
         final = _all_positive(late)
@@ -132,7 +133,7 @@ def _all_positive(late: LateFlow) -> LimitCertificate:
     error = late.passing_error(float(most * total))
     wrong = ~late.positive(error, 2 * float(late.length.max()) * norm)
     found = LimitCertificate(
-        LimitStatus.UNRESOLVED,
+        CertificateStatus.UNRESOLVED,
         wrong_sign=int(wrong.sum()),
         active_wrong_sign=int((wrong & (late.excess == 0)).sum()),
         error=error,
@@ -143,8 +144,8 @@ def _all_positive(late: LateFlow) -> LimitCertificate:
     equilibrium, _, distance = late.equilibrium()
     found = found._replace(equilibrium=equilibrium)
     if late.sharp and equilibrium is not None and equilibrium.proved:
-        return found._replace(status=LimitStatus.OFFSET, distance=distance)
-    return found._replace(status=LimitStatus.DIRECTION)
+        return found._replace(status=CertificateStatus.OFFSET, distance=distance)
+    return found._replace(status=CertificateStatus.DIRECTION)
 
 
 def _within_budget(late: LateFlow) -> LimitCertificate:
@@ -167,7 +168,7 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
     error = late.passing_error(room * late.forces.lost_share)
     wrong = ~late.positive(error)
     found = LimitCertificate(
-        LimitStatus.NO_EQUILIBRIUM,
+        CertificateStatus.NO_EQUILIBRIUM,
         wrong_sign=int(wrong.sum()),
         active_wrong_sign=int((wrong & active).sum()),
         equilibrium=equilibrium,
@@ -176,7 +177,7 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
     if equilibrium is None or not proved:
         return found
     if not np.isfinite(error):
-        return found._replace(status=LimitStatus.UNRESOLVED)
+        return found._replace(status=CertificateStatus.UNRESOLVED)
     passing = room * error * float(late.gross @ late.length)
     if late.settling <= MOMENT:
         # Ties that come to rest at once are not part of the error.
@@ -189,5 +190,5 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
     pushed = float((fading * np.exp(late.length * budget))[wrong].sum())
     found = found._replace(distance=distance, push=pushed)
     if pushed <= push and longest * (budget + distance) <= np.log(room):
-        return found._replace(status=LimitStatus.OFFSET, budget=budget)
-    return found._replace(status=LimitStatus.OUT_OF_REACH)
+        return found._replace(status=CertificateStatus.OFFSET, budget=budget)
+    return found._replace(status=CertificateStatus.OUT_OF_REACH)

@@ -33,13 +33,13 @@ class MaxMarginStatus(Status):
         0,
         "The relative gap and the infeasibility are below 4096 roundings (9e-13, "
         "5e-4); in double precision the gap may be 12 roundings of Σ λ ‖E_s − E_r‖ / "
-        "‖p_mm‖, up to 4e-10.",
+        "‖p_mm‖, up to 4e-10. By constraint generation both are below 1e-10.",
     )
     INFEASIBLE = (
         1,
         "The duals are a convex combination of the differences that vanishes: "
         "its length is below 64 roundings (1.4e-14, 8e-6) of the mean length Σ "
-        "λ ‖E_s − E_r‖.",
+        "λ ‖E_s − E_r‖; by constraint generation below 1e-12 of it.",
     )
     NO_PAIRS = 2, "There is no constraint, so p = 0."
     NOT_CONVERGED = (

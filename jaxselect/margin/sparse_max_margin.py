@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array
 
 from ..model.ragged_pairs import competing_pairs
-from ..status import Status
+from .max_margin import MaxMarginStatus
 
 # Pairs added a round; the fastest of several on reviews.
 ADDED = 300
@@ -25,20 +25,7 @@ EXACT = 1e-10
 CANCELLED = 1e-12
 
 
-class SparseMaxMarginStatus(Status):
-    """Whether the max-margin problem was solved."""
-
-    SOLVED = 0, "Every pair has its margin, and the duality gap is closed."
-    INFEASIBLE = (
-        1,
-        "No direction separates the pairs: duals λ ≥ 0 with Σλ = 1 make Σλ (E_s − E_r) "
-        "vanish, to 1e-12 of Σλ ‖E_s − E_r‖.",
-    )
-    NO_PAIRS = 2, "There is no constraint, so p = 0."
-    NOT_CONVERGED = 3, "Nothing is claimed."
-
-
-UNSOLVED = SparseMaxMarginStatus.NOT_CONVERGED
+UNSOLVED = MaxMarginStatus.NOT_CONVERGED
 
 
 class SparseMaxMargin(NamedTuple):
@@ -52,7 +39,7 @@ class SparseMaxMargin(NamedTuple):
         infeasibility: max(0, 1 − the least margin of all pairs).
         gap: relative duality gap.
         pairs: number of distinct pairs.
-        status: a `SparseMaxMarginStatus`.
+        status: a `MaxMarginStatus`.
     """
 
     direction: Float[np.ndarray, " dim"]
@@ -62,7 +49,7 @@ class SparseMaxMargin(NamedTuple):
     infeasibility: float
     gap: float
     pairs: int
-    status: SparseMaxMarginStatus
+    status: MaxMarginStatus
 
 
 def sparse_max_margin(
@@ -99,7 +86,7 @@ def sparse_max_margin(
     nothing = np.zeros(0, int)
     if not len(winners):
         empty = np.zeros_like(guess), nothing, nothing, duals, 0.0, 0.0, 0
-        return SparseMaxMargin(*empty, SparseMaxMarginStatus.NO_PAIRS)
+        return SparseMaxMargin(*empty, MaxMarginStatus.NO_PAIRS)
     for _ in range(ROUNDS):
         scores = embeddings @ direction
         margins = scores[winners] - scores[losers]
@@ -115,9 +102,7 @@ def sparse_max_margin(
             # Farkas: λ ≥ 0 with Σλ = 1 and Dᵀλ = 0, to rounding, leave no p.
             lengths = np.sqrt(np.sum(rows**2, axis=1))
             proved = np.linalg.norm(duals @ rows) <= CANCELLED * (duals @ lengths)
-            status = (
-                SparseMaxMarginStatus.INFEASIBLE if proved and duals.any() else UNSOLVED
-            )
+            status = MaxMarginStatus.INFEASIBLE if proved and duals.any() else UNSOLVED
             kept = winners[used], losers[used], duals, 1.0, 1.0, len(winners)
             return SparseMaxMargin(direction, *kept, status)
         # Pairs without a dual leave again: the next rounds stay small.
@@ -130,9 +115,7 @@ def sparse_max_margin(
     carried = duals @ rows
     gap = abs(1 - (duals.sum() - carried @ carried / 2) / half)
     solved = infeasible <= EXACT and gap <= EXACT
-    status = (
-        SparseMaxMarginStatus.SOLVED if solved else SparseMaxMarginStatus.NOT_CONVERGED
-    )
+    status = MaxMarginStatus.SOLVED if solved else MaxMarginStatus.NOT_CONVERGED
     active = winners[used], losers[used], duals
     return SparseMaxMargin(
         direction, *active, infeasible, float(gap), len(winners), status

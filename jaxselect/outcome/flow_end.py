@@ -12,10 +12,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
-from ..flow.bdf import LOOK_BACK, SparseFlow, SparseFlowStatus
+from ..flow.result import Flow, FlowStatus
 from ..margin.certified_minimum import Minimum, certified_minimum
 from ..margin.late_flow import FREE, Ties
-from ..margin.limit_certificate import LimitCertificate, LimitStatus, limit_certificate
+from ..margin.limit_certificate import (
+    CertificateStatus,
+    LimitCertificate,
+    limit_certificate,
+)
 from ..margin.sparse_max_margin import SparseMaxMargin, sparse_max_margin
 from ..model.checks import for_corpus
 from ..model.frame import span_axes
@@ -25,27 +29,10 @@ from ..model.ragged_bags import RaggedBags, curvature, descent
 from ..model.ragged_pairs import contract_ties, first_selected
 from ..model.selection import WIDTH
 from ..model.sparse import SparseCorpus
-from ..status import Status
+from .trial_status import End
 
 # Slower than this, in units of 1/‖E_s‖, a flow goes nowhere: a margin of one takes ½.
 STANDSTILL = 0.1
-
-
-class EndStatus(Status):
-    """What is known of a flow's end; the first three are certified."""
-
-    SELECTED = 0, "Every sequence is decided for one token, finally: proved."
-    TIED = (
-        1,
-        "Some tokens rest at finite odds, and every other choice is final: proved.",
-    )
-    AT_REST = 2, "p rests at a strict minimum of the risk, proved."
-    NOT_CERTIFIED = 3, "The flow is not at an end that can be proved."
-    LOSS_UNBOUNDED = (
-        4,
-        "Not certified: tokens share sequences, and that they rest needs bounds on the "
-        "loss's derivatives, which this loss does not have.",
-    )
 
 
 class FlowEnd(NamedTuple):
@@ -62,7 +49,7 @@ class FlowEnd(NamedTuple):
         pace: ‖Δp/Δ log t − p_mm‖ / ‖p_mm‖ orthogonal to the axes, lately; measured, and
             no part of the proof.
         limit: what is proved of the flow orthogonal to the axes.
-        status: a `EndStatus`.
+        status: a `End`.
         on_manifold: whether p is proved to stay on a manifold of rests, not at `rest`.
     """
 
@@ -75,7 +62,7 @@ class FlowEnd(NamedTuple):
     margin: SparseMaxMargin
     pace: float
     limit: LimitCertificate
-    status: EndStatus
+    status: End
     on_manifold: bool = False
 
 
@@ -83,7 +70,7 @@ class FlowEnd(NamedTuple):
 def flow_end(
     parameters: Parameters,
     corpus: SparseCorpus,
-    flow: SparseFlow,
+    flow: Flow,
     *,
     after_return: bool = False,
     selection_gap: float = np.inf,
@@ -118,8 +105,8 @@ def flow_end(
     """
     bags = RaggedBags.of_corpus(parameters, corpus)
     p, s = np.asarray(flow.cls), float(flow.log_time)
-    earlier, back = np.asarray(flow.earlier), min(LOOK_BACK, s)
-    reached = int(flow.status) == SparseFlowStatus.REACHED
+    earlier, back = np.asarray(flow.earlier_cls), s - float(flow.earlier_log_time)
+    reached = int(flow.status) == FlowStatus.REACHED
     reached = reached and back > 0 and bool(np.isfinite(earlier).all())
     speed = (
         (p - earlier) / back if reached else np.exp(min(s, 700.0)) * descent(bags, p)[0]
@@ -156,13 +143,13 @@ def flow_end(
         ties=ties,
     )
     at_rest = resting is None or (resting.proved and distance <= resting.basin)
-    status = EndStatus.NOT_CERTIFIED
+    status = End.UNPROVED
     if resting is not None and bags.loss.bounds is None:
-        status = EndStatus.LOSS_UNBOUNDED
+        status = End.LOSS_UNBOUNDED
     if reached and selection_gap == np.inf and at_rest and limit.is_certified:
-        moving = limit.status != LimitStatus.NO_PAIRS
-        status = EndStatus.TIED if moving else EndStatus.AT_REST
-        status = EndStatus.SELECTED if resting is None else status
+        moving = limit.status != CertificateStatus.NO_PAIRS
+        status = End.TIED if moving else End.AT_REST
+        status = End.SELECTED if resting is None else status
     found = selected, tied, axes, shared, resting, distance, margin, pace, limit
     return FlowEnd(*found, status)
 

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from ..flow.manifold_flow import manifold_flow, on_manifold
 from ..margin.manifold_certificate import is_trapped
 from ..margin.manifold_equilibrium import stationary
-from ..margin.sparse_max_margin import SparseMaxMarginStatus
+from ..margin.max_margin import MaxMarginStatus
 from ..model.checks import for_corpus
 from ..model.pair_forces import pair_forces
 from ..model.parameters import Parameters
@@ -47,7 +47,7 @@ def manifold_end(
     Returns:
         p and the log-time at which the end is proved; none if it is not.
     """
-    if ending.rest is None or ending.margin.status != SparseMaxMarginStatus.SOLVED:
+    if ending.rest is None or ending.margin.status != MaxMarginStatus.SOLVED:
         return None
     bags, cls = RaggedBags.of_corpus(parameters, corpus), np.asarray(parameters.cls)
     counts, selected = contract_ties(bags.counts, ending.selected)

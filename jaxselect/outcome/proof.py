@@ -9,8 +9,7 @@ from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..model.sparse import from_corpus
-from ..outcome.flow_end import EndStatus
-from ..outcome.trajectory import trajectory
+from .trajectory import trajectory
 from .trial_status import End
 
 # Steps of one stage. Of 114 proved ends of the default sweep one takes as many, in a
@@ -18,11 +17,6 @@ from .trial_status import End
 MAX_STEPS = 1000
 # Largest log-time: pairs of a margin of 1.01 have faded.
 LATEST = 1e4
-PROVED = {
-    EndStatus.SELECTED: End.SELECTED,
-    EndStatus.TIED: End.TIED,
-    EndStatus.AT_REST: End.AT_REST,
-}
 
 
 @for_corpus(by_head=True)
@@ -66,4 +60,4 @@ def prove(parameters: Parameters, corpus: Corpus) -> End:
     except (ValueError, np.linalg.LinAlgError):
         # Embeddings or curvatures beyond all numbers: a sweep goes on.
         return End.UNPROVED
-    return PROVED.get(EndStatus(found.ending.status), End.UNPROVED)
+    return found.ending.status

@@ -15,7 +15,8 @@ from ..errors import BadInput
 from ..flow import bdf
 from ..flow.arclength import Pairs
 from ..flow.arclength_flow import arclength_flow
-from ..flow.bdf import LOOK_BACK, BdfSettings, SparseFlow, integrate
+from ..flow.bdf import LOOK_BACK, BdfSettings, integrate
+from ..flow.result import Flow
 from ..model.checks import for_corpus, increasing
 from ..model.pair_forces import pair_forces
 from ..model.parameters import Parameters
@@ -43,7 +44,7 @@ def reduced_flow(
     path_log_times: Float[Array, " times"] | None = None,
     settings: BdfSettings = LATE,
     watch: Callable[[float], object] = lambda log_time: None,
-) -> SparseFlow:
+) -> Flow:
     """The flow dp/dt = Σ_k c_k e^{−D_kᵀp} D_k, orthogonal to ties at rest.
 
     Source: mathematics, section 7d.

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
-from ..flow.cls_flow import Flow, FlowSettings, FlowStatus
+from ..flow.cls_flow import FlowSettings
 from ..flow.crossing import (
     Crossing,
     Mark,
@@ -22,6 +22,7 @@ from ..flow.crossing import (
     end_of_path,
     search_path,
 )
+from ..flow.result import Flow, FlowStatus
 from ..margin.limit import Limit, LimitStatus, limit
 from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
 from ..model.checks import between, for_corpus, whole

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
-from ..flow.cls_flow import Flow, FlowSettings, cls_flow
+from ..flow.cls_flow import FlowSettings, cls_flow
+from ..flow.result import Flow
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters

@@ -12,15 +12,17 @@ import numpy as np
 from jaxtyping import Float
 
 from ..flow.arclength_flow import RETURNED
-from ..flow.bdf import LATEST, BdfSettings, SparseFlow, SparseFlowStatus
+from ..flow.bdf import LATEST, BdfSettings
+from ..flow.result import Flow, FlowStatus
 from ..flow.sparse_flow import sparse_flow
-from ..margin.sparse_max_margin import SparseMaxMarginStatus
+from ..margin.max_margin import MaxMarginStatus
 from ..model.checks import for_corpus
 from ..model.parameters import Parameters
 from ..model.sparse import SparseCorpus
-from .flow_end import EndStatus, FlowEnd, flow_end
+from .flow_end import FlowEnd, flow_end
 from .manifold_end import manifold_end
 from .reduced_flow import in_basin_of_minimum, reduced_flow
+from .trial_status import End
 
 # Log-time between two certificates; late, as a part of the log-time itself.
 STRIDE, LATE_STRIDE = 60.0, 0.25
@@ -32,7 +34,6 @@ MOMENT = 1e-3
 STAGES = 300
 # In scores: what is farther below the best may be left to the pairs, tied or not.
 NEGLIGIBLE = -float(np.log(RETURNED))
-NOT_CERTIFIED = EndStatus.NOT_CERTIFIED
 
 
 class Trajectory(NamedTuple):
@@ -53,7 +54,7 @@ class Trajectory(NamedTuple):
     log_time: float
     ending: FlowEnd
     returns: tuple[float, ...]
-    stages: tuple[SparseFlow, ...]
+    stages: tuple[Flow, ...]
     path_log_times: Float[np.ndarray, " times"]
     path_cls: Float[np.ndarray, "times dim"]
 
@@ -102,7 +103,7 @@ def trajectory(
             break
         ahead = at.log_time + max(STRIDE, LATE_STRIDE * at.log_time)
         at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
-        returned = at.flow.status == SparseFlowStatus.SELECTION_CHANGED
+        returned = at.flow.status == FlowStatus.SELECTION_CHANGED
         if returned:
             # A token above the threshold at the first step had not lost.
             lost = at.flow.num_steps > 1
@@ -112,14 +113,11 @@ def trajectory(
             if lost and not _may_go_on(course.certify(at), at.flow):
                 at = course.integrate_full(at, LATEST)
         ending = course.certify(at)
-        unknown = ending.status == NOT_CERTIFIED and not _may_go_on(ending, at.flow)
+        unknown = ending.status == End.UNPROVED and not _may_go_on(ending, at.flow)
         if returned and unknown:
             ending = course.certify(at, NEGLIGIBLE)
     cls, log_time = np.asarray(at.parameters.cls), at.log_time
-    if (
-        ending.status == NOT_CERTIFIED
-        and int(at.flow.status) == SparseFlowStatus.REACHED
-    ):
+    if ending.status == End.UNPROVED and int(at.flow.status) == FlowStatus.REACHED:
         held = manifold_end(
             at.parameters,
             corpus,
@@ -129,7 +127,7 @@ def trajectory(
         )
         if held is not None:
             cls, log_time = held
-            ending = ending._replace(status=EndStatus.TIED, on_manifold=True)
+            ending = ending._replace(status=End.TIED, on_manifold=True)
     return Trajectory(
         cls,
         log_time,
@@ -153,16 +151,16 @@ class _Reached(NamedTuple):
 
     parameters: Parameters
     log_time: float = 0.0
-    stages: tuple[SparseFlow, ...] = ()
+    stages: tuple[Flow, ...] = ()
     path: tuple[tuple[float, np.ndarray], ...] = ()
 
     @property
-    def flow(self) -> SparseFlow:
+    def flow(self) -> Flow:
         """The last stage."""
         return self.stages[-1]
 
     def after(
-        self, flow: SparseFlow, asked: Float[np.ndarray, " times"], log_time: float
+        self, flow: Flow, asked: Float[np.ndarray, " times"], log_time: float
     ) -> "_Reached":
         """One more stage."""
         kept = np.isfinite(flow.path_log_times)
@@ -230,12 +228,12 @@ class _Course(NamedTuple):
         )
 
 
-def _may_go_on(ending: FlowEnd, flow: SparseFlow) -> bool:
+def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
     """True if the reduced flow's assumptions are certified but the limit is not."""
     return (
-        ending.status == NOT_CERTIFIED
-        and int(flow.status) == SparseFlowStatus.REACHED
-        and ending.margin.status == SparseMaxMarginStatus.SOLVED
+        ending.status == End.UNPROVED
+        and int(flow.status) == FlowStatus.REACHED
+        and ending.margin.status == MaxMarginStatus.SOLVED
         and in_basin_of_minimum(ending, np.asarray(flow.cls))
     )
 

@@ -14,8 +14,9 @@ from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..flow.cls_flow import Flow, FlowSettings, cls_flow
+from ..flow.cls_flow import FlowSettings, cls_flow
 from ..flow.progress import direction_error
+from ..flow.result import Flow
 from ..model.attention import Attention, attend_corpus
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
-from ..flow.cls_flow import Flow, FlowStatus
+from ..flow.result import Flow, FlowStatus
 from ..margin.certificate import drift, inactive_pair_bound
 from ..margin.limit import Limit, LimitStatus
 from ..margin.max_margin import MaxMarginStatus

@@ -10,7 +10,7 @@ from experiments.report.verdicts import Verdict
 from experiments.theory import _phase_ratios, _trained_head
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowStatus
-from jaxselect.outcome.flow_end import EndStatus
+from jaxselect.outcome.trial_status import End
 
 HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
 IN_PART, FAILS = Verdict.IN_PART, Verdict.FAILS
@@ -218,13 +218,13 @@ def test_a_status_that_is_not_known_is_an_error(decide):
 @pytest.mark.parametrize(
     ("known", "statuses"),
     [
-        (text_claims.ENDS, EndStatus),
+        (text_claims.ENDS, End),
         (theory_claims.HEADINGS, _trained_head.Heading),
         (theory_claims.FLOWS, FlowStatus),
     ],
 )
 def test_every_status_that_may_come_is_known(known, statuses):
-    assert set(known) == {status.name for status in statuses}
+    assert set(known) == set(statuses.__members__)
 
 
 def test_every_claim_names_a_study_that_there_is():

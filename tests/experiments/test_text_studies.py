@@ -104,7 +104,7 @@ def test_flows_on_reviews_go_on_or_rest_and_are_certified(tmp_path, capsys):
 
 def test_a_flow_on_reviews_tells_its_end(tmp_path, capsys):
     results = smoke(text_flow, tmp_path, capsys)
-    assert results["certified"] is (results["status"] != "NOT_CERTIFIED")
+    assert results["certified"] is (results["status"] != "UNPROVED")
     columns = read(tmp_path).arrays
     assert len(columns["tied"]) == results["tied_words"]
     assert_close(columns["norms"][-1], results["norm"])

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from jaxselect.errors import BadInput
-from jaxselect.flow.bdf import LOOK_BACK, BdfSettings, SparseFlowStatus
+from jaxselect.flow.bdf import LOOK_BACK, BdfSettings
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+from jaxselect.flow.result import FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.model import sparse
 from jaxselect.model.parameters import Parameters
@@ -66,12 +67,12 @@ def test_is_the_padded_flow_and_nearer_the_tighter_the_tolerance(
 def test_a_path_holds_the_beginning_and_the_end_and_changes_nothing(followed):
     flow = followed[1e-3][0]
     model, _, corpus = problem(SEEDS[0])
-    assert SparseFlowStatus(flow.status.item()) is SparseFlowStatus.REACHED
+    assert FlowStatus(flow.status.item()) is FlowStatus.REACHED
     assert_close(flow.log_time, 20.0)
     assert_close(flow.path_cls[0], model.cls)
     assert_close(flow.path_cls[-1], flow.cls)
     np.testing.assert_array_equal(flow.path_log_times, TIMES)
-    np.testing.assert_array_equal(flow.path_cls[4], flow.earlier)
+    np.testing.assert_array_equal(flow.path_cls[4], flow.earlier_cls)
     assert TIMES[4] == 20.0 - LOOK_BACK
     bare = sparse_flow(model, corpus, until_log_time=20.0)
     np.testing.assert_array_equal(bare.cls, flow.cls)
@@ -86,13 +87,13 @@ def test_times_behind_the_end_are_infinite():
     np.testing.assert_array_equal(np.isfinite(flow.path_log_times), [1, 1, 0])
     np.testing.assert_array_equal(np.isfinite(flow.path_cls).all(axis=1), [1, 1, 0])
     # Two log-times before one there is the beginning alone.
-    np.testing.assert_array_equal(flow.earlier, model.cls)
+    np.testing.assert_array_equal(flow.earlier_cls, model.cls)
 
 
 def test_no_time_leaves_p_where_it_is():
     model, _, corpus = problem(1)
     flow = sparse_flow(model, corpus, until_log_time=0.0, path_log_times=TIMES[:2])
-    assert SparseFlowStatus(flow.status.item()) is SparseFlowStatus.REACHED
+    assert FlowStatus(flow.status.item()) is FlowStatus.REACHED
     np.testing.assert_array_equal(flow.cls, model.cls)
     np.testing.assert_array_equal(flow.path_log_times, [0.0, np.inf])
 
@@ -171,9 +172,9 @@ def test_out_of_steps_is_said_and_holds_the_last_point():
         path_log_times=jnp.array([0.0, 29.0]),
         settings=BdfSettings(max_steps=5),
     )
-    assert SparseFlowStatus(flow.status.item()) is SparseFlowStatus.OUT_OF_STEPS
+    assert FlowStatus(flow.status.item()) is FlowStatus.OUT_OF_STEPS
     assert flow.num_steps == 5 and 0 < flow.log_time < 29
-    assert not np.isfinite(flow.earlier).any()
+    assert not np.isfinite(flow.earlier_cls).any()
     np.testing.assert_array_equal(np.isfinite(flow.path_log_times), [1, 0])
     assert np.isfinite(flow.cls).all()
 
@@ -181,7 +182,7 @@ def test_out_of_steps_is_said_and_holds_the_last_point():
 def test_scores_too_far_apart_for_one_shift_are_followed():
     """From 1277 on the sparse objective knows no number; every bag knows its own."""
     flow = followed_to_end(3, 2)
-    assert SparseFlowStatus(flow.status.item()) is SparseFlowStatus.REACHED
+    assert FlowStatus(flow.status.item()) is FlowStatus.REACHED
     assert np.ptp(problem(3, 2)[0].embeddings @ flow.cls) > 1278
 
 

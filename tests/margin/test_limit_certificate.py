@@ -7,16 +7,17 @@ from scipy.sparse import csr_array
 from jaxselect.margin.late_flow import ACTIVE, FREE, INACTIVE, Ties
 from jaxselect.margin.limit_certificate import (
     PUSH,
-    LimitStatus,
+    CertificateStatus,
     limit_certificate,
 )
-from jaxselect.margin.sparse_max_margin import SparseMaxMargin, SparseMaxMarginStatus
+from jaxselect.margin.max_margin import MaxMarginStatus
+from jaxselect.margin.sparse_max_margin import SparseMaxMargin
 from jaxselect.model.pair_forces import PairForces, pair_forces
 from jaxselect.model.ragged_bags import RaggedBags, pulls
 from tests.sparse_problems import problem
 
 LATE = 40.0
-OFFSET, DIRECTION = LimitStatus.OFFSET, LimitStatus.DIRECTION
+OFFSET, DIRECTION = CertificateStatus.OFFSET, CertificateStatus.DIRECTION
 DUALS = np.array([0.5, 0.5, 0.0])
 
 
@@ -46,7 +47,7 @@ def certified(third=(2.0, 3.0), force=(0.5, 0.5, 1e-9), *, fourth=None, **change
         **numbers | given,
     )
     words = np.vstack([np.zeros(2), -rows])
-    status = SparseMaxMarginStatus.SOLVED if status is None else status
+    status = MaxMarginStatus.SOLVED if status is None else status
     on = duals > 0
     pairs = np.zeros(on.sum(), int), np.flatnonzero(on) + 1, duals[on]
     margin = SparseMaxMargin(np.array([1.0, 0.0]), *pairs, 0.0, 0.0, number, status)
@@ -84,7 +85,7 @@ def test_what_losers_shares_may_change_is_part_of_the_error(gross, positive):
 
 
 @pytest.mark.parametrize(
-    ("log_share", "status"), [(-12.0, OFFSET), (0.0, LimitStatus.UNRESOLVED)]
+    ("log_share", "status"), [(-12.0, OFFSET), (0.0, CertificateStatus.UNRESOLVED)]
 )
 def test_losers_that_have_weight_resolve_nothing(log_share, status):
     """Σλ may grow to 2 ‖p_mm‖², and every share in proportion."""
@@ -95,13 +96,13 @@ def test_losers_that_have_weight_resolve_nothing(log_share, status):
 
 def test_no_pairs_and_no_margin():
     assert (
-        certified(status=SparseMaxMarginStatus.NO_PAIRS).status is LimitStatus.NO_PAIRS
+        certified(status=MaxMarginStatus.NO_PAIRS).status is CertificateStatus.NO_PAIRS
     )
     for status in (
-        SparseMaxMarginStatus.INFEASIBLE,
-        SparseMaxMarginStatus.NOT_CONVERGED,
+        MaxMarginStatus.INFEASIBLE,
+        MaxMarginStatus.NOT_CONVERGED,
     ):
-        assert certified(status=status).status is LimitStatus.UNSOLVED
+        assert certified(status=status).status is CertificateStatus.UNSOLVED
 
 
 BETWEEN = float(np.sqrt(ACTIVE * INACTIVE))
@@ -110,9 +111,9 @@ BETWEEN = float(np.sqrt(ACTIVE * INACTIVE))
 @pytest.mark.parametrize(
     ("excess", "positive", "negative"),
     [
-        (0.0, OFFSET, LimitStatus.OFFSET),
+        (0.0, OFFSET, CertificateStatus.OFFSET),
         (ACTIVE / 2, OFFSET, OFFSET),
-        (BETWEEN, DIRECTION, LimitStatus.NO_EQUILIBRIUM),
+        (BETWEEN, DIRECTION, CertificateStatus.NO_EQUILIBRIUM),
         (1e-2, OFFSET, OFFSET),
     ],
 )
@@ -130,7 +131,7 @@ def test_a_tie_without_a_dual_has_a_direction_and_no_offset():
     positive = certified((1.0, 0.0), (1e-9, 1e-30, 1.0), duals=alone)
     assert positive.status is DIRECTION and positive.distance == np.inf
     negative = certified((1.0, 0.0), (1e-9, -1e-30, 1.0), duals=alone)
-    assert negative.status is LimitStatus.NO_EQUILIBRIUM
+    assert negative.status is CertificateStatus.NO_EQUILIBRIUM
 
 
 @pytest.mark.parametrize("share", [0.9, 1.1])
@@ -140,7 +141,7 @@ def test_a_wrong_force_may_push_scores_by_a_hundredth(share):
     force = share * push / LENGTH * np.exp(-LENGTH * push)
     found = certified(force=(0.5, 0.5, -force))
     assert found.push == pytest.approx(share * push, rel=1e-6)
-    assert found.status is (OFFSET if share < 1 else LimitStatus.OUT_OF_REACH)
+    assert found.status is (OFFSET if share < 1 else CertificateStatus.OUT_OF_REACH)
     assert found.wrong_sign == 1 and found.active_wrong_sign == 0
     if share < 1:
         assert found.budget == pytest.approx(push, rel=1e-6)
@@ -206,7 +207,7 @@ def test_what_shares_may_change_meanwhile_is_no_longer_than_was_assumed(gross, h
     log = np.log([0.5 * gross, 0.5 * gross, 1e-9]) - LATE
     found = certified(force=(0.5, 0.5, -1e-9), log_gross=log)
     assert found.wrong_sign == 1
-    assert found.status is (OFFSET if holds else LimitStatus.OUT_OF_REACH)
+    assert found.status is (OFFSET if holds else CertificateStatus.OUT_OF_REACH)
 
 
 @pytest.mark.parametrize("ratio", [0.9, 1.1])
@@ -220,7 +221,7 @@ def test_with_an_active_wrong_force_the_budget_is_within_the_basin(ratio):
     pull = np.exp(-ratio * basin)
     found = certified((1.0, 0.0), (pull, pull, -pull), duals=duals)
     assert found.distance == pytest.approx(ratio * basin, rel=1e-6)
-    assert found.status is (OFFSET if ratio < 1 else LimitStatus.OUT_OF_REACH)
+    assert found.status is (OFFSET if ratio < 1 else CertificateStatus.OUT_OF_REACH)
 
 
 HELD = Ties(distance=1e-9, stiffness=1e-3, basin=1e-2)
@@ -239,7 +240,7 @@ HELD = Ties(distance=1e-9, stiffness=1e-3, basin=1e-2)
 @pytest.mark.parametrize("force", [1e-9, -1e-9])
 def test_ties_are_at_rest_and_stay_there(ties, holds, force):
     found = certified(force=(0.5, 0.5, force), ties=ties)
-    wanted = OFFSET if holds else LimitStatus.UNRESOLVED
+    wanted = OFFSET if holds else CertificateStatus.UNRESOLVED
     assert found.status is wanted
 
 
@@ -325,7 +326,7 @@ def test_pushes_of_opposing_pairs_add_up(share):
     force = share * push / LENGTH * np.exp(-LENGTH * push)
     found = certified(fourth=(2.0, -3.0), force=(0.5, 0.5, -force, -force))
     assert found.push == pytest.approx(2 * share * push, rel=1e-6)
-    assert found.status is (OFFSET if share < 0.5 else LimitStatus.OUT_OF_REACH)
+    assert found.status is (OFFSET if share < 0.5 else CertificateStatus.OUT_OF_REACH)
 
 
 @pytest.mark.parametrize("first", [True, False])

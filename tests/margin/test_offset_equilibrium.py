@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from jaxselect.margin.limit_certificate import PUSH, LimitStatus
+from jaxselect.margin.limit_certificate import PUSH, CertificateStatus
 from jaxselect.margin.offset_equilibrium import offset_equilibrium
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.sparse import from_corpus, from_csr
-from jaxselect.outcome.flow_end import EndStatus, flow_end
+from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.trajectory import trajectory
+from jaxselect.outcome.trial_status import End
 from tests.outcome.test_flow_end import by_hand
 from tests.tolerances import assert_close
 
@@ -127,10 +128,10 @@ def test_with_an_active_pair_of_wrong_sign_p_must_stand_in_the_basin(away, certi
     assert found.limit.distance == pytest.approx(away, rel=1e-6)
     basin = found.limit.equilibrium.basin
     assert certified == (away < basin)
-    wanted = LimitStatus.OFFSET if certified else LimitStatus.OUT_OF_REACH
+    wanted = CertificateStatus.OFFSET if certified else CertificateStatus.OUT_OF_REACH
     assert found.limit.status is wanted
     if certified:
-        assert found.status is EndStatus.SELECTED
+        assert found.status is End.SELECTED
         assert away < found.limit.budget <= basin
 
 
@@ -140,17 +141,17 @@ def test_a_flow_that_has_no_line_is_not_certified():
     bags = from_corpus(from_sequences(twice, [1, 1, -1, -1], vocabulary=4))
     found = at(START, bags, np.array([30.0 - np.log(8), 0.0]))
     assert found.limit.active_wrong_sign == 1 and found.pace < 1e-12
-    assert found.limit.status is LimitStatus.NO_EQUILIBRIUM
-    assert found.status is EndStatus.NOT_CERTIFIED
+    assert found.limit.status is CertificateStatus.NO_EQUILIBRIUM
+    assert found.status is End.UNPROVED
 
 
 @pytest.mark.parametrize(
     ("margin", "behind", "status"),
     [
-        (2.0, 12.0, LimitStatus.OFFSET),
-        (2.0, 8.0, LimitStatus.OUT_OF_REACH),
-        (1.01, 12.0, LimitStatus.OUT_OF_REACH),
-        (1.01, 16.0, LimitStatus.OFFSET),
+        (2.0, 12.0, CertificateStatus.OFFSET),
+        (2.0, 8.0, CertificateStatus.OUT_OF_REACH),
+        (1.01, 12.0, CertificateStatus.OUT_OF_REACH),
+        (1.01, 16.0, CertificateStatus.OFFSET),
     ],
 )
 def test_a_pair_that_fades_must_have_faded(margin, behind, status):
@@ -173,7 +174,7 @@ def test_a_pair_that_fades_must_have_faded(margin, behind, status):
     assert found.limit.status is status
     length = np.hypot(margin, 10.0)
     assert found.limit.push >= np.exp(-behind) * length / (margin - 1) * (1 - 1e-9)
-    if status is LimitStatus.OFFSET:
+    if status is CertificateStatus.OFFSET:
         assert found.limit.push <= PUSH / length
 
 
@@ -184,8 +185,8 @@ def test_a_course_is_certified_with_a_pair_that_never_fades():
     ending = course.ending
     assert ending.selected.tolist() == [True, False] * 3
     assert ending.limit.active_wrong_sign == 1
-    assert ending.limit.status is LimitStatus.OFFSET
-    assert ending.status is EndStatus.SELECTED and not course.returns
+    assert ending.limit.status is CertificateStatus.OFFSET
+    assert ending.status is End.SELECTED and not course.returns
     assert_close(ending.margin.direction, GROWTH)
     wanted = course.log_time - np.log(6)
     assert course.cls == pytest.approx([wanted, 0.0], abs=0.02)
@@ -206,7 +207,7 @@ def test_a_pair_of_wrong_sign_and_no_offset_is_never_certified_and_returns():
     # Steps of the first stage err by 1e-3 in p, and returns by ten times as much.
     assert course.returns == pytest.approx((109.279,), abs=0.02)
     # Then word 3 is selected over word 0, and every force is positive for good.
-    assert course.ending.status is EndStatus.SELECTED
-    assert course.ending.limit.status is LimitStatus.OFFSET
+    assert course.ending.status is End.SELECTED
+    assert course.ending.limit.status is CertificateStatus.OFFSET
     assert course.ending.limit.wrong_sign == 0
     assert course.ending.selected.tolist() == [True, False, True, False, False, True]

@@ -7,11 +7,7 @@ from scipy.sparse import csr_array
 
 from jaxselect.margin import sparse_max_margin as module
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.margin.sparse_max_margin import (
-    SparseMaxMarginStatus,
-    least_distance,
-    sparse_max_margin,
-)
+from jaxselect.margin.sparse_max_margin import least_distance, sparse_max_margin
 from jaxselect.model.ragged_pairs import competing_pairs
 from tests.margin.pair_problems import solve_each
 from tests.tolerances import assert_close
@@ -84,7 +80,7 @@ def test_pairs_are_those_of_one_bag_after_the_other(seed):
 def test_is_the_dense_solution(dense, seed):
     found = solved(PLANTED[seed])
     assert dense.status[seed] == MaxMarginStatus.SOLVED
-    assert found.status is SparseMaxMarginStatus.SOLVED
+    assert found.status is MaxMarginStatus.SOLVED
     # Of p_mm some digits are lost with the angle between pairs: ‖p_mm‖ is up to 10.
     assert_close(found.direction, dense.direction[seed], worse=100)
     assert found.gap <= 1e-10 and found.infeasibility <= 1e-10
@@ -146,7 +142,7 @@ def test_the_guess_decides_nothing(seed, monkeypatch):
         rng.normal(size=DIM),
     ):
         found = solved(PLANTED[seed], guess)
-        assert found.status is SparseMaxMarginStatus.SOLVED
+        assert found.status is MaxMarginStatus.SOLVED
         assert_close(found.direction, wanted.direction, worse=100)
 
 
@@ -169,11 +165,7 @@ def test_infeasible_is_what_a_linear_program_calls_so():
         winners, losers = np.array(sorted(by_hand(counts, selected))).T
         possible = separable(embeddings[winners] - embeddings[losers])
         found = solved(problem)
-        wanted = (
-            SparseMaxMarginStatus.SOLVED
-            if possible
-            else SparseMaxMarginStatus.INFEASIBLE
-        )
+        wanted = MaxMarginStatus.SOLVED if possible else MaxMarginStatus.INFEASIBLE
         assert found.status is wanted
         statuses.append(wanted)
         if not possible:
@@ -203,7 +195,7 @@ def test_contradictions_are_infeasible_at_any_scale(
     counts, selected = csr_array(np.array(counts, float)), np.array(selected, bool)
     embeddings = np.array(embeddings)
     found = sparse_max_margin(scale * embeddings, counts, selected, np.ones(2))
-    assert found.status is SparseMaxMarginStatus.INFEASIBLE
+    assert found.status is MaxMarginStatus.INFEASIBLE
     assert not found.direction.any()
 
 
@@ -213,7 +205,7 @@ def test_longer_words_make_p_shorter_and_nothing_else(scale):
     for embeddings, counts, selected in PLANTED[:6]:
         wanted = solved((embeddings, counts, selected))
         found = solved((scale * embeddings, counts, selected))
-        assert found.status is SparseMaxMarginStatus.SOLVED
+        assert found.status is MaxMarginStatus.SOLVED
         assert_close(found.direction * scale, wanted.direction, worse=100)
         assert found.duals.sum() * scale**2 == pytest.approx(wanted.duals.sum())
 
@@ -237,7 +229,7 @@ def test_words_selected_together_stand_for_one_another():
 def test_without_a_loser_there_is_nothing_to_solve():
     embeddings, counts, selected = PLANTED[0]
     found = solved((embeddings, counts, np.ones_like(selected)))
-    assert found.status is SparseMaxMarginStatus.NO_PAIRS
+    assert found.status is MaxMarginStatus.NO_PAIRS
     assert found.pairs == 0 and not found.direction.any() and not found.duals.size
 
 
@@ -249,7 +241,7 @@ def test_rounds_that_do_not_suffice_are_told(monkeypatch):
     short = [margin for margin in found if margin.infeasibility > 1e-3]
     assert len(short) > len(SEEDS) / 2
     for margin in short:
-        assert margin.status is SparseMaxMarginStatus.NOT_CONVERGED
+        assert margin.status is MaxMarginStatus.NOT_CONVERGED
         assert margin.direction.any()
 
 
@@ -263,7 +255,7 @@ def test_a_longer_p_than_need_be_is_not_solved(monkeypatch):
     found = solved(PLANTED[0])
     assert found.infeasibility == 0
     assert found.gap == pytest.approx(1 - (2.02 - 1.01**2) / 1.01**2)
-    assert found.status is SparseMaxMarginStatus.NOT_CONVERGED
+    assert found.status is MaxMarginStatus.NOT_CONVERGED
 
 
 @pytest.mark.parametrize("narrow", [1e-1, 1e-3, 1e-5])
@@ -294,7 +286,7 @@ def test_infeasible_comes_with_what_proves_it():
     bags = csr_array([[1.0, 1.0, 1.0]])
     tokens = np.array([[0.0, 1.0], [0.5, 1.0], [1.0, 1.0]])
     found = sparse_max_margin(tokens, bags, np.array([False, True, False]), np.ones(2))
-    assert found.status is SparseMaxMarginStatus.INFEASIBLE
+    assert found.status is MaxMarginStatus.INFEASIBLE
     rows = tokens[found.winners] - tokens[found.losers]
     assert (found.duals >= 0).all() and found.duals.sum() == pytest.approx(1)
     assert np.linalg.norm(found.duals @ rows) < 1e-12
@@ -307,4 +299,4 @@ def test_a_solver_that_gives_up_claims_nothing(monkeypatch):
     monkeypatch.setattr("jaxselect.margin.sparse_max_margin.nnls", gives_up)
     bags = csr_array([[1.0, 1.0]])
     found = sparse_max_margin(np.eye(2), bags, np.array([True, False]), np.ones(2))
-    assert found.status is SparseMaxMarginStatus.NOT_CONVERGED
+    assert found.status is MaxMarginStatus.NOT_CONVERGED

@@ -15,11 +15,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from jaxselect.flow.bdf import BdfSettings
-from jaxselect.margin.limit_certificate import LimitStatus
+from jaxselect.margin.limit_certificate import CertificateStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.sparse import from_csr
-from jaxselect.outcome.flow_end import EndStatus
 from jaxselect.outcome.trajectory import Trajectory, trajectory
+from jaxselect.outcome.trial_status import End
 from tests.outcome.truth import Attack, refuted
 
 # Of every problem: one shape for each d compiles one program.
@@ -174,9 +174,9 @@ def main() -> None:
     for seed in range(asked.first, asked.first + asked.number):
         problem = attack(seed)
         end = followed(problem)
-        status, limit = end.ending.status, LimitStatus(end.ending.limit.status)
+        status, limit = end.ending.status, CertificateStatus(end.ending.limit.status)
         table[problem.family, status.name, limit.name] += 1
-        if status != EndStatus.NOT_CERTIFIED:
+        if status != End.UNPROVED:
             against = refuted(problem, end)
             if against:
                 wrong.append(seed)
@@ -186,7 +186,7 @@ def main() -> None:
     for (family, status, limit), number in sorted(table.items()):
         print(f"{family:12} {status:14} {limit:15} {number:5}")
     certified = sum(
-        number for (_, status, _), number in table.items() if status != "NOT_CERTIFIED"
+        number for (_, status, _), number in table.items() if status != "UNPROVED"
     )
     print(f"{certified} of {asked.number} certified, {len(wrong)} refuted: {wrong}")
 

@@ -8,8 +8,9 @@ from scipy.sparse import csr_array
 from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.sparse import from_csr
-from jaxselect.outcome.flow_end import EndStatus, flow_end
+from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.trajectory import Trajectory
+from jaxselect.outcome.trial_status import End
 from tests.outcome.attacks import FAMILIES, attack, followed
 from tests.outcome.truth import Attack, refuted
 
@@ -18,7 +19,7 @@ from tests.outcome.truth import Attack, refuted
 def test_no_certificate_is_refuted(seed):
     problem = attack(seed)
     end = followed(problem)
-    assert end.ending.status == EndStatus.NOT_CERTIFIED or not refuted(problem, end)
+    assert end.ending.status == End.UNPROVED or not refuted(problem, end)
 
 
 def settled_only_in_looks():
@@ -43,9 +44,9 @@ def test_the_truth_refutes_an_end_that_only_looks_settled():
     bags = from_csr(csr_array(problem.counts), np.ones(6))
     flow = sparse_flow(model, bags)
     ending = flow_end(model, bags, flow)
-    assert ending.status is EndStatus.NOT_CERTIFIED and ending.pace < 0.05
+    assert ending.status is End.UNPROVED and ending.pace < 0.05
     nothing = np.zeros((0, 3))
-    claimed = ending._replace(status=EndStatus.SELECTED)
+    claimed = ending._replace(status=End.SELECTED)
     end = Trajectory(
         np.asarray(flow.cls), 34.0, claimed, (), (flow,), np.zeros(0), nothing
     )
@@ -59,7 +60,7 @@ def test_the_truth_refutes_a_line_that_is_another():
     """A budget of nothing, around a line that p has not reached yet."""
     problem = attack(list(FAMILIES).index("plain"))
     end = followed(problem)
-    assert end.ending.status != EndStatus.NOT_CERTIFIED
+    assert end.ending.status != End.UNPROVED
     limit = end.ending.limit._replace(budget=-1.0)
     wrong = end._replace(ending=end.ending._replace(limit=limit))
     assert "from its line" in refuted(problem, wrong)

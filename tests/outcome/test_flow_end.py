@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from jaxselect.flow.bdf import BdfSettings, SparseFlow, SparseFlowStatus
+from jaxselect.flow.bdf import BdfSettings
+from jaxselect.flow.result import Flow, FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
-from jaxselect.margin.limit_certificate import LimitStatus
-from jaxselect.margin.sparse_max_margin import SparseMaxMarginStatus
+from jaxselect.margin.limit_certificate import CertificateStatus
+from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model import sparse
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.ragged_bags import RaggedBags, descent
 from jaxselect.outcome.ending import ending
-from jaxselect.outcome.flow_end import EndStatus, flow_end
+from jaxselect.outcome.flow_end import flow_end
+from jaxselect.outcome.trial_status import End
 from tests.sparse_problems import AT_REST, SELECTED, TIED, VOCABULARY, followed, problem
 from tests.tolerances import assert_close
 
@@ -28,18 +30,18 @@ def end_of(seed, dim=6):
     return flow_end(model, corpus, followed(seed, dim))
 
 
-def by_hand(cls, earlier, log_time=LATE, status=SparseFlowStatus.REACHED):
+def by_hand(cls, earlier, log_time=LATE, status=FlowStatus.REACHED):
     """A flow that was said to go from `earlier` to `cls` in two log-times."""
     nothing = jnp.zeros(0)
-    return SparseFlow(
+    return Flow(
         jnp.asarray(cls, float),
         jnp.asarray(log_time),
         jnp.asarray(status, jnp.int32),
-        1,
-        1,
-        1,
+        jnp.asarray(1),
+        None,
         nothing,
         jnp.zeros((0, len(cls))),
+        jnp.asarray(log_time - 2.0),
         jnp.asarray(earlier, float),
     )
 
@@ -77,7 +79,7 @@ def dense_ending():
 def test_selected_agrees_with_the_padded_ending(dense_ending, seed):
     model, dense, corpus = problem(seed)
     flow, found = followed(seed), end_of(seed)
-    assert found.status is EndStatus.SELECTED
+    assert found.status is End.SELECTED
     wanted = dense_ending(model, dense, flow.cls, flow.log_time)
     table = np.zeros((len(dense.labels), VOCABULARY), bool)
     rows = np.arange(len(dense.labels))[:, None]
@@ -89,10 +91,10 @@ def test_selected_agrees_with_the_padded_ending(dense_ending, seed):
     assert_close(found.margin.direction, wanted.margin.direction, worse=100)
     assert found.rest is None and not found.tied.size and found.axes.shape == (6, 0)
     # What is certified is so: the flow's pace is that of p_mm.
-    speed = (flow.cls - flow.earlier) / 2
+    speed = (flow.cls - flow.earlier_cls) / 2
     off = np.linalg.norm(speed - found.margin.direction)
     assert_close(found.pace, off / np.linalg.norm(found.margin.direction))
-    assert found.limit.status is LimitStatus.OFFSET
+    assert found.limit.status is CertificateStatus.OFFSET
     assert not found.limit.active_wrong_sign
 
 
@@ -100,7 +102,7 @@ def test_selected_agrees_with_the_padded_ending(dense_ending, seed):
 def test_tied_words_rest_and_the_others_go_on_across_them(seed):
     model, _, corpus = problem(seed)
     flow, found = followed(seed), end_of(seed)
-    assert found.status is EndStatus.TIED
+    assert found.status is End.TIED
     embeddings = np.asarray(model.embeddings)
     # The axes are of the span of differences, p_mm is orthogonal to it.
     axes, tied = found.axes, embeddings[found.tied]
@@ -136,9 +138,9 @@ def test_everything_tied_is_at_rest(seed):
     """In two dimensions there is no direction in which all bags could be decided."""
     model, _, corpus = problem(seed, 2)
     found = end_of(seed, 2)
-    assert found.status is EndStatus.AT_REST
+    assert found.status is End.AT_REST
     assert found.selected.all() and found.axes.shape == (2, 2)
-    assert found.margin.status is SparseMaxMarginStatus.NO_PAIRS
+    assert found.margin.status is MaxMarginStatus.NO_PAIRS
     pull, _ = descent(RaggedBags.of_corpus(model, corpus), found.axes @ found.rest.cls)
     assert np.linalg.norm(pull) < 1e-14
 
@@ -152,7 +154,7 @@ def test_a_tie_in_closed_form_to_the_last_number():
     """(x, x, w, r): x − r ≥ 1 and w − r ≥ 1 at least length, 2x² + w² + r²."""
     model, corpus = tie()
     found = flow_end(model, corpus, sparse_flow(model, corpus))
-    assert found.status is EndStatus.TIED
+    assert found.status is End.TIED
     assert found.tied.tolist() == [0, 1]
     assert_close(np.abs(found.axes[:, 0]), np.array([1, 1, 0, 0]) / np.sqrt(2))
     assert found.axes[0, 0] == pytest.approx(-found.axes[1, 0])
@@ -173,30 +175,30 @@ def test_a_flow_on_its_line_is_certified_and_off_it_is_not():
     model, corpus = tie()
     along = np.array([1.0, -1.0, 0.0, 0.0])
     line = straight(MM)
-    assert flow_end(model, corpus, line).status is EndStatus.TIED
+    assert flow_end(model, corpus, line).status is End.TIED
     basin = flow_end(model, corpus, line).rest.basin
     inside = straight(MM, 0.9 * basin / np.sqrt(2) * along)
-    assert flow_end(model, corpus, inside).status is EndStatus.TIED
+    assert flow_end(model, corpus, inside).status is End.TIED
     out = straight(MM, 1.1 * basin / np.sqrt(2) * along)
-    assert flow_end(model, corpus, out).status is EndStatus.NOT_CERTIFIED
+    assert flow_end(model, corpus, out).status is End.UNPROVED
     # One that broke off, one without a past, one at no time.
     for wrong in (
-        by_hand(line.cls, line.earlier, status=SparseFlowStatus.FAILED),
-        by_hand(line.cls, line.earlier, status=SparseFlowStatus.OUT_OF_STEPS),
+        by_hand(line.cls, line.earlier_cls, status=FlowStatus.FAILED),
+        by_hand(line.cls, line.earlier_cls, status=FlowStatus.OUT_OF_STEPS),
         by_hand(line.cls, np.full(4, np.inf)),
-        by_hand(line.cls, np.full(4, np.inf), status=SparseFlowStatus.OUT_OF_STEPS),
+        by_hand(line.cls, np.full(4, np.inf), status=FlowStatus.OUT_OF_STEPS),
         by_hand(line.cls, line.cls - 2 * MM, log_time=0.0),
     ):
-        assert flow_end(model, corpus, wrong).status is EndStatus.NOT_CERTIFIED
+        assert flow_end(model, corpus, wrong).status is End.UNPROVED
 
 
 def test_a_way_to_rest_is_no_part_of_the_pace():
     """Two log-times ago the tied words were at other odds."""
     model, corpus = tie()
     line = straight(MM)
-    other = line.earlier + 0.4 * jnp.array([1.0, -1.0, 0.0, 0.0])
+    other = line.earlier_cls + 0.4 * jnp.array([1.0, -1.0, 0.0, 0.0])
     found = flow_end(model, corpus, by_hand(line.cls, other))
-    assert found.status is EndStatus.TIED and found.pace < 1e-12
+    assert found.status is End.TIED and found.pace < 1e-12
 
 
 def test_a_pace_is_measured_and_proves_nothing():
@@ -204,16 +206,16 @@ def test_a_pace_is_measured_and_proves_nothing():
     model, corpus = tie()
     found = flow_end(model, corpus, straight(MM * 1.3))
     assert found.pace == pytest.approx(0.3)
-    assert found.status is EndStatus.TIED
-    assert found.limit.status is LimitStatus.OFFSET and not found.limit.wrong_sign
+    assert found.status is End.TIED
+    assert found.limit.status is CertificateStatus.OFFSET and not found.limit.wrong_sign
 
 
-@pytest.mark.parametrize(("label", "status"), [(1, "SELECTED"), (-1, "NOT_CERTIFIED")])
+@pytest.mark.parametrize(("label", "status"), [(1, "SELECTED"), (-1, "UNPROVED")])
 def test_a_pace_against_the_forces_is_no_end(label, status):
     """p keeps pace with p_mm of word 0 selected, which one label only wants."""
     model, corpus = words([[0, 1]], [label], [1.0, -1.0])
     found = flow_end(model, corpus, straight([0.5, -0.5]))
-    assert found.pace < 1e-12 and found.margin.status is SparseMaxMarginStatus.SOLVED
+    assert found.pace < 1e-12 and found.margin.status is MaxMarginStatus.SOLVED
     assert found.status.name == status
     assert found.limit.wrong_sign == found.limit.active_wrong_sign == (label < 0)
 
@@ -225,10 +227,10 @@ def test_bags_that_share_a_pair_pull_together():
     right, wrong = ([0.5, -0.5], [-0.5, 0.5])
     assert np.exp(1.0) > 2
     found = [flow_end(model, corpus, straight(way)) for way in (right, wrong)]
-    assert [one.status.name for one in found] == ["NOT_CERTIFIED", "NOT_CERTIFIED"]
+    assert [one.status.name for one in found] == ["UNPROVED", "UNPROVED"]
     model, corpus = words([[0, 1]] * 3, [1, 1, -1], [0.1, -0.1])
     found = [flow_end(model, corpus, straight(way)) for way in (right, wrong)]
-    assert [one.status.name for one in found] == ["SELECTED", "NOT_CERTIFIED"]
+    assert [one.status.name for one in found] == ["SELECTED", "UNPROVED"]
     assert found[0].limit.wrong_sign == 0
 
 
@@ -243,7 +245,7 @@ def test_ties_reach_where_a_bag_shows_none():
     )
     assert found.selected.tolist() == [True] * 6 + [True, False]
     assert found.tied.tolist() == [0, 1, 2] and found.axes.shape == (5, 2)
-    assert found.status is EndStatus.NOT_CERTIFIED
+    assert found.status is End.UNPROVED
 
 
 def test_what_falls_behind_has_lost_however_near_it_is():
@@ -262,9 +264,9 @@ def test_a_narrower_look_leaves_fewer_words_near_and_certifies_nothing(gap, tied
     found = flow_end(model, corpus, still, selection_gap=gap)
     assert found.selected.tolist() == [True, tied, True, False]
     on = straight([0.5, -0.5, 0.5, -0.5])
-    assert flow_end(model, corpus, on).status is EndStatus.SELECTED
+    assert flow_end(model, corpus, on).status is End.SELECTED
     found = flow_end(model, corpus, on, selection_gap=gap)
-    assert found.pace < 1e-12 and found.status is EndStatus.NOT_CERTIFIED
+    assert found.pace < 1e-12 and found.status is End.UNPROVED
 
 
 @pytest.mark.parametrize("share", [0.45, 0.55])
@@ -275,7 +277,7 @@ def test_what_lost_long_ago_is_half_a_log_time_behind(share):
     apart = share * LATE / 2 * np.array([1.0, -1.0, 0.0, 0.0])
     found = flow_end(model, corpus, straight([0.0, 0.0, 0.5, -0.5], apart))
     assert found.selected.tolist() == [True, share < 0.5, True, False]
-    wanted = EndStatus.NOT_CERTIFIED if share < 0.5 else EndStatus.SELECTED
+    wanted = End.UNPROVED if share < 0.5 else End.SELECTED
     assert found.status is wanted
     if share > 0.5:
         # ρ of both pairs: c e^{−2x} = λ = 1/2 with c = σ(−1) at means over two bags.
@@ -290,7 +292,7 @@ def test_what_stands_still_has_no_loser_however_far_behind():
     still = by_hand([10.0, -10.0], [10.0, -10.0])
     found = flow_end(model, corpus, still)
     assert found.selected.all() and found.tied.tolist() == [0, 1]
-    assert found.status is EndStatus.NOT_CERTIFIED
+    assert found.status is End.UNPROVED
     moving = by_hand([10.0, -10.0], [9.0, -9.0])
     assert flow_end(model, corpus, moving).selected.tolist() == [True, False]
 
@@ -300,14 +302,14 @@ def test_standing_still_on_a_plain_is_no_rest():
     model, corpus = words([[0, 1]], [1], [0.5, 0.5])
     found = flow_end(model, corpus, by_hand([0.0, 0.0], [0.0, 0.0]))
     assert found.distance == 0 and not found.rest.proved
-    assert found.status is EndStatus.NOT_CERTIFIED
+    assert found.status is End.UNPROVED
 
 
 def test_nothing_but_single_words_is_decided():
     model, corpus = words([[0], [1]], [1, -1], [1.0, -1.0])
     found = flow_end(model, corpus, sparse_flow(model, corpus))
-    assert found.status is EndStatus.SELECTED and found.selected.all()
-    assert found.margin.status is SparseMaxMarginStatus.NO_PAIRS
+    assert found.status is End.SELECTED and found.selected.all()
+    assert found.margin.status is MaxMarginStatus.NO_PAIRS
 
 
 def test_words_at_one_place_are_tied_without_an_axis():
@@ -317,7 +319,7 @@ def test_words_at_one_place_are_tied_without_an_axis():
         jnp.asarray(np.eye(3)[[0, 0, 2]]), model.cls, jnp.array([1.0, 0.0, -1.0])
     )
     found = flow_end(twins, corpus, sparse_flow(twins, corpus))
-    assert found.status is EndStatus.TIED
+    assert found.status is End.TIED
     assert found.tied.tolist() == [0, 1] and found.axes.shape == (3, 0)
     assert_close(found.margin.direction, [0.5, 0.0, -0.5])
 
@@ -326,12 +328,12 @@ def test_words_at_one_place_are_tied_without_an_axis():
 def test_too_early_and_broken_off_is_not_yet(seed):
     model, _, corpus = problem(seed)
     early = sparse_flow(model, corpus, until_log_time=3.0)
-    assert flow_end(model, corpus, early).status is EndStatus.NOT_CERTIFIED
+    assert flow_end(model, corpus, early).status is End.UNPROVED
     few = BdfSettings(max_steps=60)
     broken = sparse_flow(model, corpus, settings=few)
-    assert flow_end(model, corpus, broken).status is EndStatus.NOT_CERTIFIED
+    assert flow_end(model, corpus, broken).status is End.UNPROVED
     nowhere = sparse_flow(model, corpus, until_log_time=0.0)
-    assert flow_end(model, corpus, nowhere).status is EndStatus.NOT_CERTIFIED
+    assert flow_end(model, corpus, nowhere).status is End.UNPROVED
 
 
 @pytest.mark.parametrize("seed", [SELECTED[0], TIED[0]])
@@ -339,20 +341,20 @@ def test_p_that_broke_off_or_has_left_its_ties_is_not_yet(seed):
     model, _, corpus = problem(seed)
     flow, found = followed(seed), end_of(seed)
     # On its line, and at its pace, but it is said to have broken off there.
-    broken = jnp.int32(SparseFlowStatus.OUT_OF_STEPS)
+    broken = jnp.int32(FlowStatus.OUT_OF_STEPS)
     wrong = eqx.tree_at(lambda flow: flow.status, flow, broken)
-    assert flow_end(model, corpus, wrong).status is EndStatus.NOT_CERTIFIED
+    assert flow_end(model, corpus, wrong).status is End.UNPROVED
     if found.axes.size:
         aside = 2 * found.rest.basin * found.axes[:, 0]
         wrong = eqx.tree_at(lambda flow: flow.cls, flow, flow.cls + aside)
-        assert flow_end(model, corpus, wrong).status is EndStatus.NOT_CERTIFIED
+        assert flow_end(model, corpus, wrong).status is End.UNPROVED
 
 
 def test_scores_thousands_apart_are_certified_as_others_are():
     """Two dimensions leave these bags little room: ‖p_mm‖ is fifty."""
     model, _, _ = problem(3, 2)
     assert np.ptp(model.embeddings @ followed(3, 2).cls) > 2000
-    assert end_of(3, 2).status is EndStatus.SELECTED
+    assert end_of(3, 2).status is End.SELECTED
 
 
 CASES = [(SELECTED[0], 6), (TIED[1], 6), (AT_REST[0], 2)]
@@ -364,9 +366,9 @@ def turned(seed, dim, flow, rotation):
     there = jnp.asarray(rotation)
     moved = Parameters(model.embeddings @ there, model.cls @ there, model.head @ there)
     flow = eqx.tree_at(
-        lambda flow: (flow.cls, flow.earlier),
+        lambda flow: (flow.cls, flow.earlier_cls),
         flow,
-        (flow.cls @ there, flow.earlier @ there),
+        (flow.cls @ there, flow.earlier_cls @ there),
     )
     return moved, flow
 

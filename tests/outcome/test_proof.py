@@ -44,7 +44,7 @@ def test_where_proofs_do_not_apply_nothing_is_proved():
     assert prove(start(), weighted) == End.UNPROVED
     # A loss without bounds gets no proof of rest.
     steep = from_sequences(sequences, labels, vocabulary=3, loss=EXPONENTIAL)
-    assert prove(start(), steep) == End.UNPROVED
+    assert prove(start(), steep) == End.LOSS_UNBOUNDED
     huge = start(jnp.array([1.0, jnp.inf, 0.0]))
     assert prove(huge, bags) == End.UNPROVED
 

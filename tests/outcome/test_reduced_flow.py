@@ -7,16 +7,18 @@ import pytest
 from jaxselect.errors import BadInput
 from jaxselect.flow import arclength
 from jaxselect.flow.arclength_flow import RETURNED
-from jaxselect.flow.bdf import BdfSettings, SparseFlowStatus
+from jaxselect.flow.bdf import BdfSettings
+from jaxselect.flow.result import FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
-from jaxselect.margin.limit_certificate import LimitStatus
+from jaxselect.margin.limit_certificate import CertificateStatus
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.sparse import from_corpus
 from jaxselect.outcome import reduced_flow as reduced
-from jaxselect.outcome.flow_end import EndStatus, flow_end
+from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.reduced_flow import in_basin_of_minimum, reduced_flow
 from jaxselect.outcome.trajectory import _since, _total, trajectory
+from jaxselect.outcome.trial_status import End
 from tests.sparse_problems import SELECTED, TIED, followed, problem
 from tests.tolerances import assert_close
 
@@ -58,10 +60,8 @@ def test_a_course_sees_it_however_late(gap):
     """From gap 20 on the return is behind where rounding ends the plain flow."""
     course = trajectory(preferring(gap), BAGS)
     assert course.returns == pytest.approx((returns_at(gap),), rel=1e-3)
-    assert SparseFlowStatus.SELECTION_CHANGED in [
-        int(flow.status) for flow in course.stages
-    ]
-    assert course.ending.status is EndStatus.SELECTED
+    assert FlowStatus.SELECTION_CHANGED in [int(flow.status) for flow in course.stages]
+    assert course.ending.status is End.SELECTED
     assert course.ending.selected.tolist() == [False, True, True, False]
     # p_mm of both sequences: p_1 > p_0 > p_2 by one each.
     assert_close(course.ending.margin.direction, np.array([0.0, 1.0, -1.0]))
@@ -81,7 +81,7 @@ def test_what_lost_before_a_return_is_behind_after_it(gap, differ):
     wanted = returns_at(gap) + np.log(3 / 2)
     assert course.returns == pytest.approx((wanted,), rel=1e-3)
     ending = course.ending
-    assert ending.status is EndStatus.SELECTED
+    assert ending.status is End.SELECTED
     assert ending.selected.tolist() == [False, True, True, False, True, False]
     # x = p_3 − p_4 goes like ẋ = e^differ/3 e^{−x}, as long as e^x is large.
     wanted = course.log_time + differ - np.log(3)
@@ -94,7 +94,7 @@ def test_a_reduced_flow_ends_where_a_word_is_back_at_a_thousandth():
     flow = sparse_flow(model, BAGS)
     there = Parameters(model.embeddings, flow.cls, model.head)
     end = reduced_flow(there, BAGS, flow_end(model, BAGS, flow), from_log_time=34.0)
-    assert SparseFlowStatus(int(end.status)) is SparseFlowStatus.SELECTION_CHANGED
+    assert FlowStatus(int(end.status)) is FlowStatus.SELECTION_CHANGED
     share = jnp.exp(end.cls[1] - end.cls[0])
     assert share == pytest.approx(RETURNED, rel=1e-2)
     assert end.log_time == pytest.approx(returns_at(40.0), rel=1e-3)
@@ -144,7 +144,7 @@ def test_a_word_may_return_to_finite_odds():
     course = trajectory(preferring(40.0), corpus)
     ending = course.ending
     assert len(course.returns) == 1 and 70 < course.returns[0] < 100
-    assert ending.status is EndStatus.TIED and ending.tied.tolist() == [0, 1]
+    assert ending.status is End.TIED and ending.tied.tolist() == [0, 1]
     odds = course.cls[1] - course.cls[0]
     assert_close(odds, np.log(np.log(2) / (1 - np.log(2))), worse=1e6)
 
@@ -156,15 +156,15 @@ def test_a_word_that_will_return_is_refused_while_it_falls_behind():
     flow = sparse_flow(model, BAGS)
     found = flow_end(model, BAGS, flow)
     assert found.selected.tolist() == [True, False, True, False]
-    assert found.pace < 0.2 and found.status is EndStatus.NOT_CERTIFIED
+    assert found.pace < 0.2 and found.status is End.UNPROVED
     # It has a margin of one in p_mm, a force of the other sign, and no dual.
-    assert found.limit.status is LimitStatus.NO_EQUILIBRIUM
+    assert found.limit.status is CertificateStatus.NO_EQUILIBRIUM
     assert found.limit.active_wrong_sign == 1
     course = trajectory(model, BAGS)
     # Where p goes like log t/4 alone: u^0.3 = 0.3 e^20/‖D‖², u = 1 + t/4.
     alone = (20 + np.log(0.3 / 4.49)) / 0.3 + np.log(4)
     assert course.returns == pytest.approx((alone,), abs=1.0)
-    assert course.ending.status is EndStatus.SELECTED
+    assert course.ending.status is End.SELECTED
 
 
 def test_a_pull_that_fades_slowly_is_waited_for():
@@ -172,11 +172,11 @@ def test_a_pull_that_fades_slowly_is_waited_for():
     it may push scores by half a unit of s."""
     model, _, corpus = problem(4)
     found = flow_end(model, corpus, followed(4))
-    assert found.pace < 0.2 and found.status is EndStatus.NOT_CERTIFIED
-    assert found.limit.status is LimitStatus.OUT_OF_REACH
+    assert found.pace < 0.2 and found.status is End.UNPROVED
+    assert found.limit.status is CertificateStatus.OUT_OF_REACH
     assert found.limit.wrong_sign and not found.limit.active_wrong_sign
     course = trajectory(model, corpus)
-    assert course.ending.status is EndStatus.TIED and course.log_time > 200
+    assert course.ending.status is End.TIED and course.log_time > 200
 
 
 @pytest.mark.parametrize("seed", [SELECTED[0], TIED[0]])
@@ -190,9 +190,9 @@ def test_is_the_plain_flow_orthogonal_to_the_ties_and_goes_on_like_p_mm(seed):
     end = reduced_flow(there, corpus, ending, until_log_time=30.0, settings=closely)
     assert_close(end.cls, plain.cls, worse=1e8)
     far = reduced_flow(there, corpus, ending, from_log_time=26.0)
-    assert SparseFlowStatus(int(far.status)) is SparseFlowStatus.REACHED
+    assert FlowStatus(int(far.status)) is FlowStatus.REACHED
     wanted = ending.margin.direction
-    pace = (far.cls - far.earlier) / 2
+    pace = (far.cls - far.earlier_cls) / 2
     assert np.linalg.norm(pace - wanted) < 1e-3 * np.linalg.norm(wanted)
 
 

@@ -18,7 +18,8 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.model.ragged_bags import RaggedBags, curvature, descent
 from jaxselect.model.ragged_bags import risk as host_risk
 from jaxselect.model.sparse_objective import risk_and_score_descent
-from jaxselect.outcome.flow_end import EndStatus, flow_end
+from jaxselect.outcome.flow_end import flow_end
+from jaxselect.outcome.trial_status import End
 from tests.sparse_problems import SELECTED, TIED, problem
 from tests.tolerances import assert_close
 
@@ -56,7 +57,7 @@ def test_sparse_counts_give_what_padded_bags_give(loss):
 def test_a_selection_is_certified_with_either(loss):
     model, _, corpus = with_loss(SELECTED[0], loss)
     end = flow_end(model, corpus, sparse_flow(model, corpus))
-    assert end.status == EndStatus.SELECTED
+    assert end.status == End.SELECTED
 
 
 def test_ties_are_proved_with_bounds_and_refused_without():
@@ -65,8 +66,8 @@ def test_ties_are_proved_with_bounds_and_refused_without():
         model, _, corpus = with_loss(TIED[0], loss)
         ends[loss] = flow_end(model, corpus, sparse_flow(model, corpus))
         assert ends[loss].tied.size
-    assert ends[POLYNOMIAL].status == EndStatus.TIED
-    assert ends[EXPONENTIAL].status == EndStatus.LOSS_UNBOUNDED
+    assert ends[POLYNOMIAL].status == End.TIED
+    assert ends[EXPONENTIAL].status == End.LOSS_UNBOUNDED
     assert not ends[EXPONENTIAL].rest.proved
 
 

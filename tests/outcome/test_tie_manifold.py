@@ -20,8 +20,8 @@ from jaxselect.model.ragged_bags import RaggedBags
 from jaxselect.model.ragged_pairs import contract_ties
 from jaxselect.model.sparse import from_corpus
 from jaxselect.model.tie_manifold import at_point, tie_manifold
-from jaxselect.outcome.flow_end import EndStatus
 from jaxselect.outcome.trajectory import trajectory
+from jaxselect.outcome.trial_status import End
 
 TWINS = ([[0, 1, 2], [0, 1, 2]], [1, -1])
 # Words 0 and 2 each beat word 3, with values 1, −1, 0 and −1 of words 0 to 3.
@@ -96,7 +96,7 @@ def test_an_end_in_closed_form():
     """λ₂ + λ₃ = ¾, and along the manifold λ₂ = 2 λ₃: a₀ − a₂ → log(κ₂/2κ₃)."""
     problem = (*CLOSED, np.eye(4), HEAD, np.array([0.3, 0.0, -0.4, 0.0]))
     found = trajectory(*parts(*problem))
-    assert found.ending.status == EndStatus.TIED and found.ending.on_manifold
+    assert found.ending.status == End.TIED and found.ending.on_manifold
     assert not found.ending.rest.proved
     a = found.cls
     first, second = 2 / (1 + np.e), 1 / 2  # σ(−b)(b − b₃)

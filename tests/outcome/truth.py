@@ -9,8 +9,8 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from jaxselect.margin.late_flow import INACTIVE
-from jaxselect.outcome.flow_end import EndStatus
 from jaxselect.outcome.trajectory import Trajectory
+from jaxselect.outcome.trial_status import End
 
 # Log-time until which a certified end is followed.
 FAR = 1e4
@@ -124,7 +124,7 @@ def at_rest(problem, ending, row, counts, begin):
 def refuted(problem: Attack, end: Trajectory) -> str:
     """What the truth says against a certified end; nothing if it agrees."""
     ending = end.ending
-    if ending.status == EndStatus.AT_REST or ending.selected.all():
+    if ending.status == End.AT_REST or ending.selected.all():
         return ""
     field, growth = truth_of(problem, end), ending.margin.direction
     begin, limit = np.zeros(len(growth)), ending.limit
