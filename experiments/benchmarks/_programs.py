@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import optax
 
 from experiments.benchmarks._bags import corpus
-from experiments.benchmarks._case import Case, draw
 from experiments.sweep.settings import CHUNK_SIZE, PRESETS
 from experiments.theory.problem import Problem
+from jaxselect.model.corpus import Corpus
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.sparse import SparseCorpus, from_csr
 from jaxselect.model.synthetic import assumption_one
@@ -64,15 +64,15 @@ def chunk(device: str) -> Program:
 def gradient(device: str) -> Program:
     """All rates of one problem, and the gradient of their sum in E."""
 
-    def total(embeddings: jax.Array, case: Case) -> jax.Array:
-        before = Parameters(embeddings, case.start.cls, case.start.head)
-        found = rates(before, case.corpus, case.step_size)
+    def total(embeddings: jax.Array, before: Parameters, corpus: Corpus) -> jax.Array:
+        before = dataclasses.replace(before, embeddings=embeddings)
+        found = rates(before, corpus, NUMBERS[1])
         return jnp.stack([getattr(found, name) for name in REAL_RATES]).sum()
 
-    def both(case: Case) -> tuple[jax.Array, jax.Array]:
-        return jax.value_and_grad(total)(case.start.embeddings, case)
+    def both(before: Parameters, corpus: Corpus) -> tuple[jax.Array, jax.Array]:
+        return jax.value_and_grad(total)(before.embeddings, before, corpus)
 
-    return Program(both, (jax.eval_shape(partial(draw, Problem()), 0),))
+    return Program(both, jax.eval_shape(lambda: Problem().draw(0, NUMBERS[0])))
 
 
 def text(device: str) -> Program:

@@ -68,7 +68,7 @@ class Settings:
     Attributes:
         preset: where the defaults come from.
         out: folder of the table; the benchmarks leave theirs beside it.
-        quick: the benchmarks in their quick form, 12 minutes on 2 cores.
+        quick: the benchmarks in their quick form, some minutes on 2 cores.
         run: run the benchmarks; else the table is made of what lies on disk.
         keep: keep these ratios as those that later runs are held against.
         json: print the table as one JSON object on standard output.
@@ -253,42 +253,7 @@ def networks(results: dict[str, Any]) -> Iterator[Row]:
         yield row("networks", "a gradient of two layers", pairs)
 
 
-def rates(results: dict[str, Any]) -> Iterator[Row]:
-    """A derivative beside a central difference: two more values."""
-    pairs = [
-        (2 * one["value_seconds"], one["forward_over_value"] * one["value_seconds"])
-        for one in results.values()
-        if isinstance(one, dict) and "forward_over_value" in one
-    ]
-    if pairs:
-        yield row("rates", "a derivative in η₀", {"central difference": pairs})
-
-
-def derivatives(results: dict[str, Any]) -> Iterator[Row]:
-    """None: it counts digits, not seconds."""
-    yield from ()
-
-
-def sweep(results: dict[str, Any]) -> Iterator[Row]:
-    """All cores beside one, as a user waits for them: starting included."""
-    if "workers" in results:
-        waited = {
-            int(number): 1 / one["runs_per_second"]
-            for number, one in results["workers"]["workers"].items()
-        }
-        times = {"one worker": [(waited[1], waited[max(waited)])]}
-        yield row("sweep", f"a run from start to end, {max(waited)} workers", times)
-
-
-ROWS = {
-    "flow": flow,
-    "max_margin": max_margin,
-    "sweep": sweep,
-    "rates": rates,
-    "derivatives": derivatives,
-    "text": text,
-    "networks": networks,
-}
+ROWS = {"flow": flow, "max_margin": max_margin, "text": text, "networks": networks}
 
 
 if __name__ == "__main__":

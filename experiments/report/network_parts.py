@@ -201,53 +201,6 @@ def ratios(found: Found) -> Shown:
     return Shown([], [], rows)
 
 
-def cost(found: Found) -> Shown:
-    """Cost of a run over d."""
-    shown = ratios(found)
-    part = found.results.get("dim")
-    if not part:
-        return shown
-    return shown._replace(
-        charts=[
-            chart(
-                "bench-dim",
-                "Cost over the dimension",
-                f"Spread per step {num(part['spread_per_step'])} over all d.",
-                axis("embedding dimension d", log=True),
-                axis("seconds", log=True),
-                [
-                    series(
-                        "per run", part["dim"], part["seconds_per_run"], kind="points"
-                    ),
-                    series(
-                        "per step of the solver",
-                        part["dim"],
-                        part["seconds_per_step"],
-                        kind="points",
-                        colour=1,
-                    ),
-                ],
-            )
-        ]
-    )
-
-
-def derivatives(found: Found) -> Shown:
-    """Every derivative against finite differences."""
-    rows = [["rate / argument", "problems", "largest error", "median error"]]
-    rows += [
-        [
-            name,
-            str(row["problems"]),
-            num(row["largest_error"]),
-            num(row["median_error"]),
-        ]
-        for name, row in found.results.items()
-        if isinstance(row, dict) and "largest_error" in row
-    ]
-    return Shown([], [], rows)
-
-
 def against_rivals(found: Found) -> Shown:
     """Ours beside the best rival, by area; what fell behind is marked."""
     rows = [["area", "what", "best rival", "ratio", "spread", "behind"]]
@@ -290,9 +243,6 @@ BENCHMARKS = Topic(
             ("table", "Ours beside the best rival", against_rivals),
             ("flow", "The flow of p", flow),
             ("max_margin", "Max-margin problems", max_margin),
-            ("sweep", "Sweeps", cost),
-            ("rates", "Derivatives: their cost", ratios),
-            ("derivatives", "Derivatives: their error", derivatives),
             ("text", "A step on text", ratios),
             ("networks", "A step of networks", ratios),
             ("compile", "Compiling", compiling),

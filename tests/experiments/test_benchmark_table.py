@@ -107,14 +107,6 @@ def test_torch_is_a_rival_with_random_and_with_sorted_batches(random, sorted_, r
     assert found.ratio == min(random, sorted_) / 2
 
 
-def test_all_workers_stand_beside_one():
-    speed = {"1": {"runs_per_second": 2.0}, "2": {"runs_per_second": 3.0}}
-    speed["4"] = {"runs_per_second": 5.0}
-    (found,) = table.sweep({"workers": {"workers": speed}})
-    assert found.what == "a run from start to end, 4 workers"
-    assert (found.ours, found.theirs, found.ratio) == (0.2, 0.5, 2.5)
-
-
 def test_every_size_of_flow_has_its_row():
     def record(who, seconds, gamma=0.1):
         extra = {} if who == "jaxselect" else {"slower_than_ours": seconds}
@@ -163,11 +155,6 @@ def test_every_benchmark_of_the_table_is_run_and_failures_are_named(
     told = json.loads(capsys.readouterr().out)
     assert started == list(table.ROWS) and set(started) == set(told["seconds"])
     assert told["failed"] == ["text"]
-
-
-def test_a_derivative_stands_beside_two_values():
-    (found,) = table.rates({"all": {"value_seconds": 2.0, "forward_over_value": 1.6}})
-    assert found.ratio == pytest.approx(1.25)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from experiments import __main__ as programs
 from experiments import reviews, run
-from experiments.benchmarks import derivatives, max_margin
+from experiments.benchmarks import max_margin
 from experiments.common import console, memory
 from experiments.common.results import read
 from experiments.networks import study as networks
@@ -255,12 +255,6 @@ FIRST = {
         network_sweep.main,
         network_sweep.PRESETS,
         ["--steps", "-1"],
-    ),
-    "no problem": (derivatives.main, derivatives.PRESETS, ["--problems", "0"]),
-    "an odd number of problems": (
-        derivatives.main,
-        derivatives.PRESETS,
-        ["--problems", "3"],
     ),
     "no size": (max_margin.main, max_margin.PRESETS, ["--sizes"]),
 }

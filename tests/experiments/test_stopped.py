@@ -27,9 +27,8 @@ def program(name):
     return None
 
 
-# A sweep is stopped in `test_cli`; its benchmark writes part by part, before it sets up
-# a device; a run ends in seconds and leaves nothing.
-ELSEWHERE = {"sweep", "benchmarks.sweep", "run"}
+# A sweep is stopped in `test_cli`; a run ends in seconds and leaves nothing.
+ELSEWHERE = {"sweep", "run"}
 COMPUTING = {
     name: module
     for name in programs.STUDIES

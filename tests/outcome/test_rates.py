@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from scipy.stats import chi
 
-from experiments.benchmarks import derivatives
-from experiments.benchmarks._case import Case, draw_wide
 from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
 from jaxselect.flow.crossing import CrossingStatus, last_crossings
@@ -39,6 +37,8 @@ from jaxselect.outcome.rates import (
     rates,
 )
 from jaxselect.outcome.settle import RateSettings, nan_where, settle
+from tests.outcome import derivatives
+from tests.outcome.derivatives import Case, draw_wide
 
 ARGUMENTS = derivatives.ARGUMENTS
 PROBLEM = Problem(sequences=12, length=4, relevant=2, irrelevant=5)

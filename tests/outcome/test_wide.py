@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.benchmarks._case import draw_wide
 from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, reduce
 from jaxselect.outcome.rates import direction_mark
 from jaxselect.outcome.settle import RateSettings, settle
+from tests.outcome.derivatives import draw_wide
 
 SETTINGS = RateSettings(flow=FlowSettings(1e-9, 1e-9), points=128)
 PROBLEM = Problem(sequences=12, length=4, relevant=2, irrelevant=5)
