@@ -134,7 +134,7 @@ def write(
     with replacing(folder / "results.json") as aside:
         aside.write_text(text + "\n", encoding="utf-8")
     if figure:
-        draw(figure, folder)
+        draw(folder)
 
 
 @contextlib.contextmanager
@@ -270,17 +270,16 @@ def plain(value: Any, name: str = "results") -> Any:
     raise TypeError(f"{name}: {type(value).__name__} cannot be written as JSON")
 
 
-def draw(figure: str, folder: Path) -> None:
+def draw(folder: Path) -> None:
     """Draw finished results, in a process that knows nothing but the folder.
 
     Args:
-        figure: module of `experiments.figures`.
         folder: of the results.
 
     Raises:
         BadInput: the figure could not be written; the results are.
     """
-    program = [sys.executable, "-m", f"experiments.figures.{figure}", str(folder)]
+    program = [sys.executable, "-m", "experiments.figures", str(folder)]
     # Standard output is for results; figures speak on standard error.
     done = subprocess.run(program, stdout=subprocess.DEVNULL)
     if done.returncode == 2:

@@ -4,7 +4,6 @@ python -m experiments.figures results/default [--into FOLDER] [--only phases]
 """
 
 import argparse
-import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from experiments.common.results import read
 from experiments.common.statistics import require_known_statuses
 from experiments.common.tokens import same_tokens
 from experiments.figures import direction, growth, lemma, phases
-from experiments.figures._page import FORMAT, save
+from experiments.figures._page import FORMATS, save
+from experiments.figures.studies import drawing
 from jaxselect.errors import BadInput
 from jaxselect.sweep.store import load
 
@@ -36,22 +36,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path, help="results of a sweep or a study")
     parser.add_argument("--into", type=Path, help="where to; by default that folder")
     parser.add_argument("--only", choices=FIGURES, help="draw one figure")
-    parser.add_argument("--format", **FORMAT)
+    parser.add_argument(
+        "--format",
+        nargs="+",
+        choices=FORMATS,
+        default=["png"],
+        help="of the files; png for screens, pdf or svg for papers",
+    )
     try:
         refuse_empty(arguments)
         asked = parser.parse_args(arguments)
-        if (asked.folder / "results.json").exists():
-            return _draw_study(asked)
-        results = load(asked.folder)
-        if lacking := {"grid", "statuses"} - results.attrs.keys():
-            raise BadInput(f"{asked.folder}/settings.json lacks {', '.join(lacking)}")
-        require_known_statuses(results)
-        edges = _predicted(asked.folder, results.attrs["grid"])
-        if edges:
-            results.attrs["edges"] = edges
+        study = (asked.folder / "results.json").exists()
         target = asked.into or asked.folder
-        for name in [asked.only] if asked.only else FIGURES:
-            figure = FIGURES[name].draw(results)
+        for name, draw, results in (_of_study if study else _of_sweep)(asked):
+            figure = draw(results)
             if figure is None:
                 say(f"{name}: this sweep has nothing to show for it")
             else:
@@ -63,19 +61,28 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _draw_study(asked: argparse.Namespace) -> int:
-    """Draw the one figure of a study that is no sweep."""
+def _of_study(asked: argparse.Namespace) -> list[tuple]:
+    """The one figure of a study that is no sweep: its name, what draws it, results."""
     finished = read(asked.folder)
     if finished.figure is None or asked.only:
         raise BadInput(
             f"{asked.folder} holds no sweep but results of {finished.study}: wanted "
             + ("no --only" if finished.figure else "results that a figure shows")
         )
-    module = importlib.import_module(f"experiments.figures.{finished.figure}")
-    target = (asked.into or asked.folder) / finished.figure
-    for file in save(module.draw(finished), target, asked.format):
-        say(str(file))
-    return 0
+    return [(finished.figure, drawing(finished), finished)]
+
+
+def _of_sweep(asked: argparse.Namespace) -> list[tuple]:
+    """The figures of a sweep, likewise."""
+    results = load(asked.folder)
+    if lacking := {"grid", "statuses"} - results.attrs.keys():
+        raise BadInput(f"{asked.folder}/settings.json lacks {', '.join(lacking)}")
+    require_known_statuses(results)
+    edges = _predicted(asked.folder, results.attrs["grid"])
+    if edges:
+        results.attrs["edges"] = edges
+    names = [asked.only] if asked.only else FIGURES
+    return [(name, FIGURES[name].draw, results) for name in names]
 
 
 def _predicted(folder: Path, grid: dict[str, Any]) -> dict[str, list[float]]:

@@ -1,59 +1,23 @@
-"""What figures share: the command line, the file, words over posterior difference."""
+"""What figures share: the files, the element of a page, words over a difference."""
 
-import argparse
-import sys
-from collections.abc import Callable, Sequence
+import html
+import io
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import pyplot
+from matplotlib import pyplot, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.common.console import one_line, refuse_empty, say
-from experiments.common.results import Finished, read
 from experiments.common.statistics import binned
-from jaxselect.errors import BadInput
 from jaxselect.files import replacing
 
 FORMATS = ("png", "pdf", "svg")
-FORMAT: dict[str, Any] = {
-    "nargs": "+",
-    "choices": FORMATS,
-    "default": ["png"],
-    "help": "of the files; png for screens, pdf or svg for papers",
-}
-"""The flag that says in which of them a figure is wanted."""
-
-
-def command(draw: Callable[[Finished], Figure], module: str, about: str) -> None:
-    """Draw the finished folder named on the command line, into that folder.
-
-    Args:
-        draw: makes the figure of what a study left.
-        module: of the figure, which is its file's name too.
-        about: for `--help`.
-
-    Raises:
-        SystemExit: 0, or 2 for a folder without results, with damaged ones, or one
-            that cannot be written.
-    """
-    parser = argparse.ArgumentParser(
-        f"python -m experiments.figures.{module}", description=about
-    )
-    parser.add_argument("folder", type=Path, help="results of the study")
-    parser.add_argument("--format", **FORMAT)
-    try:
-        refuse_empty(sys.argv[1:])
-        asked = parser.parse_args()
-        figure = draw(read(asked.folder))
-        for target in save(figure, asked.folder / module, asked.format):
-            say(str(target))
-    except (BadInput, OSError) as error:
-        say(f"error: {one_line(str(error))}")
-        raise SystemExit(2) from None
-    raise SystemExit(0)
+INCH, DPI = 96, 120
+"""Pixels of a page to the inch, and of what is a picture in a figure of it."""
 
 
 def save(figure: Figure, target: Path, formats: Sequence[str]) -> list[Path]:
@@ -75,6 +39,41 @@ def save(figure: Figure, target: Path, formats: Sequence[str]) -> list[Path]:
     return files
 
 
+def element(figure: Figure, name: str, title: str) -> str:
+    """The figure as an SVG element, as wide as its place and in the ink of its page.
+
+    Pure black becomes the page's text colour and pure white its ground, so that light
+    and dark pages both show it; what is printed upon a colour has another shade.
+
+    Args:
+        figure: what was drawn.
+        name: that no other figure of the page has.
+        title: what it shows, for a screen reader.
+
+    Returns:
+        Markup; its text is text.
+    """
+    file = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with rc_context({"svg.hashsalt": name}):
+        figure.savefig(file, format="svg", dpi=DPI, transparent=True, metadata=nothing)
+    pyplot.close(figure)
+    text = file.getvalue()
+    wide = INCH * figure.get_size_inches()[0]
+    body = re.sub(r"<style.*?</style>", "", text[text.index("<defs>") :], flags=re.S)
+    kept = set(re.findall(r"#(\w+)", body))
+    body = re.sub(r' id="([^"]+)"', lambda at: at[0] * (at[1] in kept), body)
+    body = re.sub(r"'DejaVu Sans'[^;\"]*", "inherit", body)
+    for colour, ink in (("#000000", "currentColor"), ("#ffffff", "var(--raised)")):
+        body = body.replace(f": {colour}", f": {ink}")
+    box = re.search(r'viewBox="[^"]*"', text)
+    assert box is not None
+    return (
+        f'<svg {box[0]} role="img" aria-label="{html.escape(title)}" '
+        f'fill="currentColor" stroke-linejoin="round" style="width:{wide:.0f}px">{body}'
+    )
+
+
 def power(value: float) -> str:
     """A number with its power of ten, for a label.
 
@@ -89,12 +88,18 @@ def power(value: float) -> str:
 
 def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None:
     """One dot per word, and the mean ± one standard deviation of each bin."""
-    axes.plot(across, upward, ".", markersize=2, alpha=0.25, color="tab:grey")
+    dots: dict[str, Any] = {
+        "markersize": 2,
+        "alpha": 0.25,
+        "color": "tab:grey",
+        "rasterized": True,
+    }
+    axes.plot(across, upward, ".", **dots)
     positions, mean, spread, _ = binned(across, upward)
     axes.errorbar(positions, mean, spread, fmt="o-", markersize=4, capsize=2)
     axes.axhline(0, color="black", linewidth=0.5)
     # A handful of words far out would flatten all the others.
-    low, high = np.quantile(upward, [0.002, 0.998])
+    low, high = np.nanquantile(upward, [0.002, 0.998])
     low = min(low, np.nanmin(mean - spread), 0.0)
     high = max(high, np.nanmax(mean + spread), 0.0)
     room = 0.05 * (high - low)

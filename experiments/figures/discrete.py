@@ -1,27 +1,16 @@
-"""Draw a finished `experiments.discrete`: distance to the flow against step size.
-
-python -m experiments.figures.discrete results/discrete
-"""
+"""Figure of `experiments.theory.discrete`: distance to the flow against step size."""
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
 
 
 def draw(finished: Finished) -> Figure:
-    """Deviation of both rules, step sizes in units of the predicted stable limit.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Deviation of both rules, step sizes in units of the predicted stable limit."""
     found = finished.arrays
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.8))
     titles = ("gradient descent", "normalised gradient descent")
     for panel, off, limits, title in zip(
         axes, found["deviations"], found["limits"], titles, strict=True
@@ -35,7 +24,3 @@ def draw(finished: Finished) -> Figure:
         )
         panel.legend()
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "discrete", __doc__ or "")

@@ -1,14 +1,10 @@
-"""Draw a finished `experiments.theory.embedding_steps`: k steps on E before p trains.
-
-python -m experiments.figures.embedding_steps results/embedding-steps
-"""
+"""Figure of `experiments.theory.embedding_steps`: k steps on E before p trains."""
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
 
 PANELS = {
     "alignment": "γ, mean |E_sᵀv| of important tokens",
@@ -19,16 +15,9 @@ PANELS = {
 
 
 def draw(finished: Finished) -> Figure:
-    """The four quantities against k: draws, their mean, and the two variables.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """The four quantities against k: draws, their mean, and the two variables."""
     found, across = finished.arrays, finished.arrays["numbers"]
-    figure, axes = pyplot.subplots(1, 4, figsize=(14, 3.6), layout="constrained")
+    figure, axes = pyplot.subplots(1, 4, figsize=(14, 3.6))
     for panel, (name, title) in zip(axes, PANELS.items(), strict=True):
         panel.plot(across, found[name], ".", color="C0", alpha=0.4, markersize=4)
         means = np.ma.masked_invalid(found[name]).mean(axis=1)
@@ -41,7 +30,3 @@ def draw(finished: Finished) -> Figure:
         panel.set_yscale("log")
     axes[1].legend()
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "embedding_steps", __doc__ or "")

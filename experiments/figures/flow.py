@@ -1,14 +1,10 @@
-"""Draw a finished `experiments.benchmarks.flow`: who gets how far in what time.
-
-python -m experiments.figures.flow results/benchmarks/flow
-"""
+"""Figure of `experiments.benchmarks.flow`: who gets how far in what time."""
 
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
 
 MARKS = "os^vD<>px*"
 """A mark for each γ, the smallest first."""
@@ -17,14 +13,7 @@ PROBLEMS = {"small": "n = 200, |S| = 64", "large": "n = 1000, |S| = 256"}
 
 
 def draw(finished: Finished) -> Figure:
-    """Time against the direction error reached: a colour per rival, a mark per γ.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Time against the direction error reached: a colour per rival, a mark per γ."""
     results = finished.results
     shown = [name for name in PROBLEMS if name in results]
     figure, axes = pyplot.subplots(
@@ -33,7 +22,6 @@ def draw(finished: Finished) -> Figure:
         figsize=(3.6 * len(shown), 3.6),
         sharey=True,
         squeeze=False,
-        layout="constrained",
     )
     for panel, name in zip(axes[0], shown, strict=True):
         gammas = sorted({record["gamma"] for record in results[name]})
@@ -66,7 +54,3 @@ def _who(results: dict) -> list[int]:
     """Places in `WHO` of those that have a record."""
     there = {record["who"] for name in PROBLEMS for record in results.get(name, [])}
     return [place for place, who in enumerate(WHO) if who in there]
-
-
-if __name__ == "__main__":
-    command(draw, "flow", __doc__ or "")

@@ -1,27 +1,16 @@
-"""Draw a finished `experiments.influence`: ranked influence, and what removal does.
-
-python -m experiments.figures.influence results/influence
-"""
+"""Figure of `experiments.theory.influence`: ranked influence, and what removal does."""
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
 
 
 def draw(finished: Finished) -> Figure:
-    """Tokens and sequences by influence, beside a tenth and all of them taken away.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Tokens and sequences by influence, beside a tenth and all of them taken away."""
     found = finished.arrays
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4))
     for panel, kind in zip(axes, ("token", "sequence"), strict=True):
         order = np.argsort(-found[f"{kind}_turn"])
         rank = np.arange(len(order))
@@ -37,7 +26,3 @@ def draw(finished: Finished) -> Figure:
         )
         panel.legend()
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "influence", __doc__ or "")

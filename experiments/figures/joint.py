@@ -1,7 +1,4 @@
-"""Draw a finished `experiments.theory.joint`: where attention goes when E is trained.
-
-python -m experiments.figures.joint results/joint
-"""
+"""Figure of `experiments.theory.joint`: where attention goes when E is trained."""
 
 import numpy as np
 from matplotlib import pyplot
@@ -9,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command, power
+from experiments.figures._page import power
 
 COLOURS = {"p": "#0072B2", "p, v": "#E69F00", "E, p": "#009E73", "E, p, v": "#D55E00"}
 """Colours that the colour-blind tell apart (M. Okabe and K. Ito), by subset."""
@@ -19,14 +16,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def draw(finished: Finished) -> Figure:
-    """Four panels of the study; one for each rate of E where it is a phase diagram.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Four panels of the study; one for each rate of E where it is a phase diagram."""
     if "phases_shares" in finished.arrays:
         return _phases(finished)
     panels = {
@@ -36,7 +26,7 @@ def draw(finished: Finished) -> Figure:
         "selection": _selection,
     }
     there = [name for name in panels if name in finished.results]
-    figure, axes = pyplot.subplots(2, 2, figsize=(10, 8), layout="constrained")
+    figure, axes = pyplot.subplots(2, 2, figsize=(10, 8))
     for panel, name in zip(axes.flat, there, strict=False):
         panels[name](panel, finished)
     for panel in axes.flat[len(there) :]:
@@ -146,7 +136,6 @@ def _phases(finished: Finished) -> Figure:
         1,
         len(names),
         figsize=(3.4 * len(names), 4),
-        layout="constrained",
         squeeze=False,
     )
     palette = np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in ENDS]) / 255
@@ -173,7 +162,3 @@ def _phases(finished: Finished) -> Figure:
         loc="upper left", fontsize="small", frameon=True, facecolor="white"
     )
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "joint", __doc__ or "")

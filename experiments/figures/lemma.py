@@ -26,7 +26,7 @@ def draw(results: xr.Dataset) -> Figure | None:
     fit = lemma_fit(results)
     low_end, middle, high_end = np.nanquantile(error, [0.1, 0.5, 0.9], axis=1)
     label = "median" if fit is None else f"median; exponent {fit}"
-    figure, axes = pyplot.subplots(figsize=(5.2, 4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(5.2, 4))
     axes.fill_between(dim, low_end, high_end, alpha=0.25, label="80 % of runs")
     axes.loglog(dim, middle, "o-", label=label)
     axes.loglog(dim, middle[-1] * (dim / dim[-1]) ** -0.5, "k--", label="$d^{-1/2}$")

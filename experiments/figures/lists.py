@@ -1,24 +1,17 @@
-"""Draw a finished `experiments.theory.lists`: where runs end at the decision list.
-
-python -m experiments.figures.lists results/lists
-"""
+"""Figure of `experiments.theory.lists`: where runs end at the decision list."""
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command, power
+from experiments.figures._page import power
 
 
 def draw(finished: Finished) -> Figure:
     """Share of runs at the list over (d, η₀), a row per kind of data.
 
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure; runs that are not certified count as not at the list.
+    Runs that are not certified count as not at the list.
     """
     rows, found = finished.results["rows"], finished.arrays
     kinds, ways = (
@@ -29,7 +22,6 @@ def draw(finished: Finished) -> Figure:
         len(kinds),
         len(ways),
         figsize=(3.0 * len(ways) + 1, 2.0 * len(kinds)),
-        layout="constrained",
         squeeze=False,
     )
     for panel, (kind, way) in zip(
@@ -46,7 +38,7 @@ def draw(finished: Finished) -> Figure:
             share.T, origin="lower", vmin=0, vmax=1, cmap="cividis", aspect="auto"
         )
         for place, value in np.ndenumerate(labels):
-            shade = "white" if share[place] < 0.5 else "black"
+            shade = "0.98" if share[place] < 0.5 else "0.1"
             panel.text(*place, f"{value:.2g}", ha="center", va="center", color=shade)
         panel.set_xticks(range(len(across)), [power(dim) for dim in across])
         panel.set_yticks(range(len(upward)), [f"{size:g}" for size in upward])
@@ -60,7 +52,3 @@ def draw(finished: Finished) -> Figure:
         label="share at the list; number: share with its labels",
     )
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "lists", __doc__ or "")

@@ -1,34 +1,22 @@
-"""Draw a finished `experiments.networks`: each column over its x, theirs beside ours.
-
-python -m experiments.figures.networks results/networks/mlp
-"""
+"""Figure of `experiments.networks`: each column over its x, theirs beside ours."""
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import cloud, command
+from experiments.figures._page import cloud
 
 
 def draw(finished: Finished) -> Figure:
-    """One panel per column, and one per published table.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """One panel per column, and one per published table."""
     described = finished.results
     columns = finished.arrays
     names = [name.removeprefix("x ") for name in columns if name.startswith("x ")]
     tables = described["published"]
     panels = len(names) + len(tables)
     size = (4.5 * panels, 4)
-    figure, axes = pyplot.subplots(
-        1, panels, figsize=size, layout="constrained", squeeze=False
-    )
+    figure, axes = pyplot.subplots(1, panels, figsize=size, squeeze=False)
     for panel, name in zip(axes[0], names, strict=False):
         label = name.replace("scores", "E·W²p").replace("values", "E·v")
         label = label.replace("response", "E·g/‖g‖")
@@ -43,7 +31,3 @@ def draw(finished: Finished) -> Figure:
         panel.locator_params(axis="x", nbins=5)
         panel.legend()
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "networks", __doc__ or "")

@@ -1,27 +1,16 @@
-"""Draw a finished `experiments.theory.optimizers`: laws under rules other than a flow.
-
-python -m experiments.figures.optimizers results/optimizers
-"""
+"""Figure of `experiments.theory.optimizers`: laws under rules other than a flow."""
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
 
 
 def draw(finished: Finished) -> Figure:
-    """Weight off the important tokens, the effect of frequency, the end under decay.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Weight off the important tokens, the effect of frequency, the end under decay."""
     found, rules = finished.arrays, finished.results["rules"]
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
+    figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.8))
     for number, name in enumerate(rules):
         late = -found[f"log_loss {name}, equal"].mean(axis=1)
         rest = found[f"rest {name}, equal"].mean(axis=1)
@@ -49,7 +38,3 @@ def draw(finished: Finished) -> Figure:
     for panel in axes:
         panel.legend(fontsize="small")
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "optimizers", __doc__ or "")

@@ -1,7 +1,4 @@
-"""The phase diagram, predicted and measured.
-
-python -m experiments.figures.phase_theory results/phases
-"""
+"""The phase diagram, predicted and measured."""
 
 from typing import Any
 
@@ -12,7 +9,7 @@ from matplotlib.figure import Figure
 
 from experiments.common.palette import EDGES
 from experiments.common.results import Finished
-from experiments.figures._page import command, power
+from experiments.figures._page import power
 
 COLOURS = {"selection": "tab:blue", "breaking": "tab:orange", "capture": "tab:red"}
 ENDS = ("breaking_lower", "breaking_upper", "capture_lower", "capture_upper")
@@ -22,15 +19,8 @@ SIZES = {"length": "T", "relevant": "R", "irrelevant": "I", "sequences": "n"}
 
 
 def draw(finished: Finished) -> Figure:
-    """Diagram with edges; collapse; weights over time; edges against sizes.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
-    figure, panels = pyplot.subplots(2, 2, figsize=(13, 9), layout="constrained")
+    """Diagram with edges; collapse; weights over time; edges against sizes."""
+    figure, panels = pyplot.subplots(2, 2, figsize=(13, 9))
     _diagram(panels[0, 0], finished)
     _collapse(panels[0, 1], finished)
     _curves(panels[1, 0], finished)
@@ -156,7 +146,3 @@ def _exponents(axes: Axes, finished: Finished) -> None:
         axes.legend(fontsize="small")
     else:
         axes.text(0.5, 0.5, "not computed", ha="center", transform=axes.transAxes)
-
-
-if __name__ == "__main__":
-    command(draw, "phase_theory", __doc__ or "")

@@ -1,27 +1,16 @@
-"""Draw a finished `experiments.rates`: direction error and its exponents.
-
-python -m experiments.figures.rates results/rates
-"""
+"""Figure of `experiments.theory.rates`: direction error and its exponents."""
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
 
 
 def draw(finished: Finished) -> Figure:
-    """Error against ‖p‖ and log t beside the prediction; local exponents.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Error against ‖p‖ and log t beside the prediction; local exponents."""
     found = finished.arrays
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
+    figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.8))
     constant, growth = found["constant"][:, None], found["growth"][:, None]
     for panel, across, scale, label in (
         (axes[0], found["norms"], constant, "‖p‖"),
@@ -42,7 +31,3 @@ def draw(finished: Finished) -> Figure:
     axes[2].set(xlabel="log t", ylabel="local exponent", ylim=(-3, 1))
     axes[2].legend()
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "rates", __doc__ or "")

@@ -1,25 +1,15 @@
-"""Draw a finished run of `experiments.reviews`: words against posterior difference.
-
-python -m experiments.figures.reviews results/reviews
-"""
+"""Figure of `experiments.reviews`: words against posterior difference."""
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import cloud, command
+from experiments.figures._page import cloud
 
 
 def draw(finished: Finished) -> Figure:
-    """Four panels: the step, E_sᵀv, E_sᵀp, and the course of training.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Four panels: the step, E_sᵀv, E_sᵀp, and the course of training."""
     step_size = finished.settings["step_size"]
     columns = finished.arrays
     figure, panels = pyplot.subplots(2, 2, figsize=(7.0, 5.6))
@@ -27,7 +17,7 @@ def draw(finished: Finished) -> Figure:
 
     alpha, aligned = columns["importance"], columns["values_step"]
     ends = np.array([alpha.min(), alpha.max()])
-    axes[0].plot(alpha, aligned, ".", markersize=2, alpha=0.4)
+    axes[0].plot(alpha, aligned, ".", markersize=2, alpha=0.4, rasterized=True)
     axes[0].plot(ends, 0.5 * step_size * ends, "k--", label="(η₀/2) α")
     axes[0].set(xlabel="importance α", ylabel="E·v after one step")
     axes[0].ticklabel_format(axis="x", scilimits=(0, 0))
@@ -47,7 +37,3 @@ def draw(finished: Finished) -> Figure:
     axes[3].legend()
 
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "reviews", __doc__ or "")

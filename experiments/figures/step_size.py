@@ -1,29 +1,18 @@
-"""Draw a finished `experiments.step_size`: derivatives over the phase diagram.
-
-python -m experiments.figures.step_size results/step-size
-"""
+"""Figure of `experiments.theory.step_size`: derivatives over the phase diagram."""
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
 
 
 def draw(finished: Finished) -> Figure:
-    """Derivative of both times in log η₀ over d and η₀, and the optima found.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Derivative of both times in log η₀ over d and η₀, and the optima found."""
     found = finished.arrays
     optima = finished.results["optima"]
     dims, steps = found["dims"], found["step_sizes"]
-    figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8))
     for panel, name, title in (
         (axes[0], "selection_log_time", "∂ log time to selection / ∂ log η₀"),
         (axes[1], "log_time_to_error", "∂ log(log t to error 10⁻⁴) / ∂ log η₀"),
@@ -42,9 +31,9 @@ def draw(finished: Finished) -> Figure:
         figure.colorbar(mesh, ax=panel)
         panel.set(xscale="log", yscale="log", xlabel="η₀", ylabel="d", title=title)
     best = [cell["step_size_descent"] for cell in optima]
-    axes[0].plot(best, [cell["dim"] for cell in optima], "k*", label="optimum")
-    axes[0].legend()
     across = [cell["dim"] for cell in optima]
+    axes[0].plot(best, across, "*", color="0.1", label="optimum")
+    axes[0].legend()
     for who, mark in (("grid", "o"), ("descent", "*")):
         axes[2].semilogx(
             across, [cell[f"log_time_{who}"] for cell in optima], mark, label=who
@@ -52,7 +41,3 @@ def draw(finished: Finished) -> Figure:
     axes[2].set(xlabel="d", ylabel="log time to selection at the best η₀")
     axes[2].legend()
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "step_size", __doc__ or "")

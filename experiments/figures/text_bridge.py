@@ -1,7 +1,6 @@
-"""Draw a finished run of `experiments.text.bridge`: how flows on reviews end.
+"""Figure of `experiments.text.bridge`: how flows on reviews end."""
 
-python -m experiments.figures.text_bridge results/text-bridge
-"""
+from typing import Any
 
 import numpy as np
 from matplotlib import pyplot
@@ -12,7 +11,6 @@ from matplotlib.patches import Patch
 
 from experiments.common.palette import SERIES
 from experiments.common.results import Finished
-from experiments.figures._page import command
 
 COLOUR = {
     "SELECTED": SERIES[2],
@@ -32,19 +30,12 @@ SENTENCE = {
 
 
 def draw(finished: Finished) -> Figure:
-    """Two maps of certified ends, c and d against η₀; the tied words in each cell.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Two maps of certified ends, c and d against η₀; the tied words in each cell."""
     cells = finished.results["cells"]
     widest = max(cell["dim"] for cell in cells)
     over_c = [cell for cell in cells if cell["dim"] == widest]
     over_dim = [cell for cell in cells if cell["at_least"] == 0]
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.6))
     _map(axes[0], over_c, "at_least", "kept: |posterior difference| ≥ c")
     _map(axes[1], over_dim, "dim", "dimension d")
     axes[0].set_title(f"d = {widest}; in each cell, words tied")
@@ -63,7 +54,9 @@ def _map(axes: Axes, cells: list[dict], across: str, label: str) -> None:
     for cell in cells:
         place = rows.index(cell["step_size"]), columns.index(cell[across])
         code[place] = names.index(cell["status"])
-        axes.text(*place[::-1], str(cell["tied_words"]), ha="center", va="center")
+        row, column = place
+        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": "0.1"}
+        axes.text(column, row, str(cell["tied_words"]), **middle)
     colours = ListedColormap(list(COLOUR.values()))
     axes.imshow(
         code,
@@ -76,7 +69,3 @@ def _map(axes: Axes, cells: list[dict], across: str, label: str) -> None:
     axes.set_xticks(range(len(columns)), [f"{value:g}" for value in columns])
     axes.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
     axes.set(xlabel=label, ylabel="step size η₀")
-
-
-if __name__ == "__main__":
-    command(draw, "text_bridge", __doc__ or "")

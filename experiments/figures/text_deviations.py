@@ -1,26 +1,15 @@
-"""Draw a finished `experiments.text_deviations`: deviation against its explanations.
-
-python -m experiments.figures.text_deviations results/text-deviations
-"""
+"""Figure of `experiments.text.deviations`: deviation against its explanations."""
 
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
 
 STATISTICS = ("company", "negation", "rarity")
 
 
 def draw(finished: Finished) -> Figure:
-    """One panel per statistic, one dot per word.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """One panel per statistic, one dot per word."""
     described = finished.results
     kept = finished.arrays
     columns = {name: column[kept["compared"]] for name, column in kept.items()}
@@ -32,13 +21,10 @@ def draw(finished: Finished) -> Figure:
             c=columns["posterior_difference"],
             s=3,
             cmap="coolwarm",
+            rasterized=True,
         )
         correlation = described["explained"][name]["r"]
         panel.set(xlabel=name, title=f"r = {correlation:.2f}")
     axes[0].set_ylabel("deviation of E·v")
     figure.colorbar(dots, label="posterior difference")
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "text_deviations", __doc__ or "")

@@ -1,7 +1,4 @@
-"""Draw a finished run of `experiments.text.flow`: the flow of p on reviews.
-
-python -m experiments.figures.text_flow results/text-flow
-"""
+"""Figure of `experiments.text.flow`: the flow of p on reviews."""
 
 import numpy as np
 from matplotlib import pyplot
@@ -9,18 +6,11 @@ from matplotlib.figure import Figure
 
 from experiments.common.palette import SERIES
 from experiments.common.results import Finished
-from experiments.figures._page import cloud, command
+from experiments.figures._page import cloud
 
 
 def draw(finished: Finished) -> Figure:
-    """Four panels: ‖p‖, reviews decided and right, E·v, and E·p with the tied words.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Four panels: ‖p‖, reviews decided and right, E·v, and E·p with the tied words."""
     columns, results = finished.arrays, finished.results
     figure, panels = pyplot.subplots(2, 2, figsize=(7.0, 5.6))
     axes = panels.ravel()
@@ -59,7 +49,3 @@ def draw(finished: Finished) -> Figure:
         )
         axes[3].legend(loc="lower right")
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "text_flow", __doc__ or "")

@@ -1,7 +1,4 @@
-"""Draw a finished `experiments.text.joint`: attention and E·v as the loss falls.
-
-python -m experiments.figures.text_joint results/text-joint
-"""
+"""Figure of `experiments.text.joint`: attention and E·v as the loss falls."""
 
 import numpy as np
 from matplotlib import pyplot
@@ -9,23 +6,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from experiments.common.results import Finished
-from experiments.figures._page import cloud, command
+from experiments.figures._page import cloud
 
 
 def draw(finished: Finished) -> Figure:
-    """Weight off the first word, the tendency, and the words in the end, by rule.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Weight off the first word, the tendency, and the words in the end, by rule."""
     found, rules = finished.arrays, finished.results["runs"]
     count = 2 + len(rules)
-    figure, axes = pyplot.subplots(
-        1, count, figsize=(3.8 * count, 3.8), layout="constrained"
-    )
+    figure, axes = pyplot.subplots(1, count, figsize=(3.8 * count, 3.8))
     for number, name in enumerate(rule for rule in rules if f"loss {rule}" in found):
         late, colour = -np.log(found[f"loss {name}"]), f"C{number}"
         axes[0].plot(late, found[f"rest {name}"], "o-", color=colour, label=name)
@@ -49,7 +37,3 @@ def draw(finished: Finished) -> Figure:
         panel.yaxis.set_minor_formatter(NullFormatter())
         panel.legend(fontsize="small")
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "text_joint", __doc__ or "")

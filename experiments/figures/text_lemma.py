@@ -1,28 +1,17 @@
-"""Draw a finished `experiments.text_lemma`: error against dimension.
-
-python -m experiments.figures.text_lemma results/text-lemma
-"""
+"""Figure of `experiments.text.lemma`: error against dimension."""
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import command
 
 
 def draw(finished: Finished) -> Figure:
-    """Both errors on logarithmic axes, beside d^{−1/2}.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """Both errors on logarithmic axes, beside d^{−1/2}."""
     results = finished.results
     dims = np.array(results["dims"])
-    figure, axes = pyplot.subplots(figsize=(5, 4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(5, 4))
     axes.loglog(dims, results["errors"], "o-", label="against α")
     axes.loglog(dims, results["errors_plain_counts"], "s-", label="plain counts")
     reference = results["errors"][0] * (dims / dims[0]) ** -0.5
@@ -30,7 +19,3 @@ def draw(finished: Finished) -> Figure:
     axes.set(xlabel="dimension d", ylabel="relative error of one step")
     axes.legend()
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "text_lemma", __doc__ or "")

@@ -1,24 +1,14 @@
-"""Draw a finished `experiments.text_training`: the words of each model.
-
-python -m experiments.figures.text_training results/text-training
-"""
+"""Figure of `experiments.text.training`: the words of each model."""
 
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
-from experiments.figures._page import cloud, command
+from experiments.figures._page import cloud
 
 
 def draw(finished: Finished) -> Figure:
-    """E_sᵀv and E_sᵀp against the posterior difference, a row per model.
-
-    Args:
-        finished: what the study left.
-
-    Returns:
-        The figure.
-    """
+    """E_sᵀv and E_sᵀp against the posterior difference, a row per model."""
     columns = finished.arrays
     models = [name.partition(" ")[2] for name in columns if name.startswith("scores")]
     figure, axes = pyplot.subplots(
@@ -29,7 +19,3 @@ def draw(finished: Finished) -> Figure:
             across, upward = columns["posterior_difference"], columns[f"{part} {model}"]
             cloud(axes[row, column], across, upward, f"{label}, {model}")
     return figure
-
-
-if __name__ == "__main__":
-    command(draw, "text_training", __doc__ or "")

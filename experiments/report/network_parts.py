@@ -1,64 +1,30 @@
-"""Richer networks, and benchmarks: ours beside others, with their spread."""
+"""Richer networks, and benchmarks: ours beside others, in tables."""
 
 from typing import Any
 
-import numpy as np
-
-from experiments.report.charts import Chart, axis, chart, series
-from experiments.report.compile_part import compiling
 from experiments.report.folders import Found
 from experiments.report.numbers import num
 from experiments.report.sections import Part, Shown, Topic
-from experiments.report.text_parts import cloud
+
+MIB = 2**20
 
 
 def networks(found: Found) -> Shown:
-    """Words of a network, and its bins beside the published."""
-    results, arrays = found.results, found.arrays
-    words = arrays["words"]
-    charts: list[Chart] = []
-    for place, (name, table) in enumerate(results["published"].items()):
-        charts.append(
-            chart(
-                f"networks-published-{place}",
-                f"{name}: ours beside the published",
-                f"Rank correlation {num(table['rank_correlation'])}.",
-                axis("bin"),
-                axis("mean / its deviation"),
-                [
-                    series(
-                        who,
-                        table["x"],
-                        np.array(rows) / np.nanstd(rows),
-                        kind=kind,
-                        colour=colour,
-                    )
-                    for who, rows, kind, colour in (
-                        ("ours", table["ours"], "points", 0),
-                        ("published", table["theirs"], "dash", 6),
-                    )
-                ],
-            )
-        )
-    names = [name.removeprefix("x ") for name in arrays if name.startswith("x ")]
-    for place, name in enumerate(names[:4]):
-        charts.append(
-            cloud(
-                f"networks-words-{place}",
-                name,
-                arrays[f"x {name}"],
-                arrays[name],
-                words,
-            )
-        )
+    """Size, first step and accuracy of a network, and its bins beside the published."""
+    results = found.results
     step, size = results["one_step"], sum(results["parameters"].values())
+    rows = [["column", "rank correlation with the published bins"]]
+    rows += [
+        [name, num(table["rank_correlation"])]
+        for name, table in results["published"].items()
+    ]
     return Shown(
         [
             f"{size:,} parameters. The first step is the predicted one up to a "
             f"residual of {num(step['residual'])}; after training "
             f"{results['test_accuracy']:.1%} of the test sequences are right."
         ],
-        charts,
+        rows if rows[1:] else (),
     )
 
 
@@ -83,7 +49,7 @@ def network_sweep(found: Found) -> Shown:
                 endings,
             ]
         )
-    return Shown([f"{found.results['lanes']} runs in one program."], [], rows)
+    return Shown([f"{found.results['lanes']} runs in one program."], rows)
 
 
 SECTION = Topic(
@@ -108,60 +74,21 @@ SECTION = Topic(
 
 
 def flow(found: Found) -> Shown:
-    """Time against the direction error reached."""
-    charts, rows = (
-        [],
-        [["problem", "γ", "rival", "rival / ours", "its direction error"]],
-    )
-    for name in ("small", "large"):
-        records = found.results.get(name, [])
-        who = list(dict.fromkeys(record["who"] for record in records))
-        if not records:
-            continue
-        charts.append(
-            chart(
-                f"bench-flow-{name}",
-                f"Flow, {name} problem",
-                "Lower and further left is better.",
-                axis("seconds", log=True),
-                axis("direction error reached", log=True),
-                [
-                    series(
-                        one,
-                        [
-                            record["seconds"]
-                            for record in records
-                            if record["who"] == one
-                        ],
-                        [
-                            record["direction_error"]
-                            for record in records
-                            if record["who"] == one
-                        ],
-                        kind="dots",
-                        colour=place,
-                        text=[
-                            f"γ = {record['gamma']:g}"
-                            for record in records
-                            if record["who"] == one
-                        ],
-                    )
-                    for place, one in enumerate(who)
-                ],
-            )
-        )
-        rows += [
-            [
-                name,
-                f"{record['gamma']:g}",
-                record["who"],
-                num(record["slower_than_ours"]),
-                num(record["direction_error"]),
-            ]
-            for record in records
-            if "slower_than_ours" in record
+    """Time of every rival over ours, and the direction error it reaches."""
+    rows = [["problem", "γ", "rival", "rival / ours", "its direction error"]]
+    rows += [
+        [
+            name,
+            f"{record['gamma']:g}",
+            record["who"],
+            num(record["slower_than_ours"]),
+            num(record["direction_error"]),
         ]
-    return Shown([], charts, rows)
+        for name in ("small", "large")
+        for record in found.results.get(name, [])
+        if "slower_than_ours" in record
+    ]
+    return Shown([], rows)
 
 
 def max_margin(found: Found) -> Shown:
@@ -187,7 +114,7 @@ def max_margin(found: Found) -> Shown:
                 num(record["largest_gap"]),
             ]
         )
-    return Shown(["Each solver's time over ours, on the same problems."], [], rows)
+    return Shown(["Each solver's time over ours, on the same problems."], rows)
 
 
 def ratios(found: Found) -> Shown:
@@ -198,7 +125,7 @@ def ratios(found: Found) -> Shown:
         for name, value in _leaves(found.results)
         if "_over_" in name or "ratio" in name or "spread" in name
     ]
-    return Shown([], [], rows)
+    return Shown([], rows)
 
 
 def against_rivals(found: Found) -> Shown:
@@ -215,7 +142,29 @@ def against_rivals(found: Found) -> Shown:
         ]
         for row in found.results["rows"]
     ]
-    return Shown(["Their time over ours, measured in one run."], [], rows)
+    return Shown(["Their time over ours, measured in one run."], rows)
+
+
+def compiling(found: Found) -> Shown:
+    """Seconds, lines and memory of every program for every device."""
+    rows = [["program", "for", "trace s", "lower s", "compile s", "lines"]]
+    rows[0] += ["code MB", "temporaries MB"]
+    for row in found.results["rows"]:
+        cells = [num(row.get(name)) for name in ("trace", "lower", "compile", "lines")]
+        cells += [num(_megabytes(row.get(name))) for name in ("code", "temporaries")]
+        rows.append([row["program"], row["target"], *cells])
+    absent = found.results["absent"].items()
+    return Shown(
+        [
+            "Seconds of CPU, all threads added up; lines of StableHLO.",
+            *(f"{target}: {lacking}." for target, lacking in absent),
+        ],
+        rows,
+    )
+
+
+def _megabytes(size: float | None) -> float | None:
+    return None if size is None else size / MIB
 
 
 def _leaves(values: Any, name: str = "") -> list[tuple[str, float]]:

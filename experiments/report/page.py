@@ -1,12 +1,10 @@
-"""The page: results laid out, its program and its library inlined."""
+"""The page: results laid out, its figures and its program inlined."""
 
 import base64
-import functools
 import gzip
 import json
 import re
 from collections import Counter
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,6 @@ from experiments.report.phases import Diagram, diagram
 from experiments.report.provenance import provenance
 from experiments.report.sections import NOT_RUN, Section, section
 from experiments.report.verdicts import Verdict
-from jaxselect.errors import BadInput
 
 ASSETS = Path(__file__).parent / "assets"
 SECTIONS = (
@@ -57,18 +54,16 @@ def page(found: list[Found]) -> str:
     diagrams, broken = _diagrams(found)
     watched = watch.watched(found)
     sections = [section(topic, found) for topic in SECTIONS]
-    charts = [
-        chart for one in sections for block in one.blocks for chart in block.charts
-    ]
     data = {
         "palette": {name: look._asdict() for name, look in palette.STATUS.items()},
         "classes": {name: look._asdict() for name, look in palette.CLASSES.items()},
-        "series": palette.SERIES,
         "certified": PROVED,
         "phases": [one.data for one in diagrams],
-        "charts": {chart.name: chart.data for chart in charts},
         "sentences": [
-            block.words for one in sections for block in one.blocks if block.words
+            block.shown.words
+            for one in sections
+            for block in one.blocks
+            if block.shown.words
         ],
     }
     environment = jinja2.Environment(
@@ -95,7 +90,6 @@ def page(found: list[Found]) -> str:
         style=_asset("page.css"),
         programs=[_asset(name) for name in ("page.js", "phases.js", "watch.js")],
         data=embedded(data),
-        library=library(),
         watch_data=Markup(
             packed(json.dumps(watched.data, separators=(",", ":")).encode())
         ),
@@ -165,23 +159,6 @@ def packed(content: bytes) -> str:
         b'</script>'
     """
     return base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
-
-
-@functools.cache
-def library() -> Markup:
-    """The charting library, packed: the page unpacks it once it has been painted.
-
-    Raises:
-        BadInput: it is not installed.
-    """
-    try:
-        source = files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
-    except (ModuleNotFoundError, FileNotFoundError):
-        raise BadInput(
-            "the report needs plotly, which is not installed: "
-            "pip install 'jaxselect[report]'"
-        ) from None
-    return Markup(packed(source))
 
 
 def _asset(name: str) -> Markup:

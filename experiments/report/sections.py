@@ -1,10 +1,12 @@
-"""The sections of the page behind the phase diagram, a block for each study."""
+"""The sections of the page after the phase diagram, a block for each study."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from experiments.report.charts import Chart
+from markupsafe import Markup
+
+from experiments.common.results import Finished
 from experiments.report.folders import ILL_FORMED, Found, best
 
 NOT_RUN = "not run here"
@@ -15,13 +17,11 @@ class Shown(NamedTuple):
 
     Attributes:
         sentences: for people, in reading order.
-        charts: of it.
         table: rows of text, the first one the heads; none by default.
         words: a model's words, scores and values, to try sentences on.
     """
 
     sentences: list[str]
-    charts: list[Chart]
     table: Sequence[Sequence[str]] = ()
     words: Mapping[str, Any] = MappingProxyType({})
 
@@ -52,15 +52,23 @@ class Topic(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A part with what was found for it; `missing` says why there is nothing."""
+    """A part with what was found for it.
+
+    Attributes:
+        part: of the section.
+        shown: what it has to show.
+        folder: of its results.
+        missing: why there is nothing to show.
+        figure: as an SVG element, or empty.
+        caption: of the figure.
+    """
 
     part: Part
-    folder: str
-    missing: str
-    sentences: list[str]
-    charts: list[Chart]
-    table: Sequence[Sequence[str]]
-    words: Mapping[str, Any]
+    shown: Shown = Shown([])
+    folder: str = ""
+    missing: str = ""
+    figure: Markup = Markup()
+    caption: str = ""
 
 
 class Section(NamedTuple):
@@ -91,13 +99,18 @@ def section(topic: Topic, found: list[Found]) -> Section:
 
 
 def _block(part: Part, results: Found | None) -> Block:
-    empty = Block(part, "", "", [], [], [], {})
     if results is None:
-        return empty._replace(missing=NOT_RUN)
+        return Block(part, missing=NOT_RUN)
     folder = str(results.folder)
     try:
-        shown = part.show(results)
+        shown, figure, caption = part.show(results), "", ""
+        if isinstance(results.content, Finished) and results.content.figure:
+            # Not above: figures load pyplot.
+            from experiments.figures.studies import embedded
+
+            name = part.study.replace(".", "-")
+            figure, caption = embedded(results.content, name, part.title)
     except ILL_FORMED as error:
         missing = f"these results cannot be shown ({type(error).__name__})"
-        return empty._replace(folder=folder, missing=missing)
-    return Block(part, folder, "", *shown)
+        return Block(part, folder=folder, missing=missing)
+    return Block(part, shown, folder, "", Markup(figure), caption)

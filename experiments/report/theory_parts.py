@@ -1,45 +1,14 @@
-"""Rates, their derivatives, and what else the theory's studies found, as charts."""
+"""What the studies of the theory found, in sentences and tables."""
 
-import numpy as np
-
-from experiments.report.charts import axis, chart, series
 from experiments.report.folders import Found
 from experiments.report.numbers import num, percent
 from experiments.report.sections import Part, Shown, Topic
-from experiments.report.step_size_part import step_size
-
-LINES = 24
-"""Draws of a study whose curves travel with the page."""
-SHOWN = ("p", "p, v", "E, p", "E, p, v")
-"""What is trained in the curves of the joint study."""
-FAINTEST = 1e-16
-"""Weight below which a curve leaves the chart."""
+from experiments.report.theory_claims import as_good_as_grid
 
 
 def rates(found: Found) -> Shown:
-    """Error over prediction against ‖p‖; local exponents."""
-    results, arrays = found.results, found.arrays
-    norms, errors = arrays["norms"], arrays["errors"]
-    over = errors / arrays["constant"][:, None]
-    ends = np.array([norms[norms > 1].min(), norms.max()])
-    lines = [
-        series("measured", x, y, legend=not place)
-        for place, (x, y) in enumerate(zip(norms[:LINES], over[:LINES], strict=True))
-    ]
-    lines.append(series("predicted: 1/‖p‖", ends, 1 / ends, kind="dash", colour=1))
-    times = arrays["log_times"]
-    slopes = [
-        series(name, x, y, colour=colour, legend=not place)
-        for colour, (key, name) in enumerate(
-            (
-                ("exponents_norm", "in ‖p‖"),
-                ("exponents_log_time", "in log t"),
-            )
-        )
-        for place, (x, y) in enumerate(
-            zip(times[:LINES], arrays[key][:LINES], strict=True)
-        )
-    ]
+    """Exponents of the direction error, and its constant."""
+    results = found.results
     return Shown(
         [
             f"Over {results['seeds']} draws the direction error falls with exponent "
@@ -47,25 +16,33 @@ def rates(found: Found) -> Shown:
             f"{num(results['exponent_log_time'], 5)} in log t; its constant deviates "
             f"from the prediction by {num(results['constant_largest_deviation'])} "
             "at most."
-        ],
+        ]
+    )
+
+
+def step_size(found: Found) -> Shown:
+    """The best η₀ that descent and a grid find, at every d."""
+    optima = found.results["optima"]
+    rows = [["d", "η₀ by descent", "by grid", "log t by descent", "by grid", "cost"]]
+    rows += [
         [
-            chart(
-                "rates-error",
-                "Direction error over its predicted constant",
-                "Every draw joins the line 1/‖p‖.",
-                axis("‖p‖", log=True),
-                axis("error / constant", log=True),
-                lines,
-            ),
-            chart(
-                "rates-exponents",
-                "Local exponents of the direction error",
-                "Both tend to −1.",
-                axis("log t", log=True),
-                axis("exponent", range=[-3, 1]),
-                slopes,
-            ),
+            num(cell["dim"]),
+            num(cell["step_size_descent"]),
+            num(cell["step_size_grid"]),
+            num(cell["log_time_descent"], 4),
+            num(cell["log_time_grid"], 4),
+            num(cell["cost_share"]),
+        ]
+        for cell in optima
+    ]
+    return Shown(
+        [
+            f"Descent does as well as the grid in {as_good_as_grid(optima)} "
+            f"of {len(optima)} dimensions, at {num(found.results['cost_share'])} of "
+            "its cost. Where some draw passes too suddenly to say when, in a share of "
+            f"{num(found.results.get('not_told_share'))} of the grid, η₀ is left out."
         ],
+        rows,
     )
 
 
@@ -82,149 +59,36 @@ def phases(found: Found) -> Shown:
         ]
         for name, part in found.results["summary"].items()
     ]
-    edges = [row for row in found.results["edges"] if row["edge"] != "largest_dim"]
-    names = list(dict.fromkeys(row["edge"] for row in edges))
-    ends = np.array(
-        [min(row["predicted"] for row in edges), max(row["predicted"] for row in edges)]
-    )
-    drawn = [series("as predicted", ends, ends, kind="dash", colour=6)]
-    for place, name in enumerate(names):
-        here = [row for row in edges if row["edge"] == name]
-        predicted = np.array([row["predicted"] for row in here])
-        ratio = np.array([row["ratio"] for row in here])
-        drawn.append(
-            series(
-                name.replace("_", " "),
-                predicted,
-                predicted * ratio,
-                kind="dots",
-                colour=place,
-                text=[row["case"] for row in here],
-            )
-        )
-    return Shown(
-        ["Edges were bisected on shapes that the theory never saw."],
-        [
-            chart(
-                "phases-edges",
-                "Edges of the phase diagram",
-                "A dot for each edge, shape and dimension.",
-                axis("predicted η₀", log=True),
-                axis("measured η₀", log=True),
-                drawn,
-            )
-        ],
-        rows,
-    )
+    return Shown(["Edges were bisected on shapes that the theory never saw."], rows)
 
 
 def influence(found: Found) -> Shown:
-    """How far p_mm turns as a token fades: derivative beside the truth."""
-    arrays, results = found.arrays, found.results
-    order = np.argsort(-arrays["token_turn"])
-    rank = np.arange(len(order)) + 1
+    """How well the derivative says how p_mm turns as a token fades."""
+    rank = found.results["token_0.1"]["rank_correlation"]
     return Shown(
         [
             "A tenth of a token taken away turns p_mm as its derivative says: rank "
-            f"correlation {num(results['token_0.1']['rank_correlation'])} over "
-            f"{len(order)} tokens."
-        ],
-        [
-            chart(
-                "influence-token",
-                "Turn of p_mm per share of a token",
-                "Tokens in the order of their influence.",
-                axis("rank of the token"),
-                axis("turn of p_mm/‖p_mm‖", log=True),
-                [
-                    series(
-                        "derivative", rank, arrays["token_turn"][order], kind="points"
-                    ),
-                    series(
-                        "a tenth removed",
-                        rank,
-                        arrays["token_removed_0.1"][order] / 0.1,
-                        kind="dots",
-                        colour=1,
-                    ),
-                ],
-            )
-        ],
+            f"correlation {num(rank)} over {len(found.arrays['token_turn'])} tokens."
+        ]
     )
 
 
 def discrete(found: Found) -> Shown:
-    """Distance of gradient descent to the flow, over its step size."""
-    arrays = found.arrays
-    lines = [
-        series(
-            name, arrays["shares"], row, kind="points", colour=colour, legend=not place
-        )
-        for colour, (name, rows) in enumerate(
-            zip(("gradient descent", "normalised"), arrays["deviations"], strict=True)
-        )
-        for place, row in enumerate(rows[:LINES])
-    ]
+    """How far gradient descent is from the flow, below its limit and at it."""
+    row = found.results["descent"]
     return Shown(
         [
             "Below the step h = 2/λ, λ the largest curvature on the way, discrete "
-            "steps stay with the flow; beyond it they leave."
-        ],
-        [
-            chart(
-                "discrete",
-                "Steps in place of the flow",
-                "The predicted limit is at 1.",
-                axis("h / predicted limit", log=True),
-                axis("largest distance to the flow / ‖p‖", log=True),
-                lines,
-            )
-        ],
+            f"steps stay with the flow, at {num(row['deviation_at_a_tenth'])} ‖p‖ from "
+            f"it for a tenth of that; at the limit they are off by "
+            f"{num(row['deviation_at_the_limit'])}."
+        ]
     )
 
 
 def joint(found: Found) -> Shown:
-    """Weight off the important token by what is trained; selection; p beside v."""
-    arrays, results = found.arrays, found.results
-    said, charts = [], []
-    if "laws" in results:
-        rows = results["laws"]
-        names = list(dict.fromkeys(row["trained"] for row in rows))
-        lines = []
-        for colour, name in enumerate(SHOWN):
-            place = names.index(name)
-            for which, off in enumerate(arrays["laws_off"][place, -1]):
-                lines.append(
-                    series(
-                        f"{name} trained",
-                        arrays["log_times"],
-                        np.where(off > FAINTEST, off, np.nan),
-                        colour=colour,
-                        legend=not which,
-                    )
-                )
-            law = arrays["laws_law"][place]
-            law = np.where(law > FAINTEST, law, np.nan)
-            lines.append(
-                series(
-                    "law",
-                    arrays["log_times"],
-                    law,
-                    kind="dash",
-                    colour=6,
-                    legend=not colour,
-                )
-            )
-        charts.append(
-            chart(
-                "joint",
-                "Hard selection is a property of frozen embeddings",
-                "Weight off the important token by what is trained, and its law.",
-                axis("log t", log=True),
-                axis("1 − q", log=True),
-                lines,
-            )
-        )
+    """Which tokens are selected with nothing frozen, and where p heads beside v."""
+    results, said = found.results, []
     if "selection" in results:
         rows = results["selection"]
         runs = sum(row["draws"] for row in rows)
@@ -244,7 +108,7 @@ def joint(found: Found) -> Shown:
         for name in ("equal", "unequal")
         if name in results
     ]
-    return Shown(said, charts)
+    return Shown(said)
 
 
 def embedding_steps(found: Found) -> Shown:
@@ -255,7 +119,7 @@ def embedding_steps(found: Found) -> Shown:
         both = [(row[name]["mean"], row[name]["predicted"]) for name in columns]
         shown = [f"{num(mean)} ({num(law)})" for mean, law in both]
         rows.append([str(row["number"]), *shown])
-    return Shown(["Means over draws; in brackets, by two variables alone."], [], rows)
+    return Shown(["Means over draws; in brackets, by two variables alone."], rows)
 
 
 def lists(found: Found) -> Shown:
@@ -268,7 +132,7 @@ def lists(found: Found) -> Shown:
             + ["none" if share is None else f"{share:.3f}" for share in shares]
             + [str(row["positive_lead"])]
         )
-    return Shown(["Labels by the first token of a list that is present."], [], rows)
+    return Shown(["Labels by the first token of a list that is present."], rows)
 
 
 def optimizers(found: Found) -> Shown:
@@ -281,7 +145,7 @@ def optimizers(found: Found) -> Shown:
         ratio = f"{row['rest'] / row['rest_predicted']:.4g} (closed form)"
         rows.append([f"decay {row['decay']:g}", "", f"{row['rest']:.4g}", ratio, ""])
     limit = next(iter(found.results["rules"].values()))["difference_limit"]
-    return Shown([f"In the flow b_s − b_r tends to {num(limit)}."], [], rows)
+    return Shown([f"In the flow b_s − b_r tends to {num(limit)}."], rows)
 
 
 SECTION = Topic(

@@ -76,48 +76,41 @@ def brightness(page, what):
     return sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(",")))
 
 
+INK = "getComputedStyle(document.querySelector('{}')).{}"
+
+
 def test_dark_is_dark_also_when_it_comes_later(made, watched):
+    """The page, its curves and the figures of studies."""
     page = watched().open(made["page"])
-    axis = "#growth-0 .xtick text"
-    page.locator(axis).first.wait_for(state="attached")
-    light = page.evaluate(f"getComputedStyle(document.querySelector('{axis}')).fill")
+    inks = [INK.format("#growth-0 .tick", "fill"), INK.format(".drawn text", "fill")]
+    light = [page.evaluate(ink) for ink in inks]
     assert brightness(page, "backgroundColor") > brightness(page, "color")
     page.emulate_media(color_scheme="dark")
     assert brightness(page, "backgroundColor") < brightness(page, "color")
-    page.wait_for_function(
-        f"getComputedStyle(document.querySelector('{axis}')).fill !== '{light}'"
-    )
+    for ink, before in zip(inks, light, strict=True):
+        assert page.evaluate(ink) != before
 
 
-AXES = """() => [...document.querySelectorAll(".chart")]
-    .filter(place => place.data.length).flatMap(place =>
-    ["x", "y"].map(side => {
-        const axis = place._fullLayout[`${side}axis`], log = axis.type === "log";
-        const values = place.data.flatMap(one => one[side]).filter(x => x !== null);
-        const shown = log ? values.filter(x => x > 0).map(Math.log10) : values;
-        return { free: axis.autorange !== false, low: axis.range[0],
-            high: axis.range[1], first: Math.min(...shown), last: Math.max(...shown) };
-    }))"""
+PATHS = """() => [...document.querySelectorAll(".chart .curve, .chart .predicted")]
+    .map(path => [path.getBBox(), path.closest("svg").viewBox.baseVal])
+    .map(([box, view]) => [box.x, box.y, box.width, box.height,
+        view.width, view.height])"""
 
 
-def test_axes_fit_their_data_whatever_happens_to_the_window(made, watched):
+def test_curves_fill_their_axes(made, watched):
     page = watched().open(made["page"])
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    for change in (None, "dark", 700):
-        if change == "dark":
-            page.emulate_media(color_scheme="dark")
-        elif change:
-            page.set_viewport_size({"width": change, "height": 900})
-        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-        page.wait_for_timeout(500)
-        free = [one for one in page.evaluate(AXES) if one["free"]]
-        assert free
-        for one in free:
-            used = one["last"] - one["first"]
-            assert one["low"] <= one["first"] + 1e-9 * used
-            assert one["high"] >= one["last"] - 1e-9 * used
-            # An empty axis has a range of its own, many times what is there.
-            assert one["high"] - one["low"] <= 2.5 * max(used, 0.1)
+    drawn = page.evaluate(PATHS)
+    assert len(drawn) == 32
+    for x, y, wide, high, across, upward in drawn:
+        assert x >= 60 and y >= 12 and x + wide <= across and y + high <= upward - 40
+        assert wide > 0.6 * across and high > 0.6 * upward
+
+
+def test_a_figure_is_as_wide_as_its_place(made, watched):
+    for width in (360, 1440):
+        page = watched(width=width).open(made["page"])
+        box = page.locator(".drawn svg").first.bounding_box()
+        assert min(500, width) <= box["width"] <= max(width, 600)
 
 
 def picture(page, name):
@@ -210,7 +203,7 @@ def test_a_cell_tells_its_counts_and_draws_its_curves(made, watched):
     cells.nth(7).click()
     assert cells.nth(7).get_attribute("aria-pressed") == "true"
     assert page.get_attribute("#growth-0", "aria-label") != before
-    assert page.locator("#growth-0 .scatterlayer .trace").count() == 16
+    assert page.locator("#growth-0 .curve, #growth-0 .predicted").count() == 16
 
 
 def test_the_diagram_is_walked_with_arrows(made, watched):
@@ -259,11 +252,6 @@ def test_the_command_is_copied(made, watched):
 def test_words_of_others_stay_words(made, watched):
     one = watched()
     page = one.open(made["page"])
-    for place in page.locator("[data-chart]").all():
-        place.scroll_into_view_if_needed()
-    page.wait_for_function(
-        "[...document.querySelectorAll('[data-chart]')].every(one => one.dataset.drawn)"
-    )
     field = page.locator(".sentence textarea")
     for text in (*NASTY.values(), "word1 word2 " + NASTY["quotes"]):
         field.fill(text)
@@ -313,10 +301,8 @@ def test_a_sweep_without_paths_opens(tmp_path, watched):
     assert one.complaints == []
 
 
-def test_paper_shows_all_charts_and_no_buttons(made, watched):
+def test_paper_shows_figures_and_no_buttons(made, watched):
     page = watched().open(made["page"])
     page.emulate_media(media="print")
     assert not page.is_visible("nav") and not page.is_visible("#watch-play")
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    for place in page.locator("[data-chart]").all():
-        assert place.locator("svg").count()
+    assert page.is_visible("#growth-0 .curve") and page.is_visible(".drawn svg")

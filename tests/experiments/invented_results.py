@@ -152,7 +152,7 @@ def check_shown(folder):
     assert not found.trouble
     parts = {part.study: part for told in SECTIONS for part in told.parts}
     shown = parts[found.study].show(found)
-    assert shown.charts or shown.table
+    assert shown.sentences or shown.table
     told = [row.measured.value for row in rows(CLAIMS, [found]) if not row.missing]
     assert not any("cannot be read" in value for value in told)
     assert "cannot be shown" not in page([found])

@@ -1,7 +1,9 @@
 """What is drawn is what is on disk: the lines of figures against their columns."""
 
 import dataclasses
+import re
 from functools import partial
+from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
@@ -22,6 +24,8 @@ from experiments.figures import (
     text_training,
 )
 from experiments.figures.__main__ import main as figures
+from experiments.figures.studies import drawing
+from jaxselect.errors import BadInput
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import invent_sweep, rewrite
@@ -207,13 +211,54 @@ def test_every_model_has_a_row_with_its_values_and_its_scores():
         assert axes.get_ylabel() == f"{label}, {model}"
 
 
+def test_a_figure_in_a_page_has_its_ink_and_shares_no_name_with_another():
+    def drawn(name):
+        figure, axes = pyplot.subplots()
+        axes.plot([0, 1], [1, 2], "ko--", label="<b>&")
+        axes.legend(frameon=True, facecolor="white", framealpha=1.0)
+        return _page.element(figure, name, 'over "time" & <d>')
+
+    one, other = drawn("one"), drawn("other")
+    names = [re.findall(r' id="([^"]*)"', text) for text in (one, other)]
+    assert names[0] and not {*names[0]} & {*names[1]}
+    for text, ids in zip((one, other), names, strict=True):
+        assert len({*ids}) == len(ids)
+        assert {*re.findall(r'(?:url\(|href=")#([^")]*)', text)} == {*ids}
+        assert "#000000" not in text and "#ffffff" not in text.lower()
+        assert "currentColor" in text and "var(--raised)" in text
+        assert "<style" not in text and "<b>" not in text
+        root = ElementTree.fromstring(text.replace("<svg", f"<svg {XLINK}", 1))
+        assert root.get("aria-label") == 'over "time" & <d>'
+        assert "<b>&" in [part.text for part in root.iter("text")]
+
+
+XLINK = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
+
+
+def test_words_of_a_page_weigh_little():
+    """Dots are a picture; the rest stays lines and text."""
+    rng = np.random.default_rng(0)
+    figure, axes = pyplot.subplots()
+    across = rng.uniform(-1, 1, 20_000)
+    _page.cloud(axes, across, across + rng.normal(size=len(across)), "E·v")
+    text = _page.element(figure, "words", "words")
+    assert len(text) < 300_000
+    assert "E·v" in text and text.count("<image") == 1
+
+
+def test_a_figure_of_another_version_is_refused():
+    for name in ("gone", "_page", "../report/page"):
+        with pytest.raises(BadInput, match="another version"):
+            drawing(results.Finished({}, {}, {}, {}, figure=name))
+
+
 def test_a_data_set_of_one_cell_has_no_map():
     one = xr.Dataset(coords={"dim": [1.0], "step_size": [1.0, 2.0]})
     assert phases.draw(one) is None
 
 
 def test_the_folder_of_a_study_is_drawn_by_the_figure_it_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "draw", lambda figure, folder: None)
+    monkeypatch.setattr(results, "draw", lambda folder: None)
     arrays = {f"{name}_{axis}": np.arange(3.0) for name in "ab" for axis in "xy"}
     write = partial(results.write, settings=Nothing(), results={}, arrays=arrays)
     write(tmp_path / "drawn", figure="text_training")

@@ -1,13 +1,12 @@
 "use strict";
-// What all parts of the page share: its data, its theme, its charts.
+// What all parts of the page share: its data, its theme, its numbers.
 const report = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const redraws = [];
-  let ready = false;
 
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const theme = () => ({ ink: css("--ink"), soft: css("--soft"), rule: css("--rule"), paper: css("--raised") });
+  const theme = () => ({ ink: css("--ink"), soft: css("--soft"), rule: css("--rule") });
   const superscript = n => String(n).replace(/[-0-9]/g, c => c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[+c]);
 
   // Numbers as the rest of the page says them.
@@ -21,74 +20,49 @@ const report = (() => {
     return (mantissa === "1" ? "" : mantissa + "·") + "10" + superscript(+back);
   }
 
-  // The library reads a little markup; text of others is to be text, cut and isolated.
-  const lowered = text => text.replace(/_(mm|s)\b/g, "<sub>$1</sub>");
-  const plain = text => "\u2068" + String(text).slice(0, 60).replace(/&/g, "&amp;").replace(/</g, "&lt;") + "\u2069";
-
-  // Powers of ten alone where there are enough of them.
-  function powers(values) {
-    const logs = values.filter(x => x > 0).map(Math.log10);
-    const span = logs.reduce((high, x) => Math.max(high, x), -Infinity) - logs.reduce((low, x) => Math.min(low, x), Infinity);
-    return span > 1.5 ? Math.max(1, Math.ceil(span / 7)) : span > 0.9 ? "D2" : undefined;
-  }
-
-  function axis(spec, look, values) {
-    const made = {
-      title: { text: lowered(plain(spec.title)), font: { size: 13 }, standoff: 8 }, type: spec.log ? "log" : "linear",
-      gridcolor: look.rule, linecolor: look.rule, zerolinecolor: look.rule, tickfont: { size: 11 }, automargin: true,
-    };
-    if (spec.log) Object.assign(made, { exponentformat: "power", dtick: powers(spec.range || values) });
-    if (spec.range) made.range = spec.log ? spec.range.map(Math.log10) : spec.range;
-    if (spec.ticks) Object.assign(made, { tickvals: spec.ticks.map((_, i) => i), ticktext: spec.ticks.map(plain) });
+  function element(name, attributes, text = "") {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    Object.entries(attributes).forEach(([key, value]) => made.setAttribute(key, value));
+    made.textContent = text;
     return made;
   }
 
-  function trace(one) {
-    const colour = typeof one.colour === "number" ? data.series[one.colour % data.series.length] : one.colour;
-    const made = {
-      x: one.x, y: one.y, name: lowered(plain(one.name)), showlegend: one.legend !== false && Boolean(one.name),
-      hovertemplate: (one.text ? "%{text}<br>" : "") + "%{x:.4~g}, %{y:.4~g}<extra>" + plain(one.name) + "</extra>",
-    };
-    if (one.text) made.text = one.text.map(plain);
-    if (one.kind === "bars") return { ...made, type: "bar", marker: { color: colour } };
-    const many = one.x.length > 600;
-    made.mode = one.kind === "dots" ? "markers" : one.kind === "points" ? "lines+markers" : "lines";
-    made.line = { color: colour, width: one.kind === "dash" ? 1.3 : 1.8, dash: one.kind === "dash" ? "5px,4px" : "solid" };
-    made.marker = { color: colour, size: one.kind === "dots" ? (many ? 3 : 6) : 5, opacity: many ? 0.35 : 0.9 };
-    if (one.spread) made.error_y = { type: "data", array: one.spread, color: colour, thickness: 1, width: 2 };
-    return made;
+  // Powers of ten between two numbers, at most seven; where there is one, 2 and 5 times them too.
+  function ticks(low, high) {
+    const [first, last] = [Math.ceil(Math.log10(low)), Math.floor(Math.log10(high))];
+    const stride = Math.max(1, Math.ceil((last - first) / 6)), found = [];
+    for (let power = first; power <= last; power += stride) found.push(10 ** power);
+    if (found.length > 1) return found;
+    return [first - 1, first].flatMap(power => [1, 2, 5].map(x => x * 10 ** power)).filter(x => x >= low && x <= high);
   }
 
-  function draw(place, spec, about) {
-    const look = theme();
-    const shown = spec.series.map(trace);
-    const named = shown.filter(one => one.showlegend).length;
-    // Anew each time: a changed plot would forget the range of its logarithmic axes.
-    Plotly.newPlot(place, shown, {
-      xaxis: axis(spec.x, look, spec.series.flatMap(one => one.x)), yaxis: axis(spec.y, look, spec.series.flatMap(one => one.y)), font: { family: "system-ui, sans-serif", color: look.ink },
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 10, r: 12, t: 8, b: 8 }, bargap: 0.25,
-      showlegend: named > 1, hovermode: "closest", legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11 } },
-      barmode: "group",
-    }, { displayModeBar: false, responsive: true });
-    place.setAttribute("role", "img");
-    place.setAttribute("aria-label", about);
-  }
-
-  // Charts are drawn as they come near the window, all of them before printing.
-  function charts() {
-    const places = [...document.querySelectorAll("[data-chart]")];
-    const show = place => {
-      place.dataset.drawn = "yes";
-      draw(place, data.charts[place.dataset.chart], place.dataset.about);
+  // Curves on two logarithmic axes, each status named once above them.
+  function plot(svg, curves, axes, about) {
+    svg.setAttribute("aria-label", about);
+    const inside = (x, y) => x !== null && y > 0 && x >= (axes.from || Number.MIN_VALUE) && x <= (axes.to || Infinity);
+    const shown = curves.map(one => ({ ...one, points: one.x.map((x, i) => inside(x, one.y[i]) ? [x, one.y[i]] : null) }));
+    const all = shown.flatMap(one => one.points).filter(Boolean);
+    const legend = [...new Map(shown.filter(one => one.words).map(one => [one.words, one.colour]))];
+    svg.replaceChildren(...legend.map(([words, colour], i) =>
+      element("text", { x: 60 + 250 * (i % 2), y: 14 + 17 * Math.floor(i / 2), style: `fill:color-mix(in srgb, ${colour} 60%, var(--ink))` }, `– ${words}`)));
+    if (!all.length) return;
+    const box = { left: 60, right: 548, top: 12 + 17 * Math.ceil(legend.length / 2), bottom: 296 };
+    const scale = (side, low, high) => {
+      const ends = [0, 1].map(end => Math.log([Math.min, Math.max][end](...all.map(point => point[side]))));
+      const room = 0.03 * (ends[1] - ends[0]) || 0.1;
+      const at = value => low + (high - low) * (Math.log(value) - ends[0] + room) / (ends[1] - ends[0] + 2 * room);
+      return [at, ticks(Math.exp(ends[0] - room), Math.exp(ends[1] + room))];
     };
-    const watcher = new IntersectionObserver(seen => seen.forEach(one => {
-      if (!one.isIntersecting) return;
-      watcher.unobserve(one.target);
-      if (!one.target.dataset.drawn) show(one.target);
-    }), { rootMargin: "400px" });
-    places.forEach(place => watcher.observe(place));
-    redraws.push(() => places.filter(place => place.dataset.drawn).forEach(show));
-    window.addEventListener("beforeprint", () => places.filter(place => !place.dataset.drawn).forEach(show));
+    const [[x, across], [y, upward]] = [scale(0, box.left, box.right), scale(1, box.bottom, box.top)];
+    svg.append(element("path", { d: [...across.map(t => `M${x(t)} ${box.top}V${box.bottom}`), ...upward.map(t => `M${box.left} ${y(t)}H${box.right}`)].join("") }),
+      ...across.map(t => element("text", { x: x(t), y: box.bottom + 16, "text-anchor": "middle", class: "tick" }, rounded(t))),
+      ...upward.map(t => element("text", { x: box.left - 6, y: y(t) + 4, "text-anchor": "end", class: "tick" }, rounded(t))),
+      element("text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, axes.x),
+      element("text", { transform: `translate(12 ${(box.top + box.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, axes.y),
+      ...shown.map(one => element("path", {
+        class: one.predicted ? "predicted" : "curve", style: `stroke:${one.colour}`,
+        d: one.points.map((point, i) => point ? `${one.points[i - 1] ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}` : "").join(""),
+      })));
   }
 
   async function packed(id) {
@@ -101,12 +75,6 @@ const report = (() => {
     // Two frames: the page has been painted by then.
     await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
     watching(JSON.parse(await packed("watch-data")));
-    const program = document.createElement("script");
-    program.textContent = await packed("library");
-    document.head.append(program);
-    ready = true;
-    charts();
-    redraws.forEach(redraw => redraw());
     document.documentElement.dataset.ready = "yes";
   }
 
@@ -130,7 +98,7 @@ const report = (() => {
     setTimeout(() => { button.firstChild.textContent = before; }, 1500);
   }));
 
-  return { data, rounded, superscript, draw, theme, unpack, onRedraw: f => redraws.push(f), isReady: () => ready };
+  return { data, rounded, superscript, theme, plot, unpack, onRedraw: f => redraws.push(f) };
 })();
 
 // A sentence under a trained model: weights are a softmax of the scores of its words.

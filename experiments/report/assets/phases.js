@@ -31,29 +31,24 @@ document.querySelectorAll("[data-phase]").forEach(place => {
   }
 
   function curves() {
-    if (!chosen || !report.isReady() || !phase.curves.length) return;
+    if (!chosen || !phase.curves.length) return;
     const [row, column] = where(chosen), cell = row * width + column;
     const said = `of the runs at d = ${report.rounded(phase.dims[column])}, η₀ = ${report.rounded(phase.steps[row])}`;
-    const growth = [], direction = [], seen = new Set();
+    const growth = [], direction = [];
     phase.curves[cell].forEach(([times, norms, errors], run) => {
-      const code = phase.cells[cell][run], look = looks[code];
+      const code = phase.cells[cell][run], { colour, words } = looks[code];
       const [slope, constant] = phase.numbers[cell][run];
-      const first = !seen.has(code);
-      seen.add(code);
-      const common = { name: look.words, colour: look.colour, legend: first, kind: "line" };
       const certified = report.data.certified.includes(names[code]);
-      growth.push({ ...common, x: times, y: norms });
-      if (certified && slope) growth.push({ ...common, name: "", kind: "dash", x: times, y: times.map(t => slope * t) });
+      growth.push({ words, colour, x: times, y: norms });
+      if (certified && slope) growth.push({ colour, predicted: true, x: times, y: times.map(t => slope * t) });
       if (!certified) return;
-      direction.push({ ...common, x: norms, y: errors });
-      if (constant) direction.push({ ...common, name: "", kind: "dash", x: norms, y: norms.map(norm => constant / norm) });
+      direction.push({ words, colour, x: norms, y: errors });
+      if (constant) direction.push({ colour, predicted: true, x: norms, y: norms.map(norm => constant / norm) });
     });
-    report.draw(document.getElementById(`growth-${number}`), {
-      x: { title: "log(1 + t)", log: true }, y: { title: "‖p‖", log: true }, series: growth,
-    }, `Growth of the norm of p against log t ${said}`);
-    report.draw(document.getElementById(`direction-${number}`), {
-      x: { title: "‖p‖", log: true, range: [1, 1.3 * phase.until] }, y: { title: "‖p/‖p‖ − p_mm/‖p_mm‖‖", log: true }, series: direction,
-    }, `Direction error against the norm of p ${said}`);
+    report.plot(document.getElementById(`growth-${number}`), growth, { x: "log(1 + t)", y: "‖p‖" },
+      `Growth of the norm of p against log t ${said}`);
+    report.plot(document.getElementById(`direction-${number}`), direction,
+      { x: "‖p‖", y: "‖p/‖p‖ − p_mm/‖p_mm‖‖", from: 1, to: 1.3 * phase.until }, `Direction error against the norm of p ${said}`);
   }
 
   function choose(button) {
@@ -130,7 +125,6 @@ document.querySelectorAll("[data-phase]").forEach(place => {
   }
 
   new ResizeObserver(edges).observe(map);
-  report.onRedraw(curves);
   // To begin with: the middle of the diagram, where the phases meet.
   choose(at(Math.floor(height / 3), Math.floor(width / 2)));
 });
