@@ -1,6 +1,6 @@
 """How softmax attention with trained embeddings selects the important tokens.
 
-What most programs need is here by name, loaded when it is first asked for; the wings
+The names that most programs need are here, loaded when first asked for; the wings
 `model`, `flow`, `margin`, `theory`, `text`, `networks`, `outcome` and `sweep` hold the
 rest.
 Importing the package changes no global JAX setting; entry points choose precision.

@@ -103,7 +103,7 @@ def _kinds(wanted: Any) -> tuple:
     if isinstance(wanted, UnionType):
         return tuple(kind for part in get_args(wanted) for kind in _kinds(part))
     if hasattr(wanted, "dims"):
-        # Who only reads what a sweep left does not wait for JAX.
+        # A program that only reads the results of a sweep does not wait for JAX.
         import jax
 
         # A whole number is a real one, traced or not.

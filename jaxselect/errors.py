@@ -1,4 +1,4 @@
-"""What a person can put right."""
+"""Errors that a person can put right."""
 
 
 class BadInput(ValueError):

@@ -66,7 +66,7 @@ def replacing(path: Path) -> Iterator[Path]:
         aside.unlink(missing_ok=True)
         if error.errno is None:
             raise
-        # Of a full disk the system does not say which file it happened to.
+        # The system does not say which file a full disk happened to.
         raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         aside.unlink(missing_ok=True)

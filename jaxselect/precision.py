@@ -15,8 +15,8 @@ def full_precision(
 ) -> Callable[_Arguments, _Result]:
     """Trace a function with matrix products in the full precision of their numbers.
 
-    Accelerators round the operands of float32 products to TF32 or bfloat16 unless told
-    otherwise. Where digits are the result, as in a certificate, that is a silent error:
+    Accelerators round the operands of float32 products to TF32 or bfloat16 by
+    default. Where digits are the result, as in a certificate, that is a silent error:
     in bfloat16 a flow takes fifteen times the steps to five times the error. Rules of
     derivatives are traced on their own, so they are wrapped on their own.
 

@@ -1,4 +1,4 @@
-"""One compiled program for a call, where each operation would be one of its own."""
+"""One compiled program for a call, where each operation would be another."""
 
 import functools
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Derivatives of an integration in forward and in reverse mode, as JAX asks for them.
 
-Diffrax wants to be told the mode beforehand: one of its loops can be pushed forward,
+Diffrax asks for the mode beforehand: one of its loops can be pushed forward,
 another pulled back. Both are the same map of a change of the inputs, so one stands for
 it and the other for its transpose.
 """

@@ -72,7 +72,7 @@ def unflat(vector: Array, vocabulary: int) -> JointState:
 def _descent(both: Array, problem: JointProblem, log_time: PyTree) -> Array:
     """h; with E and v fixed h_b moves nothing, and overflows: it counts as zero."""
     moves = ((problem.rates[0] > 0) | (problem.rates[1:] > 0))[None]
-    # Nor does h depend on what is fixed, so that ∂h/∂W stays symmetric.
+    # h does not depend on what is fixed either, so that ∂h/∂W stays symmetric.
     both = jnp.where(moves, both, lax.stop_gradient(both))
     scores, values = both.T
     push = negative_gradient(scores, values, problem.corpus, log_time)

@@ -205,7 +205,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         y1 = y0 + h * frame + tableau[2][-1] @ stages + stages[-1]
         bend = jnp.asarray(_DENSE, y0.dtype) @ stages
         dense = {"y0": y0, "y1": y1, "bend": bend}
-        # Nor is a step sound that is so long that a stage overflows.
+        # A step in which a stage overflows is not sound either.
         error = jnp.where(sound & jnp.isfinite(y1).all(), stages[-1], jnp.inf)
         return y1, error, dense, jacobian
 

@@ -74,7 +74,7 @@ class PredictiveController(dfx.PIDController):
         """Diffrax's decision and next step, the latter bounded."""
         *state, before = controller_state
         step, still = jax.lax.stop_gradient(step_length(t0, t1)), t1 <= t0
-        # Where t stands still, a clock that starts at 0 tells the next length.
+        # Where t + step rounds to t, the length is computed from a start at 0.
         begin, reached = jnp.where(still, 0.0, t0), jnp.where(still, step, t1)
         kept, start, end, jump, state, result = super().adapt_step_size(
             begin, reached, y0, y1_candidate, args, y_error, error_order, tuple(state)
@@ -88,7 +88,7 @@ class PredictiveController(dfx.PIDController):
         bound = step * trend * self.safety * (now**2 / last) ** (1 / error_order)
         # Diffrax notes an error of zero as one, which an accepted step never has.
         bound = jnp.where(now > 1, jnp.maximum(bound, self.factormin * step), jnp.inf)
-        # Nor is a refused step tried again, which is where a shorter one rounds to.
+        # A refused step is not tried again: a shorter one may round to it.
         shorter = jnp.where(end < t1, end, t0)
         end = jnp.where(kept, jnp.minimum(end, start + bound), shorter)
         return kept, start, end, jump, (*state, jnp.where(kept, step, before)), result

@@ -1,4 +1,4 @@
-"""A solver for large flows, which are not stiff until tokens are told apart.
+"""A solver for large flows, which are not stiff until weights differ much.
 
 Where nothing decays within a step, an explicit method needs seven fields for it, an
 implicit one a Jacobian, which in a large problem costs ten to thirty more (mathematics,
@@ -20,7 +20,7 @@ LONGEST = 2.5
 
 
 class _Fastest(eqx.Module):
-    """What moves fastest: its rate, ∞ where that is not known, and its direction."""
+    """The fastest decaying direction and its rate, ∞ where it is not known."""
 
     rate: Float[Scalar, ""]
     direction: Float[Array, " dim"]
@@ -114,7 +114,7 @@ class Switching(dfx.AbstractAdaptiveSolver):
     def _seen(
         self, products: Float[Array, "stages dim"], length: Float[Scalar, ""]
     ) -> _Fastest:
-        """What an explicit step tells: its last two stages end at the same time."""
+        """The fastest rate by an explicit step: its last two stages end at one time."""
         before, end = (
             jnp.asarray([*row, *[0.0] * (len(products) - len(row))], products.dtype)
             for row in self.explicit.tableau.a_lower[-2:]

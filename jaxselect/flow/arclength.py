@@ -112,7 +112,7 @@ def arclength_field(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> Arclengt
 def jacobian(
     pairs: Pairs, place: Float[np.ndarray, " axes"], length: float
 ) -> Float[np.ndarray, "axes axes"]:
-    """Of the motion, without pairs that change little of it.
+    """The Jacobian of the motion, without pairs that change little of it.
 
     Source: mathematics, section 7d.
 

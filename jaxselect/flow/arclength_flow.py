@@ -95,7 +95,7 @@ def arclength_flow(
     *path, earlier, _ = saved
     times = np.where(np.isfinite(saved[:-2, 0]), log_times[:-2], np.inf)
     return Flow(
-        # Equinox has a `cls` of its own: no keyword.
+        # Equinox has another `cls`: no keyword.
         jnp.asarray(cls),
         log_time=jnp.asarray(now),
         status=jnp.asarray(status, jnp.int32),

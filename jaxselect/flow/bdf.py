@@ -112,7 +112,7 @@ def integrate(
         watch(now)
     times = np.where(np.isfinite(saved[:-1, 0]), path_log_times, np.inf)
     return Flow(
-        # Equinox has a `cls` of its own: no keyword.
+        # Equinox has another `cls`: no keyword.
         jnp.asarray(cls),
         log_time=jnp.asarray(now),
         status=jnp.asarray(status, jnp.int32),
@@ -141,7 +141,7 @@ def step(bdf: BDF) -> bool:
         >>> step(bdf), bool(bdf.t > 0)
         (True, True)
     """
-    # What a trial step leaps to may be beyond all numbers: it is not taken.
+    # A trial step may overflow: it is not taken.
     with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", LinAlgWarning)
         bdf.step()

@@ -238,11 +238,11 @@ def _integrate(
         path = jnp.where(reached, parameters.cls[None] + path, jnp.inf)
     growth = _growth(problem, solution.ts[0], solution.ys[0])
     mask = solution.event_mask if events else (jnp.zeros((), bool),) * 2
-    # Seen on p itself: where the norm grows faster than s tells, a search may miss it.
+    # Check ‖p‖ itself: event location can fail where ‖p‖ changes within rounding of s.
     off = jnp.abs(jnp.linalg.norm(problem.start + solution.ys[0]) - until_norm)
     there = off <= jnp.sqrt(jnp.finfo(start.dtype).eps) * until_norm
     flow = Flow(
-        # Equinox has a `cls` of its own: no keyword.
+        # Equinox has another `cls`: no keyword.
         parameters.cls + solution.ys[0] @ rotation.T,
         log_time=solution.ts[0],
         status=_status(solution, mask, over, until_norm != jnp.inf, there, growth),

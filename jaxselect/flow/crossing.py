@@ -36,7 +36,7 @@ FIRST_POINT = 1e-6
 # which each is a thousandth of the time in which tokens change places.
 NEWTON_STEPS = 4
 PARTS = 32
-# Of the classical Runge-Kutta method: how far along a part a stage lies, its weight.
+# The classical Runge-Kutta method: node and weight of each stage.
 STAGES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
 # Halvings that leave of a bracket less than the rounding of its ends.
 HALVINGS = 50
@@ -50,15 +50,15 @@ class CrossingStatus(Status):
 
     CROSSED = (
         0,
-        "At the log-time given; from then on to the end of the search it stays behind.",
+        "At the log-time given; from then on the function stays positive.",
     )
     ALREADY_CROSSED = (
         1,
-        "It lies behind all along: the log-time is zero and no argument moves it.",
+        "The function is positive from the start: log-time 0, derivative 0.",
     )
     NOT_CROSSED = (
         2,
-        "It still lies ahead at the end of the search: the log-time is infinite.",
+        "The function is not positive at the end of the search: log-time ∞.",
     )
     FAILED = 3, "The flow did not get to the end of the search."
     TIME_UNRESOLVED = (
@@ -261,7 +261,7 @@ def crossings_and_end(
         settings=settings,
     )
     there = flow.path_cls[jnp.argsort(order)]
-    # Of the path the number, of the flow the derivative.
+    # The number is the path's, the derivative the flow's.
     end = path.cls + (flow.cls - jax.lax.stop_gradient(flow.cls))
 
     def correct(lane: tuple[Array, ...]) -> Crossing:
@@ -310,7 +310,7 @@ def _corrected(
     close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(cls.dtype).eps) * time
     sudden = crossed & ~close
     return Crossing(
-        # Equinox has a `cls` of its own: no keyword.
+        # Equinox has another `cls`: no keyword.
         jnp.where(crossed, cls + step * slope, parameters.cls),
         log_time=jnp.where(never, jnp.inf, time + step),
         status=jnp.where(sudden, CrossingStatus.TIME_UNRESOLVED, status),

@@ -210,7 +210,7 @@ def _integrate(
         )
         path = jax.vmap(parameters_of)(path)
     flow = JointFlow(
-        # Equinox has a `cls` of its own: no keyword.
+        # Equinox has another `cls`: no keyword.
         end[:-2],
         end[-2],
         head=end[-1],

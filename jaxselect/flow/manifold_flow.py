@@ -10,7 +10,7 @@ from ..model.manifold_balance import second_order
 from ..model.tie_manifold import TieManifold, at_point
 from .bdf import step
 
-# Of a step, absolute, in p − p_mm s.
+# Tolerance of a step, absolute, in p − p_mm s.
 TOLERANCE = 1e-8
 MAX_STEPS = 500
 # Share of a bag at which a lost token has returned.

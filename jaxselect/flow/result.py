@@ -16,7 +16,7 @@ class FlowStatus(Status):
     TIES_UNPROVED = (
         2,
         "At opposing gradients of tied tokens whose sum is below rounding; the "
-        "curvature along v is positive. What p does orthogonal to the ties is not "
+        "curvature along v is positive. The flow orthogonal to the ties is not "
         "integrated.",
     )
     OUT_OF_STEPS = 3, "After `max_steps` steps."

@@ -7,8 +7,8 @@ programs (1983), begins at p = 0 and takes in the pair that p misses most; where
 reaches it, the combination that says so is Farkas' certificate (mathematics,
 section 3c).
 
-The orthogonal factors of the active rows only steer. What p misses and what the duals
-leave over is measured on the tokens, with `_precise`, and taken off at every step.
+The orthogonal factors of the active rows only steer. The residuals of p and of the
+duals are measured on the tokens, with `_precise`, and taken off at every step.
 """
 
 from functools import partial

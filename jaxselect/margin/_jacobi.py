@@ -18,7 +18,7 @@ _SWEEPS = 20
 def jacobi(
     rows: Float[Array, "rows dim"],
 ) -> tuple[Float[Array, "rows axes"], Float[Array, " axes"], Float[Array, "axes dim"]]:
-    """What `svd(rows, full_matrices=False)` gives; columns of U are zero where σ is."""
+    """`svd(rows, full_matrices=False)`; columns of U are zero where σ is."""
     if rows.shape[0] < rows.shape[1]:
         right, size, left = jacobi(rows.T)
         return left.T, size, right.T

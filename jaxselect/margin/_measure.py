@@ -1,7 +1,7 @@
-"""What p and λ show of a max-margin problem, measured on the tokens as they are.
+"""The certificate of p and λ for a max-margin problem, measured on the tokens.
 
-A method may work on centred, scaled or reduced tokens and stop by flags of its own;
-what is claimed of its answer is taken from here (mathematics, section 3c).
+A method may work on centred, scaled or reduced tokens and stop by other criteria;
+claims about its answer rest on the numbers here alone (mathematics, section 3c).
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from ._thresholds import ALLOWED, LARGEST_GAP, SUM
 
 
 class Answer(NamedTuple):
-    """What a method returns, and what is measured of it.
+    """The answer of a method, and the numbers measured of it.
 
     Attributes:
         direction: p, or zero for duals that refute the problem.

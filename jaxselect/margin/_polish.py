@@ -79,8 +79,8 @@ def _on_strong(
     duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
     point = (known.inverse * scores) @ known.axes
     for _ in range(2):
-        # What is left is asked of the tokens: their singular vectors round each of them
-        # to the longest.
+        # Residuals are computed on the tokens: their singular vectors round each of
+        # them to the longest.
         short = jnp.where(strong, 1 - lead(point @ axes), 0.0)
         change = cho_solve(factor, potentials(short) @ known.left)
         point = point + (known.inverse * change) @ known.axes

@@ -1,4 +1,4 @@
-"""What decides in the max-margin problem: multiples and powers of the rounding eps.
+"""Thresholds of the max-margin problem: multiples and powers of the rounding eps.
 
 "Derived" says that a number follows from the arithmetic; "tuned", on which problems it
 was chosen. The 250 problems are those of `tests/margin/pair_problems`.

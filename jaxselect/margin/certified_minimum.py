@@ -28,7 +28,7 @@ class Minimum(NamedTuple):
         cls: p there.
         gradient: bound on ‖∇L‖ there, rounding included.
         decrement: bound on √(∇Lᵀ H⁻¹ ∇L), rounding included word by word: a word held
-            weakly suffers from that of its own pulls alone.
+            weakly suffers from the rounding of its forces alone.
         stiffness: μ, the least eigenvalue of H = ∂²L/∂p² there, rounding taken off.
         change: κ; within `ball` a move by δ changes H by at most κ ‖δ‖ H.
         ball: radius that κ holds for.

@@ -34,7 +34,7 @@ KANTOROVICH = 0.125
 
 
 class Proof(NamedTuple):
-    """What is proved of the critical point ρ of Φ next to the computed one.
+    """Proved bounds on the critical point ρ of Φ next to the computed one.
 
     Attributes:
         kantorovich: h; a strict minimum ρ exists nearby if h ≤ 1/8. NaN without a

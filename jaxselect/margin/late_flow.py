@@ -25,7 +25,7 @@ FAR = 40.0
 
 
 class Ties(NamedTuple):
-    """What the forces of pairs need to know of the ties' rest.
+    """The ties at rest, as the forces of pairs depend on them.
 
     Attributes:
         distance: of p from the proved minimum, along the ties' axes.

@@ -1,4 +1,4 @@
-"""What the selection alone predicts of the late flow, in closed form and convex.
+"""The late flow that a selection predicts, by closed forms and a convex problem.
 
 Once the selected sets are final, dp/dt = Σ_k c_k e^{−D_kᵀp} D_k over the pairs (s*, r)
 that meet in a sequence, and p_t = p_mm log t + ρ + o(1). The rate of the direction,
@@ -113,9 +113,9 @@ def limit(
 
     On the span of the active D_k, ρ is the unique minimiser of
     Σ_{k active} c_k e^{−D_kᵀρ} + p_mmᵀρ: at it the c_k e^{−D_kᵀρ} are duals of p_mm.
-    Orthogonal to every D_k, ρ is what p_0 was. What lies between, the span that only
-    inactive pairs reach, was set before the flow was late: it is taken from `late_cls`
-    where that is given, else left at zero and counted in `history_dim`.
+    Orthogonal to every D_k, ρ is what p_0 was. The part in between, in the span that
+    only inactive pairs reach, was set before the flow was late: it is taken from
+    `late_cls` where that is given, else left at zero and counted in `history_dim`.
 
     Source: mathematics, sections 3b and 4b.
 
@@ -159,8 +159,8 @@ def limit(
     along = margin.direction / jnp.maximum(margin.norm, tiny)
 
     # In a loop the factorisation is compiled once: each is a fifth of what a TPU's
-    # compiler does for a trial. Nor may two batched ones be side by side: in jaxlib's
-    # pool of two threads they can wait for each other for ever. So the margin's comes
+    # compiler does for a trial. Two batched ones must not be side by side: in jaxlib's
+    # pool of two threads they can wait for each other for ever. The margin's comes
     # first, by a condition that always holds.
     any_rows = centred(embeddings, pairs & (margin.iterations >= 0))
     tied_rows = centred(embeddings, margin.active)

@@ -1,4 +1,4 @@
-"""What a late flow is proved to do orthogonal to its ties, from numbers at one time.
+"""Proofs about a late flow orthogonal to its ties, from numbers at one time.
 
 dp/ds = Σ_k λ_k D_k, λ_k = c_k e^{s − D_kᵀp}. Where all c_k > 0 the selection is final.
 Where some are not, the line p_mm s + ρ must be proved, p within a budget R of it that
@@ -24,7 +24,7 @@ ROOM = 500.0
 
 
 class CertificateStatus(Status):
-    """What is proved of a late flow; the first three certify its selection."""
+    """The proof that a late flow has; the first three certify its selection."""
 
     OFFSET = 0, "The selection is final and p − p_mm log t converges, both proved."
     DIRECTION = (

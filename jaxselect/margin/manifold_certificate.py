@@ -69,7 +69,7 @@ class Bounds(NamedTuple):
         return (apart, lead, across) if max(apart.max(), lead.max()) <= 1 else None
 
     def bent(self, apart: Float[np.ndarray, " contents"]) -> np.ndarray:
-        """What is left of f beyond first order: |f_uu| <= range · difference²/4."""
+        """The remainder of f beyond first order: |f_uu| <= range · difference²/4."""
         twins = self.ties.twins
         return self.range[twins] * apart[twins] ** 2 / (8 * self.rest.scale)
 
@@ -123,7 +123,7 @@ class Bounds(NamedTuple):
     def third(
         self, apart: Float[np.ndarray, " contents"], lead: Float[np.ndarray, " pairs"]
     ) -> float:
-        """What is left of the Lagrangian beyond second order."""
+        """The remainder of the Lagrangian beyond second order."""
         ties, rest = self.ties, self.rest
         spread = apart[ties.content]
         second, third = spread**2 / 8, spread**3 / 24
@@ -139,7 +139,7 @@ class Bounds(NamedTuple):
         lead: Float[np.ndarray, " pairs"],
         response: float,
     ) -> float | None:
-        """What F_s may gain by all that fades; none where that moves p far."""
+        """The most that fading pairs may add to F_s; none where they move p far."""
         ties, off = self.ties, self.ties.excess > 0
         length = np.linalg.norm(self.rest.point.towards, axis=1) + 1
         push = size[off] * length[off] * np.exp(PUSH)

@@ -27,7 +27,7 @@ from .pair_graph import centred, lead, potentials, smallest_lead
 
 
 class MaxMarginStatus(Status):
-    """What is known of the problem, from numbers measured on the tokens themselves."""
+    """The proof that a problem has, from numbers measured on the tokens themselves."""
 
     SOLVED = (
         0,
@@ -171,7 +171,7 @@ def _solve(
     duals = jnp.where(refuted, answer.duals, duals)
     # Numbers that a processor takes for zero are given as zero.
     duals = jnp.where(duals >= jnp.finfo(duals.dtype).tiny, duals, 0.0)
-    # What the way back takes to zero or to infinity proves nothing.
+    # Numbers that scaling back takes to zero or to infinity prove nothing.
     back = survives(answer.direction, direction) & survives(answer.duals, duals)
     known = back & jnp.isfinite(answer.gap) & jnp.isfinite(answer.infeasibility)
     none = some.astype(embeddings.dtype)
@@ -190,7 +190,7 @@ def _solve(
 
 
 def _status(answer: Answer, some: Bool[Scalar, ""]) -> Int[Scalar, ""]:
-    """What the numbers show; one that is not a number shows nothing."""
+    """The status that the numbers prove; a NaN proves nothing."""
     eps = jnp.finfo(answer.gap.dtype).eps
     solved = answer.gap <= jnp.fmax(answer.allowed, SOLVED * eps)
     solved = solved & (answer.infeasibility <= SOLVED * eps)
@@ -218,7 +218,7 @@ def _by_interior_point(
     hull_point = axes @ potentials(found.duals)
     value = jnp.where(separated, hull_point @ hull_point * scale**2, 1.0)
 
-    # On the tokens themselves: a method that solved another problem is not believed.
+    # Recompute the certificate on the tokens, independently of the solver.
     duals = jnp.nan_to_num(found.duals / value)
     square, total = direction @ direction, jnp.sum(duals)
     point = potentials(duals) @ tokens
@@ -227,7 +227,7 @@ def _by_interior_point(
     ahead = lead(tokens @ direction)
     least = smallest_lead(tokens @ direction, pairs)
     infeasibility = jnp.where(separated, jnp.maximum(0.0, 1 - least), none)
-    # Of a score: less than its length by that of the tokens, where p avoids long axes.
+    # Size of a score: below ‖p‖ ‖E_s‖ where p avoids long axes.
     size = jnp.max(jnp.abs(direction @ basis) @ jnp.abs(axes)) * scale
     near = ACTIVE * eps * jnp.maximum(1.0, size)
     answer = Answer(
@@ -283,7 +283,7 @@ def _again(
 def _where(
     condition: Bool[Scalar, ""], function: Callable[[Answer], Answer], start: Answer
 ) -> Answer:
-    """What the function makes of the start, run only if some lane asks for it."""
+    """The function of the start where the condition holds; not run if no lane asks."""
     return jax.lax.while_loop(
         lambda state: state[0],
         lambda state: (jnp.zeros_like(state[0]), function(state[1])),

@@ -92,7 +92,7 @@ def _certified_from(
         seen = np.linalg.norm(differences @ root, axis=1)
         return float(np.linalg.norm(left @ root) + missing @ seen)
 
-    # What the forces may be wrong by is taken off the curvature.
+    # The error bound of the forces is taken off the curvature.
     surest = (differences.T * (now - missing)) @ differences
     change = np.exp(BALL) * longest * (differences.T * size) @ differences
     return certified(

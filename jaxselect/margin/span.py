@@ -48,7 +48,7 @@ class Span(NamedTuple):
             matrix: M, symmetric and positive definite on the columns of U.
 
         Returns:
-            What `cho_solve` takes.
+            A factor for `cho_solve`.
 
         Example:
             >>> known = span(jnp.array([[3.0, 0.0], [0.0, 2.0]]))

@@ -1,6 +1,6 @@
 """The max-margin problem of thousands of bags, few of its pairs ever written down.
 
-Of all pairs (selected word, word that lost) only those near the margin decide. Starting
+Only pairs (selected word, losing word) near the margin decide. Starting
 from a guess, the pairs that it violates most are added until none is violated: each
 round solves a small problem exactly, and looks at every pair once (mathematics, section
 7c).
@@ -19,9 +19,9 @@ from .max_margin import MaxMarginStatus
 # Pairs added a round; the fastest of several on reviews.
 ADDED = 300
 ROUNDS = 200
-# Of a margin of one, relative: as exact as a direction with hundreds of duals is.
+# Relative error of a margin of one: that of a direction with hundreds of duals.
 EXACT = 1e-10
-# What is left of differences that contradict each other, relative.
+# Relative length of a convex combination of differences that counts as zero.
 CANCELLED = 1e-12
 
 

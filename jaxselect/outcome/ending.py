@@ -15,7 +15,7 @@ from ..precision import full_precision
 
 
 class Ending(eqx.Module):
-    """What a p selects, and all that follows from its selection.
+    """The selection of a p, and all that follows from it.
 
     Attributes:
         selected: the selected tokens of every sequence, in bag layout.
@@ -59,7 +59,7 @@ def ending(
         earlier_cls: p earlier in the flow, for `Limit.history_change`.
 
     Returns:
-        What the late flow should be if this selection is final.
+        The late flow, if this selection is final.
 
     Example:
         >>> import jax, jax.numpy as jnp

@@ -214,7 +214,7 @@ def log_time_to_error(
 def direction_mark(
     direction: Float[Array, " dim"], error: Float[Scalar, ""] | float
 ) -> Mark:
-    """The mark behind which p is within a given error of a given direction.
+    """The mark from which p is within a given error of a given direction.
 
     Args:
         direction: of any length, such as p_mm.
@@ -230,7 +230,7 @@ def direction_mark(
 def selection_mark(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> Mark:
-    """The mark behind which every token that is selected in the end leads.
+    """The mark from which every token that is selected in the end leads.
 
     Args:
         after: (E¹, ·, v).

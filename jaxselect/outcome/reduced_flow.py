@@ -2,7 +2,7 @@
 
 Tied tokens hold each other with gradients e^s times larger than what still moves p, and
 the rounding of these ends the flow of `flow.sparse_flow` at log t = 34. But ties rest,
-and move p nowhere else. What is left is a sum of exponentials, one for each pair of a
+and move p nowhere else. There remains a sum of exponentials, one for each pair of a
 selected token and one that lost (mathematics, section 7d).
 """
 

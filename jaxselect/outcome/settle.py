@@ -1,4 +1,4 @@
-"""What a flow of p settles on: its selection, and the late flow that follows from it.
+"""The limit of a flow of p: its selection, and the late flow that follows from it.
 
 The selection is piecewise constant in every argument. Where it, or the set of active
 pairs, changes there is a kink: a derivative there is that of one side, and is flagged.
@@ -32,7 +32,7 @@ from ..model.parameters import Parameters
 from ..model.selection import competing_pairs, selected_tokens
 from ..precision import full_precision
 
-# Of parameters, their final selection and its max-margin solution: what to look for.
+# (parameters, final selection, its max-margin solution) → marks to search for.
 Marks = Callable[
     [Parameters, Bool[Array, "sequences width"], MaxMargin], Sequence[Mark]
 ]
@@ -47,8 +47,8 @@ class RateSettings:
         until_log_time: log(1+t) at which the selection is read and the search for early
             rates ends.
         points: of the path that is searched.
-        move: relative size of the move of E that tells a kink: a thousand times what
-            the active pairs are told by, a thousandth of what a study moves E by.
+        move: relative size of the move of E that detects a kink: a thousand times the
+            tolerance of active pairs, a thousandth of the moves in studies.
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
@@ -64,7 +64,7 @@ class RateSettings:
 
 
 class Settled(eqx.Module):
-    """What a flow settles on.
+    """The limit of a flow.
 
     Attributes:
         path: the flow, without derivatives.
@@ -83,7 +83,7 @@ class Settled(eqx.Module):
     crossings: tuple[Crossing, ...] = ()
 
     def placed(self, inside: Frame) -> "Settled":
-        """What a flow in R^d settles on, of that in its frame."""
+        """The limit of a flow in R^d, of that in its frame."""
         direction = inside.directions(self.margin.direction)
         return replace(
             self,
@@ -186,7 +186,7 @@ def one_or_nan(path: Flow) -> Float[Scalar, ""]:
         path: of `search_path`.
 
     Returns:
-        What to multiply a number with that holds only where the path has an end.
+        A factor for numbers that hold only where the path has an end: one or NaN.
     """
     return jnp.where(path.status == FlowStatus.REACHED, 1.0, jnp.nan)
 
@@ -226,6 +226,6 @@ def _nan_where_jvp(
     def pull(_: Callable, weight: Array) -> Array:
         return jnp.where(weight == 0, 0.0, factor * weight)
 
-    # Of a linear map JAX asks for itself and its transpose: here they differ at zero.
+    # JAX asks for a linear map and its transpose: here they differ at zero.
     slope = jax.lax.custom_linear_solve(lambda x: x, change, push, pull, symmetric=True)
     return nan_where(void, value), slope

@@ -1,7 +1,7 @@
 """Integrate the flow on text until its limit is certified, through changed selections.
 
-Where the bags of a pair together pull towards the token that lost, that token falls
-behind for a long time, and then returns (mathematics, section 7d).
+Where the forces of a pair add up towards the token that lost, that token loses weight
+for a long time, and then returns (mathematics, section 7d).
 """
 
 from collections.abc import Callable
@@ -174,7 +174,7 @@ class _Reached(NamedTuple):
 
 
 class _Course(NamedTuple):
-    """What does not change along a trajectory."""
+    """The arguments that do not change along a trajectory."""
 
     start: Parameters
     corpus: SparseCorpus
@@ -214,7 +214,7 @@ class _Course(NamedTuple):
         return at.after(flow, asked, float(flow.log_time))
 
     def certify(self, at: _Reached, selection_gap: float = np.inf) -> FlowEnd:
-        """What is known where the last stage ended.
+        """The certificate at the end of the last stage.
 
         The full field has a time that begins at zero; its p is that of the whole.
         """

@@ -46,7 +46,7 @@ class TrialSettings:
 
 
 class Trial(eqx.Module):
-    """What one trial found; scalars first, then the path.
+    """The results of one trial; scalars first, then the path.
 
     Attributes:
         status: a `trial_status.TrialStatus`.
@@ -72,7 +72,7 @@ class Trial(eqx.Module):
         duality_gap: relative gap of the max-margin solution.
         history_dim: dimension of the part of p that only the path decides.
         num_steps: steps of the integration, rejected ones included.
-        path_log_times: log(1+t) along the flow; ∞ behind its end.
+        path_log_times: log(1+t) along the flow; ∞ after its end.
         path_norms: ‖p‖ there.
         path_errors: direction error there.
     """
@@ -225,7 +225,7 @@ def judge(
     embed: Embed = embedding_step,
     drift_tolerance: float = TOLERANCE,
 ) -> Trial:
-    """What a trial reports: the error of its step on E, and its flow's certificate.
+    """The results of a trial: the error of its step on E, and its flow's certificate.
 
     Args:
         before: (E⁰, p_0, v).

@@ -196,7 +196,7 @@ def verdict(
 def _outcome(
     positive: Float[Scalar, ""], negative: Float[Scalar, ""]
 ) -> Int[Scalar, ""]:
-    """What a converged trial selected, by the shares of both classes."""
+    """The coverage of a converged trial, by the shares of both classes."""
     full_positive, full_negative = positive == 1, negative == 1
     status = jnp.asarray(TrialStatus.PARTIAL, jnp.int32)
     captured = full_positive & (negative < CAPTURED_SHARE)

@@ -169,7 +169,7 @@ def lanes_over(devices: Sequence[Any]) -> NamedSharding:
         devices: of JAX.
 
     Returns:
-        What `run_chunk` takes for a device.
+        A device for `run_chunk`.
 
     Example:
         >>> tuple(lanes_over(jax.devices()[:1]).spec)
@@ -264,7 +264,7 @@ def run_and_write(
         programs: see `run_chunk`.
 
     Returns:
-        What a progress bar needs: number of lanes, and counts by status.
+        The numbers of a progress bar: lanes, and counts by status.
 
     Example:
         See `run_chunk`.

@@ -28,7 +28,7 @@ Shape: TypeAlias = tuple[tuple[str, int], ...]
 """Name and value on every axis that decides shapes: one program is compiled for it."""
 
 NUMBERS = ("dim", "step_size", "seed")
-"""Traced axes that every grid has, after those of its own."""
+"""Traced axes that every grid has, after those of its family."""
 
 # Names that a stored result has already, beside those of its axes.
 _TAKEN = {
@@ -62,7 +62,7 @@ class Axes(dict[str, tuple]):
 
 
 class Cell(NamedTuple):
-    """What a trial of a cell starts from, of which the last three may be traced.
+    """The start of a trial of a cell; the last three arguments may be traced.
 
     Attributes:
         draw: key → corpus.
@@ -227,7 +227,7 @@ class Grid:
         return found
 
     def cell(self, shape: Shape, *values: Any) -> Cell:
-        """What one trial starts from.
+        """The start of one trial.
 
         Args:
             shape: of `shapes`.

@@ -1,4 +1,4 @@
-"""What the flow of one lane of a grid starts from."""
+"""The start of the flow of one lane of a grid."""
 
 from typing import Any
 

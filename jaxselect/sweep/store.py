@@ -254,7 +254,7 @@ def load(folder: str | Path) -> "xarray.Dataset":
     Example:
         See `write_chunk`.
     """
-    # Who only writes has a third of a second less to load.
+    # A program that only writes saves a third of a second of loading.
     import xarray
 
     folder = Path(folder)

@@ -23,7 +23,7 @@ PATIENCE = 20.0
 
 
 class _Archive(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """What the builders of archives share: the archive lies in the manual folder."""
+    """A builder of an archive that lies in the manual folder."""
 
     VERSION = tfds.core.Version("1.0.0")
     BUILDER_CONFIGS: ClassVar = [

@@ -37,7 +37,7 @@ UNREADABLE = (
 )
 
 Name = str | int
-"""What the data call a class: a word or a whole number."""
+"""The name of a class in the data: a word or a whole number."""
 
 
 class Reviews(NamedTuple):
@@ -96,7 +96,7 @@ def read_reviews(
     try:
         texts, marks = _columns(path, text, label, split)
     except UNREADABLE as error:
-        # What has a number comes from the operating system, which says it all.
+        # An error with a number is the operating system's, whose message is complete.
         if isinstance(error, BadInput) or getattr(error, "errno", None):
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]

@@ -131,7 +131,7 @@ def step(
         The next state.
     """
     descent = _descent(state.parameters, corpus, weights)
-    # A program of its own, so that it may overwrite E: within one, XLA copies E.
+    # A separate program may overwrite E: within one, XLA copies E.
     return _update(state, descent, optimiser, trained)
 
 
@@ -287,7 +287,7 @@ def _fingerprint(
 
 
 def _write(path: Path, run: bytes, state: State) -> None:
-    """Keep a state, behind the fingerprint of its run and its own digest."""
+    """Keep a state, after the fingerprint of its run and a digest."""
     body = io.BytesIO()
     eqx.tree_serialise_leaves(body, state)
     with replacing(path) as aside:
@@ -303,7 +303,7 @@ def _read(path: Path, run: bytes, like: State) -> State:
             "file, or the settings and data that it was written with"
         )
     if stream.read(len(_digest(b""))) != _digest(stream.getbuffer()[stream.tell() :]):
-        raise BadInput(f"{path} is damaged: remove it, and the run starts anew")
+        raise BadInput(f"{path} is damaged: remove it, and the run starts again")
     return eqx.tree_deserialise_leaves(stream, like)
 
 
@@ -314,7 +314,7 @@ def _digest(body: bytes | memoryview) -> bytes:
 def _split(
     parameters: Parameters, trained: tuple[str, ...]
 ) -> tuple[Parameters, Parameters]:
-    """What moves and what does not, with None in the places of the other."""
+    """The trained leaves and the fixed ones, with None instead of the other."""
     mask = [name in trained for name in EVERYTHING]
     return eqx.partition(
         parameters, jax.tree.unflatten(jax.tree.structure(parameters), mask)
