@@ -9,12 +9,16 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "mathematics.md").read_text()
+APPENDICES = (ROOT / "docs" / "appendices.md").read_text()
 _, *PARTS = re.split(r"^#{2,3} (\d[a-z]?)\. ", TEXT, flags=re.MULTILINE)
 SECTIONS = dict(zip(PARTS[::2], PARTS[1::2], strict=True))
+# `module`: `function`, `function`; or a module alone.
+LISTED = re.compile(r"`(jaxselect(?:\.\w+)+)`(?::((?:\s`\w+`,?)+))?")
 NAMED = [
-    (number, name)
+    (number, f"{module}.{name}" if name else module)
     for number, section in SECTIONS.items()
-    for name in re.findall(r"`(jaxselect(?:\.\w+)+)`", section)
+    for module, names in LISTED.findall(section)
+    for name in re.findall(r"\w+", names) or [""]
 ]
 SOURCES = sorted(
     path
@@ -22,6 +26,7 @@ SOURCES = sorted(
     for path in (ROOT / top).rglob("*.py")
     if path != Path(__file__)
 )
+STATEMENT = "(?:Definition|Lemma|Proposition|Theorem|Corollary|Remark|Table)"
 # No function of the library computes it: measurements.
 WITHOUT_CODE = {"7"}
 
@@ -83,7 +88,30 @@ def test_every_named_function_cites_its_section(number, name):
 
 
 def test_files_and_sections_that_the_text_names_are_there():
-    for path in re.findall(r"`(\w+/[\w./]+)`", TEXT):
+    both = TEXT + APPENDICES
+    for path in re.findall(r"`(\w+/[\w./]+)`", both):
         assert (ROOT / path).exists(), path
-    for numbers in re.findall(rf"\bsections? ({NUMBER}(?: and {NUMBER})?)", TEXT):
+    for numbers in re.findall(rf"\bsections? ({NUMBER}(?: and {NUMBER})?)", both):
         assert set(re.findall(NUMBER, numbers)) <= set(SECTIONS), numbers
+
+
+def test_every_statement_is_labelled_by_its_section_and_found_where_it_is_cited():
+    labels = [
+        label
+        for number, section in SECTIONS.items()
+        for label in re.findall(rf"\*\*{STATEMENT} ({number}\.\d+)", section)
+    ]
+    assert len(labels) == len(set(labels)) > 100
+    assert len(labels) == len(re.findall(rf"\*\*{STATEMENT} [\w.]+\.\d", TEXT))
+    sources = [path.read_text() for path in SOURCES]
+    for text in (TEXT, APPENDICES, *sources):
+        assert set(re.findall(rf"\b{STATEMENT.lower()} (\d\w?\.\d+)", text)) <= set(
+            labels
+        )
+
+
+def test_every_appendix_exists_once_and_is_cited():
+    there = re.findall(r"^\*\*([A-D]\d)\. ", APPENDICES, flags=re.MULTILINE)
+    cited = re.findall(r"\bappendix ([A-D]\d(?:, [A-D]\d)*)", TEXT)
+    assert there == sorted(set(there))
+    assert {name for names in cited for name in names.split(", ")} == set(there)
