@@ -1,4 +1,4 @@
-"""The field dp/ds of the flow of p in s = log(1+t), and its linearisation."""
+"""The field dp/dτ of the flow of p in τ = log(1+t), and its linearisation."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -79,13 +79,13 @@ def field(log_time: PyTree, moved: PyTree, problem: PyTree) -> Float[Array, " di
 def linearise(
     log_time: PyTree, moved: PyTree, problem: PyTree
 ) -> tuple[PyTree, PyTree, PyTree]:
-    """The field, its derivative in s and its Jacobian."""
+    """The field, its derivative in τ and its Jacobian."""
     rows, scores = problem.rows, problem.scores + problem.rows @ moved
     gradient, jacobian = score_curvature(
         scores, problem.values, problem.corpus, log_time
     )
     velocity = gradient @ rows
-    # The field depends on s through the factor e^s alone: it is its own derivative.
+    # The field depends on s through the factor e^τ alone: it is its own derivative.
     turn = _turned if min(rows.shape) < MANY_AXES else _turned_in_blocks
     return velocity, velocity, turn(jacobian, rows)
 

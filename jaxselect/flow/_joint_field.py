@@ -1,10 +1,10 @@
 """The joint flow of E, p and v in inner products, and its linearised step.
 
-The rows of Z = [E; pᵀ; vᵀ] obey dZ/ds = D Σ(h) Z, where h = e^s (−∂L/∂a, −∂L/∂b) has a
-column for p and one for v, Σ(h) = [[0, h], [hᵀ, 0]], and D = diag(η, …, η, r_p, r_v)
+The rows of Z = [E; pᵀ; vᵀ] obey dZ/dτ = D Σ(h) Z, where h = e^τ (−∂L/∂a, −∂L/∂b) has a
+column for p and one for v, Σ(h) = [[0, h], [hᵀ, 0]], and D = diag(η, …, η, η_p, η_v)
 holds the rates. h depends on W = E [p v] alone, a block of the Gram matrix
 Z Zᵀ = [[K, W], [Wᵀ, G]], which obeys an equation without Z. Late all its blocks are
-linear in s where E, p and v alone grow like √s: a Rosenbrock method follows them in
+linear in τ where E, p and v alone grow like √τ: a Rosenbrock method follows them in
 long steps, and Z follows along (mathematics, section 3i).
 """
 
@@ -29,7 +29,7 @@ RIDGE = 1e-13
 
 
 class JointProblem(NamedTuple):
-    """Inputs of a joint flow: bags, rates (η, r_p, r_v) and the number of axes of Z."""
+    """Inputs of a joint flow: bags, rates (η, η_p, η_v) and the number of axes of Z."""
 
     corpus: Corpus
     rates: Float[Array, "3"]
@@ -96,7 +96,7 @@ def _moved(push: Array, state: JointState, rates: Array) -> JointState:
 
 @full_precision
 def field(log_time: PyTree, vector: PyTree, problem: PyTree) -> Array:
-    """The field of the flow in s."""
+    """The field of the flow in τ."""
     state = unflat(vector, problem.corpus.vocabulary)
     push = _descent(state.both, problem, log_time)
     return flat(_moved(push, state, problem.rates))
@@ -107,7 +107,7 @@ class JointJacobian(eqx.Module):
 
     Attributes:
         state: the point.
-        rates: (η, r_p, r_v).
+        rates: (η, η_p, η_v).
         push: h.
         curvature: H = ∂h/∂W, symmetric; W and h as their columns, one after the other.
     """
@@ -230,7 +230,7 @@ def _matrix(columns: Float[Array, " size"]) -> Float[Array, "vocabulary 2"]:
 def linearise(
     log_time: PyTree, vector: PyTree, problem: PyTree
 ) -> tuple[Array, Array, JointJacobian]:
-    """The field, its derivative in s, which is the field itself, and its Jacobian."""
+    """The field, its derivative in τ, which is the field itself, and its Jacobian."""
     state = unflat(vector, problem.corpus.vocabulary)
 
     def push(columns: Array) -> Array:

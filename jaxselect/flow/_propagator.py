@@ -1,6 +1,6 @@
 """The propagator U of a joint flow, Z_t = U_t Z_0, moved back onto its conserved form.
 
-With Δ = diag(η, …, η, −r_p, −r_v) the flow keeps U Δ Uᵀ = Δ, as D Σ(h) Δ is
+With Δ = diag(η, …, η, −η_p, −η_v) the flow keeps U Δ Uᵀ = Δ, as D Σ(h) Δ is
 antisymmetric. An integration keeps that to its tolerance only, and W = E [p v] of U to
 its tolerance times ‖E‖ ‖v‖, while the W that drives the flow corrects itself
 (mathematics, section 3i).
@@ -28,14 +28,14 @@ def corrected(
 ) -> Float[Array, "rows rows"]:
     """The nearby propagator with U Δ Uᵀ = Δ and W as integrated.
 
-    An impulse x, U ← (1 + D Σ(x)) U, changes W by η x G + K x diag(r_p, r_v): as many
+    An impulse x, U ← (1 + D Σ(x)) U, changes W by η x G + K x diag(η_p, η_v): as many
     unknowns as W has entries.
 
     Args:
         propagator: U, to the accuracy of the integration.
         both: W = E [p v].
         gram: Z_0 Z_0ᵀ.
-        rates: (η, r_p, r_v).
+        rates: (η, η_p, η_v).
 
     Returns:
         U.

@@ -1,8 +1,8 @@
-"""The curve (p, s) of a late flow, s = log(1+t), and how p and s move along it.
+"""The curve (p, τ) of a late flow, τ = log(1+t), and how p and τ move along it.
 
 p is driven by pairs of a selected word and one that lost, dp/dt = Σ_k c_k e^{−D_kᵀp}
-D_k. It is straight in s while nothing comes back, and straight while a word does, which
-takes no time of s: as a curve it has few bends (mathematics, section 7d).
+D_k. It is straight in τ while nothing comes back, and straight while a word does, which
+takes no time of τ: as a curve it has few bends (mathematics, section 7d).
 """
 
 from typing import NamedTuple
@@ -59,7 +59,7 @@ class Pairs(NamedTuple):
 class ArclengthField(NamedTuple):
     """How p and s move along the curve, at a place of it.
 
-    With ℓ its length and Q = ‖dp/ds‖: dp/dℓ = w g, w = Q/√(1+Q²), ds/dℓ = 1/√(1+Q²).
+    With ℓ its length and Q = ‖dp/dτ‖: dp/dℓ = w g, w = Q/√(1+Q²), dτ/dℓ = 1/√(1+Q²).
 
     Attributes:
         force: of every pair, what of D_k is in dp/dℓ.
@@ -122,7 +122,7 @@ def jacobian(
         length: of the longest step that it is for.
 
     Returns:
-        ∂(dp/dℓ, ds/dℓ)/∂(p, s).
+        ∂(dp/dℓ, ds/dℓ)/∂(p, τ).
 
     Example:
         >>> words, one = np.array([[0.5], [-0.5]]), np.ones(1)

@@ -1,4 +1,4 @@
-"""The late flow of pairs alone, along its curve (p, s) (mathematics, section 7d)."""
+"""The late flow of pairs alone, along its curve (p, τ) (mathematics, section 7d)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -28,9 +28,9 @@ def arclength_flow(
     settings: BdfSettings,
     watch: Callable[[float], object],
 ) -> Flow:
-    """SciPy's BDF along the curve (z, s), in its length; z = p − p_start − g (s − s_0).
+    """SciPy's BDF along the curve (z, τ), in its length; z = p − p_start − g (τ − τ_0).
 
-    Late p is straight in s, and a token returns along a straight line, in no time of s:
+    Late p is straight in τ, and a token returns along a straight line, in no time of τ:
     both are long steps. Errors of a step are of z, however long p is.
 
     Source: mathematics, section 7d.
@@ -38,9 +38,9 @@ def arclength_flow(
     Args:
         pairs: what drives p.
         start: p_start.
-        growth: g, the pace of p in s; p_mm where it is known.
-        from_log_time: s_0 = log(1+t) there.
-        log_times: values of s to save p at; the last is where the flow stops, the one
+        growth: g, the velocity of p in τ; p_mm where it is known.
+        from_log_time: τ_0 = log(1+t) there.
+        log_times: values of τ to save p at; the last is where the flow stops, the one
             before it is that of `earlier_cls`.
         settings: tolerance and bound.
         watch: called with log(1+t) after every step.
@@ -111,7 +111,7 @@ def arclength_flow(
 
 
 class _Sheared(NamedTuple):
-    """The curve (z, s), z = p − p_start − p_mm (s − s_start): late z hardly moves.
+    """The curve (z, τ), z = p − p_start − p_mm (s − s_start): late z hardly moves.
 
     Errors of a step are of z, however long p is.
     """
@@ -126,7 +126,7 @@ class _Sheared(NamedTuple):
         return np.append(moved, point[-1])
 
     def field(self, _: float, point: np.ndarray) -> np.ndarray:
-        """d(z, s)/dℓ."""
+        """d(z, τ)/dℓ."""
         found = arclength_field(self.pairs, self.place(point))
         moved = found.speed * found.towards - found.rate * self.growth
         return np.append(moved, found.rate)

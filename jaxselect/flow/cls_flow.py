@@ -1,8 +1,8 @@
 """Gradient flow dp/dt = −∇_p L of the CLS embedding, to any norm or time.
 
 In plain time the flow dies in floating point: its gradient shrinks like 1/t while ‖p‖
-grows like log t. In s = log(1+t) the field is e^s Eᵀ(−∂L/∂a), whose exponents are exact
-(`objective.negative_gradient`), and late the solution is the straight line p_mm s + ρ,
+grows like log t. In τ = log(1+t) the field is e^τ Eᵀ(−∂L/∂a), whose exponents are exact
+(`objective.negative_gradient`), and late the solution is the straight line p_mm τ + ρ,
 on which the solver's step grows without bound: ‖p‖ = 10⁶ costs a few steps more than
 the last change of attention.
 """
@@ -98,7 +98,7 @@ def cls_flow(
 ) -> Flow:
     """Gradient flow of p from p_0 with E and v fixed.
 
-    dp/ds = e^s Eᵀ(−∂L/∂a), s = log(1+t), ended where ‖p‖ or s first reaches its bound.
+    dp/dτ = e^τ Eᵀ(−∂L/∂a), τ = log(1+t), ended where ‖p‖ or τ first reaches its bound.
 
     Source: mathematics, sections 3, 3a, 3g and 4b.
 
@@ -154,8 +154,8 @@ def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     """The flow to a known log-time, corrected to where it ends.
 
     No event is searched for. Where one ended the flow, h(s, p) = 0, the end moves by
-    ds = −dh/h′ and p by dp/ds ds. The slope dp/ds is that of the interpolant: the field
-    itself multiplies the error of p by e^s where gradients oppose each other.
+    dτ = −dh/h′ and p by dp/dτ dτ. The slope dp/dτ is that of the interpolant: the field
+    itself multiplies the error of p by e^τ where gradients oppose each other.
     """
     *inputs, end, events = inputs
     parameters, corpus, begin, until_norm, until_log_time, times = inputs
@@ -190,7 +190,7 @@ def _integrate(
     *,
     events: bool = True,
 ) -> tuple[Flow, tuple[Bool[Scalar, ""], Bool[Scalar, ""]], Float[Array, " dim"]]:
-    """The flow; whether it ended at the norm, or where pulls hide their sum; dp/ds.
+    """The flow; whether it ended at the norm, or where pulls hide their sum; dp/dτ.
 
     The slope is known where no event is searched for, and zero otherwise.
     """
@@ -266,7 +266,7 @@ def velocity(
     log_time: Float[Scalar, ""] | float,
     cls: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
-    """The field dp/ds = e^s Eᵀ(−∂L/∂a) of the flow in s = log(1+t).
+    """The field dp/dτ = e^τ Eᵀ(−∂L/∂a) of the flow in τ = log(1+t).
 
     Source: mathematics, section 3a.
 
@@ -277,7 +277,7 @@ def velocity(
         cls: p.
 
     Returns:
-        dp/ds; late it is p_mm.
+        dp/dτ; late it is p_mm.
 
     Example:
         >>> from jaxselect.model.corpus import from_sequences
@@ -317,7 +317,7 @@ def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scala
 def _growth(
     problem: Problem, log_time: Float[Scalar, ""], moved: Float[Array, " dim"]
 ) -> Float[Scalar, ""]:
-    """−e^s vᵀ(∂²L/∂p²)v: below zero where the pulls oppose a move of p along v.
+    """−e^τ vᵀ(∂²L/∂p²)v: below zero where the pulls oppose a move of p along v.
 
     Along v each f moves by the variance of b under its weights, so that every pair of
     tokens takes part: in a balance against the move, in a change of places with it.

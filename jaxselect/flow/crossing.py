@@ -73,7 +73,7 @@ class Crossing(eqx.Module):
 
     Attributes:
         cls: p there; p_0 if there is none.
-        log_time: s = log(1+t) of the passage.
+        log_time: τ = log(1+t) of the passage.
         status: a `CrossingStatus`.
     """
 

@@ -1,6 +1,6 @@
 """Gradient flow of any of E, p and v together, at any rates, in log-time.
 
-dE/dt = η (h_a pᵀ + h_b vᵀ), dp/dt = r_p Eᵀh_a, dv/dt = r_v Eᵀh_b, with h_a = −∂L/∂a and
+dE/dt = η (h_a pᵀ + h_b vᵀ), dp/dt = η_p Eᵀh_a, dv/dt = η_v Eᵀh_b, with h_a = −∂L/∂a and
 h_b = −∂L/∂b. `experiments.theory.joint` shows where they lead.
 """
 
@@ -87,8 +87,8 @@ def joint_flow(
 ) -> JointFlow:
     """Gradient flow of E, p and v together, each at its rate.
 
-    dE/ds = e^s η (h_a pᵀ + h_b vᵀ), dp/ds = e^s r_p Eᵀh_a, dv/ds = e^s r_v Eᵀh_b, with
-    s = log(1+t). A step costs a system of 2|S| unknowns; d costs one product E Eᵀ and
+    dE/dτ = e^τ η (h_a pᵀ + h_b vᵀ), dp/dτ = e^τ η_p Eᵀh_a, dv/dτ = e^τ η_v Eᵀh_b, with
+    τ = log(1+t). A step costs a system of 2|S| unknowns; d costs one product E Eᵀ and
     one with E.
 
     Source: mathematics, section 3i.
@@ -96,7 +96,7 @@ def joint_flow(
     Args:
         parameters: (E, p, v) at the start.
         corpus: n bags with labels ±1.
-        rates: η, r_p and r_v; a rate of zero keeps its parameter fixed.
+        rates: η, η_p and η_v; a rate of zero keeps its parameter fixed.
         until_log_time: log(1+t) to stop at; in float64 up to 10⁹, where the exponent
             log t − y f of a sequence still has digits, and up to 10⁶ where E is
             trained and v fixed.

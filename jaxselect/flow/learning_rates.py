@@ -16,8 +16,8 @@ class LearningRates(eqx.Module):
 
     Attributes:
         embeddings: η of E.
-        cls: r_p of p.
-        head: r_v of v.
+        cls: η_p of p.
+        head: η_v of v.
     """
 
     embeddings: Float[Scalar, ""] | float = 1.0
@@ -25,7 +25,7 @@ class LearningRates(eqx.Module):
     head: Float[Scalar, ""] | float = 1.0
 
     def array(self, dtype: Any) -> Float[Array, "3"]:
-        """(η, r_p, r_v)."""
+        """(η, η_p, η_v)."""
         both = (self.embeddings, self.cls, self.head)
         return jnp.stack([jnp.asarray(rate, dtype) for rate in both])
 

@@ -10,7 +10,7 @@ from ..model.manifold_balance import second_order
 from ..model.tie_manifold import TieManifold, at_point
 from .bdf import step
 
-# Tolerance of a step, absolute, in p − p_mm s.
+# Tolerance of a step, absolute, in p − p_mm τ.
 TOLERANCE = 1e-8
 MAX_STEPS = 500
 # Share of a bag at which a lost token has returned.
@@ -21,7 +21,7 @@ CORRECTIONS = 3
 
 
 class _Late(NamedTuple):
-    """z = p − p_mm s, at constant f of the twins."""
+    """z = p − p_mm τ, at constant f of the twins."""
 
     ties: TieManifold
 
@@ -35,7 +35,7 @@ class _Late(NamedTuple):
         return force, found.towards, np.linalg.qr(found.normal.T)[0]
 
     def field(self, log_time: float, moved: np.ndarray) -> np.ndarray:
-        """dz/ds."""
+        """dz/dτ."""
         force, towards, normal = self.parts(log_time, moved)
         pull = force @ towards
         return pull - normal @ (normal.T @ pull) - self.ties.growth

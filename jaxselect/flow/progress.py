@@ -51,7 +51,7 @@ def local_exponents(
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
     """Exponents of the direction error at one point of a flow.
 
-    Both are exact: the field gives dp/ds there.
+    Both are exact: the field gives dp/dτ there.
 
     Source: mathematics, section 3b.
 
@@ -59,7 +59,7 @@ def local_exponents(
         after: (E¹, p_0, v).
         corpus: n labelled bags.
         direction: of any length, such as p_mm.
-        log_time: s = log(1+t) > 0.
+        log_time: τ = log(1+t) > 0.
         cls: p at that time.
 
     Returns:

@@ -26,7 +26,7 @@ class Answer(NamedTuple):
         infeasibility: as in `MaxMargin`.
         balance: ‖Σ λ D‖ / Σ λ ‖D‖, infinite unless p is zero.
         allowed: the gap that rounding of p allows, for duals that cancel to
-            ‖p‖ = Σ λ ‖D‖ / κ; zero where it is not measured.
+            ‖p‖ = Σ λ ‖D‖ / ψ; zero where it is not measured.
     """
 
     direction: Float[Array, " dim"]
@@ -67,7 +67,7 @@ def measured(
 
 
 def allowed_gap(cancellation: Float[Scalar, ""]) -> Float[Scalar, ""]:
-    """Gap that rounding of p allows, of κ = Σ λ ‖D‖ / ‖p‖."""
+    """Gap that rounding of p allows, of ψ = Σ λ ‖D‖ / ‖p‖."""
     eps = jnp.finfo(cancellation.dtype).eps
     return jnp.minimum(ALLOWED * eps * cancellation, eps**LARGEST_GAP)
 

@@ -26,7 +26,7 @@ def combination(
     tokens: Float[Array, "vocabulary dim"],
     duals: Float[Array, "vocabulary vocabulary"],
 ) -> Float[Array, " dim"]:
-    """Dᵀλ = Eᵀμ, the potentials μ of the duals being sums that cancel."""
+    """Dᵀλ = EᵀΛ, the potentials Λ of the duals being sums that cancel."""
     high, low = _sum(jnp.concatenate([duals, -duals.T], axis=1))
     whole, rest = _product(tokens.T, high)
     return whole + (rest + tokens.T @ low)

@@ -10,9 +10,9 @@ was chosen. The 250 problems are those of `tests/margin/pair_problems`.
 # precision. Tuned on the benchmark, where 512 tokens end at 300 roundings, and on
 # single precision with tokens far longer along one axis, which ends at 2,000.
 SOLVED = 4096
-# Where duals cancel, κ = Σ λ ‖D‖ / ‖p‖ ≫ 1, the gap may be ALLOWED eps κ. Derived: p
+# Where duals cancel, ψ = Σ λ ‖D‖ / ‖p‖ ≫ 1, the gap may be ALLOWED eps ψ. Derived: p
 # stays feasible under the rounding of its entries if it aims GUARD eps ‖p‖ ‖D‖ too far,
-# which costs a gap of 2 GUARD eps κ; one rounding of the step to it, one of the duals.
+# which costs a gap of 2 GUARD eps ψ; one rounding of the step to it, one of the duals.
 ALLOWED = 12
 # But no more than eps^0.6, 4e-10 in double precision, so that p is within the root of
 # that, 2e-5, of p_mm. In single precision it is less than 4096 roundings, and allows

@@ -1,6 +1,6 @@
 """Hypotheses of the finite certificate: the late flow keeps its selection and its line.
 
-At a log-time s_0 the active pairs stand at a distance r from ρ, the inactive ones still
+At a log-time τ_0 the active pairs are at a distance δ_0 from ρ, the inactive ones still
 have a force to spend, and the part of p that only the path decides was constant for a
 while (mathematics, sections 3d and 3e).
 """
@@ -21,9 +21,9 @@ from .limit import Limit
 from .max_margin import MaxMargin
 from .pair_graph import difference_lengths, lead
 
-# Largest share of a sequence off its selected token, times κ and the spread of its
+# Largest share of a sequence off its selected token, times κ̄ and the spread of its
 # values, for which the pair sum stands for the gradient. Derived: below it
-# e^{κ|b − f|} ≤ 1.14, κ the Lipschitz constant of log(−ℓ′); with K heads plus two.
+# e^{κ̄|b − f|} ≤ 1.14, κ̄ the Lipschitz constant of log(−ℓ′); with K heads plus two.
 UNSELECTED = 0.125
 # Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
 NONLINEAR = 4
@@ -76,10 +76,10 @@ def inactive_pair_bound(
 ) -> Float[Scalar, ""]:
     """Bound on all that inactive pairs may still move a score difference.
 
-    A pair of margin m = Dᵀp_mm > 1 pulls with λ = c e^{s − Dᵀp}, which falls like
-    e^{−(m − 1)s} as long as p stays within 2r + ε of where it is, r = ‖p − p_mm s − ρ‖.
-    Then all of them, and what the pair sum leaves out, move p by at most
-    S = Σ |λ| ‖D‖ e^{2r‖D‖ + ε} / (m − 1) + (nonlinear terms),
+    A pair of margin m = Dᵀp_mm > 1 pulls with λ = c e^{τ − Dᵀp}, which falls like
+    e^{−(m − 1)τ} as long as p stays within 2δ_0 + ε of where it is, with δ_0 =
+    ‖p − p_mm τ − ρ‖. Then all of them, and what the pair sum leaves out, move p by
+    S = Σ |λ| ‖D‖ e^{2δ_0‖D‖ + ε} / (m − 1) + (nonlinear terms) at most,
     and a score difference by max ‖D‖ S.
 
     Source: mathematics, section 3e.
@@ -155,7 +155,7 @@ def _left_out(
     cls: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """Bound on |gradient − pair sum| in score space, per unit of s, for one winner."""
+    """Bound on |gradient − pair sum| in score space, per unit of τ, for one winner."""
     values = parameters.embeddings @ parameters.head
     attention = attend_corpus(parameters.embeddings @ cls, values, corpus)
     present = corpus.present

@@ -30,9 +30,9 @@ class Minimum(NamedTuple):
         decrement: bound on √(∇Lᵀ H⁻¹ ∇L), rounding included word by word: a word held
             weakly suffers from the rounding of its forces alone.
         stiffness: μ, the least eigenvalue of H = ∂²L/∂p² there, rounding taken off.
-        change: κ; within `ball` a move by δ changes H by at most κ ‖δ‖ H.
-        ball: radius that κ holds for.
-        kantorovich: h = κ decrement/√μ; up to ½ a true minimum lies within `radius`.
+        change: Ω; within `ball` a move by δ changes H by at most Ω ‖δ‖ H.
+        ball: radius that Ω holds for.
+        kantorovich: h = Ω decrement/√μ; up to ½ a true minimum lies within `radius`.
         radius: 2 decrement/√μ.
         basin: distance from which the flow surely ends in it.
     """

@@ -64,9 +64,9 @@ def prove(
 ) -> Proof:
     """Newton–Kantorovich at a computed critical point of Φ, roundings included.
 
-    With H = Σ λ_k D_k D_kᵀ, ω = max ‖D_k‖_{H⁻¹}, β = 1 + 2 Σ_{λ_k<0} |λ_k| ‖D_k‖²_{H⁻¹}
-    and Newton's decrement ν = ‖∇Φ‖_{H⁻¹}: h = e β ω ν. In ν count the roundings of each
-    λ_k and what is left of D_kᵀp_mm − 1.
+    With H = Σ λ_k D_k D_kᵀ, D_H = max ‖D_k‖_{H⁻¹}, β_H = 1 + 2 Σ_{λ_k<0} |λ_k|
+    ‖D_k‖²_{H⁻¹} and Newton's decrement ν = ‖∇Φ‖_{H⁻¹}: h = e β_H D_H ν. In ν count the
+    roundings of each λ_k and what is left of D_kᵀp_mm − 1.
 
     Source: mathematics, section 3e.
 

@@ -1,6 +1,6 @@
 """A late flow at one time: its pairs' forces, margins and errors, and its offset.
 
-dp/ds = Σ_k λ_k D_k, λ_k = c_k e^{s − D_kᵀp}, orthogonal to ties (mathematics, section
+dp/dτ = Σ_k λ_k D_k, λ_k = c_k e^{τ − D_kᵀp}, orthogonal to ties (mathematics, section
 7c).
 """
 

@@ -1,8 +1,9 @@
 """Proofs about a late flow orthogonal to its ties, from numbers at one time.
 
-dp/ds = Σ_k λ_k D_k, λ_k = c_k e^{s − D_kᵀp}. Where all c_k > 0 the selection is final.
-Where some are not, the line p_mm s + ρ must be proved, p within a budget R of it that
-no such pair can leave, and R within what is convex around ρ (mathematics, section 7c).
+dp/dτ = Σ_k λ_k D_k, λ_k = c_k e^{τ − D_kᵀp}. Where all c_k > 0 the selection is final.
+Where some are not, the line p_mm τ + ρ must be proved, p within R_q of it, a bound
+that no such pair exceeds, and R_q within what is convex around ρ (mathematics, section
+7c).
 """
 
 from typing import NamedTuple
@@ -55,7 +56,7 @@ class LimitCertificate(NamedTuple):
         active_wrong_sign: how many of them have a margin of one in p_mm.
         equilibrium: ρ in axes of the span of the active differences, seen from p; None
             where it was not looked for.
-        distance: of p from the line p_mm s + ρ.
+        distance: of p from the line p_mm τ + ρ.
         push: bound on what pairs with c_k <= 0 still move p by.
         budget: R: distance from the line that p never exceeds; ∞ where none is proved.
         error: bound on the relative change of forces by shares of losers and by ties.
@@ -93,7 +94,7 @@ def limit_certificate(
         forces: of all competing pairs at p, ties at rest.
         words: E orthogonal to the ties.
         margin: the max-margin problem of the selection there.
-        log_time: s = log(1+t).
+        log_time: τ = log(1+t).
         diameter: bound on ‖E_s − E_r‖ of all tokens.
         ties: where tied tokens rest.
 

@@ -1,6 +1,6 @@
 """A proof that the late flow of twins' ties stays near a point of their manifold.
 
-F_s(p) = e^s (L − L_∞) + p_mmᵀp falls along the flow of p − p_mm s, up to what fades. A
+F_τ(p) = e^τ (L − L_∞) + p_mmᵀp falls along the flow of p − p_mm τ, up to what fades. A
 wall around a strict minimum of it on the manifold, higher than F_s at p, holds p for
 ever (mathematics, section 7e).
 """
@@ -107,13 +107,13 @@ class Bounds(NamedTuple):
         loose = self.third(apart, lead) + self.unsure * (self.gross * lead)[on].sum()
         loose += number * pull**2 / stiff + mixed * radius * across
         loose += steep * across**2 / 2 + next(left) * radius + next(left) * across
-        # Ties at rest for the pairs, |e^s φ′| <= 2 pull/rate, hold little energy.
+        # Ties at rest for the pairs, |e^τ φ′| <= 2 pull/rate, hold little energy.
         begin = self.start[0] ** 2 / 2 + loose + fading + 9 * pull**2 / rate
         side = stiff * (rest.rate * across) ** 2 / 16 - radius**2 / 2
         return bool(begin < min(radius**2 / 2, side) - loose)
 
     def pull(self, size: Float[np.ndarray, " pairs"]) -> float:
-        """Bound on twice ‖∇Φ‖, with κ as the function of f that it is."""
+        """Bound on twice ‖∇Φ‖, with c_k as the function of f that it is."""
         ties, on = self.ties, self.ties.excess == 0
         length = np.linalg.norm(self.rest.point.towards, axis=1)
         slope = size[on].sum() * (1 + 1 / ties.spread) / self.rest.scale.min()

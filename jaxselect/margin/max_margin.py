@@ -304,11 +304,11 @@ def _implicit(
 def _implicit_jvp(
     primals: tuple[Array, MaxMargin], tangents: tuple[Array, MaxMargin]
 ) -> tuple[Array, Array]:
-    """The active pairs stay active: dp = (I − N) dEᵀμ − D⁺ dE p, μ = (D⁺)ᵀ p.
+    """The active pairs stay active: dp = (I − N) dEᵀΛ − D⁺ dE p, Λ = (D⁺)ᵀ p.
 
     D is E less the mean of each component of the active pairs: it spans what their
-    differences span, and D p hangs on their leads alone. N projects on that span, and μ
-    are potentials, p = Eᵀμ.
+    differences span, and D p hangs on their leads alone. N projects on that span, and Λ
+    are potentials, p = EᵀΛ.
     """
     (embeddings, solution), (change, _) = primals, tangents
     direction = _implicit(embeddings, solution)

@@ -1,4 +1,4 @@
-"""The offset ρ of a late flow p = p_mm s + z: where z rests, and what proves it.
+"""The offset ρ of a late flow p = p_mm τ + z: where z rests, and what proves it.
 
 Pairs of margin one move z by Σ λ_k D_k − p_mm, λ_k = c_k e^{−D_kᵀz}. Where all c_k > 0
 this is a flow of a convex function Φ; with some c_k < 0 critical points of Φ may be

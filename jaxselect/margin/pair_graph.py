@@ -2,7 +2,7 @@
 
 With one row D = E_s − E_r per pair (s over r), weights on the pairs enter through the
 Laplacian of the graph only, DᵀWD = Eᵀ Lap(W) E, and duals through the potentials they
-leave on the tokens, Dᵀλ = Eᵀμ with μ_s = Σ_r λ[s, r] − λ[r, s]. The work depends on
+leave on the tokens, Dᵀλ = EᵀΛ with Λ_s = Σ_r λ[s, r] − λ[r, s]. The work depends on
 |S|, not on the number of pairs; and where several tokens of a sequence stay selected,
 (s, r) and (s', r) are simply two edges into r.
 """
@@ -36,7 +36,7 @@ def laplacian(
 def potentials(
     duals: Float[Array, "vocabulary vocabulary"],
 ) -> Float[Array, " vocabulary"]:
-    """Potentials of the tokens, μ_s = Σ_r λ[s, r] − λ[r, s]: Dᵀλ = Eᵀμ.
+    """Potentials of the tokens, Λ_s = Σ_r λ[s, r] − λ[r, s]: Dᵀλ = EᵀΛ.
 
     Source: mathematics, section 3c.
 
@@ -44,7 +44,7 @@ def potentials(
         duals: λ, on ordered pairs.
 
     Returns:
-        μ; its entries sum to zero.
+        Λ; its entries sum to zero.
 
     Example:
         >>> potentials(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()

@@ -31,8 +31,8 @@ def score_curvature(
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary vocabulary"]]:
     """−∂L/∂a and its Jacobian −∂²L/∂a², both times e^{log_scale}.
 
-    With h_X = w_X (−ℓ′) q_X y (b − f) one sequence contributes diag(h) − h uᵀ − u hᵀ,
-    u = q (1 + ½ (ℓ″/−ℓ′) y (b − f)): the derivatives of the weights, of the mean, and
+    With h_X = w_X (−ℓ′) q_X y (b − f) one sequence contributes diag(h) − h xᵀ − x hᵀ,
+    x = q (1 + ½ (ℓ″/−ℓ′) y (b − f)): the derivatives of the weights, of the mean, and
     of −ℓ′ together; for K classes `_bends` adds what ∂²m/∂f² does. Stacked over
     sequences it is one matrix product; of a large problem on CPU, the sum over the
     pairs of tokens that meet, without those that all together are below its rounding.
@@ -107,7 +107,7 @@ def _cross(
     tokens: Int[Array, "many width"],
     vocabulary: int,
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """Σ_X u hᵀ."""
+    """Σ_X x hᵀ."""
     large = len(pull) * vocabulary**2 >= LARGE_PRODUCT
     add_up = _cross_of_many if large else _product
     return add_up(pull, partner, tokens, vocabulary)

@@ -37,9 +37,9 @@ def decision_list(
 ) -> Corpus:
     """Sequences labelled by the first present token of a list with signs + − + − ….
 
-    Given its label, each deciding token is present with probability ρ, independently;
-    irrelevant ones, drawn evenly, fill the sequence. With both labels equally frequent
-    every α_k has the sign of its token in expectation.
+    Given its label, each deciding token is present with probability `presence`,
+    independently; irrelevant ones, drawn evenly, fill the sequence. With both labels
+    equally frequent every α_k has the sign of its token in expectation.
 
     Source: mathematics, section 3j.
 
@@ -49,7 +49,7 @@ def decision_list(
         length: tokens per sequence, more than the list has.
         depth: deciding tokens, ids 0 … depth − 1, 2 or more.
         irrelevant: the other tokens.
-        presence: ρ in (0, 1); traced.
+        presence: probability in (0, 1); traced.
         positive: share of sequences with label +1, in (0, 1); traced.
         noise: share of labels that are turned, in [0, 1]; traced.
 
@@ -114,7 +114,7 @@ def whole_decision_list(
         depth: deciding tokens, 2 … 10.
         irrelevant: the other tokens.
         length: tokens per sequence.
-        presence: ρ in (0, 1); traced.
+        presence: probability in (0, 1); traced.
         positive: share of label +1 before labels are turned, in (0, 1); traced.
         noise: share of labels that are turned, in [0, 1]; traced.
 
@@ -181,8 +181,8 @@ def negation(
 
     Each word has a negation of its own: one negation shared by words of both signs is
     beyond the model. Words alternate in sign and occur evenly. In expectation α is a
-    positive multiple of ν of a negation's sign, ν = `negated`, for a negation, and
-    of 1 − 2 ν of its sign for a word.
+    positive multiple of `negated` times its sign for a negation, and of
+    1 − 2 `negated` times its sign for a word.
 
     Source: mathematics, section 3j.
 
@@ -192,7 +192,7 @@ def negation(
         length: tokens per sequence, 3 or more.
         pairs: m words, ids m … 2m − 1; that of id m + k has the negation k.
         irrelevant: the other tokens.
-        negated: probability ν of a negation, in [0, 1]; traced.
+        negated: probability of a negation, in [0, 1]; traced.
         noise: share of labels that are turned, in [0, 1]; traced.
 
     Returns:

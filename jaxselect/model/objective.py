@@ -2,7 +2,7 @@
 
 With a = E p and b = E v the empirical risk is a function of 2|S| numbers; its gradient
 in E has rank two. Derivatives are in closed form because the flow needs them multiplied
-by e^s at times s = log(1+t) where they underflow on their own.
+by e^τ at times τ = log(1+t) where they underflow on their own.
 """
 
 from typing import NamedTuple
@@ -157,7 +157,7 @@ def negative_gradient(
         scores: a = E p.
         values: b = E v.
         corpus: n labelled bags.
-        log_scale: a natural logarithm; s = log(1+t) in the flow.
+        log_scale: a natural logarithm; τ = log(1+t) in the flow.
 
     Returns:
         Both halves of the negative gradient, scaled.

@@ -1,6 +1,6 @@
 """Curvature of the risk in p, from the words that still move.
 
-A sequence contributes diag(h) − h uᵀ − u hᵀ in scores (`model.objective`). Late,
+A sequence contributes diag(h) − h xᵀ − x hᵀ in scores (`model.objective`). Late,
 the weights of nearly all words are too small to matter within the time that has passed:
 only the others, few of thousands, are kept (mathematics, section 7a).
 """
@@ -226,7 +226,7 @@ def pulls(
 def _factors(
     bags: RaggedBags, cls: Float[np.ndarray, " dim"]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pulls h and partners u of every entry, as in `score_curvature`; the rows."""
+    """Pulls h and partners x of every entry, as in `score_curvature`; the rows."""
     share, row = attention(bags.counts, bags.embeddings @ cls)
     value, label = bags.values[bags.counts.indices], bags.labels
     output = outputs(bags, share)

@@ -153,11 +153,11 @@ def independent_tokens(
     """Tokens drawn independently given the label, with a share δ̃ of irrelevant ones.
 
     The paper's synthetic data are of this kind; the parametrisation here is ours.
-    With ρ = δ̃ |S| / (|S| − 1), which is one at the upper end of δ̃, the first token of a
-    sequence is relevant and each other one with probability 1 − ρ. A relevant token s
+    With ι = δ̃ |S| / (|S| − 1), which is one at the upper end of δ̃, the first token of a
+    sequence is relevant and each other one with probability 1 − ι. A relevant token s
     is drawn with P(s | y) = (1 + y δ_s) / 2m, so its posterior difference is δ_s in
     expectation. Over the m tokens of a class |δ_s| is spread evenly from w to 1, with
-    w = ρ + (1 − ρ) `weakest`. At ρ = 1 every draw fulfils Assumption 1.
+    w = ι + (1 − ι) `weakest`. At ι = 1 every draw fulfils Assumption 1.
 
     Source: mathematics, section 3.
 
@@ -204,7 +204,7 @@ def _independent_tokens(
     balanced_key, place_key, token_key = jax.random.split(key, 3)
     tokens, classes = _balanced(balanced_key, sizes)
     labels = 1 - 2 * classes
-    # Rounding may leave ρ just below one: then a place in 10¹⁶ would be relevant.
+    # Rounding may leave ι just below one: then a place in 10¹⁶ would be relevant.
     rho = jnp.minimum(irrelevant_share * vocabulary / (vocabulary - 1) + ROUNDING, 1.0)
     least = rho + (1 - rho) * weakest
     strength = least + (1 - least) * jnp.linspace(0.0, 1.0, relevant)

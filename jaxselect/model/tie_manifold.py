@@ -38,7 +38,7 @@ class TieManifold(NamedTuple):
         curvature: φ″ of the twins at rest.
         content: of every pair.
         loser: of every pair.
-        strength: κ, what the bags of a pair add up to.
+        strength: c_k, what the bags of a pair add up to.
         gross: what that is the rest of.
         excess: margin of every pair under p_mm less one; zero for active pairs.
         growth: p_mm.

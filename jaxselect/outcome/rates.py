@@ -1,6 +1,6 @@
 """Convergence rates of the flow of p, differentiable in η₀, d, E, p_0 and the counts.
 
-Late in the flow p = p_mm s + ρ with s = log t, so every late rate is a closed form in
+Late in the flow p = p_mm τ + ρ with τ = log t, so every late rate is a closed form in
 (p_mm, ρ), whose derivatives are implicit. Early rates are times at which the flow
 passes a mark (`crossing.last_crossings`). Where the selection or the set of active
 pairs changes, a rate has a kink: its derivative there is that of one side, and it is

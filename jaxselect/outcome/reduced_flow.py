@@ -1,6 +1,6 @@
 """The flow of p after its ties have come to rest, carried on as pairs of tokens alone.
 
-Tied tokens hold each other with gradients e^s times larger than what still moves p, and
+Tied tokens hold each other with gradients e^τ times larger than what still moves p, and
 the rounding of these ends the flow of `flow.sparse_flow` at log t = 34. But ties rest,
 and move p nowhere else. There remains a sum of exponentials, one for each pair of a
 selected token and one that lost (mathematics, section 7d).
@@ -25,7 +25,7 @@ from ..model.ragged_pairs import contract_ties
 from ..model.sparse import SparseCorpus
 from .flow_end import FlowEnd
 
-# Errors made here are amplified later, hence the tighter tolerance; of p − p_mm s.
+# Errors made here are amplified later, hence the tighter tolerance; of p − p_mm τ.
 LATE = BdfSettings(tolerance=1e-7)
 # The flow of the ties alone shall end within a basin.
 CLOSELY = BdfSettings(tolerance=1e-6, max_steps=600)

@@ -23,7 +23,7 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     """√d times the standard deviation of the asymmetry δ that a draw starts with.
 
     δ = (u₊ − u₋)/2 at the start, and what noise in E adds on the way, brought back to
-    the start by (g/g(1/T))^{−ν}.
+    the start by (h/h(1/T))^{−ω}.
 
     Source: mathematics, section 6a.
 
@@ -60,7 +60,7 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     end = strongest_log_odds(of, gamma) - first
 
     def forcing(node: Float[Scalar, ""]) -> Float[Array, " 5"]:
-        # Nodes crowd at the start, where a large ν forgets within 1/ν.
+        # Nodes crowd at the start, where a large ω forgets within 1/ω.
         score = end * node**3
         weight = jax.nn.sigmoid(first + score)
         late = jax.nn.sigmoid(gamma * weight)
@@ -78,8 +78,8 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
 def noise(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     """√d times the standard deviation of E_rᵀv over irrelevant tokens after the step.
 
-    (1 − κ)² + κ² (T + ½)/N_r, κ = γR(T − 1)/(IT), N_r = n(T − 1)/(2I): a step on E
-    lowers the part of f that an irrelevant token has in every sequence it is in.
+    (1 − γ_I)² + γ_I² (T + ½)/N_r, γ_I = γR(T − 1)/(IT), N_r = n(T − 1)/(2I): a step on
+    E lowers the part of f that an irrelevant token has in every sequence it is in.
 
     Source: mathematics, section 6c.
 
@@ -101,6 +101,6 @@ def noise(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
 
 
 def damping(ensemble: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]:
-    """κ = γR(T − 1)/(IT), by which the step lowers an irrelevant token's own value."""
+    """γ_I = γR(T − 1)/(IT), the share of its value that an irrelevant token loses."""
     of = as_real(ensemble)
     return gamma * of.relevant * of.odds / (of.irrelevant * (1.0 + of.odds))

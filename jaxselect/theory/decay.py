@@ -43,10 +43,10 @@ class DecayEnd(NamedTuple):
 def decay_end(
     *, relevant: _Number, irrelevant: _Number, length: _Number, decay: _Number
 ) -> DecayEnd:
-    """The end of training under weight decay λ: q σ(−qβ) = λ √N, κ β (1 − q) = 1.
+    """The end of training under weight decay λ: q σ(−qβ) = λ √N, √(N/M) β (1 − q) = 1.
 
-    N = 2R, κ₀ = 1/N + 1/I, κ = √(N κ₀); then u = log((T − 1) q/(1 − q)),
-    |v|² = β √N and |p|² = u/√κ₀.
+    N = 2R, 1/M = 1/N + 1/I; then u = log((T − 1) q/(1 − q)),
+    |v|² = β √N and |p|² = √M u.
 
     Source: mathematics, section 3k.
 
@@ -69,7 +69,7 @@ def decay_end(
     kappa = jnp.sqrt(both * mixed)
 
     def excess(value: Array) -> Array:
-        """Log of q σ(−qβ)/(λ √N), where qβ = β − 1/κ."""
+        """Log of q σ(−qβ)/(λ √N), where qβ = β − √(M/N)."""
         margin = value - 1 / kappa
         push = jnp.log(margin / value) - jax.nn.softplus(margin)
         return push - jnp.log(decay * jnp.sqrt(both))

@@ -18,7 +18,7 @@ class SmallNumbers(NamedTuple):
     """What the theory takes to be small.
 
     Attributes:
-        value: κ d^{−1/2}, the step's change of an irrelevant token's value that comes
+        value: γ_I d^{−1/2}, the step's change of an irrelevant token's value that comes
             from values of irrelevant tokens; of first order in the theory.
         start: δ at the start, at γ or at γ_c/2 if that is less; of first order too.
         spread: standard deviation of the important tokens' counts over their mean
@@ -34,7 +34,7 @@ class SmallNumbers(NamedTuple):
 def small_numbers(ensemble: Ensemble, dim: Real, step_size: Real) -> SmallNumbers:
     """The three numbers whose smallness the theory assumes.
 
-    κ = γR(T − 1)/(IT) over √d; `start_asymmetry`/√d; and (f(1 − f))^{1/2} 2R/n, f the
+    γ_I = γR(T − 1)/(IT) over √d; `start_asymmetry`/√d; and (f(1 − f))^{1/2} 2R/n, f the
     fractional part of n/(2R), for the even counts of `synthetic.assumption_one`.
 
     Source: mathematics, section 6e.

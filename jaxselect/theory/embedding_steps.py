@@ -47,8 +47,8 @@ def reduced_steps(
 ) -> ReducedSteps:
     """β, u and what follows from them along k steps on E.
 
-    β ← β + (η₀/2R) g q,  u ← u + η₀ κ₀ g q (1 − q) β,  κ₀ = 1/2R + 1/I, with
-    q = 1/(1 + (T − 1)e^{−u}) and g = σ(−qβ); ‖p_mm‖ = (κ₀ + u²)^{−1/2}.
+    β ← β + (η₀/2R) g q,  u ← u + (η₀/M) g q (1 − q) β,  1/M = 1/2R + 1/I, with
+    q = 1/(1 + (T − 1)e^{−u}) and g = σ(−qβ); ‖p_mm‖ = (1/M + u²)^{−1/2}.
 
     Source: mathematics, section 2a.
 

@@ -25,13 +25,13 @@ FAR = 40.0
 
 
 class Channel(eqx.Module):
-    """Speed A(x) of one variable per unit of push: A² = A_0² + 4 c (x² − x_0²).
+    """Tangent kernel K(x) of one variable: K² = K_0² + 4 c (x² − x_0²).
 
     Attributes:
         start: x_0.
-        start_speed: A_0 ≥ 0.
+        start_speed: K_0 ≥ 0.
         product: c, the product of the two rates that feed each other.
-        rate: of the vector, r_p or r_v.
+        rate: of the vector, η_p or η_v.
         start_square: its square at the start, |p_0|² or |v_0|².
     """
 
@@ -42,13 +42,13 @@ class Channel(eqx.Module):
     start_square: Float[Scalar, ""]
 
     def speed(self, x: Float[Array, "*points"]) -> Float[Array, "*points"]:
-        """A(x)."""
+        """K(x), the speed of x per unit of push."""
         square = self.start_speed**2 + 4 * self.product * self._gained(x)
         # The inner `where` keeps the derivative finite where nothing is trained.
         return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
     def square(self, x: Float[Array, "*points"]) -> Float[Array, "*points"]:
-        """|p|² or |v|² at x: |p_0|² + 2 r (x² − x_0²)/(A_0 + A)."""
+        """|p|² or |v|² at x: |p_0|² + 2 r (x² − x_0²)/(K_0 + K), r the rate."""
         total = self.start_speed + self.speed(x)
         some = jnp.where(total > 0, total, 1.0)
         return self.start_square + 2 * self.rate * self._gained(x) / some
@@ -106,8 +106,8 @@ def reduced_problem(
 ) -> ReducedProblem:
     """Constants of the two equations, for any subset of {E, p, v} and any rates.
 
-    With N = 2R, κ₀ = 1/N + 1/I: values have A_0 = η |v_0|²/N + r_v (1/N + γ²/|v_0|²)
-    and c = η r_v/N, scores A_0 = η κ₀ |p_0|² + r_p κ₀ and c = η r_p κ₀.
+    With N = 2R, 1/M = 1/N + 1/I: values have K_0 = η |v_0|²/N + η_v (1/N + γ²/|v_0|²)
+    and c = η η_v/N, scores K_0 = (η |p_0|² + η_p)/M and c = η η_p/M.
 
     Source: mathematics, section 3i.
 
@@ -115,7 +115,7 @@ def reduced_problem(
         relevant: important tokens per class R.
         irrelevant: irrelevant tokens I.
         length: tokens per sequence T.
-        rates: (η, r_p, r_v); zero keeps a parameter fixed.
+        rates: (η, η_p, η_v); zero keeps a parameter fixed.
         alignment: γ, the value y b_s that one step on E gave the important tokens.
         cls_square: |p_0|², p_0 orthogonal to all else.
         head_square: |v_0|².
@@ -161,8 +161,8 @@ def reduced_flow(
 ) -> ReducedFlow:
     """The two-variable flow along log-time, its start kept.
 
-    dβ/dt = G q A_v(β), du/dt = G β q (1 − q) A_p(u), with G = σ(−qβ) and
-    q = 1/(1 + (T − 1) e^{−u}), in s = log(1+t).
+    dβ/dt = g q K_v(β), du/dt = g β q (1 − q) K_p(u), with g = σ(−qβ) and
+    q = 1/(1 + (T − 1) e^{−u}), in τ = log(1+t).
 
     Source: mathematics, section 3i.
 
@@ -215,18 +215,18 @@ def reduced_flow(
 def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> ReducedFlow:
     """The law that the reduced flow approaches, for the subset that it trains.
 
-    Where E or v is trained, β = s + log A_v(s), and with m = 2, or 1 where both are,
+    Where E or v is trained, β = τ + log K_v(τ), and with x = 2, or 1 where both are,
 
-        1 − q = m A_v(β) / (β² A_p(u) (1 − d log A_p/du))
+        1 − q = x K_v(β) / (β² K_p(u) (1 − d log K_p/du))
 
-    at the u with (T − 1) e^{−u} = 1 − q; A_v and A_p as they are late, 2 √c x or A_0.
-    Where p alone is trained, 1 − q = 1/(σ(−β) β A_p t).
+    at the u with (T − 1) e^{−u} = 1 − q; late K_v and K_p are 2 √c times the variable,
+    or K_0. Where p alone is trained, 1 − q = 1/(σ(−β) β K_p t).
 
     Source: mathematics, section 3i.
 
     Args:
         problem: of `reduced_problem`.
-        log_times: s = log t, large.
+        log_times: τ = log t, large.
 
     Returns:
         As `reduced_flow`, by formulas.
@@ -261,7 +261,7 @@ def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> Redu
     score = jnp.where(moves, score, scores.start)
     log_weight = jnp.where(moves, weight(score), _log_unselected(score, problem))
     rest = jnp.log(jax.nn.softplus(-value))
-    # Where attention never selects, q² A_v takes the place of A_v, and s/q that of s.
+    # Where attention never selects, q² K_v takes the place of K_v, and τ/q that of τ.
     selected = jnp.where(moves, 1.0, jnp.exp(_log_selected(score, problem)))
     gained = gained + 2 * jnp.log(selected)
     value = jnp.where(trained, (log_times + gained) / selected, value)
@@ -277,7 +277,7 @@ def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> Redu
 
 
 def _late_speed(channel: Channel, x: Float[Array, "*points"]) -> Array:
-    """A late: 2 √c x where two rates feed each other, A_0 where one is zero."""
+    """K late: 2 √c x where two rates feed each other, K_0 where one is zero."""
     late = 2 * jnp.sqrt(channel.product) * x
     return jnp.where(channel.product > 0, late, channel.start_speed)
 

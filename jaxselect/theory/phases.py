@@ -103,7 +103,7 @@ def breaking_edges(ensemble: Ensemble, dim: Real) -> Edges:
 def capture_edges(ensemble: Ensemble, dim: Real) -> Edges:
     """The step sizes between which capture by one class is for good.
 
-    The roots of θ²(1 − 1/(T − 1)) = 2 e^{−γ_E}, θ the spread that noise has given to
+    The roots of Θ²(1 − 1/(T − 1)) = 2 e^{−γ_E}, Θ the spread that noise has given to
     the scores of irrelevant tokens as the losing class would come back.
 
     Source: mathematics, section 6c.

@@ -1,7 +1,7 @@
 """Solution of the two-class equations until the losing class is back.
 
-Time divides out: with Σ = u₊ + u₋ and δ = (u₊ − u₋)/2 the orbit obeys one equation,
-dδ/dΣ = (ν/2) tanh(½ log(g₊/g₋)). Weights and pulls stand as logarithms and steps grow
+Time divides out: with z = u₊ + u₋ and δ = (u₊ − u₋)/2 the orbit obeys one equation,
+dδ/dz = (ω/2) tanh(½ log(h₊/h₋)). Weights and pulls stand as logarithms and steps grow
 with the distance from q = ½, so that a return at any log t costs a few hundred steps.
 """
 
@@ -23,7 +23,7 @@ from .two_classes import (
 
 # Number of steps, and their length in units of the scores where q is neither 0 nor 1.
 STEPS, STRIDE = 1536, 1.0 / 32.0
-# δ below which log(g₊/g₋) is 2δ times its slope: a difference would lose its digits.
+# δ below which log(h₊/h₋) is 2δ times its slope: a difference would lose its digits.
 SMALL = 1e-5
 # Log-odds of the losing class within which the orbit has come to q₋ = ½.
 REACHED = 1e-6
@@ -62,7 +62,7 @@ def two_class_ode(
 ) -> TwoClassOrbit:
     """The orbit from u± = ± δ until the losing class is back.
 
-    dδ/dΣ = (ν/2) tanh(½ log(g₊/g₋)), and dt = dΣ / ((1/R + 2/I)(g₊ + g₋)) along it.
+    dδ/dz = (ω/2) tanh(½ log(h₊/h₋)), and dt = dz / ((1/R + 2/I)(h₊ + h₋)) along it.
 
     Source: mathematics, section 6b.
 
@@ -104,11 +104,11 @@ def two_class_ode(
 
 
 def _local(of: Ensemble, gamma: Float[Scalar, ""], at: Float[Array, " 2"]) -> _Local:
-    """dδ/dΣ at (Σ, δ), its derivatives in δ and Σ, and what they are made of."""
+    """dδ/dz at (z, δ), its derivatives in δ and z, and what they are made of."""
     apart = at[1] * jnp.array([1.0, -1.0])
     log_odds = 0.5 * at[0] - jnp.log(of.odds) + apart
     pulls = log_pull(log_odds, gamma)
-    # d log(g₊/g₋)/dδ; by the trapezoid rule it is log(g₊/g₋)/δ.
+    # d log(h₊/h₋)/dδ; by the trapezoid rule it is log(h₊/h₋)/δ.
     slopes = log_pull_slope(log_odds, gamma)
     steepness = slopes[0] + slopes[1]
     difference = jnp.where(
@@ -127,11 +127,11 @@ def _local(of: Ensemble, gamma: Float[Scalar, ""], at: Float[Array, " 2"]) -> _L
 
 
 def _length(of: Ensemble, gamma: Float[Scalar, ""], here: _Local) -> Float[Scalar, ""]:
-    """Length of the next step in Σ; at the end Newton's, to q₋ = ½.
+    """Length of the next step in z; at the end Newton's, to q₋ = ½.
 
-    Where x = min(log(1/(1 − q₊)), log(1/q₋)) is large, log g± are linear and δ(Σ) is
+    Where x = min(log(1/(1 − q₊)), log(1/q₋)) is large, log h± are linear and δ(z) is
     known: there steps in δ grow with x. But t, the integral of about e^δ, has its
-    mass within 2/√ν of the largest δ.
+    mass within 2/√ω of the largest δ.
     """
     depth = jnp.minimum(here.log_odds[0] - jnp.log1p(gamma), -here.log_odds[1])
     depth = jnp.maximum(depth, 0.0)
@@ -175,7 +175,7 @@ def _log_times(
     largest = jax.lax.stop_gradient(-jnp.logaddexp(*orbit.log_pull.T).min())
 
     def rates(at: _Local) -> tuple[Array, Array]:
-        # dt/dΣ in units of e^largest.
+        # dt/dz in units of e^largest.
         rate = jnp.exp(-jnp.logaddexp(*at.log_pull.T) - largest) / pace
         alone = at.log_pull - jax.nn.log_sigmoid(at.log_odds)
         share = 4.0 / gamma * (jnp.exp(alone[:, 1]) - jnp.exp(alone[:, 0]))
@@ -217,7 +217,7 @@ def _linear(
     slope: Float[Scalar, ""],
     drift: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """Change of δ over a step of δ′ = turn + slope (δ − δ₀) + drift (Σ − Σ_middle).
+    """Change of δ over a step of δ′ = turn + slope (δ − δ₀) + drift (z − z_middle).
 
     Where a balance is stiff, slope → −∞, the end of the step must lie on it. Growth is
     the exponential of the slope at the middle: drift, linear in δ, has no part in it.

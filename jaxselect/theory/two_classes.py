@@ -2,9 +2,9 @@
 
 Under Assumption 1 and for d → ∞ the flow keeps three numbers: u₊ and u₋, by how much an
 important token of a positive (negative) sequence leads its irrelevant ones, and time.
-With q = e^u/(e^u + T − 1), P = γ² + 1/R + 1/I and N = γ² − 1/I
+With q = e^u/(e^u + T − 1), K_+ = γ² + 1/R + 1/I and K_− = γ² − 1/I
 
-    du±/dt = P g± − N g∓,        g(q) = ½ γ σ(−γ q) q (1 − q)
+    du±/dt = K_+ h± − K_− h∓,      h(q) = ½ γ σ(−γ q) q (1 − q)
 
 Functions take real numbers, concrete or traced, and are differentiable in all of them.
 """
@@ -45,7 +45,7 @@ class Ensemble(NamedTuple):
 
     @property
     def important(self) -> Real:
-        """Important tokens per sequence, 1 + (T − 1)(1 − ρ) in the mean."""
+        """Important tokens per sequence, 1 + (T − 1)(1 − ι) in the mean."""
         return 1.0 + (self.length - 1.0) * (1.0 - self._mixing)
 
     @property
@@ -60,7 +60,7 @@ class Ensemble(NamedTuple):
 
     @property
     def _mixing(self) -> Real:
-        """ρ = δ̃ |S| / (|S| − 1)."""
+        """ι = δ̃ |S| / (|S| − 1)."""
         tokens = 2.0 * self.relevant + self.irrelevant
         share = self.irrelevant_share
         return 1.0 if share is None else share * tokens / (tokens - 1.0)
@@ -108,7 +108,7 @@ def step_size(ensemble: Ensemble, alignment: Real) -> Real:
 def critical_alignment(ensemble: Ensemble) -> Float[Scalar, ""]:
     """γ_c beyond which an asymmetry of the classes never grows.
 
-    γ σ(γ/T) = T − T/(T − 1): there the pull g is largest at the start, q = 1/T.
+    γ σ(γ/T) = T − T/(T − 1): there the pull h is largest at the start, q = 1/T.
 
     Source: mathematics, section 6a.
 
@@ -136,9 +136,9 @@ def critical_alignment(ensemble: Ensemble) -> Float[Scalar, ""]:
 
 @one_program()
 def amplification(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
-    """A(γ) = ν log(g(q*)/g(1/T)), by how much log δ grows on the symmetric path.
+    """amp(γ) = ω log(h(q*)/h(1/T)), by how much log δ grows on the symmetric path.
 
-    An asymmetry grows as a power of the pull, δ ∝ g^ν, ν = (2γ² + 1/R)/(1/R + 2/I), as
+    An asymmetry grows as a power of the pull, δ ∝ h^ω, ω = (2γ² + 1/R)/(1/R + 2/I), as
     long as that grows, until q*.
 
     Source: mathematics, section 6a.
@@ -161,7 +161,7 @@ def amplification(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
 
 
 def pull(weight: Real, alignment: Real) -> Float[Scalar, ""]:
-    """g(q) = ½ γ σ(−γq) q (1 − q), the pull of a class on its important tokens.
+    """h(q) = ½ γ σ(−γq) q (1 − q), the pull of a class on its important tokens.
 
     Source: mathematics, section 6.
 
@@ -170,7 +170,7 @@ def pull(weight: Real, alignment: Real) -> Float[Scalar, ""]:
         alignment: γ.
 
     Returns:
-        g.
+        h.
 
     Example:
         >>> pull(0.5, 0.0).item()
@@ -192,7 +192,7 @@ def _steps(ensemble: Ensemble) -> Real:
 
 
 def growth_exponent(of: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]:
-    """ν = (2γ² + 1/R)/(1/R + 2/I)."""
+    """ω = (2γ² + 1/R)/(1/R + 2/I)."""
     own = 1.0 / of.relevant
     return (2.0 * gamma**2 + own) / (own + 2.0 / of.irrelevant)
 
@@ -200,7 +200,7 @@ def growth_exponent(of: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]
 def log_pull(
     log_odds: Float[Array, "*classes"], alignment: Real
 ) -> Float[Array, "*classes"]:
-    """Log g(q), exact however close q is to zero or one.
+    """Log h(q), exact however close q is to zero or one.
 
     Source: mathematics, section 6.
 
@@ -209,7 +209,7 @@ def log_pull(
         alignment: γ > 0.
 
     Returns:
-        log g.
+        log h.
 
     Example:
         >>> log_pull(jnp.array(-1000.0), 4.0).item()
@@ -223,7 +223,7 @@ def log_pull(
 def log_pull_slope(
     log_odds: Float[Array, "*classes"], alignment: Real
 ) -> Float[Array, "*classes"]:
-    """(1 − q) − q − γ q (1 − q) σ(γq), the slope of log g in the log-odds of q."""
+    """(1 − q) − q − γ q (1 − q) σ(γq), the slope of log h in the log-odds of q."""
     weight, rest = jax.nn.sigmoid(log_odds), jax.nn.sigmoid(-log_odds)
     return (
         rest - weight - alignment * weight * rest * jax.nn.sigmoid(alignment * weight)
