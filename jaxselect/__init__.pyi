@@ -46,15 +46,15 @@ from .outcome.ending import Ending as Ending
 from .outcome.ending import ending as ending
 from .outcome.rates import Rates as Rates
 from .outcome.rates import rates as rates
-from .outcome.settle import RateSettings as RateSettings
-from .outcome.settle import Settled as Settled
-from .outcome.settle import settle as settle
+from .outcome.resolved_limit import RateSettings as RateSettings
+from .outcome.resolved_limit import ResolvedLimit as ResolvedLimit
+from .outcome.resolved_limit import resolve_limit as resolve_limit
 from .outcome.trial import Trial as Trial
 from .outcome.trial import TrialSettings as TrialSettings
 from .outcome.trial import run_trial as run_trial
+from .outcome.trial_certificate import Certificate as Certificate
+from .outcome.trial_certificate import certify as certify
 from .outcome.trial_status import TrialStatus as TrialStatus
-from .outcome.verdict import Certificate as Certificate
-from .outcome.verdict import certify as certify
 from .sweep.grid import Grid as Grid
 from .sweep.labels import load as load
 

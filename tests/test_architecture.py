@@ -15,7 +15,15 @@ ROOT = Path(__file__).parents[1]
 FLOOR = {"model": 0, "flow": 1, "margin": 1, "theory": 1, "text": 1, "networks": 1}
 FLOOR |= {"outcome": 2, "sweep": 3}
 # What stands below all floors.
-BELOW = ("arguments", "errors", "files", "precision", "program", "status")
+BELOW = (
+    "arguments",
+    "errors",
+    "files",
+    "former_names",
+    "precision",
+    "program",
+    "status",
+)
 FLOOR |= dict.fromkeys(BELOW, -1)
 MODULES = sorted((ROOT / "jaxselect").rglob("*.py"))
 

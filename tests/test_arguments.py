@@ -275,7 +275,7 @@ ANY_LABELS = {
     "jaxselect.model.decision_lists.list_agreement",
     "jaxselect.model.selection.selected_output",
     "jaxselect.model.selection.selected_tokens",
-    "jaxselect.outcome.rates.selection_mark",
+    "jaxselect.outcome.rates.selection_event",
 }
 
 
@@ -331,7 +331,7 @@ def call(function, given, labels=(1, -1)):
 def test_functions_of_a_corpus_are_found():
     names = {name.rpartition(".")[2] for name in FUNCTIONS}
     assert {"embedding_step", "rates", "negative_gradient", "certify"} <= names
-    assert {"limit", "settle", "sparse_flow", "risk_and_descent"} <= names
+    assert {"limit", "resolve_limit", "sparse_flow", "risk_and_descent"} <= names
 
 
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS)))

@@ -252,8 +252,8 @@ class Judge:
         import jax
 
         from jaxselect.margin.limit import limit
+        from jaxselect.outcome.trial_certificate import certify
         from jaxselect.outcome.trial_status import TrialStatus
-        from jaxselect.outcome.verdict import certify
 
         found = jax.jit(certify)(start, corpus, flow)
         chosen = found.ending
@@ -278,7 +278,7 @@ class Judge:
 
     def finished(self, flow: Any) -> float:
         """The constant at ‖p‖ = 10⁶ of a shorter flow carried on by prediction."""
-        from jaxselect.outcome.verdict import finish
+        from jaxselect.outcome.trial_certificate import finish
 
         late = self.predict(late_cls=flow.cls.astype(float))
         return self.constant(finish(flow, late, 1e6).cls)

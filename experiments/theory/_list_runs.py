@@ -16,8 +16,8 @@ from jaxselect.model.corpus import Corpus
 from jaxselect.model.decision_lists import DecisionList, list_agreement
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.outcome.trial import prepare
+from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.outcome.verdict import certify
 
 MEASURED = ("same_list", "same_labels", "order", "labels", "lead", "drift", "rest")
 """Of `ListAgreement`; vᵀp_mm, NaN where p has none; weight off the deciding token."""

@@ -28,8 +28,8 @@ from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
+from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.outcome.verdict import certify
 from jaxselect.theory.embedding_steps import reduced_steps
 
 MEASURED = ("alignment", "rest", "cosine", "margin_norm")

@@ -30,7 +30,7 @@ from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
-from jaxselect.outcome.settle import settle
+from jaxselect.outcome.resolved_limit import resolve_limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,17 +95,17 @@ def main(settings: Settings) -> dict:
     announce(settings.out, "influence")
     before, corpus = settings.problem.draw(settings.seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)
-    settled = jax.jit(settle)(after, corpus)
-    if settled.late.status != LimitStatus.PREDICTED:
-        name = LimitStatus(settled.late.status.item()).name
+    resolved = jax.jit(resolve_limit)(after, corpus)
+    if resolved.late.status != LimitStatus.PREDICTED:
+        name = LimitStatus(resolved.late.status.item()).name
         raise BadInput(
             f"seed {settings.seed}, step size {settings.step_size}: its late flow is "
             f"{name}, wanted PREDICTED; take another"
         )
-    chosen = settled.selected
+    chosen = resolved.selected
     study = (before, corpus, settings.step_size, chosen)
     found: dict[str, np.ndarray] = {}
-    results: dict = {"kink": bool(settled.kink)}
+    results: dict = {"kink": bool(resolved.kink)}
     sizes = {"token": corpus.vocabulary, "sequence": len(corpus.labels)}
     removals = 3 * sum(sizes.values()) + corpus.vocabulary
     with (
@@ -133,7 +133,7 @@ def main(settings: Settings) -> dict:
     same = np.isfinite(change)
     results["constant_0.1"] = agreement(-0.1 * slope[None, same], change[None, same])
     results["constant_kept"] = float(same.mean())
-    results["history_dim"] = int(settled.late.history_dim)
+    results["history_dim"] = int(resolved.late.history_dim)
     results["selection_kept"] = kept(study)
     for name, value in results.items():
         say(f"{name:16} {value}")
@@ -229,9 +229,9 @@ def error_constant(
     Part of it may be history, so the flow is followed; NaN where it selects otherwise.
     """
     thinned, _, _ = weighted(corpus, share, "token")
-    settled = settle(embedding_step(before, thinned, step_size), thinned)
-    same = jnp.all(settled.selected == chosen)
-    return jnp.where(same, settled.late.error_constant, jnp.nan)
+    resolved = resolve_limit(embedding_step(before, thinned, step_size), thinned)
+    same = jnp.all(resolved.selected == chosen)
+    return jnp.where(same, resolved.late.error_constant, jnp.nan)
 
 
 def lost(
@@ -300,7 +300,7 @@ def kept(study: tuple) -> dict[str, float]:
         # A sequence without tokens says nothing: give it one of its own back.
         bare = jnp.where(left.any(axis=1)[:, None], counts, chosen.astype(float))
         full = Corpus(bags.tokens, bare, bags.labels, bags.vocabulary)
-        selected = settle(after, full).selected
+        selected = resolve_limit(after, full).selected
         return jnp.all(jnp.where(left, selected == chosen, True))
 
     shares = {}

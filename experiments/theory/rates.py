@@ -24,7 +24,7 @@ from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.flow.progress import direction_error, excess_loss, local_exponents
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.embedding_step import embedding_step
-from jaxselect.outcome.settle import settle
+from jaxselect.outcome.resolved_limit import resolve_limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,14 +146,14 @@ def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
     """
     before, corpus = settings.problem.draw(seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)
-    settled = settle(after, corpus)
+    resolved = resolve_limit(after, corpus)
     times = jnp.geomspace(1.0, 1e5, settings.points)
     flow = cls_flow(after, corpus, until_log_time=1e5, path_log_times=times)
-    direction = settled.margin.direction
+    direction = resolved.margin.direction
     by_norm, by_time = jax.vmap(partial(local_exponents, after, corpus, direction))(
         times, flow.path_cls
     )
-    to_go = jax.vmap(partial(excess_loss, after, corpus, settled.selected))(
+    to_go = jax.vmap(partial(excess_loss, after, corpus, resolved.selected))(
         flow.path_cls
     )
     return {
@@ -163,11 +163,11 @@ def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
         "exponents_norm": by_norm,
         "exponents_log_time": by_time,
         "loss_constants": to_go * jnp.exp(jnp.minimum(times, 700.0)),
-        "loss_limit": settled.margin.norm**2,
-        "constant": settled.late.error_constant,
-        "growth": settled.margin.norm,
-        "status": settled.late.status,
-        "kink": settled.kink,
+        "loss_limit": resolved.margin.norm**2,
+        "constant": resolved.late.error_constant,
+        "growth": resolved.margin.norm,
+        "status": resolved.late.status,
+        "kink": resolved.kink,
     }
 
 

@@ -30,8 +30,8 @@ from jaxselect.errors import BadInput
 from jaxselect.flow.crossing import CrossingStatus, last_crossings
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.embedding_step import embedding_step
-from jaxselect.outcome.rates import REAL_RATES, rates, selection_mark
-from jaxselect.outcome.settle import RateSettings, settle
+from jaxselect.outcome.rates import REAL_RATES, rates, selection_event
+from jaxselect.outcome.resolved_limit import RateSettings, resolve_limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,10 +203,10 @@ def selection_time(
     """Log-time to selection, its `CrossingStatus`; not selected counts as the end."""
     before, corpus = problem.draw(seed, dim)
     after = embedding_step(before, corpus, jnp.exp(log_step))
-    settled = settle(after, corpus, settings=RATES)
-    marks = [selection_mark(after, corpus, settled.selected)]
+    resolved = resolve_limit(after, corpus, settings=RATES)
+    marks = [selection_event(after, corpus, resolved.selected)]
     (selection,) = last_crossings(
-        after, corpus, settled.path, marks, settings=RATES.flow
+        after, corpus, resolved.path, marks, settings=RATES.flow
     )
     return jnp.minimum(selection.log_time, RATES.until_log_time), selection.status
 

@@ -19,7 +19,7 @@ from ._rosenbrock import DenseOutput, Rodas5P
 LONGEST = 2.5
 
 
-class _Fastest(eqx.Module):
+class _DominantMode(eqx.Module):
     """The fastest decaying direction and its rate, ∞ where it is not known."""
 
     rate: Float[Scalar, ""]
@@ -67,9 +67,9 @@ class Switching(dfx.AbstractAdaptiveSolver):
 
     def init(
         self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, args: PyTree
-    ) -> tuple[_Fastest, Any]:
+    ) -> tuple[_DominantMode, Any]:
         """Nothing is known of the field: the first step is implicit."""
-        unknown = _Fastest(jnp.asarray(jnp.inf, y0.dtype), jnp.ones_like(y0))
+        unknown = _DominantMode(jnp.asarray(jnp.inf, y0.dtype), jnp.ones_like(y0))
         return unknown, self.explicit.init(terms, t0, t1, y0, args)
 
     def func(self, terms: PyTree, t0: PyTree, y0: PyTree, args: PyTree) -> PyTree:
@@ -83,9 +83,9 @@ class Switching(dfx.AbstractAdaptiveSolver):
         t1: PyTree,
         y0: PyTree,
         args: PyTree,
-        solver_state: tuple[_Fastest, Any],
+        solver_state: tuple[_DominantMode, Any],
         made_jump: PyTree,
-    ) -> tuple[PyTree, PyTree, dict[str, PyTree], tuple[_Fastest, Any], PyTree]:
+    ) -> tuple[PyTree, PyTree, dict[str, PyTree], tuple[_DominantMode, Any], PyTree]:
         """One step from t0 to t1."""
         fastest, last = solver_state
         # An empty step, in which time stands still, belongs to the implicit method.
@@ -113,7 +113,7 @@ class Switching(dfx.AbstractAdaptiveSolver):
 
     def _seen(
         self, products: Float[Array, "stages dim"], length: Float[Scalar, ""]
-    ) -> _Fastest:
+    ) -> _DominantMode:
         """The fastest rate by an explicit step: its last two stages end at one time."""
         before, end = (
             jnp.asarray([*row, *[0.0] * (len(products) - len(row))], products.dtype)
@@ -123,8 +123,8 @@ class Switching(dfx.AbstractAdaptiveSolver):
         return _fastest(along, (end - before) @ products)
 
 
-def _fastest(along: Float[Array, " dim"], apart: Float[Array, " dim"]) -> _Fastest:
+def _fastest(along: Float[Array, " dim"], apart: Float[Array, " dim"]) -> _DominantMode:
     """As seen in a Jacobian whose product with `apart` is `along`."""
     length, image = jnp.linalg.norm(apart), jnp.linalg.norm(along)
     rate = image / jnp.where(length > 0, length, 1.0)
-    return _Fastest(rate, along / jnp.where(image > 0, image, 1.0))
+    return _DominantMode(rate, along / jnp.where(image > 0, image, 1.0))

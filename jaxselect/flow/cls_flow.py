@@ -135,7 +135,7 @@ def cls_flow(
     inside = frame(parameters)
     inputs = (inside.parameters, corpus, *jax.tree.map(real, bounds))
     found, events, _ = _integrate(jax.lax.stop_gradient(inputs), settings)
-    return with_derivatives(inputs, settings, found, events).turned(inside.places)
+    return with_derivatives(inputs, settings, found, events).turned(inside.lift_points)
 
 
 def with_derivatives(

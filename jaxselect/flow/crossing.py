@@ -1,8 +1,8 @@
-"""When a flow of p passes a mark for the last time, as a differentiable number.
+"""When a flow of p passes an event for the last time, as a differentiable number.
 
 The passage is found on a path without derivatives; one last step of Newton's method,
 from a flow that goes there, carries the derivative by the implicit function theorem:
-ds = −dh/h′ for a mark at h = 0.
+ds = −dh/h′ for an event at h = 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,12 +41,12 @@ STAGES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
 # Halvings that leave of a bracket less than the rounding of its ends.
 HALVINGS = 50
 
-# h(p) of a mark: positive beyond it, piecewise smooth.
-Mark = Callable[[Float[Array, " dim"]], Float[Scalar, ""]]
+# h(p) of an event: positive after it, piecewise smooth.
+EventFunction = Callable[[Float[Array, " dim"]], Float[Scalar, ""]]
 
 
 class CrossingStatus(Status):
-    """Whether a mark was passed."""
+    """Whether an event was passed."""
 
     CROSSED = (
         0,
@@ -69,7 +69,7 @@ class CrossingStatus(Status):
 
 
 class Crossing(eqx.Module):
-    """Where a flow passes a mark for the last time.
+    """Where a flow passes an event for the last time.
 
     Attributes:
         cls: p there; p_0 if there is none.
@@ -83,7 +83,7 @@ class Crossing(eqx.Module):
 
     def placed(self, inside: Frame) -> "Crossing":
         """The crossing of a problem in R^d, of that in its frame."""
-        return eqx.tree_at(lambda at: at.cls, self, inside.places(self.cls))
+        return eqx.tree_at(lambda at: at.cls, self, inside.lift_points(self.cls))
 
 
 @for_corpus(by_head=True)
@@ -167,7 +167,7 @@ def end_of_path(
     zero, none = jnp.zeros_like(bare.log_time), jnp.zeros((), bool)
     inputs = (inside.parameters, corpus, zero, zero + jnp.inf, bare.log_time, None)
     end = with_derivatives(inputs, settings, bare, (none, none))
-    return inside.places(end.cls)
+    return inside.lift_points(end.cls)
 
 
 @for_corpus(by_head=True)
@@ -177,7 +177,7 @@ def last_crossings(
     parameters: Parameters,
     corpus: Corpus,
     path: Flow,
-    marks: Sequence[Mark],
+    events: Sequence[EventFunction],
     *,
     settings: FlowSettings = FlowSettings(),
 ) -> tuple[Crossing, ...]:
@@ -194,12 +194,12 @@ def last_crossings(
         parameters: (E, p_0, v).
         corpus: n labelled bags.
         path: of `search_path`, for these parameters and this corpus.
-        marks: h(p), positive beyond the mark; piecewise smooth. It may depend on other
+        events: h(p), positive after the event; piecewise smooth. It may depend on other
             traced values: their derivatives count.
         settings: tolerances.
 
     Returns:
-        A crossing per mark, with derivatives, in both modes, in E, p_0, v, the counts
+        A crossing per event, with derivatives, in both modes, in E, p_0, v, the counts
         and what h depends on.
 
     Example:
@@ -207,15 +207,15 @@ def last_crossings(
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
         >>> path = jax.jit(partial(search_path, points=8))(start, bags)
-        >>> marks = [lambda p: p[0] - p[1] - 5.0]
-        >>> find = jax.jit(lambda path: last_crossings(start, bags, path, marks))
+        >>> events = [lambda p: p[0] - p[1] - 5.0]
+        >>> find = jax.jit(lambda path: last_crossings(start, bags, path, events))
         >>> (crossing,) = find(path)
         >>> CrossingStatus(crossing.status.item()).name
         'CROSSED'
         >>> round((crossing.cls[0] - crossing.cls[1]).item(), 6)
         5.0
     """
-    return crossings_and_end(parameters, corpus, path, marks, settings=settings)[0]
+    return crossings_and_end(parameters, corpus, path, events, settings=settings)[0]
 
 
 @for_corpus(by_head=True)
@@ -224,7 +224,7 @@ def crossings_and_end(
     parameters: Parameters,
     corpus: Corpus,
     path: Flow,
-    marks: Sequence[Mark],
+    events: Sequence[EventFunction],
     *,
     settings: FlowSettings = FlowSettings(),
 ) -> tuple[tuple[Crossing, ...], Float[Array, " dim"]]:
@@ -234,23 +234,23 @@ def crossings_and_end(
         parameters: (E, p_0, v).
         corpus: n labelled bags.
         path: of `search_path`, for these parameters and this corpus.
-        marks: h(p), positive beyond the mark; at least one.
+        events: h(p), positive after the event; at least one.
         settings: tolerances.
 
     Returns:
-        A crossing per mark, and p at the end of the path.
+        A crossing per event, and p at the end of the path.
     """
     inside = frame(parameters)
     parameters, path = inside.parameters, path.turned(inside.coordinates)
-    marks = [_turned(beyond, inside) for beyond in marks]
+    events = [_turned(event, inside) for event in events]
     fixed = jax.lax.stop_gradient((parameters, corpus))
 
-    # In a loop all marks are searched for and corrected by the same program.
-    def mark(number: Array) -> Mark:
-        return lambda cls: jax.lax.switch(number, marks, cls)
+    # In a loop all events are searched for and corrected by the same program.
+    def numbered(number: Array) -> EventFunction:
+        return lambda cls: jax.lax.switch(number, events, cls)
 
-    numbers = jnp.arange(len(marks))
-    found = jax.lax.map(lambda each: _on_path(*fixed, path, mark(each)), numbers)
+    numbers = jnp.arange(len(events))
+    found = jax.lax.map(lambda each: _on_path(*fixed, path, numbered(each)), numbers)
     guesses, *_ = found
     order = jnp.argsort(guesses)
     flow = cls_flow(
@@ -266,20 +266,20 @@ def crossings_and_end(
 
     def correct(lane: tuple[Array, ...]) -> Crossing:
         number, *guess = lane
-        found = _corrected(parameters, corpus, mark(number), *guess)
+        found = _corrected(parameters, corpus, numbered(number), *guess)
         return found.placed(inside)
 
     crossings = jax.lax.map(correct, (numbers, *found, there))
     each = tuple(
-        jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(marks))
+        jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(events))
     )
-    return each, inside.places(end)
+    return each, inside.lift_points(end)
 
 
 def _corrected(
     parameters: Parameters,
     corpus: Corpus,
-    beyond: Mark,
+    event: EventFunction,
     guess: Float[Scalar, ""],
     reach: Float[Scalar, ""],
     status: Int[Scalar, ""],
@@ -294,10 +294,10 @@ def _corrected(
     def closer(way: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
         time, there = guess + way, _carried(pace, guess, way, cls)
         slope = jax.lax.stop_gradient(pace(time, there))
-        value, rate = jax.jvp(beyond, (there,), (slope,))
+        value, rate = jax.jvp(event, (there,), (slope,))
         rate = jax.lax.stop_gradient(jnp.where(crossed, rate, 1.0))
         step = jnp.where(crossed, -value / rate, 0.0)
-        # Where the flow only grazes the mark, Newton's method would leave the bracket.
+        # Where the flow only grazes the event, Newton's method would leave the bracket.
         onward = jnp.where(jnp.abs(way + step) <= reach, way + step, way)
         return jax.lax.stop_gradient(onward), (time, there, step, slope)
 
@@ -341,16 +341,16 @@ def _carried(
     return jax.lax.fori_loop(0, PARTS, onward, cls)
 
 
-def _turned(beyond: Mark, inside: Frame) -> Mark:
-    """A mark in R^d as one in a frame."""
-    return lambda cls: beyond(inside.places(cls))
+def _turned(event: EventFunction, inside: Frame) -> EventFunction:
+    """An event in R^d as one in a frame."""
+    return lambda cls: event(inside.lift_points(cls))
 
 
 def _on_path(
-    parameters: Parameters, corpus: Corpus, path: Flow, beyond: Mark
+    parameters: Parameters, corpus: Corpus, path: Flow, event: EventFunction
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
     """Log-time of a crossing on the path, zero if none; its bracket's width; status."""
-    ahead = jax.vmap(lambda cls: jax.lax.stop_gradient(beyond(cls)))(path.path_cls)
+    ahead = jax.vmap(lambda cls: jax.lax.stop_gradient(event(cls)))(path.path_cls)
     behind = ahead > 0
     status = jnp.where(behind.all(), CrossingStatus.ALREADY_CROSSED, 0)
     status = jnp.where(behind[-1], status, CrossingStatus.NOT_CROSSED)
@@ -359,7 +359,7 @@ def _on_path(
     crossed = status == CrossingStatus.CROSSED
     place = len(behind) - 1 - jnp.argmax(~behind[::-1])
     place, times = jnp.where(crossed, place, 0), path.path_log_times
-    guess = _between(parameters, corpus, beyond, times, path.path_cls, place)
+    guess = _between(parameters, corpus, event, times, path.path_cls, place)
     reach = times[place + 1] - times[place]
     return jnp.where(crossed, guess, 0.0), reach, status
 
@@ -367,7 +367,7 @@ def _on_path(
 def _between(
     parameters: Parameters,
     corpus: Corpus,
-    beyond: Mark,
+    event: EventFunction,
     times: Float[Array, " points"],
     path: Float[Array, "points dim"],
     left: Int[Scalar, ""],
@@ -389,7 +389,7 @@ def _between(
     def halve(_: Int[Scalar, ""], bracket: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bracket
         middle = (low + high) / 2
-        behind = jax.lax.stop_gradient(beyond(at(middle))) > 0
+        behind = jax.lax.stop_gradient(event(at(middle))) > 0
         return jnp.where(behind, low, middle), jnp.where(behind, middle, high)
 
     bracket = (jnp.zeros_like(width), jnp.ones_like(width))

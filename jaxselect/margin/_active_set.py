@@ -20,9 +20,9 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ._precise import combination, leads
+from ._precise import combination, precise_differences
 from ._thresholds import DEPENDENT, GUARD
-from .pair_graph import lead
+from .pair_graph import score_differences
 
 # An entry and at most one exit for each pair that stays, twice over.
 _STEPS_PER_ROW = 4
@@ -169,10 +169,10 @@ def _corrected(
     """P tight on the rows in use and equal to Σ weight u; what it misses of others."""
     tokens, length, used = problem.tokens, problem.length, state.used
     guard = GUARD * jnp.finfo(tokens.dtype).eps * jnp.linalg.norm(state.point)
-    short = problem.bound + guard - leads(tokens, state.point) / length
+    short = problem.bound + guard - precise_differences(tokens, state.point) / length
     missing = jnp.where(used, short[state.winner, state.loser], 0.0)
     change = problem.lifted(across @ solve_triangular(factor, missing, trans=1))
-    short = short - lead(tokens @ change) / length
+    short = short - score_differences(tokens @ change) / length
     point = state.point + change
     duals = state.duals(len(tokens)) / length
     excess = problem.reduced(point - combination(tokens, duals))

@@ -15,7 +15,7 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ._thresholds import CLOSED, SEEMS_ZERO, SETTLED, ZERO
-from .pair_graph import laplacian, lead, potentials, smallest_lead
+from .pair_graph import laplacian, potentials, score_differences, smallest_difference
 
 # 5 to 20 iterations are usual; more only where rounding has the say.
 _ITERATIONS = 60
@@ -55,8 +55,8 @@ def begin(
     eps = jnp.finfo(dtype).eps
 
     def below(nearest: Array) -> tuple[Array, Array]:
-        ahead = lead(nearest @ axes)
-        least = smallest_lead(nearest @ axes, pairs)
+        ahead = score_differences(nearest @ axes)
+        least = smallest_difference(nearest @ axes, pairs)
         spread = jnp.max(jnp.where(pairs, ahead - least, 0.0), initial=0.0)
         room = jnp.maximum(spread, nearest @ nearest)
         margin = least - jnp.maximum(0.1 * room, eps)
@@ -94,7 +94,9 @@ def advance(
     """One iteration: predict, centre, correct; in relative changes of λ and z."""
     nearest, margin, slack, duals = state[:4]
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
-    primal_rest = jnp.where(pairs, slack - lead(nearest @ axes) + margin, 0.0)
+    primal_rest = jnp.where(
+        pairs, slack - score_differences(nearest @ axes) + margin, 0.0
+    )
     dual_rest = nearest - axes @ potentials(duals)
     products = duals * slack
     total = jnp.sum(products)
@@ -107,7 +109,7 @@ def advance(
     # enormous weights then cancel on paper, not in rounding. While the gap is large the
     # multiple of x fades out; any multiple is exact.
     along = nearest * (size / jnp.maximum(size**2 + total**2, tiny))
-    follow = jnp.where(pairs, lead(along @ axes) - 1, 0.0)
+    follow = jnp.where(pairs, score_differences(along @ axes) - 1, 0.0)
     hessian = (axes @ laplacian(weights)) @ axes.T
     hessian = hessian + jnp.eye(len(nearest), dtype=axes.dtype)
     factor = lax.linalg.cholesky(hessian, symmetrize_input=False), True
@@ -122,7 +124,7 @@ def advance(
     def direction(solved: Array, scalar: Array) -> tuple[Array, Array, Array]:
         d_margin = (scalar - border @ solved) / (corner - border @ solved_border)
         step = solved - solved_border * d_margin
-        d_slack = lead(step @ axes) + follow * d_margin - primal_rest
+        d_slack = score_differences(step @ axes) + follow * d_margin - primal_rest
         widening = jnp.where(pairs, d_slack * inverse, 0.0)
         return step + along * d_margin, d_margin, widening
 
@@ -185,7 +187,7 @@ def relative_gap(
     hull_point: Float[Array, " rank"],
 ) -> Float[Scalar, ""]:
     """Gap 1 − (min Dx)²/(‖x‖²‖Dᵀλ‖²) of x and λ, each scaled at its best."""
-    least = smallest_lead(nearest @ axes, pairs)
+    least = smallest_difference(nearest @ axes, pairs)
     size = (nearest @ nearest) * (hull_point @ hull_point)
     return 1 - least * jnp.abs(least) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ._precise import combination, leads
+from ._precise import combination, precise_differences
 from ._scale import norm
 from ._thresholds import ALLOWED, LARGEST_GAP, SUM
 
@@ -47,7 +47,7 @@ def measured(
 ) -> Answer:
     """The answer with all that is measured; `apart` holds the lengths ‖D‖."""
     direction, duals = answer.direction, answer.duals
-    ahead = leads(tokens, direction)
+    ahead = precise_differences(tokens, direction)
     least = jnp.min(jnp.where(pairs, ahead, jnp.inf))
     point, total = combination(tokens, duals), jnp.sum(duals)
     some = jnp.any(direction != 0)

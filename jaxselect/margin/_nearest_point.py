@@ -24,7 +24,7 @@ from ._thresholds import (
     STATIONARY,
     VANISHING,
 )
-from .pair_graph import laplacian, lead, potentials
+from .pair_graph import laplacian, potentials, score_differences
 
 # Exchanges of pairs before the interior point is asked again.
 _PASSES = 8
@@ -202,7 +202,7 @@ def _exact(
     gram = gram + shift * jnp.eye(len(point), dtype=axes.dtype)
     factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
     for _ in range(3):
-        short = jnp.where(strong, 1 - lead(point @ axes), 0.0)
+        short = jnp.where(strong, 1 - score_differences(point @ axes), 0.0)
         excess = point - axes @ potentials(duals)
         # shift · H⁻¹ keeps what lies outside the span of the strong pairs, so the sum
         # mends both D p = 1 and p = Dᵀλ. Never p := Dᵀλ: where tokens are much longer
@@ -211,10 +211,10 @@ def _exact(
         point = jnp.where(vanishing, 0.0, point + change)
         excess = point - axes @ potentials(duals)
         change = cho_solve(factor, excess)
-        duals = duals + jnp.where(strong, lead(change @ axes), 0.0)
+        duals = duals + jnp.where(strong, score_differences(change @ axes), 0.0)
     # A pair that misses the margin by rounding only would come and go for ever.
     rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
-    missed = pairs & (lead(point @ axes) < 1 - rounding) & ~vanishing
+    missed = pairs & (score_differences(point @ axes) < 1 - rounding) & ~vanishing
     exchanged = jnp.where(strong, duals > 0, missed)
 
     duals, hull_point = hull(duals)

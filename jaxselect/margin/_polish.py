@@ -16,7 +16,13 @@ from jaxtyping import Array, Bool, Float
 from ._interior_point import relative_gap
 from ._nearest_point import HullPoint
 from ._thresholds import CERTAIN, MISSED, ROUGH
-from .pair_graph import centred, laplacian, lead, potentials, smallest_lead
+from .pair_graph import (
+    centred,
+    laplacian,
+    potentials,
+    score_differences,
+    smallest_difference,
+)
 from .span import span
 
 _PASSES = 8
@@ -29,8 +35,8 @@ def polish(
 ) -> HullPoint:
     """Exchange pairs from those that `found` all but puts at the margin."""
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
-    least = smallest_lead(found.nearest @ axes, pairs)
-    ahead = lead(found.nearest @ axes) / jnp.maximum(least, tiny)
+    least = smallest_difference(found.nearest @ axes, pairs)
+    ahead = score_differences(found.nearest @ axes) / jnp.maximum(least, tiny)
     # The gap is of second order in the distance from the solution.
     near = pairs & (ahead <= 1 + jnp.sqrt(jnp.maximum(found.gap, 0.0)))
     rough = ~found.certain | (~found.vanishing & (found.gap > ROUGH * eps))
@@ -81,14 +87,14 @@ def _on_strong(
     for _ in range(2):
         # Residuals are computed on the tokens: their singular vectors round each of
         # them to the longest.
-        short = jnp.where(strong, 1 - lead(point @ axes), 0.0)
+        short = jnp.where(strong, 1 - score_differences(point @ axes), 0.0)
         change = cho_solve(factor, potentials(short) @ known.left)
         point = point + (known.inverse * change) @ known.axes
         excess = known.axes @ (point - axes @ potentials(duals))
         change = cho_solve(factor, known.inverse * excess)
-        duals = duals + jnp.where(strong, lead(known.left @ change), 0.0)
+        duals = duals + jnp.where(strong, score_differences(known.left @ change), 0.0)
     rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
-    missed = pairs & (lead(point @ axes) < 1 - rounding)
+    missed = pairs & (score_differences(point @ axes) < 1 - rounding)
     exchanged = jnp.where(strong, duals > 0, missed)
 
     weights = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)

@@ -11,15 +11,15 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .pair_graph import lead
+from .pair_graph import score_differences
 
 
-def leads(
+def precise_differences(
     tokens: Float[Array, "vocabulary dim"], point: Float[Array, " dim"]
 ) -> Float[Array, "vocabulary vocabulary"]:
     """(E_s − E_r)ᵀp of every pair, rounded as if no score were longer than its lead."""
     high, low = _product(tokens, point)
-    return lead(high) + lead(low)
+    return score_differences(high) + score_differences(low)
 
 
 def combination(

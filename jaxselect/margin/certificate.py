@@ -19,7 +19,7 @@ from ..precision import full_precision
 from .critical_point import ROUNDINGS
 from .limit import Limit
 from .max_margin import MaxMargin
-from .pair_graph import difference_lengths, lead
+from .pair_graph import difference_lengths, score_differences
 
 # Largest share of a sequence off its selected token, times κ̄ and the spread of its
 # values, for which the pair sum stands for the gradient. Derived: below it
@@ -55,7 +55,7 @@ def drift(
     Example:
         See `inactive_pair_bound`.
     """
-    off = lead(embeddings @ (cls - late.cls_at(log_time)))
+    off = score_differences(embeddings @ (cls - late.cls_at(log_time)))
     return jnp.max(jnp.where(margin.active, jnp.abs(off), 0.0))
 
 
@@ -127,18 +127,18 @@ def inactive_pair_bound(
     length = jnp.where(pairs, difference_lengths(embeddings), 0.0)
     longest = jnp.max(length)
 
-    beyond = lead(embeddings @ margin.direction) - 1
+    beyond = score_differences(embeddings @ margin.direction) - 1
     inactive = pairs & ~margin.active
     eps = jnp.finfo(scores.dtype).eps
     strength = late.strength
     size = jnp.abs(strength.factor) + ROUNDINGS * eps * strength.magnitude
-    exponent = strength.log_scale + log_time - lead(scores)
+    exponent = strength.log_scale + log_time - score_differences(scores)
     exponent = exponent + 2 * distance * length + tolerance
     # A pair that meets in no sequence has no strength, whatever its exponent.
-    felt = inactive & (size > 0)
-    force = jnp.where(felt, size * jnp.exp(jnp.where(felt, exponent, 0.0)), 0.0)
-    fades = jnp.where(felt, jnp.where(beyond > 0, beyond, 0.0), 1.0)
-    spent = jnp.sum(jnp.where(felt, force * length / fades, 0.0))
+    relevant = inactive & (size > 0)
+    force = jnp.where(relevant, size * jnp.exp(jnp.where(relevant, exponent, 0.0)), 0.0)
+    fades = jnp.where(relevant, jnp.where(beyond > 0, beyond, 0.0), 1.0)
+    spent = jnp.sum(jnp.where(relevant, force * length / fades, 0.0))
 
     left_out = _left_out(parameters, corpus, selected, cls, log_time)
     growth = jnp.exp(2 * (2 * distance * longest + tolerance))

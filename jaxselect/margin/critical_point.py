@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Scalar
 
 from ..precision import full_precision
 from .max_margin import MaxMargin
-from .pair_graph import difference_lengths, laplacian, lead, potentials
+from .pair_graph import difference_lengths, laplacian, potentials, score_differences
 from .pair_strength import PairStrength
 from .span import Span
 
@@ -85,7 +85,9 @@ def prove(
     """
     eps = jnp.finfo(offset.dtype).eps
     used = margin.active & (strength.factor != 0)
-    exponent = jnp.where(used, strength.log_scale - lead(embeddings @ offset), 0.0)
+    exponent = jnp.where(
+        used, strength.log_scale - score_differences(embeddings @ offset), 0.0
+    )
     duals = jnp.where(used, strength.factor * jnp.exp(exponent), 0.0)
     factor = _curvature(duals, active)
     number = len(active.size)
@@ -102,7 +104,7 @@ def prove(
     unsure = ROUNDINGS * eps * (strength.magnitude * weight + 1 + jnp.abs(exponent))
     scores = embeddings @ margin.direction
     longest = jnp.max(jnp.abs(embeddings) @ jnp.abs(margin.direction))
-    off = jnp.max(jnp.where(margin.active, jnp.abs(lead(scores) - 1), 0.0))
+    off = jnp.max(jnp.where(margin.active, jnp.abs(score_differences(scores) - 1), 0.0))
     off = off + ROUNDINGS * eps * longest
 
     missing = active.inverse * (active.axes @ margin.direction)
@@ -170,7 +172,7 @@ def minimise(
     tolerance = STATIONARY * jnp.finfo(dtype).eps * size
 
     def rest(scores: Array) -> tuple[Array, Array]:
-        duals = strength.times_exp(-lead(active.left @ scores))
+        duals = strength.times_exp(-score_differences(active.left @ scores))
         return duals, wanted - potentials(duals) @ active.left
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
@@ -181,7 +183,7 @@ def minimise(
         scores, _, iteration = state
         duals, missing = rest(scores)
         step = -cho_solve(_curvature(duals, active), missing)
-        spread = jnp.abs(lead(active.left @ step))
+        spread = jnp.abs(score_differences(active.left @ step))
         delta = jnp.max(jnp.where(strength.factor != 0, spread, 0.0))
         # A pair's score may not be moved beyond what one exponential can follow.
         damping = jnp.where(delta > WHOLE_STEP, jnp.log1p(delta) / delta, 1.0)

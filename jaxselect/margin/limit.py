@@ -20,7 +20,7 @@ from ..precision import full_precision
 from ..status import Status
 from .critical_point import minimise, prove, solve
 from .max_margin import MaxMargin, MaxMarginStatus
-from .pair_graph import centred, lead, potentials
+from .pair_graph import centred, potentials, score_differences
 from .pair_strength import PairStrength, pair_strength
 from .span import projector, span
 
@@ -92,8 +92,10 @@ class Limit(eqx.Module):
     def placed(self, inside: Frame) -> "Limit":
         """The late flow of a problem in R^d, of that in its frame."""
         vectors = lambda late: (late.growth, late.history)  # noqa: E731
-        late = eqx.tree_at(vectors, self, replace_fn=inside.directions)
-        return eqx.tree_at(lambda late: late.offset, late, replace_fn=inside.places)
+        late = eqx.tree_at(vectors, self, replace_fn=inside.lift_vectors)
+        return eqx.tree_at(
+            lambda late: late.offset, late, replace_fn=inside.lift_points
+        )
 
 
 @for_corpus(by_head=True)
@@ -152,7 +154,7 @@ def limit(
     margin = eqx.tree_at(lambda margin: margin.direction, margin, few)
     values = embeddings @ parameters.head
     strength = pair_strength(values, corpus, selected)
-    repelled = jnp.any(margin.active & (strength.factor <= 0))
+    repelling = jnp.any(margin.active & (strength.factor <= 0))
     pull = jnp.where(margin.active, strength.factor, 0.0)
     in_phi = strength._replace(factor=pull)
     tiny = jnp.finfo(values.dtype).tiny
@@ -181,7 +183,7 @@ def limit(
     if late_cls is not None:
         history = path_part(late_cls)
     if late_cls is not None and earlier_cls is not None:
-        moved = lead(embeddings @ path_part(late_cls - earlier_cls))
+        moved = score_differences(embeddings @ path_part(late_cls - earlier_cls))
         change = jnp.max(jnp.where(pairs, jnp.abs(moved), 0.0))
     fixed = parameters.cls - by_any @ parameters.cls + history
 
@@ -189,41 +191,41 @@ def limit(
     proof = jax.lax.stop_gradient(prove(embeddings, strength, margin, active, offset))
     # One Newton step from the fixed solution carries the implicit derivative.
     here = jax.lax.stop_gradient(offset + fixed)
-    duals = in_phi.times_exp(-lead(embeddings @ here))
+    duals = in_phi.times_exp(-score_differences(embeddings @ here))
     left = here - by_active @ here - fixed
     residual = margin.direction - potentials(duals) @ embeddings + left
     offset = here - solve(jax.lax.stop_gradient(duals), active, residual)
 
     across = offset - along * (along @ offset)
-    off_span = jnp.linalg.norm(growth - inside.directions(by_active @ few))
+    off_span = jnp.linalg.norm(growth - inside.lift_vectors(by_active @ few))
     # The span of the active pairs holds p_mm but for half of the digits, or lacks one.
     complete = off_span <= jnp.sqrt(jnp.finfo(here.dtype).eps) * margin.norm
     solved = (margin.status == MaxMarginStatus.SOLVED) & complete
     several = jnp.any(selected.sum(axis=1) > 1)
     return Limit(
         growth=growth,
-        offset=inside.places(offset),
+        offset=inside.lift_points(offset),
         error_constant=jnp.linalg.norm(across),
         strength=strength,
-        history=inside.directions(history),
+        history=inside.lift_vectors(history),
         history_dim=history_dim.astype(jnp.int32),
         history_change=jax.lax.stop_gradient(change),
         offset_error=proof.error,
         basin=proof.basin,
-        status=_status(solved, several, repelled, converged, proof.exists),
+        status=_status(solved, several, repelling, converged, proof.exists),
     )
 
 
 def _status(
     solved: Bool[Scalar, ""],
     several: Bool[Scalar, ""],
-    repelled: Bool[Scalar, ""],
+    repelling: Bool[Scalar, ""],
     converged: Bool[Scalar, ""],
     exists: Bool[Scalar, ""],
 ) -> Int[Scalar, ""]:
     """The first hypothesis of the prediction that does not hold."""
-    status = jnp.where(repelled, LimitStatus.NOT_ATTRACTING, LimitStatus.NO_MINIMISER)
-    lost = ~converged & ~repelled
+    status = jnp.where(repelling, LimitStatus.NOT_ATTRACTING, LimitStatus.NO_MINIMISER)
+    lost = ~converged & ~repelling
     status = jnp.where(lost, LimitStatus.NOT_CONVERGED, status)
     status = jnp.where(converged & exists, LimitStatus.PREDICTED, status)
     status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)

@@ -23,7 +23,7 @@ from ._nearest_point import nearest_point, normalise
 from ._polish import polish
 from ._scale import norm, survives, times_two_to, unit_size
 from ._thresholds import ACTIVE, REFUTED, SOLVED, SPANNED, SUM
-from .pair_graph import centred, lead, potentials, smallest_lead
+from .pair_graph import centred, potentials, score_differences, smallest_difference
 
 
 class MaxMarginStatus(Status):
@@ -211,7 +211,7 @@ def _by_interior_point(
     axes, basis, scale = normalise(tokens, pairs)
     found = polish(axes, pairs, nearest_point(axes, pairs))
     # The scalings that make p feasible and the value of the duals largest.
-    least = smallest_lead(found.nearest @ axes, pairs)
+    least = smallest_difference(found.nearest @ axes, pairs)
     separated = (least > 0) & ~found.vanishing
     direction = basis @ found.nearest / (jnp.where(separated, least, 1.0) * scale)
     direction = jnp.where(separated, direction, 0.0)
@@ -224,8 +224,8 @@ def _by_interior_point(
     point = potentials(duals) @ tokens
     none = pairs.any().astype(tokens.dtype)
     gap = jnp.where(separated, jnp.abs(1 - (2 * total - point @ point) / square), none)
-    ahead = lead(tokens @ direction)
-    least = smallest_lead(tokens @ direction, pairs)
+    ahead = score_differences(tokens @ direction)
+    least = smallest_difference(tokens @ direction, pairs)
     infeasibility = jnp.where(separated, jnp.maximum(0.0, 1 - least), none)
     # Size of a score: below ‖p‖ ‖E_s‖ where p avoids long axes.
     size = jnp.max(jnp.abs(direction @ basis) @ jnp.abs(axes)) * scale

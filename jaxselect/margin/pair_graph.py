@@ -53,7 +53,7 @@ def potentials(
     return duals.sum(axis=1) - duals.sum(axis=0)
 
 
-def lead(
+def score_differences(
     scores: Float[Array, " vocabulary"],
 ) -> Float[Array, "vocabulary vocabulary"]:
     """Lead a_s − a_r of the score of s over that of r, for every pair.
@@ -65,7 +65,7 @@ def lead(
         An antisymmetric matrix.
 
     Example:
-        >>> lead(jnp.array([3.0, 1.0])).tolist()
+        >>> score_differences(jnp.array([3.0, 1.0])).tolist()
         [[0.0, 2.0], [-2.0, 0.0]]
     """
     return scores[:, None] - scores[None, :]
@@ -95,7 +95,7 @@ def difference_lengths(
     return jnp.sqrt(jnp.maximum(both - 2 * rows @ rows.T, 0.0) + rounding)
 
 
-def smallest_lead(
+def smallest_difference(
     scores: Float[Array, " vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> Float[Scalar, ""]:
     """Smallest lead over the pairs: the margin at which the scores keep them apart.
@@ -109,10 +109,12 @@ def smallest_lead(
 
     Example:
         >>> pairs = jnp.array([[False, True], [False, False]])
-        >>> smallest_lead(jnp.array([3.0, 1.0]), pairs).item()
+        >>> smallest_difference(jnp.array([3.0, 1.0]), pairs).item()
         2.0
     """
-    least = jnp.min(jnp.where(pairs, lead(scores), jnp.inf), initial=jnp.inf)
+    least = jnp.min(
+        jnp.where(pairs, score_differences(scores), jnp.inf), initial=jnp.inf
+    )
     return jnp.where(pairs.any(), least, 0.0)
 
 

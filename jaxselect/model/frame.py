@@ -32,14 +32,14 @@ class Frame(eqx.Module):
         parameters: (E, p_0, v) in the frame; E has no part along the last axis.
         axes: F, orthonormal columns; the last one is zero where p_0 is in the span of
             E. None for R^d itself.
-        rest: p_0 − F Fᵀp_0: zero, but not its derivative in p_0 and E.
-        head_rest: v − F Fᵀv, which no score sees.
+        residual: p_0 − F Fᵀp_0: zero, but not its derivative in p_0 and E.
+        head_residual: v − F Fᵀv, which no score sees.
     """
 
     parameters: Parameters
     axes: Float[Array, "dim axes"] | None
-    rest: Float[Array, " dim"] | None
-    head_rest: Float[Array, " dim *classes"] | None
+    residual: Float[Array, " dim"] | None
+    head_residual: Float[Array, " dim *classes"] | None
 
     def coordinates(
         self, vectors: Float[Array, "*rows dim"]
@@ -47,19 +47,21 @@ class Frame(eqx.Module):
         """Fᵀx of some vectors x; rows of infinities stay."""
         return vectors if self.axes is None else _times(vectors, self.axes)
 
-    def directions(
+    def lift_vectors(
         self, vectors: Float[Array, "*rows axes"]
     ) -> Float[Array, "*rows dim"]:
         """F x, for differences of two p and what is in the span of E."""
         return vectors if self.axes is None else _times(vectors, self.axes.T)
 
-    def places(self, vectors: Float[Array, "*rows axes"]) -> Float[Array, "*rows dim"]:
-        """F x + rest, for every p that started at p_0."""
-        return _plus(self.directions(vectors), self.rest)
+    def lift_points(
+        self, vectors: Float[Array, "*rows axes"]
+    ) -> Float[Array, "*rows dim"]:
+        """F x + residual, for every p that started at p_0."""
+        return _plus(self.lift_vectors(vectors), self.residual)
 
     def heads(self, vectors: Float[Array, "*rows axes"]) -> Float[Array, "*rows dim"]:
-        """F x + head_rest, for every head that started at v."""
-        return _plus(self.directions(vectors), self.head_rest)
+        """F x + head_residual, for every head that started at v."""
+        return _plus(self.lift_vectors(vectors), self.head_residual)
 
 
 @full_precision
@@ -86,13 +88,13 @@ def frame(parameters: Parameters) -> Frame:
         >>> few = frame(wide)
         >>> few.parameters.cls.shape
         (4,)
-        >>> bool(jnp.allclose(few.places(few.parameters.cls), wide.cls))
+        >>> bool(jnp.allclose(few.lift_points(few.parameters.cls), wide.cls))
         True
     """
     embeddings = parameters.embeddings
     vocabulary, dim = embeddings.shape
     if dim <= vocabulary + 2:
-        return Frame(parameters, axes=None, rest=None, head_rest=None)
+        return Frame(parameters, axes=None, residual=None, head_residual=None)
     cls = _once(parameters.cls)
     axes = _axes(embeddings, jax.lax.stop_gradient(cls))
     # The axes follow the rows, which get no part off their span.
@@ -103,8 +105,8 @@ def frame(parameters: Parameters) -> Frame:
     return Frame(
         parameters=few,
         axes=axes,
-        rest=cls - axes @ few.cls,
-        head_rest=head - axes @ inside,
+        residual=cls - axes @ few.cls,
+        head_residual=head - axes @ inside,
     )
 
 
@@ -127,7 +129,7 @@ def span_axes(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "dim axe
 
 @jax.custom_jvp
 def _once(cls: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """P, to be differentiated once: of ‖rest‖² only the first derivative is zero."""
+    """P, differentiable once: of ‖residual‖² only the first derivative is zero."""
     return cls
 
 
@@ -182,6 +184,10 @@ def _times(
 
 
 def _plus(
-    vectors: Float[Array, "*rows dim"], rest: Float[Array, " dim"] | None
+    vectors: Float[Array, "*rows dim"], residual: Float[Array, " dim"] | None
 ) -> Float[Array, "*rows dim"]:
-    return vectors if rest is None else vectors + jnp.broadcast_to(rest, vectors.shape)
+    return (
+        vectors
+        if residual is None
+        else vectors + jnp.broadcast_to(residual, vectors.shape)
+    )

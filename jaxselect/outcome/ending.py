@@ -32,7 +32,7 @@ class Ending(eqx.Module):
     def placed(self, inside: Frame) -> "Ending":
         """The ending of a problem in R^d, of that in its frame."""
         late = self.late.placed(inside)
-        direction = inside.directions(self.margin.direction)
+        direction = inside.lift_vectors(self.margin.direction)
         parts = lambda end: (end.margin.direction, end.late)  # noqa: E731
         return eqx.tree_at(parts, self, (direction, late))
 

@@ -2,10 +2,12 @@
 
 Late in the flow p = p_mm τ + ρ with τ = log t, so every late rate is a closed form in
 (p_mm, ρ), whose derivatives are implicit. Early rates are times at which the flow
-passes a mark (`crossing.last_crossings`). Where the selection or the set of active
+passes an event (`crossing.last_crossings`). Where the selection or the set of active
 pairs changes, a rate has a kink: its derivative there is that of one side, and it is
 flagged. Derivatives in d are those of `parameters.gaussian_reduced`.
 """
+
+import warnings
 
 import equinox as eqx
 import jax
@@ -13,11 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
-from ..flow.crossing import Crossing, CrossingStatus, Mark
+from ..flow.crossing import Crossing, CrossingStatus, EventFunction
 from ..flow.progress import direction_error
 from ..margin.limit import Limit
 from ..margin.max_margin import MaxMargin
-from ..margin.pair_graph import lead, smallest_lead
+from ..margin.pair_graph import score_differences, smallest_difference
 from ..model.checks import between, for_corpus
 from ..model.corpus import Corpus
 from ..model.embedding_step import Embed, alignment_error, embedding_step
@@ -26,12 +28,18 @@ from ..model.functional_margin import functional_margin
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs, selected_output
 from ..precision import full_precision
-from .settle import RateSettings, Settled, nan_where, one_or_nan, settle
+from .resolved_limit import (
+    RateSettings,
+    ResolvedLimit,
+    nan_where,
+    one_or_nan,
+    resolve_limit,
+)
 
 # The rates that are real numbers; the rest of `Rates` says where they hold.
 REAL_RATES = (
     "lemma_error",
-    "growth_rate",
+    "margin",
     "error_constant",
     "norm_to_error",
     "log_time_to_error",
@@ -48,7 +56,7 @@ class Rates(eqx.Module):
     Attributes:
         lemma_error: relative error of Lemma 4.1 for the step on E; NaN, with its
             derivatives, where E was made otherwise than by `embedding_step`.
-        growth_rate: lim log t / ‖p‖ = 1/‖p_mm‖, the margin.
+        margin: 1/‖p_mm‖ = lim log t / ‖p‖.
         error_constant: lim ‖p‖ · direction error.
         norm_to_error: ‖p‖ at which the late flow has the direction error asked for.
         log_time_to_error: log t at which it has.
@@ -71,7 +79,7 @@ class Rates(eqx.Module):
     """
 
     lemma_error: Float[Scalar, ""]
-    growth_rate: Float[Scalar, ""]
+    margin: Float[Scalar, ""]
     error_constant: Float[Scalar, ""]
     norm_to_error: Float[Scalar, ""]
     log_time_to_error: Float[Scalar, ""]
@@ -84,6 +92,14 @@ class Rates(eqx.Module):
     status: Int[Scalar, ""]
     selected: Bool[Array, "sequences width"]
     active: Bool[Array, "vocabulary vocabulary"]
+
+    @property
+    def growth_rate(self) -> Float[Scalar, ""]:
+        """The former name of `margin`."""
+        warnings.warn(
+            "Rates.growth_rate is now Rates.margin", DeprecationWarning, stacklevel=2
+        )
+        return self.margin
 
 
 @for_corpus(by_head=True)
@@ -135,36 +151,38 @@ def rates(
     stepped = embed(before, corpus, step_size)
     after = frame(stepped).parameters
 
-    def marks(
+    def events(
         after: Parameters, selected: Bool[Array, "sequences width"], margin: MaxMargin
-    ) -> tuple[Mark, Mark]:
+    ) -> tuple[EventFunction, EventFunction]:
         return (
-            direction_mark(margin.direction, early_error),
-            selection_mark(after, corpus, selected),
+            direction_event(margin.direction, early_error),
+            selection_event(after, corpus, selected),
         )
 
-    settled = settle(after, corpus, marks=marks, settings=settings)
-    late, margin = settled.late, settled.margin
-    early, selection = settled.crossings
-    known = one_or_nan(settled.path)
-    undecided = decided_at_once(after, corpus, settled, selection, move=settings.move)
+    resolved = resolve_limit(after, corpus, events=events, settings=settings)
+    late, margin = resolved.late, resolved.margin
+    early, selection = resolved.crossings
+    known = one_or_nan(resolved.path)
+    undecided = selection_has_kink(
+        after, corpus, resolved, selection, move=settings.move
+    )
     lemma_error = alignment_error(before, stepped, corpus, step_size)
     if embed is not embedding_step:
         lemma_error = nan_where(jnp.array(True), lemma_error)
     return Rates(
         lemma_error=lemma_error,
-        growth_rate=1 / margin.norm,
+        margin=1 / margin.norm,
         error_constant=late.error_constant,
         norm_to_error=norm_to_error(late, error),
         log_time_to_error=log_time_to_error(late, error),
-        early_log_time=_told(early) * known,
-        selection_log_time=_told(selection) * known,
-        final_loss=final_loss(after, corpus, settled.selected) * known,
+        early_log_time=_known_or_nan(early) * known,
+        selection_log_time=_known_or_nan(selection) * known,
+        final_loss=final_loss(after, corpus, resolved.selected) * known,
         loss_constant=margin.norm**2,
-        kink=settled.kink | undecided,
+        kink=resolved.kink | undecided,
         history_dim=late.history_dim,
         status=late.status,
-        selected=settled.selected,
+        selected=resolved.selected,
         active=margin.active,
     )
 
@@ -211,10 +229,10 @@ def log_time_to_error(
     return (along * jnp.sqrt(square) - late.growth @ late.offset) / square
 
 
-def direction_mark(
+def direction_event(
     direction: Float[Array, " dim"], error: Float[Scalar, ""] | float
-) -> Mark:
-    """The mark from which p is within a given error of a given direction.
+) -> EventFunction:
+    """The event from which p is within a given error of a given direction.
 
     Args:
         direction: of any length, such as p_mm.
@@ -227,10 +245,10 @@ def direction_mark(
 
 
 @for_corpus()
-def selection_mark(
+def selection_event(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
-) -> Mark:
-    """The mark from which every token that is selected in the end leads.
+) -> EventFunction:
+    """The event from which every token that is selected in the end leads.
 
     Args:
         after: (E¹, ·, v).
@@ -241,15 +259,15 @@ def selection_mark(
         h(p) for `crossing.last_crossings`.
     """
     pairs = competing_pairs(selected, corpus)
-    return lambda cls: smallest_lead(after.embeddings @ cls, pairs)
+    return lambda cls: smallest_difference(after.embeddings @ cls, pairs)
 
 
 @for_corpus(by_head=True)
 @full_precision
-def decided_at_once(
+def selection_has_kink(
     after: Parameters,
     corpus: Corpus,
-    settled: Settled,
+    resolved: ResolvedLimit,
     selection: Crossing,
     *,
     move: float = 1e-6,
@@ -259,20 +277,20 @@ def decided_at_once(
     Args:
         after: (E¹, ·, v).
         corpus: n labelled bags.
-        settled: of `settle`.
-        selection: the crossing of `selection_mark`.
+        resolved: of `resolve_limit`.
+        selection: the crossing of `selection_event`.
         move: size of a lead, relative to the scores passed on the way, that counts as
             none.
 
     Returns:
         True at a kink.
     """
-    pairs = competing_pairs(settled.selected, corpus)
+    pairs = competing_pairs(resolved.selected, corpus)
     scores, start = (
         jax.lax.stop_gradient(after.embeddings @ cls)
         for cls in (selection.cls, after.cls)
     )
-    leads = jnp.where(pairs, lead(scores), jnp.inf).ravel()
+    leads = jnp.where(pairs, score_differences(scores), jnp.inf).ravel()
     # The smallest lead is zero here; a second one must not be.
     least = -jax.lax.top_k(-leads, 2)[0]
     size = jnp.maximum(jnp.max(jnp.abs(scores)), jnp.max(jnp.abs(start)))
@@ -304,7 +322,7 @@ def final_loss(
     return corpus.mean(corpus.loss.value(margin))
 
 
-def _told(crossing: Crossing) -> Float[Scalar, ""]:
+def _known_or_nan(crossing: Crossing) -> Float[Scalar, ""]:
     """Its log-time; NaN, with its derivative, where that is not known to its digits."""
     sudden = crossing.status == CrossingStatus.TIME_UNRESOLVED
     return nan_where(sudden, crossing.log_time)

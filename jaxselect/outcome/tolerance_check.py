@@ -18,7 +18,7 @@ from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
-from .verdict import certify
+from .trial_certificate import certify
 
 # Ratio of the closer tolerance to the given one; a method of order five takes 2.5 times
 # the steps for it.

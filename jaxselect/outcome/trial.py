@@ -24,8 +24,8 @@ from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.parameters import Parameters, gaussian_reduced
 from ..model.selection import important_tokens, selected_output
 from ..precision import full_precision
+from .trial_certificate import TOLERANCE, certify
 from .trial_status import TrialStatus
-from .verdict import TOLERANCE, certify
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from ..status import Status
 
 
 class TrialStatus(Status):
-    """Where a trial ended; five of these are certified (see `verdict`)."""
+    """Where a trial ended; five of these are certified (see `classify_end`)."""
 
     SELECTED_ALL = (
         0,

@@ -1,5 +1,5 @@
 """Real text: reviews, words, and training on them."""
 
-from ._moved import restore
+from ..former_names import restore
 
 globals().update(restore(__name__))

@@ -11,8 +11,8 @@ import numpy as np
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.parameters import Parameters
+from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.outcome.verdict import certify
 
 from .forces import lane, stacked
 from .problem import BAGS, DIM, TOKENS, WIDTH

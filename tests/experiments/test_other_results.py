@@ -62,7 +62,7 @@ def test_every_module_that_a_sweep_loads_is_in_its_digest():
     known = study._sources("jaxselect.sweep.chunks")
     packages = {path.name for path in (ROOT / "jaxselect").iterdir() if path.is_dir()}
     loaded = set(told.stdout.split()) - {f"jaxselect.{name}" for name in packages}
-    assert {"jaxselect.outcome.verdict", "jaxselect.margin._polish"} <= loaded
+    assert {"jaxselect.outcome.trial_certificate", "jaxselect.margin._polish"} <= loaded
     assert loaded <= known.keys()
 
 

@@ -344,7 +344,7 @@ def test_changes_are_differences_and_are_compared_by_rank_and_length():
 
 def test_what_is_never_selected_counts_as_the_end_of_the_search(monkeypatch):
     """Of a mean over draws it would otherwise make an infinity."""
-    for name in ("settle", "selection_mark"):
+    for name in ("resolve_limit", "selection_event"):
         monkeypatch.setattr(
             step_size, name, lambda *_, **__: SimpleNamespace(path=None, selected=None)
         )

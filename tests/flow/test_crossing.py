@@ -1,4 +1,4 @@
-"""Passages of a mark: which of them, at what time, and when there is none."""
+"""Passages of an event: which of them, at what time, and when there is none."""
 
 from functools import partial
 
@@ -37,13 +37,13 @@ def flow(start, until_norm, until_log_time):
 
 
 def passes(path, level):
-    """When ‖p‖ = level; the crossings of that and of a mark at 3, 5 back, and 9."""
+    """When ‖p‖ = level; the crossings of that and of an event at 3, 5 back, and 9."""
     size = jnp.linalg.norm
-    marks = [
+    events = [
         lambda p: size(p) - level,
         lambda p: (size(p) - 3) * (size(p) - 5) * (size(p) - 9),
     ]
-    crossings = last_crossings(START, CORPUS, path, marks, settings=TIGHT)
+    crossings = last_crossings(START, CORPUS, path, events, settings=TIGHT)
     return crossings[0].log_time, crossings
 
 
@@ -97,7 +97,7 @@ def test_the_time_of_a_passage_moves_with_the_mark_as_the_flow_says():
 
 
 def test_a_flow_that_breaks_off_has_no_crossings():
-    """It had gone far beyond the mark when it ran out of steps."""
+    """It had gone far event the event when it ran out of steps."""
     path = search(FlowSettings(max_steps=12))
     *_, (crossing, _) = moved(path, -1.0)
     assert crossing.status == CrossingStatus.FAILED

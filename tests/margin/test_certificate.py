@@ -9,7 +9,7 @@ import pytest
 from jaxselect.margin.certificate import _left_out, inactive_pair_bound
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.margin.pair_graph import lead
+from jaxselect.margin.pair_graph import score_differences
 from jaxselect.margin.pair_strength import pair_strength
 from jaxselect.model.corpus import from_bags, from_sequences
 from jaxselect.model.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
@@ -112,7 +112,7 @@ def test_what_the_pair_sum_leaves_out_is_bounded(loss, classes):
         axes = jnp.eye(rows.shape[1])
         head = axes[1] if classes == 2 else axes[:, 1:]
         strength = pair_strength(values, bags, chosen)
-        force = strength.times_exp(gap - lead(scores))
+        force = strength.times_exp(gap - score_differences(scores))
         pairs = force.sum(axis=1) - force.sum(axis=0)
         exact = negative_gradient(scores, values, bags, gap).scores
         bound = _left_out(Parameters(rows, axes[0], head), bags, chosen, axes[0], gap)

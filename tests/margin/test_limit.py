@@ -18,7 +18,7 @@ from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import competing_pairs, selected_tokens
 from jaxselect.model.synthetic import assumption_one
-from jaxselect.outcome.verdict import finish
+from jaxselect.outcome.trial_certificate import finish
 
 DRAW = partial(assumption_one, sequences=40, length=6, relevant=3, irrelevant=12)
 # γ from 0.4 to 250: below capture, in it, and beyond it.

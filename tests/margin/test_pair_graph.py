@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.margin.pair_graph import centred, laplacian, smallest_lead
+from jaxselect.margin.pair_graph import centred, laplacian, smallest_difference
 from tests.tolerances import assert_close
 
 
@@ -36,5 +36,5 @@ def test_centred_tokens_span_the_differences_and_keep_their_scores():
 def test_without_pairs_no_lead_is_smallest():
     pairs = jnp.zeros((3, 3), bool)
     scores = jnp.array([2.0, 5.0, 1.0])
-    assert smallest_lead(scores, pairs) == 0
-    assert smallest_lead(scores, pairs.at[0, 1].set(True)) == -3
+    assert smallest_difference(scores, pairs) == 0
+    assert smallest_difference(scores, pairs.at[0, 1].set(True)) == -3

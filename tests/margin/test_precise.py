@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxselect.margin._precise import combination, leads
+from jaxselect.margin._precise import combination, precise_differences
 from tests.margin.pair_problems import small
 
-precise_leads, precise_combination = jax.jit(leads), jax.jit(combination)
+precise, precise_combination = jax.jit(precise_differences), jax.jit(combination)
 
 
 def fractions(values):
@@ -32,7 +32,7 @@ def test_leads_are_rounded_once_though_scores_cancel(seed, decades, size, dtype)
     wanted = [[float(a - b) for b in scores] for a in scores]
     eps, longest = np.finfo(dtype).eps, shift * size[1]
     np.testing.assert_allclose(
-        precise_leads(tokens, point), wanted, rtol=4 * eps, atol=64 * eps**2 * longest
+        precise(tokens, point), wanted, rtol=4 * eps, atol=64 * eps**2 * longest
     )
 
 

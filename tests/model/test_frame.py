@@ -41,7 +41,7 @@ def in_space(parameters: Parameters) -> tuple[jax.Array, jax.Array]:
 def in_frame(parameters: Parameters) -> tuple[jax.Array, jax.Array]:
     inside = frame(parameters)
     there = moved(inside.parameters)
-    return inside.places(there), there @ there
+    return inside.lift_points(there), there @ there
 
 
 def from_start(function, cls):
@@ -71,10 +71,10 @@ def test_coordinates_go_there_and_back():
         WIDE.embeddings @ away,
         inside.parameters.embeddings @ inside.coordinates(away),
     )
-    assert_close(inside.places(inside.parameters.cls), WIDE.cls)
+    assert_close(inside.lift_points(inside.parameters.cls), WIDE.cls)
     assert_close(inside.heads(inside.parameters.head), WIDE.head)
     path = jnp.stack([WIDE.cls, jnp.full(40, jnp.inf), jnp.nan * WIDE.cls])
-    back = inside.places(inside.coordinates(path))
+    back = inside.lift_points(inside.coordinates(path))
     assert_close(back[0], WIDE.cls)
     assert jnp.isinf(back[1]).all() and jnp.isnan(back[2]).all()
 

@@ -21,7 +21,7 @@ from jaxselect.model.corpus import Corpus
 from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import REAL_RATES, rates
-from jaxselect.outcome.settle import RateSettings
+from jaxselect.outcome.resolved_limit import RateSettings
 
 
 class Settings(NamedTuple):

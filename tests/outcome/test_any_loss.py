@@ -16,8 +16,8 @@ from jaxselect.model.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.rates import final_loss
+from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.outcome.verdict import certify
 from tests.flow.literal_cls import follow
 
 LOSSES = (LOGISTIC, EXPONENTIAL, POLYNOMIAL)

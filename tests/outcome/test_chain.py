@@ -15,8 +15,8 @@ from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
+from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.outcome.verdict import certify
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.bounds

@@ -36,7 +36,7 @@ from jaxselect.outcome.rates import (
     norm_to_error,
     rates,
 )
-from jaxselect.outcome.settle import RateSettings, nan_where, settle
+from jaxselect.outcome.resolved_limit import RateSettings, nan_where, resolve_limit
 from tests.outcome import derivatives
 from tests.outcome.derivatives import Case, draw_wide
 
@@ -86,18 +86,18 @@ def test_derivatives_in_d_are_along_quantiles():
 
 
 @pytest.fixture(scope="module")
-def settled():
+def resolved():
     """A problem after its step, its rates, and what it settles on."""
     before, corpus = jax.jit(PROBLEM.draw)(0, 256.0)
     after = jax.jit(embedding_step)(before, corpus, 60.0)
     ((found, smooth),) = rates_tightly((before, corpus, 60.0))
     assert smooth
-    return after, corpus, found, settle_tightly(after, corpus)
+    return after, corpus, found, resolve_tightly(after, corpus)
 
 
 # As tight as the flows that the rates are held against.
 TIGHT = RateSettings(FlowSettings(1e-9, 1e-9))
-settle_tightly = jax.jit(partial(settle, settings=TIGHT))
+resolve_tightly = jax.jit(partial(resolve_limit, settings=TIGHT))
 
 
 def rates_tightly(*problems):
@@ -136,14 +136,14 @@ def _flow_to(after, corpus, until_norm, until_log_time):
     return cls_flow(after, corpus, **until, settings=TIGHT.flow)
 
 
-def test_late_rates_are_those_of_the_flow(settled):
-    after, corpus, found, end = settled
+def test_late_rates_are_those_of_the_flow(resolved):
+    after, corpus, found, end = resolved
     flow = flow_to(after, corpus, found.norm_to_error)
     there = direction_error(flow.cls, end.margin.direction)
     np.testing.assert_allclose(there, 1e-4, rtol=1e-5)
     np.testing.assert_allclose(flow.log_time, found.log_time_to_error, rtol=1e-6)
     pace = flow.log_time / jnp.linalg.norm(flow.cls)
-    np.testing.assert_allclose(pace, found.growth_rate, rtol=1e-3)
+    np.testing.assert_allclose(pace, found.margin, rtol=1e-3)
 
 
 @pytest.mark.parametrize("error", [1e-4, 0.1, 0.9])
@@ -169,15 +169,15 @@ def test_the_late_line_has_the_error_asked_for_where_it_is_said_to(error):
     np.testing.assert_allclose(norm_to_error(line, error), norm, rtol=1e-12)
 
 
-def test_the_error_of_the_lemma_is_that_of_the_step(settled):
-    after, corpus, found, _ = settled
+def test_the_error_of_the_lemma_is_that_of_the_step(resolved):
+    after, corpus, found, _ = resolved
     before, _ = jax.jit(PROBLEM.draw)(0, 256.0)
     wanted = alignment_error(before, after, corpus, 60.0)
     np.testing.assert_allclose(found.lemma_error, wanted, rtol=1e-9)
 
 
-def test_early_rates_are_those_of_the_flow(settled):
-    after, corpus, found, end = settled
+def test_early_rates_are_those_of_the_flow(resolved):
+    after, corpus, found, end = resolved
     flow = flow_to(after, corpus, until_log_time=found.early_log_time)
     there = direction_error(flow.cls, end.margin.direction)
     np.testing.assert_allclose(there, 0.1, rtol=1e-5)
@@ -190,17 +190,17 @@ def test_early_rates_are_those_of_the_flow(settled):
         assert jnp.abs(lead) < 1e-6 if wanted == 0 else lead * wanted > 0
 
 
-def test_the_loss_still_to_go_falls_as_one_over_t(settled):
+def test_the_loss_still_to_go_falls_as_one_over_t(resolved):
     """t (L − L_∞) → ‖p_mm‖²."""
-    after, corpus, found, end = settled
+    after, corpus, found, end = resolved
     assert end.late.status == LimitStatus.PREDICTED
     flow = flow_to(after, corpus, until_log_time=600.0)
     to_go = excess_loss(after, corpus, end.selected, flow.cls)
     np.testing.assert_allclose(to_go * jnp.exp(600.0), found.loss_constant, rtol=1e-6)
 
 
-def test_local_exponents_are_the_slopes_of_the_path(settled):
-    after, corpus, _, end = settled
+def test_local_exponents_are_the_slopes_of_the_path(resolved):
+    after, corpus, _, end = resolved
     direction = end.margin.direction
     times = jnp.array([5.0, 5.0 * (1 + 1e-4), 1e5])
     ends = [flow_to(after, corpus, until_log_time=time).cls for time in times]
@@ -217,14 +217,14 @@ def test_local_exponents_are_the_slopes_of_the_path(settled):
     np.testing.assert_allclose(jnp.stack(late), -1.0, rtol=1e-3)
 
 
-def test_the_velocity_is_late_p_mm(settled):
-    after, corpus, _, end = settled
+def test_the_velocity_is_late_p_mm(resolved):
+    after, corpus, _, end = resolved
     late = velocity(after, corpus, 1e8, end.late.cls_at(1e8))
     np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
 
 
-def test_crossings_say_whether_they_happened(settled):
-    after, corpus, _, end = settled
+def test_crossings_say_whether_they_happened(resolved):
+    after, corpus, _, end = resolved
     levels = {
         -1.0: CrossingStatus.ALREADY_CROSSED,
         20.0: CrossingStatus.CROSSED,
@@ -248,7 +248,7 @@ def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
 
     for seed in range(2):
         after, corpus = drawn(seed)
-        line = settle_tightly(after, corpus).late
+        line = resolve_tightly(after, corpus).late
         assert line.history_dim > 0 and line.status == LimitStatus.PREDICTED
         flow = flow_to(after, corpus, until_log_time=3e4)
         np.testing.assert_allclose(flow.cls, line.cls_at(3e4), atol=1e-5)
@@ -296,7 +296,7 @@ def three_tokens(sideways, start):
     bag = np.tile([[0, 1, 2, 2]], (12, 1)), np.tile([[1, 1, 1, 0]], (12, 1))
     corpus = from_bags(*bag, np.ones(12), vocabulary=9)
     after = Parameters(*map(jnp.asarray, (embeddings, start * along, along)))
-    return settle_tightly(after, corpus)
+    return resolve_tightly(after, corpus)
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from jaxselect.model.selection import coverage, selected_tokens
 from jaxselect.model.synthetic import multi_class
 from jaxselect.outcome.rates import final_loss, rates
 from jaxselect.outcome.trial import run_trial
+from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.outcome.verdict import certify
 from tests.flow.literal_cls import follow
 from tests.tolerances import assert_close
 
@@ -175,7 +175,7 @@ def test_rates_of_resampled_sequences_are_one_program():
     def constants(weights):
         weighted = replace(corpus, weights=weights)
         found = rates(start, weighted, 20.0)
-        late = found.growth_rate, found.final_loss, found.error_constant
+        late = found.margin, found.final_loss, found.error_constant
         return jnp.stack(late), (found.status, found.kink)
 
     # One sequence was not drawn; the others move.

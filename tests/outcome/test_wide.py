@@ -1,4 +1,4 @@
-"""Problems in R^d with d far beyond |S|: what is told in R^d, and how it moves."""
+"""Problems in R^d with d far event |S|: what is told in R^d, and how it moves."""
 
 from functools import cache, partial
 
@@ -11,8 +11,8 @@ from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, reduce
-from jaxselect.outcome.rates import direction_mark
-from jaxselect.outcome.settle import RateSettings, settle
+from jaxselect.outcome.rates import direction_event
+from jaxselect.outcome.resolved_limit import RateSettings, resolve_limit
 from tests.outcome.derivatives import draw_wide
 
 SETTINGS = RateSettings(flow=FlowSettings(1e-9, 1e-9), points=128)
@@ -31,13 +31,13 @@ def told_of(before: Parameters) -> dict[str, jax.Array]:
     case = drawn()
     after = embedding_step(before, case.corpus, case.step_size)
 
-    def marks(_, selected, margin):
+    def events(_, selected, margin):
         # The early error of `rates`.
-        return [direction_mark(margin.direction, 0.1)]
+        return [direction_event(margin.direction, 0.1)]
 
-    settled = settle(after, case.corpus, marks=marks, settings=SETTINGS)
-    late, direction = settled.late, settled.margin.direction
-    (passage,) = settled.crossings
+    resolved = resolve_limit(after, case.corpus, events=events, settings=SETTINGS)
+    late, direction = resolved.late, resolved.margin.direction
+    (passage,) = resolved.crossings
     return {
         "error_constant": late.error_constant,
         "early_log_time": passage.log_time,

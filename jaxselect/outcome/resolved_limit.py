@@ -17,7 +17,7 @@ from ..arguments import as_annotated
 from ..flow.cls_flow import FlowSettings
 from ..flow.crossing import (
     Crossing,
-    Mark,
+    EventFunction,
     crossings_and_end,
     end_of_path,
     search_path,
@@ -32,9 +32,9 @@ from ..model.parameters import Parameters
 from ..model.selection import competing_pairs, selected_tokens
 from ..precision import full_precision
 
-# (parameters, final selection, its max-margin solution) → marks to search for.
-Marks = Callable[
-    [Parameters, Bool[Array, "sequences width"], MaxMargin], Sequence[Mark]
+# (parameters, final selection, its max-margin solution) → events to search for.
+Events = Callable[
+    [Parameters, Bool[Array, "sequences width"], MaxMargin], Sequence[EventFunction]
 ]
 
 
@@ -63,7 +63,7 @@ class RateSettings:
         between("move", self.move, 0.0, 1.0)
 
 
-class Settled(eqx.Module):
+class ResolvedLimit(eqx.Module):
     """The limit of a flow.
 
     Attributes:
@@ -72,7 +72,7 @@ class Settled(eqx.Module):
         margin: its max-margin solution; NaN where the path broke off.
         late: the late flow p_mm log t + ρ; NOT_SETTLED and NaN where it did.
         kink: a small move of E changes the active pairs.
-        crossings: the last ones of the marks that were asked for.
+        crossings: the last ones of the events that were asked for.
     """
 
     path: Flow
@@ -82,12 +82,12 @@ class Settled(eqx.Module):
     kink: Bool[Scalar, ""]
     crossings: tuple[Crossing, ...] = ()
 
-    def placed(self, inside: Frame) -> "Settled":
+    def placed(self, inside: Frame) -> "ResolvedLimit":
         """The limit of a flow in R^d, of that in its frame."""
-        direction = inside.directions(self.margin.direction)
+        direction = inside.lift_vectors(self.margin.direction)
         return replace(
             self,
-            path=jax.lax.stop_gradient(self.path.turned(inside.places)),
+            path=jax.lax.stop_gradient(self.path.turned(inside.lift_points)),
             margin=eqx.tree_at(lambda margin: margin.direction, self.margin, direction),
             late=self.late.placed(inside),
             crossings=tuple(crossing.placed(inside) for crossing in self.crossings),
@@ -97,13 +97,13 @@ class Settled(eqx.Module):
 @for_corpus(by_head=True)
 @as_annotated
 @full_precision
-def settle(
+def resolve_limit(
     after: Parameters,
     corpus: Corpus,
     *,
-    marks: Marks | None = None,
+    events: Events | None = None,
     settings: RateSettings = RateSettings(),
-) -> Settled:
+) -> ResolvedLimit:
     """Follow the flow until its selection is final, then predict the rest.
 
     The selection is piecewise constant. The part of ρ that only the path decides
@@ -115,8 +115,8 @@ def settle(
     Args:
         after: (E¹, p_0, v).
         corpus: n labelled bags.
-        marks: from (E¹, p_0, v) in coordinates of their own, the selection and its
-            max-margin solution to marks; their last crossings share the flow that
+        events: from (E¹, p_0, v) in coordinates of their own, the selection and its
+            max-margin solution to events; their last crossings share the flow that
             carries derivatives.
         settings: static.
 
@@ -127,7 +127,7 @@ def settle(
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> jax.jit(settle)(start, bags).selected.tolist()
+        >>> jax.jit(resolve_limit)(start, bags).selected.tolist()
         [[True, False]]
     """
     inside = frame(after)
@@ -158,10 +158,10 @@ def settle(
         replace_fn=lambda known: known * one_or_nan(path),
     )
     crossings: tuple[Crossing, ...] = ()
-    if marks is None:
+    if events is None:
         end = end_of_path(after, corpus, path, settings=settings.flow)
     else:
-        found = marks(after, selected, margin)
+        found = events(after, selected, margin)
         crossings, end = crossings_and_end(
             after, corpus, path, found, settings=settings.flow
         )
@@ -169,7 +169,7 @@ def settle(
     whole = path.status == FlowStatus.REACHED
     status = jnp.where(whole, late.status, LimitStatus.NOT_SETTLED)
     late = eqx.tree_at(lambda late: late.status, late, status)
-    return Settled(
+    return ResolvedLimit(
         path=path,
         selected=selected,
         margin=margin,

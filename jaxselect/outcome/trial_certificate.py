@@ -72,10 +72,10 @@ def certify(
         parameters: (E¹, p_0, v), which the flow started from.
         corpus: n labelled bags.
         flow: of p, with E¹ and v fixed.
-        tolerance: see `verdict`.
+        tolerance: see `classify_end`.
 
     Returns:
-        The certificate; its status is that of `verdict`.
+        The certificate; its status is that of `classify_end`.
 
     Raises:
         BadInput: a tolerance that is no finite number > 0.
@@ -117,7 +117,7 @@ def certify(
         positive=positive,
         negative=negative,
         coverage=covered,
-        status=verdict(
+        status=classify_end(
             flow_status=flow.status,
             margin_status=end.margin.status,
             limit_status=end.late.status,
@@ -132,7 +132,7 @@ def certify(
     )
 
 
-def verdict(
+def classify_end(
     *,
     flow_status: Int[Scalar, ""],
     margin_status: Int[Scalar, ""],

@@ -9,8 +9,8 @@ import pytest
 from jaxselect.flow.cls_flow import FlowStatus
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
+from jaxselect.outcome.trial_certificate import classify_end
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.outcome.verdict import verdict
 
 EPS = float(jnp.finfo(float).eps)
 # What a certificate promises, written out: to move one is to change the promise.
@@ -38,7 +38,7 @@ class Found:
             name: jnp.asarray(value, jnp.int32 if name.endswith("status") else float)
             for name, value in told.items()
         }
-        return TrialStatus(verdict(**told).item())
+        return TrialStatus(classify_end(**told).item())
 
 
 CONVERGED = Found()
@@ -156,11 +156,11 @@ def test_single_precision_allows_for_its_own_rounding():
     ):
         reals = {name: jnp.asarray(value) for name, value in told.items()}
         reals["largest_score"] = jnp.asarray(score, jnp.float32)
-        assert verdict(**statuses, **reals) == wanted
+        assert classify_end(**statuses, **reals) == wanted
     # A hundred tolerances, whatever the scores, for what no gradient corrects.
     for factor, wanted in (
         (BELOW32, TrialStatus.SELECTED_ALL),
         (ABOVE32, TrialStatus.NOT_CERTIFIED),
     ):
         reals["history_change"] = jnp.float32(100 * TOLERANCE) * jnp.float32(factor)
-        assert verdict(**statuses, **reals) == wanted
+        assert classify_end(**statuses, **reals) == wanted

@@ -1,0 +1,123 @@
+"""Names that the library had until version 0.2, kept for one release."""
+
+import importlib
+import sys
+import types
+import warnings
+from typing import Any
+
+# Former module: where its names are now.
+MOVED = {
+    "outcome.settle": ("outcome.resolved_limit",),
+    "outcome.verdict": ("outcome.trial_certificate",),
+    "text.attention": ("model.ragged_attention",),
+    "text.curvature": ("model.ragged_bags",),
+    "text.curve": ("flow.arclength",),
+    "text.ending": ("outcome.flow_end",),
+    "text.flow": ("flow.sparse_flow", "flow.bdf", "flow.result"),
+    "text.late_flow": ("margin.late_flow", "model.ragged_pairs"),
+    "text.limit_certificate": ("margin.limit_certificate",),
+    "text.manifold_balance": ("model.manifold_balance", "margin.manifold_equilibrium"),
+    "text.manifold_certificate": ("margin.manifold_certificate",),
+    "text.manifold_end": ("outcome.manifold_end",),
+    "text.manifold_flow": ("flow.manifold_flow",),
+    "text.margin": ("margin.sparse_max_margin", "model.ragged_pairs"),
+    "text.objective": ("model.sparse_objective",),
+    "text.offset_equilibrium": ("margin.offset_equilibrium",),
+    "text.pair_forces": ("model.pair_forces",),
+    "text.reduced_flow": ("outcome.reduced_flow", "flow.arclength_flow"),
+    "text.rest": ("margin.certified_minimum", "model.frame"),
+    "text.sparse": ("model.sparse",),
+    "text.tie_manifold": ("model.tie_manifold",),
+    "text.trajectory": ("outcome.trajectory",),
+}
+# Former names, without their prefix `Text` or `text_`.
+RENAMED = {
+    "Settled": "ResolvedLimit",
+    "decided_at_once": "selection_has_kink",
+    "direction_mark": "direction_event",
+    "selection_mark": "selection_event",
+    "settle": "resolve_limit",
+    "verdict": "classify_end",
+    "Bags": "RaggedBags",
+    "EndStatus": "End",
+    "Ending": "FlowEnd",
+    "FlowSettings": "BdfSettings",
+    "LimitStatus": "CertificateStatus",
+    "Margin": "SparseMaxMargin",
+    "MarginStatus": "MaxMarginStatus",
+    "Motion": "ArclengthField",
+    "Rest": "Minimum",
+    "contests": "competing_pairs_by_entry",
+    "ending": "flow_end",
+    "flow": "sparse_flow",
+    "follow": "integrate",
+    "margin": "sparse_max_margin",
+    "motion": "arclength_field",
+    "pairs": "competing_pairs",
+    "rest": "certified_minimum",
+    "stride": "max_step",
+    "winner": "first_selected",
+}
+
+
+class _Former(types.ModuleType):
+    """A module whose names are elsewhere; each look-up warns."""
+
+    def __getattr__(self, name: str) -> Any:
+        """The object of a former name."""
+        return former(self.__name__, name, MOVED[self.__name__.partition(".")[2]])
+
+
+def former(module: str, name: str, homes: tuple[str, ...]) -> Any:
+    """The object of a former name, with a warning that says where it is now.
+
+    Args:
+        module: that had the name.
+        name: of a public object.
+        homes: modules that may have it now, without the package's name.
+
+    Returns:
+        The object.
+
+    Raises:
+        AttributeError: no such name.
+
+    Example:
+        >>> import pytest
+        >>> with pytest.warns(DeprecationWarning):
+        ...     settle = former("jaxselect", "settle", ("outcome.resolved_limit",))
+        >>> settle.__name__
+        'resolve_limit'
+    """
+    if not name.startswith("_"):
+        plain = name.removeprefix("Text").removeprefix("text_")
+        new = RENAMED.get(plain, plain)
+        for home in homes:
+            found = importlib.import_module(f"jaxselect.{home}")
+            if hasattr(found, new):
+                warnings.warn(
+                    f"{module}.{name} is now {found.__name__}.{new}",
+                    DeprecationWarning,
+                    stacklevel=3,
+                )
+                return getattr(found, new)
+    raise AttributeError(f"module {module} has no attribute {name}")
+
+
+def restore(package: str) -> dict[str, types.ModuleType]:
+    """Make the former modules of a wing importable.
+
+    Args:
+        package: dotted name of the wing.
+
+    Returns:
+        The modules by name.
+    """
+    wing = package.partition(".")[2]
+    names = [name.rpartition(".")[2] for name in MOVED if name.startswith(wing)]
+    found: dict[str, types.ModuleType] = {
+        name: _Former(f"{package}.{name}") for name in names
+    }
+    sys.modules.update({module.__name__: module for module in found.values()})
+    return found

@@ -1,0 +1,82 @@
+"""Names of version 0.2: where they are now, with a warning."""
+
+import importlib
+
+import pytest
+
+from jaxselect import former_names
+
+# Every public function and class of version 0.2, by module.
+NAMES = {
+    "outcome.settle": "RateSettings Settled settle one_or_nan nan_where",
+    "outcome.verdict": "Certificate certify verdict finish",
+    "text.attention": "attention",
+    "text.curvature": "Bags risk descent curvature outputs pulls",
+    "text.curve": "Pairs Motion motion jacobian stride",
+    "text.ending": "TextEndStatus TextEnding text_ending",
+    "text.flow": "TextFlowStatus TextFlowSettings TextFlow text_flow follow step",
+    "text.late_flow": "Ties LateFlow",
+    "text.limit_certificate": "LimitStatus LimitCertificate limit_certificate",
+    "text.manifold_balance": "Stationary second_order stationary",
+    "text.manifold_certificate": "Bounds bounds is_trapped",
+    "text.manifold_end": "manifold_end",
+    "text.manifold_flow": "manifold_flow on_manifold",
+    "text.margin": "TextMarginStatus TextMargin text_margin pairs contests "
+    "contract_ties winner least_distance",
+    "text.objective": "Readout FactoredDescent read risk_and_score_descent "
+    "risk_and_descent expand evaluate",
+    "text.offset_equilibrium": "offset_equilibrium",
+    "text.pair_forces": "PairForces pair_forces lengths",
+    "text.reduced_flow": "reduced_flow in_basin_of_minimum",
+    "text.rest": "Rest rest newton span_axes certified newton_decrement "
+    "change_of_curvature",
+    "text.sparse": "Pieces CountMatrix SparseCorpus from_csr from_corpus products "
+    "importance occurrences posterior_difference",
+    "text.tie_manifold": "TieManifold Point tie_manifold at_point",
+    "text.trajectory": "Trajectory text_trajectory",
+}
+
+
+def test_every_former_module_is_listed():
+    assert set(NAMES) == set(former_names.MOVED)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_former_name_is_the_present_object_and_warns(name):
+    module = importlib.import_module(f"jaxselect.{name}")
+    homes = [
+        importlib.import_module(f"jaxselect.{x}") for x in former_names.MOVED[name]
+    ]
+    for public in NAMES[name].split():
+        with pytest.warns(DeprecationWarning, match=rf"\.{public} is now") as warned:
+            found = getattr(module, public)
+        present = str(warned[0].message).rpartition(".")[2]
+        assert any(getattr(home, present, None) is found for home in homes)
+
+
+def test_former_names_of_the_front_door_warn():
+    import jaxselect
+
+    for name, new in (("settle", "resolve_limit"), ("Settled", "ResolvedLimit")):
+        with pytest.warns(DeprecationWarning, match=new):
+            assert getattr(jaxselect, name) is getattr(jaxselect, new)
+
+
+def test_both_ways_to_import_a_former_name():
+    with pytest.warns(DeprecationWarning, match=r"jaxselect\.model\.sparse\.from_csr"):
+        from jaxselect.text.sparse import from_csr
+    from jaxselect.text import sparse
+
+    with pytest.warns(DeprecationWarning):
+        assert sparse.from_csr is from_csr
+
+
+def test_other_names_are_unknown():
+    from jaxselect.text import flow
+
+    with pytest.raises(AttributeError, match="no attribute absent"):
+        _ = flow.absent
+    with pytest.raises(ImportError):
+        from jaxselect.text.margin import absent  # noqa: F401
+    with pytest.raises(ImportError):
+        import jaxselect.text.absent  # noqa: F401
