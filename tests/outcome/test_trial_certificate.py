@@ -20,7 +20,7 @@ NAN = float("nan")
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What a verdict is told; converged, with everything selected, unless changed."""
+    """Arguments of `classify_end`; converged, with everything selected, unless changed."""
 
     flow_status: int = FlowStatus.REACHED
     margin_status: int = MaxMarginStatus.SOLVED
@@ -33,12 +33,12 @@ class Found:
     largest_score: float = 0.0
 
     def status(self, **changed):
-        told = dataclasses.asdict(dataclasses.replace(self, **changed))
-        told = {
+        given = dataclasses.asdict(dataclasses.replace(self, **changed))
+        given = {
             name: jnp.asarray(value, jnp.int32 if name.endswith("status") else float)
-            for name, value in told.items()
+            for name, value in given.items()
         }
-        return TrialStatus(classify_end(**told).item())
+        return TrialStatus(classify_end(**given).item())
 
 
 CONVERGED = Found()
@@ -131,6 +131,7 @@ ENDS = {
     FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
     FlowStatus.OUT_OF_STEPS: TrialStatus.NORM_NOT_REACHED,
     FlowStatus.TIME_UNRESOLVED: TrialStatus.NORM_NOT_REACHED,
+    FlowStatus.SELECTION_CHANGED: TrialStatus.NORM_NOT_REACHED,
     FlowStatus.TIES_UNPROVED: TrialStatus.TIES_UNPROVED,
     FlowStatus.FAILED: TrialStatus.FAILED,
 }
@@ -143,9 +144,9 @@ def test_every_end_of_a_flow_has_its_status():
 
 
 def test_single_precision_allows_for_its_own_rounding():
-    told = dict.fromkeys(("inactive_pair_bound", "history_change"), 0.0)
-    told |= {"drift": 2e-3, "positive": 1.0, "negative": 1.0}
-    told = {name: np.float32(value) for name, value in told.items()}
+    given = dict.fromkeys(("inactive_pair_bound", "history_change"), 0.0)
+    given |= {"drift": 2e-3, "positive": 1.0, "negative": 1.0}
+    given = {name: np.float32(value) for name, value in given.items()}
     statuses = {
         name: jnp.asarray(getattr(CONVERGED, name), jnp.int32)
         for name in ("flow_status", "margin_status", "limit_status")
@@ -154,7 +155,7 @@ def test_single_precision_allows_for_its_own_rounding():
         (10.0, TrialStatus.NOT_CERTIFIED),
         (1e2, TrialStatus.SELECTED_ALL),
     ):
-        reals = {name: jnp.asarray(value) for name, value in told.items()}
+        reals = {name: jnp.asarray(value) for name, value in given.items()}
         reals["largest_score"] = jnp.asarray(score, jnp.float32)
         assert classify_end(**statuses, **reals) == wanted
     # A hundred tolerances, whatever the scores, for what no gradient corrects.
