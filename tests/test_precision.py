@@ -1,7 +1,8 @@
-"""No product of the theory is left to an accelerator's default precision.
+"""No program rounds products or calls back: what fails inside of it is a status.
 
 Programs are lowered for a TPU and for CUDA, which needs neither: what they would round
-stands in the text.
+stands in the text, and so does a call of Python. The largest program, rates and their
+derivatives, is looked at in `outcome/test_rates`.
 """
 
 import re
@@ -17,7 +18,6 @@ from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
-from jaxselect.outcome.rates import rates
 from jaxselect.outcome.trial import run_trial
 from jaxselect.precision import full_precision
 
@@ -38,30 +38,30 @@ def problem() -> tuple[Parameters, Corpus]:
     return jax.jit(draw)(jax.random.key(1)), jax.jit(DRAW)(jax.random.key(0))
 
 
-def derivatives_of_rates(start, corpus):
+def on_the_way(start, corpus):
+    """An end that is an event, and a path of which two times are off the flow."""
+    times = jnp.asarray([1.0, 0.5, 2.0, 1e9])
+    flow = cls_flow(start, corpus, until_norm=100.0, path_log_times=times)
+    known = jnp.isfinite(flow.path_cls)
+    return flow.log_time + jnp.sum(jnp.where(known, flow.path_cls, 0.0))
+
+
+def flow_and_derivatives(start, corpus):
     """In both modes, which share what is not linear."""
-
-    def real(start, step_size):
-        found = rates(start, corpus, step_size)
-        return found.selection_log_time, found.log_time_to_error
-
-    found, push = jax.linearize(real, start, 50.0)
-    return push(start, 1.0), jax.linear_transpose(push, start, 50.0)(found)
+    found, push = jax.linearize(lambda start: on_the_way(start, corpus), start)
+    return push(start), jax.linear_transpose(push, start)(found)
 
 
 PROGRAMS = {
     "step": lambda start, corpus: embedding_step(start, corpus, 50.0),
     "velocity": lambda start, corpus: velocity(start, corpus, 1.0, start.cls),
-    "gradient of the flow": lambda start, corpus: jax.grad(
-        lambda start: cls_flow(start, corpus, until_log_time=2.0).cls.sum()
-    )(start),
+    "flow": flow_and_derivatives,
     "gradient of the margin": lambda start, corpus: jax.grad(
         lambda e: max_margin(e, jnp.zeros((4, 4), bool).at[0, 2:].set(True)).norm
     )(start.embeddings),
     "trial": lambda start, corpus: run_trial(
         jax.random.key(0), DRAW, 64.0, 50.0, until_norm=10.0
     ),
-    "derivatives of rates": derivatives_of_rates,
 }
 
 
@@ -72,10 +72,10 @@ def rounded_products(program: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_product_is_full(name):
+def test_every_product_is_full_and_nothing_calls_back(name):
     traced = jax.jit(PROGRAMS[name]).trace(*problem())
     text = traced.lower(lowering_platforms=PLATFORMS).as_text()
-    assert "dot_general" in text
+    assert "dot_general" in text and "callback" not in text
     assert rounded_products(text) == []
 
 

@@ -1,18 +1,15 @@
 """Rates against the flow itself, against finite differences, and at kinks."""
 
-from functools import partial
+from functools import cache
 from types import SimpleNamespace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import chi
 
 from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
-from jaxselect.flow.crossing import CrossingStatus, last_crossings
 from jaxselect.flow.progress import (
     direction_error,
     excess_loss,
@@ -27,8 +24,9 @@ from jaxselect.model.embedding_step import (
     embedding_step,
     embedding_steps,
 )
-from jaxselect.model.parameters import Parameters
+from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import competing_pairs
+from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import (
     REAL_RATES,
     final_loss,
@@ -38,91 +36,136 @@ from jaxselect.outcome.rates import (
 )
 from jaxselect.outcome.resolved_limit import RateSettings, nan_where, resolve_limit
 from tests.outcome import derivatives
-from tests.outcome.derivatives import Case, draw_wide
+from tests.test_precision import PLATFORMS, rounded_products
 
-ARGUMENTS = derivatives.ARGUMENTS
-PROBLEM = Problem(sequences=12, length=4, relevant=2, irrelevant=5)
-# d = |S| + 2: what is drawn in R^d has the shapes of reduced coordinates.
-SETTINGS = derivatives.Settings(problem=PROBLEM, dim=11, problems=4)
+# More dimensions than tokens: derivatives go through a frame.
+VOCABULARY, DIM, STEP_SIZE = 9, 40, 20.0
+# Of the draws below: p_0 decides nothing of ρ in the first, one dimension in the other.
+WITHOUT_HISTORY, WITH_HISTORY = 1, 5
+# As tight as the flows that rates are compared with. Rounding of p grows with log t: at
+# 10³ a score is known to 10⁻¹¹.
+TIGHT = RateSettings(FlowSettings(1e-9, 1e-9), until_log_time=1e3, points=128)
 
 
-@pytest.fixture(scope="module")
-def table():
-    """Forward mode, reverse mode and finite differences of random problems.
+@jax.jit
+def drawn(seed):
+    """(E⁰, p_0, v), a corpus and η₀; and how the first two move, out of E's span."""
+    keys = jax.random.split(jax.random.key(seed), 4)
+    sizes = {"sequences": 12, "length": 4, "relevant": 2, "irrelevant": 5}
+    corpus = assumption_one(keys[0], **sizes)
+    start, change = (gaussian(key, vocabulary=VOCABULARY, dim=DIM) for key in keys[1:3])
+    of_counts = jax.random.normal(keys[3], corpus.counts.shape)
+    return start, corpus, jnp.asarray(STEP_SIZE), (change, of_counts)
 
-    Two are drawn in reduced coordinates and two in R^d, and in one of each two, at
-    least, the path decides a part of ρ.
+
+def along(move, start, corpus, step_size, change):
+    """The rates of a problem moved by so much in E, p_0, v, its counts and log η₀."""
+    of_start, of_counts = change
+    start = jax.tree.map(lambda x, dx: x + 0.1 * move * dx, start, of_start)
+    counts = corpus.counts * (1 + 0.1 * move * of_counts)
+    corpus = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
+    found = rates(start, corpus, step_size * jnp.exp(move), settings=TIGHT)
+    real = jnp.stack([getattr(found, name) for name in REAL_RATES])
+    smooth = ~found.kink & (found.status == LimitStatus.PREDICTED)
+    return real, (smooth, found.history_dim)
+
+
+def both_modes(move, weights, *problem):
+    """The rates, their slopes, and the slope of their weighted sum in reverse mode.
+
+    Without weights, the rates alone. One program: compiling takes longer than running.
     """
-    return derivatives.table(SETTINGS)
+
+    def moved(move):
+        return along(move, *problem)
+
+    real, push, rest = jax.linearize(moved, move, has_aux=True)
+    pull = jax.linear_transpose(push, move)
+    slopes = jax.lax.cond(
+        (weights != 0).any(),
+        lambda: (push(jnp.ones_like(move)), *pull(weights)),
+        lambda: (jnp.zeros_like(real), jnp.zeros_like(move)),
+    )
+    return real, slopes, rest
 
 
-def test_forward_mode_matches_finite_differences(table):
-    """To 1e-5 of the derivative, or of a thousandth of the value where it is less."""
-    assert set(table) == {f"{r} / {a}" for r in REAL_RATES for a in ARGUMENTS}
+@cache
+def program():
+    """It compiled, and its text for the platforms of `test_precision`."""
+    like = jnp.zeros(()), jnp.zeros(len(REAL_RATES)), *drawn(0)
+    traced = jax.jit(both_modes).trace(*like)
+    text = traced.lower(lowering_platforms=PLATFORMS).as_text()
+    return traced.lower().compile(), text
+
+
+def run(move, weights, *problem):
+    compiled, _ = program()
+    weights = jnp.broadcast_to(weights, len(REAL_RATES)).astype(float)
+    return jax.tree.map(np.asarray, compiled(jnp.asarray(move), weights, *problem))
+
+
+@pytest.mark.parametrize("seed", [WITHOUT_HISTORY, WITH_HISTORY])
+def test_derivatives_match_finite_differences_in_both_modes(seed):
+    """Of all rates in all arguments at once, in one direction; to fourth order."""
+    problem, step = drawn(seed), 2e-4
+    ends = {k: run(k * step, 0.0, *problem) for k in (-2, -1, 1, 2)}
+    values, _, (smooth, history) = run(0.0, 0.0, *problem)
+    assert smooth and all(end[2] == (smooth, history) for end in ends.values())
+    assert (history > 0) == (seed == WITH_HISTORY)
+    near, far = ((ends[k][0] - ends[-k][0]) / (2 * k * step) for k in (1, 2))
+    difference = (4 * near - far) / 3
+    # A derivative that is nothing beside the value is compared with the value.
+    scale = np.maximum(np.abs(difference), 1e-3 * np.abs(values))
+    weights = np.cos(np.arange(len(values))) / scale
+    _, (slopes, pulled), _ = run(0.0, weights, *problem)
+    np.testing.assert_array_less(np.abs(slopes - difference), 1e-5 * scale)
+    np.testing.assert_allclose(pulled, weights @ slopes, rtol=1e-8)
+
+
+def test_their_program_rounds_no_product_and_calls_nothing_back():
+    _, text = program()
+    assert "dot_general" in text and "callback" not in text
+    assert rounded_products(text) == []
+
+
+@pytest.mark.slow
+def test_the_table_of_derivatives_has_small_errors():
+    """Every rate by every argument, d among them, over random problems."""
+    problem = Problem(sequences=12, length=4, relevant=2, irrelevant=5)
+    # d = |S| + 2: what is drawn in R^d has the shapes of reduced coordinates.
+    settings = derivatives.Settings(problem=problem, dim=11, problems=4)
+    table = derivatives.table(settings)
+    assert set(table) == {
+        f"{r} / {a}" for r in REAL_RATES for a in derivatives.ARGUMENTS
+    }
     for name, entry in table.items():
         share = 0.5 if name.endswith("log d") else 1.0
-        assert entry["problems"] == share * SETTINGS.problems, name
+        assert entry["problems"] == share * settings.problems, name
         assert entry["with_history"] >= entry["problems"] / 2, name
         assert entry["largest_error"] < 1e-5, name
-
-
-def test_reverse_mode_is_forward_mode(table):
-    for name, entry in table.items():
         assert entry["forward_against_reverse"] < 1e-8, name
 
 
-def test_derivatives_in_d_are_along_quantiles():
-    """The entries of the triangle keep their quantiles as d moves, and the law of d."""
-    case = jax.jit(partial(derivatives.draw, PROBLEM))(jnp.array(0))
-    there = derivatives.transported(case, 0.1)
-    back = derivatives.transported(there, -0.1)
-    np.testing.assert_allclose(back.start.embeddings, case.start.embeddings, rtol=1e-9)
-    sizes = [float(x.start.cls[1] * jnp.sqrt(x.dim)) for x in (case, there)]
-    quantiles = [
-        chi.cdf(size, float(x.dim) - 1)
-        for size, x in zip(sizes, (case, there), strict=True)
-    ]
-    np.testing.assert_allclose(*quantiles, rtol=1e-9)
+def rates_of(start, corpus, step_size=STEP_SIZE):
+    """The real rates by name, and whether they are smooth."""
+    problem = start, corpus, jnp.asarray(step_size), drawn(0)[-1]
+    real, _, (smooth, _) = run(0.0, 0.0, *problem)
+    return SimpleNamespace(**dict(zip(REAL_RATES, real, strict=True))), smooth
 
 
 @pytest.fixture(scope="module")
-def resolved():
+def settled():
     """A problem after its step, its rates, and what it settles on."""
-    before, corpus = jax.jit(PROBLEM.draw)(0, 256.0)
-    after = jax.jit(embedding_step)(before, corpus, 60.0)
-    ((found, smooth),) = rates_tightly((before, corpus, 60.0))
+    before, corpus, *_ = drawn(WITHOUT_HISTORY)
+    after = jax.jit(embedding_step)(before, corpus, STEP_SIZE)
+    found, smooth = rates_of(before, corpus)
     assert smooth
     return after, corpus, found, resolve_tightly(after, corpus)
 
 
-# As tight as the flows that the rates are held against.
-TIGHT = RateSettings(FlowSettings(1e-9, 1e-9))
-resolve_tightly = jax.jit(partial(resolve_limit, settings=TIGHT))
-
-
-def rates_tightly(*problems):
-    """The real rates of (start, corpus, η₀) and whether they are smooth.
-
-    In the shapes and by the program of the table: two problems, tighter still.
-    """
-    cases = [
-        Case(
-            start=start,
-            corpus=corpus,
-            dim=256.0,
-            step_size=step_size,
-            noise=(0 * start.embeddings, 0 * start.cls, 0 * corpus.counts),
-        )
-        for start, corpus, step_size in problems
-    ]
-    pair = jax.tree.map(lambda *x: np.stack(x), cases[0], cases[-1])
-    still = np.zeros(len(ARGUMENTS))
-    found, (smooth, *_) = derivatives.values(pair, still, pair.start)
-    rows = zip(np.asarray(found), np.asarray(smooth), problems, strict=False)
-    return [
-        (SimpleNamespace(**dict(zip(REAL_RATES, row, strict=True))), kept)
-        for row, kept, _ in rows
-    ]
+@jax.jit
+def resolve_tightly(after, corpus):
+    return resolve_limit(after, corpus, settings=TIGHT)
 
 
 def flow_to(after, corpus, until_norm=np.inf, until_log_time=1e15):
@@ -136,8 +179,8 @@ def _flow_to(after, corpus, until_norm, until_log_time):
     return cls_flow(after, corpus, **until, settings=TIGHT.flow)
 
 
-def test_late_rates_are_those_of_the_flow(resolved):
-    after, corpus, found, end = resolved
+def test_late_rates_are_those_of_the_flow(settled):
+    after, corpus, found, end = settled
     flow = flow_to(after, corpus, found.norm_to_error)
     there = direction_error(flow.cls, end.margin.direction)
     np.testing.assert_allclose(there, 1e-4, rtol=1e-5)
@@ -169,15 +212,15 @@ def test_the_late_line_has_the_error_asked_for_where_it_is_said_to(error):
     np.testing.assert_allclose(norm_to_error(line, error), norm, rtol=1e-12)
 
 
-def test_the_error_of_the_lemma_is_that_of_the_step(resolved):
-    after, corpus, found, _ = resolved
-    before, _ = jax.jit(PROBLEM.draw)(0, 256.0)
-    wanted = alignment_error(before, after, corpus, 60.0)
+def test_the_error_of_the_lemma_is_that_of_the_step(settled):
+    after, corpus, found, _ = settled
+    before, *_ = drawn(WITHOUT_HISTORY)
+    wanted = alignment_error(before, after, corpus, STEP_SIZE)
     np.testing.assert_allclose(found.lemma_error, wanted, rtol=1e-9)
 
 
-def test_early_rates_are_those_of_the_flow(resolved):
-    after, corpus, found, end = resolved
+def test_early_rates_are_those_of_the_flow(settled):
+    after, corpus, found, end = settled
     flow = flow_to(after, corpus, until_log_time=found.early_log_time)
     there = direction_error(flow.cls, end.margin.direction)
     np.testing.assert_allclose(there, 0.1, rtol=1e-5)
@@ -190,17 +233,17 @@ def test_early_rates_are_those_of_the_flow(resolved):
         assert jnp.abs(lead) < 1e-6 if wanted == 0 else lead * wanted > 0
 
 
-def test_the_loss_still_to_go_falls_as_one_over_t(resolved):
+def test_the_loss_still_to_go_falls_as_one_over_t(settled):
     """t (L − L_∞) → ‖p_mm‖²."""
-    after, corpus, found, end = resolved
+    after, corpus, found, end = settled
     assert end.late.status == LimitStatus.PREDICTED
     flow = flow_to(after, corpus, until_log_time=600.0)
     to_go = excess_loss(after, corpus, end.selected, flow.cls)
     np.testing.assert_allclose(to_go * jnp.exp(600.0), found.loss_constant, rtol=1e-6)
 
 
-def test_local_exponents_are_the_slopes_of_the_path(resolved):
-    after, corpus, _, end = resolved
+def test_local_exponents_are_the_slopes_of_the_path(settled):
+    after, corpus, _, end = settled
     direction = end.margin.direction
     times = jnp.array([5.0, 5.0 * (1 + 1e-4), 1e5])
     ends = [flow_to(after, corpus, until_log_time=time).cls for time in times]
@@ -217,43 +260,22 @@ def test_local_exponents_are_the_slopes_of_the_path(resolved):
     np.testing.assert_allclose(jnp.stack(late), -1.0, rtol=1e-3)
 
 
-def test_the_velocity_is_late_p_mm(resolved):
-    after, corpus, _, end = resolved
+def test_the_velocity_is_late_p_mm(settled):
+    after, corpus, _, end = settled
     late = velocity(after, corpus, 1e8, end.late.cls_at(1e8))
     np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
 
 
-def test_crossings_say_whether_they_happened(resolved):
-    after, corpus, _, end = resolved
-    levels = {
-        -1.0: CrossingStatus.ALREADY_CROSSED,
-        20.0: CrossingStatus.CROSSED,
-        1e9: CrossingStatus.NOT_CROSSED,
-    }
-    marks = [lambda p, level=level: jnp.linalg.norm(p) - level for level in levels]
-    found = jax.jit(lambda path: last_crossings(after, corpus, path, marks))(end.path)
-    assert [crossing.status for crossing in found] == list(levels.values())
-    assert found[0].log_time == 0 and jnp.isinf(found[2].log_time)
-    flow = flow_to(after, corpus, until_norm=20.0)
-    np.testing.assert_allclose(found[1].log_time, flow.log_time, rtol=1e-5)
-
-
 def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
     """The end of a path is read, and the line through it holds for another flow."""
-
-    @jax.jit
-    def drawn(seed):
-        case = draw_wide(PROBLEM, SETTINGS.dim, seed)
-        return embedding_step(case.start, case.corpus, case.step_size), case.corpus
-
-    for seed in range(2):
-        after, corpus = drawn(seed)
-        line = resolve_tightly(after, corpus).late
-        assert line.history_dim > 0 and line.status == LimitStatus.PREDICTED
-        flow = flow_to(after, corpus, until_log_time=3e4)
-        np.testing.assert_allclose(flow.cls, line.cls_at(3e4), atol=1e-5)
-        # Without it p would be elsewhere.
-        assert jnp.linalg.norm(line.history) > 0.1
+    start, corpus, *_ = drawn(WITH_HISTORY)
+    after = jax.jit(embedding_step)(start, corpus, STEP_SIZE)
+    line = resolve_tightly(after, corpus).late
+    assert line.history_dim > 0 and line.status == LimitStatus.PREDICTED
+    flow = flow_to(after, corpus, until_log_time=3e4)
+    np.testing.assert_allclose(flow.cls, line.cls_at(3e4), atol=1e-5)
+    # Without it p would be elsewhere.
+    assert jnp.linalg.norm(line.history) > 0.1
 
 
 def test_two_pairs_decided_at_once_are_a_kink():
@@ -266,17 +288,14 @@ def test_two_pairs_decided_at_once_are_a_kink():
         jnp.tile(jnp.array(row), (12, 1)) for row in ([0, 1, 2, 2], [1.0, 1.0, 1.0, 0])
     )
     labels = jnp.ones(12, jnp.int32)
-    corpus = Corpus(tokens.astype(jnp.int32), counts, labels, 9)
-    along, across = jnp.eye(11)[:2]
-    problems = []
-    for apart in (0.0, 1e-3):
-        rows = jnp.stack([along, across, -(1 + apart) * across])
-        embeddings = jnp.zeros((9, 11)).at[:3].set(rows)
-        start = Parameters(embeddings, -2 * along, along)
-        problems.append((start, corpus, 0.1))
-    found, kept = zip(*rates_tightly(*problems), strict=True)
-    assert all(rates.selection_log_time > 0.1 for rates in found)
-    assert kept == (False, True)
+    corpus = Corpus(tokens.astype(jnp.int32), counts, labels, VOCABULARY)
+    first, second = jnp.eye(DIM)[:2]
+    for off, smooth in ((0.0, False), (1e-3, True)):
+        rows = jnp.stack([first, second, -(1 + off) * second])
+        embeddings = jnp.zeros((VOCABULARY, DIM)).at[:3].set(rows)
+        start = Parameters(embeddings, -2 * first, first)
+        found, kept = rates_of(start, corpus, 0.1)
+        assert found.selection_log_time > 0.1 and kept == smooth
 
 
 def test_tied_tokens_speak_by_their_occurrences():
@@ -290,11 +309,11 @@ def test_tied_tokens_speak_by_their_occurrences():
 def three_tokens(sideways, start):
     """Tokens 1 and 2 lose to 0; at sideways = 0 the second has no say, but just so."""
     # Twelve times one bag, in the shapes of the problems above.
-    along, across = np.eye(11)[:2]
-    embeddings = np.zeros((9, 11))
+    along, across = np.eye(DIM)[:2]
+    embeddings = np.zeros((VOCABULARY, DIM))
     embeddings[[0, 2]] = along, sideways * along - across
     bag = np.tile([[0, 1, 2, 2]], (12, 1)), np.tile([[1, 1, 1, 0]], (12, 1))
-    corpus = from_bags(*bag, np.ones(12), vocabulary=9)
+    corpus = from_bags(*bag, np.ones(12), vocabulary=VOCABULARY)
     after = Parameters(*map(jnp.asarray, (embeddings, start * along, along)))
     return resolve_tightly(after, corpus)
 
@@ -335,16 +354,12 @@ def test_a_void_number_voids_no_gradient_but_its_own():
 
 def test_rates_of_a_flow_that_breaks_off_are_no_numbers():
     """Nor are their derivatives; the error of the step on E came before."""
-    draw = partial(draw_wide, PROBLEM, SETTINGS.dim)
-    cases = jax.jit(jax.vmap(draw))(jnp.arange(SETTINGS.problems // 2))
-    far = eqx.tree_at(lambda case: case.start.cls, cases, 100 * cases.start.cls)
-    still, none = jnp.zeros(len(ARGUMENTS)), jax.tree.map(jnp.zeros_like, cases.start)
-    found, slopes, (smooth, *_) = derivatives.forward(
-        far, still, none, still.at[0].set(1.0)
-    )
-    assert not smooth.any() and REAL_RATES[0] == "lemma_error"
-    assert jnp.isnan(found[:, 1:]).all() and jnp.isnan(slopes[:, 1:]).all()
-    assert jnp.isfinite(found[:, 0]).all() and jnp.isfinite(slopes[:, 0]).all()
+    start, *others = drawn(WITHOUT_HISTORY)
+    far = Parameters(start.embeddings, 100 * start.cls, start.head)
+    found, (slopes, pulled), (smooth, _) = run(0.0, 1.0, far, *others)
+    assert not smooth and REAL_RATES[0] == "lemma_error"
+    assert np.isnan(found[1:]).all() and np.isnan(slopes[1:]).all()
+    assert np.isfinite(found[0]) and np.isfinite(slopes[0]) and np.isnan(pulled)
 
 
 @pytest.mark.slow
@@ -354,11 +369,10 @@ def test_a_batch_over_seeds_is_its_lanes():
     Rounding decides on the lengths of late steps, which move a gradient by some
     hundredths of the flow's tolerance: a tight one leaves only rounding.
     """
-    tight = RateSettings(FlowSettings(1e-9, 1e-9))
 
     def study(seed):
-        before, corpus = PROBLEM.draw(seed, 256.0)
-        run = lambda x: rates(before, corpus, x, settings=tight)  # noqa: E731
+        before, corpus, *_ = drawn(seed)
+        run = lambda x: rates(before, corpus, x, settings=TIGHT)  # noqa: E731
         slope = jax.grad(lambda x: run(x).selection_log_time)(60.0)
         found = run(60.0)
         return slope, *(getattr(found, name) for name in REAL_RATES)
@@ -373,7 +387,7 @@ def test_a_batch_over_seeds_is_its_lanes():
 @pytest.mark.slow
 def test_rates_are_differentiated_through_how_e_is_made():
     """Of three steps on E: against central differences; Lemma 4.1 says nothing."""
-    before, corpus = jax.jit(PROBLEM.draw)(0, 1e4)
+    before, corpus, *_ = drawn(0)
 
     def real(step_size):
         found = rates(before, corpus, step_size, embed=embedding_steps(3))

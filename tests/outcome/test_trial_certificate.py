@@ -20,7 +20,7 @@ NAN = float("nan")
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Arguments of `classify_end`; converged, with everything selected, unless changed."""
+    """Arguments of `classify_end`; converged with everything selected by default."""
 
     flow_status: int = FlowStatus.REACHED
     margin_status: int = MaxMarginStatus.SOLVED
