@@ -18,7 +18,8 @@ from jaxselect.model.sparse import SparseCorpus, from_csr
 from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import REAL_RATES, rates
 from jaxselect.outcome.trial import Trial, run_trial
-from jaxselect.sweep.chunks import lane_kinds, program
+from jaxselect.sweep.chunks import program
+from jaxselect.sweep.start import lane_kinds
 from jaxselect.text import training
 
 RUN = Problem(sequences=200, length=8, relevant=8, irrelevant=48)

@@ -9,9 +9,10 @@ import jax
 from experiments.common import memory
 from experiments.common.console import say
 from experiments.sweep.launch import effort
-from jaxselect.sweep.chunks import lane_kinds, program
+from jaxselect.sweep.chunks import program
 from jaxselect.sweep.family import FAMILIES
 from jaxselect.sweep.grid import Grid, Shape
+from jaxselect.sweep.start import lane_kinds
 
 SHARE = 0.9
 """Of a device's memory, what a program may take: the rest lies beside it."""

@@ -44,6 +44,7 @@ def integrate(
     jacobian: Callable[[float, np.ndarray], np.ndarray],
     start: Float[np.ndarray, " dim"],
     *,
+    from_log_time: float = 0.0,
     until_log_time: float,
     path_log_times: Float[np.ndarray, " times"],
     settings: BdfSettings,
@@ -61,6 +62,7 @@ def integrate(
         jacobian: (t, p) → ∂F/∂p, as exact as steps of about t need it, t since it last
             began.
         start: p_0.
+        from_log_time: log(1+t) there.
         until_log_time: log(1+t) to stop at.
         path_log_times: increasing values of log(1+t) to save p at.
         settings: tolerance and bound.
@@ -78,17 +80,18 @@ def integrate(
         True
     """
     bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
-    until, passed = np.expm1(until_log_time), 0.0
+    until, passed = np.expm1(until_log_time), np.expm1(from_log_time)
 
     def begin(cls: np.ndarray) -> BDF:
         moved = lambda time, cls: field(passed + time, cls)  # noqa: E731
         return BDF(moved, 0.0, cls, until - passed, jac=jacobian, **bounds)
 
     bdf = begin(start)
-    earlier = max(until_log_time - LOOK_BACK, 0.0)
+    earlier = max(until_log_time - LOOK_BACK, from_log_time)
     wanted = np.append(path_log_times, earlier)
-    saved = np.where(wanted[:, None] == 0, start, np.inf)
-    steps, fields, curvatures, begun, cls, now = 0, 0, 0, 0, start, 0.0
+    saved = np.where(wanted[:, None] <= from_log_time, start, np.inf)
+    steps, fields, curvatures, begun, cls = 0, 0, 0, 0, start
+    now = from_log_time
     status = FlowStatus.OUT_OF_STEPS
     while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
         if not step(bdf):

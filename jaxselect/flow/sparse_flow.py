@@ -13,10 +13,14 @@ from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model.checks import at_least, for_corpus, increasing
 from ..model.parameters import Parameters
-from ..model.ragged_bags import RaggedBags, curvature, descent
+from ..model.ragged_bags import RaggedBags, curvature, pull
 from ..model.sparse import SparseCorpus
 from ..model.sparse_objective import risk_and_score_descent
-from .bdf import LATEST, BdfSettings, Flow, integrate
+from .bdf import LATEST, LOOK_BACK, BdfSettings, Flow, integrate
+
+# Entries of a corpus up to which NumPy takes less time than compiled programs, one for
+# each number of entries.
+FEW = 10_000
 
 
 @for_corpus(-1, 1)
@@ -25,6 +29,7 @@ def sparse_flow(
     parameters: Parameters,
     corpus: SparseCorpus,
     *,
+    from_log_time: float = 0.0,
     until_log_time: float = LATEST,
     path_log_times: Float[Array, " times"] | None = None,
     settings: BdfSettings = BdfSettings(),
@@ -37,7 +42,8 @@ def sparse_flow(
     Args:
         parameters: (E, p_0, v) in double precision.
         corpus: n bags with labels ±1.
-        until_log_time: log(1+t) to stop at, at most 34.
+        from_log_time: log(1+t) at which p is p_0, to go on from another flow.
+        until_log_time: log(1+t) to stop at, at most 34 or two log-times further on.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         settings: tolerance and bound.
         watch: called with log(1+t) after every step.
@@ -66,20 +72,24 @@ def sparse_flow(
             f"parameters in {parameters.cls.dtype}: wanted float64; set jax_enable_x64"
         )
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    at_least("until_log_time", until_log_time, 0.0)
+    at_least("from_log_time", from_log_time, 0.0)
+    at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
     increasing("path_log_times", times)
-    if not until_log_time <= LATEST:
+    latest = max(LATEST, from_log_time + LOOK_BACK)
+    if not until_log_time <= latest:
         raise BadInput(
-            f"until_log_time {until_log_time}: wanted at most {LATEST}, where rounding "
+            f"until_log_time {until_log_time}: wanted at most {latest}, where rounding "
             "still leaves a digit"
         )
     values = parameters.embeddings @ parameters.head
     bags = RaggedBags.of_corpus(parameters, corpus)
 
     def field(_: float, cls: np.ndarray) -> np.ndarray:
-        pull = np.asarray(_pull(parameters.embeddings, values, corpus, cls))
+        if bags.counts.nnz <= FEW:
+            return pull(bags, cls)
+        found = np.asarray(_pull(parameters.embeddings, values, corpus, cls))
         # Scores too far apart for one shift of the exponent have one for each bag.
-        return pull if np.isfinite(pull).all() else descent(bags, cls)[0]
+        return found if np.isfinite(found).all() else pull(bags, cls)
 
     if not np.isfinite(field(0.0, np.asarray(parameters.cls))).all():
         raise BadInput("E, p_0 or v is not finite: wanted numbers")
@@ -87,6 +97,7 @@ def sparse_flow(
         field,
         lambda time, cls: -curvature(bags, cls, time),
         np.asarray(parameters.cls),
+        from_log_time=from_log_time,
         until_log_time=until_log_time,
         path_log_times=times,
         settings=settings,

@@ -22,6 +22,8 @@ from .sparse import SparseCorpus
 LEFT_OUT = 0.01
 # Words whose rows of the curvature in scores are made at a time.
 BLOCK = 1024
+# Sequences times words up to which dense factors take less time than sparse ones.
+DENSE = 2**16
 
 
 class RaggedBags(NamedTuple):
@@ -136,6 +138,12 @@ def curvature(
     """
     counts, word = bags.counts, bags.counts.indices
     pull, partner, row = _factors(bags, cls)
+    if np.prod(counts.shape) <= DENSE:
+        left, right = np.zeros((2, *counts.shape))
+        left[row, word], right[row, word] = pull, partner
+        in_scores = left.T @ right - np.diag(left.sum(axis=0) / 2)
+        found = bags.embeddings.T @ in_scores @ bags.embeddings
+        return found + found.T
     pulled, held = np.abs(pull), np.abs(partner)
     all_pulls, all_held = (
         np.add.reduceat(size, counts.indptr[:-1])[row] for size in (pulled, held)
@@ -173,6 +181,29 @@ def curvature(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = sum(pool.map(half, range(0, len(kept), BLOCK)), nothing)
     return found + found.T
+
+
+def pull(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
+    """−∂L/∂p alone.
+
+    Source: mathematics, section 7a.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+
+    Returns:
+        The first part of `descent`.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> one = RaggedBags(bag, np.ones(1), np.eye(2), np.array([1.0, 0.0]), 1)
+        >>> pull(one, np.zeros(2)).round(4).tolist()
+        [0.0944, -0.0944]
+    """
+    entries, _ = pulls(bags, cls)
+    word, words = bags.counts.indices, bags.counts.shape[1]
+    return np.bincount(word, entries, words) @ bags.embeddings
 
 
 def outputs(

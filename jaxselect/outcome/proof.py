@@ -20,17 +20,18 @@ LATEST = 1e4
 
 
 @for_corpus(by_head=True)
-def prove(parameters: Parameters, corpus: Corpus) -> End:
+def prove(parameters: Parameters, corpus: Corpus, *, from_log_time: float = 0.0) -> End:
     """The proved end of the flow of p, ties and returning tokens included.
 
-    The flow is integrated again, in double precision on the host, to the first log-time
-    at which its end is certified.
+    The flow is integrated in double precision on the host, to the first log-time at
+    which its end is certified.
 
     Source: mathematics, sections 7c, 7d and 7e.
 
     Args:
         parameters: (E, p_0, v) that the flow starts from.
         corpus: n labelled bags.
+        from_log_time: log(1+t) at which p is p_0: the end of another flow, say.
 
     Returns:
         The end; UNPROVED also where the proofs do not apply: in single precision, for
@@ -55,7 +56,11 @@ def prove(parameters: Parameters, corpus: Corpus) -> End:
     settings = BdfSettings(max_steps=MAX_STEPS)
     try:
         found = trajectory(
-            parameters, from_corpus(corpus), until_log_time=LATEST, settings=settings
+            parameters,
+            from_corpus(corpus),
+            from_log_time=from_log_time,
+            until_log_time=LATEST,
+            settings=settings,
         )
     except (ValueError, np.linalg.LinAlgError):
         # Embeddings or curvatures beyond all numbers: a sweep goes on.

@@ -5,6 +5,7 @@ for a long time, and then returns (mathematics, section 7d).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..flow.arclength_flow import RETURNED
-from ..flow.bdf import LATEST, BdfSettings
+from ..flow.bdf import LATEST, LOOK_BACK, BdfSettings
 from ..flow.result import Flow, FlowStatus
 from ..flow.sparse_flow import sparse_flow
 from ..margin.max_margin import MaxMarginStatus
@@ -26,6 +27,8 @@ from .trial_status import End
 
 # Log-time between two certificates; late, as a part of the log-time itself.
 STRIDE, LATE_STRIDE = 60.0, 0.25
+# Steps to go on from the end of another flow, in its own time, of which most take 50.
+ARRIVED = 300
 # After a restart, log-time needed before ties and losing tokens can be distinguished.
 SETTLED = 24.0
 # In log-time: tokens that return within it of each other return together.
@@ -64,6 +67,7 @@ def trajectory(
     parameters: Parameters,
     corpus: SparseCorpus,
     *,
+    from_log_time: float = 0.0,
     until_log_time: float = 600.0,
     path_log_times: Float[np.ndarray, " times"] | None = None,
     settings: BdfSettings = BdfSettings(),
@@ -76,6 +80,7 @@ def trajectory(
     Args:
         parameters: (E, p_0, v) in double precision.
         corpus: n bags with labels ±1.
+        from_log_time: log(1+t) at which p is p_0, to go on from another flow.
         until_log_time: log(1+t) at which to stop without a certificate, at most 10⁵.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         settings: of the stages of the full field.
@@ -95,8 +100,16 @@ def trajectory(
     """
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
     course = _Course(parameters, corpus, times, settings, watch)
-    at = course.integrate_full(_Reached(parameters), min(LATEST, until_log_time))
+    begun = _Reached(parameters, from_log_time)
+    latest = max(LATEST, from_log_time + LOOK_BACK)
+    at = course.integrate_first(begun, min(latest, until_log_time))
+    restarted = from_log_time > 0 and at.flow.status != FlowStatus.REACHED
+    if restarted:
+        # Late, an overtaking takes less than a rounding of the time.
+        at = course.integrate_full(begun._replace(stages=at.stages), LATEST)
     ending = course.certify(at)
+    if restarted and _is_unknown(ending, at.flow):
+        ending = course.certify(at, NEGLIGIBLE)
     returns: list[float] = []
     while at.log_time < until_log_time and _may_go_on(ending, at.flow):
         if len(at.stages) >= STAGES:
@@ -113,8 +126,7 @@ def trajectory(
             if lost and not _may_go_on(course.certify(at), at.flow):
                 at = course.integrate_full(at, LATEST)
         ending = course.certify(at)
-        unknown = ending.status == End.UNPROVED and not _may_go_on(ending, at.flow)
-        if returned and unknown:
+        if returned and _is_unknown(ending, at.flow):
             ending = course.certify(at, NEGLIGIBLE)
     cls, log_time = np.asarray(at.parameters.cls), at.log_time
     if ending.status == End.UNPROVED and int(at.flow.status) == FlowStatus.REACHED:
@@ -182,10 +194,27 @@ class _Course(NamedTuple):
     settings: BdfSettings
     watch: Callable[[float], object]
 
+    def integrate_first(self, at: _Reached, until: float) -> _Reached:
+        """By the full field, from where another flow ended or from p_0."""
+        asked = self.times[(self.times >= at.log_time) & (self.times <= until)]
+        settings = self.settings
+        if at.log_time > 0:
+            settings = replace(settings, max_steps=min(settings.max_steps, ARRIVED))
+        flow = sparse_flow(
+            at.parameters,
+            self.corpus,
+            from_log_time=at.log_time,
+            until_log_time=until,
+            path_log_times=jnp.asarray(asked),
+            settings=settings,
+            watch=self.watch,
+        )
+        return at.after(flow, asked, float(flow.log_time))
+
     def integrate_full(self, at: _Reached, until: float) -> _Reached:
         """By the full field, its time begun at zero."""
         begun = at.log_time
-        ahead = self.times[(self.times > begun) | (begun == 0)]
+        ahead = self.times[self.times > begun]
         own = _since(begun, ahead)
         flow = sparse_flow(
             at.parameters,
@@ -236,6 +265,11 @@ def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
         and ending.margin.status == MaxMarginStatus.SOLVED
         and in_basin_of_minimum(ending, np.asarray(flow.cls))
     )
+
+
+def _is_unknown(ending: FlowEnd, flow: Flow) -> bool:
+    """True if nothing is certified that the reduced flow could go on from."""
+    return ending.status == End.UNPROVED and not _may_go_on(ending, flow)
 
 
 def _total(begun: float, local: float) -> float:

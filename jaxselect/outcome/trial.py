@@ -75,6 +75,7 @@ class Trial(eqx.Module):
         path_log_times: log(1+t) along the flow; ∞ after its end.
         path_norms: ‖p‖ there.
         path_errors: direction error there.
+        cls_end: p at the end.
     """
 
     status: Int[Scalar, ""]
@@ -98,6 +99,7 @@ class Trial(eqx.Module):
     path_log_times: Float[Array, " times"]
     path_norms: Float[Array, " times"]
     path_errors: Float[Array, " times"]
+    cls_end: Float[Array, " dim"]
 
 
 @as_annotated
@@ -282,6 +284,7 @@ def judge(
             flow.path_cls, margin.direction
         )
         * known,
+        cls_end=flow.cls,
     )
 
 

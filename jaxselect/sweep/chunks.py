@@ -20,6 +20,7 @@ from ..outcome.trial import Trial, TrialSettings, run_trial
 from ..outcome.trial_status import TrialStatus
 from .ends import ends
 from .grid import Grid, Shape, lane_values
+from .start import lane_kinds
 from .store import write_chunk
 
 Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
@@ -139,29 +140,6 @@ def program(
     return jax.jit(jax.vmap(lane) if together else lane)
 
 
-def lane_kinds(
-    grid: Grid, lanes: int | None = None
-) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """Kinds of the arguments of a `program`, to compile it before there are values.
-
-    Args:
-        grid: its precision is used.
-        lanes: in step in a call; none for a call of one lane.
-
-    Returns:
-        A kind for each of `Grid.traced`.
-
-    Example:
-        >>> [kind.dtype.name for kind in lane_kinds(Grid(), 8)][-2:]
-        ['float64', 'int32']
-    """
-    shape = () if lanes is None else (lanes,)
-    return tuple(
-        jax.ShapeDtypeStruct(shape, "int32" if name == "seed" else grid.precision)
-        for name in grid.traced
-    )
-
-
 def lanes_over(devices: Sequence[Any]) -> NamedSharding:
     """Where the lanes of one call lie that several devices share, as many on each.
 
@@ -278,9 +256,12 @@ def run_and_write(
         device=device,
         programs=programs,
     )
-    found = ends(grid, chunk.shape, chunk.lanes, rows["status"])
-    table = np.zeros(len(rows), [*rows.dtype.descr, ("end", found.dtype)])
-    table[list(rows.dtype.names or ())] = rows
+    found = ends(grid, chunk.shape, rows)
+    # p serves the proofs alone: its length differs between shapes.
+    kept = [name for name in rows.dtype.names or () if name != "cls_end"]
+    kinds = [(name, rows.dtype[name]) for name in kept]
+    table = np.zeros(len(rows), [*kinds, ("end", found.dtype)])
+    table[kept] = rows[kept]
     table["end"] = found
     write_chunk(folder, index, table)
     codes, counts = np.unique(rows["status"], return_counts=True)

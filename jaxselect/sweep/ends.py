@@ -5,13 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 
+from ..model.parameters import Parameters
 from ..outcome.proof import prove
 from ..outcome.trial_status import CERTIFIED, End, TrialStatus
 from .grid import Grid, Shape, lane_values
-from .start import start
+from .start import lane_kinds, start
 
 # Where no larger norm would help; any other run is certified sooner by going on.
 OPEN = (TrialStatus.TIES_UNPROVED, TrialStatus.NORM_NOT_REACHED)
@@ -20,16 +22,14 @@ OPEN = (TrialStatus.TIES_UNPROVED, TrialStatus.NORM_NOT_REACHED)
 def ends(
     grid: Grid,
     shape: Shape,
-    lanes: Int[np.ndarray, " lanes"],
-    statuses: Int[np.ndarray, " lanes"],
+    rows: Shaped[np.ndarray, " lanes"],
 ) -> Int[np.ndarray, " lanes"]:
     """An `End` for every lane; only those of a status in `OPEN` cost time.
 
     Args:
         grid: of trials.
         shape: values on the axes that decide shapes.
-        lanes: flat indices into the grid.
-        statuses: a `TrialStatus` each.
+        rows: of `run_chunk`: lane, `TrialStatus`, p and log(1+t) at the end of each.
 
     Returns:
         Codes of `End`.
@@ -37,22 +37,25 @@ def ends(
     Example:
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
         >>> grid = Grid(axes=sizes)
-        >>> ends(grid, grid.shapes()[0], np.array([0]), np.array([0])).tolist()
+        >>> ends(grid, grid.shapes()[0], np.zeros(1, [("status", int)])).tolist()
         [0]
     """
-    certified = np.isin(statuses, CERTIFIED)
+    certified = np.isin(rows["status"], CERTIFIED)
     found = np.where(certified, End.SELECTED, End.UNPROVED).astype(np.int32)
     if grid.precision != "float64":
         return found
-    left = np.flatnonzero(np.isin(statuses, OPEN))
+    left = np.flatnonzero(np.isin(rows["status"], OPEN))
     # Whatever runs the chunk, a proof runs where its NumPy is.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         for place in left:
-            values = lane_values(grid, lanes[place : place + 1])
-            kinds = {name: "int32" if name == "seed" else "float64" for name in values}
-            numbers = (np.asarray(x[0], kinds[name]) for name, x in values.items())
+            row = rows[place]
+            values = lane_values(grid, rows["lane"][place : place + 1]).values()
+            cells = zip(values, lane_kinds(grid), strict=True)
+            numbers = (np.asarray(value[0], kind.dtype) for value, kind in cells)
             _, after, corpus, _ = _started(grid, shape)(*numbers)
-            found[place] = prove(after, corpus)
+            cls = jnp.asarray(row["cls_end"])
+            ended = Parameters(after.embeddings, cls, after.head)
+            found[place] = prove(ended, corpus, from_log_time=float(row["log_time"]))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The start of the flow of one lane of a grid."""
+"""The start of the flow of one lane of a grid, and the kinds of its numbers."""
 
 from typing import Any
 
@@ -35,3 +35,26 @@ def start(
     key = jax.random.key(cell.seed)
     found = prepare(key, cell.draw, cell.dim, cell.step_size, embed=cell.embed)
     return *found, cell.step_size
+
+
+def lane_kinds(
+    grid: Grid, lanes: int | None = None
+) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """Kinds of the arguments of a `program`, to compile it before there are values.
+
+    Args:
+        grid: its precision is used.
+        lanes: in step in a call; none for a call of one lane.
+
+    Returns:
+        A kind for each of `Grid.traced`.
+
+    Example:
+        >>> [kind.dtype.name for kind in lane_kinds(Grid(), 8)][-2:]
+        ['float64', 'int32']
+    """
+    shape = () if lanes is None else (lanes,)
+    return tuple(
+        jax.ShapeDtypeStruct(shape, "int32" if name == "seed" else grid.precision)
+        for name in grid.traced
+    )

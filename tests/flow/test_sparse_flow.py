@@ -90,6 +90,31 @@ def test_times_behind_the_end_are_infinite():
     np.testing.assert_array_equal(flow.earlier_cls, model.cls)
 
 
+@pytest.mark.parametrize("few", [0, 10_000])
+def test_a_flow_goes_on_from_the_end_of_another(followed, monkeypatch, few):
+    """By compiled programs and by NumPy."""
+    monkeypatch.setattr("jaxselect.flow.sparse_flow.FEW", few)
+    model, _, corpus = problem(SEEDS[0])
+    whole = followed[1e-7][0]
+    half = Parameters(model.embeddings, whole.path_cls[4], model.head)
+    rest = sparse_flow(
+        half,
+        corpus,
+        from_log_time=18.0,
+        until_log_time=20.0,
+        path_log_times=jnp.array([18.0, 19.0]),
+        settings=BdfSettings(tolerance=1e-6),
+    )
+    assert rest.num_steps < whole.num_steps / 2
+    assert_close(rest.log_time, 20.0)
+    np.testing.assert_array_equal(rest.path_cls[0], half.cls)
+    np.testing.assert_array_equal(rest.earlier_cls, half.cls)
+    moved = jnp.linalg.norm(whole.cls - half.cls)
+    assert jnp.linalg.norm(rest.cls - whole.cls) < 1e-3 * moved
+    late = sparse_flow(half, corpus, from_log_time=35.0, until_log_time=37.0)
+    assert_close(late.log_time, 37.0)
+
+
 def test_no_time_leaves_p_where_it_is():
     model, _, corpus = problem(1)
     flow = sparse_flow(model, corpus, until_log_time=0.0, path_log_times=TIMES[:2])

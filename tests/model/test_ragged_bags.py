@@ -16,6 +16,7 @@ from jaxselect.model.ragged_bags import (
     RaggedBags,
     curvature,
     descent,
+    pull,
     pulls,
 )
 from tests.sparse_problems import VOCABULARY, on_host, problem, stacked
@@ -44,13 +45,24 @@ def derivatives():
     return jax.tree.map(np.asarray, found)
 
 
+@pytest.fixture
+def sparse(monkeypatch):
+    """Small corpora are treated as large ones."""
+    monkeypatch.setattr(module, "DENSE", 0)
+
+
+@pytest.mark.parametrize("largest", [0, module.DENSE])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_descent_and_curvature_are_those_of_autodiff(derivatives, seed):
+def test_descent_and_curvature_are_those_of_autodiff(
+    derivatives, monkeypatch, seed, largest
+):
+    monkeypatch.setattr(module, "DENSE", largest)
     bags, cls = on_host(seed), POINTS[seed]
     gradient, hessian = (part[seed] for part in derivatives)
     size = np.abs(hessian).max()
     got, rounding = descent(bags, cls)
     assert np.linalg.norm(got + gradient) <= rounding + 1e-15
+    assert np.linalg.norm(pull(bags, cls) - got) <= rounding
     assert rounding < 1e-12
     found = curvature(bags, cls)
     assert_close(found / size, hessian / size)
@@ -108,7 +120,7 @@ def removed(bags, cls, time):
     return time * np.linalg.norm(curvature(bags, cls) - kept, 2), kept
 
 
-def test_what_is_left_out_weighs_less_than_it_may():
+def test_what_is_left_out_weighs_less_than_it_may(sparse):
     for seed in SEEDS:
         bags, out = on_host(seed), []
         for scale in (3.0, 10.0, 30.0):
@@ -120,7 +132,7 @@ def test_what_is_left_out_weighs_less_than_it_may():
         assert min(out) == 0 and max(out) == 6 and len(set(out)) > 2
 
 
-def test_a_word_left_out_takes_its_row_and_its_column():
+def test_a_word_left_out_takes_its_row_and_its_column(sparse):
     """One bag, s at 1 with hardly any weight and r at −1: of M = h (2 u_s − 1) (1, −1)
     ⊗ (1, −1) in scores three quarters go with s, 3h, though r stays."""
     bags = RaggedBags(
@@ -139,7 +151,7 @@ def test_a_word_left_out_takes_its_row_and_its_column():
     assert any(dropped)
 
 
-def test_a_word_without_a_pull_is_a_partner_still():
+def test_a_word_without_a_pull_is_a_partner_still(sparse):
     """Its value is the mean: h_s = 0, and u_s h_r is all that M holds of it."""
     bags = RaggedBags(
         csr_array([[1.0, 1.0, 1.0]]),
@@ -153,7 +165,7 @@ def test_a_word_without_a_pull_is_a_partner_still():
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_blocks_of_words_add_up(monkeypatch, size):
+def test_blocks_of_words_add_up(sparse, monkeypatch, size):
     bags, cls = on_host(2), POINTS[2]
     wanted = curvature(bags, cls)
     monkeypatch.setattr(module, "BLOCK", size)

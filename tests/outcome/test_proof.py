@@ -49,40 +49,52 @@ def test_where_proofs_do_not_apply_nothing_is_proved():
     assert prove(huge, bags) == End.UNPROVED
 
 
+def ended(statuses, lanes=None, cls=0.0, log_time=30.0):
+    """Rows of a chunk whose flows ended at p and log(1+t)."""
+    kinds = [("lane", int), ("status", int), ("log_time", float)]
+    kinds = [*kinds, ("cls_end", float, 10)]
+    rows = np.zeros(len(statuses), kinds)
+    rows["status"], rows["cls_end"], rows["log_time"] = statuses, cls, log_time
+    rows["lane"] = 0 if lanes is None else lanes
+    return rows
+
+
 def test_certified_lanes_are_selected_and_are_not_run_again(monkeypatch):
     asked = []
 
-    def spy(parameters, corpus):
+    def spy(parameters, corpus, *, from_log_time):
         asked.append(parameters)
         return End.TIED
 
     monkeypatch.setattr("jaxselect.sweep.ends.prove", spy)
     statuses = np.array(list(TrialStatus), np.int32)
-    lanes = np.zeros(len(statuses), int)
     grid = Grid(axes=SIZES)
-    found = ends(grid, grid.shapes()[0], lanes, statuses)
+    rows = ended(statuses)
+    found = ends(grid, grid.shapes()[0], rows)
     proved = np.isin(statuses, CERTIFIED)
     wanted = np.where(proved, End.SELECTED, End.UNPROVED)
     wanted[[TrialStatus.TIES_UNPROVED, TrialStatus.NORM_NOT_REACHED]] = End.TIED
     assert (found == wanted).all() and len(asked) == 2
     single = Grid(axes=SIZES, precision="float32")
-    found = ends(single, grid.shapes()[0], lanes, statuses)
+    found = ends(single, grid.shapes()[0], rows)
     assert (found == np.where(proved, End.SELECTED, End.UNPROVED)).all()
 
 
 def test_the_proof_is_of_the_lane_asked_for(monkeypatch):
-    """Every lane is proved from its own seed, d and η₀."""
+    """Every lane is proved from its own seed, d, η₀ and the end of its flow."""
     grid = Grid(axes=SIZES, dim=(64.0, 1e6), step_size=(1.0, 100.0), seed=(0, 3))
     found = {}
 
-    def spy(parameters, corpus):
-        found[len(found)] = parameters, corpus
+    def spy(parameters, corpus, *, from_log_time):
+        found[len(found)] = parameters, corpus, from_log_time
         return End.UNPROVED
 
     monkeypatch.setattr("jaxselect.sweep.ends.prove", spy)
     shape = grid.shapes()[0]
     lanes = np.array([grid.size - 1, 0])
-    ends(grid, shape, lanes, np.full(2, TrialStatus.TIES_UNPROVED))
+    reached = np.array([[1.5], [2.5]])
+    rows = ended(np.full(2, TrialStatus.TIES_UNPROVED), lanes, reached, [31.0, 41.0])
+    ends(grid, shape, rows)
     from jaxselect.sweep.start import start as lane_start
 
     for place, numbers in enumerate([(1.0, 1e6, 100.0, 3), (1.0, 64.0, 1.0, 0)]):
@@ -91,3 +103,5 @@ def test_the_proof_is_of_the_lane_asked_for(monkeypatch):
             found[place][0].embeddings, after.embeddings, rtol=1e-6
         )
         assert (found[place][1].tokens == corpus.tokens).all()
+        assert (found[place][0].cls == reached[place]).all()
+        assert found[place][2] == rows["log_time"][place]

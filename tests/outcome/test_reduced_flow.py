@@ -67,6 +67,21 @@ def test_a_course_sees_it_however_late(gap):
     assert_close(course.ending.margin.direction, np.array([0.0, 1.0, -1.0]))
 
 
+@pytest.mark.parametrize("before", [20.0, 3.0, 0.3])
+def test_a_course_that_begins_late_sees_it_too(before):
+    """At 0.3 before the return no time of its own resolves it."""
+    gap = 30.0
+    model = preferring(gap)
+    begun = returns_at(gap) - before
+    at = trajectory(model, BAGS, until_log_time=begun)
+    there = Parameters(model.embeddings, jnp.asarray(at.cls), model.head)
+    course = trajectory(there, BAGS, from_log_time=begun)
+    assert course.returns == pytest.approx((returns_at(gap),), rel=1e-3)
+    whole = trajectory(model, BAGS)
+    assert course.ending.status == whole.ending.status == End.SELECTED
+    assert_close(course.ending.margin.direction, whole.ending.margin.direction)
+
+
 @pytest.mark.parametrize(("gap", "differ"), [(17.5, -23.0), (19.7, -26.6)])
 def test_what_lost_before_a_return_is_behind_after_it(gap, differ):
     """Words 3 and 4 hardly differ: at the return they are a dozen apart, and nothing

@@ -153,6 +153,7 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
         found |= dict.fromkeys(whole, jnp.array(0))
         path = {name for name in names if name.startswith("path_")}
         found |= dict.fromkeys(path, jnp.zeros(grid.path_points))
+        found["cls_end"] = jnp.zeros(len(traced))
         return Trial(**found)
 
     monkeypatch.setattr(sweep_module, "run_trial", counted)
