@@ -64,6 +64,6 @@ class Flow(eqx.Module):
     num_curvatures: int | None = None
 
     def turned(self, turn: Callable[[Array], Array]) -> "Flow":
-        """The same flow in other coordinates of p, as `Frame.lift_points` gives them."""
+        """The same flow in other coordinates of p, as by `Frame.lift_points`."""
         saved = lambda flow: (flow.cls, flow.path_cls, flow.earlier_cls)  # noqa: E731
         return eqx.tree_at(saved, self, replace_fn=turn)
