@@ -1,4 +1,4 @@
-"""Arguments held against their annotations: the signature is the one place that says.
+"""Arguments checked against the annotations of the signature.
 
 Tests check every signature with jaxtyping. Where a user's arguments arrive they are
 always checked, before anything is traced: one line in place of what JAX would say of

@@ -56,8 +56,8 @@ _PIECES = 20_000
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled_programs_are_no_garbage() -> Iterator[None]:
-    """What a module traced stays cached: looking through all of it for garbage, again
-    and again, would take a quarter of the suite's time. Until there is too much."""
+    """Traced functions of a module stay cached, until there are too many: collecting
+    garbage among them again and again would take a quarter of the suite's time."""
     yield
     memory = Path("/proc/self/maps")
     if memory.exists() and memory.read_text().count("\n") > _PIECES:
@@ -68,7 +68,7 @@ def compiled_programs_are_no_garbage() -> Iterator[None]:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """A worker that has told its results ends at once: to take its programs apart, one
-    by one, took longer than pytest-xdist waits for it."""
+    """A worker that has reported its results ends at once: to take its programs apart,
+    one by one, took longer than pytest-xdist waits for it."""
     if hasattr(config, "workerinput"):
         os._exit(0)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # An import from one wing into another goes down a floor: no sideways, no circle.
 FLOOR = {"model": 0, "flow": 1, "margin": 1, "theory": 1, "text": 1, "networks": 1}
 FLOOR |= {"outcome": 2, "sweep": 3}
-# What stands below all floors.
+# Modules below all floors.
 BELOW = (
     "arguments",
     "errors",
@@ -129,7 +129,7 @@ def test_every_program_is_listed_once():
 
 
 def test_only_figures_load_pyplot():
-    """Nor does any module of the experiments start a device as it is imported."""
+    """No module of the experiments starts a device as it is imported."""
     code = f"""
 import sys
 for name in {sorted({dotted(path) for path in EXPERIMENTS} - {"experiments"})}:

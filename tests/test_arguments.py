@@ -268,7 +268,7 @@ FIVES = {
     "vocabulary *classes": jnp.arange(5.0),
     "vocabulary vocabulary": jnp.zeros((5, 5), bool).at[0, 2].set(True),
 }
-# Of several classes, or for any labels: these do not read them as signs.
+# For several classes, or for any labels: these do not read them as signs.
 ANY_LABELS = {
     "jaxselect.model.attention.attend_corpus",
     "jaxselect.model.attention.outputs",

@@ -34,7 +34,7 @@ NUMBER = r"\d\w?"
 CITATION = re.compile(
     rf"mathematics, sections? ({NUMBER}(?:, {NUMBER})*(?: and {NUMBER})?)"
 )
-# What a reader cannot look up: the notes behind this text, the paper by numbers.
+# Citations that a reader cannot look up: private notes, the paper by numbers.
 UNCHECKABLE = re.compile(
     r"\bMODEL\b|\b[Ee](?:quations?|qs?\.) ?\(?\d|(?<!mathematics, )\b[Ss]ections? \d"
 )
@@ -52,7 +52,7 @@ def uncheckable(text: str) -> list[str]:
 
 
 def find(name: str) -> tuple[object, object]:
-    """What a dotted name means, and the module that it is in."""
+    """The object of a dotted name, and the module that it is in."""
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""What the README promises is there; its program runs as a doctest."""
+"""The README's promises hold; its program runs as a doctest."""
 
 import operator
 import re
@@ -88,7 +88,7 @@ def test_the_map_names_modules_that_are_there(top):
     for wing, (_, modules) in MAP[top].items():
         there = {path.stem for path in (ROOT / top / wing).glob("[!_]*.py")}
         assert modules <= there, wing
-        # Who looks for something in the library finds its room here.
+        # A reader finds every module of the library here.
         assert top != "jaxselect" or modules == there, wing
 
 

@@ -1,1 +1,1 @@
-"""What is given and what it computes: bags, parameters, loss, one step on E."""
+"""Bags, parameters and loss; attention, gradients, curvature, selection, steps on E."""

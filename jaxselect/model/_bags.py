@@ -33,7 +33,7 @@ def checked(
     Float[np.ndarray, "sequences width"],
     Int[np.ndarray, " sequences"],
 ]:
-    """The arrays of a `Corpus`, or one line on the first thing that is wrong."""
+    """Arrays of a `Corpus`, checked."""
     vocabulary = whole("vocabulary", tokens_known, most=MOST_TOKENS)
     classes = whole("classes", classes_known, least=2)
     ids = array("tokens", tokens, kinds="iu", wanted="token ids, integers")
@@ -46,7 +46,7 @@ def checked(
         )
     if len(ids) == 0:
         raise BadInput("the corpus has no sequence; it needs at least one")
-    # What single precision makes infinite or zero is seen as such.
+    # Numbers that single precision makes infinite or zero are seen as such.
     with np.errstate(over="ignore", under="ignore"):
         number = number.astype(jnp.result_type(float))
     if not (np.isfinite(number) & (number >= 0)).all():

@@ -1,4 +1,4 @@
-"""How hard each token of a sequence is pulled, in bag layout."""
+"""Pulls of a sequence on the scores of its tokens, in bag layout."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -33,7 +33,7 @@ def pulls(
     attention: Attention,
     corpus: Corpus,
 ) -> Float[Array, "sequences width"]:
-    """Pull e^{exponent} times an advance in bag layout; the top's is minus the others'.
+    """Pulls e^{exponent} · advance; the top token's is minus the others' sum.
 
     The sum over a sequence is zero.
     """

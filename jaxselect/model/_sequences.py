@@ -16,7 +16,7 @@ def counted(
     labels: Int[Array, " sequences"],
     vocabulary: int,
 ) -> Corpus:
-    """Bags of the given sequences: sorted, repeats added up, padding at the end."""
+    """Bags of the given sequences: sorted, repeats counted, padded."""
 
     def bag(
         sequence: Int[Array, " length"],
@@ -39,7 +39,7 @@ def check_share(
     above: float = -ROUNDING,
     most: float = 1.0,
 ) -> None:
-    """Refuse a concrete share that is not in (above, most]; traced ones pass."""
+    """Refuse a concrete share outside (above, most]; traced ones pass."""
     if isinstance(value, jax.core.Tracer):
         return
     if not above < float(value) <= most + ROUNDING:

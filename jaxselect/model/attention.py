@@ -17,7 +17,7 @@ from .parameters import Parameters
 
 
 class Attention(NamedTuple):
-    """What attention makes of one bag.
+    """Weights and output of attention over one bag.
 
     Attributes:
         log_weights: log q[s], −∞ on padding; exact when q itself underflows.
@@ -77,7 +77,7 @@ def attend(
 def attention_weights(
     scores: Float[Array, " width"], counts: Float[Array, " width"]
 ) -> Float[Array, " width"]:
-    """Softmax over a bag, where nothing but the weights is wanted: q[s] ∝ C[s] e^{a_s}.
+    """Softmax weights over a bag: q[s] ∝ C[s] e^{a_s}.
 
     Args:
         scores: a_s of the tokens in the bag.
@@ -127,7 +127,7 @@ def attend_corpus(
 def token_scores(
     parameters: Parameters,
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary *classes"]]:
-    """The two numbers per token that the model depends on: a = E p and b = E v.
+    """Scores a = E p and values b = E v of all tokens.
 
     Source: mathematics, section 1.
 

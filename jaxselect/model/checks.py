@@ -1,4 +1,4 @@
-"""Checks that constructors share: one line on what arrived and what was wanted."""
+"""Checks that constructors share; each error says what arrived and what was wanted."""
 
 import functools
 import inspect
@@ -77,7 +77,7 @@ def array(name: str, value: ArrayLike, *, kinds: str, wanted: str) -> np.ndarray
         found = np.asarray(value)
     except ValueError as error:  # NumPy's way to say that rows differ in length
         raise BadInput(f"{name}: rows of different length; wanted {wanted}") from error
-    # An empty list has no kind of its own.
+    # An empty list has no kind.
     if found.size and found.dtype.kind not in kinds:
         raise BadInput(f"{name} of type {found.dtype}: wanted {wanted}")
     return found
@@ -109,7 +109,7 @@ def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> Non
 
 
 def labels_suit(classes: tuple[int, ...], corpus: Any) -> None:
-    """Refuse labels that do not suit a head: ±1 for one, 0 … K − 1 for K of them.
+    """Refuse labels that do not suit a head: ±1, or 0 … K − 1.
 
     Args:
         classes: shape of an output: () or (K,).
@@ -134,7 +134,7 @@ def labels_suit(classes: tuple[int, ...], corpus: Any) -> None:
 
 
 def numbers(**given: object) -> None:
-    """Refuse a concrete NaN, which no comparison would ever stop at.
+    """Refuse a concrete NaN, which passes every comparison.
 
     Args:
         **given: real numbers by name; traced ones pass.
@@ -153,7 +153,7 @@ def numbers(**given: object) -> None:
 
 
 def between(name: str, value: object, low: float, high: float) -> None:
-    """Refuse a concrete number that is not between two others, NaN among them.
+    """Refuse a concrete number outside an interval, or NaN.
 
     Args:
         name: of the number, for the message.
@@ -277,7 +277,7 @@ def same_vocabulary(embeddings: jax.Array | np.ndarray, vocabulary: int) -> None
 def for_corpus(
     *labels: int, by_head: bool = False
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Refuse a corpus whose vocabulary or labels do not fit the other arguments.
+    """Refuse a corpus whose vocabulary or labels do not fit.
 
     Parameters, and arrays whose annotation has an axis named `vocabulary`, need as many
     tokens as the corpus. Traced labels cannot be read and pass; sizes are never traced.
@@ -353,6 +353,6 @@ def for_corpus(
 
 
 def _vocabulary_axis(annotation: Any) -> int | None:
-    """Number of the axis named `vocabulary` of an array, if it has one."""
+    """Number of the axis named `vocabulary` of an array, or None."""
     names = getattr(annotation, "dim_str", "").split()
     return names.index("vocabulary") if "vocabulary" in names else None

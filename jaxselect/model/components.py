@@ -14,7 +14,7 @@ from .corpus import Corpus
 
 @as_annotated
 def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
-    """Component of every token in the graph of tokens that share a sequence.
+    """Component of every token; tokens that share a sequence are joined.
 
     Only score differences within a component reach a softmax.
 

@@ -22,7 +22,7 @@ from .loss import LOGISTIC, Loss
 
 
 class Corpus(eqx.Module):
-    """Labelled bags of tokens, and what makes a risk of them: L = Σ_X w_X ℓ(m_X).
+    """Labelled bags, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
 
     The loss and the weights stand here, since every function that reads the labels
     reads them too. A sequence of weight zero does not exist for the flow: it exerts no
@@ -57,7 +57,7 @@ class Corpus(eqx.Module):
 
     @property
     def present(self) -> Bool[Array, "sequences width"]:
-        """Slots that hold a token of a sequence whose weight is not zero."""
+        """Slots that hold a token, in sequences of positive weight."""
         filled = self.counts > 0
         return filled if self.weights is None else filled & (self.weights > 0)[:, None]
 
@@ -72,7 +72,7 @@ class Corpus(eqx.Module):
     def weighted(
         self, each: Float[Array, " sequences *rest"]
     ) -> Float[Array, " sequences *rest"]:
-        """The w_X times a quantity of every sequence; nothing, even of NaN, for 0."""
+        """w_X times a quantity of every sequence; zero where w_X = 0."""
         if self.weights is None:
             return each / len(self.labels)
         weights = self.weights.astype(each.dtype).reshape(-1, *[1] * (each.ndim - 1))
@@ -85,7 +85,7 @@ class Corpus(eqx.Module):
     def mean_by_token(
         self, per_slot: Float[Array, " sequences width *rest"]
     ) -> Float[Array, " vocabulary *rest"]:
-        """Mean over the sequences of a quantity in bag layout, token by token."""
+        """Weighted means of a quantity in bag layout, by token."""
         if self.weights is None:
             return sum_by_token(per_slot, self) / len(self.labels)
         return sum_by_token(self.weighted(per_slot), self)
@@ -171,7 +171,7 @@ def from_counts(
         The corpus, as wide as the sequence with most distinct tokens.
 
     Raises:
-        BadInput: whatever is wrong with the counts or labels, with the first place.
+        BadInput: whatever is wrong with the counts or labels, and where first.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -219,7 +219,7 @@ def from_bags(
         The corpus.
 
     Raises:
-        BadInput: whatever is wrong with the arrays, with the first place where.
+        BadInput: whatever is wrong with the arrays, and where first.
 
     Example:
         >>> from_bags([[0, 1]], [[1, 0]], [1], vocabulary=2).labels.tolist()
@@ -244,7 +244,7 @@ def from_bags(
 def sum_by_token(
     per_slot: Float[Array, " sequences width *rest"], corpus: Corpus
 ) -> Float[Array, " vocabulary *rest"]:
-    """Sum over the corpus of a quantity in bag layout, token by token.
+    """Sums over the corpus of a quantity in bag layout, by token.
 
     Args:
         per_slot: one number, or several, per slot of every bag; zero on padding.

@@ -75,7 +75,7 @@ def score_curvature(
 def _bends(
     exponent: Float[Array, "sequences width"], attention: Attention, corpus: Corpus
 ) -> tuple[Float[Array, "many width"], Float[Array, "many width"]]:
-    """Pulls and partners that the bend of m adds, a sequence for each class.
+    """Pulls and partners from the curvature of m, for each class.
 
     ∂²m/∂f² is minus the covariance of f_y − f_k under the shares w_k: with x_k what the
     lead over class k of b_s exceeds its mean over classes by, Σ_k w_k (q x_k)(q x_k)ᵀ
@@ -135,7 +135,7 @@ def _cross_of_many(
     tokens: Int[Array, "sequences width"],
     vocabulary: int,
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """On CPU the sum over pairs; where adding one by one is slow, the product."""
+    """Σ_X x hᵀ over pairs of tokens on CPU, by a product elsewhere."""
     product = partial(_product, vocabulary=vocabulary)
     by_pairs = partial(_sum_of_pairs, vocabulary=vocabulary)
     return jax.lax.platform_dependent(
@@ -163,11 +163,11 @@ def _sum_of_pairs(
     """`_product` without what all together is below its rounding."""
     sequences = len(tokens)
     part = jnp.abs(partner) * jnp.abs(pull).max(axis=1, keepdims=True)
-    told = part > jnp.finfo(pull.dtype).eps * part.max() / sequences
-    many = told.sum(axis=1) > FEW
+    counted = part > jnp.finfo(pull.dtype).eps * part.max() / sequences
+    many = counted.sum(axis=1) > FEW
     total = jnp.zeros((vocabulary, vocabulary), pull.dtype)
 
-    left = jnp.where(told & ~many[:, None], jnp.abs(partner), 0.0)
+    left = jnp.where(counted & ~many[:, None], jnp.abs(partner), 0.0)
     for _ in range(FEW):
         slot = jnp.argmax(left, axis=1, keepdims=True)
         column = partial(jnp.take_along_axis, indices=slot, axis=1)

@@ -1,4 +1,4 @@
-"""Labels by decision lists: of the tokens of a sequence the first in a list decides.
+"""Decision lists: the token of highest priority in a sequence decides its label.
 
 With hard attention the model computes such a list, f = b of the present token of the
 highest score. Counts of tokens alone do not give it: a token may occur mostly where
@@ -19,7 +19,7 @@ from .selection import selected_tokens
 
 
 class DecisionList(NamedTuple):
-    """Which token of a sequence decides its label, and how.
+    """Priorities and signs of the tokens of a decision list.
 
     Attributes:
         priority: of every token; that of the least one decides.
@@ -31,7 +31,7 @@ class DecisionList(NamedTuple):
 
 
 class ListAgreement(NamedTuple):
-    """How far scores and values are those of a decision list.
+    """Agreement of scores and values with a decision list.
 
     Attributes:
         order: share of sequences in which the deciding token, and it alone, is
@@ -106,7 +106,7 @@ def list_agreement(
     rule: DecisionList,
     log_time: Float[Scalar, ""] | float = 0.0,
 ) -> ListAgreement:
-    """How far selection and values agree with a decision list.
+    """Agreement of selection and values with a decision list.
 
     Labels are not read: with noise the list is the one before it. Sequences without a
     deciding token do not count, nor do those of weight zero.

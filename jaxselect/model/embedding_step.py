@@ -1,4 +1,4 @@
-"""Gradient steps on the embeddings, and what Lemma 4.1 predicts of the first one."""
+"""Gradient steps on the embeddings, and the prediction of Lemma 4.1."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ SHARE_OF_ROOT = 2.0**-10
 
 
 def within_range(step_size: Float[Scalar, ""] | float, dtype: jnp.dtype | str) -> None:
-    """Refuse a concrete step size that makes squared norms of E overflow, or is NaN.
+    """Refuse a concrete step size with overflowing norms of E, or NaN.
 
     Args:
         step_size: η₀; a traced one passes.
@@ -54,7 +54,7 @@ def within_range(step_size: Float[Scalar, ""] | float, dtype: jnp.dtype | str) -
 def embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Parameters:
-    """E¹ = E⁰ − η₀ ∇_E L, a change of rank two, or K + 1 for K heads.
+    """E¹ = E⁰ − η₀ ∇_E L, a change of rank two (K + 1).
 
     −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ.
 
@@ -102,7 +102,7 @@ def _embedding_step(
 
 @dataclass(frozen=True)
 class embedding_steps:
-    """A function that takes k gradient steps of size η₀ on E, with p and v fixed.
+    """A function that takes k gradient steps η₀ on E alone.
 
     E_{j+1} = E_j − η₀ ∇_E L(E_j), so E_k = E_0 + A_k p_0ᵀ + B_k vᵀ. It is an `Embed`:
     `embed=embedding_steps(4)` of a trial, of rates, or of a grid.
@@ -177,7 +177,7 @@ def along_heads(
     values: Float[Array, " vocabulary *classes"],
     head: Float[Array, " dim *classes"],
 ) -> Float[Array, "vocabulary dim"]:
-    """Moves of E that go along the heads: x vᵀ, or Σ_k x_k v_kᵀ.
+    """Changes of E along the heads: x vᵀ, or Σ_k x_k v_kᵀ.
 
     Args:
         values: x, a number per token and head.

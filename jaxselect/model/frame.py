@@ -1,4 +1,4 @@
-"""The frame of a problem in R^d: axes for the span of E, and one for p_0 beside it.
+"""The frame of a problem in R^d: axes of the span of E and p_0.
 
 A flow of p, its limit and its rates meet E, p and v in inner products only. With
 d > |S| + 2 they run in the |S| + 1 coordinates of a frame, and d enters through one
@@ -129,7 +129,7 @@ def span_axes(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "dim axe
 
 @jax.custom_jvp
 def _once(cls: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """P, differentiable once: of ‖residual‖² only the first derivative is zero."""
+    """p, to be differentiated once: second derivatives of ‖p‖² would be wrong."""
     return cls
 
 
@@ -144,7 +144,7 @@ def _once_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arr
 def _axes(
     embeddings: Float[Array, "vocabulary dim"], cls: Float[Array, " dim"]
 ) -> Float[Array, "dim axes"]:
-    """Axes of the span of E, such that E in them is triangular, and of p beside it."""
+    """Axes of the span of E, E triangular in them, and one of p."""
     span = jnp.linalg.qr(embeddings.T)[0]
     beside = cls
     for _ in range(2):
@@ -160,7 +160,7 @@ def _axes(
 def _axes_jvp(
     primals: tuple[Array, Array], tangents: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """Q follows by (I − QQᵀ) dEᵀ (E Q)^{−T}; the last axis leans, du = −Q dQᵀu."""
+    """The axes' derivatives, dQ = (I − QQᵀ) dEᵀ (E Q)^{−T} and du = −Q dQᵀu."""
     axes = _axes(*primals)
     embeddings, fixed = eqx.internal.nondifferentiable((primals[0], axes), msg=_ONCE)
     change, _ = tangents
@@ -178,7 +178,7 @@ def _axes_jvp(
 def _times(
     vectors: Float[Array, "*rows before"], matrix: Float[Array, "before after"]
 ) -> Float[Array, "*rows after"]:
-    """Products with rows that may be infinite, as a path is behind its end."""
+    """Products with rows that may be infinite, as a path's after its end."""
     there = ~jnp.isinf(vectors).any(axis=-1, keepdims=True)
     return jnp.where(there, jnp.where(there, vectors, 0.0) @ matrix, jnp.inf)
 

@@ -1,4 +1,4 @@
-"""The functional margin of a sequence: by how much its label is preferred.
+"""The functional margin of a sequence, m = y f or its analogue.
 
 Every loss here is a function of one number per sequence, for two classes and for K.
 """
@@ -33,7 +33,7 @@ class FunctionalMargin(NamedTuple):
     def fall(
         self, change: Float[Array, " sequences *classes"]
     ) -> Float[Array, " sequences"]:
-        """The m(f) − m(f − x) of changes x of the outputs, however small."""
+        """m(f) − m(f − x) of changes x of the outputs, without cancellation."""
         if self.gradient.ndim == 1:
             return self.gradient * change
         leads = self.leads(change[:, None])[:, 0]

@@ -14,7 +14,7 @@ from .corpus import Corpus, sum_by_token
 
 
 class TokenClasses(eqx.Module):
-    """Which tokens are positive, negative, irrelevant; a mask over the vocabulary each.
+    """Masks of the positive, negative, irrelevant and important tokens.
 
     Attributes:
         positive: α_s > 0.
@@ -112,7 +112,7 @@ def _class_importance(
 
 @as_annotated
 def shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
-    """Shares of a token in its sequences, added up over those of each class.
+    """Sums of a token's shares C_X[s]/T_X over each class.
 
     Args:
         corpus: n bags with labels 0 … K − 1, and `classes` K.
@@ -210,7 +210,7 @@ def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
 
 @as_annotated
 def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """P(+1 | s) − P(−1 | s) from counts: the x-axis of the paper's figures.
+    """P(+1 | s) − P(−1 | s), from counts of occurrences.
 
     Args:
         corpus: n bags with labels ±1.
@@ -237,7 +237,7 @@ def _posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
 def _total(
     per_slot: Float[Array, " sequences width *rest"], corpus: Corpus
 ) -> Float[Array, " vocabulary *rest"]:
-    """Sums by token, each sequence by its weight, up to a common factor."""
+    """Weighted sums by token, up to a common factor."""
     if corpus.weights is not None:
         per_slot = corpus.weighted(per_slot)
     return sum_by_token(per_slot, corpus)

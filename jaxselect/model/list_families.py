@@ -35,7 +35,7 @@ def decision_list(
     positive: Float[Scalar, ""] | float = 0.5,
     noise: Float[Scalar, ""] | float = 0.0,
 ) -> Corpus:
-    """Sequences labelled by the first present token of a list with signs + − + − ….
+    """Sequences labelled by a decision list with signs + − + − ….
 
     Given its label, each deciding token is present with probability `presence`,
     independently; irrelevant ones, drawn evenly, fill the sequence. With both labels
@@ -102,7 +102,7 @@ def whole_decision_list(
     positive: Float[Scalar, ""] | float = 0.5,
     noise: Float[Scalar, ""] | float = 0.0,
 ) -> Corpus:
-    """Every sequence of `decision_list` with its probability: nothing is drawn.
+    """Every sequence of `decision_list`, weighted by its probability.
 
     A set of deciding tokens stands with each irrelevant token once, which fills the
     sequence; where labels may be turned, with either label.
@@ -177,9 +177,9 @@ def negation(
     negated: Float[Scalar, ""] | float = 0.3,
     noise: Float[Scalar, ""] | float = 0.0,
 ) -> Corpus:
-    """Sequences with one word of a sign, which its negation, where present, overrides.
+    """Sequences of one signed word, and in some its negation.
 
-    Each word has a negation of its own: one negation shared by words of both signs is
+    Each word has its own negation: one negation shared by words of both signs is
     beyond the model. Words alternate in sign and occur evenly. In expectation α is a
     positive multiple of `negated` times its sign for a negation, and of
     1 − 2 `negated` times its sign for a word.
@@ -244,7 +244,7 @@ def _filled(
     noise: Float[Scalar, ""] | float,
     sizes: tuple[int, int, int],
 ) -> Corpus:
-    """Bags of the tokens that are present, with irrelevant ones in all other slots."""
+    """Bags of the present tokens, filled with irrelevant ones."""
     length, deciding, irrelevant = sizes
     rest_key, noise_key = jax.random.split(key)
     tokens = jax.random.randint(
@@ -258,7 +258,7 @@ def _filled(
 
 
 def _check_shares(*shares: Float[Scalar, ""] | float) -> None:
-    """Refuse presence, share of positive labels, and noise that are none."""
+    """Refuse a presence, share or noise outside its range."""
     presence, positive, noise = shares
     check_share("presence", presence, above=0.0, most=BELOW_ONE)
     check_share("positive", positive, above=0.0, most=BELOW_ONE)

@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss as functions of the margin m, for arrays of JAX or NumPy; hashable.
+    """A loss as functions of the margin m; static and hashable.
 
     `LOGISTIC`, `EXPONENTIAL` and `POLYNOMIAL` are there; another one is another record.
 
@@ -70,7 +70,7 @@ class Loss:
 
 
 def _arrays(margin: Margin) -> Any:
-    """The module whose arrays a margin is made of."""
+    """The array module, JAX or NumPy, of a margin."""
     return jnp if isinstance(margin, jax.Array) else np
 
 

@@ -1,4 +1,4 @@
-"""Where pairs, p_mm and ties on a manifold balance, to second order.
+"""Points where pairs, p_mm and ties on a manifold balance, to second order.
 
 A critical point of Φ where f = log(n₊/n₋) in every twin, with multipliers of these
 equations (mathematics, section 7e).
@@ -13,7 +13,7 @@ from .tie_manifold import Point, TieManifold, at_point
 
 
 class Stationary(NamedTuple):
-    """A point where p_mm, pairs and ties balance, and the second order there.
+    """A point of balance of p_mm, pairs and ties, to second order.
 
     Attributes:
         cls: p.

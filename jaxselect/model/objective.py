@@ -20,7 +20,7 @@ from .parameters import Parameters
 
 
 class Metrics(NamedTuple):
-    """How well a model does on a corpus.
+    """Loss and accuracy of a model on a corpus.
 
     Attributes:
         loss: the empirical risk, in nats where it is logistic.

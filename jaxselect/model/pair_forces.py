@@ -15,7 +15,7 @@ from .ragged_pairs import competing_pairs_by_entry
 
 
 class PairForces(NamedTuple):
-    """Pairs of a selected word and one that lost, K of them, and what drives p.
+    """Competing pairs, their signed forces on p, and bounds.
 
     Attributes:
         winners: the word selected.
@@ -100,8 +100,8 @@ def pair_forces(
     # An exponent of size a is known to some a roundings.
     rounding = (64 + 8 * np.abs(scores).max(initial=0.0)) * np.finfo(float).eps
     known = np.broadcast_to(rounding + response[row] * shift, lost.shape)[lost]
-    net, gross, error = np.zeros((3, len(winners)))
-    np.add.at(net, place, towards[lost] * weight)
+    total, gross, error = np.zeros((3, len(winners)))
+    np.add.at(total, place, towards[lost] * weight)
     np.add.at(gross, place, size)
     np.add.at(error, place, size * known)
     shares = np.add.reduceat(np.where(lost, np.exp(log_share), 0.0), begin)
@@ -109,8 +109,8 @@ def pair_forces(
         return PairForces(
             winners,
             losers,
-            np.sign(net),
-            np.log(np.abs(net)) + top,
+            np.sign(total),
+            np.log(np.abs(total)) + top,
             np.log(gross) + top,
             np.log(error) + top,
             top,
@@ -125,7 +125,7 @@ def lengths(
     one: Int[np.ndarray, " pairs"],
     other: Int[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:
-    """‖E_s − E_r‖ of many pairs, without an array of all their differences.
+    """‖E_s − E_r‖ of many pairs, in blocks of bounded memory.
 
     Args:
         words: E.

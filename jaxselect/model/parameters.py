@@ -86,7 +86,7 @@ def gaussian_reduced(
     dim: Float[Scalar, ""] | float,
     heads: int = 1,
 ) -> Parameters:
-    """The law of `gaussian`, up to a rotation, in |S| + 2 coordinates at any d.
+    """The law of `gaussian`, rotated into |S| + 2 coordinates, at any d.
 
     The head is the first axis. In the other d − 1 the rows p, E_1, …, E_|S| are
     replaced by the triangular factor L of their LQ factorisation, which by Bartlett's
@@ -96,7 +96,7 @@ def gaussian_reduced(
     K axes, in the other d − K the same holds, and there are |S| + 1 + K coordinates.
 
     The derivative in d is taken along quantiles: as d moves, every chi variable keeps
-    the value of its distribution function, and every normal its value. Drawing anew
+    the value of its distribution function, and every normal its value. A second draw
     with the same key at another d does not keep them, since the sampler of the chi
     variables rejects; a difference of two draws is not a difference quotient.
 
@@ -137,7 +137,7 @@ def _gaussian_reduced(
 ) -> Parameters:
     normal_key, chi_key = jax.random.split(key)
     dim = jnp.asarray(dim, dtype=float)
-    # A traced number is looked at here alone: from NaN a status downstream can tell.
+    # A traced number is checked here alone: a status downstream shows the NaN.
     full = rows + heads
     dim = jnp.where(_is_dimension(dim, full, heads), dim, jnp.nan)
     normal = jax.random.normal(normal_key, (rows, full))
@@ -188,5 +188,5 @@ def reduce(parameters: Parameters) -> Parameters:
 def _is_dimension(
     dim: Float[Scalar, ""] | float, full: int, heads: int
 ) -> Bool[Scalar, ""] | bool:
-    """Whether d is whole, or so great that the triangular factor serves any real d."""
+    """Whether d is whole, or large enough for a real d."""
     return (dim < float("inf")) & ((dim >= full) | ((dim >= heads) & (dim % 1 == 0)))

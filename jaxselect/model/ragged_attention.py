@@ -1,4 +1,4 @@
-"""Attention of long bags to their words, on the host and at any range of scores."""
+"""Attention weights of long bags, on the host, at any range of scores."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,7 +10,7 @@ def attention(
 ) -> tuple[Float[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
     """Attention weight q_X[s] = C_X[s] e^{a_s} / Σ_r C_X[r] e^{a_r} of every entry.
 
-    Each sequence has a shift of the exponent of its own, so that scores may lie any
+    Each sequence has its own shift of the exponent, so that scores may lie any
     distance apart.
 
     Source: mathematics, section 1.

@@ -18,7 +18,8 @@ from .parameters import Parameters
 from .ragged_attention import attention
 from .sparse import SparseCorpus
 
-# Of what c ∂²L/∂p² is held against, the identity: Newton's method loses as much.
+# Tolerance of the truncated Jacobian relative to the identity; Newton's rate degrades
+# by as much.
 LEFT_OUT = 0.01
 # Words whose rows of the curvature in scores are made at a time.
 BLOCK = 1024
@@ -68,7 +69,7 @@ class RaggedBags(NamedTuple):
 
 
 def risk(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> float:
-    """L(p), the part of these sequences (mathematics, section 1).
+    """The part of these sequences in L(p) (mathematics, section 1).
 
     Args:
         bags: the corpus and the words' embeddings.
@@ -90,7 +91,7 @@ def risk(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> float:
 def descent(
     bags: RaggedBags, cls: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " dim"], float]:
-    """−∂L/∂p, and what rounding may have made of it.
+    """−∂L/∂p, and a bound on its rounding.
 
     Source: mathematics, section 7a.
 
@@ -118,7 +119,7 @@ def descent(
 def curvature(
     bags: RaggedBags, cls: Float[np.ndarray, " dim"], time: float = 0.0
 ) -> Float[np.ndarray, "dim dim"]:
-    """∂²L/∂p², without words whose part in it, times `time`, adds up to `LEFT_OUT`.
+    """∂²L/∂p² without words whose part, times `time`, is below `LEFT_OUT`.
 
     Source: mathematics, sections 3a and 7a.
 

@@ -1,4 +1,4 @@
-"""Pairs of a selected token and one that lost, bag by bag, and classes of ties.
+"""Competing pairs of ragged bags, and classes of tied tokens.
 
 Bags are rows of a count matrix on the host; a token that lost is one entry of a row
 (mathematics, section 7c).
@@ -17,7 +17,7 @@ ACTIVE, INACTIVE = 1e-8, 1e-6
 def competing_pairs(
     counts: csr_array, selected: Bool[np.ndarray, " entries"]
 ) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
-    """The distinct pairs (first selected word, word that lost) of all bags.
+    """Distinct pairs (first selected word, losing word) of all bags.
 
     Args:
         counts: a row per bag.
@@ -41,7 +41,7 @@ def competing_pairs_by_entry(
 ) -> tuple[
     Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"], Int[np.ndarray, " lost"]
 ]:
-    """`competing_pairs`, and which of them every entry that is not selected belongs to.
+    """`competing_pairs`, and the pair of every entry that is not selected.
 
     Args:
         counts: a row per bag.
@@ -68,7 +68,7 @@ def competing_pairs_by_entry(
 def contract_ties(
     counts: csr_array, selected: Bool[np.ndarray, " entries"]
 ) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:
-    """Bags with one word for each class of ties, and the selection completed.
+    """Bags with one word per class of ties; the completed selection.
 
     Words tied in one bag are at finite odds wherever else they meet.
 

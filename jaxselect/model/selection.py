@@ -1,4 +1,4 @@
-"""Which tokens attention selects, which pairs of tokens that makes compete."""
+"""Selected tokens, competing pairs, and the coverage of important tokens."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
@@ -9,8 +9,8 @@ from .checks import for_corpus
 from .corpus import Corpus
 from .importance import shares_by_class, token_classes
 
-# Of the selection, in log t: midway between a token that is selected beside the top one
-# (it stays within a bounded distance) and one that lost (it falls behind by log t).
+# Width of the selection, in log t: midway between a token that is selected with the top
+# one (it stays within a bounded distance) and one that lost (it falls back by log t).
 WIDTH = 0.5
 
 
@@ -102,7 +102,7 @@ def selected_output(
     selected: Bool[Array, "sequences width"],
     corpus: Corpus,
 ) -> Float[Array, " sequences *classes"]:
-    """Output that every sequence has in the limit: the mean of b over its selection.
+    """Limit of every sequence's output: the mean of b over its selection.
 
     Source: mathematics, section 3.
 

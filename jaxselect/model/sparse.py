@@ -80,7 +80,7 @@ class CountMatrix(eqx.Module):
 
 
 class SparseCorpus(eqx.Module):
-    """Labelled bags of tokens as a count matrix, by rows and by columns.
+    """Labelled bags as a count matrix, by rows and by columns.
 
     Attributes:
         by_sequence: C, a row per sequence.
@@ -125,7 +125,7 @@ def from_csr(
         raise BadInput(f"counts of type {type(counts).__name__}: wanted a csr_array")
     y = checks.array("labels", labels, kinds="iufb", wanted="-1 or 1 each")
     data = checks.array("counts", counts.data, kinds="iufb", wanted="real numbers")
-    # What single precision makes infinite or zero is seen as such.
+    # Numbers that single precision makes infinite or zero are seen as such.
     with np.errstate(over="ignore", under="ignore"):
         data = data.astype(jnp.result_type(float))
     sequences, vocabulary = counts.shape
@@ -207,8 +207,8 @@ def products(
     """
     # Two real numbers travel as one complex number, so one gather fetches both, and a
     # complex sum, its only consumer, keeps gather, product and sum in one loop. The
-    # zero for padding comes last: what is appended to is stored, not made anew wherever
-    # it is gathered.
+    # zero for padding comes last: an array that is appended to is stored, and not made
+    # again wherever it is gathered.
     pair = jax.lax.complex(first, second)
     pair = jnp.append(pair, jnp.zeros_like(pair, shape=1))
     counts = jax.lax.complex(matrix.counts, jnp.zeros_like(matrix.counts))
@@ -258,7 +258,7 @@ def occurrences(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
 @as_annotated
 @one_program()
 def posterior_difference(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
-    """P(+1 | s) − P(−1 | s) from counts: the x-axis of the paper's figures.
+    """P(+1 | s) − P(−1 | s), from counts of occurrences.
 
     Args:
         corpus: n bags.
@@ -279,7 +279,7 @@ def posterior_difference(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
 def _occurrences(
     corpus: SparseCorpus,
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary"]]:
-    """Occurrences, and by how many more there are with label +1 than with −1."""
+    """Occurrences of each token, and of label +1 less those of −1."""
     label = corpus.labels.astype(corpus.by_token.counts.dtype)
     return products(corpus.by_token, jnp.ones_like(label), label)
 

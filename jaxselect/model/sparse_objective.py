@@ -22,7 +22,7 @@ from .sparse import SparseCorpus, products
 
 
 class Readout(NamedTuple):
-    """What the model makes of every sequence.
+    """Outputs and partition sums of every sequence.
 
     Attributes:
         output: f = Σ_s q[s] b_s.
@@ -95,7 +95,7 @@ def risk_and_score_descent(
     corpus: SparseCorpus,
     weights: Float[Array, " sequences"] | None = None,
 ) -> tuple[Float[Scalar, ""], ScoreDescent]:
-    """Empirical risk and its negative gradient in score space: two products each way.
+    """Empirical risk and its negative gradient in score space.
 
     With u_X = w_X y (−ℓ′(y f)) / Z_X,
     −∂L/∂b = e^a ∘ Cᵀu and −∂L/∂a = e^a ∘ (b ∘ Cᵀu − Cᵀ(u ∘ f)).

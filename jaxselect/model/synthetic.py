@@ -204,7 +204,7 @@ def _independent_tokens(
     balanced_key, place_key, token_key = jax.random.split(key, 3)
     tokens, classes = _balanced(balanced_key, sizes)
     labels = 1 - 2 * classes
-    # Rounding may leave ι just below one: then a place in 10¹⁶ would be relevant.
+    # Rounding may leave ι just below one: then one slot in 10¹⁶ would be relevant.
     rho = jnp.minimum(irrelevant_share * vocabulary / (vocabulary - 1) + ROUNDING, 1.0)
     least = rho + (1 - rho) * weakest
     strength = least + (1 - least) * jnp.linspace(0.0, 1.0, relevant)

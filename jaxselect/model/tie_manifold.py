@@ -1,4 +1,4 @@
-"""Ties that rest on a manifold: twin bags hold f, and the late flow moves p along it.
+"""Ties that rest on a manifold: twin bags fix f, and p moves along it.
 
 Bags of both labels with the same tied tokens (twins) have a loss of f alone, whose
 minima are f = log(n₊/n₋): a manifold, of which no point is a strict minimum. The pairs
@@ -23,7 +23,7 @@ CANCELLED = 1e-12
 
 
 class TieManifold(NamedTuple):
-    """The late flow of p on the manifold of its ties, with G contents and K pairs.
+    """The late flow of p along a manifold of ties.
 
     A content is what a bag keeps of its weight: tokens and their odds' counts. A pair
     here is a content and a token that lost to it.
@@ -66,7 +66,7 @@ class TieManifold(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What a late flow on a manifold is at one p.
+    """Weights, constraints and forces of a manifold of ties at one p.
 
     Attributes:
         share: weights of every content, at leading order.
@@ -85,7 +85,7 @@ class Point(NamedTuple):
 
 def tie_manifold(
     bags: RaggedBags,
-    merged: csr_array,
+    contracted: csr_array,
     selected: np.ndarray,
     tied_axes: Float[np.ndarray, "dim axes"],
     growth: Float[np.ndarray, " dim"],
@@ -94,7 +94,7 @@ def tie_manifold(
 
     Args:
         bags: the corpus and the words' embeddings.
-        merged: its counts, with ties contracted.
+        contracted: its counts, with ties contracted.
         selected: of every entry.
         tied_axes: orthonormal, of the span of tied differences.
         growth: p_mm, orthogonal to them.
@@ -140,9 +140,9 @@ def tie_manifold(
     # Orthogonal to the ties the tokens of a content are one.
     free = bags.embeddings - (bags.embeddings @ tied_axes) @ tied_axes.T
     first = np.zeros(pairs.shape[1], int)
-    first[at] = np.repeat(first_selected(merged, selected), np.diff(merged.indptr))[
-        lost
-    ]
+    first[at] = np.repeat(
+        first_selected(contracted, selected), np.diff(contracted.indptr)
+    )[lost]
     excess = (free[first] - free[pairs[1]]) @ growth - 1
     if ((excess > ACTIVE) & (excess <= INACTIVE)).any():
         return None

@@ -1,6 +1,6 @@
-"""Which network: the choices that make one, static and apart from its numbers.
+"""Designs of networks: the static choices that make one.
 
-What the authors do not say about these models is chosen here, and is a setting:
+Details of these models that the authors do not give are settings, chosen here:
 
 * Residual: h_s = E_s + Σ_r A_X[s, r] E_r by default. With it E_sᵀW²p, which they plot,
   is a term of the logit of token s; without it h_s hardly depends on s at the start.
@@ -30,7 +30,7 @@ FACTORS = {"product": 1, "tied": 1, "separate": 2}
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """Which network.
+    """The static choices that make a network.
 
     Attributes:
         layers: 1, CLS attention; 2, self-attention over the tokens first.

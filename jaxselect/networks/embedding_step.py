@@ -1,4 +1,4 @@
-"""One gradient step on the embeddings of a richer network, and what counts predict.
+"""One gradient step on a richer network's embeddings, and its prediction.
 
 At the start attention is uniform but for a token's bonus to itself, so that Lemma 4.1
 holds with the importance α̃ that two layers give a token, and behind an MLP with the
@@ -126,7 +126,7 @@ def _network_step(
 def two_layer_importance(
     corpus: Corpus, *, residual: bool = True
 ) -> Float[Array, " vocabulary"]:
-    """Importance of a token as two layers of attention at the start weigh it.
+    """Importance α̃ of every token under two layers of attention.
 
     α̃_s = mean_X y w_X[s], where of one sequence, with ρ = 1 for the residual, else 0,
     w[r] = C_r/T (ρ + Σ_s C_s / (T + (e−1) C_s) + (e−1) C_r / (T + (e−1) C_r)):
@@ -172,7 +172,7 @@ def predicted_alignments(
 
     At the start every f_k is of order d^{−1/2}, so softmax(f) is 1/K and attention
     C/T; then −∂L/∂b^k_s is the mean above, and E_s moves by η₀ Σ_k (−∂L/∂b^k_s) v_k.
-    What moves it through p is of order d^{−1/2}.
+    Its change through p is of order d^{−1/2}.
 
     Source: mathematics, section 2.
 
@@ -198,7 +198,7 @@ def predicted_alignments(
 def predicted_change(
     corpus: Corpus, design: Design, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, "vocabulary heads"]:
-    """What one step adds to E in each direction, from the corpus alone: P.
+    """Predicted change P of E in each direction, from the corpus alone.
 
     E¹ − E⁰ = P G up to O((1 + η₀) d^{−1/2}), where row k of G is v_k, or behind an MLP
     the response g.

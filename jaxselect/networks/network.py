@@ -1,4 +1,4 @@
-"""Richer networks: a layer before the CLS attention, an MLP behind it, more heads."""
+"""Richer networks: a layer before the CLS attention, an MLP after it, more heads."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ class Network(linen.Module):
     def alignments(
         self,
     ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-        """What the figures show of every token.
+        """E_sᵀv and E_sᵀp of every token, for the figures.
 
         Returns:
             E W²p, and E Vᵀ, one column per head.
@@ -216,7 +216,7 @@ def tables_of(network: Network, variables: Variables) -> Tables:
 def alignments(
     network: Network, variables: Variables
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-    """What the figures show of every token.
+    """E_sᵀv and E_sᵀp of every token, for the figures.
 
     Args:
         network: which.
@@ -243,7 +243,7 @@ def count_parameters(variables: Variables) -> dict[str, int]:
 
 
 def _factor(design: Design, layer: int, place: int) -> str:
-    """Name of a trained factor of W¹ or W²; with one layer there is W² alone."""
+    """Name of a trained factor of W¹ or W²."""
     number = 2 if design.layers == 1 else layer + 1
     name = {"product": ("product",), "tied": ("tied",), "separate": ("query", "key")}
     return f"{name[design.key_query][place]}_{number}"

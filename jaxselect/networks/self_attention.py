@@ -1,7 +1,7 @@
 """Two layers of attention over one bag: self-attention, then that of the CLS token.
 
 The first layer makes h_s = ρ E_s + Σ_r A[s, r] E_r of token s. It is linear in E given
-its weights, so the output is Σ_r w_r E_rᵀv with weights w of its own: no vector of R^d
+its weights, so the output is Σ_r w_r E_rᵀv with weights w: no vector of R^d
 is ever mixed.
 """
 
@@ -43,7 +43,7 @@ def two_layer_weights(
     counts: Float[Array, " width"],
     residual: bool,
 ) -> Float[Array, " width"]:
-    """Weight of each token in the output of two layers of attention over one bag.
+    """Weight of each token in the output of two attention layers.
 
     With A[s, r] ∝ C[r] e^{logits[s, r]}, ρ = 1 with the residual and 0 without it,
     scores a'_s = ρ a_s + Σ_r A[s, r] a_r and q = `attention_weights`(a', C),

@@ -3,7 +3,7 @@
 A bag of u distinct tokens costs u² there, and padding to the widest bag would cost
 twenty times the work on reviews. Bags are sorted by width into strata, each as wide as
 its own widest bag; a stratum is an ordinary padded `Corpus`. Where to cut is decided by
-the sum of u² over padded bags: the few wide ones get a stratum of their own.
+the sum of u² over padded bags: the few wide ones get their own stratum.
 """
 
 import itertools
@@ -38,7 +38,7 @@ def stratify(
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
         classes: number of classes K.
         number: of strata at most; fewer if there are fewer sequences, or hardly any
-            more is saved. More waste less, but each is a shape of its own to compile.
+            more is saved. More waste less, but each is one more shape to compile.
 
     Returns:
         Corpora in ascending order of width; together they hold every sequence once.

@@ -1,4 +1,4 @@
-"""What a network knows of each token before it sees a sequence, and makes of a bag.
+"""Quantities of a network per token, and its output for a bag.
 
 Self-attention over the tokens of a sequence knows no positions either, so what it makes
 of a token depends on the token and the bag alone: it is computed once per distinct
@@ -21,7 +21,7 @@ from .self_attention import inner_products, two_layer_weights
 
 
 class Tables(NamedTuple):
-    """What a network knows of each token before it sees a sequence, and what it adds.
+    """Quantities of a network that do not depend on the sequence.
 
     Attributes:
         scores: E W²p, logits of the CLS attention.
@@ -72,7 +72,7 @@ def look_up(tables: Tables, tokens: Int[Array, "*bags width"]) -> Tables:
 def output(
     rows: Tables, counts: Float[Array, " width"], design: Design
 ) -> Float[Array, " heads"]:
-    """What a network makes of one bag.
+    """Output of a network for one bag.
 
     Source: mathematics, section 5.
 

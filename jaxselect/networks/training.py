@@ -1,7 +1,7 @@
 """Training a richer network on strata of bags, in pieces that fit the memory.
 
-What does not depend on the sequence is computed once per step; the gradient with
-respect to those tables is added up piece by piece and pulled back through them at the
+Quantities that do not depend on the sequence are computed once per step; the gradient
+with respect to those tables is added up by pieces and pulled back through them at the
 end. A piece adds to the rows of its own tokens alone, for tables are far larger than
 pieces. The pieces are small enough for their pairs of tokens to stay in the cache.
 """
@@ -31,7 +31,7 @@ AT_ONCE = 2**18
 
 
 class Training(eqx.Module):
-    """A run in the middle of its way.
+    """The state of a training run.
 
     Attributes:
         variables: parameters of the network now.
@@ -43,7 +43,7 @@ class Training(eqx.Module):
 
 
 def _require_labels(network: Network, strata: Strata) -> None:
-    """Refuse labels of other classes than the heads are for, and unequal weights."""
+    """Refuse labels that do not suit the heads, and unequal weights."""
     for corpus in strata:
         checks.labels_among(corpus.labels, classes_of(network.design.heads))
         if corpus.weights is not None:
@@ -51,7 +51,7 @@ def _require_labels(network: Network, strata: Strata) -> None:
 
 
 def _with_labels(function: Callable) -> Callable:
-    """A compiled function of a network and strata, for labels that suit the heads."""
+    """A compiled function of a network and strata, labels checked."""
 
     @wraps(function)
     def checked(
@@ -64,7 +64,7 @@ def _with_labels(function: Callable) -> Callable:
 
 
 def _pieces(over: Callable, begin: Any, corpus: Corpus, at_once: int, each: int) -> Any:
-    """Add up what `over` makes of pieces of a corpus, given weights 1, and 0 to pad.
+    """Sum of `over` over pieces of a corpus; weights 0 pad.
 
     A piece holds `at_once` pairs at most; a token counts as `each` of them.
     """
@@ -97,7 +97,7 @@ def _over_pieces(
 
 
 def _each(tables: Tables, corpus: Corpus) -> int:
-    """Pairs a token of a bag stands for: one of two layers has one with every other.
+    """Pairs of tokens that a token of a bag takes part in.
 
     With one layer what counts is the row that is averaged, a pair for 64 numbers.
     """
@@ -106,7 +106,7 @@ def _each(tables: Tables, corpus: Corpus) -> int:
 
 
 def _spread(total: Tables, rows: Tables, tokens: Int[Array, "part width"]) -> Tables:
-    """Add to the rows of some tokens, and to what belongs to all of them."""
+    """Gradients with a piece's rows added to those of its tokens."""
     added = {}
     for name, sofar, here in zip(Tables._fields, total, rows, strict=True):
         if sofar is not None and here is not None:
@@ -191,7 +191,7 @@ def evaluate(
 def response(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
 ) -> Float[Array, "heads width"]:
-    """How the outputs answer to what attention averages: g_k = mean_X ∂f_k/∂z_X.
+    """Mean derivatives g_k = mean_X ∂f_k/∂z_X of the outputs.
 
     Behind an MLP that is Uᵀ(φ′(U z + c) ⊙ v_k), averaged; it takes the place of v_k.
 

@@ -1,4 +1,4 @@
-"""What a draw adds to the limit d → ∞: noise of order d^{−1/2} in scores and values."""
+"""Noise of a draw at finite d: of order d^{−1/2} in scores and values."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(48)
 
 @one_program()
 def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
-    """√d times the standard deviation of the asymmetry δ that a draw starts with.
+    """√d times the standard deviation of the start's asymmetry δ.
 
     δ = (u₊ − u₋)/2 at the start, and what noise in E adds on the way, brought back to
     the start by (h/h(1/T))^{−ω}.
@@ -76,7 +76,7 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
 
 @one_program()
 def noise(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
-    """√d times the standard deviation of E_rᵀv over irrelevant tokens after the step.
+    """√d times the standard deviation of an irrelevant token's E_rᵀv.
 
     (1 − γ_I)² + γ_I² (T + ½)/N_r, γ_I = γR(T − 1)/(IT), N_r = n(T − 1)/(2I): a step on
     E lowers the part of f that an irrelevant token has in every sequence it is in.

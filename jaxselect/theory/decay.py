@@ -1,4 +1,4 @@
-"""Where training of E, p and v ends under weight decay, on the exact family.
+"""The end of training under weight decay, on the exact family.
 
 Decay λ adds ½ λ (‖E‖² + |p|² + |v|²) to the loss. The end is finite, and two numbers
 say it: β = y b_s, the value of an important token, and u, its score above an
@@ -43,10 +43,10 @@ class DecayEnd(NamedTuple):
 def decay_end(
     *, relevant: _Number, irrelevant: _Number, length: _Number, decay: _Number
 ) -> DecayEnd:
-    """The end of training under weight decay λ: q σ(−qβ) = λ √N, √(N/M) β (1 − q) = 1.
+    """The end of training of E, p and v under weight decay λ.
 
-    N = 2R, 1/M = 1/N + 1/I; then u = log((T − 1) q/(1 − q)),
-    |v|² = β √N and |p|² = √M u.
+    q σ(−qβ) = λ √N and √(N/M) β (1 − q) = 1 with N = 2R, 1/M = 1/N + 1/I; then u =
+    log((T − 1) q/(1 − q)), |v|² = β √N and |p|² = √M u.
 
     Source: mathematics, section 3k.
 
@@ -91,7 +91,7 @@ def decay_end(
 
 
 def _last_positive(function: object, low: Array, high: Array) -> Array:
-    """Where a function that is positive, then negative, changes sign."""
+    """The zero of a function that is positive, then negative."""
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = (ends[0] + ends[1]) / 2

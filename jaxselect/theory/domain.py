@@ -1,4 +1,4 @@
-"""Where the theory of the phase diagram holds: its small numbers, and their bounds."""
+"""The domain of the theory of the phase diagram: small numbers and bounds."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ LARGEST_VALUE, LARGEST_START, LARGEST_SPREAD = 0.03, 0.15, 0.1
 
 
 class SmallNumbers(NamedTuple):
-    """What the theory takes to be small.
+    """Numbers that the theory assumes to be small.
 
     Attributes:
         value: γ_I d^{−1/2}, the step's change of an irrelevant token's value that comes
@@ -67,7 +67,7 @@ def small_numbers(ensemble: Ensemble, dim: Real, step_size: Real) -> SmallNumber
 
 @one_program()
 def in_domain(ensemble: Ensemble, dim: Real, step_size: Real) -> Bool[Scalar, ""]:
-    """Whether (d, η₀) is where predicted edges were found to hold.
+    """Whether (d, η₀) is in the domain of the theory.
 
     `small_numbers` are at most 0.03, 0.15 and 0.1.
 

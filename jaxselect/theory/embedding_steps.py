@@ -18,7 +18,7 @@ _Number = Float[Scalar, ""] | float | int
 
 
 class ReducedSteps(NamedTuple):
-    """What k steps on E lead to, for k = 0 … the number of steps.
+    """Results of k steps on E, for every k.
 
     Attributes:
         value: β, the alignment γ of an important token.
@@ -45,7 +45,7 @@ def reduced_steps(
     step_size: _Number,
     number: int,
 ) -> ReducedSteps:
-    """β, u and what follows from them along k steps on E.
+    """β, u and what follows from them, after each step on E.
 
     β ← β + (η₀/2R) g q,  u ← u + (η₀/M) g q (1 − q) β,  1/M = 1/2R + 1/I, with
     q = 1/(1 + (T − 1)e^{−u}) and g = σ(−qβ); ‖p_mm‖ = (1/M + u²)^{−1/2}.

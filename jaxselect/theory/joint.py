@@ -104,7 +104,7 @@ def reduced_problem(
     cls_square: _Number = 1.0,
     head_square: _Number = 1.0,
 ) -> ReducedProblem:
-    """Constants of the two equations, for any subset of {E, p, v} and any rates.
+    """Constants of the two equations, for any rates of E, p and v.
 
     With N = 2R, 1/M = 1/N + 1/I: values have K_0 = η |v_0|²/N + η_v (1/N + γ²/|v_0|²)
     and c = η η_v/N, scores K_0 = (η |p_0|² + η_p)/M and c = η η_p/M.
@@ -159,7 +159,7 @@ def reduced_flow(
     tolerance: float = 1e-9,
     max_steps: int = 16384,
 ) -> ReducedFlow:
-    """The two-variable flow along log-time, its start kept.
+    """β and u along log-time, from the start on.
 
     dβ/dt = g q K_v(β), du/dt = g β q (1 − q) K_p(u), with g = σ(−qβ) and
     q = 1/(1 + (T − 1) e^{−u}), in τ = log(1+t).
@@ -213,7 +213,7 @@ def reduced_flow(
 
 @as_annotated
 def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> ReducedFlow:
-    """The law that the reduced flow approaches, for the subset that it trains.
+    """The late law of the reduced flow, for the subset it trains.
 
     Where E or v is trained, β = τ + log K_v(τ), and with x = 2, or 1 where both are,
 

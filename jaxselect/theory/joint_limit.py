@@ -1,4 +1,4 @@
-"""What the values of a joint flow tend to, checked on the numbers of one moment.
+"""Residuals of the limit problems of a joint flow, at one time.
 
 With E and v trained the values head for argmin |b| with y_X f_X ≥ 1: a bag is explained
 by one token, and |b|² counts the tokens that explain (mathematics, section 3i).
@@ -22,7 +22,7 @@ HALF = 0.5
 
 
 class JointLimit(eqx.Module):
-    """How far scores and values are from a limit of the joint flow.
+    """Distances of scores and values from a limit of the joint flow.
 
     Attributes:
         selected: tokens whose value is at least half of the smallest margin m.

@@ -127,7 +127,7 @@ def capture_edges(ensemble: Ensemble, dim: Real) -> Edges:
 def recovery_log_time(
     ensemble: Ensemble, dim: Real, step_size: Real
 ) -> Float[Scalar, ""]:
-    """log(1+t) at which the losing class holds half of its sequences' weight again.
+    """log(1+t) of the losing class's return, to half of the weight.
 
     Without noise, that is for d above `largest_captured_dim`.
 
@@ -180,7 +180,7 @@ def largest_captured_dim(ensemble: Ensemble, step_size: Real) -> Float[Scalar, "
 
 
 def _least_bid(ensemble: Ensemble) -> Float[Scalar, ""]:
-    """Z + ϑ, the γ √d at which half of the draws select every important token."""
+    """γ √d at which half of the draws select every important token."""
     tokens = jnp.asarray(ensemble.relevant, float)
     meetings = ensemble.sequences * ensemble.odds / 2.0 / tokens / ensemble.irrelevant
     weakest = norm.ppf(0.5 ** (0.5 / tokens))
@@ -203,7 +203,7 @@ def _parted(
 def _lost(
     log_gamma: Float[Scalar, ""], ensemble: Ensemble, log_dim: Float[Scalar, ""]
 ) -> Float[Scalar, ""]:
-    """Positive where noise wins the losing class's sequences before it is back."""
+    """Positive where noise prevents the return of the losing class."""
     gamma = jnp.exp(log_gamma)
     apart = 1.0 - 1.0 / ensemble.odds
     spread = noise(ensemble, gamma) * apart / (4.0 * ensemble.irrelevant)
@@ -213,7 +213,7 @@ def _lost(
 
 
 def _band(condition: Callable, ensemble: Ensemble, dim: Real) -> Edges:
-    """Where a condition first becomes positive as η₀ grows, and where it ceases to."""
+    """First and last η₀ at which a condition is positive."""
     log_dim = jnp.log(jnp.asarray(dim, float))
     largest = 1.2 * jnp.maximum(critical_alignment(ensemble), SMALLEST)
     least = jnp.minimum(_least_bid(ensemble) / jnp.sqrt(dim), 0.5 * largest)
@@ -227,7 +227,7 @@ def _edges(
     condition: Callable[[Float[Scalar, ""]], Float[Scalar, ""]],
     ends: Float[Array, " 2"],
 ) -> Float[Array, " 2"]:
-    """The first place where a condition becomes positive, and the last where it is.
+    """The first and the last point at which a condition is positive.
 
     Beyond an end at which it is positive, ∓∞; (∞, −∞) where it is nowhere; NaN where a
     value that the search came to is.
@@ -258,14 +258,14 @@ def _edges(
 
 
 def _share(state: tuple) -> Float[Array, " 2"]:
-    """Part of the way from outside to inside at which a straight line is zero."""
+    """Zero of a straight line, as a share of the bracket."""
     _, _, below, above, _ = state
     bracketed = (below <= 0.0) & (above > 0.0)
     return jnp.where(bracketed, below / jnp.where(bracketed, below - above, 1.0), 0.5)
 
 
 def _replaced(state: tuple, x: Float[Array, " 2"], value: Float[Array, " 2"]) -> tuple:
-    """Brackets with a point in the place of the end that has its sign."""
+    """Brackets in which a point replaces the end of its sign."""
     outside, inside, below, above, flag = state
     positive = value > 0.0
     return (
@@ -280,7 +280,7 @@ def _replaced(state: tuple, x: Float[Array, " 2"], value: Float[Array, " 2"]) ->
 def _brackets(
     function: Condition, ends: Float[Array, " 2"]
 ) -> tuple[Float[Array, " 2"], Float[Array, " 2"], Float[Array, " 2"]]:
-    """Places outside and inside each edge, and a flag: zero where there is one."""
+    """Points outside and inside each edge, and a flag: zero if any."""
 
     def look(ends: Float[Array, " 2"]) -> tuple[Array, Array, Array, Array]:
         places = jnp.linspace(ends[0], ends[1], CELLS + 1)

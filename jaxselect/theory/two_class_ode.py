@@ -30,7 +30,7 @@ REACHED = 1e-6
 
 
 class TwoClassOrbit(NamedTuple):
-    """How an asymmetry between the classes ends.
+    """The orbit of an asymmetry between the classes, and its end.
 
     Attributes:
         ratio: log q₊/q₋ where it is largest, the greater over the lesser weight.

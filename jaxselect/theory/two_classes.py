@@ -1,4 +1,4 @@
-"""Two classes that compete for p: the flow of their mean scores, symmetric and not.
+"""Two classes that compete for p: the flow of their mean scores.
 
 Under Assumption 1 and for d → ∞ the flow keeps three numbers: u₊ and u₋, by how much an
 important token of a positive (negative) sequence leads its irrelevant ones, and time.
@@ -239,7 +239,7 @@ def strongest_log_odds(of: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, 
 def _root(
     function: Callable[..., Float[Scalar, ""]], low: Real, high: Real, inner: Real
 ) -> Float[Scalar, ""]:
-    """Where function(x, inner) turns from positive to negative; NaN where it does not.
+    """The x at which function(x, inner) turns negative, or NaN.
 
     Its derivative is that of the implicit function.
     """

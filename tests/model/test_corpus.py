@@ -1,4 +1,4 @@
-"""What counts say about tokens, held against loops over positions."""
+"""Statistics of tokens from counts, compared with loops over positions."""
 
 import inspect
 

@@ -73,7 +73,7 @@ def test_pair_by_pair_it_is_the_product(monkeypatch, corpus):
 
 
 def test_what_is_no_number_is_not_left_out(monkeypatch):
-    """Tokens 0, 2 and 4 meet in a sequence: what is said of two tells of the third."""
+    """Tokens 0, 2 and 4 share a sequence: entries of two of them imply the third's."""
     monkeypatch.setattr(curvature, "LARGE_PRODUCT", 0)
     scores = jnp.arange(float(VOCABULARY)).at[2].set(jnp.nan)
     jacobian = score_curvature.__wrapped__(scores, jnp.arange(5.0), CORPUS)[1]

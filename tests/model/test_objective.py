@@ -57,7 +57,7 @@ def test_the_scale_multiplies(seed, log_scale):
 
 @given(seeds)
 def test_adding_a_constant_to_all_scores_changes_nothing(seed):
-    """So the gradient sums to zero and the Jacobian has ones in its kernel."""
+    """The gradient sums to zero and the Jacobian has ones in its kernel."""
     scores, values = draw_scores(seed, 1.0)
     gradient, jacobian = compiled_curvature(scores, values, CORPUS)
     assert_close(gradient.sum(), 0.0)

@@ -115,7 +115,7 @@ def test_attention_is_the_padded_one_at_scores_of_thousands():
 
 
 def removed(bags, cls, time):
-    """What words left out change in t ∂²L/∂p², and how many the others may be."""
+    """The change of t ∂²L/∂p² without the words left out; how many stay."""
     kept = curvature(bags, cls, time)
     return time * np.linalg.norm(curvature(bags, cls) - kept, 2), kept
 

@@ -50,7 +50,7 @@ def bags(sequences, labels, weights=None, loss=LOGISTIC):
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 def test_derivatives_are_those_of_the_risk(loss):
-    """Of scores, values and curvature, at weights that differ."""
+    """Derivatives in scores and values, and curvature, at weights that differ."""
     weights = jnp.array([0.1, 0.3, 0.05, 0.35, 0.2])
     corpus = replace(CORPUS, weights=weights, loss=loss)
 
@@ -151,11 +151,11 @@ def test_a_sequence_of_weight_zero_joins_no_tokens():
 
 
 def test_shares_are_of_weights():
-    """Of label +1 the sequence of weight 3 keeps its token, that of 1 does not."""
+    """With label +1 the sequence of weight 3 keeps its token, that of 1 does not."""
     weighed = bags([[0, 3], [1, 3], [2, 3]], [1, 1, -1], [3, 1, 1])
     chosen = jnp.array([[True, False], [False, True], [True, False]])
     assert_close(jnp.stack(important_selected(chosen, weighed)), np.array([0.75, 1.0]))
-    # Of all: (3 + 1) of 5.
+    # Over all: (3 + 1) of 5.
     assert_close(_overall(jnp.array([0.75, 1.0]), weighed), np.array(0.8))
     assert_close(_overall(jnp.array([0.75, np.nan]), weighed), np.array(0.75))
 

@@ -14,7 +14,7 @@ from jaxselect.model.selection import (
 )
 
 VOCABULARY = 6
-# Of one shape, by the last of them: one program serves all examples.
+# One shape, by the last of them: one program serves all examples.
 SEQUENCES = st.lists(
     st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=5),
     min_size=4,
@@ -26,7 +26,7 @@ SCORES = st.lists(st.integers(-3, 3), min_size=VOCABULARY, max_size=VOCABULARY)
 
 
 def shares(scores, corpus):
-    """Of the sequences of either class, of what these scores select."""
+    """Shares of the sequences of either class, under these scores."""
     mask = SELECTED(np.array(scores, float), corpus)
     return map(np.asarray, SHARES(mask, corpus))
 
@@ -83,7 +83,7 @@ def test_selection_does_not_know_the_names_of_tokens():
 def test_no_important_token_is_nothing_to_select_not_everything():
     corpus = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
     positive, negative = shares([1, 2, 3], corpus)
-    # Token 2 is completely positive; no negative sequence has a token of its own.
+    # Token 2 is completely positive; no negative sequence has an important token.
     assert positive == 1.0 and np.isnan(negative)
     nothing = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
     assert np.isnan(list(shares([1, 2], nothing))).all()

@@ -58,7 +58,7 @@ def risk_of(corpus):
     "loss", [LOGISTIC, EXPONENTIAL, POLYNOMIAL], ids=lambda loss: loss.name
 )
 def test_derivatives_are_those_of_the_risk(monkeypatch, loss, large):
-    """Of scores, values and curvature; the margin bends, too."""
+    """Derivatives in scores and values, and curvature; the margin is curved, too."""
     monkeypatch.setattr(curvature, "LARGE_PRODUCT", large)
     corpus = replace(BAGS, loss=loss)
     whole = score_curvature.__wrapped__

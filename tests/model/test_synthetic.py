@@ -1,4 +1,4 @@
-"""What each family of corpora promises, over its whole range of settings."""
+"""Properties of each family of corpora, over its whole range of settings."""
 
 import inspect
 

@@ -97,7 +97,7 @@ def start_asymmetry(sizes, gamma):
         forcing = (
             power / gamma * (gap * (1 - gamma * q * sigma) - gamma * sigma * level)
         )
-        # What an asymmetry that begins here is worth at the start.
+        # Factor that carries an asymmetry that begins here back to the start.
         grown = power * (log_pull(first + w, gamma) - log_pull(first, gamma))
         return (forcing + 2 * gamma * gap / rate + overlap) * np.exp(-grown)
 

@@ -11,7 +11,7 @@ from tests.tolerances import assert_close
 
 @jax.jit
 def edges_of(sign, place, hole, width):
-    """Of sign · (x − place)(1 + x²) over (0, 1), NaN within a width of a hole."""
+    """Edges of sign · (x − place)(1 + x²) over (0, 1), NaN within a width of a hole."""
 
     def condition(x):
         value = sign * (x - place) * (1 + x**2)
@@ -43,7 +43,7 @@ def test_an_edge_is_a_change_of_sign_and_never_nan(sign, place, hole, width, wan
 
 @jax.jit
 def band_of(height, place, width):
-    """Of height − |x − place|³/width³ over (0, 10): two edges, or none."""
+    """Edges of height − |x − place|³/width³ over (0, 10): two, or none."""
 
     def condition(x):
         return height - jnp.abs((x - place) / width) ** 3
@@ -53,7 +53,7 @@ def band_of(height, place, width):
 
 @pytest.mark.parametrize("width", [1e-2, 0.1, 3.0])
 def test_a_band_is_found_however_narrow(width):
-    """Of a cell of 0.3 or a small part of one, and at any place in it."""
+    """Widths of a cell of 0.3 or a small part of one, anywhere in it."""
     for place in (3.777, 5.0, 5.15):
         wanted = place + width * np.array([-1.0, 1.0])
         np.testing.assert_allclose(band_of(1.0, place, width), wanted, rtol=1e-7)

@@ -65,7 +65,7 @@ def test_short_steps_keep_what_the_flow_keeps():
         kept = jnp.log(1 / rest - 1) + 1 / rest - kappa * found.value**2 / 2
         drifts.append(float(jnp.abs(kept - kept[0]).max()))
     assert drifts[0] / drifts[1] == pytest.approx(2, rel=0.02)
-    # Of a quantity whose parts grow to 38.
+    # In a quantity whose parts grow to 38.
     assert drifts[1] < 2e-3 / rest[-1] < 0.1
 
 

@@ -169,7 +169,7 @@ def test_norms_and_loss_of_the_table():
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_derivative_in_a_rate_is_that_of_differences(which):
-    """Of log(1 − q) and |v|² late, by theory: forward mode through the integration."""
+    """Late log(1 − q) and |v|², by theory: forward mode through the integration."""
     unit = jnp.eye(3)[which]
 
     def seen(rate):
@@ -205,7 +205,7 @@ def sized(relevant, irrelevant, length, eta):
 
 @pytest.mark.parametrize("which", range(4))
 def test_a_derivative_in_a_count_or_a_rate_is_that_of_differences(which):
-    """Of the constants in R, I, T and η, by theory and by its law."""
+    """Derivatives of the constants in R, I, T and η, by theory and by its law."""
     at = jnp.array([2.0, 4.0, 4.0, 0.7])
     step = 1e-4 * jnp.eye(4)[which]
     slope = jax.jvp(lambda x: sized(*x), (at,), (jnp.eye(4)[which],))[1]

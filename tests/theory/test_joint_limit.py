@@ -24,7 +24,7 @@ HARD = jnp.array([900.0, 900.0, 900.0, 0.0])
 
 
 def values(margins):
-    """Of the important tokens, by their margins; the other one has none."""
+    """Values of the important tokens, by their margins; the other one has none."""
     return jnp.append(SIGNS * margins, 0.0)
 
 

@@ -258,7 +258,7 @@ def test_a_return_in_the_middle_of_a_band_is_known():
 
 
 def test_the_largest_captured_dimension_is_known_in_the_middle_of_a_band():
-    """Of the order 10¹⁷ by the independent condition; and beyond 10⁴⁰."""
+    """The order is 10¹⁷ by the independent condition; and beyond 10⁴⁰."""
     sizes = SHAPES[2]
     largest = jax.vmap(phases.largest_captured_dim, (None, 0))
     found = largest(Ensemble(*sizes), jnp.array([2500.0, 5000.0]))

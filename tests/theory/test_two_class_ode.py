@@ -45,7 +45,7 @@ def test_an_orbit_is_the_flow_of_both_scores(sizes, gamma, delta):
     wanted = independent.integrate(sizes, gamma, delta)
     here = orbit_of(Ensemble(*sizes), gamma, delta)
     np.testing.assert_allclose(here.log_time, wanted.log_time, rtol=2e-5)
-    # Of second order in steps of 1/32, and logarithms themselves: the worst, of both,
+    # Second order in steps of 1/32, and logarithms themselves: the worst, of both,
     # is where ν = 2·10⁴ bends the orbit most sharply.
     np.testing.assert_allclose(here.log_unpaired, wanted.log_unpaired, 1e-4, 1e-3)
     np.testing.assert_allclose(here.ratio, wanted.ratio, 2e-3)
@@ -87,7 +87,7 @@ def test_small_asymmetries_grow_as_predicted():
         assert gain - 2 < grown < gain
     edge = critical_alignment(BASE)
     assert amplification(BASE, 1.001 * edge) == 0 < amplification(BASE, 0.99 * edge)
-    # Of two tokens the important one starts at q = ½, where the pull is largest.
+    # With two tokens the important one starts at q = ½, where the pull is largest.
     assert critical_alignment(BASE._replace(length=2.0)) == 0
 
 
