@@ -9,13 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow import cls_flow as module
 from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
 from jaxselect.flow._switching import Switching
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.model.embedding_step import embedding_step
-from jaxselect.model.parameters import gaussian
-from jaxselect.model.synthetic import assumption_one
 
 CONTROL = dfx.PIDController(rtol=1e-8, atol=1e-8)
 
@@ -203,43 +198,3 @@ def test_stiff_and_mild_lanes_keep_their_derivatives(derivative):
     ends = jnp.sqrt(left / (1 - left))
     wanted = (ends + ends**3) / 2
     np.testing.assert_allclose(slopes, wanted, rtol=1e-5, atol=1e-12)
-
-
-def test_a_flow_and_its_derivative_do_not_depend_on_the_solver(monkeypatch):
-    corpus_key, key, turn = jax.random.split(jax.random.key(3), 3)
-    corpus = assumption_one(
-        corpus_key, sequences=20, length=5, relevant=2, irrelevant=8
-    )
-    start = gaussian(key, vocabulary=corpus.vocabulary, dim=16)
-    start = embedding_step(start, corpus, 30.0)
-    change = jax.random.normal(turn, start.embeddings.shape)
-
-    def follow(shift):
-        rows = start.embeddings + shift * change
-        moved = eqx.tree_at(lambda start: start.embeddings, start, rows)
-        times = jnp.geomspace(0.1, 100.0, 12)
-        bounds = {"until_norm": 50.0, "path_log_times": times}
-        return cls_flow(moved, corpus, **bounds, settings=FlowSettings(1e-9, 1e-9))
-
-    def end(shift):
-        flow = follow(shift)
-        return flow.log_time + flow.cls @ change[0], flow
-
-    @jax.jit
-    def wanted(step):
-        (up, theirs), (down, _) = end(step), end(-step)
-        return (up - down) / (2 * step), theirs
-
-    slope, _ = wanted(jnp.array(1e-4))
-    _, theirs = wanted(jnp.array(0.0))
-    monkeypatch.setattr(module, "MANY_AXES", 1)
-    own_slope, ours = jax.jit(jax.grad(end, has_aux=True))(jnp.array(0.0))
-
-    assert ours.num_steps != theirs.num_steps
-    assert ours.status == theirs.status
-    reached = np.isfinite(theirs.path_cls)
-    np.testing.assert_array_equal(np.isfinite(ours.path_cls), reached)
-    apart = jnp.where(reached, ours.path_cls - theirs.path_cls, 0.0)
-    assert jnp.max(jnp.abs(apart)) < 1e-6
-    np.testing.assert_allclose(ours.log_time, theirs.log_time, rtol=1e-7)
-    np.testing.assert_allclose(own_slope, slope, rtol=1e-5)
