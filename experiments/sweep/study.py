@@ -206,7 +206,8 @@ def _sources(*modules: str) -> dict[str, str]:
         source = None if name in known else _source(name)
         if source is not None:
             known[name] = source.read_text()
-            ahead += _imports(known[name], name.rpartition(".")[0])
+            package = name if source.stem == "__init__" else name.rpartition(".")[0]
+            ahead += _imports(known[name], package)
     return known
 
 
