@@ -82,7 +82,6 @@ def test_what_is_known_is_not_integrated_again():
         np.testing.assert_allclose(slopes[:, 0], [SLOPES[0], 14 * SLOPES[0]], rtol=1e-8)
 
 
-@pytest.mark.parametrize("twice", [jax.hessian, lambda f: jax.grad(jax.grad(f))])
-def test_a_second_derivative_is_refused(twice):
+def test_a_second_derivative_is_refused():
     with pytest.raises(RuntimeError, match="differentiated twice"):
-        jax.eval_shape(twice(end), RATES[0])
+        jax.eval_shape(jax.grad(jax.grad(end)), RATES[0])

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow.cls_flow import FlowStatus, cls_flow
+from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.flow.progress import excess_loss
 from jaxselect.margin.certificate import _left_out
-from jaxselect.margin.limit import LimitStatus
+from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.pair_strength import pair_strength
 from jaxselect.model.corpus import from_bags
 from jaxselect.model.curvature import score_curvature
@@ -25,7 +25,7 @@ from jaxselect.model.objective import (
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import coverage, selected_tokens
 from jaxselect.model.synthetic import multi_class
-from jaxselect.outcome.rates import final_loss, rates
+from jaxselect.outcome.rates import final_loss
 from jaxselect.outcome.trial import run_trial
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import TrialStatus
@@ -145,15 +145,16 @@ def test_two_classes_are_two_signs(log_time):
     jax.tree.map(assert_close, two, one)
 
 
-@jax.jit
-def _trial(key):
+def test_a_trial_of_three_classes():
     sizes = {"sequences": 24, "length": 4, "relevant": 2, "irrelevant": 5}
     family = partial(multi_class, **sizes, classes=3)
-    return run_trial(key, family, 1e6, 100.0, until_norm=1e4)
 
+    @jax.jit
+    def trials(keys):
+        run = partial(run_trial, dim=1e6, step_size=100.0, until_norm=1e4)
+        return jax.lax.map(lambda key: run(key, family), keys)
 
-def test_a_trial_of_three_classes():
-    trial = jax.vmap(_trial)(jax.random.split(jax.random.key(0), 4))
+    trial = trials(jax.random.split(jax.random.key(0), 4))
     assert (trial.status == TrialStatus.SELECTED_ALL).all()
     assert (trial.important_selected == 1.0).all()
     assert np.isnan(trial.positive_selected).all()
@@ -164,39 +165,34 @@ def test_a_trial_of_three_classes():
     np.testing.assert_allclose(measured, trial.error_constant, rtol=1e-3)
 
 
-def test_rates_of_resampled_sequences_are_one_program():
-    """Three classes, exponential loss, bootstrap weights, and a derivative in them."""
-    sizes = {"sequences": 12, "length": 3, "relevant": 1, "irrelevant": 3}
-    corpus = multi_class(jax.random.key(2), **sizes, classes=3)
-    corpus = replace(corpus, loss=EXPONENTIAL)
-    rows, cls, head = draw(0)
-    start = Parameters(rows, cls, jnp.linalg.qr(head)[0])
+def test_late_constants_move_with_weights_as_differences_say():
+    """Three classes, exponential loss and resampled sequences, in a batch."""
+    start = Parameters(*draw(0))
+    corpus = from_bags(TOKENS, COUNTS, LABELS, vocabulary=6, classes=3, weights=WEIGHTS)
+    found, *_ = run(start, corpus)
+    end, corpus = found.ending, replace(corpus, loss=EXPONENTIAL)
 
     def constants(weights):
         weighted = replace(corpus, weights=weights)
-        found = rates(start, weighted, 20.0)
-        late = found.margin, found.final_loss, found.error_constant
-        return jnp.stack(late), (found.status, found.kink)
-
-    # One sequence was not drawn; the others move.
-    weights = np.append(np.arange(1.0, 12.0), 0.0) / 66
-    towards = np.append(np.cos(np.arange(11.0)), 0.0) / 66
+        problem = start, weighted, end.selected, end.pairs, end.margin
+        late = limit(*problem)
+        return late.error_constant, final_loss(*problem[:3])
 
     @jax.jit
     @jax.vmap
-    def run(weights):
-        return jax.jvp(constants, (weights,), (jnp.asarray(towards),), has_aux=True)
+    def both_modes(weights):
+        values, slopes = jax.jvp(constants, (weights,), (towards,))
+        pulled = jax.vjp(constants, weights)[1]((jnp.ones(()), jnp.ones(())))[0]
+        return jnp.stack(values), jnp.stack(slopes), pulled @ towards
 
-    move = 1e-3
+    # One sequence was not drawn; the others move.
+    weights, move = np.array([0.5, 0.25, 0.25, 0.0]), 1e-4
+    towards = jnp.array([0.3, -0.2, -0.1, 0.0])
     near = np.stack([weights + step * towards for step in (-move, 0.0, move)])
-    found, slope, (status, kink) = run(jnp.asarray(near))
-    assert (status == LimitStatus.PREDICTED).all() and not kink.any()
-    wanted = (found[2] - found[0]) / (2 * move)
-    # Central differences err by the square of the move.
-    np.testing.assert_allclose(wanted[:2], slope[1, :2], rtol=1e-5)
-    # Two dimensions of ρ are the path's, which bends: at a move of 3e-4 differences
-    # err by 2e-4, at this one by 7e-4.
-    np.testing.assert_allclose(wanted[2], slope[1, 2], rtol=2e-3)
+    values, slopes, pulled = both_modes(jnp.asarray(near))
+    wanted = (values[2] - values[0]) / (2 * move)
+    np.testing.assert_allclose(slopes[1], wanted, rtol=1e-6)
+    np.testing.assert_allclose(pulled[1], slopes[1].sum(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("late", [0.0, 200.0])
@@ -217,10 +213,13 @@ def test_the_excess_of_several_heads_has_digits(late):
 
 def test_a_balance_of_classes_is_held():
     """One pair under two labels of three: p rests, and the forces cancel."""
+    counts = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]])
+    tokens = np.array([[0, 1, 1], [0, 1, 1], [0, 1, 1], [1, 0, 0]])
     corpus = from_bags(
-        [[0, 1], [0, 1]], [[1, 1], [1, 1]], [0, 1], vocabulary=2, classes=3
+        tokens, counts, [0, 1, 0, 1], vocabulary=6, classes=3, weights=np.full(4, 0.25)
     )
-    values = jnp.array([[1.0, -1.0, 0.2], [-1.0, 1.0, 0.1]])
-    start = Parameters(jnp.eye(2), jnp.array([0.5, 0.0]), values)
-    flow = jax.jit(cls_flow)(start, corpus, until_norm=1e4)
-    assert flow.status == FlowStatus.TIES_UNPROVED
+    values = np.zeros((6, 3))
+    values[:2] = [[1.0, -1.0, 0.2], [-1.0, 1.0, 0.1]]
+    start = Parameters(jnp.eye(6), 0.5 * jnp.eye(6)[0], jnp.asarray(values))
+    found, *_ = run(start, corpus)
+    assert found.status == TrialStatus.TIES_UNPROVED
