@@ -12,29 +12,26 @@ import tyro
 import xarray as xr
 
 from experiments.common.console import Difference, command, say
+from experiments.common.study import Program, check, presets
 from jaxselect.sweep.store import differences, load
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Program):
     """Settings of a comparison.
 
     Attributes:
         first: a results folder.
         second: another one.
         tolerance: largest relative difference of two numbers that counts as none.
-        preset: there is only one.
-        json: print one JSON object on standard output.
     """
 
     first: tyro.conf.Positional[Path] = Path()
     second: tyro.conf.Positional[Path] = Path()
     tolerance: float = 0.0
-    preset: str = "exact"
-    json: bool = False
 
 
-PRESETS = {"exact": Comparison()}
+PRESETS = presets(exact=Comparison())
 
 
 def compare(settings: Comparison) -> dict:
@@ -50,6 +47,7 @@ def compare(settings: Comparison) -> dict:
         BadInput: one of them holds no results, or damaged ones; a tolerance that is
             none.
     """
+    check(settings)
     first, second = load(settings.first), load(settings.second)
     lines = differences(first.attrs.get("grid"), second.attrs.get("grid"))
     if not lines:

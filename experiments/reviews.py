@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
+from experiments.common.progress import watched
 from experiments.common.results import write
+from experiments.common.study import Study, presets, study
 from experiments.text.baseline import of_reviews, tell
 from experiments.text.data import Source, Splits, load
 from experiments.text.fitting import (
@@ -44,7 +44,7 @@ from jaxselect.model.sparse import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Fit):
+class Settings(Fit, Study):
     """What to train on what.
 
     Attributes:
@@ -55,46 +55,33 @@ class Settings(Fit):
         figure: draw the figure.
         preset: smoke (invented reviews, seconds), full (d = 2048) or together (full,
             with all of E, p and v trained).
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    source: Source = dataclasses.field(default_factory=Source)
+    source: Source = Source()
     precision: Literal["float32", "float64"] = "float32"
     checkpoint: bool = False
     figure: bool = True
-    preset: Literal["full", "together", "smoke"] = "full"
-    out: Path = Path("results") / "reviews"
-    json: bool = False
+    out: Path = Path("results/reviews")
 
 
-PRESETS = {
-    "full": Settings(),
-    "together": Settings(embeddings="trained", train_head=True, batch=250),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    together=Settings(embeddings="trained", train_head=True, batch=250),
+    smoke=Settings(
         source=Source(invented=1000),
         dim=256,
         steps=100,
-        out=Path("results") / "reviews-smoke",
+        out=Path("results/reviews-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """The whole study: bags, step, training, results on disk, figure.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
+@study(figure="reviews")
+def main(settings: Settings, results: dict) -> dict:
+    """The whole study: bags, step, training, results on disk, figure."""
     begun = time.perf_counter()
-    settings.check()
-    configure(settings.precision)
     splits, facts = load(settings.source)
     loaded = time.perf_counter()
-    announce(settings.out, "reviews" if settings.figure else None)
     before = draw(splits, settings)
     after = full_batch_step(before, splits.train, settings.step_size)
     step = compare_with_lemma(before, after, splits.train, settings.step_size)
@@ -117,7 +104,7 @@ def main(settings: Settings) -> dict:
     last = summary(state.parameters, splits, LAST)
     bag = of_reviews(splits, "train", "test")
     reached = {name: stopped[name] for name in bag}
-    results = {
+    results |= {
         "status": status,
         **facts,
         "dim": settings.dim,
@@ -136,16 +123,12 @@ def main(settings: Settings) -> dict:
         "last": state.parameters,
     }
     course = state.history[~jnp.isnan(state.history[:, 0])]
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=columns(splits, stages) | {"history": course},
-        figure="reviews" if settings.figure and status != NOT_FINITE else None,
-    )
-    require_finite(status, settings)
+    arrays = columns(splits, stages) | {"history": course}
+    if status == NOT_FINITE:
+        write(settings.out, settings=settings, results=results, arrays=arrays)
+        require_finite(status, settings)
     say(f"{time.perf_counter() - begun:.1f} s in all; results in {settings.out}")
-    return results
+    return arrays
 
 
 def compare_with_lemma(

@@ -21,17 +21,17 @@ from experiments.common import memory, programs
 from experiments.common.console import Difference, command, say
 from experiments.common.devices import configure
 from experiments.common.statistics import CERTIFIED
+from experiments.common.study import Dimension, Positive, Program, Seed, check, presets
 from jaxselect.compilation import fast_compile_options
 from jaxselect.errors import BadInput
 from jaxselect.outcome.trial_status import TrialStatus
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, kw_only=True)
+class Run(Program):
     """Settings of one run.
 
     Attributes:
-        preset: where the defaults come from.
         sequences: number of sequences n, even.
         length: tokens per sequence T.
         relevant: relevant tokens per class.
@@ -43,22 +43,19 @@ class Run:
         precision: of the whole run.
         verify: integrate once more, at a hundredth of the tolerance, and compare.
         explain: say what each number means.
-        json: print one JSON object on standard output.
     """
 
-    preset: str = "default"
     sequences: int = 200
     length: int = 8
     relevant: int = 8
     irrelevant: int = 48
-    dim: float = 256
-    step_size: float = 100.0
-    until_norm: float = 1e4
-    seed: int = 0
+    dim: Dimension = 256
+    step_size: Positive = 100.0
+    until_norm: Positive = 1e4
+    seed: Seed = 0
     precision: Literal["float64", "float32"] = "float64"
     verify: bool = False
     explain: bool = False
-    json: bool = False
 
     def check(self) -> None:
         """Refuse numbers that no run can be made of.
@@ -66,15 +63,11 @@ class Run:
         Raises:
             BadInput: what arrived and what was wanted.
         """
-        if not (self.dim >= 1 and self.dim % 1 == 0):
+        if self.dim % 1:
             raise BadInput(f"dim {self.dim}: wanted a whole number ≥ 1")
         # Not wanted before a run is asked for.
         from jaxselect.model.embedding_step import within_range
 
-        for name in ("step_size", "until_norm"):
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
-                raise BadInput(f"{name} {value}: wanted a finite number > 0")
         within_range(self.step_size, self.precision)
         if self.length < 2:
             raise BadInput(f"length {self.length}: one token has no rival; wanted ≥ 2")
@@ -108,10 +101,10 @@ STORIES = {
 PROVED = "; p grows for ever along that selection's max-margin direction"
 BAR = 30
 
-PRESETS = {
-    "default": Run(),
-    "smoke": Run(sequences=20, length=4, relevant=2, irrelevant=8, until_norm=100.0),
-}
+PRESETS = presets(
+    default=Run(),
+    smoke=Run(sequences=20, length=4, relevant=2, irrelevant=8, until_norm=100.0),
+)
 
 
 def run(settings: Run) -> dict:
@@ -127,7 +120,7 @@ def run(settings: Run) -> dict:
     Raises:
         BadInput: settings out of range.
     """
-    settings.check()
+    check(settings)
     configure(settings.precision)
     sizes = settings.sequences, settings.length, settings.relevant, settings.irrelevant
     arguments = (
@@ -152,13 +145,13 @@ def run(settings: Run) -> dict:
         "precision": settings.precision,
         "settings": asdict(settings),
     }
-    _tell(result, settings.explain)
+    _say_result(result, settings.explain)
     if not settings.verify:
         return result
-    check = _verified(sizes, arguments)
-    result["tolerance_check"] = check
-    _tell_check(check)
-    same = check["same_selection"] and check["same_status"]
+    again = _verified(sizes, arguments)
+    result["tolerance_check"] = again
+    _say_check(again)
+    same = again["same_selection"] and again["same_status"]
     return result if same else Difference(result)
 
 
@@ -226,7 +219,7 @@ def _draw(
     return draw
 
 
-def _tell_check(check: dict) -> None:
+def _say_check(check: dict) -> None:
     """Whether the end depends on the tolerance."""
     same = {True: "the same", False: "ANOTHER"}
     status, closer = check["status"], check["closer_status"]
@@ -240,7 +233,7 @@ def _tell_check(check: dict) -> None:
         say(f"  {name:36} {value}")
 
 
-def _tell(result: dict, explain: bool) -> None:
+def _say_result(result: dict, explain: bool) -> None:
     """The outcome as a sentence, as a picture, and in numbers."""
     status = TrialStatus[result["status"].upper()]
     say(f"\n{STORIES[status]}{PROVED if status.name in CERTIFIED else ''}.\n")
@@ -259,7 +252,7 @@ def _tell(result: dict, explain: bool) -> None:
 
 
 def _numbers(result: dict) -> list[tuple[str, str, str]]:
-    """Name, value and meaning of what is told."""
+    """Name, value and meaning of each number."""
     norm, log_time = result["cls_norm"], result["log_time"]
     return [
         (

@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks._ahead import TARGETS, isolated, missing
-from experiments.common.console import command, quickened, say
-from experiments.common.devices import configure
-from experiments.common.results import kept, write
+from experiments.common.console import command, say
+from experiments.common.study import Study, presets, study
 
 COLUMNS = {
     "trace": ("trace", 1, ".2f"),
@@ -50,8 +49,8 @@ ProgramName = Literal[
 Target = Literal["cpu", "v5e", "v6e", "cuda"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """What to compile.
 
     Attributes:
@@ -61,11 +60,8 @@ class Settings:
         programs: to compile; `quickly` with the options that optimise little,
             `sharded` over the four chips of a TPU's machine.
         targets: to compile for.
-        out: folder for the results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "quick", "smoke"] = "full"
     quick: bool = False
     programs: tuple[ProgramName, ...] = (
         "run",
@@ -77,51 +73,38 @@ class Settings:
         "text",
     )
     targets: tuple[Target, ...] = ("cpu", "v5e", "v6e", "cuda")
-    out: Path = Path("results") / "benchmarks" / "compile"
-    json: bool = False
+    out: Path = Path("results/benchmarks/compile")
 
 
-PRESETS = {
-    "full": Settings(),
-    "quick": Settings(programs=("run", "run quickly", "text"), targets=("cpu",)),
-    "smoke": Settings(programs=("text",), targets=("cpu",)),
-}
+PRESETS = presets(
+    full=Settings(),
+    quick=Settings(programs=("run", "run quickly", "text"), targets=("cpu",)),
+    smoke=Settings(programs=("text",), targets=("cpu",)),
+)
 
 
-def main(settings: Settings) -> dict:
-    """Compile every program for every target, one after the other.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        `rows`, each with its `program` and `target`, and `absent`: what has to be done
-        for the targets that are missing.
-    """
-    settings = quickened(settings, PRESETS["quick"])
-    configure("float64")
+@study()
+def main(settings: Settings, results: dict) -> None:
+    """Compile every program for every target, one after the other."""
     rows: list[dict[str, Any]] = []
     absent: dict[str, str] = {}
-    results = {"rows": rows, "absent": absent}
-    with kept(settings.out, settings=settings, results=results):
-        for target in settings.targets:
-            lacking = missing(target)
-            if lacking:
-                say(f"{target}: {lacking}")
-                absent[target] = lacking
+    results |= {"rows": rows, "absent": absent}
+    for target in settings.targets:
+        lacking = missing(target)
+        if lacking:
+            say(f"{target}: {lacking}")
+            absent[target] = lacking
+            continue
+        for name in settings.programs:
+            kind = TARGETS[target]
+            if kind not in MANNERS.get(name, (kind,)):
                 continue
-            for name in settings.programs:
-                kind = TARGETS[target]
-                if kind not in MANNERS.get(name, (kind,)):
-                    continue
-                say(f"{name} for {target} …")
-                rows.append({"program": name, "target": target})
-                rows[-1] |= isolated(name, target)
-                if "refused" in rows[-1]:
-                    say(f"not compiled: {rows[-1]['refused']}")
+            say(f"{name} for {target} …")
+            rows.append({"program": name, "target": target})
+            rows[-1] |= isolated(name, target)
+            if "refused" in rows[-1]:
+                say(f"not compiled: {rows[-1]['refused']}")
     show(rows)
-    write(settings.out, settings=settings, results=results)
-    return results
 
 
 def show(rows: list[dict[str, Any]]) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -24,13 +24,12 @@ from experiments.benchmarks._flow_accuracy import as_accurate
 from experiments.benchmarks._flow_batch import GAMMAS, SMALL
 from experiments.benchmarks._flow_instance import instance
 from experiments.benchmarks._flow_span import span
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
-from experiments.common.results import kept, write
+from experiments.common.console import command, say
+from experiments.common.study import Count, Study, presets, study
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """What to compare.
 
     Attributes:
@@ -44,61 +43,42 @@ class Settings:
         chunk: lanes that run in lockstep.
         cores: the process is bound to that many.
         seed: of the instances.
-        out: folder for the results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "quick", "huge"] = "full"
     quick: bool = False
     large: bool = True
     huge: bool = False
-    repeats: int = 3
-    lanes: int = 64
-    chunk: int = 8
-    cores: int = 1
-    seed: int = 0
-    out: Path = Path("results") / "benchmarks" / "flow"
-    json: bool = False
+    repeats: Count = 3
+    lanes: Count = 64
+    chunk: Count = 8
+    cores: Count = 1
+    out: Path = Path("results/benchmarks/flow")
 
 
-PRESETS = {
-    "full": Settings(),
-    "quick": Settings(large=False),
-    "huge": Settings(large=False, huge=True, cores=2),
-}
+PRESETS = presets(
+    full=Settings(),
+    quick=Settings(large=False),
+    huge=Settings(large=False, huge=True, cores=2),
+)
 LARGE = {"sequences": 1000, "length": 32, "relevant": 16, "irrelevant": 224}
 HUGE = {"sequences": 4000, "length": 64, "relevant": 64, "irrelevant": 896}
 
 
-def main(settings: Settings) -> dict:
-    """Run the comparison.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        One record per regime and competitor, the batch, and what d costs.
-    """
-    at_least_one(settings, "repeats", "lanes", "chunk", "cores")
-    if settings.quick:
-        settings = dataclasses.replace(settings, large=False, huge=False)
+@study(figure="flow")
+def main(settings: Settings, results: dict) -> None:
+    """Run the comparison."""
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[: settings.cores])
 
-    configure("float64")
-    results: dict[str, Any] = {}
-    with kept(settings.out, settings=settings, results=results):
-        results["small"] = regimes(settings, SMALL, 256.0)
-        if settings.large:
-            results["large"] = regimes(settings, LARGE, 2048.0)
-        if settings.huge:
-            results["huge"] = huge(settings.seed)
-        sizes = settings.seed, settings.lanes, settings.chunk
-        results["batch"] = flow_batch.speed(*sizes, settings.repeats)
-        results["convergence"] = flow_batch.convergence(*sizes)
-        results["span"] = span(settings.seed, settings.repeats)
-    write(settings.out, settings=settings, results=results, figure="flow")
-    return results
+    results["small"] = regimes(settings, SMALL, 256.0)
+    if settings.large:
+        results["large"] = regimes(settings, LARGE, 2048.0)
+    if settings.huge:
+        results["huge"] = huge(settings.seed)
+    sizes = settings.seed, settings.lanes, settings.chunk
+    results["batch"] = flow_batch.speed(*sizes, settings.repeats)
+    results["convergence"] = flow_batch.convergence(*sizes)
+    results["span"] = span(settings.seed, settings.repeats)
 
 
 def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]:

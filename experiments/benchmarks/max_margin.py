@@ -16,19 +16,18 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from experiments.benchmarks._max_margin_rivals import RIVALS, Problem, problem
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
-from experiments.common.results import kept, write
+from experiments.common.console import command, say
+from experiments.common.study import Count, Study, presets, study
 from jaxselect.errors import BadInput
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """What to compare.
 
     Attributes:
@@ -41,62 +40,41 @@ class Settings:
         patience: a solver that needs more seconds than this for one problem sits out
             the larger sizes.
         seed: of the problems.
-        out: folder for the results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "quick"] = "full"
     quick: bool = False
-    sizes: tuple[int, ...] = (64, 256, 512)
-    lanes: int = 64
+    sizes: tuple[Count, ...] = (64, 256, 512)
+    lanes: Count = 64
     budget: float = 8.0
     patience: float = 4.0
-    seed: int = 0
-    out: Path = Path("results") / "benchmarks" / "max_margin"
-    json: bool = False
+    out: Path = Path("results/benchmarks/max_margin")
 
 
-PRESETS = {
-    "full": Settings(),
-    "quick": Settings(sizes=(64, 128), budget=1.5, patience=1.0),
-}
+PRESETS = presets(
+    full=Settings(),
+    quick=Settings(sizes=(64, 128), budget=1.5, patience=1.0),
+)
 FAMILIES = ("bags", "wide")
 
 
-def main(settings: Settings) -> dict:
-    """Run the comparison.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        One record per family, size and solver.
-    """
-    if settings.quick:
-        quick = PRESETS["quick"]
-        settings = dataclasses.replace(
-            settings, sizes=quick.sizes, budget=quick.budget, patience=quick.patience
-        )
-    at_least_one(settings, "sizes", "lanes")
+@study()
+def main(settings: Settings, results: dict) -> None:
+    """Run the comparison."""
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[:1])
 
-    configure("float64")
     present = installed()
     records: list[dict] = []
-    results = {"lanes": settings.lanes, "records": records}
-    with kept(settings.out, settings=settings, results=results):
-        for family in FAMILIES:
-            rivals = dict(present)
-            for size in settings.sizes:
-                found = compare(settings, family, size, rivals)
-                records += found
-                table(found)
-                for record in found:
-                    if record["seconds"] > settings.patience:
-                        rivals.pop(record["solver"], None)
-    write(settings.out, settings=settings, results=results)
-    return results
+    results |= {"lanes": settings.lanes, "records": records}
+    for family in FAMILIES:
+        rivals = dict(present)
+        for size in settings.sizes:
+            found = compare(settings, family, size, rivals)
+            records += found
+            table(found)
+            for record in found:
+                if record["seconds"] > settings.patience:
+                    rivals.pop(record["solver"], None)
 
 
 def installed() -> dict[str, Callable[[Problem], np.ndarray]]:

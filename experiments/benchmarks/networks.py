@@ -14,24 +14,23 @@ import dataclasses
 import os
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.benchmarks._bags import corpus as invented
 from experiments.benchmarks._timing import seconds
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
-from experiments.common.results import write
+from experiments.common.console import command, say, say_each
+from experiments.common.study import Count, Study, presets, study
 from jaxselect.errors import BadInput
 
 # Sequences of a minibatch of the rival.
 BATCH = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """The size of the comparison.
 
     Attributes:
@@ -46,52 +45,40 @@ class Settings:
         repeats: timed runs of each; the median counts.
         preset: full (the shape of IMDB) or quick.
         quick: the same as `--preset quick`.
-        out: folder for the results.
-        json: print the results as one JSON object on standard output.
     """
 
     train: Path | None = None
     test: Path | None = None
-    reviews: int = 22_500
-    vocabulary: int = 7_766
+    reviews: Count = 22_500
+    vocabulary: Count = 7_766
     distinct: float = 126.0
-    dim: int = 256
+    dim: Count = 256
     threads: int = min(2, len(os.sched_getaffinity(0)))
-    share: int = 512
-    repeats: int = 3
-    preset: Literal["full", "quick"] = "full"
+    share: Count = 512
+    repeats: Count = 3
     quick: bool = False
-    out: Path = Path("results") / "benchmarks" / "networks"
-    json: bool = False
+    out: Path = Path("results/benchmarks/networks")
+
+    def check(self) -> None:
+        """Refuse more threads than cores."""
+        cores = len(os.sched_getaffinity(0))
+        if not 1 <= self.threads <= cores:
+            raise BadInput(f"--threads is {self.threads}; this machine has {cores}")
 
 
-PRESETS = {"full": Settings(), "quick": Settings(reviews=2_000, share=64, repeats=1)}
+PRESETS = presets(full=Settings(), quick=Settings(reviews=2_000, share=64, repeats=1))
 
 
-def main(settings: Settings) -> dict:
-    """Time both, check that they agree on the same sequences, compare.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        Seconds, ratios and the difference of the gradients.
-    """
-    if settings.quick:
-        settings = dataclasses.replace(PRESETS["quick"], out=settings.out)
-    at_least_one(settings, "reviews", "vocabulary", "dim", "repeats", "share")
-    cores = sorted(os.sched_getaffinity(0))
-    if not 1 <= settings.threads <= len(cores):
-        raise BadInput(
-            f"--threads is {settings.threads}; this machine has {len(cores)}"
-        )
-    configure("float32")
+@study(precision="float32")
+def main(settings: Settings, results: dict) -> None:
+    """Time both, check that they agree on the same sequences, compare."""
     counts, labels = corpus(settings)
     settings = dataclasses.replace(
         settings, reviews=counts.shape[0], vocabulary=counts.shape[1]
     )
-    results, gradient = ours(settings, counts, labels)
-    say(f"{counts.shape} reviews and words; ours: {results}")
+    found, gradient = ours(settings, counts, labels)
+    results |= {"reviews": counts.shape[0], "words": counts.shape[1]} | found
+    say(f"{counts.shape} reviews and words; ours: {found}")
     rng = np.random.default_rng(2)
     chosen = rng.choice(settings.reviews, settings.share, replace=False)
     length = np.asarray(counts.sum(axis=1)).ravel()
@@ -104,21 +91,18 @@ def main(settings: Settings) -> dict:
         runs = [
             rival(settings, counts[rows], labels[rows]) for _ in range(settings.repeats)
         ]
-        found = [run for run in runs if run is not None]
-        if not found:
+        ended = [run for run in runs if run is not None]
+        if not ended:
             continue
         # As ours: the median, after what was allocated for the first time.
-        taken = sorted(found, key=lambda run: run["seconds"])[len(found) // 2]
+        taken = sorted(ended, key=lambda run: run["seconds"])[len(ended) // 2]
         scaled = taken["seconds"] * settings.reviews / len(rows)
         results[name] = {"seconds": scaled, "reviews_run": len(rows)}
         results[f"{name}_over_ours"] = scaled / results["seconds"]
         wanted = gradient(counts[rows], labels[rows])
         error = np.linalg.norm(taken["gradient"] - wanted) / np.linalg.norm(wanted)
         results[f"{name}_disagreement"] = float(error)
-    for name, value in results.items():
-        say(f"{name:24s} {value}")
-    write(settings.out, settings=settings, results=results)
-    return results
+    say_each(results)
 
 
 def corpus(settings: Settings) -> tuple[csr_array, np.ndarray]:

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.results import read, write
+from experiments.common.results import read
+from experiments.common.study import Study, presets, study
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
 
@@ -61,12 +61,11 @@ class Row(NamedTuple):
         return f"{self.area}: {self.what}, {self.rival}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """What to run.
 
     Attributes:
-        preset: where the defaults come from.
         out: folder of the table; the benchmarks leave theirs beside it.
         quick: the benchmarks in their quick form, some minutes on 2 cores.
         run: run the benchmarks; else the table is made of what lies on disk.
@@ -74,30 +73,18 @@ class Settings:
         json: print the table as one JSON object on standard output.
     """
 
-    preset: str = "default"
     out: Path = Path("results/benchmarks/table")
     quick: bool = True
     run: bool = True
     keep: bool = False
-    json: bool = False
 
 
-PRESETS = {"default": Settings(), "there": Settings(run=False)}
+PRESETS = presets(default=Settings(), there=Settings(run=False))
 
 
-def main(settings: Settings) -> dict:
-    """Run the benchmarks, and put their ratios into one table.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        The rows, by name; seconds of each benchmark; those that did not end well.
-
-    Raises:
-        BadInput: no benchmark left results.
-    """
-    configure("float64")
+@study()
+def main(settings: Settings, results: dict) -> None:
+    """Run the benchmarks, and put their ratios into one table."""
     seconds, failed = {}, []
     for name in ROWS if settings.run else ():
         folder = settings.out.parent / name
@@ -120,13 +107,11 @@ def main(settings: Settings) -> dict:
         with replacing(KEPT) as aside:
             text = json.dumps({row.name: round(row.ratio, 3) for row in rows}, indent=1)
             aside.write_text(text + "\n", encoding="utf-8")
-    results = {
+    results |= {
         "rows": [row._asdict() | {"mark": marks[row.name]} for row in rows],
         "seconds": seconds,
         "failed": failed,
     }
-    write(settings.out, settings=settings, results=results)
-    return results
 
 
 def found(folder: Path, name: str) -> list[Row]:

@@ -20,14 +20,13 @@ from scipy.sparse import csr_array
 
 from experiments.benchmarks._bags import corpus
 from experiments.benchmarks._timing import in_turn, seconds
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
-from experiments.common.results import write
+from experiments.common.console import command, say, say_each
+from experiments.common.study import Count, Study, presets, study
 from jaxselect.errors import BadInput
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """The size of the comparison.
 
     Attributes:
@@ -43,47 +42,34 @@ class Settings:
             leaves it out.
         preset: full (the shape of IMDB) or quick (the slowest rival on fewer reviews).
         quick: the same as `--preset quick`; under two minutes.
-        out: folder for the results.
-        json: print the results as one JSON object on standard output.
     """
 
-    reviews: int = 25_000
-    vocabulary: int = 7_800
+    reviews: Count = 25_000
+    vocabulary: Count = 7_800
     distinct: float = 127.0
-    dim: int = 2048
+    dim: Count = 2048
     threads: int = min(2, len(os.sched_getaffinity(0)))
     precision: Literal["float32", "float64"] = "float32"
-    repeats: int = 45
+    repeats: Count = 45
     gathered: int = 25_000
-    preset: Literal["full", "quick"] = "full"
     quick: bool = False
-    out: Path = Path("results") / "benchmarks" / "text"
-    json: bool = False
+    out: Path = Path("results/benchmarks/text")
+
+    def check(self) -> None:
+        """Refuse more threads than cores."""
+        cores = len(os.sched_getaffinity(0))
+        if not 1 <= self.threads <= cores:
+            raise BadInput(f"--threads is {self.threads}; this machine has {cores}")
 
 
-PRESETS = {"full": Settings(), "quick": Settings(gathered=500, repeats=5)}
+PRESETS = presets(full=Settings(), quick=Settings(gathered=500, repeats=5))
 
 
-def main(settings: Settings) -> dict:
-    """Time everybody, check that they agree, compare.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        Seconds, ratios, bandwidths and differences.
-    """
-    if settings.quick:
-        fewer = min(settings.gathered, PRESETS["quick"].gathered)
-        settings = dataclasses.replace(settings, gathered=fewer, repeats=5)
-    at_least_one(settings, "reviews", "vocabulary", "dim", "repeats")
-    cores = sorted(os.sched_getaffinity(0))
-    if not 1 <= settings.threads <= len(cores):
-        raise BadInput(
-            f"--threads is {settings.threads}; this machine has {len(cores)}"
-        )
+@study()
+def main(settings: Settings, results: dict) -> None:
+    """Time everybody, check that they agree, compare."""
     # XLA makes as many threads as the process may use cores, when it starts.
-    os.sched_setaffinity(0, cores[: settings.threads])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
     counts, labels = corpus(
         settings.reviews, settings.vocabulary, settings.distinct, settings.precision
     )
@@ -99,7 +85,7 @@ def main(settings: Settings) -> dict:
 
     ours, ours_gradient = time_ours(settings, counts, labels, model)
     csr, csr_gradient = time_csr(settings, counts, labels, model)
-    results: dict[str, Any] = {"ours": ours, "csr": csr}
+    results |= {"ours": ours, "csr": csr}
     gradients: dict = {"csr": csr_gradient}
     for name, take in (("scalars", torch_scalars), ("gathered", torch_gathered)):
         timed = time_torch(settings, counts, labels, model, take, name == "gathered")
@@ -126,10 +112,7 @@ def main(settings: Settings) -> dict:
     for part, size in moved.items():
         results[f"{part}_bytes_per_second"] = size / seconds[part]
         results[f"{part}_share_of_bandwidth"] = size / seconds[part] / ours["bandwidth"]
-    for name, value in results.items():
-        say(f"{name:28s} {value}")
-    write(settings.out, settings=settings, results=results)
-    return results
+    say_each(results)
 
 
 def time_ours(
@@ -140,7 +123,6 @@ def time_ours(
     import jax.numpy as jnp
     import optax
 
-    configure(settings.precision)
     from jaxselect.model.attention import token_scores
     from jaxselect.model.parameters import Parameters
     from jaxselect.model.sparse import from_csr

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import io
 import json
-import math
 import os
 import signal
 import sys
@@ -15,12 +14,11 @@ from typing import Any, TypeAlias
 
 import tyro
 
-from experiments.common.results import plain, prepare
+from experiments.common.results import plain
 from jaxselect.errors import BadInput
 
 REGISTRY = tyro.constructors.ConstructorRegistry()
 """How settings that are no plain dataclass come in as flags; see `grids.flags`."""
-LARGEST_SEED = 2**31 - 1
 LINE = 600
 """Characters of a message to people, at most."""
 KEPT = """Programs that JAX has compiled are kept in .jax_cache for the next call, up to
@@ -33,6 +31,12 @@ Presets: TypeAlias = Mapping[str, Any] | Callable[[Sequence[str]], Mapping[str, 
 
 class Difference(dict):
     """Results of a study that was asked for equality and found none: exit code 1."""
+
+
+def say_each(results: Mapping[str, Any]) -> None:
+    """Print results for people, a line each."""
+    for name, value in results.items():
+        say(f"{name.replace('_', ' '):34} {value}")
 
 
 def say(line: str) -> None:
@@ -90,7 +94,6 @@ def command(
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         settings = parse(study, presets, arguments)
-        check(settings)
         with _interruptible():
             results = study(settings)
     except (BadInput, OSError) as error:
@@ -123,7 +126,8 @@ def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) 
     refuse_empty(arguments)
     if callable(presets):
         presets = presets(arguments)
-    first = next(iter(presets))
+    quick = {"quick", "--quick"} <= {*presets, *arguments}
+    first = "quick" if quick else next(iter(presets))
     chosen = argparse.ArgumentParser(
         add_help=False, allow_abbrev=False, exit_on_error=False
     )
@@ -137,7 +141,7 @@ def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) 
     if {"-h", "--help"} & set(arguments):
         # tyro would join the lines of each paragraph.
         about = (sys.modules[study.__module__].__doc__ or "").rstrip()
-        _print(f"{about}\n\n{KEPT}\n")
+        _print(f"{about}\n\n{KEPT}\nPresets: {', '.join(presets)}.\n")
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
@@ -191,77 +195,6 @@ def refuse_empty(arguments: list[str]) -> None:
             raise BadInput(
                 f"argument {place + 1}{shown} is empty{before}: give it a value"
             )
-
-
-def check(settings: Any) -> None:
-    """Refuse what no study can use: numbers, a seed, a folder for its results.
-
-    Args:
-        settings: of any study.
-
-    Raises:
-        BadInput: what arrived and what was wanted.
-    """
-    seed = getattr(settings, "seed", 0)
-    if not 0 <= seed <= LARGEST_SEED:
-        raise BadInput(f"--seed {seed}: wanted 0 … 2³¹ − 1")
-    _check_numbers(settings)
-    if getattr(settings, "out", None) is not None:
-        prepare(settings.out)
-
-
-def _check_numbers(settings: Any) -> None:
-    """Refuse numbers that are negative, too large or none at all, and empty lists.
-
-    A number of things, a size, a tolerance and a seed are none of these.
-    """
-    for field in dataclasses.fields(settings):
-        value, flag = getattr(settings, field.name), field.name.replace("_", "-")
-        if dataclasses.is_dataclass(value):
-            _check_numbers(value)
-            continue
-        if value == () and field.default not in ((), dataclasses.MISSING):
-            raise BadInput(f"--{flag}: wanted one value or more")
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, int) and not 0 <= one < 2**63:
-                raise BadInput(f"--{flag} {one}: wanted 0 … 2⁶³ − 1")
-            if isinstance(one, float) and not 0 <= one < math.inf:
-                raise BadInput(f"--{flag} {one}: wanted a finite number ≥ 0")
-
-
-def at_least_one(settings: Any, *names: str) -> None:
-    """Refuse numbers of things, or lists of them, with none among them.
-
-    Args:
-        settings: of any study.
-        names: of the settings.
-
-    Raises:
-        BadInput: what arrived and what was wanted.
-    """
-    for name in names:
-        value = getattr(settings, name)
-        each = value if isinstance(value, tuple) else (value,)
-        if not each or min(each) < 1:
-            flag = name.replace("_", "-")
-            raise BadInput(f"--{flag} {value}: wanted 1 or more")
-
-
-def quickened(settings: Any, quick: Any, *kept: str) -> Any:
-    """What `--quick` stands for: another preset, with some settings as they were given.
-
-    Args:
-        settings: of the command line, with a field `quick`.
-        quick: the preset.
-        kept: names of settings to keep; `out` and `json` always are.
-
-    Returns:
-        The settings to run with: those given, where `--quick` is not among them.
-    """
-    if not settings.quick:
-        return settings
-    given = {name: getattr(settings, name) for name in (*kept, "out", "json")}
-    return dataclasses.replace(quick, **given)
 
 
 @contextlib.contextmanager

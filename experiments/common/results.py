@@ -6,7 +6,6 @@ at all; a digest in `results.json` ties the two together, so that a reader never
 a damaged file, or one of another run, for results.
 """
 
-import contextlib
 import dataclasses
 import enum
 import hashlib
@@ -18,7 +17,7 @@ import shlex
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +84,7 @@ def write(
     arrays: Mapping[str, Any] | None = None,
     figure: str | None = None,
 ) -> None:
-    """Write what a study found, then draw it.
+    """Write what a study found.
 
     Args:
         folder: made if it is not there.
@@ -133,40 +132,6 @@ def write(
         aside.write_bytes(packed.getvalue())
     with replacing(folder / "results.json") as aside:
         aside.write_text(text + "\n", encoding="utf-8")
-    if figure:
-        draw(folder)
-
-
-@contextlib.contextmanager
-def kept(folder: Path, *, settings: Any, results: Mapping[str, Any]) -> Iterator[None]:
-    """Keep what a study has found so far, if it is stopped within.
-
-    Args:
-        folder: that the study was given; the results go to `stopped` in it, and what
-            is there already stays.
-        settings: see `write`.
-        results: filled within; the parts that are there are those that were finished.
-
-    Yields:
-        Nothing.
-
-    Example:
-        >>> import tempfile
-        >>> folder, settings = Path(tempfile.mkdtemp()), dataclasses.make_dataclass
-        >>> found = {}
-        >>> try:
-        ...     with kept(folder, settings=settings("Settings", [])(), results=found):
-        ...         found["first"] = 1
-        ...         raise KeyboardInterrupt
-        ... except KeyboardInterrupt:
-        ...     print(read(folder / "stopped").results)
-        {'first': 1}
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        write(folder / "stopped", settings=settings, results=results)
-        raise
 
 
 def read(folder: Path) -> Finished:

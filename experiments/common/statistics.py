@@ -1,27 +1,39 @@
 """Bin means, intervals, exponents, and ours beside the published in one measure."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy
 
 from experiments.common.palette import STATUS
 from jaxselect.errors import BadInput
+from jaxselect.outcome import trial_status
+from jaxselect.outcome.trial_status import TrialStatus
 
 if TYPE_CHECKING:
     import xarray as xr
 
-SELECTING = ("SELECTED_ALL", "CAPTURED_POSITIVE", "CAPTURED_NEGATIVE", "PARTIAL")
-"""Statuses of certified trials that had important tokens to select."""
-
-CERTIFIED = (*SELECTING, "NOTHING_TO_SELECT")
+CERTIFIED = tuple(TrialStatus(code).name for code in trial_status.CERTIFIED)
 """Statuses of trials that lie on the predicted late flow of their selection."""
+
+SELECTING = tuple(name for name in CERTIFIED if name != "NOTHING_TO_SELECT")
+"""Statuses of certified trials that had important tokens to select."""
 
 PROVED = (*CERTIFIED, "SELECTED", "TIED", "AT_REST")
 """Those, and the ends that a second pass proves, of `by_end`."""
 
 EDGES = np.linspace(-1, 1, 21)
 """Bins of the posterior difference."""
+
+
+def mean(values: Any) -> float | None:
+    """The mean of some numbers; None without one."""
+    return float(np.mean(values)) if len(values) else None
+
+
+def largest(values: Any) -> float | None:
+    """The largest of some numbers; None without one."""
+    return float(np.max(values)) if len(values) else None
 
 
 class Share(NamedTuple):

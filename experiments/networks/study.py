@@ -33,10 +33,10 @@ import numpy as np
 import optax
 
 from experiments.common import memory
-from experiments.common.console import at_least_one, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept, write
+from experiments.common.console import say
+from experiments.common.progress import watched
+from experiments.common.results import write
+from experiments.common.study import Count, Positive, Study, presets, study
 from experiments.networks.data import posteriors, take
 from experiments.networks.report import compare, listed, mixture, rises, tell
 from experiments.text import baseline as bag_of_words
@@ -57,8 +57,8 @@ from jaxselect.networks.strata import Strata, stratify
 from jaxselect.networks.training import evaluate, response, risk_and_gradient, train
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Which network on what.
 
     Attributes:
@@ -82,11 +82,9 @@ class Settings:
             on, the same ones every time; 0 for all of them.
         seed: of the initialisation and of the minibatches.
         preset: the study.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    source: Source = dataclasses.field(default_factory=Source)
+    source: Source = Source()
     classes: int | None = None
     drop: str | None = None
     layers: Literal[1, 2] = 1
@@ -94,46 +92,39 @@ class Settings:
     residual: bool = True
     activation: Literal["relu", "gelu", "tanh", "identity"] | None = None
     hidden: Literal["gaussian", "identity"] = "gaussian"
-    dim: int = 256
-    step_size: float = 1000.0
-    steps: int = 150
-    learning_rate: float = 3e-3
+    dim: Count = 256
+    step_size: Positive = 1000.0
+    steps: Count = 150
+    learning_rate: Positive = 3e-3
     batch: int = 240
     every: int = 50
     checked: int = 2500
-    seed: int = 0
-    preset: Literal["two_layer", "two_layer_key_query", "mlp", "stars", "smoke"] = (
-        "two_layer"
-    )
-    out: Path = Path("results") / "networks"
-    json: bool = False
+    out: Path = Path("results/networks")
+
+    def check(self) -> None:
+        """Refuse sizes beyond memory."""
+        square = self.key_query != "none" or self.activation is not None
+        size = self.dim**2 if square else self.dim
+        memory.require(4 * size, f"--dim {self.dim}")
 
 
-PRESETS = {
-    "two_layer": Settings(layers=2),
-    "two_layer_key_query": Settings(layers=2, key_query="product"),
-    "mlp": Settings(activation="relu"),
-    "stars": Settings(),
-    "smoke": Settings(layers=2, dim=32, steps=20, batch=120, every=0),
-}
+PRESETS = presets(
+    two_layer=Settings(layers=2),
+    two_layer_key_query=Settings(layers=2, key_query="product"),
+    mlp=Settings(activation="relu"),
+    stars=Settings(),
+    smoke=Settings(layers=2, dim=32, steps=20, batch=120, every=0),
+)
 PRESETS = {
     name: dataclasses.replace(chosen, out=chosen.out / name)
     for name, chosen in PRESETS.items()
 }
 
 
-def main(settings: Settings) -> dict:
-    """Train, compare with the prediction for one step and with the published bins.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
+@study(figure="networks", precision="float32")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Train, compare with the prediction for one step and with the published bins."""
     begun = time.perf_counter()
-    check(settings)
-    configure("float32")
     usual = 5 if settings.preset == "stars" else 2
     data = take(
         settings.source, settings.classes, settings.drop, settings.seed, usual=usual
@@ -159,7 +150,7 @@ def main(settings: Settings) -> dict:
     say(f"{data.train.shape[0]} sequences; parameters: {listed(parameters)}")
     for number, name in enumerate(data.names):
         say(f"class {number} is the label {name!r}")
-    results: dict = {
+    results |= {
         "vocabulary": len(data.words),
         "labels": mapping(data.names),
         "parameters": parameters,
@@ -175,11 +166,7 @@ def main(settings: Settings) -> dict:
             say(f"step {step:5d}   test loss {loss:.4f} accuracy {right:.4f}")
         advance(int(step > 0))
 
-    announce(settings.out, "networks")
-    with (
-        kept(settings.out, settings=settings, results=results),
-        watched("training", settings.steps) as advance,
-    ):
+    with watched("training", settings.steps) as advance:
         end = train(
             network,
             begin,
@@ -236,26 +223,7 @@ def main(settings: Settings) -> dict:
     behind = bag_of_words.tell(bag, **{name: results[name] for name in bag})
     results["bag_of_words"] = bag | {"ahead_of_ours": behind}
     named = {f"x {name}": axis for name, axis in axes.items()}
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=columns | named | {"words": np.array(data.words)},
-        figure="networks",
-    )
-    return results
-
-
-def check(settings: Settings) -> None:
-    """Refuse settings no run can follow.
-
-    Raises:
-        BadInput: what arrived and what was wanted.
-    """
-    at_least_one(settings, "dim", "steps")
-    square = settings.key_query != "none" or settings.activation is not None
-    size = settings.dim**2 if square else settings.dim
-    memory.require(4 * size, f"--dim {settings.dim}")
+    return columns | named | {"words": np.array(data.words)}
 
 
 def some(sequences: Counted, number: int) -> Counted:
@@ -266,7 +234,7 @@ def some(sequences: Counted, number: int) -> Counted:
 
 
 def one_step(
-    network: Network, begin: Variables, strata: Strata, step_size: float
+    network: Network, begin: Variables, strata: Strata, step_size: Positive
 ) -> dict[str, float]:
     """Residual of the predicted first step, and slope of the measured one against it.
 

@@ -4,7 +4,7 @@ One step of size η₀ on E, compared with what counts predict, then gradient de
 all parameters. Everything happens in the span of the embeddings, so d is any number.
 Each lane ends with a status; a lane that is not finite is counted and enters no mean.
 
-python -m experiments.network_sweep --preset two_layer_key_query
+python -m experiments.networks.sweep --preset two_layer_key_query
 """
 
 import dataclasses
@@ -19,11 +19,17 @@ import numpy as np
 from jaxtyping import Array, Float, Key, Scalar
 
 from experiments.common import memory
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce
-from experiments.common.results import write
+from experiments.common.console import command, say
 from experiments.common.statistics import fitted_exponent
+from experiments.common.study import (
+    Count,
+    Dimension,
+    Positive,
+    Several,
+    Study,
+    presets,
+    study,
+)
 from jaxselect.errors import BadInput
 from jaxselect.model import synthetic
 from jaxselect.model.corpus import Corpus
@@ -46,8 +52,8 @@ class LaneStatus(enum.IntEnum):
     ORDERED = 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """The grid, and what is trained on it.
 
     Attributes:
@@ -61,74 +67,50 @@ class Settings:
         steps: of gradient descent after the first one.
         learning_rate: of these steps.
         preset: the study.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
     layers: Literal[1, 2] = 2
     key_query: Literal["none", "product", "tied", "separate"] = "none"
     residual: bool = True
-    classes: int = 2
-    seeds: int = 32
-    dims: tuple[float, ...] = (1e3, 1e5, 1e7, 1e9)
-    step_sizes: tuple[float, ...] = (1.0, 10.0, 100.0)
-    steps: int = 100
-    learning_rate: float = 0.5
-    preset: Literal["two_layer", "two_layer_key_query", "classes", "smoke"] = (
-        "two_layer"
-    )
-    out: Path = Path("results") / "network_sweep"
-    json: bool = False
+    classes: Several = 2
+    seeds: Several = 32
+    dims: tuple[Dimension, ...] = (1e3, 1e5, 1e7, 1e9)
+    step_sizes: tuple[Positive, ...] = (1.0, 10.0, 100.0)
+    steps: Count = 100
+    learning_rate: Positive = 0.5
+    out: Path = Path("results/network_sweep")
+
+    def check(self) -> None:
+        """Refuse a single d, of which there is no exponent, and too many lanes."""
+        if len(self.dims) < 2:
+            raise BadInput(f"--dims {self.dims}: an exponent wants two or more")
+        vocabulary, heads = invent(self.classes)[1].shape
+        least = vocabulary + heads + 1
+        if min(self.dims) < least:
+            raise BadInput(f"--dims has {min(self.dims)}; wanted {least} or more")
+        lanes = self.seeds * len(self.dims) * len(self.step_sizes)
+        memory.require(8 * lanes * vocabulary * least, f"{lanes} lanes")
 
 
-PRESETS = {
-    "two_layer": Settings(),
-    "two_layer_key_query": Settings(key_query="product"),
-    "classes": Settings(layers=1, classes=4),
-    "smoke": Settings(seeds=4, dims=(1e3, 1e5), step_sizes=(1.0, 10.0), steps=10),
-}
+PRESETS = presets(
+    two_layer=Settings(),
+    two_layer_key_query=Settings(key_query="product"),
+    classes=Settings(layers=1, classes=4),
+    smoke=Settings(seeds=4, dims=(1e3, 1e5), step_sizes=(1.0, 10.0), steps=10),
+)
 PRESETS = {
     name: dataclasses.replace(chosen, out=chosen.out / name)
     for name, chosen in PRESETS.items()
 }
 
 
-def main(settings: Settings) -> dict:
-    """Run the grid, fit the exponent of the error in d.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    at_least_one(settings, "steps", "dims")
-    if settings.classes < 2:
-        raise BadInput(f"--classes {settings.classes}: wanted 2 or more")
-    if settings.seeds < 2 or len(settings.dims) < 2 or not settings.step_sizes:
-        raise BadInput(
-            f"{settings.seeds} seeds, {len(settings.dims)} dims and "
-            f"{len(settings.step_sizes)} step sizes; an exponent wants 2, 2 and 1"
-        )
-    configure("float64")
-    for name in ("step_sizes", "learning_rate"):
-        given = np.atleast_1d(getattr(settings, name))
-        if not (np.isfinite(given) & (given > 0)).all():
-            flag = name.replace("_", "-")
-            raise BadInput(f"--{flag} {given.tolist()}: wanted finite numbers > 0")
-    if settings.classes < 2 or settings.steps < 0:
-        raise BadInput(
-            f"--classes {settings.classes} --steps {settings.steps}: wanted ≥ 2 and ≥ 0"
-        )
+@study()
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Run the grid, fit the exponent of the error in d."""
     corpus, wanted = invent(settings.classes)
     heads = wanted.shape[1]
     design = Design(settings.layers, settings.key_query, settings.residual, heads=heads)
-    least = corpus.vocabulary + heads + 1
-    if min(settings.dims) < least:
-        raise BadInput(f"--dims has {min(settings.dims)}; wanted {least} or more")
-    lanes = settings.seeds * len(settings.dims) * len(settings.step_sizes)
-    memory.require(8 * lanes * corpus.vocabulary * least, f"{lanes} lanes")
-    network = Network(corpus.vocabulary, least, design)
+    network = Network(corpus.vocabulary, corpus.vocabulary + heads + 1, design)
     traces = []
 
     def lane(
@@ -139,13 +121,12 @@ def main(settings: Settings) -> dict:
 
     over = jax.vmap(lane, in_axes=(None, None, 0))
     over = jax.vmap(jax.vmap(over, in_axes=(0, None, None)), in_axes=(None, 0, None))
-    keys = jax.random.split(jax.random.key(0), settings.seeds)
-    announce(settings.out)
+    keys = jax.random.split(jax.random.key(settings.seed), settings.seeds)
     begun = time.perf_counter()
     ran = jax.jit(over)(keys, jnp.array(settings.dims), jnp.array(settings.step_sizes))
     found = {name: np.asarray(value) for name, value in ran.items()}
     seconds = time.perf_counter() - begun
-    results: dict = {
+    results |= {
         "lanes": found["error"].size,
         "traces": len(traces),
         "seconds": seconds,
@@ -164,12 +145,10 @@ def main(settings: Settings) -> dict:
         "dims": np.array(settings.dims),
         "step_sizes": np.array(settings.step_sizes),
     }
-    found |= axes | {"seeds": np.arange(settings.seeds)}
-    write(settings.out, settings=settings, results=results, arrays=found)
-    return results
+    return found | axes | {"seeds": np.arange(settings.seeds)}
 
 
-def summary(dims: tuple[float, ...], lanes: dict[str, np.ndarray]) -> dict:
+def summary(dims: tuple[Dimension, ...], lanes: dict[str, np.ndarray]) -> dict:
     """Statuses counted, and means over the lanes that are finite.
 
     Args:
@@ -195,7 +174,7 @@ def summary(dims: tuple[float, ...], lanes: dict[str, np.ndarray]) -> dict:
     }
 
 
-def invent(classes: int) -> tuple[Corpus, Float[np.ndarray, "vocabulary heads"]]:
+def invent(classes: Several) -> tuple[Corpus, Float[np.ndarray, "vocabulary heads"]]:
     """A corpus, and a mark for each token and head: 1 important for it, −1 against."""
     key = jax.random.key(7)
     if classes == 2:

@@ -13,29 +13,26 @@ from pathlib import Path
 import tyro
 
 from experiments.common.console import say
+from experiments.common.study import Program, check, presets
 from experiments.report.folders import search
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(Program):
     """Settings of the report.
 
     Attributes:
         folders: results, or folders that hold some, at any depth.
         out: folder for report.html.
-        preset: there is only one.
-        json: print one JSON object on standard output.
     """
 
     folders: tyro.conf.Positional[tuple[Path, ...]] = (Path("results"),)
     out: Path = Path("results")
-    preset: str = "all"
-    json: bool = False
 
 
-PRESETS = {"all": Settings()}
+PRESETS = presets(all=Settings())
 
 
 def report(settings: Settings) -> dict:
@@ -51,6 +48,7 @@ def report(settings: Settings) -> dict:
         BadInput: a package of the extra `report` is not installed; a folder that is
             not there, or no results that can be read: an earlier page stays.
     """
+    check(settings)
     begun = time.perf_counter()
     path = settings.out / "report.html"
     for folder in settings.folders:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from experiments.common.grids import GRIDS
+from experiments.common.study import Count, Program, presets
 from jaxselect.sweep.grid import Grid
 
 CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 64}
@@ -15,12 +16,11 @@ of 256 the program is nearly twice as large, for a fifth less of its estimated c
 each step and lane."""
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(Program):
     """Settings of a sweep: the grid, and how to run it.
 
     Attributes:
-        preset: where the defaults come from.
         grid: what to run.
         out: folder for the results; by default results/PRESET.
         resume: go on where an earlier sweep stopped; else its chunks are removed.
@@ -32,19 +32,16 @@ class Settings:
         together: lanes of a chunk in step, or one after the other; by default in step
             on accelerators, and where they are sharded.
         quiet: no progress.
-        json: print the summary as one JSON object on standard output.
     """
 
-    preset: str = "default"
     grid: Grid = field(default_factory=Grid)
     out: Path | None = None
     resume: bool = True
     launcher: Literal["local", "sharded", "jax", "ray"] = "local"
-    workers: int | None = None
+    workers: Count | None = None
     chunk_size: int | None = None
     together: bool | None = None
     quiet: bool = False
-    json: bool = False
 
 
-PRESETS = {name: Settings(grid=grid) for name, grid in GRIDS.items()}
+PRESETS = presets(**{name: Settings(grid=grid) for name, grid in GRIDS.items()})

@@ -30,6 +30,8 @@ from rich.progress import (
 from experiments.common import memory
 from experiments.common.console import say
 from experiments.common.devices import configure, probe, versions
+from experiments.common.results import prepare as writable
+from experiments.common.study import check_numbers
 from experiments.sweep.launch import (
     ALONE,
     Done,
@@ -67,6 +69,9 @@ def sweep(settings: Settings) -> dict:
         BadInput: settings out of range, or a folder of other results.
         KeyboardInterrupt: after Ctrl-C, once the chunks in flight are on disk.
     """
+    check_numbers(settings)
+    if settings.out is not None:
+        writable(settings.out)
     grid = settings.grid
     if settings.launcher == "jax":
         _join_cluster()
@@ -79,8 +84,6 @@ def sweep(settings: Settings) -> dict:
     if workers is None:
         # A second process would start for longer than it works.
         workers = 1 if kind == "cpu" and grid.size <= ALONE else devices
-    if workers < 1:
-        raise BadInput(f"workers {workers}: wanted 1 or more")
     shards = len(jax.local_devices()[:workers]) if settings.launcher == "sharded" else 1
     together, chunk_size = _cut(settings, kind, shards)
     if not settings.resume and settings.launcher == "jax":

@@ -8,27 +8,23 @@ over the dimension d. Every cell has a certificate, or says that it has none.
 """
 
 import dataclasses
-import math
 from collections import Counter
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept, write
+from experiments.common.progress import watched
+from experiments.common.study import Count, Positive, Share, Study, presets, study
 from experiments.text.data import Source, Splits, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, starting_point
-from jaxselect.errors import BadInput
 from jaxselect.model.sparse import SparseCorpus, from_csr, posterior_difference
 from jaxselect.outcome.trajectory import trajectory
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Which cells.
 
     Attributes:
@@ -40,62 +36,45 @@ class Settings:
         until_log_time: log t at which a flow is left without a proof, at most 600.
         seed: of the reviews and of (E, p, v).
         preset: default or smoke (invented reviews).
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    source: Source = dataclasses.field(default_factory=lambda: Source(max_size=500))
+    source: Source = Source(max_size=500)
     reviews: int = 500
-    at_least: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
-    step_sizes: tuple[float, ...] = (10.0, 100.0, 1000.0, 10_000.0)
-    dims: tuple[int, ...] = (2, 4, 8, 16, 32, 64, 256)
+    at_least: tuple[Share, ...] = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
+    step_sizes: tuple[Positive, ...] = (10.0, 100.0, 1000.0, 10_000.0)
+    dims: tuple[Count, ...] = (2, 4, 8, 16, 32, 64, 256)
     until_log_time: float = 600.0
-    seed: int = 0
-    preset: Literal["default", "smoke"] = "default"
-    out: Path = Path("results") / "text-bridge"
-    json: bool = False
+    out: Path = Path("results/text-bridge")
 
 
-PRESETS = {
-    "default": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    default=Settings(),
+    smoke=Settings(
         source=Source(invented=150, min_count=3),
         reviews=0,
         at_least=(0.0, 0.5),
         step_sizes=(100.0,),
         dims=(2, 32),
-        out=Path("results") / "text-bridge-smoke",
+        out=Path("results/text-bridge-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Every cell's end and certificate.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    check(settings)
-    configure("float64")
+@study(figure="text_bridge")
+def main(settings: Settings, results: dict) -> None:
+    """Every cell's end and certificate."""
     splits, facts = load(settings.source)
     corpus = some(splits.train, settings.reviews, settings.seed)
-    announce(settings.out, "text_bridge")
     most = max(settings.dims)
     cells = [(c, eta, most) for c in settings.at_least for eta in settings.step_sizes]
     cells += [(0.0, eta, d) for d in settings.dims for eta in settings.step_sizes]
     cells = sorted(set(cells))
-    results = facts | {"reviews": len(corpus.labels), "cells": []}
+    results |= facts | {"reviews": len(corpus.labels), "cells": []}
     parts = {c: purer(corpus, c) for c in {cell[0] for cell in cells}}
     results["left_out"] = sorted(c for c, (part, _) in parts.items() if part is None)
     for c in results["left_out"]:
         say(f"c = {c:g}: no review of one of the classes holds such a word; left out")
-    with (
-        kept(settings.out, settings=settings, results=results),
-        watched("flows", len(cells)) as advance,
-    ):
+    with watched("flows", len(cells)) as advance:
         for c, step_size, dim in cells:
             part, places = parts[c]
             if part is not None:
@@ -107,33 +86,6 @@ def main(settings: Settings) -> dict:
     statuses = Counter(cell["status"] for cell in results["cells"])
     results["statuses"] = dict(statuses)
     say(", ".join(f"{name} {number}" for name, number in statuses.most_common()))
-    write(settings.out, settings=settings, results=results, figure="text_bridge")
-    return results
-
-
-def check(settings: Settings) -> None:
-    """Refuse cells that cannot be.
-
-    Args:
-        settings: of the command line.
-
-    Raises:
-        BadInput: what arrived and what was wanted.
-    """
-    for name in ("at_least", "step_sizes", "dims"):
-        if not getattr(settings, name):
-            raise BadInput(f"--{name.replace('_', '-')}: wanted one number or more")
-    for c in settings.at_least:
-        if not 0 <= c <= 1:
-            raise BadInput(f"--at-least {c}: wanted numbers from 0 to 1")
-    for eta in settings.step_sizes:
-        if not (math.isfinite(eta) and eta > 0):
-            raise BadInput(f"--step-sizes {eta}: wanted positive, finite numbers")
-    if min(settings.dims) < 1 or settings.reviews < 0:
-        raise BadInput(
-            f"--dims {settings.dims} --reviews {settings.reviews}: wanted d ≥ 1 and "
-            "reviews ≥ 0"
-        )
 
 
 def purer(

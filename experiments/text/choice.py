@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Literal
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept, write
+from experiments.common.progress import watched
+from experiments.common.study import Count, Positive, Study, check, presets, study
 from experiments.text.baseline import of_reviews, tell
 from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, starting_point
-from jaxselect.errors import BadInput
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """What to choose from.
 
     Attributes:
@@ -34,71 +32,60 @@ class Settings:
         steps: training steps of each run.
         seed: of the initialisation and of the minibatches.
         preset: full or smoke (invented reviews).
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    source: Source = dataclasses.field(default_factory=Source)
+    source: Source = Source()
     embeddings: Literal["one-step", "trained", "random"] = "trained"
-    learning_rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2)
+    learning_rates: tuple[Positive, ...] = (3e-4, 1e-3, 3e-3, 1e-2)
     batches: tuple[int, ...] = (250, 1000, 4000)
-    dim: int = 2048
-    steps: int = 300
-    seed: int = 0
-    preset: Literal["full", "smoke"] = "full"
-    out: Path = Path("results") / "text-choice"
-    json: bool = False
+    dim: Count = 2048
+    steps: Count = 300
+    out: Path = Path("results/text-choice")
+
+    def runs(self) -> list[Fit]:
+        """What is trained."""
+        return [
+            Fit(
+                embeddings=self.embeddings,
+                train_head=True,
+                dim=self.dim,
+                steps=self.steps,
+                learning_rate=rate,
+                batch=batch,
+                every=20,
+                seed=self.seed,
+            )
+            for rate, batch in itertools.product(self.learning_rates, self.batches)
+        ]
+
+    def check(self) -> None:
+        """Refuse models that cannot be trained."""
+        for run in self.runs():
+            check(run)
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         source=Source(invented=600),
         learning_rates=(1e-3, 1e-2),
         batches=(200, 0),
         dim=128,
         steps=40,
-        out=Path("results") / "text-choice-smoke",
+        out=Path("results/text-choice-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Train once for every pair, the best first.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    pairs = list(itertools.product(settings.learning_rates, settings.batches))
-    if not pairs:
-        raise BadInput("no learning rate or no minibatch to choose from")
-    runs = [
-        Fit(
-            embeddings=settings.embeddings,
-            train_head=True,
-            dim=settings.dim,
-            steps=settings.steps,
-            learning_rate=rate,
-            batch=batch,
-            every=20,
-            seed=settings.seed,
-        )
-        for rate, batch in pairs
-    ]
-    for run in runs:
-        run.check()
-    configure("float32")
+@study(precision="float32")
+def main(settings: Settings, results: dict) -> None:
+    """Train once for every pair, the best first."""
+    runs = settings.runs()
     splits, facts = load(settings.source)
     begin = starting_point(splits, runs[0])
     tried: list[dict] = []
-    announce(settings.out)
-    with (
-        kept(settings.out, settings=settings, results=facts | {"tried": tried}),
-        watched("training", settings.steps * len(runs)) as advance,
-    ):
+    results |= facts | {"tried": tried}
+    with watched("training", settings.steps * len(runs)) as advance:
         for run in runs:
             state, status = fit(begin, splits, run, advance=advance)
             tried.append(
@@ -119,9 +106,7 @@ def main(settings: Settings) -> dict:
         )
     bag = of_reviews(splits, "validation")
     ahead = tell(bag, validation_accuracy=tried[0]["held_out_accuracy"])
-    results = facts | {"tried": tried, "bag_of_words": bag | {"ahead_of_ours": ahead}}
-    write(settings.out, settings=settings, results=results)
-    return results
+    results["bag_of_words"] = bag | {"ahead_of_ours": ahead}
 
 
 if __name__ == "__main__":

@@ -15,15 +15,13 @@ then given the chance to explain it:
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
 
 import jax
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import write
+from experiments.common.progress import watched
+from experiments.common.study import Count, Study, check, presets, study
 from experiments.text.data import Source, fitted_reviews, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point
 from jaxselect.errors import BadInput
@@ -44,8 +42,8 @@ REACH = 3
 ENOUGH = 50
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """What to train and how many words to list.
 
     Attributes:
@@ -56,56 +54,51 @@ class Settings:
         seed: of the initialisation and of the minibatches.
         shown: words to list.
         preset: full or smoke (invented reviews).
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    source: Source = dataclasses.field(default_factory=Source)
-    dim: int = 2048
-    steps: int = 300
+    source: Source = Source()
+    dim: Count = 2048
+    steps: Count = 300
     batch: int = 250
-    seed: int = 0
     shown: int = 20
-    preset: Literal["full", "smoke"] = "full"
-    out: Path = Path("results") / "text-deviations"
-    json: bool = False
+    out: Path = Path("results/text-deviations")
+
+    @property
+    def fit(self) -> Fit:
+        """What is trained."""
+        return Fit(
+            embeddings="trained",
+            train_head=True,
+            dim=self.dim,
+            steps=self.steps,
+            batch=self.batch,
+            every=20,
+            seed=self.seed,
+        )
+
+    def check(self) -> None:
+        """Refuse a model that cannot be trained."""
+        check(self.fit)
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         source=Source(invented=600),
         dim=128,
         steps=60,
         batch=200,
         shown=5,
-        out=Path("results") / "text-deviations-smoke",
+        out=Path("results/text-deviations-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Train, measure deviations, regress them on the three statistics.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    run = Fit(
-        embeddings="trained",
-        train_head=True,
-        dim=settings.dim,
-        steps=settings.steps,
-        batch=settings.batch,
-        every=20,
-        seed=settings.seed,
-    )
-    run.check()
-    configure("float32")
+@study(figure="text_deviations", precision="float32")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Train, measure deviations, regress them on the three statistics."""
+    run = settings.fit
     splits, facts = load(settings.source)
-    announce(settings.out, "text_deviations")
     begin = starting_point(splits, run)
     with watched("training", run.steps) as advance:
         state, status = fit(begin, splits, run, advance=advance)
@@ -124,7 +117,7 @@ def main(settings: Settings) -> dict:
         "negation": turned,
         "rarity": -np.log(np.maximum(number, 1)) * np.sign(posterior),
     }
-    results = {
+    results |= {
         **facts,
         "compared": int(chosen.sum()),
         "spread": float(deviation[chosen].std()),
@@ -147,15 +140,7 @@ def main(settings: Settings) -> dict:
         row += [column[place] for column in statistics.values()]
         say(f"{splits.words[place]:16s}" + "".join(f"{entry:9.3f}" for entry in row))
     arrays = {"posterior_difference": posterior, "deviation": deviation}
-    arrays |= {"values": values, "compared": chosen} | statistics
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=arrays,
-        figure="text_deviations",
-    )
-    return results
+    return arrays | {"values": values, "compared": chosen} | statistics
 
 
 def neighbours_mean(across: np.ndarray, upward: np.ndarray) -> np.ndarray:

@@ -15,14 +15,15 @@ import tyro
 
 from experiments.common.console import command, say
 from experiments.common.results import read
+from experiments.common.study import Program, check, presets
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
 from jaxselect.model.attention import attend
 from jaxselect.text.words import words_of
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Program):
     """What to explain with which model.
 
     Attributes:
@@ -30,19 +31,15 @@ class Settings:
         model: folder of a finished `experiments.reviews`.
         stage: "stopped", where held-out reviews were best, or "last".
         html: file for a coloured view; by default explanation.html in the folder.
-        preset: there is only full.
-        json: print the result as one JSON object on standard output.
     """
 
     text: Annotated[str, tyro.conf.Positional] = ""
     model: Path = Path("results") / "reviews"
     stage: Literal["stopped", "last"] = "stopped"
     html: Path | None = None
-    preset: Literal["full"] = "full"
-    json: bool = False
 
 
-PRESETS = {"full": Settings()}
+PRESETS = presets(full=Settings())
 
 
 class Explained(NamedTuple):
@@ -70,6 +67,7 @@ def main(settings: Settings) -> dict:
     Returns:
         What `--json` prints.
     """
+    check(settings)
     text = settings.text
     if not text.strip():
         raise BadInput("no text: give a sentence in quotes, or a file that holds one")

@@ -1,7 +1,6 @@
 """Training on reviews: what the studies of real text share."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -12,6 +11,7 @@ import optax
 
 from experiments.common import memory
 from experiments.common.console import say
+from experiments.common.study import Count, Positive, Seed
 from experiments.text.data import Splits
 from jaxselect.errors import BadInput
 from jaxselect.model.objective import Metrics
@@ -44,29 +44,16 @@ class Fit:
 
     embeddings: Literal["one-step", "trained", "random"] = "one-step"
     train_head: bool = False
-    dim: int = 2048
-    step_size: float = 1000.0
-    steps: int = 300
-    learning_rate: float | None = None
+    dim: Count = 2048
+    step_size: Positive = 1000.0
+    steps: Count = 300
+    learning_rate: Positive | None = None
     batch: int = 0
-    every: int = 10
-    seed: int = 0
+    every: Count = 10
+    seed: Seed = 0
 
     def check(self) -> None:
-        """Refuse settings no run can follow.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        rate = self.learning_rate
-        for name, value in (("step-size", self.step_size), ("learning-rate", rate)):
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise BadInput(f"--{name} is {value}; wanted a positive, finite number")
-        for name in ("dim", "steps", "every"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"--{name} is {getattr(self, name)}; wanted 1 or more")
-        if self.batch < 0:
-            raise BadInput(f"--batch is {self.batch}; wanted 0 for all, or more")
+        """Refuse sizes beyond memory."""
         # One word at least, in single precision; one row of history per evaluation.
         memory.require(4 * self.dim, f"--dim {self.dim}")
         memory.require(20 * self.steps // self.every, f"--steps {self.steps}")

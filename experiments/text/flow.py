@@ -9,20 +9,17 @@ Adam's p.
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import write
+from experiments.common.progress import watched
+from experiments.common.study import Count, Several, Study, presets, study
 from experiments.text.data import Source, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, fit, starting_point
-from jaxselect.errors import BadInput
 from jaxselect.flow.bdf import LATEST
 from jaxselect.model.ragged_attention import attention
 from jaxselect.model.ragged_bags import (
@@ -41,7 +38,7 @@ DECIDED = 0.99
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Fit):
+class Settings(Fit, Study):
     """Which reviews, and how late.
 
     Attributes:
@@ -54,57 +51,35 @@ class Settings(Fit):
         points: log-times at which it is looked at; as many again after log t = 34.
         preset: default (2,000 reviews, 2,000 words), full (all of them) or smoke
             (invented reviews).
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    source: Source = dataclasses.field(default_factory=lambda: Source(max_size=2000))
+    source: Source = Source(max_size=2000)
     reviews: int = 2000
-    dim: int = 512
+    dim: Count = 512
     steps: int = 300
     until_log_time: float = 600.0
-    points: int = 60
-    preset: Literal["default", "full", "smoke"] = "default"
-    out: Path = Path("results") / "text-flow"
-    json: bool = False
-
-    def check(self) -> None:
-        """Refuse settings no flow can follow."""
-        # No training at all is no number of its steps.
-        Fit.check(dataclasses.replace(self, steps=max(self.steps, 1)))
-        for name, least in (("reviews", 0), ("steps", 0), ("points", 2)):
-            if getattr(self, name) < least:
-                raise BadInput(
-                    f"--{name} is {getattr(self, name)}; wanted {least} or more"
-                )
+    points: Several = 60
+    out: Path = Path("results/text-flow")
 
 
-PRESETS = {
-    "default": Settings(),
+PRESETS = presets(
+    default=Settings(),
     # An active pair of wrong sign enters its basin late (mathematics, section 7).
-    "full": Settings(source=Source(), reviews=0, dim=2048, until_log_time=1e5),
-    "smoke": Settings(
+    full=Settings(source=Source(), reviews=0, dim=2048, until_log_time=1e5),
+    smoke=Settings(
         source=Source(invented=300, min_count=3),
         reviews=0,
         dim=64,
         steps=50,
         points=20,
-        out=Path("results") / "text-flow-smoke",
+        out=Path("results/text-flow-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """The flow, its course, its end, and Adam's p beside it.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
+@study(figure="text_flow")
+def main(settings: Settings, results: dict) -> dict:
+    """The flow, its course, its end, and Adam's p beside it."""
     splits, facts = load(settings.source)
     there = len(splits.train.labels)
     splits = splits._replace(train=some(splits.train, settings.reviews, settings.seed))
@@ -114,7 +89,6 @@ def main(settings: Settings) -> dict:
             "at random; --reviews 0 takes all of them"
         )
     start = starting_point(splits, settings)
-    announce(settings.out, "text_flow")
     until = settings.until_log_time
     log_times = np.linspace(0.0, min(until, LATEST), settings.points)
     if until > LATEST:
@@ -140,7 +114,7 @@ def main(settings: Settings) -> dict:
     seen, unseen = (
         RaggedBags.of_corpus(start, part) for part in (splits.train, splits.test)
     )
-    results = facts | {
+    results |= facts | {
         "reviews": len(splits.train.labels),
         **described(course),
         **measured(seen, unseen, course.cls),
@@ -162,14 +136,7 @@ def main(settings: Settings) -> dict:
         "growth": start.embeddings @ end.margin.direction,
     }
     tell(results, [splits.words[place] for place in end.tied])
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=arrays,
-        figure="text_flow",
-    )
-    return results
+    return arrays
 
 
 def second_opinion(end: FlowEnd, seed: int) -> dict[str, float]:

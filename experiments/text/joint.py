@@ -12,7 +12,6 @@ of the reviews, and over all others.
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -20,15 +19,13 @@ import optax
 import scipy
 
 from experiments.common import memory
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept, write
+from experiments.common.console import command, say
+from experiments.common.progress import watched
 from experiments.common.statistics import EDGES
+from experiments.common.study import Count, Positive, Several, Study, presets, study
 from experiments.text.attended import attend
 from experiments.text.data import Source, load
 from experiments.text.ended import some
-from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.sparse import SparseCorpus, posterior_difference
@@ -36,8 +33,8 @@ from jaxselect.model.sparse_objective import evaluate
 from jaxselect.text import training
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """What to train on, and for how long.
 
     Attributes:
@@ -51,63 +48,36 @@ class Settings:
         points: looks at each run, geometric in steps.
         seed: of the start and of the reviews.
         preset: full or smoke (invented reviews).
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    source: Source = dataclasses.field(default_factory=lambda: Source(max_size=4000))
+    source: Source = Source(max_size=4000)
     reviews: int = 4000
-    dim: int = 256
-    descent_rate: float = 2.0
-    descent_steps: int = 50_000
-    adam_rate: float = 1e-3
-    adam_steps: int = 6000
-    points: int = 25
-    seed: int = 0
-    preset: Literal["full", "smoke"] = "full"
-    out: Path = Path("results") / "text-joint"
-    json: bool = False
-
-    def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        at_least_one(self, "dim", "descent_steps", "adam_steps")
-        if self.points < 2:
-            raise BadInput(f"--points {self.points}: wanted 2 or more")
-        for name in ("descent_rate", "adam_rate"):
-            if not 0 < getattr(self, name) < np.inf:
-                flag = name.replace("_", "-")
-                raise BadInput(f"--{flag} {getattr(self, name)}: wanted a number > 0")
+    dim: Count = 256
+    descent_rate: Positive = 2.0
+    descent_steps: Count = 50_000
+    adam_rate: Positive = 1e-3
+    adam_steps: Count = 6000
+    points: Several = 25
+    out: Path = Path("results/text-joint")
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         source=Source(invented=200),
         reviews=120,
         dim=64,
         descent_steps=300,
         adam_steps=300,
         points=6,
-        out=Path("results") / "text-joint-smoke",
+        out=Path("results/text-joint-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Train with both rules, and look at marks on the way.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float32")
+@study(figure="text_joint", precision="float32")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Train with both rules, and look at marks on the way."""
     splits, facts = load(settings.source)
     train = some(splits.train, settings.reviews, settings.seed)
     words = len(splits.words)
@@ -118,14 +88,10 @@ def main(settings: Settings) -> dict:
         "descent": (optax.sgd(settings.descent_rate), settings.descent_steps),
         "adam": (optax.adam(settings.adam_rate), settings.adam_steps),
     }
-    results: dict[str, Any] = {**facts, "trained_on": len(train.labels), "runs": {}}
+    results |= {**facts, "trained_on": len(train.labels), "runs": {}}
     arrays: dict[str, np.ndarray] = {"posterior_difference": posterior}
-    announce(settings.out, "text_joint")
     total = settings.descent_steps + settings.adam_steps
-    with (
-        kept(settings.out, settings=settings, results=results),
-        watched("training", total) as advance,
-    ):
+    with watched("training", total) as advance:
         for name, (rule, steps) in rules.items():
             say(f"— {name} —")
             marks = np.unique(np.geomspace(1, steps, settings.points).round())
@@ -147,14 +113,7 @@ def main(settings: Settings) -> dict:
                 arrays[f"{key} {name}"] = np.array([row[key] for row in rows])
             _, values = token_scores(state.parameters)
             arrays[f"values {name}"] = np.asarray(values, float)
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=arrays,
-        figure="text_joint",
-    )
-    return results
+    return arrays
 
 
 def look(

@@ -9,7 +9,6 @@ gives every word, not every review, the same say: no multiple of that is the lim
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,19 +16,17 @@ import numpy as np
 
 from experiments.common import memory
 from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept, write
+from experiments.common.progress import watched
+from experiments.common.study import Count, Study, presets, study
 from experiments.text.data import Source, load
-from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.sparse import SparseCorpus, importance, products
 from jaxselect.model.sparse_objective import risk_and_score_descent
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Which dimensions, how often.
 
     Attributes:
@@ -37,60 +34,44 @@ class Settings:
         dims: values of d.
         seeds: draws of the parameters at each d.
         preset: full or smoke (invented reviews).
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    source: Source = dataclasses.field(default_factory=Source)
-    dims: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096)
-    seeds: int = 5
-    preset: Literal["full", "smoke"] = "full"
-    out: Path = Path("results") / "text-lemma"
-    json: bool = False
+    source: Source = Source()
+    dims: tuple[Count, ...] = (64, 128, 256, 512, 1024, 2048, 4096)
+    seeds: Count = 5
+    out: Path = Path("results/text-lemma")
+
+    def check(self) -> None:
+        """Refuse numbers beyond memory."""
+        memory.require(8 * max(self.dims), f"--dims {max(self.dims)}")
+        memory.require(16 * self.seeds, f"--seeds {self.seeds}")
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         source=Source(invented=300),
         dims=(64, 256, 1024),
         seeds=2,
-        out=Path("results") / "text-lemma-smoke",
+        out=Path("results/text-lemma-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Errors at every d, their mean and their exponent.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    if min(settings.dims, default=0) < 1 or settings.seeds < 1:
-        raise BadInput(
-            f"--dims {settings.dims} --seeds {settings.seeds}: wanted numbers ≥ 1"
-        )
-    memory.require(8 * max(settings.dims), f"--dims {max(settings.dims)}")
-    memory.require(16 * settings.seeds, f"--seeds {settings.seeds}")
-    # The error is a small difference of larger numbers.
-    configure("float64")
+# The error is a small difference of larger numbers.
+@study(figure="text_lemma", precision="float64")
+def main(settings: Settings, results: dict) -> None:
+    """Errors at every d, their mean and their exponent."""
     splits, facts = load(settings.source)
     per_review = importance(splits.train)
     label = splits.train.labels.astype(per_review.dtype)
     per_word, _ = products(splits.train.by_token, label, label)
-    results: dict = {**facts, "dims": [], "errors": [], "errors_plain_counts": []}
-    announce(settings.out, "text_lemma")
-    with (
-        kept(settings.out, settings=settings, results=results),
-        watched("steps", settings.seeds * sum(settings.dims)) as advance,
-    ):
+    results |= {**facts, "dims": [], "errors": [], "errors_plain_counts": []}
+    with watched("steps", settings.seeds * sum(settings.dims)) as advance:
         for dim in settings.dims:
             errors = np.zeros((2, settings.seeds))
             for seed in range(settings.seeds):
-                key = jax.random.fold_in(jax.random.key(seed), dim)
+                key = jax.random.fold_in(jax.random.key(settings.seed + seed), dim)
                 model = gaussian(key, vocabulary=len(splits.words), dim=dim)
                 errors[0, seed] = error(model, splits.train, per_review)
                 errors[1, seed] = error(model, splits.train, per_word)
@@ -107,8 +88,6 @@ def main(settings: Settings) -> dict:
         f"exponent {results['exponent']:.3f} (predicted -0.5); with plain counts "
         f"{results['exponent_plain_counts']:.3f}"
     )
-    write(settings.out, settings=settings, results=results, figure="text_lemma")
-    return results
 
 
 def error(model: Parameters, corpus: SparseCorpus, direction: jax.Array) -> float:
@@ -140,7 +119,7 @@ def error(model: Parameters, corpus: SparseCorpus, direction: jax.Array) -> floa
     return float(jnp.sqrt(square) / (jnp.abs(multiple) * jnp.linalg.norm(direction)))
 
 
-def slope(dims: tuple[int, ...], errors: list[float]) -> float:
+def slope(dims: tuple[Count, ...], errors: list[float]) -> float:
     """Exponent of a power law through the errors; NaN for a single dimension."""
     if len(dims) < 2:
         return float("nan")

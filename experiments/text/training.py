@@ -19,15 +19,13 @@ difference, how far words scatter around it, and what is attended to.
 import dataclasses
 import time
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept, write
+from experiments.common.console import command, say
+from experiments.common.progress import watched
 from experiments.common.statistics import beside, binned
+from experiments.common.study import Count, Positive, Study, check, presets, study
 from experiments.text import published
 from experiments.text.attended import agreement, attend, describe
 from experiments.text.baseline import of_reviews
@@ -58,8 +56,8 @@ MODELS = {
 LATE = [(split, what) for split in ("train", "test") for what in ("accuracy", "loss")]
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """What to train on, and for how long.
 
     Attributes:
@@ -74,79 +72,69 @@ class Settings:
         seed: of the initialisation and of the minibatches.
         shown: words in each list.
         preset: full or smoke (invented reviews).
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    source: Source = dataclasses.field(default_factory=Source)
-    dim: int = 2048
-    step_size: float = 1000.0
-    steps: int = 300
-    learning_rate: float = 1e-3
+    source: Source = Source()
+    dim: Count = 2048
+    step_size: Positive = 1000.0
+    steps: Count = 300
+    learning_rate: Positive = 1e-3
     batch: int = 250
-    steps_long: int = 800
-    seed: int = 0
+    steps_long: Count = 800
     shown: int = 20
-    preset: Literal["full", "smoke"] = "full"
-    out: Path = Path("results") / "text-training"
-    json: bool = False
+    out: Path = Path("results/text-training")
+
+    def runs(self) -> dict[str, Fit]:
+        """What is trained, by name of `MODELS`."""
+        return {
+            name: Fit(
+                embeddings=embeddings,  # type: ignore[arg-type]
+                train_head=train_head,
+                steps=self.steps_long if long else self.steps,
+                learning_rate=None if long else self.learning_rate,
+                batch=0 if long else self.batch,
+                every=20,
+                dim=self.dim,
+                step_size=self.step_size,
+                seed=self.seed,
+            )
+            for name, (embeddings, train_head, long) in MODELS.items()
+        }
+
+    def check(self) -> None:
+        """Refuse models that cannot be trained."""
+        for run in self.runs().values():
+            check(run)
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         source=Source(invented=600),
         dim=128,
         steps=60,
         batch=200,
         steps_long=60,
         shown=5,
-        out=Path("results") / "text-training-smoke",
+        out=Path("results/text-training-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Train the models, compare them with each other and with the paper.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
+@study(figure="text_training", precision="float32")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Train the models, compare them with each other and with the paper."""
     begun = time.perf_counter()
-    at_least_one(settings, "dim")
-    configure("float32")
-    runs = {
-        name: Fit(
-            embeddings=embeddings,  # type: ignore[arg-type]
-            train_head=train_head,
-            steps=settings.steps_long if long else settings.steps,
-            learning_rate=None if long else settings.learning_rate,
-            batch=0 if long else settings.batch,
-            every=20,
-            dim=settings.dim,
-            step_size=settings.step_size,
-            seed=settings.seed,
-        )
-        for name, (embeddings, train_head, long) in MODELS.items()
-    }
-    for run in runs.values():
-        run.check()
+    runs = settings.runs()
     splits, facts = load(settings.source)
     known = settings.source.name == published.DATA and in_order(facts["labels"])
     posterior = np.asarray(posterior_difference(splits.train))
     alpha = np.asarray(importance(splits.train))
 
-    results: dict = {**facts, "published": known, "models": {}}
+    results |= {**facts, "published": known, "models": {}}
     words, attention = {}, {}
-    announce(settings.out, "text_training")
     total = sum(run.steps for run in runs.values())
-    with (
-        kept(settings.out, settings=settings, results=results),
-        watched("training", total) as advance,
-    ):
+    with watched("training", total) as advance:
         for name, run in runs.items():
             say(f"— {name} —")
             begin = starting_point(splits, run)
@@ -180,14 +168,7 @@ def main(settings: Settings) -> dict:
     arrays: dict = {"posterior_difference": posterior}
     for name, both in words.items():
         arrays |= {f"{part} {name}": column for part, column in both.items()}
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=arrays,
-        figure="text_training",
-    )
-    return results
+    return arrays
 
 
 def columns(parameters: Parameters) -> dict[str, np.ndarray]:

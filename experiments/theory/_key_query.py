@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.common.statistics import largest
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
 from jaxselect.flow.key_query_flow import key_query_flow, key_query_of
 from jaxselect.flow.progress import direction_error
@@ -129,11 +130,7 @@ def summary(found: dict[str, np.ndarray], tolerance: float) -> dict:
         "predicted": int(counts.sum()),
         "identity_holds": int((found["identity"] <= tolerance).sum()),
         "identity_largest": float(found["identity"].max()),
-        "constant_largest_deviation": _largest(np.abs(measured / constants - 1)),
-        "error_last": _largest(found["errors"][counts, -1]),
-        "error_of_matrix_last": _largest(found["of_matrix"][counts, -1]),
+        "constant_largest_deviation": largest(np.abs(measured / constants - 1)),
+        "error_last": largest(found["errors"][counts, -1]),
+        "error_of_matrix_last": largest(found["of_matrix"][counts, -1]),
     }
-
-
-def _largest(values: np.ndarray) -> float | None:
-    return float(values.max()) if values.size else None

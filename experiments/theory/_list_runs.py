@@ -7,7 +7,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from experiments.common.statistics import CERTIFIED
 from jaxselect.compilation import fast_compile_options
 from jaxselect.flow.cls_flow import FlowStatus, cls_flow
 from jaxselect.flow.joint_flow import joint_flow
@@ -17,7 +16,7 @@ from jaxselect.model.decision_lists import DecisionList, list_agreement
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.outcome.trial import prepare
 from jaxselect.outcome.trial_certificate import certify
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.trial_status import CERTIFIED
 
 MEASURED = ("same_list", "same_labels", "order", "labels", "lead", "drift", "rest")
 """Of `ListAgreement`; vᵀp_mm, NaN where p has none; weight off the deciding token."""
@@ -71,8 +70,7 @@ def certified_run(
     flow = cls_flow(after, corpus, until_norm=until)
     found = certify(after, corpus, flow)
     scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
-    statuses = jnp.array([TrialStatus[name] for name in CERTIFIED])
-    sound = (found.status == statuses).any()
+    sound = jnp.isin(found.status, jnp.array(CERTIFIED))
     drift = found.ending.margin.direction @ after.head
     return measured(case, scores, values, corpus, flow.log_time, sound, drift)
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import nnls
 
+from experiments.common.statistics import largest, mean
 from jaxselect.flow.cls_flow import FlowStatus, cls_flow, velocity
 from jaxselect.flow.cls_head_flow import cls_head_flow
 from jaxselect.flow.progress import direction_error, local_exponents
@@ -254,16 +255,14 @@ def summary(found: dict[str, np.ndarray], log_times: np.ndarray) -> dict:
     results: dict = {
         "draws": len(status),
         "status": {name.name: int((status == name).sum()) for name in Heading},
-        "failing_share": _mean(failed[held | failed]),
+        "failing_share": mean(failed[held | failed]),
         "v_needs_every_sequence": int((ended & found["supports"].all(axis=1)).sum()),
         "same_selection": int((ended & found["same_selection"]).sum()),
-        "off_largest": _largest(found["off"][held, BESIDE, -1]),
-        "off_exponent_in_log_time": _mean(np.array(pace)),
-        "off_relaxed_largest": _largest(found["off_relaxed"][failed, -1]),
-        "off_where_it_fails": _mean(found["off"][failed, BESIDE, -1]),
-        "solvers_differ": _largest(
-            found["check"][held & found["supports"].all(axis=1)]
-        ),
+        "off_largest": largest(found["off"][held, BESIDE, -1]),
+        "off_exponent_in_log_time": mean(np.array(pace)),
+        "off_relaxed_largest": largest(found["off_relaxed"][failed, -1]),
+        "off_where_it_fails": mean(found["off"][failed, BESIDE, -1]),
+        "solvers_differ": largest(found["check"][held & found["supports"].all(axis=1)]),
     }
     for name, which, shown in (
         ("alone", ALONE, held | failed),
@@ -271,10 +270,10 @@ def summary(found: dict[str, np.ndarray], log_times: np.ndarray) -> dict:
         ("where_it_fails", BESIDE, failed),
     ):
         results |= {
-            f"{name}_error_first": _mean(found["errors"][shown, which, 0]),
-            f"{name}_error_last": _mean(found["errors"][shown, which, -1]),
-            f"{name}_exponent": _mean(found["exponents"][shown, which, -1]),
-            f"{name}_norm": _mean(found["norms"][shown, which, -1]),
+            f"{name}_error_first": mean(found["errors"][shown, which, 0]),
+            f"{name}_error_last": mean(found["errors"][shown, which, -1]),
+            f"{name}_exponent": mean(found["exponents"][shown, which, -1]),
+            f"{name}_norm": mean(found["norms"][shown, which, -1]),
         }
     return results
 
@@ -293,11 +292,3 @@ def _relative(actual: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         away = np.linalg.norm(actual - wanted, axis=-1)
         return away / np.linalg.norm(wanted, axis=-1)
-
-
-def _mean(values: np.ndarray) -> float | None:
-    return float(values.mean()) if values.size else None
-
-
-def _largest(values: np.ndarray) -> float | None:
-    return float(values.max()) if values.size else None

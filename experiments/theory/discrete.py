@@ -9,18 +9,15 @@ Late ∇L and λ fall alike, so descent stays stable and the normalised limit is
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept, write
+from experiments.common.progress import watched
+from experiments.common.study import Count, Positive, Study, in_order, presets, study
 from experiments.theory.problem import Problem
-from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow, velocity
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.curvature import score_curvature
@@ -28,12 +25,11 @@ from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         problem: the corpora.
         dim: embedding dimension d.
         step_size: η₀ of the step on E.
@@ -44,72 +40,44 @@ class Settings:
         points: step sizes h.
         tolerance: distance to the flow's curve, over ‖p‖, that counts as leaving it.
         seeds: number of draws.
-        seed: of the first draw.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "smoke"] = "full"
-    problem: Problem = dataclasses.field(default_factory=Problem)
-    dim: float = 4096.0
-    step_size: float = 100.0
-    until_time: float = 1e4
-    until_length: float = 100.0
-    smallest: float = 0.03
-    largest: float = 30.0
-    points: int = 25
-    tolerance: float = 0.01
-    seeds: int = 5
-    seed: int = 0
-    out: Path = Path("results") / "discrete"
-    json: bool = False
+    problem: Problem = Problem()
+    dim: Positive = 4096.0
+    step_size: Positive = 100.0
+    until_time: Positive = 1e4
+    until_length: Positive = 100.0
+    smallest: Positive = 0.03
+    largest: Positive = 30.0
+    points: Count = 25
+    tolerance: Positive = 0.01
+    seeds: Count = 5
+    out: Path = Path("results/discrete")
 
     def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        self.problem.check()
-        if not 0 < self.smallest < self.largest < float("inf"):
-            raise BadInput(
-                f"smallest {self.smallest}, largest {self.largest}: wanted two finite "
-                "numbers > 0 in this order"
-            )
-        counts = ("points", "seeds", "until_time", "until_length", "tolerance")
-        for name in (*counts, "dim", "step_size"):
-            if not getattr(self, name) > 0:
-                raise BadInput(f"{name} {getattr(self, name)}: wanted > 0")
+        """Refuse step sizes that are not in order."""
+        in_order(self, "smallest", "largest")
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         problem=Problem(8, 3, 1, 4),
         until_time=1e3,
         until_length=30.0,
         points=6,
         seeds=1,
-        out=Path("results") / "discrete-smoke",
+        out=Path("results/discrete-smoke"),
     ),
-}
+)
 RULES = ("descent", "normalised")
 LOOKS = 200
 """Points of a run that are held against the flow."""
 
 
-def main(settings: Settings) -> dict:
-    """Run both rules at every step size.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
-    announce(settings.out, "discrete")
+@study(figure="discrete")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Run both rules at every step size."""
     shares = np.geomspace(settings.smallest, settings.largest, settings.points)
     follow = jax.jit(partial(curve, settings))
     train = {
@@ -119,9 +87,8 @@ def main(settings: Settings) -> dict:
     length = {"descent": settings.until_time, "normalised": settings.until_length}
     limits = np.zeros((len(RULES), settings.seeds))
     off = np.zeros((len(RULES), settings.seeds, settings.points))
-    done: dict = {"shares": shares.tolist(), "seeds": {}}
-    keeping = kept(settings.out, settings=settings, results=done)
-    with keeping, watched("discrete steps", off.size) as advance:
+    results |= {"shares": shares.tolist(), "seeds": {}}
+    with watched("discrete steps", off.size) as advance:
         for row in range(settings.seeds):
             after, corpus, line, stable = follow(settings.seed + row)
             for number, rule in enumerate(RULES):
@@ -133,11 +100,11 @@ def main(settings: Settings) -> dict:
                     off[number, row, column] = float(away)
                     advance(1)
             say(f"seed {settings.seed + row}: stable up to h = {limits[:, row]}")
-            done["seeds"][str(settings.seed + row)] = {
+            results["seeds"][str(settings.seed + row)] = {
                 "stable_limit": limits[:, row].tolist(),
                 "deviations": off[:, row].tolist(),
             }
-    results: dict = {"shares": shares.tolist()}
+    del results["seeds"]
     for number, rule in enumerate(RULES):
         left = [leaving(shares, line, settings.tolerance) for line in off[number]]
         results[rule] = {
@@ -148,14 +115,7 @@ def main(settings: Settings) -> dict:
             "deviation_at_ten_times": float(at_share(shares, off[number], 10.0)),
         }
         say(f"{rule}: {results[rule]}")
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays={"shares": shares, "limits": limits, "deviations": off},
-        figure="discrete",
-    )
-    return results
+    return {"shares": shares, "limits": limits, "deviations": off}
 
 
 def curve(

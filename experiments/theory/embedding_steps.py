@@ -8,20 +8,18 @@ variables that theory reduces the steps to.
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import write
-from experiments.common.statistics import CERTIFIED, bootstrap
+from experiments.common.console import command, say
+from experiments.common.progress import watched
+from experiments.common.statistics import bootstrap
+from experiments.common.study import Bound, Count, Positive, Study, presets, study
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
-from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import Corpus
@@ -29,96 +27,58 @@ from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
 from jaxselect.outcome.trial_certificate import certify
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.outcome.trial_status import CERTIFIED
 from jaxselect.theory.embedding_steps import reduced_steps
 
 MEASURED = ("alignment", "rest", "cosine", "margin_norm")
 """γ; weight off the important tokens before p trains; cos(p_mm, p_0); ‖p_mm‖."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         problem: the corpora.
         dim: embedding dimension d.
         step_size: η₀ of each step on E.
         doublings: the numbers of steps are 1, 2, 4, … 2 to this power.
         until_norm: the flow of p stops where ‖p‖ is this.
         seeds: number of draws.
-        seed: of the first draw.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["default", "smoke"] = "default"
-    problem: Problem = dataclasses.field(default_factory=lambda: Problem(200, 8, 8, 48))
-    dim: float = 1e6
-    step_size: float = 100.0
-    doublings: int = 12
-    until_norm: float = 1e6
-    seeds: int = 8
-    seed: int = 0
-    out: Path = Path("results") / "embedding-steps"
-    json: bool = False
-
-    def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        self.problem.check()
-        at_least_one(self, "seeds")
-        if not 0 <= self.doublings <= 20:
-            raise BadInput(f"--doublings {self.doublings}: wanted 0 … 20")
-        for name in ("dim", "step_size", "until_norm"):
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
-                raise BadInput(f"{name} {value}: wanted a finite number > 0")
+    problem: Problem = Problem(200, 8, 8, 48)
+    dim: Positive = 1e6
+    step_size: Positive = 100.0
+    doublings: Annotated[int, Bound(0, 20, "0 … 20")] = 12
+    until_norm: Positive = 1e6
+    seeds: Count = 8
+    out: Path = Path("results/embedding-steps")
 
 
-PRESETS = {
-    "default": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    default=Settings(),
+    smoke=Settings(
         problem=Problem(8, 3, 1, 4),
         doublings=3,
         until_norm=1e3,
         seeds=2,
-        out=Path("results") / "embedding-steps-smoke",
+        out=Path("results/embedding-steps-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Step on E, follow p, and compare with the two variables.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
-    announce(settings.out, "embedding_steps")
+@study(figure="embedding_steps")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Step on E, follow p, and compare with the two variables."""
     numbers = 2 ** np.arange(settings.doublings + 1)
     arrays = {"numbers": numbers, **measured(settings, numbers)}
     arrays |= {f"predicted_{name}": at for name, at in predicted(settings, numbers)}
     rows = [row(arrays, place) for place in range(len(numbers))]
     for one in rows:
         say(" ".join(f"{name} {_text(value)}" for name, value in one.items()))
-    results: dict[str, Any] = {"steps": rows}
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=arrays,
-        figure="embedding_steps",
-    )
-    return results
+    results["steps"] = rows
+    return arrays
 
 
 def measured(settings: Settings, numbers: np.ndarray) -> dict[str, np.ndarray]:
@@ -220,10 +180,9 @@ def row(arrays: dict[str, np.ndarray], place: int) -> dict[str, Any]:
     Returns:
         Plain numbers by name.
     """
-    certified = [TrialStatus[name] for name in CERTIFIED]
     found: dict[str, Any] = {
         "number": int(arrays["numbers"][place]),
-        "certified": int(np.isin(arrays["status"][place], certified).sum()),
+        "certified": int(np.isin(arrays["status"][place], CERTIFIED).sum()),
     }
     for name in MEASURED:
         # Without a max-margin solution there is no p_mm to compare with.

@@ -10,18 +10,15 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
-from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept as keeping
-from experiments.common.results import write
+from experiments.common.console import command, say_each
+from experiments.common.progress import watched
+from experiments.common.study import Dimension, Study, presets, study
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
 from jaxselect.margin.limit import LimitStatus
@@ -33,66 +30,32 @@ from jaxselect.model.selection import competing_pairs
 from jaxselect.outcome.resolved_limit import resolve_limit
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         problem: the corpora.
         dim: embedding dimension d.
         step_size: η₀ of the step on E.
         seed: of the draw.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "smoke"] = "full"
-    problem: Problem = dataclasses.field(default_factory=lambda: Problem(60, 6, 5, 20))
-    dim: float = 1024.0
+    problem: Problem = Problem(60, 6, 5, 20)
+    dim: Dimension = 1024.0
     step_size: float = 100.0
-    seed: int = 0
-    out: Path = Path("results") / "influence"
-    json: bool = False
-
-    def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        self.problem.check()
-        for name, least in (("dim", 1.0), ("step_size", 0.0)):
-            if not least <= getattr(self, name) < float("inf"):
-                spoken = name.replace("_", " ")
-                raise BadInput(
-                    f"{spoken} {getattr(self, name)}: wanted a number ≥ {least:g}"
-                )
+    out: Path = Path("results/influence")
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
-        problem=Problem(8, 4, 2, 5), out=Path("results") / "influence-smoke"
-    ),
-}
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(problem=Problem(8, 4, 2, 5), out=Path("results/influence-smoke")),
+)
 
 
-def main(settings: Settings) -> dict:
-    """Rank tokens and sequences; take them away.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-
-    Raises:
-        BadInput: a draw whose late flow is not predicted.
-    """
-    settings.check()
-    configure("float64")
-    announce(settings.out, "influence")
+@study(figure="influence")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Rank tokens and sequences; take them away."""
     before, corpus = settings.problem.draw(settings.seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)
     resolved = jax.jit(resolve_limit)(after, corpus)
@@ -103,17 +66,14 @@ def main(settings: Settings) -> dict:
             f"{name}, wanted PREDICTED; take another"
         )
     chosen = resolved.selected
-    study = (before, corpus, settings.step_size, chosen)
+    problem = (before, corpus, settings.step_size, chosen)
     found: dict[str, np.ndarray] = {}
-    results: dict = {"kink": bool(resolved.kink)}
+    results["kink"] = bool(resolved.kink)
     sizes = {"token": corpus.vocabulary, "sequence": len(corpus.labels)}
     removals = 3 * sum(sizes.values()) + corpus.vocabulary
-    with (
-        keeping(settings.out, settings=settings, results=results),
-        watched("removals", removals) as advance,
-    ):
+    with watched("removals", removals) as advance:
         for kind, number in sizes.items():
-            where = jax.jit(partial(direction, *study, kind=kind))
+            where = jax.jit(partial(direction, *problem, kind=kind))
             whole = jnp.ones(number)
             turns = np.asarray(jax.jacfwd(where)(whole))
             predicted = {0.1: -0.1 * turns, 1.0: removal(where, number, advance)}
@@ -126,7 +86,7 @@ def main(settings: Settings) -> dict:
             results[f"{kind}_1_derivative_alone"] = agreement(-turns, turn)
             ranked = np.argsort(-found[f"{kind}_turn"])
             results[f"{kind}_most"] = ranked[:5].tolist()
-        constant = jax.jit(partial(error_constant, *study))
+        constant = jax.jit(partial(error_constant, *problem))
         slope = np.asarray(jax.jacfwd(constant)(jnp.ones(corpus.vocabulary)))
         change = lost(constant, corpus.vocabulary, 0.1, advance)
         found |= {"constant_slope": slope, "constant_removed": change}
@@ -134,17 +94,9 @@ def main(settings: Settings) -> dict:
     results["constant_0.1"] = agreement(-0.1 * slope[None, same], change[None, same])
     results["constant_kept"] = float(same.mean())
     results["history_dim"] = int(resolved.late.history_dim)
-    results["selection_kept"] = kept(study)
-    for name, value in results.items():
-        say(f"{name:16} {value}")
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=found,
-        figure="influence",
-    )
-    return results
+    results["selection_kept"] = kept(problem)
+    say_each(results)
+    return found
 
 
 def weighted(
@@ -288,9 +240,9 @@ def agreement(predicted: np.ndarray, actual: np.ndarray) -> dict[str, float]:
     }
 
 
-def kept(study: tuple) -> dict[str, float]:
+def kept(problem: tuple) -> dict[str, float]:
     """Share of removals after which the flow still selects what it did."""
-    before, corpus, step_size, chosen = study
+    before, corpus, step_size, chosen = problem
 
     def same(share: jax.Array, kind: str) -> jax.Array:
         thinned, weight, left = weighted(corpus, share, kind)

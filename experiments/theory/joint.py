@@ -14,17 +14,23 @@ its selection where v needs every sequence; and W before p moves W p as p moves 
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
+from experiments.common.console import command, say
 from experiments.common.processes import side_by_side
-from experiments.common.progress import announce
-from experiments.common.results import write
+from experiments.common.study import (
+    Bound,
+    Count,
+    Positive,
+    Several,
+    Study,
+    presets,
+    study,
+)
 from experiments.theory import _joint_laws as laws
 from experiments.theory import _joint_selection as selection
 from experiments.theory import _key_query, _trained_head
@@ -57,12 +63,11 @@ KEPT = ("status", "norms", "errors", "exponents", "off", "off_relaxed", "support
 """Columns of a draw with a trained head that are written."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         parts: of the study.
         problem: n, T, R and I of the laws; of the plane of (d, η₀), too.
         dims: values of d.
@@ -72,36 +77,31 @@ class Settings:
         selection_etas: rates of E in the part on selection.
         classes: R₊ and R₋ in the part on selection.
         step_sizes: η₀ in the plane of (d, η₀).
-        until_log_time: log(1+t) at the end of a joint flow.
+        until_log_time: log(1+t) at the end of a joint flow; later than 10⁸ the exponent
+            log t − y f of a sequence has no digit left.
         points: of a path.
         tolerance: of the frozen parts, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
         identity_tolerance: likewise ‖W − direct W‖/‖W − W_0‖ for the same W.
         workers: processes that run lanes side by side.
         seeds: number of draws of each kind.
-        seed: of the first draw.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "smoke", "phases"] = "full"
     parts: tuple[Part, ...] = ("laws", "frequency", "crossover", "selection", "frozen")
-    problem: Problem = dataclasses.field(default_factory=lambda: Problem(64, 4, 2, 4))
-    dims: tuple[float, ...] = (1e2, 1e4, 1e6)
-    alignment: float = 1.0
+    problem: Problem = Problem(64, 4, 2, 4)
+    dims: tuple[Positive, ...] = (1e2, 1e4, 1e6)
+    alignment: Positive = 1.0
     alignments: tuple[float, ...] = (0.0, 1.0, 5.0)
-    etas: tuple[float, ...] = tuple(10.0 ** (0.5 * power) for power in range(-8, 9))
-    selection_etas: tuple[float, ...] = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)
-    classes: tuple[tuple[int, int], ...] = ((4, 4), (3, 5), (2, 6), (1, 7), (1, 4))
+    etas: tuple[Positive, ...] = tuple(10.0 ** (0.5 * power) for power in range(-8, 9))
+    selection_etas: tuple[Positive, ...] = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)
+    classes: tuple[tuple[Count, Count], ...] = ((4, 4), (3, 5), (2, 6), (1, 7), (1, 4))
     step_sizes: tuple[float, ...] = (1.0,)
-    until_log_time: float = 1e6
-    points: int = 26
-    tolerance: float = 0.01
-    identity_tolerance: float = 1e-6
-    workers: int = 2
-    seeds: int = 8
-    seed: int = 0
-    out: Path = Path("results") / "joint"
-    json: bool = False
+    until_log_time: Annotated[float, Bound(1e3, 1e8, "10³ … 10⁸")] = 1e6
+    points: Annotated[int, Bound(4, 10**9, "4 or more")] = 26
+    tolerance: Positive = 0.01
+    identity_tolerance: Positive = 1e-6
+    workers: Count = 2
+    seeds: Several = 8
+    out: Path = Path("results/joint")
 
     @property
     def sizes(self) -> Problem:
@@ -128,41 +128,17 @@ class Settings:
         )
 
     def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        self.problem.check()
-        at_least_one(self, "seeds", "workers")
-        if self.seeds < 2 or self.points < 4:
-            raise BadInput(
-                f"seeds {self.seeds}, points {self.points}: wanted ≥ 2 and ≥ 4"
-            )
-        # Later the exponent log t − y f of a sequence has no digit left.
-        if not 1e3 <= self.until_log_time <= 1e8:
-            raise BadInput(f"until log time {self.until_log_time}: wanted 10³ … 10⁸")
+        """Refuse bags that would hold a token twice."""
         if self.problem.irrelevant < self.problem.length - 1:
             raise BadInput(
                 f"irrelevant {self.problem.irrelevant}: wanted T − 1 = "
                 f"{self.problem.length - 1} or more, as a bag holds none twice"
             )
-        for pair in self.classes:
-            if len(pair) != 2 or min(pair) < 1:
-                raise BadInput(f"classes {pair}: wanted two numbers ≥ 1")
-        for name in ("dims", "etas", "selection_etas"):
-            if not all(0 < value < float("inf") for value in getattr(self, name)):
-                spoken = name.replace("_", " ")
-                raise BadInput(f"{spoken} {getattr(self, name)}: wanted numbers > 0")
-        for name in ("alignment", "tolerance", "identity_tolerance"):
-            if not 0 < getattr(self, name) < float("inf"):
-                spoken = name.replace("_", " ")
-                raise BadInput(f"{spoken} {getattr(self, name)}: wanted a number > 0")
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         problem=Problem(40, 3, 2, 4),
         dims=(1e6,),
         etas=(0.1, 10.0),
@@ -173,50 +149,40 @@ PRESETS = {
         points=4,
         workers=1,
         seeds=2,
-        out=Path("results") / "joint-smoke",
+        out=Path("results/joint-smoke"),
     ),
-    "phases": Settings(
+    phases=Settings(
         parts=("phases",),
         problem=Problem(96, 8, 6, 20),
         dims=(1e2, 1e4, 1e6, 1e8),
         step_sizes=tuple(10.0 ** (0.5 * power) for power in range(-2, 8)),
         points=4,
         seeds=4,
-        out=Path("results") / "joint-phases",
+        out=Path("results/joint-phases"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Run the lanes of all parts, and hold them against theory.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
-    announce(settings.out, "joint")
+@study(figure="joint")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Run the lanes of all parts, and hold them against theory."""
     ask, parts = settings.ask, [name for name in PARTS if name in settings.parts]
     cells = {name: PARTS[name][0](ask) for name in parts}
     rows = lanes(settings, table([cell for name in parts for cell in cells[name]]))
-    found: dict[str, Any] = {}
     arrays = {"log_times": ask.marks}
     for name in parts:
         here, rows = rows[: len(cells[name])], rows[len(cells[name]) :]
-        found[name], columns = PARTS[name][1](ask, here)
+        results[name], columns = PARTS[name][1](ask, here)
         arrays |= {f"{name}_{key}": column for key, column in columns.items()}
-        for row in found[name]:
+        for row in results[name]:
             say(f"{name}: " + ", ".join(f"{key} {_text(row[key])}" for key in row))
     if "frozen" in settings.parts:
         shown, columns = frozen(settings)
-        found, arrays = found | shown, arrays | columns
+        results |= shown
+        arrays |= columns
         for kind, row in shown.items():
             say(f"{kind}: " + ", ".join(f"{key} {_text(row[key])}" for key in row))
-    write(settings.out, settings=settings, results=found, arrays=arrays, figure="joint")
-    return found
+    return arrays
 
 
 def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:

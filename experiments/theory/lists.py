@@ -11,19 +11,17 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept, write
+from experiments.common.console import command, say
+from experiments.common.progress import watched
 from experiments.common.statistics import binomial
+from experiments.common.study import Count, Dimension, Positive, Study, presets, study
 from experiments.theory._list_runs import Case, program
-from jaxselect.errors import BadInput
 from jaxselect.model.decision_lists import alternating_list, negation_list
 from jaxselect.model.list_families import (
     decision_list,
@@ -32,12 +30,11 @@ from jaxselect.model.list_families import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         depth: deciding tokens.
         irrelevant: the other tokens.
         length: tokens per sequence.
@@ -53,12 +50,8 @@ class Settings:
         until_norm: the flow of p stops where ‖p‖ is this.
         until_log_time: log(1+t) at which the flow of E, p and v stops.
         seeds: number of draws.
-        seed: of the first draw.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "smoke"] = "full"
     depth: int = 5
     irrelevant: int = 4
     length: int = 8
@@ -67,34 +60,23 @@ class Settings:
     positive: float = 0.7
     noise: float = 0.05
     negated: tuple[float, float] = (0.3, 0.6)
-    dims: tuple[float, ...] = (1e2, 1e4, 1e6)
-    step_sizes: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
-    steps: tuple[int, ...] = (1, 4)
-    until_norm: float = 1e4
-    until_log_time: float = 100.0
-    seeds: int = 4
-    seed: int = 0
-    out: Path = Path("results") / "lists"
-    json: bool = False
+    dims: tuple[Dimension, ...] = (1e2, 1e4, 1e6)
+    step_sizes: tuple[Positive, ...] = (1.0, 10.0, 100.0, 1000.0)
+    steps: tuple[Count, ...] = (1, 4)
+    until_norm: Positive = 1e4
+    until_log_time: Positive = 100.0
+    seeds: Count = 4
+    out: Path = Path("results/lists")
 
     def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        at_least_one(self, "seeds", "steps", "dims")
-        for name in ("until_norm", "until_log_time", "step_sizes"):
-            for value in np.atleast_1d(getattr(self, name)):
-                if not 0 < value < np.inf:
-                    raise BadInput(f"{name} {value}: wanted a finite number > 0")
+        """Refuse sizes of no family."""
         for case in cases(self).values():
             jax.eval_shape(partial(case.draw, **case.shares), jax.random.key(0))
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         depth=3,
         irrelevant=1,
         length=4,
@@ -105,9 +87,9 @@ PRESETS = {
         until_norm=1e3,
         until_log_time=20.0,
         seeds=2,
-        out=Path("results") / "lists-smoke",
+        out=Path("results/lists-smoke"),
     ),
-}
+)
 
 
 def cases(settings: Settings) -> dict[str, Case]:
@@ -138,28 +120,16 @@ def cases(settings: Settings) -> dict[str, Case]:
     }
 
 
-def main(settings: Settings) -> dict:
-    """Follow every run, and count those that end at the list.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
-    announce(settings.out, "lists")
+@study(figure="lists")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Follow every run, and count those that end at the list."""
     kinds = cases(settings)
     programs: dict[Any, Callable] = {}
     arrays: dict[str, np.ndarray] = {}
     rows: list[dict[str, Any]] = []
-    results: dict[str, Any] = {"rows": rows}
+    results["rows"] = rows
     total = len(kinds) * (len(settings.steps) + 1) - 1
-    with (
-        kept(settings.out, settings=settings, results=results),
-        watched("decision lists", total) as advance,
-    ):
+    with watched("decision lists", total) as advance:
         for name, case in kinds.items():
             for number in (*settings.steps, 0):
                 # With noise the loss has a minimum, and E, p and v come to rest.
@@ -175,11 +145,8 @@ def main(settings: Settings) -> dict:
                 rows.append({"data": name, "way": way} | summary(found))
                 say(line(rows[-1]))
                 advance(1)
-    arrays |= {"dims": np.array(settings.dims), "sizes": np.array(settings.step_sizes)}
-    write(
-        settings.out, settings=settings, results=results, arrays=arrays, figure="lists"
-    )
-    return results
+    sizes = np.array(settings.step_sizes)
+    return arrays | {"dims": np.array(settings.dims), "sizes": sizes}
 
 
 def over_the_plane(

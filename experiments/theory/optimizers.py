@@ -11,17 +11,16 @@ limit. Weight decay has a finite end, which is held against its closed form.
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.common.console import at_least_one, command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept, write
+from experiments.common.console import command, say
+from experiments.common.progress import watched
+from experiments.common.study import Count, Positive, Study, presets, study
 from experiments.theory._descent import (
     MEASURED,
     gradient,
@@ -38,12 +37,11 @@ from jaxselect.theory.decay import decay_end
 from jaxselect.theory.joint import reduced_flow, reduced_problem
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         problem: the corpora, of two important tokens per class.
         dim: embedding dimension d.
         ratio: how much more frequent the first of two tokens is where they differ.
@@ -56,36 +54,24 @@ class Settings:
         decay_times: time that decay is given, in units of 1/λ.
         points: looks at each run, geometric in steps.
         seeds: number of draws.
-        seed: of the first draw.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "smoke"] = "full"
-    problem: Problem = dataclasses.field(default_factory=lambda: Problem(64, 4, 2, 4))
-    dim: int = 256
-    ratio: float = 3.0
-    step_size: float = 1.0
-    steps: int = 100_000
-    batch: int = 8
-    adam_rate: float = 1e-3
-    adam_steps: int = 20_000
-    decays: tuple[float, ...] = (1e-2, 3e-3, 1e-3, 3e-4)
-    decay_times: float = 30.0
+    problem: Problem = Problem(64, 4, 2, 4)
+    dim: Count = 256
+    ratio: Positive = 3.0
+    step_size: Positive = 1.0
+    steps: Count = 100_000
+    batch: Count = 8
+    adam_rate: Positive = 1e-3
+    adam_steps: Count = 20_000
+    decays: tuple[Positive, ...] = (1e-2, 3e-3, 1e-3, 3e-4)
+    decay_times: Positive = 30.0
     points: int = 20
-    seeds: int = 4
-    seed: int = 0
-    out: Path = Path("results") / "optimizers"
-    json: bool = False
+    seeds: Count = 4
+    out: Path = Path("results/optimizers")
 
     def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        self.problem.check()
-        at_least_one(self, "dim", "steps", "adam_steps", "batch", "seeds")
+        """Refuse problems of other than two tokens, and minibatches beyond them."""
         if self.problem.relevant != 2 or self.points < 4:
             raise BadInput(
                 f"relevant {self.problem.relevant}, points {self.points}: wanted two "
@@ -93,41 +79,28 @@ class Settings:
             )
         if self.batch > self.problem.sequences:
             raise BadInput(f"batch {self.batch}: wanted at most all sequences")
-        for name in ("ratio", "step_size", "adam_rate", "decay_times", "decays"):
-            for value in np.atleast_1d(getattr(self, name)):
-                if not 0 < value < np.inf:
-                    raise BadInput(f"{name} {value}: wanted a finite number > 0")
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         problem=Problem(16, 3, 2, 2),
         steps=1000,
         adam_steps=1000,
         decays=(1e-2,),
         points=6,
         seeds=2,
-        out=Path("results") / "optimizers-smoke",
+        out=Path("results/optimizers-smoke"),
     ),
-}
+)
 
 LATEST = 1e3
 """Log-time that the two variables are followed to, for their loss."""
 
 
-def main(settings: Settings) -> dict:
-    """Train with every rule, then with decay.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
-    announce(settings.out, "optimizers")
+@study(figure="optimizers")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Train with every rule, then with decay."""
     descent, adam = optax.sgd(settings.step_size), optax.adam(settings.adam_rate)
     rules = {
         "descent": (descent, settings.steps, 0, settings.step_size),
@@ -136,11 +109,8 @@ def main(settings: Settings) -> dict:
     }
     rest, log_loss = predicted(settings, np.geomspace(0.1, LATEST, 200))
     arrays: dict[str, np.ndarray] = {"flow_rest": rest, "flow_log_loss": log_loss}
-    results: dict[str, Any] = {"rules": {}, "decay": []}
-    with (
-        kept(settings.out, settings=settings, results=results),
-        watched("training", 2 * len(rules) + len(settings.decays)) as advance,
-    ):
+    results |= {"rules": {}, "decay": []}
+    with watched("training", 2 * len(rules) + len(settings.decays)) as advance:
         for name, (rule, steps, batch, size) in rules.items():
             marks = np.unique(np.geomspace(1, steps, settings.points).astype(int))
             for kind, ratio in (("equal", 1.0), ("unequal", settings.ratio)):
@@ -156,22 +126,15 @@ def main(settings: Settings) -> dict:
             results["decay"].append(decayed(settings, decay))
             say(f"decay {decay:g}: {results['decay'][-1]}")
             advance(1)
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=arrays,
-        figure="optimizers",
-    )
-    return results
+    return arrays
 
 
 def train(
     settings: Settings,
     rule: optax.GradientTransformation,
     marks: np.ndarray,
-    batch: int,
-    ratio: float,
+    batch: Count,
+    ratio: Positive,
 ) -> tuple[dict[str, np.ndarray], tuple[Parameters, Corpus]]:
     """Runs of all seeds with one rule.
 

@@ -11,15 +11,13 @@ import itertools
 import threading
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from experiments.common.console import command, say
-from experiments.common.devices import configure
+from experiments.common.console import command, say, say_each
 from experiments.common.processes import side_by_side
-from experiments.common.progress import announce
-from experiments.common.results import write
+from experiments.common.study import Count, Several, Study, presets, study
 from experiments.theory import _phase_brackets as ask
 from experiments.theory._phase_brackets import Case
 from experiments.theory._phase_lanes import Shape
@@ -56,12 +54,11 @@ those that the theory sees captured for good at some d, none had a part in it.""
 TIMES_WITHIN = 1.15
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         shapes: n, T, R and I of each.
         beyond: also measure where the theory ends: small d, impure and independent
             tokens, uneven counts.
@@ -71,38 +68,20 @@ class Settings:
         until_norm: ‖p‖ at which a run ends.
         later_norm: ‖p‖ to which statuses are carried on.
         workers: processes that run shapes side by side.
-        seed: of the first draw.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "smoke"] = "full"
-    shapes: tuple[tuple[int, int, int, int], ...] = SHAPES
+    shapes: tuple[tuple[Count, Count, Count, Count], ...] = SHAPES
     beyond: bool = True
-    seeds: int = 16
-    rounds: int = 4
-    diagram: int = 20
+    seeds: Several = 16
+    rounds: Count = 4
+    diagram: Several = 20
     until_norm: float = 1e6
     later_norm: float = 1e9
-    workers: int = 2
-    seed: int = 0
-    out: Path = Path("results") / "phases"
-    json: bool = False
+    workers: Count = 2
+    out: Path = Path("results/phases")
 
     def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        if not self.shapes:
-            raise BadInput("no shapes: wanted one or more")
-        for name in ("seeds", "diagram"):
-            if getattr(self, name) < 2:
-                raise BadInput(f"{name} {getattr(self, name)}: wanted ≥ 2")
-        for name in ("rounds", "workers"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)}: wanted ≥ 1")
+        """Refuse norms that are not in order."""
         if not 1e3 <= self.until_norm <= self.later_norm <= 1e12:
             raise BadInput(
                 f"until norm {self.until_norm}, later norm {self.later_norm}: wanted "
@@ -128,9 +107,9 @@ class Settings:
         return found
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         shapes=((8, 4, 2, 6),),
         beyond=False,
         seeds=2,
@@ -138,23 +117,14 @@ PRESETS = {
         diagram=3,
         until_norm=1e4,
         later_norm=1e6,
-        out=Path("results") / "phases-smoke",
+        out=Path("results/phases-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Predict, measure, and hold one against the other.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
-    announce(settings.out, "phase_theory")
+@study(figure="phase_theory")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Predict, measure, and hold one against the other."""
     folder = settings.out.absolute()
     cases = settings.cases()
     kept = dataclasses.asdict(settings)
@@ -173,7 +143,7 @@ def main(settings: Settings) -> dict:
     arrays |= found[0]["arrays"]
     rows = [row for case in found for row in case["edges"]]
     returned = [row for case in found for row in case["recovery"]]
-    results: dict[str, Any] = {
+    results |= {
         "edges": rows,
         "summary": {name: summary(rows, name) for name in ask.NAMES},
         "recovery": returned,
@@ -186,18 +156,9 @@ def main(settings: Settings) -> dict:
         "collapse": found[0]["collapse"],
         "statuses": statuses,
     }
-    for name, told in results["summary"].items():
-        say(f"{name:16} {told}")
-    for name in ("recovery_within", "collapse", "statuses"):
-        say(f"{name:16} {results[name]}")
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=arrays,
-        figure="phase_theory",
-    )
-    return results
+    say_each(results["summary"])
+    say_each({x: results[x] for x in ("recovery_within", "collapse", "statuses")})
+    return arrays
 
 
 def measure(
@@ -231,8 +192,9 @@ def measure(
     if number == 0:
         few, points = seeds[: max(settings.seeds // 4, 2)], settings.diagram
         found["arrays"] = diagram(case, prediction, few, answer, points)
-        told, arrays = collapse(case, prediction, seeds, answer, points // 2 + 1)
-        found["collapse"] = told
+        found["collapse"], arrays = collapse(
+            case, prediction, seeds, answer, points // 2 + 1
+        )
         found["arrays"] |= arrays
     say(f"{case.name}: {len(found['edges'])} edges of {settings.seeds} draws each")
     return found

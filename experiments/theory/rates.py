@@ -7,19 +7,25 @@ late part; the constant in front is predicted without integrating.
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.common import memory
-from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce
-from experiments.common.results import write
+from experiments.common.console import command, say_each
+from experiments.common.statistics import largest, mean
+from experiments.common.study import (
+    Bound,
+    Count,
+    Dimension,
+    Positive,
+    Study,
+    presets,
+    study,
+)
 from experiments.theory.problem import Problem
-from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.flow.progress import direction_error, excess_loss, local_exponents
 from jaxselect.margin.limit import LimitStatus
@@ -27,48 +33,27 @@ from jaxselect.model.embedding_step import embedding_step
 from jaxselect.outcome.resolved_limit import resolve_limit
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         problem: the corpora.
         dim: embedding dimension d.
         step_size: η₀ of the step on E.
         seeds: number of draws.
         points: of each path.
-        seed: of the first draw.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "smoke"] = "full"
-    problem: Problem = dataclasses.field(default_factory=Problem)
-    dim: float = 256.0
-    step_size: float = 100.0
-    seeds: int = 32
-    points: int = 80
-    seed: int = 0
-    out: Path = Path("results") / "rates"
-    json: bool = False
+    problem: Problem = Problem()
+    dim: Dimension = 256.0
+    step_size: Positive = 100.0
+    seeds: Count = 32
+    points: Annotated[int, Bound(8, 10**12, "8 or more")] = 80
+    out: Path = Path("results/rates")
 
     def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        self.problem.check()
-        if self.seeds < 1 or self.points < 8:
-            raise BadInput(
-                f"seeds {self.seeds}, points {self.points}: wanted ≥ 1 and ≥ 8"
-            )
-        if not (self.dim >= 1 and 0 < self.step_size < float("inf")):
-            raise BadInput(
-                f"dim {self.dim}, step size {self.step_size}: wanted d ≥ 1 and a "
-                "finite step size > 0"
-            )
+        """Refuse paths beyond memory."""
         tokens = 2 * self.problem.relevant + self.problem.irrelevant
         memory.require(
             8 * self.seeds * self.points * tokens,
@@ -76,29 +61,20 @@ class Settings:
         )
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         problem=Problem(8, 3, 1, 4),
         seeds=2,
         points=16,
-        out=Path("results") / "rates-smoke",
+        out=Path("results/rates-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Follow every seed, fit exponents, compare constants.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
-    announce(settings.out, "rates")
+@study(figure="rates")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Follow every seed, fit exponents, compare constants."""
     seeds = settings.seed + jnp.arange(settings.seeds)
     follow = jax.jit(jax.vmap(partial(path, settings)))
     found = {name: np.asarray(value) for name, value in follow(seeds).items()}
@@ -116,22 +92,18 @@ def main(settings: Settings) -> dict:
     early = found["log_times"][0] < 600
     decay = np.where(early, found["loss_constants"] / found["loss_limit"][:, None], 0)
     last = decay[predicted][:, np.flatnonzero(early)[-1]]
-    results = {
+    results |= {
         "seeds": settings.seeds,
         "predicted": int(predicted.sum()),
-        "exponent_norm": _mean(slopes["norms"]),
-        "exponent_log_time": _mean(slopes["log_times"]),
+        "exponent_norm": mean(slopes["norms"]),
+        "exponent_log_time": mean(slopes["log_times"]),
         "exponent_predicted": -1.0,
-        "constant_largest_deviation": _largest(off),
-        "loss_constant_largest_deviation": _largest(np.abs(last - 1)),
+        "constant_largest_deviation": largest(off),
+        "loss_constant_largest_deviation": largest(np.abs(last - 1)),
         "kinks": int(found["kink"].sum()),
     }
-    for name, value in results.items():
-        say(f"{name.replace('_', ' '):34} {value}")
-    write(
-        settings.out, settings=settings, results=results, arrays=found, figure="rates"
-    )
-    return results
+    say_each(results)
+    return found
 
 
 def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
@@ -169,14 +141,6 @@ def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
         "status": resolved.late.status,
         "kink": resolved.kink,
     }
-
-
-def _mean(values: list[float]) -> float | None:
-    return float(np.mean(values)) if values else None
-
-
-def _largest(values: np.ndarray) -> float | None:
-    return float(values.max()) if values.size else None
 
 
 if __name__ == "__main__":

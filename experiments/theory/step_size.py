@@ -4,7 +4,7 @@ All rates are differentiated in log η₀ over a grid of seeds, d and η₀. At 
 mean time to selection over seeds is then minimised by gradient descent on log η₀
 (optax) and by a fine grid, both timed. Where some draw passes too suddenly to tell
 when, or its flow breaks off, the mean is not known: both searches leave such η₀ out,
-and their share is told.
+and their share is given.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +22,18 @@ import optax.contrib
 from scipy.interpolate import CubicHermiteSpline
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.progress import announce, watched
-from experiments.common.results import kept, write
+from experiments.common.progress import watched
+from experiments.common.study import (
+    Count,
+    Dimension,
+    Positive,
+    Several,
+    Study,
+    in_order,
+    presets,
+    study,
+)
 from experiments.theory.problem import Problem
-from jaxselect.errors import BadInput
 from jaxselect.flow.crossing import CrossingStatus, last_crossings
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.embedding_step import embedding_step
@@ -34,12 +41,11 @@ from jaxselect.outcome.rates import REAL_RATES, rates, selection_event
 from jaxselect.outcome.resolved_limit import RateSettings, resolve_limit
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         problem: the corpora.
         dims: dimensions d.
         smallest: smallest η₀.
@@ -50,95 +56,63 @@ class Settings:
         candidates: starts tried between them.
         steps: of descent.
         seeds: draws that a time is averaged over.
-        seed: of the first draw.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "smoke"] = "full"
-    problem: Problem = dataclasses.field(default_factory=Problem)
-    dims: tuple[float, ...] = (256.0, 1024.0, 4096.0, 65536.0, 1e6)
-    smallest: float = 1.0
-    largest: float = 1e4
-    phase_points: int = 24
-    grid_points: int = 200
-    coarse: int = 7
-    candidates: int = 2
-    steps: int = 6
-    seeds: int = 4
-    seed: int = 0
-    out: Path = Path("results") / "step-size"
-    json: bool = False
+    problem: Problem = Problem()
+    dims: tuple[Dimension, ...] = (256.0, 1024.0, 4096.0, 65536.0, 1e6)
+    smallest: Positive = 1.0
+    largest: Positive = 1e4
+    phase_points: Count = 24
+    grid_points: Count = 200
+    coarse: Several = 7
+    candidates: Count = 2
+    steps: Count = 6
+    seeds: Count = 4
+    out: Path = Path("results/step-size")
 
     def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        self.problem.check()
-        if not 0 < self.smallest < self.largest < float("inf"):
-            raise BadInput(
-                f"smallest {self.smallest}, largest {self.largest}: wanted two finite "
-                "step sizes > 0 in this order"
-            )
-        if not self.dims or not all(1 <= dim < float("inf") for dim in self.dims):
-            raise BadInput(f"dims {self.dims}: wanted one d ≥ 1 at least")
-        counts = ("phase_points", "grid_points", "candidates", "steps", "seeds")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} {getattr(self, name)}: wanted ≥ 1")
-        if self.coarse < 2:
-            raise BadInput(f"coarse {self.coarse}: wanted ≥ 2, to interpolate")
+        """Refuse step sizes that are not in order."""
+        in_order(self, "smallest", "largest")
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         problem=Problem(8, 3, 1, 4),
         dims=(256.0, 1e6),
         phase_points=4,
         grid_points=20,
         seeds=2,
-        out=Path("results") / "step-size-smoke",
+        out=Path("results/step-size-smoke"),
     ),
-}
+)
 RATES = RateSettings(until_log_time=1e3, points=512)
 
 
-def main(settings: Settings) -> dict:
-    """Phase diagram of the derivative, then both searches at every d.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
-    announce(settings.out, "step_size")
+@study(figure="step_size")
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Phase diagram of the derivative, then both searches at every d."""
     seeds = settings.seed + jnp.arange(settings.seeds)
     low, high = np.log([settings.smallest, settings.largest])
-    study = partial(mean_selection_time, settings.problem, seeds)
+    time_at = partial(mean_selection_time, settings.problem, seeds)
 
     def mean_and_slope(dim: jax.Array, log_step: jax.Array) -> tuple:
-        return jax.jvp(partial(study, dim), (log_step,), (jnp.ones_like(log_step),))
+        return jax.jvp(partial(time_at, dim), (log_step,), (jnp.ones_like(log_step),))
 
-    value, slope = jax.jit(study), jax.jit(mean_and_slope)
+    value, slope = jax.jit(time_at), jax.jit(mean_and_slope)
     diagram = phase_diagram(settings, np.linspace(low, high, settings.phase_points))
     # Compiled before anything is timed, the optimiser's own programs included.
     jax.block_until_ready(value(jnp.array(256.0), jnp.array(1.0)))
     descend(partial(slope, jnp.array(256.0)), settings)
     found: list[dict] = []
-    keeping = kept(settings.out, settings=settings, results={"optima": found})
-    with keeping, watched("best step sizes", len(settings.dims)) as advance:
+    results["optima"] = found
+    with watched("best step sizes", len(settings.dims)) as advance:
         for dim in settings.dims:
             begin = time.perf_counter()
             grid = np.linspace(low, high, settings.grid_points)
             tried = [float(value(jnp.array(dim), jnp.array(x))) for x in grid]
             grid_seconds = time.perf_counter() - begin
-            told = np.nan_to_num(tried, nan=np.inf)
+            known = np.nan_to_num(tried, nan=np.inf)
             begin = time.perf_counter()
             best, reached = descend(partial(slope, jnp.array(dim)), settings)
             seconds = time.perf_counter() - begin
@@ -147,8 +121,8 @@ def main(settings: Settings) -> dict:
                     "dim": dim,
                     "step_size_descent": float(np.exp(best)),
                     "log_time_descent": reached,
-                    "step_size_grid": float(np.exp(grid[int(np.argmin(told))])),
-                    "log_time_grid": float(np.min(told)),
+                    "step_size_grid": float(np.exp(grid[int(np.argmin(known))])),
+                    "log_time_grid": float(np.min(known)),
                     "not_told_share": float(np.isnan(tried).mean()),
                     "seconds_descent": seconds,
                     "seconds_grid": grid_seconds,
@@ -160,11 +134,10 @@ def main(settings: Settings) -> dict:
                 f"log time {reached:.5g}   "
                 f"grid η₀ {found[-1]['step_size_grid']:8.4g}, log time "
                 f"{found[-1]['log_time_grid']:.5g}   cost {seconds / grid_seconds:.3f}"
-                f"   not told {found[-1]['not_told_share']:.1%} of η₀"
+                f"   unknown for {found[-1]['not_told_share']:.1%} of η₀"
             )
             advance(1)
-    results = {
-        "optima": found,
+    results |= {
         "as_good_as_grid": sum(
             cell["log_time_descent"] <= cell["log_time_grid"] for cell in found
         ),
@@ -173,25 +146,18 @@ def main(settings: Settings) -> dict:
         "not_told_share": float(np.mean([cell["not_told_share"] for cell in found])),
         "kinks_share": float(diagram["kink"].mean()),
     }
-    write(
-        settings.out,
-        settings=settings,
-        results=results,
-        arrays=diagram,
-        figure="step_size",
-    )
-    return results
+    return diagram
 
 
 def mean_selection_time(
     problem: Problem, seeds: jax.Array, dim: jax.Array, log_step: jax.Array
 ) -> jax.Array:
-    """Mean log-time to selection over the seeds; NaN where that of one is not told.
+    """Mean log-time to selection over the seeds; NaN where that of one is not known.
 
     A mean over the others would be of the soonest alone, for what is late is sudden.
     """
-    study = jax.vmap(partial(selection_time, problem), (0, None, None))
-    times, status = study(seeds, dim, log_step)
+    draws = jax.vmap(partial(selection_time, problem), (0, None, None))
+    times, status = draws(seeds, dim, log_step)
     sudden = status == CrossingStatus.TIME_UNRESOLVED
     unknown = jnp.any(sudden | (status == CrossingStatus.FAILED))
     return jnp.where(unknown, jnp.nan, times.mean())

@@ -13,18 +13,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
 
-from experiments.common.console import at_least_one, command
-from experiments.common.devices import configure, versions
+from experiments.common.console import command
+from experiments.common.devices import versions
 from experiments.common.grids import GRIDS
 from experiments.common.processes import side_by_side
 from experiments.common.programs import ready
-from experiments.common.progress import announce
-from experiments.common.results import write
+from experiments.common.study import Count, Study, presets, study
 from experiments.theory._tolerance_shares import summary, tell
 from jaxselect.compilation import compile_options
 from jaxselect.errors import BadInput
@@ -39,40 +38,29 @@ CHUNK_SIZE = 10
 """Runs per file: some seconds of work for a core."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         sweeps: presets of `experiments.sweep` whose cells are sampled.
         cells: runs drawn from each, without replacement.
         atol: tolerance of a step in scores, of which a hundredth is taken, too.
         workers: processes that run chunks side by side.
         seed: of the sample.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["full", "smoke"] = "full"
     sweeps: tuple[Literal["default", "smoke", "paper", "phase"], ...] = (
         "default",
         "phase",
     )
-    cells: int = 200
+    cells: Count = 200
     atol: float = FlowSettings().atol
-    workers: int = 2
-    seed: int = 0
-    out: Path = Path("results") / "tolerance"
-    json: bool = False
+    workers: Count = 2
+    out: Path = Path("results/tolerance")
 
     def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        at_least_one(self, "cells", "workers")
+        """Refuse more cells than there are, and a sweep twice."""
         FlowSettings(atol=self.atol)
         if not self.sweeps or len(set(self.sweeps)) < len(self.sweeps):
             raise BadInput(f"sweeps {self.sweeps}: wanted one or more, all different")
@@ -83,29 +71,20 @@ class Settings:
                 )
 
 
-PRESETS = {
-    "full": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
         sweeps=("smoke",),
         cells=6,
         workers=1,
-        out=Path("results") / "tolerance-smoke",
+        out=Path("results/tolerance-smoke"),
     ),
-}
+)
 
 
-def main(settings: Settings) -> dict:
-    """Draw the sample, run it at both tolerances, and count what changes.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
-    announce(settings.out)
+@study()
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Draw the sample, run it at both tolerances, and count what changes."""
     folder = settings.out.absolute()
     kept = dataclasses.asdict(settings)
     for name in ("out", "json", "workers", "preset"):
@@ -122,7 +101,6 @@ def main(settings: Settings) -> dict:
         whole = store.finished(folder, planned)[0]
         measure = partial(measured, settings.atol, folder, whole)
         tables = side_by_side(measure, work, settings.workers, "chunks")
-    results: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
     for sweep in settings.sweeps:
         here = [
@@ -132,8 +110,7 @@ def main(settings: Settings) -> dict:
         results[sweep] = summary(columns)
         arrays |= {f"{sweep}_{name}": column for name, column in columns.items()}
         tell(sweep, results[sweep])
-    write(settings.out, settings=settings, results=results, arrays=arrays)
-    return results
+    return arrays
 
 
 def sample(grid: Grid, cells: int, seed: int) -> list[Chunk]:

@@ -9,18 +9,23 @@ import dataclasses
 import itertools
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.devices import configure
-from experiments.common.results import kept, write
+from experiments.common.study import (
+    Count,
+    Dimension,
+    Positive,
+    Several,
+    Study,
+    presets,
+    study,
+)
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
-from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.embedding_step import embedding_step
@@ -28,12 +33,11 @@ from jaxselect.model.importance import token_classes
 from jaxselect.model.selection import important_tokens
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Settings of the study.
 
     Attributes:
-        preset: where the defaults come from.
         problem: the corpora; by default those of the sweep `default`.
         dims: dimensions d.
         step_sizes: η₀ of the step on E.
@@ -42,97 +46,58 @@ class Settings:
         points: of each path, geometric in log(1+t).
         sequences_shown: of each class.
         seed: of corpus and parameters.
-        out: folder for results.
-        json: print the results as one JSON object on standard output.
     """
 
-    preset: Literal["default", "smoke"] = "default"
-    problem: Problem = dataclasses.field(default_factory=lambda: Problem(200, 8, 8, 48))
-    dims: tuple[float, ...] = (100.0, 1000.0, 10_000.0, 100_000.0, 1e6)
-    step_sizes: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0, 316.2, 1000.0, 10_000.0)
-    until_norm: float = 1e6
-    earliest: float = 0.05
-    points: int = 320
-    sequences_shown: int = 3
-    seed: int = 0
-    out: Path = Path("results") / "watch"
-    json: bool = False
-
-    def check(self) -> None:
-        """Refuse numbers that no study can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
-        self.problem.check()
-        if not all(dim >= 1 for dim in self.dims) or not self.dims:
-            raise BadInput(f"dims {self.dims}: wanted one d ≥ 1 at least")
-        positive = {
-            "step_sizes": self.step_sizes,
-            "until_norm": (self.until_norm,),
-            "earliest": (self.earliest,),
-        }
-        for name, values in positive.items():
-            if not values or not all(0 < value < float("inf") for value in values):
-                raise BadInput(f"{name} {values}: wanted finite numbers > 0")
-        if self.points < 2 or self.sequences_shown < 1:
-            raise BadInput(
-                f"points {self.points}, sequences shown {self.sequences_shown}: wanted "
-                "≥ 2 and ≥ 1"
-            )
+    problem: Problem = Problem(200, 8, 8, 48)
+    dims: tuple[Dimension, ...] = (100.0, 1000.0, 10_000.0, 100_000.0, 1e6)
+    step_sizes: tuple[Positive, ...] = (0.1, 1.0, 10.0, 100.0, 316.2, 1000.0, 10_000.0)
+    until_norm: Positive = 1e6
+    earliest: Positive = 0.05
+    points: Several = 320
+    sequences_shown: Count = 3
+    out: Path = Path("results/watch")
 
 
-PRESETS = {
-    "default": Settings(),
-    "smoke": Settings(
+PRESETS = presets(
+    default=Settings(),
+    smoke=Settings(
         problem=Problem(20, 4, 2, 8),
         dims=(64.0, 1e6),
         step_sizes=(1.0, 100.0),
         until_norm=1e3,
         points=40,
         sequences_shown=2,
-        out=Path("results") / "watch-smoke",
+        out=Path("results/watch-smoke"),
     ),
-}
+)
 HELD, LOST = 0.9, 0.1
 """Mean weights of important tokens from which a class counts as captured."""
 
 
-def main(settings: Settings) -> dict:
-    """Follow one run in every cell.
-
-    Args:
-        settings: of the command line.
-
-    Returns:
-        What `--json` prints.
-    """
-    settings.check()
-    configure("float64")
+@study()
+def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+    """Follow one run in every cell."""
     follow = jax.jit(partial(path, settings), compiler_options=fast_compile_options())
     cells = list(itertools.product(settings.dims, settings.step_sizes))
     ran = []
-    results: dict = {"cells": []}
-    with kept(settings.out, settings=settings, results=results):
-        for dim, step_size in cells:
-            found = jax.device_get(follow(jnp.array(dim), jnp.array(step_size)))
-            ran.append(found)
-            name = FlowStatus(found["status"].item()).name
-            cell = {
-                "dim": dim,
-                "step_size": step_size,
-                "status": name,
-                "cls_norm": float(found["cls_norm"]),
-                "log_time": float(found["log_time"]),
-                "capture": capture(found),
-            }
-            results["cells"].append(cell)
-            say(f"d {dim:9g}   η₀ {step_size:9g}   {name.lower().replace('_', ' ')}")
+    results["cells"] = []
+    for dim, step_size in cells:
+        found = jax.device_get(follow(jnp.array(dim), jnp.array(step_size)))
+        ran.append(found)
+        name = FlowStatus(found["status"].item()).name
+        cell = {
+            "dim": dim,
+            "step_size": step_size,
+            "status": name,
+            "cls_norm": float(found["cls_norm"]),
+            "log_time": float(found["log_time"]),
+            "capture": capture(found),
+        }
+        results["cells"].append(cell)
+        say(f"d {dim:9g}   η₀ {step_size:9g}   {name.lower().replace('_', ' ')}")
     arrays = {name: np.stack([found[name] for found in ran]) for name in ran[0]}
     dims, step_sizes = np.array(cells).T
-    arrays |= {"dims": dims, "step_sizes": step_sizes}
-    write(settings.out, settings=settings, results=results, arrays=arrays)
-    return results
+    return arrays | {"dims": dims, "step_sizes": step_sizes}
 
 
 def capture(found: dict[str, np.ndarray]) -> dict:
@@ -175,7 +140,7 @@ def path(
         step_size: η₀; traced.
 
     Returns:
-        Arrays by name. Along the path they are NaN behind the end of the flow, but for
+        Arrays by name. Along the path they are NaN after the end of the flow, but for
         the last point, which is that end.
     """
     before, corpus = settings.problem.draw(settings.seed, dim)

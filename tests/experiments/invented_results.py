@@ -135,13 +135,15 @@ def invent_reviews(folder, *, words):
         **{f"scores_{stage}": np.abs(column) for stage in stages},
         **{f"values_{stage}": column for stage in stages},
     }
+    last = {"test_accuracy": 0.9}
     step = {"correlation": 0.97, "slope_ratio": 1.0, "noise": 0.1, "residual": 0.1}
     facts = {"vocabulary": len(named), "train_reviews": 900, "status": "finished"}
     results.write(
         folder,
         settings=reviews.PRESETS["smoke"],
-        results=facts | {"one_step": step, "last": {"test_accuracy": 0.9}},
+        results=facts | {"one_step": step, "last": last, "stopped": {"step": 1}},
         arrays=arrays,
+        figure="reviews",
     )
     return folder
 

@@ -18,6 +18,7 @@ from experiments.figures import __main__ as figures
 from experiments.sweep import study
 from experiments.sweep.settings import PRESETS
 from jaxselect.sweep import store
+from tests.experiments.invented_results import invent_sweep
 from tests.experiments.test_console import ended
 
 ROOT = Path(__file__).parents[2]
@@ -134,9 +135,7 @@ def finish(folder, whole, *arguments):
 
 
 def test_a_killed_sweep_goes_on_to_the_same_bytes(whole, tmp_path):
-    command = sweep(tmp_path, "--workers", 2)
-    kill(command, tmp_path, 2.0, working=False)
-    assert kill(command, tmp_path, 0.0, working=True)
+    assert kill(sweep(tmp_path, "--workers", 2), tmp_path, 0.0, working=True)
     finish(tmp_path, whole[0], "--workers", 1)
 
 
@@ -161,13 +160,25 @@ def test_a_sweep_killed_twenty_times(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path, number):
+def test_the_first_signal_is_a_request_and_the_second_ends_at_once(number, capsys):
+    before = signal.getsignal(number)
+    with study._stopping() as stop:
+        os.kill(os.getpid(), number)
+        assert stop.wait(1)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+            time.sleep(1)
+    assert "finishing the chunks in flight" in capsys.readouterr().err
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path):
     process = start(*sweep(tmp_path, "--workers", 1))
     chunks = tmp_path / "chunks"
     while not list(chunks.glob("[0-9]*.npy")):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.005)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "the same command goes on from here" in err
@@ -190,13 +201,15 @@ def test_damaged_chunks_are_recomputed(whole, tmp_path, capsys):
     assert_same(whole[0], folder)
 
 
-def test_figures_are_drawn_from_the_folder(tmp_path):
-    assert sweep_here(tmp_path, "--preset", "smoke", "--workers", 1) == 0
-    for path in (tmp_path / "chunks").iterdir():
-        path.chmod(0o444)
-    assert figures.main([str(tmp_path)]) == 0
-    drawn = {path.name for path in tmp_path.glob("*.png")}
-    assert drawn == {"lemma.png", "phases.png", "growth.png", "direction.png"}
+def test_figures_are_drawn_from_the_folder(whole, tmp_path):
+    """Of a real sweep, which has no paths, and of one that has."""
+    paths = {"growth.png", "direction.png"}
+    for folder, more in ((whole[0], set()), (invent_sweep(tmp_path / "made"), paths)):
+        for path in (folder / "chunks").iterdir():
+            path.chmod(0o444)
+        assert figures.main([str(folder), "--into", str(tmp_path / folder.name)]) == 0
+        drawn = {path.name for path in (tmp_path / folder.name).glob("*.png")}
+        assert drawn == {"phases.png"} | more | ({"lemma.png"} if more else set())
 
 
 MISTAKES = {

@@ -17,6 +17,7 @@ from experiments import reviews, run
 from experiments.benchmarks import max_margin
 from experiments.common import console, memory
 from experiments.common.results import read
+from experiments.common.study import Study, check
 from experiments.networks import study as networks
 from experiments.networks import sweep as network_sweep
 from experiments.sweep import settings as sweep_settings
@@ -31,15 +32,13 @@ from jaxselect.errors import BadInput
 ROOT = Path(__file__).parents[2]
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
     """Of a study that does nothing."""
 
     size: float = 1.0
-    seed: int = 0
     preset: str = "first"
-    out: Path | None = None
-    json: bool = False
+    out: Path = Path("results/nothing")
 
 
 PRESETS = {"first": Settings(), "second": Settings(size=2.0)}
@@ -54,6 +53,7 @@ def ended(study, arguments, presets=PRESETS):
 
 def study_that(answer):
     def study(settings):
+        check(settings)
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -184,7 +184,7 @@ def test_help_keeps_its_lines_and_names_the_program(study, capsys, monkeypatch):
     name = study.__name__.removesuffix(".study")
     assert f"usage: python -m {name} " in shown
     about = (study.__doc__ or "").rstrip()
-    assert shown.startswith(f"{about}\n\n{console.KEPT}\n\nusage")
+    assert shown.startswith(f"{about}\n\n{console.KEPT}\nPresets: ")
     assert f"{compilation.CACHE_BYTES // 2**20} MiB" in console.KEPT
     assert max(map(len, shown.splitlines())) <= 88
     assert "\x1b" not in shown

@@ -1,39 +1,40 @@
-"""The study of predicted edges writes what the functions of the library say."""
+"""The study of predicted edges writes what theory says, and where theory holds."""
 
 import dataclasses
 
 import numpy as np
-import pytest
 
 from experiments.common.results import read
 from experiments.theory import edges
-from jaxselect.errors import BadInput
-from jaxselect.theory.phases import capture_edges, selection_edge
-from jaxselect.theory.two_classes import Ensemble
 
 
-def test_edges_are_those_of_the_library(tmp_path):
-    settings = edges.PRESETS["smoke"]
-    edges.main(dataclasses.replace(settings, largest=1e4, out=tmp_path))
+def test_edges_are_those_of_theory_at_every_dimension(tmp_path, monkeypatch):
+    """Edges invented from the sizes and d; those that are there have a domain."""
+
+    def invented(ensemble, dim):
+        sizes = ensemble.sequences, ensemble.length, ensemble.relevant
+        names = "selection", "breaking_lower", "breaking_upper"
+        found = {name: size * dim for name, size in zip(names, sizes, strict=True)}
+        captured = {
+            "capture_lower": ensemble.irrelevant * dim,
+            "capture_upper": 0 * dim,
+        }
+        return found | captured
+
+    monkeypatch.setattr(edges, "every_edge", invented)
+    monkeypatch.setattr(
+        edges, "in_domain", lambda ensemble, dim, step: step < 300 * dim
+    )
+    smoke = edges.PRESETS["smoke"]
+    edges.main(dataclasses.replace(smoke, largest=1600.0, out=tmp_path))
     kept = read(tmp_path)
-    found = kept.results
-    assert found["dims"] == pytest.approx([16.0, 1e4])
-    ensemble = Ensemble(20, 4, 2, 8)
-    for place, dim in enumerate(found["dims"]):
-        wanted = selection_edge(ensemble, dim).item()
-        assert found["selection"][place] == pytest.approx(wanted)
-    captured = capture_edges(ensemble, 1e4)
-    names = "capture_lower", "capture_upper"
-    both = [kept.arrays[name][1] for name in names]
-    np.testing.assert_allclose(both, captured, rtol=1e-9)
-    # Where nothing is captured there is no edge, and none within the domain.
-    assert both == [np.inf, 0.0]
-    assert not any(kept.arrays[f"{name}_in_domain"][1] for name in names)
-
-
-@pytest.mark.parametrize(
-    "changed", [{"smallest": 0.5}, {"largest": 16.0}, {"points": 1}]
-)
-def test_settings_out_of_range_are_refused(changed):
-    with pytest.raises(BadInput):
-        dataclasses.replace(edges.PRESETS["smoke"], **changed).check()
+    dims = np.array([16.0, 1600.0])
+    np.testing.assert_allclose(kept.results["dims"], dims)
+    sizes = dataclasses.astuple(smoke.problem)
+    names = "selection", "breaking_lower", "breaking_upper", "capture_lower"
+    for name, size in zip(names, sizes, strict=True):
+        np.testing.assert_allclose(kept.results[name], size * dims)
+        np.testing.assert_array_equal(kept.results[name], kept.arrays[name])
+        if name != "selection":
+            assert kept.arrays[f"{name}_in_domain"].all()
+    assert kept.results["capture_upper"] == [0.0, 0.0]

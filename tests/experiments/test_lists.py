@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.study import check
 from experiments.theory import _list_runs, lists
 from jaxselect.errors import BadInput
 from jaxselect.model.corpus import from_sequences
@@ -73,9 +74,7 @@ def test_shares_are_over_the_runs_that_count():
     assert "none of 2" in lists.line({"data": "a", "way": "b"} | lists.summary(none))
 
 
-@pytest.mark.parametrize(
-    "change", [{"dims": ()}, {"positive": 1.0}, {"until_norm": 0.0}, {"length": 3}]
-)
+@pytest.mark.parametrize("change", [{"positive": 1.0}, {"length": 3}])
 def test_settings_without_a_study_are_refused(change):
     with pytest.raises(BadInput, match="wanted"):
-        dataclasses.replace(SMOKE, **change).check()
+        check(dataclasses.replace(SMOKE, **change))

@@ -12,8 +12,6 @@ import pytest
 from experiments.common import results
 from experiments.common.results import plain, read, write
 from experiments.figures import __main__ as figures
-from experiments.figures import _page
-from experiments.figures import rates as figure
 from experiments.text import explain
 from jaxselect.errors import BadInput
 from jaxselect.sweep import store
@@ -123,16 +121,11 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", ["results.json", "arrays.npz"])
-def test_damaged_results_are_refused_by_every_reader(
-    folder, name, damage, capsys, monkeypatch
-):
+def test_damaged_results_are_refused_by_every_reader(folder, name, damage, capsys):
     DAMAGE[damage](folder / name)
     with pytest.raises(BadInput, match="is damaged"):
         read(folder)
-    monkeypatch.setattr("sys.argv", ["figure", str(folder)])
-    with pytest.raises(SystemExit) as end:
-        _page.command(figure.draw, "rates", "")
-    assert end.value.code == 2
+    assert figures.main([str(folder)]) == 2
     assert ended(explain.main, ["good", "--model", folder], explain.PRESETS) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and all("is damaged" in line for line in lines)
@@ -156,8 +149,9 @@ def test_results_of_another_version_are_named_as_such(folder, version):
 
 def test_a_figure_that_cannot_be_drawn_is_said_and_the_results_stay(tmp_path):
     """No such arrays are there: the figure's own fault, with its traceback."""
+    write(tmp_path, settings=Settings(), results={}, figure="rates")
     with pytest.raises(Exception, match="returned non-zero"):
-        write(tmp_path, settings=Settings(), results={}, figure="rates")
+        results.draw(tmp_path)
     assert read(tmp_path).results == {}
 
 

@@ -2,16 +2,12 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 
-import jax
-import numpy as np
 import pytest
 
 from experiments import run
 from jaxselect.errors import BadInput
-from jaxselect.model.synthetic import assumption_one
-from jaxselect.outcome.trial import Trial, run_trial
+from jaxselect.outcome.trial import Trial
 from jaxselect.outcome.trial_status import TrialStatus
 from tests.experiments.test_console import ended
 
@@ -33,6 +29,13 @@ def test_a_run_says_what_it_found(capsys):
     for name, value, meaning in run._numbers(found):
         assert f"{name:36} {value}" in told.err
         assert meaning.split(".")[0][:40] in told.err
+    # Of d = 256, η₀ = 100 and ‖p‖ = 100, each in its place; and of its seed.
+    size = found["settings"]
+    gamma = size["step_size"] / (4 * size["length"] * size["relevant"])
+    assert found["alignment"] == pytest.approx(gamma, abs=2 * size["dim"] ** -0.5)
+    assert found["cls_norm"] == pytest.approx(size["until_norm"])
+    other = run.run(replace(run.PRESETS["smoke"], seed=3))
+    assert other["alignment"] != found["alignment"]
 
 
 def test_a_verified_run_says_whether_a_closer_integration_ends_the_same(
@@ -63,21 +66,6 @@ def test_a_step_that_overflows_is_refused_before_it_is_taken(precision, step_siz
     replace(settings, step_size=1e-5 * step_size).check()
 
 
-def test_a_run_in_parts_is_the_trial():
-    smoke = run.PRESETS["smoke"]
-    found = run.run(smoke)
-    sizes = ("sequences", "length", "relevant", "irrelevant")
-    draw = partial(assumption_one, **{name: getattr(smoke, name) for name in sizes})
-    whole = jax.jit(
-        lambda seed, *numbers: run_trial(
-            jax.random.key(seed), draw, *numbers, until_norm=smoke.until_norm
-        )
-    )(smoke.seed, float(smoke.dim), smoke.step_size)
-    for name, value in vars(whole).items():
-        if value.ndim == 0 and name != "status":
-            np.testing.assert_allclose(found[name], value, rtol=1e-6, atol=1e-9)
-
-
 def test_every_status_has_its_story():
     assert set(run.STORIES) == set(TrialStatus)
 
@@ -86,7 +74,7 @@ def test_a_captured_class_has_the_shorter_bar(capsys):
     half = dict.fromkeys(Trial.__dataclass_fields__, 1.0)
     half |= {"status": "captured_positive", "negative_selected": 0.5}
     times = dict.fromkeys(("compile_seconds", "load_seconds", "run_seconds"), 0.0)
-    run._tell(half | times | {"device": "cpu", "precision": "float64"}, False)
+    run._say_result(half | times | {"device": "cpu", "precision": "float64"}, False)
     told = capsys.readouterr().err
     assert run.STORIES[TrialStatus.CAPTURED_POSITIVE] in told
     for label, share in (("+1", 1.0), ("−1", 0.5)):

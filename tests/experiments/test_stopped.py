@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments import __main__ as programs
-from experiments.common import console
+from experiments.common import console, study
 from experiments.common.results import read
 from experiments.report.folders import search
 from experiments.text import choice, data, training
@@ -22,7 +22,7 @@ def program(name):
             module = importlib.import_module(place)
         except ModuleNotFoundError:
             continue
-        if {"configure", "main", "PRESETS"} <= set(dir(module)):
+        if {"study", "main", "PRESETS"} <= set(dir(module)):
             return module
     return None
 
@@ -58,7 +58,7 @@ def test_sigterm_is_exit_code_130_and_leaves_old_results(
         time.sleep(1)
 
     module = COMPUTING[name]
-    monkeypatch.setattr(module, "configure", stop)
+    monkeypatch.setattr(study, "configure", stop)
     monkeypatch.setattr(os, "sched_setaffinity", lambda *arguments: None)
     old = tmp_path / "figure.png"
     old.write_text("of a run before")
@@ -84,7 +84,7 @@ def test_a_stopped_study_keeps_what_it_had_finished(module, tmp_path, monkeypatc
         return state, "finished"
 
     monkeypatch.setattr(module, "fit", fit)
-    monkeypatch.setattr(module, "configure", lambda precision: None)
+    monkeypatch.setattr(study, "configure", lambda precision: None)
     monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
     out = tmp_path / "out"
     arguments = ["--preset", "smoke", "--dim", 8, "--out", out]

@@ -9,7 +9,6 @@ import pytest
 from experiments.common.results import read
 from experiments.theory import watch
 from experiments.theory.problem import Problem
-from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowStatus
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.sweep.grid import Grid
@@ -93,19 +92,3 @@ def test_capture_says_who_and_when(positive, negative, wanted):
     found = watch.capture({"log_times": np.array([1.0, 2.0, 3.0]), **columns})
     names = ("class", "first", "last")
     assert found == ({} if wanted is None else dict(zip(names, wanted, strict=True)))
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"dims": ()},
-        {"dims": (0.5,)},
-        {"step_sizes": (0.0,)},
-        {"until_norm": float("nan")},
-        {"points": 1},
-        {"sequences_shown": 0},
-    ],
-)
-def test_settings_out_of_range_are_refused(changed):
-    with pytest.raises(BadInput):
-        dataclasses.replace(watch.PRESETS["smoke"], **changed).check()

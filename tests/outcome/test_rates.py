@@ -154,7 +154,7 @@ def rates_of(start, corpus, step_size=STEP_SIZE):
 
 
 @pytest.fixture(scope="module")
-def settled():
+def resolved():
     """A problem after its step, its rates, and what it settles on."""
     before, corpus, *_ = drawn(WITHOUT_HISTORY)
     after = jax.jit(embedding_step)(before, corpus, STEP_SIZE)
@@ -179,8 +179,8 @@ def _flow_to(after, corpus, until_norm, until_log_time):
     return cls_flow(after, corpus, **until, settings=TIGHT.flow)
 
 
-def test_late_rates_are_those_of_the_flow(settled):
-    after, corpus, found, end = settled
+def test_late_rates_are_those_of_the_flow(resolved):
+    after, corpus, found, end = resolved
     flow = flow_to(after, corpus, found.norm_to_error)
     there = direction_error(flow.cls, end.margin.direction)
     np.testing.assert_allclose(there, 1e-4, rtol=1e-5)
@@ -212,15 +212,15 @@ def test_the_late_line_has_the_error_asked_for_where_it_is_said_to(error):
     np.testing.assert_allclose(norm_to_error(line, error), norm, rtol=1e-12)
 
 
-def test_the_error_of_the_lemma_is_that_of_the_step(settled):
-    after, corpus, found, _ = settled
+def test_the_error_of_the_lemma_is_that_of_the_step(resolved):
+    after, corpus, found, _ = resolved
     before, *_ = drawn(WITHOUT_HISTORY)
     wanted = alignment_error(before, after, corpus, STEP_SIZE)
     np.testing.assert_allclose(found.lemma_error, wanted, rtol=1e-9)
 
 
-def test_early_rates_are_those_of_the_flow(settled):
-    after, corpus, found, end = settled
+def test_early_rates_are_those_of_the_flow(resolved):
+    after, corpus, found, end = resolved
     flow = flow_to(after, corpus, until_log_time=found.early_log_time)
     there = direction_error(flow.cls, end.margin.direction)
     np.testing.assert_allclose(there, 0.1, rtol=1e-5)
@@ -233,17 +233,17 @@ def test_early_rates_are_those_of_the_flow(settled):
         assert jnp.abs(lead) < 1e-6 if wanted == 0 else lead * wanted > 0
 
 
-def test_the_loss_still_to_go_falls_as_one_over_t(settled):
+def test_the_loss_still_to_go_falls_as_one_over_t(resolved):
     """t (L − L_∞) → ‖p_mm‖²."""
-    after, corpus, found, end = settled
+    after, corpus, found, end = resolved
     assert end.late.status == LimitStatus.PREDICTED
     flow = flow_to(after, corpus, until_log_time=600.0)
     to_go = excess_loss(after, corpus, end.selected, flow.cls)
     np.testing.assert_allclose(to_go * jnp.exp(600.0), found.loss_constant, rtol=1e-6)
 
 
-def test_local_exponents_are_the_slopes_of_the_path(settled):
-    after, corpus, _, end = settled
+def test_local_exponents_are_the_slopes_of_the_path(resolved):
+    after, corpus, _, end = resolved
     direction = end.margin.direction
     times = jnp.array([5.0, 5.0 * (1 + 1e-4), 1e5])
     ends = [flow_to(after, corpus, until_log_time=time).cls for time in times]
@@ -260,8 +260,8 @@ def test_local_exponents_are_the_slopes_of_the_path(settled):
     np.testing.assert_allclose(jnp.stack(late), -1.0, rtol=1e-3)
 
 
-def test_the_velocity_is_late_p_mm(settled):
-    after, corpus, _, end = settled
+def test_the_velocity_is_late_p_mm(resolved):
+    after, corpus, _, end = resolved
     late = velocity(after, corpus, 1e8, end.late.cls_at(1e8))
     np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
 

@@ -1,0 +1,247 @@
+"""What every study is: settings that are checked, its physics, results on disk.
+
+A study is a frozen dataclass, a `Study`, with a bound in the annotation of each
+number, `PRESETS` of it, one of them a `smoke` of seconds, and a function that fills
+results and returns arrays:
+
+    @study(figure="rates")
+    def main(settings: Settings, results: dict) -> dict:
+        ...
+
+    if __name__ == "__main__":
+        command(main, PRESETS)
+"""
+
+import dataclasses
+import functools
+import math
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+
+from experiments.common.devices import configure
+from experiments.common.progress import announce
+from experiments.common.results import draw, prepare, write
+from jaxselect.errors import BadInput
+
+LARGEST_SEED = 2**31 - 1
+
+
+class Bound(NamedTuple):
+    """What a number may be.
+
+    Attributes:
+        least: the smallest.
+        most: the largest.
+        words: the same for people.
+    """
+
+    least: float
+    most: float
+    words: str
+
+
+TINY = math.ulp(0.0)
+FREE = Bound(0.0, math.nextafter(math.inf, 0.0), "a finite number ≥ 0")
+"""What a number may be whose annotation holds no bound."""
+Count: TypeAlias = Annotated[int, Bound(1, 2**63 - 1, "1 or more")]
+Several: TypeAlias = Annotated[int, Bound(2, 2**63 - 1, "2 or more")]
+Seed: TypeAlias = Annotated[int, Bound(0, LARGEST_SEED, "0 … 2³¹ − 1")]
+Positive: TypeAlias = Annotated[float, Bound(TINY, FREE.most, "a finite number > 0")]
+Dimension: TypeAlias = Annotated[float, Bound(1.0, FREE.most, "a finite number ≥ 1")]
+Share: TypeAlias = Annotated[float, Bound(0.0, 1.0, "a number from 0 to 1")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """Settings of any program.
+
+    Attributes:
+        preset: where the defaults come from.
+        json: print the results as one JSON object on standard output.
+    """
+
+    preset: str = "default"
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse numbers that do not go together; bounds of each are seen to.
+
+        Raises:
+            BadInput: what arrived and what was wanted.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study(Program):
+    """Settings of a study.
+
+    Attributes:
+        out: folder for results.
+        seed: of the first draw.
+    """
+
+    out: Path
+    seed: Seed = 0
+
+
+S = TypeVar("S", bound=Study)
+P = TypeVar("P", bound=Program)
+
+
+def presets(**named: P) -> dict[str, P]:
+    """Settings by name, each of which knows its own.
+
+    Args:
+        named: the default first.
+
+    Returns:
+        What `console.command` is given.
+    """
+    return {
+        name: dataclasses.replace(settings, preset=name)
+        for name, settings in named.items()
+    }
+
+
+def study(
+    *, figure: str | None = None, precision: str = "float64"
+) -> Callable[[Callable[[S, dict], Mapping | None]], Callable[[S], dict]]:
+    """A program from a function of settings that fills results and returns arrays.
+
+    Settings are checked before anything is printed or compiled. Results, arrays and
+    provenance are written into `settings.out`, then drawn; where the program is
+    stopped, the results so far into `stopped` there, and what is there already stays.
+
+    Args:
+        figure: module of `experiments.figures` that draws them; none by default, nor
+            where settings with a flag `figure` say so.
+        precision: of JAX, where settings have none.
+
+    Returns:
+        What makes the function one from settings to the results that `--json` prints.
+
+    Example:
+        >>> import tempfile
+        >>> from experiments.common.results import read
+        >>> @study()
+        ... def halve(settings, results):
+        ...     results["half"] = settings.seed / 2
+        ...     if settings.seed == 5:
+        ...         raise KeyboardInterrupt
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> halve(Study(out=folder, seed=7))
+        {'half': 3.5}
+        >>> try:
+        ...     halve(Study(out=folder, seed=5))
+        ... except KeyboardInterrupt:
+        ...     read(folder).results, read(folder / "stopped").results
+        ({'half': 3.5}, {'half': 2.5})
+    """
+
+    def program(main: Callable[[S, dict], Mapping | None]) -> Callable[[S], dict]:
+        @functools.wraps(main)
+        def run(settings: S) -> dict:
+            check(settings)
+            configure(getattr(settings, "precision", precision))
+            drawn = figure if getattr(settings, "figure", True) else None
+            announce(settings.out, drawn)
+            results: dict = {}
+            try:
+                arrays = main(settings, results)
+            except KeyboardInterrupt:
+                if results:
+                    stopped = settings.out / "stopped"
+                    write(stopped, settings=settings, results=results)
+                raise
+            found: dict[str, Any] = {"results": results, "arrays": arrays}
+            write(settings.out, settings=settings, **found, figure=drawn)
+            if drawn:
+                draw(settings.out)
+            return results
+
+        return run
+
+    return program
+
+
+def check(settings: Any) -> None:
+    """Refuse what no program can use: numbers, lists, a folder for its results.
+
+    Args:
+        settings: of any program.
+
+    Raises:
+        BadInput: what arrived and what was wanted.
+
+    Example:
+        >>> check(Study(out=Path("results"), seed=-1))
+        Traceback (most recent call last):
+        jaxselect.errors.BadInput: --seed -1: wanted 0 … 2³¹ − 1
+    """
+    check_numbers(settings)
+    settings.check()
+    for part in vars(settings).values():
+        if dataclasses.is_dataclass(part):
+            getattr(part, "check", bool)()
+    if getattr(settings, "out", None) is not None:
+        prepare(settings.out)
+
+
+def check_numbers(settings: Any) -> None:
+    """Refuse numbers out of their bounds, and lists that are empty by no default.
+
+    Args:
+        settings: of any program, or a part of them.
+
+    Raises:
+        BadInput: what arrived and what was wanted.
+    """
+    hints = typing.get_type_hints(type(settings), include_extras=True)
+    for field in dataclasses.fields(settings):
+        value, flag = getattr(settings, field.name), field.name.replace("_", "-")
+        if dataclasses.is_dataclass(value):
+            check_numbers(value)
+            continue
+        if value == () and field.default not in ((), dataclasses.MISSING):
+            raise BadInput(f"--{flag}: wanted one value or more")
+        for one in _leaves(value):
+            if isinstance(one, int | float) and not isinstance(one, bool):
+                whole = Bound(0, 2**63 - 1, "0 … 2⁶³ − 1")
+                bound = next(_bounds(hints[field.name]), None)
+                bound = bound or (whole if isinstance(one, int) else FREE)
+                if not bound.least <= one <= bound.most:
+                    raise BadInput(f"--{flag} {one}: wanted {bound.words}")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What is in nested tuples."""
+    if not isinstance(value, tuple):
+        yield value
+        return
+    for part in value:
+        yield from _leaves(part)
+
+
+def _bounds(hint: Any) -> Iterator[Bound]:
+    """The bounds within an annotation."""
+    yield from (one for one in getattr(hint, "__metadata__", ()) if type(one) is Bound)
+    for part in typing.get_args(hint):
+        yield from _bounds(part)
+
+
+def in_order(settings: Any, smaller: str, larger: str) -> None:
+    """Refuse two numbers that are not in this order.
+
+    Args:
+        settings: of any program.
+        smaller: name of a setting.
+        larger: likewise.
+
+    Raises:
+        BadInput: what arrived and what was wanted.
+    """
+    low, high = getattr(settings, smaller), getattr(settings, larger)
+    if not low < high:
+        raise BadInput(f"{smaller} {low}, {larger} {high}: wanted them in this order")

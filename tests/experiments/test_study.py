@@ -1,0 +1,98 @@
+"""The base of all studies: every number has a bound, and settings a place."""
+
+import dataclasses
+import importlib
+import math
+import typing
+
+import pytest
+
+from experiments import __main__ as programs
+from experiments.common.study import Bound, Program, Study, check, check_numbers
+from jaxselect.errors import BadInput
+
+
+def settings_of(name):
+    """The presets of a program, wherever they stand."""
+    for part in ("", ".study", ".settings"):
+        try:
+            module = importlib.import_module(f"experiments.{name}{part}")
+        except ModuleNotFoundError:
+            continue
+        if hasattr(module, "PRESETS"):
+            return module.PRESETS
+    return {}
+
+
+PRESETS = {name: found for name in programs.STUDIES if (found := settings_of(name))}
+PROGRAMS = {name: [*found.values()][-1] for name, found in PRESETS.items()}
+
+
+def test_every_program_has_settings_of_the_base_and_presets_with_their_names():
+    assert {*programs.STUDIES} - PRESETS.keys() == {"figures"}
+    for found in PRESETS.values():
+        for name, settings in found.items():
+            assert isinstance(settings, Program) and settings.preset == name
+            check(settings)
+    assert sum(isinstance(one, Study) for one in PROGRAMS.values()) >= 25
+
+
+def numbers(settings):
+    """Fields that hold numbers, with one of them or several, and their bound."""
+    hints = typing.get_type_hints(type(settings), include_extras=True)
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        first = value[0] if isinstance(value, tuple) and value else value
+        if isinstance(first, int | float) and not isinstance(first, bool):
+            bound = [one for one in flat(hints[field.name]) if isinstance(one, Bound)]
+            yield field.name, value, bound[0].least if bound else 0
+
+
+def flat(hint):
+    yield from getattr(hint, "__metadata__", ())
+    for part in typing.get_args(hint):
+        yield from flat(part)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_number_beyond_its_bound_is_refused_by_name(name):
+    settings = PROGRAMS[name]
+    for field, value, least in numbers(settings):
+        below = math.nextafter(least, -1) if least < 1 else least - 1
+        for bad in (below, -1, math.nan, math.inf):
+            several = (*value[1:], bad) if isinstance(value, tuple) else bad
+            wrong = dataclasses.replace(settings, **{field: several})
+            with pytest.raises(BadInput, match=f"--{field.replace('_', '-')} .*wanted"):
+                check_numbers(wrong)
+        if isinstance(value, tuple):
+            with pytest.raises(BadInput, match="wanted one value or more"):
+                check_numbers(dataclasses.replace(settings, **{field: ()}))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("theory.step_size", {"smallest": 2e4}),
+        ("theory.discrete", {"largest": 0.01}),
+        ("theory.edges", {"largest": 16.0}),
+        ("theory.phases", {"later_norm": 10.0}),
+        ("theory.rates", {"problem": {"sequences": 3}}),
+        ("networks.sweep", {"dims": (1e3,)}),
+        ("networks.sweep", {"dims": (1e3, 3.0)}),
+        ("theory.tolerance", {"sweeps": ("smoke", "smoke")}),
+    ],
+    ids=str,
+)
+def test_numbers_that_do_not_go_together_are_refused(name, changes):
+    settings = PROGRAMS[name]
+    if "problem" in changes:
+        problem = dataclasses.replace(settings.problem, **changes["problem"])
+        changes = {"problem": problem}
+    with pytest.raises(BadInput):
+        check(dataclasses.replace(settings, **changes))
+
+
+def test_lists_within_lists_are_held_to_their_bound():
+    joint = PROGRAMS["theory.joint"]
+    with pytest.raises(BadInput, match="--classes 0: wanted 1 or more"):
+        check(dataclasses.replace(joint, classes=((1, 2), (1, 0))))
