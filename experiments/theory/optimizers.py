@@ -260,7 +260,7 @@ def decayed(settings: Settings, decay: float) -> dict[str, Any]:
         "stationary": float(left.max()),
         "balance": float(balance.max()),
         "rest": float(found["rest"][-1].mean()),
-        "rest_predicted": float(wanted.rest),
+        "rest_predicted": float(wanted.unselected),
         "value": float(values.mean()),
         "value_predicted": float(wanted.value),
         "value_spread": float(np.ptp(values, axis=1).max()),

@@ -265,7 +265,7 @@ def change_of_curvature(
     )
     first, second, third = bags.loss.bounds
     growth = 3.3 * first + 7.2 * second * spread + 1.9 * third * spread**2
-    grown = diameter * growth / bags.of
+    grown = diameter * growth / bags.num_total
     weight = grown[row] * share * (off + spread[row])
     widest = float(diameter.max(initial=0.0))
     return (ahead.T * weight) @ ahead, 1 / (8 * widest) if widest else np.inf

@@ -122,14 +122,14 @@ def labels_suit(classes: tuple[int, ...], corpus: Any) -> None:
         >>> from jaxselect.model.corpus import from_sequences
         >>> labels_suit((3,), from_sequences([[0]], [1], vocabulary=1))
         Traceback (most recent call last):
-        jaxselect.errors.BadInput: labels ±1 beside 3 heads: wanted 3 classes
+        jaxselect.errors.BadInput: labels ±1 with 3 heads: wanted 3 classes
     """
     known = getattr(corpus, "classes", None)
-    said = "labels ±1" if known is None else f"{known} classes"
+    given = "labels ±1" if known is None else f"{known} classes"
     if classes == () and known is not None:
-        raise BadInput(f"{said} beside one head: wanted labels ±1, or {known} heads")
+        raise BadInput(f"{given} with one head: wanted labels ±1, or {known} heads")
     if classes != () and classes != (known,):
-        raise BadInput(f"{said} beside {classes[0]} heads: wanted {classes[0]} classes")
+        raise BadInput(f"{given} with {classes[0]} heads: wanted {classes[0]} classes")
     labels_among(corpus.labels, tuple(range(*classes)) if classes else (-1, 1))
 
 
@@ -197,11 +197,11 @@ def in_memory(name: str, *sizes: int) -> None:
         Traceback (most recent call last):
         jaxselect.errors.BadInput: embeddings of 3 × 1000000000000000 numbers: ...
     """
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if 8 * math.prod(sizes) > there:
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 8 * math.prod(sizes) > available:
         shape = " × ".join(map(str, sizes))
         raise BadInput(
-            f"{name} of {shape} numbers: this machine has memory for {there // 8}"
+            f"{name} of {shape} numbers: this machine has memory for {available // 8}"
         )
 
 

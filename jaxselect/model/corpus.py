@@ -65,9 +65,9 @@ class Corpus(eqx.Module):
         """The log w_X, one for all if equal; −∞ for w_X = 0."""
         if self.weights is None:
             return -jnp.log(len(self.labels))
-        there = self.weights > 0
-        logs = jnp.log(jnp.where(there, self.weights, 1.0).astype(dtype))
-        return jnp.where(there, logs, -jnp.inf)
+        positive = self.weights > 0
+        logs = jnp.log(jnp.where(positive, self.weights, 1.0).astype(dtype))
+        return jnp.where(positive, logs, -jnp.inf)
 
     def weighted(
         self, each: Float[Array, " sequences *rest"]

@@ -65,8 +65,8 @@ def score_curvature(
     gradient = sum_by_token(pull, corpus)
     tokens = corpus.tokens
     if values.ndim > 1:
-        pulled, held = _bends(exponent, attention, corpus)
-        pull, partner = jnp.vstack([pull, pulled]), jnp.vstack([partner, held])
+        pulled, bent = _bends(exponent, attention, corpus)
+        pull, partner = jnp.vstack([pull, pulled]), jnp.vstack([partner, bent])
         tokens = jnp.tile(tokens, (1 + values.shape[1], 1))
     cross = _cross(pull, partner, tokens, corpus.vocabulary)
     return gradient, jnp.diag(gradient) - cross - cross.T
@@ -83,20 +83,21 @@ def _bends(
     """
     margin = functional_margin(corpus.labels, attention.output)
     leads = margin.leads(attention.advantage)
-    apart = leads - margin.along(attention.advantage)[..., None]
-    some = margin.shares > 0
-    log_shares = jnp.log(jnp.where(some, margin.shares, 1.0))
-    log_shares = jnp.where(some, log_shares, -jnp.inf)
+    deviation = leads - margin.along(attention.advantage)[..., None]
+    nonzero = margin.shares > 0
+    log_shares = jnp.log(jnp.where(nonzero, margin.shares, 1.0))
+    log_shares = jnp.where(nonzero, log_shares, -jnp.inf)
     weights = 0.5 * jnp.exp(attention.log_weights)
 
     def of_class(
-        apart: Float[Array, "sequences width"], log_share: Float[Array, " sequences"]
+        deviation: Float[Array, "sequences width"],
+        log_share: Float[Array, " sequences"],
     ) -> tuple[Array, Array]:
-        apart = jnp.where(jnp.isfinite(log_share)[:, None], apart, 0.0)
-        pull = pulls(exponent + log_share[:, None], apart, attention, corpus)
-        return pull, weights * apart
+        deviation = jnp.where(jnp.isfinite(log_share)[:, None], deviation, 0.0)
+        pull = pulls(exponent + log_share[:, None], deviation, attention, corpus)
+        return pull, weights * deviation
 
-    pull, partner = jax.vmap(of_class, (2, 1))(apart, log_shares)
+    pull, partner = jax.vmap(of_class, (2, 1))(deviation, log_shares)
     shape = (-1, pull.shape[-1])
     return pull.reshape(shape), partner.reshape(shape)
 
@@ -167,26 +168,26 @@ def _sum_of_pairs(
     many = counted.sum(axis=1) > FEW
     total = jnp.zeros((vocabulary, vocabulary), pull.dtype)
 
-    left = jnp.where(counted & ~many[:, None], jnp.abs(partner), 0.0)
+    remaining = jnp.where(counted & ~many[:, None], jnp.abs(partner), 0.0)
     for _ in range(FEW):
-        slot = jnp.argmax(left, axis=1, keepdims=True)
+        slot = jnp.argmax(remaining, axis=1, keepdims=True)
         column = partial(jnp.take_along_axis, indices=slot, axis=1)
-        weight = jnp.where(column(left) > 0, column(partner), 0.0)
+        weight = jnp.where(column(remaining) > 0, column(partner), 0.0)
         total = total.at[column(tokens), tokens].add(weight * pull)
-        left = jnp.put_along_axis(left, slot, 0.0, axis=1, inplace=False)
+        remaining = jnp.put_along_axis(remaining, slot, 0.0, axis=1, inplace=False)
 
     order = jnp.argsort(~many)
 
     def block(number: Int[Scalar, ""], total: Array) -> Array:
-        place = number * TOGETHER + jnp.arange(TOGETHER)
-        kept = order[jnp.minimum(place, sequences - 1)]
-        here, weights = tokens[kept], partner[kept]
-        weights = jnp.where((place < many.sum())[:, None], weights, 0.0)
+        position = number * TOGETHER + jnp.arange(TOGETHER)
+        kept = order[jnp.minimum(position, sequences - 1)]
+        ids, weights = tokens[kept], partner[kept]
+        weights = jnp.where((position < many.sum())[:, None], weights, 0.0)
 
         def add(total: Array, column: tuple[Array, Array]) -> tuple[Array, None]:
             at, weight = column
-            return total.at[at[:, None], here].add(weight[:, None] * pull[kept]), None
+            return total.at[at[:, None], ids].add(weight[:, None] * pull[kept]), None
 
-        return jax.lax.scan(add, total, (here.T, weights.T))[0]
+        return jax.lax.scan(add, total, (ids.T, weights.T))[0]
 
     return jax.lax.fori_loop(0, -(-many.sum() // TOGETHER), block, total)

@@ -151,14 +151,14 @@ def _list_agreement(
     decides = deciding & (order == order.min(axis=1, keepdims=True))
     counts = decides.any(axis=1)
     selected = selected_tokens(scores, corpus, log_time)
-    here = values[corpus.tokens]
+    entries = values[corpus.tokens]
     sign = jnp.sum(jnp.where(decides, signs, 0.0), axis=1, keepdims=True)
-    own = jnp.sum(jnp.where(decides, here, 0.0), axis=1, keepdims=True)
+    own = jnp.sum(jnp.where(decides, entries, 0.0), axis=1, keepdims=True)
     follows = (selected == decides).all(axis=1)
     fits = (sign * own > 0)[:, 0]
-    labelled = ((sign * here > 0) | ~selected).all(axis=1)
+    labelled = ((sign * entries > 0) | ~selected).all(axis=1)
     ahead = jnp.where(
-        present & ~decides & counts[:, None], sign * (own - here), jnp.inf
+        present & ~decides & counts[:, None], sign * (own - entries), jnp.inf
     )
     total = corpus.mean(counts.astype(values.dtype))
 

@@ -146,12 +146,12 @@ def _axes(
 ) -> Float[Array, "dim axes"]:
     """Axes of the span of E, E triangular in them, and one of p."""
     span = jnp.linalg.qr(embeddings.T)[0]
-    beside = cls
+    off_span = cls
     for _ in range(2):
-        beside = beside - span @ (beside @ span)
-    size = jnp.linalg.norm(beside)
-    some = size > DEPENDENT * jnp.finfo(cls.dtype).eps * jnp.linalg.norm(cls)
-    unit = jnp.where(some, beside / jnp.where(some, size, 1.0), 0.0)
+        off_span = off_span - span @ (off_span @ span)
+    size = jnp.linalg.norm(off_span)
+    nonzero = size > DEPENDENT * jnp.finfo(cls.dtype).eps * jnp.linalg.norm(cls)
+    unit = jnp.where(nonzero, off_span / jnp.where(nonzero, size, 1.0), 0.0)
     return jnp.concatenate([span, unit[:, None]], axis=1)
 
 
@@ -164,23 +164,25 @@ def _axes_jvp(
     axes = _axes(*primals)
     embeddings, fixed = eqx.internal.nondifferentiable((primals[0], axes), msg=_ONCE)
     change, _ = tangents
-    span, beside = fixed[:, :-1], fixed[:, -1]
+    span, off_span = fixed[:, :-1], fixed[:, -1]
     rows = embeddings @ span
     rounding = DEPENDENT * len(rows) ** 0.5 * jnp.finfo(rows.dtype).eps
-    off = jnp.abs(jnp.diag(rows)) > rounding * jnp.linalg.norm(embeddings, axis=1)
+    independent = jnp.abs(jnp.diag(rows)) > rounding * jnp.linalg.norm(
+        embeddings, axis=1
+    )
     leaving = change - (change @ span) @ span.T
-    turn = solve_triangular(rows, leaving, lower=True).T
-    turn = turn * jnp.where(off.all(), 1.0, jnp.nan)
-    lean = -span @ (beside @ turn)
-    return axes, jnp.concatenate([turn, lean[:, None]], axis=1)
+    rotation = solve_triangular(rows, leaving, lower=True).T
+    rotation = rotation * jnp.where(independent.all(), 1.0, jnp.nan)
+    tilt = -span @ (off_span @ rotation)
+    return axes, jnp.concatenate([rotation, tilt[:, None]], axis=1)
 
 
 def _times(
     vectors: Float[Array, "*rows before"], matrix: Float[Array, "before after"]
 ) -> Float[Array, "*rows after"]:
     """Products with rows that may be infinite, as a path's after its end."""
-    there = ~jnp.isinf(vectors).any(axis=-1, keepdims=True)
-    return jnp.where(there, jnp.where(there, vectors, 0.0) @ matrix, jnp.inf)
+    finite = ~jnp.isinf(vectors).any(axis=-1, keepdims=True)
+    return jnp.where(finite, jnp.where(finite, vectors, 0.0) @ matrix, jnp.inf)
 
 
 def _plus(

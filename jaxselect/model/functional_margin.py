@@ -80,7 +80,7 @@ def functional_margin(
         return FunctionalMargin(label * output, label)
     own = jnp.take_along_axis(output, labels[:, None], axis=1)
     others = jnp.arange(output.shape[1], dtype=labels.dtype)[None] != labels[:, None]
-    behind = jnp.where(others, output - own, -jnp.inf)
-    shares = jax.nn.softmax(behind, axis=1)
+    other_outputs = jnp.where(others, output - own, -jnp.inf)
+    shares = jax.nn.softmax(other_outputs, axis=1)
     gradient = jnp.where(others, -shares, 1.0)
-    return FunctionalMargin(-jax.nn.logsumexp(behind, axis=1), gradient)
+    return FunctionalMargin(-jax.nn.logsumexp(other_outputs, axis=1), gradient)

@@ -138,16 +138,16 @@ def _shares_by_class(
     corpus: Corpus, classes: int
 ) -> Float[Array, "vocabulary classes"]:
     share = frequencies(corpus)
-    here = _indicator(corpus, classes, share)
-    return _total(share[:, :, None] * here[:, None, :], corpus)
+    indicator = _indicator(corpus, classes, share)
+    return _total(share[:, :, None] * indicator[:, None, :], corpus)
 
 
 def _indicator(
     corpus: Corpus, classes: int, like: Float[Array, "..."]
 ) -> Float[Array, "sequences classes"]:
     """1{y = k} of every sequence."""
-    here = corpus.labels[:, None] == jnp.arange(classes, dtype=jnp.int32)[None]
-    return here.astype(like.dtype)
+    indicator = corpus.labels[:, None] == jnp.arange(classes, dtype=jnp.int32)[None]
+    return indicator.astype(like.dtype)
 
 
 @as_annotated

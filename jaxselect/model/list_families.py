@@ -144,8 +144,8 @@ def _whole_decision_list(shares: _Shares, sizes: tuple[int, int, int]) -> Corpus
     subsets = np.arange(1, 2**depth)
     present = subsets[:, None] >> np.arange(depth) & 1 > 0
     sign = np.where(present.argmax(axis=1) % 2, -1, 1)
-    there, number = present.sum(axis=1).astype(float), 2 * irrelevant
-    chance = presence**there * (1.0 - presence) ** (depth - there)
+    num_present, number = present.sum(axis=1).astype(float), 2 * irrelevant
+    chance = presence**num_present * (1.0 - presence) ** (depth - num_present)
     above = jnp.where(sign > 0, chance, 0.0)
     below = chance - above
     chance = positive * above / above.sum() + (1.0 - positive) * below / below.sum()
@@ -154,7 +154,9 @@ def _whole_decision_list(shares: _Shares, sizes: tuple[int, int, int]) -> Corpus
     tokens = np.zeros((len(subsets), irrelevant, 2, depth + 1), np.int32)
     tokens[..., :depth] = np.arange(depth)
     tokens[..., depth] = depth + np.arange(irrelevant)[:, None]
-    counts = np.concatenate([present, length - there[:, None]], axis=1).astype(float)
+    counts = np.concatenate([present, length - num_present[:, None]], axis=1).astype(
+        float
+    )
     labels = np.tile((sign[:, None] * [1, -1])[:, None], (1, irrelevant, 1))
     weights = jnp.repeat(chance[:, None] / irrelevant, irrelevant, axis=1).ravel()
     return Corpus(

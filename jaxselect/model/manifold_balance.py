@@ -63,20 +63,20 @@ def second_order(
     towards = found.towards @ axes
     slope = axes.T @ ties.growth - force @ towards
     multiplier = np.linalg.lstsq((normal / scale[:, None]).T, -slope, rcond=None)[0]
-    places = ties.embeddings[ties.words] @ axes
+    embeddings = ties.embeddings[ties.words] @ axes
     values = ties.values[ties.words]
     hessian = (towards.T * force) @ towards
     # Minus the covariances of E under the weights of the contents.
     of_content = np.bincount(ties.content, force, len(ties.counts))
     weight = of_content[:, None] * found.share
-    mean = found.share @ places
-    hessian -= (places.T * weight.sum(axis=0)) @ places
+    mean = found.share @ embeddings
+    hessian -= (embeddings.T * weight.sum(axis=0)) @ embeddings
     hessian += (mean.T * of_content) @ mean
     for twin, by in zip(ties.twins, multiplier / scale, strict=True):
         share = found.share[twin]
-        apart = places - share @ places
-        off = values - share @ values
-        hessian += by * (apart.T * (share * off)) @ apart
+        centred = embeddings - share @ embeddings
+        centred_values = values - share @ values
+        hessian += by * (centred.T * (share * centred_values)) @ centred
     _, singular, frame = np.linalg.svd(normal / scale[:, None])
     number = len(scale)
     return Stationary(

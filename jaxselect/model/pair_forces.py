@@ -79,32 +79,32 @@ def pair_forces(
         >>> found.sign.tolist(), found.log_force.round(3).tolist()
         ([1.0], [-1001.313])
     """
-    begin = counts.indptr[:-1]
+    starts = counts.indptr[:-1]
     row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     scores = bags.embeddings @ cls
     logit = scores[bags.counts.indices] + np.log(counts.data)
-    logit -= np.maximum.reduceat(logit, begin)[row]
-    log_share = logit - np.log(np.add.reduceat(np.exp(logit), begin))[row]
+    logit -= np.maximum.reduceat(logit, starts)[row]
+    log_share = logit - np.log(np.add.reduceat(np.exp(logit), starts))[row]
     value = bags.values[bags.counts.indices]
     output = outputs(bags, np.exp(log_share))
     slope = bags.loss.slope(bags.labels * output)
-    spread = np.maximum.reduceat(value, begin) - np.minimum.reduceat(value, begin)
+    spread = np.maximum.reduceat(value, starts) - np.minimum.reduceat(value, starts)
     response = 4 + 1.3 * max(bags.loss.largest_ratio, 1.0) * spread
-    towards = (bags.labels * slope / bags.of)[row] * (output[row] - value)
+    towards = (bags.labels * slope / bags.num_total)[row] * (output[row] - value)
     lost = ~selected
-    winners, losers, place = competing_pairs_by_entry(counts, selected)
+    winners, losers, pair = competing_pairs_by_entry(counts, selected)
     top = np.full(len(winners), -np.inf)
-    np.maximum.at(top, place, log_share[lost])
-    weight = np.exp(log_share[lost] - top[place])
-    size = (slope * spread / bags.of)[row][lost] * weight
+    np.maximum.at(top, pair, log_share[lost])
+    weight = np.exp(log_share[lost] - top[pair])
+    size = (slope * spread / bags.num_total)[row][lost] * weight
     # An exponent of size a is known to some a roundings.
     rounding = (64 + 8 * np.abs(scores).max(initial=0.0)) * np.finfo(float).eps
     known = np.broadcast_to(rounding + response[row] * shift, lost.shape)[lost]
     total, gross, error = np.zeros((3, len(winners)))
-    np.add.at(total, place, towards[lost] * weight)
-    np.add.at(gross, place, size)
-    np.add.at(error, place, size * known)
-    shares = np.add.reduceat(np.where(lost, np.exp(log_share), 0.0), begin)
+    np.add.at(total, pair, towards[lost] * weight)
+    np.add.at(gross, pair, size)
+    np.add.at(error, pair, size * known)
+    shares = np.add.reduceat(np.where(lost, np.exp(log_share), 0.0), starts)
     with np.errstate(divide="ignore"):
         return PairForces(
             winners,
@@ -116,7 +116,7 @@ def pair_forces(
             top,
             lost_share=float(shares.max(initial=0.0)),
             response=float(response.max(initial=0.0)),
-            drive=float((slope * spread * response).sum() / bags.of),
+            drive=float((slope * spread * response).sum() / bags.num_total),
         )
 
 

@@ -6,6 +6,7 @@ only the others, few of thousands, are kept (mathematics, section 7a).
 """
 
 import os
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -35,7 +36,8 @@ class RaggedBags(NamedTuple):
         labels: ±1.
         embeddings: E.
         values: b = E v.
-        of: number of sequences that L is the mean over, these being some of them.
+        num_total: number of sequences that L is the mean over, these being some of
+            them.
         loss: ℓ as a function of the margin y f.
     """
 
@@ -43,8 +45,18 @@ class RaggedBags(NamedTuple):
     labels: Float[np.ndarray, " sequences"]
     embeddings: Float[np.ndarray, "vocabulary dim"]
     values: Float[np.ndarray, " vocabulary"]
-    of: int
+    num_total: int
     loss: Loss = LOGISTIC
+
+    @property
+    def of(self) -> int:
+        """The former name of `num_total`."""
+        warnings.warn(
+            "RaggedBags.of is now RaggedBags.num_total",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.num_total
 
     @classmethod
     def of_corpus(cls, parameters: Parameters, corpus: SparseCorpus) -> "RaggedBags":
@@ -85,7 +97,7 @@ def risk(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> float:
         0.6931
     """
     output = outputs(bags, attention(bags.counts, bags.embeddings @ cls)[0])
-    return float(bags.loss.value(bags.labels * output).sum() / bags.of)
+    return float(bags.loss.value(bags.labels * output).sum() / bags.num_total)
 
 
 def descent(
@@ -145,21 +157,21 @@ def curvature(
         in_scores = left.T @ right - np.diag(left.sum(axis=0) / 2)
         found = bags.embeddings.T @ in_scores @ bags.embeddings
         return found + found.T
-    pulled, held = np.abs(pull), np.abs(partner)
-    all_pulls, all_held = (
-        np.add.reduceat(size, counts.indptr[:-1])[row] for size in (pulled, held)
+    pulled, partners = np.abs(pull), np.abs(partner)
+    all_pulls, all_partners = (
+        np.add.reduceat(size, counts.indptr[:-1])[row] for size in (pulled, partners)
     )
     # A word takes its row and its column along.
-    part = pulled * (1 + 2 * all_held) + 2 * held * all_pulls
+    part = pulled * (1 + 2 * all_partners) + 2 * partners * all_pulls
     part = np.bincount(word, part, counts.shape[1])
     part *= time * np.max(np.sum(bags.embeddings**2, axis=1))
     order = np.argsort(part)
     small = order[np.cumsum(part[order]) <= LEFT_OUT] if time else order[:0]
     kept = np.setdiff1d(order, small)
-    place = np.full(counts.shape[1], -1)
-    place[kept] = np.arange(len(kept))
-    entry = place[word] >= 0
-    where = row[entry], place[word[entry]]
+    position = np.full(counts.shape[1], -1)
+    position[kept] = np.arange(len(kept))
+    entry = position[word] >= 0
+    where = row[entry], position[word[entry]]
     shape = counts.shape[0], len(kept)
     left, right = (
         csr_array((factor[entry], where), shape=shape) for factor in (pull, partner)
@@ -264,6 +276,6 @@ def _factors(
     output = outputs(bags, share)
     ahead = value - output[row]
     margin = label * output
-    pull = (label * bags.loss.slope(margin) / bags.of)[row] * share * ahead
+    pull = (label * bags.loss.slope(margin) / bags.num_total)[row] * share * ahead
     tilt = 0.5 * bags.loss.ratio(margin) * label
     return pull, share * (1 + tilt[row] * ahead), row

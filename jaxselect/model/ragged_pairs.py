@@ -59,10 +59,10 @@ def competing_pairs_by_entry(
     first = np.repeat(first_selected(counts, selected), np.diff(counts.indptr))[
         ~selected
     ]
-    both = first * counts.shape[1] + counts.indices[~selected]
-    found, place = np.unique(both, return_inverse=True)
+    keys = first * counts.shape[1] + counts.indices[~selected]
+    found, pair = np.unique(keys, return_inverse=True)
     winners, losers = np.divmod(found, counts.shape[1])
-    return winners, losers, place
+    return winners, losers, pair
 
 
 def contract_ties(

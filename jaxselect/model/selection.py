@@ -229,8 +229,10 @@ def _important_selected(
         counted = holds & (corpus.labels == label)
         number = _number(counted, corpus)
         kept_number = _number(kept & counted, corpus)
-        some = number > 0
-        return jnp.where(some, kept_number / jnp.where(some, number, 1.0), jnp.nan)
+        nonempty = number > 0
+        return jnp.where(
+            nonempty, kept_number / jnp.where(nonempty, number, 1.0), jnp.nan
+        )
 
     return tuple(share(label) for label in labels)
 

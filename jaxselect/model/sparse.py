@@ -333,16 +333,16 @@ def _pieces(
     length = np.bincount(row, minlength=rows)
     number = -(-length // width)
     first_entry, first_piece = np.cumsum(length) - length, np.cumsum(number) - number
-    place = np.arange(len(row)) - first_entry[row]
-    slot = first_piece[row] + place // width, place % width
+    rank = np.arange(len(row)) - first_entry[row]
+    slot = first_piece[row] + rank // width, rank % width
     index = np.full((number.sum(), width), columns, np.min_scalar_type(columns))
     value = np.zeros((number.sum(), width))
     index[slot], value[slot] = column, count
     owner = np.repeat(np.arange(rows), number).astype(np.int32)
-    turn = np.argsort(np.arange(len(owner)) - first_piece[owner], kind="stable")
+    order = np.argsort(np.arange(len(owner)) - first_piece[owner], kind="stable")
     # With its dtype said an array is copied; else JAX compiles that for each shape.
     real = jnp.result_type(float)
     pieces = Pieces(
-        jnp.asarray(index[turn], index.dtype), jnp.asarray(owner[turn], owner.dtype)
+        jnp.asarray(index[order], index.dtype), jnp.asarray(owner[order], owner.dtype)
     )
-    return pieces, jnp.asarray(value[turn].astype(real), real)
+    return pieces, jnp.asarray(value[order].astype(real), real)

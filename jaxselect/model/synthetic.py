@@ -213,9 +213,9 @@ def _independent_tokens(
     drawn = jax.random.categorical(
         token_key, jnp.log(chance)[:, None, :], shape=(sequences, length)
     )
-    place = jax.random.uniform(place_key, (sequences, length)) >= rho
-    place = place.at[:, 0].set(True)
-    tokens = jnp.where(place, drawn.astype(tokens.dtype), tokens)
+    is_relevant = jax.random.uniform(place_key, (sequences, length)) >= rho
+    is_relevant = is_relevant.at[:, 0].set(True)
+    tokens = jnp.where(is_relevant, drawn.astype(tokens.dtype), tokens)
     return counted(tokens, labels, vocabulary)
 
 

@@ -106,9 +106,9 @@ def tie_manifold(
     if bags.loss != LOGISTIC:
         return None
     entry, row = bags.counts.indices, _rows(bags.counts)
-    words, place = np.unique(entry[selected], return_inverse=True)
+    words, position = np.unique(entry[selected], return_inverse=True)
     kept = np.zeros((len(bags.labels), len(words)))
-    kept[row[selected], place] = bags.counts.data[selected]
+    kept[row[selected], position] = bags.counts.data[selected]
     total = kept.sum(axis=1)
     counts, content = np.unique(
         (kept / total[:, None]).round(12), axis=0, return_inverse=True
@@ -124,10 +124,10 @@ def tie_manifold(
     output = counts @ bags.values[words]
     output[twins] = target
     values = bags.values[entry]
-    begin = bags.counts.indptr[:-1]
-    spread = np.maximum.reduceat(values, begin) - np.minimum.reduceat(values, begin)
+    starts = bags.counts.indptr[:-1]
+    spread = np.maximum.reduceat(values, starts) - np.minimum.reduceat(values, starts)
     lost = ~selected
-    slope = bags.loss.slope(bags.labels * output[content]) / bags.of
+    slope = bags.loss.slope(bags.labels * output[content]) / bags.num_total
     size = (slope / total)[row][lost] * bags.counts.data[lost]
     pairs, at = np.unique(
         np.stack([content[row][lost], entry[lost]]), axis=1, return_inverse=True
@@ -156,7 +156,7 @@ def tie_manifold(
         counts=counts,
         twins=twins,
         target=target,
-        curvature=(positive + negative)[twins] / bags.of * share * (1 - share),
+        curvature=(positive + negative)[twins] / bags.num_total * share * (1 - share),
         content=pairs[0],
         loser=pairs[1],
         strength=strength,
@@ -179,15 +179,15 @@ def at_point(ties: TieManifold, cls: Float[np.ndarray, " dim"]) -> Point:
     size = share.sum(axis=1, keepdims=True)
     share /= size
     log_size = (top + np.log(size)).ravel()
-    places, values = ties.embeddings[ties.words], ties.values[ties.words]
+    embeddings, values = ties.embeddings[ties.words], ties.values[ties.words]
     output = (share @ values)[ties.twins]
     part = share[ties.twins] * (values - output[:, None])
     return Point(
         share,
         output - ties.target,
-        part @ places,
+        part @ embeddings,
         log_size[ties.content] - scores[ties.loser],
-        (share @ places)[ties.content] - ties.embeddings[ties.loser],
+        (share @ embeddings)[ties.content] - ties.embeddings[ties.loser],
     )
 
 

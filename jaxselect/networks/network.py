@@ -53,12 +53,12 @@ class Network(linen.Module):
         self.heads = self.param("heads", _on_sphere, (self.design.heads, self.dim))
         factors = FACTORS.get(self.design.key_query, 0)
         for layer in range(self.design.layers):
-            for place in range(factors):
-                name = _factor(self.design, layer, place)
+            for index in range(factors):
+                name = _factor(self.design, layer, index)
                 setattr(self, name, self.param(name, _identity, square))
         if self.design.activation is not None:
-            begin = _identity if self.design.hidden == "identity" else gaussian
-            self.hidden = self.param("hidden", begin, square)
+            init = _identity if self.design.hidden == "identity" else gaussian
+            self.hidden = self.param("hidden", init, square)
             self.bias = self.param("bias", linen.initializers.zeros, (self.dim,), float)
 
     def tables(self) -> Tables:
@@ -68,15 +68,15 @@ class Network(linen.Module):
             The tables: a few products with E.
         """
         embeddings, two = self.embeddings, self.design.layers == 2
-        behind = self.design.activation is not None
+        has_mlp = self.design.activation is not None
         return Tables(
             scores=embeddings @ self._turned_cls(),
-            values=embeddings if behind else embeddings @ self.heads.T,
+            values=embeddings if has_mlp else embeddings @ self.heads.T,
             queries=self._queries() if two else None,
             keys=embeddings if two and self.design.key_query != "none" else None,
-            hidden=self.hidden if behind else None,
-            bias=self.bias if behind else None,
-            heads=self.heads if behind else None,
+            hidden=self.hidden if has_mlp else None,
+            bias=self.bias if has_mlp else None,
+            heads=self.heads if has_mlp else None,
         )
 
     def alignments(
@@ -123,9 +123,9 @@ class Network(linen.Module):
                 return self.embeddings @ (self._matrix(0).T @ self._matrix(0))
         return self.embeddings @ (self._matrix(0).T @ self._matrix(0, 1))
 
-    def _matrix(self, layer: int, place: int = 0) -> Float[Array, "dim dim"]:
+    def _matrix(self, layer: int, index: int = 0) -> Float[Array, "dim dim"]:
         """One trained factor of W."""
-        return getattr(self, _factor(self.design, layer, place))
+        return getattr(self, _factor(self.design, layer, index))
 
 
 @as_annotated
@@ -242,11 +242,11 @@ def count_parameters(variables: Variables) -> dict[str, int]:
     return {name: leaf.size for name, leaf in sorted(variables["params"].items())}
 
 
-def _factor(design: Design, layer: int, place: int) -> str:
+def _factor(design: Design, layer: int, index: int) -> str:
     """Name of a trained factor of W¹ or W²."""
     number = 2 if design.layers == 1 else layer + 1
     name = {"product": ("product",), "tied": ("tied",), "separate": ("query", "key")}
-    return f"{name[design.key_query][place]}_{number}"
+    return f"{name[design.key_query][index]}_{number}"
 
 
 def _identity(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "dim dim"]:

@@ -84,8 +84,8 @@ def _cheapest_cuts(
     begins = np.zeros(cost.shape, int)
     for group in range(1, groups + 1):
         for end in range(1, parts + 1):
-            here = (before[end] - before[:end]) * width[end - 1] ** 2
-            choices = cost[group - 1, :end] + here
+            added = (before[end] - before[:end]) * width[end - 1] ** 2
+            choices = cost[group - 1, :end] + added
             begins[group, end] = choices.argmin()
             cost[group, end] = choices.min()
     # The least cost for any number of groups, from one on.

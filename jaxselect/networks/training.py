@@ -63,7 +63,9 @@ def _with_labels(function: Callable) -> Callable:
     return checked
 
 
-def _pieces(over: Callable, begin: Any, corpus: Corpus, at_once: int, each: int) -> Any:
+def _pieces(
+    add_piece: Callable, initial: Any, corpus: Corpus, at_once: int, each: int
+) -> Any:
     """Sum of `over` over pieces of a corpus; weights 0 pad.
 
     A piece holds `at_once` pairs at most; a token counts as `each` of them.
@@ -72,19 +74,21 @@ def _pieces(over: Callable, begin: Any, corpus: Corpus, at_once: int, each: int)
     number = -(-sequences // min(sequences, max(1, at_once // (width * each))))
     size = -(-sequences // number)
     # One size for all pieces: a rest of another size would be compiled once more.
-    place = jnp.arange(number * size, dtype=jnp.int32).reshape(number, size)
-    weights = (place < sequences).astype(corpus.counts.dtype)
-    rows = jnp.minimum(place, sequences - 1)
+    position = jnp.arange(number * size, dtype=jnp.int32).reshape(number, size)
+    weights = (position < sequences).astype(corpus.counts.dtype)
+    rows = jnp.minimum(position, sequences - 1)
 
-    def add(sofar: Any, piece: tuple) -> tuple[Any, None]:
+    def add(carry: Any, piece: tuple) -> tuple[Any, None]:
         rows, weight = piece
-        return over(sofar, jax.tree.map(lambda leaf: leaf[rows], corpus), weight), None
+        return add_piece(
+            carry, jax.tree.map(lambda leaf: leaf[rows], corpus), weight
+        ), None
 
-    return jax.lax.scan(add, begin, (rows, weights))[0]
+    return jax.lax.scan(add, initial, (rows, weights))[0]
 
 
 def _over_pieces(
-    over: Callable, begin: Any, strata: Strata, at_once: int, tables: Tables
+    add_piece: Callable, initial: Any, strata: Strata, at_once: int, tables: Tables
 ) -> Any:
     """`_pieces` of one stratum after the other."""
     if not strata:
@@ -92,8 +96,8 @@ def _over_pieces(
     checks.whole("at_once", at_once)
     for corpus in strata:
         checks.same_vocabulary(tables.scores, corpus.vocabulary)
-        begin = _pieces(over, begin, corpus, at_once, _each(tables, corpus))
-    return begin
+        initial = _pieces(add_piece, initial, corpus, at_once, _each(tables, corpus))
+    return initial
 
 
 def _each(tables: Tables, corpus: Corpus) -> int:
@@ -108,10 +112,10 @@ def _each(tables: Tables, corpus: Corpus) -> int:
 def _spread(total: Tables, rows: Tables, tokens: Int[Array, "part width"]) -> Tables:
     """Gradients with a piece's rows added to those of its tokens."""
     added = {}
-    for name, sofar, here in zip(Tables._fields, total, rows, strict=True):
-        if sofar is not None and here is not None:
+    for name, carry, here in zip(Tables._fields, total, rows, strict=True):
+        if carry is not None and here is not None:
             one = name in BY_TOKEN
-            added[name] = sofar.at[tokens].add(here) if one else sofar + here
+            added[name] = carry.at[tokens].add(here) if one else carry + here
     return total._replace(**added)
 
 
@@ -141,10 +145,10 @@ def risk_and_gradient(
         each = losses(outputs_of_rows(rows, part.counts, network.design), part)
         return weight @ each / number
 
-    def add(sofar: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
+    def add(carry: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
         rows = look_up(tables, part.tokens)
         here, slope = jax.value_and_grad(risk)(rows, part, weight)
-        return sofar[0] + here, _spread(sofar[1], slope, part.tokens)
+        return carry[0] + here, _spread(carry[1], slope, part.tokens)
 
     total = jnp.zeros((), tables.scores.dtype), jax.tree.map(jnp.zeros_like, tables)
     total = _over_pieces(add, total, strata, at_once, tables)
@@ -170,14 +174,14 @@ def evaluate(
     """
     tables = tables_of(network, variables)
 
-    def add(sofar: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
+    def add(carry: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
         got = outputs(tables, part, network.design)
         if network.design.heads == 1:
             right = (got[:, 0] > 0) == (part.labels > 0)
         else:
             right = jnp.argmax(got, axis=1).astype(part.labels.dtype) == part.labels
         here = weight @ losses(got, part), weight @ right.astype(got.dtype)
-        return jax.tree.map(jnp.add, sofar, here)
+        return jax.tree.map(jnp.add, carry, here)
 
     zero = jnp.zeros((), tables.scores.dtype)
     total = zero, zero
@@ -212,8 +216,8 @@ def response(
         moved = tables._replace(values=tables.values + shift[None])
         return weight @ outputs(moved, part, network.design)
 
-    def add(sofar: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
-        return sofar + jax.jacrev(total)(still, part, weight)
+    def add(carry: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
+        return carry + jax.jacrev(total)(still, part, weight)
 
     still = jnp.zeros(tables.values.shape[1], tables.values.dtype)
     slope = jnp.zeros((network.design.heads, len(still)), still.dtype)

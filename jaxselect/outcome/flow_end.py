@@ -223,5 +223,7 @@ def _balance(
     return (
         axes,
         words,
-        RaggedBags(shares, labels, embeddings @ axes, values, bags.of, bags.loss),
+        RaggedBags(
+            shares, labels, embeddings @ axes, values, bags.num_total, bags.loss
+        ),
     )

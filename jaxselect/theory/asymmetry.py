@@ -38,10 +38,14 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
         >>> round(start_asymmetry(Ensemble(200, 8, 8, 48), 1.0).item(), 2)
         1.86
     """
-    of, gamma = as_real(ensemble), jnp.asarray(alignment, float)
-    inverse, tokens, others = 1.0 + of.odds, of.relevant, of.irrelevant
-    share = of.odds / inverse
-    kappa = damping(of, gamma)
+    ensemble, gamma = as_real(ensemble), jnp.asarray(alignment, float)
+    inverse, tokens, others = (
+        1.0 + ensemble.odds,
+        ensemble.relevant,
+        ensemble.irrelevant,
+    )
+    share = ensemble.odds / inverse
+    reduction = damping(ensemble, gamma)
     # Columns: p_0ᵀv; half the difference of the classes' mean E_sᵀp_0; half the sum of
     # their mean E_sᵀv; the irrelevant tokens' mean E_sᵀv; overlaps of tokens.
     deviation = jnp.sqrt(
@@ -49,15 +53,17 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     )
     zero = jnp.zeros(())
     start = jnp.stack([gamma, 1.0, gamma * share, -gamma * share, zero])
-    level = jnp.stack([zero, -2.0 * kappa, -kappa, 1.0 - kappa * of.odds, zero])
+    level = jnp.stack(
+        [zero, -2.0 * reduction, -reduction, 1.0 - reduction * ensemble.odds, zero]
+    )
     gap = -level + jnp.stack(
         [zero, gamma * share, 1.0 - 0.5 * gamma / inverse, -0.5 * gamma * share, zero]
     )
     rate = 1.0 / tokens + 2.0 / others
     overlaps = jnp.zeros(5).at[4].set(1.0 / jnp.sqrt(tokens * rate))
-    power = growth_exponent(of, gamma)
-    first = -jnp.log(of.odds)
-    end = strongest_log_odds(of, gamma) - first
+    power = growth_exponent(ensemble, gamma)
+    first = -jnp.log(ensemble.odds)
+    end = strongest_log_odds(ensemble, gamma) - first
 
     def forcing(node: Float[Scalar, ""]) -> Float[Array, " 5"]:
         # Nodes crowd at the start, where a large ω forgets within 1/ω.
@@ -94,13 +100,20 @@ def noise(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
         >>> noise(Ensemble(200, 8, 8, 48), 0.0).item()
         1.0
     """
-    of = as_real(ensemble)
-    kappa = damping(of, jnp.asarray(alignment, float))
-    pairs = of.sequences * of.odds / (2.0 * of.irrelevant)
-    return jnp.sqrt((1.0 - kappa) ** 2 + kappa**2 * (of.odds + 1.5) / pairs)
+    ensemble = as_real(ensemble)
+    reduction = damping(ensemble, jnp.asarray(alignment, float))
+    pairs = ensemble.sequences * ensemble.odds / (2.0 * ensemble.irrelevant)
+    return jnp.sqrt(
+        (1.0 - reduction) ** 2 + reduction**2 * (ensemble.odds + 1.5) / pairs
+    )
 
 
 def damping(ensemble: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]:
     """γ_I = γR(T − 1)/(IT), the share of its value that an irrelevant token loses."""
-    of = as_real(ensemble)
-    return gamma * of.relevant * of.odds / (of.irrelevant * (1.0 + of.odds))
+    ensemble = as_real(ensemble)
+    return (
+        gamma
+        * ensemble.relevant
+        * ensemble.odds
+        / (ensemble.irrelevant * (1.0 + ensemble.odds))
+    )

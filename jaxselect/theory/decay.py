@@ -5,6 +5,7 @@ say it: β = y b_s, the value of an important token, and u, its score above an
 irrelevant one (mathematics, section 3k).
 """
 
+import warnings
 from typing import NamedTuple
 
 import jax
@@ -26,16 +27,24 @@ class DecayEnd(NamedTuple):
     Attributes:
         value: β.
         score: u.
-        rest: 1 − q, the weight off the important token.
+        unselected: 1 − q, the weight off the important token.
         cls_square: |p|².
         head_square: |v|².
     """
 
     value: Float[Scalar, ""]
     score: Float[Scalar, ""]
-    rest: Float[Scalar, ""]
+    unselected: Float[Scalar, ""]
     cls_square: Float[Scalar, ""]
     head_square: Float[Scalar, ""]
+
+    @property
+    def rest(self) -> Float[Scalar, ""]:
+        """The former name of `unselected`."""
+        warnings.warn(
+            "DecayEnd.rest is now DecayEnd.unselected", DeprecationWarning, stacklevel=2
+        )
+        return self.unselected
 
 
 @as_annotated
@@ -61,33 +70,39 @@ def decay_end(
 
     Example:
         >>> end = decay_end(relevant=2, irrelevant=4, length=4, decay=1e-4)
-        >>> round((end.rest * end.value).item(), 4)  # 1/√2
+        >>> round((end.unselected * end.value).item(), 4)  # 1/√2
         0.7071
     """
-    both, decay = jnp.asarray(2.0 * relevant), jnp.asarray(decay, float)
-    mixed = 1 / both + 1 / jnp.asarray(irrelevant, float)
-    kappa = jnp.sqrt(both * mixed)
+    tokens, decay = jnp.asarray(2.0 * relevant), jnp.asarray(decay, float)
+    inverse_mass = 1 / tokens + 1 / jnp.asarray(irrelevant, float)
+    ratio = jnp.sqrt(tokens * inverse_mass)
 
     def excess(value: Array) -> Array:
         """Log of q σ(−qβ)/(λ √N), where qβ = β − √(M/N)."""
-        margin = value - 1 / kappa
+        margin = value - 1 / ratio
         push = jnp.log(margin / value) - jax.nn.softplus(margin)
-        return push - jnp.log(decay * jnp.sqrt(both))
+        return push - jnp.log(decay * jnp.sqrt(tokens))
 
     def slope(value: Array) -> Array:
         """The sign of its derivative: positive up to one maximum."""
-        margin = value - 1 / kappa
-        return 1 / (kappa * value * margin) - jax.nn.sigmoid(margin)
+        margin = value - 1 / ratio
+        return 1 / (ratio * value * margin) - jax.nn.sigmoid(margin)
 
-    least = 1 / kappa
+    least = 1 / ratio
     top = _last_positive(slope, least, least + 10.0)
-    most = jnp.maximum(-jnp.log(decay * jnp.sqrt(both)), 0.0) + least + 1.0
+    most = jnp.maximum(-jnp.log(decay * jnp.sqrt(tokens)), 0.0) + least + 1.0
     value = _last_positive(excess, top, jnp.maximum(most, top))
-    rest = 1 / (kappa * value)
-    score = jnp.log((jnp.asarray(length, float) - 1) * (1 - rest) / rest)
-    there = (excess(top) >= 0) & (score > 0)
-    found = (value, score, rest, score / jnp.sqrt(mixed), value * jnp.sqrt(both))
-    return DecayEnd(*(jnp.where(there, number, jnp.nan) for number in found))
+    unselected = 1 / (ratio * value)
+    score = jnp.log((jnp.asarray(length, float) - 1) * (1 - unselected) / unselected)
+    exists = (excess(top) >= 0) & (score > 0)
+    found = (
+        value,
+        score,
+        unselected,
+        score / jnp.sqrt(inverse_mass),
+        value * jnp.sqrt(tokens),
+    )
+    return DecayEnd(*(jnp.where(exists, number, jnp.nan) for number in found))
 
 
 def _last_positive(function: object, low: Array, high: Array) -> Array:

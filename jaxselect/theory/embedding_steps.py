@@ -4,6 +4,7 @@ On the exact family (mathematics, section 3i) k steps keep two numbers for d →
 b_s, the value of an important token, and u, its score above an irrelevant one.
 """
 
+import warnings
 from typing import NamedTuple
 
 import jax
@@ -23,16 +24,26 @@ class ReducedSteps(NamedTuple):
     Attributes:
         value: β, the alignment γ of an important token.
         score: u, along p_0.
-        log_rest: log(1 − q), q the weight of the important token while p = p_0.
+        log_unselected: log(1 − q), q the weight of the important token while p = p_0.
         margin_norm: ‖p_mm‖ of the selection of all important tokens.
         cosine: cos(p_mm, p_0).
     """
 
     value: Float[Array, " steps"]
     score: Float[Array, " steps"]
-    log_rest: Float[Array, " steps"]
+    log_unselected: Float[Array, " steps"]
     margin_norm: Float[Array, " steps"]
     cosine: Float[Array, " steps"]
+
+    @property
+    def log_rest(self) -> Float[Array, " steps"]:
+        """The former name of `log_unselected`."""
+        warnings.warn(
+            "ReducedSteps.log_rest is now ReducedSteps.log_unselected",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.log_unselected
 
 
 @as_annotated
@@ -74,25 +85,25 @@ def reduced_steps(
     whole("number", number, least=0)
     size, length = jnp.asarray(step_size, float), jnp.asarray(length, float)
     share = 0.5 / jnp.asarray(relevant, float)
-    both = share + 1 / jnp.asarray(irrelevant, float)
+    inverse_mass = share + 1 / jnp.asarray(irrelevant, float)
     odds = jnp.log(length - 1)
 
-    def step(now: tuple, _: None) -> tuple[tuple, tuple]:
-        value, score = now
+    def step(state: tuple, _: None) -> tuple[tuple, tuple]:
+        value, score = state
         weight = jax.nn.sigmoid(score - odds)
-        rest = jax.nn.sigmoid(odds - score)
+        unselected = jax.nn.sigmoid(odds - score)
         pull = size * jax.nn.sigmoid(-weight * value) * weight
-        then = (value + share * pull, score + both * pull * rest * value)
-        return then, then
+        after = (value + share * pull, score + inverse_mass * pull * unselected * value)
+        return after, after
 
     zero = jnp.zeros(())
     _, path = jax.lax.scan(step, (zero, zero), length=number)
     value, score = (jnp.concatenate([zero[None], column]) for column in path)
-    square = both + score**2
+    square = inverse_mass + score**2
     return ReducedSteps(
         value=value,
         score=score,
-        log_rest=jax.nn.log_sigmoid(odds - score),
+        log_unselected=jax.nn.log_sigmoid(odds - score),
         margin_norm=1 / jnp.sqrt(square),
         cosine=score / jnp.sqrt(square),
     )

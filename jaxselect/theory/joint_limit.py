@@ -76,11 +76,11 @@ def joint_limit(
     """
     attention = attend_corpus(scores, values, corpus)
     margins = functional_margin(corpus.labels, attention.output).value
-    there = corpus.present.any(axis=1)
-    least = jnp.min(jnp.where(there, margins, jnp.inf))
+    nonempty = corpus.present.any(axis=1)
+    least = jnp.min(jnp.where(nonempty, margins, jnp.inf))
     least = jnp.where(least > 0, least, jnp.nan)
     log_slope = corpus.loss.log_slope(margins)
-    scale = jnp.max(jnp.where(there, log_slope, -jnp.inf))
+    scale = jnp.max(jnp.where(nonempty, log_slope, -jnp.inf))
     share = corpus.weighted(jnp.exp(log_slope - scale))
     share = share / share.sum()
     pull = negative_gradient(scores, values, corpus, -scale).values
@@ -94,7 +94,7 @@ def joint_limit(
         selected=jnp.abs(values) >= HALF * least,
         square=values @ values / least**2,
         stationarity=jnp.linalg.norm(_unit(values) - _unit(pull)),
-        slackness=share @ jnp.where(there, margins / least - 1, 0.0),
+        slackness=share @ jnp.where(nonempty, margins / least - 1, 0.0),
         balance=strength[0] / strength[1],
     )
 

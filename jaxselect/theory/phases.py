@@ -205,11 +205,11 @@ def _lost(
 ) -> Float[Scalar, ""]:
     """Positive where noise prevents the return of the losing class."""
     gamma = jnp.exp(log_gamma)
-    apart = 1.0 - 1.0 / ensemble.odds
-    spread = noise(ensemble, gamma) * apart / (4.0 * ensemble.irrelevant)
+    share = 1.0 - 1.0 / ensemble.odds
+    spread = noise(ensemble, gamma) * share / (4.0 * ensemble.irrelevant)
     found = _median_orbit(ensemble, jnp.exp(log_dim), gamma)
     log_theta = jnp.log(spread) + found.log_unpaired - 0.5 * log_dim
-    return 2.0 * log_theta + jnp.log(apart) - jnp.log(NOISE_WINS)
+    return 2.0 * log_theta + jnp.log(share) - jnp.log(NOISE_WINS)
 
 
 def _band(condition: Callable, ensemble: Ensemble, dim: Real) -> Edges:
@@ -282,33 +282,33 @@ def _brackets(
 ) -> tuple[Float[Array, " 2"], Float[Array, " 2"], Float[Array, " 2"]]:
     """Points outside and inside each edge, and a flag: zero if any."""
 
-    def look(ends: Float[Array, " 2"]) -> tuple[Array, Array, Array, Array]:
-        places = jnp.linspace(ends[0], ends[1], CELLS + 1)
-        values = function(places)
+    def refine(ends: Float[Array, " 2"]) -> tuple[Array, Array, Array, Array]:
+        points = jnp.linspace(ends[0], ends[1], CELLS + 1)
+        values = function(points)
         best = jnp.argmax(values)
-        beside = places[jnp.clip(best + jnp.array([-1, 1]), 0, CELLS)]
-        return places, values, beside, jnp.stack([places[best], values[best]])
+        neighbours = points[jnp.clip(best + jnp.array([-1, 1]), 0, CELLS)]
+        return points, values, neighbours, jnp.stack([points[best], values[best]])
 
     def zoom(state: tuple) -> tuple:
-        turn, beside, _ = state
-        return turn + 1, *look(beside)[2:]
+        iteration, neighbours, _ = state
+        return iteration + 1, *refine(neighbours)[2:]
 
-    places, values, beside, peak = look(ends)
+    points, values, neighbours, peak = refine(ends)
     # Where no value is positive, a narrow band may be next to the largest.
     _, _, peak = jax.lax.while_loop(
         lambda state: (state[0] < PEAK_ROUNDS) & (state[2][1] <= 0.0),
         zoom,
-        (1, beside, peak),
+        (1, neighbours, peak),
     )
     positive = values > 0.0
     first, last = jnp.argmax(positive), CELLS - jnp.argmax(positive[::-1])
-    outside = places[jnp.clip(jnp.stack([first - 1, last + 1]), 0, CELLS)]
-    inside = places[jnp.stack([first, last])]
+    outside = points[jnp.clip(jnp.stack([first - 1, last + 1]), 0, CELLS)]
+    inside = points[jnp.stack([first, last])]
     flag = jnp.where(positive[jnp.array([0, CELLS])], BEYOND, 0.0)
     flag = jnp.where(peak[1] > 0.0, flag, -BEYOND)
     unknown = jnp.isnan(values).any() | jnp.isnan(peak[1])
     return (
-        jnp.where(positive.any(), outside, beside),
+        jnp.where(positive.any(), outside, neighbours),
         jnp.where(positive.any(), inside, peak[0]),
         jnp.where(unknown, jnp.nan, flag),
     )

@@ -51,9 +51,9 @@ class _Local(NamedTuple):
     log_odds: Float[Array, " 2"]
     log_pull: Float[Array, " 2"]
     lever: Float[Scalar, ""]
-    turn: Float[Scalar, ""]
+    velocity: Float[Scalar, ""]
     slope: Float[Scalar, ""]
-    drift: Float[Scalar, ""]
+    acceleration: Float[Scalar, ""]
 
 
 @one_program()
@@ -80,33 +80,37 @@ def two_class_ode(
         >>> round(found.log_time.item(), 1)
         10.2
     """
-    of, gamma = as_real(ensemble), jnp.asarray(alignment, float)
+    ensemble, gamma = as_real(ensemble), jnp.asarray(alignment, float)
     delta = jnp.asarray(asymmetry, float)
 
     def step(at: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
-        here = _local(of, gamma, at)
-        length = _length(of, gamma, here)
-        turn = here.turn + 0.25 * length * here.drift
-        half = at[1] + _linear(0.5 * length, turn, here.slope, here.drift)
-        middle = _local(of, gamma, jnp.stack([at[0] + 0.5 * length, half]))
-        turn = middle.turn + middle.slope * (at[1] - half)
-        moved = at[1] + _linear(length, turn, middle.slope, middle.drift)
+        local = _local(ensemble, gamma, at)
+        length = _length(ensemble, gamma, local)
+        velocity = local.velocity + 0.25 * length * local.acceleration
+        half = at[1] + _linear(0.5 * length, velocity, local.slope, local.acceleration)
+        middle = _local(ensemble, gamma, jnp.stack([at[0] + 0.5 * length, half]))
+        velocity = middle.velocity + middle.slope * (at[1] - half)
+        moved = at[1] + _linear(length, velocity, middle.slope, middle.acceleration)
         return jnp.stack([at[0] + length, moved]), (at, length)
 
     start = jnp.stack([0.0 * delta, delta])
     end, (points, lengths) = jax.lax.scan(step, start, length=STEPS)
-    orbit = jax.vmap(lambda at: _local(of, gamma, at))(points)
-    between = jax.vmap(lambda at: _local(of, gamma, at))(_halfway(points, orbit.turn))
-    log_time, log_unpaired = _log_times(of, gamma, orbit, between, lengths[:-1])
-    back = jnp.abs(_local(of, gamma, end).log_odds[1]) < REACHED
+    orbit = jax.vmap(lambda at: _local(ensemble, gamma, at))(points)
+    between = jax.vmap(lambda at: _local(ensemble, gamma, at))(
+        _halfway(points, orbit.velocity)
+    )
+    log_time, log_unpaired = _log_times(ensemble, gamma, orbit, between, lengths[:-1])
+    back = jnp.abs(_local(ensemble, gamma, end).log_odds[1]) < REACHED
     found = TwoClassOrbit(_largest_ratio(orbit, between), log_time, log_unpaired)
     return TwoClassOrbit(*(jnp.where(back, value, jnp.nan) for value in found))
 
 
-def _local(of: Ensemble, gamma: Float[Scalar, ""], at: Float[Array, " 2"]) -> _Local:
+def _local(
+    ensemble: Ensemble, gamma: Float[Scalar, ""], at: Float[Array, " 2"]
+) -> _Local:
     """dδ/dz at (z, δ), its derivatives in δ and z, and what they are made of."""
-    apart = at[1] * jnp.array([1.0, -1.0])
-    log_odds = 0.5 * at[0] - jnp.log(of.odds) + apart
+    offsets = at[1] * jnp.array([1.0, -1.0])
+    log_odds = 0.5 * at[0] - jnp.log(ensemble.odds) + offsets
     pulls = log_pull(log_odds, gamma)
     # d log(h₊/h₋)/dδ; by the trapezoid rule it is log(h₊/h₋)/δ.
     slopes = log_pull_slope(log_odds, gamma)
@@ -115,63 +119,65 @@ def _local(of: Ensemble, gamma: Float[Scalar, ""], at: Float[Array, " 2"]) -> _L
         jnp.abs(at[1]) < SMALL, at[1] * steepness, pulls[0] - pulls[1]
     )
     lever = jnp.tanh(0.5 * difference)
-    power = 0.5 * growth_exponent(of, gamma)
+    power = 0.5 * growth_exponent(ensemble, gamma)
     return _Local(
         log_odds=log_odds,
         log_pull=pulls,
         lever=lever,
-        turn=power * lever,
+        velocity=power * lever,
         slope=0.5 * power * (1.0 - lever**2) * steepness,
-        drift=0.25 * power * (1.0 - lever**2) * (slopes[0] - slopes[1]),
+        acceleration=0.25 * power * (1.0 - lever**2) * (slopes[0] - slopes[1]),
     )
 
 
-def _length(of: Ensemble, gamma: Float[Scalar, ""], here: _Local) -> Float[Scalar, ""]:
+def _length(
+    ensemble: Ensemble, gamma: Float[Scalar, ""], local: _Local
+) -> Float[Scalar, ""]:
     """Length of the next step in z; at the end Newton's, to q₋ = ½.
 
     Where x = min(log(1/(1 − q₊)), log(1/q₋)) is large, log h± are linear and δ(z) is
     known: there steps in δ grow with x. But t, the integral of about e^δ, has its
     mass within 2/√ω of the largest δ.
     """
-    depth = jnp.minimum(here.log_odds[0] - jnp.log1p(gamma), -here.log_odds[1])
+    depth = jnp.minimum(local.log_odds[0] - jnp.log1p(gamma), -local.log_odds[1])
     depth = jnp.maximum(depth, 0.0)
     stride = STRIDE * (1.0 + 4.0 * depth)
     # A step that makes δ grow by `stride`, exponentially where it does: 1/length.
-    speed = jnp.maximum(jnp.abs(here.turn), jnp.finfo(here.turn.dtype).tiny)
-    grown = stride * here.slope / speed
+    speed = jnp.maximum(jnp.abs(local.velocity), jnp.finfo(local.velocity.dtype).tiny)
+    grown = stride * local.slope / speed
     curved = grown > 1e-6
     by_growth = jnp.where(
         curved,
-        here.slope / jnp.log1p(jnp.where(curved, grown, 1.0)),
+        local.slope / jnp.log1p(jnp.where(curved, grown, 1.0)),
         speed / stride,
     )
-    root = jnp.sqrt(growth_exponent(of, gamma))
-    by_mass = 8.0 * root / (1.0 + 0.25 * root * jnp.abs(here.lever))
-    by_mass = by_mass * jnp.sqrt(1.0 - here.lever**2) * depth / (1.0 + depth)
+    root = jnp.sqrt(growth_exponent(ensemble, gamma))
+    by_mass = 8.0 * root / (1.0 + 0.25 * root * jnp.abs(local.lever))
+    by_mass = by_mass * jnp.sqrt(1.0 - local.lever**2) * depth / (1.0 + depth)
     length = 1.0 / (1.0 / stride + by_growth + by_mass)
-    nearing = 0.5 - here.turn
-    newton = -here.log_odds[1] / jnp.where(nearing > 0.0, nearing, 1.0)
+    nearing = 0.5 - local.velocity
+    newton = -local.log_odds[1] / jnp.where(nearing > 0.0, nearing, 1.0)
     return jnp.where(nearing > 0.0, jnp.minimum(length, newton), length)
 
 
 def _halfway(
-    points: Float[Array, "points 2"], turn: Float[Array, " points"]
+    points: Float[Array, "points 2"], velocity: Float[Array, " points"]
 ) -> Float[Array, "intervals 2"]:
     """Between points, from the cubic that has their values and slopes."""
     middle = 0.5 * (points[1:] + points[:-1])
-    bulge = 0.125 * jnp.diff(points[:, 0]) * -jnp.diff(turn)
+    bulge = 0.125 * jnp.diff(points[:, 0]) * -jnp.diff(velocity)
     return middle.at[:, 1].add(bulge)
 
 
 def _log_times(
-    of: Ensemble,
+    ensemble: Ensemble,
     gamma: Float[Scalar, ""],
     orbit: _Local,
     between: _Local,
     lengths: Float[Array, " intervals"],
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
     """log(1 + t) and log(1 + ∫ 2(σ(−γq₋)(1 − q₋) − σ(−γq₊)(1 − q₊)) dt)."""
-    pace = 1.0 / of.relevant + 2.0 / of.irrelevant
+    pace = 1.0 / ensemble.relevant + 2.0 / ensemble.irrelevant
     largest = jax.lax.stop_gradient(-jnp.logaddexp(*orbit.log_pull.T).min())
 
     def rates(at: _Local) -> tuple[Array, Array]:
@@ -213,14 +219,16 @@ def _largest_ratio(orbit: _Local, between: _Local) -> Float[Scalar, ""]:
 
 def _linear(
     length: Float[Scalar, ""],
-    turn: Float[Scalar, ""],
+    velocity: Float[Scalar, ""],
     slope: Float[Scalar, ""],
-    drift: Float[Scalar, ""],
+    acceleration: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """Change of δ over a step of δ′ = turn + slope (δ − δ₀) + drift (z − z_middle).
+    """Change of δ over a step of δ′ = velocity + slope (δ − δ₀) + acceleration · z.
+
+    z is measured from the middle of the step.
 
     Where a balance is stiff, slope → −∞, the end of the step must lie on it. Growth is
-    the exponential of the slope at the middle: drift, linear in δ, has no part in it.
+    the exponential of the slope at the middle: acceleration has no part in it.
     """
     stiff = jnp.minimum(length * slope, 0.0)
     small = stiff > -1e-2
@@ -231,7 +239,9 @@ def _linear(
         -stiff * (1.0 / 12.0 + stiff / 24.0 + stiff**2 / 80.0),
         (mean - 1.0) / safe - 0.5 * mean,
     )
-    return length * _mean_exp(length * slope) * turn + length**2 * lag * drift
+    return (
+        length * _mean_exp(length * slope) * velocity + length**2 * lag * acceleration
+    )
 
 
 def _mean_exp(rate: Float[Scalar, ""]) -> Float[Scalar, ""]:

@@ -154,10 +154,12 @@ def amplification(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
         >>> round(amplification(Ensemble(200, 8, 8, 48), 1.0).item(), 3)
         8.077
     """
-    of = as_real(ensemble)
+    ensemble = as_real(ensemble)
     gamma = jnp.asarray(alignment, float)
-    start, top = -jnp.log(of.odds), strongest_log_odds(of, gamma)
-    return growth_exponent(of, gamma) * (log_pull(top, gamma) - log_pull(start, gamma))
+    start, top = -jnp.log(ensemble.odds), strongest_log_odds(ensemble, gamma)
+    return growth_exponent(ensemble, gamma) * (
+        log_pull(top, gamma) - log_pull(start, gamma)
+    )
 
 
 def pull(weight: Real, alignment: Real) -> Float[Scalar, ""]:
@@ -191,10 +193,10 @@ def _steps(ensemble: Ensemble) -> Real:
     return 4.0 * ensemble.relevant * ensemble.length / important
 
 
-def growth_exponent(of: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]:
+def growth_exponent(ensemble: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]:
     """ω = (2γ² + 1/R)/(1/R + 2/I)."""
-    own = 1.0 / of.relevant
-    return (2.0 * gamma**2 + own) / (own + 2.0 / of.irrelevant)
+    own = 1.0 / ensemble.relevant
+    return (2.0 * gamma**2 + own) / (own + 2.0 / ensemble.irrelevant)
 
 
 def log_pull(
@@ -216,24 +218,28 @@ def log_pull(
         -1000.0
     """
     late = jax.nn.log_sigmoid(-alignment * jax.nn.sigmoid(log_odds))
-    both = jax.nn.log_sigmoid(log_odds) + jax.nn.log_sigmoid(-log_odds)
-    return jnp.log(0.5 * jnp.asarray(alignment, float)) + late + both
+    log_product = jax.nn.log_sigmoid(log_odds) + jax.nn.log_sigmoid(-log_odds)
+    return jnp.log(0.5 * jnp.asarray(alignment, float)) + late + log_product
 
 
 def log_pull_slope(
     log_odds: Float[Array, "*classes"], alignment: Real
 ) -> Float[Array, "*classes"]:
     """(1 − q) − q − γ q (1 − q) σ(γq), the slope of log h in the log-odds of q."""
-    weight, rest = jax.nn.sigmoid(log_odds), jax.nn.sigmoid(-log_odds)
+    weight, unselected = jax.nn.sigmoid(log_odds), jax.nn.sigmoid(-log_odds)
     return (
-        rest - weight - alignment * weight * rest * jax.nn.sigmoid(alignment * weight)
+        unselected
+        - weight
+        - alignment * weight * unselected * jax.nn.sigmoid(alignment * weight)
     )
 
 
-def strongest_log_odds(of: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scalar, ""]:
+def strongest_log_odds(
+    ensemble: Ensemble, gamma: Float[Scalar, ""]
+) -> Float[Scalar, ""]:
     """Log-odds of the q* ≥ 1/T at which the pull is largest."""
     top = _root(log_pull_slope, -jnp.log(2.0 + 4.0 * gamma), 0.0, gamma)
-    return jnp.maximum(top, -jnp.log(of.odds))
+    return jnp.maximum(top, -jnp.log(ensemble.odds))
 
 
 def _root(

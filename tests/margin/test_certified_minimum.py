@@ -43,7 +43,7 @@ def even(scale=1.0):
 def risk(given, cls):
     share = given.counts.toarray() * np.exp(given.embeddings @ cls)
     output = (share @ given.values) / share.sum(axis=1)
-    return np.logaddexp(0.0, -given.labels * output).sum() / given.of
+    return np.logaddexp(0.0, -given.labels * output).sum() / given.num_total
 
 
 def third_derivatives(seeds, points, lines, moves):
@@ -180,7 +180,7 @@ def test_copies_and_bags_elsewhere_scale_the_numbers(share, monkeypatch):
     """L as a mean over more bags is flatter, and at rest at the same place."""
     given, near = resting(AT_REST[0])
     alone, among = (
-        certified_minimum(given._replace(of=given.of * times), near)
+        certified_minimum(given._replace(num_total=given.num_total * times), near)
         for times in (1, share)
     )
     assert_close(among.cls, alone.cls)
@@ -191,7 +191,9 @@ def test_copies_and_bags_elsewhere_scale_the_numbers(share, monkeypatch):
     # A little off, where the gradient is one: what is proved does not know the share.
     monkeypatch.setattr(module, "NEWTON_STEPS", 0)
     alone, among = (
-        certified_minimum(given._replace(of=given.of * times), alone.cls + 1e-5)
+        certified_minimum(
+            given._replace(num_total=given.num_total * times), alone.cls + 1e-5
+        )
         for times in (1, share)
     )
     assert among.kantorovich == pytest.approx(alone.kantorovich, rel=1e-6)

@@ -205,5 +205,5 @@ def test_the_number_of_classes_is_seen_while_tracing():
     family = partial(
         multi_class, sequences=6, length=2, relevant=1, irrelevant=3, classes=3
     )
-    with pytest.raises(BadInput, match="3 classes beside one head"):
+    with pytest.raises(BadInput, match="3 classes with one head"):
         jax.jit(lambda key: empirical_risk(PLAIN, family(key)))(jax.random.key(0))

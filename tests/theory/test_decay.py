@@ -74,7 +74,7 @@ def test_an_independent_solver_finds_the_same_end():
     value, score = fsolve(equations, [6.0, 3.0], xtol=1e-13)
     end = END(decay)
     np.testing.assert_allclose([end.value, end.score], [value, score], rtol=1e-9)
-    assert_close(end.rest, 1 / (1 + np.exp(score) / (LENGTH - 1)), worse=1e4)
+    assert_close(end.unselected, 1 / (1 + np.exp(score) / (LENGTH - 1)), worse=1e4)
 
 
 def test_attention_narrows_as_one_over_the_logarithm_of_the_decay():
@@ -84,9 +84,9 @@ def test_attention_narrows_as_one_over_the_logarithm_of_the_decay():
         10.0 ** -np.arange(2, 200, 20),
     )
     ends = jax.vmap(END)(decays)
-    assert_close(ends.rest * ends.value * kappa, np.ones(len(decays)))
+    assert_close(ends.unselected * ends.value * kappa, np.ones(len(decays)))
     margin = np.asarray(ends.value) - 1 / kappa
-    late = np.log(1 - ends.rest) - np.log1p(np.exp(-margin)) - np.log(2 * decays)
+    late = np.log(1 - ends.unselected) - np.log1p(np.exp(-margin)) - np.log(2 * decays)
     np.testing.assert_allclose(margin, late, rtol=1e-9)
 
 

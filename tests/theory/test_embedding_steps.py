@@ -50,7 +50,7 @@ def test_two_numbers_say_all(step_size):
         assert_close(values, np.asarray(value) * [1.0, 1, -1, -1, 0, 0, 0, 0])
         assert_close(scores[:4, None] - scores[None, 4:], np.full((4, 4), score))
         weight = 1 / (1 + (LENGTH - 1) * np.exp(-score))
-        assert_close(jnp.exp(found.log_rest[number]), 1 - weight)
+        assert_close(jnp.exp(found.log_unselected[number]), 1 - weight)
         assert_close(margin.norm, found.margin_norm[number])
         assert_close(margin.direction[8] / margin.norm, found.cosine[number])
 
@@ -61,7 +61,7 @@ def test_short_steps_keep_what_the_flow_keeps():
     drifts = []
     for number in (1000, 2000):
         found = reduced_steps(**SIZES, step_size=2000.0 / number, number=number)
-        rest = jnp.exp(found.log_rest)
+        rest = jnp.exp(found.log_unselected)
         kept = jnp.log(1 / rest - 1) + 1 / rest - kappa * found.value**2 / 2
         drifts.append(float(jnp.abs(kept - kept[0]).max()))
     assert drifts[0] / drifts[1] == pytest.approx(2, rel=0.02)
@@ -72,7 +72,7 @@ def test_short_steps_keep_what_the_flow_keeps():
 def test_late_the_rest_of_the_weight_is_two_over_kappa_beta_squared():
     found = reduced_steps(**SIZES, step_size=50.0, number=200_000)
     kappa = 1 + 2 * RELEVANT / IRRELEVANT
-    law = np.exp(found.log_rest) * kappa * found.value**2 / 2
+    law = np.exp(found.log_unselected) * kappa * found.value**2 / 2
     late = np.array([2_000, 20_000, 200_000])
     off = np.abs(law[late] - 1)
     assert (np.diff(off) < 0).all() and off[-1] < 0.1
