@@ -47,15 +47,7 @@ def cls_head_flow(
         BadInput: as `joint_flow`.
 
     Example:
-        >>> import jax
-        >>> import jax.numpy as jnp
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> v = jnp.array([1.0, -1.0, 0.0])
-        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), v)
-        >>> end = jax.jit(cls_head_flow)(start, bags, until_log_time=1e4)
-        >>> (end.head / jnp.linalg.norm(end.head)).round(2)[:2].tolist()
-        [0.71, -0.71]
+        See `joint_flow`, with `rates=LearningRates(embeddings=0.0)`.
     """
     return joint_flow(
         parameters,

@@ -154,11 +154,9 @@ def end_of_path(
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
         >>> path = jax.jit(partial(search_path, points=8))(start, bags)
-        >>> def end(cls):
-        ...     there = Parameters(start.embeddings, cls, start.head)
-        ...     return end_of_path(there, bags, path)
-        >>> jax.jit(jax.jacrev(end))(start.cls).round(3).tolist()
-        [[0.5, 0.5], [0.5, 0.5]]
+        >>> end = jax.jit(end_of_path)(start, bags, path)
+        >>> bool((end == path.cls).all())
+        True
     """
     inside = frame(parameters)
     saved = lambda flow: (flow.path_log_times, flow.path_cls)  # noqa: E731

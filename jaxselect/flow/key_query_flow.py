@@ -45,15 +45,7 @@ def key_query_flow(
         W at the end, and the flow of W p in the time ‖p‖² t.
 
     Example:
-        >>> import jax
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> v = jnp.array([1.0, -1.0, 0.0])
-        >>> start = Parameters(jnp.eye(3), jnp.ones(3), v)
-        >>> run, nothing = jax.jit(key_query_flow), jnp.zeros((3, 3))
-        >>> matrix, _ = run(start, nothing, bags, until_norm=100.0)
-        >>> round(jnp.linalg.norm(matrix @ start.cls).item(), 6)
-        100.0
+        See `cls_flow` and `key_query_of`.
     """
     query = key_query @ parameters.cls
     flow = cls_flow(

@@ -100,26 +100,7 @@ def inactive_pair_bound(
         bounds nothing.
 
     Example:
-        >>> import jax
-        >>> from jaxselect.margin.limit import limit
-        >>> from jaxselect.margin.max_margin import max_margin
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> from jaxselect.model.selection import competing_pairs
-        >>> bags = from_sequences([[0, 1, 2]], [1], vocabulary=3)
-        >>> tokens = jnp.array([[1.0, 0.0], [0.0, 0.0], [-0.5, -0.4]])
-        >>> after = Parameters(tokens, jnp.array([0.0, 0.1]), jnp.array([1.0, 0.0]))
-        >>> chosen = jnp.array([[True, False, False]])
-        >>> pairs = competing_pairs(chosen, bags)
-        >>> margin = jax.jit(max_margin)(tokens, pairs)
-        >>> late = jax.jit(limit)(
-        ...     after, bags, chosen, pairs, margin, late_cls=jnp.array([5.0, 0.2])
-        ... )
-        >>> @jax.jit
-        ... def at(s):
-        ...     problem = after, bags, chosen, pairs, margin, late
-        ...     return inactive_pair_bound(*problem, late.cls_at(s), s, tolerance=1e-3)
-        >>> (at(100.0) < 1e-12 < 1e-2 < at(5.0)).item()
-        True
+        See `trial_certificate.certify`.
     """
     embeddings = parameters.embeddings
     scores = embeddings @ cls

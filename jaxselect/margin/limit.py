@@ -134,19 +134,7 @@ def limit(
         The prediction, differentiable in E, p_0 and v in both modes.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> from jaxselect.margin.max_margin import max_margin
-        >>> from jaxselect.model.selection import competing_pairs
-        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> start = Parameters(
-        ...     jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0])
-        ... )
-        >>> chosen = jnp.array([[True, False], [True, False]])
-        >>> pairs = competing_pairs(chosen, bags)
-        >>> margin = jax.jit(max_margin)(start.embeddings, pairs)
-        >>> late = jax.jit(limit)(start, bags, chosen, pairs, margin)
-        >>> LimitStatus(late.status.item()).name
-        'PREDICTED'
+        See `trial_certificate.certify`.
     """
     inside, growth = frame(parameters), margin.direction
     parameters, embeddings = inside.parameters, inside.parameters.embeddings

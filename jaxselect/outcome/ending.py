@@ -62,14 +62,7 @@ def ending(
         The late flow, if this selection is final.
 
     Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> late = jnp.array([9.0, -9.0])
-        >>> end = jax.jit(ending)(start, bags, late, jnp.array(18.0))
-        >>> end.margin.direction.tolist()
-        [0.5, -0.5]
+        See `trial_certificate.certify`.
     """
     inside = frame(parameters)
     parameters, cls = inside.parameters, inside.coordinates(cls)

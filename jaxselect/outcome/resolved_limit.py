@@ -124,11 +124,7 @@ def resolve_limit(
         Selection, max-margin solution and late flow, differentiable in both modes.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> jax.jit(resolve_limit)(start, bags).selected.tolist()
-        [[True, False]]
+        See `rates`.
     """
     inside = frame(after)
     after = inside.parameters

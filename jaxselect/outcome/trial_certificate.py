@@ -91,6 +91,11 @@ def certify(
         >>> found = jax.jit(certify)(start, bags, flow)
         >>> TrialStatus(found.status.item()).name
         'SELECTED_ALL'
+        >>> late = found.ending.late
+        >>> late.growth.round(3).tolist(), bool(found.inactive_pair_bound < 1e-3)
+        ([0.333, 0.333, -0.667], True)
+        >>> round(jnp.linalg.norm(finish(flow, late, 1e6).cls).item(), 3)
+        1000000.0
     """
     between("tolerance", tolerance, 0.0, float("inf"))
     inside = frame(parameters)
@@ -226,15 +231,7 @@ def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Fl
         The flow, ended at that norm by p_mm log t + ρ without further steps.
 
     Example:
-        >>> import jax
-        >>> from jaxselect.flow.cls_flow import cls_flow
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> near = jax.jit(cls_flow)(start, bags, until_norm=100.0)
-        >>> late = jax.jit(ending)(start, bags, near.cls, near.log_time).late
-        >>> round(jnp.linalg.norm(finish(near, late, 1e6).cls).item(), 3)
-        1000000.0
+        See `certify`.
     """
     log_time = late.log_time_at(until_norm)
     return eqx.tree_at(

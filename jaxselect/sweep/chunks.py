@@ -119,7 +119,7 @@ def program(
         A jitted function of `lane_values`, by name; in step they are arrays of lanes.
 
     Example:
-        See `run_chunk`.
+        See `plan`.
     """
     # In single precision a step cannot be held to more than a few roundings.
     atol = FlowSettings().atol if grid.precision == "float64" else 1e-4
@@ -185,12 +185,7 @@ def run_chunk(
         A table with one row per lane: `lane`, then the fields of `Trial`.
 
     Example:
-        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
-        >>> sizes |= dict(per_sequence=(2,))
-        >>> tiny = Grid(axes=sizes, step_size=(10.0,), until_norm=1e4)
-        >>> rows = run_chunk(tiny, plan(tiny, 1)[0], chunk_size=1)
-        >>> [TrialStatus(code).name for code in rows["status"]]
-        ['PARTIAL']
+        See `plan`.
     """
     number = len(chunk.lanes)
     lanes = chunk_size if together else number
@@ -245,7 +240,7 @@ def run_and_write(
         The numbers of a progress bar: lanes, and counts by status.
 
     Example:
-        See `run_chunk`.
+        See `plan`.
     """
     chunk = _planned(grid, chunk_size)[index]
     rows = run_chunk(

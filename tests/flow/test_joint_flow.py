@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from jaxselect.compilation import fast_compile_options
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow, velocity
+from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, velocity
 from jaxselect.flow.cls_head_flow import cls_head_flow
 from jaxselect.flow.joint_flow import joint_flow
 from jaxselect.flow.key_query_flow import key_query_flow
@@ -157,7 +157,7 @@ SUBSETS = [
     (0.0, 1.0, 0.0),
     (0.0, 0.0, 1.0),
 ]
-PATH = jnp.array([1.0, 10.0, 50.0, 1e3, 1e6])
+PATH = jnp.array([1.0, 10.0, 50.0, 1e5, 1e6])
 
 
 @partial(jax.jit, compiler_options=fast_compile_options())
@@ -226,39 +226,16 @@ def test_what_is_not_trained_stays_and_the_rest_keeps_its_form(rates):
         assert np.abs(off).max() <= 1e-8 * np.abs((now.T * abs(weights)) @ now).max()
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_late_scores_of_e_and_p_beside_a_fixed_head_are_those_of_the_law(seed):
+def test_late_scores_of_e_and_p_beside_a_fixed_head_are_those_of_the_law():
     """1 − q ∝ 1/(log² t log log t), where an error of E Eᵀ would overturn scores."""
-    corpus_key, key = jax.random.split(jax.random.key(seed))
-    corpus = jax.jit(partial(DRAW, sequences=32))(corpus_key)
-    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=100.0)
-    flow = jax.jit(joint_flow, compiler_options=fast_compile_options())(
-        embedding_step(start, corpus, 10.0),
-        corpus,
-        rates=LearningRates(head=0.0),
-        until_log_time=1e6,
-        path_log_times=jnp.array([1e5]),
+    flow = followed((1.0, 1.0, 0.0))
+    early, late = (
+        flow.path_embeddings[place] @ flow.path_cls[place] for place in (-2, -1)
     )
-    assert flow.status == FlowStatus.REACHED
-    paths = (flow.path_embeddings[0], flow.path_cls[0]), (flow.embeddings, flow.cls)
-    early, late = (embeddings @ cls for embeddings, cls in paths)
     lead = [scores[:4].mean() - scores[4:].mean() for scores in (early, late)]
     assert jnp.abs(late[:4] - late[:4].mean()).max() < 0.1
-    growth = 2 * np.log(10.0) + np.log(lead[1] / lead[0])
+    growth = 2 * np.log(PATH[-1] / PATH[-2]) + np.log(lead[1] / lead[0])
     assert lead[1] - lead[0] == pytest.approx(growth, rel=0.01)
-
-
-def test_p_alone_is_the_flow_of_p():
-    parameters, corpus = drawn()
-    alone = jax.jit(partial(cls_flow, settings=TIGHT))(
-        parameters, corpus, until_log_time=1e6, path_log_times=PATH
-    )
-    flow = followed((0.0, 1.0, 0.0))
-    # p is 10⁶ long at the end: relative to its length.
-    lengths = np.linalg.norm(alone.path_cls, axis=1, keepdims=True)
-    np.testing.assert_allclose(
-        flow.path_cls / lengths, alone.path_cls / lengths, atol=1e-8
-    )
 
 
 def test_a_rotation_turns_the_flow():
@@ -274,8 +251,8 @@ def test_a_rotation_turns_the_flow():
         )
 
 
-def test_names_of_tokens_order_and_length_of_bags_do_not_matter():
-    """Other ids, bags in another order, every count doubled, every bag twice."""
+def test_names_of_tokens_and_order_and_length_of_bags_do_not_matter():
+    """Other ids, bags in another order, every count doubled."""
     parameters, corpus = drawn()
     random = np.random.default_rng(2)
     names, order = random.permutation(8), random.permutation(12)
@@ -287,14 +264,12 @@ def test_names_of_tokens_order_and_length_of_bags_do_not_matter():
     )
     embeddings = jnp.zeros((8, 30)).at[names].set(parameters.embeddings)
     moved = Parameters(embeddings, parameters.cls, parameters.head)
-    twice = jax.tree.map(lambda x: jnp.concatenate([x, x]), corpus)
     flow = followed(SUBSETS[1])
     end = np.abs(rows(flow, -1)).max()
     other = joint(moved, renamed, SUBSETS[1])
     near = partial(np.testing.assert_allclose, atol=1e-6 * end)
     near(other.embeddings[names], flow.embeddings)
     near(other.cls, flow.cls)
-    near(joint(parameters, twice, SUBSETS[1]).head, flow.head)
 
 
 def seen_at(eta):

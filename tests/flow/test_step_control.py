@@ -110,6 +110,11 @@ def test_an_empty_step_is_a_part_of_the_shortest(kind, time):
     assert 1 <= ratio < 2 and ratio.dtype == kind
 
 
+@jax.jit
+def follow(start, bags, until_log_time):
+    return cls_flow(start, bags, until_log_time=until_log_time)
+
+
 def test_a_step_over_a_wall_that_no_stage_feels_is_refused():
     """D = (1, 0), (0.96, 1), (1.02, −24600): beyond the wall nothing pulls back.
 
@@ -122,7 +127,7 @@ def test_a_step_over_a_wall_that_no_stage_feels_is_refused():
     )
     head = jnp.array([1.178, 1.565])
     start = Parameters(tokens, jnp.array([0.65, -4.39]), head)
-    flow = jax.jit(lambda start: cls_flow(start, bags, until_log_time=35.0))(start)
+    flow = follow(start, bags, 35.0)
     scores = tokens @ flow.cls
     assert (scores[0] - scores[1:] > 0).all()
 
@@ -156,6 +161,6 @@ def test_a_token_of_large_value_is_held_at_weights_of_a_hundredth():
     start = Parameters(
         tokens, jnp.array([-1.35577, 0.08388]), jnp.array([-0.81132, -0.00543])
     )
-    flow = jax.jit(lambda start: cls_flow(start, bags, until_log_time=7.0))(start)
+    flow = follow(start, bags, 7.0)
     scores = tokens @ flow.cls
     assert -5 < scores[3] - scores[0] < -2

@@ -1,5 +1,7 @@
 """The bound on inactive pairs by hand: D = (1, 0), (2, ½), c = ¼ and −½."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,6 +29,9 @@ def problem(second, labels):
     tokens = -jnp.array([[0.0, 0.0], [1.0, 0.0], second])
     start = Parameters(tokens, jnp.array([0.3, 0.2]), jnp.array([1.0, 0.0]))
     return start, from_sequences([[0, 1], [0, 2]], labels, vocabulary=3)
+
+
+bound_of = jax.jit(partial(inactive_pair_bound, tolerance=TOLERANCE))
 
 
 @jax.jit
@@ -63,10 +68,7 @@ def test_every_term_of_the_bound_counts(s, offset_error):
     pairs, margin, _, late = late_flow(start, bags, cls)
     assert late.status == LimitStatus.PREDICTED and margin.active.sum() == 1
     late = eqx.tree_at(lambda late: late.offset_error, late, jnp.array(offset_error))
-    bound = inactive_pair_bound(
-        *(start, bags, CHOSEN, pairs, margin, late, cls, jnp.array(s)),
-        tolerance=TOLERANCE,
-    )
+    bound = bound_of(start, bags, CHOSEN, pairs, margin, late, cls, jnp.array(s))
     np.testing.assert_allclose(bound, by_hand(s, offset_error), rtol=1e-6)
 
 

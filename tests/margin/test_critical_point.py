@@ -83,12 +83,13 @@ def test_inside_the_basin_the_flow_converges():
     tokens, pairs, strength = over_origin(THREE, [1.0, 1.0, -0.5])
     proof, found, _, margin = proved(tokens, pairs, strength)
     rows, c = -np.asarray(tokens[1:]), np.asarray(strength[0, 1:])
-    for angle in np.linspace(0, 2 * np.pi, 16, endpoint=False):
-        z = found + 0.99 * proof.basin * np.array([np.cos(angle), np.sin(angle)])
-        for _ in range(4000):
-            duals = c * np.exp(-rows @ z)
-            z = z + 0.01 * (duals @ rows - margin.direction)
-        np.testing.assert_allclose(z, found, atol=1e-6)
+    found, growth = np.asarray(found), np.asarray(margin.direction)
+    angles = np.linspace(0, 2 * np.pi, 16, endpoint=False)
+    around = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    z = found + 0.99 * np.asarray(proof.basin) * around
+    for _ in range(4000):
+        z = z + 0.01 * (c * np.exp(-z @ rows.T) @ rows - growth)
+    np.testing.assert_allclose(z, np.tile(found, (16, 1)), atol=1e-6)
 
 
 def test_a_saddle_is_not_proved():

@@ -178,30 +178,6 @@ def test_one_pair_in_closed_form():
     assert late.history_dim == 0
 
 
-def test_derivatives_match_finite_differences_in_both_modes():
-    start, corpus, _, selected, _ = jax.tree.map(jnp.asarray, late_problem(2, 50.0))
-    random = np.random.default_rng(1)
-    towards = random.normal(size=start.embeddings.shape)
-    towards_cls = random.normal(size=start.cls.shape)
-
-    def constant(x):
-        moved = Parameters(
-            start.embeddings + x * towards, start.cls + x * towards_cls, start.head
-        )
-        solution = max_margin(moved.embeddings, competing_pairs(selected, corpus))
-        return traced_limit(moved, corpus, selected, solution).error_constant
-
-    @jax.jit
-    def modes(x):
-        value, slope = jax.jvp(constant, (x,), (1.0,))
-        return value, slope, jax.grad(constant)(x)
-
-    step = 1e-5
-    (plus, *_), (minus, *_), (_, forward, reverse) = map(modes, (step, -step, 0.0))
-    np.testing.assert_allclose(forward, (plus - minus) / (2 * step), rtol=1e-5)
-    np.testing.assert_allclose(reverse, forward, rtol=1e-8)
-
-
 def chosen_limit(labels, chosen):
     """The limit of a selection made by hand, of three tokens on axes of their own."""
     corpus = two_bags([1, 1, 1], *labels)
@@ -284,9 +260,9 @@ def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():
 
 def test_finishing_by_prediction_is_the_full_integration():
     start, corpus, flow, selected, margin = late_problem(0, 50.0)
-    near = jax.jit(cls_flow)(start, corpus, until_norm=1e4)
-    late = limit(start, corpus, selected, margin, near.cls)
-    far = jax.jit(finish)(near, late, 1e6)
+    near = flow.path_cls[0]
+    late = limit(start, corpus, selected, margin, near)
+    far = jax.jit(finish)(flow, late, 1e6)
     np.testing.assert_allclose(far.log_time, flow.log_time, rtol=1e-8)
     np.testing.assert_allclose(np.linalg.norm(far.cls), 1e6, rtol=1e-12)
     np.testing.assert_allclose(far.cls, flow.cls, atol=1e-3)

@@ -60,15 +60,12 @@ def test_second_derivatives():
     assert np.linalg.norm(got - wanted) <= 1e-6 * np.linalg.norm(wanted)
 
 
-def test_derivatives_in_a_batch():
-    """Under vmap and jit, with lanes that have no solution."""
-    problems = [small_problem(seed)[1:] for seed in range(3)]
-    problems += [contradiction("both ways"), (np.ones((8, 6)), np.zeros((8, 8), bool))]
-    embeddings, pairs = map(np.stack, zip(*problems, strict=True))
-    together = jax.jit(jax.vmap(norm_gradient))(embeddings, pairs)
-    for lane, problem in enumerate(problems):
-        assert_close(together[lane], norm_gradient(*problem), worse=1000)
-    assert (together[3:] == 0).all()
+def test_what_has_no_solution_has_derivatives_of_zero():
+    for problem in (
+        contradiction("both ways"),
+        (np.ones((8, 6)), np.zeros((8, 8), bool)),
+    ):
+        assert (norm_gradient(*problem) == 0).all()
 
 
 @hypothesis.given(small)

@@ -21,7 +21,7 @@ CORPUS = from_sequences(
     [[0, 2], [0, 3], [1, 2], [1, 3]], [1, 1, -1, -1], vocabulary=VOCABULARY
 )
 # Below |S| + 2 = 6 the reduced draw pads, at 6 and above it is triangular.
-DIMS = [1, 2, 5, 6, 7, 40, 1000]
+DIMS = [1, 5, 6, 40]
 
 
 # One program for all dimensions, each kept for all tests.
@@ -60,7 +60,7 @@ def test_gram_entries_have_one_law(dim):
     """Two samples of every kind of entry, compared by their empirical distributions.
 
     With the keys fixed this either always passes or always fails; a p-value below
-    1e-3 among the 7 · 8 comparisons would happen once in 18 choices of keys.
+    1e-3 among the 4 · 8 comparisons would happen once in 31 choices of keys.
     """
     keys = jax.random.split(jax.random.key(1), (2, DRAWS))
     here, there = np.asarray(wide_grams(keys[0], dim)), reduced_grams(keys[1], dim)
@@ -98,12 +98,12 @@ def outcomes(starts):
     return jax.vmap(outcome)(starts)
 
 
-@pytest.mark.parametrize("dim", [3, 8])
-def test_an_experiment_has_one_law(dim):
+def test_an_experiment_has_one_law():
     """Lemma 4.1's error, and where p is when: functions of everything drawn.
 
     Both draws lie in R^8, where the same problem has coordinates that are zero.
     """
+    dim = 3
     wide = jax.jit(jax.vmap(partial(gaussian, vocabulary=VOCABULARY, dim=dim)))
     draws = wide, lambda keys: many_reduced(keys, float(dim))
     keys = jax.random.split(jax.random.key(4), (2, 600))

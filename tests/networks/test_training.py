@@ -47,9 +47,14 @@ def test_strata_hold_every_bag_once():
     assert len(strata) <= 5
 
 
-@pytest.mark.parametrize("pieces", ["bags", "some", "strata"])
 @pytest.mark.parametrize(
-    "design", [Design(2, "separate"), Design(activation="relu"), Design(heads=3)]
+    "pieces, design",
+    [
+        ("some", Design(2, "separate")),
+        ("bags", Design(activation="relu")),
+        ("some", Design(heads=3)),
+        ("strata", Design(heads=3)),
+    ],
 )
 def test_piecewise_gradient_is_the_gradient(design, pieces):
     # Some pieces lack a bag, and are filled up with one that does not count.

@@ -1,6 +1,6 @@
 """Flow, limit and certificate for any loss and weights, against a literal model.
 
-The exponential loss is among `variants`.
+That of the exponential loss is in `variants`, its gradient in `model`.
 """
 
 from dataclasses import replace

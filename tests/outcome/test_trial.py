@@ -1,6 +1,6 @@
 """The paper's claims over seeds, each with the share that fails, and the verdicts."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxselect.outcome.trial import TrialSettings, judge, run_trial
 from jaxselect.outcome.trial_status import TrialStatus
 
 DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
-SEEDS = 24
+SEEDS = 12
 CERTIFIED = (
     TrialStatus.SELECTED_ALL,
     TrialStatus.CAPTURED_POSITIVE,
@@ -24,6 +24,7 @@ CERTIFIED = (
 )
 
 
+@cache
 def trials(dim, step_size, until_norm):
     """SEEDS trials that differ by seed alone, one after the other."""
     return jax.tree.map(np.asarray, _trials(dim, step_size, until_norm))
@@ -132,8 +133,8 @@ def test_too_early_is_not_certified():
     assert failing(early.status == TrialStatus.NOT_CERTIFIED) < 0.2
 
 
-def test_the_path_shows_the_error_falling_like_one_over_the_norm():
-    found = trials(1e6, 500.0, 1e6)
+def test_the_path_shows_the_error_falling_like_one_over_the_norm(large_step):
+    found = large_step
     for lane in range(SEEDS):
         there = np.isfinite(found.path_log_times[lane])
         norms, errors = found.path_norms[lane][there], found.path_errors[lane][there]
@@ -170,14 +171,6 @@ def in_double(tree):
     return jax.tree.map(
         lambda leaf: np.float64(leaf) if leaf.dtype == jnp.float32 else leaf, tree
     )
-
-
-def test_too_few_steps_is_not_reached():
-    for seed in range(4):
-        before, corpus = in_double(drawn(seed, 256.0))
-        short = judged(before, corpus, 150.0, FlowSettings(max_steps=3))
-        assert short.status == TrialStatus.NORM_NOT_REACHED
-        assert np.isfinite(short.direction_error)
 
 
 @pytest.mark.parametrize("step_size", [2e3, 5e4])

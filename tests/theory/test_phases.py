@@ -118,64 +118,81 @@ def test_noise_wins_at_its_critical_variance(share, back):
     assert (len(found.t_events[0]) > 0) == back
 
 
-EDGES = {
-    "selection": lambda of, dim: phases.selection_edge(of, dim)[None],
-    "breaking": lambda of, dim: jnp.stack(phases.breaking_edges(of, dim)),
-    "capture": lambda of, dim: jnp.stack(phases.capture_edges(of, dim)),
-}
+# Edges of selection, breaking and capture.
+SELECTION, BREAKING, CAPTURE = slice(0, 1), slice(1, 3), slice(3, 5)
 # A fourth-order difference quotient, and the place itself.
 NEAR = 2e-3 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
 
 
+@jax.jit
+def _edges(sizes, dims, changes):
+    """All edges of each shape and d, and their slopes as R and d grow: one program."""
+
+    def both(sizes, dim, change):
+        def along(x):
+            shape = Ensemble(*sizes)
+            shape = shape._replace(relevant=shape.relevant * (1 + change * x))
+            moved = dim * (1 + 2 * change * x)
+            breaking = phases.breaking_edges(shape, moved)
+            capture = phases.capture_edges(shape, moved)
+            return jnp.stack([phases.selection_edge(shape, moved), *breaking, *capture])
+
+        return jax.jvp(along, (jnp.zeros(()),), (jnp.ones(()),))
+
+    return jax.vmap(both)(sizes, dims, changes)
+
+
+def found_edges(cases, change=0.0):
+    """Of some (sizes, d), at most as many as `NEAR`."""
+    padded = [*cases, *cases[:1] * (len(NEAR) - len(cases))]
+    sizes, dims = zip(*padded, strict=True)
+    changes = np.full(len(NEAR), change)
+    edges = _edges(jnp.asarray(sizes), jnp.asarray(dims), changes)
+    return [np.asarray(part)[: len(cases)] for part in edges]
+
+
 @cache
-def near(name):
-    """An edge and its slope, as R and d grow together, at `NEAR`; one program."""
-
-    def along(x):
-        return EDGES[name](BASE._replace(relevant=8.0 * (1 + x)), 1e4 * (1 + 2 * x))
-
-    @jax.jit
-    @jax.vmap
-    def both(x):
-        return jax.jvp(along, (x,), (jnp.ones(()),))
-
-    return both(jnp.asarray(NEAR))
+def near():
+    """Edges and slopes where R and d are moved together, by `NEAR`."""
+    cases = [(BASE._replace(relevant=8 * (1 + x))[:4], 1e4 * (1 + 2 * x)) for x in NEAR]
+    return found_edges(cases, 1.0)
 
 
-@pytest.mark.parametrize("name", EDGES)
-def test_derivatives_of_edges_are_difference_quotients(name):
-    at, slope = near(name)
+def test_derivatives_of_edges_are_difference_quotients():
+    at, slopes = near()
     quotient = (at[0] - 8 * at[1] + 8 * at[3] - at[4]) / (12 * NEAR[3])
-    np.testing.assert_allclose(slope[2], quotient, rtol=1e-6, atol=1e-6 * abs(at).max())
+    for edges in (SELECTION, BREAKING, CAPTURE):
+        size = 1e-6 * np.abs(at[:, edges]).max()
+        np.testing.assert_allclose(
+            slopes[2, edges], quotient[edges], rtol=1e-6, atol=size
+        )
+
+
+def _largest(sizes, step_sizes):
+    return phases.largest_captured_dim(Ensemble(*sizes), step_sizes)
+
+
+largest = jax.jit(jax.vmap(_largest, (None, 0)))
 
 
 def test_edges_are_in_order_and_close_at_the_largest_dimension():
-    selection, breaking, capture = (near(name)[0][2] for name in EDGES)
-    order = [*selection, breaking[0], *capture, breaking[1]]
+    edges = near()[0][2]
+    breaking, capture = edges[BREAKING], edges[CAPTURE]
+    order = [*edges[SELECTION], breaking[0], *capture, breaking[1]]
     assert order == sorted(order)
     assert order[-1] < step_size(BASE, critical_alignment(BASE))
-    largest = jax.jit(jax.vmap(partial(phases.largest_captured_dim, BASE)))
     # Beyond γ_c; and where d above the selection edge is too large for any capture.
-    found = largest(jnp.array([*capture, 2500.0, 20.0]))
+    found = largest(jnp.asarray(BASE[:4]), jnp.array([*capture, 2500.0, 20.0]))
     np.testing.assert_allclose(found[:2], 1e4, rtol=1e-5)
     assert found[2] == found[3] == 0
 
 
-@jax.jit
-@partial(jax.vmap, in_axes=(0, 0))
-def bands(sizes, dim):
-    shape = Ensemble(*sizes)
-    both = phases.breaking_edges(shape, dim), phases.capture_edges(shape, dim)
-    return jnp.stack([jnp.stack(edges) for edges in both])
-
-
 def found_bands(cases):
-    """η₀/4RT, that is γ, of both bands for each shape and d; one program for all."""
-    padded = [*cases, *cases[:1] * (len(CASES) - len(cases))]
-    sizes, dims = zip(*padded, strict=True)
-    found = bands(jnp.asarray(sizes), jnp.asarray(dims))[: len(cases)]
+    """η₀/4RT, that is γ, of the bands of breaking and capture for each shape and d."""
+    edges = found_edges(cases)[0]
     unit = [step_size(Ensemble(*size), 1.0) for size, _ in cases]
-    return np.asarray(found) / np.reshape(unit, (-1, 1, 1))
+    bands = np.stack([edges[:, BREAKING], edges[:, CAPTURE]], axis=1)
+    return bands / np.reshape(unit, (-1, 1, 1))
 
 
 def miss(case, gamma, kind):
@@ -260,8 +277,7 @@ def test_a_return_in_the_middle_of_a_band_is_known():
 def test_the_largest_captured_dimension_is_known_in_the_middle_of_a_band():
     """The order is 10¹⁷ by the independent condition; and beyond 10⁴⁰."""
     sizes = SHAPES[2]
-    largest = jax.vmap(phases.largest_captured_dim, (None, 0))
-    found = largest(Ensemble(*sizes), jnp.array([2500.0, 5000.0]))
+    found = largest(jnp.asarray(sizes), jnp.array([2500.0, 5000.0, 2500.0, 5000.0]))
     gamma = alignment(Ensemble(*sizes), 2500.0)
     assert 1e16 < found[0] < 1e18 and found[1] == np.inf
     below, above = (
