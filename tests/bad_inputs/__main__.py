@@ -16,12 +16,12 @@ def _named(line: Line) -> str:
 def main() -> int:
     """Number of inputs by what became of them; exit code 1 if any was not refused."""
     begun = time.perf_counter()
-    told = [(_named(line), of_line(line)) for line in lines()]
+    outcomes = [(_named(line), of_line(line)) for line in lines()]
     for name, call in (*calls().items(), *reviews_calls()):
-        told.append((name, of_call(call)))
-    told += [(name, of_line(line)) for name, line in folder_lines()]
-    counts = collections.Counter(became.split()[0] for _, became in told)
-    for name, became in told:
+        outcomes.append((name, of_call(call)))
+    outcomes += [(name, of_line(line)) for name, line in folder_lines()]
+    counts = collections.Counter(became.split()[0] for _, became in outcomes)
+    for name, became in outcomes:
         if became != FINE:
             print(f"{name[:160]}\n    {became[:200]}")
     print(dict(counts), f"{time.perf_counter() - begun:.0f} s")

@@ -25,27 +25,29 @@ def test_there_are_hundreds_of_them():
 def test_command_lines_are_refused_in_one_line(part):
     every = list(lines())
     wrong = {
-        line[2:]: told
+        line[2:]: outcome
         for line in every[5 * part :: 97]
-        if (told := of_line(line)) != FINE
+        if (outcome := of_line(line)) != FINE
     }
     assert not wrong
 
 
 def test_calls_are_refused_in_one_line():
     names = list(calls().items())[::7]
-    wrong = {name: told for name, call in names if (told := of_call(call)) != FINE}
+    wrong = {
+        name: outcome for name, call in names if (outcome := of_call(call)) != FINE
+    }
     assert not wrong
 
 
 def test_damaged_folders_and_files_are_refused_in_one_line():
     found = {name: of_line(line) for name, line in list(folder_lines())[::3]}
     found |= {name: of_call(call) for name, call in list(reviews_calls())[::4]}
-    assert {name: told for name, told in found.items() if told != FINE} == {}
+    assert {name: outcome for name, outcome in found.items() if outcome != FINE} == {}
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--seed", "-1"], "seed -1: wanted 0 … 2³¹ − 1"),
         (["--size=nan"], "size nan: wanted a finite number ≥ 0"),
@@ -54,9 +56,9 @@ def test_damaged_folders_and_files_are_refused_in_one_line():
         (["--size", "x" * 9000], " … "),
     ],
 )
-def test_a_refusal_says_what_arrived_in_one_short_line(words, told, capsys):
+def test_a_refusal_says_what_arrived_in_one_short_line(words, message, capsys):
     from tests.experiments.test_console import PRESETS, ended, study_that
 
     assert ended(study_that({}), words, PRESETS) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert told in line and len(line) <= console.LINE + 20
+    assert message in line and len(line) <= console.LINE + 20

@@ -66,13 +66,13 @@ def turning(t, y, args):
     return jnp.stack([-y[1], y[0] + jnp.sin(t)])
 
 
-@pytest.mark.parametrize("behind", ["nothing", "an implicit step"])
-def test_an_explicit_step_is_that_of_dormand_and_prince(behind):
+@pytest.mark.parametrize("before", ["nothing", "an implicit step"])
+def test_an_explicit_step_is_that_of_dormand_and_prince(before):
     """At its end and between its points, whatever came before."""
     solver, own = Switching(Rodas5P(from_autodiff(turning))), dfx.Dopri5()
     times = jnp.array([0.3, 0.4, 0.5, 0.6])
     y, memory = jnp.array([1.0, 2.0]), None
-    if behind == "an implicit step":
+    if before == "an implicit step":
         y, _, _, memory, _ = stepped(solver, turning, *times[:2], y, 1.0)
         y, _, _, memory, _ = stepped(solver, turning, *times[1:3], y, jnp.inf, memory)
     step = *times[2:], y
