@@ -8,7 +8,7 @@ import gc
 import os
 
 for _name, _value in {
-    # OpenBLAS with threads of its own makes small factorisations a hundred times
+    # OpenBLAS with many threads makes small factorisations a hundred times
     # slower.
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",

@@ -20,7 +20,7 @@ from experiments.common.console import command, say
 from experiments.common.progress import watched
 from experiments.common.results import write
 from experiments.common.study import Study, presets, study
-from experiments.text.baseline import of_reviews, tell
+from experiments.text.baseline import of_reviews, say_bag
 from experiments.text.data import Source, Splits, load
 from experiments.text.fitting import (
     BEST,
@@ -111,7 +111,7 @@ def main(settings: Settings, results: dict) -> dict:
         "one_step": step,
         "stopped": stopped | {"step": int(state.best_step)},
         "last": last | {"step": int(state.step)},
-        "bag_of_words": bag | {"ahead_of_ours": tell(bag, **reached)},
+        "bag_of_words": bag | {"ahead_of_ours": say_bag(bag, **reached)},
         "load_seconds": loaded - begun,
         "step_seconds": stepped - loaded,
         "train_seconds": trained - stepped,

@@ -97,7 +97,7 @@ STORIES = {
     "the max-margin line",
     TrialStatus.NOTHING_TO_SELECT: "There is no important token to be selected",
 }
-"""What a status means to somebody who read the paper's abstract."""
+"""What a status means to a reader of the paper's abstract."""
 PROVED = "; p grows for ever along that selection's max-margin direction"
 BAR = 30
 

@@ -1,4 +1,4 @@
-"""Programs compiled for a device that need not be here, in processes of their own."""
+"""Programs compiled for a device that need not be here, each in a new process."""
 
 import importlib.util
 import json
@@ -22,7 +22,7 @@ LIBTPU = "python -m pip install -e '.[tpu]'"
 """The command that brings a TPU's compiler, which wants no TPU."""
 ALONE = (
     "import json, sys; from experiments.benchmarks import _ahead; "
-    "print(json.dumps(_ahead.told(*sys.argv[1:])))"
+    "print(json.dumps(_ahead.here(*sys.argv[1:])))"
 )
 
 
@@ -47,7 +47,7 @@ def isolated(name: str, target: str) -> dict[str, Any]:
     """The cost of one program in a new process: nothing traced or compiled before.
 
     Args:
-        name: of `_programs.PROGRAMS`; behind it ` quickly` for fewer optimisations,
+        name: of `_programs.PROGRAMS`; after it ` quickly` for fewer optimisations,
             ` sharded` for as many lanes on each chip of a TPU's machine.
         target: one of `TARGETS`.
 
@@ -69,7 +69,7 @@ def isolated(name: str, target: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def told(name: str, target: str) -> dict[str, Any]:
+def here(name: str, target: str) -> dict[str, Any]:
     """The cost of one program, part by part and added up, in this process.
 
     Args:
@@ -79,7 +79,7 @@ def told(name: str, target: str) -> dict[str, Any]:
     Returns:
         See `cost`.
     """
-    # The programs bring half of the library: who only asks for a cost waits for none.
+    # The programs bring half of the library: a cost alone waits for none.
     from experiments.benchmarks._programs import PROGRAMS
 
     kind = TARGETS[target]

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def instance(
-    shape: dict[str, int], dim: float, gamma: float, seed: int, *, wide: bool = False
+    shape: dict[str, int], dim: float, gamma: float, seed: int
 ) -> tuple[Any, Any]:
     """A corpus and the parameters after a step that makes the mean |E_sᵀv| be γ.
 
@@ -15,7 +15,6 @@ def instance(
         dim: d.
         gamma: γ.
         seed: of the corpus and of the parameters.
-        wide: E is drawn in R^d as it stands, not in reduced coordinates.
 
     Returns:
         The parameters, the corpus.
@@ -24,15 +23,12 @@ def instance(
 
     from jaxselect.model.embedding_step import embedding_step
     from jaxselect.model.importance import importance
-    from jaxselect.model.parameters import gaussian, gaussian_reduced
+    from jaxselect.model.parameters import gaussian_reduced
     from jaxselect.model.selection import important_tokens
     from jaxselect.model.synthetic import assumption_one
 
     corpus_key, key = jax.random.split(jax.random.key(seed))
     corpus = assumption_one(corpus_key, **shape)
     mean = np.abs(importance(corpus))[np.asarray(important_tokens(corpus))].mean()
-    if wide:
-        start = gaussian(key, vocabulary=corpus.vocabulary, dim=int(dim))
-    else:
-        start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
+    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
     return embedding_step(start, corpus, 2 * gamma / float(mean)), corpus

@@ -68,31 +68,6 @@ def scipy_bdf(
     }
 
 
-def float32(start: Any, corpus: Any) -> tuple[Any, float]:
-    """Our own flow in single precision: a function of the norm, and its seconds."""
-    import jax
-    import jax.numpy as jnp
-
-    from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-
-    def single(leaf: Any) -> Any:
-        return leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf
-
-    start, corpus = jax.tree.map(single, (start, corpus))
-    settings = FlowSettings(rtol=1e-5, atol=1e-5)
-    compiled = jax.jit(
-        lambda norm: cls_flow(start, corpus, until_norm=norm, settings=settings)
-    )
-
-    def run(norm: float) -> Any:
-        return jax.block_until_ready(compiled(jnp.float32(norm)))
-
-    run(1e6)
-    begin = time.perf_counter()
-    run(1e6)
-    return run, time.perf_counter() - begin
-
-
 def normalised_descent(start: Any, corpus: Any) -> dict | str:
     """1000 steps p ← p − η ∇L/‖∇L‖ in PyTorch, the best of three η by our measure."""
     problem = _torch_problem(start, corpus)

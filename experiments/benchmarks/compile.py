@@ -1,7 +1,7 @@
 """What compiling costs: seconds, size of code and memory, for CPU, TPUs and CUDA.
 
 A run, a sweep's chunk, the gradient of rates and a step on text are traced, lowered and
-compiled, each in a process of its own and without the cache of programs. Seconds are of
+compiled, each in a new process and without the cache of programs. Seconds are of
 CPU, all threads added up. No device but the CPU has to be here: a TPU's compiler comes
 with libtpu, and for CUDA programs are lowered only.
 """
@@ -33,7 +33,7 @@ MANNERS = {
     "chunk quickly": ("cpu", "tpu"),
     "chunk sharded": ("tpu",),
 }
-"""Programs that are compiled in a manner of their own, and the kinds they are for: with
+"""Programs that are compiled in a special manner, and the kinds they are for: with
 the options of `experiments.run` and of small sweeps, which optimise little; for lanes
 on all chips."""
 

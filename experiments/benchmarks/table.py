@@ -1,8 +1,8 @@
 """Every benchmark, in its quick form, and one table: ours, the best rival, the ratio.
 
-Each benchmark is a process of its own, one after the other. A ratio is the rival's time
+Each benchmark is a new process, one after the other. A ratio is the rival's time
 over ours, both measured in one run; its spread is that over the benchmark's problems. A
-row is marked where we fall behind the rival, or behind the ratio that was kept earlier.
+row is marked where we are slower than the rival, or below the ratio of an earlier run.
 """
 
 import dataclasses
@@ -132,7 +132,7 @@ def kept() -> dict[str, float]:
 def mark(row: Row, earlier: dict[str, float]) -> str:
     """What is wrong with a row; nothing, mostly."""
     if row.ratio < 1:
-        return "behind the rival"
+        return "slower than the rival"
     if row.ratio < STILL * earlier.get(row.name, 0.0):
         return f"was {earlier[row.name]:.2g}"
     return ""
@@ -190,13 +190,15 @@ def flow(results: dict[str, Any]) -> Iterator[Row]:
     """Rivals that went all the way, in every regime."""
     for size in ("small", "large", "huge"):
         records = results.get(size, [])
-        ours = {r["gamma"]: r["seconds"] for r in records if r["who"] == "jaxselect"}
+        ours = {r["gamma"]: r["seconds"] for r in records if r["solver"] == "jaxselect"}
         pairs: dict[str, list[tuple[float, float]]] = {}
         for record in records:
             if "slower_than_ours" in record and record["cls_norm"] > 0.99e6:
                 times = record["seconds"], ours[record["gamma"]]
-                pairs.setdefault(record["who"], []).append(times)
-        whole = {who: times for who, times in pairs.items() if len(times) == len(ours)}
+                pairs.setdefault(record["solver"], []).append(times)
+        whole = {
+            name: times for name, times in pairs.items() if len(times) == len(ours)
+        }
         if whole:
             yield row("flow", f"to ‖p‖ = 10⁶, {size}, {len(ours)} regimes", whole)
 
@@ -221,7 +223,7 @@ def text(results: dict[str, Any]) -> Iterator[Row]:
     """Rivals on all of a step."""
     ours = results["ours"]["step"]
     rivals = ("gathered", "scalars", "csr")
-    pairs = {who: [(results[who]["step"], ours)] for who in rivals if who in results}
+    pairs = {one: [(results[one]["step"], ours)] for one in rivals if one in results}
     if pairs:
         yield row("text", "a gradient step on E, p and v", pairs)
 

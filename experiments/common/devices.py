@@ -53,7 +53,7 @@ def provenance() -> dict[str, Any]:
 
     Returns:
         `device`, `precision` (also of matrix products), `versions`, and `commit` of the
-        checkout: None outside one, `-dirty` behind it where files were edited.
+        checkout: None outside one, `-dirty` after it where files were edited.
 
     Example:
         >>> sorted(provenance())
@@ -88,10 +88,10 @@ def probe() -> tuple[str, int]:
     if not any(importlib.util.find_spec(name) for name in PLUGINS):
         return "cpu", cores()
     code = "import jax; print(jax.default_backend(), jax.local_device_count())"
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
-    kind, count = (told.stdout.split() or ["cpu", "0"])[-2:]
+    kind, count = (done.stdout.split() or ["cpu", "0"])[-2:]
     return (kind, int(count)) if kind != "cpu" else ("cpu", cores())
 
 
@@ -104,7 +104,7 @@ def cores() -> int:
 def _commit() -> str | None:
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     except OSError:
         return None
-    return told.stdout.strip() or None
+    return done.stdout.strip() or None

@@ -8,7 +8,7 @@ def spelled(settings: Mapping[str, Any], default: Mapping[str, Any]) -> list[str
     """Flags for the settings that differ from their default.
 
     Args:
-        settings: plain; a nested one has flags of its own.
+        settings: plain; a nested one has flags too.
         default: plain, too; what is not in it is spelled.
 
     Returns:

@@ -85,7 +85,7 @@ KINDS: dict[str, Any] = {
     "path_points": int,
     "precision": Literal["float64", "float32"],
 }
-"""Flags that every grid has, after `--family` and one for each axis of its own."""
+"""Flags that every grid has, after `--family` and one for each of its axes."""
 
 
 def of_family(presets: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def require(needed: float, what: str) -> None:
     free = available()
     if needed > free:
         raise BadInput(
-            f"{what}: wants {_told(needed)} of memory or more; {_told(free)} are free"
+            f"{what}: wants {_bytes(needed)} of memory or more; {_bytes(free)} are free"
         )
 
 
@@ -55,7 +55,7 @@ def corpus(sequences: int, length: int, vocabulary: int, real: int = 8) -> int:
     return (4 + real) * sequences * length + real * vocabulary * (vocabulary + 2)
 
 
-def _told(size: float) -> str:
+def _bytes(size: float) -> str:
     place = 0
     while size >= 1024 and place < len(UNITS) - 1:
         size, place = size / 1024, place + 1

@@ -1,8 +1,8 @@
 """The look of each status, everywhere: figures and the report draw from this one table.
 
-Colours are those of Okabe and Ito, told apart by people who see fewer of them. A class
-has one colour, whether it is that of its tokens or of the runs that it has captured; a
-mark stands beside each where colour alone would have to say it, as in grey print.
+Colours are those of Okabe and Ito, which the colour-blind can distinguish. A class has
+one colour, whether it is that of its tokens or of the runs that it has captured; a mark
+stands beside each where colour alone would have to say it, as in grey print.
 """
 
 from typing import Literal, NamedTuple

@@ -203,7 +203,7 @@ def _read(path: Path) -> export.Exported | None:
     seal, body = data[:32], data[32:]
     if seal != _seal(path, body):
         return None
-    # Older JAX tells XLA where LAPACK is only as it lowers a call of its own to it; a
+    # Older JAX tells XLA where LAPACK is only as it lowers a call to it; a
     # program that calls what XLA does not know ends the process.
     jax.jit(jax.lax.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), "float32"))
     return export.deserialize(bytearray(body))

@@ -1,7 +1,7 @@
 """Results of a study on disk: one writer, one reader.
 
 A folder holds `results.json` with settings, results and provenance, `arrays.npz`, and
-a figure drawn from these two by a process of its own. Every file is there whole or not
+a figure drawn from these two by another process. Every file is there whole or not
 at all; a digest in `results.json` ties the two together, so that a reader never takes
 a damaged file, or one of another run, for results.
 """
@@ -32,7 +32,7 @@ FORMAT = 1
 
 
 class Finished(NamedTuple):
-    """What a study left behind.
+    """What a study left.
 
     Attributes:
         settings: it was run with.

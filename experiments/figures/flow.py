@@ -1,4 +1,4 @@
-"""Figure of `experiments.benchmarks.flow`: who gets how far in what time."""
+"""Figure of `experiments.benchmarks.flow`: how far each solver gets in what time."""
 
 from matplotlib import pyplot
 from matplotlib.figure import Figure
@@ -8,49 +8,40 @@ from experiments.common.results import Finished
 
 MARKS = "os^vD<>px*"
 """A mark for each γ, the smallest first."""
-WHO = ("jaxselect", "scipy BDF", "torchdiffeq dopri5", "torch normalised GD")
 PROBLEMS = {"small": "n = 200, |S| = 64", "large": "n = 1000, |S| = 256"}
 
 
 def draw(finished: Finished) -> Figure:
-    """Time against the direction error reached: a colour per rival, a mark per γ."""
-    results = finished.results
-    shown = [name for name in PROBLEMS if name in results]
+    """Time against the direction error reached: a colour per solver, a mark per γ."""
+    results = {
+        name: finished.results[name] for name in PROBLEMS if name in finished.results
+    }
+    records = [record for part in results.values() for record in part]
+    solvers = list(dict.fromkeys(record["solver"] for record in records))
+    gammas = sorted({record["gamma"] for record in records})
+    marks = dict(zip(gammas, MARKS, strict=False))
+    size = 3.6 * len(results), 3.6
     figure, axes = pyplot.subplots(
-        1,
-        len(shown),
-        figsize=(3.6 * len(shown), 3.6),
-        sharey=True,
-        squeeze=False,
+        1, len(results), figsize=size, sharey=True, squeeze=False
     )
-    for panel, name in zip(axes[0], shown, strict=True):
-        gammas = sorted({record["gamma"] for record in results[name]})
-        for record in results[name]:
+    for panel, (name, part) in zip(axes[0], results.items(), strict=True):
+        for record in part:
             panel.loglog(
                 record["seconds"],
                 record["direction_error"],
-                MARKS[gammas.index(record["gamma"]) % len(MARKS)],
-                color=f"C{WHO.index(record['who'])}",
+                marks[record["gamma"]],
+                color=f"C{solvers.index(record['solver'])}",
                 markersize=5,
             )
         panel.set(xlabel="seconds", title=PROBLEMS[name])
-        handles = [
-            *(
-                Line2D([], [], color=f"C{place}", marker="", lw=3)
-                for place in _who(results)
-            ),
-            *(
-                Line2D([], [], color="0.3", marker=mark, lw=0)
-                for _, mark in zip(gammas, MARKS, strict=False)
-            ),
-        ]
-    names = [WHO[place] for place in _who(results)] + [f"γ = {g:g}" for g in gammas]
-    figure.legend(handles, names, loc="outside lower center", ncols=4)
+    handles = [
+        Line2D([], [], color=f"C{place}", marker="", lw=3, label=solver)
+        for place, solver in enumerate(solvers)
+    ]
+    handles += [
+        Line2D([], [], color="0.3", marker=mark, lw=0, label=f"γ = {gamma:g}")
+        for gamma, mark in marks.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
     axes[0, 0].set_ylabel("direction error reached")
     return figure
-
-
-def _who(results: dict) -> list[int]:
-    """Places in `WHO` of those that have a record."""
-    there = {record["who"] for name in PROBLEMS for record in results.get(name, [])}
-    return [place for place, who in enumerate(WHO) if who in there]

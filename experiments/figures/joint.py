@@ -9,7 +9,7 @@ from experiments.common.results import Finished
 from experiments.figures._page import power
 
 COLOURS = {"p": "#0072B2", "p, v": "#E69F00", "E, p": "#009E73", "E, p, v": "#D55E00"}
-"""Colours that the colour-blind tell apart (M. Okabe and K. Ito), by subset."""
+"""Colours that the colour-blind distinguish (M. Okabe and K. Ito), by subset."""
 ENDS = ("#009E73", "#0072B2", "#E69F00", "#999999")
 """Colours of ends: all important tokens, one class's, the other's, none."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

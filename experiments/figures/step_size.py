@@ -34,9 +34,9 @@ def draw(finished: Finished) -> Figure:
     across = [cell["dim"] for cell in optima]
     axes[0].plot(best, across, "*", color="0.1", label="optimum")
     axes[0].legend()
-    for who, mark in (("grid", "o"), ("descent", "*")):
+    for search, mark in (("grid", "o"), ("descent", "*")):
         axes[2].semilogx(
-            across, [cell[f"log_time_{who}"] for cell in optima], mark, label=who
+            across, [cell[f"log_time_{search}"] for cell in optima], mark, label=search
         )
     axes[2].set(xlabel="d", ylabel="log time to selection at the best η₀")
     axes[2].legend()

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.text.data import Source, load, read
-from experiments.text.labels import mapping, tell
+from experiments.text.labels import mapping, say_mapping
 from jaxselect.errors import BadInput
 from jaxselect.model import synthetic
 from jaxselect.model.corpus import Corpus
@@ -81,7 +81,7 @@ def reviews(source: Source, drop: str | None) -> Data:
         signs = (np.asarray(part.labels) for part in (splits.train, splits.test))
         return Data(splits.words, train, next(signs), test, next(signs), given[0].names)
     parts = [without(part, drop) for part in given]
-    tell(mapping(parts[0].names))
+    say_mapping(mapping(parts[0].names))
     known = words.choose_vocabulary(
         parts[0].texts, min_count=source.min_count, max_size=source.max_size
     )

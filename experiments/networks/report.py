@@ -70,9 +70,9 @@ def compare(
 
 
 def mixture(tables: dict) -> dict[str, dict[str, float]]:
-    """How far bin means of E·v behind an MLP are a mixture of x and of E·p.
+    """How far bin means of E·v before an MLP are a mixture of x and of E·p.
 
-    The published ones are a monotone part and a share of their own E·p: E_s moves along
+    The published ones are a monotone part and a share of the same E·p: E_s moves along
     p as far as it is attended to, and p has a component along v.
 
     Args:
@@ -119,7 +119,7 @@ def listed(numbers: Mapping[str, float]) -> str:
     )
 
 
-def tell(results: dict, preset: str) -> None:
+def say_tables(results: dict, preset: str) -> None:
     """The tables of a study, for people."""
     for split in ("train", "test"):
         loss, right = results[f"{split}_loss"], results[f"{split}_accuracy"]

@@ -2,12 +2,12 @@
 
     two_layer            self-attention over the tokens, then CLS attention
     two_layer_key_query  the same with W¹ and W² trained
-    mlp                  one layer, an MLP behind it
+    mlp                  one layer, then an MLP
     stars                one layer, a head for each class
 
 python -m experiments.networks --preset mlp --train imdb_train.parquet --test ...
 
-Behind an MLP the head meets φ(U z + c) and not z. What E_s moves along is the response
+After an MLP the head meets φ(U z + c) and not z. What E_s moves along is the response
 g = mean_X ∂f/∂z_X, and E_sᵀv follows only as far as g points along v: gᵀv has a random
 sign where U does (mathematics, section 5a). So there E_sᵀg/‖g‖ is shown too, and
 E_sᵀv times the sign of gᵀv, `turned`, which is what a published table of one draw with
@@ -38,7 +38,7 @@ from experiments.common.progress import watched
 from experiments.common.results import write
 from experiments.common.study import Count, Positive, Study, presets, study
 from experiments.networks.data import posteriors, take
-from experiments.networks.report import compare, listed, mixture, rises, tell
+from experiments.networks.report import compare, listed, mixture, rises, say_tables
 from experiments.text import baseline as bag_of_words
 from experiments.text.baseline import Counted
 from experiments.text.data import Source
@@ -70,7 +70,7 @@ class Settings(Study):
         layers: 1 or 2.
         key_query: matrices in the logits.
         residual: add E_s to what the first of two layers makes of token s.
-        activation: of an MLP behind the attention, or none.
+        activation: of an MLP after the attention, or none.
         hidden: start of the MLP's matrix.
         dim: d.
         step_size: η₀ of the one step compared with its prediction.
@@ -219,9 +219,9 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         Counted(data.train, data.labels), train=looked_at[0], test=looked_at[1]
     )
     results["seconds"] = time.perf_counter() - begun
-    tell(results, settings.preset)
-    behind = bag_of_words.tell(bag, **{name: results[name] for name in bag})
-    results["bag_of_words"] = bag | {"ahead_of_ours": behind}
+    say_tables(results, settings.preset)
+    less = bag_of_words.say_bag(bag, **{name: results[name] for name in bag})
+    results["bag_of_words"] = bag | {"ahead_of_ours": less}
     named = {f"x {name}": axis for name, axis in axes.items()}
     return columns | named | {"words": np.array(data.words)}
 

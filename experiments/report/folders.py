@@ -100,7 +100,7 @@ def _candidates(top: Path) -> Iterator[Path]:
 
 def _open(folder: Path) -> Found:
     """Read one folder; whatever is wrong with it becomes its trouble."""
-    # A study may keep chunks of its own beside its results.
+    # A study may keep chunks beside its results.
     sweep = not (folder / "results.json").exists()
     path = folder / ("settings.json" if sweep else "results.json")
     study = "sweep" if sweep else ""

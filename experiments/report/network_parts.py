@@ -80,7 +80,7 @@ def flow(found: Found) -> Shown:
         [
             name,
             f"{record['gamma']:g}",
-            record["who"],
+            record["solver"],
             num(record["slower_than_ours"]),
             num(record["direction_error"]),
         ]
@@ -129,8 +129,8 @@ def ratios(found: Found) -> Shown:
 
 
 def against_rivals(found: Found) -> Shown:
-    """Ours beside the best rival, by area; what fell behind is marked."""
-    rows = [["area", "what", "best rival", "ratio", "spread", "behind"]]
+    """Ours beside the best rival, by area; what is slower is marked."""
+    rows = [["area", "what", "best rival", "ratio", "spread", "mark"]]
     rows += [
         [
             row["area"],

@@ -129,7 +129,7 @@ def math(text: str) -> Markup:
 
 
 def breakable(command: str) -> Markup:
-    """A command that may be broken behind its dots and slashes.
+    """A command that may be broken after its dots and slashes.
 
     Example:
         >>> breakable("a.b")

@@ -9,7 +9,7 @@ from experiments.report.folders import Found
 
 
 class Origin(NamedTuple):
-    """What stands behind one folder.
+    """Where one folder comes from.
 
     Attributes:
         folder: where.
@@ -62,11 +62,11 @@ def _flat(values: Any, name: str = "") -> list[tuple[str, str]]:
     if isinstance(values, dict):
         return [leaf for key, value in values.items() for leaf in _flat(value, key)]
     if isinstance(values, list):
-        return [(name, ", ".join(_told(value) for value in values))]
-    return [(name, _told(values))]
+        return [(name, ", ".join(_text(value) for value in values))]
+    return [(name, _text(values))]
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

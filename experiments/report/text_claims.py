@@ -94,10 +94,10 @@ def network_order(found: Finished) -> Measured:
     if not tables:
         return Measured(Verdict.OPEN, "nothing published to hold it against")
     ranks = {name: table["rank_correlation"] for name, table in tables.items()}
-    told_ranks = ", ".join(f"{name} {num(rank)}" for name, rank in ranks.items())
+    shown = ", ".join(f"{name} {num(rank)}" for name, rank in ranks.items())
     return Measured(
         of_cases(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
-        f"rank correlation with the published bins: {told_ranks}",
+        f"rank correlation with the published bins: {shown}",
         f"{found.results['vocabulary']:,} words",
         "–",
         f"{RANK:g} or more in every table",

@@ -45,8 +45,8 @@ def watched(found: list[Found]) -> Watched:
     try:
         return _packed(results, best(found, "sweep"))
     except ILL_FORMED as error:
-        told_of = f"these results cannot be shown ({type(error).__name__})"
-        return Watched(told_of, [], [], [], None)
+        trouble = f"these results cannot be shown ({type(error).__name__})"
+        return Watched(trouble, [], [], [], None)
 
 
 def _packed(results: Found, sweep: Found | None) -> Watched:

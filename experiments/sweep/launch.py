@@ -116,7 +116,7 @@ def local(
 
     On CPU, two threads of one process that run programs with a sort or a Cholesky
     factorisation inside a loop can wait for each other for ever (jaxlib 0.10.2); so
-    there each core gets a process of its own.
+    there each core gets one process.
 
     Args:
         job: what to run.

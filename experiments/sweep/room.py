@@ -29,10 +29,10 @@ def lanes_per_device(grid: Grid, most: int) -> int:
         most: lanes that are worth being in step.
 
     Returns:
-        See `lanes_that_fit`; `most` where a device does not tell its memory.
+        See `lanes_that_fit`; `most` where a device does not say its memory.
     """
-    told = jax.local_devices()[0].memory_stats() or {}
-    if "bytes_limit" not in told:
+    stats = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" not in stats:
         return most
     run = program(grid, max(grid.shapes(), key=partial(size, grid)), together=True)
 
@@ -40,7 +40,7 @@ def lanes_per_device(grid: Grid, most: int) -> int:
         lowered = run.lower(*lane_kinds(grid, number))
         return needed(lowered.compile(effort(grid)).memory_analysis())
 
-    found = lanes_that_fit(held, int(SHARE * told["bytes_limit"]), most)
+    found = lanes_that_fit(held, int(SHARE * stats["bytes_limit"]), most)
     if found < most:
         say(f"{found} lanes in step, not {most}: the device holds no more")
     return found

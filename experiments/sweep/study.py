@@ -288,7 +288,7 @@ def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:
         TimeRemainingColumn(),
         TextColumn("{task.fields[counts]}"),
     )
-    begin = told = time.perf_counter()
+    begin = shown_at = time.perf_counter()
     shown = console.is_terminal and not quiet
     with Progress(*columns, console=console, disable=not shown) as progress:
         task = progress.add_task("", total=lanes, rate="", counts="")
@@ -299,7 +299,7 @@ def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:
             rate = f"{ran / (now - begin):.1f}/s"
             ends = ", ".join(f"{v} {k.lower()}" for k, v in sorted(counts.items()))
             progress.update(task, completed=ran, rate=rate, counts=ends)
-            if not (shown or quiet) and now - told >= PACE and ran < lanes:
+            if not (shown or quiet) and now - shown_at >= PACE and ran < lanes:
                 say(f"{ran} of {lanes} runs, {rate}: {ends}")
-                told = now
+                shown_at = now
     return ran

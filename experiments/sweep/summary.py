@@ -118,9 +118,10 @@ def describe(summary: dict[str, Any]) -> str:
         lines.append(f"ends: {', '.join(counted).replace('_', ' ')}")
     lines.append("share of certified runs in which every important token is selected")
     for eta, row in summary["all_selected_by_step_size"].items():
-        told = "" if row["share"] is None else _interval(row)
+        share = "" if row["share"] is None else _interval(row)
         lines.append(
-            f"  η₀ = {eta:<12}{told:26}  of {row['certified']} among {row['runs']} runs"
+            f"  η₀ = {eta:<12}{share:26}  of {row['certified']}"
+            f" among {row['runs']} runs"
         )
     fit = summary.get("alignment_error_exponent")
     if fit:

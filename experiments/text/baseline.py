@@ -64,25 +64,23 @@ def of_reviews(splits: Splits, *names: str) -> dict[str, float]:
     return baseline(fitted, **dict(zip(names, parts, strict=True)))
 
 
-def tell(bag: dict[str, float], **ours: float) -> bool:
-    """Say what the bag of words reaches, and in one line where ours is behind it.
+def say_bag(bag: dict[str, float], **ours: float) -> bool:
+    """Say what the bag of words reaches, and in one line where ours is below it.
 
     Args:
         bag: of `baseline`.
         ours: accuracies by their names in `bag`; the last one decides.
 
     Returns:
-        Whether ours is behind.
+        Whether ours is below.
 
     Example:
-        >>> tell({"test_accuracy": 0.8}, test_accuracy=0.76)
+        >>> say_bag({"test_accuracy": 0.8}, test_accuracy=0.76)
         True
     """
     shown = "   ".join(f"{name} {bag[name]:.4f}" for name in ours)
     say(f"{CALLED}: {shown}")
     *_, (name, reached) = ours.items()
     if reached < bag[name]:
-        say(
-            f"behind it: {name.replace('_', ' ')} {reached:.4f} against {bag[name]:.4f}"
-        )
+        say(f"below it: {name.replace('_', ' ')} {reached:.4f} against {bag[name]:.4f}")
     return reached < bag[name]

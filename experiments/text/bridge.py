@@ -91,7 +91,7 @@ def main(settings: Settings, results: dict) -> None:
 def purer(
     corpus: SparseCorpus, at_least: float
 ) -> tuple[SparseCorpus | None, tuple[int, ...]]:
-    """The words that tell the classes apart by c or more, and the reviews with any.
+    """The words whose posterior difference is c or more, and the reviews with any.
 
     Args:
         corpus: n bags.

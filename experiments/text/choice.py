@@ -14,7 +14,7 @@ from typing import Literal
 from experiments.common.console import command, say
 from experiments.common.progress import watched
 from experiments.common.study import Count, Positive, Study, check, presets, study
-from experiments.text.baseline import of_reviews, tell
+from experiments.text.baseline import of_reviews, say_bag
 from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, starting_point
 
@@ -105,7 +105,7 @@ def main(settings: Settings, results: dict) -> None:
             f"{row['held_out_accuracy']:17.4f}   {row['step']:7d}   {row['status']}"
         )
     bag = of_reviews(splits, "validation")
-    ahead = tell(bag, validation_accuracy=tried[0]["held_out_accuracy"])
+    ahead = say_bag(bag, validation_accuracy=tried[0]["held_out_accuracy"])
     results["bag_of_words"] = bag | {"ahead_of_ours": ahead}
 
 

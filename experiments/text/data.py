@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from experiments.common.console import say
 from experiments.common.progress import watched
-from experiments.text.labels import mapping, require_two, tell
+from experiments.text.labels import mapping, require_two, say_mapping
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
 from jaxselect.model.sparse import SparseCorpus, from_csr
@@ -111,7 +111,7 @@ def load(source: Source) -> tuple[Splits, dict]:
         source: where from, and which words.
 
     Returns:
-        The corpora, and what to tell about them.
+        The corpora, and what to say of them.
 
     Raises:
         BadInput: no source or one that cannot be used.
@@ -127,7 +127,7 @@ def load(source: Source) -> tuple[Splits, dict]:
         with replacing(path) as aside:
             np.savez(aside, **_pack(counted))
     facts: dict = {"vocabulary": len(counted.words), "labels": mapping(counted.names)}
-    tell(facts["labels"])
+    say_mapping(facts["labels"])
     rows = zip(Splits._fields[1:], counted.bags, counted.given, strict=True)
     for name, bag, number in rows:
         facts[f"{name}_reviews"] = len(bag.labels)
@@ -174,7 +174,7 @@ def read(source: Source) -> tuple[text.Reviews, text.Reviews]:
 
 
 def fitted_reviews(source: Source) -> text.Reviews:
-    """The texts behind `Splits.train`, for what a bag forgets.
+    """The texts of `Splits.train`, for what a bag forgets.
 
     Args:
         source: as for `load`.

@@ -121,7 +121,7 @@ def explain(text: str, model: Path, stage: str) -> tuple[list[Explained], float]
     known = [place[word] for word in said if word in place]
     if not known:
         raise BadInput(f"no word of {text[:60]!r} is in the model's vocabulary")
-    # Every place a token of its own: a word said twice has its weight at each.
+    # Every place is a token: a word said twice has its weight at each.
     counts = jnp.ones(len(known), scores.dtype)
     bag = attend(jnp.asarray(scores[known]), jnp.asarray(values[known]), counts)
     weights = iter(np.exp(np.asarray(bag.log_weights, float)))

@@ -222,6 +222,6 @@ def summary(parameters: Parameters, splits: Splits, when: str) -> dict[str, floa
         metrics = evaluate(parameters, getattr(splits, name))
         results[f"{name}_loss"] = float(metrics.loss)
         results[f"{name}_accuracy"] = float(metrics.accuracy)
-    told = (f"{name.replace('_', ' ')} {value:.4f}" for name, value in results.items())
-    say(f"{when}: {', '.join(told)}")
+    shown = (f"{name.replace('_', ' ')} {value:.4f}" for name, value in results.items())
+    say(f"{when}: {', '.join(shown)}")
     return results

@@ -135,7 +135,7 @@ def main(settings: Settings, results: dict) -> dict:
         "values": start.embeddings @ start.head,
         "growth": start.embeddings @ end.margin.direction,
     }
-    tell(results, [splits.words[place] for place in end.tied])
+    say_end(results, [splits.words[place] for place in end.tied])
     return arrays
 
 
@@ -229,7 +229,7 @@ def cosine(one: Float[np.ndarray, " dim"], other: Float[np.ndarray, " dim"]) -> 
     return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
 
 
-def tell(results: dict, tied: list[str]) -> None:
+def say_end(results: dict, tied: list[str]) -> None:
     """The end in sentences.
 
     Args:

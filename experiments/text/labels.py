@@ -22,7 +22,7 @@ def mapping(names: tuple[Name, ...]) -> dict[str, int]:
     return dict(zip(map(str, names), values, strict=True))
 
 
-def tell(labels: dict[str, int]) -> None:
+def say_mapping(labels: dict[str, int]) -> None:
     """Say a mapping to people, unless every label stands for itself."""
     if any(name != str(value) for name, value in labels.items()):
         pairs = [f"{name[:40]} → {value}" for name, value in labels.items()]
@@ -47,7 +47,7 @@ def in_order(labels: dict[str, int]) -> bool:
 
 
 def require_two(names: tuple[Name, ...]) -> None:
-    """Refuse more classes than one head tells apart.
+    """Refuse more classes than one head separates.
 
     Args:
         names: what the data call the classes.

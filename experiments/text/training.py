@@ -10,8 +10,8 @@ What E fixed costs depends on how long p and v are trained, which the authors do
 say. With the optimiser and the number of steps of `together` we find figures like
 theirs; but p and v alone move slowly, and get far nearer if they are given the time.
 
-Tells accuracy and loss on both splits, the shape of E_sᵀv and E_sᵀp over the posterior
-difference, how far words scatter around it, and what is attended to.
+Reports accuracy and loss on both splits, the shape of E_sᵀv and E_sᵀp over the
+posterior difference, how far words scatter around it, and what is attended to.
 
     python -m experiments.text.training --train imdb_train.parquet --test ...
 """
@@ -164,7 +164,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     bag = of_reviews(splits, "train", "test")
     results["bag_of_words"] = bag | {"ahead_of": ahead(bag, results["models"])}
     results["seconds"] = time.perf_counter() - begun
-    tell(results)
+    say_tables(results)
     arrays: dict = {"posterior_difference": posterior}
     for name, both in words.items():
         arrays |= {f"{part} {name}": column for part, column in both.items()}
@@ -226,7 +226,7 @@ def spread_ratio(
 
     Returns:
         The ratio of the means over bins, as published; and `relative`, each spread
-        first divided by the range of its own bin means.
+        first divided by the range of its bin means.
     """
     results = {}
     for part in ("values", "scores"):
@@ -241,7 +241,7 @@ def spread_ratio(
     return results
 
 
-def tell(results: dict) -> None:
+def say_tables(results: dict) -> None:
     """The tables, for people."""
     say("\n                  stopped            last")
     say("model               train     test    train     loss     test     loss")
@@ -254,9 +254,9 @@ def tell(results: dict) -> None:
     reached = [bag[f"{split}_accuracy"] for split in ("train", "test")]
     say("bag of words    " + "".join(f"{value:9.4f}" for value in reached))
     if bag["ahead_of"]:
-        say(f"behind the bag of words on the test split: {'; '.join(bag['ahead_of'])}")
+        say(f"below the bag of words on the test split: {'; '.join(bag['ahead_of'])}")
     if results["published"]:
-        tell_published(results)
+        say_published(results)
     else:
         say(
             f"nothing is published for these data: figures are of {published.DATA}, "
@@ -275,7 +275,7 @@ def tell(results: dict) -> None:
         )
 
 
-def tell_published(results: dict) -> None:
+def say_published(results: dict) -> None:
     """What the authors report, and our bins beside theirs."""
     say(f"published, said to be test: trained {published.TRAINED}, {published.RANDOM}")
     say(f"published spread within bins, trained over one step {published.SPREAD_RATIO}")

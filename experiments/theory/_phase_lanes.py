@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
     Attributes:
         ratio: max_t |log q₊/q₋| of the classes' mean weights of important tokens.
-        log_time: log(1+t) at which the class that was behind then holds half of its
+        log_time: log(1+t) at which the losing class then holds half of its
             weight; NaN where it never does.
         least: the smaller mean weight at the end.
         most: the greater one.
@@ -79,7 +79,7 @@ def weights_of(
         sides = jnp.stack([positive, ~positive])
         return jnp.where(sides, own[None], 0.0).sum(axis=1) / sides.sum(axis=1)
 
-    # Behind its end the flow stays as it is.
+    # After its end the flow stays as it is.
     there = jnp.isfinite(flow.path_cls)
     path = jax.vmap(weights)(jnp.where(there, flow.path_cls, flow.cls[None]))
     return path, weights(flow.cls), flow.status
@@ -94,12 +94,12 @@ def observe(
     apart = logs[:, 0] - logs[:, 1]
     widest = jnp.argmax(jnp.abs(apart))
     loser = jnp.where(apart[widest] > 0, logs[:, 1], logs[:, 0])
-    behind = (loser < -TWICE) & (jnp.arange(len(MARKS)) >= widest)
-    last = len(MARKS) - 1 - jnp.argmax(behind[::-1])
+    below = (loser < -TWICE) & (jnp.arange(len(MARKS)) >= widest)
+    last = len(MARKS) - 1 - jnp.argmax(below[::-1])
     to = jnp.minimum(last + 1, len(MARKS) - 1)
     share = (-TWICE - loser[last]) / (loser[to] - loser[last])
     back = marks[last] + share * (marks[to] - marks[last])
-    returned = behind.any() & (last < len(MARKS) - 1)
+    returned = below.any() & (last < len(MARKS) - 1)
     return Run(
         ratio=jnp.abs(apart[widest]),
         log_time=jnp.where(returned, back, jnp.nan),

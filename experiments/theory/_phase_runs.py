@@ -105,7 +105,7 @@ def collapse(
         [np.interp(0.5, row, scaled) if row[-1] > 0.5 else np.nan for row in rising]
     )
     predicted = prediction.edges[0, 0] * np.sqrt(case.dims[0]) / unit
-    told = {
+    found_at = {
         "dims": dims.tolist(),
         "half_selected_at": places.tolist(),
         "predicted": predicted,
@@ -113,7 +113,7 @@ def collapse(
         "spread_after": np.std(np.log(places)),
     }
     arrays = {"scaled": scaled, "scaled_dims": dims, "scaled_share": share}
-    return told, arrays | {"predicted_scaled": np.array(predicted)}
+    return found_at, arrays | {"predicted_scaled": np.array(predicted)}
 
 
 def later_statuses(
@@ -143,9 +143,9 @@ def later_statuses(
         )
         for norm in norms
     )
-    told = status_changes(first, then)
+    changes = status_changes(first, then)
     kept = {"status_dims": rows[1], "status_steps": rows[2]}
-    return told, kept | {"status_first": first, "status_later": then}
+    return changes, kept | {"status_first": first, "status_later": then}
 
 
 def status_changes(first: np.ndarray, then: np.ndarray) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def spread(values: np.ndarray) -> dict[str, Any]:
     }
 
 
-def tell(sweep: str, found: dict[str, Any]) -> None:
+def say_shares(sweep: str, found: dict[str, Any]) -> None:
     """The shares of one sweep, a line each."""
     rows = {"all": found["all"], "certified": found["certified"], **found["by_status"]}
     rows |= {

@@ -61,7 +61,7 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
     beside = cls_head_flow(
         after, corpus, until_log_time=marks[-1], path_log_times=marks
     )
-    # p alone leaves all that it does not select log t behind; beside v a sequence may
+    # What p alone does not select it leaves log t below; beside v a sequence may
     # cease to pull, and only the argmax itself is a selection.
     chosen = (
         selected_tokens(rows @ alone.cls, corpus, alone.log_time),
@@ -122,7 +122,7 @@ def head_pairs(selected: jax.Array, corpus: Corpus) -> jax.Array:
         corpus: n bags with labels ±1.
 
     Returns:
-        A mask over the vocabulary and the origin behind it: selected tokens of positive
+        A mask over the vocabulary and the origin after it: selected tokens of positive
         sequences score above the origin, those of negative ones below.
 
     Example:

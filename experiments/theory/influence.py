@@ -249,7 +249,7 @@ def kept(problem: tuple) -> dict[str, float]:
         after = weighted_step(before, thinned, step_size, weight)
         counts = jnp.where(left, thinned.counts, 0.0)
         bags = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
-        # A sequence without tokens says nothing: give it one of its own back.
+        # A sequence without tokens says nothing: give it its selected ones back.
         bare = jnp.where(left.any(axis=1)[:, None], counts, chosen.astype(float))
         full = Corpus(bags.tokens, bare, bags.labels, bags.vocabulary)
         selected = resolve_limit(after, full).selected

@@ -2,7 +2,7 @@
 
 All rates are differentiated in log η₀ over a grid of seeds, d and η₀. At each d the
 mean time to selection over seeds is then minimised by gradient descent on log η₀
-(optax) and by a fine grid, both timed. Where some draw passes too suddenly to tell
+(optax) and by a fine grid, both timed. Where some draw passes too suddenly to say
 when, or its flow breaks off, the mean is not known: both searches leave such η₀ out,
 and their share is given.
 """

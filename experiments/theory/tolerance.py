@@ -24,7 +24,7 @@ from experiments.common.grids import GRIDS
 from experiments.common.processes import side_by_side
 from experiments.common.programs import ready
 from experiments.common.study import Count, Study, presets, study
-from experiments.theory._tolerance_shares import summary, tell
+from experiments.theory._tolerance_shares import say_shares, summary
 from jaxselect.compilation import compile_options
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
@@ -109,7 +109,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         columns = _columns(GRIDS[sweep], np.concatenate(here))
         results[sweep] = summary(columns)
         arrays |= {f"{sweep}_{name}": column for name, column in columns.items()}
-        tell(sweep, results[sweep])
+        say_shares(sweep, results[sweep])
     return arrays
 
 

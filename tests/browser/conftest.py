@@ -46,9 +46,9 @@ def axe():
                 pytrace=False,
             )
         command = ["npm", "pack", "--silent", AXE]
-        told = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        if told.returncode:
-            pytest.fail(f"npm pack {AXE}: {told.stderr.strip()}", pytrace=False)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if done.returncode:
+            pytest.fail(f"npm pack {AXE}: {done.stderr.strip()}", pytrace=False)
         with tarfile.open(next(folder.glob("*.tgz"))) as packed:
             source = packed.extractfile("package/axe.min.js").read()
         (folder / "axe.min.js").write_bytes(source)
@@ -63,7 +63,7 @@ class Watched:
         self.context = browser.new_context(viewport=size, color_scheme=scheme)
         self.page = self.context.new_page()
         self.complaints, self.requests = [], []
-        self.page.on("console", lambda told: self.complaints.append(told.text))
+        self.page.on("console", lambda line: self.complaints.append(line.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda asked: self.requests.append(asked.url))
 

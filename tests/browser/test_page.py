@@ -27,7 +27,7 @@ def made(tmp_path_factory):
     sizes = {"dims": dims.tolist(), "steps": steps.tolist()}
     invent_sweep(folder / "sweep", **sizes, seeds=range(8), points=60)
     # Neighbouring cells end differently; the one looked at first has selected all.
-    rewrite(folder / "sweep", status=lambda rows: (rows["lane"] // 8 + 5) % 9)
+    rewrite(folder / "sweep", status=lambda rows: (rows["lane"] // 8 + 8) % 9)
     many = {"dims": (100.0, 1e4, 1e6), "steps": (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)}
     invent_watch(folder / "watch", **many, points=320)
     invent_edges(folder / "edges", dims=(10.0, 1e8), step=steps[4])
@@ -43,8 +43,10 @@ def test_it_is_quiet_light_and_soon_there(made, watched):
         page = one.open(made["page"])
         assert one.complaints == []
         assert one.requests == [made["page"].as_uri()]
-        told = page.evaluate("performance.getEntriesByName('first-contentful-paint')")
-        painted.append(told[0]["startTime"])
+        entries = page.evaluate(
+            "performance.getEntriesByName('first-contentful-paint')"
+        )
+        painted.append(entries[0]["startTime"])
     # The machine may be busy: the page's own time is the shortest.
     assert min(painted) <= FIRST_PAINT
 

@@ -94,7 +94,7 @@ def invent_watch(folder, *, dims=(100.0, 1e6), steps=(10.0, 1000.0), points=40):
     arrays = {name: np.stack([value] * len(cells)) for name, value in each.items()}
     arrays["negative"] = np.stack([held] * (len(cells) - 1) + [lost])
     arrays["dims"], arrays["step_sizes"] = np.array(cells).T
-    told = [
+    listed = [
         {
             "dim": dim,
             "step_size": step,
@@ -105,8 +105,8 @@ def invent_watch(folder, *, dims=(100.0, 1e6), steps=(10.0, 1000.0), points=40):
         }
         for dim, step in cells
     ]
-    told[-1]["capture"] = {"class": "positive", "first": 9.0, "last": 19.0}
-    results.write(folder, settings=settings, results={"cells": told}, arrays=arrays)
+    listed[-1]["capture"] = {"class": "positive", "first": 9.0, "last": 19.0}
+    results.write(folder, settings=settings, results={"cells": listed}, arrays=arrays)
     return folder
 
 
@@ -152,11 +152,11 @@ def check_shown(folder):
     """The report shows what a study left, and decides every claim that rests on it."""
     (found,) = search([folder])
     assert not found.trouble
-    parts = {part.study: part for told in SECTIONS for part in told.parts}
+    parts = {part.study: part for listed in SECTIONS for part in listed.parts}
     shown = parts[found.study].show(found)
     assert shown.sentences or shown.table
-    told = [row.measured.value for row in rows(CLAIMS, [found]) if not row.missing]
-    assert not any("cannot be read" in value for value in told)
+    listed = [row.measured.value for row in rows(CLAIMS, [found]) if not row.missing]
+    assert not any("cannot be read" in value for value in listed)
     assert "cannot be shown" not in page([found])
 
 

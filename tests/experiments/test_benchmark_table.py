@@ -49,10 +49,10 @@ def test_the_rival_is_the_fastest_of_those_that_solve_the_problem():
 
 
 def test_a_rival_that_stops_half_way_is_none():
-    def flow(who, gamma, seconds, norm):
-        extra = {} if who == "jaxselect" else {"slower_than_ours": seconds}
+    def flow(solver, gamma, seconds, norm):
+        extra = {} if solver == "jaxselect" else {"slower_than_ours": seconds}
         return {
-            "who": who,
+            "solver": solver,
             "gamma": gamma,
             "seconds": seconds,
             "cls_norm": norm,
@@ -108,9 +108,14 @@ def test_torch_is_a_rival_with_random_and_with_sorted_batches(random, sorted_, r
 
 
 def test_every_size_of_flow_has_its_row():
-    def record(who, seconds, gamma=0.1):
-        extra = {} if who == "jaxselect" else {"slower_than_ours": seconds}
-        return {"who": who, "gamma": gamma, "seconds": seconds, "cls_norm": 1e6} | extra
+    def record(solver, seconds, gamma=0.1):
+        extra = {} if solver == "jaxselect" else {"slower_than_ours": seconds}
+        return {
+            "solver": solver,
+            "gamma": gamma,
+            "seconds": seconds,
+            "cls_norm": 1e6,
+        } | extra
 
     results = {
         size: [record("jaxselect", 1.0), record("rival", ratio), record("other", 9.0)]
@@ -152,22 +157,22 @@ def test_every_benchmark_of_the_table_is_run_and_failures_are_named(
     assert (
         ended(table.main, ["--json", "--out", tmp_path / "table"], table.PRESETS) == 0
     )
-    told = json.loads(capsys.readouterr().out)
-    assert started == list(table.ROWS) and set(started) == set(told["seconds"])
-    assert told["failed"] == ["text"]
+    printed = json.loads(capsys.readouterr().out)
+    assert started == list(table.ROWS) and set(started) == set(printed["seconds"])
+    assert printed["failed"] == ["text"]
 
 
 @pytest.mark.parametrize(
     "ratio, earlier, wanted",
     [
-        (0.99, None, "behind the rival"),
+        (0.99, None, "slower than the rival"),
         (1.01, None, ""),
         (2.9, 4.0, "was 4"),
         (3.1, 4.0, ""),
-        (0.5, 0.5, "behind the rival"),
+        (0.5, 0.5, "slower than the rival"),
     ],
 )
-def test_a_row_is_marked_behind_its_rival_or_its_past(ratio, earlier, wanted):
+def test_a_row_is_marked_below_its_rival_or_its_past(ratio, earlier, wanted):
     one = table.Row("text", "a step", 1.0, "csr", ratio, ratio, ratio, ratio)
     known = {} if earlier is None else {one.name: earlier}
     assert table.mark(one, known) == wanted
@@ -181,10 +186,10 @@ def test_the_table_is_made_of_what_lies_on_disk(tmp_path, capsys, monkeypatch):
     write(tmp_path / "max_margin", settings=table.Settings(), results=MARGIN)
     capsys.readouterr()
     assert ended(table.main, flags, table.PRESETS) == 0
-    told = capsys.readouterr()
-    rows = json.loads(told.out)["rows"]
+    printed = capsys.readouterr()
+    rows = json.loads(printed.out)["rows"]
     assert [row["rival"] for row in rows] == ["quick", "quick"]
-    assert "networks" in told.err
+    assert "networks" in printed.err
     ratios = json.loads((tmp_path / "ratios.json").read_text())
     np.testing.assert_allclose(list(ratios.values()), [row["ratio"] for row in rows])
     assert set(ratios) == set(table.kept())

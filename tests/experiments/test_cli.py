@@ -239,7 +239,7 @@ def test_other_settings_are_refused_with_their_difference(whole, capsys):
     assert "grid.seed: [0, 1, 2], now [0, 1]" in capsys.readouterr().err
 
 
-def test_a_sweep_started_anew_writes_all_of_it_again(whole, tmp_path):
+def test_a_sweep_started_afresh_writes_all_of_it_again(whole, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(whole[0], folder)
     assert sweep_here(folder, *SMALL, "--seed", 7, "--no-resume", "--workers", 1) == 0
@@ -248,7 +248,7 @@ def test_a_sweep_started_anew_writes_all_of_it_again(whole, tmp_path):
 
 
 def test_two_sweeps_do_not_share_a_folder(whole, capsys):
-    """Nor does the second one, told to start anew, touch what the first has."""
+    """Nor does the second one, asked to start afresh, touch what the first has."""
     before = stamps(whole[0])
     with store.writing(whole[0]):
         assert sweep_here(whole[0], *SMALL, "--no-resume") == 2
@@ -290,8 +290,8 @@ def test_nobody_waits_for_garbage_once_a_program_is_done():
         "import atexit, gc; atexit.register(lambda: print("
         "len(gc.get_objects()) < gc.get_freeze_count())); import experiments"
     )
-    told = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
-    assert told == "True\n"
+    answer = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    assert answer == "True\n"
 
 
 def test_workers_do_not_outlive_a_killed_parent(tmp_path):

@@ -79,12 +79,12 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize("told", DIFFERENT)
-def test_one_value_that_differs_is_found_and_named(one, tmp_path, told, capsys):
+@pytest.mark.parametrize("difference", DIFFERENT)
+def test_one_value_that_differs_is_found_and_named(one, tmp_path, difference, capsys):
     table = rows(0, 1)
-    DIFFERENT[told](table)
+    DIFFERENT[difference](table)
     assert compared(one, made(tmp_path / "other", table)) == 1
-    assert told in capsys.readouterr().err
+    assert difference in capsys.readouterr().err
 
 
 def test_the_same_nan_is_no_difference(tmp_path):

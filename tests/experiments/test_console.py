@@ -1,7 +1,6 @@
 """The command line of every program, in this process: flags, exit codes, mistakes."""
 
 import dataclasses
-import importlib
 import json
 import os
 import signal
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments import __main__ as programs
 from experiments import reviews, run
 from experiments.benchmarks import max_margin
 from experiments.common import console, memory
@@ -25,7 +23,7 @@ from experiments.sweep import study as sweep_study
 from experiments.text import fitting
 from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
-from experiments.theory import discrete, influence, rates, step_size
+from experiments.theory import discrete, rates, step_size
 from jaxselect import compilation
 from jaxselect.errors import BadInput
 
@@ -238,24 +236,7 @@ FIRST = {
         text_training.PRESETS,
         ["--steps-long", "0"],
     ),
-    "no dimension": (step_size.main, step_size.PRESETS, ["--dims"]),
-    "a dimension that is NaN": (step_size.main, step_size.PRESETS, ["--dims", "nan"]),
-    "one dimension that is": (discrete.main, discrete.PRESETS, ["--dim", "nan"]),
-    "a step that is NaN": (
-        influence.main,
-        influence.PRESETS,
-        ["--step-size", "nan"],
-    ),
-    "steps that are NaN": (
-        network_sweep.main,
-        network_sweep.PRESETS,
-        ["--step-sizes", "nan"],
-    ),
-    "fewer steps than none": (
-        network_sweep.main,
-        network_sweep.PRESETS,
-        ["--steps", "-1"],
-    ),
+    "a step that is NaN": (step_size.main, step_size.PRESETS, ["--smallest", "nan"]),
     "no size": (max_margin.main, max_margin.PRESETS, ["--sizes"]),
 }
 
@@ -289,20 +270,3 @@ def test_training_that_leaves_the_finite_numbers_is_no_success(
     assert not list(tmp_path.glob("*.png"))
     if "--learning-rate" in flags:
         assert read(tmp_path).results["status"] == fitting.NOT_FINITE
-
-
-@pytest.mark.parametrize("name", sorted(set(programs.STUDIES) - {"figures"}))
-def test_every_preset_says_its_own_name(name):
-    """Read as on the command line, which no flag of another level disturbs."""
-    module = importlib.import_module(f"experiments.{name}")
-    if not hasattr(module, "PRESETS"):
-        part = "settings" if name == "sweep" else "study"
-        module = importlib.import_module(f"experiments.{name}.{part}")
-    study = next(
-        value
-        for value in vars(module).values()
-        if callable(value) and getattr(value, "__module__", "") == module.__name__
-    )
-    for preset in module.PRESETS:
-        settings = console.parse(study, module.PRESETS, ["--preset", preset])
-        assert settings == dataclasses.replace(module.PRESETS[preset], preset=preset)

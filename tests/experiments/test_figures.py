@@ -77,9 +77,9 @@ def test_the_direction_stands_beside_its_own_constant(sweep):
 @pytest.mark.parametrize("module", [growth, direction])
 def test_curves_say_their_d_their_seed_and_their_status(sweep, module):
     figure = module.draw(sweep)
-    told = [text.get_text() for text in figure.legends[0].get_texts()]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
     words = STATUS["SELECTED_ALL"].words
-    assert told == [f"η₀ = {step:,g}, seed 0: {words}" for step in (1.0, 1000.0)]
+    assert labels == [f"η₀ = {step:,g}, seed 0: {words}" for step in (1.0, 1000.0)]
     assert "d = 10,000" in figure.axes[0].get_title()
     statuses = {look.colour for look in STATUS.values()}
     for line in figure.axes[0].get_lines():
@@ -145,14 +145,19 @@ def test_missing_runs_are_drawn_as_missing(tmp_path):
     np.testing.assert_array_equal(shares["SELECTED_ALL"], 0.75)
 
 
-def record(who, gamma, seconds, error):
-    return {"who": who, "gamma": gamma, "seconds": seconds, "direction_error": error}
+def record(solver, gamma, seconds, error):
+    return {
+        "solver": solver,
+        "gamma": gamma,
+        "seconds": seconds,
+        "direction_error": error,
+    }
 
 
 def test_a_rival_has_one_colour_and_a_gamma_one_mark():
     records = [
-        record(who, gamma, place + gamma, 10.0 ** -(place + 1))
-        for place, who in enumerate(("jaxselect", "scipy BDF"))
+        record(solver, gamma, place + gamma, 10.0 ** -(place + 1))
+        for place, solver in enumerate(("jaxselect", "scipy BDF"))
         for gamma in (0.1, 0.8)
     ]
     figure = flow.draw(results.Finished({}, {"small": records}, {}, {}))
@@ -167,8 +172,8 @@ def test_a_rival_has_one_colour_and_a_gamma_one_mark():
     assert [colour for colour, *_ in drawn] == ["C0", "C0", "C1", "C1"]
     assert [mark for _, mark, *_ in drawn] == ["o", "s", "o", "s"]
     assert not axes.texts
-    told = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert told == ["jaxselect", "scipy BDF", "γ = 0.1", "γ = 0.8"]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["jaxselect", "scipy BDF", "γ = 0.1", "γ = 0.8"]
 
 
 def test_measured_edges_are_drawn_at_predicted_times_ratio():

@@ -1,4 +1,4 @@
-"""The studies of richer networks: what they leave behind, and known tokens found."""
+"""The studies of richer networks: what they leave, and known tokens found."""
 
 import dataclasses
 import functools
@@ -192,7 +192,7 @@ def test_lanes_that_blow_up_are_counted_and_enter_no_mean(tmp_path):
 
 
 def test_bin_means_that_are_a_mixture_are_seen_as_one():
-    """The published E·v behind an MLP is monotone plus a share of its E·p."""
+    """The published E·v before an MLP is monotone plus a share of its E·p."""
     table = TABLES["mlp"]
     x = np.array(table["values"][0])
     ours = {"scores": x**2, "values": 0.5 * x + 0.3 * x**2}

@@ -167,7 +167,7 @@ def test_an_interrupt_waits_for_what_a_program_finishes(tmp_path):
 
 
 def execute(kernel, folder, address):
-    """Run the notebook there, as a person would who gave it an address."""
+    """Run the notebook there, as by a person with an address."""
     notebook = read_notebook()
     settings = next(cell for cell in notebook.cells if cell.cell_type == "code")
     for name, value in {"ADDRESS": address, "PRESET": "smoke"}.items():
@@ -204,7 +204,7 @@ def kill_once_it_has_written(chunks):
 
 @pytest.mark.slow
 def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch):
-    """A fresh environment with a JAX of its own, an empty folder, a clone's address."""
+    """A fresh environment with another JAX, an empty folder, a clone's address."""
     runtime, clone, empty = (tmp_path / name for name in ("venv", "clone", "empty"))
     empty.mkdir()
     for name in [*os.environ]:
@@ -238,12 +238,12 @@ def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch):
     left = {path: path.stat().st_mtime_ns for path in chunks.glob("[0-9]*.npy")}
     assert len(left) == 3
     assert had == {path: left[path] for path in had}
-    told = "".join(
+    printed = "".join(
         output.get("text", "")
         for cell in notebook.cells
         for output in cell.get("outputs", [])
     )
-    assert f"{len(had)} of 3 chunks are there already" in told
+    assert f"{len(had)} of 3 chunks are there already" in printed
     shown = [
         kind
         for cell in notebook.cells

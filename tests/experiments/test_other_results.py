@@ -56,12 +56,12 @@ def test_every_module_that_a_sweep_loads_is_in_its_digest():
         "import sys, jaxselect.sweep.chunks; "
         "print(*(n for n in sys.modules if n.startswith('jaxselect.')))"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
     )
     known = study._sources("jaxselect.sweep.chunks")
     packages = {path.name for path in (ROOT / "jaxselect").iterdir() if path.is_dir()}
-    loaded = set(told.stdout.split()) - {f"jaxselect.{name}" for name in packages}
+    loaded = set(done.stdout.split()) - {f"jaxselect.{name}" for name in packages}
     assert {"jaxselect.outcome.trial_certificate", "jaxselect.margin._polish"} <= loaded
     assert loaded <= known.keys()
 

@@ -1,4 +1,4 @@
-"""Statuses are told apart by everybody, on light paper and on dark."""
+"""Statuses are distinct for everybody, on light paper and on dark."""
 
 import itertools
 import re

@@ -64,7 +64,7 @@ def test_a_class_that_was_never_behind_does_not_return():
 
 
 def test_weights_are_those_of_the_important_tokens_by_class(monkeypatch):
-    """By definition, at points of a path that ends: behind them the end stays."""
+    """By definition, at points of a path that ends: after them the end stays."""
     seen = []
 
     def stood(after, corpus, **_):
@@ -91,17 +91,17 @@ def test_weights_are_those_of_the_important_tokens_by_class(monkeypatch):
         wanted.append([own[labels > 0].mean(), own[labels < 0].mean()])
     np.testing.assert_allclose(path[:3], wanted[:3], rtol=1e-9)
     np.testing.assert_allclose(end, wanted[3], rtol=1e-9)
-    behind = np.tile(end, (len(MARKS) - 3, 1))
-    np.testing.assert_allclose(path[3:], behind, rtol=1e-12)
+    after = np.tile(end, (len(MARKS) - 3, 1))
+    np.testing.assert_allclose(path[3:], after, rtol=1e-12)
 
 
 def test_as_many_runs_answer_as_were_asked_in_their_order(monkeypatch):
-    def told(draw, shape, seed, dim, step_size, until_norm):
-        # The end tells what was asked.
+    def counted(draw, shape, seed, dim, step_size, until_norm):
+        # The end says what was asked.
         end = jnp.stack([seed.astype(float) + dim, step_size])
         return jnp.ones((len(MARKS), 2)), end, jnp.asarray(int(FlowStatus.REACHED))
 
-    monkeypatch.setattr(_phase_lanes, "weights_of", told)
+    monkeypatch.setattr(_phase_lanes, "weights_of", counted)
     run = _phase_lanes.program(None, CASE.shape, 1e3)
     seed = np.arange(_phase_lanes.LANES + 5)
     found = run(seed, np.full(len(seed), 0.5), 1000.0 + seed)
@@ -237,10 +237,10 @@ def test_the_lower_lines_of_all_dimensions_collapse_where_they_should():
         at = (step / unit * np.sqrt(dim) > 2) & (seed < 3)
         return diagram(dim, step)._replace(least=np.where(at, 1.0, 0.0))
 
-    told, arrays = _phase_runs.collapse(CASE, guessed, np.arange(4), run, 36)
-    np.testing.assert_allclose(told["half_selected_at"], 2.0, atol=0.1)
-    np.testing.assert_allclose(told["predicted"], 2.0)
-    assert told["spread_after"] < 1e-12 < 1 < told["spread_before"]
+    counted, arrays = _phase_runs.collapse(CASE, guessed, np.arange(4), run, 36)
+    np.testing.assert_allclose(counted["half_selected_at"], 2.0, atol=0.1)
+    np.testing.assert_allclose(counted["predicted"], 2.0)
+    assert counted["spread_after"] < 1e-12 < 1 < counted["spread_before"]
     assert set(np.unique(arrays["scaled_share"])) == {0.0, 0.75}
 
 
@@ -288,9 +288,11 @@ def test_statuses_that_change_are_counted_both_ways():
     names = ("SELECTED_ALL", "NOT_CERTIFIED", "CAPTURED_NEGATIVE")
     codes = [TrialStatus[name] for name in names]
     first, then = np.array([(a, b) for a in codes for b in codes for _ in range(2)]).T
-    told = _phase_runs.status_changes(first, then)
-    assert told["runs"] == 18 and told["changed"] == 12
-    assert told["changes"] == {f"{a} → {b}": 2 for a in names for b in names if a != b}
+    counted = _phase_runs.status_changes(first, then)
+    assert counted["runs"] == 18 and counted["changed"] == 12
+    assert counted["changes"] == {
+        f"{a} → {b}": 2 for a in names for b in names if a != b
+    }
     same = _phase_runs.status_changes(first, first)
     assert same["changed"] == 0 and same["changes"] == {}
 
@@ -305,9 +307,9 @@ def test_summaries_are_of_shapes_within_the_theory_alone():
             ("n8 T4", "capture_lower", 7.0),
         )
     ]
-    told = _phase_ratios.summary(rows, "selection")
-    assert told["edges"] == 2 and told["within"] == 0.5
-    assert (told["least"], told["most"]) == (1.1, 1.3)
-    assert told["median_ratio"] == pytest.approx(1.2)
+    counted = _phase_ratios.summary(rows, "selection")
+    assert counted["edges"] == 2 and counted["within"] == 0.5
+    assert (counted["least"], counted["most"]) == (1.1, 1.3)
+    assert counted["median_ratio"] == pytest.approx(1.2)
     assert _phase_ratios.summary(rows, "largest_dim")["edges"] == 0
     assert np.isnan(_phase_ratios.summary(rows, "largest_dim")["within"])

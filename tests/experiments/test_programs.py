@@ -285,9 +285,9 @@ def test_processes_share_programs(folder):
             text=True,
         )
 
-    told = [process.communicate()[0] for process in [start(), start()]]
-    told.append(start().communicate()[0])
-    found, records = zip(*(line.split(" ", 1) for line in told), strict=True)
+    outputs = [process.communicate()[0] for process in [start(), start()]]
+    outputs.append(start().communicate()[0])
+    found, records = zip(*(line.split(" ", 1) for line in outputs), strict=True)
     assert found[2] == "True"
     assert len(set(records)) == 1
     assert len(list(folder.iterdir())) == 1

@@ -43,10 +43,10 @@ def test_a_log_is_told_now_and_then_how_far_a_sweep_is(
     monkeypatch.setattr(study, "PACE", pace)
     chunks = [{"lanes": 8, "statuses": {"PARTIAL": 8}}] * 3
     assert study._watch(iter(chunks), 24, quiet) == 24
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == lines
-    assert all(f"{8 * n} of 24 runs" in line for n, line in enumerate(told, 1))
-    assert all(line.endswith(f": {8 * n} partial") for n, line in enumerate(told, 1))
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == lines
+    assert all(f"{8 * n} of 24 runs" in line for n, line in enumerate(said, 1))
+    assert all(line.endswith(f": {8 * n} partial") for n, line in enumerate(said, 1))
 
 
 def test_a_study_says_what_it_will_write_where(capsys, tmp_path):

@@ -330,11 +330,13 @@ def test_what_is_left_of_the_pairs():
 
 
 def test_changes_are_differences_and_are_compared_by_rank_and_length():
-    told = []
+    advanced = []
     slopes = jnp.arange(6.0).reshape(3, 2) + 1
-    changes = influence.lost(lambda share: 7.0 + share @ slopes, 3, 0.1, told.append)
+    changes = influence.lost(
+        lambda share: 7.0 + share @ slopes, 3, 0.1, advanced.append
+    )
     np.testing.assert_allclose(changes, -0.1 * slopes.T, atol=1e-12)
-    assert len(told) == 3
+    assert len(advanced) == 3
     agreed = influence.agreement(1.5 * changes, changes)
     assert agreed["rank_correlation"] == pytest.approx(1.0)
     assert agreed["relative_error"] == pytest.approx(0.5)

@@ -111,8 +111,8 @@ def test_a_smoke_run_decides_nothing(tmp_path):
     verdicts = {}
     for name in ("full", "smoke"):
         results.write(tmp_path / name, settings=preset(name), results=good)
-        told = rows(CLAIMS, search([tmp_path / name]))
-        (verdicts[name],) = {row.measured.verdict for row in told if not row.missing}
+        listed = rows(CLAIMS, search([tmp_path / name]))
+        (verdicts[name],) = {row.measured.verdict for row in listed if not row.missing}
     assert verdicts == {"full": Verdict.HOLDS, "smoke": Verdict.OPEN}
 
 
@@ -138,8 +138,8 @@ def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
     rewrite(invent_sweep(tmp_path / "sweep"), status=codes)
     results_of = store.load(tmp_path / "sweep").status
     invent_watch(tmp_path / "watch", dims=(100.0, 1e6), steps=(1.0, 10.0, 1000.0))
-    told = watched(search([tmp_path])).data["cells"]
-    for cell in told:
+    listed = watched(search([tmp_path])).data["cells"]
+    for cell in listed:
         there = cell["step"] != 10
         at = {"dim": cell["dim"], "step_size": cell["step"], "seed": 0}
         wanted = TrialStatus(results_of.sel(at).item()).name if there else ""
@@ -148,11 +148,11 @@ def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
     grid = store.describe(tmp_path / "sweep")["grid"]
     for other in OTHER_TOKENS:
         describe(tmp_path / "sweep", grid=grid | other)
-        told = watched(search([tmp_path])).data["cells"]
-        assert {cell["status"] for cell in told} == {""}, other
+        listed = watched(search([tmp_path])).data["cells"]
+        assert {cell["status"] for cell in listed} == {""}, other
     describe(tmp_path / "sweep", grid=grid)
-    told = watched(search([tmp_path])).data["cells"]
-    assert {cell["status"] for cell in told} != {""}
+    listed = watched(search([tmp_path])).data["cells"]
+    assert {cell["status"] for cell in listed} != {""}
 
 
 def test_edges_are_drawn_over_a_sweep_of_their_own_problem_alone(tmp_path):
@@ -202,11 +202,16 @@ def test_benchmarks_are_shown_as_ratios_to_ours(tmp_path):
     """Records as the benchmarks write them, without the rivals' minutes."""
     each = {"family": "bags", "size": 64, "pairs": 9, "lanes_run": 4, "seconds": 1.0}
     records = [
-        {"solver": who, "seconds_per_lane": seconds, "largest_gap": 1e-15, **each}
-        for who, seconds in (("ours", 0.5), ("quadprog", 2.0))
+        {"solver": solver, "seconds_per_lane": seconds, "largest_gap": 1e-15, **each}
+        for solver, seconds in (("ours", 0.5), ("quadprog", 2.0))
     ]
-    ours = {"gamma": 1.0, "who": "jaxselect", "seconds": 0.1, "direction_error": 1e-6}
-    rival = {**ours, "who": "scipy BDF", "seconds": 0.7, "slower_than_ours": 7.0}
+    ours = {
+        "gamma": 1.0,
+        "solver": "jaxselect",
+        "seconds": 0.1,
+        "direction_error": 1e-6,
+    }
+    rival = {**ours, "solver": "scipy BDF", "seconds": 0.7, "slower_than_ours": 7.0}
     written = {
         max_margin: {"records": records},
         flow: {"small": [ours, rival]},
@@ -331,8 +336,8 @@ def test_a_folder_that_is_named_twice_or_beside_a_wrong_one(folder, tmp_path):
 def test_a_sweep_without_paths_is_drawn_without_curves(tmp_path):
     invent_sweep(tmp_path / "sweep", points=0)
     text = page(search([tmp_path]))
-    (told,) = Reader(text).data()["phases"]
-    assert told["curves"] == told["numbers"] == []
+    (listed,) = Reader(text).data()["phases"]
+    assert listed["curves"] == listed["numbers"] == []
     assert "cannot be laid out" not in text and "--path-points 60" in text
 
 
@@ -349,10 +354,10 @@ def test_rows_of_the_diagram_begin_with_the_largest_step(tmp_path):
 
 
 def test_curves_travel_with_their_norm_and_their_constant(folder):
-    told = Reader(page(search([folder]))).data()["phases"][0]
-    norm, constant = told["numbers"][0][0]
+    listed = Reader(page(search([folder]))).data()["phases"][0]
+    norm, constant = listed["numbers"][0][0]
     assert (norm, constant) == (3, 2)
-    times, norms, errors = np.array(told["curves"][0][0])
+    times, norms, errors = np.array(listed["curves"][0][0])
     np.testing.assert_allclose(norms, 3 * times, rtol=0.1)
     np.testing.assert_allclose(errors, 2 / norms, rtol=0.01)
 

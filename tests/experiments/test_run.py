@@ -17,18 +17,18 @@ def test_a_run_says_what_it_found(capsys):
     assert (
         ended(run.run, ["--preset", "smoke", "--explain", "--json"], run.PRESETS) == 0
     )
-    told = capsys.readouterr()
-    found = json.loads(told.out)
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
     assert found["status"] == "selected_all"
     # It was compiled or read, and says which.
     assert min(found["compile_seconds"], found["load_seconds"]) == 0
     assert max(found["compile_seconds"], found["load_seconds"]) > 0
-    assert f"{run.STORIES[TrialStatus.SELECTED_ALL]}{run.PROVED}." in told.err
+    assert f"{run.STORIES[TrialStatus.SELECTED_ALL]}{run.PROVED}." in printed.err
     full = "█" * run.BAR
-    assert told.err.count(f"{full}  100%") == 2
+    assert printed.err.count(f"{full}  100%") == 2
     for name, value, meaning in run._numbers(found):
-        assert f"{name:36} {value}" in told.err
-        assert meaning.split(".")[0][:40] in told.err
+        assert f"{name:36} {value}" in printed.err
+        assert meaning.split(".")[0][:40] in printed.err
     # Of d = 256, η₀ = 100 and ‖p‖ = 100, each in its place; and of its seed.
     size = found["settings"]
     gamma = size["step_size"] / (4 * size["length"] * size["relevant"])
@@ -43,12 +43,14 @@ def test_a_verified_run_says_whether_a_closer_integration_ends_the_same(
 ):
     command = ["--preset", "smoke", "--verify", "--json"]
     assert ended(run.run, command, run.PRESETS) == 0
-    told = capsys.readouterr()
-    check = json.loads(told.out)["tolerance_check"]
+    printed = capsys.readouterr()
+    check = json.loads(printed.out)["tolerance_check"]
     assert check["same_selection"] and check["same_status"]
-    assert check["status"] == check["closer_status"] == json.loads(told.out)["status"]
+    assert (
+        check["status"] == check["closer_status"] == json.loads(printed.out)["status"]
+    )
     assert max(check["norm_change"], check["constant_change"]) < 1e-4
-    assert "selection                            the same" in told.err
+    assert "selection                            the same" in printed.err
     # Where either is another, the exit code says so too.
     for name in ("same_selection", "same_status"):
         monkeypatch.setattr(run, "_verified", lambda *_, n=name: check | {n: False})
@@ -75,9 +77,9 @@ def test_a_captured_class_has_the_shorter_bar(capsys):
     half |= {"status": "captured_positive", "negative_selected": 0.5}
     times = dict.fromkeys(("compile_seconds", "load_seconds", "run_seconds"), 0.0)
     run._say_result(half | times | {"device": "cpu", "precision": "float64"}, False)
-    told = capsys.readouterr().err
-    assert run.STORIES[TrialStatus.CAPTURED_POSITIVE] in told
+    printed = capsys.readouterr().err
+    assert run.STORIES[TrialStatus.CAPTURED_POSITIVE] in printed
     for label, share in (("+1", 1.0), ("−1", 0.5)):
-        (line,) = [line for line in told.splitlines() if f"label {label}" in line]
+        (line,) = [line for line in printed.splitlines() if f"label {label}" in line]
         assert line.count("█") == round(run.BAR * share)
         assert line.endswith(f"{share:.0%}")

@@ -1,6 +1,5 @@
 """Ctrl-C and SIGTERM: exit code 130, what was finished on disk, old results whole."""
 
-import importlib
 import os
 import signal
 import time
@@ -8,32 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import __main__ as programs
 from experiments.common import console, study
 from experiments.common.results import read
 from experiments.report.folders import search
 from experiments.text import choice, data, training
-
-
-def program(name):
-    """The module of a study with its `main`; none where there is nothing to compute."""
-    for place in (f"experiments.{name}.study", f"experiments.{name}"):
-        try:
-            module = importlib.import_module(place)
-        except ModuleNotFoundError:
-            continue
-        if {"study", "main", "PRESETS"} <= set(dir(module)):
-            return module
-    return None
-
-
-# A sweep is stopped in `test_cli`; a run ends in seconds and leaves nothing.
-ELSEWHERE = {"sweep", "run"}
-COMPUTING = {
-    name: module
-    for name in programs.STUDIES
-    if name not in ELSEWHERE and (module := program(name))
-}
 
 
 def ended(study, presets, *arguments):
@@ -42,29 +19,18 @@ def ended(study, presets, *arguments):
     return end.value.code
 
 
-def test_every_study_that_computes_is_stopped_below():
-    rest = set(programs.STUDIES) - set(COMPUTING) - ELSEWHERE
-    assert rest == {"figures", "compare", "report", "text.explain"}
-
-
-@pytest.mark.parametrize("name", COMPUTING)
-def test_sigterm_is_exit_code_130_and_leaves_old_results(
-    name, tmp_path, monkeypatch, capsys
-):
-    """It arrives as the study sets up its device."""
+def test_sigterm_is_exit_code_130_and_leaves_old_results(tmp_path, monkeypatch, capsys):
+    """It arrives as a study sets up its device."""
 
     def stop(precision):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1)
 
-    module = COMPUTING[name]
     monkeypatch.setattr(study, "configure", stop)
-    monkeypatch.setattr(os, "sched_setaffinity", lambda *arguments: None)
     old = tmp_path / "figure.png"
     old.write_text("of a run before")
-    preset, settings = [*module.PRESETS.items()][-1]
-    folder = ["--out", tmp_path] if hasattr(settings, "out") else []
-    assert ended(module.main, module.PRESETS, "--preset", preset, *folder) == 130
+    flags = ["--preset", "smoke", "--out", tmp_path]
+    assert ended(training.main, training.PRESETS, *flags) == 130
     assert "what was finished is on disk" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == [old] and old.read_text() == "of a run before"
 

@@ -8,6 +8,7 @@ import typing
 import pytest
 
 from experiments import __main__ as programs
+from experiments.common import console
 from experiments.common.study import Bound, Program, Study, check, check_numbers
 from jaxselect.errors import BadInput
 
@@ -28,13 +29,28 @@ PRESETS = {name: found for name in programs.STUDIES if (found := settings_of(nam
 PROGRAMS = {name: [*found.values()][-1] for name, found in PRESETS.items()}
 
 
+def program_of(name):
+    """The function that a program runs."""
+    module = importlib.import_module(type(PROGRAMS[name]).__module__)
+    names = ("main", "run", "compare", "report")
+    return next((vars(module)[one] for one in names if one in vars(module)), None)
+
+
 def test_every_program_has_settings_of_the_base_and_presets_with_their_names():
     assert {*programs.STUDIES} - PRESETS.keys() == {"figures"}
     for found in PRESETS.values():
         for name, settings in found.items():
             assert isinstance(settings, Program) and settings.preset == name
             check(settings)
-    assert sum(isinstance(one, Study) for one in PROGRAMS.values()) >= 25
+            read = console.parse(lambda settings: {}, found, ["--preset", name])
+            assert read == settings
+
+
+def test_every_study_is_run_by_the_base():
+    """It is checked before it runs, stopped, written and drawn as all are."""
+    studies = [name for name, one in PROGRAMS.items() if isinstance(one, Study)]
+    assert len(studies) >= 25
+    assert all(hasattr(program_of(name), "__wrapped__") for name in studies)
 
 
 def numbers(settings):

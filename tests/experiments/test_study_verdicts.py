@@ -51,7 +51,7 @@ def nothing_frozen(*ratios):
 
 def watched(*cells):
     """Cells as (d, log-time until which a capture lasted, status)."""
-    told = [
+    listed = [
         {
             "dim": dim,
             "step_size": 1.0,
@@ -62,7 +62,7 @@ def watched(*cells):
         }
         for dim, last, status in cells
     ]
-    return theory_claims.passing_capture(study({"cells": told}))
+    return theory_claims.passing_capture(study({"cells": listed}))
 
 
 def edges(within, number=4):

@@ -67,30 +67,32 @@ def test_certified_statuses_are_those_the_library_certifies():
 def test_shares_are_of_certified_runs_with_their_number():
     # η₀ = 1: all, captured, all, balanced; η₀ = 10: one not yet, one with nothing to
     # select, and a chunk of two that is missing.
-    told = summarise(
+    summed = summarise(
         results([ALL, LEFT, NOT_CERTIFIED, NONE, ALL, TIES_UNPROVED, MISSING, -1])
     )
-    assert told["runs"] == 8 and told["statuses"]["missing"] == 2
-    assert told["statuses"]["selected_all"] == 2
-    assert told["certified_share"] == 4 / 6
-    one, ten = (told["all_selected_by_step_size"][eta] for eta in ("1", "10"))
+    assert summed["runs"] == 8 and summed["statuses"]["missing"] == 2
+    assert summed["statuses"]["selected_all"] == 2
+    assert summed["certified_share"] == 4 / 6
+    one, ten = (summed["all_selected_by_step_size"][eta] for eta in ("1", "10"))
     assert (one["share"], one["certified"], one["runs"]) == (2 / 3, 3, 4)
     assert one["low"] <= 2 / 3 <= one["high"]
     assert (ten["share"], ten["certified"], ten["runs"]) == (None, 0, 2)
-    assert "of 3 among 4 runs" in describe(told) and "of 0 among 2" in describe(told)
+    assert "of 3 among 4 runs" in describe(summed) and "of 0 among 2" in describe(
+        summed
+    )
 
 
 def test_selected_but_not_certified_is_not_counted():
-    told = summarise(results([NOT_CERTIFIED, TIES_UNPROVED] * 4, selected=1.0))
-    assert told["certified_share"] == 0
-    for row in told["all_selected_by_step_size"].values():
+    summed = summarise(results([NOT_CERTIFIED, TIES_UNPROVED] * 4, selected=1.0))
+    assert summed["certified_share"] == 0
+    for row in summed["all_selected_by_step_size"].values():
         assert (row["share"], row["certified"]) == (None, 0)
-    assert told["direction_constant_deviation_predicted"] is None
-    assert told["direction_constant_deviation_with_path"] is None
+    assert summed["direction_constant_deviation_predicted"] is None
+    assert summed["direction_constant_deviation_with_path"] is None
 
 
 def test_proved_ends_count_as_certified_and_change_no_certified_status():
-    """A second pass proves two of the open runs; its SELECTED is no status of its own
+    """A second pass proves two of the open runs; its SELECTED is no status
     where the flow was certified."""
     codes = {end.name: end.value for end in End}
     runs = results(
@@ -100,12 +102,12 @@ def test_proved_ends_count_as_certified_and_change_no_certified_status():
     ends = np.array([*ends, End.SELECTED, End.SELECTED, MISSING, MISSING])
     runs = runs.assign(end=(runs.status.dims, ends.reshape(runs.status.shape)))
     runs.attrs["ends"] = codes
-    told = summarise(runs)
-    assert told["certified_share"] == 5 / 6
-    assert (told["ends"]["selected"], told["ends"]["tied"]) == (4, 1)
-    assert told["statuses"]["ties_unproved"] == 2
-    assert told["all_selected_by_step_size"]["1"]["certified"] == 3
-    assert "4 selected, 1 tied, 0 at rest, 1 unproved" in describe(told)
+    summed = summarise(runs)
+    assert summed["certified_share"] == 5 / 6
+    assert (summed["ends"]["selected"], summed["ends"]["tied"]) == (4, 1)
+    assert summed["statuses"]["ties_unproved"] == 2
+    assert summed["all_selected_by_step_size"]["1"]["certified"] == 3
+    assert "4 selected, 1 tied, 0 at rest, 1 unproved" in describe(summed)
     shown = by_end(runs)
     names = {code: name for name, code in shown.attrs["statuses"].items()}
     seen = [names.get(code) for code in shown.status.values.ravel().tolist()]
@@ -119,20 +121,20 @@ def test_proved_ends_count_as_certified_and_change_no_certified_status():
 
 
 def test_a_sweep_of_which_nothing_is_there():
-    told = summarise(results([MISSING] * 8))
-    assert told["certified_share"] is None
-    assert "8 runs" in describe(told)
+    summed = summarise(results([MISSING] * 8))
+    assert summed["certified_share"] is None
+    assert "8 runs" in describe(summed)
 
 
 def test_one_certified_run_has_no_interval():
-    told = summarise(results([ALL, NOT_CERTIFIED, NOT_CERTIFIED, NOT_CERTIFIED] * 2))
-    row = told["all_selected_by_step_size"]["1"]
+    summed = summarise(results([ALL, NOT_CERTIFIED, NOT_CERTIFIED, NOT_CERTIFIED] * 2))
+    row = summed["all_selected_by_step_size"]["1"]
     assert row["share"] == 1 and row["certified"] == 2
-    told = summarise(results([ALL] + [NOT_CERTIFIED] * 7))
-    row = told["all_selected_by_step_size"]["1"]
+    summed = summarise(results([ALL] + [NOT_CERTIFIED] * 7))
+    row = summed["all_selected_by_step_size"]["1"]
     assert row["share"] == 1 and np.isnan(row["low"])
     fit = {"exponent": -0.5, "low": np.nan, "high": np.nan, "dims": [8.0, 64.0]}
-    said = describe(told | {"alignment_error_exponent": fit})
+    said = describe(summed | {"alignment_error_exponent": fit})
     assert "nan" not in said and "∝ d^-0.500" in said
 
 
@@ -320,7 +322,7 @@ def test_ours_beside_the_published_by_hand():
 
 
 def test_nothing_to_select_is_certified_and_selects_nothing():
-    told = summarise(results([NONE] * 8, selected=1.0))
-    assert told["certified_share"] == 1
-    for row in told["all_selected_by_step_size"].values():
+    summed = summarise(results([NONE] * 8, selected=1.0))
+    assert summed["certified_share"] == 1
+    for row in summed["all_selected_by_step_size"].values():
         assert (row["share"], row["certified"]) == (None, 0)

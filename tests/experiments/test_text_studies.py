@@ -68,13 +68,13 @@ def test_smoke_preset_runs_and_leaves_a_figure(
         assert results["published"] is False
         assert printed.err.count("nothing is published for these data") == 1
         bag = results["bag_of_words"]
-        behind = [
+        below = [
             name
             for name, model in results["models"].items()
             if model["stopped"]["test_accuracy"] < bag["test_accuracy"]
         ]
-        assert bag["ahead_of"] == behind != []
-        assert f"behind the bag of words on the test split: {behind[0]}" in printed.err
+        assert bag["ahead_of"] == below != []
+        assert f"below the bag of words on the test split: {below[0]}" in printed.err
     assert len(list(tmp_path.glob("*.png"))) == 1
     assert (tmp_path / "results.json").exists()
     check_shown(tmp_path)
@@ -181,21 +181,24 @@ def test_training_is_chosen_without_the_test_split(
 
 
 def test_the_best_step_does_not_know_the_test_labels(single_precision):
-    """Turned round, they change what is told of the test split, and nothing else."""
+    """Turned round, they change what is said of the test split, and nothing else."""
     splits, _ = review_data.load(review_data.Source(invented=300))
     turned = dataclasses.replace(splits.test, labels=-splits.test.labels)
     run = fitting.Fit(embeddings="trained", dim=16, steps=40, every=5)
     begin = fitting.starting_point(splits, run)
-    ended, told = [], []
+    ended, accuracies = [], []
     for these in (splits, splits._replace(test=turned)):
         taken: list[int] = []
         state, status = fitting.fit(begin, these, run, advance=taken.append)
         assert taken == [0] + [5] * 8
         ended.append((status, int(state.best_step), np.asarray(state.best.cls)))
-        told.append(fitting.summary(state.best, these, "best")["test_accuracy"])
+        accuracies.append(fitting.summary(state.best, these, "best")["test_accuracy"])
     assert ended[0][:2] == ended[1][:2]
     np.testing.assert_array_equal(ended[0][2], ended[1][2])
-    assert told[0] == pytest.approx(1 - told[1]) and told[0] != told[1]
+    assert (
+        accuracies[0] == pytest.approx(1 - accuracies[1])
+        and accuracies[0] != accuracies[1]
+    )
 
 
 def test_attention_is_that_of_the_padded_bags(bags):
@@ -316,22 +319,22 @@ def test_a_bag_of_words_finds_what_a_word_decides_and_no_more():
     marks = rng.choice([0, 1, 2], 900)
     counts = rng.poisson(0.3, (900, 20)).astype(float)
     random = baseline.Counted(csr_array(counts), marks)
-    told = baseline.Counted(csr_array(np.eye(3)[marks]), marks)
-    assert baseline.baseline(told, test=told) == {"test_accuracy": 1.0}
+    bags = baseline.Counted(csr_array(np.eye(3)[marks]), marks)
+    assert baseline.baseline(bags, test=bags) == {"test_accuracy": 1.0}
     half = [baseline.Counted(random.counts[k::2], marks[k::2]) for k in (0, 1)]
     found = baseline.baseline(half[0], seen=half[0], unseen=half[1])
     assert found["seen_accuracy"] > found["unseen_accuracy"]
     assert found["unseen_accuracy"] == pytest.approx(1 / 3, abs=0.08)
 
 
-@pytest.mark.parametrize(("ours", "behind"), [(0.7, True), (0.8, False), (0.9, False)])
-def test_what_is_behind_a_bag_of_words_says_so_in_one_line(capsys, ours, behind):
+@pytest.mark.parametrize(("ours", "below"), [(0.7, True), (0.8, False), (0.9, False)])
+def test_what_is_below_a_bag_of_words_says_so_in_one_line(capsys, ours, below):
     bag = {"train_accuracy": 0.95, "test_accuracy": 0.8}
-    assert baseline.tell(bag, train_accuracy=0.9, test_accuracy=ours) is behind
+    assert baseline.say_bag(bag, train_accuracy=0.9, test_accuracy=ours) is below
     first, *more = capsys.readouterr().err.splitlines()
     assert "bag of words" in first and "train_accuracy 0.9500" in first
-    said = [f"behind it: test accuracy {ours:.4f} against 0.8000"]
-    assert more == (said if behind else [])
+    said = [f"below it: test accuracy {ours:.4f} against 0.8000"]
+    assert more == (said if below else [])
 
 
 def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():
@@ -355,14 +358,14 @@ def test_company_leaves_the_word_itself_out(bags):
     np.add.at(counts, (rows, np.asarray(bags.tokens)), np.asarray(bags.counts))
     length = counts.sum(axis=1, keepdims=True)
     # Mean over the occurrences of s of Σ_r C[r] x_r / T without the term r = s, where
-    # each occurrence takes out one of its own kind.
+    # each occurrence takes out one of its kind.
     wanted = counts * (counts @ posterior)[:, None] / length
     wanted = (wanted - counts * posterior / length).sum(axis=0) / counts.sum(axis=0)
     assert_close(got, wanted)
 
 
 def test_negation_sees_what_a_bag_cannot():
-    """Two reviews with the same words: only the order tells that "good" is turned."""
+    """Two reviews with the same words: only the order says that "good" is turned."""
     given = text.Reviews(
         ["good film it is not bad"] * 8 + ["it is not good bad film"] * 8,
         np.array([1] * 8 + [-1] * 8),
@@ -370,7 +373,7 @@ def test_negation_sees_what_a_bag_cannot():
     turned = text_deviations.negation(given, ("film", "good"))
     # "good" is negated in the negative half only: (−8/10 − 8/10) · 1/2.
     assert turned[1] == pytest.approx(-0.8)
-    # "film" is negated there as well, being three words behind "not".
+    # "film" is negated there as well, being three words after "not".
     assert turned[0] == pytest.approx(-0.8)
 
 
@@ -445,10 +448,10 @@ def test_the_sides_have_the_names_that_the_data_gave_them(
     trained, monkeypatch, labels, named
 ):
     found = read(trained)
-    told = found._replace(results=found.results | {"labels": labels})
+    other = found._replace(results=found.results | {"labels": labels})
     if not labels:
-        del told.results["labels"]
-    monkeypatch.setattr(explain, "read", lambda folder: told)
+        del other.results["labels"]
+    monkeypatch.setattr(explain, "read", lambda folder: other)
     assert explain.sides(trained) == named
 
 

@@ -1,8 +1,11 @@
 """The study of tolerances: what it counts, and that it goes on where it was."""
 
+import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,6 +14,7 @@ from experiments.common.results import read
 from experiments.theory import tolerance
 from experiments.theory._tolerance_shares import summary
 from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.sweep.grid import lane_values
 from tests.experiments.test_console import ended
 
 ALL, PART, LOST, TIES = (
@@ -21,31 +25,62 @@ ALL, PART, LOST, TIES = (
 )
 
 
-def test_a_small_sample_is_unchanged_and_is_not_run_twice(
+def invented(atol, grid, shape, together):
+    """Checks that nobody had to integrate; each knows the cell it is of."""
+    names = list(lane_values(grid, np.array([0])))
+
+    def run(*values):
+        cell = dict(zip(names, values, strict=True))
+        same = cell["seed"] != 1
+        return SimpleNamespace(
+            same_selection=same,
+            status=jnp.asarray(ALL),
+            closer_status=jnp.where(same, ALL, PART),
+            norm_change=cell["dim"] * cell["step_size"],
+            constant_change=cell["step_size"],
+            history_dim=jnp.zeros((), int),
+        )
+
+    return run
+
+
+def test_every_cell_has_its_own_check_and_is_not_run_twice(
     tmp_path, capsys, monkeypatch
 ):
-    command = ["--preset", "smoke", "--json", "--out", tmp_path]
+    monkeypatch.setattr(tolerance, "program", invented)
+    command = ["--preset", "smoke", "--json", "--cells", 12, "--out", tmp_path]
 
     def results():
-        with jax.numpy_dtype_promotion("standard"):
-            assert ended(tolerance.main, command, tolerance.PRESETS) == 0
+        assert ended(tolerance.main, command, tolerance.PRESETS) == 0
         return json.loads(capsys.readouterr().out)
 
     first = results()
-    found = first["smoke"]
-    assert found["all"]["selection_changes"]["of"] == 6
+    cells = {
+        name.removeprefix("smoke_"): column
+        for name, column in read(tmp_path).arrays.items()
+    }
+    size = cells["dim"] * cells["step_size"]
+    np.testing.assert_allclose(cells["norm_change"], size)
+    np.testing.assert_allclose(cells["constant_change"], cells["step_size"])
+    np.testing.assert_array_equal(cells["same_selection"], cells["seed"] != 1)
+    changed = first["smoke"]["all"]["selection_changes"]
+    assert (changed["number"], changed["of"]) == ((cells["seed"] == 1).sum(), 12)
+    assert {row["seed"] for row in first["smoke"]["changes"]} == {1}
+    monkeypatch.setattr(tolerance, "run_chunk", None)
+    assert results() == first
+
+
+@pytest.mark.slow
+def test_a_small_sample_is_unchanged(tmp_path):
+    """Without history one selection has one constant; with it p's error shows."""
+    smoke = dataclasses.replace(tolerance.PRESETS["smoke"], out=tmp_path)
+    with jax.numpy_dtype_promotion("standard"):
+        found = tolerance.main(smoke)["smoke"]
     assert found["all"]["selection_changes"]["number"] == 0
-    # Without history one selection has one constant; with it p's error shows.
     arrays = read(tmp_path).arrays
     change, path = arrays["smoke_constant_change"], arrays["smoke_history_dim"] > 0
     assert (change[~path] < 1e-12).all()
     assert path.any() and (change[path] > 0).all() and (change[path] < 1e-4).all()
-
-    def run_again(*arguments, **named):
-        raise AssertionError("a finished chunk is run again")
-
-    monkeypatch.setattr(tolerance, "run_chunk", run_again)
-    assert results() == first
 
 
 def test_a_sample_is_a_function_of_its_seed_and_covers_the_sweep():

@@ -168,8 +168,8 @@ def test_a_constant_is_not_a_norm():
 def test_medians_are_told_by_what_is_known_of_the_history():
     history, error = np.zeros((4, 3, 10), int), np.full((4, 3, 10), 2 / 6e5)
     history[:, :, 5:], error[:, :, 5:] = 4, 2.01 / 6e5
-    told = sweep_claims.direction(sweep(history_dim=history, direction_error=error))
-    assert "known without p, 60 runs; 0.005 where some dimensions" in told.value
+    measured = sweep_claims.direction(sweep(history_dim=history, direction_error=error))
+    assert "known without p, 60 runs; 0.005 where some dimensions" in measured.value
 
 
 @pytest.mark.parametrize(
