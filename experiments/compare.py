@@ -37,9 +37,6 @@ PRESETS = presets(exact=Comparison())
 def compare(settings: Comparison) -> dict:
     """Compare two results folders; see the module.
 
-    Args:
-        settings: which, and how closely.
-
     Returns:
         Nothing but `equal`; a `Difference`, which is exit code 1, where they are not.
 

@@ -136,12 +136,6 @@ def compare_with_lemma(
 ) -> dict[str, float]:
     """How E_s¹ᵀv follows (η₀/2) α_s, over the words.
 
-    Args:
-        before: (E⁰, p, v).
-        after: (E¹, p, v).
-        corpus: the training reviews.
-        step_size: η₀.
-
     Returns:
         `correlation` of E_s¹ᵀv with α_s; `slope_ratio`, its regression slope over η₀/2;
         `noise`, the standard deviation of what the regression leaves; `residual`,
@@ -162,9 +156,6 @@ def compare_with_lemma(
 
 def checkpoint(settings: Settings) -> Path:
     """The file of a run's state: other settings have another one.
-
-    Args:
-        settings: of the command line.
 
     Returns:
         A path in the folder of results.

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from experiments.common import memory, programs
 from experiments.common.console import Difference, command, say
 from experiments.common.devices import configure
-from experiments.common.statistics import CERTIFIED
+from experiments.common.runs import CERTIFIED
 from experiments.common.study import Dimension, Positive, Program, Seed, check, presets
 from jaxselect.compilation import fast_compile_options
 from jaxselect.errors import BadInput
@@ -58,11 +58,7 @@ class Run(Program):
     explain: bool = False
 
     def check(self) -> None:
-        """Refuse numbers that no run can be made of.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
+        """Refuse numbers that no run can be made of."""
         if self.dim % 1:
             raise BadInput(f"dim {self.dim}: wanted a whole number ≥ 1")
         # Not wanted before a run is asked for.
@@ -100,6 +96,7 @@ STORIES = {
 """What a status means to a reader of the paper's abstract."""
 PROVED = "; p grows for ever along that selection's max-margin direction"
 BAR = 30
+SIZES = ("sequences", "length", "relevant", "irrelevant")
 
 PRESETS = presets(
     default=Run(),
@@ -110,9 +107,6 @@ PRESETS = presets(
 def run(settings: Run) -> dict:
     """Run once; see the module.
 
-    Args:
-        settings: of the run.
-
     Returns:
         The scalars of the trial, timings, device and precision; with `verify` also
         `tolerance_check`, as a `Difference` where selection or status is another.
@@ -122,7 +116,7 @@ def run(settings: Run) -> dict:
     """
     check(settings)
     configure(settings.precision)
-    sizes = settings.sequences, settings.length, settings.relevant, settings.irrelevant
+    sizes = tuple(getattr(settings, name) for name in SIZES)
     arguments = (
         jnp.asarray(settings.seed, jnp.int32),
         *(
@@ -200,22 +194,15 @@ def _check(*sizes: int) -> Callable[..., Any]:
     return check
 
 
-def _draw(
-    sequences: int, length: int, relevant: int, irrelevant: int
-) -> Callable[[jax.Array], Any]:
+def _draw(*sizes: int) -> Callable[[jax.Array], Any]:
     """Corpora of some sizes, by key."""
     from jaxselect.model.synthetic import assumption_one
 
-    draw = partial(
-        assumption_one,
-        sequences=sequences,
-        length=length,
-        relevant=relevant,
-        irrelevant=irrelevant,
-    )
+    named: dict[str, Any] = dict(zip(SIZES, sizes, strict=True))
+    draw = partial(assumption_one, **named)
     # A family that cannot be drawn says so before anything is compiled.
     jax.eval_shape(lambda: draw(jax.random.key(0)))
-    say(f"compiling for {sequences} sequences …")
+    say(f"compiling for {sizes[0]} sequences …")
     return draw
 
 

@@ -29,9 +29,6 @@ ALONE = (
 def missing(target: str) -> str | None:
     """What has to be done before programs can be compiled for a target.
 
-    Args:
-        target: one of `TARGETS`.
-
     Returns:
         A command, in words; None where nothing is missing.
 
@@ -71,10 +68,6 @@ def isolated(name: str, target: str) -> dict[str, Any]:
 
 def here(name: str, target: str) -> dict[str, Any]:
     """The cost of one program, part by part and added up, in this process.
-
-    Args:
-        name: see `isolated`.
-        target: one of `TARGETS`.
 
     Returns:
         See `cost`.

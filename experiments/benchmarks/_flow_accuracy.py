@@ -18,10 +18,6 @@ REFERENCE = 1e-10
 def as_accurate(start: Any, corpus: Any) -> dict:
     """SciPy's BDF at the first of `TOLERANCES` where its error is no more than ours.
 
-    Args:
-        start: (E, p_0, v).
-        corpus: n bags.
-
     Returns:
         What `scipy_bdf` does, and the tolerance, its error and ours; the last
         tolerance's, where none is small enough.

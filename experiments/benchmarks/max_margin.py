@@ -98,11 +98,6 @@ def installed() -> dict[str, Callable[[Problem], np.ndarray]]:
 def instance(family: str, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Embeddings in |S| + 2 coordinates and the pairs that must be kept apart.
 
-    Args:
-        family: bags or wide.
-        size: |S|.
-        seed: of the draw.
-
     Returns:
         E and the mask of pairs.
     """
@@ -132,12 +127,6 @@ def compare(
     rivals: dict[str, Callable[[Problem], np.ndarray]],
 ) -> list[dict]:
     """Ours and every rival on one family and size.
-
-    Args:
-        settings: budget, lanes and seed.
-        family: of `instance`.
-        size: |S|.
-        rivals: by name.
 
     Returns:
         One record per solver, ours first.
@@ -241,11 +230,7 @@ def relative_gap(answer: np.ndarray | None, given: Problem, bound: float) -> flo
 
 
 def table(records: list[dict]) -> None:
-    """Print the records of one family and size, each beside ours.
-
-    Args:
-        records: of `compare`, ours first.
-    """
+    """Print the records of one family and size, each beside ours."""
     ours = records[0]
     say(f"\n{ours['family']}, |S| = {ours['size']}, {ours['pairs']} pairs")
     say("  solver             one, ms  × ours  batch, ms each  × ours  lanes    gap")

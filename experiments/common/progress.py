@@ -54,6 +54,31 @@ def watched(what: str, total: float) -> Iterator[Callable[[float], None]]:
         yield partial(bar.advance, task)
 
 
+@contextlib.contextmanager
+def followed(what: str, total: float) -> Iterator[Callable[[float], None]]:
+    """The same bar, called with how far all has come.
+
+    Args:
+        what: see `watched`.
+        total: likewise.
+
+    Yields:
+        To be called with a level from 0 to the total.
+
+    Example:
+        >>> with followed("training", 3) as reach:
+        ...     reach(2)
+    """
+    reached = [0.0]
+    with watched(what, total) as advance:
+
+        def reach(level: float) -> None:
+            advance(level - reached.pop())
+            reached.append(level)
+
+        yield reach
+
+
 def announce(out: Path, figure: str | None = None) -> None:
     """Say what a study is going to write where.
 

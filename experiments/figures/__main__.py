@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.common.console import one_line, refuse_empty, say
 from experiments.common.results import read
-from experiments.common.statistics import require_known_statuses
+from experiments.common.runs import require_known_statuses
 from experiments.common.tokens import same_tokens
 from experiments.figures import direction, growth, lemma, phases
 from experiments.figures._page import FORMATS, save
@@ -23,9 +23,6 @@ FIGURES = {"lemma": lemma, "phases": phases, "growth": growth, "direction": dire
 
 def main(arguments: list[str]) -> int:
     """Draw what the command line asks for.
-
-    Args:
-        arguments: without the program's name.
 
     Returns:
         Exit code: 0, or 2 for a folder without results.

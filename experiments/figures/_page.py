@@ -23,11 +23,6 @@ INCH, DPI = 96, 120
 def save(figure: Figure, target: Path, formats: Sequence[str]) -> list[Path]:
     """Write a figure, all of it or nothing, once for each format.
 
-    Args:
-        figure: what was drawn.
-        target: its file, without the ending.
-        formats: of `FORMATS`.
-
     Returns:
         The files.
     """

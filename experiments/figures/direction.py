@@ -11,9 +11,6 @@ from experiments.figures.growth import PREDICTED, described, examples, place, st
 def draw(results: xr.Dataset) -> Figure | None:
     """Direction error against norm for a few runs, each with its predicted limit.
 
-    Args:
-        results: of `store.load`.
-
     Returns:
         The figure; none for a sweep that saved no paths.
     """

@@ -9,7 +9,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from experiments.common.palette import STATUS
-from experiments.common.statistics import CERTIFIED, with_status
+from experiments.common.runs import CERTIFIED, with_status
 
 PREDICTED = {"linestyle": "--", "linewidth": 0.8, "label": None}
 """How a prediction is drawn, in the shade of its run."""
@@ -17,9 +17,6 @@ PREDICTED = {"linestyle": "--", "linewidth": 0.8, "label": None}
 
 def draw(results: xr.Dataset) -> Figure | None:
     """Norm against log-time for a few runs, each with its predicted slope.
-
-    Args:
-        results: of `store.load`.
 
     Returns:
         The figure; none for a sweep that saved no paths.
@@ -46,10 +43,6 @@ def draw(results: xr.Dataset) -> Figure | None:
 
 def examples(results: xr.Dataset, number: int = 5) -> Iterator[xr.Dataset]:
     """Certified runs with paths, one for each of a few step sizes.
-
-    Args:
-        results: of `store.load`.
-        number: of runs at most.
 
     Yields:
         Runs, as data sets of scalars and paths.

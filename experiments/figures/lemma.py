@@ -5,14 +5,11 @@ import xarray as xr
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from experiments.common.statistics import lemma_fit
+from experiments.common.runs import lemma_fit
 
 
 def draw(results: xr.Dataset) -> Figure | None:
     """Relative error against d: median and 80 % range over runs, and the fitted law.
-
-    Args:
-        results: of `store.load`.
 
     Returns:
         The figure; none for a sweep of fewer than three d.

@@ -93,10 +93,6 @@ def reviews(source: Source, drop: str | None) -> Data:
 def without(given: text.Reviews, drop: str | None) -> text.Reviews:
     """The reviews of all classes but one.
 
-    Args:
-        given: of any number of classes.
-        drop: name of a class, or none.
-
     Returns:
         The others, with labels for so many classes.
 
@@ -170,10 +166,6 @@ def dense(corpus: Corpus) -> csr_array:
 
 def posteriors(data: Data, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Posterior difference, and difference of frequencies, of every token and class.
-
-    Args:
-        data: the training split counts.
-        classes: K; two stand for labels −1 and +1.
 
     Returns:
         P(k|s) − mean_{j≠k} P(j|s), NaN for a token that never occurs; and

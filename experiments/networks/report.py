@@ -75,9 +75,6 @@ def mixture(tables: dict) -> dict[str, dict[str, float]]:
     The published ones are a monotone part and a share of the same E·p: E_s moves along
     p as far as it is attended to, and p has a component along v.
 
-    Args:
-        tables: of `compare`.
-
     Returns:
         For ours and theirs the part of the variance of E·v that is linear in x, the
         part that is linear in x and E·p, and the coefficient of E·p.

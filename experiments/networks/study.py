@@ -238,12 +238,6 @@ def one_step(
 ) -> dict[str, float]:
     """Residual of the predicted first step, and slope of the measured one against it.
 
-    Args:
-        network: which.
-        begin: its variables at the start.
-        strata: the sequences.
-        step_size: η₀.
-
     Returns:
         `residual`, relative to the prediction; `slope` and `correlation` of what the
         step added along the heads, or along the response where there is an MLP.

@@ -21,10 +21,6 @@ NAMES = (
 def edges_over(sweep: Found, found: list[Found]) -> list[dict[str, Any]]:
     """The edges predicted for the problem of a sweep.
 
-    Args:
-        sweep: whose map they lie on.
-        found: of `folders.search`.
-
     Returns:
         `name`, and `dims` and `steps` where the edge is; nothing without a study of the
         same problem.

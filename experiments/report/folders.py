@@ -11,7 +11,7 @@ import xarray as xr
 
 from experiments.common.flags import spelled
 from experiments.common.results import Finished, read
-from experiments.common.statistics import require_known_statuses
+from experiments.common.runs import require_known_statuses
 from jaxselect.errors import BadInput
 from jaxselect.sweep.store import load
 
@@ -65,9 +65,6 @@ class Found(NamedTuple):
 
 def search(folders: Iterable[Path]) -> list[Found]:
     """Every folder of results at or below some folders.
-
-    Args:
-        folders: there or not.
 
     Returns:
         One entry each, and one for every given folder that holds none.
@@ -148,10 +145,6 @@ def _date(path: Path) -> str:
 
 def best(found: Iterable[Found], study: str) -> Found | None:
     """The folder of a study to draw conclusions from.
-
-    Args:
-        found: of `search`.
-        study: which.
 
     Returns:
         Of those that can be read, one that is no smoke run if there is any; then the

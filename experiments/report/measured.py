@@ -65,10 +65,6 @@ class Row(NamedTuple):
 def rows(claims: Iterable[Claim], found: list[Found]) -> list[Row]:
     """Measure every claim on the best results there are.
 
-    Args:
-        claims: which.
-        found: of `folders.search`.
-
     Returns:
         One row each, in their order.
     """
@@ -93,9 +89,6 @@ def _row(claim: Claim, results: Found | None) -> Row:
 
 def too_small(results: Found) -> str:
     """Why results decide nothing; empty where they do.
-
-    Args:
-        results: of a sweep or a study.
 
     Returns:
         A few words: a study's preset `smoke`, or a sweep's number of runs.

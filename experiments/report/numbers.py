@@ -10,10 +10,6 @@ import numpy as np
 def short(values: Any, digits: int = 4) -> Any:
     """Numbers with a few digits, None where they are not finite; for JSON.
 
-    Args:
-        values: a number or an array of any shape.
-        digits: significant ones.
-
     Returns:
         The same as nested lists.
 

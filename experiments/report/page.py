@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from experiments.common import palette
-from experiments.common.statistics import PROVED
+from experiments.common.runs import PROVED
 from experiments.report import (
     network_parts,
     sweep_claims,
@@ -43,9 +43,6 @@ CLAIMS = (*sweep_claims.CLAIMS, *theory_claims.CLAIMS, *text_claims.CLAIMS)
 
 def page(found: list[Found]) -> str:
     """The report, whole.
-
-    Args:
-        found: of `folders.search`.
 
     Returns:
         HTML that needs no other file.

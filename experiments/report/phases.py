@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.palette import STATUS
-from experiments.common.statistics import by_end
+from experiments.common.runs import by_end
 from experiments.report.folders import Found
 from experiments.report.numbers import majors, num, short, ticks
 from experiments.report.uncertified import Uncertified, uncertified
@@ -65,10 +65,6 @@ class Diagram(NamedTuple):
 
 def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
     """Lay a sweep out over (d, η₀); other axes are pooled, as seeds are.
-
-    Args:
-        found: a sweep.
-        edges: of `edges.edges_over`.
 
     Returns:
         The diagram.

@@ -31,9 +31,6 @@ class Origin(NamedTuple):
 def provenance(found: list[Found]) -> list[Origin]:
     """The origin of every folder that can be read.
 
-    Args:
-        found: of `folders.search`.
-
     Returns:
         In the same order.
     """

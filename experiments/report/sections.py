@@ -86,10 +86,6 @@ class Section(NamedTuple):
 def section(topic: Topic, found: list[Found]) -> Section:
     """Fill a section from what is on disk.
 
-    Args:
-        topic: of the section.
-        found: of `folders.search`.
-
     Returns:
         Its blocks, in their order.
     """

@@ -38,9 +38,6 @@ PRESETS = presets(all=Settings())
 def report(settings: Settings) -> dict:
     """Read every result, write the page; see the module.
 
-    Args:
-        settings: of the command line.
-
     Returns:
         What `--json` prints: the page, its bytes, what it shows and what it could not.
 

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from experiments.common.statistics import (
+from experiments.common.runs import (
     CERTIFIED,
     SELECTING,
     by_end,

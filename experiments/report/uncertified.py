@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.flags import spelled
-from experiments.common.statistics import PROVED
+from experiments.common.runs import PROVED
 from experiments.common.tokens import ASSUMPTION_ONE, SIZES, same_tokens
 from experiments.report.numbers import num
 from jaxselect.outcome.trial_status import TrialStatus
@@ -48,9 +48,6 @@ class Uncertified(NamedTuple):
 
 def uncertified(results: xr.Dataset) -> list[Uncertified]:
     """Every status without a certificate that a run of a sweep has.
-
-    Args:
-        results: of `by_end`.
 
     Returns:
         With the runs, in the order of the grid; missing runs have no status.
@@ -99,10 +96,6 @@ def _cause(run: xr.Dataset, status: str) -> str:
 
 def command(grid: dict[str, Any], where: dict[str, Any]) -> str:
     """The command that repeats one run of a sweep.
-
-    Args:
-        grid: of the sweep.
-        where: the run's value on every axis.
 
     Returns:
         A single run where the family is that of `experiments.run`, else a sweep of one.

@@ -39,11 +39,6 @@ class Verdict(enum.Enum):
 def of_cases(hits: int, total: int, all_of_them: Verdict = Verdict.AGREES) -> Verdict:
     """The verdict on cases that each show a claim or contradict it.
 
-    Args:
-        hits: cases that show it.
-        total: of all cases.
-        all_of_them: verdict where every case shows it.
-
     Returns:
         A verdict; open where there is no case.
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from experiments.common.statistics import CERTIFIED
+from experiments.common.runs import CERTIFIED
 from experiments.common.tokens import same_tokens
 from experiments.report.folders import ILL_FORMED, Found, best
 from experiments.report.numbers import short, ticks
@@ -32,9 +32,6 @@ class Watched(NamedTuple):
 
 def watched(found: list[Found]) -> Watched:
     """Pack the best trajectories there are.
-
-    Args:
-        found: of `folders.search`.
 
     Returns:
         Them, or why there are none.

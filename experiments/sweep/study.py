@@ -59,9 +59,6 @@ PACE = 15.0
 def sweep(settings: Settings) -> dict:
     """Run what is missing of a sweep, and summarise it; see the module.
 
-    Args:
-        settings: of the sweep.
-
     Returns:
         The summary.
 

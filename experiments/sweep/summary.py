@@ -8,23 +8,20 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from experiments.common.statistics import (
+from experiments.common.runs import (
     CERTIFIED,
     PROVED,
     SELECTING,
-    bootstrap,
     by_end,
     by_history,
     lemma_fit,
     with_status,
 )
+from experiments.common.statistics import bootstrap
 
 
 def wasted_work(results: xr.Dataset) -> float:
     """Steps that lanes in step took only to wait for the slowest of their chunk.
-
-    Args:
-        results: of `store.load`.
 
     Returns:
         Steps paid for beyond those needed, over those needed.
@@ -41,9 +38,6 @@ def wasted_work(results: xr.Dataset) -> float:
 
 def summarise(results: xr.Dataset) -> dict[str, Any]:
     """Counts of every status and end, and the paper's claims in numbers.
-
-    Args:
-        results: of `store.load`.
 
     Returns:
         Plain numbers, ready for JSON; entries without data are None. `certified_share`
@@ -101,9 +95,6 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
 
 def describe(summary: dict[str, Any]) -> str:
     """The summary as lines for people.
-
-    Args:
-        summary: of `summarise`.
 
     Returns:
         Text.

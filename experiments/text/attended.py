@@ -10,10 +10,6 @@ from jaxselect.model.sparse import SparseCorpus
 def attend(scores: np.ndarray, corpus: SparseCorpus) -> dict[str, np.ndarray]:
     """Attention weight of every word in every review.
 
-    Args:
-        scores: a = E p.
-        corpus: the reviews.
-
     Returns:
         `review`, `word`, `weight` (adding up to one in a review) and `count`, one
         entry per distinct word of a review, review by review.
@@ -32,12 +28,6 @@ def describe(
     attended: dict, words: tuple[str, ...], alpha: np.ndarray, shown: int
 ) -> dict:
     """How concentrated attention is, and on which words.
-
-    Args:
-        attended: of `attend`, on the test reviews.
-        words: the vocabulary.
-        alpha: importance of every word.
-        shown: how many words to list.
 
     Returns:
         `positions`: mean of e^entropy over the positions of a review; `top`: the mean
@@ -60,10 +50,6 @@ def describe(
 
 def agreement(one: dict, other: dict) -> dict[str, float]:
     """Whether two models select the same words of a review.
-
-    Args:
-        one: of `attend`.
-        other: likewise, on the same reviews.
 
     Returns:
         `top`: share of reviews with the same first word; `overlap`: mean of the weight

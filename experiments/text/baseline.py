@@ -32,10 +32,6 @@ def baseline(fitted: Counted, **parts: Counted) -> dict[str, float]:
     Counts are damped to 1 + log C and weighted by inverse document frequency, the rest
     is as scikit-learn has it.
 
-    Args:
-        fitted: what it is trained on.
-        parts: what it is held to, by name.
-
     Returns:
         An accuracy for each part, such as `test_accuracy`.
     """

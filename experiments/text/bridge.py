@@ -93,10 +93,6 @@ def purer(
 ) -> tuple[SparseCorpus | None, tuple[int, ...]]:
     """The words whose posterior difference is c or more, and the reviews with any.
 
-    Args:
-        corpus: n bags.
-        at_least: c.
-
     Returns:
         The bags of those words, none where a class has no such review; their places.
     """
@@ -113,11 +109,6 @@ def purer(
 
 def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
     """One flow's end.
-
-    Args:
-        splits: the reviews, and their words.
-        fit: d, η₀ and the draw.
-        settings: of the command line.
 
     Returns:
         Sizes, status, certificates.

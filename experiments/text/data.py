@@ -107,9 +107,6 @@ class Splits(NamedTuple):
 def load(source: Source) -> tuple[Splits, dict]:
     """The corpora of a study, from the cache if the same were counted before.
 
-    Args:
-        source: where from, and which words.
-
     Returns:
         The corpora, and what to say of them.
 
@@ -148,9 +145,6 @@ def load(source: Source) -> tuple[Splits, dict]:
 def read(source: Source) -> tuple[text.Reviews, text.Reviews]:
     """The texts of both splits, with the classes of the training split.
 
-    Args:
-        source: where from.
-
     Returns:
         Training and test split.
 
@@ -175,9 +169,6 @@ def read(source: Source) -> tuple[text.Reviews, text.Reviews]:
 
 def fitted_reviews(source: Source) -> text.Reviews:
     """The texts of `Splits.train`, for what a bag forgets.
-
-    Args:
-        source: as for `load`.
 
     Returns:
         The reviews trained on.

@@ -146,10 +146,6 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 def neighbours_mean(across: np.ndarray, upward: np.ndarray) -> np.ndarray:
     """Mean of one quantity over the words nearest in another.
 
-    Args:
-        across: posterior differences.
-        upward: what is averaged.
-
     Returns:
         For every word, the mean over the hundredth of all words around it in order.
     """

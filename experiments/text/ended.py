@@ -10,11 +10,6 @@ from jaxselect.outcome.trajectory import Trajectory
 def some(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
     """As many of the reviews as asked for, at random.
 
-    Args:
-        corpus: all of them.
-        reviews: how many; 0 for all.
-        seed: of the lot.
-
     Returns:
         The same words, fewer reviews.
     """
@@ -28,9 +23,6 @@ def some(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
 
 def described(course: Trajectory) -> dict:
     """A flow and its ending in numbers.
-
-    Args:
-        course: of p.
 
     Returns:
         Status, sizes and certificates.

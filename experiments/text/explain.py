@@ -61,9 +61,6 @@ class Explained(NamedTuple):
 def main(settings: Settings) -> dict:
     """Explain one text: on standard error, as HTML, and as plain data.
 
-    Args:
-        settings: of the command line.
-
     Returns:
         What `--json` prints.
     """
@@ -97,11 +94,6 @@ def main(settings: Settings) -> dict:
 
 def explain(text: str, model: Path, stage: str) -> tuple[list[Explained], float]:
     """Weight and alignment of each word of a text, and the model's output.
-
-    Args:
-        text: any text.
-        model: folder of a finished run.
-        stage: which of its parameters.
 
     Returns:
         The words in order, and f = Σ weight · alignment.
@@ -139,9 +131,6 @@ def explain(text: str, model: Path, stage: str) -> tuple[list[Explained], float]
 def sides(model: Path) -> tuple[str, str]:
     """What the data call the two classes, where they use words.
 
-    Args:
-        model: folder of a finished run.
-
     Returns:
         Names of −1 and +1.
     """
@@ -152,11 +141,6 @@ def sides(model: Path) -> tuple[str, str]:
 
 def page(rows: list[Explained], output: float, side: str) -> str:
     """The text as HTML: green for +1, red for −1, deep where weight lies.
-
-    Args:
-        rows: of `explain`.
-        output: f.
-        side: what the class of f is called.
 
     Returns:
         A page that needs no other file.

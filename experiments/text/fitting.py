@@ -64,11 +64,6 @@ def full_batch_step(
 ) -> Parameters:
     """E¹ = E⁰ − η₀ ∇_E L over the whole corpus; p and v stay.
 
-    Args:
-        before: (E⁰, p, v).
-        corpus: the training reviews.
-        step_size: η₀.
-
     Returns:
         (E¹, p, v).
 
@@ -88,10 +83,6 @@ def full_batch_step(
 def draw(splits: Splits, settings: Fit) -> Parameters:
     """Random (E, p, v).
 
-    Args:
-        splits: the reviews.
-        settings: of a run.
-
     Returns:
         (E, p, v).
 
@@ -106,10 +97,6 @@ def draw(splits: Splits, settings: Fit) -> Parameters:
 
 def starting_point(splits: Splits, settings: Fit) -> Parameters:
     """What training starts from: as drawn, or after one full-batch step on E.
-
-    Args:
-        splits: the reviews.
-        settings: of a run.
 
     Returns:
         (E, p, v).
@@ -189,10 +176,6 @@ def _finite(parameters: Parameters) -> jax.Array:
 
 def require_finite(status: str, settings: Fit) -> None:
     """Refuse to draw conclusions from a model that is none.
-
-    Args:
-        status: of `fit`.
-        settings: of the same run.
 
     Raises:
         BadInput: training left the finite numbers.

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 
 from experiments.common.console import command, say
-from experiments.common.progress import watched
+from experiments.common.progress import followed
 from experiments.common.study import Count, Several, Study, presets, study
 from experiments.text.data import Source, load
 from experiments.text.ended import described, some
@@ -95,20 +95,13 @@ def main(settings: Settings, results: dict) -> dict:
         log_times = np.append(
             log_times, np.geomspace(LATEST, until, settings.points)[1:]
         )
-    reached = 0.0
-    with watched("the flow, in log t", until) as advance:
-
-        def watch(log_time: float) -> None:
-            nonlocal reached
-            advance(log_time - reached)
-            reached = log_time
-
+    with followed("the flow, in log t", until) as reach:
         course = trajectory(
             start,
             splits.train,
             until_log_time=until,
             path_log_times=log_times,
-            watch=watch,
+            watch=reach,
         )
     end = course.ending
     seen, unseen = (
@@ -142,10 +135,6 @@ def main(settings: Settings, results: dict) -> dict:
 def second_opinion(end: FlowEnd, seed: int) -> dict[str, float]:
     """Where SciPy's trust region finds the words at rest, from the end and beside it.
 
-    Args:
-        end: of a flow.
-        seed: of the direction to begin in.
-
     Returns:
         Greatest distance of what it finds from where p rests, and of its beginnings.
     """
@@ -176,11 +165,6 @@ def measured(
 ) -> dict[str, float]:
     """Loss, accuracies and decided reviews at some p.
 
-    Args:
-        seen: the reviews of the flow.
-        unseen: the test reviews.
-        cls: p.
-
     Returns:
         By name.
     """
@@ -206,11 +190,6 @@ def along(
 ) -> dict[str, np.ndarray]:
     """The flow at the log-times that it was saved at, and at its end.
 
-    Args:
-        seen: the reviews of the flow.
-        unseen: the test reviews.
-        course: with its path.
-
     Returns:
         Columns by name.
     """
@@ -230,12 +209,7 @@ def cosine(one: Float[np.ndarray, " dim"], other: Float[np.ndarray, " dim"]) -> 
 
 
 def say_end(results: dict, tied: list[str]) -> None:
-    """The end in sentences.
-
-    Args:
-        results: of the study.
-        tied: words held in balance.
-    """
+    """The end in sentences."""
     for log_time in results["returns"]:
         say(f"at log t = {log_time:.1f} a word that had lost comes back")
     when = f"{results['status']} at log t = {results['log_time']:.1f}"

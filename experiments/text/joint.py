@@ -167,9 +167,6 @@ def look(
 def law(loss: float) -> float:
     """The law 1/(s log s), s = log(1/L), that holds late; NaN before s = e.
 
-    Args:
-        loss: L.
-
     Returns:
         The number.
 
@@ -183,10 +180,6 @@ def law(loss: float) -> float:
 
 def tendency(posterior: np.ndarray, values: np.ndarray) -> float:
     """Spearman's rank correlation of E·v with the posterior difference.
-
-    Args:
-        posterior: of some words.
-        values: theirs.
 
     Returns:
         A number from −1 to 1; NaN for fewer than three words.
@@ -202,10 +195,6 @@ def tendency(posterior: np.ndarray, values: np.ndarray) -> float:
 
 def explained(posterior: np.ndarray, values: np.ndarray) -> float:
     """Share of the variance of E·v that lies between bins of the posterior difference.
-
-    Args:
-        posterior: of every word.
-        values: theirs.
 
     Returns:
         A number from 0 to 1.

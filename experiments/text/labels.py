@@ -8,9 +8,6 @@ from jaxselect.text.reviews import Name, listed
 def mapping(names: tuple[Name, ...]) -> dict[str, int]:
     """What each label stands for here.
 
-    Args:
-        names: what the data call the classes.
-
     Returns:
         −1 and +1 for two classes, else 0 … K − 1, by name.
 
@@ -32,9 +29,6 @@ def say_mapping(labels: dict[str, int]) -> None:
 def in_order(labels: dict[str, int]) -> bool:
     """Whether labels rise with what they mean, as those of published tables do.
 
-    Args:
-        labels: of `mapping`.
-
     Returns:
         True for numbers, and for words that are known to; the alphabet knows no order.
 
@@ -48,9 +42,6 @@ def in_order(labels: dict[str, int]) -> bool:
 
 def require_two(names: tuple[Name, ...]) -> None:
     """Refuse more classes than one head separates.
-
-    Args:
-        names: what the data call the classes.
 
     Raises:
         BadInput: more than two.

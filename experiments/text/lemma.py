@@ -97,11 +97,6 @@ def error(model: Parameters, corpus: SparseCorpus, direction: jax.Array) -> floa
     no natural scale, comparable. With −∇_E L = g pᵀ + h vᵀ nothing of size |S| × d is
     needed.
 
-    Args:
-        model: (E, p, v), v of unit norm.
-        corpus: the training reviews.
-        direction: u, one number per word.
-
     Returns:
         The relative error.
     """

@@ -26,10 +26,6 @@ def minibatch(key: jax.Array, corpus: Corpus, batch: int) -> Corpus:
 def gradient(parameters: Parameters, corpus: Corpus) -> Parameters:
     """∇L in E, p and v: −∇_E L = h_a pᵀ + h_b vᵀ.
 
-    Args:
-        parameters: (E, p, v).
-        corpus: n bags.
-
     Returns:
         The gradient, in the shape of the parameters.
     """

@@ -196,15 +196,6 @@ def block(
 ) -> np.ndarray:
     """A block of lanes from disk, or run now and written there.
 
-    Args:
-        folder: of the store.
-        whole: numbers of blocks that are there.
-        marks: of all lanes.
-        sizes: of all lanes.
-        stop: asks not to begin.
-        number: of the block.
-        cells: its cells.
-
     Returns:
         One row per cell, with the fields of `Cell` and of `lane`.
     """

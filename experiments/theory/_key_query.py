@@ -79,12 +79,6 @@ def direct(
 ) -> jax.Array:
     """W by an explicit method on the gradient of the risk in W, nothing shared.
 
-    Args:
-        after: (E¹, p, v).
-        corpus: n bags with labels ±1.
-        start: W_0.
-        until_log_time: log(1+‖p‖²t) to stop at.
-
     Returns:
         W there.
     """

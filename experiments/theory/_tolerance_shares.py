@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from experiments.common.console import say
-from experiments.common.statistics import CERTIFIED, binomial
+from experiments.common.runs import CERTIFIED
+from experiments.common.statistics import binomial
 from jaxselect.outcome.trial_status import TrialStatus
 
 

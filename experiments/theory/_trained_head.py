@@ -117,10 +117,6 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
 def head_pairs(selected: jax.Array, corpus: Corpus) -> jax.Array:
     """Pairs of v's own max-margin problem y vᵀE_s ≥ 1, with a token at the origin.
 
-    Args:
-        selected: in bag layout.
-        corpus: n bags with labels ±1.
-
     Returns:
         A mask over the vocabulary and the origin after it: selected tokens of positive
         sequences score above the origin, those of negative ones below.
@@ -236,10 +232,6 @@ def relaxed(differences: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 def summary(found: dict[str, np.ndarray], log_times: np.ndarray) -> dict:
     """What all draws of one kind show; means are over certified ones alone.
-
-    Args:
-        found: of `follow` and `judge`.
-        log_times: the marks.
 
     Returns:
         Plain numbers; None where no draw counts.

@@ -193,14 +193,6 @@ def deviation(
 ) -> jax.Array:
     """Largest distance to the flow's curve over ‖p‖, in one run of a discrete rule.
 
-    Args:
-        after: (E¹, p_0, v).
-        corpus: n bags with labels ±1.
-        line: points along the flow.
-        step: h.
-        steps: number of steps.
-        normalised: which rule.
-
     Returns:
         One number.
     """
@@ -222,10 +214,6 @@ def deviation(
 
 def distance(point: jax.Array, line: jax.Array) -> jax.Array:
     """Distance of a point to a polygonal line.
-
-    Args:
-        point: in R^d.
-        line: corners, one per row.
 
     Returns:
         The distance to its nearest segment.

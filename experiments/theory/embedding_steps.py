@@ -121,11 +121,6 @@ def outcome(
 ) -> dict[str, jax.Array]:
     """One draw after its steps: what p starts from, and the end of its flow.
 
-    Args:
-        settings: of the study.
-        after: (E_k, p_0, v).
-        corpus: n bags.
-
     Returns:
         Numbers by name of `MEASURED`, and `status`.
     """
@@ -149,10 +144,6 @@ def outcome(
 def predicted(settings: Settings, numbers: np.ndarray) -> list[tuple[str, np.ndarray]]:
     """The same by the two variables, which know neither draws nor d.
 
-    Args:
-        settings: of the study.
-        numbers: of steps.
-
     Returns:
         Name and values, and the law 2/(κ²β²) of late steps as `late_rest`.
     """
@@ -172,10 +163,6 @@ def predicted(settings: Settings, numbers: np.ndarray) -> list[tuple[str, np.nda
 
 def row(arrays: dict[str, np.ndarray], place: int) -> dict[str, Any]:
     """Mean, interval and prediction of every quantity at one number of steps.
-
-    Args:
-        arrays: of the study.
-        place: of the number.
 
     Returns:
         Plain numbers by name.

@@ -225,10 +225,6 @@ def removal(
 def agreement(predicted: np.ndarray, actual: np.ndarray) -> dict[str, float]:
     """How well changes are predicted: sizes by rank, and vectors by relative error.
 
-    Args:
-        predicted: one column per token or sequence.
-        actual: likewise.
-
     Returns:
         Spearman's coefficient of the sizes, and ‖predicted − actual‖ / ‖actual‖.
     """

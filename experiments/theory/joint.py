@@ -188,10 +188,6 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
     """One row per cell, from disk or run now.
 
-    Args:
-        settings: of the study.
-        cells: of `table`.
-
     Returns:
         See `block`.
     """
@@ -213,9 +209,6 @@ def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
 
 def frozen(settings: Settings) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """With E fixed: p beside a trained v, and a key-query matrix before p.
-
-    Args:
-        settings: of the study.
 
     Returns:
         What all draws show, and arrays by name.

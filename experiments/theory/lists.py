@@ -95,9 +95,6 @@ PRESETS = presets(
 def cases(settings: Settings) -> dict[str, Case]:
     """Every kind of data by name.
 
-    Args:
-        settings: of the study.
-
     Returns:
         The cases; that whose labels are noisy is named so.
     """
@@ -182,9 +179,6 @@ def over_the_plane(
 
 def summary(found: dict[str, np.ndarray]) -> dict[str, Any]:
     """Counts of a case and a way, over all (d, η₀) and seeds.
-
-    Args:
-        found: of `over_the_plane`.
 
     Returns:
         Plain numbers: runs; `sound`, those certified, or followed to the end where all

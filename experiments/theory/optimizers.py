@@ -203,11 +203,6 @@ def summary(
 ) -> dict[str, Any]:
     """What a rule leaves of the laws, as means over seeds at the end of the runs.
 
-    Args:
-        settings: of the study.
-        arrays: of all rules so far.
-        name: of this rule.
-
     Returns:
         Plain numbers: log(1+t), log(1/L), 1 − q, its ratio to the flow's at that t and
         at that loss, the exponent of 1 − q in L over the last third of log L, the
@@ -236,10 +231,6 @@ def summary(
 
 def decayed(settings: Settings, decay: float) -> dict[str, Any]:
     """The end under weight decay, and its closed form.
-
-    Args:
-        settings: of the study.
-        decay: λ.
 
     Returns:
         Plain numbers, over seeds: the largest entry of ∇L + λ (E, p, v); that of EᵀE −

@@ -27,11 +27,7 @@ class Problem:
     irrelevant: int = 12
 
     def check(self) -> None:
-        """Refuse sizes beyond memory, and those of no family.
-
-        Raises:
-            BadInput: what arrived and what was wanted.
-        """
+        """Refuse sizes beyond memory, and those of no family."""
         tokens = 2 * self.relevant + self.irrelevant
         memory.require(
             memory.corpus(self.sequences, self.length, tokens),

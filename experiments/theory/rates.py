@@ -109,10 +109,6 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
     """One seed: errors, norms and exponents along the flow, and the prediction.
 
-    Args:
-        settings: of the study.
-        seed: traced.
-
     Returns:
         Arrays by name.
     """

@@ -215,10 +215,6 @@ def descend(value_and_slope: Callable, settings: Settings) -> tuple[float, float
     It follows the sign of the slope, which a kink or a jump does not spoil as it does
     its size, from the best place so far, by steps that shrink where they fail.
 
-    Args:
-        value_and_slope: of log η₀.
-        settings: of the study.
-
     Returns:
         Log η₀ and the mean log-time to selection.
     """

@@ -134,11 +134,6 @@ def path(
 ) -> dict[str, jax.Array]:
     """One run: where tokens stand along the flow, and what sequences attend to.
 
-    Args:
-        settings: of the study.
-        dim: d; traced.
-        step_size: η₀; traced.
-
     Returns:
         Arrays by name. Along the path they are NaN after the end of the flow, but for
         the last point, which is that end.

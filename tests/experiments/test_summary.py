@@ -7,17 +7,8 @@ import xarray as xr
 from matplotlib.collections import PatchCollection
 
 from experiments.common.palette import SERIES, STATUS
-from experiments.common.statistics import (
-    CERTIFIED,
-    SELECTING,
-    beside,
-    binned,
-    bootstrap,
-    by_end,
-    fitted_exponent,
-    lemma_fit,
-    with_status,
-)
+from experiments.common.runs import CERTIFIED, SELECTING, by_end, lemma_fit, with_status
+from experiments.common.statistics import beside, binned, bootstrap, fitted_exponent
 from experiments.figures import phases
 from experiments.sweep.summary import describe, summarise, wasted_work
 from jaxselect.outcome.trial_status import End, TrialStatus

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.common.statistics import CERTIFIED, with_status
+from experiments.common.runs import CERTIFIED, with_status
 from experiments.figures import __main__ as figures
 from experiments.sweep import study
 from experiments.sweep.settings import Settings
