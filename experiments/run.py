@@ -11,7 +11,6 @@ import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -152,8 +151,7 @@ def run(settings: Run) -> dict:
 def _verified(sizes: tuple, arguments: tuple[jax.Array, ...]) -> dict:
     """The run at a hundredth of its tolerance, compared with the run."""
     program = programs.ready(_check, sizes, arguments, options=fast_compile_options())
-    found = vars(program.run(*arguments))
-    check = {name: value.item() for name, value in found.items()}
+    check = {name: x.item() for name, x in vars(program.run(*arguments)).items()}
     check["same_status"] = check["status"] == check["closer_status"]
     for name in ("status", "closer_status"):
         check[name] = TrialStatus(check[name]).name.lower()
@@ -198,8 +196,11 @@ def _draw(*sizes: int) -> Callable[[jax.Array], Any]:
     """Corpora of some sizes, by key."""
     from jaxselect.model.synthetic import assumption_one
 
-    named: dict[str, Any] = dict(zip(SIZES, sizes, strict=True))
-    draw = partial(assumption_one, **named)
+    named = dict(zip(SIZES, sizes, strict=True))
+
+    def draw(key: jax.Array) -> Any:
+        return assumption_one(key, **named)
+
     # A family that cannot be drawn says so before anything is compiled.
     jax.eval_shape(lambda: draw(jax.random.key(0)))
     say(f"compiling for {sizes[0]} sequences …")
