@@ -25,7 +25,7 @@ _Result = TypeVar("_Result")
 def as_annotated(
     function: Callable[_Arguments, _Result],
 ) -> Callable[_Arguments, _Result]:
-    """Refuse arguments that are not what the signature says: kind, dtype or shape.
+    """Refuse arguments whose kind, dtype or shape the signature excludes.
 
     Arrays of NumPy pass where arrays of JAX do, Python's numbers as scalars.
 

@@ -70,7 +70,7 @@ class _Former(types.ModuleType):
 
 
 def former(module: str, name: str, homes: tuple[str, ...]) -> Any:
-    """The object of a former name, with a warning that says where it is now.
+    """The object of a former name, with a warning.
 
     Args:
         module: that had the name.

@@ -86,7 +86,8 @@ def passages(path: Path) -> list[str]:
         said = [ast.get_docstring(n) or "" for n in nodes if isinstance(n, documented)]
         parts = [part for each in said for part in re.split(r"\n\s*\n", each)]
         parts = [p for p in parts if ">>> " not in p] + comments(text)
-    return [re.sub(r"\s+", " ", part).strip(" *-") for part in parts]
+    parts = [re.sub(r"`[^`]*`", "`…`", re.sub(r"\s+", " ", part)) for part in parts]
+    return [part.strip(" *-") for part in parts]
 
 
 def offences(part: str) -> list[str]:
@@ -136,6 +137,17 @@ def test_bad_uses_are_found(bad):
 )
 def test_honest_english_is_let_through(good):
     assert not offences(good)
+
+
+@pytest.mark.parametrize("path", [p for p in LIBRARY if p in NOW], ids=local)
+def test_a_first_line_names_what_is_returned_in_twelve_words(path):
+    nodes = [n for n in ast.walk(tree(path)) if isinstance(n, ast.FunctionDef)]
+    lines = [(ast.get_docstring(n) or "").partition("\n")[0] for n in nodes]
+    # Formulas are not words.
+    words = [
+        re.findall(r"(?<!\S)[A-Za-z][a-z'’-]+(?=[,:;.)]?(?:\s|$))", x) for x in lines
+    ]
+    assert not [line for line, each in zip(lines, words, strict=True) if len(each) > 12]
 
 
 def test_names_can_be_looked_up():

@@ -143,7 +143,7 @@ def _edges(sizes, dims, changes):
 
 
 def found_edges(cases, change=0.0):
-    """Of some (sizes, d), at most as many as `NEAR`."""
+    """Values for some (sizes, d), at most as many as `NEAR`."""
     padded = [*cases, *cases[:1] * (len(NEAR) - len(cases))]
     sizes, dims = zip(*padded, strict=True)
     changes = np.full(len(NEAR), change)
