@@ -1,10 +1,10 @@
-"""Temperature: scores τ pᵀE_s are those of the parameters (E, τp, v), at time τ²t."""
+"""Temperature: scores ϑ pᵀE_s are those of the parameters (E, ϑp, v), at time ϑ²t."""
 
 from jaxselect import Grid, Parameters, embedding_step
 
 
 def warm(before, corpus, step_size, *, tau: float = 1.0):
-    """One step on E of the model with temperature; its p is returned as τp."""
+    """One step on E of the model with temperature; its p is returned as ϑp."""
     seen = Parameters(before.embeddings, tau * before.cls, before.head)
     return embedding_step(seen, corpus, step_size)
 

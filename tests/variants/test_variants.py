@@ -65,7 +65,7 @@ def literal(grid, name):
             np.asarray(corpus.tokens), np.asarray(corpus.counts), strict=True
         )
     ]
-    # With a temperature scores are τ E p, and p is that of the model itself.
+    # With a temperature scores are ϑ E p, and p is that of the model itself.
     rows, head = tau * np.asarray(after.embeddings), np.asarray(after.head) / tau
     early, late = (
         literal_cls.follow(
