@@ -168,6 +168,10 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     arrays: dict = {"posterior_difference": posterior}
     for name, both in words.items():
         arrays |= {f"{part} {name}": column for part, column in both.items()}
+    if known:
+        arrays |= {"published x": published.POSTERIOR}
+        arrays |= {"published values": published.VALUES}
+        arrays |= {"published scores": published.SCORES}
     return arrays
 
 

@@ -1,11 +1,14 @@
 """The study of predicted edges writes what theory says, and where theory holds."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 
 from experiments.common.results import read
-from experiments.theory import edges
+from experiments.report.edges import NAMES
+from experiments.theory import _edges, edges
+from experiments.theory._phase_lanes import EDGES
 
 
 def test_edges_are_those_of_theory_at_every_dimension(tmp_path, monkeypatch):
@@ -38,3 +41,13 @@ def test_edges_are_those_of_theory_at_every_dimension(tmp_path, monkeypatch):
         if name != "selection":
             assert kept.arrays[f"{name}_in_domain"].all()
     assert kept.results["capture_upper"] == [0.0, 0.0]
+
+
+def test_every_edge_goes_by_its_name(monkeypatch):
+    monkeypatch.setattr(_edges, "selection_edge", lambda ensemble, dim: dim)
+    for kind, size in (("breaking", 10), ("capture", 30)):
+        ends = SimpleNamespace(lower=size, upper=size + 10)
+        monkeypatch.setattr(_edges, f"{kind}_edges", lambda ensemble, dim, it=ends: it)
+    found = _edges.every_edge(None, 1)
+    assert [*found.values()] == [1, 10, 20, 30, 40]
+    assert [*found] == [*EDGES][:5] == [*NAMES]

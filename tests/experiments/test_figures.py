@@ -13,6 +13,7 @@ from matplotlib import pyplot
 
 from experiments.common import results
 from experiments.common.palette import EDGES, STATUS
+from experiments.common.statistics import binned
 from experiments.figures import (
     _page,
     direction,
@@ -214,6 +215,16 @@ def test_every_model_has_a_row_with_its_values_and_its_scores():
         model = name.partition(" ")[2]
         label = "E·v" if name.startswith("values") else "E·p"
         assert axes.get_ylabel() == f"{label}, {model}"
+    # Published means have our level and spread, and their shape.
+    theirs = {"published x": np.linspace(-1, 1, 5), "published values": np.arange(5.0)}
+    theirs["published scores"] = -np.arange(5.0)
+    figure = text_training.draw(results.Finished({}, {}, arrays | theirs, {}))
+    for axes, name, sign in zip(figure.axes, names, (1, -1, 1, -1), strict=True):
+        (line,) = lines(axes, "--")
+        ours = binned(arrays["posterior_difference"], arrays[name]).mean
+        assert line.get_ydata().std() == pytest.approx(np.nanstd(ours))
+        assert line.get_ydata().mean() == pytest.approx(np.nanmean(ours))
+        assert (sign * np.diff(line.get_ydata()) > 0).all()
 
 
 def test_a_figure_in_a_page_has_its_ink_and_shares_no_name_with_another():

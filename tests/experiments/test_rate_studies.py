@@ -118,14 +118,6 @@ def test_a_study_leaves_results_and_a_figure(study):
         assert results["sequence_0.1"]["rank_correlation"] > 0.9
 
 
-@pytest.mark.parametrize("module", STUDIES.values(), ids=STUDIES)
-def test_every_preset_can_be_built_and_says_its_name(module):
-    for name, settings in module.PRESETS.items():
-        assert settings.preset == name or name != "full"
-        if hasattr(settings, "check"):
-            settings.check()
-
-
 @pytest.mark.parametrize("status", CrossingStatus)
 def test_a_mean_time_is_told_where_that_of_every_draw_is(status, monkeypatch):
     def time(problem, seed, dim, log_step):

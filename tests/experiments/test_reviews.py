@@ -99,16 +99,6 @@ def test_bad_input_is_one_line_and_exit_code_two(capsys, arguments, message):
     assert all(line.startswith("will write") for line in before)
 
 
-def test_ctrl_c_is_exit_code_130(capsys):
-    def interrupted(settings):
-        raise KeyboardInterrupt
-
-    interrupted.__module__ = reviews.__name__
-    with pytest.raises(SystemExit) as stop:
-        console.command(interrupted, reviews.PRESETS, [])
-    assert stop.value.code == 130
-
-
 def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     settings = reviews.dataclasses.replace(
         reviews.PRESETS["smoke"],
@@ -137,11 +127,6 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     whole = reviews.main(reviews.dataclasses.replace(settings, checkpoint=False))
     assert resumed["last"] == whole["last"]
     assert resumed["stopped"] == whole["stopped"]
-
-
-def test_every_preset_passes_its_own_check():
-    for preset in reviews.PRESETS.values():
-        preset.check()
 
 
 def test_cached_bags_are_those_just_counted(files, tmp_path, monkeypatch):
