@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.integrate import BDF
 
 from ..model.manifold_balance import second_order
-from ..model.tie_manifold import TieManifold, at_point
+from ..model.tie_manifold import TieManifold, at_point, forces
 from .bdf import step
 
 # Tolerance of a step, absolute, in p − p_mm τ.
@@ -15,6 +15,8 @@ TOLERANCE = 1e-8
 MAX_STEPS = 500
 # Share of a bag at which a lost token has returned.
 RETURNED = 1e-3
+# Fall of a score per unit of log-time from which a token has lost.
+SLOW = 1e-2
 # Longest step where a pair of wrong sign grows, in log-time.
 WATCHED = 0.5
 CORRECTIONS = 3
@@ -24,14 +26,20 @@ class _Late(NamedTuple):
     """z = p − p_mm τ, at constant f of the twins."""
 
     ties: TieManifold
+    every: TieManifold
+
+    @classmethod
+    def of(cls, ties: TieManifold) -> "_Late":
+        """With all pairs and axes, of which the derivative is."""
+        axes = np.eye(len(ties.growth))
+        return cls(ties, ties._replace(excess=np.zeros_like(ties.excess), axes=axes))
 
     def parts(
         self, log_time: float, moved: Float[np.ndarray, " dim"]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Forces of the pairs, their directions, and axes of ∂f/∂p."""
         found = at_point(self.ties, moved + self.ties.growth * log_time)
-        with np.errstate(over="ignore"):
-            force = self.ties.strength * np.exp(log_time - found.lead)
+        force = forces(self.ties, found, log_time)
         return force, found.towards, np.linalg.qr(found.normal.T)[0]
 
     def field(self, log_time: float, moved: np.ndarray) -> np.ndarray:
@@ -42,10 +50,7 @@ class _Late(NamedTuple):
 
     def jacobian(self, log_time: float, moved: np.ndarray) -> np.ndarray:
         """Its derivative on the manifold: that of the Lagrangian of all pairs."""
-        every = self.ties._replace(
-            excess=np.zeros_like(self.ties.excess), axes=np.eye(len(moved))
-        )
-        found = second_order(every, moved + self.ties.growth * log_time, log_time)
+        found = second_order(self.every, moved + self.ties.growth * log_time, log_time)
         along = found.tangent @ found.tangent.T
         return -along @ found.hessian @ along
 
@@ -59,6 +64,30 @@ class _Late(NamedTuple):
         far = np.log(RETURNED * np.linalg.norm(self.ties.growth))
         size = np.log(-force[wrong]) + np.log(np.linalg.norm(towards[wrong], axis=1))
         return max(WATCHED, float(((far - size) / grows[wrong]).min()) / 2)
+
+
+def still_tied(
+    ties: TieManifold, cls: Float[np.ndarray, " dim"], log_time: float
+) -> Bool[np.ndarray, "contents words"]:
+    """The tokens of every content that are tied at p: those that fall are not.
+
+    Source: mathematics, section 7e.
+
+    Args:
+        ties: the late flow.
+        cls: p on the manifold.
+        log_time: τ.
+
+    Returns:
+        For every content and every token of contents.
+    """
+    late = _Late.of(ties)
+    pace = late.field(log_time, cls - ties.growth * log_time) + ties.growth
+    pace = (ties.embeddings @ pace)[ties.words]
+    share = at_point(ties, cls).share
+    ahead = pace[share.argmax(axis=1)][:, None]
+    tied = (share >= RETURNED) | (pace > ahead - SLOW)
+    return tied & (ties.counts > 0)
 
 
 def manifold_flow(
@@ -80,7 +109,7 @@ def manifold_flow(
     Returns:
         p; none where a lost token returns on the way, or the integration fails.
     """
-    late = _Late(ties)
+    late = _Late.of(ties)
     bdf = BDF(
         late.field,
         from_log_time,

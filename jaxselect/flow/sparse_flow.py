@@ -13,14 +13,10 @@ from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model.checks import at_least, for_corpus, increasing
 from ..model.parameters import Parameters
-from ..model.ragged_bags import RaggedBags, curvature, pull
+from ..model.ragged_bags import RaggedBags, curvature, dense_curvature, pull
 from ..model.sparse import SparseCorpus
 from ..model.sparse_objective import risk_and_score_descent
 from .bdf import LATEST, LOOK_BACK, BdfSettings, Flow, integrate
-
-# Entries of a corpus up to which NumPy takes less time than compiled programs, one for
-# each number of entries.
-FEW = 10_000
 
 
 @for_corpus(-1, 1)
@@ -85,7 +81,7 @@ def sparse_flow(
     bags = RaggedBags.of_corpus(parameters, corpus)
 
     def field(_: float, cls: np.ndarray) -> np.ndarray:
-        if bags.counts.nnz <= FEW:
+        if not settings.compiled:
             return pull(bags, cls)
         found = np.asarray(_pull(parameters.embeddings, values, corpus, cls))
         # Scores too far apart for one shift of the exponent have one for each bag.
@@ -93,9 +89,15 @@ def sparse_flow(
 
     if not np.isfinite(field(0.0, np.asarray(parameters.cls))).all():
         raise BadInput("E, p_0 or v is not finite: wanted numbers")
+
+    def jacobian(time: float, cls: np.ndarray) -> np.ndarray:
+        if not settings.compiled:
+            return -dense_curvature(bags, cls)
+        return -curvature(bags, cls, time)
+
     return integrate(
         field,
-        lambda time, cls: -curvature(bags, cls, time),
+        jacobian,
         np.asarray(parameters.cls),
         from_log_time=from_log_time,
         until_log_time=until_log_time,

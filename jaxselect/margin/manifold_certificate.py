@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..model.manifold_balance import Stationary
+from ..model.ragged_pairs import INACTIVE
 from ..model.tie_manifold import CANCELLED, NARROW, TieManifold
 
 # Radii that are tried, in units of the Hessian along the manifold.
@@ -24,8 +25,42 @@ PUSH = 1.0
 SECOND = 8.0
 # Bounds are for ranges a part larger than those they are computed from.
 LARGER = 1.01
+# Bound on the sum of the constants in what carried tokens change, and on all of it.
+CARRIED, FADED = 64.0, 1e-3
 # Exponent with room for a product.
 LARGEST = 600.0
+
+
+class Carried(NamedTuple):
+    """Tokens that all bags of a content hold, and that fall from it.
+
+    Attributes:
+        share: bound on what all of them have of their contents, from now on.
+        fall: least margin of one under p_mm.
+        lead: change of the largest lead over one, by a unit along and by one across.
+        range: largest range of E v over a content, over the gradient of its f.
+        diameter: bound on their distance from the tokens they fell from.
+    """
+
+    share: float
+    fall: float
+    lead: tuple[float, float]
+    range: float
+    diameter: float
+
+    def blur(self, sensitivity: float) -> float:
+        """Bound on what they change of F_τ and of scores, from now on.
+
+        Args:
+            sensitivity: of forces and of e^τ φ′ to a share.
+
+        Returns:
+            A bound; ∞ where one of them does not fall.
+        """
+        if self.fall <= INACTIVE:
+            return np.inf
+        each = 1 + sensitivity * (1 + self.diameter) * (1 + 1 / self.fall)
+        return CARRIED * self.share * each**2
 
 
 class Bounds(NamedTuple):
@@ -42,6 +77,7 @@ class Bounds(NamedTuple):
         apart: the same of the largest score difference of every content.
         wide: diameter of every content's tokens.
         range: of E v over every content.
+        carried: tokens that fall from their contents by no force of their own.
     """
 
     ties: TieManifold
@@ -54,11 +90,17 @@ class Bounds(NamedTuple):
     apart: tuple[np.ndarray, np.ndarray]
     wide: Float[np.ndarray, " contents"]
     range: Float[np.ndarray, " contents"]
+    carried: Carried
+
+    @property
+    def off(self) -> float:
+        """Distance from f = target, now and as carried tokens fade."""
+        now = np.linalg.norm(self.rest.point.off / self.rest.scale)
+        return float(now) + self.carried.share * self.carried.range
 
     def ranges(self, radius: float) -> tuple[np.ndarray, np.ndarray, float] | None:
         """Largest changes of score differences and leads within a wall, and across."""
-        rest, across = self.rest, 0.0
-        off = float(np.linalg.norm(rest.point.off / rest.scale))
+        rest, across, off = self.rest, 0.0, self.off
         for _ in range(4):
             apart = self.apart[0] * radius + self.apart[1] * across
             if not apart.max() <= 1:
@@ -66,7 +108,9 @@ class Bounds(NamedTuple):
             across = 2.2 * (float(np.linalg.norm(self.bent(apart))) + off) / rest.rate
         apart = LARGER * (self.apart[0] * radius + self.apart[1] * across)
         lead = LARGER * (self.lead[0] * radius + self.lead[1] * across)
-        return (apart, lead, across) if max(apart.max(), lead.max()) <= 1 else None
+        moved = self.carried.lead[0] * radius + self.carried.lead[1] * across
+        most = max(apart.max(), lead.max(), LARGER * moved)
+        return (apart, lead, across) if most <= 1 else None
 
     def bent(self, apart: Float[np.ndarray, " contents"]) -> np.ndarray:
         """The remainder of f beyond first order: |f_uu| <= range · difference²/4."""
@@ -80,8 +124,7 @@ class Bounds(NamedTuple):
             return False
         apart, lead, across = found
         twins, number = ties.twins, len(ties.twins)
-        off = float(np.linalg.norm(rest.point.off / rest.scale))
-        bent = float(np.linalg.norm(self.bent(apart))) + off
+        bent = float(np.linalg.norm(self.bent(apart))) + self.off
         turned = self.range[twins] * apart[twins] * self.wide[twins] / (4 * rest.scale)
         narrow = (bent + across * np.sqrt(number)) * rest.scale.max()
         if (
@@ -106,7 +149,13 @@ class Bounds(NamedTuple):
         on = ties.excess == 0
         loose = self.third(apart, lead) + self.unsure * (self.gross * lead)[on].sum()
         loose += number * pull**2 / stiff + mixed * radius * across
-        loose += steep * across**2 / 2 + next(left) * radius + next(left) * across
+        sensitivity = (size[on].sum() + pull / rest.rate) * (1 + self.carried.range)
+        blurred = self.carried.blur(sensitivity)
+        if blurred > FADED:
+            return False
+        loose += (
+            blurred + steep * across**2 / 2 + next(left) * radius + next(left) * across
+        )
         # Ties at rest for the pairs, |e^τ φ′| <= 2 pull/rate, hold little energy.
         begin = self.start[0] ** 2 / 2 + loose + fading + 9 * pull**2 / rate
         side = stiff * (rest.rate * across) ** 2 / 16 - radius**2 / 2
@@ -188,7 +237,7 @@ def bounds(
         np.zeros((2, len(ties.counts))),
     )
     for content in ties.twins:
-        held = ties.words[ties.counts[content] > 0]
+        held = ties.words[(ties.counts[content] > 0) & ~ties.carried[content]]
         one, other = np.triu_indices(len(held), 1)
         differences = ties.embeddings[held[one]] - ties.embeddings[held[other]]
         for place, frame in enumerate(frames):
@@ -212,6 +261,30 @@ def bounds(
         apart=(apart[0], apart[1]),
         wide=wide,
         range=span,
+        carried=_carried(ties, rest, frames),
+    )
+
+
+def _carried(
+    ties: TieManifold, rest: Stationary, frames: tuple[np.ndarray, np.ndarray]
+) -> Carried:
+    """Bounds on the tokens that fall from their contents."""
+    content, word = np.nonzero(ties.carried)
+    if not len(content):
+        return Carried(0.0, np.inf, (0.0, 0.0), 0.0, 0.0)
+    share = rest.point.share
+    best = ties.words[share.argmax(axis=1)][content]
+    apart = ties.embeddings[best] - ties.embeddings[ties.words[word]]
+    lead = (float(np.linalg.norm(apart @ frame, axis=1).max()) for frame in frames)
+    values = np.where(ties.counts > 0, ties.values[ties.words], np.nan)[ties.twins]
+    span = (np.nanmax(values, axis=1) - np.nanmin(values, axis=1)) / rest.scale
+    return Carried(
+        # Leads may change by one within the wall, on either side.
+        share=float(np.exp(2.0) * share[ties.carried].sum()),
+        fall=float(ties.falls[ties.carried].min()),
+        lead=(next(lead), next(lead)),
+        range=float(span.max()),
+        diameter=float(np.linalg.norm(apart, axis=1).max()),
     )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .tie_manifold import Point, TieManifold, at_point
+from .tie_manifold import Point, TieManifold, at_point, forces
 
 
 class Stationary(NamedTuple):
@@ -54,9 +54,7 @@ def second_order(
         The first and the second order there.
     """
     found, axes = at_point(ties, cls), ties.axes
-    with np.errstate(over="ignore"):
-        force = ties.strength * np.exp(log_time - found.lead)
-    force = np.where(ties.excess == 0, force, 0.0)
+    force = np.where(ties.excess == 0, forces(ties, found, log_time), 0.0)
     normal = found.normal @ axes
     scale = np.linalg.norm(normal, axis=1)
     scale = np.where(scale > 0, scale, 1.0)

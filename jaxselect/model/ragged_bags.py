@@ -24,8 +24,6 @@ from .sparse import SparseCorpus
 LEFT_OUT = 0.01
 # Words whose rows of the curvature in scores are made at a time.
 BLOCK = 1024
-# Sequences times words up to which dense factors take less time than sparse ones.
-DENSE = 2**16
 
 
 class RaggedBags(NamedTuple):
@@ -151,12 +149,6 @@ def curvature(
     """
     counts, word = bags.counts, bags.counts.indices
     pull, partner, row = _factors(bags, cls)
-    if np.prod(counts.shape) <= DENSE:
-        left, right = np.zeros((2, *counts.shape))
-        left[row, word], right[row, word] = pull, partner
-        in_scores = left.T @ right - np.diag(left.sum(axis=0) / 2)
-        found = bags.embeddings.T @ in_scores @ bags.embeddings
-        return found + found.T
     pulled, partners = np.abs(pull), np.abs(partner)
     all_pulls, all_partners = (
         np.add.reduceat(size, counts.indptr[:-1])[row] for size in (pulled, partners)
@@ -193,6 +185,35 @@ def curvature(
     # SciPy and NumPy both let other threads run meanwhile.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = sum(pool.map(half, range(0, len(kept), BLOCK)), nothing)
+    return found + found.T
+
+
+def dense_curvature(
+    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
+) -> Float[np.ndarray, "dim dim"]:
+    """∂²L/∂p² by dense factors, which for 10⁴ counts take less time than sparse ones.
+
+    Source: mathematics, section 3a.
+
+    Args:
+        bags: the corpus and the tokens' embeddings.
+        cls: p.
+
+    Returns:
+        The Hessian.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> one = RaggedBags(bag, np.ones(1), np.eye(2), np.array([1.0, 0.0]), 1)
+        >>> dense_curvature(one, np.zeros(2)).round(4).tolist()
+        [[0.0147, -0.0147], [-0.0147, 0.0147]]
+    """
+    pull, partner, row = _factors(bags, cls)
+    left, right = np.zeros((2, *bags.counts.shape))
+    left[row, bags.counts.indices] = pull
+    right[row, bags.counts.indices] = partner
+    in_scores = left.T @ right - np.diag(left.sum(axis=0) / 2)
+    found = bags.embeddings.T @ in_scores @ bags.embeddings
     return found + found.T
 
 

@@ -8,13 +8,13 @@ move p along it, to a strict minimum of their potential there (mathematics, sect
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from .frame import span_axes
 from .loss import LOGISTIC
 from .ragged_bags import RaggedBags
-from .ragged_pairs import ACTIVE, INACTIVE, first_selected
+from .ragged_pairs import ACTIVE, INACTIVE, contract_ties, first_selected
 
 # Distances from f = log(n₊/n₋) that the bounds of the loss's curvature are for.
 NARROW = 0.1
@@ -22,17 +22,62 @@ NARROW = 0.1
 CANCELLED = 1e-12
 
 
+class Contents(NamedTuple):
+    """What bags keep of their weight: tied tokens, with their odds' counts.
+
+    Attributes:
+        merged: the count matrix, with ties contracted.
+        selected: of every entry.
+        carried: of every entry, whether all bags of a twin content hold the token at
+            the same ratio, and it has lost: twins together have no force on it.
+        ratio: of every entry, its count over those that its bag selects.
+        words: the selected tokens.
+        counts: of every content over `words`, adding up to one.
+        of_bag: content of every bag.
+        twins: contents of more than one token.
+        number: bags of every content, of labels +1 and −1.
+        axes: orthonormal, of the span of tied differences.
+    """
+
+    merged: csr_array
+    selected: Bool[np.ndarray, " entries"]
+    carried: Bool[np.ndarray, " entries"]
+    ratio: Float[np.ndarray, " entries"]
+    words: Int[np.ndarray, " words"]
+    counts: Float[np.ndarray, "contents words"]
+    of_bag: Int[np.ndarray, " bags"]
+    twins: Int[np.ndarray, " twins"]
+    number: Int[np.ndarray, "2 contents"]
+    axes: Float[np.ndarray, "dim axes"]
+
+    def free(
+        self, embeddings: Float[np.ndarray, "vocabulary dim"]
+    ) -> Float[np.ndarray, "vocabulary dim"]:
+        """E orthogonal to the ties."""
+        return embeddings - (embeddings @ self.axes) @ self.axes.T
+
+    def competing(self) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:
+        """Contracted bags without carried tokens, and their selection."""
+        keep = ~self.carried
+        length = np.bincount(_rows(self.merged)[keep], minlength=len(self.of_bag))
+        begin = np.concatenate([[0], np.cumsum(length)])
+        entries = self.merged.data[keep], self.merged.indices[keep], begin
+        return csr_array(entries, shape=self.merged.shape), self.selected[keep]
+
+
 class TieManifold(NamedTuple):
     """The late flow of p along a manifold of ties.
 
-    A content is what a bag keeps of its weight: tokens and their odds' counts. A pair
-    here is a content and a token that lost to it.
+    A pair here is a content and a token that lost to it.
 
     Attributes:
         embeddings: E.
         values: b = E v.
-        words: the selected tokens, W of them.
-        counts: of every content over `words`, adding up to one.
+        words: the tokens of contents, W of them.
+        counts: of every content over `words`, those of tied tokens adding up to one.
+        carried: the tokens of a content that have lost; no force acts on them.
+        falls: margins of these under p_mm, zero for others.
+        of_bag: content of every bag.
         twins: contents of more than one token.
         target: f of the twins at rest.
         curvature: φ″ of the twins at rest.
@@ -41,7 +86,7 @@ class TieManifold(NamedTuple):
         strength: c_k, what the bags of a pair add up to.
         gross: what that is the rest of.
         excess: margin of every pair under p_mm less one; zero for active pairs.
-        growth: p_mm.
+        growth: p_mm of the pairs.
         axes: orthonormal, of the span of tied differences, then of active pairs'.
         spread: smallest range of E v over a bag.
         heaviest: largest count of a lost token over those of its content.
@@ -51,6 +96,9 @@ class TieManifold(NamedTuple):
     values: Float[np.ndarray, " vocabulary"]
     words: Int[np.ndarray, " words"]
     counts: Float[np.ndarray, "contents words"]
+    carried: Bool[np.ndarray, "contents words"]
+    falls: Float[np.ndarray, "contents words"]
+    of_bag: Int[np.ndarray, " bags"]
     twins: Int[np.ndarray, " twins"]
     target: Float[np.ndarray, " twins"]
     curvature: Float[np.ndarray, " twins"]
@@ -83,52 +131,84 @@ class Point(NamedTuple):
     towards: Float[np.ndarray, "pairs dim"]
 
 
+def tie_contents(
+    bags: RaggedBags, selected: Bool[np.ndarray, " entries"]
+) -> Contents | None:
+    """Contents of bags whose ties are held by twins alone.
+
+    Source: mathematics, section 7e.
+
+    Args:
+        bags: the corpus and the tokens' embeddings.
+        selected: of every entry.
+
+    Returns:
+        None where some tied content has bags of one label only, and where the loss is
+        not the logistic one.
+    """
+    if bags.loss != LOGISTIC:
+        return None
+    merged, selected = contract_ties(bags.counts, selected)
+    entry, row = bags.counts.indices, _rows(bags.counts)
+    total = np.bincount(row[selected], bags.counts.data[selected])
+    ratio = bags.counts.data / total[row]
+    words, place = np.unique(entry[selected], return_inverse=True)
+    kept = np.zeros((len(bags.labels), len(words)))
+    kept[row[selected], place] = ratio[selected]
+    counts, content = np.unique(kept.round(12), axis=0, return_inverse=True)
+    content = content.ravel()
+    twins = np.flatnonzero((counts > 0).sum(axis=1) > 1)
+    number = np.stack(
+        [np.bincount(content[bags.labels == y], minlength=len(counts)) for y in (1, -1)]
+    )
+    if not len(twins) or not number[:, twins].all():
+        return None
+    carried = ~selected & _common(bags.counts, ratio, content, twins)
+    first = first_selected(bags.counts, selected)[row[selected]]
+    return Contents(
+        merged,
+        selected,
+        carried,
+        ratio,
+        words,
+        counts,
+        content,
+        twins,
+        number,
+        span_axes(bags.embeddings[first] - bags.embeddings[entry[selected]]),
+    )
+
+
 def tie_manifold(
-    bags: RaggedBags,
-    contracted: csr_array,
-    selected: np.ndarray,
-    tied_axes: Float[np.ndarray, "dim axes"],
-    growth: Float[np.ndarray, " dim"],
+    bags: RaggedBags, ties: Contents, growth: Float[np.ndarray, " dim"]
 ) -> TieManifold | None:
     """The late flow of ties that are held by twins alone.
 
     Args:
-        bags: the corpus and the words' embeddings.
-        contracted: its counts, with ties contracted.
-        selected: of every entry.
-        tied_axes: orthonormal, of the span of tied differences.
-        growth: p_mm, orthogonal to them.
+        bags: the corpus and the tokens' embeddings.
+        ties: contents of its bags.
+        growth: p_mm of `Contents.competing`, orthogonal to the ties.
 
     Returns:
-        None where some tied content has bags of one label only, where the loss is not
-        the logistic one, or where a margin is neither one nor clearly above.
+        None where a margin is neither one nor clearly above.
     """
-    if bags.loss != LOGISTIC:
-        return None
-    entry, row = bags.counts.indices, _rows(bags.counts)
-    words, position = np.unique(entry[selected], return_inverse=True)
-    kept = np.zeros((len(bags.labels), len(words)))
-    kept[row[selected], position] = bags.counts.data[selected]
-    total = kept.sum(axis=1)
-    counts, content = np.unique(
-        (kept / total[:, None]).round(12), axis=0, return_inverse=True
-    )
-    content = content.ravel()
-    twins = np.flatnonzero((counts > 0).sum(axis=1) > 1)
-    positive, negative = (
-        np.bincount(content[bags.labels == y], minlength=len(counts)) for y in (1, -1)
-    )
-    if not len(twins) or not (positive * negative)[twins].all():
-        return None
+    entry, row, content = bags.counts.indices, _rows(bags.counts), ties.of_bag
+    counts, twins, carried = ties.counts, ties.twins, ties.carried
+    positive, negative = ties.number
     target = np.log(positive[twins] / negative[twins])
-    output = counts @ bags.values[words]
+    output = counts @ bags.values[ties.words]
     output[twins] = target
+    words = np.union1d(ties.words, entry[carried])
+    wide, falling = np.zeros((2, len(counts), len(words)))
+    wide[:, np.searchsorted(words, ties.words)] = counts
+    place = content[row[carried]], np.searchsorted(words, entry[carried])
+    wide[place], falling[place] = ties.ratio[carried], 1.0
+    lost = ~ties.selected & ~carried
     values = bags.values[entry]
-    starts = bags.counts.indptr[:-1]
-    spread = np.maximum.reduceat(values, starts) - np.minimum.reduceat(values, starts)
-    lost = ~selected
+    begin = bags.counts.indptr[:-1]
+    spread = np.maximum.reduceat(values, begin) - np.minimum.reduceat(values, begin)
     slope = bags.loss.slope(bags.labels * output[content]) / bags.num_total
-    size = (slope / total)[row][lost] * bags.counts.data[lost]
+    size = slope[row][lost] * ties.ratio[lost]
     pairs, at = np.unique(
         np.stack([content[row][lost], entry[lost]]), axis=1, return_inverse=True
     )
@@ -138,22 +218,24 @@ def tie_manifold(
     gross = np.bincount(at, size * spread[row][lost], pairs.shape[1])
     strength[np.abs(strength) <= CANCELLED * gross] = 0.0
     # Orthogonal to the ties the tokens of a content are one.
-    free = bags.embeddings - (bags.embeddings @ tied_axes) @ tied_axes.T
-    first = np.zeros(pairs.shape[1], int)
-    first[at] = np.repeat(
-        first_selected(contracted, selected), np.diff(contracted.indptr)
-    )[lost]
-    excess = (free[first] - free[pairs[1]]) @ growth - 1
+    free = ties.free(bags.embeddings)
+    best = np.zeros(len(counts), int)
+    best[content] = first_selected(ties.merged, ties.selected)
+    apart = free[best[pairs[0]]] - free[pairs[1]]
+    excess = apart @ growth - 1
     if ((excess > ACTIVE) & (excess <= INACTIVE)).any():
         return None
     excess = np.where(excess <= ACTIVE, 0.0, excess)
-    on = excess == 0
     share = 1 / (1 + np.exp(-target))
+    pace = free @ growth
     return TieManifold(
         embeddings=bags.embeddings,
         values=bags.values,
         words=words,
-        counts=counts,
+        counts=wide,
+        carried=falling > 0,
+        falls=falling * (pace[best][:, None] - pace[words]),
+        of_bag=content,
         twins=twins,
         target=target,
         curvature=(positive + negative)[twins] / bags.num_total * share * (1 - share),
@@ -163,10 +245,45 @@ def tie_manifold(
         gross=gross,
         excess=excess,
         growth=growth,
-        axes=np.hstack([tied_axes, span_axes(free[first[on]] - free[pairs[1][on]])]),
+        axes=np.hstack([ties.axes, span_axes(apart[excess == 0])]),
         spread=float(spread[spread > 0].min(initial=np.inf)),
-        heaviest=float((bags.counts.data / total[row])[lost].max(initial=0.0)),
+        heaviest=float(ties.ratio[lost].max(initial=0.0)),
     )
+
+
+def forces(
+    ties: TieManifold, point: Point, log_time: float
+) -> Float[np.ndarray, " pairs"]:
+    """λ_k = c_k e^{τ − D_k} of every pair; infinite beyond all numbers.
+
+    Args:
+        ties: the late flow.
+        point: of `at_point`.
+        log_time: τ.
+
+    Returns:
+        A force each.
+    """
+    with np.errstate(over="ignore"):
+        return ties.strength * np.exp(log_time - point.lead)
+
+
+def _common(
+    counts: csr_array,
+    ratio: Float[np.ndarray, " entries"],
+    content: Int[np.ndarray, " bags"],
+    twins: Int[np.ndarray, " twins"],
+) -> Bool[np.ndarray, " entries"]:
+    """Whether all bags of a twin content hold the token, at the same ratio."""
+    row = _rows(counts)
+    key = content[row] * counts.shape[1] + counts.indices
+    found, at, number = np.unique(key, return_inverse=True, return_counts=True)
+    low, high = np.full(len(found), np.inf), np.zeros(len(found))
+    np.minimum.at(low, at, ratio)
+    np.maximum.at(high, at, ratio)
+    of = found // counts.shape[1]
+    in_all = np.isin(of, twins) & (number == np.bincount(content)[of])
+    return (in_all & (high - low <= CANCELLED * high))[at]
 
 
 def at_point(ties: TieManifold, cls: Float[np.ndarray, " dim"]) -> Point:

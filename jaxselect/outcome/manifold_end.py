@@ -1,19 +1,22 @@
 """The end of a flow whose ties rest on a manifold: followed until it is proved."""
 
-import numpy as np
-from jaxtyping import Float
+from typing import NamedTuple
 
-from ..flow.manifold_flow import manifold_flow, on_manifold
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ..flow.manifold_flow import manifold_flow, on_manifold, still_tied
 from ..margin.manifold_certificate import is_trapped
 from ..margin.manifold_equilibrium import stationary
 from ..margin.max_margin import MaxMarginStatus
+from ..margin.sparse_max_margin import SparseMaxMargin, sparse_max_margin
 from ..model.checks import for_corpus
 from ..model.pair_forces import pair_forces
 from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags
 from ..model.ragged_pairs import contract_ties
 from ..model.sparse import SparseCorpus
-from ..model.tie_manifold import tie_manifold
+from ..model.tie_manifold import Contents, TieManifold, tie_contents, tie_manifold
 from .flow_end import FlowEnd
 
 # In scores: how far ties may be from their manifold, as they come to rest on it.
@@ -21,7 +24,28 @@ CLOSE = 1e-2
 # Log-time between two certificates; late, as a multiple of the log-time itself.
 STRIDE, LATE_STRIDE = 60.0, 0.5
 # Log-time from which p without a balance near it is taken to leave along the manifold.
-LEAVES = 150.0
+LEAVES = 1500.0
+
+
+class ManifoldEnd(NamedTuple):
+    """Where an end on a manifold is proved, and what is selected there.
+
+    Attributes:
+        cls: p.
+        log_time: log(1+t).
+        selected: of every entry of the count matrix, whether the token keeps its share.
+        tied: the tokens that share a sequence with another one.
+        axes: orthonormal, of the span of their differences.
+        margin: the max-margin problem orthogonal to these, without the tokens that all
+            twins of a content hold and that lost.
+    """
+
+    cls: Float[np.ndarray, " dim"]
+    log_time: float
+    selected: Bool[np.ndarray, " entries"]
+    tied: Int[np.ndarray, " tokens"]
+    axes: Float[np.ndarray, "dim axes"]
+    margin: SparseMaxMargin
 
 
 @for_corpus(-1, 1)
@@ -32,7 +56,7 @@ def manifold_end(
     *,
     from_log_time: float,
     until_log_time: float,
-) -> tuple[Float[np.ndarray, " dim"], float] | None:
+) -> ManifoldEnd | None:
     """Follow p along the manifold of its ties until it is proved to stay.
 
     Source: mathematics, section 7e.
@@ -45,19 +69,21 @@ def manifold_end(
         until_log_time: log(1+t) to stop at.
 
     Returns:
-        p and the log-time at which the end is proved; none if it is not.
+        Where the end is proved; none if it is not.
     """
     if ending.rest is None or ending.margin.status != MaxMarginStatus.SOLVED:
         return None
     bags, cls = RaggedBags.of_corpus(parameters, corpus), np.asarray(parameters.cls)
-    counts, selected = contract_ties(bags.counts, ending.selected)
-    ties = tie_manifold(bags, counts, selected, ending.axes, ending.margin.direction)
-    if ties is None:
+    selected = ending.selected
+    late = _late_flow(bags, selected, ending.margin.direction)
+    if late is None:
         return None
+    ties = late.ties
     there = on_manifold(ties, cls)
     if not np.ptp(bags.embeddings @ (there - cls)) <= CLOSE:
         return None
-    response = pair_forces(bags, counts, selected, there).response
+    counts, whole = contract_ties(bags.counts, selected)
+    response = pair_forces(bags, counts, whole, there).response
     now = from_log_time
     while now < until_log_time:
         ahead = min(now + max(STRIDE, LATE_STRIDE * now), until_log_time)
@@ -65,9 +91,64 @@ def manifold_end(
         if moved is None:
             return None
         there, now = moved, ahead
+        tied = _still_tied(bags, ties, there, now)
+        again = (tied != selected).any() and _late_flow(bags, tied, ties.growth)
+        if again:
+            late, ties, selected = again, again.ties, tied
         rest = stationary(ties, there, now)
         if rest is None and now > LEAVES:
             return None
         if rest and is_trapped(ties, rest, there, now, response=response):
-            return there, now
+            return late.ended(there, now)
     return None
+
+
+class _LateFlow(NamedTuple):
+    """A late flow, its contents and its max-margin problem."""
+
+    ties: TieManifold
+    contents: Contents
+    margin: SparseMaxMargin
+
+    def ended(self, cls: Float[np.ndarray, " dim"], log_time: float) -> ManifoldEnd:
+        """Its proved end."""
+        twins = self.ties.counts[self.ties.twins] * ~self.ties.carried[self.ties.twins]
+        return ManifoldEnd(
+            cls,
+            log_time,
+            self.contents.selected,
+            self.ties.words[twins.any(axis=0)],
+            self.contents.axes,
+            self.margin,
+        )
+
+
+def _late_flow(
+    bags: RaggedBags,
+    selected: Bool[np.ndarray, " entries"],
+    guess: Float[np.ndarray, " dim"],
+) -> _LateFlow | None:
+    """The late flow of a selection, if it is one on a manifold."""
+    contents = tie_contents(bags, selected)
+    if contents is None:
+        return None
+    free = contents.free(bags.embeddings)
+    margin = sparse_max_margin(free, *contents.competing(), guess)
+    if margin.status != MaxMarginStatus.SOLVED:
+        return None
+    ties = tie_manifold(bags, contents, margin.direction)
+    return None if ties is None else _LateFlow(ties, contents, margin)
+
+
+def _still_tied(
+    bags: RaggedBags,
+    ties: TieManifold,
+    cls: Float[np.ndarray, " dim"],
+    log_time: float,
+) -> Bool[np.ndarray, " entries"]:
+    """The selection at p, of every entry."""
+    place = np.full(len(bags.values), -1)
+    place[ties.words] = np.arange(len(ties.words))
+    row = np.repeat(ties.of_bag, np.diff(bags.counts.indptr))
+    column = place[bags.counts.indices]
+    return still_tied(ties, cls, log_time)[row, column] & (column >= 0)

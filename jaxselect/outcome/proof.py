@@ -53,7 +53,7 @@ def prove(parameters: Parameters, corpus: Corpus, *, from_log_time: float = 0.0)
     )
     if not double or corpus.classes is not None or corpus.weights is not None:
         return End.UNPROVED
-    settings = BdfSettings(max_steps=MAX_STEPS)
+    settings = BdfSettings(max_steps=MAX_STEPS, compiled=False)
     try:
         found = trajectory(
             parameters,

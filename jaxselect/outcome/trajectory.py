@@ -138,8 +138,15 @@ def trajectory(
             until_log_time=until_log_time,
         )
         if held is not None:
-            cls, log_time = held
-            ending = ending._replace(status=End.TIED, on_manifold=True)
+            cls, log_time = held.cls, held.log_time
+            ending = ending._replace(
+                status=End.TIED,
+                on_manifold=True,
+                selected=held.selected,
+                tied=held.tied,
+                axes=held.axes,
+                margin=held.margin,
+            )
     return Trajectory(
         cls,
         log_time,

@@ -90,10 +90,8 @@ def test_times_behind_the_end_are_infinite():
     np.testing.assert_array_equal(flow.earlier_cls, model.cls)
 
 
-@pytest.mark.parametrize("few", [0, 10_000])
-def test_a_flow_goes_on_from_the_end_of_another(followed, monkeypatch, few):
-    """By compiled programs and by NumPy."""
-    monkeypatch.setattr("jaxselect.flow.sparse_flow.FEW", few)
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_flow_goes_on_from_the_end_of_another(followed, compiled):
     model, _, corpus = problem(SEEDS[0])
     whole = followed[1e-7][0]
     half = Parameters(model.embeddings, whole.path_cls[4], model.head)

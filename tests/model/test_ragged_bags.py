@@ -15,6 +15,7 @@ from jaxselect.model.ragged_bags import (
     LEFT_OUT,
     RaggedBags,
     curvature,
+    dense_curvature,
     descent,
     pull,
     pulls,
@@ -45,18 +46,8 @@ def derivatives():
     return jax.tree.map(np.asarray, found)
 
 
-@pytest.fixture
-def sparse(monkeypatch):
-    """Small corpora are treated as large ones."""
-    monkeypatch.setattr(module, "DENSE", 0)
-
-
-@pytest.mark.parametrize("largest", [0, module.DENSE])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_descent_and_curvature_are_those_of_autodiff(
-    derivatives, monkeypatch, seed, largest
-):
-    monkeypatch.setattr(module, "DENSE", largest)
+def test_descent_and_curvature_are_those_of_autodiff(derivatives, seed):
     bags, cls = on_host(seed), POINTS[seed]
     gradient, hessian = (part[seed] for part in derivatives)
     size = np.abs(hessian).max()
@@ -64,9 +55,9 @@ def test_descent_and_curvature_are_those_of_autodiff(
     assert np.linalg.norm(got + gradient) <= rounding + 1e-15
     assert np.linalg.norm(pull(bags, cls) - got) <= rounding
     assert rounding < 1e-12
-    found = curvature(bags, cls)
-    assert_close(found / size, hessian / size)
-    assert_close(found / size, found.T / size)
+    for found in (curvature(bags, cls), dense_curvature(bags, cls)):
+        assert_close(found / size, hessian / size)
+        assert_close(found / size, found.T / size)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -120,7 +111,7 @@ def removed(bags, cls, time):
     return time * np.linalg.norm(curvature(bags, cls) - kept, 2), kept
 
 
-def test_what_is_left_out_weighs_less_than_it_may(sparse):
+def test_what_is_left_out_weighs_less_than_it_may():
     for seed in SEEDS:
         bags, out = on_host(seed), []
         for scale in (3.0, 10.0, 30.0):
@@ -132,7 +123,7 @@ def test_what_is_left_out_weighs_less_than_it_may(sparse):
         assert min(out) == 0 and max(out) == 6 and len(set(out)) > 2
 
 
-def test_a_word_left_out_takes_its_row_and_its_column(sparse):
+def test_a_word_left_out_takes_its_row_and_its_column():
     """One bag, s at 1 with hardly any weight and r at −1: of M = h (2 u_s − 1) (1, −1)
     ⊗ (1, −1) in scores three quarters go with s, 3h, though r stays."""
     bags = RaggedBags(
@@ -151,7 +142,7 @@ def test_a_word_left_out_takes_its_row_and_its_column(sparse):
     assert any(dropped)
 
 
-def test_a_word_without_a_pull_is_a_partner_still(sparse):
+def test_a_word_without_a_pull_is_a_partner_still():
     """Its value is the mean: h_s = 0, and u_s h_r is all that M holds of it."""
     bags = RaggedBags(
         csr_array([[1.0, 1.0, 1.0]]),
@@ -165,7 +156,7 @@ def test_a_word_without_a_pull_is_a_partner_still(sparse):
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_blocks_of_words_add_up(sparse, monkeypatch, size):
+def test_blocks_of_words_add_up(monkeypatch, size):
     bags, cls = on_host(2), POINTS[2]
     wanted = curvature(bags, cls)
     monkeypatch.setattr(module, "BLOCK", size)
