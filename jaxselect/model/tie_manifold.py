@@ -23,10 +23,10 @@ CANCELLED = 1e-12
 
 
 class Contents(NamedTuple):
-    """What bags keep of their weight: tied tokens, with their odds' counts.
+    """The contents of bags: tied tokens, with their odds' counts.
 
     Attributes:
-        merged: the count matrix, with ties contracted.
+        contracted: the count matrix, with ties contracted.
         selected: of every entry.
         carried: of every entry, whether all bags of a twin content hold the token at
             the same ratio, and it has lost: twins together have no force on it.
@@ -39,7 +39,7 @@ class Contents(NamedTuple):
         axes: orthonormal, of the span of tied differences.
     """
 
-    merged: csr_array
+    contracted: csr_array
     selected: Bool[np.ndarray, " entries"]
     carried: Bool[np.ndarray, " entries"]
     ratio: Float[np.ndarray, " entries"]
@@ -59,10 +59,10 @@ class Contents(NamedTuple):
     def competing(self) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:
         """Contracted bags without carried tokens, and their selection."""
         keep = ~self.carried
-        length = np.bincount(_rows(self.merged)[keep], minlength=len(self.of_bag))
+        length = np.bincount(_rows(self.contracted)[keep], minlength=len(self.of_bag))
         begin = np.concatenate([[0], np.cumsum(length)])
-        entries = self.merged.data[keep], self.merged.indices[keep], begin
-        return csr_array(entries, shape=self.merged.shape), self.selected[keep]
+        entries = self.contracted.data[keep], self.contracted.indices[keep], begin
+        return csr_array(entries, shape=self.contracted.shape), self.selected[keep]
 
 
 class TieManifold(NamedTuple):
@@ -148,7 +148,7 @@ def tie_contents(
     """
     if bags.loss != LOGISTIC:
         return None
-    merged, selected = contract_ties(bags.counts, selected)
+    contracted, selected = contract_ties(bags.counts, selected)
     entry, row = bags.counts.indices, _rows(bags.counts)
     total = np.bincount(row[selected], bags.counts.data[selected])
     ratio = bags.counts.data / total[row]
@@ -166,7 +166,7 @@ def tie_contents(
     carried = ~selected & _common(bags.counts, ratio, content, twins)
     first = first_selected(bags.counts, selected)[row[selected]]
     return Contents(
-        merged,
+        contracted,
         selected,
         carried,
         ratio,
@@ -220,7 +220,7 @@ def tie_manifold(
     # Orthogonal to the ties the tokens of a content are one.
     free = ties.free(bags.embeddings)
     best = np.zeros(len(counts), int)
-    best[content] = first_selected(ties.merged, ties.selected)
+    best[content] = first_selected(ties.contracted, ties.selected)
     apart = free[best[pairs[0]]] - free[pairs[1]]
     excess = apart @ growth - 1
     if ((excess > ACTIVE) & (excess <= INACTIVE)).any():
@@ -274,7 +274,7 @@ def _common(
     content: Int[np.ndarray, " bags"],
     twins: Int[np.ndarray, " twins"],
 ) -> Bool[np.ndarray, " entries"]:
-    """Whether all bags of a twin content hold the token, at the same ratio."""
+    """True where all bags of a twin content hold the token at one ratio."""
     row = _rows(counts)
     key = content[row] * counts.shape[1] + counts.indices
     found, at, number = np.unique(key, return_inverse=True, return_counts=True)
