@@ -274,7 +274,7 @@ def _common(
     content: Int[np.ndarray, " bags"],
     twins: Int[np.ndarray, " twins"],
 ) -> Bool[np.ndarray, " entries"]:
-    """True where all bags of a twin content hold the token at one ratio."""
+    """Tokens that all bags of a twin content hold at one ratio."""
     row = _rows(counts)
     key = content[row] * counts.shape[1] + counts.indices
     found, at, number = np.unique(key, return_inverse=True, return_counts=True)
