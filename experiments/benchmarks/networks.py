@@ -79,7 +79,7 @@ def main(settings: Settings, results: dict) -> None:
     found, gradient = ours(settings, counts, labels)
     results |= {"reviews": counts.shape[0], "words": counts.shape[1]} | found
     say(f"{counts.shape} reviews and words; ours: {found}")
-    rng = np.random.default_rng(2)
+    rng = np.random.default_rng(settings.seed + 2)
     chosen = rng.choice(settings.reviews, settings.share, replace=False)
     length = np.asarray(counts.sum(axis=1)).ravel()
     # Neighbours in the order of length, from places all over that order.

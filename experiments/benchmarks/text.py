@@ -73,7 +73,7 @@ def main(settings: Settings, results: dict) -> None:
     counts, labels = corpus(
         settings.reviews, settings.vocabulary, settings.distinct, settings.precision
     )
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(settings.seed + 1)
     scale = settings.dim**-0.5
     real = np.dtype(settings.precision)
     model = [

@@ -16,7 +16,7 @@ COLOUR = {
     "SELECTED": SERIES[2],
     "TIED": SERIES[4],
     "AT_REST": SERIES[3],
-    "NOT_CERTIFIED": "#d9d9d9",
+    "UNPROVED": "#d9d9d9",
     "LOSS_UNBOUNDED": "#8a8a8a",
 }
 """Of the ends of a flow on text."""
@@ -24,14 +24,18 @@ SENTENCE = {
     "SELECTED": "all decided, p goes on",
     "TIED": "some words tied, p goes on",
     "AT_REST": "p rests",
-    "NOT_CERTIFIED": "not certified",
+    "UNPROVED": "not certified",
     "LOSS_UNBOUNDED": "not certified: the loss has no bounds",
 }
 
 
 def draw(finished: Finished) -> Figure:
     """Two maps of certified ends, c and d against η₀; the tied words in each cell."""
-    cells = finished.results["cells"]
+    cells = [
+        # Results of former versions have another name for one end.
+        cell | {"status": cell["status"].replace("NOT_CERTIFIED", "UNPROVED")}
+        for cell in finished.results["cells"]
+    ]
     widest = max(cell["dim"] for cell in cells)
     over_c = [cell for cell in cells if cell["dim"] == widest]
     over_dim = [cell for cell in cells if cell["at_least"] == 0]

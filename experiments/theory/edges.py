@@ -29,6 +29,7 @@ class Settings(Study):
         smallest: smallest d.
         largest: largest d.
         points: dimensions between them, both included.
+        seed: of nothing; no edge is drawn.
     """
 
     problem: Problem = Problem(200, 8, 8, 48)

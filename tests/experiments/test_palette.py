@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from experiments.common.palette import CLASSES, EDGES, STATUS
+from experiments.figures import text_bridge
+from experiments.report.text_claims import ENDS
 from jaxselect.outcome.trial_status import End, TrialStatus
 
 ASSETS = Path(__file__).parents[2] / "experiments" / "report" / "assets"
@@ -74,12 +76,19 @@ def test_none_vanishes_on_paper():
 
 
 def test_every_status_has_a_look_and_a_mark_that_no_other_has():
-    names = {status.name for status in (*TrialStatus, *End)} - {"UNPROVED"}
+    names = {status.name for status in TrialStatus}
+    names |= {end.name for end in End if end.is_proved}
     assert names | {"MISSING"} == set(STATUS)
     marks = [look.mark for look in STATUS.values()]
     assert len(set(marks)) == len(marks) == len({x.words for x in STATUS.values()})
     assert CLASSES["positive"].colour == STATUS["CAPTURED_POSITIVE"].colour
     assert CLASSES["negative"].colour == STATUS["CAPTURED_NEGATIVE"].colour
+
+
+def test_every_end_on_text_has_a_colour_and_a_verdict():
+    names = {end.name for end in End}
+    assert names == {*text_bridge.COLOUR} == {*text_bridge.SENTENCE}
+    assert names | {"NOT_CERTIFIED"} == {*ENDS}
 
 
 def test_the_page_draws_edges_as_the_figure_does():

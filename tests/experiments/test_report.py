@@ -382,18 +382,19 @@ def describe(folder, **changes):
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-@pytest.mark.parametrize("name", NASTY)
-def test_text_of_others_stays_text(folder, tmp_path, name):
+def test_text_of_others_stays_text(folder, tmp_path):
     plain = Reader(page(search([folder])))
-    nasty = NASTY[name]
-    shown = dataclasses.replace(rates.PRESETS["smoke"], preset=nasty, out=Path(nasty))
-    place = tmp_path / nasty.replace("/", "∕")[:100]
-    results.write(place, settings=shown, results={nasty: nasty})
-    invent_reviews(tmp_path / "reviews", words=[nasty])
+    for nasty in NASTY.values():
+        preset = dataclasses.replace(rates.PRESETS["smoke"], preset=nasty)
+        place = tmp_path / nasty.replace("/", "∕")[:100]
+        settings = dataclasses.replace(preset, out=Path(nasty))
+        results.write(place, settings=settings, results={nasty: nasty})
+    invent_reviews(tmp_path / "reviews", words=list(NASTY.values()))
     read = Reader(page(search([tmp_path])))
     assert len(read.scripts) == len(plain.scripts)
     (sentence,) = read.data()["sentences"]
-    assert sentence["words"][0] == nasty[:60]
+    words = [nasty[:60] for nasty in NASTY.values()]
+    assert sentence["words"][: len(words)] == words
     for tag, attributes in read.tags:
         assert tag != "img"
         assert not any(key.startswith("on") for key in attributes), tag
