@@ -10,7 +10,7 @@ from typing import Any
 MOVED = {
     "outcome.settle": ("outcome.resolved_limit",),
     "outcome.verdict": ("outcome.trial_certificate",),
-    "text.attention": ("model.ragged_attention",),
+    "text.attention": ("model.ragged_bags",),
     "text.curvature": ("model.ragged_bags",),
     "text.curve": ("flow.arclength",),
     "text.ending": ("outcome.flow_end",),

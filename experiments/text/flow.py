@@ -21,9 +21,9 @@ from experiments.text.data import Source, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.flow.bdf import LATEST
-from jaxselect.model.ragged_attention import attention
 from jaxselect.model.ragged_bags import (
     RaggedBags,
+    attention,
     curvature,
     descent,
     outputs,

@@ -87,7 +87,9 @@ def sparse_flow(
         # Scores too far apart for one shift of the exponent have one for each bag.
         return found if np.isfinite(found).all() else pull(bags, cls)
 
-    if not np.isfinite(field(0.0, np.asarray(parameters.cls))).all():
+    with np.errstate(invalid="ignore"):
+        begins = np.isfinite(field(0.0, np.asarray(parameters.cls))).all()
+    if not begins:
         raise BadInput("E, p_0 or v is not finite: wanted numbers")
 
     def jacobian(time: float, cls: np.ndarray) -> np.ndarray:

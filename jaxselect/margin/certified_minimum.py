@@ -15,8 +15,7 @@ from jaxtyping import Float
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
-from ..model.ragged_attention import attention
-from ..model.ragged_bags import RaggedBags, curvature, descent, pulls
+from ..model.ragged_bags import RaggedBags, attention, curvature, descent, sized_pulls
 
 NEWTON_STEPS = 30
 
@@ -204,10 +203,7 @@ def newton_decrement(
         >>> round(newton_decrement(one, np.zeros(2), np.eye(2)), 4)
         0.1335
     """
-    pull, _ = pulls(bags, cls)
-    words = bags.counts.shape[1]
-    of_word = np.bincount(bags.counts.indices, pull, words)
-    size = np.bincount(bags.counts.indices, np.abs(pull), words)
+    of_word, size = (bags.scatter(entries) for entries in sized_pulls(bags, cls))
     total = size.sum()
     seen = bags.embeddings - (size @ bags.embeddings / total if total else 0.0)
     seen = seen @ root
@@ -247,25 +243,24 @@ def change_of_curvature(
     """
     if bags.loss.bounds is None:
         return np.zeros((len(cls), len(cls))), 0.0
-    counts, begin = bags.counts, bags.counts.indptr
-    share, row = attention(counts, bags.embeddings @ cls)
-    value, place = bags.values[counts.indices], bags.embeddings[counts.indices]
+    share, _ = attention(bags.counts, bags.embeddings @ cls)
+    value, place = bags.gather(bags.values), bags.gather(bags.embeddings)
 
     def mean(entries: np.ndarray) -> np.ndarray:
-        return np.add.reduceat((share * entries.T).T, begin[:-1])
+        return bags.total((share * entries.T).T)
 
-    off = np.abs(value - mean(value)[row])
+    off = np.abs(value - bags.spread(mean(value)))
     spread = mean(off)
-    ahead = place - mean(place)[row]
+    ahead = place - bags.spread(mean(place))
     diameter = np.array(
         [
             pdist(place[first:last]).max(initial=0.0)
-            for first, last in itertools.pairwise(begin)
+            for first, last in itertools.pairwise(bags.counts.indptr)
         ]
     )
     first, second, third = bags.loss.bounds
     growth = 3.3 * first + 7.2 * second * spread + 1.9 * third * spread**2
     grown = diameter * growth / bags.num_total
-    weight = grown[row] * share * (off + spread[row])
+    weight = bags.spread(grown) * share * (off + bags.spread(spread))
     widest = float(diameter.max(initial=0.0))
     return (ahead.T * weight) @ ahead, 1 / (8 * widest) if widest else np.inf

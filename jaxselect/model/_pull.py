@@ -1,45 +1,48 @@
-"""Pulls of a sequence on the scores of its tokens, in bag layout."""
+"""Pulls of a bag on the scores of its tokens, entry by entry, in any layout."""
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from typing import Any
 
 from .attention import Attention
-from .corpus import Corpus
+from .bags import AbstractBags, ByBag, Entries
 from .functional_margin import functional_margin
 
 
-def log_residual(attention: Attention, corpus: Corpus) -> Float[Array, " sequences"]:
+def log_residual(attention: Attention, bags: AbstractBags) -> ByBag:
     """Log of w_X (−ℓ′(m)), −∞ where w_X = 0."""
-    margin = functional_margin(corpus.labels, attention.output).value
-    return corpus.loss.log_slope(margin) + corpus.log_weights(margin.dtype)
+    margin = functional_margin(bags.labels, attention.output).value
+    return bags.loss.log_slope(margin) + bags.log_weights(margin.dtype)
 
 
-def log_weighted_residual(
-    attention: Attention, corpus: Corpus
-) -> Float[Array, "sequences width"]:
-    """Log of w_X q (−ℓ′(m)) in bag layout, −∞ on padding and where w_X = 0."""
-    return attention.log_weights + log_residual(attention, corpus)[:, None]
+def log_weighted_residual(attention: Attention, bags: AbstractBags) -> Entries:
+    """Log of w_X q (−ℓ′(m)), −∞ on padding and where w_X = 0."""
+    return attention.log_weights + bags.spread(log_residual(attention, bags))
 
 
-def advances(attention: Attention, corpus: Corpus) -> Float[Array, "sequences width"]:
-    """Derivative of m along b_s − f in bag layout: y (b_s − f) for two classes."""
-    margin = functional_margin(corpus.labels, attention.output)
-    return margin.along(attention.advantage)
+def advances(attention: Attention, bags: AbstractBags) -> Entries:
+    """Derivative of m along b_s − f: y (b_s − f) for two classes."""
+    margin = functional_margin(bags.labels, attention.output)
+    if margin.gradient.ndim > 1:
+        return margin.along(attention.advantage)
+    return bags.spread(margin.gradient) * attention.advantage
 
 
 def pulls(
-    exponent: Float[Array, "sequences width"],
-    advance: Float[Array, "sequences width"],
-    attention: Attention,
-    corpus: Corpus,
-) -> Float[Array, "sequences width"]:
+    exponent: Any, advance: Any, attention: Attention, bags: AbstractBags
+) -> Entries:
     """Pulls e^{exponent} · advance; the top token's is minus the others' sum.
 
-    The sum over a sequence is zero.
+    The sum over a bag is zero.
     """
-    top = jnp.arange(exponent.shape[1])[None] == attention.top[:, None]
+    array, top = bags.arrays, bags.marks(attention.top)
     # The top token's exponent may overflow: it is dropped before, not after, `exp`.
-    used = ~top & (corpus.counts > 0) & (advance != 0)
-    exponent = jnp.where(used, exponent, -jnp.inf)
-    others = jnp.exp(exponent) * advance
-    return jnp.where(top, -others.sum(axis=1, keepdims=True), others)
+    used = ~top & bags.filled & (advance != 0)
+    others = array.exp(array.where(used, exponent, -array.inf)) * advance
+    return array.where(top, -bags.spread(bags.total(others)), others)
+
+
+def partners(advance: Any, attention: Attention, bags: AbstractBags) -> Entries:
+    """Partners u of the pulls in their change: see `score_curvature`."""
+    margin = functional_margin(bags.labels, attention.output).value
+    tilt = 0.5 * bags.loss.ratio(margin)
+    weights = bags.arrays.exp(attention.log_weights)
+    return weights * (1 + bags.spread(tilt) * advance)

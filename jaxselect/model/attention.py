@@ -11,8 +11,9 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..precision import full_precision
 from ..program import one_program
+from .bags import AbstractBags, ByToken, Entries
 from .checks import for_corpus
-from .corpus import Corpus
+from .corpus import Corpus, padded_logits
 from .parameters import Parameters
 
 
@@ -59,18 +60,51 @@ def attend(
         >>> bag.log_weights.tolist(), bag.output.item()
         ([0.0, -1000000.0], 1.0)
     """
-    logits, highest, share = _exponentials(scores, counts)
-    slots = jnp.arange(len(logits))
-    # `argmax` is not vectorised on CPU, where it would cost as much as the rest.
-    top = jnp.min(jnp.where(logits == highest, slots, len(logits) - 1))
-    total = share.sum()
-    log_weights = logits - highest - jnp.log(total)
-    ahead = values - values[top][None]
-    by_head = share.reshape(-1, *[1] * (values.ndim - 1))
-    mean_ahead = jnp.sum(by_head * ahead, axis=0) / total
-    return Attention(
-        log_weights, values[top] + mean_ahead, ahead - mean_ahead[None], top
+    one = Corpus(
+        tokens=jnp.arange(len(scores))[None],
+        counts=counts[None],
+        labels=jnp.ones(1, int),
+        vocabulary=len(scores),
     )
+    return jax.tree.map(lambda each: each[0], attend_bags(scores, values, one))
+
+
+def attend_bags(scores: ByToken, values: ByToken, bags: AbstractBags) -> Attention:
+    """`attend` for every bag, in any layout.
+
+    Args:
+        scores: a = E p.
+        values: b = E v.
+        bags: n bags.
+
+    Returns:
+        An `Attention` entry by entry, with outputs and tops bag by bag.
+    """
+    shifted, share = _exponentials(scores, bags)
+    top = bags.first(shifted == 0)
+    total = bags.total(share)
+    log_weights = shifted - bags.spread(bags.arrays.log(total))
+    entries = bags.gather(values)
+    best = bags.at(entries, top)
+    ahead = entries - bags.spread(best)
+    heads = [1] * (values.ndim - 1)
+    mean = bags.total(share.reshape(*share.shape, *heads) * ahead)
+    mean = mean / total.reshape(-1, *heads)
+    return Attention(log_weights, best + mean, ahead - bags.spread(mean), top)
+
+
+def attention_shares(scores: ByToken, bags: AbstractBags) -> Entries:
+    """Softmax over every bag, in any layout: q[s] ∝ C[s] e^{a_s}.
+
+    Args:
+        scores: a = E p.
+        bags: n bags.
+
+    Returns:
+        Weights that add up to one in each bag, entry by entry.
+    """
+    _, share = _exponentials(scores, bags)
+    return share / bags.spread(bags.total(share))
 
 
 @one_program()
@@ -91,7 +125,8 @@ def attention_weights(
         >>> weights.tolist()
         [0.75, 0.25, 0.0]
     """
-    _, _, share = _exponentials(scores, counts)
+    logits = padded_logits(scores, counts)
+    share = jnp.exp(logits - jax.lax.stop_gradient(logits.max()))
     return share / share.sum()
 
 
@@ -118,8 +153,7 @@ def attend_corpus(
         >>> attend_corpus(jnp.zeros(2), jnp.array([1.0, 3.0]), corpus).output.tolist()
         [2.0, 3.0]
     """
-    tokens, counts = corpus.tokens, corpus.counts.astype(scores.dtype)
-    return jax.vmap(attend)(scores[tokens], values[tokens], counts)
+    return attend_bags(scores, values, corpus)
 
 
 @one_program()
@@ -193,14 +227,8 @@ def attention_entropy(log_weights: Float[Array, " width"]) -> Float[Scalar, ""]:
     return -jnp.sum(weights * finite)
 
 
-def _exponentials(
-    scores: Float[Array, " width"], counts: Float[Array, " width"]
-) -> tuple[Float[Array, " width"], Float[Scalar, ""], Float[Array, " width"]]:
-    """Logits a + log C, −∞ on padding; the highest; e^{logit − highest}."""
-    present = counts > 0
-    # The inner `where` keeps the derivative of log finite on padding.
-    logits = jnp.where(
-        present, scores + jnp.log(jnp.where(present, counts, 1)), -jnp.inf
-    )
-    highest = jax.lax.stop_gradient(logits.max())
-    return logits, highest, jnp.exp(logits - highest)
+def _exponentials(scores: ByToken, bags: AbstractBags) -> tuple[Entries, Entries]:
+    """Logits a + log C less the highest of their bag, −∞ on padding; exponentials."""
+    logits = bags.logits(scores)
+    shifted = logits - bags.spread(bags.largest(logits))
+    return shifted, bags.arrays.exp(shifted)

@@ -9,19 +9,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Bool, Float, Int, Scalar, Shaped
 from numpy.typing import ArrayLike
 
 from ..arguments import as_annotated, fields_as_annotated
 from ..errors import BadInput
 from ..program import one_program
 from . import _bags, checks
+from .bags import AbstractBags
 from .loss import LOGISTIC, Loss
 
 
-class Corpus(eqx.Module):
+class Corpus(AbstractBags, eqx.Module):
     """Labelled bags, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
 
     The loss and the weights stand here, since every function that reads the labels
@@ -56,9 +58,19 @@ class Corpus(eqx.Module):
         fields_as_annotated(self, "take `from_sequences` or `from_bags`")
 
     @property
+    def arrays(self) -> Any:
+        """The arrays are those of JAX."""
+        return jnp
+
+    @property
+    def filled(self) -> Bool[Array, "sequences width"]:
+        """Slots that hold a token."""
+        return self.counts > 0
+
+    @property
     def present(self) -> Bool[Array, "sequences width"]:
         """Slots that hold a token, in sequences of positive weight."""
-        filled = self.counts > 0
+        filled = self.filled
         return filled if self.weights is None else filled & (self.weights > 0)[:, None]
 
     def log_weights(self, dtype: jnp.dtype) -> Float[Array, "*sequences"]:
@@ -77,6 +89,60 @@ class Corpus(eqx.Module):
             return each / len(self.labels)
         weights = self.weights.astype(each.dtype).reshape(-1, *[1] * (each.ndim - 1))
         return jnp.where(weights > 0, weights * each, 0.0)
+
+    def logits(
+        self, scores: Float[Array, " vocabulary"]
+    ) -> Float[Array, "sequences width"]:
+        """The a_s + log C_X[s] in bag layout, −∞ on padding."""
+        return padded_logits(self.gather(scores), self.counts.astype(scores.dtype))
+
+    def gather(
+        self, by_token: Shaped[Array, " vocabulary *rest"]
+    ) -> Shaped[Array, " sequences width *rest"]:
+        """Numbers of tokens in bag layout."""
+        return by_token[self.tokens]
+
+    def spread(
+        self, by_bag: Shaped[Array, " sequences *rest"]
+    ) -> Shaped[Array, " sequences one *rest"]:
+        """Numbers of sequences, for every slot."""
+        return by_bag[:, None]
+
+    def total(
+        self, entries: Shaped[Array, " sequences width *rest"]
+    ) -> Shaped[Array, " sequences *rest"]:
+        """Sum over every sequence."""
+        return entries.sum(axis=1)
+
+    def largest(
+        self, entries: Float[Array, "sequences width"]
+    ) -> Float[Array, " sequences"]:
+        """Maximum over every sequence, constant in derivatives."""
+        return jax.lax.stop_gradient(entries.max(axis=1))
+
+    def scatter(
+        self, entries: Float[Array, " sequences width *rest"]
+    ) -> Float[Array, " vocabulary *rest"]:
+        """Sum over every token."""
+        return sum_by_token(entries, self)
+
+    def first(self, marks: Bool[Array, "sequences width"]) -> Int[Array, " sequences"]:
+        """First marked slot; the last one where none is."""
+        slots = jnp.arange(marks.shape[1])
+        # `argmax` is not vectorised on CPU, where it would cost as much as attention.
+        return jnp.min(jnp.where(marks, slots, len(slots) - 1), axis=1)
+
+    def at(
+        self,
+        entries: Shaped[Array, " sequences width *rest"],
+        slots: Int[Array, " sequences"],
+    ) -> Shaped[Array, " sequences *rest"]:
+        """Entries in the given slot of every sequence."""
+        return jax.vmap(lambda bag, slot: bag[slot])(entries, slots)
+
+    def marks(self, slots: Int[Array, " sequences"]) -> Bool[Array, "sequences width"]:
+        """Whether a slot is the given one."""
+        return jnp.arange(self.counts.shape[1])[None] == slots[:, None]
 
     def mean(self, each: Float[Array, " sequences"]) -> Float[Scalar, ""]:
         """Mean Σ_X w_X x_X over the sequences."""
@@ -237,6 +303,27 @@ def from_bags(
         loss=loss,
         classes=None if classes == 2 else int(classes),
     )
+
+
+def padded_logits(
+    scores: Float[Array, "*bags width"], counts: Float[Array, "*bags width"]
+) -> Float[Array, "*bags width"]:
+    """Logits a + log C, −∞ on padding.
+
+    Args:
+        scores: a of the tokens in a bag.
+        counts: C; zero for padding.
+
+    Returns:
+        What a softmax is taken of.
+
+    Example:
+        >>> padded_logits(jnp.ones(2), jnp.array([1.0, 0.0])).tolist()
+        [1.0, -inf]
+    """
+    filled = counts > 0
+    # The inner `where` keeps the derivative of log finite on padding.
+    return jnp.where(filled, scores + jnp.log(jnp.where(filled, counts, 1)), -jnp.inf)
 
 
 @as_annotated

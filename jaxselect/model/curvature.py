@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..program import one_program
-from ._pull import advances, log_weighted_residual, pulls
+from ._pull import advances, log_weighted_residual, partners, pulls
 from .attention import Attention, attend_corpus
 from .checks import for_corpus
 from .corpus import Corpus, sum_by_token
@@ -59,9 +59,7 @@ def score_curvature(
     exponent = log_weighted_residual(attention, corpus) + log_scale
     advance = advances(attention, corpus)
     pull = pulls(exponent, advance, attention, corpus)
-    margin = functional_margin(corpus.labels, attention.output).value
-    tilt = 0.5 * corpus.loss.ratio(margin)
-    partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * advance)
+    partner = partners(advance, attention, corpus)
     gradient = sum_by_token(pull, corpus)
     tokens = corpus.tokens
     if values.ndim > 1:

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
+
+from .bags import ByBag
 
 
 class FunctionalMargin(NamedTuple):
@@ -53,9 +55,7 @@ class FunctionalMargin(NamedTuple):
         return own - vectors
 
 
-def functional_margin(
-    labels: Int[Array, " sequences"], output: Float[Array, " sequences *classes"]
-) -> FunctionalMargin:
+def functional_margin(labels: ByBag, output: ByBag) -> FunctionalMargin:
     """Margins m = y f, or f_y − log Σ_{k≠y} e^{f_k} for K classes.
 
     With the logistic loss the second is cross-entropy: log(1 + e^{−m}) = −log π_y, and

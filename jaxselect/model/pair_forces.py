@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
-from .ragged_bags import BLOCK, RaggedBags, outputs
+from .attention import attend_bags
+from .ragged_bags import BLOCK, RaggedBags
 from .ragged_pairs import competing_pairs_by_entry
 
 
@@ -79,32 +80,28 @@ def pair_forces(
         >>> found.sign.tolist(), found.log_force.round(3).tolist()
         ([1.0], [-1001.313])
     """
-    starts = counts.indptr[:-1]
-    row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     scores = bags.embeddings @ cls
-    logit = scores[bags.counts.indices] + np.log(counts.data)
-    logit -= np.maximum.reduceat(logit, starts)[row]
-    log_share = logit - np.log(np.add.reduceat(np.exp(logit), starts))[row]
-    value = bags.values[bags.counts.indices]
-    output = outputs(bags, np.exp(log_share))
-    slope = bags.loss.slope(bags.labels * output)
-    spread = np.maximum.reduceat(value, starts) - np.minimum.reduceat(value, starts)
+    attention = attend_bags(scores, bags.values, bags)
+    log_share = attention.log_weights
+    value = bags.gather(bags.values)
+    slope = bags.loss.slope(bags.labels * attention.output)
+    spread = bags.largest(value) + bags.largest(-value)
     response = 4 + 1.3 * max(bags.loss.largest_ratio, 1.0) * spread
-    towards = (bags.labels * slope / bags.num_total)[row] * (output[row] - value)
+    towards = -bags.spread(bags.labels * slope / bags.num_total) * attention.advantage
     lost = ~selected
     winners, losers, pair = competing_pairs_by_entry(counts, selected)
     top = np.full(len(winners), -np.inf)
     np.maximum.at(top, pair, log_share[lost])
     weight = np.exp(log_share[lost] - top[pair])
-    size = (slope * spread / bags.num_total)[row][lost] * weight
+    size = bags.spread(slope * spread / bags.num_total)[lost] * weight
     # An exponent of size a is known to some a roundings.
     rounding = (64 + 8 * np.abs(scores).max(initial=0.0)) * np.finfo(float).eps
-    known = np.broadcast_to(rounding + response[row] * shift, lost.shape)[lost]
+    known = (rounding + bags.spread(response) * shift)[lost]
     total, gross, error = np.zeros((3, len(winners)))
     np.add.at(total, pair, towards[lost] * weight)
     np.add.at(gross, pair, size)
     np.add.at(error, pair, size * known)
-    shares = np.add.reduceat(np.where(lost, np.exp(log_share), 0.0), starts)
+    shares = bags.total(np.where(lost, np.exp(log_share), 0.0))
     with np.errstate(divide="ignore"):
         return PairForces(
             winners,

@@ -8,15 +8,20 @@ only the others, few of thousands, are kept (mathematics, section 7a).
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from scipy.sparse import csr_array
 
+from ._pull import advances, log_weighted_residual, partners
+from ._pull import pulls as pulls_along
+from .attention import Attention, attend_bags, attention_shares
+from .bags import AbstractBags
 from .loss import LOGISTIC, Loss
 from .parameters import Parameters
-from .ragged_attention import attention
 from .sparse import SparseCorpus
 
 # Tolerance of the truncated Jacobian relative to the identity; Newton's rate degrades
@@ -26,11 +31,12 @@ LEFT_OUT = 0.01
 BLOCK = 1024
 
 
-class RaggedBags(NamedTuple):
-    """Bags with labels and the words' embeddings, on the host.
+@dataclass(frozen=True, eq=False)
+class RaggedBags(AbstractBags):
+    """Labelled bags of any lengths and the tokens' embeddings, on the host.
 
     Attributes:
-        counts: a row per sequence, a column per word.
+        counts: a row per sequence, a column per token.
         labels: ±1.
         embeddings: E.
         values: b = E v.
@@ -77,6 +83,102 @@ class RaggedBags(NamedTuple):
             corpus.loss,
         )
 
+    @property
+    def arrays(self) -> Any:
+        """The arrays are those of NumPy."""
+        return np
+
+    @property
+    def filled(self) -> np.bool_:
+        """Whether an entry is a token: each one."""
+        return np.True_
+
+    @cached_property
+    def row(self) -> Int[np.ndarray, " entries"]:
+        """Sequence of every entry."""
+        lengths = np.diff(self.counts.indptr)
+        return np.repeat(np.arange(len(lengths)), lengths)
+
+    @cached_property
+    def token(self) -> Int[np.ndarray, " entries"]:
+        """Token of every entry, as NumPy reads an index fastest."""
+        return self.counts.indices.astype(np.intp)
+
+    @cached_property
+    def log_counts(self) -> Float[np.ndarray, " entries"]:
+        """The log C_X[s] of every entry."""
+        return np.log(self.counts.data)
+
+    @property
+    def begin(self) -> Int[np.ndarray, " sequences"]:
+        """First entry of every sequence."""
+        return self.counts.indptr[:-1]
+
+    def log_weights(self, dtype: Any) -> np.floating:
+        """The log 1/n."""
+        return -np.log(np.asarray(self.num_total, dtype))
+
+    def logits(
+        self, scores: Float[np.ndarray, " vocabulary"]
+    ) -> Float[np.ndarray, " entries"]:
+        """The a_s + log C_X[s] of every entry."""
+        return self.gather(scores) + self.log_counts
+
+    def gather(
+        self, by_token: Shaped[np.ndarray, " vocabulary *rest"]
+    ) -> Shaped[np.ndarray, " entries *rest"]:
+        """Numbers of tokens, entry by entry."""
+        return by_token.take(self.token, axis=0)
+
+    def spread(
+        self, by_bag: Shaped[np.ndarray, " sequences *rest"]
+    ) -> Shaped[np.ndarray, " entries *rest"]:
+        """Numbers of sequences, entry by entry."""
+        return by_bag.take(self.row, axis=0)
+
+    def total(
+        self, entries: Shaped[np.ndarray, " entries *rest"]
+    ) -> Shaped[np.ndarray, " sequences *rest"]:
+        """Sum over every sequence."""
+        return np.add.reduceat(entries, self.begin)
+
+    def largest(
+        self, entries: Shaped[np.ndarray, " entries"]
+    ) -> Shaped[np.ndarray, " sequences"]:
+        """Maximum over every sequence."""
+        return np.maximum.reduceat(entries, self.begin)
+
+    def scatter(
+        self, entries: Float[np.ndarray, " entries"]
+    ) -> Float[np.ndarray, " vocabulary"]:
+        """Sum over every token."""
+        return np.bincount(self.token, entries, self.counts.shape[1])
+
+    def first(
+        self, marks: Bool[np.ndarray, " entries"]
+    ) -> Int[np.ndarray, " sequences"]:
+        """First marked entry of every sequence; the last one where none is."""
+        slots, marked = self.counts.indptr[1:] - 1, np.flatnonzero(marks)[::-1]
+        # The last of several assignments to one slot counts.
+        slots[self.row[marked]] = marked
+        return slots
+
+    def at(
+        self,
+        entries: Shaped[np.ndarray, " entries *rest"],
+        slots: Int[np.ndarray, " sequences"],
+    ) -> Shaped[np.ndarray, " sequences *rest"]:
+        """Given entries, one of every sequence."""
+        return entries[slots]
+
+    def marks(
+        self, slots: Int[np.ndarray, " sequences"]
+    ) -> Bool[np.ndarray, " entries"]:
+        """Whether an entry is the given one of its sequence."""
+        found = np.zeros(self.counts.nnz, bool)
+        found[slots] = True
+        return found
+
 
 def risk(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> float:
     """The part of these sequences in L(p) (mathematics, section 1).
@@ -94,7 +196,7 @@ def risk(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> float:
         >>> round(risk(one, np.zeros(2)), 4)
         0.6931
     """
-    output = outputs(bags, attention(bags.counts, bags.embeddings @ cls)[0])
+    output = _attend(bags, cls).output
     return float(bags.loss.value(bags.labels * output).sum() / bags.num_total)
 
 
@@ -118,12 +220,10 @@ def descent(
         >>> descent(one, np.zeros(2))[0].round(4).tolist()
         [0.0944, -0.0944]
     """
-    pull, _ = pulls(bags, cls)
-    word, words = bags.counts.indices, bags.counts.shape[1]
+    pull, size = sized_pulls(bags, cls)
     length = np.sqrt(np.sum(bags.embeddings**2, axis=1))
-    terms = np.abs(pull) @ length[word]
-    in_scores = np.bincount(word, pull, words)
-    return in_scores @ bags.embeddings, float(16 * np.finfo(float).eps * terms)
+    terms = size @ bags.gather(length)
+    return bags.scatter(pull) @ bags.embeddings, float(16 * np.finfo(float).eps * terms)
 
 
 def curvature(
@@ -148,10 +248,10 @@ def curvature(
         [[0.0147, -0.0147], [-0.0147, 0.0147]]
     """
     counts, word = bags.counts, bags.counts.indices
-    pull, partner, row = _factors(bags, cls)
+    pull, partner = _factors(bags, cls)
     pulled, partners = np.abs(pull), np.abs(partner)
     all_pulls, all_partners = (
-        np.add.reduceat(size, counts.indptr[:-1])[row] for size in (pulled, partners)
+        bags.spread(bags.total(size)) for size in (pulled, partners)
     )
     # A word takes its row and its column along.
     part = pulled * (1 + 2 * all_partners) + 2 * partners * all_pulls
@@ -163,7 +263,7 @@ def curvature(
     position = np.full(counts.shape[1], -1)
     position[kept] = np.arange(len(kept))
     entry = position[word] >= 0
-    where = row[entry], position[word[entry]]
+    where = bags.row[entry], position[word[entry]]
     shape = counts.shape[0], len(kept)
     left, right = (
         csr_array((factor[entry], where), shape=shape) for factor in (pull, partner)
@@ -208,10 +308,10 @@ def dense_curvature(
         >>> dense_curvature(one, np.zeros(2)).round(4).tolist()
         [[0.0147, -0.0147], [-0.0147, 0.0147]]
     """
-    pull, partner, row = _factors(bags, cls)
+    pull, partner = _factors(bags, cls)
     left, right = np.zeros((2, *bags.counts.shape))
-    left[row, bags.counts.indices] = pull
-    right[row, bags.counts.indices] = partner
+    left[bags.row, bags.token] = pull
+    right[bags.row, bags.token] = partner
     in_scores = left.T @ right - np.diag(left.sum(axis=0) / 2)
     found = bags.embeddings.T @ in_scores @ bags.embeddings
     return found + found.T
@@ -235,33 +335,7 @@ def pull(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Float[np.ndarray, 
         >>> pull(one, np.zeros(2)).round(4).tolist()
         [0.0944, -0.0944]
     """
-    entries, _ = pulls(bags, cls)
-    word, words = bags.counts.indices, bags.counts.shape[1]
-    return np.bincount(word, entries, words) @ bags.embeddings
-
-
-def outputs(
-    bags: RaggedBags, share: Float[np.ndarray, " entries"]
-) -> Float[np.ndarray, " sequences"]:
-    """Outputs f = Σ_s q_s b_s of every sequence.
-
-    Source: mathematics, section 1.
-
-    Args:
-        bags: the corpus and the words' values.
-        share: q, of `attention`.
-
-    Returns:
-        What the head makes of it.
-
-    Example:
-        >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
-        >>> one = RaggedBags(bag, np.ones(1), axes, axes[0], 1)
-        >>> outputs(one, np.array([0.75, 0.25])).tolist()
-        [0.75]
-    """
-    value = share * bags.values[bags.counts.indices]
-    return np.add.reduceat(value, bags.counts.indptr[:-1])
+    return bags.scatter(_entry_pulls(_attend(bags, cls), bags)[0]) @ bags.embeddings
 
 
 def pulls(
@@ -284,19 +358,107 @@ def pulls(
         >>> pulls(one, np.zeros(2))[0].round(4).tolist()
         [0.0944, -0.0944]
     """
-    pull, _, row = _factors(bags, cls)
-    return pull, row
+    return sized_pulls(bags, cls)[0], bags.row
+
+
+def sized_pulls(
+    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
+) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
+    """`pulls`, and sizes that bound their roundings.
+
+    The pull on the top token of a sequence is minus the sum of the others, which may
+    cancel.
+
+    Source: mathematics, section 7b.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+
+    Returns:
+        Terms of −∂L/∂a; sizes, no less than these in absolute value.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0, 1.0]])
+        >>> one = RaggedBags(bag, np.ones(1), np.eye(3), np.array([0.0, 1.0, -1.0]), 1)
+        >>> pull, size = sized_pulls(one, np.zeros(3))
+        >>> abs(pull).round(3).tolist(), size.round(3).tolist()
+        ([0.0, 0.167, 0.167], [0.333, 0.167, 0.167])
+    """
+    attention = _attend(bags, cls)
+    pull, _ = _entry_pulls(attention, bags)
+    top = bags.marks(np.asarray(attention.top))
+    size = np.where(top, 0.0, np.abs(pull))
+    return pull, np.where(top, bags.spread(bags.total(size)), size)
+
+
+def attention(
+    counts: csr_array, scores: Float[np.ndarray, " vocabulary"]
+) -> tuple[Float[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
+    """Attention weight q_X[s] = C_X[s] e^{a_s} / Σ_r C_X[r] e^{a_r} of every entry.
+
+    Scores may lie any distance apart.
+
+    Source: mathematics, section 1.
+
+    Args:
+        counts: a row per sequence, a column per token; every row has an entry.
+        scores: a = E p.
+
+    Returns:
+        Weights that add up to one in each row, entry by entry, and their rows.
+
+    Example:
+        >>> attention(csr_array([[3.0, 1.0]]), np.zeros(2))[0].tolist()
+        [0.75, 0.25]
+        >>> attention(csr_array([[3.0, 1.0]]), np.array([0.0, 1e6]))[0].tolist()
+        [0.0, 1.0]
+    """
+    rows, words = counts.shape
+    bags = RaggedBags(counts, np.ones(rows), np.zeros((words, 0)), scores, rows)
+    return attention_shares(scores, bags), bags.row
+
+
+def outputs(
+    bags: RaggedBags, share: Float[np.ndarray, " entries"]
+) -> Float[np.ndarray, " sequences"]:
+    """Outputs f = Σ_s q_s b_s of every sequence.
+
+    Source: mathematics, section 1.
+
+    Args:
+        bags: the corpus and the words' values.
+        share: q, of `attention`.
+
+    Returns:
+        What the head makes of it.
+
+    Example:
+        >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
+        >>> one = RaggedBags(bag, np.ones(1), axes, axes[0], 1)
+        >>> outputs(one, np.array([0.75, 0.25])).tolist()
+        [0.75]
+    """
+    return bags.total(share * bags.gather(bags.values))
+
+
+def _attend(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Attention:
+    return attend_bags(bags.embeddings @ cls, bags.values, bags)
+
+
+def _entry_pulls(
+    attention: Attention, bags: RaggedBags
+) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
+    """Pulls, and advances that they are along."""
+    advance = advances(attention, bags)
+    exponent = log_weighted_residual(attention, bags)
+    return pulls_along(exponent, advance, attention, bags), advance
 
 
 def _factors(
     bags: RaggedBags, cls: Float[np.ndarray, " dim"]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pulls h and partners x of every entry, as in `score_curvature`; the rows."""
-    share, row = attention(bags.counts, bags.embeddings @ cls)
-    value, label = bags.values[bags.counts.indices], bags.labels
-    output = outputs(bags, share)
-    ahead = value - output[row]
-    margin = label * output
-    pull = (label * bags.loss.slope(margin) / bags.num_total)[row] * share * ahead
-    tilt = 0.5 * bags.loss.ratio(margin) * label
-    return pull, share * (1 + tilt[row] * ahead), row
+) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
+    """Pulls h and partners x of every entry, as in `score_curvature`."""
+    attention = _attend(bags, cls)
+    pull, advance = _entry_pulls(attention, bags)
+    return pull, partners(advance, attention, bags)

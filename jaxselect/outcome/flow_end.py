@@ -164,13 +164,10 @@ def _selected(
 
     A pair that was decided late is near still, but parts at a speed of one or more.
     """
-    counts = bags.counts
-    score, pace = (bags.embeddings @ x for x in (cls, speed))
-    score, pace = score[counts.indices], pace[counts.indices]
-    length, begin = np.diff(counts.indptr), counts.indptr[:-1]
-    best = np.repeat(np.maximum.reduceat(score, begin), length)
+    score, pace = (bags.gather(bags.embeddings @ x) for x in (cls, speed))
+    best = bags.spread(bags.largest(score))
     first = np.where(score == best, pace, -np.inf)
-    lead = np.repeat(np.maximum.reduceat(first, begin), length)
+    lead = bags.spread(bags.largest(first))
     return (score >= best - gap) & (pace >= lead - WIDTH)
 
 
@@ -192,11 +189,10 @@ def _shift(
     spectrum, vectors = np.linalg.eigh(curvature(shared, minimum.cls))
     root = vectors / np.sqrt(np.maximum(spectrum, minimum.stiffness))
     seen = bags.embeddings @ axes @ root
-    counts, begin = bags.counts, bags.counts.indptr[:-1]
-    first = np.repeat(first_selected(counts, selected), np.diff(counts.indptr))
-    off = lengths(seen, first, counts.indices)
-    tied = np.maximum.reduceat(np.where(selected, off, 0.0), begin)
-    return 2 * minimum.decrement * (off + 2 * np.repeat(tied, np.diff(counts.indptr)))
+    first = bags.spread(first_selected(bags.counts, selected))
+    off = lengths(seen, first, bags.counts.indices)
+    tied = bags.largest(np.where(selected, off, 0.0))
+    return 2 * minimum.decrement * (off + 2 * bags.spread(tied))
 
 
 def _balance(
@@ -204,7 +200,7 @@ def _balance(
 ) -> tuple[Float[np.ndarray, "dim axes"], Int[np.ndarray, " words"], RaggedBags]:
     """Axes of the span of words that share, these words, the bags of these alone."""
     counts = bags.counts
-    row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    row = bags.row
     number = np.bincount(row[selected], minlength=counts.shape[0])
     entry = selected & (number > 1)[row]
     words, place = np.unique(counts.indices[entry], return_inverse=True)

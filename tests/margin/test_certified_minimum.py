@@ -1,5 +1,7 @@
 """A proof that p rests: what it may claim, and what it must not."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -145,7 +147,7 @@ def test_the_bound_sees_words_of_no_value_apart():
 def test_the_bound_is_of_differences_of_words():
     """Words elsewhere, all together: scores shift, and nothing else."""
     given = on_host(1)
-    shifted = given._replace(embeddings=given.embeddings + np.arange(6.0))
+    shifted = dataclasses.replace(given, embeddings=given.embeddings + np.arange(6.0))
     wanted, radius = change_of_curvature(given, np.ones(6))
     form, ball = change_of_curvature(shifted, np.ones(6))
     assert_close(form, wanted, worse=100)
@@ -180,7 +182,9 @@ def test_copies_and_bags_elsewhere_scale_the_numbers(share, monkeypatch):
     """L as a mean over more bags is flatter, and at rest at the same place."""
     given, near = resting(AT_REST[0])
     alone, among = (
-        certified_minimum(given._replace(num_total=given.num_total * times), near)
+        certified_minimum(
+            dataclasses.replace(given, num_total=given.num_total * times), near
+        )
         for times in (1, share)
     )
     assert_close(among.cls, alone.cls)
@@ -192,7 +196,8 @@ def test_copies_and_bags_elsewhere_scale_the_numbers(share, monkeypatch):
     monkeypatch.setattr(module, "NEWTON_STEPS", 0)
     alone, among = (
         certified_minimum(
-            given._replace(num_total=given.num_total * times), alone.cls + 1e-5
+            dataclasses.replace(given, num_total=given.num_total * times),
+            alone.cls + 1e-5,
         )
         for times in (1, share)
     )
@@ -309,7 +314,7 @@ def null_direction():
     """A minimum along the first axis, and nothing that a move along the other does."""
     given = even()
     flat = np.hstack([given.embeddings, np.zeros((2, 1))])
-    return given._replace(embeddings=flat)
+    return dataclasses.replace(given, embeddings=flat)
 
 
 UNPROVED = {
@@ -364,7 +369,9 @@ def test_the_decrement_does_not_know_where_words_are_seen_from():
     given = on_host(SELECTED[0], 2)
     root, point = np.array([[1.0, 0.5], [0.0, 1.0]]), np.array([0.3, -0.2])
     wanted = np.linalg.norm(root.T @ descent(given, point)[0])
-    moved = given._replace(embeddings=given.embeddings + np.array([2.0, -3.0]))
+    moved = dataclasses.replace(
+        given, embeddings=given.embeddings + np.array([2.0, -3.0])
+    )
     for seen in (given, moved):
         bound = newton_decrement(seen, point, root)
         assert wanted * (1 - 1e-9) <= bound <= wanted + 1e-13

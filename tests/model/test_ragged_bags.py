@@ -10,10 +10,10 @@ from jaxselect.model import attention as padded_attention
 from jaxselect.model import ragged_bags as module
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.ragged_attention import attention
 from jaxselect.model.ragged_bags import (
     LEFT_OUT,
     RaggedBags,
+    attention,
     curvature,
     dense_curvature,
     descent,

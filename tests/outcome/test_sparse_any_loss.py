@@ -91,9 +91,9 @@ def test_the_bound_of_third_derivatives_holds_with_other_bounds():
             form, ball = change_of_curvature(given, np.array([centre]))
             inside = centre + ball * np.linspace(-1.0, 1.0, 9)
             assert np.abs(third(inside, value)).max() <= form[0, 0]
-    assert not certified_minimum(given._replace(loss=EXPONENTIAL), np.zeros(1)).proved
+    assert not certified_minimum(replace(given, loss=EXPONENTIAL), np.zeros(1)).proved
     twice = replace(POLYNOMIAL, bounds=Bounds(*(2 * x for x in POLYNOMIAL.bounds)))
-    double, _ = change_of_curvature(given._replace(loss=twice), np.array([centre]))
+    double, _ = change_of_curvature(replace(given, loss=twice), np.array([centre]))
     assert_close(double, 2 * form)
 
 
