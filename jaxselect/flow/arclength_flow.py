@@ -1,7 +1,7 @@
 """The late flow of pairs alone, along its curve (p, τ) (mathematics, section 7d)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -57,40 +57,88 @@ def arclength_flow(
         >>> round(arclength_flow(pair, 0 * one, one, **until, **quiet).cls.item(), 4)
         40.0
     """
+    curve = _Sheared(pairs, start, growth, from_log_time)
+    return curve_flow(curve, log_times=log_times, settings=settings, watch=watch)
+
+
+@runtime_checkable
+class Curve(Protocol):
+    """A flow as a curve (z, τ) in its length ℓ, z = p − p_start − g (τ − τ_0)."""
+
+    @property
+    def start(self) -> Float[np.ndarray, " dim"]:
+        """p_start."""
+
+    @property
+    def begun(self) -> float:
+        """τ_0."""
+
+    def cls(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " dim"]:
+        """P."""
+
+    def field(self, length: float, point: np.ndarray) -> np.ndarray:
+        """d(z, τ)/dℓ."""
+
+    def jacobian(self, length: float, point: np.ndarray) -> np.ndarray:
+        """Its derivative."""
+
+    def max_step(self, point: Float[np.ndarray, " axes"]) -> float:
+        """Longest step in which no return stays unseen."""
+
+    def nearest(self, point: Float[np.ndarray, " axes"]) -> float:
+        """Largest log-share of a token that lost, less that of a return."""
+
+
+def curve_flow(
+    curve: Curve,
+    *,
+    log_times: Float[np.ndarray, " times"],
+    settings: BdfSettings,
+    watch: Callable[[float], object],
+) -> Flow:
+    """SciPy's BDF along a curve.
+
+    Source: mathematics, section 7d.
+
+    Args:
+        curve: from its start on.
+        log_times: see `arclength_flow`.
+        settings: tolerance and bound.
+        watch: called with log(1+t) after every step.
+
+    Returns:
+        See `arclength_flow`.
+    """
+    start, from_log_time = curve.start, curve.begun
     dim, until = len(start), float(log_times[-1])
-    path_of = _Sheared(pairs, growth, from_log_time)
-
-    def cls_at(point: np.ndarray) -> np.ndarray:
-        return start + path_of.place(point)[:-1]
-
     with np.errstate(divide="ignore"):
         bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
         first = np.append(np.zeros(dim), from_log_time)
-        bdf = BDF(path_of.field, 0.0, first, np.inf, jac=path_of.jacobian, **bounds)
+        bdf = BDF(curve.field, 0.0, first, np.inf, jac=curve.jacobian, **bounds)
         saved = np.where((log_times <= from_log_time)[:, None], start, np.inf)
         steps, cls, now = 0, start, from_log_time
         status = FlowStatus.OUT_OF_STEPS
         if until <= from_log_time:
             status = FlowStatus.REACHED
         while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
-            bdf.max_step = path_of.max_step(bdf.y)
+            bdf.max_step = curve.max_step(bdf.y)
             if not step(bdf):
                 status = FlowStatus.FAILED
                 break
             steps += 1
             along, end = bdf.dense_output(), bdf.t
-            if path_of.nearest(bdf.y) > 0:
+            if curve.nearest(bdf.y) > 0:
                 status = FlowStatus.SELECTION_CHANGED
-                end = _crossing(path_of.nearest, along, bdf.t_old, end)
+                end = _crossing(curve.nearest, along, bdf.t_old, end)
             if along(end)[-1] >= until:
                 status = FlowStatus.REACHED
                 end = _crossing(_beyond(until), along, bdf.t_old, end)
-            cls, now = cls_at(along(end)), float(along(end)[-1])
+            cls, now = curve.cls(along(end)), float(along(end)[-1])
             if status == FlowStatus.REACHED:
                 now = until
             for new in np.flatnonzero(~np.isfinite(saved[:, 0]) & (log_times <= now)):
                 at = _crossing(_beyond(log_times[new]), along, bdf.t_old, end)
-                saved[new] = cls_at(along(at))
+                saved[new] = curve.cls(along(at))
             watch(now)
     *path, earlier, _ = saved
     times = np.where(np.isfinite(saved[:-2, 0]), log_times[:-2], np.inf)
@@ -117,8 +165,13 @@ class _Sheared(NamedTuple):
     """
 
     pairs: Pairs
+    start: Float[np.ndarray, " dim"]
     growth: Float[np.ndarray, " dim"]
     begun: float
+
+    def cls(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " dim"]:
+        """P."""
+        return self.start + self.place(point)[:-1]
 
     def place(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " axes"]:
         """How far p has moved, and s."""

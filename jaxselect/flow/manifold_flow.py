@@ -4,66 +4,100 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.integrate import BDF
 
 from ..model.manifold_balance import second_order
-from ..model.tie_manifold import TieManifold, at_point, forces
-from .bdf import step
+from ..model.tie_manifold import TieManifold, at_point
+from .arclength import ArclengthField, along_curve, hidden_step
+from .arclength_flow import RETURNED, curve_flow
+from .bdf import LOOK_BACK, BdfSettings
+from .result import Flow
 
-# Tolerance of a step, absolute, in p − p_mm τ.
-TOLERANCE = 1e-8
-MAX_STEPS = 500
-# Share of a bag at which a lost token has returned.
-RETURNED = 1e-3
+# Errors of a step, of p − p_mm τ.
+CLOSELY = BdfSettings(tolerance=1e-8, max_steps=2000)
 # Fall of a score per unit of log-time from which a token has lost.
 SLOW = 1e-2
-# Longest step where a pair of wrong sign grows, in log-time.
-WATCHED = 0.5
 CORRECTIONS = 3
 
 
-class _Late(NamedTuple):
-    """z = p − p_mm τ, at constant f of the twins."""
+class _Along(NamedTuple):
+    """(z, τ), z = p − p_start − p_mm (τ − τ_0), where f of the twins is constant."""
 
     ties: TieManifold
     every: TieManifold
+    start: Float[np.ndarray, " dim"]
+    begun: float
 
     @classmethod
-    def of(cls, ties: TieManifold) -> "_Late":
+    def of(
+        cls, ties: TieManifold, start: Float[np.ndarray, " dim"], begun: float
+    ) -> "_Along":
         """With all pairs and axes, of which the derivative is."""
-        axes = np.eye(len(ties.growth))
-        return cls(ties, ties._replace(excess=np.zeros_like(ties.excess), axes=axes))
+        every = ties._replace(
+            excess=np.zeros_like(ties.excess),
+            axes=np.eye(len(start)),
+            growth=np.zeros_like(start),
+        )
+        return cls(ties, every, start, begun)
 
-    def parts(
-        self, log_time: float, moved: Float[np.ndarray, " dim"]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Forces of the pairs, their directions, and axes of ∂f/∂p."""
-        found = at_point(self.ties, moved + self.ties.growth * log_time)
-        force = forces(self.ties, found, log_time)
-        return force, found.towards, np.linalg.qr(found.normal.T)[0]
+    def cls(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " dim"]:
+        """The p there."""
+        return self.start + point[:-1] + self.ties.growth * (point[-1] - self.begun)
 
-    def field(self, log_time: float, moved: np.ndarray) -> np.ndarray:
-        """dz/dτ."""
-        force, towards, normal = self.parts(log_time, moved)
-        pull = force @ towards
-        return pull - normal @ (normal.T @ pull) - self.ties.growth
+    def motion(
+        self, point: Float[np.ndarray, " axes"]
+    ) -> tuple[ArclengthField, Float[np.ndarray, "pairs dim"], float]:
+        """dp/dℓ and dτ/dℓ, ∂D_k/∂p, and log dℓ/dτ."""
+        found = at_point(self.ties, self.cls(point))
+        with np.errstate(divide="ignore"):
+            exponent = np.log(np.abs(self.ties.strength)) + point[-1] - found.lead
+        top = float(exponent.max(initial=np.finfo(float).min))
+        force = np.sign(self.ties.strength) * np.exp(exponent - top)
+        normal = np.linalg.qr(found.normal.T)[0]
+        pull = force @ found.towards
+        total = pull - normal @ (normal.T @ pull)
+        size = float(np.linalg.norm(total))
+        if not size:
+            return ArclengthField(0 * force, total, 0.0, 1.0), found.towards, 0.0
+        log_pace = top + np.log(size)
+        log_unit = float(np.logaddexp(0.0, 2 * log_pace) / 2)
+        speed = float(np.exp(-np.logaddexp(0.0, -2 * log_pace) / 2))
+        rate = float(np.exp(-log_unit))
+        field = ArclengthField(force * (speed / size), total / size, speed, rate)
+        return field, found.towards, log_unit
 
-    def jacobian(self, log_time: float, moved: np.ndarray) -> np.ndarray:
+    def pace(self) -> Float[np.ndarray, " dim"]:
+        """dp/dτ at the start."""
+        found = self.motion(np.append(np.zeros_like(self.start), self.begun))[0]
+        return found.towards * (found.speed / found.rate)
+
+    def field(self, _: float, point: np.ndarray) -> np.ndarray:
+        """d(z, τ)/dℓ."""
+        found = self.motion(point)[0]
+        moved = found.speed * found.towards - found.rate * self.ties.growth
+        return np.append(moved, found.rate)
+
+    def jacobian(self, _: float, point: np.ndarray) -> np.ndarray:
         """Its derivative on the manifold: that of the Lagrangian of all pairs."""
-        found = second_order(self.every, moved + self.ties.growth * log_time, log_time)
+        motion, _towards, log_unit = self.motion(point)
+        found = second_order(self.every, self.cls(point), point[-1] - log_unit)
         along = found.tangent @ found.tangent.T
-        return -along @ found.hessian @ along
+        whole = along_curve(motion, -along @ found.hessian @ along)
+        whole[:-1] -= np.outer(self.ties.growth, whole[-1])
+        whole[:, -1] += whole[:, :-1] @ self.ties.growth
+        return whole
 
-    def longest(self, log_time: float, moved: np.ndarray, pace: np.ndarray) -> float:
+    def max_step(self, point: Float[np.ndarray, " axes"]) -> float:
         """Longest step in which no pair of wrong sign grows unseen."""
-        force, towards, _ = self.parts(log_time, moved)
-        grows = 1 - towards @ (pace + self.ties.growth)
-        wrong = (force < 0) & (grows > RETURNED)
-        if not wrong.any():
-            return np.inf
-        far = np.log(RETURNED * np.linalg.norm(self.ties.growth))
-        size = np.log(-force[wrong]) + np.log(np.linalg.norm(towards[wrong], axis=1))
-        return max(WATCHED, float(((far - size) / grows[wrong]).min()) / 2)
+        motion, towards, _ = self.motion(point)
+        against = self.ties.strength < 0
+        grows = motion.rate - motion.speed * towards[against] @ motion.towards
+        lengths = np.linalg.norm(towards[against], axis=1)
+        return hidden_step(motion, np.abs(motion.force[against]) * lengths, grows)
+
+    def nearest(self, point: Float[np.ndarray, " axes"]) -> float:
+        """Largest log-share of a token that lost, less that of a return."""
+        lead = at_point(self.ties, self.cls(point)).lead.min(initial=np.inf)
+        return float(np.log(self.ties.heaviest) - lead - np.log(RETURNED))
 
 
 def still_tied(
@@ -81,9 +115,7 @@ def still_tied(
     Returns:
         For every content and every token of contents.
     """
-    late = _Late.of(ties)
-    pace = late.field(log_time, cls - ties.growth * log_time) + ties.growth
-    pace = (ties.embeddings @ pace)[ties.words]
+    pace = (ties.embeddings @ _Along.of(ties, cls, log_time).pace())[ties.words]
     share = at_point(ties, cls).share
     ahead = pace[share.argmax(axis=1)][:, None]
     tied = (share >= RETURNED) | (pace > ahead - SLOW)
@@ -95,45 +127,28 @@ def manifold_flow(
     cls: Float[np.ndarray, " dim"],
     from_log_time: float,
     until_log_time: float,
-) -> Float[np.ndarray, " dim"] | None:
-    """Where p is at a later log-time, ties on their manifold.
+) -> Flow:
+    """The flow of p to a later log-time, ties on their manifold.
 
     Source: mathematics, section 7e.
 
     Args:
         ties: the late flow.
         cls: p near the manifold.
-        from_log_time: s there.
-        until_log_time: s to stop at.
+        from_log_time: τ there.
+        until_log_time: τ to stop at.
 
     Returns:
-        p; none where a lost token returns on the way, or the integration fails.
+        The flow's end; SELECTION_CHANGED where a token that had lost has a thousandth
+        of some bag's weight again.
     """
-    late = _Late.of(ties)
-    bdf = BDF(
-        late.field,
-        from_log_time,
-        cls - ties.growth * from_log_time,
-        until_log_time,
-        jac=late.jacobian,
-        rtol=TOLERANCE,
-        atol=TOLERANCE,
+    earlier = max(until_log_time - LOOK_BACK, from_log_time)
+    return curve_flow(
+        _Along.of(ties, cls, from_log_time),
+        log_times=np.array([earlier, until_log_time]),
+        settings=CLOSELY,
+        watch=lambda log_time: None,
     )
-    for _ in range(MAX_STEPS):
-        bdf.max_step = late.longest(bdf.t, bdf.y, late.field(bdf.t, bdf.y))
-        try:
-            taken = step(bdf)
-        except ValueError:
-            # Forces beyond all numbers.
-            taken = False
-        if not taken:
-            return None
-        cls = bdf.y + ties.growth * bdf.t
-        if np.exp(-at_point(ties, cls).lead).max() * ties.heaviest > RETURNED:
-            return None
-        if bdf.status == "finished":
-            return on_manifold(ties, cls)
-    return None
 
 
 def on_manifold(

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..flow.manifold_flow import manifold_flow, on_manifold, still_tied
+from ..flow.result import FlowStatus
 from ..margin.manifold_certificate import is_trapped
 from ..margin.manifold_equilibrium import stationary
 from ..margin.max_margin import MaxMarginStatus
@@ -28,7 +29,7 @@ LEAVES = 1500.0
 
 
 class ManifoldEnd(NamedTuple):
-    """Where an end on a manifold is proved, and what is selected there.
+    """Where an end on a manifold is proved, or left, and what is selected there.
 
     Attributes:
         cls: p.
@@ -38,6 +39,7 @@ class ManifoldEnd(NamedTuple):
         axes: orthonormal, of the span of their differences.
         margin: the max-margin problem orthogonal to these, without the tokens that all
             twins of a content hold and that lost.
+        returned: whether instead a token that had lost returned there.
     """
 
     cls: Float[np.ndarray, " dim"]
@@ -46,6 +48,7 @@ class ManifoldEnd(NamedTuple):
     tied: Int[np.ndarray, " tokens"]
     axes: Float[np.ndarray, "dim axes"]
     margin: SparseMaxMargin
+    returned: bool = False
 
 
 @for_corpus(-1, 1)
@@ -69,7 +72,7 @@ def manifold_end(
         until_log_time: log(1+t) to stop at.
 
     Returns:
-        Where the end is proved; none if it is not.
+        Where the end is proved, or a token returned; none if neither.
     """
     if ending.rest is None or ending.margin.status != MaxMarginStatus.SOLVED:
         return None
@@ -87,10 +90,12 @@ def manifold_end(
     now = from_log_time
     while now < until_log_time:
         ahead = min(now + max(STRIDE, LATE_STRIDE * now), until_log_time)
-        moved = manifold_flow(ties, there, now, ahead)
-        if moved is None:
+        flow = manifold_flow(ties, there, now, ahead)
+        there, now = on_manifold(ties, np.asarray(flow.cls)), float(flow.log_time)
+        if flow.status == FlowStatus.SELECTION_CHANGED and flow.num_steps > 1:
+            return late.ended(there, now)._replace(returned=True)
+        if flow.status != FlowStatus.REACHED or not np.isfinite(there).all():
             return None
-        there, now = moved, ahead
         tied = _still_tied(bags, ties, there, now)
         again = (tied != selected).any() and _late_flow(bags, tied, ties.growth)
         if again:

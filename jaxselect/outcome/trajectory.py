@@ -21,7 +21,7 @@ from ..model.checks import for_corpus
 from ..model.parameters import Parameters
 from ..model.sparse import SparseCorpus
 from .flow_end import FlowEnd, flow_end
-from .manifold_end import manifold_end
+from .manifold_end import ManifoldEnd, manifold_end
 from .reduced_flow import in_basin_of_minimum, reduced_flow
 from .trial_status import End
 
@@ -111,15 +111,25 @@ def trajectory(
     if restarted and _is_unknown(ending, at.flow):
         ending = course.certify(at, NEGLIGIBLE)
     returns: list[float] = []
-    while at.log_time < until_log_time and _may_go_on(ending, at.flow):
-        if len(at.stages) >= STAGES:
+    while at.log_time < until_log_time and len(at.stages) < STAGES:
+        if ending.status != End.UNPROVED or at.flow.status != FlowStatus.REACHED:
             break
-        ahead = at.log_time + max(STRIDE, LATE_STRIDE * at.log_time)
-        at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
-        returned = at.flow.status == FlowStatus.SELECTION_CHANGED
-        if returned:
+        if _may_go_on(ending, at.flow):
+            ahead = at.log_time + max(STRIDE, LATE_STRIDE * at.log_time)
+            at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
+            returned = bool(at.flow.status == FlowStatus.SELECTION_CHANGED)
             # A token above the threshold at the first step had not lost.
-            lost = at.flow.num_steps > 1
+            lost = bool(at.flow.num_steps > 1)
+        else:
+            held = course.hold(at, ending, until_log_time)
+            if held is None:
+                break
+            at, returned = at.moved(held.cls, held.log_time), held.returned
+            lost = True
+            if not returned:
+                ending = _on_manifold(ending, held)
+                break
+        if returned:
             if lost and (not returns or at.log_time > returns[-1] + MOMENT):
                 returns.append(at.log_time)
             at = course.integrate_full(at, SETTLED if lost else LATEST)
@@ -128,28 +138,9 @@ def trajectory(
         ending = course.certify(at)
         if returned and _is_unknown(ending, at.flow):
             ending = course.certify(at, NEGLIGIBLE)
-    cls, log_time = np.asarray(at.parameters.cls), at.log_time
-    if ending.status == End.UNPROVED and int(at.flow.status) == FlowStatus.REACHED:
-        held = manifold_end(
-            at.parameters,
-            corpus,
-            ending,
-            from_log_time=log_time,
-            until_log_time=until_log_time,
-        )
-        if held is not None:
-            cls, log_time = held.cls, held.log_time
-            ending = ending._replace(
-                status=End.TIED,
-                on_manifold=True,
-                selected=held.selected,
-                tied=held.tied,
-                axes=held.axes,
-                margin=held.margin,
-            )
     return Trajectory(
-        cls,
-        log_time,
+        np.asarray(at.parameters.cls),
+        at.log_time,
         ending,
         tuple(returns),
         at.stages,
@@ -177,6 +168,13 @@ class _Reached(NamedTuple):
     def flow(self) -> Flow:
         """The last stage."""
         return self.stages[-1]
+
+    def moved(self, cls: Float[np.ndarray, " dim"], log_time: float) -> "_Reached":
+        """The same stages, farther along a manifold."""
+        there = Parameters(
+            self.parameters.embeddings, jnp.asarray(cls), self.parameters.head
+        )
+        return self._replace(parameters=there, log_time=log_time)
 
     def after(
         self, flow: Flow, asked: Float[np.ndarray, " times"], log_time: float
@@ -249,6 +247,16 @@ class _Course(NamedTuple):
         )
         return at.after(flow, asked, float(flow.log_time))
 
+    def hold(self, at: _Reached, ending: FlowEnd, until: float) -> ManifoldEnd | None:
+        """Along the manifold of its ties, to a proof or to a return."""
+        return manifold_end(
+            at.parameters,
+            self.corpus,
+            ending,
+            from_log_time=at.log_time,
+            until_log_time=until,
+        )
+
     def certify(self, at: _Reached, selection_gap: float = np.inf) -> FlowEnd:
         """The certificate at the end of the last stage.
 
@@ -271,6 +279,18 @@ def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
         and int(flow.status) == FlowStatus.REACHED
         and ending.margin.status == MaxMarginStatus.SOLVED
         and in_basin_of_minimum(ending, np.asarray(flow.cls))
+    )
+
+
+def _on_manifold(ending: FlowEnd, held: ManifoldEnd) -> FlowEnd:
+    """An ending, with what is proved of it on a manifold."""
+    return ending._replace(
+        status=End.TIED,
+        on_manifold=True,
+        selected=held.selected,
+        tied=held.tied,
+        axes=held.axes,
+        margin=held.margin,
     )
 
 

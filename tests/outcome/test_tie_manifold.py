@@ -8,8 +8,10 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 
+from jaxselect.flow.arclength_flow import RETURNED
 from jaxselect.flow.bdf import BdfSettings
 from jaxselect.flow.manifold_flow import manifold_flow, on_manifold
+from jaxselect.flow.result import FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.margin import manifold_certificate as certificate
 from jaxselect.margin import manifold_equilibrium as balance
@@ -65,6 +67,13 @@ def late_flow(problem, cls, ending):
     late = _late_flow(bags, ending.selected, ending.margin.direction)
     ties = None if late is None else late.ties
     return ties, pair_forces(bags, counts, selected, cls).response
+
+
+def moved(ties, cls, log_time, until):
+    """The p to which the flow on the manifold comes."""
+    flow = manifold_flow(ties, cls, log_time, until)
+    assert flow.status == FlowStatus.REACHED
+    return on_manifold(ties, np.asarray(flow.cls))
 
 
 @functools.cache
@@ -142,7 +151,7 @@ def test_an_independent_solver_finds_the_same_end(seed):
     assert np.ptp(gap) < 1e-3  # of SLSQP, in scores
     assert np.ptp(ties.embeddings @ (cls - rest.cls)) < 0.1  # within the wall
     for until in (400.0, 700.0):
-        cls, log_time = manifold_flow(ties, cls, log_time, until), until
+        cls, log_time = moved(ties, cls, log_time, until), until
     point = at_point(ties, cls)
     force = ties.strength * np.exp(log_time - point.lead)
     total = force @ point.towards
@@ -217,10 +226,37 @@ def test_the_flow_of_all_bags_moves_as_the_pairs_do(seed):
         settings=BdfSettings(tolerance=1e-7),
     )
     begin = on_manifold(ties, np.asarray(exact.path_cls[0]))
-    moved = manifold_flow(ties, begin, 20.0, 26.0)
+    reached = moved(ties, begin, 20.0, 26.0)
     wanted = np.asarray(exact.cls)
     assert np.ptp(problem[2] @ (wanted - np.asarray(exact.path_cls[0]))) > 1
-    assert np.ptp(problem[2] @ (moved - wanted)) < 1e-4  # of both integrators
+    assert np.ptp(problem[2] @ (reached - wanted)) < 1e-4  # of both integrators
+
+
+def test_a_return_along_a_manifold_is_seen_at_its_time():
+    """Forces turned round lead a token back; SciPy's Radau in τ sees it as early."""
+    ties, _, cls, log_time, _ = balanced(DRAWN[0])
+    opposed = ties._replace(strength=-ties.strength)
+    flow = manifold_flow(opposed, cls, log_time, log_time + 60)
+    assert flow.status == FlowStatus.SELECTION_CHANGED and flow.num_steps > 1
+    there = at_point(ties, np.asarray(flow.cls))
+    assert abs(np.exp(-there.lead.min()) * ties.heaviest / RETURNED - 1) < 1e-3
+
+    def field(s, z):
+        point = at_point(ties, z)
+        pull = -(ties.strength * np.exp(s - point.lead)) @ point.towards
+        normal = np.linalg.qr(point.normal.T)[0]
+        return pull - normal @ (normal.T @ pull)
+
+    def seen(s, z):
+        return at_point(ties, z).lead.min() - s + 15
+
+    seen.terminal = True
+    until = float(flow.log_time) + 1
+    found = solve_ivp(
+        field, (log_time, until), cls, "Radau", events=seen, rtol=1e-8, atol=1e-8
+    )
+    # From a force of e¹⁵ on it takes no time of τ.
+    assert abs(found.t_events[0][0] - float(flow.log_time)) < 1e-3
 
 
 @pytest.mark.parametrize("seed", (*DRAWN, *CARRIED))
