@@ -71,6 +71,7 @@ def trajectory(
     until_log_time: float = 600.0,
     path_log_times: Float[np.ndarray, " times"] | None = None,
     settings: BdfSettings = BdfSettings(),
+    max_stages: int = STAGES,
     watch: Callable[[float], object] = lambda log_time: None,
 ) -> Trajectory:
     """The flow of p by `sparse_flow` and `reduced_flow`, until an end is certified.
@@ -84,6 +85,7 @@ def trajectory(
         until_log_time: log(1+t) at which to stop without a certificate, at most 10⁵.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         settings: of the stages of the full field.
+        max_stages: bound on their number, and on that of stages between certificates.
         watch: called with log(1+t) after every step.
 
     Returns:
@@ -111,7 +113,7 @@ def trajectory(
     if restarted and _is_unknown(ending, at.flow):
         ending = course.certify(at, NEGLIGIBLE)
     returns: list[float] = []
-    while at.log_time < until_log_time and len(at.stages) < STAGES:
+    while at.log_time < until_log_time and len(at.stages) < max_stages:
         if ending.status != End.UNPROVED or at.flow.status != FlowStatus.REACHED:
             break
         if _may_go_on(ending, at.flow):
