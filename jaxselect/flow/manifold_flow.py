@@ -13,7 +13,7 @@ from .bdf import LOOK_BACK, BdfSettings
 from .result import Flow
 
 # Errors of a step, of p − p_mm τ.
-CLOSELY = BdfSettings(tolerance=1e-8, max_steps=2000)
+CLOSELY = BdfSettings(tolerance=1e-7, max_steps=2000)
 # Fall of a score per unit of log-time from which a token has lost.
 SLOW = 1e-2
 CORRECTIONS = 3
