@@ -11,8 +11,8 @@ from ..model._pull import log_residual
 from ..model.attention import attend_corpus
 from ..model.corpus import Corpus
 
-# An empty step is such a part of the shortest that time can tell: small enough for most
-# returns, large enough for the next step to be none.
+# Length given to an empty step, as 1/PARTS of the spacing of floats at t: small enough
+# for most returns, large enough for the next step to be none.
 PARTS = 8
 # Log of the ratio between a bound on a force within a step and the force at its ends,
 # from which the step counts as blind to it. Tuned on tokens a thousand times as long as
@@ -26,7 +26,8 @@ def step_length(t0: PyTree, t1: PyTree) -> PyTree:
     """Length t1 − t0 of a step, or where that is nothing, a part of t's rounding.
 
     A long step may leave the solution off its course by what the tolerance allows, and
-    a stiff field draws it back in less time than t can tell. Meanwhile t stands still.
+    a stiff field draws it back in less time than the spacing of floats at t. Then t
+    stays the same.
     """
     least = jnp.finfo(jnp.result_type(t0)).eps / PARTS * jnp.maximum(jnp.abs(t0), 1.0)
     return jnp.where(t1 > t0, t1 - t0, least)

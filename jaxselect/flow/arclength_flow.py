@@ -203,8 +203,8 @@ class _Sheared(NamedTuple):
 
 
 def _beyond(log_time: float) -> Callable[[np.ndarray], float]:
-    """How far a place on the curve is beyond a log-time."""
-    return lambda place: place[-1] - log_time
+    """Log-time of a point on the curve, less a given one."""
+    return lambda point: point[-1] - log_time
 
 
 def _crossing(

@@ -105,8 +105,8 @@ def advance(
     weights = duals * inverse
 
     # Newton's unknowns are dx and dt. Near the solution dx follows dt along p = x/‖x‖²,
-    # almost without changing the slack of an active pair. So take dx = y + p dt: the
-    # enormous weights then cancel on paper, not in rounding. While the gap is large the
+    # almost without changing the slack of an active pair. With dx = y + p dt the
+    # enormous weights cancel on paper, not in rounding. While the gap is large the
     # multiple of x fades out; any multiple is exact.
     along = nearest * (size / jnp.maximum(size**2 + total**2, tiny))
     follow = jnp.where(pairs, score_differences(along @ axes) - 1, 0.0)

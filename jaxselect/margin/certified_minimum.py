@@ -157,7 +157,7 @@ def certified(
         # H^{−½} with every eigenvalue taken as small as it may be.
         size = decrement(vectors / np.sqrt(spectrum - blur))
         radius = float(2 * size / np.sqrt(stiffness))
-        # Words of one place leave no axis, and nothing to change.
+        # Equal embeddings leave no axis, and nothing to change.
         quotients = eigh(form, hessian, eigvals_only=True)
         most = float(quotients.max(initial=np.finfo(float).tiny))
         kantorovich = float(most * size / np.sqrt(stiffness))

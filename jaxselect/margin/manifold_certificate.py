@@ -77,7 +77,7 @@ class Bounds(NamedTuple):
         apart: the same of the largest score difference of every content.
         wide: diameter of every content's tokens.
         range: of E v over every content.
-        carried: tokens that fall from their contents by no force of their own.
+        carried: tokens that fall from their contents without a force on them.
     """
 
     ties: TieManifold

@@ -12,11 +12,11 @@ from ..model.sparse import from_corpus
 from .trajectory import trajectory
 from .trial_status import End
 
-# Steps of one stage. Of 141 proved ends of the default sweep none takes as many: flows
+# Steps of one stage. None of 141 proved ends of the default sweep takes as many: flows
 # that need more mostly follow rounding.
 MAX_STEPS = 1000
-# Of 141 proved ends one takes thirteen; runs that take more go from one return to the
-# next.
+# Stages of a flow. One of these ends takes thirteen; runs that take more go from one
+# return to the next.
 MAX_STAGES = 20
 # Largest log-time: pairs of a margin of 1.01 have faded.
 LATEST = 1e4

@@ -115,7 +115,7 @@ def resolve_limit(
     Args:
         after: (E¹, p_0, v).
         corpus: n labelled bags.
-        events: from (E¹, p_0, v) in coordinates of their own, the selection and its
+        events: from (E¹, p_0, v) in their frame, the selection and its
             max-margin solution to events; their last crossings share the flow that
             carries derivatives.
         settings: static.
@@ -139,7 +139,7 @@ def resolve_limit(
     selected = selected_tokens(fixed @ path.cls, corpus, path.log_time)
     pairs = competing_pairs(selected, corpus)
 
-    # Beside the problem itself two neighbours, which share its active pairs or tell of
+    # Beside the problem itself two neighbours, which share its active pairs or show
     # a kink.
     size = settings.move * jnp.linalg.norm(fixed) / jnp.sqrt(fixed.size)
     towards = size * jax.random.normal(jax.random.key(0), fixed.shape, fixed.dtype)

@@ -28,7 +28,7 @@ Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
 
 
 class Chunk(NamedTuple):
-    """Lanes that run in one place and are written to one file.
+    """Lanes that run on one device and are written to one file.
 
     Attributes:
         shape: values on the axes that decide shapes.

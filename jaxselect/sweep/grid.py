@@ -84,7 +84,7 @@ class Grid:
     """A grid of trials: every combination of the values on its axes.
 
     An axis is an argument of the family, or of `embed`. Where all of its values are
-    whole numbers (`int`) it fixes shapes; any other axis is traced. So
+    whole numbers (`int`) it fixes shapes; any other axis is traced:
     `Grid(draw=mine, axes={"words": (20, 40), "noise": (0.1, 0.2)})` compiles two
     programs of `mine(key, words=20, noise=…)`, whatever the number of noises.
 

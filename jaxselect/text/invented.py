@@ -90,7 +90,7 @@ def _normalised(weight: np.ndarray) -> np.ndarray:
 
 
 def _name(place: int) -> str:
-    """A word for a place in the vocabulary: its digits in a base of syllables."""
+    """The word of a number in the vocabulary: its digits in a base of syllables."""
     base = len(ONSETS) * len(VOWELS)
     syllables = []
     for digit in (place % base, place // base % base, place // base**2):

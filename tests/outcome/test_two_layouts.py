@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxselect.outcome.verdict import certify
 
 from jaxselect.flow.bdf import BdfSettings
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
@@ -29,6 +28,7 @@ from jaxselect.model.selection import competing_pairs, selected_tokens
 from jaxselect.model.sparse import from_corpus
 from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.trajectory import trajectory
+from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import CERTIFIED, End, TrialStatus
 
 NUMBER, TOKENS, BAGS, LENGTH, DIM = 320, 6, 6, 3, 6
