@@ -167,10 +167,10 @@ def along_curve(
 
 
 def max_step(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> float:
-    """Longest step that a pull towards a loser cannot grow in unseen.
+    """Longest step within which no force towards a losing token can grow unseen.
 
-    An implicit method strides over what grows from nothing to all within a step: half
-    of the length that it takes to a thousandth of the speed is left to it.
+    An implicit step can skip an instability that grows within the step: at most half of
+    the length after which the force has a thousandth of the speed.
 
     Source: mathematics, section 7d.
 

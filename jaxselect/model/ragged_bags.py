@@ -22,6 +22,7 @@ from .attention import Attention, attend_bags, attention_shares
 from .bags import AbstractBags
 from .loss import LOGISTIC, Loss
 from .parameters import Parameters
+from .ragged_pairs import row_of_entry
 from .sparse import SparseCorpus
 
 # Tolerance of the truncated Jacobian relative to the identity; Newton's rate degrades
@@ -96,8 +97,7 @@ class RaggedBags(AbstractBags):
     @cached_property
     def row(self) -> Int[np.ndarray, " entries"]:
         """Sequence of every entry."""
-        lengths = np.diff(self.counts.indptr)
-        return np.repeat(np.arange(len(lengths)), lengths)
+        return row_of_entry(self.counts)
 
     @cached_property
     def token(self) -> Int[np.ndarray, " entries"]:

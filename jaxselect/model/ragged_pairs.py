@@ -117,7 +117,23 @@ def first_selected(
         >>> first_selected(bag, np.array([False, True])).tolist()
         [1]
     """
-    row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    row = row_of_entry(counts)
     first = np.full(counts.shape[0], counts.shape[1], np.int64)
     np.minimum.at(first, row[selected], counts.indices[selected].astype(np.int64))
     return first
+
+
+def row_of_entry(counts: csr_array) -> Int[np.ndarray, " entries"]:
+    """Sequence of every entry of a count matrix.
+
+    Args:
+        counts: a row per sequence.
+
+    Returns:
+        Rows, in the order of the entries.
+
+    Example:
+        >>> row_of_entry(csr_array([[1.0, 1.0], [0.0, 1.0]])).tolist()
+        [0, 0, 1]
+    """
+    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))

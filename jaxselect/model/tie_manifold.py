@@ -14,7 +14,13 @@ from scipy.sparse import csr_array
 from .frame import span_axes
 from .loss import LOGISTIC
 from .ragged_bags import RaggedBags
-from .ragged_pairs import ACTIVE, INACTIVE, contract_ties, first_selected
+from .ragged_pairs import (
+    ACTIVE,
+    INACTIVE,
+    contract_ties,
+    first_selected,
+    row_of_entry,
+)
 
 # Distances from f = log(n₊/n₋) that the bounds of the loss's curvature are for.
 NARROW = 0.1
@@ -59,7 +65,9 @@ class Contents(NamedTuple):
     def competing(self) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:
         """Contracted bags without carried tokens, and their selection."""
         keep = ~self.carried
-        length = np.bincount(_rows(self.contracted)[keep], minlength=len(self.of_bag))
+        length = np.bincount(
+            row_of_entry(self.contracted)[keep], minlength=len(self.of_bag)
+        )
         begin = np.concatenate([[0], np.cumsum(length)])
         entries = self.contracted.data[keep], self.contracted.indices[keep], begin
         return csr_array(entries, shape=self.contracted.shape), self.selected[keep]
@@ -149,7 +157,7 @@ def tie_contents(
     if bags.loss != LOGISTIC:
         return None
     contracted, selected = contract_ties(bags.counts, selected)
-    entry, row = bags.counts.indices, _rows(bags.counts)
+    entry, row = bags.counts.indices, bags.row
     total = np.bincount(row[selected], bags.counts.data[selected])
     ratio = bags.counts.data / total[row]
     words, place = np.unique(entry[selected], return_inverse=True)
@@ -192,7 +200,7 @@ def tie_manifold(
     Returns:
         None where a margin is neither one nor clearly above.
     """
-    entry, row, content = bags.counts.indices, _rows(bags.counts), ties.of_bag
+    entry, row, content = bags.counts.indices, bags.row, ties.of_bag
     counts, twins, carried = ties.counts, ties.twins, ties.carried
     positive, negative = ties.number
     target = np.log(positive[twins] / negative[twins])
@@ -275,7 +283,7 @@ def _common(
     twins: Int[np.ndarray, " twins"],
 ) -> Bool[np.ndarray, " entries"]:
     """Tokens that all bags of a twin content hold at one ratio."""
-    row = _rows(counts)
+    row = row_of_entry(counts)
     key = content[row] * counts.shape[1] + counts.indices
     found, at, number = np.unique(key, return_inverse=True, return_counts=True)
     low, high = np.full(len(found), np.inf), np.zeros(len(found))
@@ -306,7 +314,3 @@ def at_point(ties: TieManifold, cls: Float[np.ndarray, " dim"]) -> Point:
         log_size[ties.content] - scores[ties.loser],
         (share @ embeddings)[ties.content] - ties.embeddings[ties.loser],
     )
-
-
-def _rows(counts: csr_array) -> Int[np.ndarray, " entries"]:
-    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
