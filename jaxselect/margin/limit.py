@@ -6,6 +6,8 @@ that meet in a sequence, and p_t = p_mm log t + ρ + o(1). The rate of the direc
 (mathematics, section 3b).
 """
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -22,7 +24,7 @@ from .critical_point import minimise, prove, solve
 from .max_margin import MaxMargin, MaxMarginStatus
 from .pair_graph import centred, potentials, score_differences
 from .pair_strength import PairStrength, pair_strength
-from .span import projector, span
+from .span import Span, projector, span
 
 
 class LimitStatus(Status):
@@ -140,14 +142,78 @@ def limit(
     parameters, embeddings = inside.parameters, inside.parameters.embeddings
     few = inside.coordinates(growth)
     margin = eqx.tree_at(lambda margin: margin.direction, margin, few)
-    values = embeddings @ parameters.head
-    strength = pair_strength(values, corpus, selected)
+    strength = pair_strength(embeddings @ parameters.head, corpus, selected)
     repelling = jnp.any(margin.active & (strength.factor <= 0))
-    pull = jnp.where(margin.active, strength.factor, 0.0)
-    in_phi = strength._replace(factor=pull)
-    tiny = jnp.finfo(values.dtype).tiny
-    along = margin.direction / jnp.maximum(margin.norm, tiny)
+    in_phi = strength._replace(factor=jnp.where(margin.active, strength.factor, 0.0))
+    spans = _spans(embeddings, pairs, margin)
+    tiny = jnp.finfo(few.dtype).tiny
+    along = few / jnp.maximum(margin.norm, tiny)
 
+    history = jnp.zeros_like(parameters.cls)
+    change = jnp.where(spans.path_dim > 0, jnp.inf, jnp.zeros_like(tiny))
+    if late_cls is not None:
+        history = spans.path_part(inside.coordinates(late_cls), along)
+    if late_cls is not None and earlier_cls is not None:
+        moved = spans.path_part(inside.coordinates(late_cls - earlier_cls), along)
+        moved = jnp.abs(score_differences(embeddings @ moved))
+        change = jnp.max(jnp.where(pairs, moved, 0.0))
+    fixed = parameters.cls - spans.by_any @ parameters.cls + history
+
+    offset, converged = minimise(in_phi, margin, spans.active)
+    proof = prove(embeddings, strength, margin, spans.active, offset)
+    proof = jax.lax.stop_gradient(proof)
+    offset = _with_derivatives(embeddings, in_phi, margin, spans, offset, fixed)
+
+    across = offset - along * (along @ offset)
+    off_span = jnp.linalg.norm(growth - inside.lift_vectors(spans.by_active @ few))
+    # The span of the active pairs holds p_mm but for half of the digits, or lacks one.
+    complete = off_span <= jnp.sqrt(jnp.finfo(few.dtype).eps) * margin.norm
+    solved = (margin.status == MaxMarginStatus.SOLVED) & complete
+    several = jnp.any(selected.sum(axis=1) > 1)
+    return Limit(
+        growth=growth,
+        offset=inside.lift_points(offset),
+        error_constant=jnp.linalg.norm(across),
+        strength=strength,
+        history=inside.lift_vectors(history),
+        history_dim=spans.path_dim.astype(jnp.int32),
+        history_change=jax.lax.stop_gradient(change),
+        offset_error=proof.error,
+        basin=proof.basin,
+        status=_status(solved, several, repelling, converged, proof.exists),
+    )
+
+
+class _Spans(NamedTuple):
+    """Spans of the differences D_k of all competing pairs, and of the active ones.
+
+    Attributes:
+        by_any: projector on the span of all pairs.
+        by_active: projector on that of the active pairs.
+        active: the latter, factored.
+        path_dim: difference of their dimensions.
+    """
+
+    by_any: Float[Array, "dim dim"]
+    by_active: Float[Array, "dim dim"]
+    active: Span
+    path_dim: Int[Scalar, ""]
+
+    def path_part(
+        self, cls: Float[Array, " dim"], along: Float[Array, " dim"]
+    ) -> Float[Array, " dim"]:
+        """The part of p in the span that only inactive pairs reach."""
+        # p_mm lies in both spans; taken out first, p_mm log t leaves no rounding.
+        slow = cls - along * (along @ cls)
+        part = self.by_any @ slow - self.by_active @ slow
+        return jnp.where(self.path_dim > 0, part, 0.0)
+
+
+def _spans(
+    embeddings: Float[Array, "vocabulary dim"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    margin: MaxMargin,
+) -> _Spans:
     # In a loop the factorisation is compiled once: each is a fifth of what a TPU's
     # compiler does for a trial. Two batched ones must not be side by side: in jaxlib's
     # pool of two threads they can wait for each other for ever. The margin's comes
@@ -157,51 +223,28 @@ def limit(
     rows = jax.lax.stop_gradient(jnp.stack([any_rows, tied_rows]))
     spans = jax.lax.map(span, rows)
     any_pair, active = (jax.tree.map(lambda x, i=i: x[i], spans) for i in range(2))
-    by_active, by_any = projector(tied_rows, active), projector(any_rows, any_pair)
-    history_dim = any_pair.rank - active.rank
+    return _Spans(
+        by_any=projector(any_rows, any_pair),
+        by_active=projector(tied_rows, active),
+        active=active,
+        path_dim=any_pair.rank - active.rank,
+    )
 
-    def path_part(cls: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        # p_mm lies in both spans; taken out first, p_mm log t leaves no rounding.
-        slow = inside.coordinates(cls)
-        slow = slow - along * (along @ slow)
-        return jnp.where(history_dim > 0, by_any @ slow - by_active @ slow, 0.0)
 
-    history = jnp.zeros_like(parameters.cls)
-    change = jnp.where(history_dim > 0, jnp.inf, jnp.zeros_like(tiny))
-    if late_cls is not None:
-        history = path_part(late_cls)
-    if late_cls is not None and earlier_cls is not None:
-        moved = score_differences(embeddings @ path_part(late_cls - earlier_cls))
-        change = jnp.max(jnp.where(pairs, jnp.abs(moved), 0.0))
-    fixed = parameters.cls - by_any @ parameters.cls + history
-
-    offset, converged = minimise(in_phi, margin, active)
-    proof = jax.lax.stop_gradient(prove(embeddings, strength, margin, active, offset))
-    # One Newton step from the fixed solution carries the implicit derivative.
+def _with_derivatives(
+    embeddings: Float[Array, "vocabulary dim"],
+    in_phi: PairStrength,
+    margin: MaxMargin,
+    spans: _Spans,
+    offset: Float[Array, " dim"],
+    fixed: Float[Array, " dim"],
+) -> Float[Array, " dim"]:
+    """ρ with its implicit derivative: one Newton step from the fixed solution."""
     here = jax.lax.stop_gradient(offset + fixed)
     duals = in_phi.times_exp(-score_differences(embeddings @ here))
-    left = here - by_active @ here - fixed
+    left = here - spans.by_active @ here - fixed
     residual = margin.direction - potentials(duals) @ embeddings + left
-    offset = here - solve(jax.lax.stop_gradient(duals), active, residual)
-
-    across = offset - along * (along @ offset)
-    off_span = jnp.linalg.norm(growth - inside.lift_vectors(by_active @ few))
-    # The span of the active pairs holds p_mm but for half of the digits, or lacks one.
-    complete = off_span <= jnp.sqrt(jnp.finfo(here.dtype).eps) * margin.norm
-    solved = (margin.status == MaxMarginStatus.SOLVED) & complete
-    several = jnp.any(selected.sum(axis=1) > 1)
-    return Limit(
-        growth=growth,
-        offset=inside.lift_points(offset),
-        error_constant=jnp.linalg.norm(across),
-        strength=strength,
-        history=inside.lift_vectors(history),
-        history_dim=history_dim.astype(jnp.int32),
-        history_change=jax.lax.stop_gradient(change),
-        offset_error=proof.error,
-        basin=proof.basin,
-        status=_status(solved, several, repelling, converged, proof.exists),
-    )
+    return here - solve(jax.lax.stop_gradient(duals), spans.active, residual)
 
 
 def _status(
