@@ -1,6 +1,6 @@
 """Programs, one per study; each has --help. `python -m experiments` lists them.
 
-What has to be settled before NumPy and JAX are imported is settled here.
+Settings that must precede the import of NumPy and JAX are made here.
 """
 
 import atexit
@@ -16,8 +16,8 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-# What is imported and traced stays: at Python's own pace the search for garbage in it
+# Imported and traced objects stay: at Python's own pace the search for garbage in it
 # takes a seventh of a short program's time.
 gc.set_threshold(50_000, 20, 50)
-# Nor is it searched once the program is done: that takes a short one half a second.
+# No search once the program is done: that takes a short one half a second.
 atexit.register(gc.freeze)

@@ -47,7 +47,7 @@ STUDIES = (
 
 
 def about(name: str) -> str:
-    """What a study is for: the first line of its text, read without running it."""
+    """The first line of a study's docstring, read without running it."""
     path = FOLDER / name.replace(".", "/")
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""

@@ -61,7 +61,7 @@ def compare(settings: Comparison) -> dict:
 def value_differences(
     first: xr.Dataset, second: xr.Dataset, tolerance: float
 ) -> list[str]:
-    """Fields of two results in which they differ, with the first place.
+    """Fields in which two results differ, with the first run that does.
 
     Args:
         first: of `store.load`.

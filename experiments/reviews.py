@@ -45,7 +45,7 @@ from jaxselect.model.sparse import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Fit, Study):
-    """What to train on what.
+    """Settings of the training.
 
     Attributes:
         source: the reviews and their vocabulary.

@@ -92,7 +92,7 @@ STORIES = {
     "the max-margin line",
     TrialStatus.NOTHING_TO_SELECT: "There is no important token to be selected",
 }
-"""What a status means to a reader of the paper's abstract."""
+"""Meaning of a status, for a reader of the paper's abstract."""
 PROVED = "; p grows for ever along that selection's max-margin direction"
 BAR = 30
 SIZES = ("sequences", "length", "relevant", "irrelevant")

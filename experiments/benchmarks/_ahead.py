@@ -17,7 +17,7 @@ from jaxselect.compilation import options_of
 TARGETS = {"cpu": "cpu", "v5e": "tpu", "v6e": "tpu", "cuda": "gpu"}
 """Devices that programs are compiled for, and their kinds."""
 CHIPS = 4
-"""Of the machine that a TPU's program is compiled for."""
+"""Topology that a TPU's program is compiled for."""
 LIBTPU = "python -m pip install -e '.[tpu]'"
 """The command that brings a TPU's compiler, which wants no TPU."""
 ALONE = (
@@ -27,7 +27,7 @@ ALONE = (
 
 
 def missing(target: str) -> str | None:
-    """What has to be done before programs can be compiled for a target.
+    """The installation that compiling for a target still needs.
 
     Returns:
         A command, in words; None where nothing is missing.
@@ -44,7 +44,7 @@ def isolated(name: str, target: str) -> dict[str, Any]:
     """The cost of one program in a new process: nothing traced or compiled before.
 
     Args:
-        name: of `_programs.PROGRAMS`; after it ` quickly` for fewer optimisations,
+        name: of `_programs.PROGRAMS`; after it ` fast` for fewer optimisations,
             ` sharded` for as many lanes on each chip of a TPU's machine.
         target: one of `TARGETS`.
 
@@ -79,13 +79,13 @@ def here(name: str, target: str) -> dict[str, Any]:
     name, *manner = name.split()
     single = kind == "tpu" or name == "text"
     configure("float32" if single else "float64")
-    # What was compiled once would be read from disk.
+    # A program compiled before would be read from disk.
     jax.config.update("jax_enable_compilation_cache", False)
     program = PROGRAMS[name](kind)
-    hurried = "quickly" in manner
+    fast = "fast" in manner
     chips = CHIPS if "sharded" in manner else 1
-    large = hurried or name == "chunk"
-    options = options_of(kind, fast=hurried) if large else {}
+    large = fast or name == "chunk"
+    options = options_of(kind, fast=fast) if large else {}
     return cost(program.function, program.arguments, target, options, chips)
 
 
@@ -96,7 +96,7 @@ def cost(
     options: dict[str, Any] | None = None,
     chips: int = 1,
 ) -> dict[str, Any]:
-    """What compiling a function for a target costs, and what memory the program takes.
+    """Cost of compiling a function for a target, and memory that the program takes.
 
     A TPU's program is that of one chip of four, or of all. For CUDA a program is
     lowered only: its compiler wants a GPU.

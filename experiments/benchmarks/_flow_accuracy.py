@@ -19,7 +19,7 @@ def as_accurate(start: Any, corpus: Any) -> dict:
     """SciPy's BDF at the first of `TOLERANCES` where its error is no more than ours.
 
     Returns:
-        What `scipy_bdf` does, and the tolerance, its error and ours; the last
+        The result of `scipy_bdf`, and the tolerance, its error and ours; the last
         tolerance's, where none is small enough.
     """
     import jax

@@ -1,4 +1,4 @@
-"""What others would use to follow the flow of p, on the same instances."""
+"""Solvers of others for the flow of p, on the same instances."""
 
 import time
 from collections.abc import Sequence

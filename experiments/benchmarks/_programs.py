@@ -27,11 +27,11 @@ RUN = Problem(sequences=200, length=8, relevant=8, irrelevant=48)
 NUMBERS = (256.0, 100.0, 1e4)
 """Its d, η₀ and ‖p‖ to stop at."""
 REVIEWS, VOCABULARY, DISTINCT, DIM = 25_000, 7_800, 127.0, 2048
-"""Of a step on text: the shape of IMDB, as in the benchmark of such steps."""
+"""Shape of a step on text: that of IMDB, as in the benchmark of such steps."""
 
 
 class Program(NamedTuple):
-    """What `jax.jit` is given, and the shapes of its arguments.
+    """A function for `jax.jit`, and the shapes of its arguments.
 
     Attributes:
         function: to compile.

@@ -16,7 +16,7 @@ def seconds(work: Callable[[], object], repeats: int) -> float:
 def in_turn(works: tuple[Callable[[], object], ...], repeats: int) -> tuple[float, ...]:
     """Median times of calls made in turn, a few of each at a stretch.
 
-    What slows the machine down for a moment then slows all of them.
+    A moment in which the machine is slow then slows all of them.
     """
     taken: list[list[float]] = [[] for _ in works]
     for work in works:

@@ -1,4 +1,4 @@
-"""What compiling costs: seconds, size of code and memory, for CPU, TPUs and CUDA.
+"""The cost of compiling: seconds, size of code and memory, for CPU, TPUs and CUDA.
 
 A run, a sweep's chunk, the gradient of rates and a step on text are traced, lowered and
 compiled, each in a new process and without the cache of programs. Seconds are of
@@ -27,10 +27,10 @@ COLUMNS = {
     "temporaries": ("temps", 2**20, ".1f"),
     "outputs": ("outs", 2**20, ".1f"),
 }
-"""What is measured: heading, unit and digits; lines are of StableHLO."""
+"""Measured quantities: heading, unit and digits; lines are of StableHLO."""
 MANNERS = {
-    "run quickly": ("cpu",),
-    "chunk quickly": ("cpu", "tpu"),
+    "run fast": ("cpu",),
+    "chunk fast": ("cpu", "tpu"),
     "chunk sharded": ("tpu",),
 }
 """Programs that are compiled in a special manner, and the kinds they are for: with
@@ -39,9 +39,9 @@ on all chips."""
 
 ProgramName = Literal[
     "run",
-    "run quickly",
+    "run fast",
     "chunk",
-    "chunk quickly",
+    "chunk fast",
     "chunk sharded",
     "rates",
     "text",
@@ -51,7 +51,7 @@ Target = Literal["cpu", "v5e", "v6e", "cuda"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """What to compile.
+    """Programs and targets to compile for.
 
     Attributes:
         preset: full, or quick: a run and a step on text for the CPU, under a minute;
@@ -66,9 +66,9 @@ class Settings(Study):
     quick: bool = False
     programs: tuple[ProgramName, ...] = (
         "run",
-        "run quickly",
+        "run fast",
         "chunk",
-        "chunk quickly",
+        "chunk fast",
         "chunk sharded",
         "rates",
         "text",
@@ -79,7 +79,7 @@ class Settings(Study):
 
 PRESETS = presets(
     full=Settings(),
-    quick=Settings(programs=("run", "run quickly", "text"), targets=("cpu",)),
+    quick=Settings(programs=("run", "run fast", "text"), targets=("cpu",)),
     smoke=Settings(programs=("text",), targets=("cpu",)),
 )
 

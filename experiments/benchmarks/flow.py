@@ -29,7 +29,7 @@ SMALL = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """What to compare.
+    """Settings of the comparison.
 
     Attributes:
         preset: full, quick (the small problem alone, under two minutes), or huge (that

@@ -28,7 +28,7 @@ from jaxselect.errors import BadInput
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """What to compare.
+    """Settings of the comparison.
 
     Attributes:
         preset: full, or quick: two sizes and small budgets, under two minutes.

@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """What to run.
+    """Settings of the table.
 
     Attributes:
         out: folder of the table; the benchmarks leave theirs beside it.
@@ -131,7 +131,7 @@ def kept() -> dict[str, float]:
 
 
 def mark(row: Row, earlier: dict[str, float]) -> str:
-    """What is wrong with a row; nothing, mostly."""
+    """The fault of a row; empty where there is none."""
     if row.ratio < 1:
         return "slower than the rival"
     if row.ratio < STILL * earlier.get(row.name, 0.0):

@@ -103,9 +103,9 @@ def main(settings: Settings, results: dict) -> None:
         if name in results:
             results[f"{name}_over_ours"] = results[name]["step"] / ours["step"]
     results["score_part_over_csr"] = ours["scores"] / csr["scores"]
-    # What a step has to move: read E for the scores, read it for the pulls on p and v,
-    # read and write it for the update; read every index and count once. The vectors
-    # that stay in a cache are not counted.
+    # Bytes that a step has to move: read E for the scores and for the gradients in p
+    # and v, read and write it for the update; read every index and count once. The
+    # vectors that stay in a cache are not counted.
     dense = 4 * model[0].nbytes
     moved = {"step": dense + ours["corpus_bytes"], "dense": dense}
     seconds = {"step": ours["step"], "dense": ours["step"] - ours["scores"]}

@@ -1,1 +1,1 @@
-"""What studies share: the command line, JAX's settings, results on disk, statistics."""
+"""Shared by all studies: command line, JAX's settings, results on disk, statistics."""

@@ -160,7 +160,7 @@ def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) 
 
 
 def _unboxed(text: str) -> str:
-    """What a message says in its box, without title, rules and advice, in one line."""
+    """The text of a boxed message in one line, without title, rules and advice."""
     groups: list[list[str]] = [[]]
     for line in text.splitlines():
         inside = line.strip("│╭╮╰╯─|- ")

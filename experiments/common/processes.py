@@ -27,7 +27,7 @@ def side_by_side(
         what: the cases are, for the progress bar.
 
     Returns:
-        What `work` returns for each case.
+        The result of `work` for each case.
 
     Example:
         >>> side_by_side(lambda stop, number, case: number * case, [5, 7], 1, "factors")

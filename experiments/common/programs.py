@@ -3,7 +3,7 @@
 JAX's compilation cache is asked with a program in hand, and to trace a trial takes
 longer than to read it. Kept here is the program as `jax.export` writes it; the key is a
 digest of everything that decides it: sources, packages, flags, settings, kinds of the
-arguments. What XLA makes of it is in JAX's cache.
+arguments. The executable that XLA makes of it is in JAX's cache.
 """
 
 import contextlib
@@ -89,7 +89,7 @@ def ready(
     if held not in _HELD:
         begin = time.perf_counter()
         place = arguments[0].sharding
-        # What is cut over devices stays cut.
+        # Arrays that are sharded over devices stay sharded.
         cut = place if isinstance(place, jax.sharding.NamedSharding) else None
         folder = _folder(arguments) if known and cut is None else None
         traced = _read(folder / name) if folder else None
@@ -203,12 +203,12 @@ def _read(path: Path) -> export.Exported | None:
     seal, body = data[:32], data[32:]
     if seal != _seal(path, body):
         return None
-    # Older JAX tells XLA where LAPACK is only as it lowers a call to it; a
-    # program that calls what XLA does not know ends the process.
+    # Older JAX registers LAPACK with XLA when it first lowers a call to it; a
+    # program that calls a function unknown to XLA ends the process.
     jax.jit(jax.lax.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), "float32"))
     return export.deserialize(bytearray(body))
 
 
 def _seal(path: Path, body: bytes) -> bytes:
-    """What stands before a program: a damaged or renamed file has another."""
+    """The digest before a program: a damaged or renamed file has another."""
     return hashlib.sha256(path.name.encode() + body).digest()

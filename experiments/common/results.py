@@ -32,7 +32,7 @@ FORMAT = 1
 
 
 class Finished(NamedTuple):
-    """What a study left.
+    """Results of a study, read from disk.
 
     Attributes:
         settings: it was run with.
@@ -117,12 +117,12 @@ def write(
             raise TypeError(f"arrays.{name}: cannot keep an array of {column.dtype}")
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **columns)
-    plainly = plain(_by_name(settings), "settings")
+    as_data = plain(_by_name(settings), "settings")
     body = {
         "format": FORMAT,
-        **_origin(settings, plainly),
+        **_origin(settings, as_data),
         "figure": figure,
-        "settings": plainly,
+        "settings": as_data,
         "results": plain(results, "results"),
         "provenance": plain(provenance(), "provenance"),
         "arrays": hashlib.sha256(packed.getvalue()).hexdigest(),
@@ -265,7 +265,7 @@ def _by_name(settings: Any) -> dict[str, Any]:
     return found
 
 
-def _origin(settings: Any, plainly: dict[str, Any]) -> dict[str, str | None]:
+def _origin(settings: Any, as_data: dict[str, Any]) -> dict[str, str | None]:
     """The study whose settings these are, and the command that runs it with them."""
     module = sys.modules.get(type(settings).__module__)
     name = getattr(getattr(module, "__spec__", None), "name", "")
@@ -273,9 +273,9 @@ def _origin(settings: Any, plainly: dict[str, Any]) -> dict[str, str | None]:
         return {"study": None, "command": None}
     for part in (".__main__", ".study"):
         name = name.removesuffix(part)
-    preset = getattr(module, "PRESETS", {}).get(plainly.get("preset"))
+    preset = getattr(module, "PRESETS", {}).get(as_data.get("preset"))
     usual = {} if preset is None else plain(_by_name(preset), "preset")
-    words = ["python", "-m", name, *spelled(plainly, usual)]
+    words = ["python", "-m", name, *spelled(as_data, usual)]
     return {"study": name, "command": shlex.join(words)}
 
 

@@ -1,4 +1,4 @@
-"""What every study is: settings that are checked, its physics, results on disk.
+"""The base of every study: checked settings, its physics, results on disk.
 
 A study is a frozen dataclass, a `Study`, with a bound in the annotation of each
 number, `PRESETS` of it, one of them a `smoke` of seconds, and a function that fills
@@ -29,7 +29,7 @@ LARGEST_SEED = 2**31 - 1
 
 
 class Bound(NamedTuple):
-    """What a number may be.
+    """Bounds of a number.
 
     Attributes:
         least: the smallest.
@@ -44,7 +44,7 @@ class Bound(NamedTuple):
 
 TINY = math.ulp(0.0)
 FREE = Bound(0.0, math.nextafter(math.inf, 0.0), "a finite number ≥ 0")
-"""What a number may be whose annotation holds no bound."""
+"""Bounds of a number whose annotation holds none."""
 Count: TypeAlias = Annotated[int, Bound(1, 2**63 - 1, "1 or more")]
 Several: TypeAlias = Annotated[int, Bound(2, 2**63 - 1, "2 or more")]
 Seed: TypeAlias = Annotated[int, Bound(0, LARGEST_SEED, "0 … 2³¹ − 1")]
@@ -97,7 +97,7 @@ def presets(**named: P) -> dict[str, P]:
         named: the default first.
 
     Returns:
-        What `console.command` is given.
+        The arguments of `console.command`.
     """
     return {
         name: dataclasses.replace(settings, preset=name)
@@ -120,7 +120,8 @@ def study(
         precision: of JAX, where settings have none.
 
     Returns:
-        What makes the function one from settings to the results that `--json` prints.
+        A decorator: the function becomes one from settings to the results that
+        `--json` prints.
 
     Example:
         >>> import tempfile
@@ -216,7 +217,7 @@ def check_numbers(settings: Any) -> None:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """What is in nested tuples."""
+    """All leaves of nested tuples."""
     if not isinstance(value, tuple):
         yield value
         return

@@ -11,7 +11,7 @@ ASSUMPTION_ONE = {
     "purity": [1.0],
     "irrelevant_share": [0.0],
 }
-"""Of a sweep's grid, what the problems of the theory's studies fulfil."""
+"""Whether a sweep and a study of the theory have the same tokens."""
 
 
 def same_tokens(grid: Mapping[str, Any], problem: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What figures share: the files, the element of a page, words over a difference."""
+"""Shared by all figures: the files, the element of a page, words over a difference."""
 
 import html
 import io

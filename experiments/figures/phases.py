@@ -1,4 +1,4 @@
-"""What wins over (d, η₀): every important token, one class, a balance, or neither."""
+"""The phase diagram over (d, η₀): all important tokens, one class, ties, or neither."""
 
 from typing import Any
 

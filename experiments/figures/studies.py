@@ -14,7 +14,7 @@ KNOWN = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")}
 
 
 def drawing(finished: Finished) -> Callable[[Finished], Figure]:
-    """What draws a study.
+    """The function that draws a study.
 
     Args:
         finished: what the study left, with the name of its figure.

@@ -19,7 +19,7 @@ COLOUR = {
     "UNPROVED": "#d9d9d9",
     "LOSS_UNBOUNDED": "#8a8a8a",
 }
-"""Of the ends of a flow on text."""
+"""Labels of the ends of a flow on text."""
 SENTENCE = {
     "SELECTED": "all decided, p goes on",
     "TIED": "some words tied, p goes on",

@@ -16,7 +16,7 @@ from jaxselect.errors import BadInput
 from jaxselect.sweep.store import load
 
 ILL_FORMED = (BadInput, LookupError, ValueError, TypeError, AttributeError, OSError)
-"""What reading results of another version, or damaged ones, may raise."""
+"""Errors that reading damaged results, or those of another version, may raise."""
 
 
 class Found(NamedTuple):
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What runs it again; empty where that is unknown."""
+        """The command that runs it again; empty where that is unknown."""
         if isinstance(self.content, Finished):
             return self.content.command or ""
         if self.content is None:
@@ -147,7 +147,7 @@ def best(found: Iterable[Found], study: str) -> Found | None:
     """The folder of a study to draw conclusions from.
 
     Returns:
-        Of those that can be read, one that is no smoke run if there is any; then the
+        One that can be read; one that is no smoke run if there is any; then the
         one with most runs, then the latest. None where there is none.
     """
 

@@ -15,7 +15,7 @@ have shown with a probability of 95 %."""
 
 
 class Measured(NamedTuple):
-    """What results say of a claim.
+    """A claim held against results.
 
     Attributes:
         verdict: see `Verdict`.

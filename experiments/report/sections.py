@@ -13,7 +13,7 @@ NOT_RUN = "not run here"
 
 
 class Shown(NamedTuple):
-    """What a study has to show.
+    """Sentences and table of a study.
 
     Attributes:
         sentences: for people, in reading order.

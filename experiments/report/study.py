@@ -39,7 +39,8 @@ def report(settings: Settings) -> dict:
     """Read every result, write the page; see the module.
 
     Returns:
-        What `--json` prints: the page, its bytes, what it shows and what it could not.
+        The results that `--json` prints: the page, its bytes, what it shows and what it
+        could not.
 
     Raises:
         BadInput: a package of the extra `report` is not installed; a folder that is

@@ -1,4 +1,4 @@
-"""What a sweep says of the theory: Lemma 4.1 to Theorem 4.3, and where they end."""
+"""Claims of the theory held against a sweep: Lemma 4.1 to Theorem 4.3."""
 
 import numpy as np
 import xarray as xr

@@ -1,4 +1,4 @@
-"""What real text and richer networks say of the claims."""
+"""Claims held against real text and richer networks."""
 
 import itertools
 
@@ -27,7 +27,7 @@ ENDS = {
     "NOT_CERTIFIED": Verdict.OPEN,
     "LOSS_UNBOUNDED": Verdict.OPEN,
 }
-"""What an end of a flow on text says of growth without bound."""
+"""The verdict on growth without bound, by how a flow on text ends."""
 
 
 def text_lemma(found: Finished) -> Measured:

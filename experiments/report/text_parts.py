@@ -1,4 +1,4 @@
-"""What the studies of real text found, in sentences and tables."""
+"""Findings of the studies of real text, in sentences and tables."""
 
 from typing import Any
 
@@ -89,7 +89,7 @@ def lemma(found: Found) -> Shown:
 
 
 def deviations(found: Found) -> Shown:
-    """What explains a word's distance from words of like posterior difference."""
+    """Causes of a word's distance from words of like posterior difference."""
     explained = found.results["explained"]
     share, chance = (explained[name]["share"] for name in ("all", "chance"))
     return Shown(

@@ -1,4 +1,4 @@
-"""What the studies of the theory say: rates, derivatives, capture that passes."""
+"""Claims about rates, derivatives and capture, held against their studies."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the studies of the theory found, in sentences and tables."""
+"""Findings of the studies of the theory, in sentences and tables."""
 
 from experiments.report.folders import Found
 from experiments.report.numbers import num, percent
@@ -112,7 +112,7 @@ def joint(found: Found) -> Shown:
 
 
 def embedding_steps(found: Found) -> Shown:
-    """What k steps on E leave to p: means over draws beside the two variables."""
+    """Results of p after k steps on E: means over draws beside the two variables."""
     columns = ("alignment", "rest", "cosine", "margin_norm")
     rows = [["steps", "γ", "weight off before p trains", "cos(p_mm, p_0)", "‖p_mm‖"]]
     for row in found.results["steps"]:

@@ -19,7 +19,7 @@ HYPOTHESES = {
     "inactive_pair_bound": "inactive pairs still push",
     "history_change": "constants of the past still change",
 }
-"""What a certificate needs to be small, by name of the number."""
+"""Quantities that a certificate bounds, by name of the number."""
 
 
 class Run(NamedTuple):

@@ -13,7 +13,7 @@ from experiments.report.theory_claims import lasts
 
 
 class Watched(NamedTuple):
-    """What the page needs to move tokens.
+    """Data that the page needs to move tokens.
 
     Attributes:
         missing: why there is nothing to watch; empty where there is.

@@ -49,7 +49,7 @@ For a v5e, by the compiler's estimates, all effort takes 11 s longer and makes a
 
 @dataclass(frozen=True)
 class Job:
-    """What every launcher is given.
+    """The work that every launcher is given.
 
     Attributes:
         grid: of trials.
@@ -79,8 +79,8 @@ class Job:
         self, grid: Grid, shape: Shape, together: bool
     ) -> Callable[..., SimpleNamespace]:
         """The program of a shape, traced by any process before this one."""
-        settings, options = what_decides(grid, shape, together), effort(grid)
-        # What functions of others are made of no digest of ours knows.
+        settings, options = program_key(grid, shape, together), effort(grid)
+        # No digest of ours covers the code of functions of others.
         ours = not own_modules(grid)
 
         def run(*values: jax.Array) -> SimpleNamespace:
@@ -96,8 +96,8 @@ def own_modules(grid: Grid) -> list[str]:
     return sorted(name for name in where if not name.startswith("jaxselect."))
 
 
-def what_decides(grid: Grid, shape: Shape, together: bool) -> tuple[Grid, Shape, bool]:
-    """What `program` is given for a grid: what stands on its axes is no part of it."""
+def program_key(grid: Grid, shape: Shape, together: bool) -> tuple[Grid, Shape, bool]:
+    """The arguments of `program` for a grid, without the values on its axes."""
     axes = {name: (0,) if name in grid.fixed else (0.5,) for name in grid.axes}
     bare = replace(grid, axes=axes, **{name: getattr(Grid, name) for name in NUMBERS})
     return bare, shape, together

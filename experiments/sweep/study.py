@@ -32,6 +32,7 @@ from experiments.common.console import say
 from experiments.common.devices import configure, probe, versions
 from experiments.common.results import prepare as writable
 from experiments.common.study import check_numbers
+from experiments.sweep.batch_size import lanes_per_device, sizes
 from experiments.sweep.launch import (
     ALONE,
     Done,
@@ -42,7 +43,6 @@ from experiments.sweep.launch import (
     own_modules,
     sharded,
 )
-from experiments.sweep.room import lanes_per_device, sizes
 from experiments.sweep.settings import CHUNK_SIZE, Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.errors import BadInput
@@ -221,7 +221,7 @@ def _source(name: str) -> Path | None:
 
 
 def _imports(text: str, package: str) -> Iterator[str]:
-    """What a file of a package imports from its own project, names in modules too."""
+    """Modules of its own project that a file imports, names in modules too."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""

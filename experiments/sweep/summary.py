@@ -1,4 +1,4 @@
-"""What a finished sweep says: counts, shares with intervals, fitted exponents.
+"""Summary of a finished sweep: counts, shares with intervals, fitted exponents.
 
 Reads labelled results and NumPy only; nothing here runs a trial.
 """

@@ -65,7 +65,7 @@ def test_every_program_is_compiled_for_every_target(tmp_path, monkeypatch):
     assert results["absent"] == {"v6e": "bring it"}
     found = {(row["target"], row["program"]) for row in results["rows"]}
     every = {(t, p) for t in ("cpu", "v5e", "cuda") for p in _programs.PROGRAMS}
-    quick = {("cpu", "run quickly"), ("cpu", "chunk quickly"), ("v5e", "chunk quickly")}
+    quick = {("cpu", "run fast"), ("cpu", "chunk fast"), ("v5e", "chunk fast")}
     assert found == every | quick | {("v5e", "chunk sharded")}
     refused = [row for row in results["rows"] if "lines" not in row]
     assert [row["refused"] for row in refused] == ["no room"]
@@ -96,14 +96,13 @@ def test_a_tpu_gets_the_chunk_of_its_preset():
 def test_a_chunk_of_the_tpu_preset_fits_a_chip(target):
     """Alone, and on each of the four that share a larger one.
 
-    Compiled quickly: with all its effort the compiler takes minutes.
+    Compiled with the fast options: with all its effort the compiler takes minutes.
     """
     lacking = _ahead.missing(target)
     if lacking:
         pytest.skip(lacking)
     alone, shared = (
-        _ahead.isolated(f"{name} quickly", target)
-        for name in ("chunk", "chunk sharded")
+        _ahead.isolated(f"{name} fast", target) for name in ("chunk", "chunk sharded")
     )
     for found in (alone, shared):
         assert "refused" not in found, found

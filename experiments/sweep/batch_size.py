@@ -15,7 +15,7 @@ from jaxselect.sweep.grid import Grid, Shape
 from jaxselect.sweep.start import lane_kinds
 
 SHARE = 0.9
-"""Of a device's memory, what a program may take: the rest lies beside it."""
+"""Share of a device's memory that a program may take."""
 
 
 def lanes_per_device(grid: Grid, most: int) -> int:
@@ -29,7 +29,7 @@ def lanes_per_device(grid: Grid, most: int) -> int:
         most: lanes that are worth being in step.
 
     Returns:
-        See `lanes_that_fit`; `most` where a device does not say its memory.
+        See `max_batch`; `most` where a device does not say its memory.
     """
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" not in stats:
@@ -40,35 +40,35 @@ def lanes_per_device(grid: Grid, most: int) -> int:
         lowered = run.lower(*lane_kinds(grid, number))
         return needed(lowered.compile(effort(grid)).memory_analysis())
 
-    found = lanes_that_fit(held, int(SHARE * stats["bytes_limit"]), most)
+    found = max_batch(held, int(SHARE * stats["bytes_limit"]), most)
     if found < most:
         say(f"{found} lanes in step, not {most}: the device holds no more")
     return found
 
 
-def lanes_that_fit(held: Callable[[int], int], room: int, most: int) -> int:
+def max_batch(held: Callable[[int], int], available: int, most: int) -> int:
     """The largest power of two, up to a bound, of lanes that fit.
 
     Args:
         held: bytes that a program of so many lanes takes, which grow by as many with
             each lane; asked once, or twice where the most do not fit.
-        room: bytes there are.
+        available: bytes of the device.
         most: lanes, a power of two.
 
     Returns:
         One or more: the device will say what is wrong with one.
 
     Example:
-        >>> lanes_that_fit(lambda lanes: 100 + 7 * lanes, 1000, 256)
+        >>> max_batch(lambda lanes: 100 + 7 * lanes, 1000, 256)
         128
     """
     whole = held(most)
-    if whole <= room or most == 1:
+    if whole <= available or most == 1:
         return most
     each = (whole - held(most // 2)) / (most // 2)
     fixed = whole - each * most
     found = most // 2
-    while found > 1 and fixed + each * found > room:
+    while found > 1 and fixed + each * found > available:
         found //= 2
     return found
 

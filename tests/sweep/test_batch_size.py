@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.sweep import room, study
+from experiments.sweep import batch_size, study
 from experiments.sweep.settings import CHUNK_SIZE, Settings
 from jaxselect.errors import BadInput
 from jaxselect.sweep.grid import Grid
@@ -16,14 +16,14 @@ from jaxselect.sweep.grid import Grid
 @pytest.mark.parametrize("fixed", [0, 5, 10**9])
 @pytest.mark.parametrize("each", [0, 3, 1000])
 @pytest.mark.parametrize("space", [1, 900, 70_000, 10**9 + 300])
-def test_the_most_lanes_that_fit(fixed, each, space):
+def test_the_most_max_batch(fixed, each, space):
     asked = []
 
     def held(lanes):
         asked.append(lanes)
         return fixed + each * lanes
 
-    found = room.lanes_that_fit(held, space, 64)
+    found = batch_size.max_batch(held, space, 64)
     fitting = [2**k for k in range(7) if fixed + each * 2**k <= space]
     assert found == max(fitting, default=1)
     assert asked in ([64], [64, 32])
@@ -44,14 +44,16 @@ def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
 
     memory = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 48 * 2**20 * 8})
     monkeypatch.setattr(jax, "local_devices", lambda: [memory])
-    monkeypatch.setattr(room, "program", program)
-    assert room.lanes_per_device(Grid(axes={"sequences": (8, 40, 20)}), 64) == found
+    monkeypatch.setattr(batch_size, "program", program)
+    assert (
+        batch_size.lanes_per_device(Grid(axes={"sequences": (8, 40, 20)}), 64) == found
+    )
     assert [dict(shape)["sequences"] for shape in shapes] == [40]
 
 
 def test_a_device_that_tells_nothing_gets_the_most():
     assert jax.local_devices()[0].memory_stats() is None
-    assert room.lanes_per_device(Grid(), 16) == 16
+    assert batch_size.lanes_per_device(Grid(), 16) == 16
 
 
 @pytest.mark.parametrize(
