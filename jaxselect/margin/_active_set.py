@@ -20,15 +20,16 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ._measure import Candidate, Problem, lengths
 from ._precise import combination, precise_differences
-from ._thresholds import DEPENDENT, GUARD
+from ._thresholds import ACTIVE, DEPENDENT, GUARD
 from .pair_graph import score_differences
 
 # An entry and at most one exit for each pair that stays, twice over.
 _STEPS_PER_ROW = 4
 
 
-class _Problem(NamedTuple):
+class _Rows(NamedTuple):
     """The rows u_k in coordinates of a space that holds the tokens, and their bounds.
 
     Attributes:
@@ -87,15 +88,12 @@ class _State(NamedTuple):
         return weights.at[jnp.divmod(self.entering, vocabulary)].add(self.entered)
 
 
-def active_set(
-    tokens: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    lengths: Float[Array, "vocabulary vocabulary"],
-    going: Bool[Scalar, ""],
-) -> tuple[Float[Array, " dim"], Float[Array, "vocabulary vocabulary"]]:
+def active_set(problem: Problem, going: Bool[Scalar, ""]) -> Candidate:
     """The solution p and its duals; or zero and duals, of sum one, that refute it."""
-    problem = _problem(tokens, pairs, lengths)
-    rank = max(1, min(len(problem.axes), len(tokens) - 1))
+    tokens, pairs, _ = problem
+    length = lengths(tokens, pairs)
+    rows = _rows(tokens, pairs, length)
+    rank = max(1, min(len(rows.axes), len(tokens) - 1))
     zero, no = jnp.zeros((), jnp.int32), jnp.asarray(False)
     start = _State(
         point=jnp.zeros_like(tokens[0]),
@@ -110,14 +108,16 @@ def active_set(
         going=going,
         steps=zero,
     )
-    step = partial(_step, problem)
-    end = lax.while_loop(lambda state: state.going, step, start)
-    weights = jnp.maximum(end.duals(len(tokens)), 0.0) / problem.length
-    total = jnp.where(end.refuted, weights.sum(), problem.unit)
-    return end.point / problem.unit, weights / total
+    end = lax.while_loop(lambda state: state.going, partial(_step, rows), start)
+    weights = jnp.maximum(end.duals(len(tokens)), 0.0) / rows.length
+    total = jnp.where(end.refuted, weights.sum(), rows.unit)
+    direction = end.point / rows.unit
+    size = jnp.maximum(1.0, length * jnp.linalg.norm(direction))
+    near = ACTIVE * jnp.finfo(size.dtype).eps * size
+    return Candidate(direction, weights / total, near)
 
 
-def _problem(tokens: Array, pairs: Array, lengths: Array) -> _Problem:
+def _rows(tokens: Array, pairs: Array, lengths: Array) -> _Rows:
     """The problem in the span of the tokens, where that is much smaller than R^d."""
     vocabulary, dim = tokens.shape
     if 4 * dim <= 5 * vocabulary:
@@ -128,10 +128,10 @@ def _problem(tokens: Array, pairs: Array, lengths: Array) -> _Problem:
     unit = jnp.where(jnp.isfinite(unit), unit, 1.0)
     length = jnp.where(lengths > 0, lengths, 1.0)
     bound = jnp.where(lengths > 0, unit / length, 2.0)
-    return _Problem(tokens, pairs, axes, basis, length, unit, bound)
+    return _Rows(tokens, pairs, axes, basis, length, unit, bound)
 
 
-def _step(problem: _Problem, state: _State) -> _State:
+def _step(rows: _Rows, state: _State) -> _State:
     """Correct p and its duals, then take in the row that p misses most, or drop one."""
     order = jnp.argsort(~state.used)
     state = state._replace(
@@ -141,49 +141,49 @@ def _step(problem: _Problem, state: _State) -> _State:
         used=state.used[order],
         steps=state.steps + 1,
     )
-    across, factor = _factors(problem, state)
-    state, short = _corrected(problem, state, across, factor)
+    across, factor = _factors(rows, state)
+    state, short = _corrected(rows, state, across, factor)
     farthest = jnp.argmax(short).astype(jnp.int32)
     entering = jnp.where(state.pending, state.entering, farthest)
     missed = jnp.maximum(short[jnp.divmod(entering, len(short))], 0.0)
     rounding = GUARD / 2 * jnp.finfo(short.dtype).eps * jnp.linalg.norm(state.point)
     solved = ~state.pending & (missed <= rounding)
-    moved = _towards(problem, state, across, factor, entering, missed)
+    moved = _towards(rows, state, across, factor, entering, missed)
     stays = solved | jnp.isnan(moved.entered)
     return _choose(stays, state._replace(going=jnp.asarray(False)), moved)
 
 
-def _factors(problem: _Problem, state: _State) -> tuple[Array, Array]:
+def _factors(rows: _Rows, state: _State) -> tuple[Array, Array]:
     """Q and R of the rows in use, which come first."""
     used = state.used
-    rows = jnp.where(used[None, :], problem.row(state.winner, state.loser), 0.0)
-    across, factor = jnp.linalg.qr(rows)
-    one = jnp.eye(len(used), dtype=rows.dtype)
+    unit = jnp.where(used[None, :], rows.row(state.winner, state.loser), 0.0)
+    across, factor = jnp.linalg.qr(unit)
+    one = jnp.eye(len(used), dtype=unit.dtype)
     factor = jnp.where(used[:, None] & used[None, :], factor, one)
     return jnp.where(used[None, :], across, 0.0), factor
 
 
 def _corrected(
-    problem: _Problem, state: _State, across: Array, factor: Array
+    rows: _Rows, state: _State, across: Array, factor: Array
 ) -> tuple[_State, Array]:
     """P tight on the rows in use and equal to Σ weight u; what it misses of others."""
-    tokens, length, used = problem.tokens, problem.length, state.used
+    tokens, length, used = rows.tokens, rows.length, state.used
     guard = GUARD * jnp.finfo(tokens.dtype).eps * jnp.linalg.norm(state.point)
-    short = problem.bound + guard - precise_differences(tokens, state.point) / length
+    short = rows.bound + guard - precise_differences(tokens, state.point) / length
     missing = jnp.where(used, short[state.winner, state.loser], 0.0)
-    change = problem.lifted(across @ solve_triangular(factor, missing, trans=1))
+    change = rows.lifted(across @ solve_triangular(factor, missing, trans=1))
     short = short - score_differences(tokens @ change) / length
     point = state.point + change
     duals = state.duals(len(tokens)) / length
-    excess = problem.reduced(point - combination(tokens, duals))
+    excess = rows.reduced(point - combination(tokens, duals))
     weight = state.weight + solve_triangular(factor, excess @ across)
     weight = jnp.where(used, weight, 0.0)
-    short = jnp.where(problem.pairs, short, -jnp.inf)
+    short = jnp.where(rows.pairs, short, -jnp.inf)
     return state._replace(point=point, weight=weight), short
 
 
 def _towards(
-    problem: _Problem,
+    rows: _Rows,
     state: _State,
     across: Array,
     factor: Array,
@@ -191,10 +191,10 @@ def _towards(
     missed: Float[Scalar, ""],
 ) -> _State:
     """The state after one step towards a row; its `entered` is NaN if there is none."""
-    pair = jnp.divmod(entering, len(problem.tokens))
+    pair = jnp.divmod(entering, len(rows.tokens))
     eps, tiny = jnp.finfo(across.dtype).eps, jnp.finfo(across.dtype).tiny
     # The entering row is Σ falls u of the rows in use, and a part orthogonal to them.
-    row = problem.row(*pair)
+    row = rows.row(*pair)
     along = row @ across
     orthogonal = row - across @ along
     again = orthogonal @ across
@@ -217,7 +217,7 @@ def _towards(
     loser = jnp.where(enters, pair[1], state.loser[slot])
     weight = state.weight - pace * falls
     moved = state._replace(
-        point=state.point + jnp.where(free, pace, 0.0) * problem.lifted(orthogonal),
+        point=state.point + jnp.where(free, pace, 0.0) * rows.lifted(orthogonal),
         winner=state.winner.at[slot].set(winner),
         loser=state.loser.at[slot].set(loser),
         weight=weight.at[slot].set(jnp.where(enters, entered, 0.0)),

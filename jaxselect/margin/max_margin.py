@@ -4,9 +4,11 @@ p_mm = argmin ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1 for every pair (s over 
 dual always has a solution: x, the point nearest to the origin in the convex hull of the
 differences D = E_s − E_r. If x ≠ 0 then p_mm = x / ‖x‖² and ‖p_mm‖ = 1 / ‖x‖; x = 0 is
 Farkas' certificate that no p exists (mathematics, section 3c).
+
+Two methods: an interior point, whose answer is polished, and an active set for what it
+does not solve. One measurement on the tokens decides of either (`_measure`).
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -18,12 +20,12 @@ from ..arguments import as_annotated
 from ..precision import full_precision
 from ..status import Status
 from ._active_set import active_set
-from ._measure import Answer, lengths, measured
+from ._measure import Answer, Candidate, Problem, measured, where_asked
 from ._nearest_point import nearest_point, normalise
 from ._polish import polish
 from ._scale import norm, survives, times_two_to, unit_size
-from ._thresholds import ACTIVE, REFUTED, SOLVED, SPANNED, SUM
-from .pair_graph import centred, potentials, score_differences, smallest_difference
+from ._thresholds import ACTIVE, SPANNED
+from .pair_graph import centred, potentials, smallest_difference
 
 
 class MaxMarginStatus(Status):
@@ -48,6 +50,9 @@ class MaxMarginStatus(Status):
         "differences that decide it, or p and its duals be too large or too "
         "small for the format.",
     )
+
+
+_UNSOLVED = MaxMarginStatus.NOT_CONVERGED
 
 
 class MaxMargin(eqx.Module):
@@ -159,23 +164,23 @@ def _solve(
     """`max_margin` without its derivative."""
     involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
     tokens, exponent, blur = unit_size(jnp.where(involved, embeddings, 0.0))
-    answer, iterations, doubtful = _by_interior_point(tokens, pairs)
+    problem = Problem(tokens, pairs, blur)
+    candidate, iterations = _by_interior_point(problem)
+    answer = measured(problem, candidate)
     some = pairs.any()
-    doubtful = some & (doubtful | (blur > 0))
-    answer = _where(doubtful, partial(_again, tokens, pairs, blur), answer)
+    needed = some & ~answer.to_rounding
+    answer = where_asked(needed, partial(_better, problem), answer)
 
-    status = _status(answer, some)
-    refuted = status == MaxMarginStatus.INFEASIBLE
     direction = times_two_to(answer.direction, -exponent)
     duals = times_two_to(times_two_to(answer.duals, -exponent), -exponent)
-    duals = jnp.where(refuted, answer.duals, duals)
+    duals = jnp.where(answer.refuted & ~answer.solved, answer.duals, duals)
     # Numbers that a processor takes for zero are given as zero.
     duals = jnp.where(duals >= jnp.finfo(duals.dtype).tiny, duals, 0.0)
     # Numbers that scaling back takes to zero or to infinity prove nothing.
     back = survives(answer.direction, direction) & survives(answer.duals, duals)
     known = back & jnp.isfinite(answer.gap) & jnp.isfinite(answer.infeasibility)
+    status = jnp.where(known | ~some, _status(answer, some), _UNSOLVED)
     none = some.astype(embeddings.dtype)
-    status = jnp.where(known | ~some, status, MaxMarginStatus.NOT_CONVERGED)
     direction = jnp.where(known, direction, 0.0)
     return MaxMargin(
         direction=direction,
@@ -190,24 +195,15 @@ def _solve(
 
 
 def _status(answer: Answer, some: Bool[Scalar, ""]) -> Int[Scalar, ""]:
-    """The status that the numbers prove; a NaN proves nothing."""
-    eps = jnp.finfo(answer.gap.dtype).eps
-    solved = answer.gap <= jnp.fmax(answer.allowed, SOLVED * eps)
-    solved = solved & (answer.infeasibility <= SOLVED * eps)
-    refuted = answer.balance <= REFUTED * eps
-    status = jnp.where(
-        refuted, MaxMarginStatus.INFEASIBLE, MaxMarginStatus.NOT_CONVERGED
-    )
-    status = jnp.where(solved, MaxMarginStatus.SOLVED, status)
+    """The status that the numbers prove."""
+    status = jnp.where(answer.refuted, MaxMarginStatus.INFEASIBLE, _UNSOLVED)
+    status = jnp.where(answer.solved, MaxMarginStatus.SOLVED, status)
     return jnp.where(some, status, MaxMarginStatus.NO_PAIRS)
 
 
-def _by_interior_point(
-    tokens: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-) -> tuple[Answer, Int[Scalar, ""], Bool[Scalar, ""]]:
-    """The answer, its iterations, and whether its numbers must be measured again."""
-    eps = jnp.finfo(tokens.dtype).eps
+def _by_interior_point(problem: Problem) -> tuple[Candidate, Int[Scalar, ""]]:
+    """The nearest point of the hull, exact and polished, scaled to p; iterations."""
+    tokens, pairs, _ = problem
     axes, basis, scale = normalise(tokens, pairs)
     found = polish(axes, pairs, nearest_point(axes, pairs))
     # The scalings that make p feasible and the value of the duals largest.
@@ -217,78 +213,18 @@ def _by_interior_point(
     direction = jnp.where(separated, direction, 0.0)
     hull_point = axes @ potentials(found.duals)
     value = jnp.where(separated, hull_point @ hull_point * scale**2, 1.0)
-
-    # Recompute the certificate on the tokens, independently of the solver.
-    duals = jnp.nan_to_num(found.duals / value)
-    square, total = direction @ direction, jnp.sum(duals)
-    point = potentials(duals) @ tokens
-    none = pairs.any().astype(tokens.dtype)
-    gap = jnp.where(separated, jnp.abs(1 - (2 * total - point @ point) / square), none)
-    ahead = score_differences(tokens @ direction)
-    least = smallest_difference(tokens @ direction, pairs)
-    infeasibility = jnp.where(separated, jnp.maximum(0.0, 1 - least), none)
     # Size of a score: below ‖p‖ ‖E_s‖ where p avoids long axes.
     size = jnp.max(jnp.abs(direction @ basis) @ jnp.abs(axes)) * scale
-    near = ACTIVE * eps * jnp.maximum(1.0, size)
-    answer = Answer(
-        direction=direction,
-        duals=duals,
-        active=pairs & separated & (jnp.abs(ahead - 1) <= near),
-        near=jnp.full_like(duals, near),
-        gap=gap,
-        infeasibility=infeasibility,
-        balance=jnp.full_like(gap, jnp.inf),
-        allowed=jnp.zeros_like(gap),
-    )
-    # Scores cancel to leads; the gap feels what rounding leaves of Dᵀλ through its
-    # product with p, which is made of scores, too.
-    longest = jnp.max(jnp.abs(tokens) @ jnp.abs(direction))
-    sure = jnp.maximum(gap, infeasibility) + SUM * eps * longest <= SOLVED * eps
-    return answer, found.iterations, ~sure
+    near = ACTIVE * jnp.finfo(tokens.dtype).eps * jnp.maximum(1.0, size)
+    duals = jnp.nan_to_num(found.duals / value)
+    return Candidate(direction, duals, near), found.iterations
 
 
-def _again(
-    tokens: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    blur: Float[Scalar, ""],
-    answer: Answer,
-) -> Answer:
-    """The answer measured with more digits and, where they refuse it, another one."""
-    apart = lengths(tokens, pairs)
-    eps = jnp.finfo(apart.dtype).eps
-    clear = jnp.min(jnp.where(pairs, apart, jnp.inf)) >= blur
-
-    def proved(answer: Answer) -> Bool[Scalar, ""]:
-        return _status(answer, pairs.any()) != MaxMarginStatus.NOT_CONVERGED
-
-    def to_rounding(answer: Answer) -> Bool[Scalar, ""]:
-        return proved(answer._replace(allowed=jnp.zeros_like(answer.gap)))
-
-    answer = measured(tokens, pairs, apart, answer)
-    needed = clear & ~to_rounding(answer)
-    direction, duals = active_set(tokens, pairs, apart, needed)
-    size = jnp.maximum(1.0, apart * jnp.linalg.norm(direction))
-    other = answer._replace(direction=direction, duals=duals, near=ACTIVE * eps * size)
-    # In a loop of their own p and λ are numbers stored. Within one program the two uses
-    # of a dual may be computed twice, in two roundings that do not cancel.
-    other = _where(needed, partial(measured, tokens, pairs, apart), other)
-    better = needed & (to_rounding(other) | (proved(other) & ~proved(answer)))
-    answer = jax.tree.map(lambda a, b: jnp.where(better, a, b), other, answer)
-    return answer._replace(
-        gap=jnp.where(clear, answer.gap, jnp.nan),
-        balance=jnp.where(clear, answer.balance, jnp.nan),
-    )
-
-
-def _where(
-    condition: Bool[Scalar, ""], function: Callable[[Answer], Answer], start: Answer
-) -> Answer:
-    """The function of the start where the condition holds; not run if no lane asks."""
-    return jax.lax.while_loop(
-        lambda state: state[0],
-        lambda state: (jnp.zeros_like(state[0]), function(state[1])),
-        (condition, start),
-    )[1]
+def _better(problem: Problem, answer: Answer) -> Answer:
+    """The answer, or that of the active set where it proves more."""
+    other = measured(problem, active_set(problem, ~answer.to_rounding))
+    better = other.to_rounding | (other.proved & ~answer.proved)
+    return jax.tree.map(lambda a, b: jnp.where(better, a, b), other, answer)
 
 
 @jax.custom_jvp

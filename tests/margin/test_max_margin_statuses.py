@@ -44,7 +44,7 @@ def test_a_status_on_both_sides_of_its_thresholds(
 def status(gap, infeasibility=0.0, balance=np.inf, allowed=0.0, *, some=True):
     numbers = {name: jnp.asarray(value) for name, value in locals().items()}
     some, unused = numbers.pop("some"), jnp.zeros(())
-    arrays = dict.fromkeys(("direction", "duals", "active", "near"), unused)
+    arrays = dict.fromkeys(("direction", "duals", "active"), unused)
     return _status(Answer(**arrays, **numbers), some)
 
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxselect.margin._measure import Answer, lengths, measured
+from jaxselect.margin._measure import Candidate, Problem, measured
 from jaxselect.margin._thresholds import ALLOWED
 
 # On one axis, at 0, 1, 2 and −1.
@@ -23,8 +23,9 @@ CASES = {
 
 
 @jax.jit
-def measure(tokens, pairs, answer):
-    return measured(tokens, pairs, lengths(tokens, pairs), answer)
+def measure(tokens, pairs, candidate):
+    """With twice the digits, as wherever a difference may be blurred."""
+    return measured(Problem(tokens, pairs, np.array(1e-300)), candidate)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -35,17 +36,8 @@ def test_duals_that_refute(case):
         duals[pair] = dual
         # Token 3 is in no pair.
         pairs[pair] = 3 not in pair
-    answer = Answer(
-        direction=np.array([along, 0.0]),
-        duals=duals,
-        active=pairs,
-        near=np.full((4, 4), 1e-9),
-        gap=np.array(0.0),
-        infeasibility=np.array(0.0),
-        balance=np.array(0.0),
-        allowed=np.array(0.0),
-    )
-    found = jax.tree.map(np.asarray, measure(TOKENS, pairs, answer))
+    candidate = Candidate(np.array([along, 0.0]), duals, np.array(1e-9))
+    found = jax.tree.map(np.asarray, measure(TOKENS, pairs, candidate))
     assert (found.balance < 1e-9) == refuted
     assert found.active.any() == (along == 1.0)
 
@@ -57,18 +49,9 @@ def test_the_gap_that_rounding_allows_is_relative_to_the_length_of_p(size):
     tokens[[0, 1]] = size * np.array([[1.0, 999.0], [1.0, -999.0]])
     pairs = np.zeros((4, 4), bool)
     pairs[[0, 1], 2] = True
-    zero = np.array(0.0)
-    answer = Answer(
-        direction=np.array([1.0, 0.0]) / size,
-        duals=np.where(pairs, 0.5 / size**2, 0.0),
-        active=pairs,
-        near=np.full((4, 4), 1e-9),
-        gap=zero,
-        infeasibility=zero,
-        balance=zero,
-        allowed=zero,
-    )
-    found = measure(tokens, pairs, answer)
+    duals = np.where(pairs, 0.5 / size**2, 0.0)
+    candidate = Candidate(np.array([1.0, 0.0]) / size, duals, np.array(1e-9))
+    found = measure(tokens, pairs, candidate)
     kappa = np.hypot(1.0, 999.0)
     np.testing.assert_allclose(found.allowed, ALLOWED * EPS * kappa, rtol=1e-12)
     assert found.active[0, 2] and found.gap < 1e-12
