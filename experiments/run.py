@@ -178,14 +178,14 @@ def _check(*sizes: int) -> Callable[..., Any]:
     """The same flow, compared with a closer integration of it."""
     from jaxselect.flow.cls_flow import cls_flow
     from jaxselect.outcome.tolerance_check import ToleranceCheck, tolerance_check
-    from jaxselect.outcome.trial import prepare
+    from jaxselect.outcome.trial import initialise
 
     draw = _draw(*sizes)
 
     def check(
         seed: jax.Array, dim: jax.Array, step_size: jax.Array, until_norm: jax.Array
     ) -> ToleranceCheck:
-        _, after, corpus = prepare(jax.random.key(seed), draw, dim, step_size)
+        _, after, corpus = initialise(jax.random.key(seed), draw, dim, step_size)
         flow = cls_flow(after, corpus, until_norm=until_norm)
         return tolerance_check(after, corpus, flow, until_norm=until_norm)
 

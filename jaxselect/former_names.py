@@ -10,8 +10,8 @@ from typing import Any
 MOVED = {
     "outcome.settle": ("outcome.resolved_limit",),
     "outcome.verdict": ("outcome.trial_certificate",),
-    "text.attention": ("model.ragged_bags",),
-    "text.curvature": ("model.ragged_bags",),
+    "text.attention": ("model.ragged_objective",),
+    "text.curvature": ("model.ragged_bags", "model.ragged_objective"),
     "text.curve": ("flow.arclength",),
     "text.ending": ("outcome.flow_end",),
     "text.flow": ("flow.sparse_flow", "flow.bdf", "flow.result"),
@@ -35,6 +35,7 @@ MOVED = {
 RENAMED = {
     "Settled": "ResolvedLimit",
     "decided_at_once": "selection_has_kink",
+    "drift": "late_flow_residual",
     "direction_mark": "direction_event",
     "selection_mark": "selection_event",
     "settle": "resolve_limit",
@@ -52,13 +53,45 @@ RENAMED = {
     "ending": "flow_end",
     "flow": "sparse_flow",
     "follow": "integrate",
+    "judge": "evaluate",
     "margin": "sparse_max_margin",
     "motion": "arclength_field",
     "pairs": "competing_pairs",
+    "prepare": "initialise",
+    "pulls": "score_gradient",
     "rest": "certified_minimum",
     "stride": "max_step",
     "winner": "first_selected",
 }
+
+
+def renamed(former: str, new: str) -> property:
+    """A field of a record under its former name; reading it warns.
+
+    Args:
+        former: name.
+        new: name.
+
+    Returns:
+        What to assign to the former name in the record's class.
+
+    Example:
+        >>> import pytest
+        >>> class Record:
+        ...     margin = 2.0
+        ...     growth_rate = renamed("growth_rate", "margin")
+        >>> with pytest.warns(DeprecationWarning, match="Record.margin"):
+        ...     Record().growth_rate
+        2.0
+    """
+
+    def read(record: Any) -> Any:
+        of = type(record).__name__
+        message = f"{of}.{former} is now {of}.{new}"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return getattr(record, new)
+
+    return property(read)
 
 
 class _Former(types.ModuleType):
@@ -95,7 +128,7 @@ def former(module: str, name: str, homes: tuple[str, ...]) -> Any:
         new = RENAMED.get(plain, plain)
         for home in homes:
             found = importlib.import_module(f"jaxselect.{home}")
-            if hasattr(found, new):
+            if new in vars(found):
                 warnings.warn(
                     f"{module}.{name} is now {found.__name__}.{new}",
                     DeprecationWarning,

@@ -15,7 +15,7 @@ from jaxselect.outcome.trial_status import TrialStatus
 SHOWN = 8
 """Runs of a status that are listed, the first ones of the grid."""
 HYPOTHESES = {
-    "drift": "margins move",
+    "late_flow_residual": "margins move",
     "inactive_pair_bound": "inactive pairs still push",
     "history_change": "constants of the past still change",
 }

@@ -34,7 +34,7 @@ def lanes_per_device(grid: Grid, most: int) -> int:
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" not in stats:
         return most
-    run = program(grid, max(grid.shapes(), key=partial(size, grid)), together=True)
+    run = program(grid, max(grid.shapes(), key=partial(size, grid)), vmapped=True)
 
     def held(number: int) -> int:
         lowered = run.lower(*lane_kinds(grid, number))

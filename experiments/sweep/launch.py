@@ -70,7 +70,7 @@ class Job:
             index,
             self.folder,
             chunk_size=self.chunk_size,
-            together=self.together,
+            vmapped=self.together,
             device=device,
             programs=self.program,
         )

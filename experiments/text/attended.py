@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import xlogy
 
-from jaxselect.model.ragged_bags import attention
+from jaxselect.model.ragged_objective import attention
 from jaxselect.model.sparse import SparseCorpus
 
 

@@ -21,8 +21,8 @@ from experiments.text.data import Source, load
 from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, fit, starting_point
 from jaxselect.flow.bdf import LATEST
-from jaxselect.model.ragged_bags import (
-    RaggedBags,
+from jaxselect.model.ragged_bags import RaggedBags
+from jaxselect.model.ragged_objective import (
     attention,
     curvature,
     descent,
@@ -101,7 +101,7 @@ def main(settings: Settings, results: dict) -> dict:
             splits.train,
             until_log_time=until,
             path_log_times=log_times,
-            watch=reach,
+            callback=reach,
         )
     end = course.ending
     seen, unseen = (

@@ -14,7 +14,7 @@ from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.decision_lists import DecisionList, list_agreement
 from jaxselect.model.embedding_step import embedding_steps
-from jaxselect.outcome.trial import prepare
+from jaxselect.outcome.trial import initialise
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import CERTIFIED
 
@@ -66,7 +66,7 @@ def certified_run(
     draw = partial(case.draw, **shares)
     embed = embedding_steps(number)
     size = step_size / jnp.maximum(number, 1).astype(step_size.dtype)
-    _, after, corpus = prepare(jax.random.key(seed), draw, dim, size, embed=embed)
+    _, after, corpus = initialise(jax.random.key(seed), draw, dim, size, embed=embed)
     flow = cls_flow(after, corpus, until_norm=until)
     found = certify(after, corpus, flow)
     scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
@@ -87,7 +87,7 @@ def joint_run(
     """One step on E, then the flow of E, p and v; its end is read, not certified."""
     del number
     draw = partial(case.draw, **shares)
-    _, after, corpus = prepare(jax.random.key(seed), draw, dim, step_size)
+    _, after, corpus = initialise(jax.random.key(seed), draw, dim, step_size)
     flow = joint_flow(after, corpus, until_log_time=until)
     scores, values = flow.embeddings @ flow.cls, flow.embeddings @ flow.head
     sound = flow.status == FlowStatus.REACHED

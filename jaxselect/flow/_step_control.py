@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from ..model._pull import log_residual
+from ..model._score_gradient import log_residual
 from ..model.attention import attend_corpus
 from ..model.corpus import Corpus
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..model.ragged_bags import LEFT_OUT
+from ..model.ragged_objective import LEFT_OUT
 
 # Share of the speed from which the error of a step sees a pair.
 SEEN = 1e-3

@@ -26,7 +26,7 @@ def arclength_flow(
     from_log_time: float,
     log_times: Float[np.ndarray, " times"],
     settings: BdfSettings,
-    watch: Callable[[float], object],
+    callback: Callable[[float], object],
 ) -> Flow:
     """SciPy's BDF along the curve (z, τ), in its length; z = p − p_start − g (τ − τ_0).
 
@@ -43,7 +43,7 @@ def arclength_flow(
         log_times: values of τ to save p at; the last is where the flow stops, the one
             before it is that of `earlier_cls`.
         settings: tolerance and bound.
-        watch: called with log(1+t) after every step.
+        callback: called with log(1+t) after every step.
 
     Returns:
         The flow's end; SELECTION_CHANGED where a token that had lost has a thousandth
@@ -53,12 +53,12 @@ def arclength_flow(
         >>> tokens, one = np.array([[0.5], [-0.5]]), np.ones(1)
         >>> pair = Pairs(tokens, np.array([0]), np.array([1]), one, 0 * one, -one * 9)
         >>> until = dict(from_log_time=0.0, log_times=np.array([38.0, 40.0]))
-        >>> quiet = dict(settings=BdfSettings(tolerance=1e-7), watch=lambda s: None)
+        >>> quiet = dict(settings=BdfSettings(tolerance=1e-7), callback=lambda s: None)
         >>> round(arclength_flow(pair, 0 * one, one, **until, **quiet).cls.item(), 4)
         40.0
     """
     curve = _Sheared(pairs, start, growth, from_log_time)
-    return curve_flow(curve, log_times=log_times, settings=settings, watch=watch)
+    return curve_flow(curve, log_times=log_times, settings=settings, callback=callback)
 
 
 @runtime_checkable
@@ -94,7 +94,7 @@ def curve_flow(
     *,
     log_times: Float[np.ndarray, " times"],
     settings: BdfSettings,
-    watch: Callable[[float], object],
+    callback: Callable[[float], object],
 ) -> Flow:
     """SciPy's BDF along a curve.
 
@@ -104,7 +104,7 @@ def curve_flow(
         curve: from its start on.
         log_times: see `arclength_flow`.
         settings: tolerance and bound.
-        watch: called with log(1+t) after every step.
+        callback: called with log(1+t) after every step.
 
     Returns:
         See `arclength_flow`.
@@ -139,7 +139,7 @@ def curve_flow(
             for new in np.flatnonzero(~np.isfinite(saved[:, 0]) & (log_times <= now)):
                 at = _crossing(_beyond(log_times[new]), along, bdf.t_old, end)
                 saved[new] = curve.cls(along(at))
-            watch(now)
+            callback(now)
     *path, earlier, _ = saved
     times = np.where(np.isfinite(saved[:-2, 0]), log_times[:-2], np.inf)
     return Flow(

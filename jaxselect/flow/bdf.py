@@ -52,7 +52,7 @@ def integrate(
     until_log_time: float,
     path_log_times: Float[np.ndarray, " times"],
     settings: BdfSettings,
-    watch: Callable[[float], object],
+    callback: Callable[[float], object],
 ) -> Flow:
     """SciPy's BDF along a flow dp/dt = F(t, p), to an exponential time.
 
@@ -70,7 +70,7 @@ def integrate(
         until_log_time: log(1+t) to stop at.
         path_log_times: increasing values of log(1+t) to save p at.
         settings: tolerance and bound.
-        watch: called with log(1+t) after every step.
+        callback: called with log(1+t) after every step.
 
     Returns:
         The flow's end, its status and the path.
@@ -78,7 +78,7 @@ def integrate(
     Example:
         >>> still = np.array([[-1.0]])
         >>> relax = lambda t, p: -p, lambda t, p: still, np.ones(1)
-        >>> quiet = {"settings": BdfSettings(), "watch": lambda log_time: None}
+        >>> quiet = {"settings": BdfSettings(), "callback": lambda log_time: None}
         >>> times = {"until_log_time": 3.0, "path_log_times": np.zeros(0)}
         >>> bool(abs(integrate(*relax, **times, **quiet).cls[0]) < 1e-3)
         True
@@ -116,7 +116,7 @@ def integrate(
         if reached.any():
             local = np.clip(np.expm1(wanted[reached]) - passed, bdf.t_old, bdf.t)
             saved[reached] = bdf.dense_output()(local).T
-        watch(now)
+        callback(now)
     times = np.where(np.isfinite(saved[:-1, 0]), path_log_times, np.inf)
     return Flow(
         # Equinox has another `cls`: no keyword.

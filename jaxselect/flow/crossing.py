@@ -349,16 +349,16 @@ def _on_path(
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
     """Log-time of a crossing on the path, zero if none; its bracket's width; status."""
     ahead = jax.vmap(lambda cls: jax.lax.stop_gradient(event(cls)))(path.path_cls)
-    behind = ahead > 0
-    status = jnp.where(behind.all(), CrossingStatus.ALREADY_CROSSED, 0)
-    status = jnp.where(behind[-1], status, CrossingStatus.NOT_CROSSED)
+    after = ahead > 0
+    status = jnp.where(after.all(), CrossingStatus.ALREADY_CROSSED, 0)
+    status = jnp.where(after[-1], status, CrossingStatus.NOT_CROSSED)
     failed = path.status != FlowStatus.REACHED
     status = jnp.where(failed, CrossingStatus.FAILED, status).astype(jnp.int32)
     crossed = status == CrossingStatus.CROSSED
-    place = len(behind) - 1 - jnp.argmax(~behind[::-1])
-    place, times = jnp.where(crossed, place, 0), path.path_log_times
-    guess = _between(parameters, corpus, event, times, path.path_cls, place)
-    reach = times[place + 1] - times[place]
+    index = len(after) - 1 - jnp.argmax(~after[::-1])
+    index, times = jnp.where(crossed, index, 0), path.path_log_times
+    guess = _between(parameters, corpus, event, times, path.path_cls, index)
+    reach = times[index + 1] - times[index]
     return jnp.where(crossed, guess, 0.0), reach, status
 
 
@@ -387,8 +387,8 @@ def _between(
     def halve(_: Int[Scalar, ""], bracket: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bracket
         middle = (low + high) / 2
-        behind = jax.lax.stop_gradient(event(at(middle))) > 0
-        return jnp.where(behind, low, middle), jnp.where(behind, middle, high)
+        after = jax.lax.stop_gradient(event(at(middle))) > 0
+        return jnp.where(after, low, middle), jnp.where(after, middle, high)
 
     bracket = (jnp.zeros_like(width), jnp.ones_like(width))
     _, high = jax.lax.fori_loop(0, HALVINGS, halve, bracket)

@@ -147,7 +147,7 @@ def manifold_flow(
         _Along.of(ties, cls, from_log_time),
         log_times=np.array([earlier, until_log_time]),
         settings=CLOSELY,
-        watch=lambda log_time: None,
+        callback=lambda log_time: None,
     )
 
 

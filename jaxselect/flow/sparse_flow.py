@@ -13,7 +13,8 @@ from ..arguments import as_annotated
 from ..errors import BadInput
 from ..model.checks import at_least, for_corpus, increasing
 from ..model.parameters import Parameters
-from ..model.ragged_bags import RaggedBags, curvature, dense_curvature, pull
+from ..model.ragged_bags import RaggedBags
+from ..model.ragged_objective import curvature, dense_curvature, pull
 from ..model.sparse import SparseCorpus
 from ..model.sparse_objective import risk_and_score_descent
 from .bdf import LATEST, LOOK_BACK, BdfSettings, Flow, integrate
@@ -29,7 +30,7 @@ def sparse_flow(
     until_log_time: float = LATEST,
     path_log_times: Float[Array, " times"] | None = None,
     settings: BdfSettings = BdfSettings(),
-    watch: Callable[[float], object] = lambda log_time: None,
+    callback: Callable[[float], object] = lambda log_time: None,
 ) -> Flow:
     """Gradient flow dp/dt = −∇_p L from p_0 with E and v fixed, on a sparse corpus.
 
@@ -42,7 +43,7 @@ def sparse_flow(
         until_log_time: log(1+t) to stop at, at most 34 or two log-times further on.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         settings: tolerance and bound.
-        watch: called with log(1+t) after every step.
+        callback: called with log(1+t) after every step.
 
     Returns:
         The flow's end, its status and the path. Not differentiable, not to be compiled:
@@ -105,7 +106,7 @@ def sparse_flow(
         until_log_time=until_log_time,
         path_log_times=times,
         settings=settings,
-        watch=watch,
+        callback=callback,
     )
 
 

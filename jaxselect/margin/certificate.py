@@ -5,10 +5,13 @@ have a force to spend, and the part of p that only the path decides was constant
 while (mathematics, sections 3d and 3e).
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
+from ..former_names import former
 from ..model.attention import attend_corpus
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
@@ -31,7 +34,7 @@ NONLINEAR = 4
 
 @as_annotated
 @full_precision
-def drift(
+def late_flow_residual(
     embeddings: Float[Array, "vocabulary dim"],
     margin: MaxMargin,
     late: Limit,
@@ -162,3 +165,8 @@ def _left_out(
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
     small = unselected <= UNSELECTED
     return jnp.where(small, NONLINEAR * unselected * force.sum(), jnp.inf)
+
+
+def __getattr__(name: str) -> Any:
+    """The object of a former name, with a warning."""
+    return former(__name__, name, ("margin.certificate",))

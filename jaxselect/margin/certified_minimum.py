@@ -15,7 +15,8 @@ from jaxtyping import Float
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
-from ..model.ragged_bags import RaggedBags, attention, curvature, descent, sized_pulls
+from ..model.ragged_bags import RaggedBags
+from ..model.ragged_objective import attention, curvature, descent, sized_score_gradient
 
 NEWTON_STEPS = 30
 
@@ -203,7 +204,9 @@ def newton_decrement(
         >>> round(newton_decrement(one, np.zeros(2), np.eye(2)), 4)
         0.1335
     """
-    of_word, size = (bags.scatter(entries) for entries in sized_pulls(bags, cls))
+    of_word, size = (
+        bags.scatter(entries) for entries in sized_score_gradient(bags, cls)
+    )
     total = size.sum()
     seen = bags.embeddings - (size @ bags.embeddings / total if total else 0.0)
     seen = seen @ root

@@ -26,7 +26,7 @@ def advances(attention: Attention, bags: AbstractBags) -> Entries:
     return bags.spread(margin.gradient) * attention.advantage
 
 
-def pulls(
+def score_gradient(
     exponent: Any, advance: Any, attention: Attention, bags: AbstractBags
 ) -> Entries:
     """Pulls e^{exponent} · advance; the top token's is minus the others' sum.

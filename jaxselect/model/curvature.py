@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..program import one_program
-from ._pull import advances, log_weighted_residual, partners, pulls
+from ._score_gradient import advances, log_weighted_residual, partners, score_gradient
 from .attention import Attention, attend_corpus
 from .checks import for_corpus
 from .corpus import Corpus, sum_by_token
@@ -58,7 +58,7 @@ def score_curvature(
     attention = attend_corpus(scores, values, corpus)
     exponent = log_weighted_residual(attention, corpus) + log_scale
     advance = advances(attention, corpus)
-    pull = pulls(exponent, advance, attention, corpus)
+    pull = score_gradient(exponent, advance, attention, corpus)
     partner = partners(advance, attention, corpus)
     gradient = sum_by_token(pull, corpus)
     tokens = corpus.tokens
@@ -92,7 +92,9 @@ def _bends(
         log_share: Float[Array, " sequences"],
     ) -> tuple[Array, Array]:
         deviation = jnp.where(jnp.isfinite(log_share)[:, None], deviation, 0.0)
-        pull = pulls(exponent + log_share[:, None], deviation, attention, corpus)
+        pull = score_gradient(
+            exponent + log_share[:, None], deviation, attention, corpus
+        )
         return pull, weights * deviation
 
     pull, partner = jax.vmap(of_class, (2, 1))(deviation, log_shares)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from ..program import one_program
-from ._pull import advances, log_weighted_residual, pulls
+from ._score_gradient import advances, log_weighted_residual, score_gradient
 from .attention import attend_corpus, outputs
 from .checks import for_corpus
 from .corpus import Corpus, sum_by_token
@@ -174,7 +174,7 @@ def negative_gradient(
     """
     attention = attend_corpus(scores, values, corpus)
     exponent = log_weighted_residual(attention, corpus) + log_scale
-    pull = pulls(exponent, advances(attention, corpus), attention, corpus)
+    pull = score_gradient(exponent, advances(attention, corpus), attention, corpus)
     label = functional_margin(corpus.labels, attention.output).gradient
     size = jnp.exp(exponent)
     if label.ndim > 1:

@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from .attention import attend_bags
-from .ragged_bags import BLOCK, RaggedBags
+from .ragged_bags import RaggedBags
+from .ragged_objective import BLOCK
 from .ragged_pairs import competing_pairs_by_entry
 
 

@@ -25,7 +25,8 @@ from ..model.checks import for_corpus
 from ..model.frame import span_axes
 from ..model.pair_forces import lengths, pair_forces
 from ..model.parameters import Parameters
-from ..model.ragged_bags import RaggedBags, curvature, descent
+from ..model.ragged_bags import RaggedBags
+from ..model.ragged_objective import curvature, descent
 from ..model.ragged_pairs import contract_ties, first_selected
 from ..model.selection import WIDTH
 from ..model.sparse import SparseCorpus

@@ -7,8 +7,6 @@ pairs changes, a rate has a kink: its derivative there is that of one side, and 
 flagged. Derivatives in d are those of `parameters.gaussian_reduced`.
 """
 
-import warnings
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ..arguments import as_annotated
 from ..flow.crossing import Crossing, CrossingStatus, EventFunction
 from ..flow.progress import direction_error
+from ..former_names import renamed
 from ..margin.limit import Limit
 from ..margin.max_margin import MaxMargin
 from ..margin.pair_graph import score_differences, smallest_difference
@@ -93,13 +92,7 @@ class Rates(eqx.Module):
     selected: Bool[Array, "sequences width"]
     active: Bool[Array, "vocabulary vocabulary"]
 
-    @property
-    def growth_rate(self) -> Float[Scalar, ""]:
-        """The former name of `margin`."""
-        warnings.warn(
-            "Rates.growth_rate is now Rates.margin", DeprecationWarning, stacklevel=2
-        )
-        return self.margin
+    growth_rate = renamed("growth_rate", "margin")
 
 
 @for_corpus(by_head=True)

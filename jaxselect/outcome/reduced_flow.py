@@ -20,7 +20,8 @@ from ..flow.result import Flow
 from ..model.checks import for_corpus, increasing
 from ..model.pair_forces import pair_forces
 from ..model.parameters import Parameters
-from ..model.ragged_bags import RaggedBags, curvature, descent
+from ..model.ragged_bags import RaggedBags
+from ..model.ragged_objective import curvature, descent
 from ..model.ragged_pairs import contract_ties
 from ..model.sparse import SparseCorpus
 from .flow_end import FlowEnd
@@ -43,7 +44,7 @@ def reduced_flow(
     until_log_time: float = 600.0,
     path_log_times: Float[Array, " times"] | None = None,
     settings: BdfSettings = LATE,
-    watch: Callable[[float], object] = lambda log_time: None,
+    callback: Callable[[float], object] = lambda log_time: None,
 ) -> Flow:
     """The flow dp/dt = Σ_k c_k e^{−D_kᵀp} D_k, orthogonal to ties at rest.
 
@@ -57,7 +58,7 @@ def reduced_flow(
         until_log_time: log(1+t) to stop at, at most 10⁵.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         settings: tolerance and bound.
-        watch: called with log(1+t) after every step.
+        callback: called with log(1+t) after every step.
 
     Returns:
         The flow's end; SELECTION_CHANGED where a token that had lost has a thousandth
@@ -98,7 +99,7 @@ def reduced_flow(
         from_log_time=from_log_time,
         log_times=np.append(times, [earlier, until_log_time]),
         settings=settings,
-        watch=watch,
+        callback=callback,
     )
 
 
@@ -158,6 +159,6 @@ def in_basin_of_minimum(ending: FlowEnd, cls: Float[np.ndarray, " dim"]) -> bool
         until_log_time=bdf.LATEST,
         path_log_times=np.zeros(0),
         settings=CLOSELY,
-        watch=lambda log_time: None,
+        callback=lambda log_time: None,
     )
     return inside(np.asarray(flow.cls))

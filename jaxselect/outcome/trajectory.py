@@ -72,7 +72,7 @@ def trajectory(
     path_log_times: Float[np.ndarray, " times"] | None = None,
     settings: BdfSettings = BdfSettings(),
     max_stages: int = STAGES,
-    watch: Callable[[float], object] = lambda log_time: None,
+    callback: Callable[[float], object] = lambda log_time: None,
 ) -> Trajectory:
     """The flow of p by `sparse_flow` and `reduced_flow`, until an end is certified.
 
@@ -86,7 +86,7 @@ def trajectory(
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         settings: of the stages of the full field.
         max_stages: bound on their number, and on that of stages between certificates.
-        watch: called with log(1+t) after every step.
+        callback: called with log(1+t) after every step.
 
     Returns:
         The end, its certificate and the path to it.
@@ -101,7 +101,7 @@ def trajectory(
         ('SELECTED', 34, ())
     """
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    course = _Course(parameters, corpus, times, settings, watch)
+    course = _Course(parameters, corpus, times, settings, callback)
     begun = _Reached(parameters, from_log_time)
     latest = max(LATEST, from_log_time + LOOK_BACK)
     at = course.integrate_first(begun, min(latest, until_log_time))
@@ -199,7 +199,7 @@ class _Course(NamedTuple):
     corpus: SparseCorpus
     times: Float[np.ndarray, " times"]
     settings: BdfSettings
-    watch: Callable[[float], object]
+    callback: Callable[[float], object]
 
     def integrate_first(self, at: _Reached, until: float) -> _Reached:
         """By the full field, from where another flow ended or from p_0."""
@@ -214,7 +214,7 @@ class _Course(NamedTuple):
             until_log_time=until,
             path_log_times=jnp.asarray(asked),
             settings=settings,
-            watch=self.watch,
+            callback=self.callback,
         )
         return at.after(flow, asked, float(flow.log_time))
 
@@ -229,7 +229,7 @@ class _Course(NamedTuple):
             until_log_time=until,
             path_log_times=jnp.asarray(own[own <= until]),
             settings=self.settings,
-            watch=lambda local: self.watch(_total(begun, local)),
+            callback=lambda local: self.callback(_total(begun, local)),
         )
         return at.after(flow, ahead[own <= until], _total(begun, float(flow.log_time)))
 
@@ -245,7 +245,7 @@ class _Course(NamedTuple):
             from_log_time=at.log_time,
             until_log_time=until,
             path_log_times=jnp.asarray(asked),
-            watch=self.watch,
+            callback=self.callback,
         )
         return at.after(flow, asked, float(flow.log_time))
 

@@ -17,6 +17,7 @@ from ..errors import BadInput
 from ..flow.cls_flow import FlowSettings, cls_flow
 from ..flow.progress import direction_error
 from ..flow.result import Flow
+from ..former_names import renamed
 from ..model.attention import Attention, attend_corpus
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
@@ -64,7 +65,7 @@ class Trial(eqx.Module):
         direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection; NaN
             where there is no p_mm, as is what follows from it.
         error_constant: predicted limit of direction_error · cls_norm.
-        drift: largest distance of an active margin from the predicted late flow.
+        late_flow_residual: largest distance of an active margin from its late flow.
         inactive_pair_bound: bound on what inactive pairs may still move a score by.
         history_change: change of the part of p that only the path decides, in scores.
         unselected_effect: max_X |f(X) − mean of E_sᵀv over its selected tokens|.
@@ -88,7 +89,7 @@ class Trial(eqx.Module):
     log_time: Float[Scalar, ""]
     direction_error: Float[Scalar, ""]
     error_constant: Float[Scalar, ""]
-    drift: Float[Scalar, ""]
+    late_flow_residual: Float[Scalar, ""]
     inactive_pair_bound: Float[Scalar, ""]
     history_change: Float[Scalar, ""]
     unselected_effect: Float[Scalar, ""]
@@ -100,6 +101,7 @@ class Trial(eqx.Module):
     path_norms: Float[Array, " times"]
     path_errors: Float[Array, " times"]
     cls_end: Float[Array, " dim"]
+    drift = renamed("drift", "late_flow_residual")
 
 
 @as_annotated
@@ -114,7 +116,7 @@ def run_trial(
     embed: Embed = embedding_step,
     settings: TrialSettings = TrialSettings(),
 ) -> Trial:
-    """Draw a corpus and parameters, step on E, follow p, and judge the outcome.
+    """Draw a corpus and parameters, step on E, integrate p, and evaluate the end.
 
     Corpus and normal draws depend on the key alone, so trials that share it differ by d
     and η₀ only.
@@ -150,7 +152,7 @@ def run_trial(
         >>> bool(abs(measured / trial.error_constant - 1) < 1e-3)
         True
     """
-    before, after, corpus = prepare(key, draw_corpus, dim, step_size, embed=embed)
+    before, after, corpus = initialise(key, draw_corpus, dim, step_size, embed=embed)
     path = None
     if settings.path_points:
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
@@ -161,7 +163,7 @@ def run_trial(
         path_log_times=path,
         settings=settings.flow,
     )
-    return judge(
+    return evaluate(
         before,
         after,
         corpus,
@@ -174,7 +176,7 @@ def run_trial(
 
 @as_annotated
 @full_precision
-def prepare(
+def initialise(
     key: Key[Array, ""],
     draw_corpus: Callable[[Key[Array, ""]], Corpus],
     dim: Float[Scalar, ""] | float,
@@ -217,7 +219,7 @@ def prepare(
 @for_corpus(by_head=True)
 @as_annotated
 @full_precision
-def judge(
+def evaluate(
     before: Parameters,
     after: Parameters,
     corpus: Corpus,
@@ -268,7 +270,7 @@ def judge(
         log_time=flow.log_time,
         direction_error=direction_error(flow.cls, margin.direction) * known,
         error_constant=late.error_constant * known,
-        drift=found.drift,
+        late_flow_residual=found.late_flow_residual,
         inactive_pair_bound=found.inactive_pair_bound,
         history_change=late.history_change,
         unselected_effect=_unselected_effect(

@@ -10,7 +10,8 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
 from ..flow.result import Flow, FlowStatus
-from ..margin.certificate import drift, inactive_pair_bound
+from ..former_names import renamed
+from ..margin.certificate import inactive_pair_bound, late_flow_residual
 from ..margin.limit import Limit, LimitStatus
 from ..margin.max_margin import MaxMarginStatus
 from ..model.checks import between, for_corpus
@@ -40,7 +41,7 @@ class Certificate(eqx.Module):
 
     Attributes:
         ending: selection, pairs, max-margin solution and late flow.
-        drift: largest distance of an active margin from the predicted late flow.
+        late_flow_residual: largest distance of an active margin from its late flow.
         inactive_pair_bound: bound on what inactive pairs may still move a score by.
         positive: share of positive sequences with all important tokens selected; NaN
             where none has any, or where labels are no signs.
@@ -50,12 +51,13 @@ class Certificate(eqx.Module):
     """
 
     ending: Ending
-    drift: Float[Scalar, ""]
+    late_flow_residual: Float[Scalar, ""]
     inactive_pair_bound: Float[Scalar, ""]
     positive: Float[Scalar, ""]
     negative: Float[Scalar, ""]
     coverage: Float[Array, " classes"]
     status: Int[Scalar, ""]
+    drift = renamed("drift", "late_flow_residual")
 
 
 @for_corpus(by_head=True)
@@ -111,13 +113,13 @@ def certify(
         positive = negative = jnp.full_like(covered[0], jnp.nan)
         worst = jnp.nanmin(covered), jnp.nanmin(covered)
     late = end.margin, end.late, cls, flow.log_time
-    drifted = drift(embeddings, *late)
+    residual = late_flow_residual(embeddings, *late)
     bound = inactive_pair_bound(
         inside.parameters, corpus, end.selected, end.pairs, *late, tolerance=tolerance
     )
     return Certificate(
         ending=end.placed(inside),
-        drift=drifted,
+        late_flow_residual=residual,
         inactive_pair_bound=bound,
         positive=positive,
         negative=negative,
@@ -126,7 +128,7 @@ def certify(
             flow_status=flow.status,
             margin_status=end.margin.status,
             limit_status=end.late.status,
-            drift=drifted,
+            late_flow_residual=residual,
             inactive_pair_bound=bound,
             history_change=end.late.history_change,
             positive=worst[0],
@@ -142,7 +144,7 @@ def classify_end(
     flow_status: Int[Scalar, ""],
     margin_status: Int[Scalar, ""],
     limit_status: Int[Scalar, ""],
-    drift: Float[Scalar, ""],
+    late_flow_residual: Float[Scalar, ""],
     inactive_pair_bound: Float[Scalar, ""],
     history_change: Float[Scalar, ""],
     positive: Float[Scalar, ""],
@@ -153,10 +155,10 @@ def classify_end(
     """The status of a trial.
 
     A trial has converged if its selection has a max-margin solution, if a strict
-    minimum ρ of Φ is proved, and if neither `drift` nor `inactive_pair_bound` nor
-    `history_change` exceeds the tolerance. Added to that of the drift is the rounding
-    of the largest score, 256 ε max |pᵀE_s|: below 1e-9 in double precision at
-    ‖p‖ = 10⁴.
+    minimum ρ of Φ is proved, and if neither `late_flow_residual` nor
+    `inactive_pair_bound` nor `history_change` exceeds the tolerance. Added to that of
+    the residual is the rounding of the largest score, 256 ε max |pᵀE_s|: below 1e-9 in
+    double precision at ‖p‖ = 10⁴.
 
     Source: mathematics, section 3e.
 
@@ -164,7 +166,7 @@ def classify_end(
         flow_status: a `FlowStatus`.
         margin_status: the `MaxMarginStatus` of the selection that the flow ended in.
         limit_status: the `LimitStatus` of the limit predicted from that selection.
-        drift: of `certificate.drift`, in units of scores.
+        late_flow_residual: of `certificate.late_flow_residual`, in units of scores.
         inactive_pair_bound: of `certificate.inactive_pair_bound`, in scores.
         history_change: of `Limit.history_change`, in scores.
         positive: share of positive sequences with all important tokens selected; NaN
@@ -180,10 +182,12 @@ def classify_end(
         See `certify`.
     """
     status = _outcome(positive, negative)
-    rounding = SCORE_ROUNDINGS * jnp.finfo(drift.dtype).eps * largest_score
-    coarse = 1 if drift.dtype == jnp.float64 else SINGLE_PRECISION
+    rounding = SCORE_ROUNDINGS * jnp.finfo(late_flow_residual.dtype).eps * largest_score
+    coarse = 1 if late_flow_residual.dtype == jnp.float64 else SINGLE_PRECISION
     settled = inactive_pair_bound <= tolerance
-    on_line = (drift <= tolerance + rounding) & (history_change <= coarse * tolerance)
+    on_line = (late_flow_residual <= tolerance + rounding) & (
+        history_change <= coarse * tolerance
+    )
     converged = (limit_status == LimitStatus.PREDICTED) & settled & on_line
     status = jnp.where(converged, status, TrialStatus.NOT_CERTIFIED)
     tied = limit_status == LimitStatus.NO_MINIMISER

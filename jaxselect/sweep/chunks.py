@@ -106,14 +106,14 @@ def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
 def program(
     grid: Grid,
     shape: Shape,
-    together: bool,
+    vmapped: bool,
 ) -> jax.stages.Wrapped:
     """The compiled trials of one shape; arguments are the traced axes.
 
     Args:
         grid: its family, its static settings and the names of its axes are used.
         shape: values on the axes that decide shapes.
-        together: all lanes of a call in step, or one lane a call.
+        vmapped: all lanes of a call in step, under `vmap`, or one lane a call.
 
     Returns:
         A jitted function of `lane_values`, by name; in step they are arrays of lanes.
@@ -137,7 +137,7 @@ def program(
             settings=settings,
         )
 
-    return jax.jit(jax.vmap(lane) if together else lane)
+    return jax.jit(jax.vmap(lane) if vmapped else lane)
 
 
 def lanes_over(devices: Sequence[Any]) -> NamedSharding:
@@ -161,7 +161,7 @@ def run_chunk(
     chunk: Chunk,
     *,
     chunk_size: int,
-    together: bool = False,
+    vmapped: bool = False,
     device: Any = None,
     programs: Programs = program,
 ) -> np.ndarray:
@@ -175,10 +175,10 @@ def run_chunk(
         chunk: of `plan`.
         chunk_size: lanes of a full chunk; a short one in step is filled up and cut
             again, so that no second program is compiled.
-        together: all lanes in step, or one after the other.
+        vmapped: all lanes in step, or one after the other.
         device: where; JAX's default if not given, or the sharding of `lanes_over`
             where lanes in step are cut over several.
-        programs: from grid, shape and `together` to a function of `lane_values`, by
+        programs: from grid, shape and `vmapped` to a function of `lane_values`, by
             default compiled as it is called.
 
     Returns:
@@ -188,19 +188,19 @@ def run_chunk(
         See `plan`.
     """
     number = len(chunk.lanes)
-    lanes = chunk_size if together else number
+    lanes = chunk_size if vmapped else number
     filled = np.pad(chunk.lanes, (0, lanes - number), mode="edge")
     kinds = lane_kinds(grid, lanes)
     cells = zip(lane_values(grid, filled).values(), kinds, strict=True)
     values = [np.asarray(column, kind.dtype) for column, kind in cells]
-    run = programs(grid, chunk.shape, together)
+    run = programs(grid, chunk.shape, vmapped)
 
     def call(place: int | slice) -> dict[str, np.ndarray]:
         asked = jax.device_put([column[place] for column in values], device)
         # Waited for: two calls at once may wait for each other for ever on CPU.
         return jax.device_get(vars(run(*asked)))
 
-    if together:
+    if vmapped:
         found = {name: column[:number] for name, column in call(slice(None)).items()}
     else:
         each = [call(place) for place in range(number)]
@@ -221,7 +221,7 @@ def run_and_write(
     folder: Path,
     *,
     chunk_size: int,
-    together: bool = False,
+    vmapped: bool = False,
     device: Any = None,
     programs: Programs = program,
 ) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def run_and_write(
         index: number of the chunk.
         folder: of `store.prepare`.
         chunk_size: of the plan.
-        together: see `run_chunk`.
+        vmapped: see `run_chunk`.
         device: see `run_chunk`.
         programs: see `run_chunk`.
 
@@ -247,7 +247,7 @@ def run_and_write(
         grid,
         chunk,
         chunk_size=chunk_size,
-        together=together,
+        vmapped=vmapped,
         device=device,
         programs=programs,
     )

@@ -271,10 +271,10 @@ def lane_values(grid: Grid, lanes: np.ndarray) -> dict[str, np.ndarray]:
         [6]
     """
     axes = grid.values
-    places = np.unravel_index(lanes, [len(values) for values in axes.values()])
+    indices = np.unravel_index(lanes, [len(values) for values in axes.values()])
     found = {
         name: np.asarray(values)[place]
-        for (name, values), place in zip(axes.items(), places, strict=True)
+        for (name, values), place in zip(axes.items(), indices, strict=True)
     }
     return {name: found[name] for name in grid.traced}
 

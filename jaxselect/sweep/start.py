@@ -6,7 +6,7 @@ import jax
 
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
-from ..outcome.trial import prepare
+from ..outcome.trial import initialise
 from .grid import Grid, Shape
 
 
@@ -33,7 +33,7 @@ def start(
     """
     cell = grid.cell(shape, *numbers)
     key = jax.random.key(cell.seed)
-    found = prepare(key, cell.draw, cell.dim, cell.step_size, embed=cell.embed)
+    found = initialise(key, cell.draw, cell.dim, cell.step_size, embed=cell.embed)
     return *found, cell.step_size
 
 

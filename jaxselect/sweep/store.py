@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MISSING = -1
 """Status of a lane that no finished chunk holds."""
+# Fields that folders of earlier versions name otherwise.
+FORMER = {"drift": "late_flow_residual"}
 
 
 class DamagedChunk(BadInput):
@@ -183,7 +185,9 @@ def read_chunk(folder: Path, index: int) -> np.ndarray:
     body, checksum = data[:-4], data[-4:]
     if zlib.crc32(body).to_bytes(4, "little") != checksum:
         raise DamagedChunk(f"{_chunk(folder, index)} is damaged")
-    return np.load(io.BytesIO(body), allow_pickle=False)
+    rows = np.load(io.BytesIO(body), allow_pickle=False)
+    rows.dtype.names = [FORMER.get(name, name) for name in rows.dtype.names]
+    return rows
 
 
 def finished(

@@ -5,7 +5,6 @@ say it: β = y b_s, the value of an important token, and u, its score above an
 irrelevant one (mathematics, section 3k).
 """
 
-import warnings
 from typing import NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from ..arguments import as_annotated
+from ..former_names import renamed
 from ..precision import full_precision
 
 _Number = Float[Scalar, ""] | float | int
@@ -38,13 +38,7 @@ class DecayEnd(NamedTuple):
     cls_square: Float[Scalar, ""]
     head_square: Float[Scalar, ""]
 
-    @property
-    def rest(self) -> Float[Scalar, ""]:
-        """The former name of `unselected`."""
-        warnings.warn(
-            "DecayEnd.rest is now DecayEnd.unselected", DeprecationWarning, stacklevel=2
-        )
-        return self.unselected
+    rest = renamed("rest", "unselected")
 
 
 @as_annotated

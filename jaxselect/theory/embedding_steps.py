@@ -4,7 +4,6 @@ On the exact family (mathematics, section 3i) k steps keep two numbers for d →
 b_s, the value of an important token, and u, its score above an irrelevant one.
 """
 
-import warnings
 from typing import NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from ..arguments import as_annotated
+from ..former_names import renamed
 from ..model.checks import whole
 from ..precision import full_precision
 
@@ -35,15 +35,7 @@ class ReducedSteps(NamedTuple):
     margin_norm: Float[Array, " steps"]
     cosine: Float[Array, " steps"]
 
-    @property
-    def log_rest(self) -> Float[Array, " steps"]:
-        """The former name of `log_unselected`."""
-        warnings.warn(
-            "ReducedSteps.log_rest is now ReducedSteps.log_unselected",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.log_unselected
+    log_rest = renamed("log_rest", "log_unselected")
 
 
 @as_annotated

@@ -22,7 +22,7 @@ from .two_classes import (
 )
 
 # Number of steps, and their length in units of the scores where q is neither 0 nor 1.
-STEPS, STRIDE = 1536, 1.0 / 32.0
+STEPS, MAX_STEP = 1536, 1.0 / 32.0
 # δ below which log(h₊/h₋) is 2δ times its slope: a difference would lose its digits.
 SMALL = 1e-5
 # Log-odds of the losing class within which the orbit has come to q₋ = ½.
@@ -141,20 +141,20 @@ def _length(
     """
     depth = jnp.minimum(local.log_odds[0] - jnp.log1p(gamma), -local.log_odds[1])
     depth = jnp.maximum(depth, 0.0)
-    stride = STRIDE * (1.0 + 4.0 * depth)
-    # A step that makes δ grow by `stride`, exponentially where it does: 1/length.
+    max_step = MAX_STEP * (1.0 + 4.0 * depth)
+    # A step that makes δ grow by `max_step`, exponentially where it does: 1/length.
     speed = jnp.maximum(jnp.abs(local.velocity), jnp.finfo(local.velocity.dtype).tiny)
-    grown = stride * local.slope / speed
+    grown = max_step * local.slope / speed
     curved = grown > 1e-6
     by_growth = jnp.where(
         curved,
         local.slope / jnp.log1p(jnp.where(curved, grown, 1.0)),
-        speed / stride,
+        speed / max_step,
     )
     root = jnp.sqrt(growth_exponent(ensemble, gamma))
     by_mass = 8.0 * root / (1.0 + 0.25 * root * jnp.abs(local.lever))
     by_mass = by_mass * jnp.sqrt(1.0 - local.lever**2) * depth / (1.0 + depth)
-    length = 1.0 / (1.0 / stride + by_growth + by_mass)
+    length = 1.0 / (1.0 / max_step + by_growth + by_mass)
     nearing = 0.5 - local.velocity
     newton = -local.log_odds[1] / jnp.where(nearing > 0.0, nearing, 1.0)
     return jnp.where(nearing > 0.0, jnp.minimum(length, newton), length)

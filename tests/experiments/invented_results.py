@@ -20,7 +20,7 @@ SCALARS = ("alignment_error", "alignment", "important_selected", "positive_selec
 SCALARS += ("negative_selected", "cls_norm", "log_time", "direction_error")
 SCALARS += (
     "error_constant",
-    "drift",
+    "late_flow_residual",
     "inactive_pair_bound",
     "history_change",
     "unselected_effect",

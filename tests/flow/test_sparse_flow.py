@@ -180,7 +180,7 @@ def test_p_keeps_its_part_outside_the_span_of_differences():
 def test_watch_sees_every_step_to_the_end():
     model, _, corpus = problem(1)
     seen = []
-    flow = sparse_flow(model, corpus, until_log_time=2.0, watch=seen.append)
+    flow = sparse_flow(model, corpus, until_log_time=2.0, callback=seen.append)
     assert len(seen) == flow.num_steps and np.all(np.diff(seen) > 0)
     assert seen[0] > 0 and seen[-1] == flow.log_time
     assert flow.num_curvatures < flow.num_steps < flow.num_fields

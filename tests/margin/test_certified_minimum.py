@@ -18,7 +18,8 @@ from jaxselect.margin.certified_minimum import (
 )
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.ragged_bags import RaggedBags, curvature, descent
+from jaxselect.model.ragged_bags import RaggedBags
+from jaxselect.model.ragged_objective import curvature, descent
 from tests.sparse_problems import AT_REST, SELECTED, on_host, stacked
 from tests.tolerances import assert_close
 

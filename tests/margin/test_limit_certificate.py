@@ -13,7 +13,8 @@ from jaxselect.margin.limit_certificate import (
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.margin.sparse_max_margin import SparseMaxMargin
 from jaxselect.model.pair_forces import PairForces, pair_forces
-from jaxselect.model.ragged_bags import RaggedBags, pulls
+from jaxselect.model.ragged_bags import RaggedBags
+from jaxselect.model.ragged_objective import score_gradient
 from tests.sparse_problems import problem
 
 LATE = 40.0
@@ -267,7 +268,7 @@ def test_forces_are_those_of_the_flow_pair_by_pair():
         )
         selected = scores == best
         found = pair_forces(bags, bags.counts, selected, p)
-        pull, row = pulls(bags, p)
+        pull, row = score_gradient(bags, p)
         wanted = {}
         for entry in np.flatnonzero(~selected):
             first = bags.counts.indices[(row == row[entry]) & selected][0]

@@ -7,18 +7,18 @@ import pytest
 from scipy.sparse import csr_array
 
 from jaxselect.model import attention as padded_attention
-from jaxselect.model import ragged_bags as module
+from jaxselect.model import ragged_objective as module
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.ragged_bags import (
+from jaxselect.model.ragged_bags import RaggedBags
+from jaxselect.model.ragged_objective import (
     LEFT_OUT,
-    RaggedBags,
     attention,
     curvature,
     dense_curvature,
     descent,
     pull,
-    pulls,
+    score_gradient,
 )
 from tests.sparse_problems import VOCABULARY, on_host, problem, stacked
 from tests.tolerances import assert_close
@@ -64,7 +64,7 @@ def test_descent_and_curvature_are_those_of_autodiff(derivatives, seed):
 def test_a_bag_pulls_as_much_up_as_down(seed):
     """A shift of all scores changes no weight; and together pulls are the descent."""
     bags, cls = on_host(seed), POINTS[seed]
-    pull, row = pulls(bags, cls)
+    pull, row = score_gradient(bags, cls)
     total = np.bincount(row, pull)
     assert (np.abs(total) <= 1e-15).all() and np.abs(pull).max() > 1e-4
     in_scores = np.bincount(bags.counts.indices, pull, VOCABULARY)

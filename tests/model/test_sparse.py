@@ -18,7 +18,7 @@ from jaxselect.model import (
     sparse_objective,
 )
 from jaxselect.model import corpus as padded
-from jaxselect.model import ragged_bags as text_attention
+from jaxselect.model import ragged_objective as text_attention
 from tests.tolerances import assert_close
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.margin.certificate import drift, inactive_pair_bound
+from jaxselect.margin.certificate import inactive_pair_bound, late_flow_residual
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
@@ -164,7 +164,7 @@ def test_one_long_run_is_two_short_ones(case):
     assert np.abs(wrong.cls - whole.cls).max() > 1e-3
 
 
-def test_drift_is_the_largest_distance_of_an_active_margin():
+def test_the_residual_is_the_largest_distance_of_an_active_margin():
     """p = p_mm s + ρ + δ lies max |Dᵀδ| off its line, whatever else δ does."""
     parameters, corpus = problem(0, 10.0)
     _, found = chain(parameters, corpus)
@@ -178,7 +178,7 @@ def test_drift_is_the_largest_distance_of_an_active_margin():
             abs(scores[s] - scores[r]) for s, r in np.argwhere(margin.active).tolist()
         )
         cls = late.cls_at(log_time) + off
-        measured = drift(embeddings, margin, late, cls, log_time)
+        measured = late_flow_residual(embeddings, margin, late, cls, log_time)
         np.testing.assert_allclose(measured, wanted, rtol=1e-10)
 
 

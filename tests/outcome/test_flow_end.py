@@ -15,7 +15,8 @@ from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model import sparse
 from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.ragged_bags import RaggedBags, descent
+from jaxselect.model.ragged_bags import RaggedBags
+from jaxselect.model.ragged_objective import descent
 from jaxselect.outcome.ending import ending
 from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.trial_status import End

@@ -15,8 +15,9 @@ from jaxselect.model import sparse
 from jaxselect.model.loss import EXPONENTIAL, POLYNOMIAL, Bounds
 from jaxselect.model.objective import empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.ragged_bags import RaggedBags, curvature, descent
-from jaxselect.model.ragged_bags import risk as host_risk
+from jaxselect.model.ragged_bags import RaggedBags
+from jaxselect.model.ragged_objective import curvature, descent
+from jaxselect.model.ragged_objective import risk as host_risk
 from jaxselect.model.sparse_objective import risk_and_score_descent
 from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.trial_status import End

@@ -11,7 +11,7 @@ from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
-from jaxselect.outcome.trial import TrialSettings, judge, run_trial
+from jaxselect.outcome.trial import TrialSettings, evaluate, run_trial
 from jaxselect.outcome.trial_status import TrialStatus
 
 DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
@@ -149,14 +149,14 @@ def follow(before, corpus, step_size, settings):
     return after, cls_flow(after, corpus, until_norm=1e4, settings=settings)
 
 
-judge_whole = jax.jit(judge)
+evaluate_whole = jax.jit(evaluate)
 
 
 def judged(before, corpus, step_size, settings):
     """A trial of what was drawn, in its precision: one program judges every flow."""
     step_size = jnp.asarray(step_size)
     after, flow = follow(before, corpus, step_size, settings)
-    return judge_whole(before, after, corpus, flow, step_size=step_size)
+    return evaluate_whole(before, after, corpus, flow, step_size=step_size)
 
 
 def drawn(seed, dim):

@@ -25,7 +25,7 @@ class Found:
     flow_status: int = FlowStatus.REACHED
     margin_status: int = MaxMarginStatus.SOLVED
     limit_status: int = LimitStatus.PREDICTED
-    drift: float = 0.0
+    late_flow_residual: float = 0.0
     inactive_pair_bound: float = 0.0
     history_change: float = 0.0
     positive: float = 1.0
@@ -88,22 +88,26 @@ def test_exchanging_the_classes_exchanges_the_captures(positive, negative):
     assert there == exchanged.get(here, here)
 
 
-@pytest.mark.parametrize("name", ["drift", "inactive_pair_bound", "history_change"])
+@pytest.mark.parametrize(
+    "name", ["late_flow_residual", "inactive_pair_bound", "history_change"]
+)
 def test_the_tolerance_from_both_sides(name):
     assert CONVERGED.status(**{name: TOLERANCE * BELOW}) == TrialStatus.SELECTED_ALL
     assert CONVERGED.status(**{name: TOLERANCE * ABOVE}) == TrialStatus.NOT_CERTIFIED
     assert CONVERGED.status(**{name: NAN}) == TrialStatus.NOT_CERTIFIED
 
 
-def test_rounding_of_the_largest_score_excuses_drift_alone():
+def test_rounding_of_the_largest_score_excuses_the_residual_alone():
     large = 1e12
     allowed = TOLERANCE + SCORE_ROUNDINGS * EPS * large
     excused = {"largest_score": large}
     assert (
-        CONVERGED.status(drift=allowed * BELOW, **excused) == TrialStatus.SELECTED_ALL
+        CONVERGED.status(late_flow_residual=allowed * BELOW, **excused)
+        == TrialStatus.SELECTED_ALL
     )
     assert (
-        CONVERGED.status(drift=allowed * ABOVE, **excused) == TrialStatus.NOT_CERTIFIED
+        CONVERGED.status(late_flow_residual=allowed * ABOVE, **excused)
+        == TrialStatus.NOT_CERTIFIED
     )
     for name in ("inactive_pair_bound", "history_change"):
         late = CONVERGED.status(**{name: TOLERANCE * ABOVE}, **excused)
@@ -145,7 +149,7 @@ def test_every_end_of_a_flow_has_its_status():
 
 def test_single_precision_allows_for_its_own_rounding():
     given = dict.fromkeys(("inactive_pair_bound", "history_change"), 0.0)
-    given |= {"drift": 2e-3, "positive": 1.0, "negative": 1.0}
+    given |= {"late_flow_residual": 2e-3, "positive": 1.0, "negative": 1.0}
     given = {name: np.float32(value) for name, value in given.items()}
     statuses = {
         name: jnp.asarray(getattr(CONVERGED, name), jnp.int32)

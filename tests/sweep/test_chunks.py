@@ -52,7 +52,7 @@ def changed(grid, **values):
 def results_of(grid, chunk_size, folder, order=None, together=False):
     store.prepare(folder, describe(grid))
     for index in order or range(len(plan(grid, chunk_size))):
-        run_and_write(grid, index, folder, chunk_size=chunk_size, together=together)
+        run_and_write(grid, index, folder, chunk_size=chunk_size, vmapped=together)
     return store.load(folder)
 
 
