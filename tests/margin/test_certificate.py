@@ -34,13 +34,19 @@ def problem(second, labels):
 bound_of = jax.jit(partial(inactive_pair_bound, tolerance=TOLERANCE))
 
 
+def late_flow(start, bags, late_cls, moved=(0.0, 0.0)):
+    """Of no p, of a late one, and of two: the earlier one is so far from it."""
+    return _late_flow(start, bags, late_cls, late_cls - jnp.array(moved))
+
+
 @jax.jit
-def late_flow(start, bags, late_cls):
+def _late_flow(start, bags, late_cls, earlier_cls):
     pairs = competing_pairs(CHOSEN, bags)
     margin = max_margin(start.embeddings, pairs)
-    known = limit(start, bags, CHOSEN, pairs, margin)
-    read = limit(start, bags, CHOSEN, pairs, margin, late_cls=late_cls)
-    return pairs, margin, known, read
+    given = start, bags, CHOSEN, pairs, margin
+    known, read = limit(*given), limit(*given, late_cls=late_cls)
+    seen = limit(*given, late_cls=late_cls, earlier_cls=earlier_cls)
+    return pairs, margin, known, read, seen
 
 
 def by_hand(s, offset_error):
@@ -65,30 +71,36 @@ def test_every_term_of_the_bound_counts(s, offset_error):
     """A pair of the wrong sign, the terms off the pair sum, and the error of ρ."""
     start, bags = problem([2.0, 0.5], [1, -1])
     cls = jnp.array([s + np.log(0.25), 0.0])
-    pairs, margin, _, late = late_flow(start, bags, cls)
+    pairs, margin, _, late, _ = late_flow(start, bags, cls)
     assert late.status == LimitStatus.PREDICTED and margin.active.sum() == 1
     late = eqx.tree_at(lambda late: late.offset_error, late, jnp.array(offset_error))
     bound = bound_of(start, bags, CHOSEN, pairs, margin, late, cls, jnp.array(s))
     np.testing.assert_allclose(bound, by_hand(s, offset_error), rtol=1e-6)
 
 
-def test_path_dependence_that_was_not_watched_is_unknown():
-    """D_2 is not in the span of the active D_1: one dimension, known to nobody."""
+def test_path_dependence_is_known_where_it_was_watched():
+    """D_2 is not in the span of the active D_1: its lead feels half of a move of p_2,
+    and no move along p_mm."""
     start, bags = problem([2.0, 0.5], [1, -1])
-    *_, known, read = late_flow(start, bags, jnp.array([9.0, 0.0]))
-    assert known.history_dim == read.history_dim == 1
+    *_, known, read, seen = late_flow(start, bags, jnp.array([9.0, 0.7]), (3.0, -0.2))
+    assert known.history_dim == seen.history_dim == 1
     assert jnp.isinf(known.history_change) and jnp.isinf(read.history_change)
+    # It is read from a late p, and without one it is all that is missing.
+    np.testing.assert_allclose(read.history, [0.0, 0.7], atol=1e-12)
+    np.testing.assert_allclose(read.offset - known.offset, read.history, atol=1e-12)
+    np.testing.assert_allclose(seen.history_change, 0.1, rtol=1e-9)
 
 
 def test_an_exact_tie_has_no_minimiser():
     start, bags = problem([1.0, 1.0], [1, 1])
-    *_, known, _ = late_flow(start, bags, jnp.array([9.0, 0.0]))
-    assert known.status == LimitStatus.NO_MINIMISER
+    *_, late = late_flow(start, bags, jnp.array([9.0, 0.0]))
+    assert late.status == LimitStatus.NO_MINIMISER
 
 
-@pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize(
-    "loss", [LOGISTIC, EXPONENTIAL, POLYNOMIAL], ids=lambda loss: loss.name
+    ("loss", "classes"),
+    [(LOGISTIC, 3), (EXPONENTIAL, 2), (POLYNOMIAL, 2)],
+    ids=lambda given: getattr(given, "name", given),
 )
 def test_what_the_pair_sum_leaves_out_is_bounded(loss, classes):
     """Gradient less pair sum, token by token, from far to where nothing is claimed."""

@@ -25,18 +25,16 @@ DRAW = partial(assumption_one, sequences=40, length=6, relevant=3, irrelevant=12
 STEP_SIZES = (50.0, 200.0, 2000.0, 30000.0)
 
 
-def traced_limit(start, corpus, selected, margin, late_cls=None):
-    pairs = competing_pairs(selected, corpus)
-    return library_limit(start, corpus, selected, pairs, margin, late_cls=late_cls)
-
-
 def in_numpy(function):
     """One program for a call, whose results cost none where they are compared."""
     program = eqx.filter_jit(function)
     return lambda *inputs: jax.tree.map(np.asarray, program(*inputs))
 
 
-limit = in_numpy(traced_limit)
+@in_numpy
+def limit(start, corpus, selected, margin, late_cls):
+    pairs = competing_pairs(selected, corpus)
+    return library_limit(start, corpus, selected, pairs, margin, late_cls=late_cls)
 
 
 @in_numpy
@@ -124,30 +122,19 @@ def test_the_offset_makes_the_pair_strengths_duals():
     np.testing.assert_allclose(together, margin.direction, atol=1e-8)
 
 
-def test_without_the_flow_only_the_history_is_missing():
-    """From (E, p_0, counts) and the selection alone: all but `history_dim` parts."""
-    start, corpus, flow, selected, margin = late_problem(0, 50.0)
-    known = limit(start, corpus, selected, margin)
-    full = limit(start, corpus, selected, margin, flow.cls)
-    assert known.history_dim == full.history_dim
-    missing = full.offset - known.offset
-    np.testing.assert_allclose(missing, full.history, atol=1e-7)
-    assert (full.history_change == np.inf) == (known.history_dim > 0)
-
-
 def test_without_path_dependence_p_is_not_read():
     """The same to the bit with any late p, where no dimension is left to the path."""
     corpus = two_bags([1, 2, 0], 1, 1)
     start = parameters(np.diag([2.0, -1.0, 0.0]), [0.1, 0.2, 0.3], [1.0, 0.0, 0.0])
     chosen = np.array(2 * [[True, False, False]])
     margin = solve(start, corpus, chosen)
-    known, read = (
-        limit(start, corpus, chosen, margin, late)
-        for late in (None, np.array([7.0, -3.0, 0.1]))
+    one, other = (
+        limit(start, corpus, chosen, margin, np.array(late))
+        for late in ([0.1, 0.2, 0.3], [7.0, -3.0, 0.1])
     )
-    assert known.history_dim == 0 and known.history_change == 0
-    assert (known.offset == read.offset).all()
-    assert known.error_constant == read.error_constant
+    assert one.history_dim == 0 and one.history_change == 0
+    assert (one.offset == other.offset).all()
+    assert one.error_constant == other.error_constant
 
 
 def parameters(*arrays):
@@ -166,7 +153,7 @@ def test_one_pair_in_closed_form():
     start = parameters(embeddings, [0.1, 0.2, 0.3], [1.0, 0.0, 0.0])
     chosen = np.array(2 * [[True, False, False]])
     margin = solve(start, corpus, chosen)
-    late = limit(start, corpus, chosen, margin)
+    late = limit(start, corpus, chosen, margin, start.cls)
     difference = embeddings[0] - embeddings[1]
     size = difference @ difference
     strength = 1 / (1 + np.exp(2.0)) * 2 * 3.0
@@ -183,7 +170,8 @@ def chosen_limit(labels, chosen):
     corpus = two_bags([1, 1, 1], *labels)
     start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
     chosen = np.array(chosen)
-    return limit(start, corpus, chosen, solve(start, corpus, chosen)).status
+    margin = solve(start, corpus, chosen)
+    return limit(start, corpus, chosen, margin, start.cls).status
 
 
 def test_several_selected_tokens_and_contradictions_say_so():
@@ -203,16 +191,16 @@ def test_several_selected_tokens_and_contradictions_say_so():
 def test_what_cannot_be_predicted_says_why():
     start, corpus, _, selected, _ = late_problem(0, 50.0)
     several = np.ones_like(selected) & (corpus.counts > 0)
-    late = limit(start, corpus, several, solve(start, corpus, several))
+    late = limit(start, corpus, several, solve(start, corpus, several), start.cls)
     assert late.status != LimitStatus.PREDICTED
     corpus = two_bags([1, 1, 0], -1, -1)
     losing = parameters(np.diag([1.0, -1.0, 0.0]), [0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
     chosen = np.array(2 * [[True, False, False]])
-    late = limit(losing, corpus, chosen, solve(losing, corpus, chosen))
+    late = limit(losing, corpus, chosen, solve(losing, corpus, chosen), losing.cls)
     assert late.status == LimitStatus.NOT_ATTRACTING
     # Nor does a winner that is worth no more than the loser.
     even = eqx.tree_at(lambda tree: tree.embeddings, losing, np.diag([1.0, 1.0, 0.0]))
-    late = limit(even, corpus, chosen, solve(even, corpus, chosen))
+    late = limit(even, corpus, chosen, solve(even, corpus, chosen), losing.cls)
     assert late.status == LimitStatus.NOT_ATTRACTING
 
 
@@ -251,10 +239,11 @@ def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():
     start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
     chosen = np.array(2 * [[True, False, False]])
     margin = solve(start, corpus, chosen)
-    assert limit(start, corpus, chosen, margin).status == LimitStatus.PREDICTED
+    late = limit(start, corpus, chosen, margin, start.cls)
+    assert late.status == LimitStatus.PREDICTED
     active = margin.active & (np.arange(3) != 2)
     fewer = eqx.tree_at(lambda m: m.active, margin, active)
-    late = limit(start, corpus, chosen, fewer)
+    late = limit(start, corpus, chosen, fewer, start.cls)
     assert late.status == LimitStatus.NO_MAX_MARGIN
 
 
@@ -266,15 +255,3 @@ def test_finishing_by_prediction_is_the_full_integration():
     np.testing.assert_allclose(far.log_time, flow.log_time, rtol=1e-8)
     np.testing.assert_allclose(np.linalg.norm(far.cls), 1e6, rtol=1e-12)
     np.testing.assert_allclose(far.cls, flow.cls, atol=1e-3)
-
-
-def test_a_batch_is_its_lanes():
-    lanes = [late_problem(seed, 50.0) for seed in range(3)]
-    batch = jax.tree.map(lambda *leaves: np.stack(leaves), *lanes)
-
-    def constant(limit, start, corpus, flow, selected, margin):
-        return limit(start, corpus, selected, margin, flow.cls).error_constant
-
-    together = jax.jit(jax.vmap(partial(constant, traced_limit)))(*batch)
-    alone = [constant(limit, *lane) for lane in lanes]
-    np.testing.assert_allclose(together, alone, rtol=1e-8)

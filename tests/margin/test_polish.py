@@ -1,22 +1,30 @@
 """Polishing: exact from nearly active pairs, and single precision on long tokens."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxselect.margin._nearest_point import nearest_point
 from jaxselect.margin._polish import polish
-from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
+from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.margin.pair_graph import potentials
+from tests.margin.pair_problems import solve
 from tests.tolerances import assert_close
+
+nearest, polished = jax.jit(nearest_point), jax.jit(polish)
 
 
 def problem(seed, dim, length=0.0):
-    """Eight tokens over sixteen others, longer along the first axis by classes."""
-    tokens = np.random.default_rng(seed).normal(size=(24, dim)) / np.sqrt(dim)
-    tokens[:, 0] += length * np.repeat([1.0, -1.0, 0.0], [4, 4, 16])
-    pairs = np.zeros((24, 24), bool)
-    pairs[:8, 8:] = True
+    """Eight tokens over sixteen others, longer along the first axis by classes.
+
+    In the shape of the families: all else is zero, and in no pair.
+    """
+    tokens, pairs = np.zeros((64, 66)), np.zeros((64, 64), bool)
+    drawn = np.random.default_rng(seed).normal(size=(24, dim)) / np.sqrt(dim)
+    tokens[:24, :dim] = drawn
+    tokens[:24, 0] += length * np.repeat([1.0, -1.0, 0.0], [4, 4, 16])
+    pairs[:8, 8:24] = True
     return tokens, pairs
 
 
@@ -24,7 +32,7 @@ def problem(seed, dim, length=0.0):
 def test_mends_a_rough_point_to_rounding(dim):
     tokens, pairs = problem(0, dim)
     axes = tokens.T
-    exact = jax.tree.map(np.asarray, jax.jit(nearest_point)(axes, pairs))
+    exact = jax.tree.map(np.asarray, nearest(axes, pairs))
     size = exact.nearest @ exact.nearest
     random = np.random.default_rng(1)
     noise = random.normal(size=exact.nearest.shape)
@@ -35,19 +43,19 @@ def test_mends_a_rough_point_to_rounding(dim):
         gap=np.asarray(1e-2),
         certain=np.asarray(False),
     )
-    found = jax.tree.map(np.asarray, jax.jit(polish)(axes, pairs, rough))
+    found = jax.tree.map(np.asarray, polished(axes, pairs, rough))
     assert np.abs(found.gap) < 1e-12
     assert_close(found.nearest, exact.nearest)
     # The duals are not unique: many pairs share few dimensions.
     assert (found.duals >= 0).all() and (found.duals[~pairs] == 0).all()
-    assert_close(axes @ jax.jit(potentials)(found.duals), exact.nearest)
+    assert_close(axes @ potentials(jnp.asarray(found.duals)), exact.nearest)
 
 
 def test_leaves_what_is_certain_as_it_is():
     tokens, pairs = problem(0, 60)
-    found = jax.jit(nearest_point)(tokens.T, pairs)
+    found = nearest(tokens.T, pairs)
     assert found.certain
-    after = jax.jit(polish)(tokens.T, pairs, found)
+    after = polished(tokens.T, pairs, found)
     for before, same in zip(found, after, strict=True):
         np.testing.assert_array_equal(before, same)
 
@@ -58,10 +66,7 @@ def test_single_precision_solves_tokens_far_longer_along_one_axis(length):
     for seed in range(4):
         tokens, pairs = problem(seed, 60, length)
         tokens = tokens.astype(np.float32)
-        single, wanted = (
-            jax.tree.map(np.asarray, jax.jit(max_margin)(tokens, pairs))
-            for tokens in (tokens, tokens.astype(float))
-        )
+        single, wanted = solve(tokens, pairs), solve(tokens.astype(float), pairs)
         assert wanted.status == MaxMarginStatus.SOLVED
         assert single.status == MaxMarginStatus.SOLVED
         np.testing.assert_array_equal(single.active, wanted.active)
