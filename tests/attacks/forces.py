@@ -154,7 +154,7 @@ def tangent(lanes, y):
 
 
 def _softmax_part(at):
-    """What weights and residuals that add up to one take off the curvature."""
+    """Part of the curvature from weights and residuals, which add up to one."""
     weight, from_top = np.exp(at.pull.log_weight), at.pull.from_top
     pulled = np.einsum("bxw,bxwk->bxk", at.terms, from_top)
     mean = np.einsum("bxw,bxwk->bxk", weight, from_top)

@@ -38,7 +38,7 @@ SETTINGS = FlowSettings(max_steps=2048)
 
 @dataclass
 class Finding:
-    """What became of one problem.
+    """How one problem ended.
 
     Attributes:
         problem: the problem.
@@ -164,7 +164,7 @@ class Watch:
         tokens = claim["tokens"]
         winner = np.take_along_axis(tokens, top, axis=2)
         self.active = claim["active"][index, winner, tokens] & self.losers
-        # What an active lead may be off moves a lead of a long difference as far.
+        # An error of an active lead moves a lead of a long difference as far.
         length = np.linalg.norm(self.apart, axis=-1)
         shortest = np.where(self.active, length, np.inf).min((1, 2))[:, None, None]
         self.lever = np.where(self.active, 1.0, np.maximum(length / shortest, 1.0))

@@ -1,4 +1,4 @@
-"""What a problem is, and drawing the numbers that it is made of."""
+"""A problem, and drawing the numbers that it is made of."""
 
 from dataclasses import dataclass
 

@@ -22,7 +22,7 @@ def test_no_certificate_of_a_few_is_refuted():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_no_certificate_of_a_named_problem_is_refuted(name):
-    """In a shape of its own: padding is enough to move a near miss."""
+    """In its own shape: padding is enough to move a near miss."""
     given = NAMED[name]
     assert not refuted(judge([given], shape=own_shape(given), lanes=1))
 

@@ -8,7 +8,7 @@ from .forces import lane, stacked, tangent, tangent_and_jacobian
 from .truth import Outcome, begin, follow, step
 
 SHAPE = 3, 3, 3
-# Of a course: steps err by 1e-9 each, a few hundred of them, in scores.
+# Error of a trajectory: steps err by 1e-9 each, a few hundred of them, in scores.
 GLOBAL = 1e-6
 
 

@@ -1,6 +1,6 @@
 """The flow of p in s = log(1 + t) for any loss, weights and classes, in plain NumPy.
 
-Of the library nothing is used. Each sequence is seen from its token of largest weight,
+Nothing of the library is used. Each sequence is seen from its token of largest weight,
 so that no difference of outputs cancels, and e^s joins the exponents.
 """
 

@@ -37,22 +37,28 @@ def flow(start, until_norm, until_log_time):
     return cls_flow(start, CORPUS, **bounds, settings=TIGHT)
 
 
-def passes(path, level):
-    """When ‖p‖ = level, and p then; crossings of that and of an event at 3, 5, 9."""
+def ahead(cls):
+    return (START.embeddings[0] - START.embeddings[2]) @ cls
+
+
+def passes(start, path, level):
+    """When ‖p‖ = level, and p then; crossings of that, of an event at 3, 5 and 9, and
+    of tokens that change places."""
     size = jnp.linalg.norm
     events = [
         lambda p: size(p) - level,
         lambda p: (size(p) - 3) * (size(p) - 5) * (size(p) - 9),
+        ahead,
     ]
-    crossings = last_crossings(START, CORPUS, path, events, settings=TIGHT)
+    crossings = last_crossings(start, CORPUS, path, events, settings=TIGHT)
     return jnp.append(crossings[0].cls, crossings[0].log_time), crossings
 
 
 @jax.jit
-def moved(path, level):
+def moved(start, path, level):
     """p and its time, slopes in the level, crossings; the sum's slope in reverse."""
     there, push, crossings = jax.linearize(
-        lambda level: passes(path, level), level, has_aux=True
+        lambda level: passes(start, path, level), level, has_aux=True
     )
     pull = jax.linear_transpose(push, level)
     return there, push(jnp.ones_like(level)), crossings, *pull(jnp.ones_like(there))
@@ -60,7 +66,7 @@ def moved(path, level):
 
 def test_the_last_of_several_passages_counts():
     """It turns positive at ‖p‖ = 3, negative at 5, positive at 9."""
-    once, last = moved(search(START, 100.0), 9.0)[2]
+    once, last, _ = moved(START, search(START, 100.0), 9.0)[2]
     reached = flow(START, 9.0, 1e15)
     for crossing in (once, last):
         assert crossing.status == CrossingStatus.CROSSED
@@ -70,17 +76,9 @@ def test_the_last_of_several_passages_counts():
 
 def test_a_passage_between_two_points_of_a_coarse_path_is_at_the_mark():
     """From p_0 on the wrong side tokens change places at once."""
-
-    def ahead(cls):
-        return (START.embeddings[0] - START.embeddings[2]) @ cls
-
-    @jax.jit
-    def passage_on(path, start):
-        return last_crossings(start, CORPUS, path, [ahead], settings=TIGHT)[0]
-
     for side in (-3.0, -10.0, -30.0):
         start = Parameters(START.embeddings, side * START.head, START.head)
-        passage = passage_on(search(start, 200.0), start)
+        *_, passage = moved(start, search(start, 200.0), 9.0)[2]
         if side > -30.0:
             there = flow(start, jnp.inf, passage.log_time).cls
             assert passage.status == CrossingStatus.CROSSED
@@ -92,9 +90,9 @@ def test_a_passage_between_two_points_of_a_coarse_path_is_at_the_mark():
 def test_a_passage_moves_with_the_event_as_the_flow_says():
     """ds/dlevel = 1 / (d‖p‖/ds) and dp/dlevel, in both modes."""
     path, step = search(START, 100.0), 1e-3
-    (after, *_), (before, *_) = (moved(path, 9 + x) for x in (step, -step))
+    (after, *_), (before, *_) = (moved(START, path, 9 + x) for x in (step, -step))
     difference = (after - before) / (2 * step)
-    _, slopes, _, pulled = moved(path, 9.0)
+    _, slopes, _, pulled = moved(START, path, 9.0)
     np.testing.assert_allclose(slopes, difference, rtol=1e-6)
     np.testing.assert_allclose(pulled, slopes.sum(), rtol=1e-9)
 
@@ -109,7 +107,7 @@ def test_crossings_say_whether_they_happened():
         (-1.0, CrossingStatus.FAILED): broken,
     }
     for (level, status), path in wanted.items():
-        crossing = moved(path, level)[2][0]
+        crossing = moved(START, path, level)[2][0]
         assert crossing.status == status
         begins = status == CrossingStatus.ALREADY_CROSSED
         assert crossing.log_time == (0 if begins else jnp.inf)

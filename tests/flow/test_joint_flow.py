@@ -125,26 +125,6 @@ def test_a_flow_of_both_that_breaks_off_says_so():
     assert flow.status != FlowStatus.REACHED
 
 
-def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
-    parameters, corpus = problem()
-    size = len(parameters.cls)
-    start = np.asarray(jax.random.normal(jax.random.key(3), (size, size)) / 4)
-    rows, cls = np.asarray(parameters.embeddings), np.asarray(parameters.cls)
-    values = rows @ np.asarray(parameters.head)
-
-    def field(_, flat):
-        query = flat.reshape(size, size) @ cls
-        pull, _ = literal_joint.descent(rows @ query, values, corpus, 0.0)
-        return np.outer(rows.T @ pull, cls).ravel()
-
-    time = np.expm1(4.0) / (cls @ cls)
-    direct = solve_ivp(field, (0, time), start.ravel(), rtol=1e-9, atol=1e-10)
-    follow = jax.jit(key_query_flow, static_argnames="settings")
-    matrix, flow = follow(parameters, start, corpus, until_log_time=4.0, settings=TIGHT)
-    np.testing.assert_allclose(matrix, direct.y[:, -1].reshape(size, size), atol=1e-6)
-    np.testing.assert_allclose(matrix @ parameters.cls, flow.cls, atol=1e-10)
-
-
 # Every subset of {E, p, v}, and rates far apart.
 SUBSETS = [
     (1.0, 1.0, 1.0),
@@ -236,6 +216,31 @@ def test_late_scores_of_e_and_p_beside_a_fixed_head_are_those_of_the_law():
     assert jnp.abs(late[:4] - late[:4].mean()).max() < 0.1
     growth = 2 * np.log(PATH[-1] / PATH[-2]) + np.log(lead[1] / lead[0])
     assert lead[1] - lead[0] == pytest.approx(growth, rel=0.01)
+
+
+def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
+    """And late, with W p = p at the start, W p is the p of a joint flow of p alone."""
+    parameters, corpus = drawn()
+    size, cls = len(parameters.cls), np.asarray(parameters.cls)
+    start = np.random.default_rng(3).normal(size=(size, size)) / size
+    start += np.outer(cls - start @ cls, cls) / (cls @ cls)
+    embeddings = np.asarray(parameters.embeddings)
+    values = embeddings @ np.asarray(parameters.head)
+
+    def field(_, flat):
+        query = flat.reshape(size, size) @ cls
+        pull, _ = literal_joint.descent(embeddings @ query, values, corpus, 0.0)
+        return np.outer(embeddings.T @ pull, cls).ravel()
+
+    time = np.expm1(4.0) / (cls @ cls)
+    direct = solve_ivp(field, (0, time), start.ravel(), rtol=1e-9, atol=1e-10)
+    follow = jax.jit(partial(key_query_flow, settings=TIGHT))
+    matrix, flow = follow(parameters, start, corpus, until_log_time=4.0)
+    np.testing.assert_allclose(matrix, direct.y[:, -1].reshape(size, size), atol=1e-6)
+    np.testing.assert_allclose(matrix @ parameters.cls, flow.cls, atol=1e-10)
+    _, late = follow(parameters, start, corpus, until_log_time=1e6)
+    alone = followed((0.0, 1.0, 0.0))
+    np.testing.assert_allclose(late.cls, alone.cls, rtol=1e-8, atol=1e-4)
 
 
 def test_a_rotation_turns_the_flow():

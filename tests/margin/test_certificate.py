@@ -35,7 +35,7 @@ bound_of = jax.jit(partial(inactive_pair_bound, tolerance=TOLERANCE))
 
 
 def late_flow(start, bags, late_cls, moved=(0.0, 0.0)):
-    """Of no p, of a late one, and of two: the earlier one is so far from it."""
+    """Limits of no p, of a late one, and of two: the earlier one is so far from it."""
     return _late_flow(start, bags, late_cls, late_cls - jnp.array(moved))
 
 

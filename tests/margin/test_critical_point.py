@@ -1,4 +1,4 @@
-"""What is proved of a critical point of Φ: existence, distance and basin."""
+"""Proofs of a critical point of Φ: existence, distance and basin."""
 
 import jax
 import jax.numpy as jnp

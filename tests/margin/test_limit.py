@@ -166,7 +166,7 @@ def test_one_pair_in_closed_form():
 
 
 def chosen_limit(labels, chosen):
-    """The limit of a selection made by hand, of three tokens on axes of their own."""
+    """The limit of a selection made by hand, of three orthonormal tokens."""
     corpus = two_bags([1, 1, 1], *labels)
     start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
     chosen = np.array(chosen)
@@ -198,7 +198,7 @@ def test_what_cannot_be_predicted_says_why():
     chosen = np.array(2 * [[True, False, False]])
     late = limit(losing, corpus, chosen, solve(losing, corpus, chosen), losing.cls)
     assert late.status == LimitStatus.NOT_ATTRACTING
-    # Nor does a winner that is worth no more than the loser.
+    # Neither does a winner that is worth no more than the loser.
     even = eqx.tree_at(lambda tree: tree.embeddings, losing, np.diag([1.0, 1.0, 0.0]))
     late = limit(even, corpus, chosen, solve(even, corpus, chosen), losing.cls)
     assert late.status == LimitStatus.NOT_ATTRACTING

@@ -343,7 +343,7 @@ def test_the_share_of_a_pair_is_the_largest_over_its_bags(first):
 
 
 def test_opposing_forces_of_one_pair_are_summed_over_its_bags():
-    """One bag pulls towards token 0, three against it: the net force has their sign."""
+    """One bag pulls towards token 0, three against it: the sum has their sign."""
     counts = csr_array(np.ones((4, 2)))
     labels = np.array([1.0, -1.0, -1.0, -1.0])
     chosen, far = np.array([True, False] * 4), np.array([20.0, 0.0])
@@ -360,7 +360,7 @@ def test_opposing_forces_of_one_pair_are_summed_over_its_bags():
         )
         for y in (1.0, -1.0)
     )
-    net = found.sign * np.exp(found.log_force)
+    force = found.sign * np.exp(found.log_force)
     each = [part.sign * np.exp(part.log_force) for part in (one, other)]
-    np.testing.assert_allclose(net, each[0] + 3 * each[1], rtol=1e-12)
+    np.testing.assert_allclose(force, each[0] + 3 * each[1], rtol=1e-12)
     assert found.sign.tolist() == [-1.0]

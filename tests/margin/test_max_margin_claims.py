@@ -1,4 +1,4 @@
-"""What a status claims, checked again in exact arithmetic by the numbers beside it."""
+"""The claim of a status, checked again in exact arithmetic by the numbers beside it."""
 
 from fractions import Fraction
 

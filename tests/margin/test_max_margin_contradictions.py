@@ -1,4 +1,4 @@
-"""Max-margin problems without a solution: proved, or a status of their own."""
+"""Max-margin problems without a solution: proved, or refused by a status."""
 
 import hypothesis
 import hypothesis.strategies as st
@@ -48,7 +48,7 @@ def assert_farkas(solution, embeddings, pairs):
 def assert_no_solution(solution):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(solution))
     assert (solution.direction == 0).all() and solution.norm == 0
-    # Of nothing to keep apart nothing is missing.
+    # Without pairs no margin is missing.
     missing = float(solution.status != MaxMarginStatus.NO_PAIRS)
     assert solution.gap == missing and solution.infeasibility == missing
     assert not solution.active.any()

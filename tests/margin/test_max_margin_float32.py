@@ -12,7 +12,7 @@ from tests.margin.pair_problems import FAMILIES, family, mixed_problem, solve_ea
 
 @cache
 def single(name):
-    """What single precision finds."""
+    """Their solutions in single precision."""
     embeddings, pairs, _ = family(name)
     return solve_each(embeddings.astype(np.float32), pairs)
 
@@ -41,7 +41,7 @@ def test_float32(name):
 
 @jax.jit
 def slopes(embeddings, solutions, changes):
-    """Of p along a change of E, one problem after the other."""
+    """Slopes of p along a change of E, one problem after the other."""
 
     def slope(problem):
         tokens, solution, change = problem

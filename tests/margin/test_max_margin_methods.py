@@ -93,7 +93,7 @@ def answered_by(number, embeddings, pairs):
 
 @pytest.mark.parametrize("name", [*METHODS, *PROBLEMS])
 def test_a_method_is_not_believed(name):
-    """What it returns is measured, and another method asked where that refuses it."""
+    """Its result is measured, and another method asked where that refuses it."""
     problems = [small_problem(seed, planted=seed < 8)[1:] for seed in range(14)]
     # No difference at all: nothing reaches a margin over it.
     names = ("the same embedding twice", "a token over itself")

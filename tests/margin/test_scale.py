@@ -56,7 +56,7 @@ def test_what_survives_scaling(dtype):
     info = np.finfo(dtype)
     before = jnp.asarray([1.0, info.eps, 0.0], dtype)
     assert survives(before, before)
-    # What is far below the largest may go, what is not may not.
+    # A number far below the largest may vanish, no other one.
     assert not survives(before, before.at[1].set(0.0))
     assert survives(before.at[1].set(info.eps**3), before.at[1].set(0.0))
     assert not survives(before, before.at[0].set(jnp.inf))

@@ -81,7 +81,7 @@ def test_is_the_dense_solution(dense, seed):
     found = solved(PLANTED[seed])
     assert dense.status[seed] == MaxMarginStatus.SOLVED
     assert found.status is MaxMarginStatus.SOLVED
-    # Of p_mm some digits are lost with the angle between pairs: ‖p_mm‖ is up to 10.
+    # Some digits of p_mm are lost with the angle between pairs: ‖p_mm‖ is up to 10.
     assert_close(found.direction, dense.direction[seed], worse=100)
     assert found.gap <= 1e-10 and found.infeasibility <= 1e-10
     active = dense.active[seed]
@@ -95,7 +95,7 @@ def test_is_the_dense_solution(dense, seed):
 
 
 def test_most_of_these_problems_have_one_set_of_duals(dense):
-    """So that the comparison above is one."""
+    """Else the comparison above would compare nothing."""
     single = [
         np.linalg.matrix_rank((problem[0][:, None] - problem[0][None, :])[mask])
         == mask.sum()
@@ -211,7 +211,7 @@ def test_longer_words_make_p_shorter_and_nothing_else(scale):
 
 
 def test_words_selected_together_stand_for_one_another():
-    """A bag keeps two words at one place: either of them may be the winner."""
+    """A bag keeps two words of one embedding: either of them may be the winner."""
     embeddings, counts, selected = PLANTED[0]
     best = counts.indices[np.flatnonzero(selected)[0]]
     twin = np.vstack([embeddings, embeddings[best]])
@@ -246,7 +246,7 @@ def test_rounds_that_do_not_suffice_are_told(monkeypatch):
 
 
 def test_a_longer_p_than_need_be_is_not_solved(monkeypatch):
-    """It has every margin: only the gap, here 2 %, tells."""
+    """It has every margin: only the gap, here 2 %, shows it."""
 
     def longer(rows):
         return tuple(1.01 * part for part in least_distance(rows))

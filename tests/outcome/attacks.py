@@ -1,6 +1,6 @@
 """Small problems made to refute certificates of text flows, and their truth.
 
-Every certified end is followed by an integrator of its own, with exact exponents, far
+Every certified end is followed by another integrator, with exact exponents, far
 beyond the time of its certificate.
 
     python -m tests.outcome.attacks --number 2000
@@ -22,7 +22,7 @@ from jaxselect.outcome.trajectory import Trajectory, trajectory
 from jaxselect.outcome.trial_status import End
 from tests.outcome.truth import Attack, refuted
 
-# Of every problem: one shape for each d compiles one program.
+# Sizes of every problem: one shape for each d compiles one program.
 TOKENS, BAGS, WIDE = 6, 6, 3
 # Where rounding holds a flow up, more steps lead nowhere.
 BOUNDED = BdfSettings(max_steps=1000)
@@ -152,7 +152,7 @@ def attack(seed: int) -> Attack:
 
 
 def followed(problem: Attack) -> Trajectory:
-    """What the library makes of it."""
+    """Its trajectory by the library."""
     model = Parameters(
         jnp.asarray(problem.embeddings),
         jnp.asarray(problem.start),

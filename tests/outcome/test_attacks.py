@@ -52,7 +52,7 @@ def test_the_truth_refutes_an_end_that_only_looks_settled():
     )
     against = refuted(problem, end)
     assert "selection changes" in against
-    # Of six bags in place of three a mean is slower by log 2, and little else.
+    # A mean over six bags in place of three is slower by log 2, and little else.
     assert 105 < float(against.split("[")[1].rstrip("]")) < 115
 
 

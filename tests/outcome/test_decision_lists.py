@@ -39,7 +39,7 @@ def whole(depth, irrelevant, noise=0.0):
 
 @jax.jit
 def ends(values, scores, corpus, rule):
-    """Of each order: agreement, p_mm in scores and along v, least active strength."""
+    """For each order: agreement, p_mm in scores and along v, least active strength."""
     size = len(values)
     rows = jnp.concatenate([jnp.eye(size), values[:, None]], axis=1)
     head = jnp.zeros(size + 1).at[-1].set(1.0)

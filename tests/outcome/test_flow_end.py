@@ -63,7 +63,7 @@ def words(sequences, labels, values):
 
 
 def across(axes, vectors):
-    """What of vectors is orthogonal to the axes."""
+    """The part of vectors that is orthogonal to the axes."""
     return vectors - vectors @ axes @ axes.T
 
 
@@ -91,7 +91,7 @@ def test_selected_agrees_with_the_padded_ending(dense_ending, seed):
     )
     assert_close(found.margin.direction, wanted.margin.direction, worse=100)
     assert found.rest is None and not found.tied.size and found.axes.shape == (6, 0)
-    # What is certified is so: the flow's pace is that of p_mm.
+    # The certificate is right: the flow's pace is that of p_mm.
     speed = (flow.cls - flow.earlier_cls) / 2
     off = np.linalg.norm(speed - found.margin.direction)
     assert_close(found.pace, off / np.linalg.norm(found.margin.direction))
@@ -236,7 +236,7 @@ def test_bags_that_share_a_pair_pull_together():
 
 
 def test_ties_reach_where_a_bag_shows_none():
-    """0 with 1 and 1 with 2 at finite odds: then 0 with 2, however far behind 2 is."""
+    """0 with 1 and 1 with 2 at finite odds: then 0 with 2, whatever the score of 2 is."""
     model, corpus = words(
         [[0, 1], [1, 2], [0, 2], [3, 4]], [1, -1, 1, 1], [1.0, 0.0, -1.0, 1.0, -1.0]
     )

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.theory.problem import Problem
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
 from jaxselect.flow.progress import (
     direction_error,
@@ -35,12 +34,11 @@ from jaxselect.outcome.rates import (
     rates,
 )
 from jaxselect.outcome.resolved_limit import RateSettings, nan_where, resolve_limit
-from tests.outcome import derivatives
 from tests.test_precision import PLATFORMS, rounded_products
 
 # More dimensions than tokens: derivatives go through a frame.
 VOCABULARY, DIM, STEP_SIZE = 9, 40, 20.0
-# Of the draws below: p_0 decides nothing of ρ in the first, one dimension in the other.
+# Seeds of the draws below: p_0 decides nothing of ρ in the first, one dimension in the other.
 WITHOUT_HISTORY, WITH_HISTORY = 1, 5
 # As tight as the flows that rates are compared with. Rounding of p grows with log t: at
 # 10³ a score is known to 10⁻¹¹.
@@ -106,7 +104,7 @@ def run(move, weights, *problem):
 
 @pytest.mark.parametrize("seed", [WITHOUT_HISTORY, WITH_HISTORY])
 def test_derivatives_match_finite_differences_in_both_modes(seed):
-    """Of all rates in all arguments at once, in one direction; to fourth order."""
+    """Slopes of all rates in all arguments at once, in one direction; to fourth order."""
     problem, step = drawn(seed), 2e-4
     ends = {k: run(k * step, 0.0, *problem) for k in (-2, -1, 1, 2)}
     values, _, (smooth, history) = run(0.0, 0.0, *problem)
@@ -126,24 +124,6 @@ def test_their_program_rounds_no_product_and_calls_nothing_back():
     _, text = program()
     assert "dot_general" in text and "callback" not in text
     assert rounded_products(text) == []
-
-
-@pytest.mark.slow
-def test_the_table_of_derivatives_has_small_errors():
-    """Every rate by every argument, d among them, over random problems."""
-    problem = Problem(sequences=12, length=4, relevant=2, irrelevant=5)
-    # d = |S| + 2: what is drawn in R^d has the shapes of reduced coordinates.
-    settings = derivatives.Settings(problem=problem, dim=11, problems=4)
-    table = derivatives.table(settings)
-    assert set(table) == {
-        f"{r} / {a}" for r in REAL_RATES for a in derivatives.ARGUMENTS
-    }
-    for name, entry in table.items():
-        share = 0.5 if name.endswith("log d") else 1.0
-        assert entry["problems"] == share * settings.problems, name
-        assert entry["with_history"] >= entry["problems"] / 2, name
-        assert entry["largest_error"] < 1e-5, name
-        assert entry["forward_against_reverse"] < 1e-8, name
 
 
 def rates_of(start, corpus, step_size=STEP_SIZE):
@@ -281,7 +261,7 @@ def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
 def test_two_pairs_decided_at_once_are_a_kink():
     """Tokens 1 and 2 are mirror images, and 0 overtakes both in the same instant.
 
-    So they are after the step on E, which moves them alike; their active pairs stay.
+    They are after the step on E, too, which moves them alike; their active pairs stay.
     """
     # Twelve times one bag, in the shapes of the problems above.
     tokens, counts = (
@@ -353,7 +333,7 @@ def test_a_void_number_voids_no_gradient_but_its_own():
 
 
 def test_rates_of_a_flow_that_breaks_off_are_no_numbers():
-    """Nor are their derivatives; the error of the step on E came before."""
+    """Neither are their derivatives; the error of the step on E came before."""
     start, *others = drawn(WITHOUT_HISTORY)
     far = Parameters(start.embeddings, 100 * start.cls, start.head)
     found, (slopes, pulled), (smooth, _) = run(0.0, 1.0, far, *others)
@@ -386,7 +366,7 @@ def test_a_batch_over_seeds_is_its_lanes():
 
 @pytest.mark.slow
 def test_rates_are_differentiated_through_how_e_is_made():
-    """Of three steps on E: against central differences; Lemma 4.1 says nothing."""
+    """With three steps on E: against central differences; Lemma 4.1 says nothing."""
     before, corpus, *_ = drawn(0)
 
     def real(step_size):

@@ -84,15 +84,15 @@ def test_a_course_that_begins_late_sees_it_too(before):
 
 @pytest.mark.parametrize(("gap", "differ"), [(17.5, -23.0), (19.7, -26.6)])
 def test_what_lost_before_a_return_is_behind_after_it(gap, differ):
-    """Words 3 and 4 hardly differ: at the return they are a dozen apart, and nothing
-    tells them from tied ones in what its stage takes. But they part, like log t of the
-    whole. Who has not yet parted by a thousandth at 34, as in the second case, has not
-    come back."""
+    """Words 3 and 4 hardly differ: at the return their scores differ by a dozen, as
+    those of tied ones may after its stage. But the difference grows like log t of the
+    whole flow. A word with a share of a thousandth at 34, as in the second case, has
+    not returned."""
     corpus = from_sequences([[0, 1], [0, 2], [3, 4]], [1, 1, 1], vocabulary=5)
     head = (0.0, 1.0, -1.0, np.exp(differ), 0.0)
     model = preferring(gap, np.eye(5), head)
     course = trajectory(model, from_corpus(corpus))
-    # Of three sequences, a mean is slower by a half.
+    # A mean over three sequences is slower by a half.
     wanted = returns_at(gap) + np.log(3 / 2)
     assert course.returns == pytest.approx((wanted,), rel=1e-3)
     ending = course.ending

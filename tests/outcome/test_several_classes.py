@@ -38,7 +38,7 @@ TOKENS = np.array([[0, 3, 4], [1, 3, 5], [2, 4, 5], [0, 5, 4]])
 COUNTS = np.array([[1, 2, 1], [1, 1, 2], [2, 1, 1], [1, 1, 0]])
 LABELS = np.array([0, 1, 2, 0])
 WEIGHTS = np.array([0.1, 0.4, 0.3, 0.2])
-# Of each token for each class; tokens 0, 1 and 2 are important.
+# Values of each token for each class; tokens 0, 1 and 2 are important.
 VALUES = np.array(
     [
         [1.5, -0.3, -0.2],

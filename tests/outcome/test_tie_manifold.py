@@ -32,7 +32,7 @@ TWINS = ([[0, 1, 2], [0, 1, 2]], [1, -1])
 CLOSED = ([*TWINS[0], [0, 3], [2, 3]], [1, -1, 1, 1])
 HEAD = np.array([1.0, -1.0, 0.0, -1.0])
 DRAWN = (33, 34, 82)
-# Where a tied token falls from its content by no force of its own.
+# Where a tied token falls from its content without any force on it.
 CARRIED = (18, 37, 139)
 SETTLED = 2000.0
 
@@ -235,8 +235,8 @@ def test_the_flow_of_all_bags_moves_as_the_pairs_do(seed):
 def test_a_return_along_a_manifold_is_seen_at_its_time():
     """Forces turned round lead a token back; SciPy's Radau in τ sees it as early."""
     ties, _, cls, log_time, _ = balanced(DRAWN[0])
-    opposed = ties._replace(strength=-ties.strength)
-    flow = manifold_flow(opposed, cls, log_time, log_time + 60)
+    reversed_ties = ties._replace(strength=-ties.strength)
+    flow = manifold_flow(reversed_ties, cls, log_time, log_time + 60)
     assert flow.status == FlowStatus.SELECTION_CHANGED and flow.num_steps > 1
     there = at_point(ties, np.asarray(flow.cls))
     assert abs(np.exp(-there.lead.min()) * ties.heaviest / RETURNED - 1) < 1e-3
@@ -388,9 +388,9 @@ def test_no_wall_without_the_hypotheses():
     assert not trapped(ties, rest, cls + 3 * ties.axes @ rest.tangent[:, 0], log_time)
     early = balance.stationary(ties, cls - ties.growth * (log_time - 3), 3.0)
     assert early is None or not trapped(ties, early, early.cls, 3.0)
-    opposed = ties._replace(strength=-ties.strength)
-    turned = balance.second_order(opposed, rest.cls, log_time)
-    assert not trapped(opposed, turned, rest.cls, log_time)
+    reversed_ties = ties._replace(strength=-ties.strength)
+    turned = balance.second_order(reversed_ties, rest.cls, log_time)
+    assert not trapped(reversed_ties, turned, rest.cls, log_time)
     strong = ties._replace(gross=ties.gross * 1e13)
     assert not trapped(strong, rest, cls, log_time)
     # Inactive pairs with a force of one.
@@ -412,7 +412,7 @@ def followed_further(problem, found, until=2000.0):
     for kept, lost, label in bags:
         number.setdefault(tuple(kept), []).append(label)
         common.setdefault(tuple(kept), set(lost)).intersection_update(lost)
-    # What all twins of a content hold has a share, and no force of its own.
+    # A token of all twins of a content has a share, and no force.
     bags = [
         (np.array([*kept, *common[tuple(kept)]], int), {*lost} - common[tuple(kept)], y)
         if len(kept) > 1

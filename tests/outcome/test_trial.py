@@ -84,7 +84,7 @@ def test_direction_is_max_margin_of_its_own_selection_whatever_the_step():
 
 
 def test_a_claim_of_convergence_holds_ever_after():
-    """What certifies itself at ‖p‖ = 300 has its constant, to 1e-3, at 10⁶ too."""
+    """A trial that is certified at ‖p‖ = 300 has its constant, to 1e-3, at 10⁶ too."""
     early, late = trials(256.0, 150.0, 300.0), trials(256.0, 150.0, 1e6)
     claims = np.isin(early.status, CERTIFIED)
     assert claims.any()

@@ -13,7 +13,7 @@ from jaxselect.outcome.trial_certificate import classify_end
 from jaxselect.outcome.trial_status import TrialStatus
 
 EPS = float(jnp.finfo(float).eps)
-# What a certificate promises, written out: to move one is to change the promise.
+# The promises of a certificate, written out: to move one is to change the promise.
 TOLERANCE, SCORE_ROUNDINGS, CAPTURED_SHARE = 1e-3, 256, 0.5
 NAN = float("nan")
 

@@ -103,16 +103,16 @@ def by_entry(mask, bags):
 def disagreement(problem, found):
     """How the ragged layout contradicts a padded run; "" where both certify the same,
     None where one of them does not certify."""
-    (model, bags), (flow, selected, told) = problem, found
+    (model, bags), (flow, selected, claim) = problem, found
     corpus = from_corpus(bags)
     end = flow_end(model, corpus, flow)
-    if TrialStatus(int(told.status)) not in CERTIFIED or not end.status.is_proved:
+    if TrialStatus(int(claim.status)) not in CERTIFIED or not end.status.is_proved:
         return None
     if end.status is not End.SELECTED or end.tied.size:
         return "ties"
     if not (by_entry(selected, bags) == end.selected).all():
         return "selection"
-    margin, late = told.ending.margin, told.ending.late
+    margin, late = claim.ending.margin, claim.ending.late
     off = np.linalg.norm(margin.direction - end.margin.direction)
     if not off <= CLOSE * margin.norm:
         return f"p_mm by {off / margin.norm:.1e}"
@@ -127,7 +127,7 @@ def test_what_both_layouts_certify_is_the_same():
     assert said.count("") >= NUMBER / 2
     # The ragged layout proves whatever the padded one certifies.
     certified = [
-        TrialStatus(int(told.status)) in CERTIFIED for _, (_, _, told) in seen()
+        TrialStatus(int(claim.status)) in CERTIFIED for _, (_, _, claim) in seen()
     ]
     assert sum(certified) == said.count("")
 
@@ -196,13 +196,13 @@ def test_a_fault_of_the_ragged_layout_is_seen(fault, monkeypatch):
     ids=["margin", "offset"],
 )
 def test_a_fault_of_the_padded_layout_is_seen(part):
-    for each, (flow, selected, told) in seen()[:20]:
-        if disagreement(each, (flow, selected, told)) == "":
+    for each, (flow, selected, claim) in seen()[:20]:
+        if disagreement(each, (flow, selected, claim)) == "":
             wrong = eqx.tree_at(
-                lambda told: part(told.ending),
-                told,
+                lambda claim: part(claim.ending),
+                claim,
                 replace_fn=lambda x: x * (1 + 1e-7),
             )
             assert disagreement(each, (flow, selected, wrong))
             other = np.roll(selected, 1, axis=1)
-            assert disagreement(each, (flow, other, told)) == "selection"
+            assert disagreement(each, (flow, other, claim)) == "selection"

@@ -16,7 +16,7 @@ from jaxselect.outcome.trial_status import End
 FAR = 1e4
 # Share of a bag from which a token that lost has returned.
 RETURNED = 1e-3
-# Of ‖p_mm‖, how far the late pace may be off; of a budget, what the integrator errs by.
+# Largest errors: of the late pace over ‖p_mm‖, and of the integrator in a budget.
 PACE, INEXACT = 0.05, 1e-4
 
 
@@ -54,7 +54,7 @@ class Truth(NamedTuple):
         return log_force, 1 + np.bincount(self.bag, ratio, len(self.labels))
 
     def force(self, s: float, z: np.ndarray) -> np.ndarray:
-        """Of every entry: e^s joins the exponents before any is exponentiated."""
+        """Force of every entry: e^s joins the exponents before any is exponentiated."""
         log_force, total = self.shares(s, z)
         share = np.exp(np.minimum(log_force - s, 50.0)) / total[self.bag]
         output = self.kept / total
@@ -122,7 +122,7 @@ def at_rest(problem, ending, row, counts, begin):
 
 
 def refuted(problem: Attack, end: Trajectory) -> str:
-    """What the truth says against a certified end; nothing if it agrees."""
+    """The objection of the truth to a certified end; nothing if it agrees."""
     ending = end.ending
     if ending.status == End.AT_REST or ending.selected.all():
         return ""
