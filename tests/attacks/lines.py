@@ -113,7 +113,7 @@ def saddle(near, beyond, ahead, norm=1e4):
 
 def near_saddle(random):
     if random.random() < 0.5:
-        # It is so near that a start beyond the saddle takes log-times of 10⁴ to leave it.
+        # From beyond so near a saddle p takes log-times of 10⁴ to leave it.
         near, beyond = log_uniform(random, -9, -6), random.uniform(-3e-5, 3e-5)
     else:
         near = random.choice([-1.0, 1.0]) * log_uniform(random, -6, -1)

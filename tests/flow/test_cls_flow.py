@@ -12,15 +12,14 @@ import scipy.integrate
 from jaxselect.errors import BadInput
 from jaxselect.flow import cls_flow as module
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
-from jaxselect.model.corpus import Corpus, from_bags, from_sequences
+from jaxselect.model.corpus import Corpus, from_bags
 from jaxselect.model.embedding_step import embedding_step
-from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import selected_tokens
 from jaxselect.model.synthetic import assumption_one
+from tests.flow.cls_runs import PATH, TIGHT, risk_of_cls, run
 
 DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
-TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 
 
 @cache
@@ -34,29 +33,6 @@ def _problem(key, step_size):
     corpus = DRAW(corpus_key)
     start = gaussian(key, vocabulary=corpus.vocabulary, dim=64)
     return embedding_step(start, corpus, step_size), corpus
-
-
-PATH = np.geomspace(0.1, 200.0, 15)
-
-
-def run(start, corpus, *, until_norm=np.inf, until_log_time=1e15, path=PATH, **others):
-    """`cls_flow`, by one program for all bounds, and for all problems of a shape."""
-    bounds = jnp.asarray(until_norm, float), jnp.asarray(until_log_time, float)
-    return _run(start, corpus, bounds, jnp.asarray(path), **others)
-
-
-@partial(jax.jit, static_argnames="settings")
-def _run(start, corpus, bounds, path, settings=FlowSettings()):
-    until = {"until_norm": bounds[0], "until_log_time": bounds[1]}
-    return cls_flow(start, corpus, **until, path_log_times=path, settings=settings)
-
-
-def risk_of_cls(parameters, corpus):
-    def risk(cls):
-        model = Parameters(parameters.embeddings, cls, parameters.head)
-        return empirical_risk(model, corpus)
-
-    return risk
 
 
 def test_agrees_with_scipy_late():
@@ -120,17 +96,6 @@ def test_the_norm_asked_for_is_the_norm_reached():
         np.testing.assert_allclose(jnp.linalg.norm(flow.cls), norm, rtol=1e-8)
 
 
-def test_what_is_orthogonal_to_every_difference_never_moves():
-    """The part of p orthogonal to all E_s − E_r is conserved, to rounding of 10⁶."""
-    parameters, corpus = problem()
-    flow = run(parameters, corpus, until_norm=1e6)
-    differences = parameters.embeddings[1:] - parameters.embeddings[:1]
-    basis = np.linalg.svd(differences, full_matrices=True)[2][len(differences) :]
-    moved = basis @ np.asarray(flow.cls - parameters.cls)
-    assert len(basis) > 0
-    np.testing.assert_allclose(moved, 0.0, atol=1e-9)
-
-
 def test_the_path_is_the_flow_and_the_risk_falls_along_it():
     parameters, corpus = problem()
     flow = jax.tree.map(np.asarray, run(parameters, corpus, until_norm=100.0))
@@ -143,35 +108,6 @@ def test_the_path_is_the_flow_and_the_risk_falls_along_it():
     some = flow.path_log_times[4]
     there = run(parameters, corpus, until_log_time=some)
     np.testing.assert_allclose(flow.path_cls[4], there.cls, atol=2e-5)
-
-
-def test_rotating_space_rotates_the_flow():
-    parameters, corpus = problem()
-    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(64, 64)))[0]
-    first, second = (
-        run(start, corpus, until_log_time=100.0, settings=TIGHT).cls
-        for start in (parameters, jax.tree.map(lambda x: x @ turn, parameters))
-    )
-    np.testing.assert_allclose(first @ turn, second, atol=1e-6)
-
-
-def test_names_of_tokens_and_order_of_sequences_do_not_matter():
-    parameters, corpus = problem()
-    random = np.random.default_rng(5)
-    name = random.permutation(corpus.vocabulary).astype(np.int32)
-    order = random.permutation(len(corpus.labels))
-    known = jax.tree.map(np.asarray, corpus)
-    renamed = Corpus(
-        jnp.asarray(name[known.tokens][order]),
-        jnp.asarray(known.counts[order]),
-        jnp.asarray(known.labels[order]),
-        corpus.vocabulary,
-    )
-    moved = jnp.asarray(np.asarray(parameters.embeddings)[np.argsort(name)])
-    other = Parameters(moved, parameters.cls, parameters.head)
-    first = run(parameters, corpus, until_log_time=100.0, settings=TIGHT)
-    second = run(other, renamed, until_log_time=100.0, settings=TIGHT)
-    np.testing.assert_allclose(first.cls, second.cls, atol=1e-6)
 
 
 def end(size, start, corpus, change, weights):
@@ -230,52 +166,6 @@ def test_a_flow_does_not_depend_on_the_solver(monkeypatch):
     np.testing.assert_allclose(found, wanted, rtol=1e-7)
 
 
-def pairs(labels):
-    """Three times tokens 0 and 1 of three: one shape for all problems made by hand."""
-    return from_sequences(3 * [[0, 1]], labels, vocabulary=3)
-
-
-def test_a_flow_that_cannot_grow_says_so():
-    """With E v = 0 the risk is flat; opposite labels on one bag give it a minimum."""
-    corpus = pairs([1, 1, -1])
-    tokens = jnp.diag(jnp.array([1.0, 1.0, 0.0]))
-    parameters = Parameters(tokens, jnp.ones(3), jnp.array([0.0, 0.0, 1.0]))
-    flow = run(parameters, corpus, until_norm=1e3)
-    assert flow.status == FlowStatus.NORM_NOT_REACHED
-    np.testing.assert_allclose(flow.cls, parameters.cls, rtol=1e-12)
-    tokens = jnp.diag(jnp.array([3.0, -1.0, 0.0]))
-    parameters = Parameters(tokens, jnp.ones(3), jnp.array([1.0, 1.0, 0.0]))
-    flow = run(parameters, corpus, until_norm=1e3)
-    assert flow.status == FlowStatus.TIES_UNPROVED
-    risk = risk_of_cls(parameters, corpus)
-    # How far the minimum is, by Newton's step, against the tolerance of the flow.
-    slope, curvature = jax.jit(lambda p: (jax.grad(risk)(p), jax.hessian(risk)(p)))(
-        flow.cls
-    )
-    step = np.linalg.pinv(curvature) @ slope
-    np.testing.assert_allclose(step, 0.0, atol=FlowSettings().atol)
-
-
-def test_a_change_too_sudden_to_follow_is_not_a_balance():
-    """From 45 behind, a token overtakes within e^−45 of a log-time near 45.
-
-    The longer the embeddings, the sooner, and the weaker the pulls that do it.
-    """
-    corpus = pairs([1, 1, 1])
-    head = jnp.array([1.0, 0.0, 0.0])
-    for length in (1.0, 30.0, 1e4):
-        for behind, wanted in ((15.0, "REACHED"), (45.0, "TIME_UNRESOLVED")):
-            cls = jnp.array([0.0, behind / length, 0.0])
-            tokens = length * jnp.diag(jnp.array([1.0, 1.0, 0.0]))
-            start = Parameters(tokens, cls, head / length)
-            flow = run(start, corpus, until_norm=1e3)
-            assert FlowStatus(flow.status.item()).name == wanted
-            # The weaker token pulls itself up at a rate of the length squared.
-            near = behind - 2 * np.log(length)
-            assert wanted == "REACHED" or abs(flow.log_time - near) < 1
-            assert flow.num_steps < 300
-
-
 def test_numbers_that_are_none_are_a_status():
     parameters, corpus = problem()
     embeddings, cls, head = jax.tree.leaves(parameters)
@@ -294,7 +184,6 @@ def test_a_norm_that_was_missed_is_not_reached_and_steps_are_bounded(monkeypatch
     few = partial(cls_flow, settings=FlowSettings(max_steps=48))
     follow = jax.jit(lambda to: few(parameters, corpus, until_norm=to))
     flow = follow(10.0)
-    print(flow.num_steps, follow(1e6).num_steps, follow(100.0).num_steps)
     assert abs(jnp.linalg.norm(flow.cls) / 10 - 1) > 1e-6
     assert flow.status == FlowStatus.TIME_UNRESOLVED
     short = follow(1e6)
@@ -335,49 +224,6 @@ def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
 def test_a_traced_bound_that_is_no_number_is_never_reached():
     flow = run(*problem(), until_norm=jnp.nan, until_log_time=1e6)
     assert flow.status == FlowStatus.NORM_NOT_REACHED
-
-
-NEARLY_TIED = from_bags(
-    [[0, 1], [0, 2], [1, 2]], [[1000, 1], [1, 500], [1000, 1]], [1, 1, -1], vocabulary=3
-)
-"""Sequences that hold all three tokens at finite odds, but not before log t = 20.5."""
-
-
-def nearly_tied(shift):
-    """A start far from the ties, shifted by what no softmax sees."""
-    cls = jnp.array([12.3765, 0.0243, -12.4008]) + shift / jnp.sqrt(3.0)
-    return Parameters(jnp.eye(3), cls, jnp.array([0.0, -1.0, 1.0]))
-
-
-def test_a_shift_that_no_softmax_sees_moves_no_score_difference():
-    """p − p_0 is integrated: what is orthogonal to all differences stays p_0's."""
-    for end in (20.0, 30.0):
-        flow, far = (
-            run(nearly_tied(shift), NEARLY_TIED, until_log_time=end)
-            for shift in (0.0, 1e6)
-        )
-        moved = np.asarray(far.cls - nearly_tied(1e6).cls)
-        wanted = np.asarray(flow.cls - nearly_tied(0.0).cls)
-        np.testing.assert_allclose(moved, wanted, rtol=0, atol=FlowSettings().atol)
-        # Along the shift p stays p_0, up to a few roundings of 10⁶.
-        assert abs(moved.sum()) < 1e-8
-
-
-def test_an_exact_tie_grows_like_log_s_to_any_log_time():
-    """D = (1, 0), (1, 1), both c alike: late dp_2/ds = λ_2, λ_1 + λ_2 = 1.
-
-    With x = e^{−p_2}: λ_2 = x/(1 + x), so p_2 + e^{p_2} = s + const.
-    """
-    tokens = -jnp.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
-    bags = from_bags(
-        [[0, 1], [0, 2], [0, 1]], [[1, 1], [1, 1], [1, 0]], [1, 1, 1], vocabulary=3
-    )
-    start = Parameters(tokens, jnp.zeros(3), jnp.eye(3)[0])
-    at = np.geomspace(1e6, 1e8, len(PATH))
-    flow = run(start, bags, until_log_time=1e8, path=at)
-    drift = flow.path_cls[:, 1]
-    # Thirty tolerances of a step.
-    np.testing.assert_allclose(drift, np.log(at), atol=1e-3)
 
 
 def test_the_offset_of_a_late_flow_does_not_depend_on_the_norm_asked_for():

@@ -1,8 +1,5 @@
 """The max-margin solution against closed forms, another solver and its optimality."""
 
-import hypothesis
-import hypothesis.strategies as st
-import jax
 import numpy as np
 import pytest
 import quadprog
@@ -11,14 +8,10 @@ from scipy.stats import ortho_group
 from jaxselect.margin.max_margin import MaxMarginStatus
 from tests.margin.pair_problems import (
     FAMILIES,
-    contradiction,
     differences,
     family,
-    small,
-    small_problem,
     solve,
     solve_each,
-    solve_together,
 )
 from tests.tolerances import assert_close
 
@@ -40,42 +33,11 @@ def least_norm(embeddings, pairs):
 def test_agrees_with_an_active_set_solver(name):
     embeddings, pairs, solution = family(name)
     assert (solution.status == MaxMarginStatus.SOLVED).all()
+    assert (solution.iterations <= 20).all()
     for lane in range(len(pairs)):
         wanted = least_norm(embeddings[lane], pairs[lane])
         error = np.linalg.norm(solution.direction[lane] - wanted)
         assert error <= 1e-9 * np.linalg.norm(wanted)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_certificate_and_optimality(name):
-    """Gap, feasibility, p = Dᵀλ with λ ≥ 0, and λ = 0 wherever p is ahead by more."""
-    embeddings, pairs, solution = family(name)
-    assert (solution.gap <= 1e-12).all() and (solution.infeasibility <= 1e-12).all()
-    assert (solution.iterations <= 20).all()
-    for lane in range(len(pairs)):
-        own = jax.tree.map(lambda leaf, lane=lane: np.asarray(leaf[lane]), solution)
-        assert (own.duals >= 0).all() and (own.duals[~pairs[lane]] == 0).all()
-        stationary = (
-            differences(embeddings[lane], pairs[lane]).T @ own.duals[pairs[lane]]
-        )
-        # The duals of a few hundred pairs cancel to p: ‖p‖ says by how much.
-        assert_close(stationary / own.norm, own.direction / own.norm, worse=10)
-        assert (own.active | (own.duals == 0)).all()
-        scores = embeddings[lane] @ own.direction
-        ahead = scores[:, None] - scores[None, :]
-        assert_close(ahead[own.active], np.ones(own.active.sum()), worse=100)
-        assert (ahead[pairs[lane] & ~own.active] > 1).all()
-        # Weak duality holds for any p and λ; here both sides are equal.
-        value = own.duals.sum() - 0.5 * stationary @ stationary
-        assert_close(value / own.norm**2, 0.5)
-
-
-def test_active_pairs_outnumber_their_rank():
-    """Degenerate duals are the rule, so the families above must hold such cases."""
-    embeddings, _, solution = family("split")
-    active = np.asarray(solution.active[0])
-    rank = np.linalg.matrix_rank(differences(embeddings[0], active))
-    assert active.sum() > 2 * rank
 
 
 def test_one_pair():
@@ -135,60 +97,3 @@ def test_active_pairs_where_p_is_long_on_every_axis():
     solved = found.status == MaxMarginStatus.SOLVED
     assert solved.mean() > 0.7
     np.testing.assert_array_equal(found.active[solved], pairs[solved])
-
-
-@hypothesis.given(small)
-def test_rotation_turns_p(seed):
-    rng, embeddings, pairs = small_problem(seed)
-    turn = ortho_group.rvs(6, random_state=rng)
-    here, there = solve(embeddings, pairs), solve(embeddings @ turn, pairs)
-    # Both are rounded at the size of p; a narrow margin amplifies it once more.
-    assert_close(there.direction, here.direction @ turn, worse=10 * here.norm)
-    np.testing.assert_array_equal(here.active, there.active)
-
-
-@hypothesis.given(small, st.floats(1e-6, 1e6))
-def test_scaling_and_shifting_the_tokens(seed, scale):
-    """E → cE + 1uᵀ gives p/c: only differences count."""
-    rng, embeddings, pairs = small_problem(seed)
-    here = solve(embeddings, pairs)
-    there = solve(scale * (embeddings + rng.normal(size=6)), pairs)
-    assert_close(there.direction * scale, here.direction, worse=10 * here.norm)
-    assert_close(there.duals * scale**2, here.duals, worse=100 * here.norm**2)
-
-
-@hypothesis.given(small)
-def test_relabelling_the_tokens(seed):
-    rng, embeddings, pairs = small_problem(seed)
-    order = rng.permutation(8)
-    here = solve(embeddings, pairs)
-    there = solve(embeddings[order], pairs[np.ix_(order, order)])
-    assert_close(there.direction, here.direction, worse=10 * here.norm)
-    np.testing.assert_array_equal(there.active, here.active[np.ix_(order, order)])
-
-
-@hypothesis.given(small)
-def test_a_pair_more_costs_norm(seed):
-    """A constraint more never shortens p, and changes nothing if it held anyway."""
-    rng, embeddings, pairs = small_problem(seed)
-    here = solve(embeddings, pairs)
-    scores = embeddings @ here.direction
-    held = pairs | (scores[:, None] - scores[None, :] > 1 + 1e-6)
-    assert_close(
-        solve(embeddings, held).direction, here.direction, worse=10 * here.norm
-    )
-    fewer = pairs & (rng.random((8, 8)) < 0.7)
-    assert solve(embeddings, fewer).norm <= here.norm * (1 + 1e-12)
-
-
-def test_a_batch_is_its_lanes():
-    """Solved, infeasible and empty problems side by side."""
-    problems = [small_problem(seed)[1:] for seed in range(4)]
-    problems += [contradiction("both ways"), (np.ones((8, 6)), np.zeros((8, 8), bool))]
-    embeddings, pairs = map(np.stack, zip(*problems, strict=True))
-    together = solve_together(embeddings, pairs)
-    for lane, problem in enumerate(problems):
-        alone = solve(*problem)
-        assert together.status[lane] == alone.status
-        assert_close(together.direction[lane], alone.direction, worse=100)
-        np.testing.assert_array_equal(together.active[lane], alone.active)

@@ -40,20 +40,22 @@ def problem(seed, step_size):
 
 def chain(parameters, corpus, begin=0.0, until_log_time=2e3):
     bounds = jnp.asarray(begin, float), jnp.asarray(until_log_time, float)
-    return _chain(parameters, corpus, *bounds)
+    flow = follow(parameters, corpus, *bounds)
+    return flow, certified(parameters, corpus, flow)
 
 
 @jax.jit
-def _chain(parameters, corpus, begin, until_log_time):
-    settings = FlowSettings(rtol=1e-8, atol=1e-8)
-    flow = cls_flow(
+def follow(parameters, corpus, begin, until_log_time):
+    return cls_flow(
         parameters,
         corpus,
         from_log_time=begin,
         until_log_time=until_log_time,
-        settings=settings,
+        settings=FlowSettings(rtol=1e-8, atol=1e-8),
     )
-    return flow, certify(parameters, corpus, flow)
+
+
+certified = jax.jit(certify)
 
 
 def mirrored(parameters, corpus):
@@ -110,6 +112,26 @@ def test_where_the_origin_is_decides_no_verdict():
     assert (moved @ other.cls).max() < -0.9e11
     np.testing.assert_array_equal(seen.ending.selected, found.ending.selected)
     assert seen.status == found.status
+
+
+def test_a_path_that_moves_late_is_seen_by_its_leads():
+    """Where an earlier p was elsewhere along what the path decides."""
+    seen = 0
+    for case in CASES:
+        parameters, corpus = problem(*case)
+        flow, found = chain(parameters, corpus)
+        history = found.ending.late.history
+        if found.ending.late.history_dim == 0:
+            continue
+        assert found.ending.late.history_change < 1e-3
+        moved = eqx.tree_at(lambda flow: flow.earlier_cls, flow, flow.cls - history)
+        scores = parameters.embeddings @ history
+        leads = np.abs(scores[:, None] - scores[None, :])[found.ending.pairs]
+        end = certified(parameters, corpus, moved)
+        np.testing.assert_allclose(end.ending.late.history_change, leads.max())
+        assert end.status == TrialStatus.NOT_CERTIFIED
+        seen += 1
+    assert seen
 
 
 def test_some_case_is_captured_and_some_is_not():

@@ -1,14 +1,11 @@
 """Rates against the flow itself, against finite differences, and at kinks."""
 
-from functools import cache
-from types import SimpleNamespace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
+from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.flow.progress import (
     direction_error,
     excess_loss,
@@ -17,15 +14,14 @@ from jaxselect.flow.progress import (
 )
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.pair_strength import PairStrength
-from jaxselect.model.corpus import Corpus, from_bags, from_sequences
+from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.embedding_step import (
     alignment_error,
     embedding_step,
     embedding_steps,
 )
-from jaxselect.model.parameters import Parameters, gaussian
+from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
-from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import (
     REAL_RATES,
     final_loss,
@@ -33,78 +29,26 @@ from jaxselect.outcome.rates import (
     norm_to_error,
     rates,
 )
-from jaxselect.outcome.resolved_limit import RateSettings, nan_where, resolve_limit
-from tests.test_precision import PLATFORMS, rounded_products
+from tests.outcome.rate_program import (
+    DIM,
+    STEP_SIZE,
+    TIGHT,
+    VOCABULARY,
+    drawn,
+    program,
+    rates_of,
+    resolve_tightly,
+    run,
+)
+from tests.test_precision import rounded_products
 
-# More dimensions than tokens: derivatives go through a frame.
-VOCABULARY, DIM, STEP_SIZE = 9, 40, 20.0
-# Seeds of the draws below: p_0 decides nothing of ρ in the first, one dimension in the other.
+# Seeds: p_0 decides nothing of ρ in the first, one dimension of it in the other.
 WITHOUT_HISTORY, WITH_HISTORY = 1, 5
-# As tight as the flows that rates are compared with. Rounding of p grows with log t: at
-# 10³ a score is known to 10⁻¹¹.
-TIGHT = RateSettings(FlowSettings(1e-9, 1e-9), until_log_time=1e3, points=128)
-
-
-@jax.jit
-def drawn(seed):
-    """(E⁰, p_0, v), a corpus and η₀; and how the first two move, out of E's span."""
-    keys = jax.random.split(jax.random.key(seed), 4)
-    sizes = {"sequences": 12, "length": 4, "relevant": 2, "irrelevant": 5}
-    corpus = assumption_one(keys[0], **sizes)
-    start, change = (gaussian(key, vocabulary=VOCABULARY, dim=DIM) for key in keys[1:3])
-    of_counts = jax.random.normal(keys[3], corpus.counts.shape)
-    return start, corpus, jnp.asarray(STEP_SIZE), (change, of_counts)
-
-
-def along(move, start, corpus, step_size, change):
-    """The rates of a problem moved by so much in E, p_0, v, its counts and log η₀."""
-    of_start, of_counts = change
-    start = jax.tree.map(lambda x, dx: x + 0.1 * move * dx, start, of_start)
-    counts = corpus.counts * (1 + 0.1 * move * of_counts)
-    corpus = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
-    found = rates(start, corpus, step_size * jnp.exp(move), settings=TIGHT)
-    real = jnp.stack([getattr(found, name) for name in REAL_RATES])
-    smooth = ~found.kink & (found.status == LimitStatus.PREDICTED)
-    return real, (smooth, found.history_dim)
-
-
-def both_modes(move, weights, *problem):
-    """The rates, their slopes, and the slope of their weighted sum in reverse mode.
-
-    Without weights, the rates alone. One program: compiling takes longer than running.
-    """
-
-    def moved(move):
-        return along(move, *problem)
-
-    real, push, rest = jax.linearize(moved, move, has_aux=True)
-    pull = jax.linear_transpose(push, move)
-    slopes = jax.lax.cond(
-        (weights != 0).any(),
-        lambda: (push(jnp.ones_like(move)), *pull(weights)),
-        lambda: (jnp.zeros_like(real), jnp.zeros_like(move)),
-    )
-    return real, slopes, rest
-
-
-@cache
-def program():
-    """It compiled, and its text for the platforms of `test_precision`."""
-    like = jnp.zeros(()), jnp.zeros(len(REAL_RATES)), *drawn(0)
-    traced = jax.jit(both_modes).trace(*like)
-    text = traced.lower(lowering_platforms=PLATFORMS).as_text()
-    return traced.lower().compile(), text
-
-
-def run(move, weights, *problem):
-    compiled, _ = program()
-    weights = jnp.broadcast_to(weights, len(REAL_RATES)).astype(float)
-    return jax.tree.map(np.asarray, compiled(jnp.asarray(move), weights, *problem))
 
 
 @pytest.mark.parametrize("seed", [WITHOUT_HISTORY, WITH_HISTORY])
 def test_derivatives_match_finite_differences_in_both_modes(seed):
-    """Slopes of all rates in all arguments at once, in one direction; to fourth order."""
+    """All rates in all arguments at once, in one direction; to fourth order."""
     problem, step = drawn(seed), 2e-4
     ends = {k: run(k * step, 0.0, *problem) for k in (-2, -1, 1, 2)}
     values, _, (smooth, history) = run(0.0, 0.0, *problem)
@@ -126,13 +70,6 @@ def test_their_program_rounds_no_product_and_calls_nothing_back():
     assert rounded_products(text) == []
 
 
-def rates_of(start, corpus, step_size=STEP_SIZE):
-    """The real rates by name, and whether they are smooth."""
-    problem = start, corpus, jnp.asarray(step_size), drawn(0)[-1]
-    real, _, (smooth, _) = run(0.0, 0.0, *problem)
-    return SimpleNamespace(**dict(zip(REAL_RATES, real, strict=True))), smooth
-
-
 @pytest.fixture(scope="module")
 def resolved():
     """A problem after its step, its rates, and what it settles on."""
@@ -141,11 +78,6 @@ def resolved():
     found, smooth = rates_of(before, corpus)
     assert smooth
     return after, corpus, found, resolve_tightly(after, corpus)
-
-
-@jax.jit
-def resolve_tightly(after, corpus):
-    return resolve_limit(after, corpus, settings=TIGHT)
 
 
 def flow_to(after, corpus, until_norm=np.inf, until_log_time=1e15):
@@ -258,10 +190,10 @@ def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
     assert jnp.linalg.norm(line.history) > 0.1
 
 
-def test_two_pairs_decided_at_once_are_a_kink():
-    """Tokens 1 and 2 are mirror images, and 0 overtakes both in the same instant.
+def overtaken(off, behind):
+    """Rates where token 0, from behind, overtakes tokens 1 and 2, nearly mirror images.
 
-    They are after the step on E, too, which moves them alike; their active pairs stay.
+    The step on E moves both alike; their active pairs stay.
     """
     # Twelve times one bag, in the shapes of the problems above.
     tokens, counts = (
@@ -270,12 +202,22 @@ def test_two_pairs_decided_at_once_are_a_kink():
     labels = jnp.ones(12, jnp.int32)
     corpus = Corpus(tokens.astype(jnp.int32), counts, labels, VOCABULARY)
     first, second = jnp.eye(DIM)[:2]
-    for off, smooth in ((0.0, False), (1e-3, True)):
-        rows = jnp.stack([first, second, -(1 + off) * second])
-        embeddings = jnp.zeros((VOCABULARY, DIM)).at[:3].set(rows)
-        start = Parameters(embeddings, -2 * first, first)
-        found, kept = rates_of(start, corpus, 0.1)
-        assert found.selection_log_time > 0.1 and kept == smooth
+    rows = jnp.stack([first, second, -(1 + off) * second])
+    embeddings = jnp.zeros((VOCABULARY, DIM)).at[:3].set(rows)
+    return rates_of(Parameters(embeddings, -behind * first, first), corpus, 0.1)
+
+
+@pytest.mark.parametrize(("off", "smooth"), [(0.0, False), (1e-3, True)])
+def test_two_pairs_decided_at_once_are_a_kink(off, smooth):
+    found, kept = overtaken(off, 2.0)
+    assert found.selection_log_time > 0.1 and kept == smooth
+
+
+def test_a_selection_too_sudden_for_its_time_voids_no_other_rate():
+    """From 25 behind, the lead changes its sign within e^−25 of a log-time."""
+    found, smooth = overtaken(0.3, 25.0)
+    assert smooth and np.isfinite(found.log_time_to_error)
+    assert np.isnan([found.selection_log_time, found.early_log_time]).all()
 
 
 def test_tied_tokens_speak_by_their_occurrences():
@@ -284,52 +226,6 @@ def test_tied_tokens_speak_by_their_occurrences():
     after = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -3.0, 9.0]))
     loss = final_loss(after, corpus, jnp.array([[True, True, False]]))
     np.testing.assert_allclose(loss, np.log1p(np.exp(-1 / 3)), rtol=1e-12)
-
-
-def three_tokens(sideways, start):
-    """Tokens 1 and 2 lose to 0; at sideways = 0 the second has no say, but just so."""
-    # Twelve times one bag, in the shapes of the problems above.
-    along, across = np.eye(DIM)[:2]
-    embeddings = np.zeros((VOCABULARY, DIM))
-    embeddings[[0, 2]] = along, sideways * along - across
-    bag = np.tile([[0, 1, 2, 2]], (12, 1)), np.tile([[1, 1, 1, 0]], (12, 1))
-    corpus = from_bags(*bag, np.ones(12), vocabulary=VOCABULARY)
-    after = Parameters(*map(jnp.asarray, (embeddings, start * along, along)))
-    return resolve_tightly(after, corpus)
-
-
-@pytest.mark.parametrize(
-    ("sideways", "kink"), [(0.0, True), (-1e-8, True), (-1e-3, False), (-0.1, False)]
-)
-def test_a_kink_is_flagged(sideways, kink):
-    assert three_tokens(sideways, 0.0).kink == kink
-
-
-def test_a_flow_that_breaks_off_settles_on_nothing():
-    """From p_0 far on the wrong side the change of places is too sudden to follow."""
-    end, far = three_tokens(-0.1, 0.0), three_tokens(-0.1, -1e3)
-    assert end.path.status == FlowStatus.REACHED
-    assert end.late.status == LimitStatus.PREDICTED
-    assert far.path.status == FlowStatus.TIME_UNRESOLVED
-    assert far.late.status == LimitStatus.NOT_SETTLED
-    assert jnp.isnan(far.late.growth).all() and jnp.isnan(far.margin.norm)
-
-
-def test_a_void_number_voids_no_gradient_but_its_own():
-    def both(x):
-        return nan_where(x < 0, x**2), x**3
-
-    no, one = jnp.zeros(()), jnp.ones(())
-    for x, own in ((-2 * one, jnp.nan), (3 * one, 6.0)):
-        values, slopes = jax.jvp(both, (x,), (one,))
-        assert jnp.isnan(values[0]) == (x < 0) and values[1] == x**3
-        back = jax.vjp(both, x)[1]
-        for side in (slopes[1], back((no, one))[0]):
-            np.testing.assert_allclose(side, 3 * x**2)
-        for side in (slopes[0], back((one, no))[0]):
-            np.testing.assert_allclose(side, own)
-    batch = jax.vmap(jax.grad(lambda x: both(x)[1]))(jnp.array([-2.0, 3.0]))
-    np.testing.assert_allclose(batch, [12.0, 27.0])
 
 
 def test_rates_of_a_flow_that_breaks_off_are_no_numbers():

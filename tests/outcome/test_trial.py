@@ -83,23 +83,9 @@ def test_direction_is_max_margin_of_its_own_selection_whatever_the_step():
         assert np.asarray(found.duality_gap)[certified].max() < 1e-9
 
 
-def test_a_claim_of_convergence_holds_ever_after():
-    """A trial that is certified at ‖p‖ = 300 has its constant, to 1e-3, at 10⁶ too."""
-    early, late = trials(256.0, 150.0, 300.0), trials(256.0, 150.0, 1e6)
-    claims = np.isin(early.status, CERTIFIED)
-    assert claims.any()
-    here, there = (
-        np.asarray(found.direction_error * found.cls_norm)[claims]
-        for found in (early, late)
-    )
-    np.testing.assert_allclose(here, there, rtol=1e-3)
-    # Some seeds have a pair of margin 1 + ε that pulls for long: they do not claim.
-    assert (np.asarray(early.inactive_pair_bound)[~claims] > 1e-3).any()
-
-
 def test_one_step_error_falls_like_one_over_root_d():
     """Lemma 4.1: the median over seeds, from d = 10³ to 10⁹, exponent −1/2."""
-    dims = [1e3, 1e5, 1e7, 1e9]
+    dims = [1e3, 1e6, 1e9]
     # No flow is needed: it ends where it starts.
     error = [np.median(trials(dim, 10.0, 0.0).alignment_error) for dim in dims]
     slope = np.polyfit(np.log(dims), np.log(error), 1)[0]

@@ -1,0 +1,36 @@
+"""The flow of p by one program for all bounds, and for all problems of a shape."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+from jaxselect.model.objective import empirical_risk
+from jaxselect.model.parameters import Parameters
+
+TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
+
+
+PATH = np.geomspace(0.1, 200.0, 15)
+
+
+def run(start, corpus, *, until_norm=np.inf, until_log_time=1e15, path=PATH, **others):
+    """`cls_flow`, by one program for all bounds, and for all problems of a shape."""
+    bounds = jnp.asarray(until_norm, float), jnp.asarray(until_log_time, float)
+    return _run(start, corpus, bounds, jnp.asarray(path), **others)
+
+
+@partial(jax.jit, static_argnames="settings")
+def _run(start, corpus, bounds, path, settings=FlowSettings()):
+    until = {"until_norm": bounds[0], "until_log_time": bounds[1]}
+    return cls_flow(start, corpus, **until, path_log_times=path, settings=settings)
+
+
+def risk_of_cls(parameters, corpus):
+    def risk(cls):
+        model = Parameters(parameters.embeddings, cls, parameters.head)
+        return empirical_risk(model, corpus)
+
+    return risk
