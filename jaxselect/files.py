@@ -1,6 +1,7 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and folders with one writer."""
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,3 +72,34 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold a results folder against a second sweep; a killed one lets go of it.
+
+    Args:
+        folder: where the results go; made if it is not there.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        BadInput: another sweep is writing there.
+        OSError: the folder cannot be made or written.
+
+    Example:
+        >>> import tempfile
+        >>> with writing(Path(tempfile.mkdtemp())):
+        ...     pass
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BadInput(
+                f"{folder} is being written by another sweep: wait for it, or choose "
+                "another folder"
+            ) from error
+        yield

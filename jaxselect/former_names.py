@@ -65,33 +65,27 @@ RENAMED = {
 }
 
 
-def renamed(former: str, new: str) -> property:
-    """A field of a record under its former name; reading it warns.
+def renamed(record: Any, name: str, new: str) -> Any:
+    """A field of a record that is read under its former name, with a warning.
 
     Args:
-        former: name.
-        new: name.
+        record: that has the field.
+        name: the former one.
+        new: the present one.
 
     Returns:
-        What to assign to the former name in the record's class.
+        The field.
 
     Example:
         >>> import pytest
-        >>> class Record:
-        ...     margin = 2.0
-        ...     growth_rate = renamed("growth_rate", "margin")
-        >>> with pytest.warns(DeprecationWarning, match="Record.margin"):
-        ...     Record().growth_rate
-        2.0
+        >>> with pytest.warns(DeprecationWarning, match="complex.re is now"):
+        ...     renamed(1j, "re", "real")
+        0.0
     """
-
-    def read(record: Any) -> Any:
-        of = type(record).__name__
-        message = f"{of}.{former} is now {of}.{new}"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return getattr(record, new)
-
-    return property(read)
+    of = type(record).__name__
+    message = f"{of}.{name} is now {of}.{new}"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return getattr(record, new)
 
 
 class _Former(types.ModuleType):

@@ -17,6 +17,7 @@ FLOOR |= {"outcome": 2, "sweep": 3}
 # Modules below all floors.
 BELOW = (
     "arguments",
+    "checks",
     "errors",
     "files",
     "former_names",

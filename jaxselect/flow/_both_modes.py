@@ -102,7 +102,7 @@ def _slope(
 
 
 def _zeros(like: PyTree, changes: PyTree) -> PyTree:
-    """Zeros that count as linear in some changes, as JAX wants every right side to."""
+    """Zeros that JAX counts as linear in some changes."""
     anything = sum(jnp.sum(change) for change in jax.tree.leaves(changes))
     nothing = jnp.where(jnp.array(False), anything, 0.0)
     return jax.tree.map(

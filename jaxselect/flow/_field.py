@@ -124,5 +124,5 @@ def _turned_in_blocks(
 def _turned_in_blocks_jvp(
     primals: tuple[Array, Array], tangents: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """That of the whole product: a change of the rows need not be triangular."""
+    """Derivative of the whole product: changes of rows need not be triangular."""
     return _turned_in_blocks(*primals), jax.jvp(_turned, primals, tangents)[1]

@@ -230,7 +230,7 @@ def _matrix(columns: Float[Array, " size"]) -> Float[Array, "vocabulary 2"]:
 def linearise(
     log_time: PyTree, vector: PyTree, problem: PyTree
 ) -> tuple[Array, Array, JointJacobian]:
-    """The field, its derivative in τ, which is the field itself, and its Jacobian."""
+    """The field, its derivative in τ, the field again, and its Jacobian."""
     state = unflat(vector, problem.corpus.vocabulary)
 
     def push(columns: Array) -> Array:
@@ -280,12 +280,12 @@ class JointRodas5P(Rodas5P):
             product = first / width - flat(still.times(unflat(first, vocabulary)))
             return first + inverse(right - product)
 
-        def transposed(right: Array) -> Array:
-            return jax.linear_transpose(refined, right)(right)[0]
-
         def solve(right: Array) -> Array:
             return lax.custom_linear_solve(
-                times, right, lambda _, x: refined(x), lambda _, x: transposed(x)
+                times,
+                right,
+                lambda _, x: refined(x),
+                lambda _, x: jax.linear_transpose(refined, x)(x)[0],
             )
 
         return solve, sound, h

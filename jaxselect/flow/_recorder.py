@@ -97,6 +97,6 @@ def on_flow(
     begin: Float[Scalar, ""] | float,
     end: Float[Scalar, ""],
 ) -> Bool[Array, " times"]:
-    """Times from the begin to the end that are no earlier than any before them."""
+    """Times within the flow, each no earlier than those before."""
     latest = jax.lax.cummax(times)
     return (begin <= times) & (times <= end) & (times == latest)

@@ -107,7 +107,7 @@ class Switching(dfx.AbstractAdaptiveSolver):
     def _seen(
         self, products: Float[Array, "stages dim"], length: Float[Scalar, ""]
     ) -> _DominantMode:
-        """The fastest rate by an explicit step: its last two stages end at one time."""
+        """The fastest rate, from the last two stages of an explicit step."""
         before, end = (
             jnp.asarray([*row, *[0.0] * (len(products) - len(row))], products.dtype)
             for row in self.explicit.tableau.a_lower[-2:]

@@ -198,7 +198,7 @@ def hidden_step(
     size: Float[np.ndarray, " wrong"],
     grows: Float[np.ndarray, " wrong"],
 ) -> float:
-    """Half of the length in which a force of wrong sign grows to be seen.
+    """Half of the length in which a wrong-sign force becomes visible.
 
     Args:
         motion: dp/dℓ and dτ/dℓ.

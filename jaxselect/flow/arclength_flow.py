@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from scipy.integrate import BDF
 from scipy.optimize import brentq
 
 from .arclength import Pairs, arclength_field, jacobian, max_step
-from .bdf import BdfSettings, step
+from .bdf import BdfSettings, host_flow, step
 from .result import Flow, FlowStatus
 
 # Share of a bag's weight at which a token that lost has returned: with less it changes
@@ -140,22 +139,8 @@ def curve_flow(
                 at = _crossing(_beyond(log_times[new]), along, bdf.t_old, end)
                 saved[new] = curve.cls(along(at))
             callback(now)
-    *path, earlier, _ = saved
-    times = np.where(np.isfinite(saved[:-2, 0]), log_times[:-2], np.inf)
-    return Flow(
-        # Equinox has another `cls`: no keyword.
-        jnp.asarray(cls),
-        log_time=jnp.asarray(now),
-        status=jnp.asarray(status, jnp.int32),
-        num_steps=jnp.asarray(steps),
-        num_rejected=None,
-        path_log_times=jnp.asarray(times),
-        path_cls=jnp.asarray(path).reshape(-1, dim),
-        earlier_log_time=jnp.asarray(log_times[-2]),
-        earlier_cls=jnp.asarray(earlier),
-        num_fields=bdf.nfev,
-        num_curvatures=bdf.njev,
-    )
+    counts = bdf.nfev, bdf.njev
+    return host_flow(cls, now, status, steps, log_times[:-1], saved[:-1], counts)
 
 
 class _Sheared(NamedTuple):
@@ -213,7 +198,7 @@ def _crossing(
     first: float,
     last: float,
 ) -> float:
-    """Length at which a value becomes positive on the way, or the nearer end."""
+    """Length at which a value becomes positive, or the nearer end."""
     if value(along(first)) >= 0:
         return first
     if value(along(last)) <= 0:

@@ -117,20 +117,50 @@ def integrate(
             local = np.clip(np.expm1(wanted[reached]) - passed, bdf.t_old, bdf.t)
             saved[reached] = bdf.dense_output()(local).T
         callback(now)
-    times = np.where(np.isfinite(saved[:-1, 0]), path_log_times, np.inf)
+    counts = fields + bdf.nfev, curvatures + bdf.njev
+    return host_flow(cls, now, status, steps, wanted, saved, counts)
+
+
+def host_flow(
+    cls: Float[np.ndarray, " dim"],
+    log_time: float,
+    status: FlowStatus,
+    steps: int,
+    log_times: Float[np.ndarray, " times"],
+    saved: Float[np.ndarray, "times dim"],
+    counts: tuple[int, int],
+) -> Flow:
+    """The record of a flow that was integrated on the host.
+
+    Args:
+        cls: p at the end.
+        log_time: log(1+t) at the end.
+        status: how it ended.
+        steps: taken.
+        log_times: those of the path, then the earlier one.
+        saved: p at these; ∞ after the end.
+        counts: evaluations of −∇L and of ∂²L/∂p².
+
+    Returns:
+        The record.
+
+    Example:
+        See `integrate`.
+    """
+    times = np.where(np.isfinite(saved[:-1, 0]), log_times[:-1], np.inf)
     return Flow(
         # Equinox has another `cls`: no keyword.
         jnp.asarray(cls),
-        log_time=jnp.asarray(now),
+        log_time=jnp.asarray(log_time),
         status=jnp.asarray(status, jnp.int32),
         num_steps=jnp.asarray(steps),
         num_rejected=None,
         path_log_times=jnp.asarray(times),
         path_cls=jnp.asarray(saved[:-1]),
-        earlier_log_time=jnp.asarray(earlier),
+        earlier_log_time=jnp.asarray(log_times[-1]),
         earlier_cls=jnp.asarray(saved[-1]),
-        num_fields=fields + bdf.nfev,
-        num_curvatures=curvatures + bdf.njev,
+        num_fields=counts[0],
+        num_curvatures=counts[1],
     )
 
 

@@ -7,7 +7,6 @@ on which the solver's step grows without bound: ‖p‖ = 10⁶ costs a few step
 the last change of attention.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,8 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import at_least, between, for_corpus, increasing, whole
+from ..checks import at_least, increasing
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.frame import frame
 from ..model.objective import log_strongest_pull, negative_gradient
@@ -30,58 +30,16 @@ from ._event import event_shift
 from ._field import MANY_AXES, Problem, aligned, field, linearise
 from ._recorder import Recorder, record
 from ._rosenbrock import Rodas5P
-from ._step_control import PredictiveController, ScoreController
 from ._switching import Switching
 from .result import Flow as Flow
 from .result import FlowStatus as FlowStatus
+from .settings import FlowSettings as FlowSettings
 
 # Latest checkpoint that counts as earlier than the end, as a fraction of its log-time.
 EARLIER = 0.75
-# Rounding of the largest score that a step may add to its error, in rounding units.
-ROUNDINGS = 64
 # Exponent: a term of the gradient above eps^(−this) leaves no digit of a sum that
 # cancels. Tuned on the default sweep and in float32.
 CANCELLATION_POWER = 0.7
-# Step of log(1+t) below which the integration stops as unresolved.
-SHORTEST_STEP = 1e-14
-
-
-@dataclass(frozen=True)
-class FlowSettings:
-    """Static settings of the integration.
-
-    Attributes:
-        rtol: relative tolerance of a step, of the joint flows; the flow of p has none.
-        atol: absolute tolerance of a step, in attention scores.
-        max_steps: bound on the number of steps, rejected ones included.
-    """
-
-    rtol: float = 1e-6
-    atol: float = 3e-5
-    max_steps: int = 8192
-
-    def __post_init__(self) -> None:
-        """Refuse tolerances that no step can meet."""
-        between("rtol", self.rtol, 0.0, jnp.inf)
-        between("atol", self.atol, 0.0, jnp.inf)
-        whole("max_steps", self.max_steps)
-
-    def step_control(self) -> PredictiveController:
-        """The step size controller of flows whose state is no `Problem`."""
-        # Fail, do not loop.
-        return PredictiveController(
-            self.rtol, self.atol, dtmin=SHORTEST_STEP, force_dtmin=False
-        )
-
-    def score_control(self, dtype: Any) -> ScoreController:
-        """The step size controller of the flow of p."""
-        return ScoreController(
-            ROUNDINGS * float(jnp.finfo(dtype).eps),
-            self.atol,
-            norm=optx.max_norm,
-            dtmin=SHORTEST_STEP,
-            force_dtmin=False,
-        )
 
 
 @for_corpus(by_head=True)
@@ -144,7 +102,7 @@ def with_derivatives(
     found: Flow,
     events: tuple[Bool[Scalar, ""], Bool[Scalar, ""]],
 ) -> Flow:
-    """A flow found without derivatives, as the function of its inputs that it is."""
+    """A flow found without derivatives, differentiable in its inputs."""
     return _arrival((*inputs, found.log_time, events), settings, known=found)
 
 
@@ -190,7 +148,7 @@ def _integrate(
     *,
     events: bool = True,
 ) -> tuple[Flow, tuple[Bool[Scalar, ""], Bool[Scalar, ""]], Float[Array, " dim"]]:
-    """The flow; whether it ended at the norm, or where pulls hide their sum; dp/dτ.
+    """The flow; whether it ended at the norm or in cancellation; dp/dτ.
 
     The slope is known where no event is searched for, and zero otherwise.
     """
@@ -307,7 +265,7 @@ def _excess_norm(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scala
 
 @full_precision
 def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
-    """Positive where single pulls are so strong that their sum is mostly rounding."""
+    """Positive where pulls are so strong that their sum is rounding."""
     scores = args.scores + args.rows @ y
     strongest = t + log_strongest_pull(scores, args.values, args.corpus)
     most = -CANCELLATION_POWER * jnp.log(jnp.finfo(y.dtype).eps)

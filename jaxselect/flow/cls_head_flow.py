@@ -6,9 +6,9 @@ from ..arguments import as_annotated
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
-from .cls_flow import FlowSettings
 from .joint_flow import JointFlow, joint_flow
 from .learning_rates import LearningRates
+from .settings import FlowSettings
 
 
 @for_corpus(-1, 1)

@@ -14,32 +14,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import for_corpus, whole
+from ..checks import whole
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from ..status import Status
-from .cls_flow import (
-    Flow,
-    FlowSettings,
-    FlowStatus,
-    cls_flow,
-    velocity,
-    with_derivatives,
-)
+from ._near_path import carried, crossing_between
+from .cls_flow import cls_flow, velocity, with_derivatives
+from .result import Flow, FlowStatus
+from .settings import FlowSettings
 
 # The first point of a path, as a share of its end: 1e-2 in log(1+t) by default, where p
 # has moved by a hundredth of the first pull.
 FIRST_POINT = 1e-6
-# From the guess to the root: steps of Newton's method, and parts of the way there, of
-# which each is a thousandth of the time in which tokens change places.
+# Steps of Newton's method from the guess to the root.
 NEWTON_STEPS = 4
-PARTS = 32
-# The classical Runge-Kutta method: node and weight of each stage.
-STAGES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
-# Halvings that leave of a bracket less than the rounding of its ends.
-HALVINGS = 50
 
 # h(p) of an event: positive after it, piecewise smooth.
 EventFunction = Callable[[Float[Array, " dim"]], Float[Scalar, ""]]
@@ -48,23 +39,14 @@ EventFunction = Callable[[Float[Array, " dim"]], Float[Scalar, ""]]
 class CrossingStatus(Status):
     """Whether an event was passed."""
 
-    CROSSED = (
-        0,
-        "At the log-time given; from then on the function stays positive.",
-    )
-    ALREADY_CROSSED = (
-        1,
-        "The function is positive from the start: log-time 0, derivative 0.",
-    )
-    NOT_CROSSED = (
-        2,
-        "The function is not positive at the end of the search: log-time ∞.",
-    )
+    CROSSED = 0, "At the log-time given; from then on the function stays positive."
+    ALREADY_CROSSED = 1, "Positive from the start: log-time 0, derivative 0."
+    NOT_CROSSED = 2, "Not positive at the end of the search: log-time ∞."
     FAILED = 3, "The flow did not get to the end of the search."
     TIME_UNRESOLVED = (
         4,
-        "Between two points of the path, too suddenly to tell when: the log-time is "
-        "near, its derivative unknown.",
+        "Too suddenly between two points of the path: the log-time is near, its "
+        "derivative unknown.",
     )
 
 
@@ -135,7 +117,7 @@ def end_of_path(
     *,
     settings: FlowSettings = FlowSettings(),
 ) -> Float[Array, " dim"]:
-    """P at the end of a path found without derivatives, as the function that it is.
+    """P at the end of a path, with derivatives.
 
     Source: mathematics, section 3f.
 
@@ -240,13 +222,10 @@ def crossings_and_end(
     """
     inside = frame(parameters)
     parameters, path = inside.parameters, path.turned(inside.coordinates)
-    events = [_turned(event, inside) for event in events]
+    events = [partial(_lifted, event, inside) for event in events]
     fixed = jax.lax.stop_gradient((parameters, corpus))
-
     # In a loop all events are searched for and corrected by the same program.
-    def numbered(number: Array) -> EventFunction:
-        return lambda cls: jax.lax.switch(number, events, cls)
-
+    numbered = lambda number: partial(jax.lax.switch, number, events)  # noqa: E731
     numbers = jnp.arange(len(events))
     found = jax.lax.map(lambda each: _on_path(*fixed, path, numbered(each)), numbers)
     guesses, *_ = found
@@ -268,10 +247,10 @@ def crossings_and_end(
         return found.placed(inside)
 
     crossings = jax.lax.map(correct, (numbers, *found, there))
-    each = tuple(
+    each = (
         jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(events))
     )
-    return each, inside.lift_points(end)
+    return tuple(each), inside.lift_points(end)
 
 
 def _corrected(
@@ -290,7 +269,7 @@ def _corrected(
     pace = partial(velocity, parameters, corpus)
 
     def closer(way: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
-        time, there = guess + way, _carried(pace, guess, way, cls)
+        time, there = guess + way, carried(pace, guess, way, cls)
         slope = jax.lax.stop_gradient(pace(time, there))
         value, rate = jax.jvp(event, (there,), (slope,))
         rate = jax.lax.stop_gradient(jnp.where(crossed, rate, 1.0))
@@ -315,39 +294,17 @@ def _corrected(
     )
 
 
-def _carried(
-    pace: Callable[[Array, Array], Array],
-    time: Float[Scalar, ""],
-    way: Float[Scalar, ""],
-    cls: Float[Array, " dim"],
-) -> Float[Array, " dim"]:
-    """P a short log-time later, by the classical Runge-Kutta method."""
-    part = way / PARTS
-
-    def onward(number: Array, cls: Array) -> Array:
-        begun = time + number * part
-
-        def stage(state: tuple, at: Array) -> tuple[tuple, None]:
-            (moved, slope), (reach, weight) = state, at
-            slope = pace(begun + reach * part, cls + reach * part * slope)
-            return (moved + weight * part * slope, slope), None
-
-        stages = jnp.asarray(STAGES, cls.dtype)
-        (cls, _), _ = jax.lax.scan(stage, (cls, jnp.zeros_like(cls)), stages)
-        return cls
-
-    return jax.lax.fori_loop(0, PARTS, onward, cls)
-
-
-def _turned(event: EventFunction, inside: Frame) -> EventFunction:
-    """An event in R^d as one in a frame."""
-    return lambda cls: event(inside.lift_points(cls))
+def _lifted(
+    event: EventFunction, inside: Frame, cls: Float[Array, " rank"]
+) -> Float[Scalar, ""]:
+    """An event in R^d at p in a frame."""
+    return event(inside.lift_points(cls))
 
 
 def _on_path(
     parameters: Parameters, corpus: Corpus, path: Flow, event: EventFunction
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
-    """Log-time of a crossing on the path, zero if none; its bracket's width; status."""
+    """Log-time of a crossing, zero if none; its bracket's width; status."""
     ahead = jax.vmap(lambda cls: jax.lax.stop_gradient(event(cls)))(path.path_cls)
     after = ahead > 0
     status = jnp.where(after.all(), CrossingStatus.ALREADY_CROSSED, 0)
@@ -357,39 +314,6 @@ def _on_path(
     crossed = status == CrossingStatus.CROSSED
     index = len(after) - 1 - jnp.argmax(~after[::-1])
     index, times = jnp.where(crossed, index, 0), path.path_log_times
-    guess = _between(parameters, corpus, event, times, path.path_cls, index)
+    guess = crossing_between(parameters, corpus, event, times, path.path_cls, index)
     reach = times[index + 1] - times[index]
     return jnp.where(crossed, guess, 0.0), reach, status
-
-
-def _between(
-    parameters: Parameters,
-    corpus: Corpus,
-    event: EventFunction,
-    times: Float[Array, " points"],
-    path: Float[Array, "points dim"],
-    left: Int[Scalar, ""],
-) -> Float[Scalar, ""]:
-    """The root between two points of a path, on its cubic Hermite interpolant."""
-    start, stop = times[left], times[left + 1]
-    first, last = path[left], path[left + 1]
-    width = stop - start
-    leave, arrive = (
-        width * velocity(parameters, corpus, *end)
-        for end in ((start, first), (stop, last))
-    )
-
-    def at(x: Float[Scalar, ""]) -> Float[Array, " dim"]:
-        chord = last - first
-        bend = (1 - x) * (leave - chord) + x * (chord - arrive)
-        return first + x * chord + x * (1 - x) * bend
-
-    def halve(_: Int[Scalar, ""], bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = bracket
-        middle = (low + high) / 2
-        after = jax.lax.stop_gradient(event(at(middle))) > 0
-        return jnp.where(after, low, middle), jnp.where(after, middle, high)
-
-    bracket = (jnp.zeros_like(width), jnp.ones_like(width))
-    _, high = jax.lax.fori_loop(0, HALVINGS, halve, bracket)
-    return jax.lax.stop_gradient(start + high * width)

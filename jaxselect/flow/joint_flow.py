@@ -16,7 +16,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import at_least, for_corpus, increasing
+from ..checks import at_least, increasing
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.objective import log_strongest_pull
 from ..model.parameters import Parameters
@@ -35,9 +36,10 @@ from ._joint_field import (
 from ._propagator import corrected
 from ._recorder import Recorder, record
 from ._step_control import PredictiveController
-from .cls_flow import CANCELLATION_POWER, SHORTEST_STEP, FlowSettings
+from .cls_flow import CANCELLATION_POWER
 from .learning_rates import LearningRates
 from .result import FlowStatus
+from .settings import SHORTEST_STEP, FlowSettings
 
 # With v fixed E Eᵀ grows like s², and an error of it acts on the scores in full size:
 # at 1e-6 flows to s = 10⁶ leave the solution unseen, at this none of 24 does.
@@ -183,17 +185,12 @@ def _integrate(
         adjoint=adjoint or dfx.RecursiveCheckpointAdjoint(),
         throw=False,
     )
-    log_time, state = solution.ts[0], solution.ys[0]
-    cancelled = jnp.zeros((), bool)
     if known_end is None:
+        log_time, state = solution.ts[0], solution.ys[0]
         cancelled = solution.event_mask
     else:
-        slope, ended = lax.stop_gradient(solution.solver_state[2]), known_end[1]
-        # Without an event any point will do at which h has a derivative.
-        here = jnp.where(ended, state, lax.stop_gradient(state))
-        excess = partial(_excess_pull, args=problem)
-        step = event_shift(excess, log_time, here, slope, ended)
-        log_time, state = log_time + step, state + step * slope
+        log_time, state = _shifted(solution, known_end[1], problem)
+        cancelled = jnp.zeros((), bool)
 
     def parameters_of(vector: Array) -> Array:
         """(E, p, v) as rows; ∞ after the end of the flow."""
@@ -226,6 +223,19 @@ def _integrate(
     return flow, cancelled
 
 
+def _shifted(
+    solution: Any, ended: Bool[Scalar, ""], problem: JointProblem
+) -> tuple[Float[Scalar, ""], Array]:
+    """Time and state of the end, moving with its event."""
+    log_time, state = solution.ts[0], solution.ys[0]
+    slope = lax.stop_gradient(solution.solver_state[2])
+    # Without an event any point will do at which h has a derivative.
+    here = jnp.where(ended, state, lax.stop_gradient(state))
+    excess = partial(_excess_pull, args=problem)
+    step = event_shift(excess, log_time, here, slope, ended)
+    return log_time + step, state + step * slope
+
+
 def _step_control(
     settings: FlowSettings, vocabulary: int, rates: Float[Array, "3"]
 ) -> PredictiveController:
@@ -253,7 +263,7 @@ def _step_control(
 
 @full_precision
 def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
-    """Positive where single pulls are so strong that their sum is mostly rounding."""
+    """Positive where pulls are so strong that their sum is rounding."""
     scores, values = unflat(y, args.corpus.vocabulary).both.T
     strongest = t + log_strongest_pull(scores, values, args.corpus)
     return (strongest + CANCELLATION_POWER * jnp.log(jnp.finfo(y.dtype).eps)).astype(
@@ -278,7 +288,7 @@ def _status(
 
 
 def _opposes(log_time: PyTree, state: Array, problem: JointProblem) -> Array:
-    """Whether pulls oppose a move of the scores along the values, as in a tie."""
+    """Whether pulls oppose moving scores along the values, as in a tie."""
     _, _, jacobian = linearise(log_time, state, problem)
     size = problem.corpus.vocabulary
     values = jacobian.state.both[:, 1]

@@ -8,8 +8,9 @@ from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
-from .cls_flow import FlowSettings, cls_flow
+from .cls_flow import cls_flow
 from .result import Flow
+from .settings import FlowSettings
 
 
 @for_corpus(by_head=True)

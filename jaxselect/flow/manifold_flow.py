@@ -103,7 +103,7 @@ class _Along(NamedTuple):
 def still_tied(
     ties: TieManifold, cls: Float[np.ndarray, " dim"], log_time: float
 ) -> Bool[np.ndarray, "contents words"]:
-    """The tokens of every content that are tied at p: those that fall are not.
+    """The tokens of every content that are tied at p.
 
     Source: mathematics, section 7e.
 

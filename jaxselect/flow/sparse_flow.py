@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..arguments import as_annotated
+from ..checks import at_least, increasing
 from ..errors import BadInput
-from ..model.checks import at_least, for_corpus, increasing
+from ..model.checks import for_corpus
 from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags
 from ..model.ragged_objective import curvature, dense_curvature, pull

@@ -89,7 +89,7 @@ class _State(NamedTuple):
 
 
 def active_set(problem: Problem, going: Bool[Scalar, ""]) -> Candidate:
-    """The solution p and its duals; or zero and duals, of sum one, that refute it."""
+    """The solution p and its duals; or zero and duals that refute it."""
     tokens, pairs, _ = problem
     length = lengths(tokens, pairs)
     rows = _rows(tokens, pairs, length)
@@ -118,7 +118,7 @@ def active_set(problem: Problem, going: Bool[Scalar, ""]) -> Candidate:
 
 
 def _rows(tokens: Array, pairs: Array, lengths: Array) -> _Rows:
-    """The problem in the span of the tokens, where that is much smaller than R^d."""
+    """The rows in the span of the tokens, where that is small."""
     vocabulary, dim = tokens.shape
     if 4 * dim <= 5 * vocabulary:
         basis, axes = None, tokens.T
@@ -132,7 +132,7 @@ def _rows(tokens: Array, pairs: Array, lengths: Array) -> _Rows:
 
 
 def _step(rows: _Rows, state: _State) -> _State:
-    """Correct p and its duals, then take in the row that p misses most, or drop one."""
+    """The state, corrected, after one row has come in or gone out."""
     order = jnp.argsort(~state.used)
     state = state._replace(
         winner=state.winner[order],
@@ -166,7 +166,7 @@ def _factors(rows: _Rows, state: _State) -> tuple[Array, Array]:
 def _corrected(
     rows: _Rows, state: _State, across: Array, factor: Array
 ) -> tuple[_State, Array]:
-    """P tight on the rows in use and equal to Σ weight u; what it misses of others."""
+    """P tight on the rows in use; what it misses of others."""
     tokens, length, used = rows.tokens, rows.length, state.used
     guard = GUARD * jnp.finfo(tokens.dtype).eps * jnp.linalg.norm(state.point)
     short = rows.bound + guard - precise_differences(tokens, state.point) / length
@@ -190,7 +190,7 @@ def _towards(
     entering: Int[Scalar, ""],
     missed: Float[Scalar, ""],
 ) -> _State:
-    """The state after one step towards a row; its `entered` is NaN if there is none."""
+    """The state after one step towards a row; `entered` NaN without one."""
     pair = jnp.divmod(entering, len(rows.tokens))
     eps, tiny = jnp.finfo(across.dtype).eps, jnp.finfo(across.dtype).tiny
     # The entering row is Σ falls u of the rows in use, and a part orthogonal to them.

@@ -93,7 +93,7 @@ def advance(
 ) -> Iterate:
     """One iteration: predict, centre, correct; in relative changes of λ and z."""
     nearest, margin, slack, duals = state[:4]
-    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+    tiny = jnp.finfo(axes.dtype).tiny
     primal_rest = jnp.where(
         pairs, slack - score_differences(nearest @ axes) + margin, 0.0
     )
@@ -153,6 +153,20 @@ def advance(
     duals = duals / duals.sum()
     slack = slack * (1 + length * widening)
     nearest = nearest + length * d_nearest
+    moved = nearest, margin + length * d_margin, slack, duals
+    return _accepted(axes, pairs, state, moved, length)
+
+
+def _accepted(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    state: Iterate,
+    moved: tuple[Array, Array, Array, Array],
+    length: Float[Scalar, ""],
+) -> Iterate:
+    """The iterate after a step to x, t, z and λ, or the state, stopped."""
+    nearest, margin, slack, duals = moved
+    eps, number = jnp.finfo(axes.dtype).eps, pairs.sum().astype(axes.dtype)
     size = nearest @ nearest
     gap = relative_gap(axes, pairs, nearest, axes @ potentials(duals))
     # Where x vanishes, only duals of the vanishing combinations stay of order one.
@@ -164,7 +178,7 @@ def advance(
     finished = (gap <= CLOSED * eps) | (size <= eps**ZERO) | (count >= _ITERATIONS)
     new = Iterate(
         nearest=nearest,
-        margin=margin + length * d_margin,
+        margin=margin,
         slack=slack,
         duals=duals,
         gap=gap,

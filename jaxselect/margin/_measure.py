@@ -109,7 +109,7 @@ def measured(problem: Problem, candidate: Candidate) -> Answer:
 
 
 def _precise(problem: Problem, near: Float[Array, "*pairs"], answer: Answer) -> Answer:
-    """The certificate with twice the digits, and what the lengths ‖D‖ add to it."""
+    """The certificate with twice the digits, and with the lengths ‖D‖."""
     tokens, pairs, blur = problem
     candidate = Candidate(answer.direction, answer.duals, near)
     direction, duals, _ = candidate
@@ -157,7 +157,10 @@ def _certificate(
 def where_asked(
     condition: Bool[Scalar, ""], function: Callable[[Answer], Answer], start: Answer
 ) -> Answer:
-    """The function of the start where the condition holds; not run if no lane asks."""
+    """The function of the start where the condition holds, else the start.
+
+    Where no lane asks, the function is not run.
+    """
     return jax.lax.while_loop(
         lambda state: state[0],
         lambda state: (jnp.zeros_like(state[0]), function(state[1])),

@@ -177,7 +177,7 @@ def _exact(
     duals: Float[Array, "vocabulary vocabulary"],
     vanishing: Bool[Scalar, ""],
 ) -> tuple[HullPoint, Bool[Array, "vocabulary vocabulary"]]:
-    """The least p with D p = 1 on the strong pairs and its duals; or vanishing duals.
+    """The least p with D p = 1 on strong pairs; or vanishing duals.
 
     Strong pairs are usually many more than their rank, so D_A G⁺ with G = D_AᵀD_A takes
     the place of an inverse: a slightly shifted Cholesky factor, refined. The duals move

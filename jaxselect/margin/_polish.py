@@ -71,7 +71,7 @@ def _on_strong(
     Float[Array, "vocabulary vocabulary"],
     Bool[Array, "vocabulary vocabulary"],
 ]:
-    """The least p with D p = 1 on the strong pairs, its duals, the pairs to try next.
+    """The least p with D p = 1 on strong pairs; duals; pairs to try next.
 
     With centred tokens U σ Wᵀ and scores a = U z, D p = 1 reads
     Uᵀ Lap U z = Uᵀ potentials(1), whatever σ is, and p = Dᵀλ reads

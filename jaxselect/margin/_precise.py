@@ -17,7 +17,7 @@ from .pair_graph import score_differences
 def precise_differences(
     tokens: Float[Array, "vocabulary dim"], point: Float[Array, " dim"]
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """(E_s − E_r)ᵀp of every pair, rounded as if no score were longer than its lead."""
+    """(E_s − E_r)ᵀp of every pair, with twice the digits."""
     high, low = _product(tokens, point)
     return score_differences(high) + score_differences(low)
 

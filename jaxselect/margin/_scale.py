@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 def unit_size(
     values: Float[Array, "rows columns"],
 ) -> tuple[Float[Array, "rows columns"], Int[Scalar, ""], Float[Scalar, ""]]:
-    """Values · 2^−k below one, k, and the size up to which they may be blurred.
+    """Values · 2^−k below one, k, and the size below which they are blurred.
 
     Processors take numbers below the smallest normal one for zero. Where entries are
     such, before or after, or their differences may be, lengths not far above are in
@@ -55,5 +55,5 @@ def norm(vector: Float[Array, " dim"]) -> Float[Scalar, ""]:
 
 
 def _bits(values: Array) -> Array:
-    """The digits of numbers as integers, in the same order where they are positive."""
+    """The digits of numbers as integers, ordered alike where positive."""
     return lax.bitcast_convert_type(values, f"uint{jnp.finfo(values.dtype).bits}")

@@ -41,7 +41,7 @@ def late_flow_residual(
     cls: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """Largest distance of an active margin from the late flow that is predicted.
+    """Largest distance of an active margin from the predicted late flow.
 
     Source: mathematics, section 3e.
 
@@ -111,7 +111,7 @@ def inactive_pair_bound(
     length = jnp.where(pairs, difference_lengths(embeddings), 0.0)
     longest = jnp.max(length)
 
-    beyond = score_differences(embeddings @ margin.direction) - 1
+    excess = score_differences(embeddings @ margin.direction) - 1
     inactive = pairs & ~margin.active
     eps = jnp.finfo(scores.dtype).eps
     strength = late.strength
@@ -121,7 +121,7 @@ def inactive_pair_bound(
     # A pair that meets in no sequence has no strength, whatever its exponent.
     relevant = inactive & (size > 0)
     force = jnp.where(relevant, size * jnp.exp(jnp.where(relevant, exponent, 0.0)), 0.0)
-    fades = jnp.where(relevant, jnp.where(beyond > 0, beyond, 0.0), 1.0)
+    fades = jnp.where(relevant, jnp.where(excess > 0, excess, 0.0), 1.0)
     spent = jnp.sum(jnp.where(relevant, force * length / fades, 0.0))
 
     left_out = _left_out(parameters, corpus, selected, cls, log_time)

@@ -184,6 +184,48 @@ def limit(
     )
 
 
+@as_annotated
+def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
+    """‖p‖ at which the late flow has a given direction error.
+
+    The error is 2 sin(θ/2) with θ the angle to p_mm, and ‖p‖ sin θ = ‖(I − p̂p̂ᵀ)ρ‖.
+
+    Source: mathematics, section 3f.
+
+    Args:
+        late: of `limit`.
+        error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
+
+    Returns:
+        ‖p‖; the error constant over the error, where that is small.
+    """
+    sine, _ = _angle(error, late.offset.dtype)
+    return late.error_constant / sine
+
+
+@as_annotated
+def log_time_to_error(
+    late: Limit, error: Float[Scalar, ""] | float
+) -> Float[Scalar, ""]:
+    """Log t at which the late flow has a given direction error.
+
+    p̂_mmᵀp = ‖p_mm‖ log t + p̂_mmᵀρ = ‖p‖ cos θ, with θ as in `norm_to_error`.
+
+    Source: mathematics, section 3f.
+
+    Args:
+        late: of `limit`.
+        error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
+
+    Returns:
+        log t.
+    """
+    sine, cosine = _angle(error, late.offset.dtype)
+    along = late.error_constant * cosine / sine
+    square = late.growth @ late.growth
+    return (along * jnp.sqrt(square) - late.growth @ late.offset) / square
+
+
 class _Spans(NamedTuple):
     """Spans of the differences D_k of all competing pairs, and of the active ones.
 
@@ -261,3 +303,11 @@ def _status(
     status = jnp.where(converged & exists, LimitStatus.PREDICTED, status)
     status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)
     return jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN)
+
+
+def _angle(
+    error: Float[Scalar, ""] | float, dtype: jnp.dtype
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
+    """Sine and cosine of the angle θ with 2 sin(θ/2) = error."""
+    half = jnp.asarray(error, dtype) / 2
+    return 2 * half * jnp.sqrt(1 - half**2), 1 - 2 * half**2

@@ -188,7 +188,7 @@ class Bounds(NamedTuple):
         lead: Float[np.ndarray, " pairs"],
         response: float,
     ) -> float | None:
-        """The most that fading pairs may add to F_s; none where they move p far."""
+        """Bound on what fading pairs add to F_s; none where p moves far."""
         ties, off = self.ties, self.ties.excess > 0
         length = np.linalg.norm(self.rest.point.towards, axis=1) + 1
         push = size[off] * length[off] * np.exp(PUSH)
@@ -296,7 +296,7 @@ def is_trapped(
     *,
     response: float,
 ) -> bool:
-    """Whether p is proved to stay near a strict minimum on the manifold for ever.
+    """Whether p provably stays near a strict minimum on the manifold.
 
     Source: mathematics, section 7e.
 

@@ -25,7 +25,7 @@ def offset_equilibrium(
     error: Float[np.ndarray, " pairs"],
     duals: Float[np.ndarray, " pairs"],
 ) -> Minimum:
-    """A critical point x of Φ near zero, and the proof that a minimum is near it.
+    """A critical point x of Φ near zero, with proof of a minimum.
 
     Φ(x) = Σ λ_k e^{−D_kᵀx} + p_mmᵀx with |D³Φ[u, u, δ]| ≤ Σ |λ_k| (D_kᵀu)² |D_kᵀδ|.
 

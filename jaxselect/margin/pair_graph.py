@@ -98,7 +98,7 @@ def difference_lengths(
 def smallest_difference(
     scores: Float[Array, " vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> Float[Scalar, ""]:
-    """Smallest lead over the pairs: the margin at which the scores keep them apart.
+    """Smallest lead of the scores over the pairs: their margin.
 
     Args:
         scores: a, one per token.
@@ -122,7 +122,7 @@ def centred(
     embeddings: Float[Array, "vocabulary dim"],
     pairs: Bool[Array, "vocabulary vocabulary"],
 ) -> Float[Array, "vocabulary dim"]:
-    """Each token less the mean of its component, the tokens that pairs tie it to.
+    """Each token less the mean of its component of the pairs' graph.
 
     These rows span what the differences E_s − E_r of the pairs span, and the leads of
     their scores over the pairs are the same; but there is one per token.

@@ -5,8 +5,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
+from ..checks import MOST_TOKENS, array, whole
 from ..errors import BadInput
-from .checks import MOST_TOKENS, array, whole
 
 
 def padded(

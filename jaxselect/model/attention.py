@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..precision import full_precision
 from ..program import one_program
-from .bags import AbstractBags, ByToken, Entries
+from .bags import AbstractBags, ByToken, Entries, padded_logits
 from .checks import for_corpus
-from .corpus import Corpus, padded_logits
+from .corpus import Corpus
 from .parameters import Parameters
 
 

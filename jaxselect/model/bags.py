@@ -8,6 +8,9 @@ once over these, in arrays of JAX or of NumPy.
 from abc import ABC, abstractmethod
 from typing import Any, TypeAlias
 
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
 from .loss import Loss
 
 # Arrays of JAX or of NumPy: (vocabulary, *classes), (sequences, *classes), entries.
@@ -76,3 +79,24 @@ class AbstractBags(ABC):
     @abstractmethod
     def marks(self, slots: ByBag) -> Entries:
         """Whether an entry is in its bag's slot: the reverse of `first`."""
+
+
+def padded_logits(
+    scores: Float[Array, "*bags width"], counts: Float[Array, "*bags width"]
+) -> Float[Array, "*bags width"]:
+    """Logits a + log C, −∞ on padding.
+
+    Args:
+        scores: a of the tokens in a bag.
+        counts: C; zero for padding.
+
+    Returns:
+        What a softmax is taken of.
+
+    Example:
+        >>> padded_logits(jnp.ones(2), jnp.array([1.0, 0.0])).tolist()
+        [1.0, -inf]
+    """
+    filled = counts > 0
+    # The inner `where` keeps the derivative of log finite on padding.
+    return jnp.where(filled, scores + jnp.log(jnp.where(filled, counts, 1)), -jnp.inf)

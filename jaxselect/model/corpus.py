@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar, Shaped
 from numpy.typing import ArrayLike
 
-from ..arguments import as_annotated, fields_as_annotated
+from .. import checks
+from ..arguments import fields_as_annotated
 from ..errors import BadInput
-from ..program import one_program
-from . import _bags, checks
-from .bags import AbstractBags
+from . import _bags
+from .bags import AbstractBags, padded_logits
 from .loss import LOGISTIC, Loss
 
 
@@ -124,7 +124,8 @@ class Corpus(AbstractBags, eqx.Module):
         self, entries: Float[Array, " sequences width *rest"]
     ) -> Float[Array, " vocabulary *rest"]:
         """Sum over every token."""
-        return sum_by_token(entries, self)
+        shape = (self.vocabulary, *entries.shape[2:])
+        return jnp.zeros(shape, entries.dtype).at[self.tokens].add(entries)
 
     def first(self, marks: Bool[Array, "sequences width"]) -> Int[Array, " sequences"]:
         """First marked slot; the last one where none is."""
@@ -153,8 +154,8 @@ class Corpus(AbstractBags, eqx.Module):
     ) -> Float[Array, " vocabulary *rest"]:
         """Weighted means of a quantity in bag layout, by token."""
         if self.weights is None:
-            return sum_by_token(per_slot, self) / len(self.labels)
-        return sum_by_token(self.weighted(per_slot), self)
+            return self.scatter(per_slot) / len(self.labels)
+        return self.scatter(self.weighted(per_slot))
 
 
 def from_sequences(
@@ -303,47 +304,3 @@ def from_bags(
         loss=loss,
         classes=None if classes == 2 else int(classes),
     )
-
-
-def padded_logits(
-    scores: Float[Array, "*bags width"], counts: Float[Array, "*bags width"]
-) -> Float[Array, "*bags width"]:
-    """Logits a + log C, −∞ on padding.
-
-    Args:
-        scores: a of the tokens in a bag.
-        counts: C; zero for padding.
-
-    Returns:
-        What a softmax is taken of.
-
-    Example:
-        >>> padded_logits(jnp.ones(2), jnp.array([1.0, 0.0])).tolist()
-        [1.0, -inf]
-    """
-    filled = counts > 0
-    # The inner `where` keeps the derivative of log finite on padding.
-    return jnp.where(filled, scores + jnp.log(jnp.where(filled, counts, 1)), -jnp.inf)
-
-
-@as_annotated
-@one_program()
-def sum_by_token(
-    per_slot: Float[Array, " sequences width *rest"], corpus: Corpus
-) -> Float[Array, " vocabulary *rest"]:
-    """Sums over the corpus of a quantity in bag layout, by token.
-
-    Args:
-        per_slot: one number, or several, per slot of every bag; zero on padding.
-        corpus: n bags.
-
-    Returns:
-        As many per token of the vocabulary.
-
-    Example:
-        >>> corpus = from_sequences([[0, 1], [1]], [1, -1], vocabulary=3)
-        >>> sum_by_token(corpus.counts, corpus).tolist()
-        [1.0, 2.0, 0.0]
-    """
-    shape = (corpus.vocabulary, *per_slot.shape[2:])
-    return jnp.zeros(shape, per_slot.dtype).at[corpus.tokens].add(per_slot)

@@ -10,7 +10,7 @@ from ..program import one_program
 from ._score_gradient import advances, log_weighted_residual, partners, score_gradient
 from .attention import Attention, attend_corpus
 from .checks import for_corpus
-from .corpus import Corpus, sum_by_token
+from .corpus import Corpus
 from .functional_margin import functional_margin
 
 # Operations of the product from which on the pairs of tokens are added one by one.
@@ -60,7 +60,7 @@ def score_curvature(
     advance = advances(attention, corpus)
     pull = score_gradient(exponent, advance, attention, corpus)
     partner = partners(advance, attention, corpus)
-    gradient = sum_by_token(pull, corpus)
+    gradient = corpus.scatter(pull)
     tokens = corpus.tokens
     if values.ndim > 1:
         pulled, bent = _bends(exponent, attention, corpus)

@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
+from ..checks import between, numbers, whole
 from ..precision import full_precision
 from ..program import one_program
 from .attention import token_scores
-from .checks import between, for_corpus, numbers, whole
+from .checks import for_corpus
 from .corpus import Corpus
 from .importance import class_importance, importance
 from .loss import Loss

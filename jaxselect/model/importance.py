@@ -9,8 +9,8 @@ from jaxtyping import Array, Bool, Float
 
 from ..arguments import as_annotated
 from ..program import one_program
-from . import checks
-from .corpus import Corpus, sum_by_token
+from .checks import labels_among
+from .corpus import Corpus
 
 
 class TokenClasses(eqx.Module):
@@ -66,7 +66,7 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
         >>> importance(corpus).tolist()
         [0.25, -0.25, 0.0]
     """
-    checks.labels_among(corpus.labels, (-1, 1))
+    labels_among(corpus.labels, (-1, 1))
     return _importance(corpus)
 
 
@@ -96,7 +96,7 @@ def class_importance(
         >>> [round(a, 4) for a in class_importance(corpus, classes=3)[0].tolist()]
         [0.2222, -0.1111, -0.1111]
     """
-    checks.labels_among(corpus.labels, tuple(range(classes)))
+    labels_among(corpus.labels, tuple(range(classes)))
     return _class_importance(corpus, classes)
 
 
@@ -129,7 +129,7 @@ def shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
         [[0.5, 0.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     number = 2 if corpus.classes is None else corpus.classes
-    checks.labels_among(corpus.labels, tuple(range(number)))
+    labels_among(corpus.labels, tuple(range(number)))
     return _shares_by_class(corpus, number)
 
 
@@ -166,7 +166,7 @@ def token_classes(corpus: Corpus) -> TokenClasses:
         >>> token_classes(corpus).irrelevant.tolist()
         [False, False, True]
     """
-    checks.labels_among(corpus.labels, (-1, 1))
+    labels_among(corpus.labels, (-1, 1))
     return _token_classes(corpus)
 
 
@@ -205,7 +205,7 @@ def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
         >>> occurrences(from_sequences([[1, 1, 0]], [1], vocabulary=3)).tolist()
         [1.0, 2.0, 0.0]
     """
-    return sum_by_token(corpus.counts, corpus)
+    return corpus.scatter(corpus.counts)
 
 
 @as_annotated
@@ -224,7 +224,7 @@ def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
         >>> [round(x, 4) for x in posterior_difference(corpus).tolist()]
         [0.3333, -1.0]
     """
-    checks.labels_among(corpus.labels, (-1, 1))
+    labels_among(corpus.labels, (-1, 1))
     return _posterior_difference(corpus)
 
 
@@ -240,4 +240,4 @@ def _total(
     """Weighted sums by token, up to a common factor."""
     if corpus.weights is not None:
         per_slot = corpus.weighted(per_slot)
-    return sum_by_token(per_slot, corpus)
+    return corpus.scatter(per_slot)

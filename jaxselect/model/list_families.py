@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
+from .. import checks
 from ..arguments import as_annotated
 from ..errors import BadInput
 from ..program import one_program
-from . import checks
 from ._sequences import check_share, counted
 from .corpus import Corpus
 from .decision_lists import negation_list

@@ -14,7 +14,7 @@ from ..program import one_program
 from ._score_gradient import advances, log_weighted_residual, score_gradient
 from .attention import attend_corpus, outputs
 from .checks import for_corpus
-from .corpus import Corpus, sum_by_token
+from .corpus import Corpus
 from .functional_margin import functional_margin
 from .parameters import Parameters
 
@@ -180,4 +180,4 @@ def negative_gradient(
     if label.ndim > 1:
         size = size[..., None]
     weighted = label[:, None] * size
-    return ScoreDescent(sum_by_token(pull, corpus), sum_by_token(weighted, corpus))
+    return ScoreDescent(corpus.scatter(pull), corpus.scatter(weighted))

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, Scalar
 
+from .. import checks
 from ..arguments import as_annotated, fields_as_annotated
 from ..errors import BadInput
 from ..program import one_program
-from . import checks
 
 
 class Parameters(eqx.Module):

@@ -37,7 +37,10 @@ class RaggedBags(AbstractBags):
     num_total: int
     loss: Loss = LOGISTIC
 
-    of = renamed("of", "num_total")
+    @property
+    def of(self) -> int:
+        """The former name of `num_total`."""
+        return renamed(self, "of", "num_total")
 
     @classmethod
     def of_corpus(cls, parameters: Parameters, corpus: SparseCorpus) -> "RaggedBags":

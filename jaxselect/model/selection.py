@@ -214,6 +214,36 @@ def important_selected(
     return positive, negative
 
 
+@as_annotated
+def mean_coverage(
+    by_class: Float[Array, " classes"], corpus: Corpus
+) -> Float[Scalar, ""]:
+    """The mean share over the sequences of classes that have important tokens.
+
+    Args:
+        by_class: of `coverage`.
+        corpus: n labelled bags.
+
+    Returns:
+        A share; NaN where no class has one.
+
+    Example:
+        >>> from jaxselect.model.corpus import from_sequences
+        >>> bags = from_sequences([[0], [1], [0]], [1, -1, 1], vocabulary=2)
+        >>> round(mean_coverage(jnp.array([1.0, 0.5]), bags).item(), 4)
+        0.8333
+    """
+    label = corpus.labels
+    share = jnp.where(label > 0, by_class[0], by_class[1])
+    if corpus.classes is not None:
+        share = by_class[label]
+    counts = ~jnp.isnan(share)
+    of_all = len(share) / counts.sum().astype(share.dtype)
+    if corpus.weights is not None:
+        of_all = 1 / corpus.mean(counts.astype(share.dtype))
+    return corpus.mean(jnp.where(counts, share, 0.0)) * of_all
+
+
 @one_program("labels")
 def _important_selected(
     by_token: Bool[Array, " vocabulary"],

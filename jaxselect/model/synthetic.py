@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Scalar
 
+from .. import checks
 from ..arguments import as_annotated
 from ..errors import BadInput
 from ..program import one_program
-from . import checks
 from ._sequences import ROUNDING, check_share, counted
 from .corpus import Corpus
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from .. import checks
 from ..errors import BadInput
-from ..model import checks
 
 ACTIVATIONS: dict[str, Callable] = {
     "identity": lambda x: x,

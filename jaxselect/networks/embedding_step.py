@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from .. import checks
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..model import checks
+from ..model.checks import labels_among
 from ..model.corpus import Corpus
 from ..model.embedding_step import start_slope
 from ..model.functional_margin import functional_margin
@@ -53,7 +54,7 @@ def losses(
         >>> losses(jnp.zeros((1, 1)), bags).round(4).tolist()
         [0.6931]
     """
-    checks.labels_among(corpus.labels, classes_of(outputs.shape[1]))
+    labels_among(corpus.labels, classes_of(outputs.shape[1]))
     output = outputs[:, 0] if outputs.shape[1] == 1 else outputs
     return corpus.loss.value(functional_margin(corpus.labels, output).value)
 
@@ -72,7 +73,7 @@ def network_risk(
     Returns:
         The empirical risk in nats.
     """
-    checks.labels_among(corpus.labels, classes_of(network.design.heads))
+    labels_among(corpus.labels, classes_of(network.design.heads))
     return _network_risk(network, variables, corpus)
 
 
@@ -105,7 +106,7 @@ def network_step(
         The variables after the step.
     """
     checks.numbers(step_size=step_size)
-    checks.labels_among(corpus.labels, classes_of(network.design.heads))
+    labels_among(corpus.labels, classes_of(network.design.heads))
     return _network_step(network, variables, corpus, step_size)
 
 
@@ -147,7 +148,7 @@ def two_layer_importance(
         >>> two_layer_importance(bags).round(6).tolist()
         [1.0, -1.0, 0.0]
     """
-    checks.labels_among(corpus.labels, (-1, 1))
+    labels_among(corpus.labels, (-1, 1))
     return _two_layer_importance(corpus, residual)
 
 

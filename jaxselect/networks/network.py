@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from flax import linen
 from jaxtyping import Array, Float, Key, Scalar
 
+from .. import checks
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..model import checks
 from ..model.corpus import Corpus
 from ..model.parameters import gaussian_reduced
 from ..program import one_program

@@ -14,9 +14,10 @@ from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from .. import checks
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..model import checks
+from ..model.checks import labels_among
 from ..model.corpus import Corpus, from_counts
 
 Strata = tuple[Corpus, ...]
@@ -60,7 +61,7 @@ def stratify(
             "sequence, and a token in each"
         )
     known = (-1, 1) if classes == 2 else tuple(range(classes))
-    checks.labels_among(y, known)
+    labels_among(y, known)
     order = np.argsort(width, kind="stable")
     parts = np.array_split(order, min(PARTS, len(order)))
     cuts = _cheapest_cuts(

@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
 
+from .. import checks
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..model import checks
+from ..model.checks import labels_among, same_vocabulary
 from ..model.corpus import Corpus
 from ..model.objective import Metrics
 from .embedding_step import classes_of, losses
@@ -45,7 +46,7 @@ class Training(eqx.Module):
 def _require_labels(network: Network, strata: Strata) -> None:
     """Refuse labels that do not suit the heads, and unequal weights."""
     for corpus in strata:
-        checks.labels_among(corpus.labels, classes_of(network.design.heads))
+        labels_among(corpus.labels, classes_of(network.design.heads))
         if corpus.weights is not None:
             raise BadInput("weights in strata: wanted none; repeat sequences instead")
 
@@ -95,7 +96,7 @@ def _over_pieces(
         raise BadInput("no stratum: wanted those of `stratify`")
     checks.whole("at_once", at_once)
     for corpus in strata:
-        checks.same_vocabulary(tables.scores, corpus.vocabulary)
+        same_vocabulary(tables.scores, corpus.vocabulary)
         initial = _pieces(add_piece, initial, corpus, at_once, _each(tables, corpus))
     return initial
 

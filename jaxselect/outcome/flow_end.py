@@ -161,7 +161,7 @@ def _selected(
     speed: Float[np.ndarray, " dim"],
     gap: float,
 ) -> Bool[np.ndarray, " entries"]:
-    """Whether a token's score is near its bag's best, and does not fall from it.
+    """Whether a token's score is near its bag's best, and stays.
 
     A pair that was decided late is near still, but parts at a speed of one or more.
     """
@@ -179,7 +179,7 @@ def _shift(
     shared: RaggedBags,
     minimum: Minimum,
 ) -> Float[np.ndarray, " entries"]:
-    """Bound on the error of scores within a bag that the minimum's error makes.
+    """Bound on the error of scores in a bag from the minimum's error.
 
     The true minimum lies within 2 √(∇Lᵀ H⁻¹ ∇L) in the norm of H: a token that is held
     weakly is known less well, and no other one.
@@ -199,7 +199,7 @@ def _shift(
 def _balance(
     bags: RaggedBags, selected: Bool[np.ndarray, " entries"]
 ) -> tuple[Float[np.ndarray, "dim axes"], Int[np.ndarray, " words"], RaggedBags]:
-    """Axes of the span of words that share, these words, the bags of these alone."""
+    """Axes spanned by words that share; the words; bags of these alone."""
     counts = bags.counts
     row = bags.row
     number = np.bincount(row[selected], minlength=counts.shape[0])

@@ -23,7 +23,7 @@ from .flow_end import FlowEnd
 # In scores: how far ties may be from their manifold, as they come to rest on it.
 CLOSE = 1e-2
 # Log-time between two certificates; late, as a multiple of the log-time itself.
-STRIDE, LATE_STRIDE = 60.0, 0.5
+INTERVAL, LATE_INTERVAL = 60.0, 0.5
 # Log-time from which p without a balance near it is taken to leave along the manifold.
 LEAVES = 1500.0
 
@@ -60,7 +60,7 @@ def manifold_end(
     from_log_time: float,
     until_log_time: float,
 ) -> ManifoldEnd | None:
-    """Follow p along the manifold of its ties until it is proved to stay.
+    """The certified end of p on the manifold of its ties.
 
     Source: mathematics, section 7e.
 
@@ -89,7 +89,7 @@ def manifold_end(
     response = pair_forces(bags, counts, whole, there).response
     now = from_log_time
     while now < until_log_time:
-        ahead = min(now + max(STRIDE, LATE_STRIDE * now), until_log_time)
+        ahead = min(now + max(INTERVAL, LATE_INTERVAL * now), until_log_time)
         flow = manifold_flow(ties, there, now, ahead)
         there, now = on_manifold(ties, np.asarray(flow.cls)), float(flow.log_time)
         if flow.status == FlowStatus.SELECTION_CHANGED and flow.num_steps > 1:

@@ -13,13 +13,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
+from ..checks import between
 from ..flow.crossing import Crossing, CrossingStatus, EventFunction
 from ..flow.progress import direction_error
 from ..former_names import renamed
-from ..margin.limit import Limit
+from ..margin.limit import log_time_to_error, norm_to_error
 from ..margin.max_margin import MaxMargin
 from ..margin.pair_graph import score_differences, smallest_difference
-from ..model.checks import between, for_corpus
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.frame import frame
@@ -92,7 +93,10 @@ class Rates(eqx.Module):
     selected: Bool[Array, "sequences width"]
     active: Bool[Array, "vocabulary vocabulary"]
 
-    growth_rate = renamed("growth_rate", "margin")
+    @property
+    def growth_rate(self) -> Float[Scalar, ""]:
+        """The former name of `margin`."""
+        return renamed(self, "growth_rate", "margin")
 
 
 @for_corpus(by_head=True)
@@ -156,9 +160,7 @@ def rates(
     late, margin = resolved.late, resolved.margin
     early, selection = resolved.crossings
     known = one_or_nan(resolved.path)
-    undecided = selection_has_kink(
-        after, corpus, resolved, selection, move=settings.move
-    )
+    kink = selection_has_kink(after, corpus, resolved, selection, move=settings.move)
     lemma_error = alignment_error(before, stepped, corpus, step_size)
     if embed is not embedding_step:
         lemma_error = nan_where(jnp.array(True), lemma_error)
@@ -172,54 +174,12 @@ def rates(
         selection_log_time=_known_or_nan(selection) * known,
         final_loss=final_loss(after, corpus, resolved.selected) * known,
         loss_constant=margin.norm**2,
-        kink=resolved.kink | undecided,
+        kink=resolved.kink | kink,
         history_dim=late.history_dim,
         status=late.status,
         selected=resolved.selected,
         active=margin.active,
     )
-
-
-@as_annotated
-def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
-    """‖p‖ at which the late flow has a given direction error.
-
-    The error is 2 sin(θ/2) with θ the angle to p_mm, and ‖p‖ sin θ = ‖(I − p̂p̂ᵀ)ρ‖.
-
-    Source: mathematics, section 3f.
-
-    Args:
-        late: of `limit.limit`.
-        error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
-
-    Returns:
-        ‖p‖; the error constant over the error, where that is small.
-    """
-    sine, _ = _angle(error, late.offset.dtype)
-    return late.error_constant / sine
-
-
-@as_annotated
-def log_time_to_error(
-    late: Limit, error: Float[Scalar, ""] | float
-) -> Float[Scalar, ""]:
-    """Log t at which the late flow has a given direction error.
-
-    p̂_mmᵀp = ‖p_mm‖ log t + p̂_mmᵀρ = ‖p‖ cos θ, with θ as in `norm_to_error`.
-
-    Source: mathematics, section 3f.
-
-    Args:
-        late: of `limit.limit`.
-        error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
-
-    Returns:
-        log t.
-    """
-    sine, cosine = _angle(error, late.offset.dtype)
-    along = late.error_constant * cosine / sine
-    square = late.growth @ late.growth
-    return (along * jnp.sqrt(square) - late.growth @ late.offset) / square
 
 
 def direction_event(
@@ -241,7 +201,7 @@ def direction_event(
 def selection_event(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> EventFunction:
-    """The event from which every token that is selected in the end leads.
+    """The event from which every finally selected token leads.
 
     Args:
         after: (E¹, ·, v).
@@ -265,7 +225,7 @@ def selection_has_kink(
     *,
     move: float = 1e-6,
 ) -> Bool[Scalar, ""]:
-    """Whether two pairs are decided last at once: the time of selection has a kink.
+    """Whether two pairs are decided last at once: a kink in time.
 
     Args:
         after: (E¹, ·, v).
@@ -316,14 +276,6 @@ def final_loss(
 
 
 def _known_or_nan(crossing: Crossing) -> Float[Scalar, ""]:
-    """Its log-time; NaN, with its derivative, where that is not known to its digits."""
+    """Its log-time; NaN, with its derivative, where that is unresolved."""
     sudden = crossing.status == CrossingStatus.TIME_UNRESOLVED
     return nan_where(sudden, crossing.log_time)
-
-
-def _angle(
-    error: Float[Scalar, ""] | float, dtype: jnp.dtype
-) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """Sine and cosine of the angle θ with 2 sin(θ/2) = error."""
-    half = jnp.asarray(error, dtype) / 2
-    return 2 * half * jnp.sqrt(1 - half**2), 1 - 2 * half**2

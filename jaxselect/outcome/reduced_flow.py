@@ -11,13 +11,14 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..checks import increasing
 from ..errors import BadInput
 from ..flow import bdf
 from ..flow.arclength import Pairs
 from ..flow.arclength_flow import arclength_flow
 from ..flow.bdf import LOOK_BACK, BdfSettings, integrate
 from ..flow.result import Flow
-from ..model.checks import for_corpus, increasing
+from ..model.checks import for_corpus
 from ..model.pair_forces import pair_forces
 from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags
@@ -127,7 +128,7 @@ def _pairs(
 
 
 def in_basin_of_minimum(ending: FlowEnd, cls: Float[np.ndarray, " dim"]) -> bool:
-    """Whether the flow of the tied bags ends in the basin of the proved minimum.
+    """Whether the flow of the tied bags ends in the minimum's basin.
 
     Source: mathematics, section 7d.
 

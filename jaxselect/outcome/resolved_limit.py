@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
-from ..flow.cls_flow import FlowSettings
+from ..checks import between, whole
 from ..flow.crossing import (
     Crossing,
     EventFunction,
@@ -23,9 +23,10 @@ from ..flow.crossing import (
     search_path,
 )
 from ..flow.result import Flow, FlowStatus
+from ..flow.settings import FlowSettings
 from ..margin.limit import Limit, LimitStatus, limit
 from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
-from ..model.checks import between, for_corpus, whole
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
@@ -176,7 +177,7 @@ def resolve_limit(
 
 
 def one_or_nan(path: Flow) -> Float[Scalar, ""]:
-    """One, or NaN for a path that broke off: as a factor it voids derivatives too.
+    """One, or NaN, which voids derivatives, for a path that broke off.
 
     Args:
         path: of `search_path`.

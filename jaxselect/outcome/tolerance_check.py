@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
-from ..flow.cls_flow import FlowSettings, cls_flow
+from ..flow.cls_flow import cls_flow
 from ..flow.result import Flow
+from ..flow.settings import FlowSettings
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters

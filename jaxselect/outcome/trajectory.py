@@ -26,7 +26,7 @@ from .reduced_flow import in_basin_of_minimum, reduced_flow
 from .trial_status import End
 
 # Log-time between two certificates; late, as a part of the log-time itself.
-STRIDE, LATE_STRIDE = 60.0, 0.25
+INTERVAL, LATE_INTERVAL = 60.0, 0.25
 # Steps to go on from the end of another flow, in its own time, of which most take 50.
 ARRIVED = 300
 # After a restart, log-time needed before ties and losing tokens can be distinguished.
@@ -117,7 +117,7 @@ def trajectory(
         if ending.status != End.UNPROVED or at.flow.status != FlowStatus.REACHED:
             break
         if _may_go_on(ending, at.flow):
-            ahead = at.log_time + max(STRIDE, LATE_STRIDE * at.log_time)
+            ahead = at.log_time + max(INTERVAL, LATE_INTERVAL * at.log_time)
             at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
             returned = bool(at.flow.status == FlowStatus.SELECTION_CHANGED)
             # A token above the threshold at the first step had not lost.
@@ -275,7 +275,7 @@ class _Course(NamedTuple):
 
 
 def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
-    """True if the reduced flow's assumptions are certified but the limit is not."""
+    """True if only the reduced flow's assumptions are certified, not the limit."""
     return (
         ending.status == End.UNPROVED
         and int(flow.status) == FlowStatus.REACHED
@@ -297,7 +297,7 @@ def _on_manifold(ending: FlowEnd, held: ManifoldEnd) -> FlowEnd:
 
 
 def _is_unknown(ending: FlowEnd, flow: Flow) -> bool:
-    """True if nothing is certified that the reduced flow could go on from."""
+    """True if nothing is certified for the reduced flow to start from."""
     return ending.status == End.UNPROVED and not _may_go_on(ending, flow)
 
 

@@ -6,6 +6,7 @@ A trial is a pure function of a key and of numbers, so sweeps batch it over seed
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,16 +15,17 @@ from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..flow.cls_flow import FlowSettings, cls_flow
+from ..flow.cls_flow import cls_flow
 from ..flow.progress import direction_error
 from ..flow.result import Flow
-from ..former_names import renamed
+from ..flow.settings import FlowSettings
+from ..former_names import former, renamed
 from ..model.attention import Attention, attend_corpus
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.parameters import Parameters, gaussian_reduced
-from ..model.selection import important_tokens, selected_output
+from ..model.selection import important_tokens, mean_coverage, selected_output
 from ..precision import full_precision
 from .trial_certificate import TOLERANCE, certify
 from .trial_status import TrialStatus
@@ -101,7 +103,11 @@ class Trial(eqx.Module):
     path_norms: Float[Array, " times"]
     path_errors: Float[Array, " times"]
     cls_end: Float[Array, " dim"]
-    drift = renamed("drift", "late_flow_residual")
+
+    @property
+    def drift(self) -> Float[Scalar, ""]:
+        """The former name of `late_flow_residual`."""
+        return renamed(self, "drift", "late_flow_residual")
 
 
 @as_annotated
@@ -229,7 +235,7 @@ def evaluate(
     embed: Embed = embedding_step,
     drift_tolerance: float = TOLERANCE,
 ) -> Trial:
-    """The results of a trial: the error of its step on E, and its flow's certificate.
+    """The results of a trial: error of the step on E, certificate.
 
     Args:
         before: (E⁰, p_0, v).
@@ -263,7 +269,7 @@ def evaluate(
         if embed is embedding_step
         else jnp.full((), jnp.nan, values.dtype),
         alignment=jnp.sum(jnp.where(important, _largest(values), 0.0)) / number,
-        important_selected=_overall(found.coverage, corpus),
+        important_selected=mean_coverage(found.coverage, corpus),
         positive_selected=found.positive,
         negative_selected=found.negative,
         cls_norm=jnp.linalg.norm(flow.cls),
@@ -296,19 +302,6 @@ def _largest(values: Float[Array, " rows *classes"]) -> Float[Array, " rows"]:
     return size if size.ndim == 1 else size.max(axis=1)
 
 
-def _overall(by_class: Float[Array, " classes"], corpus: Corpus) -> Float[Scalar, ""]:
-    """The mean share over the sequences of classes that have important tokens."""
-    label = corpus.labels
-    share = jnp.where(label > 0, by_class[0], by_class[1])
-    if corpus.classes is not None:
-        share = by_class[label]
-    counts = ~jnp.isnan(share)
-    of_all = len(share) / counts.sum().astype(share.dtype)
-    if corpus.weights is not None:
-        of_all = 1 / corpus.mean(counts.astype(share.dtype))
-    return corpus.mean(jnp.where(counts, share, 0.0)) * of_all
-
-
 def _unselected_effect(
     attention: Attention,
     values: Float[Array, " vocabulary *classes"],
@@ -319,3 +312,8 @@ def _unselected_effect(
     decided = selected.any(axis=1)
     effect = _largest(attention.output - alone)
     return jnp.max(jnp.where(decided, effect, 0.0))
+
+
+def __getattr__(name: str) -> Any:
+    """The object of a former name, with a warning."""
+    return former(__name__, name, ("outcome.trial",))

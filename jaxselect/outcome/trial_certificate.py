@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
+from ..checks import between
 from ..flow.result import Flow, FlowStatus
 from ..former_names import renamed
 from ..margin.certificate import inactive_pair_bound, late_flow_residual
 from ..margin.limit import Limit, LimitStatus
 from ..margin.max_margin import MaxMarginStatus
-from ..model.checks import between, for_corpus
+from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.frame import frame
 from ..model.parameters import Parameters
@@ -57,7 +58,11 @@ class Certificate(eqx.Module):
     negative: Float[Scalar, ""]
     coverage: Float[Array, " classes"]
     status: Int[Scalar, ""]
-    drift = renamed("drift", "late_flow_residual")
+
+    @property
+    def drift(self) -> Float[Scalar, ""]:
+        """The former name of `late_flow_residual`."""
+        return renamed(self, "drift", "late_flow_residual")
 
 
 @for_corpus(by_head=True)
@@ -66,7 +71,7 @@ class Certificate(eqx.Module):
 def certify(
     parameters: Parameters, corpus: Corpus, flow: Flow, *, tolerance: float = TOLERANCE
 ) -> Certificate:
-    """Hold a flow's end against the max-margin problem and the limit of its selection.
+    """The certificate of a flow's end, against its selection's predicted limit.
 
     Source: mathematics, sections 3e and 4b.
 

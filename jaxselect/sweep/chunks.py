@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from .. import checks
 from ..arguments import as_annotated
-from ..flow.cls_flow import FlowSettings
-from ..model import checks
+from ..flow.settings import FlowSettings
 from ..outcome.trial import Trial, TrialSettings, run_trial
 from ..outcome.trial_status import TrialStatus
 from .ends import ends
@@ -141,7 +141,7 @@ def program(
 
 
 def lanes_over(devices: Sequence[Any]) -> NamedSharding:
-    """Where the lanes of one call lie that several devices share, as many on each.
+    """The sharding of one call's lanes over devices, equally many on each.
 
     Args:
         devices: of JAX.
@@ -225,7 +225,7 @@ def run_and_write(
     device: Any = None,
     programs: Programs = program,
 ) -> dict[str, Any]:
-    """Run one chunk, prove ends that its flows leave open, and write it.
+    """Counts of one chunk that was run, certified and written.
 
     Args:
         grid: of trials.

@@ -41,7 +41,7 @@ _KNOWN |= EMBEDDINGS
 def arguments_of(
     draw: Draw, embed: Callable[..., Any] = embedding_step
 ) -> dict[str, inspect.Parameter]:
-    """Arguments of a family and of an `Embed` that an axis of a grid may set.
+    """Arguments of a family and an `Embed` that axes may set.
 
     Args:
         draw: the family; its first argument, the key, is none of them.

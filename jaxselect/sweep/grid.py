@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
+from .. import checks
 from ..arguments import fields_as_annotated
 from ..errors import BadInput
-from ..model import checks
 from ..model.corpus import Corpus
 from ..model.embedding_step import Embed, embedding_step
 from ..model.synthetic import several_relevant
@@ -51,7 +51,7 @@ class Axes(dict[str, tuple]):
         return hash(tuple(self.items()))
 
     def __eq__(self, other: object) -> bool:
-        """By values, which of them fix shapes, and order: that of the arguments."""
+        """Whether values, which of them fix shapes, and order are equal."""
         if not isinstance(other, Axes):
             return False
         here, there = (
@@ -117,7 +117,7 @@ class Grid:
     precision: Literal["float64", "float32"] = "float64"
 
     def __post_init__(self) -> None:
-        """Refuse what no axis can hold; programs are kept by their grid's values."""
+        """Refuse what no axis can hold."""
         fields_as_annotated(self, "take a tuple")
         given = {**default_axes(self.draw, self.embed), **self.axes}
         axes = Axes({name: _values(name, values) for name, values in given.items()})
@@ -130,7 +130,7 @@ class Grid:
         return f"Grid({self._plain(label(self.draw), label(self.embed))})"
 
     def described(self) -> dict[str, Any]:
-        """The grid in plain values, with functions by a name that can be imported.
+        """The grid in plain values, with functions by importable names.
 
         Returns:
             `family` and every axis, then the other settings; ready for JSON.
@@ -153,7 +153,7 @@ class Grid:
 
     @property
     def traced(self) -> tuple[str, ...]:
-        """Names of the axes that are arguments of one program, in this order."""
+        """Names of the axes that are one program's arguments, in order."""
         return (*(name for name in self.axes if name not in self.fixed), *NUMBERS)
 
     @property
@@ -168,7 +168,7 @@ class Grid:
         return math.prod(len(values) for values in self.values.values())
 
     def check(self) -> None:
-        """Refuse a grid that no trial can be made of, before anything is traced.
+        """Refuse, before tracing, a grid that no trial fits.
 
         Raises:
             BadInput: what arrived, what was wanted.
@@ -247,7 +247,7 @@ class Grid:
         return Cell(partial(self.draw, **of_draw), embed, *last)
 
     def _corners(self) -> Iterable[tuple[float, ...]]:
-        """Values on the family's traced axes: the first of each, then one changed."""
+        """Values on the family's traced axes: first ones, then one changed."""
         rows = [self.axes[name] for name in self.traced if name not in NUMBERS]
         first = tuple(row[0] for row in rows)
         yield first

@@ -6,12 +6,10 @@ renamed, so it is there whole or not at all. Opening a folder takes one line:
 `load("results/default")`.
 """
 
-import contextlib
-import fcntl
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ import numpy as np
 from ..arguments import as_annotated
 from ..errors import BadInput
 from ..files import regular, replacing
+from ..files import writing as writing
 
 if TYPE_CHECKING:
     import xarray
@@ -293,37 +292,6 @@ def load(folder: str | Path) -> "xarray.Dataset":
         point = ["point"] * (column.ndim - 1)
         variables[name] = ([*axes, *point], full.reshape(*shape, *column.shape[1:]))
     return xarray.Dataset(variables, coords=axes, attrs=description)
-
-
-@contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Hold a results folder against a second sweep; a killed one lets go of it.
-
-    Args:
-        folder: where the results go; made if it is not there.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        BadInput: another sweep is writing there.
-        OSError: the folder cannot be made or written.
-
-    Example:
-        >>> import tempfile
-        >>> with writing(Path(tempfile.mkdtemp())):
-        ...     pass
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BadInput(
-                f"{folder} is being written by another sweep: wait for it, or choose "
-                "another folder"
-            ) from error
-        yield
 
 
 def _chunk(folder: Path, index: int) -> Path:

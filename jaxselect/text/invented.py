@@ -7,8 +7,8 @@ single words can see.
 
 import numpy as np
 
+from .. import checks
 from ..errors import BadInput
-from ..model import checks
 from .reviews import Reviews
 
 ONSETS = ["b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z"]
@@ -90,7 +90,7 @@ def _normalised(weight: np.ndarray) -> np.ndarray:
 
 
 def _name(place: int) -> str:
-    """The word of a number in the vocabulary: its digits in a base of syllables."""
+    """The word of a number: its digits in a base of syllables."""
     base = len(ONSETS) * len(VOWELS)
     syllables = []
     for digit in (place % base, place // base % base, place // base**2):

@@ -145,7 +145,7 @@ def _name(mark: object, where: str) -> Name:
 
 
 def _classes(found: set[Name], source: str) -> tuple[Name, ...]:
-    """The classes in order; of 0 and 1, or −1 and 1, one alone says which it is."""
+    """The classes in order; one of 0, 1 or −1, 1 suffices."""
     for usual in ((0, 1), (-1, 1)):
         if found <= set(usual):
             return usual

@@ -19,9 +19,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
 
+from .. import checks
 from ..errors import BadInput
 from ..files import replacing
-from ..model import checks
 from ..model.objective import Metrics
 from ..model.parameters import Parameters
 from ..model.sparse import SparseCorpus
@@ -79,9 +79,7 @@ class Schedule:
             if value is not None:
                 checks.whole(name, value)
         if not self.trained or not set(self.trained) <= set(EVERYTHING):
-            raise BadInput(
-                f"trained is {self.trained}; wanted one or more of {EVERYTHING}"
-            )
+            raise BadInput(f"trained {self.trained}: wanted some of {EVERYTHING}")
 
 
 def initial_state(
@@ -314,7 +312,7 @@ def _digest(body: bytes | memoryview) -> bytes:
 def _split(
     parameters: Parameters, trained: tuple[str, ...]
 ) -> tuple[Parameters, Parameters]:
-    """The trained leaves and the fixed ones, with None instead of the other."""
+    """The trained leaves and the fixed ones, each beside None."""
     mask = [name in trained for name in EVERYTHING]
     return eqx.partition(
         parameters, jax.tree.unflatten(jax.tree.structure(parameters), mask)

@@ -13,9 +13,9 @@ from jaxtyping import Int
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import CountVectorizer
 
+from .. import checks
 from ..arguments import as_annotated
 from ..errors import BadInput
-from ..model import checks
 from .reviews import Reviews
 
 # A word starts with a letter or digit and may hold apostrophes: "don't" is one word.
@@ -41,7 +41,7 @@ class Bags(NamedTuple):
 def choose_vocabulary(
     texts: list[str], *, min_count: int = 5, max_size: int | None = None
 ) -> tuple[str, ...]:
-    """The words of a training split that occur often enough, most frequent first kept.
+    """The frequent words of a training split, most frequent first.
 
     Args:
         texts: the training split; no word of any other may enter.
@@ -81,7 +81,7 @@ def choose_vocabulary(
 
 @as_annotated
 def count_words(reviews: Reviews, vocabulary: tuple[str, ...]) -> Bags:
-    """Bags of known words; unknown words are dropped, as are reviews without any other.
+    """Bags of known words, without reviews that have none.
 
     Args:
         reviews: texts and labels.

@@ -38,7 +38,10 @@ class DecayEnd(NamedTuple):
     cls_square: Float[Scalar, ""]
     head_square: Float[Scalar, ""]
 
-    rest = renamed("rest", "unselected")
+    @property
+    def rest(self) -> Float[Scalar, ""]:
+        """The former name of `unselected`."""
+        return renamed(self, "rest", "unselected")
 
 
 @as_annotated

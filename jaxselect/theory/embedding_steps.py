@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from ..arguments import as_annotated
+from ..checks import whole
 from ..former_names import renamed
-from ..model.checks import whole
 from ..precision import full_precision
 
 _Number = Float[Scalar, ""] | float | int
@@ -35,7 +35,10 @@ class ReducedSteps(NamedTuple):
     margin_norm: Float[Array, " steps"]
     cosine: Float[Array, " steps"]
 
-    log_rest = renamed("log_rest", "log_unselected")
+    @property
+    def log_rest(self) -> Float[Array, " steps"]:
+        """The former name of `log_unselected`."""
+        return renamed(self, "log_rest", "log_unselected")
 
 
 @as_annotated

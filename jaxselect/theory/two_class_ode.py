@@ -111,18 +111,18 @@ def _local(
     """dδ/dz at (z, δ), its derivatives in δ and z, and what they are made of."""
     offsets = at[1] * jnp.array([1.0, -1.0])
     log_odds = 0.5 * at[0] - jnp.log(ensemble.odds) + offsets
-    pulls = log_pull(log_odds, gamma)
+    log_pulls = log_pull(log_odds, gamma)
     # d log(h₊/h₋)/dδ; by the trapezoid rule it is log(h₊/h₋)/δ.
     slopes = log_pull_slope(log_odds, gamma)
     steepness = slopes[0] + slopes[1]
     difference = jnp.where(
-        jnp.abs(at[1]) < SMALL, at[1] * steepness, pulls[0] - pulls[1]
+        jnp.abs(at[1]) < SMALL, at[1] * steepness, log_pulls[0] - log_pulls[1]
     )
     lever = jnp.tanh(0.5 * difference)
     power = 0.5 * growth_exponent(ensemble, gamma)
     return _Local(
         log_odds=log_odds,
-        log_pull=pulls,
+        log_pull=log_pulls,
         lever=lever,
         velocity=power * lever,
         slope=0.5 * power * (1.0 - lever**2) * steepness,

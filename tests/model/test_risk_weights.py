@@ -30,9 +30,9 @@ from jaxselect.model.selection import (
     competing_pairs,
     important_selected,
     important_tokens,
+    mean_coverage,
     selected_tokens,
 )
-from jaxselect.outcome.trial import _overall
 from tests.model.risk import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
 
@@ -156,8 +156,8 @@ def test_shares_are_of_weights():
     chosen = jnp.array([[True, False], [False, True], [True, False]])
     assert_close(jnp.stack(important_selected(chosen, weighed)), np.array([0.75, 1.0]))
     # Over all: (3 + 1) of 5.
-    assert_close(_overall(jnp.array([0.75, 1.0]), weighed), np.array(0.8))
-    assert_close(_overall(jnp.array([0.75, np.nan]), weighed), np.array(0.75))
+    assert_close(mean_coverage(jnp.array([0.75, 1.0]), weighed), np.array(0.8))
+    assert_close(mean_coverage(jnp.array([0.75, np.nan]), weighed), np.array(0.75))
 
 
 def test_equal_weights_are_none():

@@ -68,8 +68,8 @@ def test_a_late_return_is_that_of_the_captured_state(gamma, delta):
     captured = total / 2 - apart < np.log(7)
     total, apart = total[captured], apart[captured]
     loser = np.log(gamma / 4) + total / 2 - apart - np.log(7)
-    pulls = loser + np.logaddexp(balance - total, 0)
-    log_time = logsumexp(-pulls) + np.log(total[1] / rate)
+    log_pulls = loser + np.logaddexp(balance - total, 0)
+    log_time = logsumexp(-log_pulls) + np.log(total[1] / rate)
     found = orbit_of(BASE, gamma, delta)
     assert log_time > 60
     np.testing.assert_allclose(found.log_time, log_time, atol=1e-3)
