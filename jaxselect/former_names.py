@@ -27,7 +27,7 @@ MOVED = {
     "text.pair_forces": ("model.pair_forces",),
     "text.reduced_flow": ("outcome.reduced_flow", "flow.arclength_flow"),
     "text.rest": ("margin.certified_minimum", "model.frame"),
-    "text.sparse": ("model.sparse",),
+    "text.sparse": ("model.sparse", "model.count_matrix"),
     "text.tie_manifold": ("model.tie_manifold",),
     "text.trajectory": ("outcome.trajectory",),
 }

@@ -20,8 +20,9 @@ from experiments.common.progress import watched
 from experiments.common.study import Count, Study, presets, study
 from experiments.text.data import Source, load
 from jaxselect.model.attention import token_scores
+from jaxselect.model.count_matrix import products
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.model.sparse import SparseCorpus, importance, products
+from jaxselect.model.sparse import SparseCorpus, importance
 from jaxselect.model.sparse_objective import risk_and_score_descent
 
 

@@ -18,7 +18,7 @@ LARGE_PRODUCT = 2**28
 
 # Tokens between which a sequence is as good as decided, and sequences whose other pairs
 # are added up together, few enough for their tokens to stay in a cache: both measured.
-FEW, TOGETHER = 4, 50
+FEW, BLOCK = 4, 50
 
 
 @for_corpus(by_head=True)
@@ -179,7 +179,7 @@ def _sum_of_pairs(
     order = jnp.argsort(~many)
 
     def block(number: Int[Scalar, ""], total: Array) -> Array:
-        position = number * TOGETHER + jnp.arange(TOGETHER)
+        position = number * BLOCK + jnp.arange(BLOCK)
         kept = order[jnp.minimum(position, sequences - 1)]
         ids, weights = tokens[kept], partner[kept]
         weights = jnp.where((position < many.sum())[:, None], weights, 0.0)
@@ -190,4 +190,4 @@ def _sum_of_pairs(
 
         return jax.lax.scan(add, total, (ids.T, weights.T))[0]
 
-    return jax.lax.fori_loop(0, -(-many.sum() // TOGETHER), block, total)
+    return jax.lax.fori_loop(0, -(-many.sum() // BLOCK), block, total)

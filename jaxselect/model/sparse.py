@@ -12,10 +12,7 @@ from ..arguments import as_annotated
 from ..errors import BadInput
 from ..program import one_program
 from .corpus import Corpus
-from .count_matrix import CountMatrix as CountMatrix
-from .count_matrix import Pieces as Pieces
-from .count_matrix import count_matrix
-from .count_matrix import products as products
+from .count_matrix import CountMatrix, count_matrix, products
 from .loss import LOGISTIC, Loss
 
 

@@ -15,10 +15,11 @@ from ..arguments import as_annotated
 from ..program import one_program
 from .attention import token_scores
 from .checks import for_corpus
+from .count_matrix import products
 from .functional_margin import functional_margin
 from .objective import Metrics, ScoreDescent
 from .parameters import Parameters
-from .sparse import SparseCorpus, products
+from .sparse import SparseCorpus
 
 
 class Readout(NamedTuple):

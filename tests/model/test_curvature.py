@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jaxselect.model import curvature
 from jaxselect.model.corpus import from_sequences
-from jaxselect.model.curvature import FEW, TOGETHER, score_curvature
+from jaxselect.model.curvature import BLOCK, FEW, score_curvature
 from jaxselect.model.objective import negative_gradient
 from jaxselect.model.synthetic import assumption_one
 from tests.model.risk import CORPUS, VOCABULARY, risk
@@ -33,7 +33,7 @@ def test_it_agrees_with_autodiff(seed, size):
 # Bags that fill some blocks but not the last, and such of one token more than a few.
 WIDE = assumption_one(
     jax.random.key(0),
-    sequences=2 * TOGETHER + 6,
+    sequences=2 * BLOCK + 6,
     length=2 * FEW + 3,
     relevant=3,
     irrelevant=24,
