@@ -32,9 +32,11 @@ MIRRORED = {
 
 @jax.jit
 def problem(seed, step_size):
+    """In R^40, on the first fourteen axes."""
     corpus_key, key = jax.random.split(jax.random.key(seed))
     corpus = DRAW(corpus_key)
     start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=100.0)
+    start = jax.tree.map(lambda x: x @ jnp.eye(14, 40), start)
     return embedding_step(start, corpus, step_size), corpus
 
 
@@ -153,9 +155,9 @@ def test_the_order_of_the_sequences_does_not_matter():
 
 
 def test_a_rotation_into_many_dimensions_turns_all_of_it():
-    """R^14 → R^40: vectors turn with it, and nothing else changes."""
+    """From fourteen axes to all forty: vectors turn with it, nothing else changes."""
     parameters, corpus = problem(0, 10.0)
-    turn = jnp.linalg.qr(jax.random.normal(jax.random.key(7), (40, 14)))[0].T
+    turn = jnp.linalg.qr(jax.random.normal(jax.random.key(7), (40, 40)))[0]
     wide = jax.tree.map(lambda x: x @ turn, parameters)
     flow, found = chain(parameters, corpus)
     other, seen = chain(wide, corpus)
