@@ -13,7 +13,7 @@ from jaxselect.model.sparse import from_corpus, from_csr
 from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_status import End
-from tests.outcome.test_flow_end import by_hand
+from tests.outcome.test_flow_end_by_hand import by_hand
 from tests.tolerances import assert_close
 
 # The third is the mean of the others: D_3ᵀz is known from theirs, λ_3 = c_3 √(λ_1 λ_2).
