@@ -198,6 +198,9 @@ def test_an_earlier_point_is_one_of_the_flow():
     assert 0 < flow.earlier_log_time <= 0.75 * flow.log_time
     there = run(parameters, corpus, until_log_time=flow.earlier_log_time)
     np.testing.assert_allclose(flow.earlier_cls, there.cls, atol=2e-5)
+    # A point that is early enough for one end is too late for another.
+    sooner = run(parameters, corpus, until_log_time=1.2 * flow.earlier_log_time)
+    assert 0 < sooner.earlier_log_time <= 0.75 * sooner.log_time
 
 
 def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.flow._field import aligned
 from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
 from jaxselect.flow._step_control import (
     PARTS,
@@ -13,7 +14,7 @@ from jaxselect.flow._step_control import (
     skips_a_force,
     step_length,
 )
-from jaxselect.flow.cls_flow import cls_flow
+from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.model.corpus import from_bags
 from jaxselect.model.parameters import Parameters
 
@@ -58,6 +59,24 @@ def test_a_refused_step_is_left_to_diffrax():
         ours, theirs = steps_after(errors, controller), steps_after(errors, plain)
         assert [kept for kept, _ in ours] == [kept for kept, _ in theirs]
     assert steps_after([4.0], controller) == steps_after([4.0], plain)
+
+
+def test_rounding_of_large_scores_is_granted_to_a_step_and_no_more():
+    """Scores of 10⁶ may err by some of their roundings, beside a tolerance of 10⁻⁹."""
+    bags = from_bags([[0, 1]], [[1, 1]], [1], vocabulary=2)
+    start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
+    problem = aligned(start, bags, jnp.array(jnp.inf))[1]
+    # One axis of differences, along which p moves both scores alike.
+    axis = problem.rows[0] / (problem.rows[0] @ problem.rows[0])
+    begin, end, there = jnp.array(6.0), jnp.array(7.0), 1e6 * axis
+    controller = FlowSettings(atol=1e-9).score_control(there.dtype)
+    term = dfx.ODETerm(lambda t, y, args: y)
+    _, state = controller.init(term, begin, end, there, end, problem, None, ORDER)
+    rounding = 1e6 * jnp.finfo(there.dtype).eps
+    for roundings, wanted in ((10.0, True), (1000.0, False)):
+        error = roundings * rounding * axis
+        given = begin, end, there, there, problem, error, ORDER, state
+        assert controller.adapt_step_size(*given)[0] == wanted
 
 
 @jax.jit
