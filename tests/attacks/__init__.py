@@ -1,4 +1,4 @@
 """Attacks on the certificate: problems made so that a late line looks final and is not.
 
-`problems` makes them, `truth` integrates them independently, `judge` compares.
+`problems` makes them, `truth` integrates them independently, `compare` compares.
 """

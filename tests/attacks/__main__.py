@@ -8,7 +8,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-from .judge import judge  # noqa: E402
+from .compare import compare  # noqa: E402
 from .named import NAMED  # noqa: E402
 from .problems import ATTACKS, KINDS, attacks, draw, plain_problems  # noqa: E402
 
@@ -47,7 +47,7 @@ def main():
         made = [draw(flags.kind, seed) for seed in seeds]
     made += NAMED.values()
     begun = time.monotonic()
-    findings = judge(made + plain_problems(plain, flags.seed), flags.tolerance)
+    findings = compare(made + plain_problems(plain, flags.seed), flags.tolerance)
     table(findings)
     for finding in findings:
         if finding.refuted:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .judge import judge, own_shape
+from .compare import compare, own_shape
 from .named import NAMED
 from .problems import ATTACKS, attacks, plain_problems
 
@@ -13,7 +13,7 @@ def refuted(findings):
 
 def test_no_certificate_of_a_few_is_refuted():
     some = attacks(3 * len(ATTACKS)) + plain_problems(18) + list(NAMED.values())
-    findings = judge(some, lanes=len(some))
+    findings = compare(some, lanes=len(some))
     assert not refuted(findings)
     # A certificate that never says yes is no use either.
     assert sum(finding.certified for finding in findings) > len(findings) // 10
@@ -24,12 +24,12 @@ def test_no_certificate_of_a_few_is_refuted():
 def test_no_certificate_of_a_named_problem_is_refuted(name):
     """In its own shape: padding is enough to move a near miss."""
     given = NAMED[name]
-    assert not refuted(judge([given], shape=own_shape(given), lanes=1))
+    assert not refuted(compare([given], shape=own_shape(given), lanes=1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 2000, 500))
 def test_no_certificate_of_many_is_refuted(first):
-    findings = judge(attacks(500, first) + plain_problems(500, first))
+    findings = compare(attacks(500, first) + plain_problems(500, first))
     assert not refuted(findings)
     assert sum(finding.certified for finding in findings) > len(findings) // 10

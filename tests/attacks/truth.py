@@ -141,11 +141,11 @@ def begin(lanes, log_time=0.0, moved=None):
     )
 
 
-def follow(course, until, *, watch=None, tolerance=TOLERANCE):
+def follow(course, until, *, callback=None, tolerance=TOLERANCE):
     """The course at s = until, one number per lane, or where it rests or gets lost.
 
-    `watch(index, y, g)` sees every step of the lanes `index` and returns True for those
-    that are to stop.
+    `callback(index, y, g)` sees every step of the lanes `index` and returns True for
+    those that are to stop.
     """
     until = np.broadcast_to(np.asarray(until, float), len(course.lanes))
     course.outcome[course.outcome == Outcome.REACHED] = Outcome.GOING
@@ -159,11 +159,11 @@ def follow(course, until, *, watch=None, tolerance=TOLERANCE):
             index = np.flatnonzero(going & ~late)
             if not len(index):
                 return course
-            _advance(course, index, until[index], tried, watch, tolerance)
+            _advance(course, index, until[index], tried, callback, tolerance)
             _straighten(course, index, straight)
 
 
-def _advance(course, index, until, tried, watch, tolerance):
+def _advance(course, index, until, tried, callback, tolerance):
     """One step, accepted or not, of some lanes."""
     lanes, y = course.lanes.of(index), course.y[index]
     slope = tangent(lanes, y)
@@ -196,8 +196,8 @@ def _advance(course, index, until, tried, watch, tolerance):
         tried[lane] = 10 * ratio[place]
         if rests(lanes.of([place]), y[[place]]):
             course.outcome[lane] = Outcome.RESTS
-    if watch is not None and len(done):
-        stop = watch(done, course.y[done], lanes.growth[fine])
+    if callback is not None and len(done):
+        stop = callback(done, course.y[done], lanes.growth[fine])
         course.outcome[done[stop]] = Outcome.STOPPED
 
 

@@ -148,10 +148,10 @@ def test_padded_bags_end_likewise(kind, seed, dim):
     assert prove(model, dense) is kind
     if kind is not End.SELECTED:
         return
-    told = padded(model, dense)
-    assert TrialStatus(int(told.status)) in CERTIFIED
+    found = padded(model, dense)
+    assert TrialStatus(int(found.status)) in CERTIFIED
     wanted = shortest(rows_of(given, end.ending))
-    off = np.linalg.norm(told.ending.margin.direction - wanted)
+    off = np.linalg.norm(found.ending.margin.direction - wanted)
     assert off < 1e-9 * np.linalg.norm(wanted)
 
 

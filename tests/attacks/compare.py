@@ -193,7 +193,7 @@ class Watch:
         return least < 0
 
 
-def judge(problems, tolerance=1e-7, shape=COMMON, lanes=LANES):
+def compare(problems, tolerance=1e-7, shape=COMMON, lanes=LANES):
     """A `Finding` of every problem; one compiled program serves all of a shape."""
     problems = [filled(given, shape) for given in problems]
     findings = []
@@ -205,11 +205,11 @@ def judge(problems, tolerance=1e-7, shape=COMMON, lanes=LANES):
         inputs = padded(full, shape)
         claim = jax.tree.map(np.asarray, claims(*map(jnp.asarray, inputs)))
         claim |= {"tokens": inputs[3], "start": inputs[1]}
-        findings += _judge(some, claim, tolerance, shape)
+        findings += _compare(some, claim, tolerance, shape)
     return [findings[i] for i in np.argsort(order, kind="stable")]
 
 
-def _judge(problems, claim, tolerance, shape):
+def _compare(problems, claim, tolerance, shape):
     number = len(problems)
     statuses = [TrialStatus(int(status)) for status in claim["status"][:number]]
     findings = [
@@ -241,15 +241,15 @@ def _follow(lanes, claim, findings, tolerance, what, course):
     """The truth from p_0, or from the end of the library's flow, against the claim."""
     late = claim["log_time"]
     course = follow(course, late, tolerance=tolerance)
-    watch = Watch(lanes, claim, claim["start"])
-    watch(np.arange(len(lanes)), course.y, course.lanes.growth)
-    there = watch.worst_active.copy(), watch.worst.copy(), watch.least.copy()
+    callback = Watch(lanes, claim, claim["start"])
+    callback(np.arange(len(lanes)), course.y, course.lanes.growth)
+    there = callback.worst_active.copy(), callback.worst.copy(), callback.least.copy()
     arrived = course.outcome == Outcome.REACHED
-    course.outcome[arrived & (watch.least < 0)] = Outcome.STOPPED
+    course.outcome[arrived & (callback.least < 0)] = Outcome.STOPPED
     follow(
         course,
         np.maximum(TWICE * late, FAR),
-        watch=watch,
+        callback=callback,
         tolerance=tolerance,
     )
     for i, finding in enumerate(findings):
@@ -266,10 +266,10 @@ def _follow(lanes, claim, findings, tolerance, what, course):
             reason = f"other leads are off by {every * OFF:.3g}"
         elif outcome == Outcome.STOPPED:
             reason = f"the selection changes at {when}"
-        elif watch.worst_active[i] > 1:
-            reason = f"active leads leave by {watch.worst_active[i] * OFF:.3g}"
-        elif watch.worst[i] > 1:
-            reason = f"other leads leave by {watch.worst[i] * OFF:.3g}"
+        elif callback.worst_active[i] > 1:
+            reason = f"active leads leave by {callback.worst_active[i] * OFF:.3g}"
+        elif callback.worst[i] > 1:
+            reason = f"other leads leave by {callback.worst[i] * OFF:.3g}"
         elif outcome == Outcome.UNKNOWN:
             finding.known = False
         if reason:
