@@ -2,9 +2,12 @@
 
 import importlib
 
+import jax.numpy as jnp
 import pytest
 
 from jaxselect import former_names
+from jaxselect.outcome.trial import Trial
+from jaxselect.outcome.trial_certificate import Certificate
 
 # Every public function and class of version 0.2, by module.
 NAMES = {
@@ -60,6 +63,30 @@ def test_former_names_of_the_front_door_warn():
     for name, new in (("settle", "resolve_limit"), ("Settled", "ResolvedLimit")):
         with pytest.warns(DeprecationWarning, match=new):
             assert getattr(jaxselect, name) is getattr(jaxselect, new)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "new"),
+    [
+        ("margin.certificate", "drift", "late_flow_residual"),
+        ("outcome.trial", "prepare", "initialise"),
+        ("outcome.trial", "judge", "evaluate"),
+    ],
+)
+def test_a_module_knows_the_former_names_of_its_functions(module, name, new):
+    found = importlib.import_module(f"jaxselect.{module}")
+    with pytest.warns(DeprecationWarning, match=new):
+        assert getattr(found, name) is getattr(found, new)
+    with pytest.raises(AttributeError, match="absent"):
+        _ = found.absent
+
+
+@pytest.mark.parametrize("record", [Trial, Certificate])
+def test_a_record_is_read_under_a_former_name(record):
+    found = object.__new__(record)
+    object.__setattr__(found, "late_flow_residual", jnp.asarray(2.5))
+    with pytest.warns(DeprecationWarning, match=f"{record.__name__}.late_flow"):
+        assert found.drift == 2.5
 
 
 def test_both_ways_to_import_a_former_name():

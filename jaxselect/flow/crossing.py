@@ -222,7 +222,7 @@ def crossings_and_end(
     """
     inside = frame(parameters)
     parameters, path = inside.parameters, path.turned(inside.coordinates)
-    events = [partial(_lifted, event, inside) for event in events]
+    events = [lambda cls, h=h: h(inside.lift_points(cls)) for h in events]
     fixed = jax.lax.stop_gradient((parameters, corpus))
     # In a loop all events are searched for and corrected by the same program.
     numbered = lambda number: partial(jax.lax.switch, number, events)  # noqa: E731
@@ -292,13 +292,6 @@ def _corrected(
         log_time=jnp.where(never, jnp.inf, time + step),
         status=jnp.where(sudden, CrossingStatus.TIME_UNRESOLVED, status),
     )
-
-
-def _lifted(
-    event: EventFunction, inside: Frame, cls: Float[Array, " rank"]
-) -> Float[Scalar, ""]:
-    """An event in R^d at p in a frame."""
-    return event(inside.lift_points(cls))
 
 
 def _on_path(

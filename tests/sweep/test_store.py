@@ -45,6 +45,12 @@ def test_lanes_come_back_at_their_place(folder):
     assert results.file.sel(seed=3, dim=10.0) == 1
 
 
+def test_a_folder_of_an_earlier_version_has_the_names_of_today(folder):
+    fields = [("lane", int), ("drift", float)]
+    store.write_chunk(folder, 0, np.array([(0, 2.5)], fields))
+    assert store.load(folder).late_flow_residual[0, 0] == 2.5
+
+
 def test_missing_lanes_say_so(folder):
     store.write_chunk(folder, 0, rows(0))
     results = store.load(folder)
