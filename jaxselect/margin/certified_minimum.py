@@ -32,7 +32,7 @@ class Minimum(NamedTuple):
         stiffness: μ, the least eigenvalue of H = ∂²L/∂p² there, rounding taken off.
         change: Ω; within `ball` a move by δ changes H by at most Ω ‖δ‖ H.
         ball: radius that Ω holds for.
-        kantorovich: h = Ω decrement/√μ; up to ½ a true minimum lies within `radius`.
+        kantorovich: h = Ω decrement/√μ; below ½ a true minimum lies within `radius`.
         radius: 2 decrement/√μ.
         basin: distance from which the flow surely ends in it.
     """
@@ -51,7 +51,7 @@ class Minimum(NamedTuple):
     def proved(self) -> bool:
         """Whether a true, strict minimum lies within `radius`."""
         return bool(
-            self.stiffness > 0 and self.kantorovich <= 0.5 and self.radius <= self.ball
+            self.stiffness > 0 and self.kantorovich < 0.5 and self.radius <= self.ball
         )
 
 

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 
 from jaxselect.margin import certified_minimum as module
 from jaxselect.margin.certified_minimum import (
+    Minimum,
     certified_minimum,
     newton_decrement,
 )
@@ -245,3 +246,11 @@ def test_the_decrement_does_not_know_where_words_are_seen_from():
     for seen in (given, moved):
         bound = newton_decrement(seen, point, root)
         assert wanted * (1 - 1e-9) <= bound <= wanted + 1e-13
+
+
+def test_a_kantorovich_number_of_one_half_proves_nothing():
+    """The theorem asks for less: at ½ the minimum need not be strict."""
+    numbers = {"decrement": 0.1, "stiffness": 1.0, "change": 5.0, "ball": 1.0}
+    half = Minimum(np.zeros(1), 0.1, **numbers, kantorovich=0.5, radius=0.2, basin=0.0)
+    assert not half.proved
+    assert half._replace(kantorovich=np.nextafter(0.5, 0)).proved
