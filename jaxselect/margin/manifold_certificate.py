@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Float
 
 from ..model.manifold_balance import Stationary
-from ..model.ragged_pairs import INACTIVE
-from ..model.tie_manifold import CANCELLED, NARROW, TieManifold
+from ..model.tie_contents import CANCELLED, NARROW
+from ..model.tie_manifold import TieManifold
+from .carried_tokens import Carried, carried_tokens
 
 # Radii that are tried, in units of the Hessian along the manifold.
 RADII = tuple(np.geomspace(1.0, 1e-7, 29).tolist())
@@ -25,42 +26,10 @@ PUSH = 1.0
 SECOND = 8.0
 # Bounds are for ranges a part larger than those they are computed from.
 LARGER = 1.01
-# Bound on the sum of the constants in what carried tokens change, and on all of it.
-CARRIED, FADED = 64.0, 1e-3
+# Bound on what carried tokens change.
+FADED = 1e-3
 # Exponent with room for a product.
 LARGEST = 600.0
-
-
-class Carried(NamedTuple):
-    """Tokens that all bags of a content hold, and that fall from it.
-
-    Attributes:
-        share: bound on what all of them have of their contents, from now on.
-        fall: least margin of one under p_mm.
-        lead: change of the largest lead over one, by a unit along and by one across.
-        range: largest range of E v over a content, over the gradient of its f.
-        diameter: bound on their distance from the tokens they fell from.
-    """
-
-    share: float
-    fall: float
-    lead: tuple[float, float]
-    range: float
-    diameter: float
-
-    def blur(self, sensitivity: float) -> float:
-        """Bound on what they change of F_τ and of scores, from now on.
-
-        Args:
-            sensitivity: of forces and of e^τ φ′ to a share.
-
-        Returns:
-            A bound; ∞ where one of them does not fall.
-        """
-        if self.fall <= INACTIVE:
-            return np.inf
-        each = 1 + sensitivity * (1 + self.diameter) * (1 + 1 / self.fall)
-        return CARRIED * self.share * each**2
 
 
 class Bounds(NamedTuple):
@@ -94,9 +63,20 @@ class Bounds(NamedTuple):
 
     @property
     def off(self) -> float:
-        """Distance from f = target, now and as carried tokens fade."""
-        now = np.linalg.norm(self.rest.point.off / self.rest.scale)
-        return float(now) + self.carried.share * self.carried.range
+        """Distance from the manifold, now and as carried tokens fade."""
+        now = float(np.linalg.norm(self.rest.point.off / self.rest.scale))
+        return now + self.ties.strict.radius + self.carried.share * self.carried.range
+
+    @property
+    def scale(self) -> Float[np.ndarray, " twins"]:
+        """Lengths of the gradients of f."""
+        return self.rest.scale[: len(self.ties.twins)]
+
+    @property
+    def length(self) -> Float[np.ndarray, " pairs"]:
+        """Bound on the gradients of leads while score differences change by one."""
+        turned = np.maximum(1.0, self.wide / 4)[self.ties.content]
+        return np.linalg.norm(self.rest.point.towards, axis=1) + turned
 
     def ranges(self, radius: float) -> tuple[np.ndarray, np.ndarray, float] | None:
         """Largest changes of score differences and leads within a wall, and across."""
@@ -115,30 +95,32 @@ class Bounds(NamedTuple):
     def bent(self, apart: Float[np.ndarray, " contents"]) -> np.ndarray:
         """The remainder of f beyond first order: |f_uu| <= range · difference²/4."""
         twins = self.ties.twins
-        return self.range[twins] * apart[twins] ** 2 / (8 * self.rest.scale)
+        return self.range[twins] * apart[twins] ** 2 / (8 * self.scale)
 
     def holds(self, radius: float, log_time: float, *, response: float) -> bool:
         """Whether the wall at a radius is higher than where p starts."""
         ties, rest, found = self.ties, self.rest, self.ranges(radius)
+        twins, number = ties.twins, len(ties.twins)
         if found is None or self.start[0] >= radius:
             return False
         apart, lead, across = found
-        twins, number = ties.twins, len(ties.twins)
         bent = float(np.linalg.norm(self.bent(apart))) + self.off
-        turned = self.range[twins] * apart[twins] * self.wide[twins] / (4 * rest.scale)
-        narrow = (bent + across * np.sqrt(number)) * rest.scale.max()
+        turned = self.range[twins] * apart[twins] * self.wide[twins] / (4 * self.scale)
+        narrow = (bent + across * np.sqrt(number)) * self.scale.max()
         if (
             rest.rate * across < 2 * bent
             or self.start[1] > across
             or np.linalg.norm(turned) > rest.rate / 2
             or narrow > NARROW
+            or across + self.off > ties.strict.basin
         ):
             return False
         size = self.gross * np.exp(lead + apart[ties.content])
         fading = self.fading(size, lead, response)
         stiff = np.exp(min(log_time, LARGEST) - NARROW)
         stiff *= float((ties.curvature * rest.scale**2).min())
-        pull = self.pull(size) + np.abs(rest.multiplier).max()
+        held = np.linalg.norm(rest.multiplier[number:])
+        pull = self.pull(size) + max(np.abs(rest.multiplier[:number]).max(), held)
         rate = stiff * rest.rate**2 / 4
         if fading is None or rate < STIFF * (1 + pull / rest.rate):
             return False
@@ -148,7 +130,8 @@ class Bounds(NamedTuple):
         left = (np.linalg.norm(frame.T @ rest.left) for frame in axes)
         on = ties.excess == 0
         loose = self.third(apart, lead) + self.unsure * (self.gross * lead)[on].sum()
-        loose += number * pull**2 / stiff + mixed * radius * across
+        loose += (number + (held > 0)) * pull**2 / stiff + mixed * radius * across
+        loose += pull * ties.strict.radius
         sensitivity = (size[on].sum() + pull / rest.rate) * (1 + self.carried.range)
         blurred = self.carried.blur(sensitivity)
         if blurred > FADED:
@@ -164,10 +147,11 @@ class Bounds(NamedTuple):
     def pull(self, size: Float[np.ndarray, " pairs"]) -> float:
         """Bound on twice ‖∇Φ‖, with c_k as the function of f that it is."""
         ties, on = self.ties, self.ties.excess == 0
-        length = np.linalg.norm(self.rest.point.towards, axis=1)
-        slope = size[on].sum() * (1 + 1 / ties.spread) / self.rest.scale.min()
+        # A covariance is at most a quarter of the product of the ranges.
+        steep = (self.range * self.wide / 4)[ties.content]
+        slope = (1 + 1 / ties.spread) * steep
         growth = float(np.linalg.norm(ties.growth))
-        return 2 * float(size[on] @ (length[on] + 1) + growth + slope)
+        return 2 * float(size[on] @ (self.length + slope)[on] + growth)
 
     def third(
         self, apart: Float[np.ndarray, " contents"], lead: Float[np.ndarray, " pairs"]
@@ -179,8 +163,9 @@ class Bounds(NamedTuple):
         exponent = lead + second + third
         left = third + lead * (second + third) + (second + third) ** 2 / 2
         left += exponent**3 * np.exp(exponent) / 6
-        held = self.range[ties.twins] * apart[ties.twins] ** 3 * 7 / 96 / rest.scale
-        return float(np.abs(rest.force) @ left + np.abs(rest.multiplier) @ held)
+        held = self.range[ties.twins] * apart[ties.twins] ** 3 * 7 / 96 / self.scale
+        multiplier = np.abs(rest.multiplier[: len(held)])
+        return float(np.abs(rest.force) @ left + multiplier @ held)
 
     def fading(
         self,
@@ -189,8 +174,7 @@ class Bounds(NamedTuple):
         response: float,
     ) -> float | None:
         """Bound on what fading pairs add to F_s; none where p moves far."""
-        ties, off = self.ties, self.ties.excess > 0
-        length = np.linalg.norm(self.rest.point.towards, axis=1) + 1
+        ties, off, length = self.ties, self.ties.excess > 0, self.length
         push = size[off] * length[off] * np.exp(PUSH)
         # Shares of losers, of which the forces are the first order.
         with np.errstate(over="ignore"):
@@ -236,8 +220,9 @@ def bounds(
         np.zeros((2, len(ties.counts))),
         np.zeros((2, len(ties.counts))),
     )
-    for content in ties.twins:
-        held = ties.words[(ties.counts[content] > 0) & ~ties.carried[content]]
+    tied = ties.tied
+    for content in np.flatnonzero(tied.any(axis=1)):
+        held = ties.words[tied[content]]
         one, other = np.triu_indices(len(held), 1)
         differences = ties.embeddings[held[one]] - ties.embeddings[held[other]]
         for place, frame in enumerate(frames):
@@ -261,30 +246,7 @@ def bounds(
         apart=(apart[0], apart[1]),
         wide=wide,
         range=span,
-        carried=_carried(ties, rest, frames),
-    )
-
-
-def _carried(
-    ties: TieManifold, rest: Stationary, frames: tuple[np.ndarray, np.ndarray]
-) -> Carried:
-    """Bounds on the tokens that fall from their contents."""
-    content, word = np.nonzero(ties.carried)
-    if not len(content):
-        return Carried(0.0, np.inf, (0.0, 0.0), 0.0, 0.0)
-    share = rest.point.share
-    best = ties.words[share.argmax(axis=1)][content]
-    apart = ties.embeddings[best] - ties.embeddings[ties.words[word]]
-    lead = (float(np.linalg.norm(apart @ frame, axis=1).max()) for frame in frames)
-    values = np.where(ties.counts > 0, ties.values[ties.words], np.nan)[ties.twins]
-    span = (np.nanmax(values, axis=1) - np.nanmin(values, axis=1)) / rest.scale
-    return Carried(
-        # Leads may change by one within the wall, on either side.
-        share=float(np.exp(2.0) * share[ties.carried].sum()),
-        fall=float(ties.falls[ties.carried].min()),
-        lead=(next(lead), next(lead)),
-        range=float(span.max()),
-        diameter=float(np.linalg.norm(apart, axis=1).max()),
+        carried=carried_tokens(ties, rest, frames),
     )
 
 

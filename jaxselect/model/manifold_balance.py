@@ -19,7 +19,7 @@ class Stationary(NamedTuple):
         cls: p.
         point: weights and exponents there.
         force: λ of every active pair, zero for the others.
-        multiplier: of the equations f = target, each over the length of its gradient.
+        multiplier: of the equations of the ties, each over the length of its gradient.
         left: what the balance lacks, in the axes.
         hessian: of the Lagrangian, in the axes.
         tangent: orthonormal axes of the manifold and what is orthogonal to the ties.
@@ -31,13 +31,13 @@ class Stationary(NamedTuple):
     cls: Float[np.ndarray, " dim"]
     point: Point
     force: Float[np.ndarray, " pairs"]
-    multiplier: Float[np.ndarray, " twins"]
+    multiplier: Float[np.ndarray, " equations"]
     left: Float[np.ndarray, " axes"]
     hessian: Float[np.ndarray, "axes axes"]
     tangent: Float[np.ndarray, "axes free"]
-    across: Float[np.ndarray, "axes twins"]
+    across: Float[np.ndarray, "axes equations"]
     rate: float
-    scale: Float[np.ndarray, " twins"]
+    scale: Float[np.ndarray, " equations"]
 
 
 def second_order(
@@ -70,7 +70,8 @@ def second_order(
     mean = found.share @ embeddings
     hessian -= (embeddings.T * weight.sum(axis=0)) @ embeddings
     hessian += (mean.T * of_content) @ mean
-    for twin, by in zip(ties.twins, multiplier / scale, strict=True):
+    # The equations of strict ties are linear.
+    for twin, by in zip(ties.twins, multiplier / scale, strict=False):
         share = found.share[twin]
         centred = embeddings - share @ embeddings
         centred_values = values - share @ values

@@ -1,76 +1,38 @@
 """Ties that rest on a manifold: twin bags fix f, and p moves along it.
 
 Bags of both labels with the same tied tokens (twins) have a loss of f alone, whose
-minima are f = log(n₊/n₋): a manifold, of which no point is a strict minimum. The pairs
-move p along it, to a strict minimum of their potential there (mathematics, section 7e).
+minima are f = log(n₊/n₋): a manifold, of which no point is a strict minimum. Other ties
+may fix p in some axes. The pairs move p along the manifold, to a strict minimum of
+their potential there (mathematics, section 7e).
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.sparse import csr_array
 
 from .frame import span_axes
-from .loss import LOGISTIC
 from .ragged_bags import RaggedBags
-from .ragged_pairs import (
-    ACTIVE,
-    INACTIVE,
-    contract_ties,
-    first_selected,
-    row_of_entry,
-)
-
-# Distances from f = log(n₊/n₋) that the bounds of the loss's curvature are for.
-NARROW = 0.1
-# Parts of a sum over bags, relative, below which it counts as zero.
-CANCELLED = 1e-12
+from .ragged_pairs import ACTIVE, INACTIVE, first_selected
+from .tie_contents import CANCELLED, Contents, shares
 
 
-class Contents(NamedTuple):
-    """The contents of bags: tied tokens, with their odds' counts.
+class StrictTies(NamedTuple):
+    """Ties that have a strict minimum of their own.
 
     Attributes:
-        contracted: the count matrix, with ties contracted.
-        selected: of every entry.
-        carried: of every entry, whether all bags of a twin content hold the token at
-            the same ratio, and it has lost: twins together have no force on it.
-        ratio: of every entry, its count over those that its bag selects.
-        words: the selected tokens.
-        counts: of every content over `words`, adding up to one.
-        of_bag: content of every bag.
-        twins: contents of more than one token.
-        number: bags of every content, of labels +1 and −1.
-        axes: orthonormal, of the span of tied differences.
+        axes: V, orthonormal, of the span of their differences.
+        cls: the computed minimum in them.
+        radius: bound on its distance from the true one.
+        stiffness: least curvature of the risk there.
+        basin: distance within which it is at least half of that.
     """
 
-    contracted: csr_array
-    selected: Bool[np.ndarray, " entries"]
-    carried: Bool[np.ndarray, " entries"]
-    ratio: Float[np.ndarray, " entries"]
-    words: Int[np.ndarray, " words"]
-    counts: Float[np.ndarray, "contents words"]
-    of_bag: Int[np.ndarray, " bags"]
-    twins: Int[np.ndarray, " twins"]
-    number: Int[np.ndarray, "2 contents"]
     axes: Float[np.ndarray, "dim axes"]
-
-    def free(
-        self, embeddings: Float[np.ndarray, "vocabulary dim"]
-    ) -> Float[np.ndarray, "vocabulary dim"]:
-        """E orthogonal to the ties."""
-        return embeddings - (embeddings @ self.axes) @ self.axes.T
-
-    def competing(self) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:
-        """Contracted bags without carried tokens, and their selection."""
-        keep = ~self.carried
-        length = np.bincount(
-            row_of_entry(self.contracted)[keep], minlength=len(self.of_bag)
-        )
-        begin = np.concatenate([[0], np.cumsum(length)])
-        entries = self.contracted.data[keep], self.contracted.indices[keep], begin
-        return csr_array(entries, shape=self.contracted.shape), self.selected[keep]
+    cls: Float[np.ndarray, " axes"]
+    radius: float = 0.0
+    stiffness: float = np.inf
+    basin: float = np.inf
 
 
 class TieManifold(NamedTuple):
@@ -86,9 +48,10 @@ class TieManifold(NamedTuple):
         carried: the tokens of a content that have lost; no force acts on them.
         falls: margins of these under p_mm, zero for others.
         of_bag: content of every bag.
-        twins: contents of more than one token.
+        twins: contents that f = target holds.
+        strict: ties with a minimum of their own, which fix p in their axes.
         target: f of the twins at rest.
-        curvature: φ″ of the twins at rest.
+        curvature: φ″ of the twins at rest; in the axes of strict ties, half of theirs.
         content: of every pair.
         loser: of every pair.
         strength: c_k, what the bags of a pair add up to.
@@ -108,8 +71,9 @@ class TieManifold(NamedTuple):
     falls: Float[np.ndarray, "contents words"]
     of_bag: Int[np.ndarray, " bags"]
     twins: Int[np.ndarray, " twins"]
+    strict: StrictTies
     target: Float[np.ndarray, " twins"]
-    curvature: Float[np.ndarray, " twins"]
+    curvature: Float[np.ndarray, " equations"]
     content: Int[np.ndarray, " pairs"]
     loser: Int[np.ndarray, " pairs"]
     strength: Float[np.ndarray, " pairs"]
@@ -120,81 +84,43 @@ class TieManifold(NamedTuple):
     spread: float
     heaviest: float
 
+    @property
+    def tied(self) -> Bool[np.ndarray, "contents words"]:
+        """The tokens that share a content with another one."""
+        held = (self.counts > 0) & ~self.carried
+        return held & (held.sum(axis=1) > 1)[:, None]
+
 
 class Point(NamedTuple):
     """Weights, constraints and forces of a manifold of ties at one p.
 
     Attributes:
         share: weights of every content, at leading order.
-        off: f − target of the twins.
-        normal: ∂f/∂p of the twins.
+        off: f − target of the twins, then p less its minimum in strict ties' axes.
+        normal: derivatives of these.
         lead: log Z − a of every pair.
         towards: ∂ lead/∂p.
     """
 
     share: Float[np.ndarray, "contents words"]
-    off: Float[np.ndarray, " twins"]
-    normal: Float[np.ndarray, "twins dim"]
+    off: Float[np.ndarray, " equations"]
+    normal: Float[np.ndarray, "equations dim"]
     lead: Float[np.ndarray, " pairs"]
     towards: Float[np.ndarray, "pairs dim"]
 
 
-def tie_contents(
-    bags: RaggedBags, selected: Bool[np.ndarray, " entries"]
-) -> Contents | None:
-    """Contents of bags whose ties are held by twins alone.
-
-    Source: mathematics, section 7e.
-
-    Args:
-        bags: the corpus and the tokens' embeddings.
-        selected: of every entry.
-
-    Returns:
-        None where some tied content has bags of one label only, and where the loss is
-        not the logistic one.
-    """
-    if bags.loss != LOGISTIC:
-        return None
-    contracted, selected = contract_ties(bags.counts, selected)
-    entry, row = bags.counts.indices, bags.row
-    total = np.bincount(row[selected], bags.counts.data[selected])
-    ratio = bags.counts.data / total[row]
-    words, place = np.unique(entry[selected], return_inverse=True)
-    kept = np.zeros((len(bags.labels), len(words)))
-    kept[row[selected], place] = ratio[selected]
-    counts, content = np.unique(kept.round(12), axis=0, return_inverse=True)
-    content = content.ravel()
-    twins = np.flatnonzero((counts > 0).sum(axis=1) > 1)
-    number = np.stack(
-        [np.bincount(content[bags.labels == y], minlength=len(counts)) for y in (1, -1)]
-    )
-    if not len(twins) or not number[:, twins].all():
-        return None
-    carried = ~selected & _common(bags.counts, ratio, content, twins)
-    first = first_selected(bags.counts, selected)[row[selected]]
-    return Contents(
-        contracted,
-        selected,
-        carried,
-        ratio,
-        words,
-        counts,
-        content,
-        twins,
-        number,
-        span_axes(bags.embeddings[first] - bags.embeddings[entry[selected]]),
-    )
-
-
 def tie_manifold(
-    bags: RaggedBags, ties: Contents, growth: Float[np.ndarray, " dim"]
+    bags: RaggedBags,
+    ties: Contents,
+    strict: StrictTies,
+    growth: Float[np.ndarray, " dim"],
 ) -> TieManifold | None:
-    """The late flow of ties that are held by twins alone.
+    """The late flow of ties on a manifold.
 
     Args:
         bags: the corpus and the tokens' embeddings.
         ties: contents of its bags.
+        strict: minimum of those that twins do not hold.
         growth: p_mm of `Contents.competing`, orthogonal to the ties.
 
     Returns:
@@ -204,7 +130,9 @@ def tie_manifold(
     counts, twins, carried = ties.counts, ties.twins, ties.carried
     positive, negative = ties.number
     target = np.log(positive[twins] / negative[twins])
-    output = counts @ bags.values[ties.words]
+    # Seen in their axes alone: scores of one content differ by nothing else.
+    score = (bags.embeddings @ (strict.axes @ strict.cls))[ties.words]
+    output = shares(counts, score)[0] @ bags.values[ties.words]
     output[twins] = target
     words = np.union1d(ties.words, entry[carried])
     wide, falling = np.zeros((2, len(counts), len(words)))
@@ -235,6 +163,7 @@ def tie_manifold(
         return None
     excess = np.where(excess <= ACTIVE, 0.0, excess)
     share = 1 / (1 + np.exp(-target))
+    bent = (positive + negative)[twins] / bags.num_total * share * (1 - share)
     pace = free @ growth
     return TieManifold(
         embeddings=bags.embeddings,
@@ -245,8 +174,9 @@ def tie_manifold(
         falls=falling * (pace[best][:, None] - pace[words]),
         of_bag=content,
         twins=twins,
+        strict=strict,
         target=target,
-        curvature=(positive + negative)[twins] / bags.num_total * share * (1 - share),
+        curvature=np.append(bent, np.full(len(strict.cls), strict.stiffness / 2)),
         content=pairs[0],
         loser=pairs[1],
         strength=strength,
@@ -276,41 +206,17 @@ def forces(
         return ties.strength * np.exp(log_time - point.lead)
 
 
-def _common(
-    counts: csr_array,
-    ratio: Float[np.ndarray, " entries"],
-    content: Int[np.ndarray, " bags"],
-    twins: Int[np.ndarray, " twins"],
-) -> Bool[np.ndarray, " entries"]:
-    """Tokens that all bags of a twin content hold at one ratio."""
-    row = row_of_entry(counts)
-    key = content[row] * counts.shape[1] + counts.indices
-    found, at, number = np.unique(key, return_inverse=True, return_counts=True)
-    low, high = np.full(len(found), np.inf), np.zeros(len(found))
-    np.minimum.at(low, at, ratio)
-    np.maximum.at(high, at, ratio)
-    of = found // counts.shape[1]
-    in_all = np.isin(of, twins) & (number == np.bincount(content)[of])
-    return (in_all & (high - low <= CANCELLED * high))[at]
-
-
 def at_point(ties: TieManifold, cls: Float[np.ndarray, " dim"]) -> Point:
     """Weights, equations and exponents at p."""
     scores = ties.embeddings @ cls
-    with np.errstate(divide="ignore"):
-        logit = np.log(ties.counts) + scores[ties.words]
-    top = logit.max(axis=1, keepdims=True)
-    share = np.exp(logit - top)
-    size = share.sum(axis=1, keepdims=True)
-    share /= size
-    log_size = (top + np.log(size)).ravel()
+    share, log_size = shares(ties.counts, scores[ties.words])
     embeddings, values = ties.embeddings[ties.words], ties.values[ties.words]
     output = (share @ values)[ties.twins]
     part = share[ties.twins] * (values - output[:, None])
     return Point(
         share,
-        output - ties.target,
-        part @ embeddings,
+        np.append(output - ties.target, ties.strict.axes.T @ cls - ties.strict.cls),
+        np.vstack([part @ embeddings, ties.strict.axes.T]),
         log_size[ties.content] - scores[ties.loser],
         (share @ embeddings)[ties.content] - ties.embeddings[ties.loser],
     )

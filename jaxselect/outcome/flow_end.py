@@ -119,7 +119,7 @@ def flow_end(
     if moves:
         selected = _selected(bags, p, speed, min(selection_gap, WIDTH * s))
     counts, selected = contract_ties(bags.counts, selected)
-    axes, tied, shared = _balance(bags, selected)
+    axes, tied, shared = tied_bags(bags, selected)
     resting, distance, held = None, 0.0, axes.T @ p
     if tied.size:
         resting = certified_minimum(shared, held)
@@ -196,10 +196,25 @@ def _shift(
     return 2 * minimum.decrement * (off + 2 * bags.spread(tied))
 
 
-def _balance(
+def tied_bags(
     bags: RaggedBags, selected: Bool[np.ndarray, " entries"]
 ) -> tuple[Float[np.ndarray, "dim axes"], Int[np.ndarray, " words"], RaggedBags]:
-    """Axes spanned by words that share; the words; bags of these alone."""
+    """Axes of the span of words that share, these words, the bags of these alone.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        selected: of every entry; bags without one or with one alone are left out.
+
+    Returns:
+        The axes, the words, and the bags in these axes.
+
+    Example:
+        >>> counts, labels = csr_array([[1.0, 1.0], [1.0, 0.0]]), np.ones(2)
+        >>> two = RaggedBags(counts, labels, np.eye(2), np.ones(2), 2)
+        >>> axes, words, shared = tied_bags(two, np.ones(3, bool))
+        >>> axes.shape, words.tolist(), len(shared.labels)
+        ((2, 1), [0, 1], 1)
+    """
     counts = bags.counts
     row = bags.row
     number = np.bincount(row[selected], minlength=counts.shape[0])

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 
 from ..flow.manifold_flow import manifold_flow, on_manifold, still_tied
 from ..flow.result import FlowStatus
+from ..margin.certified_minimum import certified_minimum
 from ..margin.manifold_certificate import is_trapped
 from ..margin.manifold_equilibrium import stationary
 from ..margin.max_margin import MaxMarginStatus
@@ -17,8 +18,9 @@ from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags
 from ..model.ragged_pairs import contract_ties
 from ..model.sparse import SparseCorpus
-from ..model.tie_manifold import Contents, TieManifold, tie_contents, tie_manifold
-from .flow_end import FlowEnd
+from ..model.tie_contents import Contents, tie_contents
+from ..model.tie_manifold import StrictTies, TieManifold, tie_manifold
+from .flow_end import FlowEnd, tied_bags
 
 # In scores: how far ties may be from their manifold, as they come to rest on it.
 CLOSE = 1e-2
@@ -78,7 +80,7 @@ def manifold_end(
         return None
     bags, cls = RaggedBags.of_corpus(parameters, corpus), np.asarray(parameters.cls)
     selected = ending.selected
-    late = _late_flow(bags, selected, ending.margin.direction)
+    late = _late_flow(bags, selected, cls, ending.margin.direction)
     if late is None:
         return None
     ties = late.ties
@@ -97,7 +99,7 @@ def manifold_end(
         if flow.status != FlowStatus.REACHED or not np.isfinite(there).all():
             return None
         tied = _still_tied(bags, ties, there, now)
-        again = (tied != selected).any() and _late_flow(bags, tied, ties.growth)
+        again = (tied != selected).any() and _late_flow(bags, tied, there, ties.growth)
         if again:
             late, ties, selected = again, again.ties, tied
         rest = stationary(ties, there, now)
@@ -117,12 +119,11 @@ class _LateFlow(NamedTuple):
 
     def ended(self, cls: Float[np.ndarray, " dim"], log_time: float) -> ManifoldEnd:
         """Its proved end."""
-        twins = self.ties.counts[self.ties.twins] * ~self.ties.carried[self.ties.twins]
         return ManifoldEnd(
             cls,
             log_time,
             self.contents.selected,
-            self.ties.words[twins.any(axis=0)],
+            self.ties.words[self.ties.tied.any(axis=0)],
             self.contents.axes,
             self.margin,
         )
@@ -131,18 +132,34 @@ class _LateFlow(NamedTuple):
 def _late_flow(
     bags: RaggedBags,
     selected: Bool[np.ndarray, " entries"],
+    cls: Float[np.ndarray, " dim"],
     guess: Float[np.ndarray, " dim"],
 ) -> _LateFlow | None:
     """The late flow of a selection, if it is one on a manifold."""
-    contents = tie_contents(bags, selected)
-    if contents is None:
+    contents = tie_contents(bags, selected, cls)
+    strict = None if contents is None else _strict_ties(bags, contents, cls)
+    if contents is None or strict is None:
         return None
     free = contents.free(bags.embeddings)
     margin = sparse_max_margin(free, *contents.competing(), guess)
     if margin.status != MaxMarginStatus.SOLVED:
         return None
-    ties = tie_manifold(bags, contents, margin.direction)
+    ties = tie_manifold(bags, contents, strict, margin.direction)
     return None if ties is None else _LateFlow(ties, contents, margin)
+
+
+def _strict_ties(
+    bags: RaggedBags, contents: Contents, cls: Float[np.ndarray, " dim"]
+) -> StrictTies | None:
+    """The minimum of the ties that twins do not hold, if p is proved to end in it."""
+    if not len(contents.strict):
+        return StrictTies(np.zeros((len(cls), 0)), np.zeros(0))
+    of_strict = np.isin(contents.of_bag, contents.strict)[bags.row]
+    axes, _, shared = tied_bags(bags, contents.selected & of_strict)
+    rest = certified_minimum(shared, axes.T @ cls)
+    if not rest.proved or np.linalg.norm(rest.cls - axes.T @ cls) > rest.basin:
+        return None
+    return StrictTies(axes, rest.cls, rest.radius, rest.stiffness, rest.basin)
 
 
 def _still_tied(

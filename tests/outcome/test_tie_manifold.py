@@ -64,7 +64,7 @@ def late_flow(problem, cls, ending):
     model, corpus = parts(*problem)
     bags = RaggedBags.of_corpus(model, corpus)
     counts, selected = contract_ties(bags.counts, ending.selected)
-    late = _late_flow(bags, ending.selected, ending.margin.direction)
+    late = _late_flow(bags, ending.selected, cls, ending.margin.direction)
     ties = None if late is None else late.ties
     return ties, pair_forces(bags, counts, selected, cls).response
 
@@ -104,7 +104,8 @@ def potential(ties, rest, log_time, cls):
     # p − p_mm s: seen from the balance, so that no digits are lost.
     phi += float(ties.growth @ (cls - rest.cls))
     output = (held @ ties.values[ties.words] / held.sum(axis=1))[ties.twins]
-    return phi, output - ties.target
+    strict = ties.strict
+    return phi, np.append(output - ties.target, strict.axes.T @ cls - strict.cls)
 
 
 def test_an_end_in_closed_form():
@@ -299,7 +300,8 @@ def test_the_wall_is_higher_than_all_within(seed):
         third = bounds.third(apart, lead)
         assert abs(lagrangian - middle - radius**2 / 2) <= third + 1e-9
         bent = bounds.range[ties.twins] * apart[ties.twins] ** 2 / 8
-        assert (np.abs(off) <= bent + 1e-12).all()
+        assert (np.abs(off[: len(bent)]) <= bent + 1e-12).all()
+        assert np.abs(off[len(bent) :]).max(initial=0.0) < 1e-9
         exact = at_point(ties, there)
         moved = np.abs(exact.lead - rest.point.lead)
         assert (moved <= lead + apart[ties.content] ** 2 / 8 + 1e-9).all()
