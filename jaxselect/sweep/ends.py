@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from ..model.parameters import Parameters
-from ..outcome.proof import prove
+from ..outcome.proof import LATEST, prove
 from ..outcome.trial_status import CERTIFIED, End, TrialStatus
 from .grid import Grid, Shape, lane_values
 from .start import lane_kinds, start
 
-# Where no larger norm would help; any other run is certified sooner by going on.
+# Statuses that no larger norm would help; any other run is certified sooner by going
+# on, up to the log-time that proofs go to.
 OPEN = (TrialStatus.TIES_UNPROVED, TrialStatus.NORM_NOT_REACHED)
 
 
@@ -24,7 +25,7 @@ def ends(
     shape: Shape,
     rows: Shaped[np.ndarray, " lanes"],
 ) -> Int[np.ndarray, " lanes"]:
-    """An `End` for every lane; only those of a status in `OPEN` cost time.
+    """An `End` for every lane; those of a status in `OPEN`, or ended late, cost time.
 
     Args:
         grid: of trials.
@@ -37,25 +38,33 @@ def ends(
     Example:
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
         >>> grid = Grid(axes=sizes)
-        >>> ends(grid, grid.shapes()[0], np.zeros(1, [("status", int)])).tolist()
+        >>> kinds = [("status", int), ("log_time", float)]
+        >>> ends(grid, grid.shapes()[0], np.zeros(1, kinds)).tolist()
         [0]
     """
     certified = np.isin(rows["status"], CERTIFIED)
     found = np.where(certified, End.SELECTED, End.UNPROVED).astype(np.int32)
     if grid.precision != "float64":
         return found
-    left = np.flatnonzero(np.isin(rows["status"], OPEN))
+    late = rows["log_time"] > LATEST
+    left = np.isin(rows["status"], OPEN)
+    left |= late & (rows["status"] == TrialStatus.NOT_CERTIFIED)
     # Whatever runs the chunk, a proof runs where its NumPy is.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
-        for place in left:
+        for place in np.flatnonzero(left):
             row = rows[place]
             values = lane_values(grid, rows["lane"][place : place + 1]).values()
             cells = zip(values, lane_kinds(grid), strict=True)
             numbers = (np.asarray(value[0], kind.dtype) for value, kind in cells)
             _, after, corpus, _ = _started(grid, shape)(*numbers)
-            cls = jnp.asarray(row["cls_end"])
-            ended = Parameters(after.embeddings, cls, after.head)
-            found[place] = prove(ended, corpus, from_log_time=float(row["log_time"]))
+            begun = float(row["log_time"])
+            if late[place]:
+                # No proof goes on from there: it follows the flow from p_0.
+                begun, ended = 0.0, after
+            else:
+                cls = jnp.asarray(row["cls_end"])
+                ended = Parameters(after.embeddings, cls, after.head)
+            found[place] = prove(ended, corpus, from_log_time=begun)
     return found
 
 

@@ -80,6 +80,25 @@ def test_certified_lanes_are_selected_and_are_not_run_again(monkeypatch):
     assert (found == np.where(proved, End.SELECTED, End.UNPROVED)).all()
 
 
+def test_a_run_that_ended_late_is_proved_from_its_start(monkeypatch):
+    """Beyond the last log-time of proofs, whatever p the flow ended at."""
+    grid = Grid(axes=SIZES)
+    statuses = [TrialStatus.NOT_CERTIFIED] * 2 + [TrialStatus.SELECTED_ALL]
+    rows = ended(statuses, log_time=[1e3, 1e5, 1e5])
+    shape = grid.shapes()[0]
+    assert ends(grid, shape, rows).tolist() == [End.UNPROVED, *[End.SELECTED] * 2]
+    found = []
+
+    def spy(parameters, corpus, *, from_log_time):
+        found.append((parameters.cls, from_log_time))
+        return End.SELECTED
+
+    monkeypatch.setattr("jaxselect.sweep.ends.prove", spy)
+    rows = ended([TrialStatus.NOT_CERTIFIED], cls=1e6, log_time=1e5)
+    ends(grid, shape, rows)
+    assert np.abs(found[0][0]).max() < 1e2 and found[0][1] == 0.0
+
+
 def test_the_proof_is_of_the_lane_asked_for(monkeypatch):
     """Every lane is proved from its own seed, d, η₀ and the end of its flow."""
     grid = Grid(axes=SIZES, dim=(64.0, 1e6), step_size=(1.0, 100.0), seed=(0, 3))
