@@ -193,14 +193,14 @@ def test_a_norm_that_was_missed_is_not_reached_and_steps_are_bounded(monkeypatch
 
 def test_an_earlier_point_is_one_of_the_flow():
     """No later than at three quarters of its log-time."""
-    parameters, corpus = problem()
-    flow = run(parameters, corpus, until_log_time=100.0)
-    assert 0 < flow.earlier_log_time <= 0.75 * flow.log_time
-    there = run(parameters, corpus, until_log_time=flow.earlier_log_time)
-    np.testing.assert_allclose(flow.earlier_cls, there.cls, atol=2e-5)
-    # A point that is early enough for one end is too late for another.
-    sooner = run(parameters, corpus, until_log_time=1.2 * flow.earlier_log_time)
-    assert 0 < sooner.earlier_log_time <= 0.75 * sooner.log_time
+    end, given = 100.0, problem()
+    for _ in range(2):
+        flow = run(*given, until_log_time=end)
+        assert 0 < flow.earlier_log_time <= 0.75 * end
+        there = run(*given, until_log_time=flow.earlier_log_time)
+        np.testing.assert_allclose(flow.earlier_cls, there.cls, atol=2e-5)
+        # A point that is early enough for one end is too late for another.
+        end = 1.2 * flow.earlier_log_time
 
 
 def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
