@@ -31,7 +31,7 @@ TEXT = {
     "no axes": b'{"grid": {}, "statuses": {}}',
     "axes of text": b'{"axes": "a", "grid": {}, "statuses": {}}',
 }
-"""What may stand in a file that is to describe results."""
+"""Contents of a file that is to describe results."""
 REVIEWS = {
     "empty.csv": b"",
     "heads.csv": b"text,label\n",
@@ -91,7 +91,7 @@ def reviews_calls() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _spoilt() -> dict[str, Callable[[Path], Any]]:
-    """What may have happened to a sweep's folder, by name."""
+    """Damages to a sweep's folder, by name."""
 
     def described(content: bytes) -> Callable[[Path], None]:
         def spoil(folder: Path) -> None:

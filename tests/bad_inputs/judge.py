@@ -1,4 +1,4 @@
-"""What becomes of an input: refused in one line, or one of the ways it should not."""
+"""The outcome of an input: refused in one line, or one of the ways it should not."""
 
 import contextlib
 import io
@@ -43,7 +43,7 @@ def in_time() -> Iterator[None]:
 
 
 def of_line(line: Line) -> str:
-    """What becomes of a command line, but for the work itself."""
+    """The outcome of a command line, without the work itself."""
 
     def begin(*settings: Any, **more: Any) -> None:
         raise Accepted
@@ -72,7 +72,7 @@ def of_line(line: Line) -> str:
 
 
 def of_call(call: Callable[[], Any]) -> str:
-    """What becomes of a call of the library: `BadInput` in one line, or not."""
+    """The outcome of a call of the library: `BadInput` in one line, or not."""
     with in_time():
         try:
             found = call()

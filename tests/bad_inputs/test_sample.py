@@ -11,7 +11,7 @@ from tests.bad_inputs.lines import lines
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """What an input should not write, it writes into a folder of its own."""
+    """An input that writes after all writes into a temporary folder."""
     monkeypatch.chdir(tmp_path)
     yield
     assert not list(tmp_path.glob("results*/*.html"))

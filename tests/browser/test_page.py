@@ -16,7 +16,7 @@ from tests.experiments.test_report import NASTY, damage
 pytestmark = pytest.mark.browser
 
 BYTES, FIRST_PAINT, FRAME = 8e6, 1000.0, 1000 / 30
-"""What a page may weigh; milliseconds to its first paint and for a frame of it."""
+"""Largest bytes of a page; milliseconds to its first paint and for a frame of it."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What a model attends to, where its scores lie far apart."""
+"""Attention of a model whose scores lie far apart."""
 
 import numpy as np
 import pytest

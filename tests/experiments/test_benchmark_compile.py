@@ -14,7 +14,7 @@ from experiments.sweep.settings import PRESETS as SWEEPS
 from tests.experiments.invented_results import check_shown
 
 CHIP_BYTES = {"v5e": 16e9, "v6e": 32e9}
-# What a sweep's program may have of code.
+# Largest code of a sweep's program.
 CODE_BYTES = 60e6
 
 
@@ -46,7 +46,7 @@ def test_for_cuda_a_program_is_lowered_and_no_more():
     assert set(found) == {"trace", "lower", "lines"}
 
 
-def test_a_refusal_is_told_with_its_reason():
+def test_a_refusal_is_printed_with_its_reason():
     assert _ahead.isolated("nothing", "cpu") == {"refused": "KeyError: 'nothing'"}
 
 

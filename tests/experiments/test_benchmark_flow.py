@@ -1,4 +1,4 @@
-"""What the benchmark of flows times is the flow, to the norm that it says."""
+"""The benchmark of flows times the flow, to the norm that it prints."""
 
 import jax
 import numpy as np

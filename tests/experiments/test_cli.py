@@ -101,7 +101,7 @@ def test_a_finished_sweep_runs_nothing_again(whole, capsys):
 
 
 def stamps(folder):
-    """What a chunk that is written again would change."""
+    """Times and inodes of chunks: writing one again changes them."""
     found = {path: path.stat() for path in (folder / "chunks").glob("[0-9]*.npy")}
     return {path: (stat.st_mtime_ns, stat.st_ino) for path, stat in found.items()}
 
@@ -202,7 +202,7 @@ def test_damaged_chunks_are_recomputed(whole, tmp_path, capsys):
 
 
 def test_figures_are_drawn_from_the_folder(whole, tmp_path):
-    """Of a real sweep, which has no paths, and of one that has."""
+    """From a real sweep, which has no paths, and from one with paths."""
     paths = {"growth.png", "direction.png"}
     for folder, more in ((whole[0], set()), (invent_sweep(tmp_path / "made"), paths)):
         for path in (folder / "chunks").iterdir():
@@ -248,7 +248,7 @@ def test_a_sweep_started_afresh_writes_all_of_it_again(whole, tmp_path):
 
 
 def test_two_sweeps_do_not_share_a_folder(whole, capsys):
-    """Nor does the second one, asked to start afresh, touch what the first has."""
+    """The second one, asked to start afresh, leaves the chunks of the first."""
     before = stamps(whole[0])
     with store.writing(whole[0]):
         assert sweep_here(whole[0], *SMALL, "--no-resume") == 2
@@ -284,8 +284,8 @@ def test_help_reads_in_a_second_or_two():
     assert time.monotonic() - begin < 30
 
 
-def test_nobody_waits_for_garbage_once_a_program_is_done():
-    """What was there at the end is no longer looked at, whatever holds it."""
+def test_no_garbage_is_collected_once_a_program_is_done():
+    """Objects alive at the end are frozen, whatever holds them."""
     code = (
         "import atexit, gc; atexit.register(lambda: print("
         "len(gc.get_objects()) < gc.get_freeze_count())); import experiments"

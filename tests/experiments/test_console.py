@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """Of a study that does nothing."""
+    """Settings of a study that does nothing."""
 
     size: float = 1.0
     preset: str = "first"

@@ -1,4 +1,4 @@
-"""What is drawn is what is on disk: the lines of figures against their columns."""
+"""Figures show the results on disk: their lines against the columns."""
 
 import dataclasses
 import re

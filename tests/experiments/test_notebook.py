@@ -21,7 +21,7 @@ from nbclient.exceptions import CellExecutionError
 
 ROOT = Path(__file__).parents[2]
 JAX = {"jax": "0.7.2", "jaxlib": "0.7.2"}
-"""What Colab's TPU runtime had, and the oldest that the project takes."""
+"""Versions in Colab's TPU runtime, and the oldest that the project takes."""
 CUDA = {"jax-cuda12-plugin": "0.7.2", "jax-cuda12-pjrt": "0.7.2"}
 OTHERS = {"numpy": "2.0.2", "jaxtyping": "0.3.2"}
 
@@ -36,7 +36,7 @@ def sources():
 
 @pytest.fixture(scope="module")
 def tools():
-    """What the first two cells define: settings, and what the others call."""
+    """Names of the first two cells: settings, and functions that the others call."""
     names = {"__name__": "__main__"}
     for source in sources()[:2]:
         exec(source, names)

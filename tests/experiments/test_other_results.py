@@ -1,4 +1,4 @@
-"""What makes results other results: any setting, any source file that they need."""
+"""Results depend on any setting and on any source file that they need."""
 
 import dataclasses
 import subprocess

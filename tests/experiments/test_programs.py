@@ -81,7 +81,7 @@ def ready(build=build, settings=SETTINGS, arguments=ARGUMENTS, options=OPTIONS):
 
 
 def again():
-    """What a new process would find."""
+    """The program that a new process would find."""
     programs._HELD.clear()
     return ready()
 
@@ -96,7 +96,7 @@ def test_a_program_read_is_the_program_compiled(folder):
 
 
 def test_xla_compiles_a_program_once(folder):
-    """What it made of a program is in JAX's own cache, for each set of options."""
+    """Compiled programs are in JAX's own cache, one for each set of options."""
     again()
     compiled = set(folder.parent.glob("*-cache"))
     again()

@@ -37,7 +37,7 @@ def test_a_file_keeps_lines_alone(monkeypatch):
 @pytest.mark.parametrize(
     ("pace", "quiet", "lines"), [(0.0, False, 2), (0.0, True, 0), (60.0, False, 0)]
 )
-def test_a_log_is_told_now_and_then_how_far_a_sweep_is(
+def test_a_log_shows_now_and_then_how_far_a_sweep_is(
     monkeypatch, capsys, pace, quiet, lines
 ):
     monkeypatch.setattr(study, "PACE", pace)

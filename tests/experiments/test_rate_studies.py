@@ -119,7 +119,7 @@ def test_a_study_leaves_results_and_a_figure(study):
 
 
 @pytest.mark.parametrize("status", CrossingStatus)
-def test_a_mean_time_is_told_where_that_of_every_draw_is(status, monkeypatch):
+def test_a_mean_time_is_known_where_that_of_every_draw_is(status, monkeypatch):
     def time(problem, seed, dim, log_step):
         here = jnp.where(seed == 1, int(status), int(CrossingStatus.CROSSED))
         return 2.0 + seed.astype(float) + log_step, here
@@ -128,11 +128,11 @@ def test_a_mean_time_is_told_where_that_of_every_draw_is(status, monkeypatch):
     mean = step_size.mean_selection_time(
         Problem(), jnp.arange(3), jnp.array(1e4), jnp.array(1.0)
     )
-    untold = {CrossingStatus.TIME_UNRESOLVED, CrossingStatus.FAILED}
-    np.testing.assert_allclose(mean, np.nan if status in untold else 4.0)
+    unknown = {CrossingStatus.TIME_UNRESOLVED, CrossingStatus.FAILED}
+    np.testing.assert_allclose(mean, np.nan if status in unknown else 4.0)
 
 
-def test_descent_leaves_out_what_is_not_told():
+def test_descent_leaves_out_unknown_times():
     """The time falls towards log η₀ = 1 from above, and on a side is not known."""
 
     def value_and_slope(place):
@@ -337,7 +337,7 @@ def test_changes_are_differences_and_are_compared_by_rank_and_length():
 
 
 def test_what_is_never_selected_counts_as_the_end_of_the_search(monkeypatch):
-    """Of a mean over draws it would otherwise make an infinity."""
+    """A mean over draws would otherwise be infinite."""
     for name in ("resolve_limit", "selection_event"):
         monkeypatch.setattr(
             step_size, name, lambda *_, **__: SimpleNamespace(path=None, selected=None)

@@ -49,7 +49,7 @@ NASTY = {
 
 
 class Reader(html.parser.HTMLParser):
-    """What a browser would make of the page: its tags, and the text of its scripts."""
+    """The page as a browser reads it: its tags, and the text of its scripts."""
 
     def __init__(self, text):
         super().__init__()
@@ -70,7 +70,7 @@ class Reader(html.parser.HTMLParser):
             self.scripts[-1] += data
 
     def data(self):
-        """What the page hands to its program."""
+        """The data that the page hands to its program."""
         return json.loads(self.scripts[0])
 
 
@@ -80,7 +80,7 @@ def folder(tmp_path):
 
 
 def claims(folder):
-    """What is measured of the claims about a sweep, by the name of the measure."""
+    """Measurements of the claims about a sweep, by the name of the measure."""
     found = rows(sweep_claims.CLAIMS, search([folder]))
     return {row.claim.measure.__name__: row.measured for row in found}
 

@@ -1,4 +1,4 @@
-"""What studies leave on disk: written whole, read back the same, or refused."""
+"""Results on disk: written whole, read back the same, or refused."""
 
 import dataclasses
 import enum

@@ -95,7 +95,7 @@ def test_bad_input_is_one_line_and_exit_code_two(capsys, arguments, message):
     assert printed.out == ""
     *before, line = printed.err.splitlines()
     assert message in line and line.startswith("error: ")
-    # What is wrong with the reviews themselves is seen once they are read.
+    # Faults of the reviews themselves are seen once they are read.
     assert all(line.startswith("will write") for line in before)
 
 

@@ -29,7 +29,7 @@ def test_a_run_says_what_it_found(capsys):
     for name, value, meaning in run._numbers(found):
         assert f"{name:36} {value}" in printed.err
         assert meaning.split(".")[0][:40] in printed.err
-    # Of d = 256, η₀ = 100 and ‖p‖ = 100, each in its place; and of its seed.
+    # The line names d = 256, η₀ = 100, ‖p‖ = 100 and the seed, each as one argument.
     size = found["settings"]
     gamma = size["step_size"] / (4 * size["length"] * size["relevant"])
     assert found["alignment"] == pytest.approx(gamma, abs=2 * size["dim"] ** -0.5)

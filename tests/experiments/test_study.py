@@ -1,4 +1,4 @@
-"""The base of all studies: every number has a bound, and settings a place."""
+"""The base of all studies: every number has a bound, and settings a folder."""
 
 import dataclasses
 import importlib

@@ -233,7 +233,7 @@ def test_every_claim_names_a_study_that_there_is():
 
 
 def test_bounds_of_edges_are_those_of_the_study():
-    """What counts as predicted is fixed in one table; each bound from both sides."""
+    """Bounds of predictions are fixed in one table; each is tried from both sides."""
     for name, bound in _phase_ratios.WITHIN.items():
         rows = [
             {"case": "n1", "edge": name, "ratio": ratio}

@@ -132,7 +132,7 @@ def test_one_certified_run_has_no_interval():
 def test_deviation_of_the_constant_by_hand():
     """2e-3 · 1e3 / 1.6 = 1.25."""
     runs = results([ALL] * 4 + [PARTIAL] * 2 + [MISSING] * 2)
-    # Of the last two runs a dimension is read from p: their deviation stands apart.
+    # In the last two runs a dimension is read from p: their deviation stands apart.
     flat = np.arange(8).reshape(runs.status.shape)
     runs["history_dim"] = (runs.status.dims, np.where(flat >= 4, 1, 0))
     runs["direction_error"] = runs.direction_error.where(runs.history_dim == 0, 2.4e-3)

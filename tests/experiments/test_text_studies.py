@@ -102,7 +102,7 @@ def test_flows_on_reviews_go_on_or_rest_and_are_certified(tmp_path, capsys):
     assert all(cell["gap"] <= 1e-10 and cell["growth"] > 0 for cell in goes_on)
 
 
-def test_a_flow_on_reviews_tells_its_end(tmp_path, capsys):
+def test_a_flow_on_reviews_prints_its_end(tmp_path, capsys):
     results = smoke(text_flow, tmp_path, capsys)
     assert results["certified"] is (results["status"] != "UNPROVED")
     columns = read(tmp_path).arrays

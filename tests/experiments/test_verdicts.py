@@ -46,7 +46,7 @@ def sweep(dims=(1e2, 1e3, 1e4, 1e5), steps=(1.0, 10.0, 100.0), seeds=10, **colum
 
 
 def statuses(shape=(4, 3, 10), **where):
-    """Statuses of a sweep: `SELECTED_ALL`, but for some places."""
+    """Statuses of a sweep: `SELECTED_ALL` except at the cells given."""
     found = np.full(shape, int(TrialStatus.SELECTED_ALL))
     for name, place in where.items():
         found[place] = -1 if name == "MISSING" else TrialStatus[name]
@@ -165,7 +165,7 @@ def test_a_constant_is_not_a_norm():
         assert measure(sweep(**columns)).verdict is FAILS
 
 
-def test_medians_are_told_by_what_is_known_of_the_history():
+def test_medians_are_split_by_whether_the_history_is_known():
     history, error = np.zeros((4, 3, 10), int), np.full((4, 3, 10), 2 / 6e5)
     history[:, :, 5:], error[:, :, 5:] = 4, 2.01 / 6e5
     measured = sweep_claims.direction(sweep(history_dim=history, direction_error=error))

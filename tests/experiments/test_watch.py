@@ -62,7 +62,7 @@ def test_a_class_holds_the_mean_weight_of_its_important_tokens(seen):
     assert not np.allclose(found["positive"], found["negative"], equal_nan=True)
 
 
-def test_the_end_of_the_path_is_the_end_that_is_told(seen):
+def test_the_end_of_the_path_is_the_printed_end(seen):
     (cell,) = seen.results["cells"]
     found = {name: column[0] for name, column in seen.arrays.items()}
     assert cell["status"] == FlowStatus.REACHED.name

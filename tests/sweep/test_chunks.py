@@ -123,7 +123,7 @@ def test_the_cut_does_not_matter(reference, tmp_path, chunk_size, together):
         np.testing.assert_allclose(
             other[name].values[settled], reference[name].values[settled], rtol=1e-9
         )
-    # What only the path decides of ρ has no more digits than the path.
+    # The part of ρ that only the path decides has no more digits than the path.
     settled &= reference.history_dim.values == 0
     assert settled.sum() >= 3
     np.testing.assert_allclose(
@@ -193,14 +193,14 @@ def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
 def test_a_sweep_is_compiled_with_little_effort_while_that_is_sooner_done(monkeypatch):
     """On a TPU all effort is dearer, and the preset made for one is worth it."""
 
-    def hurried(grid):
+    def compiles_fast(grid):
         return launch.effort(grid) is launch.fast_compile_options()
 
     seeds = tuple(range(launch.FEW["cpu"] + 1))
     some = dataclasses.replace(TINY, dim=(1e6,), step_size=(100.0,), seed=seeds)
-    assert hurried(TINY) and not hurried(some)
+    assert compiles_fast(TINY) and not compiles_fast(some)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    assert hurried(some) and not hurried(PRESETS["tpu"].grid)
+    assert compiles_fast(some) and not compiles_fast(PRESETS["tpu"].grid)
 
 
 def test_both_families_and_all_their_axes_run(tmp_path):

@@ -74,7 +74,7 @@ def test_damaged_chunks_are_found_and_removed(folder, damage):
 
 
 def test_a_chunk_with_other_lanes_than_planned_is_damaged(folder):
-    """Another one's content, some of its own, or a chunk too many."""
+    """Contents of another chunk, a part of its own contents, or a chunk too many."""
     planned = [np.array([0, 3]), np.array([1, 4]), np.array([5])]
     for index, lanes in enumerate([[0, 3], [0, 3], [5], [2]]):
         store.write_chunk(folder, index, rows(*lanes))

@@ -137,7 +137,7 @@ def test_vocabulary_is_of_frequent_training_words():
         words.choose_vocabulary(["...", ""], min_count=1)
 
 
-def test_reviews_without_a_known_word_are_left_out_and_can_be_told():
+def test_reviews_without_a_known_word_are_left_out_and_can_be_counted():
     reviews = text.Reviews(
         ["good", "?", "unheard", "bad good"], np.array([1, 1, -1, -1])
     )
@@ -254,9 +254,9 @@ DAMAGED = {
 def test_what_cannot_be_read_is_one_line_that_names_it(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(DAMAGED[name])
-    with pytest.raises(BadInput, match=r"wanted a \.parq|not encoded") as told:
+    with pytest.raises(BadInput, match=r"wanted a \.parq|not encoded") as refused:
         text.read_reviews(path)
-    assert str(path) in str(told.value) and "\n" not in str(told.value)
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_file_that_may_not_be_read_is_the_systems_to_explain(tmp_path, monkeypatch):
