@@ -4,6 +4,7 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -197,3 +198,29 @@ def test_every_term_is_used_and_every_name_that_computes_one_exists():
         assert all(term.lower() in used for term in terms.split(", ")), terms
         named = re.findall(r"`(\w+)(?:\.(\w+))?`", row.rsplit("|", 1)[1])
         assert {name for pair in named for name in pair if name} <= defined, terms
+
+
+# Nouns that make a term with the word before them, and words before them that make none.
+NOUNS = "difference|error|flow|force|margin|pair|rate|selection|tie|token|weight"
+PLAIN = set(
+    "a all an and another are as at by each every for from in its last many no of one "
+    "other per same several some that their these this to top two under what which "
+    "whose with the whole largest smallest distinct given both irrelevant ordered relative".split()
+)
+
+
+def terms(texts: list[str], times: int = 3) -> set[str]:
+    """Pairs of words, as in "late flow", that stand in the texts at least `times`."""
+    said = re.sub(r"\s+", " ", "\n".join(texts)).lower()
+    found = re.findall(rf"\b([a-z][a-z-]+) ({NOUNS})s?\b", said)
+    number = Counter(f"{word} {noun}" for word, noun in found if word not in PLAIN)
+    return {term for term, count in number.items() if count >= times}
+
+
+def test_every_term_of_the_docstrings_is_in_the_glossary():
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef
+    nodes = [node for path in LIBRARY for node in ast.walk(tree(path))]
+    texts = [ast.get_docstring(n) or "" for n in nodes if isinstance(n, documented)]
+    used = terms(texts)
+    assert {"late flow", "active pair", "important token"} <= used
+    assert not used - terms([GLOSSARY], times=1)
