@@ -200,12 +200,13 @@ def test_every_term_is_used_and_every_name_that_computes_one_exists():
         assert {name for pair in named for name in pair if name} <= defined, terms
 
 
-# Nouns that make a term with the word before them, and words before them that make none.
+# Nouns that make a term with the word before them, and such words as make none.
 NOUNS = "difference|error|flow|force|margin|pair|rate|selection|tie|token|weight"
-PLAIN = set(
-    "a all an and another are as at by each every for from in its last many no of one "
-    "other per same several some that their these this to top two under what which "
-    "whose with the whole largest smallest distinct given both irrelevant ordered relative".split()
+PLAIN = re.compile(
+    "a|all|an|and|another|are|as|at|both|by|distinct|each|every|for|from|given|in|"
+    "irrelevant|its|largest|last|many|no|of|one|ordered|other|per|relative|same|"
+    "several|smallest|some|that|the|their|these|this|to|top|two|under|what|which|"
+    "whole|whose|with"
 )
 
 
@@ -213,7 +214,9 @@ def terms(texts: list[str], times: int = 3) -> set[str]:
     """Pairs of words, as in "late flow", that stand in the texts at least `times`."""
     said = re.sub(r"\s+", " ", "\n".join(texts)).lower()
     found = re.findall(rf"\b([a-z][a-z-]+) ({NOUNS})s?\b", said)
-    number = Counter(f"{word} {noun}" for word, noun in found if word not in PLAIN)
+    number = Counter(
+        f"{word} {noun}" for word, noun in found if not PLAIN.fullmatch(word)
+    )
     return {term for term, count in number.items() if count >= times}
 
 
