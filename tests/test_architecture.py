@@ -62,6 +62,23 @@ def test_imports_go_down_a_floor(path):
 
 
 @pytest.mark.parametrize(
+    "path", MODULES, ids=lambda path: f"{path.parent.name}.{path.stem}"
+)
+def test_a_file_and_a_function_fit_on_a_screen_or_few(path):
+    text = path.read_text()
+    assert text.count("\n") <= 320
+    nodes = list(ast.walk(ast.parse(text)))
+    assert not any(isinstance(node, ast.Nonlocal) for node in nodes)
+    for function in (node for node in nodes if isinstance(node, ast.FunctionDef)):
+        documented = (ast.get_docstring(function, clean=False) or "").count("\n") + 1
+        assert function.end_lineno - function.lineno - documented < 80, function.name
+        inner = [
+            node for node in ast.walk(function) if isinstance(node, ast.FunctionDef)
+        ]
+        assert len(inner) - 1 < 5, function.name
+
+
+@pytest.mark.parametrize(
     ("package", "module"), [("tensorflow_datasets", "datasets"), ("pyarrow", "reviews")]
 )
 def test_one_importer_per_text_library(package, module):

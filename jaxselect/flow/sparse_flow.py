@@ -70,15 +70,8 @@ def sparse_flow(
             f"parameters in {parameters.cls.dtype}: wanted float64; set jax_enable_x64"
         )
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    at_least("from_log_time", from_log_time, 0.0)
-    at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
+    _within_range(from_log_time, until_log_time)
     increasing("path_log_times", times)
-    latest = max(LATEST, from_log_time + LOOK_BACK)
-    if not until_log_time <= latest:
-        raise BadInput(
-            f"until_log_time {until_log_time}: wanted at most {latest}, where rounding "
-            "still leaves a digit"
-        )
     values = parameters.embeddings @ parameters.head
     bags = RaggedBags.of_corpus(parameters, corpus)
 
@@ -109,6 +102,18 @@ def sparse_flow(
         settings=settings,
         callback=callback,
     )
+
+
+def _within_range(from_log_time: float, until_log_time: float) -> None:
+    """Refuse log-times at which rounding leaves no digit."""
+    at_least("from_log_time", from_log_time, 0.0)
+    at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
+    latest = max(LATEST, from_log_time + LOOK_BACK)
+    if not until_log_time <= latest:
+        raise BadInput(
+            f"until_log_time {until_log_time}: wanted at most {latest}, where rounding "
+            "still leaves a digit"
+        )
 
 
 @jax.jit

@@ -106,12 +106,7 @@ def flow_end(
     """
     bags = RaggedBags.of_corpus(parameters, corpus)
     p, s = np.asarray(flow.cls), float(flow.log_time)
-    earlier, back = np.asarray(flow.earlier_cls), s - float(flow.earlier_log_time)
-    reached = int(flow.status) == FlowStatus.REACHED
-    reached = reached and back > 0 and bool(np.isfinite(earlier).all())
-    speed = (
-        (p - earlier) / back if reached else np.exp(min(s, 700.0)) * descent(bags, p)[0]
-    )
+    speed, reached = _speed(bags, flow)
     longest = np.sqrt(np.max(np.sum(bags.embeddings**2, axis=1)))
     # If p is stationary no token is losing, whatever the score gap.
     moves = after_return or np.linalg.norm(speed) * longest > STANDSTILL
@@ -135,13 +130,9 @@ def flow_end(
         held = resting.cls
         ties = Ties(distance + resting.radius, resting.stiffness, resting.basin)
         shift = _shift(bags, selected, axes, shared, resting)
+    forces = pair_forces(bags, counts, selected, across + axes @ held, shift)
     limit = limit_certificate(
-        pair_forces(bags, counts, selected, across + axes @ held, shift),
-        free,
-        margin,
-        s,
-        diameter=float(2 * longest),
-        ties=ties,
+        forces, free, margin, s, diameter=float(2 * longest), ties=ties
     )
     at_rest = resting is None or (resting.proved and distance <= resting.basin)
     status = End.UNPROVED
@@ -153,6 +144,16 @@ def flow_end(
         status = End.SELECTED if resting is None else status
     found = selected, tied, axes, shared, resting, distance, margin, pace, limit
     return FlowEnd(*found, status)
+
+
+def _speed(bags: RaggedBags, flow: Flow) -> tuple[Float[np.ndarray, " dim"], bool]:
+    """Late dp/dτ, and whether it is a mean over the flow's last part."""
+    p, s = np.asarray(flow.cls), float(flow.log_time)
+    earlier, back = np.asarray(flow.earlier_cls), s - float(flow.earlier_log_time)
+    reached = int(flow.status) == FlowStatus.REACHED
+    if reached and back > 0 and bool(np.isfinite(earlier).all()):
+        return (p - earlier) / back, True
+    return np.exp(min(s, 700.0)) * descent(bags, p)[0], False
 
 
 def _selected(
