@@ -222,7 +222,11 @@ def crossings_and_end(
     """
     inside = frame(parameters)
     parameters, path = inside.parameters, path.turned(inside.coordinates)
-    events = [lambda cls, h=h: h(inside.lift_points(cls)) for h in events]
+
+    def lifted(event: EventFunction) -> EventFunction:
+        return lambda cls: event(inside.lift_points(cls))
+
+    events = [lifted(event) for event in events]
     fixed = jax.lax.stop_gradient((parameters, corpus))
     # In a loop all events are searched for and corrected by the same program.
     numbered = lambda number: partial(jax.lax.switch, number, events)  # noqa: E731
