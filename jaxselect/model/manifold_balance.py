@@ -65,14 +65,18 @@ def second_order(
     values = ties.values[ties.words]
     hessian = (towards.T * force) @ towards
     # Minus the covariances of E under the weights of the contents.
-    of_content = np.bincount(ties.content, force, len(ties.counts))
+    competing = len(ties.content)
+    of_content = np.bincount(ties.content, force[:competing], len(ties.counts))
     weight = of_content[:, None] * found.share
     mean = found.share @ embeddings
     hessian -= (embeddings.T * weight.sum(axis=0)) @ embeddings
     hessian += (mean.T * of_content) @ mean
-    # The equations of strict ties are linear.
-    for twin, by in zip(ties.twins, multiplier / scale, strict=False):
-        share = found.share[twin]
+    # The equations of strict ties are linear; λ of rising contents multiplies −y f.
+    factor = np.append(
+        (multiplier / scale)[: len(ties.twins)], -force[competing:] * ties.label
+    )
+    for content, by in zip([*ties.twins, *ties.rising], factor, strict=True):
+        share = found.share[content]
         centred = embeddings - share @ embeddings
         centred_values = values - share @ values
         hessian += by * (centred.T * (share * centred_values)) @ centred
@@ -87,6 +91,6 @@ def second_order(
         (hessian + hessian.T) / 2,
         frame[number:].T,
         frame[:number].T,
-        float(singular[-1]) if number <= len(frame) else 0.0,
+        float(singular.min(initial=1.0)) if number <= len(frame) else 0.0,
         scale,
     )

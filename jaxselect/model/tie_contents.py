@@ -17,6 +17,9 @@ from .ragged_pairs import contract_ties, first_selected, row_of_entry
 
 # Distances from f = log(n₊/n₋) that the bounds of the loss's curvature are for.
 NARROW = 0.1
+# y f from which a content of one label is driven by its own loss, e^(−y f), and is held
+# by nothing.
+RISEN = 20.0
 # Part of a length, relative, below which a direction lies in a span.
 WITHIN = 1e-9
 # Parts of a sum over bags, relative, below which it counts as zero.
@@ -36,7 +39,8 @@ class Contents(NamedTuple):
         counts: of every content over `words`, adding up to one.
         of_bag: content of every bag.
         twins: contents of more than one token that twins hold at f = log(n₊/n₋).
-        strict: the other contents of more than one token.
+        strict: the other contents of more than one token, but for those that rise.
+        rising: of more than one token and one label, y f still growing like log t.
         number: bags of every content, of labels +1 and −1.
         axes: orthonormal, of the span of tied differences.
     """
@@ -50,6 +54,7 @@ class Contents(NamedTuple):
     of_bag: Int[np.ndarray, " bags"]
     twins: Int[np.ndarray, " twins"]
     strict: Int[np.ndarray, " strict"]
+    rising: Int[np.ndarray, " rising"]
     number: Int[np.ndarray, "2 contents"]
     axes: Float[np.ndarray, "dim axes"]
 
@@ -88,8 +93,8 @@ def tie_contents(
         cls: p, its ties at rest.
 
     Returns:
-        None where no content is held by twins alone, and where the loss is not the
-        logistic one.
+        None where no content is held by twins alone or rises, and where the loss is not
+        the logistic one.
     """
     if bags.loss != LOGISTIC:
         return None
@@ -105,7 +110,9 @@ def tie_contents(
     number = np.stack(
         [np.bincount(content[bags.labels == y], minlength=len(counts)) for y in (1, -1)]
     )
-    tied = np.flatnonzero((counts > 0).sum(axis=1) > 1)
+    tied = (counts > 0).sum(axis=1) > 1
+    rises = tied & _rises(bags, words, counts, number, cls)
+    tied = np.flatnonzero(tied & ~rises)
     first = first_selected(bags.counts, selected)[row]
     apart = bags.embeddings[first] - bags.embeddings[entry]
     strict = np.zeros(len(counts), bool)
@@ -115,8 +122,9 @@ def tie_contents(
     outside = selected & (outside > WITHIN * np.linalg.norm(apart, axis=1))
     strict[tied] |= np.bincount(content[row][outside], minlength=len(counts))[tied] == 0
     twins = np.setdiff1d(tied, np.flatnonzero(strict))
-    if not len(twins):
+    if not len(twins) and not rises.any():
         return None
+    held = selected & ~rises[content][row]
     return Contents(
         contracted,
         selected,
@@ -127,8 +135,9 @@ def tie_contents(
         content,
         twins,
         np.flatnonzero(strict),
+        np.flatnonzero(rises),
         number,
-        span_axes(apart[selected]),
+        span_axes(apart[held]),
     )
 
 
@@ -155,6 +164,19 @@ def shares(
     share = np.exp(logit - top)
     size = share.sum(axis=1, keepdims=True)
     return share / size, (top + np.log(size)).ravel()
+
+
+def _rises(
+    bags: RaggedBags,
+    words: Int[np.ndarray, " words"],
+    counts: Float[np.ndarray, "contents words"],
+    number: Int[np.ndarray, "2 contents"],
+    cls: Float[np.ndarray, " dim"],
+) -> Bool[np.ndarray, " contents"]:
+    """Whether a content has one label, and y f beyond `RISEN`."""
+    output = shares(counts, (bags.embeddings @ cls)[words])[0] @ bags.values[words]
+    sign = np.sign(number[0] - number[1])
+    return (number.min(axis=0) == 0) & (sign * output > RISEN)
 
 
 def _overdetermined(

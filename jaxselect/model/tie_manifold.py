@@ -52,9 +52,11 @@ class TieManifold(NamedTuple):
         strict: ties with a minimum of their own, which fix p in their axes.
         target: f of the twins at rest.
         curvature: φ″ of the twins at rest; in the axes of strict ties, half of theirs.
+        rising: contents that go on like pairs of the lead y f.
+        label: y of these.
         content: of every pair.
         loser: of every pair.
-        strength: c_k, what the bags of a pair add up to.
+        strength: c_k, what the bags of a pair add up to; then those of rising contents.
         gross: what that is the rest of.
         excess: margin of every pair under p_mm less one; zero for active pairs.
         growth: p_mm of the pairs.
@@ -74,8 +76,10 @@ class TieManifold(NamedTuple):
     strict: StrictTies
     target: Float[np.ndarray, " twins"]
     curvature: Float[np.ndarray, " equations"]
-    content: Int[np.ndarray, " pairs"]
-    loser: Int[np.ndarray, " pairs"]
+    rising: Int[np.ndarray, " rising"]
+    label: Float[np.ndarray, " rising"]
+    content: Int[np.ndarray, " competing"]
+    loser: Int[np.ndarray, " competing"]
     strength: Float[np.ndarray, " pairs"]
     gross: Float[np.ndarray, " pairs"]
     excess: Float[np.ndarray, " pairs"]
@@ -98,7 +102,7 @@ class Point(NamedTuple):
         share: weights of every content, at leading order.
         off: f − target of the twins, then p less its minimum in strict ties' axes.
         normal: derivatives of these.
-        lead: log Z − a of every pair.
+        lead: log Z − a of every pair, then y f of rising contents.
         towards: ∂ lead/∂p.
     """
 
@@ -152,6 +156,9 @@ def tie_manifold(
     towards = bags.labels[row][lost] * (output[content][row][lost] - values[lost])
     strength = np.bincount(at, size * towards, pairs.shape[1])
     gross = np.bincount(at, size * spread[row][lost], pairs.shape[1])
+    # Beside the force of their content's own loss, that of its losers is nothing.
+    strength[np.isin(pairs[0], ties.rising)] = 0.0
+    gross[np.isin(pairs[0], ties.rising)] = 0.0
     strength[np.abs(strength) <= CANCELLED * gross] = 0.0
     # Orthogonal to the ties the tokens of a content are one.
     free = ties.free(bags.embeddings)
@@ -159,9 +166,13 @@ def tie_manifold(
     best[content] = first_selected(ties.contracted, ties.selected)
     apart = free[best[pairs[0]]] - free[pairs[1]]
     excess = apart @ growth - 1
-    if ((excess > ACTIVE) & (excess <= INACTIVE)).any():
+    if len(ties.rising):
+        # Nothing is proved of them.
+        excess[:] = 0.0
+    elif ((excess > ACTIVE) & (excess <= INACTIVE)).any():
         return None
     excess = np.where(excess <= ACTIVE, 0.0, excess)
+    alone = (positive + negative)[ties.rising] / bags.num_total
     share = 1 / (1 + np.exp(-target))
     bent = (positive + negative)[twins] / bags.num_total * share * (1 - share)
     pace = free @ growth
@@ -177,11 +188,13 @@ def tie_manifold(
         strict=strict,
         target=target,
         curvature=np.append(bent, np.full(len(strict.cls), strict.stiffness / 2)),
+        rising=ties.rising,
+        label=np.sign(positive - negative)[ties.rising].astype(float),
         content=pairs[0],
         loser=pairs[1],
-        strength=strength,
-        gross=gross,
-        excess=excess,
+        strength=np.append(strength, alone),
+        gross=np.append(gross, alone),
+        excess=np.append(excess, 0 * alone),
         growth=growth,
         axes=np.hstack([ties.axes, span_axes(apart[excess == 0])]),
         spread=float(spread[spread > 0].min(initial=np.inf)),
@@ -211,12 +224,22 @@ def at_point(ties: TieManifold, cls: Float[np.ndarray, " dim"]) -> Point:
     scores = ties.embeddings @ cls
     share, log_size = shares(ties.counts, scores[ties.words])
     embeddings, values = ties.embeddings[ties.words], ties.values[ties.words]
-    output = (share @ values)[ties.twins]
-    part = share[ties.twins] * (values - output[:, None])
+    # Seen from the value of the best token: what others hold may be below rounding.
+    number = len(ties.twins)
+    part = share[np.append(ties.twins, ties.rising)]
+    best = values[part.argmax(axis=1)]
+    apart = values - best[:, None]
+    gain = np.sum(part * apart, axis=1)
+    output = best + gain
+    slope = (part * (apart - gain[:, None])) @ embeddings
+    away = (share @ embeddings)[ties.content] - ties.embeddings[ties.loser]
+    strict = ties.strict
     return Point(
         share,
-        np.append(output - ties.target, ties.strict.axes.T @ cls - ties.strict.cls),
-        np.vstack([part @ embeddings, ties.strict.axes.T]),
-        log_size[ties.content] - scores[ties.loser],
-        (share @ embeddings)[ties.content] - ties.embeddings[ties.loser],
+        np.append(output[:number] - ties.target, strict.axes.T @ cls - strict.cls),
+        np.vstack([slope[:number], strict.axes.T]),
+        np.append(
+            log_size[ties.content] - scores[ties.loser], ties.label * output[number:]
+        ),
+        np.vstack([away, ties.label[:, None] * slope[number:]]),
     )

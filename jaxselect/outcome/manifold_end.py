@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..flow.manifold_flow import manifold_flow, on_manifold, still_tied
-from ..flow.result import FlowStatus
+from ..flow.result import Flow, FlowStatus
 from ..margin.certified_minimum import certified_minimum
 from ..margin.manifold_certificate import is_trapped
 from ..margin.manifold_equilibrium import stationary
@@ -26,6 +26,8 @@ from .flow_end import FlowEnd, tied_bags
 CLOSE = 1e-2
 # Log-time between two certificates; late, as a multiple of the log-time itself.
 INTERVAL, LATE_INTERVAL = 60.0, 0.5
+# Log-time in which the last token of a content whose f rose loses its share.
+FADES = 12.0
 # Log-time from which p without a balance near it is taken to leave along the manifold.
 LEAVES = 1500.0
 
@@ -42,6 +44,7 @@ class ManifoldEnd(NamedTuple):
         margin: the max-margin problem orthogonal to these, without the tokens that all
             twins of a content hold and that lost.
         returned: whether instead a token that had lost returned there.
+        released: the flow to where no ties are left that rest on a manifold, instead.
     """
 
     cls: Float[np.ndarray, " dim"]
@@ -51,6 +54,7 @@ class ManifoldEnd(NamedTuple):
     axes: Float[np.ndarray, "dim axes"]
     margin: SparseMaxMargin
     returned: bool = False
+    released: Flow | None = None
 
 
 @for_corpus(-1, 1)
@@ -80,7 +84,7 @@ def manifold_end(
         return None
     bags, cls = RaggedBags.of_corpus(parameters, corpus), np.asarray(parameters.cls)
     selected = ending.selected
-    late = _late_flow(bags, selected, cls, ending.margin.direction)
+    late = _late_flow(bags, selected, cls, ending.margin)
     if late is None:
         return None
     ties = late.ties
@@ -91,7 +95,7 @@ def manifold_end(
     response = pair_forces(bags, counts, whole, there).response
     now = from_log_time
     while now < until_log_time:
-        ahead = min(now + max(INTERVAL, LATE_INTERVAL * now), until_log_time)
+        ahead = min(now + _interval(ties, now), until_log_time)
         flow = manifold_flow(ties, there, now, ahead)
         there, now = on_manifold(ties, np.asarray(flow.cls)), float(flow.log_time)
         if flow.status == FlowStatus.SELECTION_CHANGED and flow.num_steps > 1:
@@ -99,9 +103,14 @@ def manifold_end(
         if flow.status != FlowStatus.REACHED or not np.isfinite(there).all():
             return None
         tied = _still_tied(bags, ties, there, now)
-        again = (tied != selected).any() and _late_flow(bags, tied, there, ties.growth)
-        if again:
+        changed = bool((tied != selected).any())
+        again = _late_flow(bags, tied, there, late.margin) if changed else None
+        if again is None and changed and len(ties.rising):
+            return late.ended(there, now)._replace(released=flow)
+        if again is not None:
             late, ties, selected = again, again.ties, tied
+        if len(ties.rising):
+            continue
         rest = stationary(ties, there, now)
         if rest is None and now > LEAVES:
             return None
@@ -133,19 +142,30 @@ def _late_flow(
     bags: RaggedBags,
     selected: Bool[np.ndarray, " entries"],
     cls: Float[np.ndarray, " dim"],
-    guess: Float[np.ndarray, " dim"],
+    guess: SparseMaxMargin,
 ) -> _LateFlow | None:
     """The late flow of a selection, if it is one on a manifold."""
     contents = tie_contents(bags, selected, cls)
     strict = None if contents is None else _strict_ties(bags, contents, cls)
     if contents is None or strict is None:
         return None
-    free = contents.free(bags.embeddings)
-    margin = sparse_max_margin(free, *contents.competing(), guess)
+    margin = guess
+    if not len(contents.rising):
+        free = contents.free(bags.embeddings)
+        margin = sparse_max_margin(free, *contents.competing(), guess.direction)
     if margin.status != MaxMarginStatus.SOLVED:
         return None
     ties = tie_manifold(bags, contents, strict, margin.direction)
     return None if ties is None else _LateFlow(ties, contents, margin)
+
+
+def _interval(ties: TieManifold, log_time: float) -> float:
+    """Log-time to the next certificate, or to where an f that rises is at its top."""
+    if not len(ties.rising):
+        return max(INTERVAL, LATE_INTERVAL * log_time)
+    held = np.where(ties.counts > 0, 1.0, np.nan)[ties.rising]
+    best = np.nanmax(held * np.outer(ties.label, ties.values[ties.words]), axis=1)
+    return max(float(best.min()) - log_time, 0.0) + FADES
 
 
 def _strict_ties(

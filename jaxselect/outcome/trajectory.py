@@ -128,7 +128,9 @@ def trajectory(
                 break
             at, returned = at.moved(held.cls, held.log_time), held.returned
             lost = True
-            if not returned:
+            if held.released is not None:
+                at = at.after(held.released, np.zeros(0), held.log_time)
+            elif not returned:
                 ending = _on_manifold(ending, held)
                 break
         if returned:

@@ -64,7 +64,7 @@ def late_flow(problem, cls, ending):
     model, corpus = parts(*problem)
     bags = RaggedBags.of_corpus(model, corpus)
     counts, selected = contract_ties(bags.counts, ending.selected)
-    late = _late_flow(bags, ending.selected, cls, ending.margin.direction)
+    late = _late_flow(bags, ending.selected, cls, ending.margin)
     ties = None if late is None else late.ties
     return ties, pair_forces(bags, counts, selected, cls).response
 
