@@ -5,8 +5,6 @@ from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
 
-STATISTICS = ("company", "negation", "rarity")
-
 
 def draw(finished: Finished) -> Figure:
     """One panel per statistic, one dot per word."""
@@ -14,7 +12,8 @@ def draw(finished: Finished) -> Figure:
     kept = finished.arrays
     columns = {name: column[kept["compared"]] for name, column in kept.items()}
     figure, axes = pyplot.subplots(1, 3, figsize=(7.0, 2.6), sharey=True)
-    for panel, name in zip(axes, STATISTICS, strict=True):
+    names = [name for name in described["explained"] if name not in ("all", "chance")]
+    for panel, name in zip(axes, names, strict=True):
         dots = panel.scatter(
             columns[name],
             columns["deviation"],

@@ -165,7 +165,7 @@ def dense(corpus: Corpus) -> csr_array:
 
 
 def posteriors(data: Data, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior difference, and difference of frequencies, of every token and class.
+    """Posterior and frequency differences of every token and class.
 
     Returns:
         P(k|s) − mean_{j≠k} P(j|s), NaN for a token that never occurs; and

@@ -102,7 +102,7 @@ def mixture(tables: dict) -> dict[str, dict[str, float]]:
 
 
 def listed(numbers: Mapping[str, float]) -> str:
-    """Names and numbers as a line for people.
+    """Names and numbers on one line.
 
     Example:
         >>> listed({"slope_ratio": 0.98761, "words": 1200})
@@ -117,7 +117,7 @@ def listed(numbers: Mapping[str, float]) -> str:
 
 
 def say_tables(results: dict, preset: str) -> None:
-    """The tables of a study, for people."""
+    """Print the tables of a study."""
     for split in ("train", "test"):
         loss, right = results[f"{split}_loss"], results[f"{split}_accuracy"]
         say(f"{split:5s} loss {loss:.4f} accuracy {right:.4f}")

@@ -7,13 +7,13 @@
 
 python -m experiments.networks --preset mlp --train imdb_train.parquet --test ...
 
-After an MLP the head meets φ(U z + c) and not z. What E_s moves along is the response
-g = mean_X ∂f/∂z_X, and E_sᵀv follows only as far as g points along v: gᵀv has a random
-sign where U does (mathematics, section 5a). So there E_sᵀg/‖g‖ is shown too, and
-E_sᵀv times the sign of gᵀv, `turned`, which is what a published table of one draw with
-gᵀv > 0 is compared with. What is left beside a multiple of x is a multiple of E_sᵀp,
-since tokens move along p too and pᵀv is of either sign: the published column is such a
-mixture (`mixture`), and ours is another one.
+An MLP makes the output vᵀφ(U z + c). Training moves E_s along the response
+g = mean_X ∂f/∂z_X, and E_sᵀv grows only as far as g has a part along v: the sign of gᵀv
+is random where that of U is (mathematics, section 5a). Therefore E_sᵀg/‖g‖ is shown
+too, and `turned`, E_sᵀv times the sign of gᵀv; a published table of one draw with
+gᵀv > 0 is compared with the latter. The residual from a multiple of x is a multiple of
+E_sᵀp, since tokens move along p too and pᵀv has either sign: both the published column
+and ours are such mixtures (`mixture`).
 
 With matrices in the logits the draw and the learning rate decide how far tokens move
 along p and how far along v: the sizes of the two columns differ tenfold between runs,
@@ -59,7 +59,7 @@ from jaxselect.networks.training import evaluate, response, risk_and_gradient, t
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """Which network on what.
+    """A network, its data and its training.
 
     Attributes:
         source: the reviews and their vocabulary; without any, invented tokens of
@@ -123,7 +123,7 @@ PRESETS = {
 
 @study(figure="networks", precision="float32")
 def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
-    """Train, compare with the prediction for one step and with the published bins."""
+    """Train; compare with the predicted step and the published bins."""
     begun = time.perf_counter()
     usual = 5 if settings.preset == "stars" else 2
     data = take(
@@ -142,8 +142,8 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     begin = start(network, jax.random.key(settings.seed))
     strata = stratify(data.train, data.labels, classes=classes)
     looked_at = (
-        some(Counted(data.train, data.labels), settings.checked),
-        some(Counted(data.test, data.test_labels), settings.checked),
+        subsample(Counted(data.train, data.labels), settings.checked),
+        subsample(Counted(data.test, data.test_labels), settings.checked),
     )
     seen, unseen = (stratify(*part, classes=classes) for part in looked_at)
     parameters = count_parameters(begin)
@@ -157,6 +157,50 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         "one_step": one_step(network, begin, seen, settings.step_size),
     }
     say(f"one step: {listed(results['one_step'])}")
+    end = fitted(network, begin, strata, unseen, settings)
+    if not all(bool(jnp.isfinite(part).all()) for part in jax.tree.leaves(end)):
+        results["status"] = "not finite"
+        write(settings.out, settings=settings, results=results)
+        raise BadInput(
+            "training left the finite numbers: take a smaller --learning-rate (it was "
+            f"{settings.learning_rate:g})"
+        )
+    results["status"] = "finished"
+    for split, sequences in (("train", seen), ("test", unseen)):
+        loss, right = evaluate(network, end, sequences)
+        results |= {f"{split}_loss": float(loss), f"{split}_accuracy": float(right)}
+    across, imbalance = posteriors(data, classes)
+    columns, axes = alignment_columns(network, end, seen, across)
+    if "response" in columns:
+        ways = {"start": begin, "end": end}
+        results["response"] = {
+            name: towards_head(network, variables, seen)
+            for name, variables in ways.items()
+        }
+    results["monotone"] = {name: rises(axes[name], columns[name]) for name in axes}
+    called = settings.source.name if in_order(results["labels"]) else None
+    results["published"] = compare(settings.preset, called, columns, across, imbalance)
+    if results["published"] and "response" in results:
+        results["mixture"] = mixture(results["published"])
+    bag = bag_of_words.baseline(
+        Counted(data.train, data.labels), train=looked_at[0], test=looked_at[1]
+    )
+    results["seconds"] = time.perf_counter() - begun
+    say_tables(results, settings.preset)
+    less = bag_of_words.say_bag(bag, **{name: results[name] for name in bag})
+    results["bag_of_words"] = bag | {"ahead_of_ours": less}
+    named = {f"x {name}": axis for name, axis in axes.items()}
+    return columns | named | {"words": np.array(data.words)}
+
+
+def fitted(
+    network: Network,
+    begin: Variables,
+    strata: Strata,
+    unseen: Strata,
+    settings: Settings,
+) -> Variables:
+    """The variables after training; test losses are printed on the way."""
     losses: dict[int, float] = {}
 
     def report(step: int, variables: Variables) -> None:
@@ -177,56 +221,43 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
             key=jax.random.key(settings.seed + 1),
             report=report,
         )
-    if not all(bool(jnp.isfinite(part).all()) for part in jax.tree.leaves(end)):
-        write(
-            settings.out, settings=settings, results=results | {"status": "not finite"}
-        )
-        raise BadInput(
-            "training left the finite numbers: take a smaller --learning-rate (it was "
-            f"{settings.learning_rate:g})"
-        )
-    results["status"] = "finished"
-    if losses and (best := min(losses, key=losses.__getitem__)) < max(losses):
+    best = min(losses, key=losses.__getitem__, default=None)
+    if best is not None and best < max(losses):
         say(
             f"the test loss was least at step {best} ({losses[best]:.4f}); what "
             f"follows is of step {settings.steps}, and --steps {best} ends there"
         )
-    for split, sequences in (("train", seen), ("test", unseen)):
-        loss, right = evaluate(network, end, sequences)
-        results |= {f"{split}_loss": float(loss), f"{split}_accuracy": float(right)}
-    scores, values = alignments(network, end)
-    columns = {"scores": np.asarray(scores, float)}
-    across, imbalance = posteriors(data, classes)
-    if design.heads == 1:
-        columns |= {"values": np.asarray(values[:, 0], float)}
-        if design.activation is not None:
-            columns |= answering(network, end, seen, columns["values"])
-            results["response"] = {
-                "start": towards_head(network, begin, seen),
-                "end": towards_head(network, end, seen),
-            }
-        axes = {name: across[:, 1] for name in columns if name != "turned"}
-    else:
-        parts = {f"values {k}": np.asarray(values[:, k], float) for k in range(classes)}
-        columns |= parts
-        axes = {f"values {k}": across[:, k] for k in range(classes)}
-    results["monotone"] = {name: rises(axes[name], columns[name]) for name in axes}
-    called = settings.source.name if in_order(results["labels"]) else None
-    results["published"] = compare(settings.preset, called, columns, across, imbalance)
-    if results["published"] and "response" in results:
-        results["mixture"] = mixture(results["published"])
-    bag = bag_of_words.baseline(
-        Counted(data.train, data.labels), train=looked_at[0], test=looked_at[1]
+    return end
+
+
+def alignment_columns(
+    network: Network, variables: Variables, strata: Strata, across: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """E·p and E·v of every token, and the posterior difference to hold each against.
+
+    Args:
+        network: of one head, or one for each class.
+        variables: after training.
+        strata: sequences that the response of an MLP is averaged over.
+        across: posterior differences by class.
+
+    Returns:
+        Columns by name, and their x by name; `turned` has none.
+    """
+    scores, values = (
+        np.asarray(part, float) for part in alignments(network, variables)
     )
-    results["seconds"] = time.perf_counter() - begun
-    say_tables(results, settings.preset)
-    less = bag_of_words.say_bag(bag, **{name: results[name] for name in bag})
-    results["bag_of_words"] = bag | {"ahead_of_ours": less}
-    named = {f"x {name}": axis for name, axis in axes.items()}
-    return columns | named | {"words": np.array(data.words)}
+    columns = {"scores": scores}
+    if network.design.heads > 1:
+        parts = {f"values {k}": values[:, k] for k in range(values.shape[1])}
+        return columns | parts, {name: across[:, k] for k, name in enumerate(parts)}
+    columns["values"] = values[:, 0]
+    if network.design.activation is not None:
+        columns |= answering(network, variables, strata, columns["values"])
+    return columns, {name: across[:, 1] for name in columns if name != "turned"}
 
 
-def some(sequences: Counted, number: int) -> Counted:
+def subsample(sequences: Counted, number: int) -> Counted:
     """A fixed sample of the sequences, or all of them."""
     order = np.random.default_rng(0).permutation(len(sequences.labels))
     kept = np.sort(order[:number] if number else order)
@@ -271,7 +302,7 @@ def one_step(
 def answering(
     network: Network, variables: Variables, strata: Strata, values: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Of every token E·g/‖g‖, and E·v with the sign of gᵀv; g is the response."""
+    """E·g/‖g‖ of every token, and E·v times the sign of gᵀv; g is the response."""
     answer = response(network, variables, strata)[0]
     along = variables["params"]["embeddings"] @ (answer / jnp.linalg.norm(answer))
     sign = np.sign(towards_head(network, variables, strata))

@@ -40,7 +40,7 @@ def step_size(found: Found) -> Shown:
             f"Descent does as well as the grid in {as_good_as_grid(optima)} "
             f"of {len(optima)} dimensions, at {num(found.results['cost_share'])} of "
             "its cost. Where some draw passes too suddenly to say when, in a share of "
-            f"{num(found.results.get('not_told_share'))} of the grid, η₀ is left out."
+            f"{num(found.results.get('unknown_share'))} of the grid, η₀ is left out."
         ],
         rows,
     )

@@ -1,4 +1,4 @@
-"""What a trained model attends to in a corpus of reviews."""
+"""Attention weights of a trained model on a corpus of reviews."""
 
 import numpy as np
 from scipy.special import xlogy

@@ -1,4 +1,4 @@
-"""What a bag of words says without attention: TF-IDF and logistic regression."""
+"""A classifier of bags of words without attention: TF-IDF, logistic regression."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ CALLED = "bag of words (TF-IDF, logistic regression)"
 
 
 class Counted(NamedTuple):
-    """Bags and what they are.
+    """Bags with their labels.
 
     Attributes:
         counts: one row per review, one column per word.

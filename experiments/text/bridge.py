@@ -1,4 +1,4 @@
-"""From the theorem's data to real text: where p goes on, is tied, or rests.
+"""Certified ends of the flow of p from the theorem's data to real text.
 
 The flow of `experiments.text.flow` on some reviews, over how far they are from the
 theorem's assumption (only words with |posterior difference| ≥ c are kept) and η₀; then
@@ -17,15 +17,15 @@ from experiments.common.console import command, say
 from experiments.common.progress import watched
 from experiments.common.study import Count, Positive, Share, Study, presets, study
 from experiments.text.data import Source, Splits, load
-from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, starting_point
+from experiments.text.limit_summary import subsample, summarise
 from jaxselect.model.sparse import SparseCorpus, from_csr, posterior_difference
 from jaxselect.outcome.trajectory import trajectory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """Which cells.
+    """The cells and the reviews.
 
     Attributes:
         source: the reviews and their vocabulary.
@@ -64,7 +64,7 @@ PRESETS = presets(
 def main(settings: Settings, results: dict) -> None:
     """Every cell's end and certificate."""
     splits, facts = load(settings.source)
-    corpus = some(splits.train, settings.reviews, settings.seed)
+    corpus = subsample(splits.train, settings.reviews, settings.seed)
     most = max(settings.dims)
     cells = [(c, eta, most) for c in settings.at_least for eta in settings.step_sizes]
     cells += [(0.0, eta, d) for d in settings.dims for eta in settings.step_sizes]
@@ -76,9 +76,9 @@ def main(settings: Settings, results: dict) -> None:
         say(f"c = {c:g}: no review of one of the classes holds such a word; left out")
     with watched("flows", len(cells)) as advance:
         for c, step_size, dim in cells:
-            part, places = parts[c]
+            part, columns = parts[c]
             if part is not None:
-                named = tuple(splits.words[place] for place in places)
+                named = tuple(splits.words[place] for place in columns)
                 fit = Fit(dim=dim, step_size=step_size, seed=settings.seed)
                 found = cell(splits._replace(train=part, words=named), fit, settings)
                 results["cells"].append({"at_least": c} | found)
@@ -94,7 +94,7 @@ def purer(
     """The words whose posterior difference is c or more, and the reviews with any.
 
     Returns:
-        The bags of those words, none where a class has no such review; their places.
+        The bags of those words, none where a class has no such review; their columns.
     """
     counts, labels = corpus.by_sequence.to_csr(), np.asarray(corpus.labels)
     apart = np.nan_to_num(np.abs(posterior_difference(corpus)), nan=-1.0)
@@ -121,7 +121,7 @@ def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
         "step_size": fit.step_size,
         "words": len(splits.words),
         "reviews": len(splits.train.labels),
-        **described(course),
+        **summarise(course),
     }
 
 

@@ -21,7 +21,7 @@ from experiments.text.fitting import Fit, fit, starting_point
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """What to choose from.
+    """The learning rates and minibatches to choose from.
 
     Attributes:
         source: the reviews and their vocabulary; the test split is not looked at.
@@ -43,7 +43,7 @@ class Settings(Study):
     out: Path = Path("results/text-choice")
 
     def runs(self) -> list[Fit]:
-        """What is trained."""
+        """The runs, one per pair."""
         return [
             Fit(
                 embeddings=self.embeddings,

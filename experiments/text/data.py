@@ -26,7 +26,7 @@ from jaxselect.text.invented import invent_reviews
 from jaxselect.text.words import Bags
 
 CACHE = Path("results") / "cache"
-# One training review in ten decides when to stop, and is not trained on.
+# Inverse share of the training reviews that decide when to stop.
 HELD_OUT = 10
 
 
@@ -62,18 +62,18 @@ class Source:
 
     @property
     def name(self) -> str | None:
-        """Of the data, where there are any and somebody says which."""
+        """Name of the data; None for invented ones and for files without `--named`."""
         if self.dataset is not None:
             return re.split("[/:]", self.dataset)[0]
         return None if self.train is None else self.named
 
 
-# Changes with what is kept: what an older program kept is counted again.
+# Version of the stored form; counts of another version are made again.
 FORM = 2
 
 
 class Counted(NamedTuple):
-    """What is kept for the next time.
+    """Counts that are stored for later runs.
 
     Attributes:
         words: the vocabulary.
@@ -260,7 +260,7 @@ def _pack(counted: Counted) -> dict:
 
 
 def _kept(path: Path) -> Counted | None:
-    """What was counted before; nothing if it is not there, or not whole."""
+    """The stored counts; None if there are none, or they are damaged."""
     try:
         with path.open("rb") as file, np.load(file) as kept:
             return _unpack(kept)

@@ -1,11 +1,11 @@
-"""Which words end far from what their own statistics predict, and why.
+"""Words whose E_sᵀv deviates from that of equal posterior difference, and why.
 
 Trains E, p and v together and asks of every word by how much its E_sᵀv differs from
 the mean of words with the same posterior difference. Three second-order statistics are
 then given the chance to explain it:
 
-    company     mean posterior difference of the other words in its reviews: what they
-                already explain, the word need not
+    context     mean posterior difference of the other words in its reviews, which
+                explain a part of the labels already
     negation    posterior difference where a negator stands among the three words
                 before it, less that where none does, times the share of such places
     rarity      minus the logarithm of its number of occurrences, times its sign
@@ -38,13 +38,13 @@ from jaxselect.text.words import words_of
 NEGATORS = frozenset({"not", "no", "never", "nothing", "nobody", "neither", "nor"})
 NEGATORS |= {"cannot", "without", "hardly"}
 REACH = 3
-# Rarer words have posterior differences of too few occurrences to be compared.
+# Occurrences of a word from which its posterior difference is compared.
 ENOUGH = 50
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """What to train and how many words to list.
+    """The model, and the number of words to list.
 
     Attributes:
         source: the reviews and their vocabulary.
@@ -65,7 +65,7 @@ class Settings(Study):
 
     @property
     def fit(self) -> Fit:
-        """What is trained."""
+        """The model trained."""
         return Fit(
             embeddings="trained",
             train_head=True,
@@ -113,7 +113,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     deviation = values - neighbours_mean(posterior, values)
     turned = negation(fitted_reviews(settings.source), splits.words)
     statistics = {
-        "company": company(splits.train, posterior),
+        "context": context_posterior(splits.train, posterior),
         "negation": turned,
         "rarity": -np.log(np.maximum(number, 1)) * np.sign(posterior),
     }
@@ -159,7 +159,7 @@ def neighbours_mean(across: np.ndarray, upward: np.ndarray) -> np.ndarray:
     return mean
 
 
-def company(corpus: SparseCorpus, posterior: np.ndarray) -> np.ndarray:
+def context_posterior(corpus: SparseCorpus, posterior: np.ndarray) -> np.ndarray:
     """Mean posterior difference of the other words in the reviews of each word.
 
     Args:
@@ -180,7 +180,7 @@ def company(corpus: SparseCorpus, posterior: np.ndarray) -> np.ndarray:
 
 
 def negation(given: Reviews, vocabulary: tuple[str, ...]) -> np.ndarray:
-    """What negators do to each word: its tone after one, less its tone without.
+    """Tone of each word after a negator less its tone without one.
 
     Args:
         given: the training texts, words in order.
@@ -188,7 +188,7 @@ def negation(given: Reviews, vocabulary: tuple[str, ...]) -> np.ndarray:
 
     Returns:
         Share of negated occurrences times the difference of the two posterior
-        differences; each of them drawn towards zero by two made-up occurrences.
+        differences; each of them shrunk by two added occurrences of tone zero.
     """
     place = {word: number for number, word in enumerate(vocabulary)}
     number, excess = np.zeros((2, len(vocabulary))), np.zeros((2, len(vocabulary)))

@@ -1,4 +1,4 @@
-"""Explain what a trained model makes of a sentence, word by word.
+"""Attention and alignment of every word of a sentence in a trained model.
 
 python -m experiments.text.explain "A dull film, a fine cast" --model results/reviews
 """
@@ -24,7 +24,7 @@ from jaxselect.text.words import words_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Program):
-    """What to explain with which model.
+    """The text and the model.
 
     Attributes:
         text: the sentence, or a file that holds it.
@@ -129,7 +129,7 @@ def explain(text: str, model: Path, stage: str) -> tuple[list[Explained], float]
 
 
 def sides(model: Path) -> tuple[str, str]:
-    """What the data call the two classes, where they use words.
+    """Names of the two classes in the data, where they are words.
 
     Returns:
         Names of −1 and +1.

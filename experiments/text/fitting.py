@@ -26,7 +26,7 @@ NOT_FINITE = "not finite"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What to train, and how.
+    """Parameters to train, and how.
 
     Attributes:
         embeddings: "one-step": one full-batch step, then fixed; "trained": trained with
@@ -35,7 +35,7 @@ class Fit:
         dim: d.
         step_size: η₀ of the full-batch step.
         steps: training steps.
-        learning_rate: of Adam; by default what `text.choice` chose on IMDB, 0.001 for
+        learning_rate: of Adam; by default, as `text.choice` has it on IMDB, 0.001 for
             trained embeddings and 0.03 for fixed ones.
         batch: reviews per step; 0 for all of them.
         every: steps between two evaluations.
@@ -96,7 +96,7 @@ def draw(splits: Splits, settings: Fit) -> Parameters:
 
 
 def starting_point(splits: Splits, settings: Fit) -> Parameters:
-    """What training starts from: as drawn, or after one full-batch step on E.
+    """The start of training: as drawn, or after one full-batch step on E.
 
     Returns:
         (E, p, v).
@@ -138,17 +138,16 @@ def fit(
     optimiser = optax.adam(rate_of(settings))
     say("training " + ", ".join(trained))
 
-    before = 0
+    reported = [0]
 
     def report(step: int, seen: Metrics, unseen: Metrics) -> None:
-        nonlocal before
         say(
             f"step {step:5d}   train loss {float(seen.loss):.4f} accuracy "
             f"{float(seen.accuracy):.4f}   held out loss {float(unseen.loss):.4f} "
             f"accuracy {float(unseen.accuracy):.4f}"
         )
-        advance(step - before)
-        before = step
+        advance(step - reported[-1])
+        reported.append(step)
 
     state, status = descent.train(
         descent.initial_state(begin, optimiser, schedule),
@@ -175,7 +174,7 @@ def _finite(parameters: Parameters) -> jax.Array:
 
 
 def require_finite(status: str, settings: Fit) -> None:
-    """Refuse to draw conclusions from a model that is none.
+    """Refuse a model with parameters that are not finite.
 
     Raises:
         BadInput: training left the finite numbers.

@@ -18,8 +18,8 @@ from experiments.common.console import command, say
 from experiments.common.progress import followed
 from experiments.common.study import Count, Several, Study, presets, study
 from experiments.text.data import Source, load
-from experiments.text.ended import described, some
 from experiments.text.fitting import Fit, fit, starting_point
+from experiments.text.limit_summary import subsample, summarise
 from jaxselect.flow.bdf import LATEST
 from jaxselect.model.ragged_bags import RaggedBags
 from jaxselect.model.ragged_objective import (
@@ -39,7 +39,7 @@ DECIDED = 0.99
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Fit, Study):
-    """Which reviews, and how late.
+    """The reviews, and the range of log-time.
 
     Attributes:
         source: the reviews and their vocabulary.
@@ -82,7 +82,9 @@ def main(settings: Settings, results: dict) -> dict:
     """The flow, its course, its end, and Adam's p beside it."""
     splits, facts = load(settings.source)
     there = len(splits.train.labels)
-    splits = splits._replace(train=some(splits.train, settings.reviews, settings.seed))
+    splits = splits._replace(
+        train=subsample(splits.train, settings.reviews, settings.seed)
+    )
     if len(splits.train.labels) < there:
         say(
             f"the flow takes {len(splits.train.labels)} of {there} training reviews, "
@@ -109,7 +111,7 @@ def main(settings: Settings, results: dict) -> dict:
     )
     results |= facts | {
         "reviews": len(splits.train.labels),
-        **described(course),
+        **summarise(course),
         **measured(seen, unseen, course.cls),
         **second_opinion(end, settings.seed),
     }
@@ -204,7 +206,7 @@ def along(
 
 
 def cosine(one: Float[np.ndarray, " dim"], other: Float[np.ndarray, " dim"]) -> float:
-    """Of the angle between two vectors."""
+    """Cosine of the angle between two vectors."""
     return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
 
 

@@ -25,7 +25,7 @@ from experiments.common.statistics import EDGES
 from experiments.common.study import Count, Positive, Several, Study, presets, study
 from experiments.text.attended import attend
 from experiments.text.data import Source, load
-from experiments.text.ended import some
+from experiments.text.limit_summary import subsample
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.sparse import SparseCorpus, posterior_difference
@@ -35,7 +35,7 @@ from jaxselect.text import training
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """What to train on, and for how long.
+    """The reviews and both optimisers.
 
     Attributes:
         source: the reviews and their vocabulary.
@@ -79,7 +79,7 @@ PRESETS = presets(
 def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train with both rules, and look at marks on the way."""
     splits, facts = load(settings.source)
-    train = some(splits.train, settings.reviews, settings.seed)
+    train = subsample(splits.train, settings.reviews, settings.seed)
     words = len(splits.words)
     memory.require(4 * words * settings.dim, f"--dim {settings.dim} for {words} words")
     posterior = np.asarray(posterior_difference(train), float)

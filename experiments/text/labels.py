@@ -1,4 +1,4 @@
-"""What the labels of somebody's data stand for."""
+"""Values ±1 or 0 … K − 1 for the labels in the data."""
 
 from experiments.common.console import say
 from jaxselect.errors import BadInput
@@ -6,7 +6,7 @@ from jaxselect.text.reviews import Name, listed
 
 
 def mapping(names: tuple[Name, ...]) -> dict[str, int]:
-    """What each label stands for here.
+    """The value of each label.
 
     Returns:
         −1 and +1 for two classes, else 0 … K − 1, by name.

@@ -28,7 +28,7 @@ from jaxselect.model.sparse_objective import risk_and_score_descent
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """Which dimensions, how often.
+    """Dimensions and draws.
 
     Attributes:
         source: the reviews and their vocabulary.

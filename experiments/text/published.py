@@ -1,4 +1,4 @@
-"""What the authors published about real text, to compare with.
+"""Results on real text that the authors published.
 
 Source: the public review discussion of "Attention with Trained Embeddings Provably
 Selects Important Tokens" (NeurIPS 2025), authors' replies. The tables give averages
@@ -6,7 +6,7 @@ over the tokens whose posterior difference falls into a bin around `POSTERIOR`.
 """
 
 DATA = "imdb_reviews"
-"""What the tables here are of; of other data nothing was published."""
+"""The data of these tables; nothing was published for others."""
 
 POSTERIOR = [-0.95, -0.85, -0.76, -0.66, -0.56, -0.47, -0.37, -0.28, -0.18, -0.08]
 POSTERIOR += [0.01, 0.11, 0.21, 0.3, 0.4, 0.5, 0.59, 0.69, 0.79, 0.89]

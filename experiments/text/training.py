@@ -6,9 +6,9 @@
     random           E as it was drawn, p and v trained
     …, long          the same two for longer, at the learning rate chosen for them
 
-What E fixed costs depends on how long p and v are trained, which the authors do not
-say. With the optimiser and the number of steps of `together` we find figures like
-theirs; but p and v alone move slowly, and get far nearer if they are given the time.
+The cost of a fixed E depends on how long p and v are trained, which the authors do not
+say. With the optimiser and the number of steps of `together` our figures are like
+theirs; p and v alone move slowly, and come far nearer when they are trained longer.
 
 Reports accuracy and loss on both splits, the shape of E_sᵀv and E_sᵀp over the
 posterior difference, how far words scatter around it, and what is attended to.
@@ -44,7 +44,7 @@ from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.sparse import importance, posterior_difference
 
-# What becomes of E, whether v is trained, whether training is long.
+# By name: use of E, whether v is trained, whether training is long.
 MODELS = {
     "together": ("trained", True, False),
     "head fixed": ("trained", False, False),
@@ -58,7 +58,7 @@ LATE = [(split, what) for split in ("train", "test") for what in ("accuracy", "l
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """What to train on, and for how long.
+    """The reviews and the training of every model.
 
     Attributes:
         source: the reviews and their vocabulary.
@@ -85,7 +85,7 @@ class Settings(Study):
     out: Path = Path("results/text-training")
 
     def runs(self) -> dict[str, Fit]:
-        """What is trained, by name of `MODELS`."""
+        """The runs by name of `MODELS`."""
         return {
             name: Fit(
                 embeddings=embeddings,  # type: ignore[arg-type]
@@ -246,7 +246,7 @@ def spread_ratio(
 
 
 def say_tables(results: dict) -> None:
-    """The tables, for people."""
+    """Print the tables."""
     say("\n                  stopped            last")
     say("model               train     test    train     loss     test     loss")
     for name, model in results["models"].items():
@@ -280,7 +280,7 @@ def say_tables(results: dict) -> None:
 
 
 def say_published(results: dict) -> None:
-    """What the authors report, and our bins beside theirs."""
+    """Print the authors' figures, and our bins beside theirs."""
     say(f"published, said to be test: trained {published.TRAINED}, {published.RANDOM}")
     say(f"published spread within bins, trained over one step {published.SPREAD_RATIO}")
     say("\nbin means against the published: rank correlation, same sign, ratio of size")

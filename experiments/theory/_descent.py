@@ -1,4 +1,4 @@
-"""What training of E, p and v by any rule needs: gradient, minibatch, measures."""
+"""Gradients, minibatches and measures for training E, p and v by any rule."""
 
 import dataclasses
 
@@ -36,7 +36,7 @@ def gradient(parameters: Parameters, corpus: Corpus) -> Parameters:
     return Parameters(-both @ pair, -pulled[0], -pulled[1])
 
 
-def look(parameters: Parameters, corpus: Corpus) -> dict[str, jax.Array]:
+def measure(parameters: Parameters, corpus: Corpus) -> dict[str, jax.Array]:
     """Numbers by name of `MEASURED`."""
     scores, values = token_scores(parameters)
     weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)

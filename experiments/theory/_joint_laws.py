@@ -1,4 +1,4 @@
-"""Laws of the joint flow on draws: the lanes they need, and what these show."""
+"""Laws of the joint flow on draws: their lanes, and the deviations."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -38,13 +38,13 @@ FREQUENCY_RATES = (0.01, 1.0, 100.0)
 
 
 class Ask(NamedTuple):
-    """What the parts are asked with.
+    """The parameters of all parts.
 
     Attributes:
         problem: n, T, R and I of the laws.
         dims: values of d.
         seeds: of the draws.
-        marks: log(1+t) that lanes are looked at.
+        marks: log(1+t) at which lanes are measured.
         alignment: γ, the value of an important token after the step on E.
         alignments: likewise, of the part on selection.
         etas: rates of E in the crossover.

@@ -20,7 +20,7 @@ from jaxselect.outcome.ending import ending
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 
 
-def behind_matrix(
+def compare_flows(
     after: Parameters,
     corpus: Corpus,
     start: jax.Array,
@@ -48,7 +48,7 @@ def behind_matrix(
         path_log_times=marks,
         settings=TIGHT,
     )
-    near = key_query_of(start, after.cls, flow.path_cls[0])
+    derived = key_query_of(start, after.cls, flow.path_cls[0])
     straight = direct(after, corpus, start, marks[0])
     begun = Parameters(after.embeddings, start @ after.cls, after.head)
     end = ending(begun, corpus, flow.cls, flow.log_time)
@@ -66,7 +66,8 @@ def behind_matrix(
     return {
         "reached": flow.status == FlowStatus.REACHED,
         "predicted": end.late.status == LimitStatus.PREDICTED,
-        "identity": jnp.linalg.norm(near - straight) / jnp.linalg.norm(near - start),
+        "identity": jnp.linalg.norm(derived - straight)
+        / jnp.linalg.norm(derived - start),
         "norms": norms,
         "errors": errors,
         "of_matrix": of_matrix,
@@ -106,14 +107,14 @@ def direct(
 
 
 def summary(found: dict[str, np.ndarray], tolerance: float) -> dict:
-    """What all draws show.
+    """Summary over all draws.
 
     Args:
-        found: of `behind_matrix`, with a leading axis of draws.
+        found: of `compare_flows`, with a leading axis of draws.
         tolerance: of the identity.
 
     Returns:
-        Plain numbers; what is said of limits is over predicted draws alone.
+        Plain numbers; those about limits are over predicted draws alone.
     """
     counts = found["reached"] & found["predicted"]
     constants = found["constant"][counts]

@@ -1,4 +1,4 @@
-"""One run of the flow, and what an edge of the phase diagram asks of it."""
+"""One run of the flow, and the properties that change at edges of the diagram."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ class Shape(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one run shows.
+    """Measurements of one run.
 
     Attributes:
         ratio: max_t |log q₊/q₋| of the classes' mean weights of important tokens.
@@ -88,7 +88,7 @@ def weights_of(
 def observe(
     path: Float[Array, "marks 2"], end: Float[Array, " 2"], status: Int[Scalar, ""]
 ) -> Run:
-    """What a path of weights shows."""
+    """Measurements on a path of weights."""
     marks = jnp.asarray(MARKS)
     logs = jnp.log(jnp.maximum(path, 1e-300))
     apart = logs[:, 0] - logs[:, 1]
@@ -149,7 +149,7 @@ def captured(run: Run) -> np.ndarray:
     return (run.least < 0.5) & (run.most >= WHOLE)
 
 
-# What an edge asks, and whether it holds above the edge or below.
+# The property that changes at an edge, and whether it holds above the edge.
 EDGES: dict[str, tuple[Callable[[Run], np.ndarray], bool]] = {
     "selection": (selected, True),
     "breaking_lower": (broken, True),

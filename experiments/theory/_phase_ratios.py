@@ -1,4 +1,4 @@
-"""What the measured edges say of the predicted ones: ratios, shares, exponents."""
+"""Measured over predicted edges: ratios, shares, exponents."""
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,9 @@ WITHIN = {
     "capture_upper": 1.25,
     "largest_dim": 3.0,
 }
-"""How far off a prediction may be."""
+"""Largest ratio of measured to predicted edge, or its inverse, that counts."""
 SIZES = ("length", "relevant", "irrelevant", "sequences")
-"""What the second to fifth shape change."""
+"""The size that each of the second to fifth shape changes."""
 
 
 def compare(case: Case, asked: ask.Brackets, ended: ask.Brackets) -> list[dict]:

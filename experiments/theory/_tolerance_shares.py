@@ -11,7 +11,7 @@ from jaxselect.outcome.trial_status import TrialStatus
 
 
 def summary(columns: dict[str, np.ndarray]) -> dict[str, Any]:
-    """What changes between the tolerances.
+    """Shares and spreads of what changes between the tolerances.
 
     Args:
         columns: fields of `ToleranceCheck`, and `dim`, `step_size` and `seed`, by name.

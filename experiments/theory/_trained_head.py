@@ -1,4 +1,4 @@
-"""Where p heads when v is trained beside it, held against max-margin problems.
+"""Direction of p when v is trained beside it, against max-margin problems.
 
 While a sequence X speaks through its selected token s*, v is driven by e^{−y vᵀE_{s*}}
 and grows like v_mm log t, v_mm = argmin ‖v‖ with y vᵀE_{s*} ≥ 1. Where v_mm needs X its
@@ -31,7 +31,7 @@ ALONE, BESIDE = 0, 1
 
 
 class Heading(enum.IntEnum):
-    """Where p heads when v is trained as well; the first two are certified."""
+    """Direction of p when v is trained as well; the first two are certified."""
 
     UNCHANGED = 0
     """dp/dτ is p_mm of its selection: the claim holds."""
@@ -61,8 +61,8 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
     beside = cls_head_flow(
         after, corpus, until_log_time=marks[-1], path_log_times=marks
     )
-    # What p alone does not select it leaves log t below; beside v a sequence may
-    # cease to pull, and only the argmax itself is a selection.
+    # For p alone losing scores fall below the selected ones by log t; beside v the pull
+    # of a sequence may vanish, and only the argmax itself is a selection.
     chosen = (
         selected_tokens(rows @ alone.cls, corpus, alone.log_time),
         selected_tokens(rows @ beside.cls, corpus),
@@ -136,7 +136,7 @@ def head_pairs(selected: jax.Array, corpus: Corpus) -> jax.Array:
     return mask.at[:size, size].set(above).at[size, :size].set(below)
 
 
-def judge(found: dict[str, np.ndarray], tolerance: float) -> dict[str, np.ndarray]:
+def classify(found: dict[str, np.ndarray], tolerance: float) -> dict[str, np.ndarray]:
     """The heading of every draw, and how far it is from both max-margin problems.
 
     Args:
@@ -231,7 +231,7 @@ def relaxed(differences: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def summary(found: dict[str, np.ndarray], log_times: np.ndarray) -> dict:
-    """What all draws of one kind show; means are over certified ones alone.
+    """Summary over all draws of one kind; means are over certified ones alone.
 
     Returns:
         Plain numbers; None where no draw counts.

@@ -1,4 +1,4 @@
-"""Which token and which sequence most change where the flow of p goes.
+"""Influence of every token and sequence on the max-margin direction.
 
 First-order influence, by implicit derivatives of the max-margin direction, of every
 token's count and every sequence's weight, held against really taking a tenth of it or
@@ -202,7 +202,7 @@ def lost(
 def removal(
     quantity: Callable, number: int, advance: Callable[[float], None]
 ) -> np.ndarray:
-    """What removing each token or sequence does, to first order in its share.
+    """Effect of removing each token or sequence, to first order in its share.
 
     Its constraints are lifted first, which no derivative foresees; the derivative is
     that of the problem without them.
@@ -245,7 +245,7 @@ def kept(problem: tuple) -> dict[str, float]:
         after = weighted_step(before, thinned, step_size, weight)
         counts = jnp.where(left, thinned.counts, 0.0)
         bags = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
-        # A sequence without tokens says nothing: give it its selected ones back.
+        # A sequence without tokens has no output: give it its selected ones back.
         bare = jnp.where(left.any(axis=1)[:, None], counts, chosen.astype(float))
         full = Corpus(bags.tokens, bare, bags.labels, bags.vocabulary)
         selected = resolve_limit(after, full).selected

@@ -1,4 +1,4 @@
-"""Where does attention go when E, p and v are trained together, or any of them?
+"""Limits of attention when E, p and v are trained together, or any of them.
 
 The joint flow is followed to log t = 10⁶ on draws in d dimensions, beside its laws:
 the weight off the important tokens for every subset of {E, p, v}; the values' memory
@@ -50,7 +50,7 @@ PARTS = {
     "selection": (selection.selection_cells, selection.selection),
     "phases": (selection.phases_cells, selection.phases),
 }
-"""The lanes of each part, and what is made of them; `frozen` has no lanes."""
+"""The lanes of each part and its summary; `frozen` has no lanes."""
 FROZEN = {"equal": Problem(20, 6, 2, 14), "unequal": Problem(20, 6, 3, 12)}
 """Corpora for p beside v: important tokens equally frequent, and not."""
 MATRIX = Problem(8, 3, 2, 4)
@@ -113,7 +113,7 @@ class Settings(Study):
 
     @property
     def ask(self) -> laws.Ask:
-        """What the parts are asked with."""
+        """The parameters of all parts."""
         return laws.Ask(
             problem=self.problem,
             dims=self.dims,
@@ -211,7 +211,7 @@ def frozen(settings: Settings) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """With E fixed: p beside a trained v, and a key-query matrix before p.
 
     Returns:
-        What all draws show, and arrays by name.
+        Summaries over draws, and arrays by name.
     """
     seeds = settings.seed + jnp.arange(settings.seeds)
     found, arrays = {}, {"frozen_log_times": FROZEN_MARKS}
@@ -219,7 +219,7 @@ def frozen(settings: Settings) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     for name, problem in FROZEN.items():
         after, corpus = jax.jit(jax.vmap(partial(drawn, problem)))(seeds)
         columns = jax.device_get(follow(after, corpus, jnp.asarray(FROZEN_MARKS)))
-        columns |= _trained_head.judge(columns, settings.tolerance)
+        columns |= _trained_head.classify(columns, settings.tolerance)
         found[name] = _trained_head.summary(columns, FROZEN_MARKS)
         arrays |= {f"{name}_{key}": columns[key] for key in KEPT}
     follow = jax.jit(jax.vmap(matrix, (0, None)))
@@ -240,7 +240,7 @@ def matrix(seed: jax.Array, marks: jax.Array) -> dict[str, jax.Array]:
     key = jax.random.fold_in(jax.random.key(seed), 1)
     size = len(after.cls)
     start = jax.random.normal(key, (size, size)) / size**0.5
-    return _key_query.behind_matrix(after, corpus, start, marks)
+    return _key_query.compare_flows(after, corpus, start, marks)
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,6 @@
 """Does attention find a decision list, where labels need more than counts?
 
-Of the tokens of a sequence the first in an order of priority decides the label. Theory
+The first token of a sequence in an order of priority decides the label. Theory
 (mathematics, section 3j) says which values make that order, and nothing else, attract
 p. The study measures the share of runs that end at the list over (d, η₀): after one
 step on E, after k of η₀/k each, certified; and with E, p and v all trained. Without

@@ -24,7 +24,7 @@ from experiments.common.study import Count, Positive, Study, presets, study
 from experiments.theory._descent import (
     MEASURED,
     gradient,
-    look,
+    measure,
     minibatch,
     residuals,
 )
@@ -157,14 +157,14 @@ def train(
         def once(number: jax.Array, state: tuple) -> tuple:
             parameters, memory = state
             key = jax.random.fold_in(jax.random.key(seed), number)
-            some = minibatch(key, corpus, batch) if batch else corpus
-            move, memory = rule.update(gradient(parameters, some), memory, parameters)
+            part = minibatch(key, corpus, batch) if batch else corpus
+            move, memory = rule.update(gradient(parameters, part), memory, parameters)
             return optax.apply_updates(parameters, move), memory
 
         return jax.lax.fori_loop(first, last, once, state)
 
     follow = jax.jit(jax.vmap(more, (0, 0, 0, None, None)))
-    seen, looks = jax.jit(jax.vmap(look)), []
+    seen, looks = jax.jit(jax.vmap(measure)), []
     # Optimisers multiply arrays by numbers of another type.
     with jax.numpy_dtype_promotion("standard"):
         state = (parameters, jax.vmap(rule.init)(parameters))
@@ -201,7 +201,7 @@ def predicted(settings: Settings, log_times: np.ndarray) -> np.ndarray:
 def summary(
     settings: Settings, arrays: dict[str, np.ndarray], name: str
 ) -> dict[str, Any]:
-    """What a rule leaves of the laws, as means over seeds at the end of the runs.
+    """Deviations of a rule from the laws, as means over seeds at the end of the runs.
 
     Returns:
         Plain numbers: log(1+t), log(1/L), 1 − q, its ratio to the flow's at that t and

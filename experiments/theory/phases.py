@@ -1,4 +1,4 @@
-"""Does theory draw the phase diagram? Every edge, predicted and measured.
+"""Every edge of the phase diagram, predicted and measured.
 
 On shapes that the theory never saw, each edge is bisected over η₀ for each seed and d;
 the study then asks for the collapse of the lower line, for the log-time at which a
@@ -89,7 +89,7 @@ class Settings(Study):
             )
 
     def cases(self) -> list[Case]:
-        """What is asked about: shapes, then what lies beyond the theory."""
+        """The shapes, then cases beyond the theory."""
         found = [
             Case(f"n{n} T{t} R{r} I{i}", Shape(n, t, r, i), DIMS)
             for n, t, r, i in self.shapes

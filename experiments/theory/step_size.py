@@ -123,7 +123,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
                     "log_time_descent": reached,
                     "step_size_grid": float(np.exp(grid[int(np.argmin(known))])),
                     "log_time_grid": float(np.min(known)),
-                    "not_told_share": float(np.isnan(tried).mean()),
+                    "unknown_share": float(np.isnan(tried).mean()),
                     "seconds_descent": seconds,
                     "seconds_grid": grid_seconds,
                     "cost_share": seconds / grid_seconds,
@@ -134,7 +134,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
                 f"log time {reached:.5g}   "
                 f"grid η₀ {found[-1]['step_size_grid']:8.4g}, log time "
                 f"{found[-1]['log_time_grid']:.5g}   cost {seconds / grid_seconds:.3f}"
-                f"   unknown for {found[-1]['not_told_share']:.1%} of η₀"
+                f"   unknown for {found[-1]['unknown_share']:.1%} of η₀"
             )
             advance(1)
     results |= {
@@ -143,7 +143,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         ),
         "cost_share": sum(cell["seconds_descent"] for cell in found)
         / sum(cell["seconds_grid"] for cell in found),
-        "not_told_share": float(np.mean([cell["not_told_share"] for cell in found])),
+        "unknown_share": float(np.mean([cell["unknown_share"] for cell in found])),
         "kinks_share": float(diagram["kink"].mean()),
     }
     return diagram

@@ -158,7 +158,7 @@ def measured(
 
 
 def program(
-    atol: float, grid: Grid, shape: Shape, together: bool
+    atol: float, grid: Grid, shape: Shape, vmapped: bool
 ) -> Callable[..., SimpleNamespace]:
     """The check of one lane, compiled by any process before this one."""
 

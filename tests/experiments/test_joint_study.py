@@ -18,7 +18,7 @@ from experiments.theory import (
     _trained_head,
     joint,
 )
-from experiments.theory._trained_head import Heading, heading, judge, relaxed
+from experiments.theory._trained_head import Heading, classify, heading, relaxed
 from experiments.theory.problem import Problem
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowStatus
@@ -92,7 +92,7 @@ def test_a_trained_head_on_two_sequences_in_closed_form():
     needs both sequences.
     """
     found = columns(*two_bags(np.eye(3)))
-    found |= judge(found, 0.01)
+    found |= classify(found, 0.01)
     assert_close(found["directions"][0], np.array([[1.0, 1.0, -2.0]] * 2) / 3)
     assert found["status"].tolist() == [Heading.UNCHANGED]
     assert found["supports"].all() and found["same_selection"].all()
@@ -112,7 +112,7 @@ def test_one_flow_that_breaks_off_leaves_no_certificate(broken):
     found = columns(*two_bags(np.eye(3)))
     found["reached"] = found["reached"].copy()
     found["reached"][0, broken] = False
-    assert judge(found, 0.01)["status"].tolist() == [Heading.NOT_REACHED]
+    assert classify(found, 0.01)["status"].tolist() == [Heading.NOT_REACHED]
 
 
 def test_v_is_asked_to_score_positive_tokens_up_and_negative_ones_down():
@@ -130,7 +130,7 @@ def test_a_sequence_that_v_does_not_need_is_relaxed():
     """
     rows = np.array([[1.0, 0.0, 0.0], [-2.0, 0.5, 0.0], [0.0, 0.0, 1.0]])
     found = columns(*two_bags(rows, loser=0))
-    found |= judge(found, 0.05)
+    found |= classify(found, 0.05)
     assert found["supports"].tolist() == [[True, False]]
     assert found["status"].tolist() == [Heading.RELAXED]
     assert found["check"][0] > 0.1
@@ -169,7 +169,7 @@ def test_a_matrix_is_integrated_as_the_formula_says(monkeypatch):
     after, bags = two_bags(np.eye(3), cls=0.5)
     start = np.random.default_rng(2).normal(size=(3, 3))
     marks = np.geomspace(4.0, 1e3, 4)
-    found = jax.jit(_key_query.behind_matrix)(after, bags, start, marks)
+    found = jax.jit(_key_query.compare_flows)(after, bags, start, marks)
     assert found["reached"] and found["predicted"]
     np.testing.assert_allclose(found["identity"], 1e-7, rtol=1e-2)
     product = found["errors"] * found["norms"]

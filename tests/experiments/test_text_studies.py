@@ -349,10 +349,10 @@ def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():
     )
 
 
-def test_company_leaves_the_word_itself_out(bags):
+def test_the_context_leaves_the_word_itself_out(bags):
     rng = np.random.default_rng(2)
     posterior = rng.normal(size=40)
-    got = text_deviations.company(sparse.from_corpus(bags), posterior)
+    got = text_deviations.context_posterior(sparse.from_corpus(bags), posterior)
     counts = np.zeros((30, 40))
     rows = np.arange(30)[:, None]
     np.add.at(counts, (rows, np.asarray(bags.tokens)), np.asarray(bags.counts))

@@ -1,4 +1,4 @@
-"""The reviews that a flow is followed on, and how it ended there, in numbers."""
+"""A sample of the reviews, and the limit of a flow on them in numbers."""
 
 import numpy as np
 
@@ -7,8 +7,8 @@ from jaxselect.model.sparse import SparseCorpus, from_csr
 from jaxselect.outcome.trajectory import Trajectory
 
 
-def some(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
-    """As many of the reviews as asked for, at random.
+def subsample(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
+    """A random sample of the reviews.
 
     Returns:
         The same words, fewer reviews.
@@ -21,8 +21,8 @@ def some(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
     return from_csr(corpus.by_sequence.to_csr()[rows], labels)
 
 
-def described(course: Trajectory) -> dict:
-    """A flow and its ending in numbers.
+def summarise(course: Trajectory) -> dict:
+    """Status, sizes and certificates of a flow and its end.
 
     Returns:
         Status, sizes and certificates.
