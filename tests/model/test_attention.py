@@ -46,7 +46,7 @@ def test_order_does_not_matter(seed, tokens, random):
     assert one == other
 
 
-@given(seeds, st.sampled_from([1, 3, 7, 30]))
+@given(seeds, st.sampled_from([3, 30]))
 def test_rotations_change_nothing(seed, dim):
     parameters = drawn(jax.random.key(seed), vocabulary=VOCABULARY, dim=dim)
     corpus = from_sequences([[0, 1, 1], [2, 3, 4]], [1, -1], vocabulary=VOCABULARY)

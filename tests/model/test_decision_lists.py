@@ -26,14 +26,21 @@ RULE = alternating_list(DEPTH, IRRELEVANT)
 SIZES = {"depth": DEPTH, "irrelevant": IRRELEVANT, "length": LENGTH}
 
 
-def compiled(family, **sizes):
-    """The family at fixed sizes, with a key of seed 0."""
-    return jax.jit(lambda **shares: family(jax.random.key(0), **sizes, **shares))
+def compiled(family, shares, **sizes):
+    """The family at fixed sizes, with a key of seed 0: one program for all shares."""
+    draw = jax.jit(lambda **shares: family(jax.random.key(0), **sizes, **shares))
+    return lambda **changed: draw(**shares | changed)
 
 
-WHOLE = compiled(whole_decision_list, **SIZES)
-DRAWN = compiled(decision_list, sequences=MANY, **SIZES)
-NEGATION = compiled(negation, sequences=MANY, pairs=3, irrelevant=3, length=5)
+SHARES = {"presence": 0.3, "positive": 0.5}
+# Without noise the whole list holds no turned label.
+WHOLE = compiled(whole_decision_list, SHARES, **SIZES)
+DRAWN = compiled(decision_list, SHARES | {"noise": 0.0}, sequences=MANY, **SIZES)
+NEGATION = compiled(
+    negation,
+    {"negated": 0.3, "noise": 0.0},
+    **{"sequences": MANY, "pairs": 3, "irrelevant": 3, "length": 5},
+)
 
 
 def literal_labels(corpus, rule):
@@ -117,7 +124,7 @@ def test_a_word_has_its_sign_where_it_is_mostly_not_negated(negated):
 
 def test_batches_hold_the_same_draws_and_shares_are_traced():
     presence = jnp.array([0.2, 0.6])
-    one = compiled(decision_list, sequences=20)
+    one = compiled(decision_list, SHARES, sequences=20)
     batch = jax.vmap(lambda share: one(presence=share))(presence)
     for lane, share in enumerate((0.2, 0.6)):
         assert (batch.tokens[lane] == one(presence=share).tokens).all()

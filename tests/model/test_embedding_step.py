@@ -50,6 +50,7 @@ def corpus_of(name):
     return jax.jit(CORPORA[name])()
 
 
+drawn = jax.jit(gaussian, static_argnames=("vocabulary", "dim"))
 compiled_step = jax.jit(embedding_step)
 risk_gradient = jax.jit(jax.grad(empirical_risk))
 
@@ -58,7 +59,7 @@ risk_gradient = jax.jit(jax.grad(empirical_risk))
 @given(seed=st.integers(0, 2**31), step_size=st.sampled_from([0.1, 1.0, 100.0]))
 def test_the_step_is_gradient_descent(name, seed, step_size):
     corpus = corpus_of(name)
-    before = gaussian(jax.random.key(seed), vocabulary=corpus.vocabulary, dim=11)
+    before = drawn(jax.random.key(seed), vocabulary=corpus.vocabulary, dim=11)
     slope = risk_gradient(before, corpus)
     after = compiled_step(before, corpus, step_size)
     wanted = before.embeddings - step_size * slope.embeddings
@@ -99,18 +100,17 @@ def test_the_relative_error_does_not_depend_on_the_step_size():
     assert_close(errors, np.full(3, errors[-1]), worse=100)
 
 
+@jax.jit
+def values_and_predictions(corpus):
+    before = gaussian_reduced(KEY(), vocabulary=corpus.vocabulary, dim=1e16)
+    values = embedding_step(before, corpus, 40.0).embeddings @ before.head
+    return values, predicted_alignment(corpus, 40.0), 20 * importance(corpus)
+
+
 @pytest.mark.parametrize("name", CORPORA)
 def test_values_follow_the_prediction_at_large_dimension(name):
     """At d = 10¹⁶ the error is 10⁻⁸, below what can be seen in E_sᵀv / η₀."""
-    corpus = corpus_of(name)
-
-    @jax.jit
-    def values_and_predictions():
-        before = gaussian_reduced(KEY(), vocabulary=corpus.vocabulary, dim=1e16)
-        values = embedding_step(before, corpus, 40.0).embeddings @ before.head
-        return values, predicted_alignment(corpus, 40.0), 20 * importance(corpus)
-
-    values, predicted, wanted = values_and_predictions()
+    values, predicted, wanted = values_and_predictions(corpus_of(name))
     np.testing.assert_allclose(values, wanted, atol=1e-5)
     assert_close(predicted, wanted)
 

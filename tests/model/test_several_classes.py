@@ -53,33 +53,31 @@ def risk_of(corpus):
     return risk
 
 
-@pytest.mark.parametrize("large", [np.inf, 0], ids=["product", "pairs"])
 @pytest.mark.parametrize(
     "loss", [LOGISTIC, EXPONENTIAL, POLYNOMIAL], ids=lambda loss: loss.name
 )
-def test_derivatives_are_those_of_the_risk(monkeypatch, loss, large):
+def test_derivatives_are_those_of_the_risk(monkeypatch, loss):
     """Derivatives in scores and values, and curvature; the margin is curved, too."""
-    monkeypatch.setattr(curvature, "LARGE_PRODUCT", large)
     corpus = replace(BAGS, loss=loss)
-    whole = score_curvature.__wrapped__
+
+    def curved(large):
+        monkeypatch.setattr(curvature, "LARGE_PRODUCT", large)
+        return score_curvature.__wrapped__(SCORES, VALUES, corpus)
 
     @jax.jit
-    def both(scores, values):
+    def found():
         risk = risk_of(corpus)
-        slopes, bend = jax.grad(risk, (0, 1)), jax.hessian(risk)
-        descent = negative_gradient(scores, values, corpus)
-        return (
-            slopes(scores, values),
-            bend(scores, values),
-            descent,
-            whole(scores, values, corpus),
-        )
+        slopes, hessian = jax.grad(risk, (0, 1)), jax.hessian(risk)
+        by_autodiff = slopes(SCORES, VALUES), hessian(SCORES, VALUES)
+        ways = [curved(large) for large in (np.inf, 0)]
+        return by_autodiff, negative_gradient(SCORES, VALUES, corpus), ways
 
-    slopes, hessian, descent, (pulled, curved) = both(SCORES, VALUES)
+    (slopes, hessian), descent, ways = found()
     assert_close(-descent.scores, slopes[0])
     assert_close(-descent.values, slopes[1])
-    assert_close(pulled, descent.scores)
-    assert_close(-curved, hessian, worse=10)
+    for pulled, bent in ways:
+        assert_close(pulled, descent.scores)
+        assert_close(-bent, hessian, worse=10)
 
 
 def test_late_pulls_are_exact():
@@ -109,6 +107,12 @@ def gram(parameters):
     return rows @ rows.T
 
 
+@jax.jit
+def few(keys, dim):
+    draw = partial(gaussian_reduced, vocabulary=3, heads=3, dim=dim)
+    return jax.vmap(lambda key: gram(draw(key)))(keys)
+
+
 @pytest.mark.parametrize("dim", [4, 9, 30])
 def test_the_reduced_draw_has_the_law_of_the_draw(dim):
     """Tokens, p and heads below, at and above |S| + 1 + K = 7 coordinates.
@@ -118,10 +122,7 @@ def test_the_reduced_draw_has_the_law_of_the_draw(dim):
     sizes = {"vocabulary": 3, "heads": 3}
     keys = jax.random.split(jax.random.key(1), (2, 2000))
     wide = jax.jit(jax.vmap(lambda key: gram(gaussian(key, **sizes, dim=dim))))
-    few = jax.jit(
-        jax.vmap(lambda key: gram(gaussian_reduced(key, **sizes, dim=float(dim))))
-    )
-    here, there = np.asarray(wide(keys[0])), np.asarray(few(keys[1]))
+    here, there = np.asarray(wide(keys[0])), np.asarray(few(keys[1], float(dim)))
     for row, column in [(0, 0), (2, 3), (1, 4), (3, 6)]:
         found = ks_2samp(here[:, row, column], there[:, row, column])
         assert found.pvalue > 1e-3, (row, column)

@@ -3,7 +3,6 @@
 import inspect
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -34,7 +33,7 @@ def compiled(maker):
 
 one, independent = compiled(assumption_one), compiled(independent_tokens)
 several, by_class = compiled(several_relevant), compiled(multi_class)
-SIZES = [(2, 2, 1, 1), (6, 4, 2, 3), (40, 9, 5, 1), (64, 8, 8, 48), (10, 3, 8, 2)]
+SIZES = [(2, 2, 1, 1), (40, 9, 5, 1), (10, 3, 8, 2)]
 MAKERS = {
     "assumption one": lambda key: assumption_one(
         key, sequences=12, length=5, relevant=3, irrelevant=7
@@ -84,27 +83,20 @@ def test_assumption_one_holds_exactly(size, seed):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_draws_are_valid_corpora_with_padding_at_the_end(name):
-    corpus = jax.jit(MAKERS[name])(jax.random.key(0))
-    classes = 4 if name == "four classes" else 2
-    again = from_bags(
-        corpus.tokens,
-        corpus.counts,
-        corpus.labels,
-        vocabulary=corpus.vocabulary,
-        classes=classes,
-    )
-    assert (again.tokens == corpus.tokens).all()
-    filled = (np.asarray(corpus.counts) > 0).astype(int)
-    assert (np.diff(filled, axis=1) <= 0).all()
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_batches_hold_the_same_draws(name):
+def test_batches_hold_the_draws_and_these_are_valid_with_padding_at_the_end(name):
     keys = jax.random.split(jax.random.key(0), 3)
     batch, single = jax.jit(jax.vmap(MAKERS[name]))(keys), jax.jit(MAKERS[name])
+    classes = 4 if name == "four classes" else 2
     for lane, key in enumerate(jax.random.split(jax.random.key(0), 3)):
         alone = single(key)
+        again = from_bags(
+            *(alone.tokens, alone.counts, alone.labels),
+            vocabulary=alone.vocabulary,
+            classes=classes,
+        )
+        assert (again.tokens == alone.tokens).all()
+        filled = (np.asarray(alone.counts) > 0).astype(int)
+        assert (np.diff(filled, axis=1) <= 0).all()
         assert (batch.tokens[lane] == alone.tokens).all()
         assert (batch.counts[lane] == alone.counts).all()
 
@@ -181,54 +173,6 @@ def test_pure_tokens_are_completely_relevant():
     classes = token_classes(corpus)
     assert classes.completely_positive[:4].all()
     assert classes.completely_negative[4:8].all()
-
-
-def test_shares_and_purity_may_be_traced():
-    purity = jnp.array([0.3, 0.7])
-    batch = jax.vmap(
-        lambda x: several(
-            jax.random.key(0),
-            sequences=12,
-            length=5,
-            relevant=3,
-            irrelevant=7,
-            per_sequence=2,
-            purity=x,
-        )
-    )(purity)
-    assert (
-        batch.tokens[0]
-        == several(
-            jax.random.key(0),
-            sequences=12,
-            length=5,
-            relevant=3,
-            irrelevant=7,
-            per_sequence=2,
-            purity=0.3,
-        ).tokens
-    ).all()
-    share = jax.vmap(
-        lambda x: independent(
-            jax.random.key(0),
-            sequences=12,
-            length=5,
-            relevant=3,
-            irrelevant=7,
-            irrelevant_share=x,
-        )
-    )(purity)
-    assert (
-        share.tokens[1]
-        == independent(
-            jax.random.key(0),
-            sequences=12,
-            length=5,
-            relevant=3,
-            irrelevant=7,
-            irrelevant_share=0.7,
-        ).tokens
-    ).all()
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])
