@@ -40,6 +40,9 @@ CORPORA = {
     "most words absent": bags(500, 5, 3),
 }
 every_corpus = pytest.mark.parametrize("dense", CORPORA.values(), ids=CORPORA)
+# The smallest, and one whose rows have several pieces.
+TWO = ("one token", "long and short")
+two_corpora = pytest.mark.parametrize("dense", [CORPORA[x] for x in TWO], ids=TWO)
 RISK = jax.jit(sparse_objective.risk_and_score_descent)
 READ = jax.jit(sparse_objective.read)
 EXPAND = jax.jit(sparse_objective.expand)
@@ -76,7 +79,7 @@ def test_risk_and_gradient_are_those_of_padded_bags(dense, seed, spread):
     assert_close(risk, PADDED_RISK(drawn, dense))
 
 
-@every_corpus
+@two_corpora
 def test_factored_gradient_is_that_of_autodiff(dense):
     drawn = model(dense)
     _, descent = sparse_objective.risk_and_descent(drawn, sparse.from_corpus(dense))
@@ -91,7 +94,7 @@ def test_importance_occurrences_and_posteriors_are_those_of_padded_bags(dense):
     jax.tree.map(assert_close, COUNTED(sparse, corpus), COUNTED(importance, dense))
 
 
-@every_corpus
+@two_corpora
 def test_evaluate_agrees_with_the_padded_objective(dense):
     drawn = model(dense)
     metrics = sparse_objective.evaluate(drawn, sparse.from_corpus(dense))
@@ -99,7 +102,7 @@ def test_evaluate_agrees_with_the_padded_objective(dense):
     assert_close(metrics.accuracy, jax.jit(objective.accuracy)(drawn, dense))
 
 
-@every_corpus
+@two_corpora
 def test_weights_select_sequences(dense):
     """Weights on a subset give the gradient of that subset alone."""
     chosen = np.arange(len(dense.labels)) % 2 == 0
@@ -193,7 +196,7 @@ def dense_weights(dense, a):
     return weights
 
 
-@every_corpus
+@two_corpora
 def test_weights_are_those_of_padded_bags_and_make_the_output(dense):
     """Counts above one included: a row adds up to one, and f = Σ_s q[s] b_s."""
     drawn, corpus = model(dense, spread=20.0), sparse.from_corpus(dense)
@@ -233,7 +236,7 @@ def again(dense, times, rows=None):
     )
 
 
-@every_corpus
+@two_corpora
 def test_longer_sequences_copies_and_another_order_change_nothing(dense):
     """C → kC, the whole corpus twice, the sequences reversed: one risk, one descent."""
     drawn, rows = model(dense), np.arange(len(dense.labels))
