@@ -1,6 +1,6 @@
 """Tokens that all bags of a content hold, and that fall from it with no force on them.
 
-What they change of a wall on the manifold fades (mathematics, section 7e).
+Their effect on a wall on the manifold fades (mathematics, section 7e).
 """
 
 from typing import NamedTuple

@@ -18,7 +18,7 @@ from .tie_contents import CANCELLED, Contents, shares
 
 
 class StrictTies(NamedTuple):
-    """Ties that have a strict minimum of their own.
+    """Ties with a strict minimum, apart from twins.
 
     Attributes:
         axes: V, orthonormal, of the span of their differences.
@@ -49,7 +49,7 @@ class TieManifold(NamedTuple):
         falls: margins of these under p_mm, zero for others.
         of_bag: content of every bag.
         twins: contents that f = target holds.
-        strict: ties with a minimum of their own, which fix p in their axes.
+        strict: ties with a strict minimum, which fix p in their axes.
         target: f of the twins at rest.
         curvature: φ″ of the twins at rest; in the axes of strict ties, half of theirs.
         rising: contents that go on like pairs of the lead y f.

@@ -200,7 +200,7 @@ def _shift(
 def tied_bags(
     bags: RaggedBags, selected: Bool[np.ndarray, " entries"]
 ) -> tuple[Float[np.ndarray, "dim axes"], Int[np.ndarray, " words"], RaggedBags]:
-    """Axes of the span of words that share, these words, the bags of these alone.
+    """Axes spanned by words that share; the words; bags of these alone.
 
     Args:
         bags: the corpus and the words' embeddings.

@@ -160,7 +160,7 @@ def _late_flow(
 
 
 def _interval(ties: TieManifold, log_time: float) -> float:
-    """Log-time to the next certificate, or to where an f that rises is at its top."""
+    """Log-time to the next certificate, or to the top of a rising f."""
     if not len(ties.rising):
         return max(INTERVAL, LATE_INTERVAL * log_time)
     held = np.where(ties.counts > 0, 1.0, np.nan)[ties.rising]
@@ -171,7 +171,7 @@ def _interval(ties: TieManifold, log_time: float) -> float:
 def _strict_ties(
     bags: RaggedBags, contents: Contents, cls: Float[np.ndarray, " dim"]
 ) -> StrictTies | None:
-    """The minimum of the ties that twins do not hold, if p is proved to end in it."""
+    """The minimum of the ties apart from twins, if p provably ends in it."""
     if not len(contents.strict):
         return StrictTies(np.zeros((len(cls), 0)), np.zeros(0))
     of_strict = np.isin(contents.of_bag, contents.strict)[bags.row]

@@ -25,7 +25,7 @@ def ends(
     shape: Shape,
     rows: Shaped[np.ndarray, " lanes"],
 ) -> Int[np.ndarray, " lanes"]:
-    """An `End` for every lane; those of a status in `OPEN`, or ended late, cost time.
+    """An `End` for every lane; open lanes and late ones cost time.
 
     Args:
         grid: of trials.

@@ -81,7 +81,7 @@ def test_a_content_that_rises_is_where_its_own_loss_moves_it():
     assert len(contents.rising) == 1
     flow = manifold_flow(ties, on_manifold(ties, found.cls), 34.0, 50.0)
     cls = np.asarray(flow.cls)
-    # Of the integrator up to log t = 34, whose error decays.
+    # Error of the integrator up to log t = 34; it decays.
     assert abs(cls[0] - cls[1] - gap(len(bags.labels), 50.0)) < 1e-4
 
 
@@ -100,5 +100,5 @@ def test_only_one_label_and_a_large_f_make_a_content_rise():
 
     assert rising(bags, risen(RISEN + 0.1)) == 1
     assert rising(bags, risen(RISEN - 0.1)) == 0
-    opposed = dataclasses.replace(bags, labels=-bags.labels)
-    assert rising(opposed, risen(RISEN + 0.1)) == 0
+    flipped = dataclasses.replace(bags, labels=-bags.labels)
+    assert rising(flipped, risen(RISEN + 0.1)) == 0

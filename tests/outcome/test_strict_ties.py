@@ -58,7 +58,7 @@ def ended(seed):
 
 
 def contents(problem, found):
-    """Of every bag its tied words with their counts, what it lost, and its label."""
+    """Tied words of every bag with their counts, what it lost, and its label."""
     sequences, labels, *_ = problem
     selected = iter(found.ending.selected)
     for bag, label in zip(sequences, labels, strict=True):
