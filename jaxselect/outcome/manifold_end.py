@@ -171,7 +171,7 @@ def _interval(ties: TieManifold, log_time: float) -> float:
 def _strict_ties(
     bags: RaggedBags, contents: Contents, cls: Float[np.ndarray, " dim"]
 ) -> StrictTies | None:
-    """The minimum of the ties apart from twins, if p provably ends in it."""
+    """Minimum of the ties apart from twins, if p provably ends there."""
     if not len(contents.strict):
         return StrictTies(np.zeros((len(cls), 0)), np.zeros(0))
     of_strict = np.isin(contents.of_bag, contents.strict)[bags.row]
