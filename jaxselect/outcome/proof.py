@@ -12,7 +12,7 @@ from ..model.sparse import from_corpus
 from .trajectory import trajectory
 from .trial_status import End
 
-# Steps of one stage. None of 141 proved ends of the default sweep takes as many: flows
+# Steps of one stage. None of 149 proved ends of the default sweep takes as many: flows
 # that need more mostly follow rounding.
 MAX_STEPS = 1000
 # Stages of a flow. One of these ends takes thirteen; runs that take more go from one
