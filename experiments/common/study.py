@@ -94,15 +94,21 @@ def presets(**named: P) -> dict[str, P]:
     """Settings by name, each of which knows its own.
 
     Args:
-        named: the default first.
+        named: the default first; a `smoke` without its own folder writes beside it.
 
     Returns:
         The arguments of `console.command`.
     """
-    return {
+    found = {
         name: dataclasses.replace(settings, preset=name)
         for name, settings in named.items()
     }
+    folder = getattr(next(iter(found.values())), "out", None)
+    smoke = found.get("smoke")
+    if folder is not None and smoke is not None and smoke.out == folder:
+        beside = folder.with_name(f"{folder.name}-smoke")
+        found["smoke"] = dataclasses.replace(smoke, out=beside)
+    return found
 
 
 def study(

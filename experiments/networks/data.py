@@ -52,9 +52,6 @@ def take(
         seed: of what is invented.
         usual: number of classes of what is invented, where none is given.
 
-    Returns:
-        Both splits.
-
     Raises:
         BadInput: reviews that cannot be used or are of another number of classes; no
             class of the name to leave out, or one alone that would be left.

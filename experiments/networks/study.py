@@ -116,7 +116,7 @@ PRESETS = presets(
     smoke=Settings(layers=2, dim=32, steps=20, batch=120, every=0),
 )
 PRESETS = {
-    name: dataclasses.replace(chosen, out=chosen.out / name)
+    name: dataclasses.replace(chosen, out=Settings.out / name)
     for name, chosen in PRESETS.items()
 }
 

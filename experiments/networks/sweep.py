@@ -99,7 +99,7 @@ PRESETS = presets(
     smoke=Settings(seeds=4, dims=(1e3, 1e5), step_sizes=(1.0, 10.0), steps=10),
 )
 PRESETS = {
-    name: dataclasses.replace(chosen, out=chosen.out / name)
+    name: dataclasses.replace(chosen, out=Settings.out / name)
     for name, chosen in PRESETS.items()
 }
 
@@ -126,11 +126,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     ran = jax.jit(over)(keys, jnp.array(settings.dims), jnp.array(settings.step_sizes))
     found = {name: np.asarray(value) for name, value in ran.items()}
     seconds = time.perf_counter() - begun
-    results |= {
-        "lanes": found["error"].size,
-        "traces": len(traces),
-        "seconds": seconds,
-    }
+    results |= {"lanes": found["error"].size, "traces": len(traces), "seconds": seconds}
     say(f"{results['lanes']} lanes, traced {len(traces)} time(s), {seconds:.1f} s")
     for place, step_size in enumerate(settings.step_sizes):
         here = {name: value[:, :, place] for name, value in found.items()}

@@ -31,9 +31,6 @@ def baseline(fitted: Counted, **parts: Counted) -> dict[str, float]:
 
     Counts are damped to 1 + log C and weighted by inverse document frequency, the rest
     is as scikit-learn has it.
-
-    Returns:
-        An accuracy for each part, such as `test_accuracy`.
     """
     model = make_pipeline(
         TfidfTransformer(sublinear_tf=True), LogisticRegression(max_iter=1000)
@@ -49,9 +46,6 @@ def of_reviews(splits: Splits, *names: str) -> dict[str, float]:
     Args:
         splits: the reviews.
         names: of the parts to hold it to, such as "train" and "test".
-
-    Returns:
-        As `baseline`.
     """
     fitted, *parts = (
         Counted(part.by_sequence.to_csr(), np.asarray(part.labels))

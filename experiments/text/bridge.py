@@ -55,7 +55,6 @@ PRESETS = presets(
         at_least=(0.0, 0.5),
         step_sizes=(100.0,),
         dims=(2, 32),
-        out=Path("results/text-bridge-smoke"),
     ),
 )
 
@@ -108,11 +107,7 @@ def purer(
 
 
 def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
-    """One flow's end.
-
-    Returns:
-        Sizes, status, certificates.
-    """
+    """Sizes of a cell, and status and certificates of its end."""
     start = starting_point(splits, fit)
     until = settings.until_log_time
     course = trajectory(start, splits.train, until_log_time=until)

@@ -72,7 +72,6 @@ PRESETS = presets(
         batches=(200, 0),
         dim=128,
         steps=40,
-        out=Path("results/text-choice-smoke"),
     ),
 )
 

@@ -145,9 +145,6 @@ def load(source: Source) -> tuple[Splits, dict]:
 def read(source: Source) -> tuple[text.Reviews, text.Reviews]:
     """The texts of both splits, with the classes of the training split.
 
-    Returns:
-        Training and test split.
-
     Raises:
         BadInput: as for `load`.
     """
@@ -168,11 +165,7 @@ def read(source: Source) -> tuple[text.Reviews, text.Reviews]:
 
 
 def fitted_reviews(source: Source) -> text.Reviews:
-    """The texts of `Splits.train`, for what a bag forgets.
-
-    Returns:
-        The reviews trained on.
-    """
+    """The texts of `Splits.train`, for what a bag forgets."""
     return _hold_out(read(source)[0])[0]
 
 

@@ -15,13 +15,14 @@ then given the chance to explain it:
 
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
 import jax
 import numpy as np
 
 from experiments.common.console import command, say
 from experiments.common.progress import watched
-from experiments.common.study import Count, Study, check, presets, study
+from experiments.common.study import Count, Study, presets, study
 from experiments.text.data import Source, fitted_reviews, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point
 from jaxselect.errors import BadInput
@@ -43,66 +44,38 @@ ENOUGH = 50
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Study):
+class Settings(Fit, Study):
     """The model, and the number of words to list.
 
     Attributes:
         source: the reviews and their vocabulary.
-        dim: d.
-        steps: training steps, in minibatches.
-        batch: reviews in a minibatch.
-        seed: of the initialisation and of the minibatches.
         shown: words to list.
         preset: full or smoke (invented reviews).
     """
 
     source: Source = Source()
-    dim: Count = 2048
-    steps: Count = 300
+    embeddings: Literal["one-step", "trained", "random"] = "trained"
+    train_head: bool = True
     batch: int = 250
+    every: Count = 20
     shown: int = 20
     out: Path = Path("results/text-deviations")
-
-    @property
-    def fit(self) -> Fit:
-        """The model trained."""
-        return Fit(
-            embeddings="trained",
-            train_head=True,
-            dim=self.dim,
-            steps=self.steps,
-            batch=self.batch,
-            every=20,
-            seed=self.seed,
-        )
-
-    def check(self) -> None:
-        """Refuse a model that cannot be trained."""
-        check(self.fit)
 
 
 PRESETS = presets(
     full=Settings(),
-    smoke=Settings(
-        source=Source(invented=600),
-        dim=128,
-        steps=60,
-        batch=200,
-        shown=5,
-        out=Path("results/text-deviations-smoke"),
-    ),
+    smoke=Settings(source=Source(invented=600), dim=128, steps=60, batch=200, shown=5),
 )
 
 
 @study(figure="text_deviations", precision="float32")
 def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train, measure deviations, regress them on the three statistics."""
-    run = settings.fit
     splits, facts = load(settings.source)
-    begin = starting_point(splits, run)
-    with watched("training", run.steps) as advance:
-        state, status = fit(begin, splits, run, advance=advance)
-    require_finite(status, run)
+    begin = starting_point(splits, settings)
+    with watched("training", settings.steps) as advance:
+        state, status = fit(begin, splits, settings, advance=advance)
+    require_finite(status, settings)
     values = np.asarray(token_scores(state.parameters)[1], float)
 
     number = np.asarray(occurrences(splits.train), float)
@@ -144,11 +117,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 
 
 def neighbours_mean(across: np.ndarray, upward: np.ndarray) -> np.ndarray:
-    """Mean of one quantity over the words nearest in another.
-
-    Returns:
-        For every word, the mean over the hundredth of all words around it in order.
-    """
+    """Mean of one quantity over the hundredth of words nearest in another."""
     order = np.argsort(across, kind="stable")
     half = max(len(across) // 200, 2)
     total = np.concatenate([[0.0], np.cumsum(upward[order])])
@@ -165,9 +134,6 @@ def context_posterior(corpus: SparseCorpus, posterior: np.ndarray) -> np.ndarray
     Args:
         corpus: the training reviews.
         posterior: posterior difference of every word.
-
-    Returns:
-        One number per word, a mean over its occurrences.
     """
     real = corpus.by_token.counts.dtype
     each = jax.numpy.asarray(posterior, real)

@@ -129,22 +129,14 @@ def explain(text: str, model: Path, stage: str) -> tuple[list[Explained], float]
 
 
 def sides(model: Path) -> tuple[str, str]:
-    """Names of the two classes in the data, where they are words.
-
-    Returns:
-        Names of −1 and +1.
-    """
+    """Names of the two classes in the data, where they are words."""
     names = tuple(read(model).results.get("labels", {}))
     numbers = ((), ("0", "1"), ("-1", "1"))
     return ("negative", "positive") if names in numbers else names
 
 
 def page(rows: list[Explained], output: float, side: str) -> str:
-    """The text as HTML: green for +1, red for −1, deep where weight lies.
-
-    Returns:
-        A page that needs no other file.
-    """
+    """The text as one HTML file: green for +1, red for −1, deep where weight lies."""
     heaviest = max(row.weight for row in rows)
     spans = []
     for row in rows:

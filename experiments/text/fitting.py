@@ -64,9 +64,6 @@ def full_batch_step(
 ) -> Parameters:
     """E¹ = E⁰ − η₀ ∇_E L over the whole corpus; p and v stay.
 
-    Returns:
-        (E¹, p, v).
-
     Raises:
         BadInput: the step leaves the finite numbers.
     """
@@ -83,9 +80,6 @@ def full_batch_step(
 def draw(splits: Splits, settings: Fit) -> Parameters:
     """Random (E, p, v).
 
-    Returns:
-        (E, p, v).
-
     Raises:
         BadInput: E is larger than memory.
     """
@@ -96,11 +90,7 @@ def draw(splits: Splits, settings: Fit) -> Parameters:
 
 
 def starting_point(splits: Splits, settings: Fit) -> Parameters:
-    """The start of training: as drawn, or after one full-batch step on E.
-
-    Returns:
-        (E, p, v).
-    """
+    """The start of training: as drawn, or after one full-batch step on E."""
     drawn = draw(splits, settings)
     if settings.embeddings != "one-step":
         return drawn

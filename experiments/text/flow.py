@@ -67,12 +67,7 @@ PRESETS = presets(
     # An active pair of wrong sign enters its basin late (mathematics, section 7).
     full=Settings(source=Source(), reviews=0, dim=2048, until_log_time=1e5),
     smoke=Settings(
-        source=Source(invented=300, min_count=3),
-        reviews=0,
-        dim=64,
-        steps=50,
-        points=20,
-        out=Path("results/text-flow-smoke"),
+        source=Source(invented=300, min_count=3), reviews=0, dim=64, steps=50, points=20
     ),
 )
 
@@ -165,11 +160,7 @@ def second_opinion(end: FlowEnd, seed: int) -> dict[str, float]:
 def measured(
     seen: RaggedBags, unseen: RaggedBags, cls: Float[np.ndarray, " dim"]
 ) -> dict[str, float]:
-    """Loss, accuracies and decided reviews at some p.
-
-    Returns:
-        By name.
-    """
+    """Loss, accuracies and decided reviews at some p."""
     share, unseen_share = (
         attention(bags.counts, bags.embeddings @ cls)[0] for bags in (seen, unseen)
     )
@@ -190,11 +181,7 @@ def right(bags: RaggedBags, share: Float[np.ndarray, " entries"]) -> float:
 def along(
     seen: RaggedBags, unseen: RaggedBags, course: Trajectory
 ) -> dict[str, np.ndarray]:
-    """The flow at the log-times that it was saved at, and at its end.
-
-    Returns:
-        Columns by name.
-    """
+    """The flow at the log-times that it was saved at, and at its end."""
     before = course.path_log_times < course.log_time
     path = np.vstack([course.path_cls[before], course.cls])
     rows = [measured(seen, unseen, cls) for cls in path]

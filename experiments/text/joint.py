@@ -70,7 +70,6 @@ PRESETS = presets(
         descent_steps=300,
         adam_steps=300,
         points=6,
-        out=Path("results/text-joint-smoke"),
     ),
 )
 
@@ -167,9 +166,6 @@ def look(
 def law(loss: float) -> float:
     """The law 1/(s log s), s = log(1/L), that holds late; NaN before s = e.
 
-    Returns:
-        The number.
-
     Example:
         >>> round(law(np.exp(-10.0)), 4)
         0.0434
@@ -179,10 +175,7 @@ def law(loss: float) -> float:
 
 
 def tendency(posterior: np.ndarray, values: np.ndarray) -> float:
-    """Spearman's rank correlation of E·v with the posterior difference.
-
-    Returns:
-        A number from −1 to 1; NaN for fewer than three words.
+    """Spearman's correlation of E·v and posterior difference; NaN below three words.
 
     Example:
         >>> tendency(np.array([-1.0, 0.0, 0.5]), np.array([1.0, 5.0, 9.0]))
@@ -195,9 +188,6 @@ def tendency(posterior: np.ndarray, values: np.ndarray) -> float:
 
 def explained(posterior: np.ndarray, values: np.ndarray) -> float:
     """Share of the variance of E·v that lies between bins of the posterior difference.
-
-    Returns:
-        A number from 0 to 1.
 
     Example:
         >>> explained(np.array([-0.5, -0.5, 0.5, 0.5]), np.array([1.0, 1.0, 2.0, 2.0]))

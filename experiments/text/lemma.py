@@ -50,12 +50,7 @@ class Settings(Study):
 
 PRESETS = presets(
     full=Settings(),
-    smoke=Settings(
-        source=Source(invented=300),
-        dims=(64, 256, 1024),
-        seeds=2,
-        out=Path("results/text-lemma-smoke"),
-    ),
+    smoke=Settings(source=Source(invented=300), dims=(64, 256, 1024), seeds=2),
 )
 
 
@@ -97,9 +92,6 @@ def error(model: Parameters, corpus: SparseCorpus, direction: jax.Array) -> floa
     For u = α the lemma says c = 1/2 too; leaving c free makes plain counts, which have
     no natural scale, comparable. With −∇_E L = g pᵀ + h vᵀ nothing of size |S| × d is
     needed.
-
-    Returns:
-        The relative error.
     """
     _, (by_score, by_value) = risk_and_score_descent(*token_scores(model), corpus)
     # The part of −∇_E L along v, word by word; c fits u to it.

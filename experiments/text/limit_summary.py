@@ -8,11 +8,7 @@ from jaxselect.outcome.trajectory import Trajectory
 
 
 def subsample(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
-    """A random sample of the reviews.
-
-    Returns:
-        The same words, fewer reviews.
-    """
+    """A random sample of the reviews."""
     number = len(corpus.labels)
     if not 0 < reviews < number:
         return corpus
@@ -22,11 +18,7 @@ def subsample(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
 
 
 def summarise(course: Trajectory) -> dict:
-    """Status, sizes and certificates of a flow and its end.
-
-    Returns:
-        Status, sizes and certificates.
-    """
+    """Status, sizes and certificates of a flow and its end."""
     end = course.ending
     numbers = {
         "flow_status": FlowStatus(int(course.stages[-1].status)).name,

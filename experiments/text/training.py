@@ -116,7 +116,6 @@ PRESETS = presets(
         batch=200,
         steps_long=60,
         shown=5,
-        out=Path("results/text-training-smoke"),
     ),
 )
 

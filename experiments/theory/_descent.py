@@ -24,11 +24,7 @@ def minibatch(key: jax.Array, corpus: Corpus, batch: int) -> Corpus:
 
 
 def gradient(parameters: Parameters, corpus: Corpus) -> Parameters:
-    """∇L in E, p and v: −∇_E L = h_a pᵀ + h_b vᵀ.
-
-    Returns:
-        The gradient, in the shape of the parameters.
-    """
+    """∇L in E, p and v: −∇_E L = h_a pᵀ + h_b vᵀ."""
     down = negative_gradient(*token_scores(parameters), corpus)
     both = jnp.stack([down.scores, down.values], axis=1)
     pair = jnp.stack([parameters.cls, parameters.head])

@@ -74,9 +74,6 @@ def draw(cell: dict, sizes: Problem) -> tuple[Parameters, Corpus]:
         cell: numbers by name of `Cell`, which may be traced.
         sizes: n, T and the vocabulary, which are shapes; R and I stand in the cell.
 
-    Returns:
-        (E¹, p, v) and n bags.
-
     Example:
         >>> cell = dataclasses.asdict(Cell(0, 1e4, 0.0, positive=1, negative=3))
         >>> _, bags = draw(cell, Problem(12, 3, 2, 4))
@@ -127,11 +124,7 @@ def lane(cell: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
     start, corpus = draw(cell, sizes)
     rates = LearningRates(cell["eta"], cell["cls_rate"], cell["head_rate"])
     flow = joint_flow(
-        start,
-        corpus,
-        rates=rates,
-        until_log_time=marks[-1],
-        path_log_times=marks,
+        start, corpus, rates=rates, until_log_time=marks[-1], path_log_times=marks
     )
 
     def look(embeddings: jax.Array, cls: jax.Array, head: jax.Array) -> dict:

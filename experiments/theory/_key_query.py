@@ -21,10 +21,7 @@ TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 
 
 def compare_flows(
-    after: Parameters,
-    corpus: Corpus,
-    start: jax.Array,
-    marks: jax.Array,
+    after: Parameters, corpus: Corpus, start: jax.Array, marks: jax.Array
 ) -> dict[str, jax.Array]:
     """One draw: W by the flow of W p and by its own, and the direction of its limit.
 
@@ -78,11 +75,7 @@ def compare_flows(
 def direct(
     after: Parameters, corpus: Corpus, start: jax.Array, until_log_time: jax.Array
 ) -> jax.Array:
-    """W by an explicit method on the gradient of the risk in W, nothing shared.
-
-    Returns:
-        W there.
-    """
+    """W by an explicit method on the gradient of the risk in W, nothing shared."""
     square = after.cls @ after.cls
 
     def risk(matrix: jax.Array) -> jax.Array:

@@ -231,11 +231,7 @@ def relaxed(differences: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def summary(found: dict[str, np.ndarray], log_times: np.ndarray) -> dict:
-    """Summary over all draws of one kind; means are over certified ones alone.
-
-    Returns:
-        Plain numbers; None where no draw counts.
-    """
+    """Summary over all draws of one kind; means are over certified ones alone."""
     status = found["status"]
     late = np.arange(len(log_times)) >= len(log_times) // 2
     held, failed = status == Heading.UNCHANGED, status == Heading.RELAXED

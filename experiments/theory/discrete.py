@@ -67,7 +67,6 @@ PRESETS = presets(
         until_length=30.0,
         points=6,
         seeds=1,
-        out=Path("results/discrete-smoke"),
     ),
 )
 RULES = ("descent", "normalised")
@@ -129,11 +128,7 @@ def curve(
     times = jnp.concatenate([jnp.zeros(1), jnp.geomspace(1e-3, end, 1500)])
     tight = FlowSettings(1e-9, 1e-9)
     line = cls_flow(
-        after,
-        corpus,
-        until_log_time=end,
-        path_log_times=times,
-        settings=tight,
+        after, corpus, until_log_time=end, path_log_times=times, settings=tight
     ).path_cls
 
     limits = partial(stable_steps, after, corpus)
@@ -191,11 +186,7 @@ def deviation(
     steps: jax.Array,
     normalised: bool,
 ) -> jax.Array:
-    """Largest distance to the flow's curve over ‖p‖, in one run of a discrete rule.
-
-    Returns:
-        One number.
-    """
+    """Largest distance to the flow's curve over ‖p‖, in one run of a discrete rule."""
 
     def once(_: int, cls: jax.Array) -> jax.Array:
         return update(after, corpus, cls, step=step, normalised=normalised)
@@ -214,9 +205,6 @@ def deviation(
 
 def distance(point: jax.Array, line: jax.Array) -> jax.Array:
     """Distance of a point to a polygonal line.
-
-    Returns:
-        The distance to its nearest segment.
 
     Example:
         >>> corners = jnp.array([[0.0, 0.0], [2.0, 0.0]])

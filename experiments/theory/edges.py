@@ -44,10 +44,7 @@ class Settings(Study):
 
 
 PRESETS = presets(
-    default=Settings(),
-    smoke=Settings(
-        problem=Problem(20, 4, 2, 8), points=2, out=Path("results/edges-smoke")
-    ),
+    default=Settings(), smoke=Settings(problem=Problem(20, 4, 2, 8), points=2)
 )
 
 

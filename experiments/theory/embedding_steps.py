@@ -58,13 +58,7 @@ class Settings(Study):
 
 PRESETS = presets(
     default=Settings(),
-    smoke=Settings(
-        problem=Problem(8, 3, 1, 4),
-        doublings=3,
-        until_norm=1e3,
-        seeds=2,
-        out=Path("results/embedding-steps-smoke"),
-    ),
+    smoke=Settings(problem=Problem(8, 3, 1, 4), doublings=3, until_norm=1e3, seeds=2),
 )
 
 
@@ -119,11 +113,7 @@ def measured(settings: Settings, numbers: np.ndarray) -> dict[str, np.ndarray]:
 def outcome(
     settings: Settings, after: Parameters, corpus: Corpus
 ) -> dict[str, jax.Array]:
-    """One draw after its steps: what p starts from, and the end of its flow.
-
-    Returns:
-        Numbers by name of `MEASURED`, and `status`.
-    """
+    """Numbers by name of `MEASURED`, and the `status`, of one draw after its steps."""
     scores, values = after.embeddings @ after.cls, after.embeddings @ after.head
     important = important_tokens(corpus)
     weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
@@ -142,11 +132,7 @@ def outcome(
 
 
 def predicted(settings: Settings, numbers: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """The same by the two variables, which know neither draws nor d.
-
-    Returns:
-        Name and values, and the law 2/(κ²β²) of late steps as `late_rest`.
-    """
+    """The same by two variables, for d → ∞; `late_rest` is the law 2/(κ²β²)."""
     of = settings.problem
     found = reduced_steps(
         relevant=of.relevant,
@@ -162,11 +148,7 @@ def predicted(settings: Settings, numbers: np.ndarray) -> list[tuple[str, np.nda
 
 
 def row(arrays: dict[str, np.ndarray], place: int) -> dict[str, Any]:
-    """Mean, interval and prediction of every quantity at one number of steps.
-
-    Returns:
-        Plain numbers by name.
-    """
+    """Mean, interval and prediction of every quantity at one number of steps."""
     found: dict[str, Any] = {
         "number": int(arrays["numbers"][place]),
         "certified": int(np.isin(arrays["status"][place], CERTIFIED).sum()),

@@ -47,10 +47,7 @@ class Settings(Study):
     out: Path = Path("results/influence")
 
 
-PRESETS = presets(
-    full=Settings(),
-    smoke=Settings(problem=Problem(8, 4, 2, 5), out=Path("results/influence-smoke")),
-)
+PRESETS = presets(full=Settings(), smoke=Settings(problem=Problem(8, 4, 2, 5)))
 
 
 @study(figure="influence")
@@ -141,9 +138,6 @@ def direction(
         share: see `weighted`.
         present: shares that decide which constraints are left; `share` by default.
         kind: see `weighted`.
-
-    Returns:
-        The unit vector.
     """
     thinned, weight, left = weighted(corpus, share, kind)
     if present is not None:

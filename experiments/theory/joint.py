@@ -149,7 +149,6 @@ PRESETS = presets(
         points=4,
         workers=1,
         seeds=2,
-        out=Path("results/joint-smoke"),
     ),
     phases=Settings(
         parts=("phases",),
@@ -186,11 +185,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 
 
 def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
-    """One row per cell, from disk or run now.
-
-    Returns:
-        See `block`.
-    """
+    """One row per cell, from disk or run now."""
     folder, blocks = settings.out.absolute(), range(0, len(cells), BLOCK)
     if not blocks:
         return cells
@@ -208,11 +203,7 @@ def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
 
 
 def frozen(settings: Settings) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """With E fixed: p beside a trained v, and a key-query matrix before p.
-
-    Returns:
-        Summaries over draws, and arrays by name.
-    """
+    """With E fixed: p beside a trained v, and a key-query matrix before p."""
     seeds = settings.seed + jnp.arange(settings.seeds)
     found, arrays = {}, {"frozen_log_times": FROZEN_MARKS}
     follow = jax.jit(jax.vmap(_trained_head.follow, (0, 0, None)))

@@ -23,11 +23,7 @@ from experiments.common.statistics import binomial
 from experiments.common.study import Count, Dimension, Positive, Study, presets, study
 from experiments.theory._list_runs import Case, program
 from jaxselect.model.decision_lists import alternating_list, negation_list
-from jaxselect.model.list_families import (
-    decision_list,
-    negation,
-    whole_decision_list,
-)
+from jaxselect.model.list_families import decision_list, negation, whole_decision_list
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +83,6 @@ PRESETS = presets(
         until_norm=1e3,
         until_log_time=20.0,
         seeds=2,
-        out=Path("results/lists-smoke"),
     ),
 )
 

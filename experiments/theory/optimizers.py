@@ -90,7 +90,6 @@ PRESETS = presets(
         decays=(1e-2,),
         points=6,
         seeds=2,
-        out=Path("results/optimizers-smoke"),
     ),
 )
 

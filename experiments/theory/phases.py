@@ -117,7 +117,6 @@ PRESETS = presets(
         diagram=3,
         until_norm=1e4,
         later_norm=1e6,
-        out=Path("results/phases-smoke"),
     ),
 )
 

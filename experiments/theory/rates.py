@@ -62,13 +62,7 @@ class Settings(Study):
 
 
 PRESETS = presets(
-    full=Settings(),
-    smoke=Settings(
-        problem=Problem(8, 3, 1, 4),
-        seeds=2,
-        points=16,
-        out=Path("results/rates-smoke"),
-    ),
+    full=Settings(), smoke=Settings(problem=Problem(8, 3, 1, 4), seeds=2, points=16)
 )
 
 
@@ -107,11 +101,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 
 
 def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
-    """One seed: errors, norms and exponents along the flow, and the prediction.
-
-    Returns:
-        Arrays by name.
-    """
+    """One seed: errors, norms and exponents along the flow, and the prediction."""
     before, corpus = settings.problem.draw(seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)
     resolved = resolve_limit(after, corpus)

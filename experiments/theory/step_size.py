@@ -83,7 +83,6 @@ PRESETS = presets(
         phase_points=4,
         grid_points=20,
         seeds=2,
-        out=Path("results/step-size-smoke"),
     ),
 )
 RATES = RateSettings(until_log_time=1e3, points=512)
@@ -214,9 +213,6 @@ def descend(value_and_slope: Callable, settings: Settings) -> tuple[float, float
     cubic interpolant, by values and slopes, are tried, and descent starts at the best.
     It follows the sign of the slope, which a kink or a jump does not spoil as it does
     its size, from the best place so far, by steps that shrink where they fail.
-
-    Returns:
-        Log η₀ and the mean log-time to selection.
     """
     low, high = np.log([settings.smallest, settings.largest])
     tried: list[tuple[float, float, float]] = []

@@ -72,13 +72,7 @@ class Settings(Study):
 
 
 PRESETS = presets(
-    full=Settings(),
-    smoke=Settings(
-        sweeps=("smoke",),
-        cells=6,
-        workers=1,
-        out=Path("results/tolerance-smoke"),
-    ),
+    full=Settings(), smoke=Settings(sweeps=("smoke",), cells=6, workers=1)
 )
 
 

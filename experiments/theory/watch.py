@@ -67,7 +67,6 @@ PRESETS = presets(
         until_norm=1e3,
         points=40,
         sequences_shown=2,
-        out=Path("results/watch-smoke"),
     ),
 )
 HELD, LOST = 0.9, 0.1
@@ -121,11 +120,7 @@ def capture(found: dict[str, np.ndarray]) -> dict:
     for name, other in (("positive", "negative"), ("negative", "positive")):
         during = found["log_times"][(found[name] >= HELD) & (found[other] <= LOST)]
         if during.size:
-            return {
-                "class": name,
-                "first": float(during[0]),
-                "last": float(during[-1]),
-            }
+            return {"class": name, "first": float(during[0]), "last": float(during[-1])}
     return {}
 
 

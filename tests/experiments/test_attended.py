@@ -1,11 +1,16 @@
-"""Attention of a model whose scores lie far apart."""
+"""Attention of a model on reviews, against padded bags and in extreme cases."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 from experiments.text.attended import agreement, attend, describe
+from jaxselect.model import corpus, sparse
+from jaxselect.model.attention import attend_corpus, attention_entropy
 from jaxselect.model.sparse import from_csr
+from tests.tolerances import assert_close
 
 REVIEWS = from_csr(csr_array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0]]), [1, -1])
 
@@ -28,3 +33,47 @@ def test_positions_are_all_of_them_where_nothing_is_learned():
     assert agreement(found, found) == {"top": 1.0, "overlap": pytest.approx(1.0)}
     assert agreement(found, other)["top"] == 1.0
     assert agreement(found, attend(np.array([-9.0, 0.0, 0.0]), REVIEWS))["top"] == 0.5
+
+
+@pytest.fixture
+def bags():
+    rng = np.random.default_rng(0)
+    drawn = [rng.integers(0, 40, rng.integers(2, 60)) for _ in range(30)]
+    return corpus.from_sequences(drawn, rng.choice([-1, 1], 30), vocabulary=40)
+
+
+def test_attention_is_that_of_the_padded_bags(bags):
+    scores = np.random.default_rng(1).normal(size=40)
+    report = attend(scores, sparse.from_corpus(bags))
+    wanted = attend_corpus(jnp.asarray(scores), jnp.zeros(40), bags)
+    filled = np.asarray(bags.counts) > 0
+    assert_close(report["weight"], np.exp(wanted.log_weights)[filled])
+
+
+def test_one_position_per_word_gives_the_entropy_of_the_words():
+    """With counts of one, positions and words are the same thing."""
+    flat = corpus.from_sequences([[0, 1, 2, 3], [1, 4]], [1, -1], vocabulary=5)
+    scores = np.array([0.3, -1.0, 2.0, 0.1, 0.5])
+    report = attend(scores, sparse.from_corpus(flat))
+    wanted = attend_corpus(jnp.asarray(scores), jnp.zeros(5), flat)
+    entropy = jax.vmap(attention_entropy)(wanted.log_weights)
+    described = describe(report, tuple("abcde"), scores, 2)
+    assert_close(described["positions"], np.exp(entropy).mean())
+    assert_close(described["top"], np.exp(wanted.log_weights).max(axis=1).mean())
+
+
+def test_positions_of_a_repeated_word_count_each():
+    """Three positions attended alike are three, though only two words are said."""
+    said = corpus.from_sequences([[0, 0, 1]], [1], vocabulary=2)
+    report = attend(np.zeros(2), sparse.from_corpus(said))
+    described = describe(report, ("a", "b"), np.zeros(2), 2)
+    assert_close(described["positions"], 3.0)
+    assert_close(described["top"], 2 / 3)
+
+
+def test_a_model_agrees_with_itself_whatever_the_level_of_its_scores(bags):
+    scores = np.random.default_rng(1).normal(size=40)
+    one, other = (attend(a, sparse.from_corpus(bags)) for a in (scores, scores + 7))
+    same = agreement(one, other)
+    assert same["top"] == 1
+    assert_close(same["overlap"], 1.0)

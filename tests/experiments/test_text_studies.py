@@ -2,29 +2,24 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
-from experiments import reviews
 from experiments.common import console
 from experiments.common.results import read
-from experiments.text import attended as attention_report
-from experiments.text import baseline, explain, fitting, labels
 from experiments.text import bridge as text_bridge
 from experiments.text import choice as text_choice
 from experiments.text import data as review_data
 from experiments.text import deviations as text_deviations
+from experiments.text import fitting
 from experiments.text import flow as text_flow
 from experiments.text import joint as text_joint
 from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
 from jaxselect.model import corpus, embedding_step, importance, parameters, sparse
-from jaxselect.model.attention import attend_corpus, attention_entropy
 from jaxselect.text import reviews as text
 from tests.experiments.invented_results import check_shown
 from tests.tolerances import assert_close
@@ -201,46 +196,6 @@ def test_the_best_step_does_not_know_the_test_labels(single_precision):
     )
 
 
-def test_attention_is_that_of_the_padded_bags(bags):
-    scores = np.random.default_rng(1).normal(size=40)
-    report = attention_report.attend(scores, sparse.from_corpus(bags))
-    wanted = attend_corpus(jnp.asarray(scores), jnp.zeros(40), bags)
-    filled = np.asarray(bags.counts) > 0
-    assert_close(report["weight"], np.exp(wanted.log_weights)[filled])
-
-
-def test_one_position_per_word_gives_the_entropy_of_the_words():
-    """With counts of one, positions and words are the same thing."""
-    flat = corpus.from_sequences([[0, 1, 2, 3], [1, 4]], [1, -1], vocabulary=5)
-    scores = np.array([0.3, -1.0, 2.0, 0.1, 0.5])
-    report = attention_report.attend(scores, sparse.from_corpus(flat))
-    wanted = attend_corpus(jnp.asarray(scores), jnp.zeros(5), flat)
-    entropy = jax.vmap(attention_entropy)(wanted.log_weights)
-    described = attention_report.describe(report, tuple("abcde"), scores, 2)
-    assert_close(described["positions"], np.exp(entropy).mean())
-    assert_close(described["top"], np.exp(wanted.log_weights).max(axis=1).mean())
-
-
-def test_positions_of_a_repeated_word_count_each():
-    """Three positions attended alike are three, though only two words are said."""
-    said = corpus.from_sequences([[0, 0, 1]], [1], vocabulary=2)
-    report = attention_report.attend(np.zeros(2), sparse.from_corpus(said))
-    described = attention_report.describe(report, ("a", "b"), np.zeros(2), 2)
-    assert_close(described["positions"], 3.0)
-    assert_close(described["top"], 2 / 3)
-
-
-def test_a_model_agrees_with_itself_whatever_the_level_of_its_scores(bags):
-    scores = np.random.default_rng(1).normal(size=40)
-    one, other = (
-        attention_report.attend(a, sparse.from_corpus(bags))
-        for a in (scores, scores + 7)
-    )
-    same = attention_report.agreement(one, other)
-    assert same["top"] == 1
-    assert_close(same["overlap"], 1.0)
-
-
 def test_error_of_the_lemma_is_that_of_the_step_itself(bags):
     """The form without |S| × d arrays against the step, at the best multiple."""
     model = parameters.gaussian(jax.random.key(0), vocabulary=40, dim=30)
@@ -280,61 +235,6 @@ def test_other_data_are_not_held_against_the_published():
     across = np.array(text_training.published.POSTERIOR)
     found = text_training.shape(across, words, known=False)
     assert {tuple(part) for part in found.values()} == {("bin_means",)}
-
-
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ({"dataset": "imdb_reviews"}, "imdb_reviews"),
-        ({"dataset": "imdb_reviews/plain_text:1.0.0"}, "imdb_reviews"),
-        ({"dataset": "ag_news_subset", "named": "imdb_reviews"}, "ag_news_subset"),
-        ({"train": Path("a.csv"), "named": "imdb_reviews"}, "imdb_reviews"),
-        ({"train": Path("imdb_reviews.csv")}, None),
-        ({"invented": 100, "named": "imdb_reviews"}, None),
-    ],
-)
-def test_data_have_the_name_that_somebody_gave_them(source, name):
-    assert review_data.Source(**source).name == name
-
-
-@pytest.mark.parametrize(
-    ("names", "ordered"),
-    [
-        ((0, 1), True),
-        ((-1, 1), True),
-        (("neg", "pos"), True),
-        ((1, 2, 4, 5), True),
-        (("fresh", "rotten"), False),
-        (("awful", "good", "great", "poor"), False),
-        (("1 star", "2 stars"), False),
-    ],
-)
-def test_the_alphabet_is_no_order_of_classes(names, ordered):
-    assert labels.in_order(labels.mapping(names)) is ordered
-
-
-def test_a_bag_of_words_finds_what_a_word_decides_and_no_more():
-    """One word that says all: every review right. Labels at random: about a third."""
-    rng = np.random.default_rng(0)
-    marks = rng.choice([0, 1, 2], 900)
-    counts = rng.poisson(0.3, (900, 20)).astype(float)
-    random = baseline.Counted(csr_array(counts), marks)
-    bags = baseline.Counted(csr_array(np.eye(3)[marks]), marks)
-    assert baseline.baseline(bags, test=bags) == {"test_accuracy": 1.0}
-    half = [baseline.Counted(random.counts[k::2], marks[k::2]) for k in (0, 1)]
-    found = baseline.baseline(half[0], seen=half[0], unseen=half[1])
-    assert found["seen_accuracy"] > found["unseen_accuracy"]
-    assert found["unseen_accuracy"] == pytest.approx(1 / 3, abs=0.08)
-
-
-@pytest.mark.parametrize(("ours", "below"), [(0.7, True), (0.8, False), (0.9, False)])
-def test_what_is_below_a_bag_of_words_says_so_in_one_line(capsys, ours, below):
-    bag = {"train_accuracy": 0.95, "test_accuracy": 0.8}
-    assert baseline.say_bag(bag, train_accuracy=0.9, test_accuracy=ours) is below
-    first, *more = capsys.readouterr().err.splitlines()
-    assert "bag of words" in first and "train_accuracy 0.9500" in first
-    said = [f"below it: test accuracy {ours:.4f} against 0.8000"]
-    assert more == (said if below else [])
 
 
 def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():
@@ -386,106 +286,3 @@ def test_explained_shares_are_those_of_a_regression():
     assert shares["cause"]["share"] == pytest.approx(0.5, abs=0.05)
     assert shares["other"]["share"] == 0
     assert shares["chance"]["share"] < 0.01
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A model of invented reviews, on disk."""
-    out = tmp_path_factory.mktemp("model")
-    smoke = dataclasses.replace(
-        reviews.PRESETS["smoke"], out=out, figure=False, precision="float64"
-    )
-    reviews.main(smoke)
-    return out
-
-
-def test_explanation_adds_up_and_is_the_models_own(trained):
-    kept = read(trained).arrays
-    first, second = kept["words"][[3, 7]].tolist()
-    a, b = kept["scores_last"][[3, 7]], kept["values_last"][[3, 7]]
-    rows, output = explain.explain(f"{first}, unheard {second}!", trained, "last")
-    weight = np.exp(a) / np.exp(a).sum()
-    assert [row.word for row in rows] == [first, "unheard", second]
-    assert_close(
-        [rows[0].weight, rows[1].weight, rows[2].weight], [weight[0], 0, weight[1]]
-    )
-    assert_close(output, weight @ b)
-
-
-def test_a_repeated_word_has_its_weight_at_each_place(trained):
-    """Weights add up to one, and f is the model's own on the bag of the sentence."""
-    columns = read(trained).arrays
-    first, second = columns["words"][[3, 7]].tolist()
-    sentence = f"{first} {second}, {first}! {first}"
-    rows, output = explain.explain(sentence, trained, "last")
-    assert_close(sum(row.weight for row in rows), 1.0)
-    assert_close([row.weight for row in rows[2:]], [rows[0].weight] * 2)
-    bag = corpus.from_sequences([[0, 1, 0, 0]], [1], vocabulary=2)
-    a, b = (
-        jnp.asarray(columns[f"{part}_last"][[3, 7]]) for part in ("scores", "values")
-    )
-    assert_close(output, attend_corpus(a, b, bag).output[0])
-
-
-def test_explanation_page_is_safe_to_open(trained):
-    rows, output = explain.explain("baba <script>alert(1)</script>", trained, "last")
-    rows = [rows[0]._replace(word="<b>"), *rows[1:]]
-    shown = explain.page(rows, output, "<i>")
-    assert "<b>" not in shown and "&lt;b&gt;" in shown
-    assert "<i>" not in shown and "&lt;i&gt;" in shown
-    assert shown.count("<span") == len(rows)
-
-
-@pytest.mark.parametrize(
-    ("labels", "named"),
-    [
-        ({"ham": -1, "spam": 1}, ("ham", "spam")),
-        ({"0": -1, "1": 1}, ("negative", "positive")),
-        ({}, ("negative", "positive")),
-    ],
-)
-def test_the_sides_have_the_names_that_the_data_gave_them(
-    trained, monkeypatch, labels, named
-):
-    found = read(trained)
-    other = found._replace(results=found.results | {"labels": labels})
-    if not labels:
-        del other.results["labels"]
-    monkeypatch.setattr(explain, "read", lambda folder: other)
-    assert explain.sides(trained) == named
-
-
-@pytest.mark.parametrize(
-    ("sentence", "message"),
-    [("", "argument 1 is empty"), ("zzzz", "no word of 'zzzz'")],
-)
-def test_texts_that_cannot_be_explained(trained, capsys, sentence, message):
-    with pytest.raises(SystemExit) as stop:
-        arguments = [sentence, "--model", str(trained)]
-        console.command(explain.main, explain.PRESETS, arguments)
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_explaining_without_a_model(tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        console.command(
-            explain.main, explain.PRESETS, ["good", "--model", str(tmp_path)]
-        )
-    assert stop.value.code == 2
-    assert "train first" in capsys.readouterr().err
-
-
-def test_an_explanation_is_of_the_stage_that_was_asked_for(trained):
-    columns = read(trained).arrays
-    first, second = columns["words"][[3, 7]].tolist()
-    shares = {}
-    for stage in ("initial", "step", "stopped", "last"):
-        a, b = columns[f"scores_{stage}"][[3, 7]], columns[f"values_{stage}"][[3, 7]]
-        rows, output = explain.explain(f"{first} {second}", trained, stage)
-        weight = np.exp(a) / np.exp(a).sum()
-        assert_close([row.weight for row in rows], weight)
-        assert_close([row.alignment for row in rows], b)
-        assert_close(output, weight @ b)
-        shares[stage] = output
-    assert len(set(shares.values())) > 1

@@ -1,0 +1,202 @@
+"""The parts of the joint study with E fixed, against closed forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.theory import (
+    _key_query,
+    _trained_head,
+)
+from experiments.theory._trained_head import Heading, classify, heading, relaxed
+from experiments.theory.problem import Problem
+from jaxselect.margin.max_margin import max_margin
+from jaxselect.model.corpus import from_sequences
+from jaxselect.model.embedding_step import embedding_step
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import important_tokens
+from tests.margin.pair_problems import solve
+from tests.tolerances import assert_close
+
+MARKS = np.geomspace(10.0, 1e6, 6)
+
+
+def two_bags(embeddings, cls=0.0, loser=2):
+    """Token 0 makes a sequence positive, token 1 negative, token 2 says nothing."""
+    bags = from_sequences([[0, 2], [1, loser]], [1, -1], vocabulary=3)
+    head = jnp.array([1.0, -1.0, 0.0])
+    return Parameters(jnp.asarray(embeddings), jnp.full(3, cls), head), bags
+
+
+follow = jax.jit(_trained_head.follow)
+
+
+def columns(after, bags, marks=MARKS):
+    found = follow(after, bags, marks)
+    return {name: np.asarray(value)[None] for name, value in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({}, Heading.UNCHANGED),
+        ({"off": 0.0101}, Heading.RELAXED),
+        ({"off": 0.0101, "off_relaxed": 0.0101}, Heading.NOT_CERTIFIED),
+        ({"off": np.nan, "off_relaxed": np.nan}, Heading.NOT_CERTIFIED),
+        ({"solved": False}, Heading.NO_MAX_MARGIN),
+        ({"reached": False}, Heading.NOT_REACHED),
+        ({"reached": False, "solved": False}, Heading.NOT_REACHED),
+    ],
+)
+def test_a_heading_is_certified_by_each_of_its_conditions(change, wanted):
+    fine = {"reached": True, "solved": True, "off": 0.0099, "off_relaxed": 0.0099}
+    assert heading(**(fine | change), tolerance=0.01) is wanted
+
+
+def test_relaxed_problem_in_closed_form():
+    """p = (1, h) is the shortest with p_1 ≥ 1 and p_2 ≥ h; a contradiction has none."""
+    axes = np.eye(2)
+    assert_close(relaxed(axes, np.array([1.0, 1.0])), [1, 1])
+    assert_close(relaxed(axes, np.array([1.0, 0.0])), [1, 0])
+    slanted = np.array([[1.0, 0.0], [-1.0, 2.0]])
+    assert_close(relaxed(slanted, np.array([1.0, 0.0])), [1, 0.5])
+    opposite = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    assert np.isnan(relaxed(opposite, np.array([1.0, 1.0]))).all()
+
+
+def test_relaxed_problem_with_all_its_pairs_is_the_max_margin_problem():
+    rows, pairs = np.random.default_rng(0).normal(size=(8, 6)), np.zeros((8, 8), bool)
+    pairs[:3, 3:6] = True
+    winner, loser = np.nonzero(pairs)
+    found = relaxed(rows[winner] - rows[loser], np.ones(len(winner)))
+    assert_close(solve(rows, pairs).direction, found)
+
+
+def test_a_trained_head_on_two_sequences_in_closed_form():
+    """E = I: p_mm = (1/3, 1/3, −2/3)·…, and dp/dτ is p_mm at both paces.
+
+    By symmetry p = (x, x, −2x) with D_kᵀp = 3x for both pairs, so p_mm has x = 1/3; v
+    needs both sequences.
+    """
+    found = columns(*two_bags(np.eye(3)))
+    found |= classify(found, 0.01)
+    assert_close(found["directions"][0], np.array([[1.0, 1.0, -2.0]] * 2) / 3)
+    assert found["status"].tolist() == [Heading.UNCHANGED]
+    assert found["supports"].all() and found["same_selection"].all()
+    assert found["off"][0, _trained_head.ALONE, -1] < 1e-9
+    assert (np.diff(found["off"][0, _trained_head.BESIDE]) < 0).all()
+    assert found["off"][0, _trained_head.BESIDE, -1] < 1e-4
+    # p = p_mm τ + ρ has no direction error here at all: p_0 = 0.
+    assert_close(found["errors"], np.zeros((1, 2, len(MARKS))), worse=1e4)
+    # ‖p‖ = ‖p_mm‖ (τ + const): τ grows by 2 log 10 from mark to mark beside v.
+    grown = np.diff(found["norms"][0, _trained_head.BESIDE])[-1]
+    norm = np.sqrt(6) / 3
+    np.testing.assert_allclose(grown, norm * 2 * np.log(10.0), rtol=1e-3)
+
+
+@pytest.mark.parametrize("broken", [_trained_head.ALONE, _trained_head.BESIDE])
+def test_one_flow_that_breaks_off_leaves_no_certificate(broken):
+    found = columns(*two_bags(np.eye(3)))
+    found["reached"] = found["reached"].copy()
+    found["reached"][0, broken] = False
+    assert classify(found, 0.01)["status"].tolist() == [Heading.NOT_REACHED]
+
+
+def test_v_is_asked_to_score_positive_tokens_up_and_negative_ones_down():
+    _, bags = two_bags(np.eye(3))
+    chosen = jnp.array([[True, False], [True, False]])
+    pairs = jax.jit(_trained_head.head_pairs)(chosen, bags)
+    assert np.argwhere(pairs).tolist() == [[0, 3], [3, 1]]
+
+
+def test_a_sequence_that_v_does_not_need_is_relaxed():
+    """Token 1 is twice as long: v_mm fits its sequence with room to spare.
+
+    y E_{s*} = (1, 0, 0) and (2, −½, 0): v_mm = (1, 0, 0) fits the second with 2. That
+    token 0, which v needs, is in it, too, where it loses, changes nothing.
+    """
+    rows = np.array([[1.0, 0.0, 0.0], [-2.0, 0.5, 0.0], [0.0, 0.0, 1.0]])
+    found = columns(*two_bags(rows, loser=0))
+    found |= classify(found, 0.05)
+    assert found["supports"].tolist() == [[True, False]]
+    assert found["status"].tolist() == [Heading.RELAXED]
+    assert found["check"][0] > 0.1
+    shown = _trained_head.summary(found, np.asarray(MARKS))
+    assert shown["failing_share"] == 1 and shown["off_largest"] is None
+
+
+@pytest.mark.parametrize(("share", "needed"), [(0.9, True), (1.1, False)])
+def test_v_needs_every_sequence_up_to_the_step_size_foretold(share, needed):
+    """At d → ∞ y E_{s*} = y E⁰ + ½ η₀ |α| v with orthonormal E⁰ have duals of v_mm
+    1 − g (Σ g)/(1 + Σ g²), g = ½ η₀ |α|: all are positive up to
+    η₀ = 2/√(max|α| Σ|α| − Σα²).
+    """
+    before, bags = jax.jit(Problem(20, 6, 3, 12).draw)(0, 1e12)
+    counts = np.array([4, 3, 3] * 2) / (20 * 6)
+    largest = 2 / np.sqrt(counts.max() * counts.sum() - (counts**2).sum())
+    after = embedding_step(before, bags, share * largest)
+    chosen = np.asarray(important_tokens(bags))[bags.tokens] & (bags.counts > 0)
+    tokens = np.pad(after.embeddings, ((0, 1), (0, 0)))
+    pairs = jax.jit(_trained_head.head_pairs)(chosen, bags)
+    solution = jax.jit(max_margin)(tokens, pairs)
+    active = np.asarray(solution.active)
+    active = active[:-1, -1] | active[-1, :-1]
+    assert bool(active[:6].all()) is needed
+
+
+def test_a_matrix_is_integrated_as_the_formula_says(monkeypatch):
+    """The identity holds: of a W off by a ten-millionth it says just that."""
+    direct = _key_query.direct
+
+    def off(after, corpus, start, until_log_time):
+        there = direct(after, corpus, start, until_log_time)
+        return there - 1e-7 * (there - start)
+
+    monkeypatch.setattr(_key_query, "direct", off)
+    after, bags = two_bags(np.eye(3), cls=0.5)
+    start = np.random.default_rng(2).normal(size=(3, 3))
+    marks = np.geomspace(4.0, 1e3, 4)
+    found = jax.jit(_key_query.compare_flows)(after, bags, start, marks)
+    assert found["reached"] and found["predicted"]
+    np.testing.assert_allclose(found["identity"], 1e-7, rtol=1e-2)
+    product = found["errors"] * found["norms"]
+    np.testing.assert_allclose(product[-1], found["constant"], rtol=1e-4)
+    one = {name: np.asarray(value)[None] for name, value in found.items()}
+    for change, holds, predicted in (
+        ({}, 1, 1),
+        ({"identity": np.array([2e-6])}, 0, 1),
+        ({"identity": np.array([np.nan])}, 0, 1),
+        ({"reached": np.array([False])}, 1, 0),
+        ({"predicted": np.array([False])}, 1, 0),
+    ):
+        shown = _key_query.summary(one | change, 1e-6)
+        assert (shown["identity_holds"], shown["predicted"]) == (holds, predicted)
+
+
+def test_shares_are_over_certified_draws():
+    """Counted by hand: 2 hold, 1 fails, 3 are not certified."""
+    states = np.array([0, 0, 1, 2, 3, 4])
+    size = len(states)
+    two = np.ones((size, 2, 4))
+    scale = 2.0 ** np.arange(size)
+    found = {
+        "status": states,
+        "reached": np.array([[True, True]] * (size - 1) + [[True, False]]),
+        "supports": np.array([[True], [False], [False], [True], [True], [True]]),
+        "same_selection": np.array([True, True, False, True, True, True]),
+        "off": two * scale[:, None, None],
+        "off_relaxed": two[:, 0] * scale[:, None],
+        "check": np.arange(size) / 10,
+        **{name: two * scale[:, None, None] for name in ("norms", "errors")},
+        "exponents": -two,
+    }
+    shown = _trained_head.summary(found, np.array([10.0, 1e4, 1e5, 1e6]))
+    assert shown["status"]["UNCHANGED"] == 2 and shown["draws"] == size
+    assert shown["failing_share"] == pytest.approx(1 / 3)
+    assert shown["v_needs_every_sequence"] == 3 and shown["same_selection"] == 4
+    assert shown["off_largest"] == 2 and shown["off_relaxed_largest"] == 4
+    assert shown["solvers_differ"] == 0
+    assert shown["beside_v_error_last"] == 1.5 and shown["alone_exponent"] == -1
+    assert shown["alone_error_last"] == pytest.approx(7 / 3)
+    assert shown["where_it_fails_error_last"] == 4

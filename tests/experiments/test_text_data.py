@@ -1,0 +1,65 @@
+"""Names and labels of the data, and the bag of words on them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from experiments.text import baseline, labels
+from experiments.text import data as review_data
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ({"dataset": "imdb_reviews"}, "imdb_reviews"),
+        ({"dataset": "imdb_reviews/plain_text:1.0.0"}, "imdb_reviews"),
+        ({"dataset": "ag_news_subset", "named": "imdb_reviews"}, "ag_news_subset"),
+        ({"train": Path("a.csv"), "named": "imdb_reviews"}, "imdb_reviews"),
+        ({"train": Path("imdb_reviews.csv")}, None),
+        ({"invented": 100, "named": "imdb_reviews"}, None),
+    ],
+)
+def test_data_have_the_name_that_somebody_gave_them(source, name):
+    assert review_data.Source(**source).name == name
+
+
+@pytest.mark.parametrize(
+    ("names", "ordered"),
+    [
+        ((0, 1), True),
+        ((-1, 1), True),
+        (("neg", "pos"), True),
+        ((1, 2, 4, 5), True),
+        (("fresh", "rotten"), False),
+        (("awful", "good", "great", "poor"), False),
+        (("1 star", "2 stars"), False),
+    ],
+)
+def test_the_alphabet_is_no_order_of_classes(names, ordered):
+    assert labels.in_order(labels.mapping(names)) is ordered
+
+
+def test_a_bag_of_words_finds_what_a_word_decides_and_no_more():
+    """One word that says all: every review right. Labels at random: about a third."""
+    rng = np.random.default_rng(0)
+    marks = rng.choice([0, 1, 2], 900)
+    counts = rng.poisson(0.3, (900, 20)).astype(float)
+    random = baseline.Counted(csr_array(counts), marks)
+    bags = baseline.Counted(csr_array(np.eye(3)[marks]), marks)
+    assert baseline.baseline(bags, test=bags) == {"test_accuracy": 1.0}
+    half = [baseline.Counted(random.counts[k::2], marks[k::2]) for k in (0, 1)]
+    found = baseline.baseline(half[0], seen=half[0], unseen=half[1])
+    assert found["seen_accuracy"] > found["unseen_accuracy"]
+    assert found["unseen_accuracy"] == pytest.approx(1 / 3, abs=0.08)
+
+
+@pytest.mark.parametrize(("ours", "below"), [(0.7, True), (0.8, False), (0.9, False)])
+def test_what_is_below_a_bag_of_words_says_so_in_one_line(capsys, ours, below):
+    bag = {"train_accuracy": 0.95, "test_accuracy": 0.8}
+    assert baseline.say_bag(bag, train_accuracy=0.9, test_accuracy=ours) is below
+    first, *more = capsys.readouterr().err.splitlines()
+    assert "bag of words" in first and "train_accuracy 0.9500" in first
+    said = [f"below it: test accuracy {ours:.4f} against 0.8000"]
+    assert more == (said if below else [])
