@@ -11,7 +11,7 @@ from tests.experiments.invented_results import (
     invent_watch,
     rewrite,
 )
-from tests.experiments.test_report import NASTY, damage
+from tests.experiments.test_report_troubles import NASTY, damage
 
 pytestmark = pytest.mark.browser
 

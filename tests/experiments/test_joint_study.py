@@ -22,6 +22,8 @@ from jaxselect.model.importance import importance
 from tests.tolerances import assert_close
 
 SIZES = Problem(64, 4, 4, 4)
+
+
 ASK = dataclasses.replace(
     joint.PRESETS["full"],
     dims=(1e6,),
@@ -30,6 +32,8 @@ ASK = dataclasses.replace(
     alignments=(1.0,),
     selection_etas=(1.0, 100.0),
 ).ask
+
+
 LAST = np.array([1e2, 1e4, 1e6])
 
 

@@ -3,9 +3,6 @@
 import dataclasses
 import html.parser
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,33 +16,21 @@ from experiments.report.folders import best, search
 from experiments.report.measured import rows
 from experiments.report.page import CLAIMS, page
 from experiments.report.phases import diagram
-from experiments.report.study import PRESETS, Settings, report
+from experiments.report.study import Settings, report
 from experiments.report.verdicts import Verdict
 from experiments.report.watch import watched
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.study import sweep as sweep_study
 from experiments.theory import joint, rates, step_size, watch
-from jaxselect.errors import BadInput
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
     check_shown,
     invent_edges,
-    invent_reviews,
     invent_sweep,
     invent_watch,
     rewrite,
 )
-from tests.experiments.test_console import ended
-
-NASTY = {
-    "script": "</script><script>window.injected=1</script>",
-    "quotes": "\"'><img src=x onerror=window.injected=1>",
-    "long": "x" * 10_000,
-    "right to left": "\u202eمرحبا\u202e שלום",
-    "comment": "<!--<script>",
-    "template": "{{ 7 * 7 }}${alert(1)}",
-}
 
 
 class Reader(html.parser.HTMLParser):
@@ -253,86 +238,6 @@ def test_one_tied_run_leaves_lemma_4_2_undecided_and_is_no_counterexample(folder
     assert found["all_selected"].sample.startswith("68 runs there, 102 in all")
 
 
-def damage(folder, kind):
-    """Spoil a folder of results in one of the ways in which folders are spoilt."""
-    chunk = next((folder / "chunks").glob("*.npy"))
-    description = store.describe(folder)
-    both = [folder / name for name in ("settings.json", "settings.backup.json")]
-    if kind == "cut":
-        chunk.write_bytes(chunk.read_bytes()[:-40])
-    elif kind == "no settings":
-        for path in both:
-            path.unlink()
-    elif kind == "no runs":
-        for path in (folder / "chunks").glob("*.npy"):
-            path.unlink()
-    else:
-        spoilt = {
-            "not json": "{",
-            "other version": json.dumps(description | {"statuses": None}),
-            "a list": "[1, 2]",
-            "a study stopped": '{"study": "phases", "axes": {}}',
-        }
-        for path in both:
-            path.write_text(spoilt[kind])
-        if kind == "a study stopped":
-            chunk.unlink()
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "cut",
-        "not json",
-        "other version",
-        "no settings",
-        "no runs",
-        "a list",
-        "a study stopped",
-    ],
-)
-def test_a_spoilt_sweep_is_said_and_spoils_nothing_else(folder, tmp_path, kind):
-    damage(invent_sweep(tmp_path / "other"), kind)
-    made = report(Settings(folders=(tmp_path,), out=tmp_path))
-    assert len(made["troubles"]) == 1 and str(tmp_path / "other") in made["troubles"][0]
-    text = made["page"].read_text(encoding="utf-8")
-    assert "Some results could not be read" in text
-    assert len(Reader(text).data()["phases"]) == 1
-
-
-@pytest.mark.parametrize("format_", [99, None])
-def test_a_study_of_another_version_is_said(folder, tmp_path, format_):
-    results.write(tmp_path / "study", settings=Settings(), results={"seeds": 1})
-    path = tmp_path / "study" / "results.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": format_}))
-    made = report(Settings(folders=(tmp_path,), out=tmp_path))
-    assert "another version" in made["troubles"][0]
-
-
-@pytest.mark.parametrize("kind", ["mistyped", "empty", "damaged", "a file"])
-def test_a_page_is_never_replaced_by_an_empty_one(folder, tmp_path, kind):
-    made = report(Settings(folders=(folder,), out=tmp_path))
-    before = made["page"].read_bytes()
-    other = tmp_path / "other"
-    if kind != "mistyped":
-        other.mkdir()
-    if kind == "damaged":
-        (other / "results.json").write_text("[" * 100_000)
-    if kind == "a file":
-        other = made["page"]
-    words = [other, "--out", tmp_path]
-    assert ended(report, words, PRESETS) == 2
-    assert made["page"].read_bytes() == before
-
-
-def test_a_folder_that_is_named_twice_or_beside_a_wrong_one(folder, tmp_path):
-    twice = report(Settings(folders=(folder, folder), out=tmp_path / "twice"))
-    assert len(twice["shown"]) == 1
-    with pytest.raises(BadInput, match="no folder of results"):
-        report(Settings(folders=(folder, tmp_path / "none"), out=tmp_path / "page"))
-    assert not (tmp_path / "page").exists()
-
-
 def test_a_sweep_without_paths_is_drawn_without_curves(tmp_path):
     invent_sweep(tmp_path / "sweep", points=0)
     text = page(search([tmp_path]))
@@ -362,42 +267,11 @@ def test_curves_travel_with_their_norm_and_their_constant(folder):
     np.testing.assert_allclose(errors, 2 / norms, rtol=0.01)
 
 
-@pytest.mark.parametrize("kind", ["code", "name"])
-def test_a_sweep_with_a_status_that_is_not_known_is_said(folder, tmp_path, kind):
-    other = invent_sweep(tmp_path / "other")
-    if kind == "code":
-        rewrite(other, status=lambda rows: np.where(rows["lane"] == 5, 77, 0))
-    else:
-        describe(other, statuses={"SELECTED_ALL": 0, "UNHEARD_OF": 1})
-    made = report(Settings(folders=(tmp_path,), out=tmp_path))
-    (trouble,) = made["troubles"]
-    assert "statuses that are not known here" in trouble
-    assert len(made["shown"]) == 1
-
-
 def describe(folder, **changes):
     """Change what a sweep says of itself, in both of its files."""
     for name in ("settings.json", "settings.backup.json"):
         path = folder / name
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def test_text_of_others_stays_text(folder, tmp_path):
-    plain = Reader(page(search([folder])))
-    for nasty in NASTY.values():
-        preset = dataclasses.replace(rates.PRESETS["smoke"], preset=nasty)
-        place = tmp_path / nasty.replace("/", "∕")[:100]
-        settings = dataclasses.replace(preset, out=Path(nasty))
-        results.write(place, settings=settings, results={nasty: nasty})
-    invent_reviews(tmp_path / "reviews", words=list(NASTY.values()))
-    read = Reader(page(search([tmp_path])))
-    assert len(read.scripts) == len(plain.scripts)
-    (sentence,) = read.data()["sentences"]
-    words = [nasty[:60] for nasty in NASTY.values()]
-    assert sentence["words"][: len(words)] == words
-    for tag, attributes in read.tags:
-        assert tag != "img"
-        assert not any(key.startswith("on") for key in attributes), tag
 
 
 def test_the_page_asks_for_nothing_outside(folder):
@@ -439,26 +313,3 @@ def test_the_command_of_a_sweep_makes_the_same_grid(tmp_path):
     plain = results.plain(made.grid.described())
     assert plain == {**plain, **found.content.attrs["grid"]}
     assert spelled({"resume": True}, {"resume": True}) == []
-
-
-def test_what_is_not_installed_is_named(folder, tmp_path):
-    code = f"""
-import sys
-sys.modules["jinja2"] = None
-from experiments.report import study
-from experiments.common.console import command
-command(study.report, study.PRESETS, ["{tmp_path}", "--out", "{tmp_path}"])
-"""
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert "jinja2" in done.stderr and "jaxselect[report]" in done.stderr
-
-
-def test_the_report_only_reads():
-    """It knows results and no more: nothing it loads computes anything."""
-    code = "import sys, experiments.report.page; sys.exit('jax' in sys.modules)"
-    root = Path(__file__).parents[2]
-    assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
