@@ -2,9 +2,10 @@
 
 Programs are lowered for a TPU and for CUDA, which needs neither: what they would round
 stands in the text, and so does a call of Python. The largest program, rates and their
-derivatives, is looked at in `outcome/test_rates`.
+derivatives, is looked at in `outcome/test_rates`; those that hold others are decorated.
 """
 
+import inspect
 import re
 from functools import cache, partial
 
@@ -12,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import jaxselect
 from jaxselect.flow.cls_flow import cls_flow, velocity
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.synthetic import assumption_one
-from jaxselect.outcome.trial import run_trial
 from jaxselect.precision import full_precision
 
 DRAW = partial(assumption_one, sequences=6, length=3, relevant=1, irrelevant=2)
@@ -59,9 +60,6 @@ PROGRAMS = {
     "gradient of the margin": lambda start, corpus: jax.grad(
         lambda e: max_margin(e, jnp.zeros((4, 4), bool).at[0, 2:].set(True)).norm
     )(start.embeddings),
-    "trial": lambda start, corpus: run_trial(
-        jax.random.key(0), DRAW, 64.0, 50.0, until_norm=10.0
-    ),
 }
 
 
@@ -92,7 +90,18 @@ def test_a_product_left_alone_is_seen():
 
 
 def test_what_the_caller_set_does_not_matter():
-    start, corpus = problem()
     with jax.default_matmul_precision("bfloat16"):
-        lowered = jax.jit(partial(cls_flow, until_norm=10.0)).trace(start, corpus)
-    assert rounded_products(lowered.lower().as_text()) == []
+        lowered = jax.jit(PROGRAMS["velocity"]).lower(*problem())
+    assert rounded_products(lowered.as_text()) == []
+
+
+WHOLE = ("certify", "ending", "limit", "max_margin", "rates", "resolve_limit")
+
+
+@pytest.mark.parametrize("name", [*WHOLE, "run_trial"])
+def test_functions_that_hold_other_programs_are_protected_as_a_whole(name):
+    code = full_precision(len).__code__
+    found = inspect.unwrap(
+        getattr(jaxselect, name), stop=lambda each: each.__code__ is code
+    )
+    assert found.__code__ is code
