@@ -14,11 +14,9 @@ from pathlib import Path
 import pytest
 
 from experiments import compare
-from experiments.figures import __main__ as figures
 from experiments.sweep import study
 from experiments.sweep.settings import PRESETS
 from jaxselect.sweep import store
-from tests.experiments.invented_results import invent_sweep
 from tests.experiments.test_console import ended
 
 ROOT = Path(__file__).parents[2]
@@ -134,8 +132,34 @@ def finish(folder, whole, *arguments):
     assert all(path in left for path in (folder / "chunks").iterdir())
 
 
-def test_a_killed_sweep_goes_on_to_the_same_bytes(whole, tmp_path):
-    assert kill(sweep(tmp_path, "--workers", 2), tmp_path, 0.0, working=True)
+def workers_of(process):
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [pid for pid in listed.split() if is_worker(pid)]
+
+
+def is_worker(pid):
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return b"spawn_main" in command and state != "Z" and os.getpid() != int(pid)
+
+
+def test_a_killed_sweep_leaves_no_worker_and_goes_on_to_the_same_bytes(whole, tmp_path):
+    process = start(*sweep(tmp_path, "--workers", 2))
+    # Workers watch their parent once they have begun: give one a chunk.
+    while not stamps(tmp_path):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    workers = workers_of(process)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 30
+    while any(is_worker(pid) for pid in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert len(workers) == 2
     finish(tmp_path, whole[0], "--workers", 1)
 
 
@@ -201,17 +225,6 @@ def test_damaged_chunks_are_recomputed(whole, tmp_path, capsys):
     assert_same(whole[0], folder)
 
 
-def test_figures_are_drawn_from_the_folder(whole, tmp_path):
-    """From a real sweep, which has no paths, and from one with paths."""
-    paths = {"growth.png", "direction.png"}
-    for folder, more in ((whole[0], set()), (invent_sweep(tmp_path / "made"), paths)):
-        for path in (folder / "chunks").iterdir():
-            path.chmod(0o444)
-        assert figures.main([str(folder), "--into", str(tmp_path / folder.name)]) == 0
-        drawn = {path.name for path in (tmp_path / folder.name).glob("*.png")}
-        assert drawn == {"phases.png"} | more | ({"lemma.png"} if more else set())
-
-
 MISTAKES = {
     "no such preset": (["--preset", "huge"], "no preset 'huge'"),
     "a dimension of zero": (["--dim", "0"], "dim 0.0: wanted whole numbers"),
@@ -256,20 +269,26 @@ def test_two_sweeps_do_not_share_a_folder(whole, capsys):
     assert stamps(whole[0]) == before
 
 
-def test_a_full_disk_costs_nothing_that_was_finished(whole, tmp_path):
+def test_a_full_disk_costs_nothing_that_was_finished(whole, tmp_path, capsys):
     folder = tmp_path / "copy"
     shutil.copytree(whole[0], folder)
+    # Chunks of one shape: the limit comes once their program is ready.
+    (folder / "chunks" / "00007.npy").unlink()
+    finish(folder, whole[0])
     for index in (3, 11):
         (folder / "chunks" / f"{index:05d}.npy").unlink()
     had = stamps(folder)
-    process = start(*sweep(folder, "--workers", 1))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     # To the program a file that may not grow looks like a disk that is full.
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (64, 64))
-    _, err = process.communicate(timeout=240)
-    assert process.returncode == 2
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        code = sweep_here(folder, *SMALL, "--workers", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    err = capsys.readouterr().err
+    assert code == 2
     assert "goes on, once it can write" in err
     assert "chunks/00003.npy" in err.splitlines()[-1]
-    assert "Traceback" not in err
     assert stamps(folder) == had
     assert set((folder / "chunks").iterdir()) == had.keys()
     finish(folder, whole[0], "--workers", 1)
@@ -292,31 +311,3 @@ def test_no_garbage_is_collected_once_a_program_is_done():
     )
     answer = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     assert answer == "True\n"
-
-
-def test_workers_do_not_outlive_a_killed_parent(tmp_path):
-    process = start(*sweep(tmp_path, "--workers", 2))
-    children = []
-    while len(children) < 2:
-        assert process.poll() is None, process.stderr.read()
-        listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-        children = [pid for pid in listed.split() if _is_worker(pid)]
-        time.sleep(0.05)
-    # The watch starts once a worker has begun: give it a chunk.
-    while not list((tmp_path / "chunks").glob("[0-9]*.npy")):
-        time.sleep(0.05)
-    process.kill()
-    process.communicate()
-    deadline = time.monotonic() + 30
-    while any(_is_worker(pid) for pid in children):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def _is_worker(pid):
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return b"spawn_main" in command and state != "Z" and os.getpid() != int(pid)
