@@ -29,8 +29,6 @@ NAMES = {
     *("contests", "comes_to_rest", "company", "lanes_that_fit", "net", "merged"),
     *("pulls", "stride", "judge", "settle", "smallest_lead"),
 }
-# Folders whose sentences and names are still to be gone through.
-LATER = ("experiments/",)
 MODULES = sorted(
     path
     for top in ("jaxselect", "experiments", "tests")
@@ -49,9 +47,6 @@ RECORDS = {"Parameters", "Corpus", "Flow", "MaxMargin", "Limit", "Ending"} | {
 
 def local(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
-
-
-NOW = [path for path in MODULES + TEXTS if not local(path).startswith(LATER)]
 
 
 def comments(text: str) -> list[str]:
@@ -101,7 +96,7 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-@pytest.mark.parametrize("path", NOW, ids=local)
+@pytest.mark.parametrize("path", MODULES + TEXTS, ids=local)
 def test_no_word_stops_a_reader(path):
     assert not [hit for part in passages(path) for hit in offences(part)]
 
@@ -149,13 +144,12 @@ def test_a_first_line_names_what_is_returned_in_twelve_words(path):
 
 def test_names_can_be_looked_up():
     found = {}
-    for path in NOW:
-        if path.suffix == ".py":
-            nodes = list(ast.walk(tree(path)))
-            names = {getattr(node, "name", None) for node in nodes} | {path.stem}
-            names |= {node.id for node in nodes if isinstance(node, ast.Name)}
-            names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-            found[local(path)] = names & NAMES
+    for path in MODULES:
+        nodes = list(ast.walk(tree(path)))
+        names = {getattr(node, "name", None) for node in nodes} | {path.stem}
+        names |= {node.id for node in nodes if isinstance(node, ast.Name)}
+        names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+        found[local(path)] = names & NAMES
     assert not {path: names for path, names in found.items() if names}
 
 

@@ -103,10 +103,9 @@ def presets(**named: P) -> dict[str, P]:
         name: dataclasses.replace(settings, preset=name)
         for name, settings in named.items()
     }
-    folder = getattr(next(iter(found.values())), "out", None)
-    smoke = found.get("smoke")
-    if folder is not None and smoke is not None and smoke.out == folder:
-        beside = folder.with_name(f"{folder.name}-smoke")
+    first, smoke = next(iter(found.values())), found.get("smoke")
+    if isinstance(first, Study) and isinstance(smoke, Study) and smoke.out == first.out:
+        beside = first.out.with_name(f"{first.out.name}-smoke")
         found["smoke"] = dataclasses.replace(smoke, out=beside)
     return found
 

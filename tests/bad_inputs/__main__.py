@@ -4,8 +4,8 @@ import collections
 import time
 
 from tests.bad_inputs.calls import calls
+from tests.bad_inputs.findings import FINE, of_call, of_line
 from tests.bad_inputs.folders import folder_lines, reviews_calls
-from tests.bad_inputs.judge import FINE, of_call, of_line
 from tests.bad_inputs.lines import Line, lines
 
 
