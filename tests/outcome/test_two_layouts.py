@@ -31,11 +31,11 @@ from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import CERTIFIED, End, TrialStatus
 
-NUMBER, TOKENS, BAGS, LENGTH, DIM = 160, 6, 6, 3, 6
+NUMBER, TOKENS, BAGS, LENGTH, DIM = 320, 6, 6, 3, 6
 UNTIL_NORM, BOUNDED = 1e3, FlowSettings(max_steps=512)
 # p_mm relative to its length; ρ in units of the attention scores.
 CLOSE = OFFSET = 1e-9
-TIED = 5
+TIED = 10
 
 
 @functools.cache
@@ -201,7 +201,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_the_ragged_layout_is_seen(fault, monkeypatch):
-    same = [one for one in seen()[:30] if disagreement(*one) == ""]
+    same = [one for one in seen()[:60] if disagreement(*one) == ""]
     monkeypatch.setattr(*FAULTS[fault])
     assert any(disagreement(*one) for one in same)
 
