@@ -38,18 +38,15 @@ CORPUS = jax.jit(
         purity=0.5,
     )
 )()
+# Each layer, way to attend, activation and number of heads once.
 DESIGNS = {
-    "one layer": Design(),
-    "one layer, product": Design(1, "product"),
-    "two layers": Design(2),
-    "two layers, no residual": Design(2, residual=False),
-    "two layers, product": Design(2, "product"),
-    "two layers, tied": Design(2, "tied"),
+    "product": Design(1, "product"),
+    "two layers, no residual, tied": Design(2, "tied", residual=False),
     "two layers, separate": Design(2, "separate"),
-    "MLP, relu": Design(activation="relu"),
-    "MLP, tanh": Design(activation="tanh"),
     "two layers, MLP": Design(2, "product", activation="gelu"),
+    "tanh": Design(activation="tanh"),
     "three heads": Design(heads=3),
+    "three heads, relu": Design(heads=3, activation="relu"),
 }
 
 
@@ -149,8 +146,6 @@ def read(network, variables, tokens, counts):
     "design",
     [
         Design(),
-        Design(key_query="product"),
-        Design(key_query="tied"),
         Design(key_query="separate"),
         Design(activation="identity", hidden="identity"),
     ],
