@@ -68,7 +68,7 @@ def take(
 
 
 def reviews(source: Source, drop: str | None) -> Data:
-    """Real text; two classes are counted by `load`, which keeps them for next time."""
+    """Counts of real text; `load` stores those of two classes."""
     given = read(source)
     if drop is None and len(given[0].names) == 2:
         splits, _ = load(source)

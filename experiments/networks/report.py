@@ -70,7 +70,7 @@ def compare(
 
 
 def mixture(tables: dict) -> dict[str, dict[str, float]]:
-    """How far bin means of E·v before an MLP are a mixture of x and of E·p.
+    """Shares of x and E·p in the bin means of E·v before an MLP.
 
     The published ones are a monotone part and a share of the same E·p: E_s moves along
     p as far as it is attended to, and p has a component along v.

@@ -267,7 +267,7 @@ def subsample(sequences: Counted, number: int) -> Counted:
 def one_step(
     network: Network, begin: Variables, strata: Strata, step_size: Positive
 ) -> dict[str, float]:
-    """Residual of the predicted first step, and slope of the measured one against it.
+    """Residual of the predicted first step, and slope of the measured step.
 
     Returns:
         `residual`, relative to the prediction; `slope` and `correlation` of what the

@@ -209,7 +209,7 @@ def run(
     dim: Float[Scalar, ""],
     step_size: Float[Scalar, ""],
 ) -> dict[str, Scalar]:
-    """One lane: the error of the predicted step, and the loss after training."""
+    """Error of the predicted step and loss after training of one lane."""
     begin = start_reduced(network, key, dim)
     predicted = predicted_change(corpus, network.design, step_size)
     after = network_step(network, begin, corpus, step_size)

@@ -27,7 +27,7 @@ def attend(scores: np.ndarray, corpus: SparseCorpus) -> dict[str, np.ndarray]:
 def describe(
     attended: dict, words: tuple[str, ...], alpha: np.ndarray, shown: int
 ) -> dict:
-    """How concentrated attention is, and on which words.
+    """Concentration of attention, and the words with most of it.
 
     Returns:
         `positions`: mean of e^entropy over the positions of a review; `top`: the mean

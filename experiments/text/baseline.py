@@ -41,7 +41,7 @@ def baseline(fitted: Counted, **parts: Counted) -> dict[str, float]:
 
 
 def of_reviews(splits: Splits, *names: str) -> dict[str, float]:
-    """The same for reviews.
+    """Accuracies of `baseline` on the reviews.
 
     Args:
         splits: the reviews.
@@ -55,7 +55,7 @@ def of_reviews(splits: Splits, *names: str) -> dict[str, float]:
 
 
 def say_bag(bag: dict[str, float], **ours: float) -> bool:
-    """Say what the bag of words reaches, and in one line where ours is below it.
+    """Print the accuracies of the bag of words; true if ours is below.
 
     Args:
         bag: of `baseline`.

@@ -90,7 +90,7 @@ def main(settings: Settings, results: dict) -> None:
 def purer(
     corpus: SparseCorpus, at_least: float
 ) -> tuple[SparseCorpus | None, tuple[int, ...]]:
-    """The words whose posterior difference is c or more, and the reviews with any.
+    """Words of |posterior difference| ≥ c, and the reviews with any.
 
     Returns:
         The bags of those words, none where a class has no such review; their columns.

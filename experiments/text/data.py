@@ -105,7 +105,7 @@ class Splits(NamedTuple):
 
 
 def load(source: Source) -> tuple[Splits, dict]:
-    """The corpora of a study, from the cache if the same were counted before.
+    """The corpora of a study, from the cache if they are there.
 
     Returns:
         The corpora, and what to say of them.
@@ -225,7 +225,7 @@ def _take(reviews: text.Reviews, rows: np.ndarray) -> text.Reviews:
 
 
 def _key(source: Source) -> str:
-    """A name for the content of the files and the settings that shape the bags."""
+    """Digest of the files and of the settings that shape the bags."""
     files = {source.train, source.test} - {None}
     for file in files:
         if not file.exists():  # type: ignore[union-attr]

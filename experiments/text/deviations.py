@@ -129,7 +129,7 @@ def neighbours_mean(across: np.ndarray, upward: np.ndarray) -> np.ndarray:
 
 
 def context_posterior(corpus: SparseCorpus, posterior: np.ndarray) -> np.ndarray:
-    """Mean posterior difference of the other words in the reviews of each word.
+    """Mean posterior difference of the other words beside each word.
 
     Args:
         corpus: the training reviews.

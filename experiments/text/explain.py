@@ -136,7 +136,7 @@ def sides(model: Path) -> tuple[str, str]:
 
 
 def page(rows: list[Explained], output: float, side: str) -> str:
-    """The text as one HTML file: green for +1, red for −1, deep where weight lies."""
+    """The text as HTML: hue by sign of E·v, depth by attention weight."""
     heaviest = max(row.weight for row in rows)
     spans = []
     for row in rows:

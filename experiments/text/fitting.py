@@ -104,7 +104,7 @@ def fit(
     checkpoint: Path | None = None,
     advance: Callable[[int], None] = lambda steps: None,
 ) -> tuple[descent.State, str]:
-    """Train as the settings say, keeping the state at which validation was best.
+    """State after training, with the parameters of best validation accuracy.
 
     Args:
         begin: where to start.
@@ -188,7 +188,7 @@ LAST = "after the last step"
 
 
 def summary(parameters: Parameters, splits: Splits, when: str) -> dict[str, float]:
-    """Loss and accuracy on the training and the test reviews, also said to people."""
+    """Loss and accuracy on training and test reviews; printed too."""
     results = {}
     for name in ("train", "test"):
         metrics = evaluate(parameters, getattr(splits, name))

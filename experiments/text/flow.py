@@ -130,7 +130,7 @@ def main(settings: Settings, results: dict) -> dict:
 
 
 def second_opinion(end: FlowEnd, seed: int) -> dict[str, float]:
-    """Where SciPy's trust region finds the words at rest, from the end and beside it.
+    """Distance of the rest to that of SciPy's trust region.
 
     Returns:
         Greatest distance of what it finds from where p rests, and of its beginnings.
@@ -181,7 +181,7 @@ def right(bags: RaggedBags, share: Float[np.ndarray, " entries"]) -> float:
 def along(
     seen: RaggedBags, unseen: RaggedBags, course: Trajectory
 ) -> dict[str, np.ndarray]:
-    """The flow at the log-times that it was saved at, and at its end."""
+    """Measures of the flow at its saved log-times and its end."""
     before = course.path_log_times < course.log_time
     path = np.vstack([course.path_cls[before], course.cls])
     rows = [measured(seen, unseen, cls) for cls in path]

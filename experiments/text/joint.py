@@ -187,7 +187,7 @@ def tendency(posterior: np.ndarray, values: np.ndarray) -> float:
 
 
 def explained(posterior: np.ndarray, values: np.ndarray) -> float:
-    """Share of the variance of E·v that lies between bins of the posterior difference.
+    """Share of the variance of E·v between bins of posterior difference.
 
     Example:
         >>> explained(np.array([-0.5, -0.5, 0.5, 0.5]), np.array([1.0, 1.0, 2.0, 2.0]))

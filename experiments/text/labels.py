@@ -27,7 +27,7 @@ def say_mapping(labels: dict[str, int]) -> None:
 
 
 def in_order(labels: dict[str, int]) -> bool:
-    """Whether labels rise with what they mean, as those of published tables do.
+    """Whether labels rise with their meaning, as in published tables.
 
     Returns:
         True for numbers, and for words that are known to; the alphabet knows no order.

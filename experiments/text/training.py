@@ -181,7 +181,7 @@ def columns(parameters: Parameters) -> dict[str, np.ndarray]:
 
 
 def ahead(bag: dict[str, float], models: dict) -> list[str]:
-    """The models that a bag of words is ahead of, on the test reviews."""
+    """Models below the bag of words on the test reviews."""
     return [
         name
         for name, model in models.items()

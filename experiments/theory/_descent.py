@@ -15,7 +15,7 @@ MEASURED = ("log_loss", "rest", "values", "share")
 
 
 def minibatch(key: jax.Array, corpus: Corpus, batch: int) -> Corpus:
-    """The corpus with the weights of some of its sequences, as large in expectation."""
+    """The corpus with weights of a random minibatch, unbiased."""
     number = len(corpus.labels)
     chosen = jax.random.permutation(key, number) < batch
     assert corpus.weights is not None

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.devices import configure
+from experiments.theory._kept import write_columns
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
 from jaxselect.flow.joint_flow import joint_flow
@@ -20,7 +21,7 @@ from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian_reduced
-from jaxselect.sweep.store import read_chunk, write_chunk
+from jaxselect.sweep.store import read_chunk
 from jaxselect.theory.joint_limit import joint_limit
 
 BLOCK = 32
@@ -108,7 +109,7 @@ def draw(cell: dict, sizes: Problem) -> tuple[Parameters, Corpus]:
 
 
 def lane(cell: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
-    """The joint flow of one cell, along the marks and at its end.
+    """Measures of one joint flow along the marks and at its end.
 
     Args:
         cell: numbers by name of `Cell`.
@@ -159,11 +160,13 @@ def lane(cell: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
             [chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]]
         ).mean(axis=1, dtype=float),
         "frequency": number / len(corpus.labels),
-        "drift": drift(start, Parameters(flow.embeddings, flow.cls, flow.head), cell),
+        "form_change": form_change(
+            start, Parameters(flow.embeddings, flow.cls, flow.head), cell
+        ),
     }
 
 
-def drift(start: Parameters, end: Parameters, cell: dict) -> jax.Array:
+def form_change(start: Parameters, end: Parameters, cell: dict) -> jax.Array:
     """Change of EᵀE/η − ppᵀ/r_p − vvᵀ/r_v over its size; NaN for a zero rate."""
 
     def form(of: Parameters, sign: float) -> jax.Array:
@@ -181,11 +184,12 @@ def drift(start: Parameters, end: Parameters, cell: dict) -> jax.Array:
 def block(
     folder: Path,
     whole: set[int],
-    marks: np.ndarray,
-    sizes: Problem,
     stop: threading.Event,
     number: int,
     cells: np.ndarray,
+    *,
+    marks: np.ndarray,
+    sizes: Problem,
 ) -> np.ndarray:
     """A block of lanes from disk, or run now and written there.
 
@@ -200,12 +204,8 @@ def block(
         padded = np.resize(cells, BLOCK)
         columns = {name: padded[name] for name in cells.dtype.names or ()}
         found = jax.device_get(_lanes()(columns, marks, sizes))
-        kinds = [(name, one.dtype, one.shape[1:]) for name, one in found.items()]
-        rows = np.zeros(len(cells), [("lane", np.int64), *FIELDS, *kinds])
-        rows["lane"] = BLOCK * number + np.arange(len(cells))
-        for name, column in (columns | found).items():
-            rows[name] = column[: len(cells)]
-        write_chunk(folder, number, rows)
+        made = {name: one[: len(cells)] for name, one in (columns | found).items()}
+        write_columns(folder, number, made, first=BLOCK * number)
     return read_chunk(folder, number)
 
 
@@ -215,6 +215,6 @@ def _run(cells: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
 
 @functools.cache
 def _lanes() -> Callable[..., dict[str, jax.Array]]:
-    """The program of a block; made late, as its options ask for the device."""
+    """The program of a block; its options need the device."""
     options = fast_compile_options()
     return jax.jit(_run, static_argnums=2, compiler_options=options)

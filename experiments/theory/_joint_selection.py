@@ -5,38 +5,39 @@ from typing import Any
 import numpy as np
 
 from experiments.theory._joint_lanes import Cell
-from experiments.theory._joint_laws import Ask, interval, largest
+from experiments.theory._joint_laws import interval, largest
+from experiments.theory._joint_settings import Settings
 
 
-def selection_cells(ask: Ask) -> list[Cell]:
+def selection_cells(plan: Settings) -> list[Cell]:
     """Unequal classes, over η and the step on E."""
     return [
-        ask.cell(
-            seed, ask.dims[-1], eta=eta, positive=more, negative=less, alignment=size
+        plan.cell(
+            seed, plan.dims[-1], eta=eta, positive=more, negative=less, alignment=size
         )
-        for more, less in ask.classes
-        for size in ask.alignments
-        for eta in ask.selection_etas
-        for seed in ask.seeds
+        for more, less in plan.classes
+        for size in plan.alignments
+        for eta in plan.selection_etas
+        for seed in plan.draws
     ]
 
 
-def selection(ask: Ask, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def selection(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """Numbers of selected tokens, |b_mm|², and the residuals of the KKT point."""
-    shape = len(ask.classes), len(ask.alignments), len(ask.selection_etas)
-    rows = rows.reshape(*shape, len(ask.seeds))
+    shape = (len(plan.classes), len(plan.alignments), len(plan.selection_etas))
+    rows = rows.reshape(*shape, len(plan.draws))
     number = rows["selected"].sum(axis=-1)
     full = (rows["covered"] == 1).all(axis=-1)
     found = []
     for place in np.ndindex(*shape):
         here = rows[place]
-        positive, negative = ask.classes[place[0]]
+        positive, negative = plan.classes[place[0]]
         found.append(
             {
                 "positive": positive,
                 "negative": negative,
-                "alignment": ask.alignments[place[1]],
-                "eta": ask.selection_etas[place[2]],
+                "alignment": plan.alignments[place[1]],
+                "eta": plan.selection_etas[place[2]],
                 "all_important": int(full[place].sum()),
                 "tokens": interval(number[place].astype(float)),
                 "square_off": largest(np.abs(here["square"] - number[place])),
@@ -60,20 +61,20 @@ ENDS = ("all important", "positive only", "negative only", "other")
 """How a run of the phase diagram ended: sequences that attend to their own token."""
 
 
-def phases_cells(ask: Ask) -> list[Cell]:
+def phases_cells(plan: Settings) -> list[Cell]:
     """Rates, d and η₀."""
     return [
-        ask.cell(seed, dim, eta=eta, cls_rate=p, head_rate=v, step_size=step)
+        plan.cell(seed, dim, eta=eta, cls_rate=p, head_rate=v, step_size=step)
         for eta, p, v in DIAGRAM_RATES.values()
-        for dim in ask.dims
-        for step in ask.step_sizes
-        for seed in ask.seeds
+        for dim in plan.dims
+        for step in plan.step_sizes
+        for seed in plan.draws
     ]
 
 
-def phases(ask: Ask, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def phases(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """The share of runs by end, over (d, η₀), for each rate of E."""
-    shape = len(DIAGRAM_RATES), len(ask.dims), len(ask.step_sizes), len(ask.seeds)
+    shape = (len(DIAGRAM_RATES), len(plan.dims), len(plan.step_sizes), len(plan.draws))
     covered = rows["covered"].reshape(*shape, 2) == 1
     positive, negative = covered[..., 0], covered[..., 1]
     ends = [
@@ -87,6 +88,6 @@ def phases(ask: Ask, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
         {"rates": name, "dim": dim}
         | {end: float(shares[i, j, :, k].mean()) for k, end in enumerate(ENDS)}
         for i, name in enumerate(DIAGRAM_RATES)
-        for j, dim in enumerate(ask.dims)
+        for j, dim in enumerate(plan.dims)
     ]
     return found, {"shares": shares}

@@ -23,7 +23,7 @@ TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 def compare_flows(
     after: Parameters, corpus: Corpus, start: jax.Array, marks: jax.Array
 ) -> dict[str, jax.Array]:
-    """One draw: W by the flow of W p and by its own, and the direction of its limit.
+    """W by the flow of W p and by its own, against its limit direction.
 
     Args:
         after: (E¹, p, v), all fixed; p ≠ 0.
@@ -75,7 +75,7 @@ def compare_flows(
 def direct(
     after: Parameters, corpus: Corpus, start: jax.Array, until_log_time: jax.Array
 ) -> jax.Array:
-    """W by an explicit method on the gradient of the risk in W, nothing shared."""
+    """W by an explicit method on the gradient of the risk in W."""
     square = after.cls @ after.cls
 
     def risk(matrix: jax.Array) -> jax.Array:

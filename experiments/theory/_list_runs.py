@@ -14,6 +14,7 @@ from jaxselect.model.attention import attend_corpus
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.decision_lists import DecisionList, list_agreement
 from jaxselect.model.embedding_step import embedding_steps
+from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.trial import initialise
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import CERTIFIED
@@ -38,7 +39,7 @@ class Case:
 
 
 def program(until: float, case: Case, *, trained: bool) -> Callable:
-    """The compiled runs of a family, over seeds: by steps on E, or all trained.
+    """Compiled runs of a family over seeds: p alone, or all trained.
 
     Args:
         until: ‖p‖ at which a flow of p stops; log(1+t) for one of all parameters.
@@ -46,54 +47,53 @@ def program(until: float, case: Case, *, trained: bool) -> Callable:
         trained: whether E, p and v are all trained.
 
     Returns:
-        A function of (seeds, d, η₀, k, shares), to numbers by name of `MEASURED`.
+        A function of (seeds, d, η₀, k, shares), k = 0 where all is trained, to numbers
+        by name of `MEASURED`.
     """
-    run = partial(joint_run if trained else certified_run, until, case)
+    end = joint_end if trained else certified_end
+
+    def run(
+        seed: jax.Array,
+        dim: jax.Array,
+        step_size: jax.Array,
+        number: jax.Array,
+        shares: dict[str, jax.Array],
+    ) -> dict[str, jax.Array]:
+        draw, steps = partial(case.draw, **shares), jnp.maximum(number, 1)
+        size, key = step_size / steps.astype(step_size.dtype), jax.random.key(seed)
+        embed = embedding_steps(steps)
+        _, after, corpus = initialise(key, draw, dim, size, embed=embed)
+        scores, values, *rest = end(until, after, corpus)
+        return measured(case, scores, values, corpus, *rest)
+
     lanes = jax.vmap(run, (0, None, None, None, None))
     return jax.jit(lanes, compiler_options=fast_compile_options())
 
 
-def certified_run(
-    until: float,
-    case: Case,
-    seed: jax.Array,
-    dim: jax.Array,
-    step_size: jax.Array,
-    number: jax.Array,
-    shares: dict[str, jax.Array],
-) -> dict[str, jax.Array]:
-    """The flow of p with its certificate, after k steps on E."""
-    draw = partial(case.draw, **shares)
-    embed = embedding_steps(number)
-    size = step_size / jnp.maximum(number, 1).astype(step_size.dtype)
-    _, after, corpus = initialise(jax.random.key(seed), draw, dim, size, embed=embed)
+def certified_end(
+    until: float, after: Parameters, corpus: Corpus
+) -> tuple[jax.Array, ...]:
+    """Scores, values, log-time, whether certified, and vᵀp_mm of the flow of p."""
     flow = cls_flow(after, corpus, until_norm=until)
     found = certify(after, corpus, flow)
     scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
     sound = jnp.isin(found.status, jnp.array(CERTIFIED))
-    drift = found.ending.margin.direction @ after.head
-    return measured(case, scores, values, corpus, flow.log_time, sound, drift)
+    return (
+        scores,
+        values,
+        flow.log_time,
+        sound,
+        found.ending.margin.direction @ after.head,
+    )
 
 
-def joint_run(
-    until: float,
-    case: Case,
-    seed: jax.Array,
-    dim: jax.Array,
-    step_size: jax.Array,
-    number: jax.Array,
-    shares: dict[str, jax.Array],
-) -> dict[str, jax.Array]:
-    """One step on E, then the flow of E, p and v; its end is read, not certified."""
-    del number
-    draw = partial(case.draw, **shares)
-    _, after, corpus = initialise(jax.random.key(seed), draw, dim, step_size)
+def joint_end(until: float, after: Parameters, corpus: Corpus) -> tuple[jax.Array, ...]:
+    """The same for the flow of E, p and v, without a certificate."""
     flow = joint_flow(after, corpus, until_log_time=until)
     scores, values = flow.embeddings @ flow.cls, flow.embeddings @ flow.head
-    sound = flow.status == FlowStatus.REACHED
     # Scores part by log log t alone: the top token is the selected one.
-    none = jnp.full((), jnp.nan)
-    return measured(case, scores, values, corpus, jnp.zeros(()), sound, none)
+    log_time, drift = jnp.zeros(()), jnp.full((), jnp.nan)
+    return scores, values, log_time, flow.status == FlowStatus.REACHED, drift
 
 
 def measured(

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.theory._edges import every_edge
+from experiments.theory._kept import write_columns
 from experiments.theory._phase_lanes import EDGES, Run, Shape, program
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.synthetic import independent_tokens, several_relevant
-from jaxselect.sweep.store import read_chunk, write_chunk
+from jaxselect.sweep.store import read_chunk
 from jaxselect.theory import phases
 from jaxselect.theory.two_classes import Ensemble, critical_alignment
 from jaxselect.theory.two_classes import step_size as step_size_of
@@ -168,7 +169,7 @@ def brackets(case: Case, prediction: Prediction, seeds: np.ndarray) -> Brackets:
 
 
 def bisect(asked: Brackets, rounds: int, ask: Callable[..., Run]) -> Brackets:
-    """The same with brackets 2^rounds times narrower."""
+    """Brackets that are 2^rounds times narrower."""
     in_dim = asked.edge == len(NAMES) - 1
     for _ in range(rounds):
         middle = np.sqrt(asked.low * asked.high)
@@ -190,12 +191,6 @@ def bisect(asked: Brackets, rounds: int, ask: Callable[..., Run]) -> Brackets:
 def kept(folder: Path, index: int, whole: Iterable[int], run: Callable[[], Run]) -> Run:
     """A round's runs from disk, or made now and written there."""
     if index not in whole:
-        found = run()
-        kinds = [(name, column.dtype) for name, column in found._asdict().items()]
-        rows = np.zeros(len(found.ratio), [("lane", np.int64), *kinds])
-        rows["lane"] = np.arange(len(rows))
-        for name, column in found._asdict().items():
-            rows[name] = column
-        write_chunk(folder, index, rows)
+        write_columns(folder, index, run()._asdict())
     rows = read_chunk(folder, index)
     return Run(**{name: rows[name] for name in Run._fields})

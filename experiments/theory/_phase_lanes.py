@@ -61,7 +61,7 @@ def weights_of(
     step_size: Float[Scalar, ""],
     until_norm: float,
 ) -> tuple[Float[Array, "marks 2"], Float[Array, " 2"], Int[Scalar, ""]]:
-    """Mean weights of the important tokens by class, at `MARKS` and at the end."""
+    """Mean weights of important tokens by class, at `MARKS` and the end."""
     corpus_key, key = jax.random.split(jax.random.key(seed))
     corpus = draw(corpus_key)
     before = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)

@@ -53,7 +53,7 @@ def share_within(ratios: list[float], bound: float) -> float:
 
 
 def summary(rows: list[dict], name: str) -> dict[str, float]:
-    """How one kind of edge is predicted on the shapes within the theory."""
+    """Accuracy of the prediction of one edge on shapes within the theory."""
     here = [row for row in rows if row["edge"] == name and inside(row)]
     ratios = [row["ratio"] for row in here]
     return {
@@ -66,7 +66,7 @@ def summary(rows: list[dict], name: str) -> dict[str, float]:
 
 
 def exponents(rows: list[dict], cases: list[Case], dim: float) -> list[dict]:
-    """Growth of an edge from the first shape to one with a single size changed."""
+    """Exponents of the edges in each size: derivative, predicted, measured."""
     at = {(row["case"], row["edge"], row["fixed"]): row for row in rows}
     ensemble = jax.tree.map(jnp.asarray, cases[0].ensemble)
     slopes = np.asarray(ask.exponents(ensemble, jnp.asarray(dim)))

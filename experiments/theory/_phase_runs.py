@@ -26,7 +26,7 @@ HIGH_DIM = 1e7
 def returns(
     case: Case, prediction: Prediction, seeds: np.ndarray, run: Callable[..., Run]
 ) -> list[dict]:
-    """When the losing class is back, at three η₀ above the band captured for good."""
+    """Log-times of the losing class's return at three η₀ above the band."""
     points = []
     for dim, edges in zip(case.dims, prediction.edges, strict=True):
         start = edges[4] if ask.is_edge(edges[4]) else edges[1]
@@ -123,7 +123,7 @@ def later_statuses(
     points: int,
     norms: tuple[float, float],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Statuses at one norm, and of the same runs carried on to a later one."""
+    """Statuses of the same runs at one norm and at a later one."""
     draw = case.draw
 
     def status(row: tuple) -> jax.Array:
@@ -149,7 +149,7 @@ def later_statuses(
 
 
 def status_changes(first: np.ndarray, then: np.ndarray) -> dict[str, Any]:
-    """How many runs changed their status, by the statuses before and after.
+    """Numbers of changed statuses, by the status before and after.
 
     Example:
         >>> status_changes(np.array([0, 4, 0]), np.array([0, 0, 4]))["changes"]

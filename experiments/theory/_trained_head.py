@@ -137,7 +137,7 @@ def head_pairs(selected: jax.Array, corpus: Corpus) -> jax.Array:
 
 
 def classify(found: dict[str, np.ndarray], tolerance: float) -> dict[str, np.ndarray]:
-    """The heading of every draw, and how far it is from both max-margin problems.
+    """Heading of every draw, and its distance from both max-margin problems.
 
     Args:
         found: of `follow`, with a leading axis of draws.
@@ -231,7 +231,7 @@ def relaxed(differences: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def summary(found: dict[str, np.ndarray], log_times: np.ndarray) -> dict:
-    """Summary over all draws of one kind; means are over certified ones alone."""
+    """Summary over all draws of one kind; means over certified ones."""
     status = found["status"]
     late = np.arange(len(log_times)) >= len(log_times) // 2
     held, failed = status == Heading.UNCHANGED, status == Heading.RELAXED

@@ -186,7 +186,7 @@ def deviation(
     steps: jax.Array,
     normalised: bool,
 ) -> jax.Array:
-    """Largest distance to the flow's curve over ‖p‖, in one run of a discrete rule."""
+    """Largest distance to the flow's curve over ‖p‖ in one run."""
 
     def once(_: int, cls: jax.Array) -> jax.Array:
         return update(after, corpus, cls, step=step, normalised=normalised)
@@ -218,7 +218,7 @@ def distance(point: jax.Array, line: jax.Array) -> jax.Array:
 
 
 def leaving(shares: np.ndarray, off: np.ndarray, tolerance: float) -> float | None:
-    """The smallest share of the stable limit at which a run leaves the flow."""
+    """Smallest share of the stable limit that leaves the flow."""
     beyond = np.flatnonzero(off > tolerance)
     return float(shares[beyond[0]]) if beyond.size else None
 

@@ -96,9 +96,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     return found
 
 
-def weighted(
-    corpus: Corpus, share: jax.Array, kind: str
-) -> tuple[Corpus, jax.Array, jax.Array]:
+def weighted(corpus: Corpus, share: jax.Array, kind: str) -> tuple[Corpus, jax.Array]:
     """The corpus with shares of its tokens, or sequences, left.
 
     Args:
@@ -107,15 +105,14 @@ def weighted(
         kind: "token" or "sequence".
 
     Returns:
-        The corpus, the weight of each sequence, and a mask of slots that are left.
+        The corpus with its weights, and a mask of slots that are left.
     """
-    number = len(corpus.labels)
     if kind == "sequence":
         left = jnp.broadcast_to(share[:, None] > 0, corpus.counts.shape)
-        return corpus, share / share.sum(), left & (corpus.counts > 0)
+        weights = share / share.sum()
+        return dataclasses.replace(corpus, weights=weights), left & (corpus.counts > 0)
     counts = corpus.counts * share[corpus.tokens]
-    thinned = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
-    return thinned, jnp.full(number, 1 / number), counts > 0
+    return dataclasses.replace(corpus, counts=counts), counts > 0
 
 
 def direction(
@@ -139,28 +136,18 @@ def direction(
         present: shares that decide which constraints are left; `share` by default.
         kind: see `weighted`.
     """
-    thinned, weight, left = weighted(corpus, share, kind)
+    thinned, left = weighted(corpus, share, kind)
     if present is not None:
-        left = weighted(corpus, present, kind)[2]
-    after = weighted_step(before, thinned, step_size, weight)
+        left = weighted(corpus, present, kind)[1]
+    after = embedding_step(before, thinned, step_size)
     solution = max_margin(after.embeddings, pairs_left(thinned, chosen, left))
     return solution.direction / solution.norm
-
-
-def weighted_step(
-    before: Parameters, corpus: Corpus, step_size: float, weight: jax.Array
-) -> Parameters:
-    """`embedding_step` of a weighted mean of losses."""
-    return embedding_step(
-        before, dataclasses.replace(corpus, weights=weight), step_size
-    )
 
 
 def pairs_left(corpus: Corpus, chosen: jax.Array, left: jax.Array) -> jax.Array:
     """The competing pairs among the slots that are left."""
     counts = jnp.where(left, corpus.counts, 0.0)
-    bags = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
-    return competing_pairs(chosen & left, bags)
+    return competing_pairs(chosen & left, dataclasses.replace(corpus, counts=counts))
 
 
 def error_constant(
@@ -174,7 +161,7 @@ def error_constant(
 
     Part of it may be history, so the flow is followed; NaN where it selects otherwise.
     """
-    thinned, _, _ = weighted(corpus, share, "token")
+    thinned, _ = weighted(corpus, share, "token")
     resolved = resolve_limit(embedding_step(before, thinned, step_size), thinned)
     same = jnp.all(resolved.selected == chosen)
     return jnp.where(same, resolved.late.error_constant, jnp.nan)
@@ -183,7 +170,7 @@ def error_constant(
 def lost(
     quantity: Callable, number: int, part: float, advance: Callable[[float], None]
 ) -> np.ndarray:
-    """How a quantity changes as a part of each token or sequence is taken away."""
+    """Change of a quantity as part of each token or sequence is removed."""
     share = jnp.ones((number, number)) - part * jnp.eye(number)
     whole = quantity(jnp.ones(number))
     each = []
@@ -196,7 +183,7 @@ def lost(
 def removal(
     quantity: Callable, number: int, advance: Callable[[float], None]
 ) -> np.ndarray:
-    """Effect of removing each token or sequence, to first order in its share.
+    """Effect of removing each token or sequence, to first order.
 
     Its constraints are lifted first, which no derivative foresees; the derivative is
     that of the problem without them.
@@ -217,7 +204,7 @@ def removal(
 
 
 def agreement(predicted: np.ndarray, actual: np.ndarray) -> dict[str, float]:
-    """How well changes are predicted: sizes by rank, and vectors by relative error.
+    """Rank correlation and relative error of predicted changes.
 
     Returns:
         Spearman's coefficient of the sizes, and ‖predicted − actual‖ / ‖actual‖.
@@ -235,21 +222,18 @@ def kept(problem: tuple) -> dict[str, float]:
     before, corpus, step_size, chosen = problem
 
     def same(share: jax.Array, kind: str) -> jax.Array:
-        thinned, weight, left = weighted(corpus, share, kind)
-        after = weighted_step(before, thinned, step_size, weight)
+        thinned, left = weighted(corpus, share, kind)
+        after = embedding_step(before, thinned, step_size)
         counts = jnp.where(left, thinned.counts, 0.0)
-        bags = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
         # A sequence without tokens has no output: give it its selected ones back.
         bare = jnp.where(left.any(axis=1)[:, None], counts, chosen.astype(float))
-        full = Corpus(bags.tokens, bare, bags.labels, bags.vocabulary)
+        full = dataclasses.replace(corpus, counts=bare)
         selected = resolve_limit(after, full).selected
         return jnp.all(jnp.where(left, selected == chosen, True))
 
     shares = {}
-    for kind, number in (
-        ("token", corpus.vocabulary),
-        ("sequence", len(corpus.labels)),
-    ):
+    sizes = {"token": corpus.vocabulary, "sequence": len(corpus.labels)}
+    for kind, number in sizes.items():
         without = jnp.ones((number, number)) - jnp.eye(number)
         run = jax.jit(partial(same, kind=kind))
         shares[kind] = float(np.mean([run(row) for row in without]))

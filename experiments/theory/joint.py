@@ -11,38 +11,27 @@ Two further parts freeze E: p beside a trained v heads for the max-margin soluti
 its selection where v needs every sequence; and W before p moves W p as p moves alone.
 """
 
-import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.processes import side_by_side
-from experiments.common.study import (
-    Bound,
-    Count,
-    Positive,
-    Several,
-    Study,
-    presets,
-    study,
-)
+from experiments.common.study import presets, study
 from experiments.theory import _joint_laws as laws
 from experiments.theory import _joint_selection as selection
 from experiments.theory import _key_query, _trained_head
 from experiments.theory._joint_lanes import BLOCK, block, table
+from experiments.theory._joint_settings import Settings
+from experiments.theory._kept import resumed
 from experiments.theory.problem import Problem
-from jaxselect.errors import BadInput
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
-from jaxselect.sweep.store import finished, prepare, writing
 
-Part = Literal["laws", "frequency", "crossover", "selection", "phases", "frozen"]
 PARTS = {
     "laws": (laws.laws_cells, laws.laws),
     "frequency": (laws.frequency_cells, laws.frequency),
@@ -61,79 +50,6 @@ MATRIX_MARKS = np.geomspace(8.0, 1e5, 8)
 """At the first W itself is integrated to, too, by an explicit method."""
 KEPT = ("status", "norms", "errors", "exponents", "off", "off_relaxed", "supports")
 """Columns of a draw with a trained head that are written."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Study):
-    """Settings of the study.
-
-    Attributes:
-        parts: of the study.
-        problem: n, T, R and I of the laws; of the plane of (d, η₀), too.
-        dims: values of d.
-        alignment: γ, the value of important tokens after the one step on E.
-        alignments: likewise, of the part on selection.
-        etas: rates of E in the crossover.
-        selection_etas: rates of E in the part on selection.
-        classes: R₊ and R₋ in the part on selection.
-        step_sizes: η₀ in the plane of (d, η₀).
-        until_log_time: log(1+t) at the end of a joint flow; later than 10⁸ the exponent
-            log t − y f of a sequence has no digit left.
-        points: of a path.
-        tolerance: of the frozen parts, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
-        identity_tolerance: likewise ‖W − direct W‖/‖W − W_0‖ for the same W.
-        workers: processes that run lanes side by side.
-        seeds: number of draws of each kind.
-    """
-
-    parts: tuple[Part, ...] = ("laws", "frequency", "crossover", "selection", "frozen")
-    problem: Problem = Problem(64, 4, 2, 4)
-    dims: tuple[Positive, ...] = (1e2, 1e4, 1e6)
-    alignment: Positive = 1.0
-    alignments: tuple[float, ...] = (0.0, 1.0, 5.0)
-    etas: tuple[Positive, ...] = tuple(10.0 ** (0.5 * power) for power in range(-8, 9))
-    selection_etas: tuple[Positive, ...] = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)
-    classes: tuple[tuple[Count, Count], ...] = ((4, 4), (3, 5), (2, 6), (1, 7), (1, 4))
-    step_sizes: tuple[float, ...] = (1.0,)
-    until_log_time: Annotated[float, Bound(1e3, 1e8, "10³ … 10⁸")] = 1e6
-    points: Annotated[int, Bound(4, 10**9, "4 or more")] = 26
-    tolerance: Positive = 0.01
-    identity_tolerance: Positive = 1e-6
-    workers: Count = 2
-    seeds: Several = 8
-    out: Path = Path("results/joint")
-
-    @property
-    def sizes(self) -> Problem:
-        """The shape that all lanes share."""
-        number = 2 * self.problem.relevant
-        if {"selection", "frequency"} & {*self.parts}:
-            number = max(number, 8, *(sum(pair) for pair in self.classes))
-        return dataclasses.replace(self.problem, relevant=(number + 1) // 2)
-
-    @property
-    def ask(self) -> laws.Ask:
-        """The parameters of all parts."""
-        return laws.Ask(
-            problem=self.problem,
-            dims=self.dims,
-            seeds=range(self.seed, self.seed + self.seeds),
-            marks=np.geomspace(10.0, self.until_log_time, self.points),
-            alignment=self.alignment,
-            alignments=self.alignments,
-            etas=self.etas,
-            selection_etas=self.selection_etas,
-            classes=self.classes,
-            step_sizes=self.step_sizes,
-        )
-
-    def check(self) -> None:
-        """Refuse bags that would hold a token twice."""
-        if self.problem.irrelevant < self.problem.length - 1:
-            raise BadInput(
-                f"irrelevant {self.problem.irrelevant}: wanted T − 1 = "
-                f"{self.problem.length - 1} or more, as a bag holds none twice"
-            )
 
 
 PRESETS = presets(
@@ -165,13 +81,13 @@ PRESETS = presets(
 @study(figure="joint")
 def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Run the lanes of all parts, and hold them against theory."""
-    ask, parts = settings.ask, [name for name in PARTS if name in settings.parts]
-    cells = {name: PARTS[name][0](ask) for name in parts}
+    parts = [name for name in PARTS if name in settings.parts]
+    cells = {name: PARTS[name][0](settings) for name in parts}
     rows = lanes(settings, table([cell for name in parts for cell in cells[name]]))
-    arrays = {"log_times": ask.marks}
+    arrays = {"log_times": settings.marks}
     for name in parts:
         here, rows = rows[: len(cells[name])], rows[len(cells[name]) :]
-        results[name], columns = PARTS[name][1](ask, here)
+        results[name], columns = PARTS[name][1](settings, here)
         arrays |= {f"{name}_{key}": column for key, column in columns.items()}
         for row in results[name]:
             say(f"{name}: " + ", ".join(f"{key} {_text(row[key])}" for key in row))
@@ -186,19 +102,14 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 
 def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
     """One row per cell, from disk or run now."""
-    folder, blocks = settings.out.absolute(), range(0, len(cells), BLOCK)
-    if not blocks:
+    if not len(cells):
         return cells
-    kept = dataclasses.asdict(settings)
-    for name in ("out", "json", "workers", "tolerance", "identity_tolerance"):
-        del kept[name]
-    with writing(folder):
-        prepare(folder, {"study": "joint", "axes": {}, **kept})
-        work = partial(
-            block, folder, finished(folder)[0], settings.ask.marks, settings.sizes
-        )
-        pieces = [cells[first : first + BLOCK] for first in blocks]
-        found = side_by_side(work, pieces, settings.workers, "blocks of lanes")
+    work = partial(block, marks=settings.marks, sizes=settings.sizes)
+    pieces = np.split(cells, range(BLOCK, len(cells), BLOCK))
+    ignored = "tolerance", "identity_tolerance"
+    found = resumed(
+        settings, work, pieces, "blocks of lanes", ignored=ignored, study="joint"
+    )
     return np.concatenate(found)
 
 

@@ -200,7 +200,7 @@ def predicted(settings: Settings, log_times: np.ndarray) -> np.ndarray:
 def summary(
     settings: Settings, arrays: dict[str, np.ndarray], name: str
 ) -> dict[str, Any]:
-    """Deviations of a rule from the laws, as means over seeds at the end of the runs.
+    """Deviations of a rule from the laws, as means over seeds.
 
     Returns:
         Plain numbers: log(1+t), log(1/L), 1 − q, its ratio to the flow's at that t and

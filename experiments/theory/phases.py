@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from experiments.common.console import command, say, say_each
-from experiments.common.processes import side_by_side
 from experiments.common.study import Count, Several, Study, presets, study
 from experiments.theory import _phase_brackets as ask
+from experiments.theory._kept import resumed
 from experiments.theory._phase_brackets import Case
 from experiments.theory._phase_lanes import Shape
 from experiments.theory._phase_ratios import (
@@ -36,7 +36,6 @@ from experiments.theory._phase_runs import (
     returns,
 )
 from jaxselect.errors import BadInput
-from jaxselect.sweep.store import finished, prepare, writing
 
 DIMS = (1e4, 1e5, 1e7, 1e9)
 SHAPES = (
@@ -124,16 +123,10 @@ PRESETS = presets(
 @study(figure="phase_theory")
 def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Predict, measure, and hold one against the other."""
-    folder = settings.out.absolute()
     cases = settings.cases()
-    kept = dataclasses.asdict(settings)
-    for name in ("out", "json", "workers"):
-        del kept[name]
     names = [case.name for case in cases]
-    with writing(folder):
-        prepare(folder, {"study": "phases", "axes": {}, "cases": names, **kept})
-        work = partial(measure, settings, folder, finished(folder)[0])
-        found = side_by_side(work, cases, settings.workers, "shapes")
+    work = partial(measure, settings)
+    found = resumed(settings, work, cases, "shapes", study="phases", cases=names)
     first = cases[0], found[0]["prediction"]
     few = settings.seed + np.arange(min(settings.seeds, 4))
     norms = settings.until_norm, settings.later_norm
@@ -168,7 +161,7 @@ def measure(
     number: int,
     case: Case,
 ) -> dict[str, Any]:
-    """One case: its edges, the return of captured classes, and the first's diagram."""
+    """Edges, returns and, for the first case, the diagram of a case."""
     seeds = settings.seed + np.arange(settings.seeds)
     prediction = ask.predict(case, case.dims)
     run = case.run(settings.until_norm)

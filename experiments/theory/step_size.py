@@ -151,7 +151,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 def mean_selection_time(
     problem: Problem, seeds: jax.Array, dim: jax.Array, log_step: jax.Array
 ) -> jax.Array:
-    """Mean log-time to selection over the seeds; NaN where that of one is not known.
+    """Mean log-time to selection over the seeds; NaN if one is unknown.
 
     A mean over the others would be of the soonest alone, for what is late is sudden.
     """

@@ -21,9 +21,9 @@ import numpy as np
 from experiments.common.console import command
 from experiments.common.devices import versions
 from experiments.common.grids import GRIDS
-from experiments.common.processes import side_by_side
 from experiments.common.programs import ready
 from experiments.common.study import Count, Study, presets, study
+from experiments.theory._kept import resumed
 from experiments.theory._tolerance_shares import say_shares, summary
 from jaxselect.compilation import compile_options
 from jaxselect.errors import BadInput
@@ -79,22 +79,21 @@ PRESETS = presets(
 @study()
 def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Draw the sample, run it at both tolerances, and count what changes."""
-    folder = settings.out.absolute()
-    kept = dataclasses.asdict(settings)
-    for name in ("out", "json", "workers", "preset"):
-        del kept[name]
     work = [
         (name, chunk)
         for name in settings.sweeps
         for chunk in sample(GRIDS[name], settings.cells, settings.seed)
     ]
-    with store.writing(folder):
-        about = {"study": "tolerance", "axes": {}, "versions": versions(), **kept}
-        store.prepare(folder, about)
-        planned = [chunk.lanes for _, chunk in work]
-        whole = store.finished(folder, planned)[0]
-        measure = partial(measured, settings.atol, folder, whole)
-        tables = side_by_side(measure, work, settings.workers, "chunks")
+    tables = resumed(
+        settings,
+        partial(measured, settings.atol),
+        work,
+        "chunks",
+        ignored=("preset",),
+        lanes=[chunk.lanes for _, chunk in work],
+        study="tolerance",
+        versions=versions(),
+    )
     arrays: dict[str, np.ndarray] = {}
     for sweep in settings.sweeps:
         here = [
@@ -164,7 +163,7 @@ def program(
 
 
 def lane(atol: float, grid: Grid, shape: Shape) -> Callable[..., ToleranceCheck]:
-    """The sweep's trial up to the end of its flow, then the check of that flow."""
+    """The flow of the sweep's trial, and its check."""
     settings, norm = FlowSettings(atol=atol), grid.until_norm
 
     def checked(*numbers: jax.Array) -> ToleranceCheck:

@@ -100,7 +100,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 
 
 def capture(found: dict[str, np.ndarray]) -> dict:
-    """When one class held attention and the other did not.
+    """Log-times at which one class held attention and the other did not.
 
     Args:
         found: of `path`: `log_times`, and the mean weight of the important tokens in
@@ -127,7 +127,7 @@ def capture(found: dict[str, np.ndarray]) -> dict:
 def path(
     settings: Settings, dim: jax.Array, step_size: jax.Array
 ) -> dict[str, jax.Array]:
-    """One run: where tokens stand along the flow, and what sequences attend to.
+    """Scores along the flow of one run, and attention of some sequences.
 
     Returns:
         Arrays by name. Along the path they are NaN after the end of the flow, but for

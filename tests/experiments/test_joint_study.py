@@ -31,18 +31,18 @@ ASK = dataclasses.replace(
     classes=((1, 4),),
     alignments=(1.0,),
     selection_etas=(1.0, 100.0),
-).ask
-
-
+)
 LAST = np.array([1e2, 1e4, 1e6])
+
+
+class Late(joint.Settings):
+    marks = LAST
 
 
 @functools.cache
 def predicted():
     """Laws and two variables of every subset at the last marks."""
-    return _joint_laws.predict(
-        ASK._replace(marks=LAST), list(_joint_laws.SUBSETS.values())
-    )
+    return _joint_laws.predict(Late(**vars(ASK)), list(_joint_laws.SUBSETS.values()))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_a_lane_is_the_flow_of_its_cell(lanes):
     np.testing.assert_allclose(row["head_square"], law.head_square, rtol=0.02)
     # The loss of the last mark is no number any more.
     np.testing.assert_allclose(np.log(row["loss"][0]), law.log_loss[0], atol=0.05)
-    assert row["drift"] < 1e-8 and row["status"] == FlowStatus.REACHED
+    assert row["form_change"] < 1e-8 and row["status"] == FlowStatus.REACHED
     assert row["selected"].tolist() == [True] * 4 + [False] * 8
     assert (row["covered"] == 1).all()
     np.testing.assert_allclose(row["balance"], 1.0, atol=1e-3)
@@ -129,19 +129,19 @@ def test_bags_of_unequal_classes():
 
 def test_ratios_to_the_law_and_from_where_it_holds(monkeypatch):
     """Rows made of the law itself: 1; one draw twice as far off: its mean shows."""
-    ask, (laws, flows) = ASK._replace(marks=LAST), predicted()
+    ask, (laws, flows) = Late(**vars(ASK)), predicted()
     monkeypatch.setattr(_joint_laws, "predict", lambda *_: (laws, flows))
     shape = len(_joint_laws.SUBSETS), 1, 2
     fields = ("log_off", "value", "cls_square", "head_square")
     kinds = [(name, float, (3,)) for name in fields]
-    rows = np.zeros(shape, [*kinds, ("status", int), ("drift", float)])
+    rows = np.zeros(shape, [*kinds, ("status", int), ("form_change", float)])
     for name in fields:
         of = {"log_off": "log_weight"}.get(name, name)
         rows[name] = np.asarray(getattr(laws, of))[:, None, None]
     rows["log_off"][5, 0, 1, :2] += np.log(2)
     rows["head_square"][5] *= 1.21
-    rows["drift"] = np.nan
-    rows["drift"][5, 0] = 1e-9, 3e-9
+    rows["form_change"] = np.nan
+    rows["form_change"][5, 0] = 1e-9, 3e-9
     rows["status"][5, 0, 0] = FlowStatus.OUT_OF_STEPS
     found, arrays = _joint_laws.laws(ask, rows.reshape(-1))
     plain, odd = found[0], found[5]
@@ -150,7 +150,7 @@ def test_ratios_to_the_law_and_from_where_it_holds(monkeypatch):
     assert (plain["off"]["begins"], odd["off"]["begins"]) == (1e2, 1e6)
     assert odd["head_norm"]["mean"] == pytest.approx(1.1)
     assert odd["head_norm"]["begins"] is None
-    assert (odd["reached"], odd["drift"], plain["drift"]) == (1, 3e-9, None)
+    assert (odd["reached"], odd["form_change"], plain["form_change"]) == (1, 3e-9, None)
     np.testing.assert_allclose(arrays["off"][5, 0, 1, 0] / arrays["law"][5, 0], 2)
 
 
@@ -188,7 +188,7 @@ def test_tokens_and_ends_are_counted_by_cell():
     assert (second["eta"], second["all_important"]) == (100, 1)
     assert second["tokens"]["mean"] == 3 and second["square_off"] == 0.25
     assert second["balance_off"] == 0.5
-    ask = ASK._replace(step_sizes=(1.0, 10.0))
+    ask = dataclasses.replace(ASK, step_sizes=(1.0, 10.0))
     rows = np.zeros((4, 1, 2, 2), [("covered", float, (2,))])
     rows["covered"][1, 0, 0] = [[1, 1], [1, 0.5]]
     rows["covered"][2, 0, 1] = [[0, 1], [0, 0.9]]
