@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.common.statistics import bootstrap
 from experiments.theory._joint_lanes import Cell
-from experiments.theory._joint_settings import Settings
+from experiments.theory._joint_plan import Plan
 from jaxselect.flow.cls_flow import FlowStatus
 from jaxselect.theory.joint import ReducedFlow, late_law, reduced_flow
 
@@ -31,7 +31,7 @@ QUANTITIES = ("off", "value", "cls_norm", "head_norm")
 FREQUENCY_RATES = (0.01, 1.0, 100.0)
 
 
-def laws_cells(plan: Settings) -> list[Cell]:
+def laws_cells(plan: Plan) -> list[Cell]:
     """Every subset, dimension and seed."""
     return [
         plan.cell(seed, dim, eta=eta, cls_rate=p, head_rate=v)
@@ -41,7 +41,7 @@ def laws_cells(plan: Settings) -> list[Cell]:
     ]
 
 
-def laws(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def laws(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """Ratios to the law's constants, and the log t of its onset."""
     shape = len(SUBSETS), len(plan.dims), len(plan.draws)
     rows = rows.reshape(shape)
@@ -74,7 +74,7 @@ def laws(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def predict(
-    plan: Settings, rates: Sequence[tuple[float, float, float]]
+    plan: Plan, rates: Sequence[tuple[float, float, float]]
 ) -> tuple[ReducedFlow, ReducedFlow]:
     """Late law and two variables along the marks, for several rates."""
 
@@ -98,7 +98,7 @@ def _ratios(here: np.ndarray, law: ReducedFlow) -> dict[str, np.ndarray]:
     }
 
 
-def frequency_cells(plan: Settings) -> list[Cell]:
+def frequency_cells(plan: Plan) -> list[Cell]:
     """Important tokens in shares ∝ 8 : 4 : 2 : 1 of their class's sequences."""
     return [
         plan.cell(seed, plan.dims[-1], eta=eta, skew=1.0, positive=4, negative=4)
@@ -107,7 +107,7 @@ def frequency_cells(plan: Settings) -> list[Cell]:
     ]
 
 
-def frequency(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def frequency(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """The b_s − b_r against log(π_s/π_r): the slope over tokens, along log t."""
     rows = rows.reshape(len(FREQUENCY_RATES), len(plan.draws))
     shares = rows["frequency"][..., :4]
@@ -130,7 +130,7 @@ def frequency(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarr
     return found, {"lead": lead, "wanted": wanted}
 
 
-def crossover_cells(plan: Settings) -> list[Cell]:
+def crossover_cells(plan: Plan) -> list[Cell]:
     """All trained, over the rate of E."""
     return [
         plan.cell(seed, plan.dims[-1], eta=eta)
@@ -139,7 +139,7 @@ def crossover_cells(plan: Settings) -> list[Cell]:
     ]
 
 
-def crossover(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def crossover(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """1 − q over η, beside two variables and the law, and where the law begins."""
     rows = rows.reshape(len(plan.etas), len(plan.draws))
     rates = [(eta, 1.0, 1.0) for eta in plan.etas]

@@ -6,10 +6,10 @@ import numpy as np
 
 from experiments.theory._joint_lanes import Cell
 from experiments.theory._joint_laws import interval, largest
-from experiments.theory._joint_settings import Settings
+from experiments.theory._joint_plan import Plan
 
 
-def selection_cells(plan: Settings) -> list[Cell]:
+def selection_cells(plan: Plan) -> list[Cell]:
     """Unequal classes, over η and the step on E."""
     return [
         plan.cell(
@@ -22,7 +22,7 @@ def selection_cells(plan: Settings) -> list[Cell]:
     ]
 
 
-def selection(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def selection(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """Numbers of selected tokens, |b_mm|², and the residuals of the KKT point."""
     shape = (len(plan.classes), len(plan.alignments), len(plan.selection_etas))
     rows = rows.reshape(*shape, len(plan.draws))
@@ -61,7 +61,7 @@ ENDS = ("all important", "positive only", "negative only", "other")
 """How a run of the phase diagram ended: sequences that attend to their own token."""
 
 
-def phases_cells(plan: Settings) -> list[Cell]:
+def phases_cells(plan: Plan) -> list[Cell]:
     """Rates, d and η₀."""
     return [
         plan.cell(seed, dim, eta=eta, cls_rate=p, head_rate=v, step_size=step)
@@ -72,7 +72,7 @@ def phases_cells(plan: Settings) -> list[Cell]:
     ]
 
 
-def phases(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def phases(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """The share of runs by end, over (d, η₀), for each rate of E."""
     shape = (len(DIAGRAM_RATES), len(plan.dims), len(plan.step_sizes), len(plan.draws))
     covered = rows["covered"].reshape(*shape, 2) == 1

@@ -11,23 +11,25 @@ Two further parts freeze E: p beside a trained v heads for the max-margin soluti
 its selection where v needs every sequence; and W before p moves W p as p moves alone.
 """
 
+import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.study import presets, study
+from experiments.common.study import Count, Positive, presets, study
 from experiments.theory import _joint_laws as laws
 from experiments.theory import _joint_selection as selection
 from experiments.theory import _key_query, _trained_head
 from experiments.theory._joint_lanes import BLOCK, block, table
-from experiments.theory._joint_settings import Settings
+from experiments.theory._joint_plan import Plan
 from experiments.theory._kept import resumed
 from experiments.theory.problem import Problem
+from jaxselect.errors import BadInput
 from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
@@ -50,6 +52,43 @@ MATRIX_MARKS = np.geomspace(8.0, 1e5, 8)
 """At the first W itself is integrated to, too, by an explicit method."""
 KEPT = ("status", "norms", "errors", "exponents", "off", "off_relaxed", "supports")
 """Columns of a draw with a trained head that are written."""
+
+
+Part = Literal["laws", "frequency", "crossover", "selection", "phases", "frozen"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Plan):
+    """Settings of the study.
+
+    Attributes:
+        parts: of the study.
+        tolerance: of the frozen parts, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
+        identity_tolerance: likewise ‖W − direct W‖/‖W − W_0‖ for the same W.
+        workers: processes that run lanes side by side.
+    """
+
+    parts: tuple[Part, ...] = ("laws", "frequency", "crossover", "selection", "frozen")
+    tolerance: Positive = 0.01
+    identity_tolerance: Positive = 1e-6
+    workers: Count = 2
+    out: Path = Path("results/joint")
+
+    @property
+    def sizes(self) -> Problem:
+        """The shape that all lanes share."""
+        number = 2 * self.problem.relevant
+        if {"selection", "frequency"} & {*self.parts}:
+            number = max(number, 8, *(sum(pair) for pair in self.classes))
+        return dataclasses.replace(self.problem, relevant=(number + 1) // 2)
+
+    def check(self) -> None:
+        """Refuse bags that would hold a token twice."""
+        if self.problem.irrelevant < self.problem.length - 1:
+            raise BadInput(
+                f"irrelevant {self.problem.irrelevant}: wanted T − 1 = "
+                f"{self.problem.length - 1} or more, as a bag holds none twice"
+            )
 
 
 PRESETS = presets(

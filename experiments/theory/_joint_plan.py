@@ -1,26 +1,21 @@
-"""Settings of the study of joint training, and the cells and theory they ask for."""
+"""The plan of a study of joint training: its lanes, and their theory."""
 
 import dataclasses
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 
 from experiments.common.study import Bound, Count, Positive, Several, Study
 from experiments.theory._joint_lanes import Cell
 from experiments.theory.problem import Problem
-from jaxselect.errors import BadInput
 from jaxselect.theory.joint import ReducedProblem, reduced_problem
-
-Part = Literal["laws", "frequency", "crossover", "selection", "phases", "frozen"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Study):
-    """Settings of the study.
+class Plan(Study):
+    """The lanes that are asked for, and the theory of the same problem.
 
     Attributes:
-        parts: of the study.
         problem: n, T, R and I of the laws; of the plane of (d, η₀), too.
         dims: values of d.
         alignment: γ, the value of important tokens after the one step on E.
@@ -32,13 +27,9 @@ class Settings(Study):
         until_log_time: log(1+t) at the end of a joint flow; later than 10⁸ the exponent
             log t − y f of a sequence has no digit left.
         points: of a path.
-        tolerance: of the frozen parts, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
-        identity_tolerance: likewise ‖W − direct W‖/‖W − W_0‖ for the same W.
-        workers: processes that run lanes side by side.
         seeds: number of draws of each kind.
     """
 
-    parts: tuple[Part, ...] = ("laws", "frequency", "crossover", "selection", "frozen")
     problem: Problem = Problem(64, 4, 2, 4)
     dims: tuple[Positive, ...] = (1e2, 1e4, 1e6)
     alignment: Positive = 1.0
@@ -49,19 +40,7 @@ class Settings(Study):
     step_sizes: tuple[float, ...] = (1.0,)
     until_log_time: Annotated[float, Bound(1e3, 1e8, "10³ … 10⁸")] = 1e6
     points: Annotated[int, Bound(4, 10**9, "4 or more")] = 26
-    tolerance: Positive = 0.01
-    identity_tolerance: Positive = 1e-6
-    workers: Count = 2
     seeds: Several = 8
-    out: Path = Path("results/joint")
-
-    @property
-    def sizes(self) -> Problem:
-        """The shape that all lanes share."""
-        number = 2 * self.problem.relevant
-        if {"selection", "frequency"} & {*self.parts}:
-            number = max(number, 8, *(sum(pair) for pair in self.classes))
-        return dataclasses.replace(self.problem, relevant=(number + 1) // 2)
 
     @property
     def marks(self) -> np.ndarray:
@@ -72,14 +51,6 @@ class Settings(Study):
     def draws(self) -> range:
         """Seeds of the draws."""
         return range(self.seed, self.seed + self.seeds)
-
-    def check(self) -> None:
-        """Refuse bags that would hold a token twice."""
-        if self.problem.irrelevant < self.problem.length - 1:
-            raise BadInput(
-                f"irrelevant {self.problem.irrelevant}: wanted T − 1 = "
-                f"{self.problem.length - 1} or more, as a bag holds none twice"
-            )
 
     def cell(self, seed: int, dim: float, **kinds: Any) -> Cell:
         """A cell of the problem's own numbers, after the step of alignment γ."""
