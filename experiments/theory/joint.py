@@ -145,9 +145,14 @@ def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
         return cells
     work = partial(block, marks=settings.marks, sizes=settings.sizes)
     pieces = np.split(cells, range(BLOCK, len(cells), BLOCK))
-    ignored = "tolerance", "identity_tolerance"
     found = resumed(
-        settings, work, pieces, "blocks of lanes", ignored=ignored, study="joint"
+        settings,
+        work,
+        pieces,
+        "blocks of lanes",
+        ignored=("tolerance", "identity_tolerance"),
+        study="joint",
+        form=2,  # Of the columns of a lane.
     )
     return np.concatenate(found)
 
