@@ -16,7 +16,6 @@ from jaxselect.model.corpus import from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
-from tests.margin.pair_problems import solve
 from tests.tolerances import assert_close
 
 MARKS = np.geomspace(10.0, 1e6, 6)
@@ -63,14 +62,6 @@ def test_relaxed_problem_in_closed_form():
     assert_close(relaxed(slanted, np.array([1.0, 0.0])), [1, 0.5])
     opposite = np.array([[1.0, 0.0], [-1.0, 0.0]])
     assert np.isnan(relaxed(opposite, np.array([1.0, 1.0]))).all()
-
-
-def test_relaxed_problem_with_all_its_pairs_is_the_max_margin_problem():
-    rows, pairs = np.random.default_rng(0).normal(size=(8, 6)), np.zeros((8, 8), bool)
-    pairs[:3, 3:6] = True
-    winner, loser = np.nonzero(pairs)
-    found = relaxed(rows[winner] - rows[loser], np.ones(len(winner)))
-    assert_close(solve(rows, pairs).direction, found)
 
 
 def test_a_trained_head_on_two_sequences_in_closed_form():

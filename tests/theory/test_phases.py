@@ -1,6 +1,6 @@
 """The phase diagram's edges: against an independent solver, limits, and differences."""
 
-from functools import cache, partial
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -120,52 +120,70 @@ def test_noise_wins_at_its_critical_variance(share, back):
 
 # Edges of selection, breaking and capture.
 SELECTION, BREAKING, CAPTURE = slice(0, 1), slice(1, 3), slice(3, 5)
-# A fourth-order difference quotient, and the place itself.
+# For as many shapes and dimensions the edges are one program.
+AT_ONCE = 4
+# A fourth-order difference quotient, and the point itself.
 NEAR = 2e-3 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
 
 
 @jax.jit
-def _edges(sizes, dims, changes):
-    """All edges of each shape and d, and their slopes as R and d grow: one program."""
-
-    def both(sizes, dim, change):
-        def along(x):
-            shape = Ensemble(*sizes)
-            shape = shape._replace(relevant=shape.relevant * (1 + change * x))
-            moved = dim * (1 + 2 * change * x)
-            breaking = phases.breaking_edges(shape, moved)
-            capture = phases.capture_edges(shape, moved)
-            return jnp.stack([phases.selection_edge(shape, moved), *breaking, *capture])
-
-        return jax.jvp(along, (jnp.zeros(()),), (jnp.ones(()),))
-
-    return jax.vmap(both)(sizes, dims, changes)
+@jax.vmap
+def _edges(sizes, dim):
+    """All edges of a shape and d."""
+    shape = Ensemble(*sizes)
+    bands = phases.breaking_edges(shape, dim), phases.capture_edges(shape, dim)
+    return jnp.stack([phases.selection_edge(shape, dim), *bands[0], *bands[1]])
 
 
-def found_edges(cases, change=0.0):
-    """Values for some (sizes, d), at most as many as `NEAR`."""
-    padded = [*cases, *cases[:1] * (len(NEAR) - len(cases))]
+def found_edges(cases):
+    """Edges for some (sizes, d), at most `AT_ONCE`."""
+    padded = [*cases, *cases[:1] * (AT_ONCE - len(cases))]
     sizes, dims = zip(*padded, strict=True)
-    changes = np.full(len(NEAR), change)
-    edges = _edges(jnp.asarray(sizes), jnp.asarray(dims), changes)
-    return [np.asarray(part)[: len(cases)] for part in edges]
+    return np.asarray(_edges(jnp.asarray(sizes), jnp.asarray(dims)))[: len(cases)]
 
 
-@cache
-def near():
-    """Edges and slopes where R and d are moved together, by `NEAR`."""
-    cases = [(BASE._replace(relevant=8 * (1 + x))[:4], 1e4 * (1 + 2 * x)) for x in NEAR]
-    return found_edges(cases, 1.0)
+def moved(x):
+    """R and d that grow together, and the logarithm of d."""
+    return BASE._replace(relevant=8 * (1 + x)), 1e4 * (1 + 2 * x)
 
 
-def test_derivatives_of_edges_are_difference_quotients():
-    at, slopes = near()
+def test_derivatives_of_conditions_are_difference_quotients():
+    """As R, d and γ grow, at a γ between the edges of capture."""
+
+    def along(x):
+        shape, dim = moved(x)
+        both = phases._parted, phases._lost
+        at = jnp.log(3.9 * (1 + x)), shape, jnp.log(dim)
+        return jnp.stack([condition(*at) for condition in both])
+
+    slope = jax.vmap(lambda x: jax.jvp(along, (x,), (1.0,)))
+    at, slopes = map(np.asarray, jax.jit(slope)(NEAR))
     quotient = (at[0] - 8 * at[1] + 8 * at[3] - at[4]) / (12 * NEAR[3])
-    for edges in (SELECTION, BREAKING, CAPTURE):
-        size = 1e-6 * np.abs(at[:, edges]).max()
-        np.testing.assert_allclose(
-            slopes[2, edges], quotient[edges], rtol=1e-6, atol=size
-        )
+    np.testing.assert_allclose(slopes[2], quotient, rtol=1e-6)
+
+
+def test_a_band_has_the_derivatives_of_its_condition():
+    """A parabola in log γ, whose width grows with R and d: roots −½ ± √w."""
+
+    def width(shape, log_dim):
+        return shape.relevant * log_dim / (8 * np.log(1e4))
+
+    def condition(x, shape, log_dim):
+        return width(shape, log_dim) - (x + 0.5) ** 2
+
+    def found(x):
+        return jnp.stack(phases._band(condition, *moved(x)))
+
+    def wanted(x):
+        shape, dim = moved(x)
+        root = jnp.sqrt(width(shape, jnp.log(dim)))
+        return step_size(shape, 1.0) * jnp.exp(-0.5 + jnp.stack([-root, root]))
+
+    ours, theirs = (
+        jax.jit(lambda x, f=function: jax.jvp(f, (x,), (1.0,)))(0.0)
+        for function in (found, wanted)
+    )
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9), ours, theirs)
 
 
 def _largest(sizes, step_sizes):
@@ -176,7 +194,7 @@ largest = jax.jit(jax.vmap(_largest, (None, 0)))
 
 
 def test_edges_are_in_order_and_close_at_the_largest_dimension():
-    edges = near()[0][2]
+    (edges,) = found_edges([(BASE[:4], 1e4)])
     breaking, capture = edges[BREAKING], edges[CAPTURE]
     order = [*edges[SELECTION], breaking[0], *capture, breaking[1]]
     assert order == sorted(order)
@@ -189,7 +207,7 @@ def test_edges_are_in_order_and_close_at_the_largest_dimension():
 
 def found_bands(cases):
     """η₀/4RT, that is γ, of the bands of breaking and capture for each shape and d."""
-    edges = found_edges(cases)[0]
+    edges = found_edges(cases)
     unit = [step_size(Ensemble(*size), 1.0) for size, _ in cases]
     bands = np.stack([edges[:, BREAKING], edges[:, CAPTURE]], axis=1)
     return bands / np.reshape(unit, (-1, 1, 1))
