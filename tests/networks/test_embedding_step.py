@@ -70,7 +70,7 @@ def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual)
     assert abs(mean_error_exponent(error) + 0.5) < 0.02
 
 
-@pytest.mark.parametrize("name", CORPORA)
+@pytest.mark.parametrize("name", ["independent tokens", "arbitrary"])
 def test_two_layer_step_is_not_that_of_one_layer(name):
     """At d = 10¹⁴ α̃ is seen to seven digits; (1 + ρ) α alone would be wrong."""
     corpus = corpus_of(name)
@@ -81,8 +81,7 @@ def test_two_layer_step_is_not_that_of_one_layer(name):
     values = compiled(alignments)(network, after)[1][:, 0]
     np.testing.assert_allclose(values, 20 * reached(corpus), atol=2e-5)
     naive = 40 * np.asarray(jax.jit(importance)(corpus))
-    if name != "assumption one":
-        assert np.abs(values - naive).max() > 1e-2
+    assert np.abs(values - naive).max() > 1e-2
 
 
 def test_behind_an_mlp_a_step_goes_along_the_response():
