@@ -52,7 +52,6 @@ def test_strata_hold_every_bag_once():
     [
         ("some", Design(2, "separate")),
         ("bags", Design(activation="relu")),
-        ("some", Design(heads=3)),
         ("strata", Design(heads=3)),
     ],
 )

@@ -22,8 +22,9 @@ from tests.variants import weighted
 HERE = Path(__file__).parent
 TEXT = (HERE.parents[1] / "docs" / "vary.md").read_text()
 RECIPES = sorted(path.stem for path in HERE.glob("[!_]*.py") if "test" not in path.stem)
-# Each compiles a program; `tests/outcome` and `tests/theory` hold their laws.
-SLOW = {"decision_lists", "exponential_loss", "four_steps"}
+# Each compiles a program; `tests/outcome`, `tests/theory` and `tests/sweep` hold their
+# laws.
+SLOW = {"decision_lists", "exponential_loss", "four_steps", "noisy_labels"}
 SLOW |= {"steep_loss", "three_classes", "weighted"}
 LOSSES = {"exponential_loss": "exponential", "steep_loss": "steep"}
 # The cell that is integrated: where margins differ most, so that pairs settle soonest.
