@@ -35,21 +35,26 @@ def described(grid=DEFAULT, chunk_size=8, together=False):
     return study._description(grid, chunk_size, together, "cpu")
 
 
+@pytest.fixture(scope="module")
+def usual():
+    return described()
+
+
 @pytest.mark.parametrize("name", [*NAMES, *DEFAULT.axes])
-def test_every_setting_of_a_grid_makes_other_results(name):
+def test_every_setting_of_a_grid_makes_other_results(name, usual):
     value = OTHER.get(name, (4,))
     changes = {name: value} if name in NAMES else {"axes": {name: value}}
     if name == "draw":
         changes["axes"] = {size: DEFAULT.axes[size] for size in SIZES}
     other = described(dataclasses.replace(DEFAULT, **changes))
     name = "family" if name == "draw" else name
-    assert any(name in line for line in differences(described(), other))
+    assert any(name in line for line in differences(usual, other))
 
 
-def test_so_does_the_way_in_which_lanes_are_cut():
-    assert differences(described(), described()) == []
-    assert differences(described(), described(chunk_size=9))
-    assert differences(described(), described(together=True))
+def test_so_does_the_way_in_which_lanes_are_cut(usual):
+    assert differences(usual, described()) == []
+    assert differences(usual, described(chunk_size=9))
+    assert differences(usual, described(together=True))
 
 
 def test_every_module_that_a_sweep_loads_is_in_its_digest():
