@@ -152,7 +152,7 @@ def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
         "blocks of lanes",
         ignored=("tolerance", "identity_tolerance"),
         study="joint",
-        form=2,  # Of the columns of a lane.
+        form=2,  # Version of the columns of a lane.
     )
     return np.concatenate(found)
 
