@@ -21,6 +21,8 @@ from .result import Flow, FlowStatus
 # below rounding.
 LATEST = 34.0
 LOOK_BACK = 2.0
+# Largest log(1+t) whose t is a number.
+REPRESENTABLE = 709.0
 # Each takes a change of places 34 log-times on; where rounding holds a flow up it is
 # too few.
 RESTARTS = 20

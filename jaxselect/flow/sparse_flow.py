@@ -18,7 +18,7 @@ from ..model.ragged_bags import RaggedBags
 from ..model.ragged_objective import curvature, dense_curvature, pull
 from ..model.sparse import SparseCorpus
 from ..model.sparse_objective import risk_and_score_descent
-from .bdf import LATEST, LOOK_BACK, BdfSettings, Flow, integrate
+from .bdf import LATEST, LOOK_BACK, REPRESENTABLE, BdfSettings, Flow, integrate
 
 
 @for_corpus(-1, 1)
@@ -108,11 +108,11 @@ def _within_range(from_log_time: float, until_log_time: float) -> None:
     """Refuse log-times at which rounding leaves no digit."""
     at_least("from_log_time", from_log_time, 0.0)
     at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
-    latest = max(LATEST, from_log_time + LOOK_BACK)
+    latest = min(max(LATEST, from_log_time + LOOK_BACK), REPRESENTABLE)
     if not until_log_time <= latest:
         raise BadInput(
             f"until_log_time {until_log_time}: wanted at most {latest}, where rounding "
-            "still leaves a digit"
+            "still leaves a digit and t is a number"
         )
 
 

@@ -54,7 +54,7 @@ def offset_equilibrium(
     known = (duals > 0) & (force > 0)
     if known.any():
         weight = np.sqrt(duals[known])
-        wanted = np.log(force[known] / duals[known])
+        wanted = np.log(force[known]) - np.log(duals[known])
         rows = differences[known] * weight[:, None]
         begin = np.linalg.lstsq(rows, wanted * weight, rcond=None)[0]
     return _certified_from(begin, differences, force, error, duals)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Shaped
 
+from ..flow.bdf import LOOK_BACK, REPRESENTABLE
 from ..model.parameters import Parameters
 from ..outcome.proof import LATEST, prove
 from ..outcome.trial_status import CERTIFIED, End, TrialStatus
@@ -58,7 +59,7 @@ def ends(
             numbers = (np.asarray(value[0], kind.dtype) for value, kind in cells)
             _, after, corpus, _ = _started(grid, shape)(*numbers)
             begun = float(row["log_time"])
-            if late[place]:
+            if begun > REPRESENTABLE - LOOK_BACK:
                 # No proof goes on from there: it follows the flow from p_0.
                 begun, ended = 0.0, after
             else:

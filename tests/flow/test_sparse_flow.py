@@ -216,6 +216,10 @@ def test_numbers_that_are_none_are_refused():
 
 REFUSED = {
     "later than rounding allows": ({"until_log_time": 34.1}, "until_log_time 34.1"),
+    "no number in plain time": (
+        {"from_log_time": 708.0, "until_log_time": 710.0},
+        "at most 709",
+    ),
     "before the beginning": ({"until_log_time": -1.0}, "until_log_time"),
     "no number": ({"until_log_time": float("nan")}, "until_log_time"),
     "times that go back": ({"path_log_times": jnp.array([2.0, 1.0])}, "path_log_times"),

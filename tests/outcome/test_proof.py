@@ -94,9 +94,14 @@ def test_a_run_that_ended_late_is_proved_from_its_start(monkeypatch):
         return End.SELECTED
 
     monkeypatch.setattr("jaxselect.sweep.ends.prove", spy)
-    rows = ended([TrialStatus.NOT_CERTIFIED], cls=1e6, log_time=1e5)
+    # From log t = 710 on t is no number, and no flow in t begins there.
+    statuses = [TrialStatus.NOT_CERTIFIED, *[TrialStatus.NORM_NOT_REACHED] * 2]
+    rows = ended(statuses, cls=1e6, log_time=[1e5, 710.0, 700.0])
     ends(grid, shape, rows)
-    assert np.abs(found[0][0]).max() < 1e2 and found[0][1] == 0.0
+    *late, early = found
+    for cls, begun in late:
+        assert np.abs(cls).max() < 1e2 and begun == 0.0
+    assert np.abs(early[0]).max() == 1e6 and early[1] == 700.0
 
 
 def test_the_proof_is_of_the_lane_asked_for(monkeypatch):
