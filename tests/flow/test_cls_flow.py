@@ -238,3 +238,43 @@ def test_the_offset_of_a_late_flow_does_not_depend_on_the_norm_asked_for():
     offsets = [flow.cls - unit * (unit @ flow.cls) for flow in (near, far)]
     # A hundred roundings of 10¹² are 0.02.
     assert jnp.linalg.norm(offsets[0] - offsets[1]) < 0.02
+
+
+def test_what_is_orthogonal_to_every_difference_never_moves():
+    """The part of p orthogonal to all E_s − E_r is conserved, to rounding of 10⁶."""
+    parameters, corpus = problem()
+    flow = run(parameters, corpus, until_norm=1e6)
+    differences = parameters.embeddings[1:] - parameters.embeddings[:1]
+    basis = np.linalg.svd(differences, full_matrices=True)[2][len(differences) :]
+    moved = basis @ np.asarray(flow.cls - parameters.cls)
+    assert len(basis) > 0
+    np.testing.assert_allclose(moved, 0.0, atol=1e-9)
+
+
+def test_rotating_space_rotates_the_flow():
+    parameters, corpus = problem()
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(64, 64)))[0]
+    first, second = (
+        run(start, corpus, until_log_time=100.0, settings=TIGHT).cls
+        for start in (parameters, jax.tree.map(lambda x: x @ turn, parameters))
+    )
+    np.testing.assert_allclose(first @ turn, second, atol=1e-6)
+
+
+def test_names_of_tokens_and_order_of_sequences_do_not_matter():
+    parameters, corpus = problem()
+    random = np.random.default_rng(5)
+    name = random.permutation(corpus.vocabulary).astype(np.int32)
+    order = random.permutation(len(corpus.labels))
+    known = jax.tree.map(np.asarray, corpus)
+    renamed = Corpus(
+        jnp.asarray(name[known.tokens][order]),
+        jnp.asarray(known.counts[order]),
+        jnp.asarray(known.labels[order]),
+        corpus.vocabulary,
+    )
+    moved = jnp.asarray(np.asarray(parameters.embeddings)[np.argsort(name)])
+    other = Parameters(moved, parameters.cls, parameters.head)
+    first = run(parameters, corpus, until_log_time=100.0, settings=TIGHT)
+    second = run(other, renamed, until_log_time=100.0, settings=TIGHT)
+    np.testing.assert_allclose(first.cls, second.cls, atol=1e-6)

@@ -180,3 +180,17 @@ def test_of_numbers_out_of_range_nothing_is_compared():
     assert (found.max_margin_norm == 0).all()
     for value in (found.direction_error, found.error_constant, found.path_errors):
         assert np.isnan(value).all()
+
+
+def test_a_claim_of_convergence_holds_ever_after():
+    """What certifies itself at ‖p‖ = 300 has its constant, to 1e-3, at 10⁶ too."""
+    early, late = trials(256.0, 150.0, 300.0), trials(256.0, 150.0, 1e6)
+    claims = np.isin(early.status, CERTIFIED)
+    assert claims.any()
+    here, there = (
+        np.asarray(found.direction_error * found.cls_norm)[claims]
+        for found in (early, late)
+    )
+    np.testing.assert_allclose(here, there, rtol=1e-3)
+    # Some seeds have a pair of margin 1 + ε that pulls for long: they do not claim.
+    assert (np.asarray(early.inactive_pair_bound)[~claims] > 1e-3).any()
