@@ -59,13 +59,13 @@ def ends(
             numbers = (np.asarray(value[0], kind.dtype) for value, kind in cells)
             _, after, corpus, _ = _started(grid, shape)(*numbers)
             begun = float(row["log_time"])
-            if begun > REPRESENTABLE - LOOK_BACK:
-                # No proof goes on from there: it follows the flow from p_0.
-                begun, ended = 0.0, after
-            else:
+            if begun <= REPRESENTABLE - LOOK_BACK:
                 cls = jnp.asarray(row["cls_end"])
                 ended = Parameters(after.embeddings, cls, after.head)
-            found[place] = prove(ended, corpus, from_log_time=begun)
+                found[place] = prove(ended, corpus, from_log_time=begun)
+            if found[place] == End.UNPROVED:
+                # Late p is known to the rounding of opposing gradients only.
+                found[place] = prove(after, corpus)
     return found
 
 

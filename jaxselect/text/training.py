@@ -79,7 +79,7 @@ class Schedule:
             if value is not None:
                 checks.whole(name, value)
         if not self.trained or not set(self.trained) <= set(EVERYTHING):
-            raise BadInput(f"trained {self.trained}: wanted some of {EVERYTHING}")
+            raise BadInput(f"trained {self.trained}: wanted one or more, {EVERYTHING}")
 
 
 def initial_state(

@@ -57,8 +57,8 @@ def test_the_mean_minibatch_is_the_corpus():
     np.testing.assert_allclose(kept.mean(axis=0), 1.0, atol=5 * (3 / 4000) ** 0.5)
 
 
-def test_a_look_reads_weights_values_and_selection():
-    found = jax.jit(_descent.look)(PARAMETERS, CORPUS)
+def test_a_measurement_reads_weights_values_and_selection():
+    found = jax.jit(_descent.measure)(PARAMETERS, CORPUS)
     scores = np.asarray(PARAMETERS.embeddings @ PARAMETERS.cls)
     values = np.asarray(PARAMETERS.embeddings @ PARAMETERS.head)
     assert_close(found["values"], values[:4] * [1, 1, -1, -1])
@@ -87,7 +87,7 @@ def test_descent_takes_the_steps_that_it_is_given():
         slope = jax.jit(_descent.gradient)(here, CORPUS)
         here = jax.tree.map(lambda part, down: part - 0.5 * down, here, slope)
         if number == 1:
-            first = jax.jit(_descent.look)(here, CORPUS)["rest"]
+            first = jax.jit(_descent.measure)(here, CORPUS)["rest"]
     assert_close(found["rest"][0, 0], first)
     assert_close(end.embeddings[0], here.embeddings)
 

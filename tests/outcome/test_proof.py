@@ -62,7 +62,7 @@ def ended(statuses, lanes=None, cls=0.0, log_time=30.0):
 def test_certified_lanes_are_selected_and_are_not_run_again(monkeypatch):
     asked = []
 
-    def spy(parameters, corpus, *, from_log_time):
+    def spy(parameters, corpus, *, from_log_time=0.0):
         asked.append(parameters)
         return End.TIED
 
@@ -89,7 +89,7 @@ def test_a_run_that_ended_late_is_proved_from_its_start(monkeypatch):
     assert ends(grid, shape, rows).tolist() == [End.UNPROVED, *[End.SELECTED] * 2]
     found = []
 
-    def spy(parameters, corpus, *, from_log_time):
+    def spy(parameters, corpus, *, from_log_time=0.0):
         found.append((parameters.cls, from_log_time))
         return End.SELECTED
 
@@ -104,14 +104,29 @@ def test_a_run_that_ended_late_is_proved_from_its_start(monkeypatch):
     assert np.abs(early[0]).max() == 1e6 and early[1] == 700.0
 
 
+def test_a_run_whose_end_proves_nothing_is_proved_from_its_start(monkeypatch):
+    """Late p is known to the rounding of opposing gradients only."""
+    begun = []
+
+    def spy(parameters, corpus, *, from_log_time=0.0):
+        begun.append(from_log_time)
+        return End.UNPROVED if from_log_time else End.TIED
+
+    monkeypatch.setattr("jaxselect.sweep.ends.prove", spy)
+    grid = Grid(axes=SIZES)
+    rows = ended([TrialStatus.TIES_UNPROVED], log_time=35.0)
+    assert ends(grid, grid.shapes()[0], rows).tolist() == [End.TIED]
+    assert begun == [35.0, 0.0]
+
+
 def test_the_proof_is_of_the_lane_asked_for(monkeypatch):
     """Every lane is proved from its own seed, d, η₀ and the end of its flow."""
     grid = Grid(axes=SIZES, dim=(64.0, 1e6), step_size=(1.0, 100.0), seed=(0, 3))
     found = {}
 
-    def spy(parameters, corpus, *, from_log_time):
+    def spy(parameters, corpus, *, from_log_time=0.0):
         found[len(found)] = parameters, corpus, from_log_time
-        return End.UNPROVED
+        return End.TIED
 
     monkeypatch.setattr("jaxselect.sweep.ends.prove", spy)
     shape = grid.shapes()[0]

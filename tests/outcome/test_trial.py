@@ -183,7 +183,7 @@ def test_of_numbers_out_of_range_nothing_is_compared():
 
 
 def test_a_claim_of_convergence_holds_ever_after():
-    """What certifies itself at ‖p‖ = 300 has its constant, to 1e-3, at 10⁶ too."""
+    """A run certified at ‖p‖ = 300 has its constant, to 1e-3, at 10⁶ too."""
     early, late = trials(256.0, 150.0, 300.0), trials(256.0, 150.0, 1e6)
     claims = np.isin(early.status, CERTIFIED)
     assert claims.any()

@@ -34,7 +34,7 @@ def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
     """By a program that keeps so many numbers of each lane, of the largest shape."""
     shapes = []
 
-    def program(grid, shape, together):
+    def program(grid, shape, vmapped):
         shapes.append(shape)
 
         def lane(*numbers):
