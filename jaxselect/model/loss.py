@@ -48,6 +48,7 @@ class Loss:
         largest_ratio: bound of `ratio`: log(−ℓ′) has that Lipschitz constant.
         bounds: of the first three derivatives; None where a derivative has none, and
             then nothing is proved that needs them.
+        largest_third: bound of |ℓ‴/ℓ′|; less is proved where it is not known.
 
     Example:
         >>> import jax.numpy as jnp
@@ -67,6 +68,29 @@ class Loss:
     excess: Callable[[Margin, Margin], Any] = field(repr=False)
     largest_ratio: float = field(repr=False)
     bounds: Bounds | None = field(default=None, repr=False)
+    largest_third: float = field(default=np.inf, repr=False)
+
+    def bounds_near(self, margin: Margin, distance: Margin) -> Bounds:
+        """Bounds on derivatives of a loss at all margins within δ of m.
+
+        −ℓ′ changes by a factor of e^{r δ} at most there, r the largest ratio ℓ″/|ℓ′|.
+
+        Args:
+            margin: m.
+            distance: δ ≥ 0.
+
+        Returns:
+            Bounds for each m, at most those that hold everywhere.
+
+        Example:
+            >>> near = LOGISTIC.bounds_near(np.array([0.0, 20.0]), 0.1)
+            >>> near.first.tolist() < [0.56, 3e-9]
+            True
+        """
+        slope = self.slope(margin) * np.exp(self.largest_ratio * distance)
+        near = slope, self.largest_ratio * slope, self.largest_third * slope
+        everywhere = self.bounds or Bounds(np.inf, np.inf, np.inf)
+        return Bounds(*map(np.minimum, near, everywhere))
 
 
 def _arrays(margin: Margin) -> Any:
@@ -152,6 +176,7 @@ LOGISTIC = Loss(
     excess=_logistic_excess,
     largest_ratio=1.0,
     bounds=Bounds(1.0, 1 / 4, 1 / (6 * 3**0.5)),
+    largest_third=1.0,
 )
 
 EXPONENTIAL = Loss(
@@ -162,10 +187,12 @@ EXPONENTIAL = Loss(
     ratio=_one,
     excess=_exponential_excess,
     largest_ratio=1.0,
+    largest_third=1.0,
 )
 
 # The smoothed hinge of Chen and Harker; its tail is 1/(4 m). The ratio is largest at
-# arsinh m = artanh ½, the third derivative at m = −½.
+# arsinh m = artanh ½, the third derivative at m = −½, and |ℓ‴/ℓ′| = 3 T (1 + T)(1 − T²)
+# with T = tanh arsinh m at T = (1 + √17)/8.
 POLYNOMIAL = Loss(
     "polynomial",
     value=_polynomial_value,
@@ -175,4 +202,5 @@ POLYNOMIAL = Loss(
     excess=_polynomial_excess,
     largest_ratio=3 * 3**0.5 / 4,
     bounds=Bounds(1.0, 1 / 2, 0.75 * 0.8**2.5),
+    largest_third=3 * (107 + 51 * 17**0.5) / 512,
 )

@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.margin.certified_minimum import (
-    change_of_curvature,
-)
+from jaxselect.margin.certified_minimum import change_of_curvature
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
 from tests.margin.few_words import bags
@@ -35,12 +33,13 @@ def third_derivatives(seeds, points, lines, moves):
     return np.asarray(jax.jit(each)(models, corpora, points, lines, moves))
 
 
-def test_no_third_derivative_within_the_ball_exceeds_the_bound():
+@pytest.mark.parametrize("narrow", [False, True])
+def test_no_third_derivative_within_the_ball_exceeds_the_bound(narrow):
     """|D³L[u, u, δ]| ≤ ‖δ‖ uᵀBu, at the centre, at the edge and between; u = δ, too."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(len(SEEDS), 6)) * np.logspace(-1, 1, 6)[:, None]
     found = [
-        change_of_curvature(on_host(seed), centre)
+        change_of_curvature(on_host(seed), centre, narrow=narrow)
         for seed, centre in zip(SEEDS, centres, strict=True)
     ]
     form, ball = map(np.array, zip(*found, strict=True))
@@ -93,6 +92,22 @@ def test_the_bound_holds_for_two_words_and_is_no_guess():
         # times itself, for the ball among other things: little is left to chance.
         if value == -9.0:
             assert (bound[:, 0, 0] / truth[case]).min() < 3.3
+
+
+def test_on_a_narrow_ball_the_bound_falls_with_the_loss():
+    """y f = value tanh p at p = 2.5: values of 10 to 100, a loss down to e^{−98}."""
+
+    def risk_of(p, value):
+        return jax.nn.softplus(-value * jnp.tanh(p))
+
+    third = jax.jit(jax.vmap(jax.grad(jax.grad(jax.grad(risk_of))), (0, None)))
+    for value in (10.0, 30.0, 100.0):
+        given = bags([[1, 1]], [1.0], [[1.0], [-1.0]], [value, -value])
+        bound, radius = change_of_curvature(given, np.array([2.5]), narrow=True)
+        truth = np.abs(third(2.5 + radius * np.linspace(-1.0, 1.0, 9), value))
+        assert truth.max() <= bound[0, 0] < 100 * truth.max()
+        widely, _ = change_of_curvature(given, np.array([2.5]))
+        assert widely[0, 0] > bound[0, 0]
 
 
 def test_the_bound_sees_words_of_no_value_apart():

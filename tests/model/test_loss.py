@@ -62,15 +62,31 @@ def test_bounds_hold_and_are_reached(loss):
     fine = np.linspace(-12.0, 12.0, 20001)
     assert 0.999 * loss.largest_ratio < loss.ratio(fine).max()
     assert loss.ratio(fine).max() <= loss.largest_ratio * (1 + 1e-12)
+    derivative, derivatives = loss.value, []
+    for _ in range(3):
+        derivative = jax.grad(derivative)
+        derivatives.append(np.abs(each(derivative, fine)))
+    ratio = (derivatives[2] / derivatives[0]).max()
+    assert 0.999 * loss.largest_third < ratio <= loss.largest_third * (1 + 1e-9)
     if loss.bounds is None:
         assert loss.slope(-30.0) > 1e12
         return
-    derivative, found = loss.value, []
-    for _ in range(3):
+    found = np.max(derivatives, axis=1)
+    assert np.all(found <= np.array(loss.bounds) * (1 + 1e-9))
+    assert np.all(found >= 0.99 * np.array(loss.bounds))
+
+
+def test_bounds_near_a_margin_hold_there_and_fall_with_it(loss):
+    """Within a tenth: no derivative is larger, and far out the bounds are as small."""
+    derivative = loss.value
+    near = loss.bounds_near(MARGINS, 0.1)
+    for bound in near:
         derivative = jax.grad(derivative)
-        found.append(np.abs(each(derivative, fine)).max())
-    assert np.all(np.array(found) <= np.array(loss.bounds) * (1 + 1e-9))
-    assert np.all(np.array(found) >= 0.99 * np.array(loss.bounds))
+        for distance in (-0.1, 0.0, 0.1):
+            found = np.abs(each(derivative, MARGINS + distance))
+            assert np.all(found <= bound * (1 + 1e-9))
+    far = MARGINS > 5
+    assert np.all(near.third[far] <= 2.2 * loss.slope(MARGINS[far]))
 
 
 def test_far_out_the_logs_go_on(loss):
