@@ -153,7 +153,8 @@ def _speed(bags: RaggedBags, flow: Flow) -> tuple[Float[np.ndarray, " dim"], boo
     reached = int(flow.status) == FlowStatus.REACHED
     if reached and back > 0 and bool(np.isfinite(earlier).all()):
         return (p - earlier) / back, True
-    return np.exp(min(s, 700.0)) * descent(bags, p)[0], False
+    # Large enough for any motion to show, and a square of it is a number.
+    return np.exp(min(s, 300.0)) * descent(bags, p)[0], False
 
 
 def _selected(

@@ -15,11 +15,10 @@ from .trial_status import End
 # Steps of one stage. None of 149 proved ends of the default sweep takes as many: flows
 # that need more mostly follow rounding.
 MAX_STEPS = 1000
-# Stages of a flow. One of these ends takes thirteen; runs that take more go from one
-# return to the next.
-MAX_STAGES = 20
-# Largest log-time: pairs of a margin of 1.01 have faded.
-LATEST = 1e4
+# Stages of a flow; runs that take more go from one return to the next.
+MAX_STAGES = 40
+# Largest log-time: pairs of a margin of 1.001 have faded.
+LATEST = 1e5
 
 
 @for_corpus(by_head=True)

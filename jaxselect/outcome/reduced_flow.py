@@ -18,6 +18,7 @@ from ..flow.arclength import Pairs
 from ..flow.arclength_flow import arclength_flow
 from ..flow.bdf import LOOK_BACK, BdfSettings, integrate
 from ..flow.result import Flow
+from ..margin.certified_minimum import Minimum
 from ..model.checks import for_corpus
 from ..model.pair_forces import pair_forces
 from ..model.parameters import Parameters
@@ -142,20 +143,39 @@ def in_basin_of_minimum(ending: FlowEnd, cls: Float[np.ndarray, " dim"]) -> bool
     """
     if ending.rest is None:
         return True
-    if not ending.rest.proved:
+    return ends_in_basin(ending.shared, ending.rest, ending.axes.T @ cls)
+
+
+def ends_in_basin(
+    shared: RaggedBags, rest: Minimum, begin: Float[np.ndarray, " axes"]
+) -> bool:
+    """Whether the flow of tied bags ends in a proved minimum's basin.
+
+    Source: mathematics, section 7d.
+
+    Args:
+        shared: the bags of tied words alone, in axes of their differences.
+        rest: the minimum.
+        begin: where the flow begins, in these axes.
+
+    Returns:
+        Whether the minimum is proved and the flow enters the basin.
+
+    Example:
+        See `in_basin_of_minimum`.
+    """
+    if not rest.proved:
         return False
-    rest = ending.rest
 
     def inside(place: np.ndarray) -> bool:
         return bool(np.linalg.norm(place - rest.cls) <= rest.basin)
 
-    begin = ending.axes.T @ cls
     # There a flow would follow rounding alone, in any number of steps.
     if inside(begin):
         return True
     flow = integrate(
-        lambda _, place: descent(ending.shared, place)[0],
-        lambda time, place: -curvature(ending.shared, place, time),
+        lambda _, place: descent(shared, place)[0],
+        lambda time, place: -curvature(shared, place, time),
         begin,
         until_log_time=bdf.LATEST,
         path_log_times=np.zeros(0),

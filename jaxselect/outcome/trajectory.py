@@ -5,30 +5,26 @@ for a long time, and then returns (mathematics, section 7d).
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from ..flow.arclength_flow import RETURNED
 from ..flow.bdf import LATEST, LOOK_BACK, BdfSettings
 from ..flow.result import Flow, FlowStatus
-from ..flow.sparse_flow import sparse_flow
 from ..margin.max_margin import MaxMarginStatus
 from ..model.checks import for_corpus
 from ..model.parameters import Parameters
 from ..model.sparse import SparseCorpus
-from .flow_end import FlowEnd, flow_end
-from .manifold_end import ManifoldEnd, manifold_end
-from .reduced_flow import in_basin_of_minimum, reduced_flow
+from ._stages import Course, Reached
+from .flow_end import FlowEnd
+from .manifold_end import ManifoldEnd
+from .reduced_flow import in_basin_of_minimum
 from .trial_status import End
 
 # Log-time between two certificates; late, as a part of the log-time itself.
 INTERVAL, LATE_INTERVAL = 60.0, 0.25
-# Steps to go on from the end of another flow, in its own time, of which most take 50.
-ARRIVED = 300
 # After a restart, log-time needed before ties and losing tokens can be distinguished.
 SETTLED = 24.0
 # In log-time: tokens that return within it of each other return together.
@@ -74,7 +70,7 @@ def trajectory(
     max_stages: int = STAGES,
     callback: Callable[[float], object] = lambda log_time: None,
 ) -> Trajectory:
-    """The flow of p by `sparse_flow` and `reduced_flow`, until an end is certified.
+    """The flow of p, stage by stage, until its end is certified.
 
     Source: mathematics, sections 7d and 7e.
 
@@ -84,7 +80,7 @@ def trajectory(
         from_log_time: log(1+t) at which p is p_0, to go on from another flow.
         until_log_time: log(1+t) at which to stop without a certificate, at most 10⁵.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
-        settings: of the stages of the full field.
+        settings: of the stages of the full field; `max_steps` of slow ones, too.
         max_stages: bound on their number, and on that of stages between certificates.
         callback: called with log(1+t) after every step.
 
@@ -92,6 +88,7 @@ def trajectory(
         The end, its certificate and the path to it.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> from jaxselect.model.corpus import from_sequences
         >>> from jaxselect.model.sparse import from_corpus
         >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
@@ -101,8 +98,8 @@ def trajectory(
         ('SELECTED', 34, ())
     """
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    course = _Course(parameters, corpus, times, settings, callback)
-    begun = _Reached(parameters, from_log_time)
+    course = Course(parameters, corpus, times, settings, callback)
+    begun = Reached(parameters, from_log_time)
     latest = max(LATEST, from_log_time + LOOK_BACK)
     at = course.integrate_first(begun, min(latest, until_log_time))
     restarted = from_log_time > 0 and at.flow.status != FlowStatus.REACHED
@@ -125,7 +122,11 @@ def trajectory(
         else:
             held = course.hold(at, ending, until_log_time)
             if held is None:
-                break
+                later = course.integrate_slow(at, ending, until_log_time)
+                if later is None:
+                    break
+                at, ending = later, course.certify(later)
+                continue
             at, returned = at.moved(held.cls, held.log_time), held.returned
             lost = True
             if held.released is not None:
@@ -153,129 +154,6 @@ def trajectory(
     )
 
 
-class _Reached(NamedTuple):
-    """How far a trajectory has come.
-
-    Attributes:
-        parameters: (E, p, v) there.
-        log_time: log(1+t) there.
-        stages: the flows so far.
-        path: log-times asked for, and p at these.
-    """
-
-    parameters: Parameters
-    log_time: float = 0.0
-    stages: tuple[Flow, ...] = ()
-    path: tuple[tuple[float, np.ndarray], ...] = ()
-
-    @property
-    def flow(self) -> Flow:
-        """The last stage."""
-        return self.stages[-1]
-
-    def moved(self, cls: Float[np.ndarray, " dim"], log_time: float) -> "_Reached":
-        """The same stages, farther along a manifold."""
-        there = Parameters(
-            self.parameters.embeddings, jnp.asarray(cls), self.parameters.head
-        )
-        return self._replace(parameters=there, log_time=log_time)
-
-    def after(
-        self, flow: Flow, asked: Float[np.ndarray, " times"], log_time: float
-    ) -> "_Reached":
-        """One more stage."""
-        kept = np.isfinite(flow.path_log_times)
-        new = zip(asked[kept], np.asarray(flow.path_cls)[kept], strict=True)
-        return _Reached(
-            Parameters(self.parameters.embeddings, flow.cls, self.parameters.head),
-            log_time,
-            (*self.stages, flow),
-            (*self.path, *new),
-        )
-
-
-class _Course(NamedTuple):
-    """The arguments that do not change along a trajectory."""
-
-    start: Parameters
-    corpus: SparseCorpus
-    times: Float[np.ndarray, " times"]
-    settings: BdfSettings
-    callback: Callable[[float], object]
-
-    def integrate_first(self, at: _Reached, until: float) -> _Reached:
-        """By the full field, from where another flow ended or from p_0."""
-        asked = self.times[(self.times >= at.log_time) & (self.times <= until)]
-        settings = self.settings
-        if at.log_time > 0:
-            settings = replace(settings, max_steps=min(settings.max_steps, ARRIVED))
-        flow = sparse_flow(
-            at.parameters,
-            self.corpus,
-            from_log_time=at.log_time,
-            until_log_time=until,
-            path_log_times=jnp.asarray(asked),
-            settings=settings,
-            callback=self.callback,
-        )
-        return at.after(flow, asked, float(flow.log_time))
-
-    def integrate_full(self, at: _Reached, until: float) -> _Reached:
-        """By the full field, its time begun at zero."""
-        begun = at.log_time
-        ahead = self.times[self.times > begun]
-        own = _since(begun, ahead)
-        flow = sparse_flow(
-            at.parameters,
-            self.corpus,
-            until_log_time=until,
-            path_log_times=jnp.asarray(own[own <= until]),
-            settings=self.settings,
-            callback=lambda local: self.callback(_total(begun, local)),
-        )
-        return at.after(flow, ahead[own <= until], _total(begun, float(flow.log_time)))
-
-    def integrate_reduced(
-        self, at: _Reached, ending: FlowEnd, until: float
-    ) -> _Reached:
-        """By the pairs alone, ties at rest."""
-        asked = self.times[(self.times > at.log_time) & (self.times <= until)]
-        flow = reduced_flow(
-            at.parameters,
-            self.corpus,
-            ending,
-            from_log_time=at.log_time,
-            until_log_time=until,
-            path_log_times=jnp.asarray(asked),
-            callback=self.callback,
-        )
-        return at.after(flow, asked, float(flow.log_time))
-
-    def hold(self, at: _Reached, ending: FlowEnd, until: float) -> ManifoldEnd | None:
-        """Along the manifold of its ties, to a proof or to a return."""
-        return manifold_end(
-            at.parameters,
-            self.corpus,
-            ending,
-            from_log_time=at.log_time,
-            until_log_time=until,
-        )
-
-    def certify(self, at: _Reached, selection_gap: float = np.inf) -> FlowEnd:
-        """The certificate at the end of the last stage.
-
-        The full field has a time that begins at zero; its p is that of the whole.
-        """
-        flow = at.flow
-        return flow_end(
-            at.parameters,
-            self.corpus,
-            flow,
-            after_return=len(at.stages) > 1,
-            selection_gap=selection_gap,
-        )
-
-
 def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
     """True if only the reduced flow's assumptions are certified, not the limit."""
     return (
@@ -301,17 +179,3 @@ def _on_manifold(ending: FlowEnd, held: ManifoldEnd) -> FlowEnd:
 def _is_unknown(ending: FlowEnd, flow: Flow) -> bool:
     """True if nothing is certified for the reduced flow to start from."""
     return ending.status == End.UNPROVED and not _may_go_on(ending, flow)
-
-
-def _total(begun: float, local: float) -> float:
-    """log(1 + t) of the whole, from that of a stage."""
-    return float(begun + np.log1p(np.expm1(local) * np.exp(-begun)))
-
-
-def _since(
-    begun: float, log_times: Float[np.ndarray, " times"]
-) -> Float[np.ndarray, " times"]:
-    """log(1 + t) of a stage, from those of the whole."""
-    with np.errstate(divide="ignore"):
-        later = np.log(-np.expm1(begun - log_times))
-    return np.logaddexp(0.0, log_times + later)

@@ -11,14 +11,15 @@ from jaxtyping import Int, Shaped
 
 from ..flow.bdf import LOOK_BACK, REPRESENTABLE
 from ..model.parameters import Parameters
-from ..outcome.proof import LATEST, prove
+from ..outcome.proof import prove
 from ..outcome.trial_status import CERTIFIED, End, TrialStatus
 from .grid import Grid, Shape, lane_values
 from .start import lane_kinds, start
 
 # Statuses that no larger norm would help; any other run is certified sooner by going
-# on, up to the log-time that proofs go to.
+# on, unless it has gone on for long.
 OPEN = (TrialStatus.TIES_UNPROVED, TrialStatus.NORM_NOT_REACHED)
+LONG = 1e3
 
 
 def ends(
@@ -47,7 +48,7 @@ def ends(
     found = np.where(certified, End.SELECTED, End.UNPROVED).astype(np.int32)
     if grid.precision != "float64":
         return found
-    late = rows["log_time"] > LATEST
+    late = rows["log_time"] > LONG
     left = np.isin(rows["status"], OPEN)
     left |= late & (rows["status"] == TrialStatus.NOT_CERTIFIED)
     # Whatever runs the chunk, a proof runs where its NumPy is.

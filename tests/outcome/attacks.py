@@ -134,6 +134,17 @@ def gauge_attack(rng: np.random.Generator):
     return tuple(found)
 
 
+def large_attack(rng: np.random.Generator):
+    """Values of tens: bags part when ties of others have rested for long."""
+    found = list(random_attack(rng, rng.normal(size=(TOKENS, WIDE))))
+    found[1] = found[1] * rng.choice([10.0, 20.0, 40.0])
+    values = found[0] @ found[1]
+    # Half of the labels agree with the values, so that margins are large.
+    mean = (found[3] > 0) @ values
+    found[4] = np.where(rng.random(BAGS) < 0.5, np.sign(mean), found[4])
+    return tuple(found)
+
+
 FAMILIES = {
     "margin": margin_attack,
     "near tie": near_tie_attack,
@@ -142,12 +153,17 @@ FAMILIES = {
     "plain": plain_attack,
     "identity": identity_attack,
     "gauge": gauge_attack,
+    "large margins": large_attack,
 }
 
 
 def attack(seed: int) -> Attack:
     """The problem of a seed; families take turns."""
-    family = list(FAMILIES)[seed % len(FAMILIES)]
+    return draw(list(FAMILIES)[seed % len(FAMILIES)], seed)
+
+
+def draw(family: str, seed: int) -> Attack:
+    """The problem of a family with a seed."""
     return Attack(family, *FAMILIES[family](np.random.default_rng(seed)))
 
 

@@ -198,3 +198,13 @@ def test_words_renamed_carry_their_part_along(seed, dim):
     assert sorted(order[found.tied].tolist()) == wanted.tied.tolist()
     assert found.selected.sum() == wanted.selected.sum()
     assert_close(found.margin.direction, wanted.margin.direction, worse=100)
+
+
+def test_a_flow_that_broke_off_very_late_has_an_end_like_any_other():
+    """Beyond log t = 700 no force times t is a number."""
+    model, _, corpus = problem(SELECTED[0])
+    late = jnp.asarray(7e4), jnp.asarray(FlowStatus.OUT_OF_STEPS, jnp.int32)
+    flow = eqx.tree_at(
+        lambda flow: (flow.log_time, flow.status), followed(SELECTED[0]), late
+    )
+    assert flow_end(model, corpus, flow).status is End.UNPROVED

@@ -15,9 +15,10 @@ from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.sparse import from_corpus
 from jaxselect.outcome import reduced_flow as reduced
+from jaxselect.outcome._stages import _since, _total
 from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.reduced_flow import in_basin_of_minimum, reduced_flow
-from jaxselect.outcome.trajectory import _since, _total, trajectory
+from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_status import End
 from tests.sparse_problems import SELECTED, TIED, followed, problem
 from tests.tolerances import assert_close

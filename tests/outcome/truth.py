@@ -6,7 +6,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize, root
 from scipy.sparse import csr_array
-from scipy.special import expit
+from scipy.special import log_expit
 
 from jaxselect.margin.late_flow import INACTIVE
 from jaxselect.outcome.trajectory import Trajectory
@@ -59,9 +59,9 @@ class Truth(NamedTuple):
         share = np.exp(np.minimum(log_force - s, 50.0)) / total[self.bag]
         output = self.kept / total
         output += np.bincount(self.bag, share * self.value, len(self.labels))
-        wrong = self.labels * expit(-self.labels * output) / len(self.labels)
-        force = np.exp(np.minimum(log_force, 200.0)) / total[self.bag]
-        return force * wrong[self.bag] * (self.value - output[self.bag])
+        slope = log_expit(-self.labels * output) - np.log(total * len(self.labels))
+        force = np.exp(np.minimum(log_force + slope[self.bag], 200.0))
+        return force * self.labels[self.bag] * (self.value - output[self.bag])
 
 
 def clock(end: Trajectory) -> float:
