@@ -27,9 +27,9 @@ from experiments.text.fitting import (
     LAST,
     NOT_FINITE,
     Fit,
-    draw,
     fit,
     full_batch_step,
+    initial_parameters,
     require_finite,
     summary,
 )
@@ -82,7 +82,7 @@ def main(settings: Settings, results: dict) -> dict:
     begun = time.perf_counter()
     splits, facts = load(settings.source)
     loaded = time.perf_counter()
-    before = draw(splits, settings)
+    before = initial_parameters(splits, settings)
     after = full_batch_step(before, splits.train, settings.step_size)
     step = compare_with_lemma(before, after, splits.train, settings.step_size)
     say(

@@ -131,7 +131,7 @@ def flow(found: Found) -> Shown:
     return Shown(sentences)
 
 
-def bridge(found: Found) -> Shown:
+def assumption_violation(found: Found) -> Shown:
     """A row per cell."""
     table = [["c", "d", "η₀", "words", "end", "tied words", "‖p_mm‖"]]
     table += [
@@ -153,7 +153,7 @@ def bridge(found: Found) -> Shown:
     )
 
 
-def choice(found: Found) -> Shown:
+def lr_search(found: Found) -> Shown:
     """Every setting tried, with what decided."""
     rows = [["learning rate", "batch", "held-out accuracy", "step"]]
     rows += [
@@ -187,9 +187,9 @@ SECTION = Topic(
                 ("joint", "All trained, and for long", joint),
                 ("lemma", "Lemma 4.1 on words", lemma),
                 ("deviations", "Where the theory errs", deviations),
-                ("choice", "How training was chosen", choice),
+                ("lr_search", "How training was chosen", lr_search),
                 ("flow", "The flow of p, to its proved end", flow),
-                ("bridge", "Where p goes on, and where it rests", bridge),
+                ("assumption_violation", "Where p rests", assumption_violation),
             )
         ),
     ),

@@ -35,8 +35,8 @@ class Fit:
         dim: d.
         step_size: η₀ of the full-batch step.
         steps: training steps.
-        learning_rate: of Adam; by default, as `text.choice` has it on IMDB, 0.001 for
-            trained embeddings and 0.03 for fixed ones.
+        learning_rate: of Adam; by default, as `text.lr_search` has it on IMDB, 0.001
+            for trained embeddings and 0.03 for fixed ones.
         batch: reviews per step; 0 for all of them.
         every: steps between two evaluations.
         seed: of the initialisation and of the minibatches.
@@ -77,7 +77,7 @@ def full_batch_step(
     return after
 
 
-def draw(splits: Splits, settings: Fit) -> Parameters:
+def initial_parameters(splits: Splits, settings: Fit) -> Parameters:
     """Random (E, p, v).
 
     Raises:
@@ -91,7 +91,7 @@ def draw(splits: Splits, settings: Fit) -> Parameters:
 
 def starting_point(splits: Splits, settings: Fit) -> Parameters:
     """The start of training: as drawn, or after one full-batch step on E."""
-    drawn = draw(splits, settings)
+    drawn = initial_parameters(splits, settings)
     if settings.embeddings != "one-step":
         return drawn
     return full_batch_step(drawn, splits.train, settings.step_size)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.common.palette import CLASSES, EDGES, STATUS
-from experiments.figures import text_bridge
+from experiments.figures import text_assumption_violation as violation
 from experiments.report.text_claims import ENDS
 from jaxselect.outcome.trial_status import End, TrialStatus
 
@@ -87,7 +87,7 @@ def test_every_status_has_a_look_and_a_mark_that_no_other_has():
 
 def test_every_end_on_text_has_a_colour_and_a_verdict():
     names = {end.name for end in End}
-    assert names == {*text_bridge.COLOUR} == {*text_bridge.SENTENCE}
+    assert names == {*violation.COLOUR} == {*violation.SENTENCE}
     assert names | {"NOT_CERTIFIED"} == {*ENDS}
 
 

@@ -10,7 +10,7 @@ import pytest
 from experiments.common import console, study
 from experiments.common.results import read
 from experiments.report.folders import search
-from experiments.text import choice, data, training
+from experiments.text import data, lr_search, training
 
 
 def ended(study, presets, *arguments):
@@ -35,7 +35,7 @@ def test_sigterm_is_exit_code_130_and_leaves_old_results(tmp_path, monkeypatch, 
     assert [*tmp_path.iterdir()] == [old] and old.read_text() == "of a run before"
 
 
-@pytest.mark.parametrize("module", [training, choice])
+@pytest.mark.parametrize("module", [training, lr_search])
 def test_a_stopped_study_keeps_what_it_had_finished(module, tmp_path, monkeypatch):
     """Two models of four or more are trained when the signal comes."""
     trained = []

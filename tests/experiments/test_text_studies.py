@@ -10,11 +10,9 @@ import pytest
 
 from experiments.common import console
 from experiments.common.results import read
-from experiments.text import bridge as text_bridge
-from experiments.text import choice as text_choice
+from experiments.text import assumption_violation, fitting, lr_search
 from experiments.text import data as review_data
 from experiments.text import deviations as text_deviations
-from experiments.text import fitting
 from experiments.text import flow as text_flow
 from experiments.text import joint as text_joint
 from experiments.text import lemma as text_lemma
@@ -87,8 +85,8 @@ def smoke(study, out, capsys, *flags):
 
 
 def test_flows_on_reviews_go_on_or_rest_and_are_certified(tmp_path, capsys):
-    cells = smoke(text_bridge, tmp_path, capsys, "--at-least", "0")["cells"]
-    dims = text_bridge.PRESETS["smoke"].dims
+    cells = smoke(assumption_violation, tmp_path, capsys, "--at-least", "0")["cells"]
+    dims = assumption_violation.PRESETS["smoke"].dims
     rests = [cell for cell in cells if cell["dim"] == min(dims)]
     assert {cell["status"] for cell in rests} == {"AT_REST"}
     assert all(cell["growth"] == 0 for cell in rests)
@@ -160,11 +158,11 @@ def test_training_is_chosen_without_the_test_split(
     tmp_path, single_precision, monkeypatch
 ):
     """There is none to look at; the order is that of the held-out accuracy."""
-    splits, facts = review_data.load(text_choice.PRESETS["smoke"].source)
+    splits, facts = review_data.load(lr_search.PRESETS["smoke"].source)
     blind = splits._replace(test=None)
-    monkeypatch.setattr(text_choice, "load", lambda source: (blind, facts))
-    chosen = dataclasses.replace(text_choice.PRESETS["smoke"], out=tmp_path, steps=20)
-    tried = text_choice.main(chosen)["tried"]
+    monkeypatch.setattr(lr_search, "load", lambda source: (blind, facts))
+    chosen = dataclasses.replace(lr_search.PRESETS["smoke"], out=tmp_path, steps=20)
+    tried = lr_search.main(chosen)["tried"]
     assert {(row["learning_rate"], row["batch"]) for row in tried} == {
         (1e-3, 200),
         (1e-3, 0),

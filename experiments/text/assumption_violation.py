@@ -4,7 +4,7 @@ The flow of `experiments.text.flow` on some reviews, over how far they are from 
 theorem's assumption (only words with |posterior difference| ≥ c are kept) and η₀; then
 over the dimension d. Every cell has a certificate, or says that it has none.
 
-    python -m experiments.text.bridge --train train.parquet --test test.parquet
+    python -m experiments.text.assumption_violation --train imdb_train.parquet ...
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ class Settings(Study):
     step_sizes: tuple[Positive, ...] = (10.0, 100.0, 1000.0, 10_000.0)
     dims: tuple[Count, ...] = (2, 4, 8, 16, 32, 64, 256)
     until_log_time: float = 600.0
-    out: Path = Path("results/text-bridge")
+    out: Path = Path("results/text-assumption-violation")
 
 
 PRESETS = presets(
@@ -59,7 +59,7 @@ PRESETS = presets(
 )
 
 
-@study(figure="text_bridge")
+@study(figure="text_assumption_violation")
 def main(settings: Settings, results: dict) -> None:
     """Every cell's end and certificate."""
     splits, facts = load(settings.source)

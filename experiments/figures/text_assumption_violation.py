@@ -1,4 +1,4 @@
-"""Figure of `experiments.text.bridge`: how flows on reviews end."""
+"""Figure of `experiments.text.assumption_violation`: how flows on reviews end."""
 
 from typing import Any
 

@@ -3,7 +3,7 @@
 Every pair of them trains for the same number of steps, which cost the same whatever the
 minibatch; the highest accuracy on the held-out tenth of the training reviews decides.
 
-    python -m experiments.text.choice --train imdb_train.parquet --test ...
+    python -m experiments.text.lr_search --train imdb_train.parquet --test ...
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class Settings(Study):
     batches: tuple[int, ...] = (250, 1000, 4000)
     dim: Count = 2048
     steps: Count = 300
-    out: Path = Path("results/text-choice")
+    out: Path = Path("results/text-lr-search")
 
     def runs(self) -> list[Fit]:
         """The runs, one per pair."""
