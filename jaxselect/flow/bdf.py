@@ -36,13 +36,14 @@ class BdfSettings:
         tolerance: of a step, relative and absolute, per coordinate of p.
         max_steps: bound on the number of steps.
         compiled: whether the field is a compiled program; else it and its derivative
-            are those of dense arrays on the host, faster for 10⁴ counts, with a tenth
-            of the rounding where no two bags are the same.
+            are those of dense arrays on the host, faster for small corpora, with a
+            tenth of the rounding where no two bags are the same. By default it is for
+            sequences times tokens beyond 10⁵.
     """
 
     tolerance: float = 1e-3
     max_steps: int = 20_000
-    compiled: bool = True
+    compiled: bool | None = None
 
 
 def integrate(

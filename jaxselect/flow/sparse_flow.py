@@ -20,6 +20,9 @@ from ..model.sparse import SparseCorpus
 from ..model.sparse_objective import risk_and_score_descent
 from .bdf import LATEST, LOOK_BACK, REPRESENTABLE, BdfSettings, Flow, integrate
 
+# Sequences times tokens of a corpus that dense arrays on the host are fastest for.
+DENSE = 10**5
+
 
 @for_corpus(-1, 1)
 @as_annotated
@@ -74,9 +77,12 @@ def sparse_flow(
     increasing("path_log_times", times)
     values = parameters.embeddings @ parameters.head
     bags = RaggedBags.of_corpus(parameters, corpus)
+    compiled = settings.compiled
+    if compiled is None:
+        compiled = bool(np.prod(bags.counts.shape) > DENSE)
 
     def field(_: float, cls: np.ndarray) -> np.ndarray:
-        if not settings.compiled:
+        if not compiled:
             return pull(bags, cls)
         found = np.asarray(_pull(parameters.embeddings, values, corpus, cls))
         # Scores too far apart for one shift of the exponent have one for each bag.
@@ -88,7 +94,7 @@ def sparse_flow(
         raise BadInput("E, p_0 or v is not finite: wanted numbers")
 
     def jacobian(time: float, cls: np.ndarray) -> np.ndarray:
-        if not settings.compiled:
+        if not compiled:
             return -dense_curvature(bags, cls)
         return -curvature(bags, cls, time)
 

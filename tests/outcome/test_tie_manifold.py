@@ -151,7 +151,7 @@ def test_an_independent_solver_finds_the_same_end(seed):
     gap = ties.embeddings @ (cls + ties.axes @ solved.x - rest.cls)
     assert np.ptp(gap) < 1e-3  # of SLSQP, in scores
     assert np.ptp(ties.embeddings @ (cls - rest.cls)) < 0.1  # within the wall
-    for until in (400.0, 700.0):
+    for until in (log_time + 200.0, log_time + 500.0):
         cls, log_time = moved(ties, cls, log_time, until), until
     point = at_point(ties, cls)
     force = ties.strength * np.exp(log_time - point.lead)
