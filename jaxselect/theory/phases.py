@@ -231,17 +231,16 @@ def _edges(
 
     def solve(function: Condition, _: Float[Array, " 2"]) -> tuple[Any, Any]:
         outside, inside, flag = _brackets(function, jax.lax.stop_gradient(ends))
-        values = function(outside), function(inside)
+        values = jnp.split(function(jnp.concatenate([outside, inside])), 2)
 
-        def narrow(_: Any, state: tuple) -> tuple:
+        def narrow(step: Any, state: tuple) -> tuple:
             # The false position, then the middle, so that either end comes closer.
-            for share in (_share(state), 0.5):
-                x = state[0] + share * (state[1] - state[0])
-                state = _replaced(state, x, function(x))
-            return state
+            share = jnp.where(step % 2 == 0, _share(state), 0.5)
+            x = state[0] + share * (state[1] - state[0])
+            return _replaced(state, x, function(x))
 
         start = outside, inside, *values, flag
-        state = jax.lax.fori_loop(0, ROUNDS, narrow, start)
+        state = jax.lax.fori_loop(0, 2 * ROUNDS, narrow, start)
         return state[0] + _share(state) * (state[1] - state[0]), state[-1]
 
     def tangent_solve(linear: Callable, change: Float[Array, " 2"]) -> Any:
