@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import threading
-from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -11,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.common.statistics import bootstrap, fitted_exponent
 from experiments.compare import value_differences
 from experiments.sweep import launch
 from experiments.sweep.settings import PRESETS
@@ -22,7 +20,7 @@ from jaxselect.model.synthetic import (
     independent_tokens,
     several_relevant,
 )
-from jaxselect.outcome.trial import Trial, run_trial
+from jaxselect.outcome.trial import Trial
 from jaxselect.outcome.trial_status import CERTIFIED, End
 from jaxselect.sweep import chunks as sweep_module
 from jaxselect.sweep import store
@@ -85,25 +83,6 @@ def test_lanes_carry_the_values_of_their_cell():
     for place, name in enumerate(axes):
         if name in TINY.traced:
             assert found[name].tolist() == [cell[place] for cell in every]
-
-
-def test_a_lane_is_the_trial_of_its_cell(reference):
-    """Against one trial, unbatched, at one place of the grid."""
-
-    sizes = {"sequences": 8, "length": 3, "relevant": 2, "irrelevant": 4}
-
-    # As a program it is that of a lane, if that is what it should be.
-    def lane(purity, dim, step_size, seed):
-        draw = partial(several_relevant, **sizes, per_sequence=2, purity=purity)
-        key = jax.random.key(seed)
-        return run_trial(key, draw, dim, step_size, until_norm=100.0)
-
-    trial = jax.jit(lane)(*map(np.asarray, (1.0, 1e6, 100.0, np.int32(5))))
-    lane = reference.sel(dim=1e6, step_size=100.0, seed=5).squeeze()
-    assert lane.status == trial.status
-    for name in ("alignment_error", "cls_norm", "log_time", "max_margin_norm"):
-        # A batch may sum in another order; every step of the flow may amplify it.
-        np.testing.assert_allclose(lane[name], getattr(trial, name), rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -203,13 +182,7 @@ def test_a_sweep_is_compiled_with_little_effort_while_that_is_sooner_done(monkey
     assert compiles_fast(some) and not compiles_fast(PRESETS["tpu"].grid)
 
 
-def test_every_axis_of_a_family_reaches_its_runs(tmp_path):
-    """Purity by the program of all grids; the other family by what it would draw."""
-    pure = changed(TINY, dim=(100.0,), step_size=(10.0,), purity=(0.6, 1.0))
-    results = results_of(pure, 6, tmp_path)
-    assert (results.status >= 0).all()
-    low, high = results.alignment.mean("seed").squeeze().values
-    assert 0 < low < high
+def test_an_axis_is_an_argument_of_the_family():
     axes = {**SIZES, "irrelevant_share": (0.5, 7 / 8)}
     dataclasses.replace(TINY, draw=independent_tokens, axes=axes).check()
     wrong = dataclasses.replace(TINY, draw=independent_tokens, axes={**axes, "x": (1,)})
@@ -289,19 +262,6 @@ def test_stopping_waits_only_for_what_flies():
     for _ in launch.on_devices(job, list(range(100)), stop, ["a", "b"]):
         stop.set()
     assert len(job.ran) <= 4
-
-
-def test_exponents_and_intervals():
-    generator = np.random.default_rng(0)
-    dim = np.logspace(2, 6, 5)
-    noise = np.exp(0.2 * generator.normal(size=(5, 400)))
-    exponent, low, high = fitted_exponent(dim, dim[:, None] ** -0.5 * noise)
-    assert low < exponent < high
-    assert low < -0.5 < high
-    assert high - low < 0.02
-    low, high = bootstrap(generator.normal(size=1000))
-    # The interval of a mean of 1000 unit normals is ± 1.96/√1000, up to its own noise.
-    assert 0.1 < high - low < 0.15
 
 
 def test_summaries_count_every_run(reference):

@@ -1,23 +1,33 @@
 """Every recipe of docs/vary.md, from its text to certified, stored, loaded results."""
 
+import dataclasses
 import importlib
+import json
 import re
+from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from experiments.common import console
+from experiments.common.grids import of_family
 from experiments.common.runs import CERTIFIED, with_status
 from experiments.figures import __main__ as figures
+from experiments.report.folders import search
 from experiments.sweep import study
-from experiments.sweep.settings import Settings
+from experiments.sweep.settings import PRESETS, Settings
+from jaxselect.errors import BadInput
+from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.parameters import gaussian_reduced
-from jaxselect.model.synthetic import assumption_one
+from jaxselect.model.selection import important_tokens
+from jaxselect.model.synthetic import assumption_one, independent_tokens
 from jaxselect.sweep.start import start
 from jaxselect.sweep.store import load
 from tests.flow import literal_cls
 from tests.variants import weighted
+from tests.variants.temperature import SIZES, warm
 
 HERE = Path(__file__).parent
 TEXT = (HERE.parents[1] / "docs" / "vary.md").read_text()
@@ -109,6 +119,46 @@ def test_its_figures_are_drawn(recipe, tmp_path):
     _, _, folder = recipe
     assert figures.main([str(folder), "--into", str(tmp_path)]) == 0
     assert (tmp_path / "phases.png").exists()
+
+
+# A way to embed from outside the package, with an axis that its program traces.
+one_recipe = pytest.mark.parametrize("recipe", ["temperature"], indirect=True)
+
+
+@one_recipe
+def test_a_lane_is_the_trial_of_its_functions(recipe):
+    """γ of two lanes without the flow: every axis reaches its function."""
+    _, grid, folder = recipe
+    results = load(folder)
+    assert results.status.dims == (*grid.fixed, *grid.traced)
+    for tau, dim, step_size in ((0.5, 1e4, 30.0), (2.0, 100.0, 100.0)):
+        corpus_key, key = jax.random.split(jax.random.key(0))
+        sizes = {name: grid.axes[name][0] for name in SIZES}
+        corpus = grid.draw(corpus_key, **sizes)
+        before = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
+        after = warm(before, corpus, step_size, tau=tau)
+        values = np.abs(np.asarray(after.embeddings) @ np.asarray(after.head))
+        lane = results.sel(tau=tau, dim=dim, step_size=step_size, seed=0).squeeze()
+        wanted = values[np.asarray(important_tokens(corpus))].mean()
+        np.testing.assert_allclose(lane.alignment, wanted, rtol=1e-9)
+        np.testing.assert_allclose(lane.cls_norm, grid.until_norm, rtol=1e-6)
+
+
+@one_recipe
+def test_results_name_their_functions_and_are_made_again_by_their_command(recipe):
+    _, grid, folder = recipe
+    stored = json.loads((folder / "settings.json").read_text())
+    assert stored["grid"]["embed"] == "tests.variants.temperature:warm"
+    sources = study._sources("jaxselect.sweep.chunks", *study.own_modules(grid))
+    assert stored["environment"]["code"] == study._fingerprint(sources)
+    (found,) = search([folder])
+    words = found.command.split()[3:]
+    again = console.parse(study.sweep, partial(of_family, PRESETS), words)
+    assert again.grid == grid and str(again.out) == str(folder)
+    for changed in ({"embed": embedding_steps(2)}, {"draw": independent_tokens}):
+        other = dataclasses.replace(grid, axes={"sequences": (8,)}, **changed)
+        with pytest.raises(BadInput, match="results of other settings"):
+            study.sweep(Settings(grid=other, out=folder, workers=1, quiet=True))
 
 
 @pytest.mark.parametrize("name", RECIPES)
