@@ -89,15 +89,15 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
         return jnp.linalg.norm(cls), direction_error(cls, direction), exponent, heading
 
     along = jax.vmap(look, (0, None, 0, 0, 0))
-    heads = jnp.broadcast_to(after.head, beside.path_head.shape), beside.path_head
+    still = jnp.broadcast_to(after.head, beside.path_head.shape)
+    heads = jnp.stack([still, beside.path_head])
     # dτ/d log t is one for p alone, whose time τ is log t, and 2/log t beside v.
-    paces = jnp.ones_like(marks), 2 / marks
-    paths = alone.path_cls, beside.path_cls
-    seen = [
-        along(heads[which], solved.direction[which], paces[which], marks, paths[which])
-        for which in (ALONE, BESIDE)
-    ]
-    norms, errors, exponents, headings = map(jnp.stack, zip(*seen, strict=True))
+    paces = jnp.stack([jnp.ones_like(marks), 2 / marks])
+    paths = jnp.stack([alone.path_cls, beside.path_cls])
+    both = jax.vmap(along, (0, 0, 0, None, 0))
+    norms, errors, exponents, headings = both(
+        heads, solved.direction[:-1], paces, marks, paths
+    )
     return {
         "embeddings": rows,
         "pairs": pairs[BESIDE],
