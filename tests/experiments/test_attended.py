@@ -60,20 +60,3 @@ def test_one_position_per_word_gives_the_entropy_of_the_words():
     described = describe(report, tuple("abcde"), scores, 2)
     assert_close(described["positions"], np.exp(entropy).mean())
     assert_close(described["top"], np.exp(wanted.log_weights).max(axis=1).mean())
-
-
-def test_positions_of_a_repeated_word_count_each():
-    """Three positions attended alike are three, though only two words are said."""
-    said = corpus.from_sequences([[0, 0, 1]], [1], vocabulary=2)
-    report = attend(np.zeros(2), sparse.from_corpus(said))
-    described = describe(report, ("a", "b"), np.zeros(2), 2)
-    assert_close(described["positions"], 3.0)
-    assert_close(described["top"], 2 / 3)
-
-
-def test_a_model_agrees_with_itself_whatever_the_level_of_its_scores(bags):
-    scores = np.random.default_rng(1).normal(size=40)
-    one, other = (attend(a, sparse.from_corpus(bags)) for a in (scores, scores + 7))
-    same = agreement(one, other)
-    assert same["top"] == 1
-    assert_close(same["overlap"], 1.0)

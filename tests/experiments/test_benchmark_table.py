@@ -48,22 +48,22 @@ def test_the_rival_is_the_fastest_of_those_that_solve_the_problem():
     assert batch.what == "bags, in a batch" and batch.ours == 3.0
 
 
-def test_a_rival_that_stops_half_way_is_none():
-    def flow(solver, gamma, seconds, norm):
+def test_every_size_of_flow_has_its_row_and_a_rival_that_stops_half_way_is_none():
+    def flow(solver, seconds, norm=1e6, gammas=(0.1, 0.4)):
         extra = {} if solver == "jaxselect" else {"slower_than_ours": seconds}
-        return {
-            "solver": solver,
-            "gamma": gamma,
-            "seconds": seconds,
-            "cls_norm": norm,
-        } | extra
+        one = {"solver": solver, "seconds": seconds, "cls_norm": norm} | extra
+        return [one | {"gamma": gamma} for gamma in gammas]
 
-    records = [flow("jaxselect", gamma, 1.0, 1e6) for gamma in (0.1, 0.4)]
-    records += [flow("far", gamma, 3.0, 1e6) for gamma in (0.1, 0.4)]
-    records += [flow("near", gamma, 0.5, 1e3) for gamma in (0.1, 0.4)]
-    records += [flow("once", 0.1, 0.5, 1e6)]
-    (found,) = table.flow({"small": records})
-    assert (found.rival, found.ratio) == ("far", 3.0)
+    ours, near = flow("jaxselect", 1.0), flow("near", 0.5, norm=1e3)
+    once = flow("once", 0.5, gammas=(0.1,))
+    ratios = {"small": 2.0, "large": 3.0, "huge": 4.0}
+    results = {
+        size: [*ours, *near, *once, *flow("far", ratio), *flow("other", 9.0)]
+        for size, ratio in ratios.items()
+    }
+    rows = list(table.flow(results))
+    assert {row.what.split(", ")[1]: row.ratio for row in rows} == ratios
+    assert {row.rival for row in rows} == {"far"}
 
 
 def test_families_and_ways_of_solving_are_rows_of_their_own():
@@ -105,29 +105,6 @@ def test_torch_is_a_rival_with_random_and_with_sorted_batches(random, sorted_, r
     (found,) = table.networks({"seconds": 2} | times)
     assert found.rival == f"PyTorch, {rival}"
     assert found.ratio == min(random, sorted_) / 2
-
-
-def test_every_size_of_flow_has_its_row():
-    def record(solver, seconds, gamma=0.1):
-        extra = {} if solver == "jaxselect" else {"slower_than_ours": seconds}
-        return {
-            "solver": solver,
-            "gamma": gamma,
-            "seconds": seconds,
-            "cls_norm": 1e6,
-        } | extra
-
-    results = {
-        size: [record("jaxselect", 1.0), record("rival", ratio), record("other", 9.0)]
-        for size, ratio in (("small", 2.0), ("large", 3.0), ("huge", 4.0))
-    }
-    rows = list(table.flow(results))
-    assert [(row.what.split(", ")[1], row.ratio) for row in rows] == [
-        ("small", 2.0),
-        ("large", 3.0),
-        ("huge", 4.0),
-    ]
-    assert {row.rival for row in rows} == {"rival"}
 
 
 def test_a_ratio_is_their_time_over_ours_by_its_median():

@@ -226,10 +226,6 @@ def test_damaged_chunks_are_recomputed(whole, tmp_path, capsys):
 
 
 MISTAKES = {
-    "no such preset": (["--preset", "huge"], "no preset 'huge'"),
-    "a dimension of zero": (["--dim", "0"], "dim 0.0: wanted whole numbers"),
-    "a step of zero": (["--step-size", "0"], "step_size 0.0: wanted"),
-    "a step that is not a number": (["--step-size", "nan"], "--step-size nan: wanted"),
     "an odd number of sequences": (["--sequences", "7"], "sequences 7"),
     "no workers": (["--workers", "0"], "workers 0"),
     "an empty chunk": (["--chunk-size", "0"], "chunk size 0"),
@@ -240,11 +236,8 @@ MISTAKES = {
 def test_mistakes_get_one_line(case, tmp_path, capsys):
     arguments, message = MISTAKES[case]
     assert sweep_here(tmp_path / "new", *arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert message in printed.err
-    assert len(printed.err.strip().splitlines()) == 1
-    assert not list(tmp_path.iterdir())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line and not list(tmp_path.iterdir())
 
 
 def test_other_settings_are_refused_with_their_difference(whole, capsys):
@@ -292,15 +285,6 @@ def test_a_full_disk_costs_nothing_that_was_finished(whole, tmp_path, capsys):
     assert stamps(folder) == had
     assert set((folder / "chunks").iterdir()) == had.keys()
     finish(folder, whole[0], "--workers", 1)
-
-
-def test_help_reads_in_a_second_or_two():
-    begin = time.monotonic()
-    code, out, _ = run("experiments.sweep", "--help")
-    assert code == 0
-    assert "--launcher" in out
-    # Generous: a busy machine imports JAX slowly, but nothing may be compiled.
-    assert time.monotonic() - begin < 30
 
 
 def test_no_garbage_is_collected_once_a_program_is_done():

@@ -237,6 +237,7 @@ FIRST = {
         ["--steps-long", "0"],
     ),
     "a step that is NaN": (step_size.main, step_size.PRESETS, ["--smallest", "nan"]),
+    "no dimension": (networks.main, networks.PRESETS, ["--dim", "0"]),
     "no size": (max_margin.main, max_margin.PRESETS, ["--sizes"]),
 }
 

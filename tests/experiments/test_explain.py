@@ -26,19 +26,6 @@ def trained(tmp_path_factory):
     return out
 
 
-def test_explanation_adds_up_and_is_the_models_own(trained):
-    kept = read(trained).arrays
-    first, second = kept["words"][[3, 7]].tolist()
-    a, b = kept["scores_last"][[3, 7]], kept["values_last"][[3, 7]]
-    rows, output = explain.explain(f"{first}, unheard {second}!", trained, "last")
-    weight = np.exp(a) / np.exp(a).sum()
-    assert [row.word for row in rows] == [first, "unheard", second]
-    assert_close(
-        [rows[0].weight, rows[1].weight, rows[2].weight], [weight[0], 0, weight[1]]
-    )
-    assert_close(output, weight @ b)
-
-
 def test_a_repeated_word_has_its_weight_at_each_place(trained):
     """Weights add up to one, and f is the model's own on the bag of the sentence."""
     columns = read(trained).arrays
@@ -109,8 +96,12 @@ def test_an_explanation_is_of_the_stage_that_was_asked_for(trained):
     shares = {}
     for stage in ("initial", "step", "stopped", "last"):
         a, b = columns[f"scores_{stage}"][[3, 7]], columns[f"values_{stage}"][[3, 7]]
-        rows, output = explain.explain(f"{first} {second}", trained, stage)
+        text = f"{first}, unheard {second}!"
+        (one, unheard, other), output = explain.explain(text, trained, stage)
+        rows = one, other
+        assert [one.word, unheard.word, other.word] == [first, "unheard", second]
         weight = np.exp(a) / np.exp(a).sum()
+        assert unheard.weight == 0
         assert_close([row.weight for row in rows], weight)
         assert_close([row.alignment for row in rows], b)
         assert_close(output, weight @ b)

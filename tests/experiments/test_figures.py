@@ -52,27 +52,27 @@ def lines(axes, style):
     return [one for one in axes.get_lines() if one.get_linestyle() == style]
 
 
-def test_growth_stands_beside_the_norm_of_its_own_solution(sweep):
-    (axes,) = growth.draw(sweep).axes
+@pytest.mark.parametrize("module", [growth, direction])
+def test_a_curve_stands_beside_the_law_of_its_own_solution(sweep, module):
+    """‖p_mm‖ log t for the norm, the constant over ‖p‖ for the direction."""
+    (axes,) = module.draw(sweep).axes
     run = next(growth.examples(sweep))
+    kept = (run.path_norms > 1).values | (module is growth)
+    times, norms = run.path_log_times.values[kept], run.path_norms.values[kept]
+    across, upward, law = {
+        growth: (times, norms, run.max_margin_norm.item() * times),
+        direction: (
+            norms,
+            run.path_errors.values[kept],
+            run.error_constant.item() / norms,
+        ),
+    }[module]
     measured, predicted = lines(axes, "-")[0], lines(axes, "--")[0]
-    np.testing.assert_array_equal(measured.get_xdata(), run.path_log_times)
-    np.testing.assert_array_equal(measured.get_ydata(), run.path_norms)
-    wanted = run.max_margin_norm.item() * run.path_log_times
-    np.testing.assert_allclose(predicted.get_ydata(), wanted)
+    np.testing.assert_array_equal(measured.get_xdata(), across)
+    np.testing.assert_array_equal(measured.get_ydata(), upward)
+    np.testing.assert_allclose(predicted.get_ydata(), law)
     assert measured.get_color() is not None
     np.testing.assert_array_equal(measured.get_color(), predicted.get_color())
-
-
-def test_the_direction_stands_beside_its_own_constant(sweep):
-    (axes,) = direction.draw(sweep).axes
-    run = next(growth.examples(sweep))
-    kept = (run.path_norms > 1).values
-    norm = run.path_norms.values[kept]
-    measured, predicted = lines(axes, "-")[0], lines(axes, "--")[0]
-    np.testing.assert_array_equal(measured.get_xdata(), norm)
-    np.testing.assert_array_equal(measured.get_ydata(), run.path_errors.values[kept])
-    np.testing.assert_allclose(predicted.get_ydata(), run.error_constant.item() / norm)
 
 
 @pytest.mark.parametrize("module", [growth, direction])
@@ -135,15 +135,6 @@ def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(tmp
         words = f"predicted: {EDGES[name][1]}"
         assert words in [text.get_text() for text in figure.legends[0].get_texts()]
     assert np.isnan(drawn["--"].get_ydata()).tolist() == [True, False, False]
-
-
-def test_missing_runs_are_drawn_as_missing(tmp_path):
-    folder = invent_sweep(tmp_path / "sweep", seeds=range(4))
-    rows = store.read_chunk(folder, 0)
-    store.write_chunk(folder, 0, rows[rows["lane"] % 4 > 0])
-    shares = phases.status_shares(store.load(folder))
-    np.testing.assert_array_equal(shares["MISSING"], 0.25)
-    np.testing.assert_array_equal(shares["SELECTED_ALL"], 0.75)
 
 
 def record(solver, gamma, seconds, error):

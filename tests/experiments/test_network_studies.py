@@ -12,7 +12,6 @@ from pyarrow import parquet
 from scipy.stats import spearmanr
 
 from experiments.benchmarks import networks as benchmark
-from experiments.common import console
 from experiments.common.results import read
 from experiments.networks import data as network_data
 from experiments.networks import report as network_report
@@ -121,13 +120,6 @@ def test_tables_stand_beside_the_data_and_classes_they_are_of(name):
     assert list(compare(data, classes)) == list(TABLES[name])
     for other in ((data, classes + 1), (None, classes), ("ag_news_subset", classes)):
         assert compare(*other) == {}
-
-
-def test_bad_input_is_one_line_and_exit_code_two(capsys):
-    with pytest.raises(SystemExit) as stop:
-        console.command(networks.main, networks.PRESETS, ["--dim", "0"])
-    assert stop.value.code == 2
-    assert "--dim 0: wanted" in capsys.readouterr().err
 
 
 def test_the_rival_computes_the_same_gradient(tmp_path, request):

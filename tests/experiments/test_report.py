@@ -152,25 +152,6 @@ def test_edges_are_drawn_over_a_sweep_of_their_own_problem_alone(tmp_path):
         assert Reader(page(search([tmp_path]))).data()["phases"][0]["edges"] == []
 
 
-@pytest.mark.parametrize(
-    ("within", "verdict"),
-    [(1.0, Verdict.AGREES), (0.5, Verdict.IN_PART), (0.0, Verdict.FAILS)],
-)
-def test_edges_that_are_off_are_counted(tmp_path, within, verdict):
-    (claim,) = (claim for claim in CLAIMS if claim.study == "theory.phases")
-    part = {"edges": 4, "within": within, "least": 0.9, "most": 1.1}
-    empty = {"edges": 0, "within": float("nan"), "least": None, "most": None}
-    results.write(
-        tmp_path,
-        settings=preset("full"),
-        results={"summary": {"selection": part, "largest_dim": empty}},
-    )
-    (found,) = search([tmp_path])
-    measured = claim.measure(found.content)
-    assert measured.verdict is verdict
-    assert measured.value.endswith("from 0.9 to 1.1")
-
-
 def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     for name in ("a-smoke", "b-full"):
         results.write(tmp_path / name, settings=preset(name[2:]), results={})
@@ -218,24 +199,6 @@ def test_nothing_is_certified_without_a_certificate(folder):
     rewrite(folder, status=lambda rows: TrialStatus.NOT_CERTIFIED)
     after = claims(folder)
     assert all(one.verdict is not Verdict.HOLDS for one in after.values())
-
-
-def test_a_run_that_contradicts_a_claim_takes_its_green_away(folder):
-    rewrite(folder, direction_error=lambda rows: 2 * rows["direction_error"])
-    assert claims(folder)["direction"].verdict is Verdict.FAILS
-    rewrite(folder, duality_gap=lambda rows: 1e-3)
-    assert claims(folder)["exact_margin"].verdict is Verdict.FAILS
-
-
-def test_one_tied_run_leaves_lemma_4_2_undecided_and_is_no_counterexample(folder):
-    def one(rows):
-        return np.where(rows["lane"] == 3, TrialStatus.TIES_UNPROVED, rows["status"])
-
-    rewrite(folder, status=one)
-    found = claims(folder)
-    assert found["without_bound"].verdict is Verdict.OPEN
-    assert found["tied"].verdict is Verdict.AGREES
-    assert found["all_selected"].sample.startswith("68 runs there, 102 in all")
 
 
 def test_a_sweep_without_paths_is_drawn_without_curves(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 from matplotlib.collections import PatchCollection
 
-from experiments.common.palette import SERIES, STATUS
+from experiments.common.palette import STATUS
 from experiments.common.runs import CERTIFIED, SELECTING, by_end, lemma_fit, with_status
 from experiments.common.statistics import beside, binned, bootstrap, fitted_exponent
 from experiments.figures import phases
@@ -200,12 +200,6 @@ def test_the_strips_of_a_cell_fill_it_in_the_colours_of_their_statuses():
     np.testing.assert_allclose(areas, whole / 8)
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(legend) == len(looks)
-
-
-def test_curves_have_the_colours_of_the_palette():
-    cycle = matplotlib.rcParams["axes.prop_cycle"].by_key()
-    assert tuple(f"#{colour.lstrip('#')}" for colour in cycle["color"]) == SERIES
-    assert len(set(cycle["marker"])) == len(SERIES)
 
 
 def test_bins_hold_every_point_once():

@@ -44,22 +44,28 @@ def single_precision():
     jax.config.update("jax_enable_x64", True)
 
 
+def smoke(study, out, capsys, *flags):
+    """Results of a study's smoke preset on the command line, and what it said."""
+    with pytest.raises(SystemExit) as end:
+        arguments = ["--preset", "smoke", "--json", "--out", str(out), *flags]
+        console.command(study.main, study.PRESETS, arguments)
+    assert end.value.code == 0
+    assert len(list(out.glob("*.png"))) == 1
+    check_shown(out)
+    printed = capsys.readouterr()
+    return json.loads(printed.out), printed.err
+
+
 @pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
 def test_smoke_preset_runs_and_leaves_a_figure(
     study, tmp_path, single_precision, capsys
 ):
-    with pytest.raises(SystemExit) as end:
-        arguments = ["--preset", "smoke", "--json", "--out", str(tmp_path)]
-        arguments += ["--named", "imdb_reviews"]
-        console.command(study.main, study.PRESETS, arguments)
-    assert end.value.code == 0
-    printed = capsys.readouterr()
-    results = json.loads(printed.out)
+    results, said = smoke(study, tmp_path, capsys, "--named", "imdb_reviews")
     assert results["vocabulary"] > 100
     if study is text_training:
         # Invented reviews have no name, whatever is said of files.
         assert results["published"] is False
-        assert printed.err.count("nothing is published for these data") == 1
+        assert said.count("nothing is published for these data") == 1
         bag = results["bag_of_words"]
         below = [
             name
@@ -67,25 +73,11 @@ def test_smoke_preset_runs_and_leaves_a_figure(
             if model["stopped"]["test_accuracy"] < bag["test_accuracy"]
         ]
         assert bag["ahead_of"] == below != []
-        assert f"below the bag of words on the test split: {below[0]}" in printed.err
-    assert len(list(tmp_path.glob("*.png"))) == 1
-    assert (tmp_path / "results.json").exists()
-    check_shown(tmp_path)
-
-
-def smoke(study, out, capsys, *flags):
-    """Results of a study's smoke preset on the command line."""
-    with pytest.raises(SystemExit) as end:
-        arguments = ["--preset", "smoke", "--json", "--out", str(out), *flags]
-        console.command(study.main, study.PRESETS, arguments)
-    assert end.value.code == 0
-    assert len(list(out.glob("*.png"))) == 1
-    check_shown(out)
-    return json.loads(capsys.readouterr().out)
+        assert f"below the bag of words on the test split: {below[0]}" in said
 
 
 def test_flows_on_reviews_go_on_or_rest_and_are_certified(tmp_path, capsys):
-    cells = smoke(assumption_violation, tmp_path, capsys, "--at-least", "0")["cells"]
+    cells = smoke(assumption_violation, tmp_path, capsys, "--at-least", "0")[0]["cells"]
     dims = assumption_violation.PRESETS["smoke"].dims
     rests = [cell for cell in cells if cell["dim"] == min(dims)]
     assert {cell["status"] for cell in rests} == {"AT_REST"}
@@ -96,7 +88,7 @@ def test_flows_on_reviews_go_on_or_rest_and_are_certified(tmp_path, capsys):
 
 
 def test_a_flow_on_reviews_prints_its_end(tmp_path, capsys):
-    results = smoke(text_flow, tmp_path, capsys)
+    results, _ = smoke(text_flow, tmp_path, capsys)
     assert results["certified"] is (results["status"] != "UNPROVED")
     columns = read(tmp_path).arrays
     assert len(columns["tied"]) == results["tied_words"]
@@ -110,7 +102,7 @@ def test_a_flow_on_reviews_prints_its_end(tmp_path, capsys):
 def test_training_everything_on_reviews_leaves_its_marks(
     tmp_path, single_precision, capsys
 ):
-    runs = smoke(text_joint, tmp_path, capsys)["runs"]
+    runs = smoke(text_joint, tmp_path, capsys)[0]["runs"]
     for name, rows in runs.items():
         steps = [row["step"] for row in rows]
         assert steps == sorted(set(steps)) and steps[-1] == 300, name

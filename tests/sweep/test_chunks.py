@@ -13,7 +13,6 @@ import pytest
 from experiments.compare import value_differences
 from experiments.sweep import launch
 from experiments.sweep.settings import PRESETS
-from experiments.sweep.summary import summarise
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.synthetic import (
     assumption_one,
@@ -262,12 +261,3 @@ def test_stopping_waits_only_for_what_flies():
     for _ in launch.on_devices(job, list(range(100)), stop, ["a", "b"]):
         stop.set()
     assert len(job.ran) <= 4
-
-
-def test_summaries_count_every_run(reference):
-    codes = {status.name: int(status) for status in sweep_module.TrialStatus}
-    whole = reference.assign_attrs(statuses=codes, together=True, chunk_size=4)
-    summary = summarise(whole)
-    assert sum(summary["statuses"].values()) == summary["runs"] == TINY.size
-    assert summary["wasted_steps_share"] > 0
-    assert summarise(whole.assign_attrs(together=False))["wasted_steps_share"] == 0
