@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from experiments import reviews
-from experiments.common import console
 from experiments.common.results import read
 from experiments.text import explain
 from jaxselect.model import corpus
 from jaxselect.model.attention import attend_corpus
+from tests.experiments.test_console import ended
 from tests.tolerances import assert_close
 
 
@@ -74,19 +74,12 @@ def test_the_sides_have_the_names_that_the_data_gave_them(
     [("", "argument 1 is empty"), ("zzzz", "no word of 'zzzz'")],
 )
 def test_texts_that_cannot_be_explained(trained, capsys, sentence, message):
-    with pytest.raises(SystemExit) as stop:
-        arguments = [sentence, "--model", str(trained)]
-        console.command(explain.main, explain.PRESETS, arguments)
-    assert stop.value.code == 2
+    assert ended(explain.main, [sentence, "--model", trained], explain.PRESETS) == 2
     assert message in capsys.readouterr().err
 
 
 def test_explaining_without_a_model(tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        console.command(
-            explain.main, explain.PRESETS, ["good", "--model", str(tmp_path)]
-        )
-    assert stop.value.code == 2
+    assert ended(explain.main, ["good", "--model", tmp_path], explain.PRESETS) == 2
     assert "train first" in capsys.readouterr().err
 
 

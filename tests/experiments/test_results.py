@@ -185,8 +185,3 @@ def test_figures_of_a_sweep_refuse_damaged_chunks(tmp_path, capsys):
         file.write_bytes(file.read_bytes()[:-20])
     assert figures.main([str(tmp_path)]) == 2
     assert "settings.json is damaged, and so is" in capsys.readouterr().err
-
-
-def test_the_format_is_the_one_that_is_written(folder):
-    body = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert body["format"] == results.FORMAT

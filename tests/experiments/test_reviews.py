@@ -14,13 +14,13 @@ import pytest
 from pyarrow import parquet
 
 from experiments import reviews
-from experiments.common import console
 from experiments.common.results import read
 from experiments.figures import __main__ as figures
 from experiments.text import data as review_data
 from experiments.text import fitting
 from jaxselect.errors import BadInput
 from jaxselect.text.invented import invent_reviews
+from tests.experiments.test_console import ended
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,9 +81,7 @@ def test_whole_program_on_files(files):
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_two(capsys, arguments, message):
-    with pytest.raises(SystemExit) as stop:
-        console.command(reviews.main, reviews.PRESETS, list(arguments))
-    assert stop.value.code == 2
+    assert ended(reviews.main, arguments, reviews.PRESETS) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     *before, line = printed.err.splitlines()

@@ -1,5 +1,7 @@
 """The first command that people try: a sentence, a picture, numbers."""
 
+import contextlib
+import io
 import json
 from dataclasses import replace
 
@@ -11,24 +13,40 @@ from jaxselect.outcome.trial import Trial
 from jaxselect.outcome.trial_status import TrialStatus
 from tests.experiments.test_console import ended
 
+COMMAND = ["--preset", "smoke", "--verify", "--explain", "--json"]
 
-def test_a_run_says_what_it_found(capsys):
+
+@pytest.fixture(scope="module")
+def said():
+    """What a run prints, and what it says on the way."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        assert ended(run.run, COMMAND, run.PRESETS) == 0
+    return json.loads(out.getvalue()), err.getvalue()
+
+
+def test_a_verified_run_ends_the_same(said):
+    found, err = said
+    check = found["tolerance_check"]
+    assert check["same_selection"] and check["same_status"]
+    assert check["status"] == check["closer_status"] == found["status"]
+    assert max(check["norm_change"], check["constant_change"]) < 1e-4
+    assert "selection                            the same" in err
+
+
+def test_a_run_says_what_it_found(said):
     """d given as a whole number, as in the defaults."""
-    assert (
-        ended(run.run, ["--preset", "smoke", "--explain", "--json"], run.PRESETS) == 0
-    )
-    printed = capsys.readouterr()
-    found = json.loads(printed.out)
+    found, err = said
     assert found["status"] == "selected_all"
     # It was compiled or read, and says which.
     assert min(found["compile_seconds"], found["load_seconds"]) == 0
     assert max(found["compile_seconds"], found["load_seconds"]) > 0
-    assert f"{run.STORIES[TrialStatus.SELECTED_ALL]}{run.PROVED}." in printed.err
+    assert f"{run.STORIES[TrialStatus.SELECTED_ALL]}{run.PROVED}." in err
     full = "█" * run.BAR
-    assert printed.err.count(f"{full}  100%") == 2
+    assert err.count(f"{full}  100%") == 2
     for name, value, meaning in run._numbers(found):
-        assert f"{name:36} {value}" in printed.err
-        assert meaning.split(".")[0][:40] in printed.err
+        assert f"{name:36} {value}" in err
+        assert meaning.split(".")[0][:40] in err
     # The line names d = 256, η₀ = 100, ‖p‖ = 100 and the seed, each as one argument.
     size = found["settings"]
     gamma = size["step_size"] / (4 * size["length"] * size["relevant"])
@@ -38,24 +56,14 @@ def test_a_run_says_what_it_found(capsys):
     assert other["alignment"] != found["alignment"]
 
 
-def test_a_verified_run_says_whether_a_closer_integration_ends_the_same(
-    capsys, monkeypatch
+@pytest.mark.parametrize("name", ["same_selection", "same_status"])
+def test_a_closer_integration_that_ends_otherwise_is_exit_code_one(
+    said, name, capsys, monkeypatch
 ):
-    command = ["--preset", "smoke", "--verify", "--json"]
-    assert ended(run.run, command, run.PRESETS) == 0
-    printed = capsys.readouterr()
-    check = json.loads(printed.out)["tolerance_check"]
-    assert check["same_selection"] and check["same_status"]
-    assert (
-        check["status"] == check["closer_status"] == json.loads(printed.out)["status"]
-    )
-    assert max(check["norm_change"], check["constant_change"]) < 1e-4
-    assert "selection                            the same" in printed.err
-    # Where either is another, the exit code says so too.
-    for name in ("same_selection", "same_status"):
-        monkeypatch.setattr(run, "_verified", lambda *_, n=name: check | {n: False})
-        assert ended(run.run, command, run.PRESETS) == 1
-        assert capsys.readouterr().err.count("ANOTHER") == 1
+    check = said[0]["tolerance_check"] | {name: False}
+    monkeypatch.setattr(run, "_verified", lambda *_: check)
+    assert ended(run.run, COMMAND, run.PRESETS) == 1
+    assert capsys.readouterr().err.count("ANOTHER") == 1
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.common import console, study
+from experiments.common import study
 from experiments.common.results import read
 from experiments.report.folders import search
 from experiments.text import data, lr_search, training
-
-
-def ended(study, presets, *arguments):
-    with pytest.raises(SystemExit) as end:
-        console.command(study, presets, [*map(str, arguments)])
-    return end.value.code
+from tests.experiments.test_console import ended
 
 
 def test_sigterm_is_exit_code_130_and_leaves_old_results(tmp_path, monkeypatch, capsys):
@@ -30,7 +25,7 @@ def test_sigterm_is_exit_code_130_and_leaves_old_results(tmp_path, monkeypatch, 
     old = tmp_path / "figure.png"
     old.write_text("of a run before")
     flags = ["--preset", "smoke", "--out", tmp_path]
-    assert ended(training.main, training.PRESETS, *flags) == 130
+    assert ended(training.main, flags, training.PRESETS) == 130
     assert "what was finished is on disk" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == [old] and old.read_text() == "of a run before"
 
@@ -54,7 +49,7 @@ def test_a_stopped_study_keeps_what_it_had_finished(module, tmp_path, monkeypatc
     monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
     out = tmp_path / "out"
     arguments = ["--preset", "smoke", "--dim", 8, "--out", out]
-    assert ended(module.main, module.PRESETS, *arguments) == 130
+    assert ended(module.main, arguments, module.PRESETS) == 130
     found = read(out / "stopped")
     if module is training:
         assert [*found.results["models"]] == [*training.MODELS][:2]

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.common import console
 from experiments.common.results import read
 from experiments.text import assumption_violation, fitting, lr_search
 from experiments.text import data as review_data
@@ -20,6 +19,7 @@ from experiments.text import training as text_training
 from jaxselect.model import corpus, embedding_step, importance, parameters, sparse
 from jaxselect.text import reviews as text
 from tests.experiments.invented_results import check_shown
+from tests.experiments.test_console import ended
 from tests.tolerances import assert_close
 
 STUDIES = {
@@ -46,10 +46,8 @@ def single_precision():
 
 def smoke(study, out, capsys, *flags):
     """Results of a study's smoke preset on the command line, and what it said."""
-    with pytest.raises(SystemExit) as end:
-        arguments = ["--preset", "smoke", "--json", "--out", str(out), *flags]
-        console.command(study.main, study.PRESETS, arguments)
-    assert end.value.code == 0
+    arguments = ["--preset", "smoke", "--json", "--out", out, *flags]
+    assert ended(study.main, arguments, study.PRESETS) == 0
     assert len(list(out.glob("*.png"))) == 1
     check_shown(out)
     printed = capsys.readouterr()
