@@ -181,7 +181,13 @@ def test_a_sweep_is_compiled_with_little_effort_while_that_is_sooner_done(monkey
     assert compiles_fast(some) and not compiles_fast(PRESETS["tpu"].grid)
 
 
-def test_an_axis_is_an_argument_of_the_family():
+def test_every_axis_is_an_argument_of_the_family_and_reaches_it():
+    grid = changed(TINY, purity=(0.6, 1.0))
+    for lane, purity in ((0, 0.6), (-1, 1.0)):
+        values = lane_values(grid, np.arange(grid.size)).values()
+        cell = grid.cell(grid.shapes()[0], *(column[lane] for column in values))
+        one = {name: value for name, (value,) in TINY.axes.items()}
+        assert cell.draw.keywords == {**one, "purity": purity}
     axes = {**SIZES, "irrelevant_share": (0.5, 7 / 8)}
     dataclasses.replace(TINY, draw=independent_tokens, axes=axes).check()
     wrong = dataclasses.replace(TINY, draw=independent_tokens, axes={**axes, "x": (1,)})
