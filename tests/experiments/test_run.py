@@ -17,16 +17,16 @@ COMMAND = ["--preset", "smoke", "--verify", "--explain", "--json"]
 
 
 @pytest.fixture(scope="module")
-def said():
-    """What a run prints, and what it says on the way."""
+def printed():
+    """Results of one run on the command line, and its lines for the reader."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         assert ended(run.run, COMMAND, run.PRESETS) == 0
     return json.loads(out.getvalue()), err.getvalue()
 
 
-def test_a_verified_run_ends_the_same(said):
-    found, err = said
+def test_a_verified_run_ends_the_same(printed):
+    found, err = printed
     check = found["tolerance_check"]
     assert check["same_selection"] and check["same_status"]
     assert check["status"] == check["closer_status"] == found["status"]
@@ -34,9 +34,9 @@ def test_a_verified_run_ends_the_same(said):
     assert "selection                            the same" in err
 
 
-def test_a_run_says_what_it_found(said):
+def test_a_run_says_what_it_found(printed):
     """d given as a whole number, as in the defaults."""
-    found, err = said
+    found, err = printed
     assert found["status"] == "selected_all"
     # It was compiled or read, and says which.
     assert min(found["compile_seconds"], found["load_seconds"]) == 0
@@ -58,9 +58,9 @@ def test_a_run_says_what_it_found(said):
 
 @pytest.mark.parametrize("name", ["same_selection", "same_status"])
 def test_a_closer_integration_that_ends_otherwise_is_exit_code_one(
-    said, name, capsys, monkeypatch
+    printed, name, capsys, monkeypatch
 ):
-    check = said[0]["tolerance_check"] | {name: False}
+    check = printed[0]["tolerance_check"] | {name: False}
     monkeypatch.setattr(run, "_verified", lambda *_: check)
     assert ended(run.run, COMMAND, run.PRESETS) == 1
     assert capsys.readouterr().err.count("ANOTHER") == 1
