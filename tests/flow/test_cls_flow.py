@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 import pytest
-import scipy.integrate
 
 from jaxselect.errors import BadInput
 from jaxselect.flow import cls_flow as module
@@ -17,9 +16,11 @@ from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import selected_tokens
 from jaxselect.model.synthetic import assumption_one
+from tests.flow import literal_joint
 from tests.flow.cls_runs import PATH, TIGHT, risk_of_cls, run
 
 DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
+DIM = 16
 
 
 @cache
@@ -31,39 +32,15 @@ def problem(seed=0, step_size=30.0):
 def _problem(key, step_size):
     corpus_key, key = jax.random.split(key)
     corpus = DRAW(corpus_key)
-    start = gaussian(key, vocabulary=corpus.vocabulary, dim=64)
+    start = gaussian(key, vocabulary=corpus.vocabulary, dim=DIM)
     return embedding_step(start, corpus, step_size), corpus
 
 
 def test_agrees_with_scipy_late():
-    """BDF and Radau of SciPy on an independent, literal field, up to t = e⁶⁰."""
-    parameters, corpus = problem()
-    embeddings, head = map(np.asarray, (parameters.embeddings, parameters.head))
-    bags = [
-        (np.asarray(t)[c > 0], np.asarray(c)[c > 0], int(y))
-        for t, c, y in zip(
-            corpus.tokens, np.asarray(corpus.counts), corpus.labels, strict=True
-        )
-    ]
-
-    def field(log_time, cls):
-        total = np.zeros_like(cls)
-        for tokens, counts, label in bags:
-            rows = embeddings[tokens]
-            weight = counts * np.exp(rows @ cls - np.max(rows @ cls))
-            weight /= weight.sum()
-            output = weight @ rows @ head
-            slope = label / (1 + np.exp(label * output)) / len(bags)
-            total += slope * (weight * (rows @ head - output)) @ rows
-        return np.exp(log_time) * total
-
-    # The literal field loses its last digit to cancellation near t = e³⁰.
-    end = 25.0
-    independent = scipy.integrate.solve_ivp(
-        field, (0, end), np.asarray(parameters.cls), "Radau", rtol=1e-8, atol=1e-8
-    )
-    flow = run(parameters, corpus, until_log_time=end, settings=TIGHT)
-    np.testing.assert_allclose(flow.cls, independent.y[:, -1], atol=2e-6)
+    """LSODA of SciPy on an independent, literal field."""
+    wanted = literal_joint.integrate(*problem(), (0.0, 1.0, 0.0), 25.0)[-2]
+    flow = run(*problem(), until_log_time=25.0, settings=TIGHT)
+    np.testing.assert_allclose(flow.cls, wanted, atol=1e-7)
 
 
 def test_tolerance_controls_the_error_in_every_regime():
@@ -131,12 +108,12 @@ def both_modes(size, *problem):
 def moving():
     """Problems that end at the norm and at ties, in one shape, and how they move."""
     start, corpus = problem()
-    change = gaussian(jax.random.key(2), vocabulary=corpus.vocabulary, dim=64)
-    weights = np.random.default_rng(1).normal(size=64)
+    change = gaussian(jax.random.key(2), vocabulary=corpus.vocabulary, dim=DIM)
+    weights = np.random.default_rng(1).normal(size=DIM)
     width = corpus.counts.shape[1]
     pair = [0, *(width - 1) * [1]], [1, 1, *(width - 2) * [0]]
     bags = from_bags(*(20 * [row] for row in pair), 14 * [1] + 6 * [-1], vocabulary=12)
-    axes = jnp.eye(64)
+    axes = jnp.eye(DIM)
     # Rows that depend on each other would have no derivatives.
     tied = axes[:2] * jnp.array([[3.0], [-1.0]])
     tokens = start.embeddings.at[:2].set(tied)
@@ -253,7 +230,7 @@ def test_what_is_orthogonal_to_every_difference_never_moves():
 
 def test_rotating_space_rotates_the_flow():
     parameters, corpus = problem()
-    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(64, 64)))[0]
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(DIM, DIM)))[0]
     first, second = (
         run(start, corpus, until_log_time=100.0, settings=TIGHT).cls
         for start in (parameters, jax.tree.map(lambda x: x @ turn, parameters))

@@ -10,18 +10,24 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from jaxselect.compilation import fast_compile_options
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
+from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, velocity
 from jaxselect.flow.joint_flow import joint_flow
 from jaxselect.flow.key_query_flow import key_query_flow
 from jaxselect.flow.learning_rates import LearningRates
+from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian
+from jaxselect.model.selection import (
+    competing_pairs,
+    important_selected,
+    selected_tokens,
+)
 from jaxselect.model.synthetic import assumption_one
 from tests.flow import literal_joint
-from tests.flow.test_cls_head_flow import problem
 
-TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
+# Enough for every end here but the last.
+TIGHT = FlowSettings(rtol=1e-9, atol=1e-9, max_steps=1000)
 
 
 # Every subset of {E, p, v}, and rates far apart.
@@ -40,13 +46,14 @@ PATH = jnp.array([1.0, 10.0, 50.0, 1e5, 1e6])
 
 
 @partial(jax.jit, compiler_options=fast_compile_options())
-def joint(parameters, corpus, rates):
+def joint(parameters, corpus, rates, path=PATH, until_log_time=PATH[-1]):
+    """By one program for all rates, times and problems."""
     return joint_flow(
         parameters,
         corpus,
         rates=LearningRates(*rates),
-        until_log_time=PATH[-1],
-        path_log_times=PATH,
+        until_log_time=until_log_time,
+        path_log_times=path,
         settings=TIGHT,
     )
 
@@ -142,10 +149,76 @@ def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
     np.testing.assert_allclose(late.cls, alone.cls, rtol=1e-8, atol=1e-4)
 
 
+HEAD_PATH = jnp.array([4.0, 1e2, 1e4, 1e6, 1e8])
+
+
+@functools.cache
+def headed(until_log_time=1e8):
+    """p and v trained."""
+    return joint(*drawn(), (0.0, 1.0, 1.0), HEAD_PATH, jnp.array(until_log_time))
+
+
+def test_training_the_head_leaves_the_bias_of_p_unchanged():
+    """p = p_mm τ + ρ in the time τ = log(½ log² t): dp/dτ is p_mm.
+
+    ‖p‖ grows like log log t: from t = e^10² to e^10⁸ it gets a few times longer and
+    its direction error, a constant over ‖p‖, falls by as much.
+    """
+    parameters, corpus = drawn()
+    flow, marks = headed(), np.asarray(HEAD_PATH[1:])
+    assert flow.status == FlowStatus.REACHED
+
+    @jax.jit
+    def judged(flow):
+        selected = selected_tokens(parameters.embeddings @ flow.cls, corpus)
+        margin = max_margin(parameters.embeddings, competing_pairs(selected, corpus))
+
+        def pace(mark, cls, head):
+            here = Parameters(parameters.embeddings, cls, head)
+            return velocity(here, corpus, mark, cls)
+
+        headings = jax.vmap(pace)(HEAD_PATH, flow.path_cls, flow.path_head)[1:]
+        return important_selected(selected, corpus), margin, headings
+
+    shares, margin, headings = jax.tree.map(np.asarray, judged(flow))
+    assert shares == (1, 1)
+    headings = headings * marks[:, None] / 2
+    off = np.linalg.norm(headings - margin.direction, axis=1) / margin.norm
+    cls = np.asarray(flow.path_cls[1:])
+    lengths = np.linalg.norm(cls, axis=1)
+    units = cls / lengths[:, None]
+    errors = np.linalg.norm(units - margin.direction / margin.norm, axis=1)
+    assert (np.diff(off) < 0).all() and off[-1] < 1e-4
+    assert (np.diff(errors) < 0).all()
+    # Between the last marks τ grows by 2 log 100; ρ's part across p_mm bends ‖p‖.
+    grown = lengths[-1] - lengths[-2]
+    np.testing.assert_allclose(grown, margin.norm * 2 * np.log(100), rtol=0.01)
+    constants = errors * lengths
+    np.testing.assert_allclose(constants[2], constants[3], rtol=0.01)
+
+
+def test_the_path_is_where_shorter_flows_end():
+    flow = headed()
+    for number in (0, 2):
+        short = headed(float(HEAD_PATH[number]))
+        np.testing.assert_allclose(flow.path_cls[number], short.cls, atol=1e-6)
+        # v grows like log t.
+        np.testing.assert_allclose(flow.path_head[number], short.head, rtol=1e-6)
+        assert np.isinf(short.path_cls[number + 1 :]).all()
+
+
+def test_a_flow_that_breaks_off_says_so():
+    assert headed(1e12).status == FlowStatus.OUT_OF_STEPS
+    parameters, corpus = drawn()
+    head = parameters.head.at[0].set(jnp.nan)
+    broken = Parameters(parameters.embeddings, parameters.cls, head)
+    assert joint(broken, corpus, (0.0, 1.0, 1.0)).status != FlowStatus.REACHED
+
+
 def seen_at(eta):
     """A value, ‖p‖² and an entry of E at log t = 30."""
     flow = joint_flow(
-        *problem(),
+        *drawn(),
         rates=LearningRates(embeddings=eta),
         until_log_time=30.0,
         settings=TIGHT,
