@@ -17,8 +17,7 @@ for _name, _value in {
 # The suite compiles far more than it computes: optimising would cost four times more
 # than it gains. XLA aborts on flags it does not know, so only where these were seen.
 _FAST_TO_COMPILE = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_parallel_codegen_split_count=1 "
+    "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 "
 )
 _FLAGS = {
     "0.10": _FAST_TO_COMPILE + "--xla_cpu_use_fusion_emitters=false",

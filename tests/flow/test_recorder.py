@@ -36,13 +36,19 @@ def closed_form(times):
     return np.exp(-RATE * (np.asarray(times) - BEGIN))
 
 
-PATH = jax.jit(path)
+_path = jax.jit(path)
+
+
+def followed(times):
+    return map(np.asarray, _path(np.array(times)))
+
+
 ORDERED = [1.0, 1.0, 1.3, 2.0, 4.999, 5.0]
 
 
 def test_the_solution_at_times_of_the_flow():
     """Its two ends among them, and one time twice."""
-    times, found = PATH(jnp.asarray(ORDERED))
+    times, found = followed(ORDERED)
     np.testing.assert_array_equal(times, ORDERED)
     np.testing.assert_allclose(found[:, 0], closed_form(ORDERED), rtol=10 * RTOL)
 
@@ -59,7 +65,7 @@ def test_the_solution_at_times_of_the_flow():
 def test_times_off_the_flow_have_no_solution(times, known):
     """Before it, after it, earlier than one before them, behind a NaN."""
     known = np.asarray(known, bool)
-    found, states = PATH(jnp.asarray(times))
+    found, states = followed(times)
     np.testing.assert_array_equal(found, np.where(known, times, np.inf))
     assert np.isinf(states[~known]).all()
     wanted = closed_form(np.asarray(times)[known])

@@ -23,18 +23,19 @@ RTOL, ORDER = 1e-6, 5.0
 
 def steps_after(errors, controller):
     """Step sizes that follow errors of steps from zero on, starting with length 0.1."""
-    value = jnp.ones(1)
-    start, end, state = jnp.array(0.0), jnp.array(0.1), None
-    _, state = controller.init(
-        dfx.ODETerm(lambda t, y, args: -y), start, end, value, end, None, None, ORDER
-    )
-    lengths = []
-    for error in errors:
-        kept, start, end, _, state, _ = controller.adapt_step_size(
-            start, end, value, value, None, jnp.array([error * RTOL]), ORDER, state
-        )
-        lengths.append((bool(kept), float(end - start)))
-    return lengths
+
+    def each(errors):
+        start, end, value = jnp.array(0.0), jnp.array(0.1), jnp.ones(1)
+        term = dfx.ODETerm(lambda t, y, args: -y)
+        _, state = controller.init(term, start, end, value, end, None, None, ORDER)
+        for error in errors:
+            kept, start, end, _, state, _ = controller.adapt_step_size(
+                start, end, value, value, None, error[None] * RTOL, ORDER, state
+            )
+            yield kept, end - start
+
+    found = jax.jit(lambda errors: [*each(errors)])(np.array(errors))
+    return [(bool(kept), float(length)) for kept, length in found]
 
 
 @pytest.mark.parametrize("second", [0.3, 0.6, 0.9])
@@ -64,19 +65,22 @@ def test_a_refused_step_is_left_to_diffrax():
 def test_rounding_of_large_scores_is_granted_to_a_step_and_no_more():
     """Scores of 10⁶ may err by some of their roundings, beside a tolerance of 10⁻⁹."""
     bags = from_bags([[0, 1]], [[1, 1]], [1], vocabulary=2)
-    start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
-    problem = aligned(start, bags, jnp.array(jnp.inf))[1]
-    # One axis of differences, along which p moves both scores alike.
-    axis = problem.rows[0] / (problem.rows[0] @ problem.rows[0])
-    begin, end, there = jnp.array(6.0), jnp.array(7.0), 1e6 * axis
-    controller = FlowSettings(atol=1e-9).score_control(there.dtype)
-    term = dfx.ODETerm(lambda t, y, args: y)
-    _, state = controller.init(term, begin, end, there, end, problem, None, ORDER)
-    rounding = 1e6 * jnp.finfo(there.dtype).eps
-    for roundings, wanted in ((10.0, True), (1000.0, False)):
-        error = roundings * rounding * axis
-        given = begin, end, there, there, problem, error, ORDER, state
-        assert controller.adapt_step_size(*given)[0] == wanted
+    start = Parameters(*map(jnp.asarray, (np.eye(2), np.zeros(2), [1.0, -1.0])))
+    rounding = 1e6 * np.finfo(float).eps
+
+    @jax.jit
+    def kept(roundings):
+        problem = aligned(start, bags, jnp.array(jnp.inf))[1]
+        # One axis of differences, along which p moves both scores alike.
+        axis = problem.rows[0] / (problem.rows[0] @ problem.rows[0])
+        begin, end, there = jnp.array(6.0), jnp.array(7.0), 1e6 * axis
+        controller = FlowSettings(atol=1e-9).score_control(there.dtype)
+        term = dfx.ODETerm(lambda t, y, args: y)
+        _, state = controller.init(term, begin, end, there, end, problem, None, ORDER)
+        given = begin, end, there, there, problem, roundings * rounding * axis
+        return controller.adapt_step_size(*given, ORDER, state)[0]
+
+    assert kept(10.0) and not kept(1000.0)
 
 
 @jax.jit
@@ -154,19 +158,17 @@ def test_a_step_over_a_wall_that_no_stage_feels_is_refused():
 def test_a_force_is_skipped_where_its_factors_change_places():
     """At a crossing weights do; in a bag of large values a weight and the residual."""
     bags = from_bags([[0, 1, 2]], [[1, 1, 1]], [1], vocabulary=3)
-    first, second, even, both = (
-        jnp.array([9.0, 0.0, 0.0]),
-        jnp.array([0.0, 9.0, 0.0]),
-        jnp.array([0.5, 0.0, -9.0]),
-        jnp.array([9.0, 9.0, 0.0]),
+    first, second, even, both = np.array(
+        [[9.0, 0.0, 0.0], [0.0, 9.0, 0.0], [0.5, 0.0, -9.0], [9.0, 9.0, 0.0]]
     )
-    values, large = jnp.array([1.0, 0.0, 0.0]), jnp.array([600.0, 0.0, 0.0])
-    assert skips_a_force(first, second, values, bags)
+    values, large = np.array([1.0, 0.0, 0.0]), np.array([600.0, 0.0, 0.0])
+    skips = jax.jit(skips_a_force)
+    assert skips(first, second, values, bags)
     for before, after in ((first, first), (first, even), (even, second), (first, both)):
-        assert not skips_a_force(before, after, values, bags)
+        assert not skips(before, after, values, bags)
     # With equal weights f = 300, and no force is left.
-    assert skips_a_force(both, second, large, bags)
-    assert not skips_a_force(both, first, large, bags)
+    assert skips(both, second, large, bags)
+    assert not skips(both, first, large, bags)
 
 
 def test_a_token_of_large_value_is_held_at_weights_of_a_hundredth():

@@ -12,8 +12,8 @@ from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.limit import limit as library_limit
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.margin.pair_strength import PairStrength, pair_strength
-from jaxselect.model.corpus import Corpus, from_bags
+from jaxselect.margin.pair_strength import pair_strength
+from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import competing_pairs, selected_tokens
@@ -44,7 +44,10 @@ def solve(start, corpus, selected):
 
 @cache
 def late_problem(seed, step_size):
-    return _late_problem(jax.random.key(seed), jnp.array(step_size))
+    start, corpus, flow, selected = _late_problem(
+        jax.random.key(seed), jnp.array(step_size)
+    )
+    return start, corpus, flow, selected, solve(start, corpus, selected)
 
 
 @in_numpy
@@ -62,8 +65,7 @@ def _late_problem(key, step_size):
         settings=FlowSettings(1e-8, 1e-8),
     )
     selected = selected_tokens(start.embeddings @ flow.cls, corpus, flow.log_time)
-    margin = max_margin(start.embeddings, competing_pairs(selected, corpus))
-    return start, corpus, flow, selected, margin
+    return start, corpus, flow, selected
 
 
 def direction_error(cls, margin):
@@ -109,14 +111,19 @@ def test_growth_is_that_of_the_max_margin_solution():
     np.testing.assert_allclose(growth, margin.norm, rtol=1e-4)
 
 
+@in_numpy
+def growing(strength, start, offset):
+    """c_k e^{−D_kᵀρ}."""
+    scores = start.embeddings @ offset
+    return strength.times_exp(scores[None, :] - scores[:, None])
+
+
 def test_the_offset_makes_the_pair_strengths_duals():
     start, corpus, flow, selected, margin = late_problem(0, 50.0)
     late = limit(start, corpus, selected, margin, flow.cls)
-    scores = start.embeddings @ late.offset
     values = start.embeddings @ start.head
     strength = jax.jit(pair_strength)(values, corpus, selected)
-    growing = jax.jit(PairStrength.times_exp)(strength, scores - scores[:, None])
-    duals = np.where(margin.active, growing, 0.0)
+    duals = np.where(margin.active, growing(strength, start, late.offset), 0.0)
     assert (duals >= 0).all()
     together = (duals.sum(axis=1) - duals.sum(axis=0)) @ start.embeddings
     np.testing.assert_allclose(together, margin.direction, atol=1e-8)
@@ -126,10 +133,10 @@ def test_without_path_dependence_p_is_not_read():
     """The same to the bit with any late p, where no dimension is left to the path."""
     corpus = two_bags([1, 2, 0], 1, 1)
     start = parameters(np.diag([2.0, -1.0, 0.0]), [0.1, 0.2, 0.3], [1.0, 0.0, 0.0])
-    chosen = np.array(2 * [[True, False, False]])
+    chosen = choose(*2 * ([True, False, False],))
     margin = solve(start, corpus, chosen)
     one, other = (
-        limit(start, corpus, chosen, margin, np.array(late))
+        limit(start, corpus, chosen, margin, padded(late, 20))
         for late in ([0.1, 0.2, 0.3], [7.0, -3.0, 0.1])
     )
     assert one.history_dim == 0 and one.history_change == 0
@@ -137,13 +144,27 @@ def test_without_path_dependence_p_is_not_read():
     assert one.error_constant == other.error_constant
 
 
-def parameters(*arrays):
-    return Parameters(*map(jnp.asarray, map(np.asarray, arrays)))
+def padded(array, *shape):
+    """In the shape of the drawn problem, by whose programs all by hand are solved."""
+    array = np.asarray(array)
+    return np.pad(array, [(0, n - m) for n, m in zip(shape, array.shape, strict=True)])
+
+
+def parameters(embeddings, cls, head):
+    rows = padded(np.asarray(embeddings, float), 18, 20), padded(cls, 20)
+    return Parameters(*map(jnp.asarray, (*rows, padded(head, 20))))
 
 
 def two_bags(counts, *labels):
-    """Tokens 0, 1 and 2 so many times, twice: one shape for all made by hand."""
-    return from_bags(2 * [[0, 1, 2]], 2 * [counts], list(labels), vocabulary=3)
+    """Tokens 0, 1, 2, … so many times, twice; and both bags twenty times."""
+    tokens = np.tile(np.arange(6, dtype=np.int32), (40, 1))
+    rows = np.tile(padded(np.asarray(counts, float), 6), (40, 1))
+    return Corpus(*map(jnp.asarray, (tokens, rows, np.int32(20 * labels))), 18)
+
+
+def choose(*bags):
+    """The selection of both bags."""
+    return padded(np.asarray(20 * bags), 40, 6)
 
 
 def test_one_pair_in_closed_form():
@@ -151,10 +172,10 @@ def test_one_pair_in_closed_form():
     corpus = two_bags([1, 2, 0], 1, 1)
     embeddings = np.array([[2.0, 0.5, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     start = parameters(embeddings, [0.1, 0.2, 0.3], [1.0, 0.0, 0.0])
-    chosen = np.array(2 * [[True, False, False]])
+    chosen = choose(*2 * ([True, False, False],))
     margin = solve(start, corpus, chosen)
     late = limit(start, corpus, chosen, margin, start.cls)
-    difference = embeddings[0] - embeddings[1]
+    difference = np.asarray(start.embeddings[0] - start.embeddings[1])
     size = difference @ difference
     strength = 1 / (1 + np.exp(2.0)) * 2 * 3.0
     along = difference * np.log(strength * size) / size
@@ -169,22 +190,22 @@ def chosen_limit(labels, chosen):
     """The limit of a selection made by hand, of three orthonormal tokens."""
     corpus = two_bags([1, 1, 1], *labels)
     start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
-    chosen = np.array(chosen)
+    chosen = choose(*chosen)
     margin = solve(start, corpus, chosen)
     return limit(start, corpus, chosen, margin, start.cls).status
 
 
 def test_several_selected_tokens_and_contradictions_say_so():
-    one = chosen_limit([1, 1], 2 * [[True, False, False]])
+    one = chosen_limit([1, 1], 2 * ([True, False, False],))
     assert one == LimitStatus.PREDICTED
-    several = chosen_limit([1, 1], 2 * [[True, True, False]])
+    several = chosen_limit([1, 1], 2 * ([True, True, False],))
     assert several == LimitStatus.SEVERAL_SELECTED
     # Token 0 beats token 1, and token 1 beats token 0: no p does both.
     first, second = [True, False, False], [False, True, False]
     at_odds = chosen_limit([1, -1], [first, second])
     assert at_odds == LimitStatus.NO_MAX_MARGIN
     # Nothing is beaten, so there is nothing to have a margin over.
-    nothing = chosen_limit([1, 1], 2 * [[True, True, True]])
+    nothing = chosen_limit([1, 1], 2 * ([True, True, True],))
     assert nothing == LimitStatus.NO_MAX_MARGIN
 
 
@@ -195,11 +216,13 @@ def test_what_cannot_be_predicted_says_why():
     assert late.status != LimitStatus.PREDICTED
     corpus = two_bags([1, 1, 0], -1, -1)
     losing = parameters(np.diag([1.0, -1.0, 0.0]), [0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
-    chosen = np.array(2 * [[True, False, False]])
+    chosen = choose(*2 * ([True, False, False],))
     late = limit(losing, corpus, chosen, solve(losing, corpus, chosen), losing.cls)
     assert late.status == LimitStatus.NOT_ATTRACTING
     # Neither does a winner that is worth no more than the loser.
-    even = eqx.tree_at(lambda tree: tree.embeddings, losing, np.diag([1.0, 1.0, 0.0]))
+    even = eqx.tree_at(
+        lambda tree: tree.embeddings, losing, padded(np.diag([1.0, 1.0, 0.0]), 18, 20)
+    )
     late = limit(even, corpus, chosen, solve(even, corpus, chosen), losing.cls)
     assert late.status == LimitStatus.NOT_ATTRACTING
 
@@ -209,39 +232,29 @@ def test_strengths_of_many_decades_are_balanced():
 
     Whole steps of Newton's method leave the range of numbers at x = 40.
     """
-    place = jnp.array([-1.0, 0.5, 2.0])
-    tokens = jnp.stack([place, jnp.ones(3)], axis=1)
-    start = Parameters(
-        jnp.concatenate([jnp.zeros((1, 2)), -tokens]), jnp.zeros(2), jnp.eye(2)[1]
-    )
-    chosen = jnp.array([[True, False, False, False]])
-
-    @jax.jit
-    @jax.vmap
-    def balanced(decades):
-        counts = jnp.ones((1, 4)).at[0, 2].set(jnp.exp(decades))
-        corpus = Corpus(jnp.arange(4)[None], counts, jnp.array([1]), 4)
-        pairs = competing_pairs(chosen, corpus)
-        margin = max_margin(start.embeddings, pairs)
-        late = library_limit(start, corpus, chosen, pairs, margin)
-        ahead = start.embeddings @ late.offset
-        pull = late.strength.times_exp(ahead[None, :] - ahead[:, None])
-        return late.status, margin.active, pull[0, 1:] @ tokens, margin.direction
-
-    status, active, pulled, growth = balanced(jnp.linspace(-40.0, 40.0, 9))
-    assert active[:, 0, 1:].all() and (status == LimitStatus.PREDICTED).all()
-    np.testing.assert_allclose(pulled, growth, atol=1e-9)
+    tokens = np.array([[0.0, 0.0], [1.0, -1.0], [-0.5, -1.0], [-2.0, -1.0]])
+    start = parameters(tokens, np.zeros(2), [0.0, 1.0])
+    chosen = choose(*2 * ([True, False, False, False],))
+    for decades in np.linspace(-40.0, 40.0, 9):
+        corpus = two_bags([1, 1, np.exp(decades), 1], 1, 1)
+        margin = solve(start, corpus, chosen)
+        late = limit(start, corpus, chosen, margin, start.cls)
+        assert margin.active[0, 1:4].all() and late.status == LimitStatus.PREDICTED
+        pull = np.where(margin.active, growing(late.strength, start, late.offset), 0.0)
+        np.testing.assert_allclose(
+            -pull[0] @ start.embeddings, margin.direction, atol=1e-9
+        )
 
 
 def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():
     """Token 0 beats 1 and 2, but only the pair with 1 is called active."""
     corpus = two_bags([1, 1, 1], 1, 1)
     start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
-    chosen = np.array(2 * [[True, False, False]])
+    chosen = choose(*2 * ([True, False, False],))
     margin = solve(start, corpus, chosen)
     late = limit(start, corpus, chosen, margin, start.cls)
     assert late.status == LimitStatus.PREDICTED
-    active = margin.active & (np.arange(3) != 2)
+    active = margin.active & (np.arange(18) != 2)
     fewer = eqx.tree_at(lambda m: m.active, margin, active)
     late = limit(start, corpus, chosen, fewer, start.cls)
     assert late.status == LimitStatus.NO_MAX_MARGIN
