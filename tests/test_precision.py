@@ -47,16 +47,10 @@ def on_the_way(start, corpus):
     return flow.log_time + jnp.sum(jnp.where(known, flow.path_cls, 0.0))
 
 
-def flow_and_derivatives(start, corpus):
-    """In both modes, which share what is not linear."""
-    found, push = jax.linearize(lambda start: on_the_way(start, corpus), start)
-    return push(start), jax.linear_transpose(push, start)(found)
-
-
 PROGRAMS = {
     "step": lambda start, corpus: embedding_step(start, corpus, 50.0),
     "velocity": lambda start, corpus: velocity(start, corpus, 1.0, start.cls),
-    "flow": flow_and_derivatives,
+    "flow": jax.value_and_grad(on_the_way),
     "gradient of the margin": lambda start, corpus: jax.grad(
         lambda e: max_margin(e, jnp.zeros((4, 4), bool).at[0, 2:].set(True)).norm
     )(start.embeddings),

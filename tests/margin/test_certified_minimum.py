@@ -85,8 +85,10 @@ def resting(seed):
     return given, near.x
 
 
-@pytest.mark.parametrize("seed", AT_REST)
-def test_other_solvers_and_the_flow_end_in_the_same_p(seed):
+@pytest.mark.parametrize(
+    ("seed", "angle"), [*zip(AT_REST, (0.3, 2.4, 4.5), strict=True)]
+)
+def test_other_solvers_and_the_flow_end_in_the_same_p(seed, angle):
     """From the edge of the basin: SciPy's trust region, L-BFGS, and the flow itself."""
     given, near = resting(seed)
     found = certified_minimum(given, near)
@@ -97,28 +99,27 @@ def test_other_solvers_and_the_flow_end_in_the_same_p(seed):
     }
     # The loss is flat to rounding within √ε of the curvature's scale.
     flat = np.sqrt(4 * np.finfo(float).eps / found.stiffness)
-    for angle in (0.3, 2.4, 4.5):
-        edge = found.cls + found.basin * np.array([np.cos(angle), np.sin(angle)])
-        for method, wanted in options.items():
-            end = minimize(
-                lambda p: risk(given, p),
-                edge,
-                jac=lambda p: -descent(given, p)[0],
-                hess=(lambda p: curvature(given, p)) if "trust" in method else None,
-                method=method,
-                options=wanted,
-            )
-            assert np.linalg.norm(end.x - found.cls) <= found.radius + flat
-        flow = solve_ivp(
-            lambda _, p: descent(given, p)[0],
-            (0.0, 50 / found.stiffness),
+    edge = found.cls + found.basin * np.array([np.cos(angle), np.sin(angle)])
+    for method, wanted in options.items():
+        end = minimize(
+            lambda p: risk(given, p),
             edge,
-            method="BDF",
-            jac=lambda _, p: -curvature(given, p),
-            rtol=1e-8,
-            atol=1e-12,
+            jac=lambda p: -descent(given, p)[0],
+            hess=(lambda p: curvature(given, p)) if "trust" in method else None,
+            method=method,
+            options=wanted,
         )
-        assert np.linalg.norm(flow.y[:, -1] - found.cls) <= 1e-4 * found.basin
+        assert np.linalg.norm(end.x - found.cls) <= found.radius + flat
+    flow = solve_ivp(
+        lambda _, p: descent(given, p)[0],
+        (0.0, 50 / found.stiffness),
+        edge,
+        method="BDF",
+        jac=lambda _, p: -curvature(given, p),
+        rtol=1e-8,
+        atol=1e-12,
+    )
+    assert np.linalg.norm(flow.y[:, -1] - found.cls) <= 1e-4 * found.basin
 
 
 @pytest.mark.parametrize("seed", AT_REST)

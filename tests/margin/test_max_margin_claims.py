@@ -35,7 +35,7 @@ def test_mixed_scales_are_solved_or_refuted_and_the_claim_is_exact(
     family, dtype, decades
 ):
     """Lengths over 8 decades in single precision, over 16 in double: all decided."""
-    problems = [mixed_problem(family, seed, decades) for seed in range(32)]
+    problems = [mixed_problem(family, seed, decades) for seed in range(16)]
     embeddings, pairs = map(np.stack, zip(*problems, strict=True))
     embeddings = embeddings.astype(dtype)
     found = solve_each(embeddings, pairs)
@@ -44,7 +44,7 @@ def test_mixed_scales_are_solved_or_refuted_and_the_claim_is_exact(
     status = found.status
     assert (status != MaxMarginStatus.NOT_CONVERGED).all()
     solved = status == MaxMarginStatus.SOLVED
-    assert not solved.any() if family in NO_SOLUTION else solved.sum() > 10
+    assert not solved.any() if family in NO_SOLUTION else solved.sum() > 5
 
 
 @hypothesis.settings(max_examples=100)
@@ -197,7 +197,7 @@ def test_digits_below_the_smallest_number_are_not_taken_for_equal():
     assert solve(tokens, pairs).status == MaxMarginStatus.SOLVED
 
 
-@hypothesis.settings(max_examples=30)
+@hypothesis.settings(max_examples=15)
 @hypothesis.given(small, st.sampled_from(MIXED))
 def test_a_batch_of_claims_is_its_lanes(seed, family):
     """A lane that needs a second method leaves the others as they are."""
