@@ -123,9 +123,10 @@ def skips_a_force(
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> one, other = jnp.array([50.0, 0.0]), jnp.array([0.0, 50.0])
         >>> values = jnp.array([1.0, 0.0])
-        >>> skips_a_force(one, other, values, bags).item()
+        >>> skips = jax.jit(skips_a_force)
+        >>> skips(one, other, values, bags).item()
         True
-        >>> skips_a_force(one, jnp.array([0.0, 1.0]), values, bags).item()
+        >>> skips(one, jnp.array([0.0, 1.0]), values, bags).item()
         False
     """
     start, end = (_log_force(scores, values, corpus) for scores in (before, after))

@@ -148,7 +148,7 @@ def with_derivatives(
         >>> pairs = jnp.array([[False, True], [False, False]])
         >>> solution = jax.jit(max_margin)(tokens, pairs)
         >>> norm = lambda tokens: with_derivatives(tokens, solution).norm
-        >>> [round(x, 4) for x in jax.grad(norm)(tokens)[0].tolist()]
+        >>> [round(x, 4) for x in jax.jit(jax.grad(norm))(tokens)[0].tolist()]
         [-0.25, 0.0]
     """
     direction = _implicit(embeddings, solution)

@@ -64,7 +64,7 @@ def pair_strength(
         >>> from jaxselect.model.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> chosen = jnp.array([[True, False]])
-        >>> strength = pair_strength(jnp.array([1.0, -1.0]), bags, chosen)
+        >>> strength = jax.jit(pair_strength)(jnp.array([1.0, -1.0]), bags, chosen)
         >>> c = strength.times_exp(jnp.array(0.0))
         >>> round(c[0, 1].item(), 4), c[1, 0].item()
         (0.5379, 0.0)
