@@ -1,6 +1,7 @@
 """Flows of any of E, p and v, and of W before p, against independent integrators."""
 
 import functools
+import re
 from functools import partial
 
 import jax
@@ -11,6 +12,7 @@ from scipy.integrate import solve_ivp
 
 from jaxselect.compilation import fast_compile_options
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, velocity
+from jaxselect.flow.cls_head_flow import cls_head_flow
 from jaxselect.flow.joint_flow import joint_flow
 from jaxselect.flow.key_query_flow import key_query_flow
 from jaxselect.flow.learning_rates import LearningRates
@@ -195,6 +197,25 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
     np.testing.assert_allclose(grown, margin.norm * 2 * np.log(100), rtol=0.01)
     constants = errors * lengths
     np.testing.assert_allclose(constants[2], constants[3], rtol=0.01)
+
+
+def test_the_flow_of_p_and_v_is_the_joint_flow_with_e_fixed():
+    """It is the same program to the letter."""
+
+    def program(flow, **others):
+        traced = jax.make_jaxpr(
+            lambda end, path, *given: flow(
+                *given,
+                until_log_time=end,
+                path_log_times=path,
+                settings=TIGHT,
+                **others,
+            )
+        )
+        return re.sub("0x[0-9a-f]+", "", str(traced(PATH[-1], PATH, *drawn())))
+
+    fixed = LearningRates(embeddings=0.0)
+    assert program(cls_head_flow) == program(joint_flow, rates=fixed)
 
 
 def test_the_path_is_where_shorter_flows_end():

@@ -37,15 +37,6 @@ def test_bags_agree_with_positions(seed, sequences):
     assert_close(read(parameters, corpus), wanted)
 
 
-@given(seeds, sequence, st.randoms(use_true_random=False))
-def test_order_does_not_matter(seed, tokens, random):
-    parameters = drawn(jax.random.key(seed), vocabulary=VOCABULARY, dim=DIM)
-    shuffled = random.sample(tokens, len(tokens))
-    corpus = from_sequences([tokens, shuffled], [1, 1], vocabulary=VOCABULARY)
-    one, other = read(parameters, corpus)
-    assert one == other
-
-
 @given(seeds, st.sampled_from([3, 30]))
 def test_rotations_change_nothing(seed, dim):
     parameters = drawn(jax.random.key(seed), vocabulary=VOCABULARY, dim=dim)

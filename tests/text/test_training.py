@@ -243,11 +243,6 @@ def test_steps_that_leave_the_numbers_end_not_finite(rate, double):
             assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state.best))
 
 
-def test_a_run_that_blows_up_says_so(model, corpus):
-    _, status = run(model, corpus, optax.sgd(1e12), descent.Schedule(steps=30, every=1))
-    assert status == "not finite"
-
-
 def test_history_records_what_the_report_saw(model, corpus, dense):
     rows = []
     state, _ = run(
