@@ -10,6 +10,7 @@ from tests.margin.pair_problems import (
     FAMILIES,
     differences,
     family,
+    small_problem,
     solve,
     solve_each,
 )
@@ -68,6 +69,15 @@ def test_all_over_all(winners):
     assert_close(solution.direction, scores)
     assert_close(solution.norm, (winners * losers / 6) ** 0.5)
     np.testing.assert_array_equal(solution.active, pairs)
+
+
+def test_more_dimensions_than_tokens_turn_p_along():
+    """There the problem is solved in coordinates of the span."""
+    _, embeddings, pairs = small_problem(0)
+    turn = ortho_group.rvs(20, random_state=0)[:6]
+    here, there = solve(embeddings, pairs), solve(embeddings @ turn, pairs)
+    assert_close(there.direction, here.direction @ turn, worse=10 * here.norm)
+    np.testing.assert_array_equal(there.active, here.active)
 
 
 @pytest.mark.parametrize("slope", [1e-1, 1e-4])
