@@ -121,7 +121,9 @@ class Course(NamedTuple):
     def integrate_slow(
         self, at: Reached, ending: FlowEnd, until: float
     ) -> Reached | None:
-        """With the ties of decided bags at rest."""
+        """With the ties of decided bags at rest, as long as t is a number."""
+        if at.log_time >= REPRESENTABLE:
+            return None
         asked = self.times[(self.times > at.log_time) & (self.times <= until)]
         flow = slow_flow(
             at.parameters,

@@ -11,7 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..flow.bdf import LATEST, BdfSettings, integrate
+from ..checks import increasing
+from ..errors import BadInput
+from ..flow.bdf import LATEST, REPRESENTABLE, BdfSettings, integrate
 from ..flow.result import Flow
 from ..margin.certified_minimum import certified_minimum
 from ..model.attention import attend_bags
@@ -65,9 +67,19 @@ def slow_flow(
         The flow's end; nothing where every bag is decided, or the rest of a tie is not
         proved.
 
+    Raises:
+        BadInput: log-times out of range or order.
+
     Example:
         See `trajectory`.
     """
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
+    if not 0 <= from_log_time <= until_log_time <= REPRESENTABLE:
+        raise BadInput(
+            f"from {from_log_time} until {until_log_time}: wanted log-times in order, "
+            f"within 0 … {REPRESENTABLE:g}"
+        )
+    increasing("path_log_times", times)
     bags = RaggedBags.of_corpus(parameters, corpus)
     cls = np.asarray(parameters.cls)
     decided, top = _decided(bags, cls, from_log_time)
@@ -80,7 +92,6 @@ def slow_flow(
         if not ends_in_basin(shared, rest, axes.T @ cls):
             return None
         cls = cls + axes @ (rest.cls - axes.T @ cls)
-    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
     classes, _ = contract_ties(bags.counts, selected)
     slow = merge_ties(bags, classes, bags.embeddings @ (axes @ (axes.T @ cls)))
 

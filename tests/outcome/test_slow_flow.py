@@ -7,6 +7,7 @@ from scipy.integrate import quad
 from scipy.sparse import csr_array
 from scipy.special import expit, log_expit
 
+from jaxselect.errors import BadInput
 from jaxselect.flow.bdf import BdfSettings
 from jaxselect.flow.result import FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
@@ -97,6 +98,22 @@ def test_ties_come_to_rest_and_it_stops_before_others_would_cancel():
     found = slow_flow(moved, corpus, ending, **asked)
     assert_close(found.log_time, 51.0)
     assert_close(found.cls[0] - found.cls[1], np.log(0.5))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"until_log_time": 30.0}, "from 34.0 until 30.0: wanted log-times in order"),
+        ({"until_log_time": 800.0}, r"within 0 … 709"),
+        ({"path_log_times": jnp.array([40.0, 38.0])}, "path_log_times"),
+    ],
+)
+def test_log_times_out_of_order_are_refused(asked, said):
+    start, corpus = apart(60.0)
+    ending = flow_end(start, corpus, sparse_flow(start, corpus))
+    times = {"from_log_time": 34.0, "until_log_time": 51.0}
+    with pytest.raises(BadInput, match=said):
+        slow_flow(start, corpus, ending, **(times | asked))
 
 
 def test_without_an_undecided_bag_or_a_proved_rest_there_is_none():
