@@ -78,6 +78,16 @@ def test_a_file_and_a_function_fit_on_a_screen_or_few(path):
         assert len(inner) - 1 < 5, function.name
 
 
+@pytest.mark.parametrize("top", ["experiments", "tests"])
+def test_no_file_of_studies_and_tests_is_longer(top):
+    long = {
+        path.name: lines
+        for path in (ROOT / top).rglob("*.py")
+        if (lines := path.read_text().count("\n")) > 320
+    }
+    assert not long
+
+
 @pytest.mark.parametrize(
     ("package", "module"), [("tensorflow_datasets", "datasets"), ("pyarrow", "reviews")]
 )

@@ -18,7 +18,7 @@ from jaxselect.outcome.proof import prove
 from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import CERTIFIED, End, TrialStatus
-from tests.outcome import test_tie_manifold as manifold
+from tests.outcome import manifold_problems as manifold
 from tests.outcome.truth import Attack, refuted
 from tests.sparse_problems import AT_REST, SELECTED, TIED, problem
 

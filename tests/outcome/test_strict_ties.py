@@ -19,7 +19,7 @@ from jaxselect.outcome.manifold_end import _strict_ties
 from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_status import End
 
-from .test_tie_manifold import (
+from .manifold_problems import (
     CLOSED,
     SETTLED,
     drawn,
