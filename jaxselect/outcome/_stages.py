@@ -121,7 +121,7 @@ class Course(NamedTuple):
     def integrate_slow(
         self, at: Reached, ending: FlowEnd, until: float
     ) -> Reached | None:
-        """With the ties of decided bags at rest, as long as t is a number."""
+        """The slow flow with ties at rest, as far as t is a number."""
         if at.log_time >= REPRESENTABLE:
             return None
         asked = self.times[(self.times > at.log_time) & (self.times <= until)]

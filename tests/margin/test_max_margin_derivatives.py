@@ -18,7 +18,7 @@ def direction_and_norm(embeddings, pairs):
 
 @jax.jit
 def _gradients(embeddings, pairs):
-    """Of ‖p‖, and of all that carries no derivative."""
+    """Gradients of ‖p‖, and of all that carries none."""
 
     def numbers(embeddings):
         solution = max_margin(embeddings, pairs)

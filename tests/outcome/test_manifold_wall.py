@@ -1,4 +1,4 @@
-"""What holds p on a manifold of ties: orders two and three, a wall of energy."""
+"""The wall of energy around p on a manifold of ties: orders two and three."""
 
 import functools
 
