@@ -31,6 +31,8 @@ import jax  # noqa: E402
 import matplotlib  # noqa: E402
 import pytest  # noqa: E402
 
+from tests.type_checks import next_test  # noqa: E402
+
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -46,6 +48,12 @@ hypothesis.settings.load_profile("jaxselect")
 # Tracing makes millions of small objects that are no garbage: at Python's own pace
 # looking through them takes a quarter of the time of tracing.
 gc.set_threshold(50_000, 20, 50)
+
+
+@pytest.fixture(autouse=True)
+def types_are_checked_in_every_test() -> None:
+    """A function's first calls in this test are checked, whatever others called."""
+    next_test()
 
 
 # A compiled program lies in dozens of pieces of memory, of which Linux gives a process
