@@ -54,13 +54,13 @@ class Job:
     Attributes:
         grid: of trials.
         chunk_size: lanes per chunk.
-        together: lanes of a chunk in step, or one after the other.
+        vmapped: lanes of a chunk in step, or one after the other.
         folder: of the results, seen by all workers under this name.
     """
 
     grid: Grid
     chunk_size: int
-    together: bool
+    vmapped: bool
     folder: Path
 
     def run(self, index: int, device: Any = None) -> Done:
@@ -70,16 +70,16 @@ class Job:
             index,
             self.folder,
             chunk_size=self.chunk_size,
-            vmapped=self.together,
+            vmapped=self.vmapped,
             device=device,
             programs=self.program,
         )
 
     def program(
-        self, grid: Grid, shape: Shape, together: bool
+        self, grid: Grid, shape: Shape, vmapped: bool
     ) -> Callable[..., SimpleNamespace]:
         """The program of a shape, traced by any process before this one."""
-        settings, options = program_key(grid, shape, together), effort(grid)
+        settings, options = program_key(grid, shape, vmapped), effort(grid)
         # No digest of ours covers the code of functions of others.
         ours = not own_modules(grid)
 
@@ -96,11 +96,11 @@ def own_modules(grid: Grid) -> list[str]:
     return sorted(name for name in where if not name.startswith("jaxselect."))
 
 
-def program_key(grid: Grid, shape: Shape, together: bool) -> tuple[Grid, Shape, bool]:
+def program_key(grid: Grid, shape: Shape, vmapped: bool) -> tuple[Grid, Shape, bool]:
     """The arguments of `program` for a grid, without the values on its axes."""
     axes = {name: (0,) if name in grid.fixed else (0.5,) for name in grid.axes}
     bare = replace(grid, axes=axes, **{name: getattr(Grid, name) for name in NUMBERS})
-    return bare, shape, together
+    return bare, shape, vmapped
 
 
 def effort(grid: Grid) -> dict[str, Any]:

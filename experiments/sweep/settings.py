@@ -29,7 +29,7 @@ class Settings(Program):
         workers: processes or devices to use; by default all, for up to 64 runs one.
         chunk_size: lanes per file, and per call where they are in step; by default
             what suits the device, and what its memory holds.
-        together: lanes of a chunk in step, or one after the other; by default in step
+        vmapped: lanes of a chunk in step, or one after the other; by default in step
             on accelerators, and where they are sharded.
         quiet: no progress.
     """
@@ -40,7 +40,7 @@ class Settings(Program):
     launcher: Literal["local", "sharded", "jax", "ray"] = "local"
     workers: Count | None = None
     chunk_size: int | None = None
-    together: bool | None = None
+    vmapped: bool | None = None
     quiet: bool = False
 
 

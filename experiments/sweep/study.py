@@ -82,7 +82,7 @@ def sweep(settings: Settings) -> dict:
         # A second process would start for longer than it works.
         workers = 1 if kind == "cpu" and grid.size <= ALONE else devices
     shards = len(jax.local_devices()[:workers]) if settings.launcher == "sharded" else 1
-    together, chunk_size = _cut(settings, kind, shards)
+    vmapped, chunk_size = _cut(settings, kind, shards)
     if not settings.resume and settings.launcher == "jax":
         raise BadInput("no-resume with the jax launcher: remove the folder instead")
     chunks = plan(grid, chunk_size)
@@ -92,7 +92,7 @@ def sweep(settings: Settings) -> dict:
             old = (folder / "chunks").glob("[0-9]*.npy")
             for path in (*folder.glob("settings.*json"), *old):
                 path.unlink(missing_ok=True)
-        prepare(folder, _description(grid, chunk_size, together, kind))
+        prepare(folder, _description(grid, chunk_size, vmapped, kind))
         if settings.launcher == "local":
             tidy(folder)
         planned = [chunk.lanes for chunk in chunks]
@@ -102,7 +102,7 @@ def sweep(settings: Settings) -> dict:
         if whole:
             say(f"{len(whole)} of {len(chunks)} chunks are there already")
         pending = [index for index in range(len(chunks)) if index not in whole]
-        job = Job(grid, chunk_size, together, folder)
+        job = Job(grid, chunk_size, vmapped, folder)
         if settings.launcher == "jax":
             run = over_jax_processes(job, pending, stop, len(chunks))
         elif settings.launcher == "ray":
@@ -151,28 +151,28 @@ def _join_cluster() -> None:
 
 def _cut(settings: Settings, kind: str, shards: int) -> tuple[bool, int]:
     """Whether lanes run in step, and how many make a chunk."""
-    together, chunk_size = settings.together, settings.chunk_size
+    vmapped, chunk_size = settings.vmapped, settings.chunk_size
     spread = settings.launcher == "sharded"
-    if together is None:
-        together = spread or kind != "cpu"
-    if spread and not together:
-        raise BadInput("the sharded launcher: wanted lanes in step, --together")
+    if vmapped is None:
+        vmapped = spread or kind != "cpu"
+    if spread and not vmapped:
+        raise BadInput("the sharded launcher: wanted lanes in step, --vmapped")
     if chunk_size is None:
         chunk_size = CHUNK_SIZE[kind]
-        if together and kind != "cpu" and settings.launcher in ("local", "sharded"):
+        if vmapped and kind != "cpu" and settings.launcher in ("local", "sharded"):
             chunk_size = lanes_per_device(settings.grid, chunk_size)
         chunk_size *= shards
     if chunk_size % shards:
         raise BadInput(f"chunk_size {chunk_size}: wanted a multiple of {shards}")
-    return together, chunk_size
+    return vmapped, chunk_size
 
 
-def _description(grid: Grid, chunk_size: int, together: bool, kind: str) -> dict:
+def _description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
     return {
         "grid": grid.described(),
         "axes": grid.values,
         "chunk_size": chunk_size,
-        "together": together,
+        "vmapped": vmapped,
         "environment": {
             "device": kind,
             "precision": grid.precision,

@@ -26,7 +26,7 @@ def wasted_work(results: xr.Dataset) -> float:
     Returns:
         Steps paid for beyond those needed, over those needed.
     """
-    if not results.attrs["together"]:
+    if not results.attrs["vmapped"]:
         return 0.0
     chunk_size = results.attrs["chunk_size"]
     steps, file = results.num_steps.values.ravel(), results.file.values.ravel()

@@ -38,14 +38,15 @@ class TrialSettings:
     Attributes:
         flow: tolerances and bounds of the integration.
         path_points: points saved along the flow, geometric in log(1+t).
-        drift_tolerance: how closely the margins must follow the predicted late flow,
-            in units of attention scores and up to their rounding, and how far p may
-            still be moved, in units of scores too, for a trial to count as converged.
+        late_flow_tolerance: how closely the margins must follow the predicted late
+            flow, in units of attention scores and up to their rounding, and how far p
+            may still be moved, in units of scores too, for a trial to count as
+            converged.
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
     path_points: int = 0
-    drift_tolerance: float = TOLERANCE
+    late_flow_tolerance: float = TOLERANCE
 
 
 class Trial(eqx.Module):
@@ -176,7 +177,7 @@ def run_trial(
         flow,
         step_size=step_size,
         embed=embed,
-        drift_tolerance=settings.drift_tolerance,
+        late_flow_tolerance=settings.late_flow_tolerance,
     )
 
 
@@ -233,7 +234,7 @@ def evaluate(
     *,
     step_size: Float[Scalar, ""] | float,
     embed: Embed = embedding_step,
-    drift_tolerance: float = TOLERANCE,
+    late_flow_tolerance: float = TOLERANCE,
 ) -> Trial:
     """The results of a trial: error of the step on E, certificate.
 
@@ -244,7 +245,7 @@ def evaluate(
         flow: of p, with E¹ and v fixed.
         step_size: η₀ of the step from E⁰ to E¹.
         embed: how E¹ was made, which decides whether Lemma 4.1 is of it.
-        drift_tolerance: see `TrialSettings`.
+        late_flow_tolerance: see `TrialSettings`.
 
     Returns:
         The trial.
@@ -253,7 +254,7 @@ def evaluate(
         See `run_trial`.
     """
     scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
-    found = certify(after, corpus, flow, tolerance=drift_tolerance)
+    found = certify(after, corpus, flow, tolerance=late_flow_tolerance)
     margin, late = found.ending.margin, found.ending.late
     important = important_tokens(corpus)
     number = jnp.maximum(important.sum(), 1).astype(values.dtype)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MISSING = -1
 """Status of a lane that no finished chunk holds."""
-# Fields that folders of earlier versions name otherwise.
-FORMER = {"drift": "late_flow_residual"}
+# Columns and settings that folders of earlier versions name otherwise.
+FORMER = {"drift": "late_flow_residual", "together": "vmapped"}
 
 
 class DamagedChunk(BadInput):
@@ -91,7 +91,7 @@ def describe(folder: Path) -> dict[str, Any]:
         except (ValueError, RecursionError):
             found = None
         if isinstance(found, dict):
-            return found
+            return {FORMER.get(name, name): value for name, value in found.items()}
         damaged = True
     if damaged:
         raise BadInput(

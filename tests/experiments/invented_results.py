@@ -42,7 +42,7 @@ def invent_sweep(folder, *, dims=DIMS, steps=STEPS, seeds=SEEDS, points=POINTS):
         "grid": grid | {"precision": "float64"},
         "axes": axes,
         "chunk_size": 12,
-        "together": False,
+        "vmapped": False,
         "environment": {"device": "cpu", "versions": {"jax": "0.0"}, "code": "none"},
         "statuses": {status.name: status.value for status in TrialStatus},
     }

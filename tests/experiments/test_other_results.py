@@ -31,8 +31,8 @@ OTHER = {
 NAMES = [field.name for field in dataclasses.fields(Grid) if field.name != "axes"]
 
 
-def described(grid=DEFAULT, chunk_size=8, together=False):
-    return study._description(grid, chunk_size, together, "cpu")
+def described(grid=DEFAULT, chunk_size=8, vmapped=False):
+    return study._description(grid, chunk_size, vmapped, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_every_setting_of_a_grid_makes_other_results(name, usual):
 def test_so_does_the_way_in_which_lanes_are_cut(usual):
     assert differences(usual, described()) == []
     assert differences(usual, described(chunk_size=9))
-    assert differences(usual, described(together=True))
+    assert differences(usual, described(vmapped=True))
 
 
 def test_every_module_that_a_sweep_loads_is_in_its_digest():

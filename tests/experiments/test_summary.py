@@ -21,7 +21,7 @@ TIES_UNPROVED, NOT_CERTIFIED = STATUSES["TIES_UNPROVED"], STATUSES["NOT_CERTIFIE
 NONE, MISSING = STATUSES["NOTHING_TO_SELECT"], -1
 
 
-def results(status, selected=None, together=False):
+def results(status, selected=None, vmapped=False):
     """Runs over two d, two η₀ and two seeds, from their statuses."""
     status = np.array(status).reshape(2, 2, 2)
     chosen = np.where(status == ALL, 1.0, 0.5) if selected is None else selected
@@ -43,7 +43,7 @@ def results(status, selected=None, together=False):
     return xr.Dataset(
         {name: (axes, column) for name, column in columns.items()},
         coords={"dim": [8.0, 64.0], "step_size": [1.0, 10.0], "seed": [0, 1]},
-        attrs={"statuses": STATUSES, "together": together, "chunk_size": 2},
+        attrs={"statuses": STATUSES, "vmapped": vmapped, "chunk_size": 2},
     )
 
 
@@ -152,10 +152,10 @@ def test_steps_that_waited_by_hand():
     """Chunks of 17 and 16, 15 and 14, … steps: the longest, twice, over the sum."""
     assert wasted_work(results([ALL] * 8)) == 0
     paid, needed = 2 * (17 + 15 + 13 + 11), sum(range(10, 18))
-    found = wasted_work(results([ALL] * 8, together=True))
+    found = wasted_work(results([ALL] * 8, vmapped=True))
     assert found == pytest.approx(paid / needed - 1)
     # The last chunk missing: neither paid nor needed.
-    found = wasted_work(results([ALL] * 6 + [MISSING] * 2, together=True))
+    found = wasted_work(results([ALL] * 6 + [MISSING] * 2, vmapped=True))
     assert found == pytest.approx(2 * (17 + 15 + 13) / sum(range(12, 18)) - 1)
 
 

@@ -25,7 +25,7 @@ ALL, PART, LOST, TIES = (
 )
 
 
-def invented(atol, grid, shape, together):
+def invented(atol, grid, shape, vmapped):
     """Checks that nobody had to integrate; each knows the cell it is of."""
     names = list(lane_values(grid, np.array([0])))
 

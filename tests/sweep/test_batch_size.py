@@ -71,7 +71,7 @@ def test_devices_that_share_a_chunk_get_as_many_lanes_each(settings, cut):
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [({"chunk_size": 10}, "multiple of 4"), ({"together": False}, "--together")],
+    [({"chunk_size": 10}, "multiple of 4"), ({"vmapped": False}, "--vmapped")],
 )
 def test_lanes_that_cannot_be_shared_are_refused(changed, message):
     settings = dataclasses.replace(Settings(launcher="sharded"), **changed)

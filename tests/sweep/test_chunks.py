@@ -46,10 +46,10 @@ def changed(grid, **values):
     return dataclasses.replace(grid, axes={**grid.axes, **values}, **fields)
 
 
-def results_of(grid, chunk_size, folder, order=None, together=False):
+def results_of(grid, chunk_size, folder, order=None, vmapped=False):
     store.prepare(folder, describe(grid))
     for index in order or range(len(plan(grid, chunk_size))):
-        run_and_write(grid, index, folder, chunk_size=chunk_size, vmapped=together)
+        run_and_write(grid, index, folder, chunk_size=chunk_size, vmapped=vmapped)
     return store.load(folder)
 
 
@@ -84,10 +84,10 @@ def test_lanes_carry_the_values_of_their_cell():
             assert found[name].tolist() == [cell[place] for cell in every]
 
 
-@pytest.mark.parametrize(("chunk_size", "together"), [(1, False), (64, True)])
-def test_the_cut_does_not_matter(reference, tmp_path, chunk_size, together):
-    other = results_of(TINY, chunk_size, tmp_path, together=together)
-    if not together:
+@pytest.mark.parametrize(("chunk_size", "vmapped"), [(1, False), (64, True)])
+def test_the_cut_does_not_matter(reference, tmp_path, chunk_size, vmapped):
+    other = results_of(TINY, chunk_size, tmp_path, vmapped=vmapped)
+    if not vmapped:
         assert value_differences(reference, other, tolerance=0.0) == []
     assert (other.status == reference.status).all()
     assert (other.end == reference.end).all()
