@@ -91,7 +91,8 @@ def describe(folder: Path) -> dict[str, Any]:
         except (ValueError, RecursionError):
             found = None
         if isinstance(found, dict):
-            return {FORMER.get(name, name): value for name, value in found.items()}
+            settings: dict[str, Any] = found
+            return {FORMER.get(name, name): settings[name] for name in settings}
         damaged = True
     if damaged:
         raise BadInput(
