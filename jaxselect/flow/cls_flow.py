@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
-from ..arguments import as_annotated
 from ..checks import at_least, increasing
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
@@ -43,7 +42,6 @@ CANCELLATION_POWER = 0.7
 
 
 @for_corpus(by_head=True)
-@as_annotated
 def cls_flow(
     parameters: Parameters,
     corpus: Corpus,
@@ -216,7 +214,6 @@ def _integrate(
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def velocity(
     parameters: Parameters,

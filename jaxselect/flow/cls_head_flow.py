@@ -2,7 +2,6 @@
 
 from jaxtyping import Array, Float, Scalar
 
-from ..arguments import as_annotated
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
@@ -12,7 +11,6 @@ from .settings import FlowSettings
 
 
 @for_corpus(-1, 1)
-@as_annotated
 def cls_head_flow(
     parameters: Parameters,
     corpus: Corpus,

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..arguments import as_annotated
 from ..checks import whole
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
@@ -69,7 +68,6 @@ class Crossing(eqx.Module):
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def search_path(
     parameters: Parameters,
@@ -151,7 +149,6 @@ def end_of_path(
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def last_crossings(
     parameters: Parameters,

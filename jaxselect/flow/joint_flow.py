@@ -15,7 +15,6 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
-from ..arguments import as_annotated
 from ..checks import at_least, increasing
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
@@ -77,7 +76,6 @@ class JointFlow(eqx.Module):
 
 
 @for_corpus(-1, 1)
-@as_annotated
 def joint_flow(
     parameters: Parameters,
     corpus: Corpus,

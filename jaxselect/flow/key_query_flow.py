@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
-from ..arguments import as_annotated
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
 from ..model.parameters import Parameters
@@ -14,7 +13,6 @@ from .settings import FlowSettings
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def key_query_flow(
     parameters: Parameters,

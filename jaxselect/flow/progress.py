@@ -39,7 +39,6 @@ def direction_error(
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @one_program()
 @full_precision
 def local_exponents(
@@ -87,7 +86,6 @@ def local_exponents(
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @one_program()
 @full_precision
 def excess_loss(

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..arguments import as_annotated
 from ..checks import at_least, increasing
 from ..errors import BadInput
 from ..model.checks import for_corpus
@@ -25,7 +24,6 @@ DENSE = 10**5
 
 
 @for_corpus(-1, 1)
-@as_annotated
 def sparse_flow(
     parameters: Parameters,
     corpus: SparseCorpus,

@@ -63,7 +63,6 @@ def late_flow_residual(
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def inactive_pair_bound(
     parameters: Parameters,

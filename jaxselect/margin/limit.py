@@ -101,7 +101,6 @@ class Limit(eqx.Module):
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def limit(
     parameters: Parameters,

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from ..arguments import as_annotated
 from ..errors import BadInput
 
 _Arguments = ParamSpec("_Arguments")
@@ -89,7 +90,7 @@ def same_vocabulary(embeddings: jax.Array | np.ndarray, vocabulary: int) -> None
 def for_corpus(
     *labels: int, by_head: bool = False
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Refuse a corpus whose vocabulary or labels do not fit.
+    """Refuse arguments off their annotations, and a corpus that does not fit.
 
     Parameters, and arrays whose annotation has an axis named `vocabulary`, need as many
     tokens as the corpus. Traced labels cannot be read and pass; sizes are never traced.
@@ -115,7 +116,7 @@ def for_corpus(
     def checking(
         function: Callable[_Arguments, _Result],
     ) -> Callable[_Arguments, _Result]:
-        signature = inspect.signature(function)
+        annotated, signature = as_annotated(function), inspect.signature(function)
         axes = {
             name: _vocabulary_axis(one.annotation)
             for name, one in signature.parameters.items()
@@ -137,9 +138,9 @@ def for_corpus(
         def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             given = signature.bind(*args, **kwargs).arguments
             corpus: Any = given.get("corpus")
-            # Whatever is no corpus or no array is refused with its name elsewhere.
+            # Whatever is no corpus or no array is refused with its name.
             if not hasattr(corpus, "vocabulary"):
-                return function(*args, **kwargs)
+                return annotated(*args, **kwargs)
             shapes = []
             for name, value in given.items():
                 axis, rows = axes[name], getattr(value, "embeddings", None)
@@ -157,7 +158,7 @@ def for_corpus(
                     raise BadInput(f"{shapes[0][0]} heads: wanted one, and labels ±1")
             if by_head and shapes:
                 labels_suit(shapes[0], corpus)
-            return function(*args, **kwargs)
+            return annotated(*args, **kwargs)
 
         return checked
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..arguments import as_annotated
 from ..program import one_program
 from .checks import for_corpus
 from .corpus import Corpus
@@ -98,7 +97,6 @@ def _list(sign: np.ndarray) -> DecisionList:
 
 
 @for_corpus()
-@as_annotated
 def list_agreement(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],

@@ -51,7 +51,6 @@ def within_range(step_size: Float[Scalar, ""] | float, dtype: jnp.dtype | str) -
 
 
 @for_corpus(by_head=True)
-@as_annotated
 def embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Parameters:
@@ -225,7 +224,6 @@ def predicted_alignment(
 
 
 @for_corpus(by_head=True)
-@as_annotated
 def alignment_error(
     before: Parameters,
     after: Parameters,

@@ -15,7 +15,6 @@ WIDTH = 0.5
 
 
 @for_corpus()
-@as_annotated
 def selected_tokens(
     scores: Float[Array, " vocabulary"],
     corpus: Corpus,
@@ -95,7 +94,6 @@ def competing_pairs(
 
 
 @for_corpus()
-@as_annotated
 @one_program()
 def selected_output(
     values: Float[Array, " vocabulary *classes"],

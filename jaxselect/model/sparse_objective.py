@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
-from ..arguments import as_annotated
 from ..program import one_program
 from .attention import token_scores
 from .checks import for_corpus
@@ -133,7 +132,6 @@ def risk_and_score_descent(
 
 
 @for_corpus(-1, 1)
-@as_annotated
 @jax.jit
 def risk_and_descent(
     parameters: Parameters,
@@ -185,7 +183,6 @@ def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
 
 
 @for_corpus(-1, 1)
-@as_annotated
 @jax.jit
 def evaluate(parameters: Parameters, corpus: SparseCorpus) -> Metrics:
     """Loss and accuracy on a corpus.

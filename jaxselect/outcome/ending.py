@@ -3,7 +3,6 @@
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ..arguments import as_annotated
 from ..margin.limit import Limit, limit
 from ..margin.max_margin import MaxMargin, max_margin
 from ..model.checks import for_corpus
@@ -38,7 +37,6 @@ class Ending(eqx.Module):
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def ending(
     parameters: Parameters,

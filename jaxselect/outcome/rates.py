@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..arguments import as_annotated
 from ..checks import between
 from ..flow.crossing import Crossing, CrossingStatus, EventFunction
 from ..flow.progress import direction_error
@@ -100,7 +99,6 @@ class Rates(eqx.Module):
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def rates(
     before: Parameters,

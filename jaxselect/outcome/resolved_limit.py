@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ..arguments import as_annotated
 from ..checks import between, whole
 from ..flow.crossing import (
     Crossing,
@@ -96,7 +95,6 @@ class ResolvedLimit(eqx.Module):
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def resolve_limit(
     after: Parameters,

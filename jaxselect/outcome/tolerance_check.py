@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..arguments import as_annotated
 from ..flow.cls_flow import cls_flow
 from ..flow.result import Flow
 from ..flow.settings import FlowSettings
@@ -53,7 +52,6 @@ class ToleranceCheck(eqx.Module):
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def tolerance_check(
     parameters: Parameters,

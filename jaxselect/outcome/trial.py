@@ -224,7 +224,6 @@ def initialise(
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def evaluate(
     before: Parameters,

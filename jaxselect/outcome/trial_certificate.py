@@ -8,7 +8,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..arguments import as_annotated
 from ..checks import between
 from ..flow.result import Flow, FlowStatus
 from ..former_names import renamed
@@ -66,7 +65,6 @@ class Certificate(eqx.Module):
 
 
 @for_corpus(by_head=True)
-@as_annotated
 @full_precision
 def certify(
     parameters: Parameters, corpus: Corpus, flow: Flow, *, tolerance: float = TOLERANCE

@@ -8,7 +8,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ..arguments import as_annotated
 from ..model.attention import attend_corpus
 from ..model.checks import for_corpus
 from ..model.corpus import Corpus
@@ -40,7 +39,6 @@ class JointLimit(eqx.Module):
 
 
 @for_corpus(-1, 1)
-@as_annotated
 @full_precision
 def joint_limit(
     scores: Float[Array, " vocabulary"],
