@@ -31,7 +31,7 @@ import jax  # noqa: E402
 import matplotlib  # noqa: E402
 import pytest  # noqa: E402
 
-from tests.type_checks import check_again  # noqa: E402
+from tests.type_checks import next_test  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -52,8 +52,8 @@ gc.set_threshold(50_000, 20, 50)
 
 @pytest.fixture(autouse=True)
 def types_are_checked_in_every_test() -> None:
-    """The first calls in this test are checked, whatever others called."""
-    check_again()
+    """A function's first calls in this test are checked, whatever others called."""
+    next_test()
 
 
 # A compiled program lies in dozens of pieces of memory, of which Linux gives a process

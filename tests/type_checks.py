@@ -1,25 +1,23 @@
-"""Types of arguments and results, checked the first times that a test calls anything.
+"""Types of arguments and results, checked the first times that a test calls a function.
 
-A flow on the host calls the same functions a hundred thousand times with arrays of the
-same shapes: to check every call took two thirds of the time of its tests.
+A flow on the host calls the same functions thousands of times with arrays of the same
+shapes: to check every call took two thirds of the time of its tests.
 """
 
 import functools
 from collections.abc import Callable
 from typing import Any
 
-import jaxtyping
 from beartype import beartype
 
-# Checks in one test.
-CHECKS = 10_000
-_left = [CHECKS]
+# Calls of one function that are checked in one test.
+CALLS = 20
+_tests = [0]
 
 
-def check_again() -> None:
-    """Begin another test."""
-    _left[0] = CHECKS
-    jaxtyping.config.update("jaxtyping_disable", False)
+def next_test() -> None:
+    """Check the first calls of every function again."""
+    _tests[0] += 1
 
 
 def first_calls(function: Callable) -> Callable:
@@ -31,13 +29,14 @@ def first_calls(function: Callable) -> Callable:
     Returns:
         A function to be called for its errors alone.
     """
-    checked = beartype(function)
+    checked, test, calls = beartype(function), -1, 0
 
     @functools.wraps(function)
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        _left[0] -= 1
-        if _left[0] == 0:
-            jaxtyping.config.update("jaxtyping_disable", True)
-        return checked(*args, **kwargs)
+    def limited(*args: Any, **kwargs: Any) -> Any:
+        nonlocal test, calls
+        if test != _tests[0]:
+            test, calls = _tests[0], 0
+        calls += 1
+        return checked(*args, **kwargs) if calls <= CALLS else None
 
-    return counted
+    return limited
