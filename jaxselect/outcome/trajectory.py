@@ -110,6 +110,8 @@ def trajectory(
     if restarted and _is_unknown(ending, at.flow):
         ending = course.certify(at, NEGLIGIBLE)
     returns: list[float] = []
+    # A manifold of rests that proved nothing would again, as long as its ties are tied.
+    without_proof = np.zeros(0, bool)
     while at.log_time < until_log_time and len(at.stages) < max_stages:
         if ending.status != End.UNPROVED or at.flow.status != FlowStatus.REACHED:
             break
@@ -120,8 +122,11 @@ def trajectory(
             # A token above the threshold at the first step had not lost.
             lost = bool(at.flow.num_steps > 1)
         else:
-            held = course.hold(at, ending, until_log_time)
+            held = None
+            if not np.array_equal(ending.selected, without_proof):
+                held = course.hold(at, ending, until_log_time)
             if held is None:
+                without_proof = ending.selected
                 later = course.integrate_slow(at, ending, until_log_time)
                 if later is None:
                     break
