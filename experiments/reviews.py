@@ -33,14 +33,14 @@ from experiments.text.fitting import (
     require_finite,
     summary,
 )
-from jaxselect.model.attention import token_scores
-from jaxselect.model.parameters import Parameters
-from jaxselect.model.sparse import (
+from jaxselect.corpora.sparse import (
     SparseCorpus,
     importance,
     occurrences,
     posterior_difference,
 )
+from jaxselect.model.attention import token_scores
+from jaxselect.model.parameters import Parameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

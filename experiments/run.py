@@ -194,7 +194,7 @@ def _check(*sizes: int) -> Callable[..., Any]:
 
 def _draw(*sizes: int) -> Callable[[jax.Array], Any]:
     """Corpora of some sizes, by key."""
-    from jaxselect.model.synthetic import assumption_one
+    from jaxselect.corpora.synthetic import assumption_one
 
     named = dict(zip(SIZES, sizes, strict=True))
 

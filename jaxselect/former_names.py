@@ -8,6 +8,9 @@ from typing import Any
 
 # Former module: where its names are now.
 MOVED = {
+    "model.checks": ("corpora.checks", "checks"),
+    "model.corpus": ("corpora.corpus", "model.importance"),
+    "model.synthetic": ("corpora.synthetic",),
     "outcome.settle": ("outcome.resolved_limit",),
     "outcome.verdict": ("outcome.trial_certificate",),
     "text.attention": ("model.ragged_objective",),
@@ -15,20 +18,20 @@ MOVED = {
     "text.curve": ("flow.arclength",),
     "text.ending": ("outcome.flow_end",),
     "text.flow": ("flow.sparse_flow", "flow.bdf", "flow.result"),
-    "text.late_flow": ("margin.late_flow", "model.ragged_pairs"),
+    "text.late_flow": ("margin.late_flow", "pairs.ragged_pairs"),
     "text.limit_certificate": ("margin.limit_certificate",),
-    "text.manifold_balance": ("model.manifold_balance", "margin.manifold_equilibrium"),
+    "text.manifold_balance": ("pairs.manifold_balance", "margin.manifold_equilibrium"),
     "text.manifold_certificate": ("margin.manifold_certificate",),
     "text.manifold_end": ("outcome.manifold_end",),
     "text.manifold_flow": ("flow.manifold_flow",),
-    "text.margin": ("margin.sparse_max_margin", "model.ragged_pairs"),
+    "text.margin": ("margin.sparse_max_margin", "pairs.ragged_pairs"),
     "text.objective": ("model.sparse_objective",),
     "text.offset_equilibrium": ("margin.offset_equilibrium",),
-    "text.pair_forces": ("model.pair_forces",),
+    "text.pair_forces": ("pairs.pair_forces",),
     "text.reduced_flow": ("outcome.reduced_flow", "flow.arclength_flow"),
     "text.rest": ("margin.certified_minimum", "model.frame"),
-    "text.sparse": ("model.sparse", "model.count_matrix"),
-    "text.tie_manifold": ("model.tie_manifold",),
+    "text.sparse": ("corpora.sparse", "corpora.count_matrix"),
+    "text.tie_manifold": ("pairs.tie_manifold",),
     "text.trajectory": ("outcome.trajectory",),
 }
 # Former names, without their prefix `Text` or `text_`.

@@ -5,9 +5,10 @@ import functools
 import jax
 import numpy as np
 
+from jaxselect.corpora import corpus as padded
+from jaxselect.corpora import sparse
 from jaxselect.flow.sparse_flow import sparse_flow
-from jaxselect.model import corpus as padded
-from jaxselect.model import embedding_step, parameters, sparse
+from jaxselect.model import embedding_step, parameters
 from jaxselect.model.ragged_bags import RaggedBags
 
 VOCABULARY, SEQUENCES, LENGTH = 8, 12, 4

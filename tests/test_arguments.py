@@ -14,12 +14,13 @@ from scipy.sparse import csr_array
 
 import jaxselect
 from jaxselect.arguments import as_annotated
+from jaxselect.corpora import corpus as counted
+from jaxselect.corpora import sparse
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import velocity
 from jaxselect.flow.crossing import search_path
 from jaxselect.flow.progress import direction_error
-from jaxselect.model import corpus as counted
-from jaxselect.model import importance, sparse
+from jaxselect.model import importance
 from jaxselect.networks import embedding_step as network_steps
 from jaxselect.networks import training
 from jaxselect.networks.design import Design

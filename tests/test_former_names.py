@@ -11,6 +11,11 @@ from jaxselect.outcome.trial_certificate import Certificate
 
 # Every public function and class of version 0.2, by module.
 NAMES = {
+    "model.checks": "whole array labels_among numbers increasing same_vocabulary",
+    "model.corpus": "Corpus from_sequences from_counts from_bags importance "
+    "class_importance token_classes posterior_difference frequencies occurrences "
+    "TokenClasses",
+    "model.synthetic": "assumption_one several_relevant independent_tokens multi_class",
     "outcome.settle": "RateSettings Settled settle one_or_nan nan_where",
     "outcome.verdict": "Certificate certify verdict finish",
     "text.attention": "attention",
@@ -90,7 +95,9 @@ def test_a_record_is_read_under_a_former_name(record):
 
 
 def test_both_ways_to_import_a_former_name():
-    with pytest.warns(DeprecationWarning, match=r"jaxselect\.model\.sparse\.from_csr"):
+    with pytest.warns(
+        DeprecationWarning, match=r"jaxselect\.corpora\.sparse\.from_csr"
+    ):
         from jaxselect.text.sparse import from_csr
     from jaxselect.text import sparse
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import jaxselect
+from jaxselect.corpora import corpus as counted
+from jaxselect.corpora import sparse
 from jaxselect.errors import BadInput
-from jaxselect.model import corpus as counted
-from jaxselect.model import sparse
 from jaxselect.model.objective import negative_gradient
 
 FIVE = jaxselect.from_sequences([[0, 2, 3], [1, 2, 4]], [1, -1], vocabulary=5)

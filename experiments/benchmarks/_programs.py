@@ -12,10 +12,10 @@ import optax
 from experiments.benchmarks._bags import corpus
 from experiments.sweep.settings import CHUNK_SIZE, PRESETS
 from experiments.theory.problem import Problem
-from jaxselect.model.corpus import Corpus
+from jaxselect.corpora.corpus import Corpus
+from jaxselect.corpora.sparse import SparseCorpus, from_csr
+from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.sparse import SparseCorpus, from_csr
-from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import REAL_RATES, rates
 from jaxselect.outcome.trial import Trial, run_trial
 from jaxselect.sweep.chunks import program

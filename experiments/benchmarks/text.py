@@ -123,9 +123,9 @@ def time_ours(
     import jax.numpy as jnp
     import optax
 
+    from jaxselect.corpora.sparse import from_csr
     from jaxselect.model.attention import token_scores
     from jaxselect.model.parameters import Parameters
-    from jaxselect.model.sparse import from_csr
     from jaxselect.model.sparse_objective import (
         expand,
         risk_and_descent,

@@ -19,7 +19,7 @@ from experiments.common.study import Count, Positive, Share, Study, presets, stu
 from experiments.text.data import Source, Splits, load
 from experiments.text.fitting import Fit, starting_point
 from experiments.text.limit_summary import subsample, summarise
-from jaxselect.model.sparse import SparseCorpus, from_csr, posterior_difference
+from jaxselect.corpora.sparse import SparseCorpus, from_csr, posterior_difference
 from jaxselect.outcome.trajectory import trajectory
 
 

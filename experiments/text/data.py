@@ -17,9 +17,9 @@ from scipy.sparse import csr_array
 from experiments.common.console import say
 from experiments.common.progress import watched
 from experiments.text.labels import mapping, require_two, say_mapping
+from jaxselect.corpora.sparse import SparseCorpus, from_csr
 from jaxselect.errors import BadInput
 from jaxselect.files import replacing
-from jaxselect.model.sparse import SparseCorpus, from_csr
 from jaxselect.text import datasets, words
 from jaxselect.text import reviews as text
 from jaxselect.text.invented import invent_reviews

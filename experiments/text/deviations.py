@@ -25,14 +25,14 @@ from experiments.common.progress import watched
 from experiments.common.study import Count, Study, presets, study
 from experiments.text.data import Source, fitted_reviews, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point
-from jaxselect.errors import BadInput
-from jaxselect.model.attention import token_scores
-from jaxselect.model.sparse import (
+from jaxselect.corpora.sparse import (
     SparseCorpus,
     occurrences,
     posterior_difference,
     products,
 )
+from jaxselect.errors import BadInput
+from jaxselect.model.attention import token_scores
 from jaxselect.text.reviews import Reviews
 from jaxselect.text.words import words_of
 

@@ -20,6 +20,7 @@ from experiments.common.study import Count, Several, Study, presets, study
 from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, starting_point
 from experiments.text.limit_summary import subsample, summarise
+from jaxselect.corpora.sparse import posterior_difference
 from jaxselect.flow.bdf import LATEST
 from jaxselect.model.ragged_bags import RaggedBags
 from jaxselect.model.ragged_objective import (
@@ -29,7 +30,6 @@ from jaxselect.model.ragged_objective import (
     outputs,
     risk,
 )
-from jaxselect.model.sparse import posterior_difference
 from jaxselect.outcome.flow_end import FlowEnd
 from jaxselect.outcome.trajectory import Trajectory, trajectory
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from jaxselect.corpora.sparse import SparseCorpus, from_csr
 from jaxselect.flow.result import FlowStatus
-from jaxselect.model.sparse import SparseCorpus, from_csr
 from jaxselect.outcome.trajectory import Trajectory
 
 

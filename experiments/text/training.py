@@ -40,9 +40,9 @@ from experiments.text.fitting import (
     summary,
 )
 from experiments.text.labels import in_order
+from jaxselect.corpora.sparse import importance, posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.sparse import importance, posterior_difference
 
 # By name: use of E, whether v is trained, whether training is long.
 MODELS = {

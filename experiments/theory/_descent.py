@@ -5,8 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from jaxselect.corpora.corpus import Corpus
 from jaxselect.model.attention import attend_corpus, token_scores
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.objective import empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxselect.compilation import fast_compile_options
+from jaxselect.corpora.corpus import Corpus
 from jaxselect.flow.cls_flow import FlowStatus, cls_flow
 from jaxselect.flow.joint_flow import joint_flow
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.decision_lists import DecisionList, list_agreement
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.parameters import Parameters

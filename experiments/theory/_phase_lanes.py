@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, Scalar
 
+from jaxselect.corpora.corpus import Corpus
 from jaxselect.flow.cls_flow import FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import gaussian_reduced
 

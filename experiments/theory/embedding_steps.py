@@ -20,9 +20,9 @@ from experiments.common.statistics import bootstrap
 from experiments.common.study import Bound, Count, Positive, Study, presets, study
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
+from jaxselect.corpora.corpus import Corpus
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens

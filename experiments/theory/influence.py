@@ -20,10 +20,10 @@ from experiments.common.console import command, say_each
 from experiments.common.progress import watched
 from experiments.common.study import Dimension, Study, presets, study
 from experiments.theory.problem import Problem
+from jaxselect.corpora.corpus import Corpus
 from jaxselect.errors import BadInput
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs

@@ -29,8 +29,8 @@ from experiments.theory._joint_lanes import BLOCK, block, table
 from experiments.theory._joint_plan import Plan
 from experiments.theory._kept import resumed
 from experiments.theory.problem import Problem
+from jaxselect.corpora.corpus import Corpus
 from jaxselect.errors import BadInput
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
 

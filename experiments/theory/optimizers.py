@@ -29,10 +29,10 @@ from experiments.theory._descent import (
     residuals,
 )
 from experiments.theory.problem import Problem
+from jaxselect.corpora.corpus import Corpus
+from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.errors import BadInput
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.model.synthetic import assumption_one
 from jaxselect.theory.decay import decay_end
 from jaxselect.theory.joint import reduced_flow, reduced_problem
 

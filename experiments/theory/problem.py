@@ -5,9 +5,9 @@ import dataclasses
 import jax
 
 from experiments.common import memory
-from jaxselect.model.corpus import Corpus
+from jaxselect.corpora.corpus import Corpus
+from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.model.parameters import Parameters, gaussian_reduced
-from jaxselect.model.synthetic import assumption_one
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
 
-from ..model.components import centred_in_components
-from ..model.corpus import Corpus
+from ..corpora.components import centred_in_components
+from ..corpora.corpus import Corpus
 from ..model.curvature import score_curvature
 from ..model.objective import negative_gradient
 from ..model.parameters import Parameters

@@ -18,7 +18,7 @@ from jax import lax
 from jax.scipy.linalg import lu_factor, lu_solve
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from ..model.corpus import Corpus
+from ..corpora.corpus import Corpus
 from ..model.objective import negative_gradient
 from ..precision import full_precision
 from ._rosenbrock import GAMMA, Rodas5P

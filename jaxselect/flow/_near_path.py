@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..model.corpus import Corpus
+from ..corpora.corpus import Corpus
 from ..model.parameters import Parameters
 from .cls_flow import velocity
 

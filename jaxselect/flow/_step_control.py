@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
+from ..corpora.corpus import Corpus
 from ..model._score_gradient import log_residual
 from ..model.attention import attend_corpus
-from ..model.corpus import Corpus
 
 # Length given to an empty step, as 1/PARTS of the spacing of floats at t: small enough
 # for most returns, large enough for the next step to be none.
@@ -119,7 +119,7 @@ def skips_a_force(
         True where log of the bound exceeds log of the product at both ends by `UNSEEN`.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> one, other = jnp.array([50.0, 0.0]), jnp.array([0.0, 50.0])
         >>> values = jnp.array([1.0, 0.0])

@@ -18,8 +18,8 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..checks import at_least, increasing
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..model.frame import frame
 from ..model.objective import log_strongest_pull, negative_gradient
 from ..model.parameters import Parameters
@@ -75,7 +75,7 @@ def cls_flow(
             NaN or a norm below 0, times that go back.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> after = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
         >>> flow = jax.jit(cls_flow)(after, bags, until_norm=1e6)
@@ -235,7 +235,7 @@ def velocity(
         dp/dτ; late it is p_mm.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
         >>> late = velocity(start, bags, 1000.0, jnp.array([500.0, -500.0]))

@@ -2,8 +2,8 @@
 
 from jaxtyping import Array, Float, Scalar
 
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..model.parameters import Parameters
 from .joint_flow import JointFlow, joint_flow
 from .learning_rates import LearningRates

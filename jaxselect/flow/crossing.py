@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..checks import whole
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..precision import full_precision
@@ -93,7 +93,7 @@ def search_path(
         BadInput: fewer than two points.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
         >>> jax.jit(partial(search_path, points=8))(start, bags).path_cls.shape
@@ -130,7 +130,7 @@ def end_of_path(
         cost another flow, the value nothing.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
         >>> path = jax.jit(partial(search_path, points=8))(start, bags)
@@ -180,7 +180,7 @@ def last_crossings(
         and what h depends on.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
         >>> path = jax.jit(partial(search_path, points=8))(start, bags)

@@ -16,8 +16,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..checks import at_least, increasing
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..model.objective import log_strongest_pull
 from ..model.parameters import Parameters
 from ..precision import full_precision
@@ -113,7 +113,7 @@ def joint_flow(
             zero, a bound that is NaN, times that go back.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> v = jnp.array([1.0, -1.0, 0.0])
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), v)

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from .cls_flow import cls_flow

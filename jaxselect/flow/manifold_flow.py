@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..model.manifold_balance import second_order
-from ..model.tie_manifold import TieManifold, at_point
+from ..pairs.manifold_balance import second_order
+from ..pairs.tie_manifold import TieManifold, at_point
 from .arclength import ArclengthField, along_curve, hidden_step
 from .arclength_flow import RETURNED, curve_flow
 from .bdf import LOOK_BACK, BdfSettings

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..model.attention import attend_corpus
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
 from ..model.functional_margin import functional_margin
 from ..model.parameters import Parameters
 from ..precision import full_precision
@@ -65,7 +65,7 @@ def local_exponents(
         d log(error) / d log‖p‖ and d log(error) / d log s; late both tend to −1.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.ones(2), jnp.array([1.0, 0.0]))
         >>> s = jnp.array(1e6)

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..checks import at_least, increasing
+from ..corpora.checks import for_corpus
+from ..corpora.sparse import SparseCorpus
 from ..errors import BadInput
-from ..model.checks import for_corpus
 from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags
 from ..model.ragged_objective import curvature, dense_curvature, pull
-from ..model.sparse import SparseCorpus
 from ..model.sparse_objective import risk_and_score_descent
 from .bdf import LATEST, LOOK_BACK, REPRESENTABLE, BdfSettings, Flow, integrate
 
@@ -57,8 +57,8 @@ def sparse_flow(
 
     Example:
         >>> from jaxselect.model import embedding_step, parameters
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> from jaxselect.model.sparse import from_corpus
+        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.corpora.sparse import from_corpus
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> start = parameters.gaussian(jax.random.key(0), vocabulary=3, dim=100)
         >>> after = embedding_step.embedding_step(start, bags, 10.0)

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..former_names import former
 from ..model.attention import attend_corpus
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
 from ..model.functional_margin import functional_margin
 from ..model.objective import log_weighted_residual
 from ..model.parameters import Parameters

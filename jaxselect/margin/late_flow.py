@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..model.frame import span_axes
-from ..model.pair_forces import PairForces, lengths
-from ..model.ragged_pairs import ACTIVE, INACTIVE
+from ..pairs.pair_forces import PairForces, lengths
+from ..pairs.ragged_pairs import ACTIVE, INACTIVE
 from .certified_minimum import Minimum
 from .offset_equilibrium import offset_equilibrium
 from .sparse_max_margin import SparseMaxMargin

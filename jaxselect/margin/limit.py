@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..arguments import as_annotated
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..precision import full_precision

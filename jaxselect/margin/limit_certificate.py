@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..model.pair_forces import PairForces
+from ..pairs.pair_forces import PairForces
 from ..status import Status
 from .certified_minimum import Minimum
 from .late_flow import FREE, MOMENT, LateFlow, Ties
@@ -105,7 +105,7 @@ def limit_certificate(
         >>> from scipy.sparse import csr_array
         >>> from jaxselect.model.ragged_bags import RaggedBags
         >>> from jaxselect.margin.sparse_max_margin import sparse_max_margin
-        >>> from jaxselect.model.pair_forces import pair_forces
+        >>> from jaxselect.pairs.pair_forces import pair_forces
         >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
         >>> one = RaggedBags(bag, np.ones(1), axes, axes[0], 1)
         >>> chosen, late = np.array([True, False]), np.array([15.0, -15.0])

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..model.manifold_balance import Stationary
-from ..model.tie_contents import CANCELLED, NARROW
-from ..model.tie_manifold import TieManifold
-from .carried_tokens import Carried, carried_tokens
+from ..pairs.manifold_balance import Stationary
+from ..pairs.tie_contents import CANCELLED, NARROW
+from ..pairs.tie_manifold import TieManifold
+from ._carried_tokens import Carried, carried_tokens
 
 # Radii that are tried, in units of the Hessian along the manifold.
 RADII = tuple(np.geomspace(1.0, 1e-7, 29).tolist())

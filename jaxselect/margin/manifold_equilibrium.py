@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 
-from ..model.manifold_balance import Stationary, second_order
-from ..model.tie_manifold import TieManifold
+from ..pairs.manifold_balance import Stationary, second_order
+from ..pairs.tie_manifold import TieManifold
 
 NEWTON_STEPS = 60
 # In scores: longest step of Newton's method, and the last one.

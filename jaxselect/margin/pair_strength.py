@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..model.functional_margin import functional_margin
 
 
@@ -61,7 +61,7 @@ def pair_strength(
         c, the scale of a pair being its largest residual −ℓ′(y b_{s*}).
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> chosen = jnp.array([[True, False]])
         >>> strength = jax.jit(pair_strength)(jnp.array([1.0, -1.0]), bags, chosen)

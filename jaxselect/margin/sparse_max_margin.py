@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import nnls
 from scipy.sparse import csr_array
 
-from ..model.ragged_pairs import competing_pairs
+from ..pairs.ragged_pairs import competing_pairs
 from .max_margin import MaxMarginStatus
 
 # Pairs added a round; the fastest of several on reviews.

@@ -1,1 +1,5 @@
-"""Bags, parameters and loss; attention, gradients, curvature, selection, steps on E."""
+"""Parameters; attention, gradients, curvature, selection, the step on E, lists."""
+
+from ..former_names import restore
+
+globals().update(restore(__name__))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from ..corpora.bags import AbstractBags, ByBag, Entries
 from .attention import Attention
-from .bags import AbstractBags, ByBag, Entries
 from .functional_margin import functional_margin
 
 

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
+from ..corpora.bags import AbstractBags, ByToken, Entries, padded_logits
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..precision import full_precision
 from ..program import one_program
-from .bags import AbstractBags, ByToken, Entries, padded_logits
-from .checks import for_corpus
-from .corpus import Corpus
 from .parameters import Parameters
 
 
@@ -148,7 +148,7 @@ def attend_corpus(
         An `Attention` with a leading axis of n.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> corpus = from_sequences([[0, 1], [1]], [1, -1], vocabulary=2)
         >>> attend_corpus(jnp.zeros(2), jnp.array([1.0, 3.0]), corpus).output.tolist()
         [2.0, 3.0]
@@ -199,7 +199,8 @@ def outputs(
         class, of which the largest predicts.
 
     Example:
-        >>> from jaxselect.model import corpus, parameters
+        >>> from jaxselect.corpora import corpus
+        >>> from jaxselect.model import parameters
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> model = parameters.Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
         >>> outputs(model, bags).tolist()

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..program import one_program
 from ._score_gradient import advances, log_weighted_residual, partners, score_gradient
 from .attention import Attention, attend_corpus
-from .checks import for_corpus
-from .corpus import Corpus
 from .functional_margin import functional_margin
 
 # Operations of the product from which on the pairs of tokens are added one by one.
@@ -49,7 +49,7 @@ def score_curvature(
         The scaled negative gradient and the symmetric Jacobian.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> _, jacobian = score_curvature(jnp.zeros(2), jnp.array([1.0, 0.0]), corpus)
         >>> [round(x, 4) for x in jacobian[0].tolist()]

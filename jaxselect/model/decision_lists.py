@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..program import one_program
-from .checks import for_corpus
-from .corpus import Corpus
 from .selection import selected_tokens
 
 
@@ -122,7 +122,7 @@ def list_agreement(
         Shares, the lead of the deciding tokens, whether list and labels are the same.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> rule, values = alternating_list(2, 1), jnp.array([1.0, -1.0, 0.0])
         >>> found = list_agreement(jnp.array([2.0, 1.0, 0.0]), values, bags, rule)

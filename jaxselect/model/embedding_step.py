@@ -12,13 +12,13 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..arguments import as_annotated
 from ..checks import between, numbers, whole
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
+from ..corpora.loss import Loss
 from ..precision import full_precision
 from ..program import one_program
 from .attention import token_scores
-from .checks import for_corpus
-from .corpus import Corpus
 from .importance import class_importance, importance
-from .loss import Loss
 from .objective import negative_gradient
 from .parameters import Parameters
 
@@ -74,7 +74,8 @@ def embedding_step(
 
     Example:
         >>> import jax
-        >>> from jaxselect.model import corpus, parameters
+        >>> from jaxselect.corpora import corpus
+        >>> from jaxselect.model import parameters
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> before = parameters.gaussian(jax.random.key(0), vocabulary=2, dim=10_000)
         >>> after = embedding_step(before, bags, step_size=40.0)
@@ -113,7 +114,8 @@ class embedding_steps:
         number: k ≥ 0; a traced k admits derivatives in forward mode only.
 
     Example:
-        >>> from jaxselect.model import corpus, parameters
+        >>> from jaxselect.corpora import corpus
+        >>> from jaxselect.model import parameters
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> before = parameters.gaussian(jax.random.key(0), vocabulary=2, dim=10_000)
         >>> after = embedding_steps(2)(before, bags, 10.0)
@@ -161,7 +163,7 @@ def start_slope(loss: Loss, heads: int = 1) -> float:
         ½ for the logistic loss, 1 for cross-entropy.
 
     Example:
-        >>> from jaxselect.model.loss import EXPONENTIAL, LOGISTIC
+        >>> from jaxselect.corpora.loss import EXPONENTIAL, LOGISTIC
         >>> start_slope(LOGISTIC), start_slope(LOGISTIC, 3), start_slope(EXPONENTIAL)
         (0.5, 1.0, 1.0)
     """
@@ -212,7 +214,7 @@ def predicted_alignment(
         (1 + η₀) d^{−1/2}.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> predicted_alignment(bags, step_size=40.0).tolist()
         [10.0, -10.0]
@@ -248,7 +250,8 @@ def alignment_error(
 
     Example:
         >>> import jax
-        >>> from jaxselect.model import corpus, parameters
+        >>> from jaxselect.corpora import corpus
+        >>> from jaxselect.model import parameters
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> key = jax.random.key(0)
         >>> before = parameters.gaussian_reduced(key, vocabulary=2, dim=1e8)

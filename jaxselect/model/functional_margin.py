@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .bags import ByBag
+from ..corpora.bags import ByBag
 
 
 class FunctionalMargin(NamedTuple):

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..arguments import as_annotated
+from ..corpora.checks import labels_among
+from ..corpora.corpus import Corpus
 from ..program import one_program
-from .checks import labels_among
-from .corpus import Corpus
 
 
 class TokenClasses(eqx.Module):
@@ -43,7 +43,7 @@ def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
         Shares in bag layout; a row sums to one.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> frequencies(from_sequences([[1, 1, 0, 1]], [1], vocabulary=2)).tolist()
         [[0.25, 0.75]]
     """
@@ -61,7 +61,7 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
         α, in [−1, 1] per token.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> corpus = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> importance(corpus).tolist()
         [0.25, -0.25, 0.0]
@@ -91,7 +91,7 @@ def class_importance(
         α^k; a row sums to zero.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> corpus = from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)
         >>> [round(a, 4) for a in class_importance(corpus, classes=3)[0].tolist()]
         [0.2222, -0.1111, -0.1111]
@@ -122,7 +122,7 @@ def shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
         token never occurs with a class.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> sizes = dict(vocabulary=3, classes=3)
         >>> bags = from_sequences([[0, 1], [1], [2]], [0, 1, 2], **sizes)
         >>> shares_by_class(bags).tolist()
@@ -161,7 +161,7 @@ def token_classes(corpus: Corpus) -> TokenClasses:
         Masks over the vocabulary. A token that never occurs is irrelevant.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> corpus = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> token_classes(corpus).irrelevant.tolist()
         [False, False, True]
@@ -201,7 +201,7 @@ def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
         Counts, zero for a token that never occurs.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> occurrences(from_sequences([[1, 1, 0]], [1], vocabulary=3)).tolist()
         [1.0, 2.0, 0.0]
     """
@@ -219,7 +219,7 @@ def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
         A number in [−1, 1] per token; NaN for a token that never occurs.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> corpus = from_sequences([[0, 0], [0, 1]], [1, -1], vocabulary=2)
         >>> [round(x, 4) for x in posterior_difference(corpus).tolist()]
         [0.3333, -1.0]

@@ -12,10 +12,10 @@ from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from .. import checks
 from ..arguments import as_annotated
+from ..corpora._sequences import check_share, counted
+from ..corpora.corpus import Corpus
 from ..errors import BadInput
 from ..program import one_program
-from ._sequences import check_share, counted
-from .corpus import Corpus
 from .decision_lists import negation_list
 
 _Shares: TypeAlias = tuple[Float[Scalar, ""] | float, ...]

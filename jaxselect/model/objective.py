@@ -10,11 +10,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..program import one_program
 from ._score_gradient import advances, log_weighted_residual, score_gradient
 from .attention import attend_corpus, outputs
-from .checks import for_corpus
-from .corpus import Corpus
 from .functional_margin import functional_margin
 from .parameters import Parameters
 
@@ -46,7 +46,8 @@ def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
         The mean of the corpus's loss; in nats where it is logistic.
 
     Example:
-        >>> from jaxselect.model import corpus, parameters
+        >>> from jaxselect.corpora import corpus
+        >>> from jaxselect.model import parameters
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> v = jnp.array([1.0, -1.0])
         >>> model = parameters.Parameters(jnp.eye(2), v, v)
@@ -72,7 +73,8 @@ def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
         A number in [0, 1].
 
     Example:
-        >>> from jaxselect.model import corpus, parameters
+        >>> from jaxselect.corpora import corpus
+        >>> from jaxselect.model import parameters
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> v = jnp.array([1.0, -1.0])
         >>> accuracy(parameters.Parameters(jnp.eye(2), v, v), bags).item()
@@ -109,7 +111,7 @@ def log_strongest_pull(
         log (w_X (−ℓ′(m)) q_X[s] |∂m/∂f · (b_s − f)|).
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> late = jnp.array([5000.0, 0.0]), jnp.array([1.0, 0.0])
         >>> round(log_strongest_pull(*late, corpus).item(), 4)
@@ -163,7 +165,7 @@ def negative_gradient(
         Both halves of the negative gradient, scaled.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> late = jnp.array([5000.0, 0.0]), jnp.array([1.0, 0.0])
         >>> negative_gradient(*late, corpus).scores.tolist()

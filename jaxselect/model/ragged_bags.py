@@ -8,12 +8,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.sparse import csr_array
 
+from ..corpora.bags import AbstractBags
+from ..corpora.loss import LOGISTIC, Loss
+from ..corpora.sparse import SparseCorpus
 from ..former_names import renamed
-from .bags import AbstractBags
-from .loss import LOGISTIC, Loss
 from .parameters import Parameters
-from .ragged_pairs import row_of_entry
-from .sparse import SparseCorpus
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,3 +156,19 @@ class RaggedBags(AbstractBags):
         found = np.zeros(self.counts.nnz, bool)
         found[slots] = True
         return found
+
+
+def row_of_entry(counts: csr_array) -> Int[np.ndarray, " entries"]:
+    """Sequence of every entry of a count matrix.
+
+    Args:
+        counts: a row per sequence.
+
+    Returns:
+        Rows, in the order of the entries.
+
+    Example:
+        >>> row_of_entry(csr_array([[1.0, 1.0], [0.0, 1.0]])).tolist()
+        [0, 0, 1]
+    """
+    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))

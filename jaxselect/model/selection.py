@@ -4,9 +4,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..program import one_program
-from .checks import for_corpus
-from .corpus import Corpus
 from .importance import shares_by_class, token_classes
 
 # Width of the selection, in log t: midway between a token that is selected with the top
@@ -37,7 +37,7 @@ def selected_tokens(
         True where a slot holds a selected token; nowhere in a sequence of weight zero.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
         >>> selected_tokens(jnp.array([3.0, 2.0, 2.0]), bags).tolist()
         [[True, False], [True, True]]
@@ -76,7 +76,7 @@ def competing_pairs(
         A mask over ordered pairs of tokens.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
         >>> chosen = selected_tokens(jnp.array([3.0, 2.0, 1.0]), bags)
         >>> jnp.argwhere(competing_pairs(chosen, bags)).tolist()
@@ -113,7 +113,7 @@ def selected_output(
         Σ C[s] b_s / Σ C[s] over the selected tokens; zero where there is none.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 0, 1], [1, 2]], [1, -1], vocabulary=3)
         >>> chosen = jnp.array([[True, True], [True, False]])
         >>> selected_output(jnp.array([3.0, 0.0, 9.0]), chosen, bags).tolist()
@@ -142,7 +142,7 @@ def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
         A mask over the vocabulary.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
         >>> important_tokens(bags).tolist()
         [True, False, True]
@@ -171,7 +171,7 @@ def coverage(
         One share per class, of labels ±1 for +1 and −1; NaN for a class without any.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences(
         ...     [[0, 3], [1, 3], [2, 3]], [0, 1, 2], vocabulary=4, classes=3
         ... )
@@ -202,7 +202,7 @@ def important_selected(
         The share among sequences with y = +1, and among those with y = −1.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
         >>> chosen = selected_tokens(jnp.array([3.0, 2.0, 1.0]), bags)
         >>> [share.item() for share in important_selected(chosen, bags)]
@@ -226,7 +226,7 @@ def mean_coverage(
         A share; NaN where no class has one.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0], [1], [0]], [1, -1, 1], vocabulary=2)
         >>> round(mean_coverage(jnp.array([1.0, 0.5]), bags).item(), 4)
         0.8333

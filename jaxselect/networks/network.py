@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Key, Scalar
 
 from .. import checks
 from ..arguments import as_annotated
+from ..corpora.corpus import Corpus
 from ..errors import BadInput
-from ..model.corpus import Corpus
 from ..model.parameters import gaussian_reduced
 from ..program import one_program
 from .design import FACTORS, Design

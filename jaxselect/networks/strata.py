@@ -16,9 +16,9 @@ from scipy.sparse import csr_array
 
 from .. import checks
 from ..arguments import as_annotated
+from ..corpora.checks import labels_among
+from ..corpora.corpus import Corpus, from_counts
 from ..errors import BadInput
-from ..model.checks import labels_among
-from ..model.corpus import Corpus, from_counts
 
 Strata = tuple[Corpus, ...]
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float, Int
 
+from ..corpora.checks import same_vocabulary
+from ..corpora.corpus import Corpus
 from ..errors import BadInput
 from ..model.attention import attention_weights
-from ..model.checks import same_vocabulary
-from ..model.corpus import Corpus
 from ..program import one_program
 from .design import ACTIVATIONS, Design
 from .self_attention import inner_products, two_layer_weights

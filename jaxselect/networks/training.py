@@ -18,9 +18,9 @@ from jaxtyping import Array, Float, Int, Key, Scalar
 
 from .. import checks
 from ..arguments import as_annotated
+from ..corpora.checks import labels_among, same_vocabulary
+from ..corpora.corpus import Corpus
 from ..errors import BadInput
-from ..model.checks import labels_among, same_vocabulary
-from ..model.corpus import Corpus
 from ..model.objective import Metrics
 from .embedding_step import classes_of, losses
 from .network import Network, Variables, tables_of

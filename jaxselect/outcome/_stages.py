@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ..corpora.sparse import SparseCorpus
 from ..flow.bdf import REPRESENTABLE, BdfSettings
 from ..flow.result import Flow
 from ..flow.sparse_flow import sparse_flow
 from ..model.parameters import Parameters
-from ..model.sparse import SparseCorpus
 from .flow_end import FlowEnd, flow_end
 from .manifold_end import ManifoldEnd, manifold_end
 from .reduced_flow import reduced_flow

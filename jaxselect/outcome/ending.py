@@ -3,10 +3,10 @@
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Scalar
 
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..margin.limit import Limit, limit
 from ..margin.max_margin import MaxMargin, max_margin
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs, selected_tokens

@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
+from ..corpora.checks import for_corpus
+from ..corpora.sparse import SparseCorpus
 from ..flow.result import Flow, FlowStatus
 from ..margin.certified_minimum import Minimum, certified_minimum
 from ..margin.late_flow import FREE, Ties
@@ -21,15 +23,13 @@ from ..margin.limit_certificate import (
     limit_certificate,
 )
 from ..margin.sparse_max_margin import SparseMaxMargin, sparse_max_margin
-from ..model.checks import for_corpus
 from ..model.frame import span_axes
-from ..model.pair_forces import lengths, pair_forces
 from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags
 from ..model.ragged_objective import curvature, descent
-from ..model.ragged_pairs import contract_ties, first_selected
 from ..model.selection import WIDTH
-from ..model.sparse import SparseCorpus
+from ..pairs.pair_forces import lengths, pair_forces
+from ..pairs.ragged_pairs import contract_ties, first_selected
 from .trial_status import End
 
 # Slower than this, in units of 1/‖E_s‖, a flow goes nowhere: a margin of one takes ½.
@@ -94,9 +94,9 @@ def flow_end(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> from jaxselect.flow.sparse_flow import sparse_flow
-        >>> from jaxselect.model.sparse import from_corpus
+        >>> from jaxselect.corpora.sparse import from_corpus
         >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
         >>> head = jnp.array([1.0, -1.0, 0.0])
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)

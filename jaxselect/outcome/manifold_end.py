@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ..corpora.checks import for_corpus
+from ..corpora.sparse import SparseCorpus
 from ..flow.manifold_flow import manifold_flow, on_manifold, still_tied
 from ..flow.result import Flow, FlowStatus
 from ..margin.certified_minimum import certified_minimum
@@ -12,14 +14,12 @@ from ..margin.manifold_certificate import is_trapped
 from ..margin.manifold_equilibrium import stationary
 from ..margin.max_margin import MaxMarginStatus
 from ..margin.sparse_max_margin import SparseMaxMargin, sparse_max_margin
-from ..model.checks import for_corpus
-from ..model.pair_forces import pair_forces
 from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags
-from ..model.ragged_pairs import contract_ties
-from ..model.sparse import SparseCorpus
-from ..model.tie_contents import Contents, tie_contents
-from ..model.tie_manifold import StrictTies, TieManifold, tie_manifold
+from ..pairs.pair_forces import pair_forces
+from ..pairs.ragged_pairs import contract_ties
+from ..pairs.tie_contents import Contents, tie_contents
+from ..pairs.tie_manifold import StrictTies, TieManifold, tie_manifold
 from .flow_end import FlowEnd, tied_bags
 
 # In scores: how far ties may be from their manifold, as they come to rest on it.

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
+from ..corpora.sparse import from_corpus
 from ..flow.bdf import BdfSettings
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
 from ..model.parameters import Parameters
-from ..model.sparse import from_corpus
 from .trajectory import trajectory
 from .trial_status import End
 
@@ -43,7 +43,7 @@ def prove(parameters: Parameters, corpus: Corpus, *, from_log_time: float = 0.0)
         BadInput: another vocabulary, or labels that do not suit the head.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
         >>> head = jnp.array([1.0, -1.0, 0.0])
         >>> prove(Parameters(jnp.eye(3), jnp.zeros(3), head), bags).name

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..checks import between
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..flow.crossing import Crossing, CrossingStatus, EventFunction
 from ..flow.progress import direction_error
 from ..former_names import renamed
 from ..margin.limit import log_time_to_error, norm_to_error
 from ..margin.max_margin import MaxMargin
 from ..margin.pair_graph import score_differences, smallest_difference
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
 from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.frame import frame
 from ..model.functional_margin import functional_margin
@@ -133,7 +133,7 @@ def rates(
 
     Example:
         >>> from jaxselect.model.parameters import gaussian_reduced
-        >>> from jaxselect.model.synthetic import assumption_one
+        >>> from jaxselect.corpora.synthetic import assumption_one
         >>> sizes = dict(sequences=6, length=3, relevant=1, irrelevant=2)
         >>> bags = assumption_one(jax.random.key(0), **sizes)
         >>> start = gaussian_reduced(jax.random.key(1), vocabulary=4, dim=1e4)

@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..checks import increasing
+from ..corpora.checks import for_corpus
+from ..corpora.sparse import SparseCorpus
 from ..errors import BadInput
 from ..flow import bdf
 from ..flow.arclength import Pairs
@@ -19,13 +21,11 @@ from ..flow.arclength_flow import arclength_flow
 from ..flow.bdf import LOOK_BACK, BdfSettings, integrate
 from ..flow.result import Flow
 from ..margin.certified_minimum import Minimum
-from ..model.checks import for_corpus
-from ..model.pair_forces import pair_forces
 from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags
 from ..model.ragged_objective import curvature, descent
-from ..model.ragged_pairs import contract_ties
-from ..model.sparse import SparseCorpus
+from ..pairs.pair_forces import pair_forces
+from ..pairs.ragged_pairs import contract_ties
 from .flow_end import FlowEnd
 
 # Errors made here are amplified later, hence the tighter tolerance; of p − p_mm τ.
@@ -72,8 +72,8 @@ def reduced_flow(
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxselect.flow.sparse_flow import sparse_flow
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> from jaxselect.model.sparse import from_corpus
+        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.corpora.sparse import from_corpus
         >>> from jaxselect.outcome.flow_end import flow_end
         >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
         >>> head = jnp.array([1.0, -1.0, 0.0])

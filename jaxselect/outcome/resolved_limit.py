@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..checks import between, whole
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..flow.crossing import (
     Crossing,
     EventFunction,
@@ -25,8 +27,6 @@ from ..flow.result import Flow, FlowStatus
 from ..flow.settings import FlowSettings
 from ..margin.limit import Limit, LimitStatus, limit
 from ..margin.max_margin import MaxMargin, max_margin, with_derivatives
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
 from ..model.frame import Frame, frame
 from ..model.parameters import Parameters
 from ..model.selection import competing_pairs, selected_tokens

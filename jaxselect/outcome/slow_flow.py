@@ -12,18 +12,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..checks import increasing
+from ..corpora.checks import for_corpus
+from ..corpora.sparse import SparseCorpus
 from ..errors import BadInput
 from ..flow.bdf import LATEST, REPRESENTABLE, BdfSettings, integrate
 from ..flow.result import Flow
 from ..margin.certified_minimum import certified_minimum
 from ..model.attention import attend_bags
-from ..model.checks import for_corpus
-from ..model.merged_ties import merge_ties
 from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags
 from ..model.ragged_objective import curvature, pull
-from ..model.ragged_pairs import contract_ties
-from ..model.sparse import SparseCorpus
+from ..pairs.merged_ties import merge_ties
+from ..pairs.ragged_pairs import contract_ties
 from .flow_end import FlowEnd, tied_bags
 from .reduced_flow import ends_in_basin
 

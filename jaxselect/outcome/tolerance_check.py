@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..flow.cls_flow import cls_flow
 from ..flow.result import Flow
 from ..flow.settings import FlowSettings
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
 from ..model.parameters import Parameters
 from ..precision import full_precision
 from .trial_certificate import certify

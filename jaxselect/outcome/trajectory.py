@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..corpora.checks import for_corpus
+from ..corpora.sparse import SparseCorpus
 from ..flow.arclength_flow import RETURNED
 from ..flow.bdf import LATEST, LOOK_BACK, BdfSettings
 from ..flow.result import Flow, FlowStatus
 from ..margin.max_margin import MaxMarginStatus
-from ..model.checks import for_corpus
 from ..model.parameters import Parameters
-from ..model.sparse import SparseCorpus
 from ._stages import Course, Reached
 from .flow_end import FlowEnd
 from .manifold_end import ManifoldEnd
@@ -89,8 +89,8 @@ def trajectory(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from jaxselect.model.corpus import from_sequences
-        >>> from jaxselect.model.sparse import from_corpus
+        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.corpora.sparse import from_corpus
         >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
         >>> head = jnp.array([1.0, -1.0, 0.0])
         >>> found = trajectory(Parameters(jnp.eye(3), jnp.zeros(3), head), bags)

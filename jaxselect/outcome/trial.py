@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from ..arguments import as_annotated
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..errors import BadInput
 from ..flow.cls_flow import cls_flow
 from ..flow.progress import direction_error
@@ -21,8 +23,6 @@ from ..flow.result import Flow
 from ..flow.settings import FlowSettings
 from ..former_names import former, renamed
 from ..model.attention import Attention, attend_corpus
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
 from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.parameters import Parameters, gaussian_reduced
 from ..model.selection import important_tokens, mean_coverage, selected_output
@@ -146,7 +146,7 @@ def run_trial(
 
     Example:
         >>> from functools import partial
-        >>> from jaxselect.model.synthetic import assumption_one
+        >>> from jaxselect.corpora.synthetic import assumption_one
         >>> draw = partial(
         ...     assumption_one, sequences=8, length=4, relevant=2, irrelevant=4
         ... )

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..checks import between
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..flow.result import Flow, FlowStatus
 from ..former_names import renamed
 from ..margin.certificate import inactive_pair_bound, late_flow_residual
 from ..margin.limit import Limit, LimitStatus
 from ..margin.max_margin import MaxMarginStatus
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
 from ..model.frame import frame
 from ..model.parameters import Parameters
 from ..model.selection import coverage
@@ -88,7 +88,7 @@ def certify(
     Example:
         >>> import jax
         >>> from jaxselect.flow.cls_flow import cls_flow
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> head = jnp.array([1.0, -1.0, 0.0])
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)

@@ -10,10 +10,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from ..corpora.corpus import Corpus
+from ..corpora.synthetic import independent_tokens, multi_class, several_relevant
 from ..errors import BadInput
-from ..model.corpus import Corpus
 from ..model.embedding_step import embedding_step, embedding_steps
-from ..model.synthetic import independent_tokens, multi_class, several_relevant
 
 Draw: TypeAlias = Callable[..., Corpus]
 """A family of data: (key, **settings) → corpus."""

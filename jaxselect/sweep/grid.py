@@ -17,10 +17,10 @@ import numpy as np
 
 from .. import checks
 from ..arguments import fields_as_annotated
+from ..corpora.corpus import Corpus
+from ..corpora.synthetic import several_relevant
 from ..errors import BadInput
-from ..model.corpus import Corpus
 from ..model.embedding_step import Embed, embedding_step
-from ..model.synthetic import several_relevant
 from ..outcome.trial import Trial
 from .family import Draw, default_axes, importable, label, split
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 
-from ..model.corpus import Corpus
+from ..corpora.corpus import Corpus
 from ..model.parameters import Parameters
 from ..outcome.trial import initialise
 from .grid import Grid, Shape

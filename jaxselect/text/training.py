@@ -20,11 +20,11 @@ import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
 
 from .. import checks
+from ..corpora.sparse import SparseCorpus
 from ..errors import BadInput
 from ..files import replacing
 from ..model.objective import Metrics
 from ..model.parameters import Parameters
-from ..model.sparse import SparseCorpus
 from ..model.sparse_objective import FactoredDescent, evaluate, expand, risk_and_descent
 
 EVERYTHING = ("embeddings", "cls", "head")

@@ -8,9 +8,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
+from ..corpora.checks import for_corpus
+from ..corpora.corpus import Corpus
 from ..model.attention import attend_corpus
-from ..model.checks import for_corpus
-from ..model.corpus import Corpus
 from ..model.functional_margin import functional_margin
 from ..model.objective import negative_gradient
 from ..precision import full_precision
@@ -65,7 +65,7 @@ def joint_limit(
         BadInput: another vocabulary, labels other than ±1.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> late = jnp.array([60.0, 60.0, 0.0]), jnp.array([9.0, -9.0, 0.0])
         >>> found = joint_limit(*late, bags)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxselect.corpora.corpus import Corpus
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import TrialStatus

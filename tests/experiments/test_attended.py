@@ -7,9 +7,9 @@ import pytest
 from scipy.sparse import csr_array
 
 from experiments.text.attended import agreement, attend, describe
-from jaxselect.model import corpus, sparse
+from jaxselect.corpora import corpus, sparse
+from jaxselect.corpora.sparse import from_csr
 from jaxselect.model.attention import attend_corpus, attention_entropy
-from jaxselect.model.sparse import from_csr
 from tests.tolerances import assert_close
 
 REVIEWS = from_csr(csr_array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0]]), [1, -1])

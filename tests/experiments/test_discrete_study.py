@@ -9,7 +9,7 @@ from experiments.theory import (
     discrete,
 )
 from experiments.theory.problem import Problem
-from jaxselect.model.corpus import from_sequences
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters

@@ -10,8 +10,8 @@ import pytest
 
 from experiments.common.study import check
 from experiments.theory import _list_runs, lists
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.errors import BadInput
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.decision_lists import alternating_list
 
 SMOKE = lists.PRESETS["smoke"]

@@ -10,8 +10,8 @@ import pytest
 from experiments.sweep import study
 from experiments.text import data as review_data
 from jaxselect import former_names
+from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.model.embedding_step import embedding_steps
-from jaxselect.model.synthetic import assumption_one
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import differences
 

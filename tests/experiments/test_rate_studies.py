@@ -22,8 +22,8 @@ from experiments.theory import (
     step_size,
 )
 from experiments.theory.problem import Problem
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.flow.crossing import CrossingStatus
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.selection import important_tokens
 from tests.experiments.invented_results import check_shown

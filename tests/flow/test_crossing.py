@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
 from jaxselect.flow.crossing import (
     CrossingStatus,
@@ -12,7 +13,6 @@ from jaxselect.flow.crossing import (
     last_crossings,
     search_path,
 )
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 
 TIGHT = FlowSettings(1e-10, 1e-10)

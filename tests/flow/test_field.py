@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.flow._field import MANY_AXES, aligned, field, linearise
 from jaxselect.model.parameters import gaussian
-from jaxselect.model.synthetic import assumption_one
 from tests.tolerances import assert_close
 
 TOKENS = MANY_AXES + 8

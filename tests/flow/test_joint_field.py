@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.flow._joint_field import (
     JointProblem,
     JointRodas5P,
@@ -17,7 +18,6 @@ from jaxselect.flow._joint_field import (
 )
 from jaxselect.flow._propagator import corrected
 from jaxselect.flow._rosenbrock import GAMMA
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
 from tests.tolerances import assert_close

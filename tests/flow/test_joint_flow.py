@@ -10,13 +10,14 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from jaxselect.compilation import fast_compile_options
+from jaxselect.corpora.corpus import Corpus, from_sequences
+from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, velocity
 from jaxselect.flow.cls_head_flow import cls_head_flow
 from jaxselect.flow.joint_flow import joint_flow
 from jaxselect.flow.key_query_flow import key_query_flow
 from jaxselect.flow.learning_rates import LearningRates
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import (
@@ -24,7 +25,6 @@ from jaxselect.model.selection import (
     important_selected,
     selected_tokens,
 )
-from jaxselect.model.synthetic import assumption_one
 from tests.flow import literal_joint
 
 # Enough for every end here but the last.

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora import sparse
 from jaxselect.errors import BadInput
 from jaxselect.flow.bdf import LOOK_BACK, BdfSettings
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.flow.result import FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
-from jaxselect.model import sparse
 from jaxselect.model.parameters import Parameters
 from tests.sparse_problems import followed as followed_to_end
 from tests.sparse_problems import problem

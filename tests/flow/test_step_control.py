@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.corpus import from_bags
 from jaxselect.flow._field import aligned
 from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
 from jaxselect.flow._step_control import (
@@ -15,7 +16,6 @@ from jaxselect.flow._step_control import (
     step_length,
 )
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.model.corpus import from_bags
 from jaxselect.model.parameters import Parameters
 
 RTOL, ORDER = 1e-6, 5.0

@@ -11,7 +11,7 @@ from jaxselect.margin.limit_certificate import (
 )
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.margin.sparse_max_margin import SparseMaxMargin
-from jaxselect.model.pair_forces import PairForces
+from jaxselect.pairs.pair_forces import PairForces
 
 LATE = 40.0
 OFFSET, DIRECTION = CertificateStatus.OFFSET, CertificateStatus.DIRECTION

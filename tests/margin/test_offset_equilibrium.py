@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from jaxselect.corpora.corpus import from_sequences
+from jaxselect.corpora.sparse import from_corpus, from_csr
 from jaxselect.margin.limit_certificate import PUSH, CertificateStatus
 from jaxselect.margin.offset_equilibrium import offset_equilibrium
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.sparse import from_corpus, from_csr
 from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_status import End

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from jaxselect.model.pair_forces import pair_forces
 from jaxselect.model.ragged_bags import RaggedBags
 from jaxselect.model.ragged_objective import score_gradient
+from jaxselect.pairs.pair_forces import pair_forces
 from tests.sparse_problems import problem
 
 

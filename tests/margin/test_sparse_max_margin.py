@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from jaxselect.margin import sparse_max_margin as module
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.margin.sparse_max_margin import least_distance, sparse_max_margin
-from jaxselect.model.ragged_pairs import competing_pairs
+from jaxselect.pairs.ragged_pairs import competing_pairs
 from tests.margin.pair_problems import solve_each
 from tests.tolerances import assert_close
 

@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.corpus import from_sequences
 
 VOCABULARY = 5
 CORPUS = from_sequences(

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.corpus import Corpus, from_bags, from_sequences
 from jaxselect.errors import BadInput
-from jaxselect.model.corpus import Corpus, from_bags, from_sequences
 from jaxselect.model.decision_lists import (
     DecisionList,
     alternating_list,

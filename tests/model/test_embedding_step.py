@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.model.corpus import from_sequences
+from jaxselect.corpora.corpus import from_sequences
+from jaxselect.corpora.synthetic import (
+    assumption_one,
+    independent_tokens,
+    several_relevant,
+)
 from jaxselect.model.embedding_step import (
     alignment_error,
     embedding_step,
@@ -19,11 +24,6 @@ from jaxselect.model.embedding_step import (
 from jaxselect.model.importance import importance
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import gaussian, gaussian_reduced
-from jaxselect.model.synthetic import (
-    assumption_one,
-    independent_tokens,
-    several_relevant,
-)
 from tests.exponents import mean_error_exponent
 from tests.tolerances import assert_close
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from jaxselect.model.corpus import from_bags
+from jaxselect.corpora.corpus import from_bags
 from jaxselect.model.importance import token_classes
 
 PAIRS = 5000

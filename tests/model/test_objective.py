@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.model.corpus import from_sequences
+from jaxselect.corpora.corpus import from_sequences
+from jaxselect.corpora.loss import LOGISTIC
 from jaxselect.model.curvature import score_curvature
-from jaxselect.model.loss import LOGISTIC
 from jaxselect.model.objective import (
     accuracy,
     empirical_risk,

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.components import components
+from jaxselect.corpora.corpus import from_bags, from_sequences
+from jaxselect.corpora.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.errors import BadInput
 from jaxselect.margin.pair_strength import pair_strength
-from jaxselect.model.components import components
-from jaxselect.model.corpus import from_bags, from_sequences
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.embedding_step import (
     alignment_error,
@@ -18,7 +19,6 @@ from jaxselect.model.embedding_step import (
     predicted_alignment,
 )
 from jaxselect.model.importance import importance, posterior_difference, token_classes
-from jaxselect.model.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.model.objective import (
     accuracy,
     empirical_risk,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxselect.corpora.corpus import from_sequences
+from jaxselect.corpora.synthetic import several_relevant
 from jaxselect.model import attention, objective
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import gaussian
-from jaxselect.model.synthetic import several_relevant
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import network_risk
 from jaxselect.networks.network import (

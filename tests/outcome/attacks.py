@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csr_array
 
+from jaxselect.corpora.sparse import from_csr
 from jaxselect.flow.bdf import BdfSettings
 from jaxselect.margin.limit_certificate import CertificateStatus
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.sparse import from_csr
 from jaxselect.outcome.trajectory import Trajectory, trajectory
 from jaxselect.outcome.trial_status import End
 from tests.outcome.truth import Attack, refuted

@@ -6,17 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
 
+from jaxselect.corpora.corpus import from_sequences
+from jaxselect.corpora.sparse import from_corpus
 from jaxselect.flow.manifold_flow import manifold_flow, on_manifold
 from jaxselect.flow.result import FlowStatus
 from jaxselect.margin import manifold_equilibrium as balance
-from jaxselect.model.corpus import from_sequences
-from jaxselect.model.pair_forces import pair_forces
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.ragged_bags import RaggedBags
-from jaxselect.model.ragged_pairs import contract_ties
-from jaxselect.model.sparse import from_corpus
 from jaxselect.outcome.manifold_end import _late_flow
 from jaxselect.outcome.trajectory import trajectory
+from jaxselect.pairs.pair_forces import pair_forces
+from jaxselect.pairs.ragged_pairs import contract_ties
 
 TWINS = ([[0, 1, 2], [0, 1, 2]], [1, -1])
 # Words 0 and 2 each beat word 3, with values 1, −1, 0 and −1 of words 0 to 3.

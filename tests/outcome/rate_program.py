@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxselect.corpora.corpus import Corpus
+from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.flow.cls_flow import FlowSettings
 from jaxselect.margin.limit import LimitStatus
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.parameters import gaussian
-from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.rates import (
     REAL_RATES,
     rates,

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxselect.corpora.corpus import from_bags
+from jaxselect.corpora.loss import POLYNOMIAL
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.flow.progress import excess_loss
 from jaxselect.margin.limit import LimitStatus
-from jaxselect.model.corpus import from_bags
-from jaxselect.model.loss import POLYNOMIAL
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.rates import final_loss

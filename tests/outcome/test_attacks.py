@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from jaxselect.corpora.sparse import from_csr
 from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.sparse import from_csr
 from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.trajectory import Trajectory
 from jaxselect.outcome.trial_status import End

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.corpus import Corpus
+from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.margin.certificate import inactive_pair_bound, late_flow_residual
-from jaxselect.model.corpus import Corpus
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
-from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import TrialStatus
 from tests.tolerances import assert_close

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.model.corpus import Corpus
+from jaxselect.corpora.corpus import Corpus
 from jaxselect.model.decision_lists import alternating_list, list_agreement
 from jaxselect.model.list_families import whole_decision_list
 from jaxselect.model.parameters import Parameters

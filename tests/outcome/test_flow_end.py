@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
+from jaxselect.corpora import sparse
 from jaxselect.flow.bdf import BdfSettings
 from jaxselect.flow.result import FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.margin.limit_certificate import CertificateStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.model import sparse
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.ragged_bags import RaggedBags
 from jaxselect.model.ragged_objective import descent

@@ -4,12 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora import sparse
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.flow.result import Flow, FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.margin.limit_certificate import CertificateStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.model import sparse
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.trial_status import End

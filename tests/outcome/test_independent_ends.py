@@ -12,8 +12,8 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize, nnls
 
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.flow.cls_flow import cls_flow
-from jaxselect.model.corpus import from_sequences
 from jaxselect.outcome.proof import prove
 from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_certificate import certify

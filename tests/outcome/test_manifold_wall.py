@@ -7,7 +7,7 @@ import pytest
 
 from jaxselect.margin import manifold_certificate as certificate
 from jaxselect.margin import manifold_equilibrium as balance
-from jaxselect.model.tie_manifold import at_point
+from jaxselect.pairs.tie_manifold import at_point
 from tests.outcome.manifold_problems import (
     CARRIED,
     DRAWN,

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.model.corpus import from_sequences
-from jaxselect.model.loss import EXPONENTIAL
+from jaxselect.corpora.corpus import from_sequences
+from jaxselect.corpora.loss import EXPONENTIAL
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.proof import prove
 from jaxselect.outcome.trial_status import CERTIFIED, End, TrialStatus

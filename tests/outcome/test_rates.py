@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.corpus import Corpus, from_sequences
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.flow.progress import (
     direction_error,
@@ -14,7 +15,6 @@ from jaxselect.flow.progress import (
 )
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.pair_strength import PairStrength
-from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.embedding_step import (
     alignment_error,
     embedding_step,

@@ -4,6 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.corpus import from_sequences
+from jaxselect.corpora.sparse import from_corpus
 from jaxselect.errors import BadInput
 from jaxselect.flow import arclength
 from jaxselect.flow.arclength_flow import RETURNED
@@ -11,9 +13,7 @@ from jaxselect.flow.bdf import BdfSettings
 from jaxselect.flow.result import FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.margin.limit_certificate import CertificateStatus
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.sparse import from_corpus
 from jaxselect.outcome import reduced_flow as reduced
 from jaxselect.outcome._stages import _since, _total
 from jaxselect.outcome.flow_end import flow_end

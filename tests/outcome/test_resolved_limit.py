@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.corpus import from_bags
 from jaxselect.flow.cls_flow import FlowStatus
 from jaxselect.margin.limit import LimitStatus
-from jaxselect.model.corpus import from_bags
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.resolved_limit import nan_where
 from tests.outcome.rate_program import (

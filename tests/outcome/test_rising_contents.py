@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from jaxselect.corpora.corpus import from_sequences
+from jaxselect.corpora.sparse import from_corpus
 from jaxselect.flow.bdf import BdfSettings
 from jaxselect.flow.manifold_flow import manifold_flow, on_manifold
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.ragged_bags import RaggedBags
-from jaxselect.model.sparse import from_corpus
-from jaxselect.model.tie_contents import RISEN, tie_contents
 from jaxselect.outcome.manifold_end import _late_flow
 from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_status import End
+from jaxselect.pairs.tie_contents import RISEN, tie_contents
 
 LARGE, SMALL = 60.0, -1.0
 # Words 0 and 1 in one bag; ties with a strict minimum, and twins that two pairs move.

@@ -8,14 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.corpus import from_bags
+from jaxselect.corpora.loss import EXPONENTIAL
+from jaxselect.corpora.synthetic import multi_class
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.flow.progress import excess_loss
 from jaxselect.margin.certificate import _left_out
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.pair_strength import pair_strength
-from jaxselect.model.corpus import from_bags
 from jaxselect.model.curvature import score_curvature
-from jaxselect.model.loss import EXPONENTIAL
 from jaxselect.model.objective import (
     accuracy,
     empirical_risk,
@@ -24,7 +25,6 @@ from jaxselect.model.objective import (
 )
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import coverage, selected_tokens
-from jaxselect.model.synthetic import multi_class
 from jaxselect.outcome.rates import final_loss
 from jaxselect.outcome.trial import run_trial
 from jaxselect.outcome.trial_certificate import certify

@@ -7,12 +7,12 @@ from scipy.integrate import quad
 from scipy.sparse import csr_array
 from scipy.special import expit, log_expit
 
+from jaxselect.corpora.sparse import from_csr
 from jaxselect.errors import BadInput
 from jaxselect.flow.bdf import BdfSettings
 from jaxselect.flow.result import FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.sparse import from_csr
 from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.slow_flow import slow_flow
 from jaxselect.outcome.trajectory import trajectory

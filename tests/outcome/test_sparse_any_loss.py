@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from jaxselect.corpora import sparse
+from jaxselect.corpora.loss import EXPONENTIAL, POLYNOMIAL, Bounds
 from jaxselect.errors import BadInput
 from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.margin.certified_minimum import certified_minimum, change_of_curvature
-from jaxselect.model import sparse
-from jaxselect.model.loss import EXPONENTIAL, POLYNOMIAL, Bounds
 from jaxselect.model.objective import empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.ragged_bags import RaggedBags

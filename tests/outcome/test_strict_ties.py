@@ -14,10 +14,10 @@ from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.margin import manifold_certificate as certificate
 from jaxselect.margin import manifold_equilibrium as balance
 from jaxselect.model.ragged_bags import RaggedBags
-from jaxselect.model.tie_contents import tie_contents
 from jaxselect.outcome.manifold_end import _strict_ties
 from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_status import End
+from jaxselect.pairs.tie_contents import tie_contents
 
 from .manifold_problems import (
     CLOSED,

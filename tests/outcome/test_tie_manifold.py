@@ -12,9 +12,9 @@ from jaxselect.flow.manifold_flow import manifold_flow, on_manifold
 from jaxselect.flow.result import FlowStatus
 from jaxselect.flow.sparse_flow import sparse_flow
 from jaxselect.margin.sparse_max_margin import sparse_max_margin
-from jaxselect.model.tie_manifold import at_point
 from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_status import End
+from jaxselect.pairs.tie_manifold import at_point
 from tests.outcome.manifold_problems import (
     CARRIED,
     CLOSED,

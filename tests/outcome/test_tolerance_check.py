@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.tolerance_check import ToleranceCheck, tolerance_check
 from jaxselect.outcome.trial_status import TrialStatus

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import gaussian_reduced
-from jaxselect.model.synthetic import assumption_one
 from jaxselect.outcome.trial import TrialSettings, evaluate, run_trial
 from jaxselect.outcome.trial_status import TrialStatus
 

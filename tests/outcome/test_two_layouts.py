@@ -12,24 +12,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.corpus import Corpus, from_sequences
+from jaxselect.corpora.sparse import from_corpus
 from jaxselect.flow.bdf import BdfSettings
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.flow.result import FlowStatus
 from jaxselect.margin.late_flow import FREE, LateFlow
 from jaxselect.margin.sparse_max_margin import sparse_max_margin
 from jaxselect.model.attention import attend_bags
-from jaxselect.model.corpus import Corpus, from_sequences
 from jaxselect.model.frame import span_axes
-from jaxselect.model.pair_forces import pair_forces
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.ragged_bags import RaggedBags
-from jaxselect.model.ragged_pairs import competing_pairs_by_entry
 from jaxselect.model.selection import competing_pairs, selected_tokens
-from jaxselect.model.sparse import from_corpus
 from jaxselect.outcome.flow_end import flow_end
 from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import CERTIFIED, End, TrialStatus
+from jaxselect.pairs.pair_forces import pair_forces
+from jaxselect.pairs.ragged_pairs import competing_pairs_by_entry
 
 NUMBER, TOKENS, BAGS, LENGTH, DIM = 320, 6, 6, 3, 6
 UNTIL_NORM, BOUNDED = 1e3, FlowSettings(max_steps=512)
@@ -193,9 +193,9 @@ def steeper(*given):
 
 FAULTS = {
     "counts": ("jaxselect.model.ragged_bags.RaggedBags.logits", without_counts),
-    "pairs": ("jaxselect.model.ragged_pairs.competing_pairs_by_entry", a_pair_missing),
+    "pairs": ("jaxselect.pairs.ragged_pairs.competing_pairs_by_entry", a_pair_missing),
     "margin": ("jaxselect.outcome.flow_end.sparse_max_margin", longer),
-    "forces": ("jaxselect.model.pair_forces.attend_bags", steeper),
+    "forces": ("jaxselect.pairs.pair_forces.attend_bags", steeper),
 }
 
 

@@ -13,12 +13,12 @@ import pytest
 from experiments.compare import value_differences
 from experiments.sweep import launch
 from experiments.sweep.settings import PRESETS
-from jaxselect.model.embedding_step import embedding_steps
-from jaxselect.model.synthetic import (
+from jaxselect.corpora.synthetic import (
     assumption_one,
     independent_tokens,
     several_relevant,
 )
+from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.outcome.trial import Trial
 from jaxselect.outcome.trial_status import CERTIFIED, End
 from jaxselect.sweep import chunks as sweep_module

@@ -12,9 +12,9 @@ from experiments.common import console
 from experiments.common.grids import of_family
 from experiments.sweep import launch, study
 from experiments.sweep.settings import PRESETS
+from jaxselect.corpora.synthetic import independent_tokens
 from jaxselect.errors import BadInput
 from jaxselect.model.embedding_step import embedding_step, embedding_steps
-from jaxselect.model.synthetic import independent_tokens
 from jaxselect.sweep.family import importable, label, located
 from jaxselect.sweep.grid import Grid
 from tests.variants.noisy_labels import noisy_labels
@@ -62,7 +62,7 @@ def test_functions_of_a_grid_are_named_with_their_sources():
     assert described["embed"] == "tests.sweep.test_family:damped"
     sources = study._sources("jaxselect.sweep.chunks", *study.own_modules(GRID))
     assert {"tests.variants.noisy_labels", "tests.sweep.test_family"} <= set(sources)
-    assert "jaxselect.model.synthetic" in sources
+    assert "jaxselect.corpora.synthetic" in sources
 
 
 def test_programs_of_other_modules_are_traced_in_every_process(monkeypatch, tmp_path):

@@ -6,9 +6,10 @@ import numpy as np
 import optax
 import pytest
 
+from jaxselect.corpora import corpus as padded
+from jaxselect.corpora import sparse
 from jaxselect.errors import BadInput
-from jaxselect.model import corpus as padded
-from jaxselect.model import embedding_step, objective, parameters, sparse
+from jaxselect.model import embedding_step, objective, parameters
 from jaxselect.model.sparse_objective import evaluate
 from jaxselect.text import training as descent
 from tests.tolerances import assert_close

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import fsolve
 
-from jaxselect.model.corpus import from_sequences
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.model.objective import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.theory.decay import decay_end

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.model.synthetic import assumption_one
+from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.theory.asymmetry import start_asymmetry
 from jaxselect.theory.domain import in_domain, small_numbers
 from jaxselect.theory.two_classes import Ensemble, critical_alignment, step_size

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.corpora.corpus import from_sequences
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.corpus import from_sequences
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs, selected_tokens

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.model.corpus import Corpus, from_sequences
+from jaxselect.corpora.corpus import Corpus, from_sequences
 from jaxselect.theory.joint_limit import joint_limit
 from tests.tolerances import assert_close
 

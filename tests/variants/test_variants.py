@@ -18,11 +18,11 @@ from experiments.figures import __main__ as figures
 from experiments.report.folders import search
 from experiments.sweep import study
 from experiments.sweep.settings import PRESETS, Settings
+from jaxselect.corpora.synthetic import assumption_one, independent_tokens
 from jaxselect.errors import BadInput
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import important_tokens
-from jaxselect.model.synthetic import assumption_one, independent_tokens
 from jaxselect.sweep.start import start
 from jaxselect.sweep.store import load
 from tests.flow import literal_cls

@@ -57,7 +57,7 @@ class CountMatrix(eqx.Module):
             Compressed rows, columns ascending.
 
         Example:
-            >>> from jaxselect.model.sparse import from_csr
+            >>> from jaxselect.corpora.sparse import from_csr
             >>> counts = csr_array([[2, 0, 1], [0, 1, 1]])
             >>> from_csr(counts, [1, -1]).by_sequence.to_csr().toarray().tolist()
             [[2.0, 0.0, 1.0], [0.0, 1.0, 1.0]]

@@ -51,7 +51,7 @@ def labels_suit(classes: tuple[int, ...], corpus: Any) -> None:
         BadInput: another number of classes, or another label.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> labels_suit((3,), from_sequences([[0]], [1], vocabulary=1))
         Traceback (most recent call last):
         jaxselect.errors.BadInput: labels ±1 with 3 heads: wanted 3 classes
@@ -104,7 +104,7 @@ def for_corpus(
 
     Example:
         >>> from jaxtyping import Array, Float
-        >>> from jaxselect.model.corpus import Corpus, from_sequences
+        >>> from jaxselect.corpora.corpus import Corpus, from_sequences
         >>> @for_corpus()
         ... def number(scores: Float[Array, " vocabulary"], corpus: Corpus) -> int:
         ...     return len(scores)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from jaxselect.model.merged_ties import merge_ties
 from jaxselect.model.ragged_bags import RaggedBags
 from jaxselect.model.ragged_objective import curvature, pull, risk
-from jaxselect.model.ragged_pairs import contract_ties
+from jaxselect.pairs.merged_ties import merge_ties
+from jaxselect.pairs.ragged_pairs import contract_ties
 from tests.tolerances import assert_close
 
 TOKENS, BAGS = 9, 14

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from jaxselect.corpora import corpus as padded
+from jaxselect.corpora import sparse
 from jaxselect.errors import BadInput
 from jaxselect.model import (
     attention,
     importance,
     objective,
     parameters,
-    sparse,
     sparse_objective,
 )
-from jaxselect.model import corpus as padded
 from jaxselect.model import ragged_objective as text_attention
 from tests.tolerances import assert_close
 

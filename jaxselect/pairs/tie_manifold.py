@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .frame import span_axes
-from .ragged_bags import RaggedBags
+from ..model.frame import span_axes
+from ..model.ragged_bags import RaggedBags
 from .ragged_pairs import ACTIVE, INACTIVE, first_selected
 from .tie_contents import CANCELLED, Contents, shares
 

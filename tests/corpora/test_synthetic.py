@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.model.corpus import from_bags
+from jaxselect.corpora.corpus import from_bags
+from jaxselect.corpora.synthetic import (
+    assumption_one,
+    independent_tokens,
+    multi_class,
+    several_relevant,
+)
 from jaxselect.model.importance import (
     class_importance,
     occurrences,
     posterior_difference,
     token_classes,
-)
-from jaxselect.model.synthetic import (
-    assumption_one,
-    independent_tokens,
-    multi_class,
-    several_relevant,
 )
 
 NAMES = ("sequences", "length", "relevant", "irrelevant")

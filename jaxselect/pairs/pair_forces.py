@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
-from .attention import attend_bags
-from .ragged_bags import RaggedBags
-from .ragged_objective import BLOCK
+from ..model.attention import attend_bags
+from ..model.ragged_bags import RaggedBags
+from ..model.ragged_objective import BLOCK
 from .ragged_pairs import competing_pairs_by_entry
 
 

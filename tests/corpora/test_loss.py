@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.model.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.corpora.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from tests.flow.literal_cls import SLOPES
 from tests.tolerances import assert_close
 

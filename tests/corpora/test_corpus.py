@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from jaxselect.corpora.corpus import from_bags, from_counts, from_sequences
 from jaxselect.errors import BadInput
-from jaxselect.model.corpus import from_bags, from_counts, from_sequences
 from jaxselect.model.importance import (
     class_importance,
     frequencies,

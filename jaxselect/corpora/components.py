@@ -27,7 +27,7 @@ def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
         The smallest token of the component, by token; absent tokens are alone.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 2], [2, 3]], [1, -1], vocabulary=5)
         >>> components(bags).tolist()
         [0, 1, 0, 0, 4]
@@ -65,7 +65,7 @@ def centred_in_components(
         The centred rows; zero for a token that shares no sequence.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 2], [1]], [1, -1], vocabulary=3)
         >>> centred_in_components(jnp.array([[1.0], [7.0], [3.0]]), bags).tolist()
         [[-1.0], [0.0], [1.0]]

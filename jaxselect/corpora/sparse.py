@@ -103,7 +103,7 @@ def from_corpus(corpus: Corpus) -> SparseCorpus:
         BadInput: weights of sequences, which no sparse corpus has.
 
     Example:
-        >>> from jaxselect.model.corpus import from_sequences
+        >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1], [1]], [1, -1], vocabulary=2)
         >>> occurrences(from_corpus(bags)).tolist()
         [1.0, 2.0]

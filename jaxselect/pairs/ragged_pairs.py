@@ -9,6 +9,8 @@ from jaxtyping import Bool, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from ..model.ragged_bags import row_of_entry
+
 # Margin above one, absolute. Up to the first a pair is active, which is as exact as
 # p_mm is computed; beyond the second it is not; between the two nothing is claimed.
 ACTIVE, INACTIVE = 1e-8, 1e-6
@@ -121,19 +123,3 @@ def first_selected(
     first = np.full(counts.shape[0], counts.shape[1], np.int64)
     np.minimum.at(first, row[selected], counts.indices[selected].astype(np.int64))
     return first
-
-
-def row_of_entry(counts: csr_array) -> Int[np.ndarray, " entries"]:
-    """Sequence of every entry of a count matrix.
-
-    Args:
-        counts: a row per sequence.
-
-    Returns:
-        Rows, in the order of the entries.
-
-    Example:
-        >>> row_of_entry(csr_array([[1.0, 1.0], [0.0, 1.0]])).tolist()
-        [0, 0, 1]
-    """
-    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..model.manifold_balance import Stationary
-from ..model.ragged_pairs import INACTIVE
-from ..model.tie_manifold import TieManifold
+from ..pairs.manifold_balance import Stationary
+from ..pairs.ragged_pairs import INACTIVE
+from ..pairs.tie_manifold import TieManifold
 
 # Bound on the sum of the constants in what carried tokens change.
 CARRIED = 64.0

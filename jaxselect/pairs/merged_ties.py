@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array
 
-from .ragged_bags import RaggedBags
+from ..model.ragged_bags import RaggedBags
 
 
 def merge_ties(

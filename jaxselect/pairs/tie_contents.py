@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
-from .frame import span_axes
-from .loss import LOGISTIC
-from .ragged_bags import RaggedBags
-from .ragged_pairs import contract_ties, first_selected, row_of_entry
+from ..corpora.loss import LOGISTIC
+from ..model.frame import span_axes
+from ..model.ragged_bags import RaggedBags, row_of_entry
+from .ragged_pairs import contract_ties, first_selected
 
 # Distances from f = log(n₊/n₋) that the bounds of the loss's curvature are for.
 NARROW = 0.1

@@ -1,0 +1,1 @@
+"""Tokens of one bag against one another: those that compete, and those that tie."""
