@@ -15,6 +15,8 @@ from .result import Flow, FlowStatus
 # Share of a bag's weight at which a token that lost has returned: with less it changes
 # the forces of others by less than a step may err.
 RETURNED = 1e-3
+# Least tolerance of a step, in roundings of p: Newton's method asks for 3e-4 of it.
+ROUNDINGS = 1e4 * float(np.finfo(float).eps)
 
 
 def arclength_flow(
@@ -121,6 +123,7 @@ def curve_flow(
             status = FlowStatus.REACHED
         while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
             bdf.max_step = curve.max_step(bdf.y)
+            bdf.atol = settings.tolerance + ROUNDINGS * np.linalg.norm(cls)
             if not step(bdf):
                 status = FlowStatus.FAILED
                 break

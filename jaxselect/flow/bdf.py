@@ -33,7 +33,7 @@ class BdfSettings:
     """Static settings of the integration.
 
     Attributes:
-        tolerance: of a step, relative and absolute, per coordinate of p.
+        tolerance: of a step, relative and absolute, per coordinate of p − p_0.
         max_steps: bound on the number of steps.
         compiled: whether the field is a compiled program; else it and its derivative
             are those of dense arrays on the host, faster for small corpora, with a
@@ -101,6 +101,9 @@ def integrate(
     now = from_log_time
     status = FlowStatus.OUT_OF_STEPS
     while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
+        # Scores move by E (p − p_0), however long p_0 is. SciPy's tolerance is of p;
+        # with p − p_0 as its unknown it would follow less than a rounding of p.
+        bdf.rtol, bdf.atol = 0.0, settings.tolerance * (1.0 + np.abs(cls - start))
         if not step(bdf):
             begun += 1
             if bdf.t == 0 or begun > RESTARTS or not np.isfinite(bdf.y).all():

@@ -102,16 +102,15 @@ def trajectory(
     begun = Reached(parameters, from_log_time)
     latest = max(LATEST, from_log_time + LOOK_BACK)
     at = course.integrate_first(begun, min(latest, until_log_time))
-    restarted = from_log_time > 0 and at.flow.status != FlowStatus.REACHED
+    restarted = from_log_time > 0 and int(at.flow.status) != FlowStatus.REACHED
     if restarted:
         # Late, an overtaking takes less than a rounding of the time.
         at = course.integrate_full(begun._replace(stages=at.stages), LATEST)
-    ending = course.certify(at)
-    if restarted and _is_unknown(ending, at.flow):
-        ending = course.certify(at, NEGLIGIBLE)
+    ending = _certify(course, at, restarted)
     returns: list[float] = []
     # A manifold of rests that proved nothing would again, as long as its ties are tied.
     without_proof = np.zeros(0, bool)
+    settled = False
     while at.log_time < until_log_time and len(at.stages) < max_stages:
         if ending.status != End.UNPROVED or at.flow.status != FlowStatus.REACHED:
             break
@@ -128,9 +127,12 @@ def trajectory(
             if held is None:
                 without_proof = ending.selected
                 later = course.integrate_slow(at, ending, until_log_time)
-                if later is None:
+                if later is None and settled:
                     break
-                at, ending = later, course.certify(later)
+                # The end may have cut through an overtaking.
+                settled = later is None
+                at = later or course.integrate_full(at, SETTLED)
+                ending = _certify(course, at, settled)
                 continue
             at, returned = at.moved(held.cls, held.log_time), held.returned
             lost = True
@@ -145,9 +147,7 @@ def trajectory(
             at = course.integrate_full(at, SETTLED if lost else LATEST)
             if lost and not _may_go_on(course.certify(at), at.flow):
                 at = course.integrate_full(at, LATEST)
-        ending = course.certify(at)
-        if returned and _is_unknown(ending, at.flow):
-            ending = course.certify(at, NEGLIGIBLE)
+        ending = _certify(course, at, returned)
     return Trajectory(
         np.asarray(at.parameters.cls),
         at.log_time,
@@ -181,6 +181,8 @@ def _on_manifold(ending: FlowEnd, held: ManifoldEnd) -> FlowEnd:
     )
 
 
-def _is_unknown(ending: FlowEnd, flow: Flow) -> bool:
-    """True if nothing is certified for the reduced flow to start from."""
-    return ending.status == End.UNPROVED and not _may_go_on(ending, flow)
+def _certify(course: Course, at: Reached, restarted: bool) -> FlowEnd:
+    """The certificate; after a restart, of what the reduced flow may start from."""
+    ending = course.certify(at)
+    unknown = ending.status == End.UNPROVED and not _may_go_on(ending, at.flow)
+    return course.certify(at, NEGLIGIBLE) if restarted and unknown else ending

@@ -175,6 +175,20 @@ def test_p_keeps_its_part_outside_the_span_of_differences():
     assert_close(outside, np.zeros(12))
 
 
+def test_p_moves_alike_however_long_its_part_outside_that_span():
+    """A step errs by a part of p − p_0: what every score shares moves none of them."""
+    model, _, corpus = problem(1, 12)
+    embeddings = np.asarray(model.embeddings)
+    outside = np.linalg.svd(embeddings[1:] - embeddings[0])[2][-1]
+    settings = BdfSettings(tolerance=1e-7)
+    wanted = sparse_flow(model, corpus, until_log_time=8.0, settings=settings)
+    far = Parameters(model.embeddings, model.cls + 1e5 * outside, model.head)
+    flow = sparse_flow(far, corpus, until_log_time=8.0)
+    moved = wanted.cls - model.cls
+    bound = 10 * BdfSettings().tolerance * (1 + np.abs(moved).max())
+    assert np.abs(flow.cls - far.cls - moved).max() <= bound
+
+
 def test_watch_sees_every_step_to_the_end():
     model, _, corpus = problem(1)
     seen = []

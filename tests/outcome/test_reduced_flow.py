@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import bisect
 
 from jaxselect.corpora.corpus import from_sequences
 from jaxselect.corpora.sparse import from_corpus
@@ -25,6 +26,9 @@ from tests.tolerances import assert_close
 
 # Word 0 is in both sequences. The first wants 1 and the second 0, but p_0 prefers 0.
 BAGS = from_corpus(from_sequences([[0, 1], [0, 2]], [1, 1], vocabulary=3))
+# Two want word 1 and one does not: 2 σ(−f) = σ(f) where f, its share, is log 2.
+KEPT = from_sequences([[0, 1]] * 3 + [[0, 2]], [1, 1, -1, 1], vocabulary=3)
+TWO_AGAINST_ONE = from_corpus(KEPT)
 
 
 def preferring(gap, embeddings=None, head=(0.0, 1.0, -1.0)):
@@ -152,12 +156,28 @@ def test_a_step_is_half_of_what_an_unseen_pull_takes_to_be_seen():
     assert arclength.max_step(alike, place) == np.inf
 
 
+@pytest.mark.parametrize("bags", [BAGS, TWO_AGAINST_ONE])
+def test_an_end_that_cuts_through_an_overtaking_is_carried_on(bags, monkeypatch):
+    """Words 0 and 1 are level there: neither is ahead, and they do not rest."""
+    model = preferring(10.0)
+
+    def lead(log_time):
+        cls = sparse_flow(model, bags, until_log_time=log_time).cls
+        return (cls[0] - cls[1]).item()
+
+    level = bisect(lead, returns_at(10.0) - 1, returns_at(10.0) + 1, xtol=1e-12)
+    assert abs(lead(level)) < 0.5
+    whole = trajectory(model, bags)
+    monkeypatch.setattr("jaxselect.outcome.trajectory.LATEST", level)
+    cut = trajectory(model, bags)
+    assert cut.ending.status == whole.ending.status != End.UNPROVED
+    np.testing.assert_array_equal(cut.ending.selected, whole.ending.selected)
+    assert_close(cut.ending.margin.direction, whole.ending.margin.direction)
+
+
 def test_a_word_may_return_to_finite_odds():
-    """Two reviews that want it and one that does not: 2 σ(−f) = σ(f) where f is the
-    share of word 1, log 2. Nothing moves then until word 2 falls behind again."""
-    kept = [[0, 1], [0, 1], [0, 1], [0, 2]]
-    corpus = from_corpus(from_sequences(kept, [1, 1, -1, 1], vocabulary=3))
-    course = trajectory(preferring(40.0), corpus)
+    """Nothing moves then until word 2 falls behind again."""
+    course = trajectory(preferring(40.0), TWO_AGAINST_ONE)
     ending = course.ending
     assert len(course.returns) == 1 and 70 < course.returns[0] < 100
     assert ending.status is End.TIED and ending.tied.tolist() == [0, 1]
@@ -210,6 +230,23 @@ def test_is_the_plain_flow_orthogonal_to_the_ties_and_goes_on_like_p_mm(seed):
     wanted = ending.margin.direction
     pace = (far.cls - far.earlier_cls) / 2
     assert np.linalg.norm(pace - wanted) < 1e-3 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("seed", [SELECTED[1], TIED[0]])
+def test_a_line_is_few_steps_however_long_p_is(seed):
+    """Margins are known to roundings of p; a step that shall err by less has no end."""
+    model, _, corpus = problem(seed)
+    shrunk = Parameters(model.embeddings / 10, 10 * model.cls, 10 * model.head)
+    flow = sparse_flow(shrunk, corpus)
+    there = Parameters(shrunk.embeddings, flow.cls, shrunk.head)
+    ending = flow_end(shrunk, corpus, flow)
+    begun = {"from_log_time": 34.0, "until_log_time": 1e5}
+    few = BdfSettings(tolerance=1e-7, max_steps=400)
+    far = reduced_flow(there, corpus, ending, **begun, settings=few)
+    assert FlowStatus(int(far.status)) is FlowStatus.REACHED
+    wanted = flow.cls + (1e5 - 34) * ending.margin.direction
+    # What the ties still move, and what is left of the approach to the line.
+    assert np.abs(shrunk.embeddings @ (far.cls - wanted)).max() < 0.1
 
 
 def test_a_path_is_saved_across_the_stages():

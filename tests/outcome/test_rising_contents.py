@@ -75,11 +75,12 @@ def test_a_content_that_rises_is_where_its_own_loss_moves_it():
     """Nothing is proved on the way."""
     bags, found = ended(True, 50.0)
     assert found.ending.status == End.UNPROVED
-    assert found.log_time == 34.0
+    # A stage for what the end may have cut through takes next to no time.
+    assert 34.0 <= found.log_time < 34.001
     contents = tie_contents(bags, found.ending.selected, found.cls)
     ties = _late_flow(bags, found.ending.selected, found.cls, found.ending.margin).ties
     assert len(contents.rising) == 1
-    flow = manifold_flow(ties, on_manifold(ties, found.cls), 34.0, 50.0)
+    flow = manifold_flow(ties, on_manifold(ties, found.cls), found.log_time, 50.0)
     cls = np.asarray(flow.cls)
     # Error of the integrator up to log t = 34; it decays.
     assert abs(cls[0] - cls[1] - gap(len(bags.labels), 50.0)) < 1e-4
