@@ -14,6 +14,7 @@ from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.pair_graph import potentials
 from tests.margin.exact import assert_true, lane
 from tests.margin.pair_problems import contradiction, small_problem, solve_each
+from tests.tolerances import assert_close
 
 # The name of the module leads to it even where its function has the same name.
 max_margin_module = importlib.import_module("jaxselect.margin.max_margin")
@@ -69,6 +70,20 @@ def turned(tokens, pairs):
 
 
 PROBLEMS = {"other tokens": other_tokens, "p turned": turned}
+
+
+@pytest.mark.parametrize("dim", [5, 40])
+def test_normalised_tokens_are_the_given_ones_seen_from_their_centre(dim):
+    """Token 7 is in no pair. With more dimensions than tokens the axes are fewer."""
+    tokens = 3.0 + jax.random.normal(jax.random.key(0), (8, dim))
+    pairs = jnp.zeros((8, 8), bool).at[0, 1:7].set(True)
+    axes, basis, scale = normalise(tokens, pairs)
+    assert axes.shape == (min(dim, 8), 8)
+    assert_close(jnp.linalg.norm(axes, axis=0).max(), 1.0)
+    assert_close(basis.T @ basis, jnp.eye(len(axes)))
+    wanted = np.array(tokens - tokens[:7].mean(axis=0, keepdims=True)).T
+    wanted[:, 7] = 0.0
+    assert_close(scale * basis @ axes, wanted)
 
 
 @jax.jit
