@@ -245,7 +245,7 @@ def test_a_line_is_few_steps_however_long_p_is(seed):
     far = reduced_flow(there, corpus, ending, **begun, settings=few)
     assert FlowStatus(int(far.status)) is FlowStatus.REACHED
     wanted = flow.cls + (1e5 - 34) * ending.margin.direction
-    # What the ties still move, and what is left of the approach to the line.
+    # Forces of the ties, and the approach to the line, still move p a little.
     assert np.abs(shrunk.embeddings @ (far.cls - wanted)).max() < 0.1
 
 
