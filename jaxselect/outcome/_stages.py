@@ -89,9 +89,13 @@ class Course(NamedTuple):
         )
         return at.after(flow, asked, float(flow.log_time))
 
-    def integrate_full(self, at: Reached, until: float) -> Reached:
+    def integrate_full(
+        self, at: Reached, until: float, *, max_steps: int | None = None
+    ) -> Reached:
         """By the full field, its time begun at zero."""
-        begun = at.log_time
+        begun, settings = at.log_time, self.settings
+        if max_steps is not None:
+            settings = replace(settings, max_steps=min(settings.max_steps, max_steps))
         ahead = self.times[self.times > begun]
         own = _since(begun, ahead)
         flow = sparse_flow(
@@ -99,7 +103,7 @@ class Course(NamedTuple):
             self.corpus,
             until_log_time=until,
             path_log_times=jnp.asarray(own[own <= until]),
-            settings=self.settings,
+            settings=settings,
             callback=lambda local: self.callback(_total(begun, local)),
         )
         return at.after(flow, ahead[own <= until], _total(begun, float(flow.log_time)))

@@ -17,7 +17,7 @@ from ..flow.bdf import LATEST, LOOK_BACK, BdfSettings
 from ..flow.result import Flow, FlowStatus
 from ..margin.max_margin import MaxMarginStatus
 from ..model.parameters import Parameters
-from ._stages import Course, Reached
+from ._stages import ARRIVED, Course, Reached
 from .flow_end import FlowEnd
 from .manifold_end import ManifoldEnd
 from .reduced_flow import in_basin_of_minimum
@@ -129,9 +129,10 @@ def trajectory(
                 later = course.integrate_slow(at, ending, until_log_time)
                 if later is None and settled:
                     break
-                # The end may have cut through an overtaking.
+                # The end may have cut through an overtaking. Where p rests already,
+                # Newton's method would follow rounding, in any number of steps.
                 settled = later is None
-                at = later or course.integrate_full(at, SETTLED)
+                at = later or course.integrate_full(at, SETTLED, max_steps=ARRIVED)
                 ending = _certify(course, at, settled)
                 continue
             at, returned = at.moved(held.cls, held.log_time), held.returned

@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import bisect
 
 from jaxselect.corpora.corpus import from_sequences
 from jaxselect.corpora.sparse import from_corpus
@@ -161,12 +160,17 @@ def test_an_end_that_cuts_through_an_overtaking_is_carried_on(bags, monkeypatch)
     """Words 0 and 1 are level there: neither is ahead, and they do not rest."""
     model = preferring(10.0)
 
-    def lead(log_time):
-        cls = sparse_flow(model, bags, until_log_time=log_time).cls
-        return (cls[0] - cls[1]).item()
-
-    level = bisect(lead, returns_at(10.0) - 1, returns_at(10.0) + 1, xtol=1e-12)
-    assert abs(lead(level)) < 0.5
+    low, high = returns_at(10.0) - 1, returns_at(10.0) + 1
+    while high - low > 1e-12:
+        times = np.linspace(low, high, 1000)
+        path = sparse_flow(
+            model, bags, until_log_time=high + 1, path_log_times=jnp.asarray(times)
+        ).path_cls
+        passed = np.argmax(path[:, 0] < path[:, 1])
+        low, high = times[passed - 1], times[passed]
+    level = (low + high) / 2
+    cls = sparse_flow(model, bags, until_log_time=level).cls
+    assert abs(cls[0] - cls[1]) < 0.5
     whole = trajectory(model, bags)
     monkeypatch.setattr("jaxselect.outcome.trajectory.LATEST", level)
     cut = trajectory(model, bags)
