@@ -61,6 +61,7 @@ def folder(tmp_path):
     JAX keeps there what it compiles, however small.
     """
     mine = {
+        "jax_enable_compilation_cache": True,
         "jax_compilation_cache_dir": str(tmp_path),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
     }
