@@ -37,8 +37,8 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
-# Two tests in a thousand compile the same program: to keep all of them costs a seventh
-# of the time of compiling. Processes that tests start keep theirs.
+# Two programs in a thousand are compiled twice: to keep all of them costs a seventh of
+# the time of compiling. Processes that tests start keep theirs.
 jax.config.update("jax_enable_compilation_cache", False)
 matplotlib.use("Agg")
 

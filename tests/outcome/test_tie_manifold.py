@@ -184,6 +184,14 @@ def test_what_no_manifold_holds_is_refused():
     assert refused([*TWINS[0], [0, 3], [2, 3]], [1, -1, 1, -1])
 
 
+def test_a_rest_without_a_proof_is_not_followed_for_long():
+    """Newton's method asks rounding to contract: each step would be a short one."""
+    start = np.array([0.3, 0.0, -0.4, 0.0])
+    found = trajectory(*parts(*TWINS, np.eye(4), HEAD, start))
+    assert found.ending.status == End.UNPROVED and len(found.stages) == 2
+    assert found.stages[-1].num_steps <= 300
+
+
 def test_weights_of_twins_are_counted():
     """Two bags against one: f = log 2, still proved; 20 against one leave no f."""
     bags = [[0, 1, 2]] * 3 + [[1, 3], [2, 3]]
