@@ -52,6 +52,10 @@ class AbstractBags(ABC):
     def gather(self, by_token: ByToken) -> Entries:
         """Tokens → entries."""
 
+    def values_by_entry(self, values: ByToken) -> Entries:
+        """Tokens' values → entries."""
+        return self.gather(values)
+
     @abstractmethod
     def spread(self, by_bag: ByBag) -> Entries:
         """Bags → entries."""

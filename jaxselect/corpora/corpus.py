@@ -23,6 +23,23 @@ from .bags import AbstractBags, padded_logits
 from .loss import LOGISTIC, Loss
 
 
+class Shift(eqx.Module):
+    """What an entry of a bag adds to the score and to the value of its token.
+
+    A count is such a shift, log C_X[s] of the score; a tie at rest that one entry
+    stands for is another (`jaxselect.ties`).
+
+    Attributes:
+        scores: α of every entry: its weight is C_X[s] e^{a_s + α}, up to a factor.
+        values: β of every entry: its value is b_s + β, for every head.
+        blur: bound on the error of α against the other α of its bag.
+    """
+
+    scores: Float[Array, "sequences width"]
+    values: Float[Array, "sequences width"]
+    blur: Float[Array, "sequences width"]
+
+
 class Corpus(AbstractBags, eqx.Module):
     """Labelled bags, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
 
@@ -43,6 +60,8 @@ class Corpus(AbstractBags, eqx.Module):
         loss: ℓ as a function of the margin m; with several heads the logistic one is
             cross-entropy (`functional_margin`).
         classes: K where labels are 0 … K − 1; None where they are ±1.
+        shift: of scores and values by entry; None for none. Tokens of a bag with one
+            need not be distinct.
     """
 
     tokens: Int[Array, "sequences width"]
@@ -52,6 +71,7 @@ class Corpus(AbstractBags, eqx.Module):
     weights: Float[Array, " sequences"] | None = None
     loss: Loss = eqx.field(static=True, default=LOGISTIC)
     classes: int | None = eqx.field(static=True, default=None)
+    shift: Shift | None = None
 
     def __check_init__(self) -> None:
         """Refuse lists, and arrays of another kind or shape."""
@@ -94,7 +114,25 @@ class Corpus(AbstractBags, eqx.Module):
         self, scores: Float[Array, " vocabulary"]
     ) -> Float[Array, "sequences width"]:
         """The a_s + log C_X[s] in bag layout, −∞ on padding."""
-        return padded_logits(self.gather(scores), self.counts.astype(scores.dtype))
+        counts = self.counts.astype(scores.dtype)
+        return padded_logits(self.scores_by_entry(scores), counts)
+
+    def scores_by_entry(
+        self, scores: Float[Array, " vocabulary"]
+    ) -> Float[Array, "sequences width"]:
+        """The a_s + α of every entry."""
+        entries = self.gather(scores)
+        return entries if self.shift is None else entries + self.shift.scores
+
+    def values_by_entry(
+        self, values: Float[Array, " vocabulary *classes"]
+    ) -> Float[Array, " sequences width *classes"]:
+        """The b_s + β of every entry."""
+        entries = self.gather(values)
+        if self.shift is None:
+            return entries
+        heads = [1] * (values.ndim - 1)
+        return entries + self.shift.values.reshape(*self.tokens.shape, *heads)
 
     def gather(
         self, by_token: Shaped[Array, " vocabulary *rest"]

@@ -87,10 +87,11 @@ class Loss:
             >>> near.first.tolist() < [0.56, 3e-9]
             True
         """
-        slope = self.slope(margin) * np.exp(self.largest_ratio * distance)
+        module = _arrays(margin)
+        slope = self.slope(margin) * module.exp(self.largest_ratio * distance)
         near = slope, self.largest_ratio * slope, self.largest_third * slope
         everywhere = self.bounds or Bounds(np.inf, np.inf, np.inf)
-        return Bounds(*map(np.minimum, near, everywhere))
+        return Bounds(*map(module.minimum, near, everywhere))
 
 
 def _arrays(margin: Margin) -> Any:

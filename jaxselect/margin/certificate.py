@@ -115,6 +115,7 @@ def inactive_pair_bound(
     eps = jnp.finfo(scores.dtype).eps
     strength = late.strength
     size = jnp.abs(strength.factor) + ROUNDINGS * eps * strength.magnitude
+    size = size + strength.blur
     exponent = strength.log_scale + log_time - score_differences(scores)
     exponent = exponent + 2 * distance * length + tolerance
     # A pair that meets in no sequence has no strength, whatever its exponent.
@@ -144,7 +145,7 @@ def _left_out(
     present = corpus.present
     loses = present & ~selected
     weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
-    of_bag, change = values[corpus.tokens], corpus.loss.largest_ratio
+    of_bag, change = corpus.values_by_entry(values), corpus.loss.largest_ratio
     here = present
     if values.ndim > 1:
         # Shares w_k of classes change by e^{2|d|} at most (mathematics, section 1c); of

@@ -102,6 +102,7 @@ def prove(
     size = jnp.abs(duals)
     weight = jnp.where(used, 1 / jnp.where(used, jnp.abs(strength.factor), 1.0), 0.0)
     unsure = ROUNDINGS * eps * (strength.magnitude * weight + 1 + jnp.abs(exponent))
+    unsure = unsure + strength.blur * weight
     scores = embeddings @ margin.direction
     longest = jnp.max(jnp.abs(embeddings) @ jnp.abs(margin.direction))
     off = jnp.max(jnp.where(margin.active, jnp.abs(score_differences(scores) - 1), 0.0))

@@ -22,11 +22,13 @@ class PairStrength(NamedTuple):
             win.
         log_scale: a natural logarithm, constant in derivatives.
         magnitude: sum of the absolute terms of `factor`; c has a rounding of it.
+        blur: bound on what errors of the corpus's shifts may change of `factor`.
     """
 
     factor: Float[Array, "vocabulary vocabulary"]
     log_scale: Float[Array, "vocabulary vocabulary"]
     magnitude: Float[Array, "vocabulary vocabulary"]
+    blur: Float[Array, "vocabulary vocabulary"]
 
     def times_exp(
         self, exponent: Float[Array, "vocabulary vocabulary"] | Float[Scalar, ""]
@@ -46,7 +48,8 @@ def pair_strength(
 ) -> PairStrength:
     """Strength c_{s*r} of a pair in the late flow, for one selected token a sequence.
 
-    c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r).
+    c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r),
+    counts and values with the shifts of their entries.
 
     With K heads y (b_{s*} − b_r) is the margin's derivative along that difference.
 
@@ -58,7 +61,7 @@ def pair_strength(
         selected: one token per sequence, in bag layout.
 
     Returns:
-        c, the scale of a pair being its largest residual −ℓ′(y b_{s*}).
+        c, the scale of a pair being its largest −ℓ′(y b_{s*}) C_X[r] / C_X[s*].
 
     Example:
         >>> from jaxselect.corpora.corpus import from_sequences
@@ -70,22 +73,46 @@ def pair_strength(
         (0.5379, 0.0)
     """
     slot = jnp.argmax(selected, axis=1)[:, None]
-    counts = corpus.counts.astype(values.dtype)
-    winner = jnp.take_along_axis(corpus.tokens, slot, axis=1)
-    ratio = counts / jnp.take_along_axis(counts, slot, axis=1)
-    margin = functional_margin(corpus.labels, values[winner[:, 0]])
-    ahead = margin.along(values[winner] - values[corpus.tokens])
-    log_residual = corpus.loss.log_slope(margin.value)[:, None]
     loses = ~selected & corpus.present
+    entries = corpus.values_by_entry(values)
+    of_winner = jax.vmap(lambda bag, one: bag[one])
+    winner = of_winner(corpus.tokens, slot)
+    best = of_winner(entries, slot)
+    logits = corpus.logits(jnp.zeros(len(values), values.dtype))
+    log_ratio = jnp.where(loses, logits - of_winner(logits, slot), 0.0)
+    margin = functional_margin(corpus.labels, best[:, 0])
+    ahead = margin.along(best - entries)
+    exponent = corpus.loss.log_slope(margin.value)[:, None] + log_ratio
     pair, shape = (winner, corpus.tokens), (corpus.vocabulary, corpus.vocabulary)
-    largest = jnp.where(loses, jax.lax.stop_gradient(log_residual), -jnp.inf)
+    largest = jnp.where(loses, jax.lax.stop_gradient(exponent), -jnp.inf)
     log_scale = jnp.full(shape, -jnp.inf, values.dtype).at[pair].max(largest)
     log_scale = jnp.where(jnp.isfinite(log_scale), log_scale, 0.0)
-    residual = jnp.exp(jnp.where(loses, log_residual - log_scale[pair], -jnp.inf))
-    strength = corpus.weighted(residual * ratio * ahead)
+    pull = jnp.exp(jnp.where(loses, exponent - log_scale[pair], -jnp.inf))
+    strength = corpus.weighted(pull * ahead)
     zero = jnp.zeros_like(log_scale)
+    blur = zero
+    if corpus.shift is not None:
+        size = response(entries, corpus) * corpus.shift.blur
+        blur = blur.at[pair].add(corpus.weighted(pull * size))
     return PairStrength(
         factor=zero.at[pair].add(strength),
         log_scale=log_scale,
         magnitude=zero.at[pair].add(jax.lax.stop_gradient(jnp.abs(strength))),
+        blur=jax.lax.stop_gradient(blur),
     )
+
+
+def response(
+    entries: Float[Array, "sequences width"], corpus: Corpus
+) -> Float[Array, "sequences one"]:
+    """Bound on |d/dx| of a pull in units of w_X (−ℓ′) q, x a change of scores.
+
+    With the range w of b in a bag and κ̄ = max ℓ″/|ℓ′| it is w (4 + 1.3 κ̄ w)
+    (mathematics, lemma 7c.2).
+    """
+    present = corpus.present
+    highest = jnp.max(jnp.where(present, entries, -jnp.inf), axis=1, keepdims=True)
+    lowest = jnp.min(jnp.where(present, entries, jnp.inf), axis=1, keepdims=True)
+    spread = jnp.where(present.any(axis=1, keepdims=True), highest - lowest, 0.0)
+    steepest = max(corpus.loss.largest_ratio, 1.0)
+    return spread * (4 + 1.3 * steepest * spread)

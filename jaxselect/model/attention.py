@@ -84,7 +84,7 @@ def attend_bags(scores: ByToken, values: ByToken, bags: AbstractBags) -> Attenti
     top = bags.first(shifted == 0)
     total = bags.total(share)
     log_weights = shifted - bags.spread(bags.arrays.log(total))
-    entries = bags.gather(values)
+    entries = bags.values_by_entry(values)
     best = bags.at(entries, top)
     ahead = entries - bags.spread(best)
     heads = [1] * (values.ndim - 1)

@@ -52,7 +52,7 @@ def _selected_tokens(
     log_time: Float[Scalar, ""] | float,
 ) -> Bool[Array, "sequences width"]:
     present = corpus.present
-    in_bag = jnp.where(present, scores[corpus.tokens], -jnp.inf)
+    in_bag = jnp.where(present, corpus.scores_by_entry(scores), -jnp.inf)
     return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - WIDTH * log_time)
 
 
@@ -124,7 +124,7 @@ def selected_output(
     number = jnp.where(number > 0, number, 1.0)
     if values.ndim > 1:
         chosen, number = chosen[..., None], number[:, None]
-    return jnp.sum(chosen * values[corpus.tokens], axis=1) / number
+    return jnp.sum(chosen * corpus.values_by_entry(values), axis=1) / number
 
 
 @as_annotated

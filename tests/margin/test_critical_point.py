@@ -27,9 +27,11 @@ def _proved(tokens, pairs, strength, away, terms):
     active = span(centred(tokens, margin.active))
     magnitude = terms * jnp.abs(strength)
     pull = jnp.where(margin.active, strength, 0.0)
-    in_phi = PairStrength(pull, jnp.zeros_like(pull), magnitude)
+    in_phi = PairStrength(pull, jnp.zeros_like(pull), magnitude, jnp.zeros_like(pull))
     found, converged = minimise(in_phi, margin, active)
-    known = PairStrength(strength, jnp.zeros_like(strength), magnitude)
+    known = PairStrength(
+        strength, jnp.zeros_like(strength), magnitude, jnp.zeros_like(strength)
+    )
     return prove(tokens, known, margin, active, found + away), found, converged, margin
 
 

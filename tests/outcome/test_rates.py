@@ -110,7 +110,7 @@ def test_the_late_line_has_the_error_asked_for_where_it_is_said_to(error):
         growth=2 * growth,
         offset=offset,
         error_constant=jnp.linalg.norm(across),
-        strength=PairStrength(jnp.eye(2), jnp.eye(2), jnp.eye(2)),
+        strength=PairStrength(*[jnp.eye(2)] * 4),
         history=jnp.zeros(3),
         history_dim=jnp.array(0, jnp.int32),
         history_change=jnp.array(0.0),
