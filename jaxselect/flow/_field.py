@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from ..corpora.components import centred_in_components
 from ..corpora.corpus import Corpus
@@ -33,6 +33,7 @@ class Problem(NamedTuple):
         corpus: n labelled bags.
         start: p_0 in the rotated axes.
         until_norm: ‖p‖ to stop at.
+        held: sequences whose selection the flow must not change; None for none.
     """
 
     rows: Float[Array, "vocabulary dim"]
@@ -41,10 +42,14 @@ class Problem(NamedTuple):
     corpus: Corpus
     start: Float[Array, " dim"]
     until_norm: Float[Scalar, ""]
+    held: Bool[Array, " sequences"] | None = None
 
 
 def aligned(
-    parameters: Parameters, corpus: Corpus, until_norm: Float[Scalar, ""]
+    parameters: Parameters,
+    corpus: Corpus,
+    until_norm: Float[Scalar, ""],
+    held: Bool[Array, " sequences"] | None = None,
 ) -> tuple[Float[Array, "dim dim"], Problem]:
     """A rotation, and the flow of p − p_0 in its axes.
 
@@ -64,6 +69,7 @@ def aligned(
         corpus=corpus,
         start=parameters.cls @ rotation,
         until_norm=until_norm,
+        held=held,
     )
 
 

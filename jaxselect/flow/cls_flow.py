@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 from ..checks import at_least, increasing
 from ..corpora.checks import for_corpus
 from ..corpora.corpus import Corpus
+from ..model.attention import attend_corpus
 from ..model.frame import frame
 from ..model.objective import log_strongest_pull, negative_gradient
 from ..model.parameters import Parameters
@@ -39,6 +40,8 @@ EARLIER = 0.75
 # Exponent: a term of the gradient above eps^(−this) leaves no digit of a sum that
 # cancels. Tuned on the default sweep and in float32.
 CANCELLATION_POWER = 0.7
+# Share of a held sequence's weight at which a token that lost is back.
+RETURNED = 1e-3
 
 
 @for_corpus(by_head=True)
@@ -50,6 +53,7 @@ def cls_flow(
     until_log_time: Float[Scalar, ""] | float = 1e15,
     from_log_time: Float[Scalar, ""] | float = 0.0,
     path_log_times: Float[Array, " times"] | None = None,
+    held: Bool[Array, " sequences"] | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
     """Gradient flow of p from p_0 with E and v fixed.
@@ -65,6 +69,8 @@ def cls_flow(
         until_log_time: log(1+t) to stop at.
         from_log_time: log(1+t) at which p is p_0, to go on from the end of a flow.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
+        held: sequences in which another token than the top one must not come back: the
+            flow ends as SELECTION_CHANGED where it has a thousandth of the weight.
         settings: tolerances and bounds.
 
     Returns:
@@ -89,7 +95,7 @@ def cls_flow(
     bounds = from_log_time, until_norm, until_log_time, path_log_times
     real = partial(jnp.asarray, dtype=parameters.cls.dtype)
     inside = frame(parameters)
-    inputs = (inside.parameters, corpus, *jax.tree.map(real, bounds))
+    inputs = (inside.parameters, corpus, *jax.tree.map(real, bounds), held)
     found, events, _ = _integrate(jax.lax.stop_gradient(inputs), settings)
     return with_derivatives(inputs, settings, found, events).turned(inside.lift_points)
 
@@ -98,7 +104,7 @@ def with_derivatives(
     inputs: PyTree,
     settings: FlowSettings,
     found: Flow,
-    events: tuple[Bool[Scalar, ""], Bool[Scalar, ""]],
+    events: tuple[Bool[Scalar, ""], ...],
 ) -> Flow:
     """A flow found without derivatives, differentiable in its inputs."""
     return _arrival((*inputs, found.log_time, events), settings, known=found)
@@ -114,14 +120,14 @@ def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     itself multiplies the error of p by e^τ where gradients oppose each other.
     """
     *inputs, end, events = inputs
-    parameters, corpus, begin, until_norm, until_log_time, times = inputs
+    parameters, corpus, begin, until_norm, until_log_time, times, held = inputs
     log_time = jnp.where(end < until_log_time, end, until_log_time)
     log_time = jnp.where(end > begin, log_time, begin)
     bounds = begin, jnp.full_like(until_norm, jnp.inf), log_time
     flow, _, slope = _integrate(
-        (parameters, corpus, *bounds, times), settings, adjoint, events=False
+        (parameters, corpus, *bounds, times, held), settings, adjoint, events=False
     )
-    ended = events[0] | events[1]
+    ended = jnp.stack(events).any()
     # Without an event any point will do at which h has a derivative.
     cls, slope = jnp.where(ended, flow.cls, 1.0), jax.lax.stop_gradient(slope)
 
@@ -131,7 +137,12 @@ def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
             parameters.embeddings @ parameters.head,
         )
         strongest = log_time + log_strongest_pull(scores, values, corpus)
-        return jnp.where(events[0], jnp.linalg.norm(cls) - until_norm, strongest)
+        found = jnp.where(events[0], jnp.linalg.norm(cls) - until_norm, strongest)
+        if held is None:
+            return found
+        return jnp.where(
+            events[2], _log_returned(scores, values, corpus, held), found
+        )
 
     step = event_shift(excess, end, cls, slope, ended)
     moved = flow.cls + step * jnp.where(ended, slope, 0.0), log_time + step
@@ -145,13 +156,14 @@ def _integrate(
     adjoint: Any = None,
     *,
     events: bool = True,
-) -> tuple[Flow, tuple[Bool[Scalar, ""], Bool[Scalar, ""]], Float[Array, " dim"]]:
+) -> tuple[Flow, tuple[Bool[Scalar, ""], ...], Float[Array, " dim"]]:
     """The flow; whether it ended at the norm or in cancellation; dp/dτ.
 
     The slope is known where no event is searched for, and zero otherwise.
     """
-    parameters, corpus, begin, until_norm, until_log_time, path_log_times = inputs
-    rotation, problem = aligned(parameters, corpus, until_norm)
+    parameters, corpus, begin, until_norm, until_log_time, *rest = inputs
+    path_log_times, held = rest
+    rotation, problem = aligned(parameters, corpus, until_norm, held)
     start = jnp.zeros_like(problem.start)
     large = min(problem.rows.shape) >= MANY_AXES
     implicit = Rodas5P(linearise, moving_frame=adjoint is None)
@@ -160,6 +172,9 @@ def _integrate(
     if recorded:
         times = start[:0] if path_log_times is None else path_log_times
         solver = Recorder(solver, times)
+    stops: tuple = (_excess_norm, _excess_pull)
+    if held is not None:
+        stops += (_excess_return,)
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.linalg.norm(problem.start) >= until_norm
     solution: Any = dfx.diffeqsolve(
@@ -173,9 +188,9 @@ def _integrate(
         saveat=dfx.SaveAt(t1=True, solver_state=recorded, controller_state=True),
         stepsize_controller=settings.score_control(start.dtype),
         event=dfx.Event(
-            (_excess_norm, _excess_pull),
+            stops,
             optx.Newton(rtol=1e-9, atol=1e-9),
-            direction=(True, True),
+            direction=(True,) * len(stops),
         )
         if events
         else None,
@@ -193,7 +208,7 @@ def _integrate(
         path = jnp.where(reached, path, 0.0) @ rotation.T
         path = jnp.where(reached, parameters.cls[None] + path, jnp.inf)
     growth = _growth(problem, solution.ts[0], solution.ys[0])
-    mask = solution.event_mask if events else (jnp.zeros((), bool),) * 2
+    mask = solution.event_mask if events else (jnp.zeros((), bool),) * len(stops)
     # Check ‖p‖ itself: event location can fail where ‖p‖ changes within rounding of s.
     off = jnp.abs(jnp.linalg.norm(problem.start + solution.ys[0]) - until_norm)
     there = off <= jnp.sqrt(jnp.finfo(start.dtype).eps) * until_norm
@@ -269,6 +284,27 @@ def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scala
     return (strongest - most).astype(float)
 
 
+@full_precision
+def _excess_return(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> PyTree:
+    """Positive where a token that lost is back in a held sequence."""
+    scores = args.scores + args.rows @ y
+    return _log_returned(scores, args.values, args.corpus, args.held).astype(float)
+
+
+def _log_returned(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
+    corpus: Corpus,
+    held: Bool[Array, " sequences"],
+) -> Float[Scalar, ""]:
+    """Log of the largest share off the top in a held sequence, over `RETURNED`."""
+    attention = attend_corpus(scores, values, corpus)
+    watched = corpus.present & held[:, None] & ~corpus.marks(attention.top)
+    log_share = jnp.max(jnp.where(watched, attention.log_weights, -jnp.inf))
+    # Newton's method, which finds the time of an event, wants a number.
+    return jnp.where(watched.any(), log_share - jnp.log(RETURNED), -1.0)
+
+
 def _growth(
     problem: Problem, log_time: Float[Scalar, ""], moved: Float[Array, " dim"]
 ) -> Float[Scalar, ""]:
@@ -294,13 +330,13 @@ def _growth(
 
 def _status(
     solution: Any,
-    events: tuple[Bool[Scalar, ""], Bool[Scalar, ""]],
+    events: tuple[Bool[Scalar, ""], ...],
     over: Bool[Scalar, ""],
     bounded: Bool[Scalar, ""],
     there: Bool[Scalar, ""],
     growth: Float[Scalar, ""],
 ) -> Int[Scalar, ""]:
-    at_norm, too_strong = events
+    at_norm, too_strong, *returned = events
     at_time = solution.result == dfx.RESULTS.successful
     slow = solution.result == dfx.RESULTS.max_steps_reached
     status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
@@ -312,6 +348,8 @@ def _status(
     status = jnp.where(too_strong, held, status)
     passed = jnp.where(there, FlowStatus.REACHED, FlowStatus.TIME_UNRESOLVED)
     status = jnp.where(at_norm, passed, status)
+    for back in returned:
+        status = jnp.where(back, FlowStatus.SELECTION_CHANGED, status)
     status = jnp.where(over, FlowStatus.REACHED, status)
     finite = jnp.all(jnp.isfinite(solution.ys[0]))
     return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)
