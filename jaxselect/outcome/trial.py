@@ -6,6 +6,7 @@ A trial is a pure function of a key and of numbers, so sweeps batch it over seed
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -17,17 +18,16 @@ from ..arguments import as_annotated
 from ..corpora.checks import for_corpus
 from ..corpora.corpus import Corpus
 from ..errors import BadInput
-from ..flow.cls_flow import cls_flow
 from ..flow.progress import direction_error
-from ..flow.result import Flow
 from ..flow.settings import FlowSettings
 from ..former_names import former, renamed
-from ..model.attention import Attention, attend_corpus
+from ..model.attention import attend_corpus, token_scores
 from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.parameters import Parameters, gaussian_reduced
 from ..model.selection import important_tokens, mean_coverage, selected_output
 from ..precision import full_precision
-from .trial_certificate import TOLERANCE, certify
+from .stages import STAGES, Point, Stage, beginning, flow_to_end
+from .trial_certificate import TOLERANCE, certify_stage
 from .trial_status import TrialStatus
 
 
@@ -71,7 +71,8 @@ class Trial(eqx.Module):
         late_flow_residual: largest distance of an active margin from its late flow.
         inactive_pair_bound: bound on what inactive pairs may still move a score by.
         history_change: change of the part of p that only the path decides, in scores.
-        unselected_effect: max_X |f(X) − mean of E_sᵀv over its selected tokens|.
+        tied_share: share of sequences that keep several tokens at proved, finite odds.
+        unselected_effect: max_X |f(X) − its limit for the selected tokens alone|.
         max_margin_norm: ‖p_mm‖.
         duality_gap: relative gap of the max-margin solution.
         history_dim: dimension of the part of p that only the path decides.
@@ -79,7 +80,10 @@ class Trial(eqx.Module):
         path_log_times: log(1+t) along the flow; ∞ after its end.
         path_norms: ‖p‖ there.
         path_errors: direction error there.
-        cls_end: p at the end.
+        cls_end: p at the end; with the next three, what a further stage begins with.
+        own_log_time: log(1+t) of the last stage, in a time that began with it.
+        opposed: whether opposing pulls ended it.
+        finished: whether no further stage would help.
     """
 
     status: Int[Scalar, ""]
@@ -95,6 +99,7 @@ class Trial(eqx.Module):
     late_flow_residual: Float[Scalar, ""]
     inactive_pair_bound: Float[Scalar, ""]
     history_change: Float[Scalar, ""]
+    tied_share: Float[Scalar, ""]
     unselected_effect: Float[Scalar, ""]
     max_margin_norm: Float[Scalar, ""]
     duality_gap: Float[Scalar, ""]
@@ -104,6 +109,15 @@ class Trial(eqx.Module):
     path_norms: Float[Array, " times"]
     path_errors: Float[Array, " times"]
     cls_end: Float[Array, " dim"]
+    own_log_time: Float[Scalar, ""]
+    opposed: Bool[Scalar, ""]
+    finished: Bool[Scalar, ""]
+
+    @property
+    def point(self) -> Point:
+        """Where the run has come to, to go on from."""
+        ahead = self.own_log_time, self.opposed, self.finished
+        return Point(self.cls_end, self.log_time, *ahead)
 
     @property
     def drift(self) -> Float[Scalar, ""]:
@@ -121,6 +135,8 @@ def run_trial(
     *,
     until_norm: Float[Scalar, ""] | float,
     embed: Embed = embedding_step,
+    point: Point | None = None,
+    stages: Int[Scalar, ""] | int = STAGES,
     settings: TrialSettings = TrialSettings(),
 ) -> Trial:
     """Draw a corpus and parameters, step on E, integrate p, and evaluate the end.
@@ -136,6 +152,9 @@ def run_trial(
         until_norm: ‖p‖ to stop at; traced.
         embed: (E⁰, p_0, v), corpus, η₀ → (E¹, p_0, v). In reduced coordinates it has
             the law of R^d where it commutes with rotations of R^d.
+        point: of a former trial with the same key, d and η₀, to go on from; by
+            default, and for t = 0, p_0.
+        stages: bound on the stages of the flow (`stages.flow_to_end`); traced.
         settings: static.
 
     Returns:
@@ -163,18 +182,24 @@ def run_trial(
     path = None
     if settings.path_points:
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
-    flow = cls_flow(
+    first = beginning(after)
+    if point is not None:
+        begun = partial(jnp.where, point.log_time > 0)
+        first = jax.tree.map(begun, point, first)
+    stage = flow_to_end(
         after,
         corpus,
+        first,
         until_norm=until_norm,
         path_log_times=path,
+        stages=stages,
         settings=settings.flow,
     )
     return evaluate(
         before,
         after,
         corpus,
-        flow,
+        stage,
         step_size=step_size,
         embed=embed,
         late_flow_tolerance=settings.late_flow_tolerance,
@@ -229,7 +254,7 @@ def evaluate(
     before: Parameters,
     after: Parameters,
     corpus: Corpus,
-    flow: Flow,
+    stage: Stage,
     *,
     step_size: Float[Scalar, ""] | float,
     embed: Embed = embedding_step,
@@ -241,7 +266,7 @@ def evaluate(
         before: (E⁰, p_0, v).
         after: (E¹, p_0, v), which the flow started from.
         corpus: n labelled bags.
-        flow: of p, with E¹ and v fixed.
+        stage: the last one of the flow of p, with E¹ and v fixed.
         step_size: η₀ of the step from E⁰ to E¹.
         embed: how E¹ was made, which decides whether Lemma 4.1 is of it.
         late_flow_tolerance: see `TrialSettings`.
@@ -252,12 +277,12 @@ def evaluate(
     Example:
         See `run_trial`.
     """
-    scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
-    found = certify(after, corpus, flow, tolerance=late_flow_tolerance)
+    flow, cls = stage.flow, stage.point.cls
+    values = after.embeddings @ after.head
+    found = certify_stage(after, corpus, stage, tolerance=late_flow_tolerance)
     margin, late = found.ending.margin, found.ending.late
     important = important_tokens(corpus)
     number = jnp.maximum(important.sum(), 1).astype(values.dtype)
-    attention = attend_corpus(scores, values, corpus)
     # Without p_mm there is no direction to compare with; of an E whose squared norm
     # overflows nothing is known.
     known = (margin.norm > 0) & jnp.isfinite(margin.norm)
@@ -272,16 +297,15 @@ def evaluate(
         important_selected=mean_coverage(found.coverage, corpus),
         positive_selected=found.positive,
         negative_selected=found.negative,
-        cls_norm=jnp.linalg.norm(flow.cls),
+        cls_norm=jnp.linalg.norm(cls),
         log_time=flow.log_time,
-        direction_error=direction_error(flow.cls, margin.direction) * known,
+        direction_error=direction_error(cls, margin.direction) * known,
         error_constant=late.error_constant * known,
         late_flow_residual=found.late_flow_residual,
         inactive_pair_bound=found.inactive_pair_bound,
         history_change=late.history_change,
-        unselected_effect=_unselected_effect(
-            attention, values, corpus, found.ending.selected
-        ),
+        tied_share=corpus.mean(stage.ties.tied.astype(values.dtype)),
+        unselected_effect=_unselected_effect(stage, found.ending.selected),
         max_margin_norm=margin.norm,
         duality_gap=margin.gap,
         history_dim=late.history_dim,
@@ -292,7 +316,10 @@ def evaluate(
             flow.path_cls, margin.direction
         )
         * known,
-        cls_end=flow.cls,
+        cls_end=cls,
+        own_log_time=stage.point.own_log_time,
+        opposed=stage.point.opposed,
+        finished=stage.point.finished,
     )
 
 
@@ -303,15 +330,15 @@ def _largest(values: Float[Array, " rows *classes"]) -> Float[Array, " rows"]:
 
 
 def _unselected_effect(
-    attention: Attention,
-    values: Float[Array, " vocabulary *classes"],
-    corpus: Corpus,
-    selected: Bool[Array, "sequences width"],
+    stage: Stage, selected: Bool[Array, "sequences width"]
 ) -> Float[Scalar, ""]:
-    alone = selected_output(values, selected, corpus)
-    decided = selected.any(axis=1)
-    effect = _largest(attention.output - alone)
-    return jnp.max(jnp.where(decided, effect, 0.0))
+    scores, values = token_scores(
+        Parameters(stage.parameters.embeddings, stage.flow.cls, stage.parameters.head)
+    )
+    # In the corpus of a contracted problem one entry stands for those that are tied.
+    alone = selected_output(values, selected, stage.corpus)
+    effect = _largest(attend_corpus(scores, values, stage.corpus).output - alone)
+    return jnp.max(jnp.where(selected.any(axis=1), effect, 0.0))
 
 
 def __getattr__(name: str) -> Any:

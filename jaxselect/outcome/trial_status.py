@@ -8,54 +8,48 @@ from ..status import Status
 
 
 class TrialStatus(Status):
-    """Where a trial ended; five of these are certified (see `classify_end`)."""
+    """How a run ends; the first seven are certified from the computed p."""
 
     SELECTED_ALL = (
         0,
-        "At the max-margin direction of a selection with every important token.",
+        "Certified: at the max-margin direction of a selection with every important "
+        "token.",
     )
     CAPTURED_POSITIVE = (
         1,
-        "Likewise, but all positive tokens are selected and most negative ones "
-        "are not.",
+        "Certified: likewise, but all positive tokens are selected and most negative "
+        "ones are not.",
     )
-    CAPTURED_NEGATIVE = 2, "Likewise, with the classes exchanged."
-    PARTIAL = 3, "Likewise, of a selection that misses some important tokens."
-    NOT_CERTIFIED = (
-        4,
-        "At the norm asked for, but the hypotheses of no certificate hold there.",
-    )
-    NORM_NOT_REACHED = (
+    CAPTURED_NEGATIVE = 2, "Certified: likewise, with the classes exchanged."
+    PARTIAL = 3, "Certified: likewise, of a selection that misses some important tokens."
+    NOTHING_TO_SELECT = 4, "Certified: likewise, in data without an important token."
+    TIED = (
         5,
-        "‖p‖ did not reach the norm asked for in the time or the steps allowed, "
-        "or tokens changed places too suddenly to be followed.",
+        "Certified: some tokens rest at finite odds, and orthogonal to them p is at the "
+        "max-margin direction of every other choice.",
     )
-    FAILED = 6, "The integration or the max-margin solver broke down."
+    AT_REST = (
+        6,
+        "Certified: every sequence keeps all tokens that it has; p converges.",
+    )
     TIES_UNPROVED = (
         7,
-        "Sequences of both classes keep several tokens at finite odds: their gradients "
-        "cancel to rounding. Not certified; p may grow orthogonal to the ties.",
+        "Not certified: tokens are tied, their pulls cancel to rounding, and no strict "
+        "minimum is proved near, or not what becomes of the others.",
     )
-    NO_OFFSET = (
-        9,
-        "At the norm asked for; to rounding, some active pair of the selection has no "
-        "positive dual, so that no offset from the max-margin line exists. Not "
-        "certified.",
-    )
-    NOTHING_TO_SELECT = (
+    NORM_NOT_REACHED = (
         8,
-        "At the max-margin direction of its selection, in data without an "
-        "important token; certified.",
+        "Not certified: ‖p‖ did not reach the norm asked for in the time allowed.",
     )
+    UNRESOLVED = (
+        9,
+        "Not certified: the hypotheses of no certificate hold where the flow ended.",
+    )
+    OUT_OF_STEPS = 10, "Not certified: the integration took the steps allowed."
+    FAILED = 11, "Not certified: the integration or the max-margin solver broke down."
 
 
-CERTIFIED = (
-    TrialStatus.SELECTED_ALL,
-    TrialStatus.CAPTURED_POSITIVE,
-    TrialStatus.CAPTURED_NEGATIVE,
-    TrialStatus.PARTIAL,
-    TrialStatus.NOTHING_TO_SELECT,
-)
+CERTIFIED = tuple(status for status in TrialStatus if status <= TrialStatus.AT_REST)
 
 
 class End(Status):

@@ -1,0 +1,246 @@
+"""The flow of p to its end, in stages: of the problem, and of what its ties leave.
+
+A flow stops where opposing pulls hide what is left of them. Where the ties that pull so
+are proved to rest, the next stage is the contracted problem's; where a token comes back
+to them, or tokens change places too suddenly for a log-time to tell when, it is the
+problem's own, in a time that begins there (mathematics, section 3g).
+"""
+
+import dataclasses
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Scalar
+
+from ..corpora.corpus import Corpus, Shift
+from ..flow.cls_flow import cls_flow
+from ..flow.result import Flow, FlowStatus
+from ..flow.settings import FlowSettings
+from ..model.parameters import Parameters
+from ..precision import full_precision
+from ..program import one_program
+from ..ties import Contracted, Ties, contract, find_ties, no_ties
+
+# Largest log-time; the norm is reached before, but by a run at rest.
+LATEST = 1e15
+
+STAGES = 12
+"""Bound on the stages of a run. Runs that take more go from one return to the next."""
+
+
+class Point(eqx.Module):
+    """Where a run has come to: all that its next stage begins with.
+
+    Attributes:
+        cls: p.
+        log_time: log(1+t).
+        own_log_time: that of the last stage, in a time that began with it.
+        opposed: whether opposing pulls ended that stage.
+        finished: whether no further stage helps.
+    """
+
+    cls: Float[Array, " dim"]
+    log_time: Float[Scalar, ""]
+    own_log_time: Float[Scalar, ""]
+    opposed: Bool[Scalar, ""]
+    finished: Bool[Scalar, ""]
+
+
+class Stage(eqx.Module):
+    """One stage of a flow.
+
+    Attributes:
+        parameters: of the problem that was integrated, with p from before the stage.
+        corpus: of that problem.
+        ties: what was contracted; without tied sequences where nothing was.
+        flow: of that problem's p, in log(1+t) of the run.
+        point: where the run has come to.
+    """
+
+    parameters: Parameters
+    corpus: Corpus
+    ties: Ties
+    flow: Flow
+    point: Point
+
+    @property
+    def contracted(self) -> Bool[Scalar, ""]:
+        """Whether ties were contracted."""
+        return self.ties.tied.any()
+
+
+def beginning(parameters: Parameters) -> Point:
+    """The point before the first stage.
+
+    Args:
+        parameters: (E, p_0, v).
+
+    Returns:
+        p_0, at t = 0.
+
+    Example:
+        >>> start = Parameters(jnp.eye(2), jnp.ones(2), jnp.ones(2))
+        >>> beginning(start).log_time.item()
+        0.0
+    """
+    zero, no = jnp.zeros((), parameters.cls.dtype), jnp.asarray(False)
+    return Point(parameters.cls, zero, zero, no, no)
+
+
+@full_precision
+def flow_to_end(
+    parameters: Parameters,
+    corpus: Corpus,
+    point: Point,
+    *,
+    until_norm: Float[Scalar, ""] | float,
+    path_log_times: Float[Array, " times"] | None = None,
+    stages: Int[Scalar, ""] | int = STAGES,
+    settings: FlowSettings = FlowSettings(),
+) -> Stage:
+    """The flow of p from a point of it, stage by stage.
+
+    Source: mathematics, section 3g.
+
+    Args:
+        parameters: (E, ·, v).
+        corpus: n labelled bags; ties are contracted for labels ±1 in double precision.
+        point: of `beginning`, or of a former call's last stage.
+        until_norm: ‖p‖ to stop at.
+        path_log_times: values of log(1+t) to save p of the first stage at.
+        stages: bound on their number, at least one; traced.
+        settings: of the integration.
+
+    Returns:
+        The last stage; its `num_steps` and path are those of all.
+
+    Example:
+        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+        >>> run = jax.jit(lambda: flow_to_end(
+        ...     start, bags, beginning(start), until_norm=1e6))
+        >>> last = run()
+        >>> bool(last.contracted), FlowStatus(last.flow.status.item()).name
+        (True, 'REACHED')
+    """
+    if corpus.shift is None:
+        nothing = jnp.zeros(corpus.tokens.shape, parameters.cls.dtype)
+        corpus = dataclasses.replace(corpus, shift=Shift(nothing, nothing, nothing))
+    real = partial(jnp.asarray, dtype=parameters.cls.dtype)
+    fixed = parameters, corpus, real(until_norm), path_log_times
+    stage_of = partial(_stage, *fixed, settings=settings)
+    empty = jax.eval_shape(stage_of, point)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
+
+    def more(state: tuple[Stage, Array]) -> Array:
+        stage, number = state
+        return ~stage.point.finished & (number < stages)
+
+    def following(state: tuple[Stage, Array]) -> tuple[Stage, Array]:
+        before, number = state
+        stage = stage_of(before.point)
+        flow, former = stage.flow, before.flow
+        # The path is that of the first stage; its log-times begin with the run.
+        path = partial(jnp.where, number == 0)
+        summed = (
+            flow.num_steps + former.num_steps,
+            flow.num_rejected + former.num_rejected,
+            path(flow.path_log_times, former.path_log_times),
+            path(flow.path_cls, former.path_cls),
+        )
+        parts = lambda flow: (  # noqa: E731
+            flow.num_steps,
+            flow.num_rejected,
+            flow.path_log_times,
+            flow.path_cls,
+        )
+        flow = eqx.tree_at(parts, flow, summed)
+        return dataclasses.replace(stage, flow=flow), number + 1
+
+    begun = dataclasses.replace(nothing, point=point), jnp.asarray(0)
+    return jax.lax.while_loop(more, following, begun)[0]
+
+
+@one_program("settings")
+def _stage(
+    parameters: Parameters,
+    corpus: Corpus,
+    until_norm: Float[Scalar, ""],
+    path_log_times: Float[Array, " times"] | None,
+    point: Point,
+    *,
+    settings: FlowSettings,
+) -> Stage:
+    """One stage, from a point."""
+    parameters = Parameters(parameters.embeddings, point.cls, parameters.head)
+    problem, ties = _contracted(parameters, corpus, point)
+    held = ties.tied
+    left = held.any()
+    # Without a proof that the ties rest nothing is integrated further.
+    stuck = point.opposed & ~left
+    begin = jnp.where(point.opposed, point.log_time, 0.0)
+    beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
+    flow = cls_flow(
+        *problem,
+        until_norm=jnp.where(left, jnp.sqrt(beyond), until_norm),
+        until_log_time=jnp.where(stuck, begin, LATEST),
+        from_log_time=begin,
+        path_log_times=path_log_times,
+        held=held,
+        settings=settings,
+    )
+    status = jnp.where(stuck, FlowStatus.TIES_UNPROVED, flow.status)
+    # log(1+t) = log(e^τ + t′), t′ in a time that began at τ.
+    own = jnp.log(jnp.expm1(jnp.minimum(flow.log_time, 30.0)))
+    own = jnp.where(flow.log_time < 30.0, own, flow.log_time)
+    since = jnp.where(
+        point.log_time > 0, jnp.logaddexp(point.log_time, own), flow.log_time
+    )
+    log_time = jnp.where(point.opposed, flow.log_time, since)
+    balanced = (status == FlowStatus.TIES_UNPROVED) & ~left & ~stuck
+    again = (status == FlowStatus.TIME_UNRESOLVED) | (
+        left
+        & (
+            (status == FlowStatus.TIES_UNPROVED)
+            | (status == FlowStatus.SELECTION_CHANGED)
+        )
+    )
+    single = parameters.cls.dtype != jnp.float64
+    return Stage(
+        parameters=problem.parameters,
+        corpus=problem.corpus,
+        ties=ties,
+        flow=eqx.tree_at(
+            lambda flow: (flow.log_time, flow.status), flow, (log_time, status)
+        ),
+        # Equinox has another `cls`: no keyword.
+        point=Point(
+            ties.point + flow.cls,
+            log_time=log_time,
+            own_log_time=flow.log_time,
+            opposed=balanced,
+            finished=jnp.asarray(single) | ~(balanced | again),
+        ),
+    )
+
+
+def _contracted(
+    parameters: Parameters, corpus: Corpus, point: Point
+) -> tuple[Contracted, Ties]:
+    """The problem of a stage, and its ties; none but where they are proved to rest."""
+    whole = Contracted(parameters, corpus)
+    if corpus.classes is not None:
+        return whole, no_ties(parameters, corpus)
+
+    def without() -> tuple[Contracted, Ties]:
+        ties = find_ties(parameters, corpus, point.own_log_time)
+        found = contract(parameters, corpus, ties), ties
+        rest = whole, no_ties(parameters, corpus)
+        return jax.tree.map(partial(jnp.where, ties.proved), found, rest)
+
+    return jax.lax.cond(
+        point.opposed, without, lambda: (whole, no_ties(parameters, corpus))
+    )

@@ -1,0 +1,491 @@
+"""Ties contract: tokens that rest at finite odds leave a problem without them.
+
+Where sequences of both classes share tokens, these may keep finite odds: their pulls
+are of order one and cancel. Once they rest they are constants, and what is left is a
+flow of the same kind in fewer dimensions, with the same certificate (mathematics,
+section 3g).
+"""
+
+import dataclasses
+from functools import partial
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor, cho_solve
+from jaxtyping import Array, Bool, Float, Int, Scalar
+
+from .corpora.checks import for_corpus
+from .corpora.components import centred_in_components, components
+from .corpora.corpus import Corpus, Shift
+from .flow.result import Flow
+from .margin.critical_point import ROUNDINGS
+from .margin.pair_graph import difference_lengths
+from .margin.pair_strength import response
+from .margin.span import span
+from .model._score_gradient import advances, log_weighted_residual, score_gradient
+from .model.attention import attend_corpus, token_scores
+from .model.curvature import score_curvature
+from .model.parameters import Parameters
+from .model.selection import WIDTH, selected_tokens
+from .precision import full_precision
+
+# Bound on the iterations of Newton's method, from where the flow has nearly come to
+# rest.
+ITERATIONS = 30
+
+
+class Rest(eqx.Module):
+    """A point of rest of the ties, and what proves a strict minimum near it.
+
+    Attributes:
+        decrement: ν, bound on √(∇Lᵀ H⁻¹ ∇L) at the point, roundings included.
+        stiffness: μ, the least eigenvalue of H there, its rounding taken off.
+        kantorovich: Ω ν/√μ; below ½ a strict minimum lies within `radius`.
+        radius: 2 ν/√μ.
+        ball: radius of the ball that Ω holds on.
+        basin: distance of p from which the flow surely ends in the minimum.
+        root: H^{−½}, in the axes of the ties.
+    """
+
+    decrement: Float[Scalar, ""]
+    stiffness: Float[Scalar, ""]
+    kantorovich: Float[Scalar, ""]
+    radius: Float[Scalar, ""]
+    ball: Float[Scalar, ""]
+    basin: Float[Scalar, ""]
+    root: Float[Array, "axes axes"]
+
+    @property
+    def proved(self) -> Bool[Scalar, ""]:
+        """Whether a strict minimum lies within `radius`."""
+        sound = (self.stiffness > 0) & (self.kantorovich < 0.5)
+        return sound & (self.radius <= self.ball)
+
+
+class Ties(eqx.Module):
+    """The ties of a p, and where they rest.
+
+    Attributes:
+        selected: S_X, the selected tokens of every sequence, in bag layout.
+        slot: of every sequence the entry that stands for its selected tokens.
+        classes: of every token the first token of its class; tokens that a tied
+            sequence selects together are of one.
+        axes: orthonormal axes of U, the span of the differences within classes; zero
+            rows beyond its dimension.
+        point: z*, in R^d.
+        moved: ‖Π p − z*‖.
+        rest: what proves a minimum there.
+        closed: whether a sequence that holds two tokens of a class selects both or
+            neither, so that their odds are constant.
+    """
+
+    selected: Bool[Array, "sequences width"]
+    slot: Int[Array, " sequences"]
+    classes: Int[Array, " vocabulary"]
+    axes: Float[Array, "axes dim"]
+    point: Float[Array, " dim"]
+    moved: Float[Scalar, ""]
+    rest: Rest
+    closed: Bool[Scalar, ""]
+
+    @property
+    def tied(self) -> Bool[Array, " sequences"]:
+        """Sequences that select several tokens."""
+        return self.selected.sum(axis=1) > 1
+
+    @property
+    def proved(self) -> Bool[Scalar, ""]:
+        """Whether there are ties, they are closed, and p is proved to be at rest."""
+        there = self.tied.any() & self.closed
+        return there & self.rest.proved & (self.moved <= self.rest.basin)
+
+
+class Contracted(NamedTuple):
+    """A problem without its ties; p = z* + p′.
+
+    Attributes:
+        parameters: (E′, p′, v), orthogonal to the ties.
+        corpus: the bags, one entry for the tied tokens of each, with shifts.
+    """
+
+    parameters: Parameters
+    corpus: Corpus
+
+
+@for_corpus(-1, 1)
+@full_precision
+def find_ties(
+    parameters: Parameters,
+    corpus: Corpus,
+    log_time: Float[Scalar, ""] | float,
+) -> Ties:
+    """The tokens that are tied at p, and the minimum of the risk that they rest at.
+
+    z* = argmin Σ_{X tied} w_X ℓ(y f_X(z)) over z ∈ U, with softmax over S_X alone, by
+    Newton's method from Π p. A strict minimum near it is proved by Newton–Kantorovich.
+
+    Source: mathematics, sections 3g and 7b.
+
+    Args:
+        parameters: (E, p, v), with p where its ties have come to rest.
+        corpus: n bags with labels ±1.
+        log_time: log(1+t) that the flow took to p; half of it is the width that the
+            selection is read with.
+
+    Returns:
+        The ties; `proved` says whether they may be contracted.
+
+    Raises:
+        BadInput: several heads, labels other than ±1, another vocabulary.
+
+    Example:
+        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+        >>> ties = jax.jit(find_ties)(start, bags, 0.0)
+        >>> ties.tied.tolist(), bool(ties.closed)
+        ([True, True, True], True)
+    """
+    embeddings, cls = parameters.embeddings, parameters.cls
+    values = embeddings @ parameters.head
+    present = corpus.present
+    near = selected_tokens(embeddings @ cls, corpus, log_time)
+    pace = corpus.gather(embeddings @ _velocity(parameters, corpus, log_time))
+    lead = jnp.max(jnp.where(near, pace, -jnp.inf), axis=1, keepdims=True)
+    # What was decided late is near still, but parts at a speed of one or more.
+    selected = near & ~(pace < lead - WIDTH)
+    tied = selected.sum(axis=1) > 1
+    linked = _only(corpus, selected & tied[:, None])
+    classes = components(linked)
+    slot = jnp.argmax(selected, axis=1).astype(corpus.tokens.dtype)
+    of_bag = classes[corpus.tokens]
+    winner = jnp.take_along_axis(of_bag, slot[:, None], axis=1)
+    torn = present & ~selected & (of_bag == winner)
+    rows = centred_in_components(embeddings, linked)
+    axes = span(rows).axes
+    # A sequence of weight zero selects nothing, and keeps what it has.
+    kept = _only(corpus, selected | ~present.any(axis=1, keepdims=True))
+    rows, start = rows @ axes.T, axes @ cls
+    place, hessian = _newton(rows, values, kept, start)
+    return Ties(
+        selected=selected,
+        slot=slot,
+        classes=classes,
+        axes=axes,
+        point=place @ axes,
+        moved=jnp.linalg.norm(start - place),
+        rest=_rest(rows, values, kept, place, hessian),
+        closed=~torn.any(),
+    )
+
+
+def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
+    """The record of a problem that nothing is contracted in.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n bags.
+
+    Returns:
+        Ties of no sequence, with a point of rest at zero.
+
+    Example:
+        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
+        >>> no_ties(start, bags).tied.tolist()
+        [False]
+    """
+    vocabulary, dim = parameters.embeddings.shape
+    size = min(vocabulary, dim)
+    zeros = partial(jnp.zeros, dtype=parameters.cls.dtype)
+    number = zeros(())
+    return Ties(
+        selected=jnp.zeros(corpus.tokens.shape, bool),
+        slot=jnp.zeros(len(corpus.tokens), corpus.tokens.dtype),
+        classes=jnp.arange(vocabulary, dtype=corpus.tokens.dtype),
+        axes=zeros((size, dim)),
+        point=zeros(dim),
+        moved=number,
+        rest=Rest(*[number] * 6, root=zeros((size, size))),
+        closed=jnp.asarray(True),
+    )
+
+
+@for_corpus(-1, 1)
+@full_precision
+def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
+    """The problem that ties at rest leave, in the same shapes.
+
+    E′ = (1 − Π) E and p′ = (1 − Π) p, with the first token of a class for all of it. An
+    entry's score is shifted by E_r·z*. In a tied sequence one entry stands for S_X: its
+    weight is Σ_{s∈S_X} C_s e^{E_s·z*}, its value f_X(z*).
+
+    Source: mathematics, section 3g.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n bags with labels ±1.
+        ties: of `find_ties`.
+
+    Returns:
+        The contracted problem, whose flow is that of p but for terms that vanish with
+        e^{−τ}.
+
+    Raises:
+        BadInput: several heads, labels other than ±1, another vocabulary.
+
+    Example:
+        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1, 2], [0, 1]], [1, -1], vocabulary=3)
+        >>> start = Parameters(
+        ...     jnp.eye(3), jnp.array([9.0, 9.0, 0.0]), jnp.array([1.0, -1.0, 0.0])
+        ... )
+        >>> left = contract(start, bags, find_ties(start, bags, 9.0))
+        >>> left.corpus.tokens.tolist(), left.corpus.counts.tolist()
+        ([[0, 0, 2], [0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0]])
+    """
+    embeddings, head = parameters.embeddings, parameters.head
+    across = _orthogonal(ties.axes)
+    inside = embeddings @ ties.axes.T
+    at_rest, values = inside @ (ties.axes @ ties.point), embeddings @ head
+    kept = _only(corpus, ties.selected | ~corpus.present.any(axis=1, keepdims=True))
+    tokens = ties.classes[corpus.tokens]
+    here = corpus.marks(ties.slot)
+
+    logits = kept.logits(at_rest)
+    together = jax.nn.logsumexp(logits, axis=1, keepdims=True)
+    own = kept.logits(jnp.zeros_like(at_rest))
+    scores = corpus.scores_by_entry(at_rest)
+    scores = jnp.where(here, together - jnp.where(here, own, 0.0), scores)
+    output = attend_corpus(at_rest, values, kept).output
+    wanted = jnp.where(here, output[:, None], corpus.values_by_entry(values))
+    rows = across(embeddings)
+
+    # Scores off z* by x move in units of H^{−½}: 2 ν at most.
+    seen = (inside @ ties.rest.root)[corpus.tokens]
+    far = seen - jnp.take_along_axis(seen, ties.slot[:, None, None], axis=1)
+    far = 2 * ties.rest.decrement * jnp.linalg.norm(far, axis=2)
+    widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1, keepdims=True)
+    eps = jnp.finfo(at_rest.dtype).eps
+    blur = far + widest + ROUNDINGS * eps * jnp.max(jnp.abs(at_rest))
+    shift = Shift(scores=scores, values=wanted - (rows @ head)[tokens], blur=blur)
+    bags = dataclasses.replace(
+        corpus,
+        tokens=tokens,
+        counts=jnp.where(ties.selected & ~here, 0.0, corpus.counts),
+        shift=shift,
+    )
+    return Contracted(Parameters(rows, across(parameters.cls), head), bags)
+
+
+@full_precision
+def displacement(
+    parameters: Parameters, contracted: Corpus, flow: Flow, ties: Ties
+) -> Float[Scalar, ""]:
+    """Bound on the distance of the ties from their rest at the end of a flow.
+
+    With losing tokens of a weight Q_X in the tied bags and μ of `Rest` it is 2x/μ,
+    x = diam(E) Σ_X w_X (−ℓ′) Q_X w (4 + 1.3 κ̄ w), w the range of b, and what is left of
+    the distance that they were contracted at.
+
+    Source: mathematics, lemma 7c.2.
+
+    Args:
+        parameters: (E, ·, v), ties included.
+        contracted: the corpus of the contracted problem.
+        flow: of the contracted problem.
+        ties: of `find_ties`.
+
+    Returns:
+        A bound, in units of scores.
+    """
+    across = _orthogonal(ties.axes)
+    rows = across(parameters.embeddings)
+    scores, values = rows @ flow.cls, rows @ parameters.head
+    attention = attend_corpus(scores, values, contracted)
+    lost = contracted.filled & ~contracted.marks(ties.slot)
+    share = jnp.sum(jnp.where(lost, jnp.exp(attention.log_weights), 0.0), axis=1)
+    margin = contracted.labels.astype(scores.dtype) * attention.output
+    reach = response(contracted.values_by_entry(values), contracted)[:, 0]
+    push = contracted.weighted(contracted.loss.slope(margin) * share * reach)
+    longest = jnp.max(difference_lengths(parameters.embeddings))
+    soft = jnp.where(ties.rest.stiffness > 0, ties.rest.stiffness, 1.0)
+    pushed = 2 * longest * jnp.sum(jnp.where(ties.tied, push, 0.0)) / soft
+    left = ties.moved * jnp.exp(-soft * jnp.exp(flow.log_time) / 2)
+    return longest * (pushed + left)
+
+
+def _velocity(
+    parameters: Parameters, corpus: Corpus, log_time: Float[Scalar, ""] | float
+) -> Float[Array, " dim"]:
+    """dp/dτ where opposing pulls hide it in rounding, by a linearly implicit step.
+
+    (I + H) v = 2 e^τ (−∇L), H = e^τ ∇²L, which is exact where v is constant. NaN where
+    H has a direction in which p grows.
+    """
+    embeddings = parameters.embeddings
+    scores, values = token_scores(parameters)
+    pull, jacobian = score_curvature(scores, values, corpus, log_time)
+    hessian = -(embeddings.T @ jacobian @ embeddings)
+    factor = cho_factor(hessian + jnp.eye(len(hessian), dtype=hessian.dtype))
+    return cho_solve(factor, 2 * (pull @ embeddings))
+
+
+def _only(corpus: Corpus, kept: Bool[Array, "sequences width"]) -> Corpus:
+    """The corpus with some of its entries alone."""
+    return dataclasses.replace(corpus, counts=jnp.where(kept, corpus.counts, 0.0))
+
+
+def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:
+    """x ↦ (1 − Π) x, row by row."""
+
+    def across(rows: Array, axes: Array) -> Array:
+        # Twice: once leaves roundings of the rows in U.
+        for _ in range(2):
+            rows = rows - (rows @ axes.T) @ axes
+        return rows
+
+    return partial(across, axes=axes)
+
+
+def _descent(
+    rows: Float[Array, "vocabulary axes"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    place: Float[Array, " axes"],
+) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
+    """−∇L and H = ∇²L at z; on axes beyond the rank H is as large as elsewhere."""
+    pull, jacobian = score_curvature(rows @ place, values, corpus)
+    hessian = -(rows.T @ jacobian @ rows)
+    empty = jnp.all(rows == 0, axis=0)
+    size = jnp.max(jnp.abs(jnp.diagonal(hessian)))
+    return pull @ rows, hessian + jnp.diag(jnp.where(empty, size, 0.0))
+
+
+def _newton(
+    rows: Float[Array, "vocabulary axes"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    place: Float[Array, " axes"],
+) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
+    """Newton's method, as long as each step makes the gradient smaller; H there."""
+
+    def step(state: tuple) -> tuple:
+        there, *before, iteration, _ = state
+        pull, hessian = _descent(rows, values, corpus, there)
+        size = jnp.linalg.norm(pull)
+        # A Hessian that is not positive makes NaN, which is not smaller.
+        better = size < before[2]
+        found = jax.tree.map(partial(jnp.where, better), [there, hessian, size], before)
+        there = there + cho_solve(cho_factor(hessian), pull)
+        return there, *found, iteration + 1, better
+
+    infinite = jnp.asarray(jnp.inf, rows.dtype)
+    none = place, jnp.eye(len(place), dtype=rows.dtype), infinite
+    state = (place, *none, jnp.asarray(0), jnp.asarray(True))
+    found = jax.lax.while_loop(
+        lambda state: state[5] & (state[4] < ITERATIONS), step, state
+    )
+    return found[1], found[2]
+
+
+def _rest(
+    rows: Float[Array, "vocabulary axes"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    place: Float[Array, " axes"],
+    hessian: Float[Array, "axes axes"],
+) -> Rest:
+    """The certificate of a point, on whichever of two balls proves more."""
+    spectrum, vectors = jnp.linalg.eigh(hessian)
+    eps = jnp.finfo(spectrum.dtype).eps
+    blur = 16 * len(spectrum) * eps * jnp.max(jnp.abs(spectrum))
+    stiffness = spectrum[0] - blur
+    positive = stiffness > 0
+    # Every eigenvalue as small as it may be.
+    root = vectors / jnp.sqrt(jnp.where(positive, spectrum - blur, 1.0))
+    size = _decrement(rows, values, corpus, place, root)
+    soft = jnp.sqrt(jnp.where(positive, stiffness, 1.0))
+
+    def on_ball(narrow: Bool[Scalar, ""]) -> tuple[Array, ...]:
+        form, ball = _change_of_curvature(rows, values, corpus, place, narrow)
+        most = jnp.linalg.eigvalsh(root.T @ form @ root)[-1]
+        most = jnp.maximum(most, jnp.finfo(spectrum.dtype).tiny)
+        return jnp.minimum(ball, 1 / most) / 2 - 4 * size / soft, most, ball
+
+    balls = jax.lax.map(on_ball, jnp.array([False, True]))
+    best = jnp.argmax(balls[0])
+    basin, most, ball = (each[best] for each in balls)
+    return Rest(
+        decrement=size,
+        stiffness=stiffness,
+        kantorovich=most * size / soft,
+        radius=2 * size / soft,
+        ball=ball,
+        basin=jnp.where(positive, jnp.maximum(basin, 0.0), 0.0),
+        root=root,
+    )
+
+
+def _decrement(
+    rows: Float[Array, "vocabulary axes"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    place: Float[Array, " axes"],
+    root: Float[Array, "axes axes"],
+) -> Float[Scalar, ""]:
+    """Bound on ‖rootᵀ ∇L‖, token by token.
+
+    The pulls of a sequence add up to zero, so tokens may be seen from anywhere: from
+    where most of the pulls are, their roundings weigh least.
+    """
+    scores = rows @ place
+    attention = attend_corpus(scores, values, corpus)
+    exponent = log_weighted_residual(attention, corpus)
+    pull = score_gradient(exponent, advances(attention, corpus), attention, corpus)
+    top = corpus.marks(attention.top)
+    size = jnp.where(top, 0.0, jnp.abs(pull))
+    size = jnp.where(top, size.sum(axis=1, keepdims=True), size)
+    of_token, sizes = corpus.scatter(pull), corpus.scatter(size)
+    total = sizes.sum()
+    middle = sizes @ rows / jnp.where(total > 0, total, 1.0)
+    seen = (rows - middle) @ root
+    roundings = ROUNDINGS + jnp.max(jnp.abs(scores))
+    error = roundings * jnp.finfo(scores.dtype).eps * sizes
+    return jnp.linalg.norm(of_token @ seen) + error @ jnp.linalg.norm(seen, axis=1)
+
+
+def _change_of_curvature(
+    rows: Float[Array, "vocabulary axes"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    place: Float[Array, " axes"],
+    narrow: Bool[Scalar, ""],
+) -> tuple[Float[Array, "axes axes"], Float[Scalar, ""]]:
+    """B with |D³L[u, u, δ]| ≤ ‖δ‖ uᵀBu on a ball around z, and its radius (7b.2)."""
+    loss, dtype = corpus.loss, rows.dtype
+    if loss.bounds is None:
+        return jnp.zeros((len(place), len(place)), dtype), jnp.zeros((), dtype)
+    attention = attend_corpus(rows @ place, values, corpus)
+    share, there = jnp.exp(attention.log_weights), corpus.filled
+    off = jnp.where(there, jnp.abs(attention.advantage), 0.0)
+    spread = jnp.sum(share * off, axis=1)
+    seen = rows[corpus.tokens]
+    ahead = seen - jnp.sum(share[..., None] * seen, axis=1, keepdims=True)
+    apart = difference_lengths(rows)[corpus.tokens[:, :, None], corpus.tokens[:, None]]
+    both = there[:, :, None] & there[:, None]
+    diameter = jnp.max(jnp.where(both, apart, 0.0), axis=(1, 2))
+    slopes = jnp.where(narrow, 1 + loss.largest_ratio * spread, 1.0)
+    widest = jnp.max(diameter * slopes)
+    radius = 1 / (8 * jnp.where(widest > 0, widest, 1.0))
+    moved = spread * jnp.expm1(diameter * radius)
+    label = corpus.labels.astype(dtype)
+    first, second, third = loss.bounds_near(label * attention.output, moved)
+    growth = 3.3 * first + 7.2 * second * spread + 1.9 * third * spread**2
+    grown = corpus.weighted(diameter * growth)[:, None]
+    weight = grown * share * (off + spread[:, None])
+    flat = ahead.reshape(-1, ahead.shape[-1])
+    return (flat.T * weight.reshape(-1)) @ flat, radius
