@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from experiments.common import memory, programs
 from experiments.common.console import Difference, command, say
 from experiments.common.devices import configure
-from experiments.common.runs import CERTIFIED
+from experiments.common.runs import CERTIFIED, GROWING
 from experiments.common.study import Dimension, Positive, Program, Seed, check, presets
 from jaxselect.compilation import fast_compile_options
 from jaxselect.errors import BadInput
@@ -81,19 +81,21 @@ STORIES = {
     "the negative sequences",
     TrialStatus.PARTIAL: "Attention ends on single tokens, but in some sequences on "
     "irrelevant ones",
-    TrialStatus.NOT_CERTIFIED: "No certificate's hypotheses hold at this norm; a "
-    "larger --until-norm may help",
+    TrialStatus.TIED: "Some tokens keep finite odds for ever, and every other choice is "
+    "made",
+    TrialStatus.AT_REST: "No token loses all of its weight, and p stays finite",
+    TrialStatus.UNRESOLVED: "No certificate's hypotheses hold at this norm; a larger "
+    "--until-norm may help",
     TrialStatus.NORM_NOT_REACHED: "‖p‖ does not come to the norm that was asked for",
+    TrialStatus.OUT_OF_STEPS: "The integration took all the steps that it may take",
     TrialStatus.FAILED: "The computation broke down, and nothing is claimed: numbers "
     "left the range of the precision, or the max-margin problem was not solved",
     TrialStatus.TIES_UNPROVED: "Sequences of both classes keep several tokens at "
-    "finite odds; the flow is not followed further, and nothing is certified",
-    TrialStatus.NO_OFFSET: "The direction has no rate: exact ties leave no offset from "
-    "the max-margin line",
+    "finite odds; that they rest is not proved, and nothing is certified",
     TrialStatus.NOTHING_TO_SELECT: "There is no important token to be selected",
 }
 """Meaning of a status, for a reader of the paper's abstract."""
-PROVED = "; p grows for ever along that selection's max-margin direction"
+GROWS = "; p grows for ever along that selection's max-margin direction"
 BAR = 30
 SIZES = ("sequences", "length", "relevant", "irrelevant")
 
@@ -224,7 +226,7 @@ def _say_check(check: dict) -> None:
 def _say_result(result: dict, explain: bool) -> None:
     """The outcome as a sentence, as a picture, and in numbers."""
     status = TrialStatus[result["status"].upper()]
-    say(f"\n{STORIES[status]}{PROVED if status.name in CERTIFIED else ''}.\n")
+    say(f"\n{STORIES[status]}{GROWS if status.name in GROWING else ''}.\n")
     say("  sequences that end on their important tokens, of those with")
     for label, name in (("+1", "positive_selected"), ("−1", "negative_selected")):
         share = result[name]

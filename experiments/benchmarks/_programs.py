@@ -57,9 +57,9 @@ def chunk(device: str) -> Program:
     grid = PRESETS["tpu" if device == "tpu" else "default"].grid
     shape = grid.shapes()[0]
     if device == "cpu":
-        return Program(program(grid, shape, vmapped=False), lane_kinds(grid))
+        return Program(program(grid, shape, vmapped=False), lane_kinds(grid, shape))
     size = CHUNK_SIZE[device]
-    return Program(program(grid, shape, vmapped=True), lane_kinds(grid, size))
+    return Program(program(grid, shape, vmapped=True), lane_kinds(grid, shape, size))
 
 
 def gradient(device: str) -> Program:

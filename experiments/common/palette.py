@@ -28,18 +28,16 @@ STATUS = {
     "CAPTURED_NEGATIVE": Look("#0072b2", "▼", "captured by the negative class"),
     "PARTIAL": Look("#e69f00", "◐", "some important tokens selected"),
     "TIES_UNPROVED": Look("#cc79a7", "◆", "tokens tied, not certified"),
-    "TIED": Look("#7b3294", "◇", "tokens tied, proved"),
-    "AT_REST": Look("#4a1486", "■", "at rest, proved"),
-    "SELECTED": Look("#96d77d", "◌", "some selection, proved late"),
+    "TIED": Look("#7b3294", "◇", "tokens tied"),
+    "AT_REST": Look("#4a1486", "■", "at rest"),
     "NOTHING_TO_SELECT": Look("#56b4e9", "○", "nothing to select"),
-    "NOT_CERTIFIED": Look("#c2c2c2", "…", "not certified yet"),
-    "NO_OFFSET": Look("#e8dc3c", "∼", "tied without an offset, not certified"),
+    "UNRESOLVED": Look("#c2c2c2", "…", "unresolved, not certified"),
     "NORM_NOT_REACHED": Look("#5c5c5c", "–", "norm not reached"),
+    "OUT_OF_STEPS": Look("#e8dc3c", "∼", "out of steps"),
     "FAILED": Look("#7a1f00", "×", "broke down"),
     "MISSING": Look("#d9d9d9", "∅", "not there"),
 }
-"""By name of `TrialStatus`, or of the `End` that a second pass proves; `MISSING` where
-no chunk holds the run."""
+"""By name of `TrialStatus`; `MISSING` where no chunk holds the run."""
 
 EDGES: dict[str, tuple[Literal["solid", "dashed", "dotted"], str]] = {
     "selection": ("solid", "selection begins"),

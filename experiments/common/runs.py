@@ -19,8 +19,8 @@ CERTIFIED = tuple(TrialStatus(code).name for code in trial_status.CERTIFIED)
 SELECTING = tuple(name for name in CERTIFIED if name != "NOTHING_TO_SELECT")
 """Statuses of certified trials that had important tokens to select."""
 
-PROVED = (*CERTIFIED, "SELECTED", "TIED", "AT_REST")
-"""Those, and the ends that a second pass proves, of `by_end`."""
+GROWING = tuple(name for name in SELECTING if name != "AT_REST")
+"""Statuses of those in which p grows without bound."""
 
 
 def by_history(results: "xr.Dataset") -> dict[str, "xr.DataArray"]:
@@ -126,24 +126,3 @@ def with_status(results: "xr.Dataset", *names: str) -> "xr.DataArray":
     codes = [known[name] for name in names if name in known]
     return results.status.isin(codes)
 
-
-def by_end(results: "xr.Dataset") -> "xr.Dataset":
-    """Results whose uncertified statuses are replaced by proved ends.
-
-    Args:
-        results: of `store.load`; runs of a sweep without ends keep their statuses.
-
-    Returns:
-        `status`, with names in `attrs` for the ends SELECTED, TIED and AT_REST too.
-    """
-    ends = results.attrs.get("ends", {})
-    proved = {name: ends[name] for name in ("SELECTED", "TIED", "AT_REST") if ends}
-    if not proved or "end" not in results:
-        return results
-    known = results.attrs["statuses"]
-    first = 1 + max(known.values())
-    open_ = (results.status >= 0) & ~with_status(results, *CERTIFIED)
-    again = open_ & results.end.isin(list(proved.values()))
-    found = results.assign(status=results.status.where(~again, first + results.end))
-    names = known | {name: first + code for name, code in proved.items()}
-    return found.assign_attrs(results.attrs | {"statuses": names})

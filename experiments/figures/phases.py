@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from experiments.common.palette import EDGES, STATUS
-from experiments.common.runs import by_end, with_status
+from experiments.common.runs import with_status
 
 MARKED = 0.5
 """Share of a cell from which its status has its mark there, for grey print."""
@@ -79,12 +79,11 @@ def draw(results: xr.Dataset) -> Figure | None:
 
 
 def status_shares(results: xr.Dataset) -> dict[str, np.ndarray]:
-    """Share of all runs of a cell (d, η₀) that ended in each status, or proved end.
+    """Share of all runs of a cell (d, η₀) that ended in each status.
 
     Returns:
         By status, in the palette's order; they sum to one in every cell.
     """
-    results = by_end(results)
     over = [name for name in results.status.dims if name not in ("dim", "step_size")]
     found = {}
     for name in STATUS:

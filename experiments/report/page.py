@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from experiments.common import palette
-from experiments.common.runs import PROVED
+from experiments.common.runs import CERTIFIED
 from experiments.report import (
     network_parts,
     sweep_claims,
@@ -54,7 +54,7 @@ def page(found: list[Found]) -> str:
     data = {
         "palette": {name: look._asdict() for name, look in palette.STATUS.items()},
         "classes": {name: look._asdict() for name, look in palette.CLASSES.items()},
-        "certified": PROVED,
+        "certified": CERTIFIED,
         "phases": [one.data for one in diagrams],
         "sentences": [
             block.shown.words

@@ -7,7 +7,6 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.palette import STATUS
-from experiments.common.runs import by_end
 from experiments.report.folders import Found
 from experiments.report.numbers import majors, num, short, ticks
 from experiments.report.uncertified import Uncertified, uncertified
@@ -70,7 +69,7 @@ def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
         The diagram.
     """
     assert isinstance(found.content, xr.Dataset)
-    results = by_end(found.content)
+    results = found.content
     if not results.sizes.get("point", 1):
         # xarray cannot stack the axes of an empty array.
         results = results.drop_dims("point")

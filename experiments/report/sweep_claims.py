@@ -143,18 +143,18 @@ def captured(results: xr.Dataset) -> Measured:
 
 def tied(results: xr.Dataset) -> Measured:
     """Sequences of both classes may keep tokens at finite odds."""
-    hit = with_status(results, "TIES_UNPROVED")
+    certified = with_status(results, "TIED", "AT_REST")
+    hit = certified | with_status(results, "TIES_UNPROVED")
     if not hit.any():
         return Measured(Verdict.OPEN, "none in this sweep", _sample(results))
-    norms = results.cls_norm.values[hit.values]
-    proved = int((hit & with_status(by_end(results), "TIED", "AT_REST")).sum())
+    proved, number = int(certified.sum()), int(hit.sum())
     return Measured(
         Verdict.AGREES,
-        f"{counted(int(hit.sum()), 'run')}, at ‖p‖ = {num(np.median(norms))} (median)",
+        f"{counted(number, 'run')}, {proved:,} of them certified",
         _sample(results),
-        "–",
-        f"{proved:,} of them proved in a second pass; of the others, gradients of both "
-        "classes cancel to rounding, with positive curvature along v",
+        percent(number - proved, number),
+        "certified: ties proved to rest, and the max-margin direction orthogonal to "
+        "them; of the others, pulls of both classes cancel to rounding",
     )
 
 
@@ -229,8 +229,8 @@ def _cells(results: xr.Dataset, mask: xr.DataArray) -> np.ndarray:
 
 
 def _selecting(results: xr.Dataset) -> xr.DataArray:
-    """Mask of the certified runs that had something to select."""
-    return with_status(results, *SELECTING)
+    """Mask of the certified runs that select and grow."""
+    return with_status(results, *GROWING)
 
 
 def _ends(values: np.ndarray) -> list[float]:

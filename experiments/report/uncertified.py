@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.flags import spelled
-from experiments.common.runs import PROVED
+from experiments.common.runs import CERTIFIED
 from experiments.common.tokens import ASSUMPTION_ONE, SIZES, same_tokens
 from experiments.report.numbers import num
 from jaxselect.outcome.trial_status import TrialStatus
@@ -55,7 +55,7 @@ def uncertified(results: xr.Dataset) -> list[Uncertified]:
     found = []
     for name, code in results.attrs["statuses"].items():
         places = np.argwhere(results.status.values == code)
-        if name in PROVED or not len(places):
+        if name in CERTIFIED or not len(places):
             continue
         runs = [
             _run(results.isel(dict(zip(results.status.dims, place, strict=True))), name)
@@ -86,7 +86,7 @@ def _cause(run: xr.Dataset, status: str) -> str:
         f"‖p‖ = {num(run.cls_norm.item())} at log t = {num(run.log_time.item())} "
         f"after {run.num_steps.item():,} steps"
     )
-    if status != "NOT_CERTIFIED":
+    if status != "UNRESOLVED":
         return end
     sizes = {name: run[name].item() for name in HYPOTHESES}
     # NaN is the worst of all.

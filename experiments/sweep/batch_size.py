@@ -34,10 +34,11 @@ def lanes_per_device(grid: Grid, most: int) -> int:
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" not in stats:
         return most
-    run = program(grid, max(grid.shapes(), key=partial(size, grid)), vmapped=True)
+    shape = max(grid.shapes(), key=partial(size, grid))
+    run = program(grid, shape, vmapped=True)
 
     def held(number: int) -> int:
-        lowered = run.lower(*lane_kinds(grid, number))
+        lowered = run.lower(*lane_kinds(grid, shape, number))
         return needed(lowered.compile(effort(grid)).memory_analysis())
 
     found = max_batch(held, int(SHARE * stats["bytes_limit"]), most)

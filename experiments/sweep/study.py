@@ -46,7 +46,7 @@ from experiments.sweep.launch import (
 from experiments.sweep.settings import CHUNK_SIZE, Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.errors import BadInput
-from jaxselect.outcome.trial_status import End, TrialStatus
+from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.sweep.chunks import plan
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import finished, load, prepare, tidy, writing
@@ -182,7 +182,6 @@ def _description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
             ),
         },
         "statuses": {status.name: status.value for status in TrialStatus},
-        "ends": {end.name: end.value for end in End},
     }
 
 

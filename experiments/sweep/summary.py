@@ -10,9 +10,7 @@ import xarray as xr
 
 from experiments.common.runs import (
     CERTIFIED,
-    PROVED,
     SELECTING,
-    by_end,
     by_history,
     lemma_fit,
     with_status,
@@ -37,11 +35,11 @@ def wasted_work(results: xr.Dataset) -> float:
 
 
 def summarise(results: xr.Dataset) -> dict[str, Any]:
-    """Counts of every status and end, and the paper's claims in numbers.
+    """Counts of every status, and the paper's claims in numbers.
 
     Returns:
         Plain numbers, ready for JSON; entries without data are None. `certified_share`
-        is of the runs that are there, with those whose end a second pass proves;
+        is of the runs that are there;
         `all_selected_by_step_size` holds, for each η₀, the `share` of the `certified`
         runs there in which every important token is selected, with its interval, and
         the number of `runs` they are among: a run that is not certified has not shown
@@ -57,13 +55,7 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
     selecting = with_status(results, *SELECTING)
     summary: dict[str, Any] = {"runs": int(status.size), "statuses": counts}
     there = int((status >= 0).sum())
-    proved = int(with_status(by_end(results), *PROVED).sum())
-    summary["certified_share"] = proved / there if there else None
-    if "ends" in results.attrs:
-        summary["ends"] = {
-            name.lower(): int((results.end == code).sum())
-            for name, code in results.attrs["ends"].items()
-        }
+    summary["certified_share"] = int(certified.sum()) / there if there else None
     everything = with_status(results, "SELECTED_ALL")
     summary["all_selected_by_step_size"] = {
         f"{eta:g}": _share(
@@ -104,9 +96,6 @@ def describe(summary: dict[str, Any]) -> str:
         lines[0] += f", {summary['certified_share']:.1%} certified"
     for name, count in summary["statuses"].items():
         lines.append(f"  {name.replace('_', ' '):<20}{count:>8}")
-    if "ends" in summary:
-        counted = (f"{count} {name}" for name, count in summary["ends"].items())
-        lines.append(f"ends: {', '.join(counted).replace('_', ' ')}")
     lines.append("share of certified runs in which every important token is selected")
     for eta, row in summary["all_selected_by_step_size"].items():
         share = "" if row["share"] is None else _interval(row)

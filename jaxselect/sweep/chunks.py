@@ -16,15 +16,19 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .. import checks
 from ..arguments import as_annotated
 from ..flow.settings import FlowSettings
+from ..outcome.stages import STAGES, Point
 from ..outcome.trial import Trial, TrialSettings, run_trial
 from ..outcome.trial_status import TrialStatus
-from .ends import ends
 from .grid import Grid, Shape, lane_values
 from .start import lane_kinds
 from .store import write_chunk
 
 Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
 """Where the programs of shapes come from; `program` is one."""
+
+
+ONWARD = ("cls_end", "own_log_time", "opposed", "finished")
+"""Fields of a trial that only a further stage needs."""
 
 
 class Chunk(NamedTuple):
@@ -108,7 +112,11 @@ def program(
     shape: Shape,
     vmapped: bool,
 ) -> jax.stages.Wrapped:
-    """The compiled trials of one shape; arguments are the traced axes.
+    """The compiled trials of one shape, from any point of theirs.
+
+    A flow is followed in stages (`outcome.stages`), and lanes in step wait for each
+    other: those that are left after the first are a batch of their own. The arguments
+    of both are those of `lane_kinds`; a point at t = 0 stands for p_0.
 
     Args:
         grid: its family, its static settings and the names of its axes are used.
@@ -125,7 +133,8 @@ def program(
     atol = FlowSettings().atol if grid.precision == "float64" else 1e-4
     settings = TrialSettings(FlowSettings(atol=atol), grid.path_points)
 
-    def lane(*numbers: Any) -> Trial:
+    def lane(*arguments: Any) -> Trial:
+        *numbers, cls, log_time, own, opposed, finished, stages = arguments
         cell = grid.cell(shape, *numbers)
         return run_trial(
             jax.random.key(cell.seed),
@@ -134,6 +143,8 @@ def program(
             cell.step_size,
             until_norm=grid.until_norm,
             embed=cell.embed,
+            point=Point(cls, log_time, own, opposed, finished),
+            stages=stages,
             settings=settings,
         )
 
@@ -188,23 +199,40 @@ def run_chunk(
         See `plan`.
     """
     number = len(chunk.lanes)
-    lanes = chunk_size if vmapped else number
-    filled = np.pad(chunk.lanes, (0, lanes - number), mode="edge")
-    kinds = lane_kinds(grid, lanes)
-    cells = zip(lane_values(grid, filled).values(), kinds, strict=True)
-    values = [np.asarray(column, kind.dtype) for column, kind in cells]
+    lanes = chunk_size if vmapped else None
+    kinds = lane_kinds(grid, chunk.shape, lanes)
     run = programs(grid, chunk.shape, vmapped)
 
-    def call(place: int | slice) -> dict[str, np.ndarray]:
-        asked = jax.device_put([column[place] for column in values], device)
+    def call(columns: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        cells = zip(columns, kinds, strict=True)
+        typed = [np.asarray(column, kind.dtype) for column, kind in cells]
+        asked = jax.device_put(typed, device)
         # Waited for: two calls at once may wait for each other for ever on CPU.
         return jax.device_get(vars(run(*asked)))
 
-    if vmapped:
-        found = {name: column[:number] for name, column in call(slice(None)).items()}
-    else:
-        each = [call(place) for place in range(number)]
-        found = {name: np.stack([one[name] for one in each]) for name in each[0]}
+    def run_all(places: np.ndarray, point: Sequence[np.ndarray], stages: int) -> dict:
+        values = lane_values(grid, chunk.lanes[places]).values()
+        columns = [*values, *point, np.full(len(places), stages)]
+        if vmapped:
+            short = lanes - len(places)
+            padded = (np.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1), "edge")
+                      for x in columns)
+            found = call(list(padded))
+            return {name: column[: len(places)] for name, column in found.items()}
+        each = [call([column[i] for column in columns]) for i in range(len(places))]
+        return {name: np.stack([one[name] for one in each]) for name in each[0]}
+
+    point = [np.zeros((number, *kind.shape[vmapped:])) for kind in kinds[-6:-1]]
+    found = run_all(np.arange(number), point, 1 if vmapped else STAGES)
+    left = np.flatnonzero(~found["finished"])
+    if vmapped and grid.precision == "float64" and left.size:
+        names = ("cls_end", "log_time", "own_log_time", "opposed", "finished")
+        later = run_all(left, [found[name][left] for name in names], STAGES)
+        for name, column in later.items():
+            if name.startswith("path_"):
+                continue
+            found[name] = found[name].copy()
+            found[name][left] = column
     kind = [("lane", np.int64)] + [
         (name, column.dtype, column.shape[1:]) for name, column in found.items()
     ]
@@ -251,14 +279,9 @@ def run_and_write(
         device=device,
         programs=programs,
     )
-    found = ends(grid, chunk.shape, rows)
-    # p serves the proofs alone: its length differs between shapes.
-    kept = [name for name in rows.dtype.names or () if name != "cls_end"]
-    kinds = [(name, rows.dtype[name]) for name in kept]
-    table = np.zeros(len(rows), [*kinds, ("end", found.dtype)])
-    table[kept] = rows[kept]
-    table["end"] = found
-    write_chunk(folder, index, table)
+    # What a further stage begins with; the length of p differs between shapes.
+    kept = [name for name in rows.dtype.names or () if name not in ONWARD]
+    write_chunk(folder, index, rows[kept])
     codes, counts = np.unique(rows["status"], return_counts=True)
     return {
         "index": index,

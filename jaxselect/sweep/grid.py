@@ -35,7 +35,6 @@ _TAKEN = {
     *Trial.__dataclass_fields__,
     *NUMBERS,
     "lane",
-    "end",
     "file",
     "point",
     "family",

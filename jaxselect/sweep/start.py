@@ -1,5 +1,6 @@
 """The start of the flow of one lane of a grid, and the kinds of its numbers."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -38,23 +39,33 @@ def start(
 
 
 def lane_kinds(
-    grid: Grid, lanes: int | None = None
+    grid: Grid, shape: Shape, lanes: int | None = None
 ) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Kinds of the arguments of a `program`, to compile it before there are values.
 
     Args:
-        grid: its precision is used.
+        grid: its precision is used, and how its data and embeddings are made.
+        shape: values on the axes that decide shapes.
         lanes: in step in a call; none for a call of one lane.
 
     Returns:
-        A kind for each of `Grid.traced`.
+        A kind for each of `Grid.traced`, of the fields of a `Point`, and of the bound
+        on the number of stages.
 
     Example:
-        >>> [kind.dtype.name for kind in lane_kinds(Grid(), 8)][-2:]
-        ['float64', 'int32']
+        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
+        >>> grid = Grid(axes=sizes)
+        >>> kinds = lane_kinds(grid, grid.shapes()[0], 16)
+        >>> [f"{kind.dtype}{list(kind.shape)}" for kind in kinds[2:5]]
+        ['float64[16]', 'int32[16]', 'float64[16, 10]']
     """
-    shape = () if lanes is None else (lanes,)
-    return tuple(
-        jax.ShapeDtypeStruct(shape, "int32" if name == "seed" else grid.precision)
-        for name in grid.traced
+    batch = () if lanes is None else (lanes,)
+    kind = partial(jax.ShapeDtypeStruct, batch)
+    numbers = tuple(
+        kind("int32" if name == "seed" else grid.precision) for name in grid.traced
     )
+    alone = (jax.ShapeDtypeStruct((), one.dtype) for one in numbers)
+    cls = jax.eval_shape(partial(start, grid, shape), *alone)[1].cls
+    point = jax.ShapeDtypeStruct((*batch, *cls.shape), cls.dtype)
+    times, flags = [kind(cls.dtype)] * 2, [kind("bool")] * 2
+    return *numbers, point, *times, *flags, kind("int32")
