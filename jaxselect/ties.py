@@ -121,7 +121,45 @@ def find_ties(
     corpus: Corpus,
     log_time: Float[Scalar, ""] | float,
 ) -> Ties:
-    """The tokens that are tied at p, and the minimum of the risk that they rest at.
+    """The tokens that are tied at p, and where they rest.
+
+    Tied are the tokens of a bag within half of log t of its best that do not fall back
+    from it at a speed of a half or more in log t.
+
+    Source: mathematics, section 3g.
+
+    Args:
+        parameters: (E, p, v), with p where its ties have come to rest.
+        corpus: n bags with labels ±1.
+        log_time: log(1+t) that the flow took to p.
+
+    Returns:
+        The ties, as by `ties_of`.
+
+    Raises:
+        BadInput: several heads, labels other than ±1, another vocabulary.
+
+    Example:
+        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+        >>> jax.jit(find_ties)(start, bags, 0.0).tied.tolist()
+        [True, True, True]
+    """
+    near = selected_tokens(parameters.embeddings @ parameters.cls, corpus, log_time)
+    velocity = _velocity(parameters, corpus, log_time)
+    pace = corpus.gather(parameters.embeddings @ velocity)
+    lead = jnp.max(jnp.where(near, pace, -jnp.inf), axis=1, keepdims=True)
+    # What was decided late is near still, but parts at a speed of one or more.
+    return ties_of(parameters, corpus, near & ~(pace < lead - WIDTH))
+
+
+@for_corpus(-1, 1)
+@full_precision
+def ties_of(
+    parameters: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
+) -> Ties:
+    """The ties of a selection, and the minimum of the risk that they rest at.
 
     z* = argmin Σ_{X tied} w_X ℓ(y f_X(z)) over z ∈ U, with softmax over S_X alone, by
     Newton's method from Π p. A strict minimum near it is proved by Newton–Kantorovich.
@@ -129,10 +167,9 @@ def find_ties(
     Source: mathematics, sections 3g and 7b.
 
     Args:
-        parameters: (E, p, v), with p where its ties have come to rest.
+        parameters: (E, p, v), with p near its rest.
         corpus: n bags with labels ±1.
-        log_time: log(1+t) that the flow took to p; half of it is the width that the
-            selection is read with.
+        selected: S_X, in bag layout.
 
     Returns:
         The ties; `proved` says whether they may be contracted.
@@ -142,24 +179,19 @@ def find_ties(
 
     Example:
         >>> from jaxselect.corpora.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
-        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
-        >>> ties = jax.jit(find_ties)(start, bags, 0.0)
-        >>> ties.tied.tolist(), bool(ties.closed)
-        ([True, True, True], True)
+        >>> bags = from_sequences([[0, 1], [0, 1], [0, 1]], [1, -1, 1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
+        >>> ties = jax.jit(ties_of)(start, bags, bags.present)
+        >>> at_rest = jnp.tanh(ties.point[0])         # f = tanh z, and e^f = 2
+        >>> round(at_rest.item(), 6), bool(ties.rest.proved)
+        (0.693147, True)
     """
     embeddings, cls = parameters.embeddings, parameters.cls
-    values = embeddings @ parameters.head
-    present = corpus.present
-    near = selected_tokens(embeddings @ cls, corpus, log_time)
-    pace = corpus.gather(embeddings @ _velocity(parameters, corpus, log_time))
-    lead = jnp.max(jnp.where(near, pace, -jnp.inf), axis=1, keepdims=True)
-    # What was decided late is near still, but parts at a speed of one or more.
-    selected = near & ~(pace < lead - WIDTH)
+    values, present = embeddings @ parameters.head, corpus.present
     tied = selected.sum(axis=1) > 1
     linked = _only(corpus, selected & tied[:, None])
     classes = components(linked)
-    slot = jnp.argmax(selected, axis=1).astype(corpus.tokens.dtype)
+    slot = jnp.argmax(selected, axis=1)
     of_bag = classes[corpus.tokens]
     winner = jnp.take_along_axis(of_bag, slot[:, None], axis=1)
     torn = present & ~selected & (of_bag == winner)
@@ -204,7 +236,7 @@ def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
     number = zeros(())
     return Ties(
         selected=jnp.zeros(corpus.tokens.shape, bool),
-        slot=jnp.zeros(len(corpus.tokens), corpus.tokens.dtype),
+        slot=jnp.zeros(len(corpus.tokens), int),
         classes=jnp.arange(vocabulary, dtype=corpus.tokens.dtype),
         axes=zeros((size, dim)),
         point=zeros(dim),
@@ -243,9 +275,10 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
         >>> start = Parameters(
         ...     jnp.eye(3), jnp.array([9.0, 9.0, 0.0]), jnp.array([1.0, -1.0, 0.0])
         ... )
-        >>> left = contract(start, bags, find_ties(start, bags, 9.0))
+        >>> chosen = selected_tokens(start.cls, bags, 9.0)
+        >>> left = contract(start, bags, ties_of(start, bags, chosen))
         >>> left.corpus.tokens.tolist(), left.corpus.counts.tolist()
-        ([[0, 0, 2], [0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0]])
+        ([[0, 0, 2], [0, 0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     """
     embeddings, head = parameters.embeddings, parameters.head
     across = _orthogonal(ties.axes)
@@ -406,7 +439,7 @@ def _rest(
     stiffness = spectrum[0] - blur
     positive = stiffness > 0
     # Every eigenvalue as small as it may be.
-    root = vectors / jnp.sqrt(jnp.where(positive, spectrum - blur, 1.0))
+    root = vectors / jnp.sqrt(jnp.where(positive, spectrum - blur, 1.0))[None]
     size = _decrement(rows, values, corpus, place, root)
     soft = jnp.sqrt(jnp.where(positive, stiffness, 1.0))
 
@@ -452,7 +485,7 @@ def _decrement(
     of_token, sizes = corpus.scatter(pull), corpus.scatter(size)
     total = sizes.sum()
     middle = sizes @ rows / jnp.where(total > 0, total, 1.0)
-    seen = (rows - middle) @ root
+    seen = (rows - middle[None]) @ root
     roundings = ROUNDINGS + jnp.max(jnp.abs(scores))
     error = roundings * jnp.finfo(scores.dtype).eps * sizes
     return jnp.linalg.norm(of_token @ seen) + error @ jnp.linalg.norm(seen, axis=1)
@@ -488,4 +521,4 @@ def _change_of_curvature(
     grown = corpus.weighted(diameter * growth)[:, None]
     weight = grown * share * (off + spread[:, None])
     flat = ahead.reshape(-1, ahead.shape[-1])
-    return (flat.T * weight.reshape(-1)) @ flat, radius
+    return (flat.T * weight.reshape(1, -1)) @ flat, radius

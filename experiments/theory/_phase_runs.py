@@ -153,7 +153,7 @@ def status_changes(first: np.ndarray, then: np.ndarray) -> dict[str, Any]:
 
     Example:
         >>> status_changes(np.array([0, 4, 0]), np.array([0, 0, 4]))["changes"]
-        {'NOT_CERTIFIED → SELECTED_ALL': 1, 'SELECTED_ALL → NOT_CERTIFIED': 1}
+        {'UNRESOLVED → SELECTED_ALL': 1, 'SELECTED_ALL → UNRESOLVED': 1}
     """
     changes = Counter(
         f"{TrialStatus(before).name} → {TrialStatus(after).name}"

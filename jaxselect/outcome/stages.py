@@ -25,6 +25,8 @@ from ..ties import Contracted, Ties, contract, find_ties, no_ties
 
 # Largest log-time; the norm is reached before, but by a run at rest.
 LATEST = 1e15
+# Log-time from which 1 + t is t to rounding, and the least that is told from zero.
+LATE, TINY = 40.0, 1e-300
 
 STAGES = 12
 """Bound on the stages of a run. Runs that take more go from one return to the next."""
@@ -33,19 +35,32 @@ STAGES = 12
 class Point(eqx.Module):
     """Where a run has come to: all that its next stage begins with.
 
+    The flow does not depend on when it begins: a stage may have a clock of its own,
+    which resolves what log(1+t) cannot.
+
     Attributes:
         cls: p.
-        log_time: log(1+t).
-        own_log_time: that of the last stage, in a time that began with it.
+        origin_log_time: log(1+t) at which the clock of the last stage began.
+        own_log_time: log(1+t′), t′ the time on that clock.
         opposed: whether opposing pulls ended that stage.
         finished: whether no further stage helps.
     """
 
     cls: Float[Array, " dim"]
-    log_time: Float[Scalar, ""]
+    origin_log_time: Float[Scalar, ""]
     own_log_time: Float[Scalar, ""]
     opposed: Bool[Scalar, ""]
     finished: Bool[Scalar, ""]
+
+    @property
+    def log_time(self) -> Float[Scalar, ""]:
+        """The log(1+t), t = t_origin + t′."""
+        own, origin = self.own_log_time, self.origin_log_time
+        # Late, 1 + t′ is t′ to rounding.
+        early = jnp.minimum(own, LATE)
+        elapsed = jnp.where(early > 0, jnp.log(jnp.expm1(jnp.maximum(early, TINY))), -jnp.inf)
+        elapsed = jnp.where(own < LATE, elapsed, own)
+        return jnp.where(origin > 0, jnp.logaddexp(origin, elapsed), own)
 
 
 class Stage(eqx.Module):
@@ -131,13 +146,14 @@ def flow_to_end(
         corpus = dataclasses.replace(corpus, shift=Shift(nothing, nothing, nothing))
     real = partial(jnp.asarray, dtype=parameters.cls.dtype)
     fixed = parameters, corpus, real(until_norm), path_log_times
+    most = jnp.asarray(stages, jnp.int32)
     stage_of = partial(_stage, *fixed, settings=settings)
     empty = jax.eval_shape(stage_of, point)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
 
     def more(state: tuple[Stage, Array]) -> Array:
         stage, number = state
-        return ~stage.point.finished & (number < stages)
+        return ~stage.point.finished & (number < most)
 
     def following(state: tuple[Stage, Array]) -> tuple[Stage, Array]:
         before, number = state
@@ -160,7 +176,7 @@ def flow_to_end(
         flow = eqx.tree_at(parts, flow, summed)
         return dataclasses.replace(stage, flow=flow), number + 1
 
-    begun = dataclasses.replace(nothing, point=point), jnp.asarray(0)
+    begun = dataclasses.replace(nothing, point=point), jnp.asarray(0, jnp.int32)
     return jax.lax.while_loop(more, following, begun)[0]
 
 
@@ -181,7 +197,7 @@ def _stage(
     left = held.any()
     # Without a proof that the ties rest nothing is integrated further.
     stuck = point.opposed & ~left
-    begin = jnp.where(point.opposed, point.log_time, 0.0)
+    begin = point.own_log_time
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
     flow = cls_flow(
         *problem,
@@ -193,22 +209,25 @@ def _stage(
         settings=settings,
     )
     status = jnp.where(stuck, FlowStatus.TIES_UNPROVED, flow.status)
-    # log(1+t) = log(e^τ + t′), t′ in a time that began at τ.
-    own = jnp.log(jnp.expm1(jnp.minimum(flow.log_time, 30.0)))
-    own = jnp.where(flow.log_time < 30.0, own, flow.log_time)
-    since = jnp.where(
-        point.log_time > 0, jnp.logaddexp(point.log_time, own), flow.log_time
+    balanced = (status == FlowStatus.TIES_UNPROVED) & ~stuck
+    opposed = balanced & ~left
+    again = (status == FlowStatus.TIME_UNRESOLVED) | (balanced & left)
+    again = again | (status == FlowStatus.SELECTION_CHANGED)
+    if parameters.cls.dtype != jnp.float64:
+        # Ties are not proved to rest in single precision.
+        opposed, again = jnp.zeros_like(opposed), jnp.zeros_like(again)
+    # Equinox has another `cls`: no keyword.
+    end = Point(
+        ties.point + flow.cls,
+        origin_log_time=point.origin_log_time,
+        own_log_time=flow.log_time,
+        opposed=opposed,
+        finished=~(opposed | again),
     )
-    log_time = jnp.where(point.opposed, flow.log_time, since)
-    balanced = (status == FlowStatus.TIES_UNPROVED) & ~left & ~stuck
-    again = (status == FlowStatus.TIME_UNRESOLVED) | (
-        left
-        & (
-            (status == FlowStatus.TIES_UNPROVED)
-            | (status == FlowStatus.SELECTION_CHANGED)
-        )
-    )
-    single = parameters.cls.dtype != jnp.float64
+    log_time = end.log_time
+    clock = lambda end: (end.origin_log_time, end.own_log_time)  # noqa: E731
+    begun = jnp.where(again, log_time, end.origin_log_time)
+    end = eqx.tree_at(clock, end, (begun, jnp.where(again, 0.0, end.own_log_time)))
     return Stage(
         parameters=problem.parameters,
         corpus=problem.corpus,
@@ -216,14 +235,7 @@ def _stage(
         flow=eqx.tree_at(
             lambda flow: (flow.log_time, flow.status), flow, (log_time, status)
         ),
-        # Equinox has another `cls`: no keyword.
-        point=Point(
-            ties.point + flow.cls,
-            log_time=log_time,
-            own_log_time=flow.log_time,
-            opposed=balanced,
-            finished=jnp.asarray(single) | ~(balanced | again),
-        ),
+        point=end,
     )
 
 
@@ -232,7 +244,7 @@ def _contracted(
 ) -> tuple[Contracted, Ties]:
     """The problem of a stage, and its ties; none but where they are proved to rest."""
     whole = Contracted(parameters, corpus)
-    if corpus.classes is not None:
+    if corpus.classes is not None or parameters.cls.dtype != jnp.float64:
         return whole, no_ties(parameters, corpus)
 
     def without() -> tuple[Contracted, Ties]:

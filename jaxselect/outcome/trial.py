@@ -80,8 +80,9 @@ class Trial(eqx.Module):
         path_log_times: log(1+t) along the flow; ∞ after its end.
         path_norms: ‖p‖ there.
         path_errors: direction error there.
-        cls_end: p at the end; with the next three, what a further stage begins with.
-        own_log_time: log(1+t) of the last stage, in a time that began with it.
+        cls_end: p at the end; with the next four, what a further stage begins with.
+        origin_log_time: log(1+t) at which the clock of the last stage began.
+        own_log_time: log(1+t′) on that clock.
         opposed: whether opposing pulls ended it.
         finished: whether no further stage would help.
     """
@@ -109,6 +110,7 @@ class Trial(eqx.Module):
     path_norms: Float[Array, " times"]
     path_errors: Float[Array, " times"]
     cls_end: Float[Array, " dim"]
+    origin_log_time: Float[Scalar, ""]
     own_log_time: Float[Scalar, ""]
     opposed: Bool[Scalar, ""]
     finished: Bool[Scalar, ""]
@@ -116,8 +118,8 @@ class Trial(eqx.Module):
     @property
     def point(self) -> Point:
         """Where the run has come to, to go on from."""
-        ahead = self.own_log_time, self.opposed, self.finished
-        return Point(self.cls_end, self.log_time, *ahead)
+        clock = self.origin_log_time, self.own_log_time
+        return Point(self.cls_end, *clock, self.opposed, self.finished)
 
     @property
     def drift(self) -> Float[Scalar, ""]:
@@ -184,7 +186,7 @@ def run_trial(
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
     first = beginning(after)
     if point is not None:
-        begun = partial(jnp.where, point.log_time > 0)
+        begun = partial(jnp.where, (point.origin_log_time > 0) | (point.own_log_time > 0))
         first = jax.tree.map(begun, point, first)
     stage = flow_to_end(
         after,
@@ -317,6 +319,7 @@ def evaluate(
         )
         * known,
         cls_end=cls,
+        origin_log_time=stage.point.origin_log_time,
         own_log_time=stage.point.own_log_time,
         opposed=stage.point.opposed,
         finished=stage.point.finished,

@@ -27,7 +27,7 @@ Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
 """Where the programs of shapes come from; `program` is one."""
 
 
-ONWARD = ("cls_end", "own_log_time", "opposed", "finished")
+ONWARD = ("cls_end", "origin_log_time", "own_log_time", "opposed", "finished")
 """Fields of a trial that only a further stage needs."""
 
 
@@ -134,7 +134,7 @@ def program(
     settings = TrialSettings(FlowSettings(atol=atol), grid.path_points)
 
     def lane(*arguments: Any) -> Trial:
-        *numbers, cls, log_time, own, opposed, finished, stages = arguments
+        numbers, point = arguments[: -len(ONWARD) - 1], arguments[-len(ONWARD) - 1 : -1]
         cell = grid.cell(shape, *numbers)
         return run_trial(
             jax.random.key(cell.seed),
@@ -143,8 +143,8 @@ def program(
             cell.step_size,
             until_norm=grid.until_norm,
             embed=cell.embed,
-            point=Point(cls, log_time, own, opposed, finished),
-            stages=stages,
+            point=Point(*point),
+            stages=arguments[-1],
             settings=settings,
         )
 
@@ -203,7 +203,7 @@ def run_chunk(
     kinds = lane_kinds(grid, chunk.shape, lanes)
     run = programs(grid, chunk.shape, vmapped)
 
-    def call(columns: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def call(columns: Sequence[Any]) -> dict[str, np.ndarray]:
         cells = zip(columns, kinds, strict=True)
         typed = [np.asarray(column, kind.dtype) for column, kind in cells]
         asked = jax.device_put(typed, device)
@@ -226,8 +226,7 @@ def run_chunk(
     found = run_all(np.arange(number), point, 1 if vmapped else STAGES)
     left = np.flatnonzero(~found["finished"])
     if vmapped and grid.precision == "float64" and left.size:
-        names = ("cls_end", "log_time", "own_log_time", "opposed", "finished")
-        later = run_all(left, [found[name][left] for name in names], STAGES)
+        later = run_all(left, [found[name][left] for name in ONWARD], STAGES)
         for name, column in later.items():
             if name.startswith("path_"):
                 continue

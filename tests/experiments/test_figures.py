@@ -98,7 +98,7 @@ def test_examples_are_certified_runs_alone(tmp_path):
     shown = list(growth.examples(store.load(folder)))
     assert [run.seed.item() for run in shown] == [3, 3]
     assert all("seed 3" in growth.described(run) for run in shown)
-    rewrite(folder, status=lambda rows: TrialStatus.NOT_CERTIFIED)
+    rewrite(folder, status=lambda rows: TrialStatus.UNRESOLVED)
     assert growth.draw(store.load(folder)) is None
 
 

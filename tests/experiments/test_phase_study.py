@@ -285,7 +285,7 @@ def test_a_sweep_is_drawn_with_the_edges_of_its_own_problem(tmp_path):
 
 
 def test_statuses_that_change_are_counted_both_ways():
-    names = ("SELECTED_ALL", "NOT_CERTIFIED", "CAPTURED_NEGATIVE")
+    names = ("SELECTED_ALL", "UNRESOLVED", "CAPTURED_NEGATIVE")
     codes = [TrialStatus[name] for name in names]
     first, then = np.array([(a, b) for a in codes for b in codes for _ in range(2)]).T
     counted = _phase_runs.status_changes(first, then)

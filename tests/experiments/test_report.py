@@ -196,7 +196,7 @@ def test_nothing_is_certified_without_a_certificate(folder):
     before = claims(folder)
     assert before["all_selected"].verdict is Verdict.HOLDS
     assert before["direction"].verdict is Verdict.HOLDS
-    rewrite(folder, status=lambda rows: TrialStatus.NOT_CERTIFIED)
+    rewrite(folder, status=lambda rows: TrialStatus.UNRESOLVED)
     after = claims(folder)
     assert all(one.verdict is not Verdict.HOLDS for one in after.values())
 

@@ -73,9 +73,9 @@ def test_another_selection_has_another_margin(checks):
 def test_the_statuses_are_those_of_either_integration(checks):
     """Nothing is certified: tokens of one value do not pull each other apart."""
     check, _ = checks
-    wanted = np.where(BROKEN, TrialStatus.FAILED, TrialStatus.NOT_CERTIFIED)
+    wanted = np.where(BROKEN, TrialStatus.FAILED, TrialStatus.UNRESOLVED)
     np.testing.assert_array_equal(check.status, wanted)
-    np.testing.assert_array_equal(check.closer_status, TrialStatus.NOT_CERTIFIED)
+    np.testing.assert_array_equal(check.closer_status, TrialStatus.UNRESOLVED)
 
 
 def test_both_the_selection_and_the_status_must_be_the_same():

@@ -93,8 +93,8 @@ def test_exchanging_the_classes_exchanges_the_captures(positive, negative):
 )
 def test_the_tolerance_from_both_sides(name):
     assert CONVERGED.status(**{name: TOLERANCE * BELOW}) == TrialStatus.SELECTED_ALL
-    assert CONVERGED.status(**{name: TOLERANCE * ABOVE}) == TrialStatus.NOT_CERTIFIED
-    assert CONVERGED.status(**{name: NAN}) == TrialStatus.NOT_CERTIFIED
+    assert CONVERGED.status(**{name: TOLERANCE * ABOVE}) == TrialStatus.UNRESOLVED
+    assert CONVERGED.status(**{name: NAN}) == TrialStatus.UNRESOLVED
 
 
 def test_rounding_of_the_largest_score_excuses_the_residual_alone():
@@ -107,20 +107,20 @@ def test_rounding_of_the_largest_score_excuses_the_residual_alone():
     )
     assert (
         CONVERGED.status(late_flow_residual=allowed * ABOVE, **excused)
-        == TrialStatus.NOT_CERTIFIED
+        == TrialStatus.UNRESOLVED
     )
     for name in ("inactive_pair_bound", "history_change"):
         late = CONVERGED.status(**{name: TOLERANCE * ABOVE}, **excused)
-        assert late == TrialStatus.NOT_CERTIFIED
+        assert late == TrialStatus.UNRESOLVED
 
 
 @pytest.mark.parametrize("status", LimitStatus)
 def test_only_a_proved_limit_is_certified(status):
     others = {
         LimitStatus.PREDICTED: TrialStatus.SELECTED_ALL,
-        LimitStatus.NO_MINIMISER: TrialStatus.NO_OFFSET,
+        LimitStatus.NO_MINIMISER: TrialStatus.UNRESOLVED,
     }
-    wanted = others.get(status, TrialStatus.NOT_CERTIFIED)
+    wanted = others.get(status, TrialStatus.UNRESOLVED)
     assert CONVERGED.status(limit_status=status) == wanted
 
 
@@ -133,9 +133,9 @@ def test_a_broken_solver_or_flow_is_a_failure_whatever_else_holds():
 ENDS = {
     FlowStatus.REACHED: TrialStatus.SELECTED_ALL,
     FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
-    FlowStatus.OUT_OF_STEPS: TrialStatus.NORM_NOT_REACHED,
-    FlowStatus.TIME_UNRESOLVED: TrialStatus.NORM_NOT_REACHED,
-    FlowStatus.SELECTION_CHANGED: TrialStatus.NORM_NOT_REACHED,
+    FlowStatus.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
+    FlowStatus.TIME_UNRESOLVED: TrialStatus.UNRESOLVED,
+    FlowStatus.SELECTION_CHANGED: TrialStatus.TIES_UNPROVED,
     FlowStatus.TIES_UNPROVED: TrialStatus.TIES_UNPROVED,
     FlowStatus.FAILED: TrialStatus.FAILED,
 }
@@ -156,7 +156,7 @@ def test_single_precision_allows_for_its_own_rounding():
         for name in ("flow_status", "margin_status", "limit_status")
     }
     for score, wanted in (
-        (10.0, TrialStatus.NOT_CERTIFIED),
+        (10.0, TrialStatus.UNRESOLVED),
         (1e2, TrialStatus.SELECTED_ALL),
     ):
         reals = {name: jnp.asarray(value) for name, value in given.items()}
@@ -165,7 +165,7 @@ def test_single_precision_allows_for_its_own_rounding():
     # A hundred tolerances, whatever the scores, for what no gradient corrects.
     for factor, wanted in (
         (BELOW32, TrialStatus.SELECTED_ALL),
-        (ABOVE32, TrialStatus.NOT_CERTIFIED),
+        (ABOVE32, TrialStatus.UNRESOLVED),
     ):
         reals["history_change"] = jnp.float32(100 * TOLERANCE) * jnp.float32(factor)
         assert classify_end(**statuses, **reals) == wanted

@@ -20,7 +20,7 @@ from jaxselect.corpora.synthetic import (
 )
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.outcome.trial import Trial
-from jaxselect.outcome.trial_status import CERTIFIED, End
+from jaxselect.outcome.trial_status import CERTIFIED, TrialStatus
 from jaxselect.sweep import chunks as sweep_module
 from jaxselect.sweep import store
 from jaxselect.sweep.chunks import plan, predicted_steps, program, run_and_write
@@ -90,11 +90,11 @@ def test_the_cut_does_not_matter(reference, tmp_path, chunk_size, vmapped):
     if not vmapped:
         assert value_differences(reference, other, tolerance=0.0) == []
     assert (other.status == reference.status).all()
-    assert (other.end == reference.end).all()
-    proved = np.isin(reference.status, CERTIFIED)
-    assert (reference.end.values[proved] == End.SELECTED).all() and (~proved).any()
+    # Some go through a second batch, of those that the first leaves.
+    assert (other.num_steps > 0).all() and (~np.isin(other.status, CERTIFIED)).any()
     assert (other.important_selected == reference.important_selected).all()
-    settled = reference.status.values < 4
+    settled = np.isin(reference.status.values, CERTIFIED)
+    settled &= reference.status.values != TrialStatus.AT_REST
     for name in ("alignment_error", "cls_norm", "log_time", "max_margin_norm"):
         np.testing.assert_allclose(
             other[name].values[settled], reference[name].values[settled], rtol=1e-9
@@ -124,12 +124,13 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
     grid = changed(TINY, sequences=(6, 10), seed=(0,))
 
     def counted(key, draw, dim, step_size, **settings):
-        traced.append(draw(key))
+        traced.append(draw)
         found = {name: 0 * step_size for name in names - whole}
         found |= dict.fromkeys(whole, jnp.array(0))
         path = {name for name in names if name.startswith("path_")}
         found |= dict.fromkeys(path, jnp.zeros(grid.path_points))
-        found["cls_end"] = jnp.zeros(len(traced))
+        found["cls_end"] = jnp.zeros(settings["point"].cls.shape)
+        found |= dict.fromkeys(("opposed", "finished"), jnp.array(True))
         return Trial(**found)
 
     monkeypatch.setattr(sweep_module, "run_trial", counted)

@@ -1,0 +1,282 @@
+"""Contraction of ties: an identity of the risk, a proof of rest, and what refuses it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from jaxselect.corpora.corpus import from_bags, from_sequences
+from jaxselect.corpora.loss import EXPONENTIAL, POLYNOMIAL
+from jaxselect.flow.result import Flow
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.objective import empirical_risk, negative_gradient
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import selected_tokens
+from jaxselect.ties import contract, displacement, find_ties, no_ties, ties_of
+
+WIDE = 20.0
+
+
+@jax.jit
+def find(model, bags):
+    """The ties of tokens within ten of the best, wherever these rest."""
+    return ties_of(model, bags, chosen(model, bags))
+
+
+def chosen(model, bags):
+    return selected_tokens(model.embeddings @ model.cls, bags, WIDE)
+
+
+contracted = jax.jit(contract)
+
+# Tokens 0, 1 and 2 are tied in bags of both labels; 3 and 4 lose in some of them.
+TIED = [[0, 1, 3], [0, 1], [0, 1, 1], [1, 2, 4], [1, 2], [1, 1, 2], [3]]
+LABELS = [1, 1, -1, 1, -1, -1, -1]
+VALUES = [1.0, -1.0, 1.0, 0.5, -0.3]
+
+
+def problem(seed=0, dim=7):
+    """A start whose tied tokens are near their rest and far above the others."""
+    rng = np.random.default_rng(seed)
+    bags = from_sequences(TIED, LABELS, vocabulary=5)
+    embeddings = rng.normal(size=(5, dim))
+    wanted = np.array([41.7, 40.0, 38.3, 1.0, 3.0])
+    cls, head = (np.linalg.lstsq(embeddings, x)[0] for x in (wanted, VALUES))
+    return Parameters(*map(jnp.asarray, (embeddings, cls, head))), bags
+
+
+def test_classes_are_of_tokens_that_a_bag_selects_together():
+    model, bags = problem()
+    ties = find(model, bags)
+    assert ties.classes.tolist() == [0, 0, 0, 3, 4]
+    assert ties.tied.tolist() == [True] * 6 + [False]
+    assert bool(ties.closed)
+    axes = np.asarray(ties.axes)
+    assert np.linalg.matrix_rank(axes) == 2
+    same = np.asarray(model.embeddings[:3]) @ (np.eye(7) - axes.T @ axes)
+    np.testing.assert_allclose(same - same[:1], 0, atol=1e-13)
+
+
+def test_the_rest_is_the_minimum_of_the_tied_bags():
+    """By SciPy, from the literal risk of the tied tokens alone."""
+    model, bags = problem()
+    ties = find(model, bags)
+    alone = dataclasses.replace(
+        bags, counts=jnp.where(ties.selected, bags.counts, 0.0)
+    )
+    axes = np.asarray(ties.axes)[:2]
+
+    @jax.jit
+    def risk(place):
+        return empirical_risk(Parameters(model.embeddings, place @ axes, model.head), alone)
+
+    begin = np.asarray(model.cls) @ axes.T
+    slope = jax.jit(jax.grad(risk))
+    found = minimize(risk, begin, jac=slope, method="BFGS", options={"gtol": 1e-12}).x
+    np.testing.assert_allclose(np.asarray(ties.point) @ axes.T, found, atol=1e-7)
+    gradient = negative_gradient(
+        model.embeddings @ ties.point, model.embeddings @ model.head, alone
+    ).scores
+    assert np.abs(gradient @ model.embeddings @ axes.T).max() < 1e-15
+    assert bool(ties.rest.proved)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_contracted_problem_is_the_problem_with_its_ties_at_rest(seed):
+    """f of every bag, its losers' weights, and the force orthogonal to the ties."""
+    model, bags = problem(seed)
+    ties = find(model, bags)
+    few, left = contracted(model, bags, ties)
+    rng = np.random.default_rng(seed)
+    for size in (0.0, 1.0, 10.0):
+        move = size * rng.normal(size=7)
+        move = move - np.asarray(ties.axes).T @ (np.asarray(ties.axes) @ move)
+        cls = few.cls + move
+        whole = ties.point + cls
+        here = attend_corpus(few.embeddings @ cls, few.embeddings @ few.head, left)
+        there = attend_corpus(
+            model.embeddings @ whole, model.embeddings @ model.head, bags
+        )
+        # A bag's value is that of its ties at rest, so its output is the bag's own.
+        np.testing.assert_allclose(here.output, there.output, atol=1e-12)
+        share = np.where(ties.selected, np.exp(there.log_weights), 0.0).sum(axis=1)
+        slot = np.asarray(ties.slot)[:, None]
+        own = np.take_along_axis(np.exp(np.asarray(here.log_weights)), slot, 1)[:, 0]
+        tied = np.asarray(ties.tied)
+        np.testing.assert_allclose(own[tied], share[tied], rtol=1e-12)
+        scores, values = few.embeddings @ cls, few.embeddings @ few.head
+        force = negative_gradient(scores, values, left).scores @ few.embeddings
+        full = negative_gradient(
+            model.embeddings @ whole, model.embeddings @ model.head, bags
+        )
+        full = full.scores @ model.embeddings
+        full = full - ties.axes.T @ (ties.axes @ full)
+        np.testing.assert_allclose(force, full, atol=1e-13)
+
+
+def test_counts_are_shifts_of_scores():
+    """A corpus with counts, and one of ones with their logarithms as shifts."""
+    model, bags = problem()
+    ones = jnp.where(bags.counts > 0, 1.0, 0.0)
+    shift = no_shift(bags)
+    logs = jnp.log(jnp.where(bags.counts > 0, bags.counts, 1.0))
+    other = dataclasses.replace(
+        bags, counts=ones, shift=dataclasses.replace(shift, scores=logs)
+    )
+    scores, values = model.embeddings @ model.cls, model.embeddings @ model.head
+    for log_scale in (0.0, 30.0):
+        np.testing.assert_allclose(
+            negative_gradient(scores, values, bags, log_scale).scores,
+            negative_gradient(scores, values, other, log_scale).scores,
+            rtol=1e-12,
+        )
+
+
+def no_shift(bags):
+    left = contract(*nothing_tied(bags))
+    return dataclasses.replace(
+        left.corpus.shift, **{name: 0 * bags.counts for name in ("scores", "values")}
+    )
+
+
+def nothing_tied(bags):
+    model, _ = problem()
+    return model, bags, no_ties(model, bags)
+
+
+def test_without_ties_nothing_changes():
+    model, bags = problem()
+    few, left = contracted(*nothing_tied(bags))
+    np.testing.assert_allclose(few.embeddings, model.embeddings, rtol=1e-14)
+    np.testing.assert_array_equal(left.tokens, bags.tokens)
+    assert not bool(no_ties(model, bags).proved)
+
+
+REFUSED = {
+    # 0 and 2 are of a class by way of 1, and a bag of the two selects one alone.
+    "a class that is not closed": (
+        [[0, 1], [0, 1], [0, 2], [1, 2], [1, 2]],
+        [1, -1, 1, 1, -1],
+        [9.0, 0.0, -9.0],
+        "closed",
+    ),
+    # The same tokens under both labels leave f = 0: a line of rests.
+    "twins on a manifold": (
+        [[0, 1, 2], [0, 1, 2]],
+        [1, -1],
+        [9.0, 9.0, 9.0],
+        "rest",
+    ),
+    # Without opposing labels the odds grow for ever.
+    "one label alone": ([[0, 1], [0, 1]], [1, 1], [9.0, 9.0, 0.0], "rest"),
+    "nothing tied": ([[0, 1], [1, 2]], [1, -1], [90.0, 0.0, -90.0], "tied"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_proved_to_rest_is_not_contracted(name):
+    sequences, labels, scores, why = REFUSED[name]
+    bags = from_sequences(sequences, labels, vocabulary=3)
+    head = jnp.array([1.0, -1.0, 0.5])
+    ties = find(Parameters(jnp.eye(3), jnp.array(scores), head), bags)
+    assert not bool(ties.proved)
+    assert bool(ties.closed) == (why != "closed")
+    assert bool(ties.tied.any()) == (why != "tied")
+    if why == "rest":
+        assert not bool(ties.rest.proved)
+
+
+def test_p_beyond_the_basin_is_not_contracted():
+    bags = from_sequences([[0, 1], [0, 1], [0, 1]], [1, -1, 1], vocabulary=2)
+    head, way = jnp.array([1.0, -1.0]), jnp.array([1.0, -1.0]) / np.sqrt(2)
+    ties = find(Parameters(jnp.eye(2), jnp.zeros(2), head), bags)
+    assert ties.rest.basin > 0
+    for share, wanted in ((0.9, True), (1.1, False)):
+        cls = ties.point + share * ties.rest.basin * way
+        near = find(Parameters(jnp.eye(2), cls, head), bags)
+        assert bool(near.rest.proved)
+        assert bool(near.proved) is wanted
+
+
+def test_closed_form_of_two_tied_tokens():
+    """n₊ bags against n₋: f = log(n₊/n₋), hence q = (1 + f)/2 for values ±1."""
+    bags = from_sequences([[0, 1]] * 5, [1, 1, 1, -1, -1], vocabulary=2)
+    model = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
+    ties = find(model, bags)
+    q = (1 + np.log(3 / 2)) / 2
+    wanted = np.log(q / (1 - q)) / 2
+    np.testing.assert_allclose(ties.point, [wanted, -wanted], rtol=1e-12)
+    assert bool(ties.rest.proved)
+    # The stiffness is w q² (1 − q)² (b_0 − b_1)² σ′ |E_0 − E_1|² = H of one axis.
+    bend = (q * (1 - q) * 2) ** 2 * 2 * (3 / 5) * (2 / 5)
+    np.testing.assert_allclose(ties.rest.stiffness, bend, rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [POLYNOMIAL, EXPONENTIAL], ids=lambda loss: loss.name)
+def test_other_losses(loss):
+    """Rest is proved by the bounds that a loss has, and refused without any."""
+    bags = from_sequences([[0, 1]] * 3, [1, 1, -1], vocabulary=2, loss=loss)
+    model = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
+    ties = find(model, bags)
+    at = float(model.embeddings[0] @ ties.point)
+    f = np.tanh(at)
+    pull = 2 * loss.slope(f) - loss.slope(-f)
+    np.testing.assert_allclose(pull, 0, atol=1e-12)
+    assert bool(ties.rest.proved) == (loss.bounds is not None)
+
+
+def test_a_bag_of_weight_zero_is_not_there():
+    model, bags = problem()
+    weights = jnp.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]) / 6
+    weighted = dataclasses.replace(bags, weights=weights)
+    fewer = from_bags(
+        bags.tokens[:6], bags.counts[:6], bags.labels[:6], vocabulary=5
+    )
+    there = find(model, weighted), find(model, fewer)
+    np.testing.assert_allclose(there[0].point, there[1].point, rtol=1e-12)
+    assert bool(there[0].proved) == bool(there[1].proved)
+
+
+def test_lanes_in_step_are_lanes_one_by_one():
+    models = [problem(seed)[0] for seed in range(3)]
+    bags = problem()[1]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
+
+    def lane(model):
+        ties = ties_of(model, bags, chosen(model, bags))
+        return ties.point, ties.proved
+
+    points, proved = jax.jit(jax.vmap(lane))(stacked)
+    for place, model in enumerate(models):
+        alone = find(model, bags)
+        np.testing.assert_allclose(points[place], alone.point, rtol=1e-9)
+        assert proved[place] == alone.proved
+
+
+def test_the_displacement_bounds_what_losers_move():
+    """The rest of the whole bags is within the bound of that of the ties alone."""
+    model, bags = problem()
+    ties = find(model, bags)
+    few, left = contracted(model, bags, ties)
+    moved = np.asarray(ties.axes)[:2]
+    for lower in (14.0, 18.0):
+        # Losers fall back by so much; the ties' own rest is found again around them.
+        scores = np.array([0.0, 0.0, 0.0, -lower, -lower])
+        cls = np.linalg.lstsq(np.asarray(few.embeddings), scores)[0]
+        flow = ended(jnp.asarray(cls))
+        bound = displacement(model, left, flow, ties).item()
+        whole = Parameters(model.embeddings, ties.point + cls, model.head)
+        near = ties_of(whole, bags, bags.present)
+        true = np.asarray(near.point - ties.point) @ moved.T
+        apart = np.asarray(model.embeddings) @ moved.T @ true
+        assert np.ptp(apart) <= bound < 1e3 * np.exp(-lower) / ties.rest.stiffness
+
+
+def ended(cls):
+    zero = jnp.zeros(())
+    whole = jnp.asarray(0)
+    return Flow(cls, jnp.asarray(1e3), whole, whole, None, zero[None][:0],
+                cls[None][:0], zero, cls)
