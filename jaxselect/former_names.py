@@ -20,10 +20,6 @@ MOVED = {
     "text.flow": ("flow.sparse_flow", "flow.bdf", "flow.result"),
     "text.late_flow": ("margin.late_flow", "pairs.ragged_pairs"),
     "text.limit_certificate": ("margin.limit_certificate",),
-    "text.manifold_balance": ("pairs.manifold_balance", "margin.manifold_equilibrium"),
-    "text.manifold_certificate": ("margin.manifold_certificate",),
-    "text.manifold_end": ("outcome.manifold_end",),
-    "text.manifold_flow": ("flow.manifold_flow",),
     "text.margin": ("margin.sparse_max_margin", "pairs.ragged_pairs"),
     "text.objective": ("model.sparse_objective",),
     "text.offset_equilibrium": ("margin.offset_equilibrium",),
@@ -31,7 +27,6 @@ MOVED = {
     "text.reduced_flow": ("outcome.reduced_flow", "flow.arclength_flow"),
     "text.rest": ("margin.certified_minimum", "model.frame"),
     "text.sparse": ("corpora.sparse", "corpora.count_matrix"),
-    "text.tie_manifold": ("pairs.tie_manifold",),
     "text.trajectory": ("outcome.trajectory",),
 }
 # Former names, without their prefix `Text` or `text_`.

@@ -25,10 +25,6 @@ NAMES = {
     "text.flow": "TextFlowStatus TextFlowSettings TextFlow text_flow follow step",
     "text.late_flow": "Ties LateFlow",
     "text.limit_certificate": "LimitStatus LimitCertificate limit_certificate",
-    "text.manifold_balance": "Stationary second_order stationary",
-    "text.manifold_certificate": "Bounds bounds is_trapped",
-    "text.manifold_end": "manifold_end",
-    "text.manifold_flow": "manifold_flow on_manifold",
     "text.margin": "TextMarginStatus TextMargin text_margin pairs contests "
     "contract_ties winner least_distance",
     "text.objective": "Readout FactoredDescent read risk_and_score_descent "
@@ -40,7 +36,6 @@ NAMES = {
     "change_of_curvature",
     "text.sparse": "Pieces CountMatrix SparseCorpus from_csr from_corpus products "
     "importance occurrences posterior_difference",
-    "text.tie_manifold": "TieManifold Point tie_manifold at_point",
     "text.trajectory": "Trajectory text_trajectory",
 }
 

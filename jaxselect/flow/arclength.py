@@ -136,26 +136,7 @@ def jacobian(
     order = np.argsort(part)
     kept = order[np.cumsum(part[order]) > LEFT_OUT]
     apart = pairs.apart(kept)
-    return along_curve(motion, -(apart.T * force[kept]) @ apart)
-
-
-def along_curve(
-    motion: ArclengthField, within: Float[np.ndarray, "dim dim"]
-) -> Float[np.ndarray, "axes axes"]:
-    """Derivative of (dp/dℓ, dτ/dℓ) in (p, τ), where all forces grow like e^τ.
-
-    Args:
-        motion: dp/dℓ and dτ/dℓ.
-        within: Σ_k w_k ∂²(−D_k)/∂p², w_k the forces of the motion.
-
-    Returns:
-        A matrix.
-
-    Example:
-        >>> still = ArclengthField(np.zeros(1), np.ones(1), 0.0, 1.0)
-        >>> along_curve(still, np.zeros((1, 1))).tolist()
-        [[0.0, 0.0], [-0.0, -0.0]]
-    """
+    within = -(apart.T * force[kept]) @ apart
     _, towards, speed, rate = motion
     turned = towards @ within
     found = np.empty((len(towards) + 1, len(towards) + 1))
@@ -190,29 +171,7 @@ def max_step(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> float:
     motion = arclength_field(pairs, place)
     against = np.flatnonzero(pairs.sign < 0)
     grows = motion.rate - motion.speed * pairs.ahead(motion.towards)[against]
-    return hidden_step(motion, np.abs(motion.force[against]) * pairs.longest, grows)
-
-
-def hidden_step(
-    motion: ArclengthField,
-    size: Float[np.ndarray, " wrong"],
-    grows: Float[np.ndarray, " wrong"],
-) -> float:
-    """Half of the length in which a wrong-sign force becomes visible.
-
-    Args:
-        motion: dp/dℓ and dτ/dℓ.
-        size: of every such force in dp/dℓ.
-        grows: its rate in ℓ.
-
-    Returns:
-        A length; infinite where none grows.
-
-    Example:
-        >>> still = ArclengthField(np.zeros(1), np.ones(1), 1.0, 1.0)
-        >>> round(hidden_step(still, np.array([1e-9]), np.array([0.5])), 2)
-        13.82
-    """
+    size = np.abs(motion.force[against]) * pairs.longest
     hidden = (grows > 0) & (size > 0) & (size < motion.speed)
     to_go = np.log(SEEN * motion.speed) - np.log(size[hidden])
     grows = grows[hidden]

@@ -1,7 +1,7 @@
 """The late flow of pairs alone, along its curve (p, τ) (mathematics, section 7d)."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -59,58 +59,6 @@ def arclength_flow(
         40.0
     """
     curve = _Sheared(pairs, start, growth, from_log_time)
-    return curve_flow(curve, log_times=log_times, settings=settings, callback=callback)
-
-
-@runtime_checkable
-class Curve(Protocol):
-    """A flow as a curve (z, τ) in its length ℓ, z = p − p_start − g (τ − τ_0)."""
-
-    @property
-    def start(self) -> Float[np.ndarray, " dim"]:
-        """p_start."""
-
-    @property
-    def begun(self) -> float:
-        """τ_0."""
-
-    def cls(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " dim"]:
-        """P."""
-
-    def field(self, length: float, point: np.ndarray) -> np.ndarray:
-        """d(z, τ)/dℓ."""
-
-    def jacobian(self, length: float, point: np.ndarray) -> np.ndarray:
-        """Its derivative."""
-
-    def max_step(self, point: Float[np.ndarray, " axes"]) -> float:
-        """Longest step in which no return stays unseen."""
-
-    def nearest(self, point: Float[np.ndarray, " axes"]) -> float:
-        """Largest log-share of a token that lost, less that of a return."""
-
-
-def curve_flow(
-    curve: Curve,
-    *,
-    log_times: Float[np.ndarray, " times"],
-    settings: BdfSettings,
-    callback: Callable[[float], object],
-) -> Flow:
-    """SciPy's BDF along a curve.
-
-    Source: mathematics, section 7d.
-
-    Args:
-        curve: from its start on.
-        log_times: see `arclength_flow`.
-        settings: tolerance and bound.
-        callback: called with log(1+t) after every step.
-
-    Returns:
-        See `arclength_flow`.
-    """
-    start, from_log_time = curve.start, curve.begun
     dim, until = len(start), float(log_times[-1])
     with np.errstate(divide="ignore"):
         bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
@@ -158,7 +106,7 @@ class _Sheared(NamedTuple):
     begun: float
 
     def cls(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " dim"]:
-        """P."""
+        """The query p at a point of the curve."""
         return self.start + self.place(point)[:-1]
 
     def place(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " axes"]:

@@ -1,4 +1,4 @@
-"""Stages of a trajectory: the full field, slow flows, pairs alone, manifolds."""
+"""Stages of a trajectory: the full field, and pairs alone."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,14 +9,12 @@ import numpy as np
 from jaxtyping import Float
 
 from ..corpora.sparse import SparseCorpus
-from ..flow.bdf import REPRESENTABLE, BdfSettings
+from ..flow.bdf import BdfSettings
 from ..flow.result import Flow
 from ..flow.sparse_flow import sparse_flow
 from ..model.parameters import Parameters
 from .flow_end import FlowEnd, flow_end
-from .manifold_end import ManifoldEnd, manifold_end
 from .reduced_flow import reduced_flow
-from .slow_flow import CLOSELY, slow_flow
 
 # Steps to go on from the end of another flow, in its own time, of which most take 50.
 ARRIVED = 300
@@ -41,13 +39,6 @@ class Reached(NamedTuple):
     def flow(self) -> Flow:
         """The last stage."""
         return self.stages[-1]
-
-    def moved(self, cls: Float[np.ndarray, " dim"], log_time: float) -> "Reached":
-        """The same stages, farther along a manifold."""
-        there = Parameters(
-            self.parameters.embeddings, jnp.asarray(cls), self.parameters.head
-        )
-        return self._replace(parameters=there, log_time=log_time)
 
     def after(
         self, flow: Flow, asked: Float[np.ndarray, " times"], log_time: float
@@ -121,35 +112,6 @@ class Course(NamedTuple):
             callback=self.callback,
         )
         return at.after(flow, asked, float(flow.log_time))
-
-    def integrate_slow(
-        self, at: Reached, ending: FlowEnd, until: float
-    ) -> Reached | None:
-        """The slow flow with ties at rest, as far as t is a number."""
-        if at.log_time >= REPRESENTABLE:
-            return None
-        asked = self.times[(self.times > at.log_time) & (self.times <= until)]
-        flow = slow_flow(
-            at.parameters,
-            self.corpus,
-            ending,
-            from_log_time=at.log_time,
-            until_log_time=min(until, REPRESENTABLE),
-            path_log_times=jnp.asarray(asked),
-            settings=replace(CLOSELY, max_steps=self.settings.max_steps),
-            callback=self.callback,
-        )
-        return None if flow is None else at.after(flow, asked, float(flow.log_time))
-
-    def hold(self, at: Reached, ending: FlowEnd, until: float) -> ManifoldEnd | None:
-        """Along the manifold of its ties, to a proof or to a return."""
-        return manifold_end(
-            at.parameters,
-            self.corpus,
-            ending,
-            from_log_time=at.log_time,
-            until_log_time=until,
-        )
 
     def certify(self, at: Reached, selection_gap: float = np.inf) -> FlowEnd:
         """The certificate at the end of the last stage.

@@ -51,7 +51,6 @@ class FlowEnd(NamedTuple):
             no part of the proof.
         limit: what is proved of the flow orthogonal to the axes.
         status: a `End`.
-        on_manifold: whether p is proved to stay on a manifold of rests, not at `rest`.
     """
 
     selected: Bool[np.ndarray, " entries"]
@@ -64,7 +63,6 @@ class FlowEnd(NamedTuple):
     pace: float
     limit: LimitCertificate
     status: End
-    on_manifold: bool = False
 
 
 @for_corpus(-1, 1)

@@ -28,7 +28,7 @@ def prove(parameters: Parameters, corpus: Corpus, *, from_log_time: float = 0.0)
     The flow is integrated in double precision on the host, to the first log-time at
     which its end is certified.
 
-    Source: mathematics, sections 7c, 7d and 7e.
+    Source: mathematics, sections 7c and 7d.
 
     Args:
         parameters: (E, p_0, v) that the flow starts from.

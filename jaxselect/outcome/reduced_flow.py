@@ -20,7 +20,6 @@ from ..flow.arclength import Pairs
 from ..flow.arclength_flow import arclength_flow
 from ..flow.bdf import LOOK_BACK, BdfSettings, integrate
 from ..flow.result import Flow
-from ..margin.certified_minimum import Minimum
 from ..model.parameters import Parameters
 from ..model.ragged_bags import RaggedBags
 from ..model.ragged_objective import curvature, descent
@@ -141,29 +140,9 @@ def in_basin_of_minimum(ending: FlowEnd, cls: Float[np.ndarray, " dim"]) -> bool
         Whether the flow of these bags alone, from p, enters the basin; true where no
         tokens are tied.
     """
-    if ending.rest is None:
+    shared, rest, begin = ending.shared, ending.rest, ending.axes.T @ cls
+    if rest is None:
         return True
-    return ends_in_basin(ending.shared, ending.rest, ending.axes.T @ cls)
-
-
-def ends_in_basin(
-    shared: RaggedBags, rest: Minimum, begin: Float[np.ndarray, " axes"]
-) -> bool:
-    """Whether the flow of tied bags ends in a proved minimum's basin.
-
-    Source: mathematics, section 7d.
-
-    Args:
-        shared: the bags of tied words alone, in axes of their differences.
-        rest: the minimum.
-        begin: where the flow begins, in these axes.
-
-    Returns:
-        Whether the minimum is proved and the flow enters the basin.
-
-    Example:
-        See `in_basin_of_minimum`.
-    """
     if not rest.proved:
         return False
 

@@ -19,7 +19,6 @@ from ..margin.max_margin import MaxMarginStatus
 from ..model.parameters import Parameters
 from ._stages import ARRIVED, Course, Reached
 from .flow_end import FlowEnd
-from .manifold_end import ManifoldEnd
 from .reduced_flow import in_basin_of_minimum
 from .trial_status import End
 
@@ -44,8 +43,7 @@ class Trajectory(NamedTuple):
         ending: what is known of it.
         returns: log-times at which tokens that had lost returned.
         stages: the flows it is made of; those of the full field begin at time zero.
-        path_log_times: the log-times asked for that it came to; none along a manifold
-            of ties.
+        path_log_times: the log-times asked for that it came to.
         path_cls: p at these times.
     """
 
@@ -72,7 +70,7 @@ def trajectory(
 ) -> Trajectory:
     """The flow of p, stage by stage, until its end is certified.
 
-    Source: mathematics, sections 7d and 7e.
+    Source: mathematics, section 7d.
 
     Args:
         parameters: (E, p_0, v) in double precision.
@@ -80,7 +78,7 @@ def trajectory(
         from_log_time: log(1+t) at which p is p_0, to go on from another flow.
         until_log_time: log(1+t) at which to stop without a certificate, at most 10⁵.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
-        settings: of the stages of the full field; `max_steps` of slow ones, too.
+        settings: of the stages of the full field.
         max_stages: bound on their number, and on that of stages between certificates.
         callback: called with log(1+t) after every step.
 
@@ -108,41 +106,25 @@ def trajectory(
         at = course.integrate_full(begun._replace(stages=at.stages), LATEST)
     ending = _certify(course, at, restarted)
     returns: list[float] = []
-    # A manifold of rests that proved nothing would again, as long as its ties are tied.
-    without_proof = np.zeros(0, bool)
     settled = False
     while at.log_time < until_log_time and len(at.stages) < max_stages:
         if ending.status != End.UNPROVED or at.flow.status != FlowStatus.REACHED:
             break
-        if _may_go_on(ending, at.flow):
-            ahead = at.log_time + max(INTERVAL, LATE_INTERVAL * at.log_time)
-            at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
-            returned = bool(at.flow.status == FlowStatus.SELECTION_CHANGED)
+        if not _may_go_on(ending, at.flow):
+            if settled:
+                break
+            # The end may have cut through an overtaking. Where p rests already,
+            # Newton's method would follow rounding, in any number of steps.
+            settled = True
+            at = course.integrate_full(at, SETTLED, max_steps=ARRIVED)
+            ending = _certify(course, at, settled)
+            continue
+        ahead = at.log_time + max(INTERVAL, LATE_INTERVAL * at.log_time)
+        at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
+        returned = bool(at.flow.status == FlowStatus.SELECTION_CHANGED)
+        if returned:
             # A token above the threshold at the first step had not lost.
             lost = bool(at.flow.num_steps > 1)
-        else:
-            held = None
-            if not np.array_equal(ending.selected, without_proof):
-                held = course.hold(at, ending, until_log_time)
-            if held is None:
-                without_proof = ending.selected
-                later = course.integrate_slow(at, ending, until_log_time)
-                if later is None and settled:
-                    break
-                # The end may have cut through an overtaking. Where p rests already,
-                # Newton's method would follow rounding, in any number of steps.
-                settled = later is None
-                at = later or course.integrate_full(at, SETTLED, max_steps=ARRIVED)
-                ending = _certify(course, at, settled)
-                continue
-            at, returned = at.moved(held.cls, held.log_time), held.returned
-            lost = True
-            if held.released is not None:
-                at = at.after(held.released, np.zeros(0), held.log_time)
-            elif not returned:
-                ending = _on_manifold(ending, held)
-                break
-        if returned:
             if lost and (not returns or at.log_time > returns[-1] + MOMENT):
                 returns.append(at.log_time)
             at = course.integrate_full(at, SETTLED if lost else LATEST)
@@ -167,18 +149,6 @@ def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
         and int(flow.status) == FlowStatus.REACHED
         and ending.margin.status == MaxMarginStatus.SOLVED
         and in_basin_of_minimum(ending, np.asarray(flow.cls))
-    )
-
-
-def _on_manifold(ending: FlowEnd, held: ManifoldEnd) -> FlowEnd:
-    """An ending, with what is proved of it on a manifold."""
-    return ending._replace(
-        status=End.TIED,
-        on_manifold=True,
-        selected=held.selected,
-        tied=held.tied,
-        axes=held.axes,
-        margin=held.margin,
     )
 
 

@@ -12,6 +12,7 @@ from jaxselect.margin.limit_certificate import CertificateStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.flow_end import flow_end
+from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_status import End
 from tests.tolerances import assert_close
 
@@ -226,3 +227,18 @@ def test_words_at_one_place_are_tied_without_an_axis():
     assert found.status is End.TIED
     assert found.tied.tolist() == [0, 1] and found.axes.shape == (3, 0)
     assert_close(found.margin.direction, [0.5, 0.0, -0.5])
+
+
+@pytest.mark.parametrize("beside", [(), ([0, 3], [2, 3])], ids=["alone", "driven"])
+def test_ties_on_a_manifold_are_left_soon(beside):
+    """Twins fix f alone: Newton's method would ask rounding to contract, in a short
+    step each, and pairs that move p along f = 0 prove no strict minimum."""
+    bags, labels = [[0, 1, 2]] * 2 + [*beside], [1, -1] + [1] * len(beside)
+    corpus = sparse.from_corpus(from_sequences(bags, labels, vocabulary=4))
+    head, start = jnp.array([1.0, -1.0, 0.0, -1.0]), jnp.array([0.3, 0.0, -0.4, 0.0])
+    found = trajectory(Parameters(jnp.eye(4), start, head), corpus)
+    assert found.ending.status == End.UNPROVED
+    assert found.ending.tied.tolist() == [0, 1, 2] and not found.ending.rest.proved
+    assert len(found.stages) == 2 and found.stages[-1].num_steps <= 300
+    share = np.exp(found.cls[:3]) @ np.array([1.0, -1.0, 0.0])
+    assert abs(share) < 1e-6 * np.exp(found.cls[:3]).sum()  # f = 0

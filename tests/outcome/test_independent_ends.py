@@ -1,7 +1,7 @@
 """Three ends of each kind, again by independent solvers, in both layouts of bags.
 
 The rest by minimising the literal risk, p_mm by non-negative least squares, the late
-flow by SciPy's Radau to log t = 10⁴ (`truth`); manifolds in `test_tie_manifold`.
+flow by SciPy's Radau to log t = 10⁴ (`truth`).
 """
 
 import functools
@@ -12,13 +12,11 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize, nnls
 
-from jaxselect.corpora.corpus import from_sequences
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.outcome.proof import prove
 from jaxselect.outcome.trajectory import trajectory
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import CERTIFIED, End, TrialStatus
-from tests.outcome import manifold_problems as manifold
 from tests.outcome.truth import Attack, refuted
 from tests.sparse_problems import AT_REST, SELECTED, TIED, problem
 
@@ -93,7 +91,7 @@ def rows_of(given, ending):
 @pytest.mark.parametrize(("kind", "seed", "dim"), RUNS, ids=NAMES)
 def test_an_end_is_that_of_independent_solvers(kind, seed, dim):
     given, end = ended(seed, dim)
-    assert end.ending.status is kind and not end.ending.on_manifold
+    assert end.ending.status is kind
     if kind is not End.AT_REST:
         growth = end.ending.margin.direction
         wanted = shortest(rows_of(given, end.ending))
@@ -153,12 +151,3 @@ def test_padded_bags_end_likewise(kind, seed, dim):
     wanted = shortest(rows_of(given, end.ending))
     off = np.linalg.norm(found.ending.margin.direction - wanted)
     assert off < 1e-9 * np.linalg.norm(wanted)
-
-
-@pytest.mark.parametrize("seed", manifold.DRAWN)
-def test_padded_bags_rest_on_a_manifold_likewise(seed):
-    given, _ = manifold.ended(seed)
-    model, _ = manifold.parts(*given)
-    sequences, labels, *_ = given
-    dense = from_sequences(sequences, labels, vocabulary=len(given[2]))
-    assert prove(model, dense) is End.TIED
