@@ -46,7 +46,8 @@ from experiments.sweep.launch import (
 from experiments.sweep.settings import CHUNK_SIZE, Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.errors import BadInput
-from jaxselect.outcome.trial_status import End, TrialStatus
+from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.sparse.end import End
 from jaxselect.sweep.chunks import plan
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import finished, load, prepare, tidy, writing

@@ -7,10 +7,10 @@ import numpy as np
 from ..corpora.checks import for_corpus
 from ..corpora.corpus import Corpus
 from ..corpora.sparse import from_corpus
-from ..flow.bdf import BdfSettings
 from ..model.parameters import Parameters
-from .trajectory import trajectory
-from .trial_status import End
+from ..sparse.bdf import BdfSettings
+from ..sparse.end import End
+from ..sparse.trajectory import trajectory
 
 # Steps of one stage. None of 149 proved ends of the default sweep takes as many: flows
 # that need more mostly follow rounding.

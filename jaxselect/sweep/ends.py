@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from ..flow.bdf import LOOK_BACK, REPRESENTABLE
 from ..model.parameters import Parameters
 from ..outcome.proof import prove
-from ..outcome.trial_status import CERTIFIED, End, TrialStatus
+from ..outcome.trial_status import CERTIFIED, TrialStatus
+from ..sparse.bdf import LOOK_BACK, REPRESENTABLE
+from ..sparse.end import End
 from .grid import Grid, Shape, lane_values
 from .start import lane_kinds, start
 

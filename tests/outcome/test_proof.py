@@ -9,7 +9,8 @@ from jaxselect.corpora.corpus import from_sequences
 from jaxselect.corpora.loss import EXPONENTIAL
 from jaxselect.model.parameters import Parameters
 from jaxselect.outcome.proof import prove
-from jaxselect.outcome.trial_status import CERTIFIED, End, TrialStatus
+from jaxselect.outcome.trial_status import CERTIFIED, TrialStatus
+from jaxselect.sparse.end import End
 from jaxselect.sweep.ends import ends
 from jaxselect.sweep.grid import Grid
 

@@ -20,7 +20,8 @@ from jaxselect.corpora.synthetic import (
 )
 from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.outcome.trial import Trial
-from jaxselect.outcome.trial_status import CERTIFIED, End
+from jaxselect.outcome.trial_status import CERTIFIED
+from jaxselect.sparse.end import End
 from jaxselect.sweep import chunks as sweep_module
 from jaxselect.sweep import store
 from jaxselect.sweep.chunks import plan, predicted_steps, program, run_and_write
