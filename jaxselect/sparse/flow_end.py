@@ -18,18 +18,17 @@ from ..flow.result import Flow, FlowStatus
 from ..model.frame import span_axes
 from ..model.parameters import Parameters
 from ..model.selection import WIDTH
-from ._late_flow import FREE, Ties
 from .certified_minimum import Minimum, certified_minimum
 from .end import End
+from .late_flow import FREE, Ties
 from .limit_certificate import (
     CertificateStatus,
     LimitCertificate,
     limit_certificate,
 )
-from .pair_forces import lengths, pair_forces
+from .pairs import contract_ties, first_selected, lengths, pair_forces
 from .ragged_bags import RaggedBags
 from .ragged_objective import curvature, descent
-from .ragged_pairs import contract_ties, first_selected
 from .sparse_max_margin import SparseMaxMargin, sparse_max_margin
 
 # Slower than this, in units of 1/‖E_s‖, a flow goes nowhere: a margin of one takes ½.
@@ -112,7 +111,7 @@ def flow_end(
     if moves:
         selected = _selected(bags, p, speed, min(selection_gap, WIDTH * s))
     counts, selected = contract_ties(bags.counts, selected)
-    axes, tied, shared = tied_bags(bags, selected)
+    axes, tied, shared = _tied_bags(bags, selected)
     resting, distance, held = None, 0.0, axes.T @ p
     if tied.size:
         resting = certified_minimum(shared, held)
@@ -196,24 +195,12 @@ def _shift(
     return 2 * minimum.decrement * (off + 2 * bags.spread(tied))
 
 
-def tied_bags(
+def _tied_bags(
     bags: RaggedBags, selected: Bool[np.ndarray, " entries"]
 ) -> tuple[Float[np.ndarray, "dim axes"], Int[np.ndarray, " words"], RaggedBags]:
-    """Axes spanned by words that share; the words; bags of these alone.
+    """Axes of the ties; the tied words; bags of these alone.
 
-    Args:
-        bags: the corpus and the words' embeddings.
-        selected: of every entry; bags without one or with one alone are left out.
-
-    Returns:
-        The axes, the words, and the bags in these axes.
-
-    Example:
-        >>> counts, labels = csr_array([[1.0, 1.0], [1.0, 0.0]]), np.ones(2)
-        >>> two = RaggedBags(counts, labels, np.eye(2), np.ones(2), 2)
-        >>> axes, words, shared = tied_bags(two, np.ones(3, bool))
-        >>> axes.shape, words.tolist(), len(shared.labels)
-        ((2, 1), [0, 1], 1)
+    Bags that select one word, or none, are left out; the others' E is in these axes.
     """
     counts = bags.counts
     row = bags.row

@@ -13,9 +13,9 @@ from jaxtyping import Float
 
 from ..margin.max_margin import MaxMarginStatus
 from ..status import Status
-from ._late_flow import FREE, MOMENT, LateFlow, Ties
 from .certified_minimum import Minimum
-from .pair_forces import PairForces
+from .late_flow import FREE, MOMENT, LateFlow, Ties
+from .pairs import PairForces
 from .sparse_max_margin import SparseMaxMargin
 
 # In scores: what pairs with c_k <= 0 may move, all together, from now on.
@@ -105,7 +105,7 @@ def limit_certificate(
         >>> from scipy.sparse import csr_array
         >>> from jaxselect.sparse.ragged_bags import RaggedBags
         >>> from jaxselect.sparse.sparse_max_margin import sparse_max_margin
-        >>> from jaxselect.sparse.pair_forces import pair_forces
+        >>> from jaxselect.sparse.pairs import pair_forces
         >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
         >>> one = RaggedBags(bag, np.ones(1), axes, axes[0], 1)
         >>> chosen, late = np.array([True, False]), np.array([15.0, -15.0])

@@ -11,7 +11,6 @@ from scipy.sparse import csr_array
 from ..corpora.bags import AbstractBags
 from ..corpora.loss import LOGISTIC, Loss
 from ..corpora.sparse import SparseCorpus
-from ..former_names import renamed
 from ..model.parameters import Parameters
 
 
@@ -35,11 +34,6 @@ class RaggedBags(AbstractBags):
     values: Float[np.ndarray, " vocabulary"]
     num_total: int
     loss: Loss = LOGISTIC
-
-    @property
-    def of(self) -> int:
-        """The former name of `num_total`."""
-        return renamed(self, "of", "num_total")
 
     @classmethod
     def of_corpus(cls, parameters: Parameters, corpus: SparseCorpus) -> "RaggedBags":

@@ -13,8 +13,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
-from ..model._score_gradient import advances, log_weighted_residual, partners
-from ..model._score_gradient import score_gradient as gradient_along
+from ..model._score_gradient import (
+    advances,
+    log_weighted_residual,
+    partners,
+    score_gradient,
+)
 from ..model.attention import Attention, attend_bags, attention_shares
 from .ragged_bags import RaggedBags
 
@@ -233,45 +237,23 @@ def pull(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Float[np.ndarray, 
     return bags.scatter(_entry_pulls(_attend(bags, cls), bags)[0]) @ bags.embeddings
 
 
-def score_gradient(
-    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
-) -> tuple[Float[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
-    """Pull y (−ℓ′(y f)) q (b − f) / n of every entry, and the rows.
-
-    Source: mathematics, section 1.
-
-    Args:
-        bags: the corpus and the words' embeddings.
-        cls: p.
-
-    Returns:
-        Terms of −∂L/∂a, which add up to zero in each row.
-
-    Example:
-        >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
-        >>> one = RaggedBags(bag, np.ones(1), axes, axes[0], 1)
-        >>> score_gradient(one, np.zeros(2))[0].round(4).tolist()
-        [0.0944, -0.0944]
-    """
-    return sized_score_gradient(bags, cls)[0], bags.row
-
-
 def sized_score_gradient(
     bags: RaggedBags, cls: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
-    """`score_gradient`, and sizes that bound their roundings.
+    """Pull y (−ℓ′(y f)) q (b − f) / n of every entry; sizes that bound its roundings.
 
     The pull on the top token of a sequence is minus the sum of the others, which may
     cancel.
 
-    Source: mathematics, section 7b.
+    Source: mathematics, sections 1 and 7b.
 
     Args:
         bags: the corpus and the words' embeddings.
         cls: p.
 
     Returns:
-        Terms of −∂L/∂a; sizes, no less than these in absolute value.
+        Terms of −∂L/∂a, which add up to zero in each row; sizes, no less than these in
+        absolute value.
 
     Example:
         >>> bag = csr_array([[1.0, 1.0, 1.0]])
@@ -297,7 +279,7 @@ def _entry_pulls(
     """Pulls, and advances that they are along."""
     advance = advances(attention, bags)
     exponent = log_weighted_residual(attention, bags)
-    return gradient_along(exponent, advance, attention, bags), advance
+    return score_gradient(exponent, advance, attention, bags), advance
 
 
 def _factors(

@@ -18,14 +18,12 @@ from ..errors import BadInput
 from ..flow.result import Flow
 from ..model.parameters import Parameters
 from . import bdf
-from ._arclength import Pairs
-from .arclength_flow import arclength_flow
+from .arclength_flow import Pairs, arclength_flow
 from .bdf import LOOK_BACK, BdfSettings, integrate
 from .flow_end import FlowEnd
-from .pair_forces import pair_forces
+from .pairs import contract_ties, pair_forces
 from .ragged_bags import RaggedBags
 from .ragged_objective import curvature, descent
-from .ragged_pairs import contract_ties
 
 # Errors made here are amplified later, hence the tighter tolerance; of p − p_mm τ.
 LATE = BdfSettings(tolerance=1e-7)

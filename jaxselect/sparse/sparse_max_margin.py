@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array
 
 from ..margin.max_margin import MaxMarginStatus
-from .ragged_pairs import competing_pairs
+from .pairs import competing_pairs
 
 # Pairs added a round; the fastest of several on reviews.
 ADDED = 300

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.sparse._late_flow import ACTIVE, FREE, INACTIVE, Ties
+from jaxselect.sparse.late_flow import ACTIVE, FREE, INACTIVE, Ties
 from jaxselect.sparse.limit_certificate import (
     PUSH,
     CertificateStatus,
     limit_certificate,
 )
-from jaxselect.sparse.pair_forces import PairForces
+from jaxselect.sparse.pairs import PairForces
 from jaxselect.sparse.sparse_max_margin import SparseMaxMargin
 
 LATE = 40.0

@@ -8,9 +8,9 @@ from scipy.sparse import csr_array
 from jaxselect.corpora.corpus import from_sequences
 from jaxselect.corpora.sparse import from_corpus, from_csr
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse._offset_equilibrium import offset_equilibrium
 from jaxselect.sparse.end import End
 from jaxselect.sparse.flow_end import flow_end
+from jaxselect.sparse.late_flow import offset_equilibrium
 from jaxselect.sparse.limit_certificate import PUSH, CertificateStatus
 from jaxselect.sparse.trajectory import trajectory
 from tests.sparse.test_flow_end_by_hand import by_hand

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from jaxselect.sparse.pair_forces import pair_forces
+from jaxselect.sparse.pairs import pair_forces
 from jaxselect.sparse.ragged_bags import RaggedBags
-from jaxselect.sparse.ragged_objective import score_gradient
+from jaxselect.sparse.ragged_objective import sized_score_gradient
 from tests.sparse.problems import problem
 
 
@@ -24,7 +24,7 @@ def test_forces_are_those_of_the_flow_pair_by_pair():
         )
         selected = scores == best
         found = pair_forces(bags, bags.counts, selected, p)
-        pull, row = score_gradient(bags, p)
+        pull, row = sized_score_gradient(bags, p)[0], bags.row
         wanted = {}
         for entry in np.flatnonzero(~selected):
             first = bags.counts.indices[(row == row[entry]) & selected][0]

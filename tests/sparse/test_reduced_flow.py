@@ -9,9 +9,8 @@ from jaxselect.corpora.sparse import from_corpus
 from jaxselect.errors import BadInput
 from jaxselect.flow.result import FlowStatus
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse import _arclength as arclength
+from jaxselect.sparse import arclength_flow as arclength
 from jaxselect.sparse import reduced_flow as reduced
-from jaxselect.sparse._stages import _since, _total
 from jaxselect.sparse.arclength_flow import RETURNED
 from jaxselect.sparse.bdf import BdfSettings
 from jaxselect.sparse.end import End
@@ -19,7 +18,7 @@ from jaxselect.sparse.flow_end import flow_end
 from jaxselect.sparse.limit_certificate import CertificateStatus
 from jaxselect.sparse.reduced_flow import in_basin_of_minimum, reduced_flow
 from jaxselect.sparse.sparse_flow import sparse_flow
-from jaxselect.sparse.trajectory import trajectory
+from jaxselect.sparse.trajectory import _since, _total, trajectory
 from tests.sparse.problems import SELECTED, TIED, followed, problem
 from tests.tolerances import assert_close
 

@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.sparse import sparse_max_margin as module
-from jaxselect.sparse.ragged_pairs import competing_pairs
+from jaxselect.sparse.pairs import competing_pairs
 from jaxselect.sparse.sparse_max_margin import least_distance, sparse_max_margin
 from tests.margin.pair_problems import solve_each
 from tests.tolerances import assert_close

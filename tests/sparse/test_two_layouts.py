@@ -22,13 +22,12 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs, selected_tokens
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import CERTIFIED, TrialStatus
-from jaxselect.sparse._late_flow import FREE, LateFlow
 from jaxselect.sparse.bdf import BdfSettings
 from jaxselect.sparse.end import End
 from jaxselect.sparse.flow_end import flow_end
-from jaxselect.sparse.pair_forces import pair_forces
+from jaxselect.sparse.late_flow import FREE, LateFlow
+from jaxselect.sparse.pairs import competing_pairs_by_entry, pair_forces
 from jaxselect.sparse.ragged_bags import RaggedBags
-from jaxselect.sparse.ragged_pairs import competing_pairs_by_entry
 from jaxselect.sparse.sparse_max_margin import sparse_max_margin
 from jaxselect.sparse.trajectory import trajectory
 
@@ -178,8 +177,8 @@ def without_counts(bags, scores):
 
 
 def a_pair_missing(counts, selected):
-    winners, losers, place = competing_pairs_by_entry(counts, selected)
-    return winners[1:], losers[1:], place
+    winners, losers, _ = competing_pairs_by_entry(counts, selected)
+    return winners[1:], losers[1:]
 
 
 def longer(*given):
@@ -194,9 +193,9 @@ def steeper(*given):
 
 FAULTS = {
     "counts": ("jaxselect.sparse.ragged_bags.RaggedBags.logits", without_counts),
-    "pairs": ("jaxselect.sparse.ragged_pairs.competing_pairs_by_entry", a_pair_missing),
+    "pairs": ("jaxselect.sparse.sparse_max_margin.competing_pairs", a_pair_missing),
     "margin": ("jaxselect.sparse.flow_end.sparse_max_margin", longer),
-    "forces": ("jaxselect.sparse.pair_forces.attend_bags", steeper),
+    "forces": ("jaxselect.sparse.pairs.attend_bags", steeper),
 }
 
 

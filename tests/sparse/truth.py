@@ -8,8 +8,8 @@ from scipy.optimize import minimize, root
 from scipy.sparse import csr_array
 from scipy.special import log_expit
 
-from jaxselect.sparse._late_flow import INACTIVE
 from jaxselect.sparse.end import End
+from jaxselect.sparse.late_flow import INACTIVE
 from jaxselect.sparse.trajectory import Trajectory
 
 # Log-time until which a certified end is followed.
