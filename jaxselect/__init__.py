@@ -1,8 +1,8 @@
 """How softmax attention with trained embeddings selects the important tokens.
 
 The names that most programs need are here, loaded when first asked for; the wings
-`model`, `flow`, `margin`, `theory`, `text`, `networks`, `outcome` and `sweep` hold the
-rest.
+`model`, `flow`, `margin`, `theory`, `text`, `networks`, `outcome`, `sparse` and `sweep`
+hold the rest.
 Importing the package changes no global JAX setting; entry points choose precision.
 """
 

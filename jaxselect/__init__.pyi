@@ -3,6 +3,7 @@ from . import margin as margin
 from . import model as model
 from . import networks as networks
 from . import outcome as outcome
+from . import sparse as sparse
 from . import sweep as sweep
 from . import text as text
 from . import theory as theory

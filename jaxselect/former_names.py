@@ -13,28 +13,7 @@ MOVED = {
     "model.synthetic": ("corpora.synthetic",),
     "outcome.settle": ("outcome.resolved_limit",),
     "outcome.verdict": ("outcome.trial_certificate",),
-    "text.attention": ("model.ragged_objective",),
-    "text.curvature": ("model.ragged_bags", "model.ragged_objective"),
-    "text.curve": ("flow.arclength",),
-    "text.ending": ("outcome.flow_end",),
-    "text.flow": ("flow.sparse_flow", "flow.bdf", "flow.result"),
-    "text.late_flow": ("margin.late_flow", "pairs.ragged_pairs"),
-    "text.limit_certificate": ("margin.limit_certificate",),
-    "text.manifold_balance": ("pairs.manifold_balance", "margin.manifold_equilibrium"),
-    "text.manifold_certificate": ("margin.manifold_certificate",),
-    "text.manifold_end": ("outcome.manifold_end",),
-    "text.manifold_flow": ("flow.manifold_flow",),
-    "text.margin": ("margin.sparse_max_margin", "pairs.ragged_pairs"),
-    "text.objective": ("model.sparse_objective",),
-    "text.offset_equilibrium": ("margin.offset_equilibrium",),
-    "text.pair_forces": ("pairs.pair_forces",),
-    "text.reduced_flow": ("outcome.reduced_flow", "flow.arclength_flow"),
-    "text.rest": ("margin.certified_minimum", "model.frame"),
-    "text.sparse": ("corpora.sparse", "corpora.count_matrix"),
-    "text.tie_manifold": ("pairs.tie_manifold",),
-    "text.trajectory": ("outcome.trajectory",),
 }
-# Former names, without their prefix `Text` or `text_`.
 RENAMED = {
     "Settled": "ResolvedLimit",
     "decided_at_once": "selection_has_kink",
@@ -43,28 +22,8 @@ RENAMED = {
     "selection_mark": "selection_event",
     "settle": "resolve_limit",
     "verdict": "classify_end",
-    "Bags": "RaggedBags",
-    "EndStatus": "End",
-    "Ending": "FlowEnd",
-    "FlowSettings": "BdfSettings",
-    "LimitStatus": "CertificateStatus",
-    "Margin": "SparseMaxMargin",
-    "MarginStatus": "MaxMarginStatus",
-    "Motion": "ArclengthField",
-    "Rest": "Minimum",
-    "contests": "competing_pairs_by_entry",
-    "ending": "flow_end",
-    "flow": "sparse_flow",
-    "follow": "integrate",
     "judge": "evaluate",
-    "margin": "sparse_max_margin",
-    "motion": "arclength_field",
-    "pairs": "competing_pairs",
     "prepare": "initialise",
-    "pulls": "score_gradient",
-    "rest": "certified_minimum",
-    "stride": "max_step",
-    "winner": "first_selected",
 }
 
 
@@ -121,8 +80,7 @@ def former(module: str, name: str, homes: tuple[str, ...]) -> Any:
         'resolve_limit'
     """
     if not name.startswith("_"):
-        plain = name.removeprefix("Text").removeprefix("text_")
-        new = RENAMED.get(plain, plain)
+        new = RENAMED.get(name, name)
         for home in homes:
             found = importlib.import_module(f"jaxselect.{home}")
             if new in vars(found):

@@ -18,30 +18,6 @@ NAMES = {
     "model.synthetic": "assumption_one several_relevant independent_tokens multi_class",
     "outcome.settle": "RateSettings Settled settle one_or_nan nan_where",
     "outcome.verdict": "Certificate certify verdict finish",
-    "text.attention": "attention",
-    "text.curvature": "Bags risk descent curvature outputs pulls",
-    "text.curve": "Pairs Motion motion jacobian stride",
-    "text.ending": "TextEndStatus TextEnding text_ending",
-    "text.flow": "TextFlowStatus TextFlowSettings TextFlow text_flow follow step",
-    "text.late_flow": "Ties LateFlow",
-    "text.limit_certificate": "LimitStatus LimitCertificate limit_certificate",
-    "text.manifold_balance": "Stationary second_order stationary",
-    "text.manifold_certificate": "Bounds bounds is_trapped",
-    "text.manifold_end": "manifold_end",
-    "text.manifold_flow": "manifold_flow on_manifold",
-    "text.margin": "TextMarginStatus TextMargin text_margin pairs contests "
-    "contract_ties winner least_distance",
-    "text.objective": "Readout FactoredDescent read risk_and_score_descent "
-    "risk_and_descent expand evaluate",
-    "text.offset_equilibrium": "offset_equilibrium",
-    "text.pair_forces": "PairForces pair_forces lengths",
-    "text.reduced_flow": "reduced_flow in_basin_of_minimum",
-    "text.rest": "Rest rest newton span_axes certified newton_decrement "
-    "change_of_curvature",
-    "text.sparse": "Pieces CountMatrix SparseCorpus from_csr from_corpus products "
-    "importance occurrences posterior_difference",
-    "text.tie_manifold": "TieManifold Point tie_manifold at_point",
-    "text.trajectory": "Trajectory text_trajectory",
 }
 
 
@@ -96,21 +72,21 @@ def test_a_record_is_read_under_a_former_name(record):
 
 def test_both_ways_to_import_a_former_name():
     with pytest.warns(
-        DeprecationWarning, match=r"jaxselect\.corpora\.sparse\.from_csr"
+        DeprecationWarning, match=r"jaxselect\.corpora\.corpus\.from_bags"
     ):
-        from jaxselect.text.sparse import from_csr
-    from jaxselect.text import sparse
+        from jaxselect.model.corpus import from_bags
+    from jaxselect.model import corpus
 
     with pytest.warns(DeprecationWarning):
-        assert sparse.from_csr is from_csr
+        assert corpus.from_bags is from_bags
 
 
 def test_other_names_are_unknown():
-    from jaxselect.text import flow
+    from jaxselect.model import corpus
 
     with pytest.raises(AttributeError, match="no attribute absent"):
-        _ = flow.absent
+        _ = corpus.absent
     with pytest.raises(ImportError):
-        from jaxselect.text.margin import absent  # noqa: F401
+        from jaxselect.model.corpus import absent  # noqa: F401
     with pytest.raises(ImportError):
-        import jaxselect.text.absent  # noqa: F401
+        import jaxselect.model.absent  # noqa: F401

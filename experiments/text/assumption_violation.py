@@ -20,7 +20,7 @@ from experiments.text.data import Source, Splits, load
 from experiments.text.fitting import Fit, starting_point
 from experiments.text.limit_summary import subsample, summarise
 from jaxselect.corpora.sparse import SparseCorpus, from_csr, posterior_difference
-from jaxselect.outcome.trajectory import trajectory
+from jaxselect.sparse.trajectory import trajectory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

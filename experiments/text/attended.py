@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from jaxselect.corpora.sparse import SparseCorpus
-from jaxselect.model.ragged_objective import attention
+from jaxselect.sparse.ragged_objective import attention
 
 
 def attend(scores: np.ndarray, corpus: SparseCorpus) -> dict[str, np.ndarray]:

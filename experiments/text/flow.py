@@ -21,17 +21,17 @@ from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, starting_point
 from experiments.text.limit_summary import subsample, summarise
 from jaxselect.corpora.sparse import posterior_difference
-from jaxselect.flow.bdf import LATEST
-from jaxselect.model.ragged_bags import RaggedBags
-from jaxselect.model.ragged_objective import (
+from jaxselect.sparse.bdf import LATEST
+from jaxselect.sparse.flow_end import FlowEnd
+from jaxselect.sparse.ragged_bags import RaggedBags
+from jaxselect.sparse.ragged_objective import (
     attention,
     curvature,
     descent,
     outputs,
     risk,
 )
-from jaxselect.outcome.flow_end import FlowEnd
-from jaxselect.outcome.trajectory import Trajectory, trajectory
+from jaxselect.sparse.trajectory import Trajectory, trajectory
 
 # A review is decided where one word has this share of its weight.
 DECIDED = 0.99

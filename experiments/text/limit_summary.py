@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxselect.corpora.sparse import SparseCorpus, from_csr
 from jaxselect.flow.result import FlowStatus
-from jaxselect.outcome.trajectory import Trajectory
+from jaxselect.sparse.trajectory import Trajectory
 
 
 def subsample(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:

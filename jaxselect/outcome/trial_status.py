@@ -1,7 +1,6 @@
 """Names of where a trial may end, for readers too: nothing that computes is loaded.
 
-A status says which important tokens the selection of the flow covers; an end says what
-is proved of p for all times.
+A status says which important tokens the selection of the flow covers.
 """
 
 from ..status import Status
@@ -50,23 +49,3 @@ class TrialStatus(Status):
 
 
 CERTIFIED = tuple(status for status in TrialStatus if status <= TrialStatus.AT_REST)
-
-
-class End(Status):
-    """How the flow of p ends; the first three are proved."""
-
-    SELECTED = 0, "One token of every sequence keeps all of its weight."
-    TIED = 1, "Some tokens keep finite odds, and every other choice is final."
-    AT_REST = 2, "p converges, to a strict minimum of the risk: no token loses."
-    UNPROVED = 3, "Nothing is proved."
-    LOSS_UNBOUNDED = (
-        4,
-        "Nothing is proved: tokens share sequences, and that they rest needs bounds on "
-        "the loss's derivatives, which this loss does not have.",
-    )
-    NOT_CERTIFIED = UNPROVED
-
-    @property
-    def is_proved(self) -> bool:
-        """Whether the end is known."""
-        return self <= End.AT_REST

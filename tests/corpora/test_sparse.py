@@ -18,7 +18,7 @@ from jaxselect.model import (
     parameters,
     sparse_objective,
 )
-from jaxselect.model import ragged_objective as text_attention
+from jaxselect.sparse import ragged_objective as text_attention
 from tests.tolerances import assert_close
 
 

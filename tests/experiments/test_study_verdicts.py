@@ -10,7 +10,7 @@ from experiments.report.verdicts import Verdict
 from experiments.theory import _phase_ratios, _trained_head
 from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowStatus
-from jaxselect.outcome.trial_status import End
+from jaxselect.sparse.end import End
 
 HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
 IN_PART, FAILS = Verdict.IN_PART, Verdict.FAILS

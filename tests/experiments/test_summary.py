@@ -11,7 +11,8 @@ from experiments.common.runs import CERTIFIED, SELECTING, by_end, lemma_fit, wit
 from experiments.common.statistics import beside, binned, bootstrap, fitted_exponent
 from experiments.figures import phases
 from experiments.sweep.summary import describe, summarise, wasted_work
-from jaxselect.outcome.trial_status import End, TrialStatus
+from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.sparse.end import End
 
 STATUSES = {status.name: int(status) for status in TrialStatus}
 ALL, LEFT, PARTIAL = (

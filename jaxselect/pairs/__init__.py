@@ -1,1 +1,0 @@
-"""Tokens of one bag against one another: those that compete, and those that tie."""

@@ -1,0 +1,291 @@
+"""Attention, risk and the derivatives of the risk in p, of ragged bags on the host.
+
+A sequence contributes diag(h) − h xᵀ − x hᵀ to the curvature in scores
+(`model.objective`). Late, the weights of nearly all words are too small to matter
+within the time that has passed: only the others, few of thousands, are kept
+(mathematics, section 7a).
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+
+from ..model._score_gradient import (
+    advances,
+    log_weighted_residual,
+    partners,
+    score_gradient,
+)
+from ..model.attention import Attention, attend_bags, attention_shares
+from .ragged_bags import RaggedBags
+
+# Tolerance of the truncated Jacobian relative to the identity; Newton's rate degrades
+# by as much.
+LEFT_OUT = 0.01
+# Words whose rows of the curvature in scores are made at a time.
+BLOCK = 1024
+
+
+def attention(
+    counts: csr_array, scores: Float[np.ndarray, " vocabulary"]
+) -> tuple[Float[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
+    """Attention weight q_X[s] = C_X[s] e^{a_s} / Σ_r C_X[r] e^{a_r} of every entry.
+
+    Scores may lie any distance apart.
+
+    Source: mathematics, section 1.
+
+    Args:
+        counts: a row per sequence, a column per token; every row has an entry.
+        scores: a = E p.
+
+    Returns:
+        Weights that add up to one in each row, entry by entry, and their rows.
+
+    Example:
+        >>> attention(csr_array([[3.0, 1.0]]), np.zeros(2))[0].tolist()
+        [0.75, 0.25]
+        >>> attention(csr_array([[3.0, 1.0]]), np.array([0.0, 1e6]))[0].tolist()
+        [0.0, 1.0]
+    """
+    rows, words = counts.shape
+    bags = RaggedBags(counts, np.ones(rows), np.zeros((words, 0)), scores, rows)
+    return attention_shares(scores, bags), bags.row
+
+
+def outputs(
+    bags: RaggedBags, share: Float[np.ndarray, " entries"]
+) -> Float[np.ndarray, " sequences"]:
+    """Outputs f = Σ_s q_s b_s of every sequence.
+
+    Source: mathematics, section 1.
+
+    Args:
+        bags: the corpus and the words' values.
+        share: q, of `attention`.
+
+    Returns:
+        What the head makes of it.
+
+    Example:
+        >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
+        >>> one = RaggedBags(bag, np.ones(1), axes, axes[0], 1)
+        >>> outputs(one, np.array([0.75, 0.25])).tolist()
+        [0.75]
+    """
+    return bags.total(share * bags.gather(bags.values))
+
+
+def risk(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> float:
+    """The part of these sequences in L(p) (mathematics, section 1).
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+
+    Returns:
+        The sum of their losses over the number that L is the mean of.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> one = RaggedBags(bag, np.ones(1), np.eye(2), np.zeros(2), 1)
+        >>> round(risk(one, np.zeros(2)), 4)
+        0.6931
+    """
+    output = _attend(bags, cls).output
+    return float(bags.loss.value(bags.labels * output).sum() / bags.num_total)
+
+
+def descent(
+    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
+) -> tuple[Float[np.ndarray, " dim"], float]:
+    """−∂L/∂p, and a bound on its rounding.
+
+    Source: mathematics, section 7a.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+
+    Returns:
+        −∂L/∂p, and 16 roundings of the sum of its terms.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> one = RaggedBags(bag, np.ones(1), np.eye(2), np.array([1.0, 0.0]), 1)
+        >>> descent(one, np.zeros(2))[0].round(4).tolist()
+        [0.0944, -0.0944]
+    """
+    pull, size = sized_score_gradient(bags, cls)
+    length = np.sqrt(np.sum(bags.embeddings**2, axis=1))
+    terms = size @ bags.gather(length)
+    return bags.scatter(pull) @ bags.embeddings, float(16 * np.finfo(float).eps * terms)
+
+
+def curvature(
+    bags: RaggedBags, cls: Float[np.ndarray, " dim"], time: float = 0.0
+) -> Float[np.ndarray, "dim dim"]:
+    """∂²L/∂p² without words whose part, times `time`, is below `LEFT_OUT`.
+
+    Source: mathematics, sections 3a and 7a.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+        time: t; zero leaves nothing out.
+
+    Returns:
+        The Hessian.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> one = RaggedBags(bag, np.ones(1), np.eye(2), np.array([1.0, 0.0]), 1)
+        >>> curvature(one, np.zeros(2)).round(4).tolist()
+        [[0.0147, -0.0147], [-0.0147, 0.0147]]
+    """
+    counts, word = bags.counts, bags.counts.indices
+    pull, partner = _factors(bags, cls)
+    pulled, partners = np.abs(pull), np.abs(partner)
+    all_pulls, all_partners = (
+        bags.spread(bags.total(size)) for size in (pulled, partners)
+    )
+    # A word takes its row and its column along.
+    part = pulled * (1 + 2 * all_partners) + 2 * partners * all_pulls
+    part = np.bincount(word, part, counts.shape[1])
+    part *= time * np.max(np.sum(bags.embeddings**2, axis=1))
+    order = np.argsort(part)
+    small = order[np.cumsum(part[order]) <= LEFT_OUT] if time else order[:0]
+    kept = np.setdiff1d(order, small)
+    position = np.full(counts.shape[1], -1)
+    position[kept] = np.arange(len(kept))
+    entry = position[word] >= 0
+    where = bags.row[entry], position[word[entry]]
+    shape = counts.shape[0], len(kept)
+    left, right = (
+        csr_array((factor[entry], where), shape=shape) for factor in (pull, partner)
+    )
+    embeddings, turned = bags.embeddings[kept], left.T.tocsr()
+    pulled = np.bincount(where[1], pull[entry], len(kept))
+
+    def half(first: int) -> Float[np.ndarray, "dim dim"]:
+        part = np.arange(first, min(first + BLOCK, len(kept)))
+        in_scores = (turned[part] @ right).toarray()
+        in_scores[np.arange(len(part)), part] -= pulled[part] / 2
+        return embeddings[part].T @ (in_scores @ embeddings)
+
+    nothing = np.zeros((len(cls), len(cls)))
+    if len(kept) <= BLOCK:
+        # Handing one block to a thread takes longer than a small block itself.
+        found = half(0) if len(kept) else nothing
+        return found + found.T
+    # SciPy and NumPy both let other threads run meanwhile.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = sum(pool.map(half, range(0, len(kept), BLOCK)), nothing)
+    return found + found.T
+
+
+def dense_curvature(
+    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
+) -> Float[np.ndarray, "dim dim"]:
+    """∂²L/∂p² by dense factors, which for 10⁴ counts take less time than sparse ones.
+
+    Source: mathematics, section 3a.
+
+    Args:
+        bags: the corpus and the tokens' embeddings.
+        cls: p.
+
+    Returns:
+        The Hessian.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> one = RaggedBags(bag, np.ones(1), np.eye(2), np.array([1.0, 0.0]), 1)
+        >>> dense_curvature(one, np.zeros(2)).round(4).tolist()
+        [[0.0147, -0.0147], [-0.0147, 0.0147]]
+    """
+    pull, partner = _factors(bags, cls)
+    left, right = np.zeros((2, *bags.counts.shape))
+    left[bags.row, bags.token] = pull
+    right[bags.row, bags.token] = partner
+    in_scores = left.T @ right - np.diag(left.sum(axis=0) / 2)
+    found = bags.embeddings.T @ in_scores @ bags.embeddings
+    return found + found.T
+
+
+def pull(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
+    """−∂L/∂p alone.
+
+    Source: mathematics, section 7a.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+
+    Returns:
+        The first part of `descent`.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> one = RaggedBags(bag, np.ones(1), np.eye(2), np.array([1.0, 0.0]), 1)
+        >>> pull(one, np.zeros(2)).round(4).tolist()
+        [0.0944, -0.0944]
+    """
+    return bags.scatter(_entry_pulls(_attend(bags, cls), bags)[0]) @ bags.embeddings
+
+
+def sized_score_gradient(
+    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
+) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
+    """Pull y (−ℓ′(y f)) q (b − f) / n of every entry; sizes that bound its roundings.
+
+    The pull on the top token of a sequence is minus the sum of the others, which may
+    cancel.
+
+    Source: mathematics, sections 1 and 7b.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        cls: p.
+
+    Returns:
+        Terms of −∂L/∂a, which add up to zero in each row; sizes, no less than these in
+        absolute value.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0, 1.0]])
+        >>> one = RaggedBags(bag, np.ones(1), np.eye(3), np.array([0.0, 1.0, -1.0]), 1)
+        >>> pull, size = sized_score_gradient(one, np.zeros(3))
+        >>> abs(pull).round(3).tolist(), size.round(3).tolist()
+        ([0.0, 0.167, 0.167], [0.333, 0.167, 0.167])
+    """
+    attention = _attend(bags, cls)
+    pull, _ = _entry_pulls(attention, bags)
+    top = bags.marks(np.asarray(attention.top))
+    size = np.where(top, 0.0, np.abs(pull))
+    return pull, np.where(top, bags.spread(bags.total(size)), size)
+
+
+def _attend(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Attention:
+    return attend_bags(bags.embeddings @ cls, bags.values, bags)
+
+
+def _entry_pulls(
+    attention: Attention, bags: RaggedBags
+) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
+    """Pulls, and advances that they are along."""
+    advance = advances(attention, bags)
+    exponent = log_weighted_residual(attention, bags)
+    return score_gradient(exponent, advance, attention, bags), advance
+
+
+def _factors(
+    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
+) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
+    """Pulls h and partners x of every entry, as in `score_curvature`."""
+    attention = _attend(bags, cls)
+    pull, advance = _entry_pulls(attention, bags)
+    return pull, partners(advance, attention, bags)

@@ -1,0 +1,140 @@
+"""The bound on third derivatives of the risk, within the ball that it holds for."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.model.objective import empirical_risk
+from jaxselect.model.parameters import Parameters
+from jaxselect.sparse.certified_minimum import change_of_curvature
+from tests.sparse.few_words import bags
+from tests.sparse.problems import on_host, stacked
+from tests.tolerances import assert_close
+
+SEEDS = tuple(range(6))
+
+
+def third_derivatives(seeds, points, lines, moves):
+    """D³L[u, u, δ] for lines u and moves δ at points, a batch for every problem."""
+
+    def along(model, corpus, point, line, move):
+        def at(shift, moved):
+            there = point + shift * line + moved * move
+            here = Parameters(model.embeddings, there, model.head)
+            return empirical_risk(here, corpus)
+
+        return jax.grad(jax.grad(jax.grad(at)), argnums=1)(0.0, 0.0)
+
+    each = jax.vmap(jax.vmap(along, in_axes=(None, None, 0, 0, 0)))
+    models, corpora = stacked(seeds)
+    return np.asarray(jax.jit(each)(models, corpora, points, lines, moves))
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_no_third_derivative_within_the_ball_exceeds_the_bound(narrow):
+    """|D³L[u, u, δ]| ≤ ‖δ‖ uᵀBu, at the centre, at the edge and between; u = δ, too."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(len(SEEDS), 6)) * np.logspace(-1, 1, 6)[:, None]
+    found = [
+        change_of_curvature(on_host(seed), centre, narrow=narrow)
+        for seed, centre in zip(SEEDS, centres, strict=True)
+    ]
+    form, ball = map(np.array, zip(*found, strict=True))
+    away, lines, moves = rng.normal(size=(3, len(SEEDS), 60, 6))
+    away, moves = (x / np.linalg.norm(x, axis=2, keepdims=True) for x in (away, moves))
+    # Along some axes of B itself, where it is smallest.
+    lines[:, :6] = np.linalg.eigh(form)[1].transpose(0, 2, 1)
+    lines[:, 6:30] = moves[:, 6:30]
+    points = centres[:, None] + (
+        ball[:, None, None] * np.linspace(0, 1, 60)[:, None] * away
+    )
+    bound = np.einsum("pnd,pde,pne->pn", lines, form, lines)
+    third = third_derivatives(SEEDS, *map(jnp.asarray, (points, lines, moves)))
+    assert (np.abs(third) <= bound).all()
+    assert (np.abs(third) > 1e-3 * bound).any(axis=1).all()
+
+
+def test_the_bound_holds_for_two_words_and_is_no_guess():
+    """y f = value tanh(scale p), for p within the ball and everywhere."""
+    cases = np.array(
+        [
+            (scale, value)
+            for scale in (0.1, 1.0, 7.0)
+            for value in (1.5, -0.4, -9.0, 20.0)
+        ]
+    )
+
+    def risk_of(p, scale, value):
+        return jax.nn.softplus(-value * jnp.tanh(scale * p))
+
+    third = jax.vmap(jax.grad(jax.grad(jax.grad(risk_of))), in_axes=(0, None, None))
+    scaled = np.linspace(-3, 3, 25)
+    centres = scaled[None, :] / cases[:, :1]
+    # The ball is what the bound needs: an eighth of the diameter's inverse.
+    ball = 1 / (16 * cases[:, :1])
+    inside = centres[:, :, None] + ball[:, :, None] * np.linspace(-1, 1, 9)
+    each = jax.jit(jax.vmap(third))(
+        jnp.asarray(inside.reshape(len(cases), -1)), *jnp.asarray(cases.T)
+    )
+    truth = np.abs(np.asarray(each)).reshape(inside.shape).max(axis=2)
+    for case, (scale, value) in enumerate(cases):
+        given = bags(
+            [[1, 1]], [np.sign(value)], [[scale], [-scale]], [abs(value), -abs(value)]
+        )
+        found = [change_of_curvature(given, centre[None]) for centre in centres[case]]
+        bound, radius = map(np.array, zip(*found, strict=True))
+        assert_close(radius, np.full(25, ball[case]))
+        assert (truth[case] <= bound[:, 0, 0]).all()
+        # Where one word has all the weight and the label is wrong, f‴ is bounded by 3.3
+        # times itself, for the ball among other things: little is left to chance.
+        if value == -9.0:
+            assert (bound[:, 0, 0] / truth[case]).min() < 3.3
+
+
+def test_on_a_narrow_ball_the_bound_falls_with_the_loss():
+    """y f = value tanh p at p = 2.5: values of 10 to 100, a loss down to e^{−98}."""
+
+    def risk_of(p, value):
+        return jax.nn.softplus(-value * jnp.tanh(p))
+
+    third = jax.jit(jax.vmap(jax.grad(jax.grad(jax.grad(risk_of))), (0, None)))
+    for value in (10.0, 30.0, 100.0):
+        given = bags([[1, 1]], [1.0], [[1.0], [-1.0]], [value, -value])
+        bound, radius = change_of_curvature(given, np.array([2.5]), narrow=True)
+        truth = np.abs(third(2.5 + radius * np.linspace(-1.0, 1.0, 9), value))
+        assert truth.max() <= bound[0, 0] < 100 * truth.max()
+        widely, _ = change_of_curvature(given, np.array([2.5]))
+        assert widely[0, 0] > bound[0, 0]
+
+
+def test_the_bound_sees_words_of_no_value_apart():
+    """Words of values ± v at ± δ, words of none at ± u: |D³L[u, u, δ]| = v/8."""
+    value = 0.6
+    given = bags(
+        [[1, 1, 1, 1]],
+        [-1],
+        [[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]],
+        [value, -value, 0.0, 0.0],
+    )
+    form, _ = change_of_curvature(given, np.zeros(2))
+
+    def loss(u, delta):
+        weight = jnp.exp(jnp.stack([delta, -delta, u, -u]))
+        return jax.nn.softplus(weight @ given.values / weight.sum())
+
+    third = jax.jit(jax.grad(jax.grad(jax.grad(loss)), argnums=1))(0.0, 0.0)
+    assert_close(third, -value / 8)
+    assert abs(third) <= form[0, 0]
+
+
+def test_the_bound_is_of_differences_of_words():
+    """Words elsewhere, all together: scores shift, and nothing else."""
+    given = on_host(1)
+    shifted = dataclasses.replace(given, embeddings=given.embeddings + np.arange(6.0))
+    wanted, radius = change_of_curvature(given, np.ones(6))
+    form, ball = change_of_curvature(shifted, np.ones(6))
+    assert_close(form, wanted, worse=100)
+    assert ball == pytest.approx(radius)

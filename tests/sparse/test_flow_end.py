@@ -1,0 +1,214 @@
+"""Ends of the flow on sparse counts: each status with its proof, and no other one."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import ortho_group
+
+from jaxselect.corpora import sparse
+from jaxselect.flow.result import FlowStatus
+from jaxselect.margin.max_margin import MaxMarginStatus
+from jaxselect.model.parameters import Parameters
+from jaxselect.sparse.bdf import BdfSettings
+from jaxselect.sparse.end import End
+from jaxselect.sparse.flow_end import flow_end
+from jaxselect.sparse.limit_certificate import CertificateStatus
+from jaxselect.sparse.ragged_bags import RaggedBags
+from jaxselect.sparse.ragged_objective import descent
+from jaxselect.sparse.sparse_flow import sparse_flow
+from tests.sparse.problems import AT_REST, SELECTED, TIED, VOCABULARY, followed, problem
+from tests.tolerances import assert_close
+
+
+def end_of(seed, dim=6):
+    model, _, corpus = problem(seed, dim)
+    return flow_end(model, corpus, followed(seed, dim))
+
+
+def across(axes, vectors):
+    """The part of vectors that is orthogonal to the axes."""
+    return vectors - vectors @ axes @ axes.T
+
+
+def rows_of(counts):
+    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+
+
+@pytest.mark.parametrize("seed", SELECTED)
+def test_the_pace_of_a_selection_is_that_of_p_mm(seed):
+    """Its selection, p_mm and ρ are compared with others in `test_two_layouts`."""
+    flow, found = followed(seed), end_of(seed)
+    assert found.status is End.SELECTED
+    assert found.rest is None and not found.tied.size and found.axes.shape == (6, 0)
+    speed = (flow.cls - flow.earlier_cls) / 2
+    off = np.linalg.norm(speed - found.margin.direction)
+    assert_close(found.pace, off / np.linalg.norm(found.margin.direction))
+    assert found.limit.status is CertificateStatus.OFFSET
+    assert not found.limit.active_wrong_sign
+
+
+@pytest.mark.parametrize("seed", TIED)
+def test_tied_words_rest_and_the_others_go_on_across_them(seed):
+    model, _, corpus = problem(seed)
+    flow, found = followed(seed), end_of(seed)
+    assert found.status is End.TIED
+    embeddings = np.asarray(model.embeddings)
+    # The axes are of the span of differences, p_mm is orthogonal to it.
+    axes, tied = found.axes, embeddings[found.tied]
+    assert_close(axes.T @ axes, np.eye(axes.shape[1]))
+    counts = corpus.by_sequence.to_csr()
+    differences = []
+    for row in range(counts.shape[0]):
+        part = slice(counts.indptr[row], counts.indptr[row + 1])
+        kept = counts.indices[part][found.selected[part]]
+        assert len(kept) and (len(kept) == 1 or np.isin(kept, found.tied).all())
+        differences.extend(embeddings[kept[1:]] - embeddings[kept[0]])
+    differences = np.array(differences)
+    assert np.linalg.matrix_rank(differences) == axes.shape[1]
+    assert_close(differences @ axes @ axes.T, differences)
+    assert len(found.tied) <= 2 * axes.shape[1] and len(tied) >= axes.shape[1] + 1
+    assert_close(axes.T @ found.margin.direction, np.zeros(axes.shape[1]))
+    # p comes to rest along them, and it does go on across.
+    assert found.rest.proved and found.distance <= found.rest.basin
+    along = axes.T @ np.asarray(flow.cls)
+    assert found.distance == pytest.approx(np.linalg.norm(found.rest.cls - along))
+    assert np.linalg.norm(flow.cls) > 50
+    # Late the whole risk pulls along the axes as little as that of the tied bags.
+    bags = RaggedBags.of_corpus(model, corpus)
+    pull, _ = descent(
+        bags,
+        np.asarray(flow.cls) + axes @ (found.rest.cls - along),
+    )
+    assert np.linalg.norm(axes.T @ pull) < 1e-9
+
+
+@pytest.mark.parametrize("seed", AT_REST)
+def test_everything_tied_is_at_rest(seed):
+    """In two dimensions there is no direction in which all bags could be decided."""
+    model, _, corpus = problem(seed, 2)
+    found = end_of(seed, 2)
+    assert found.status is End.AT_REST
+    assert found.selected.all() and found.axes.shape == (2, 2)
+    assert found.margin.status is MaxMarginStatus.NO_PAIRS
+    pull, _ = descent(RaggedBags.of_corpus(model, corpus), found.axes @ found.rest.cls)
+    assert np.linalg.norm(pull) < 1e-14
+
+
+@pytest.mark.parametrize("seed", [SELECTED[0], TIED[0]])
+def test_too_early_and_broken_off_is_not_yet(seed):
+    model, _, corpus = problem(seed)
+    early = sparse_flow(model, corpus, until_log_time=3.0)
+    assert flow_end(model, corpus, early).status is End.UNPROVED
+    few = BdfSettings(max_steps=60)
+    broken = sparse_flow(model, corpus, settings=few)
+    assert flow_end(model, corpus, broken).status is End.UNPROVED
+    nowhere = sparse_flow(model, corpus, until_log_time=0.0)
+    assert flow_end(model, corpus, nowhere).status is End.UNPROVED
+
+
+@pytest.mark.parametrize("seed", [SELECTED[0], TIED[0]])
+def test_p_that_broke_off_or_has_left_its_ties_is_not_yet(seed):
+    model, _, corpus = problem(seed)
+    flow, found = followed(seed), end_of(seed)
+    # On its line, and at its pace, but it is said to have broken off there.
+    broken = jnp.int32(FlowStatus.OUT_OF_STEPS)
+    wrong = eqx.tree_at(lambda flow: flow.status, flow, broken)
+    assert flow_end(model, corpus, wrong).status is End.UNPROVED
+    if found.axes.size:
+        aside = 2 * found.rest.basin * found.axes[:, 0]
+        wrong = eqx.tree_at(lambda flow: flow.cls, flow, flow.cls + aside)
+        assert flow_end(model, corpus, wrong).status is End.UNPROVED
+
+
+def test_scores_thousands_apart_are_certified_as_others_are():
+    """Two dimensions leave these bags little room: ‖p_mm‖ is fifty.
+
+    A thousandth of p is too far from the limit's line for its certificate.
+    """
+    model, _, corpus = problem(3, 2)
+    flow = sparse_flow(model, corpus, settings=BdfSettings(tolerance=1e-4))
+    assert np.ptp(model.embeddings @ flow.cls) > 2000
+    assert flow_end(model, corpus, flow).status is End.SELECTED
+
+
+CASES = [(SELECTED[0], 6), (TIED[1], 6), (AT_REST[0], 2)]
+
+
+def turned(seed, dim, flow, rotation):
+    """The same problem and flow in other coordinates."""
+    model, _, _ = problem(seed, dim)
+    there = jnp.asarray(rotation)
+    moved = Parameters(model.embeddings @ there, model.cls @ there, model.head @ there)
+    flow = eqx.tree_at(
+        lambda flow: (flow.cls, flow.earlier_cls),
+        flow,
+        (flow.cls @ there, flow.earlier_cls @ there),
+    )
+    return moved, flow
+
+
+@pytest.mark.parametrize(("seed", "dim"), CASES)
+def test_a_rotation_turns_the_end_and_changes_nothing_else(seed, dim):
+    rotation = ortho_group.rvs(dim, random_state=seed)
+    moved, flow = turned(seed, dim, followed(seed, dim), rotation)
+    wanted = end_of(seed, dim)
+    found = flow_end(moved, problem(seed, dim)[2], flow)
+    assert found.status is wanted.status
+    np.testing.assert_array_equal(found.selected, wanted.selected)
+    np.testing.assert_array_equal(found.tied, wanted.tied)
+    assert_close(
+        found.margin.direction,
+        wanted.margin.direction @ rotation,
+        worse=100,
+    )
+    # Axes are of one span; the place of rest in it is one.
+    assert_close(
+        found.axes @ found.axes.T,
+        rotation.T @ wanted.axes @ wanted.axes.T @ rotation,
+    )
+    if wanted.rest is not None:
+        assert_close(
+            found.axes @ found.rest.cls,
+            rotation.T @ wanted.axes @ wanted.rest.cls,
+            worse=1e3,  # Newton's method ends where rounding stops it: over μ, 5e-3.
+        )
+        assert found.rest.stiffness == pytest.approx(wanted.rest.stiffness, rel=1e-6)
+
+
+@pytest.mark.parametrize(("seed", "dim"), CASES)
+def test_classes_exchanged_leave_everything_as_it_is(seed, dim):
+    """(y, v) → (−y, −v) is the same risk, to the last bit."""
+    model, _, corpus = problem(seed, dim)
+    other = Parameters(model.embeddings, model.cls, -model.head)
+    swapped = sparse.SparseCorpus(corpus.by_sequence, corpus.by_token, -corpus.labels)
+    found, wanted = flow_end(other, swapped, followed(seed, dim)), end_of(seed, dim)
+    np.testing.assert_array_equal(found.shared.labels, -wanted.shared.labels)
+    found, wanted = (tuple(end._replace(shared=None)) for end in (found, wanted))
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+
+
+@pytest.mark.parametrize(("seed", "dim"), CASES)
+def test_words_renamed_carry_their_part_along(seed, dim):
+    model, _, corpus = problem(seed, dim)
+    order = np.roll(np.arange(VOCABULARY), 3)
+    counts = corpus.by_sequence.to_csr().toarray()
+    renamed = sparse.from_csr(sparse.csr_array(counts[:, order]), corpus.labels)
+    moved = Parameters(model.embeddings[order], model.cls, model.head)
+    found = flow_end(moved, renamed, followed(seed, dim))
+    wanted = end_of(seed, dim)
+    assert found.status is wanted.status
+    assert sorted(order[found.tied].tolist()) == wanted.tied.tolist()
+    assert found.selected.sum() == wanted.selected.sum()
+    assert_close(found.margin.direction, wanted.margin.direction, worse=100)
+
+
+def test_a_flow_that_broke_off_very_late_has_an_end_like_any_other():
+    """Beyond log t = 700 no force times t is a number."""
+    model, _, corpus = problem(SELECTED[0])
+    late = jnp.asarray(7e4), jnp.asarray(FlowStatus.OUT_OF_STEPS, jnp.int32)
+    flow = eqx.tree_at(
+        lambda flow: (flow.log_time, flow.status), followed(SELECTED[0]), late
+    )
+    assert flow_end(model, corpus, flow).status is End.UNPROVED

@@ -1,0 +1,154 @@
+"""Three ends of each kind, again by independent solvers, in both layouts of bags.
+
+The rest by minimising the literal risk, p_mm by non-negative least squares, the late
+flow by SciPy's Radau to log t = 10⁴ (`truth`).
+"""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.optimize import minimize, nnls
+
+from jaxselect.flow.cls_flow import cls_flow
+from jaxselect.outcome.proof import prove
+from jaxselect.outcome.trial_certificate import certify
+from jaxselect.outcome.trial_status import CERTIFIED, TrialStatus
+from jaxselect.sparse.end import End
+from jaxselect.sparse.trajectory import trajectory
+from tests.sparse.problems import AT_REST, SELECTED, TIED, problem
+from tests.sparse.truth import Attack, refuted
+
+# Seed and dimension of every run.
+ENDS = {
+    End.SELECTED: [(seed, 6) for seed in SELECTED],
+    End.TIED: [(seed, 6) for seed in TIED[:3]],
+    End.AT_REST: [(seed, 2) for seed in AT_REST],
+}
+RUNS = [(kind, *run) for kind, runs in ENDS.items() for run in runs]
+NAMES = [f"{kind.name}-{seed}" for kind, seed, _ in RUNS]
+
+
+@functools.cache
+def ended(seed, dim):
+    """The literal numbers of a problem, and the library's end of its flow."""
+    model, _, corpus = problem(seed, dim)
+    counts = corpus.by_sequence.to_csr().toarray()
+    arrays = model.embeddings, model.head, model.cls, counts, corpus.labels
+    return Attack("drawn", *map(np.asarray, arrays)), trajectory(model, corpus)
+
+
+@jax.jit
+def padded(model, bags):
+    """The certificate of the padded layout."""
+    return certify(model, bags, cls_flow(model, bags, until_norm=1e4))
+
+
+def literal(given):
+    """L and −∂L/∂p by the definition, over the table of counts."""
+    values = given.embeddings @ given.head
+
+    def shares(p):
+        scores = np.where(given.counts > 0, given.embeddings @ p, -np.inf)
+        weight = given.counts * np.exp(scores - scores.max(axis=1, keepdims=True))
+        return weight / weight.sum(axis=1, keepdims=True)
+
+    def risk(p):
+        return np.logaddexp(0, -given.labels * (shares(p) @ values)).mean()
+
+    def pull(p):
+        share = shares(p)
+        output = share @ values
+        wrong = given.labels / (1 + np.exp(given.labels * output))
+        each = wrong[:, None] * share * (values - output[:, None])
+        return each.sum(axis=0) @ given.embeddings / len(output)
+
+    return risk, pull
+
+
+def shortest(rows):
+    """argmin ‖p‖ with rows · p ≥ 1, as Lawson and Hanson reduce it to least squares."""
+    target = np.append(np.zeros(rows.shape[1]), 1.0)
+    system = np.vstack([rows.T, np.ones(len(rows))])
+    off = system @ nnls(system, target, maxiter=10_000)[0] - target
+    return -off[:-1] / off[-1]
+
+
+def rows_of(given, ending):
+    """Differences of the first selected and the losing tokens, across the ties."""
+    free = given.embeddings - given.embeddings @ ending.axes @ ending.axes.T
+    rows, tokens = np.nonzero(given.counts)
+    return np.array(
+        [
+            free[tokens[(rows == row) & ending.selected][0]] - free[token]
+            for row, token, kept in zip(rows, tokens, ending.selected, strict=True)
+            if not kept
+        ]
+    )
+
+
+@pytest.mark.parametrize(("kind", "seed", "dim"), RUNS, ids=NAMES)
+def test_an_end_is_that_of_independent_solvers(kind, seed, dim):
+    given, end = ended(seed, dim)
+    assert end.ending.status is kind
+    if kind is not End.AT_REST:
+        growth = end.ending.margin.direction
+        wanted = shortest(rows_of(given, end.ending))
+        assert np.linalg.norm(growth - wanted) < 1e-9 * np.linalg.norm(wanted)
+        assert not refuted(given, end)
+    if kind is End.SELECTED:
+        return
+    # Late the risk across the ties is that of the tied bags: p itself is at rest there.
+    risk, pull = literal(given)
+    axes = end.ending.axes
+    base = end.cls - axes @ (axes.T @ end.cls)
+    found = minimize(
+        lambda u: risk(base + axes @ u),
+        axes.T @ end.cls + 0.1,
+        jac=lambda u: -axes.T @ pull(base + axes @ u),
+        method="BFGS",
+        options={"gtol": 1e-12},
+    )
+    np.testing.assert_allclose(found.x, axes.T @ end.cls, atol=1e-5)
+    np.testing.assert_allclose(end.ending.rest.cls, found.x, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "seed", "dim"), RUNS, ids=NAMES)
+def test_the_literal_flow_goes_there(kind, seed, dim):
+    """By Radau from p_0 to log t = 20: to rest, or to finite odds of ties alone."""
+    given, end = ended(seed, dim)
+    _, pull = literal(given)
+    late = 20.0
+    flow = solve_ivp(
+        lambda s, p: np.exp(s) * pull(p),
+        (0.0, late),
+        given.start,
+        method="Radau",
+        rtol=1e-8,
+        atol=1e-8,
+    )
+    if kind is End.AT_REST:
+        np.testing.assert_allclose(flow.y[:, -1], end.cls, atol=1e-3)
+        return
+    scores = given.embeddings @ flow.y[:, -1]
+    rows, tokens = np.nonzero(given.counts)
+    best = np.where(given.counts > 0, scores, -np.inf).max(axis=1)
+    behind = best[rows] - scores[tokens]
+    assert behind[end.ending.selected].max() < late / 2
+    assert (behind[~end.ending.selected] > late / 2).all()
+
+
+@pytest.mark.parametrize(("kind", "seed", "dim"), RUNS, ids=NAMES)
+def test_padded_bags_end_likewise(kind, seed, dim):
+    model, dense, _ = problem(seed, dim)
+    given, end = ended(seed, dim)
+    assert prove(model, dense) is kind
+    if kind is not End.SELECTED:
+        return
+    found = padded(model, dense)
+    assert TrialStatus(int(found.status)) in CERTIFIED
+    wanted = shortest(rows_of(given, end.ending))
+    off = np.linalg.norm(found.ending.margin.direction - wanted)
+    assert off < 1e-9 * np.linalg.norm(wanted)

@@ -1,0 +1,108 @@
+"""Text with another loss: forces and curvature, and what is proved without bounds."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from jaxselect.corpora import sparse
+from jaxselect.corpora.loss import EXPONENTIAL, POLYNOMIAL, Bounds
+from jaxselect.errors import BadInput
+from jaxselect.model.objective import empirical_risk, negative_gradient
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.sparse_objective import risk_and_score_descent
+from jaxselect.sparse.certified_minimum import certified_minimum, change_of_curvature
+from jaxselect.sparse.end import End
+from jaxselect.sparse.flow_end import flow_end
+from jaxselect.sparse.ragged_bags import RaggedBags
+from jaxselect.sparse.ragged_objective import curvature, descent
+from jaxselect.sparse.ragged_objective import risk as host_risk
+from jaxselect.sparse.sparse_flow import sparse_flow
+from tests.sparse.problems import SELECTED, TIED, problem
+from tests.tolerances import assert_close
+
+OTHERS = (EXPONENTIAL, POLYNOMIAL)
+
+
+def with_loss(seed, loss):
+    model, dense, _ = problem(seed)
+    dense = replace(dense, loss=loss)
+    return model, dense, sparse.from_corpus(dense)
+
+
+@pytest.mark.parametrize("loss", OTHERS, ids=lambda loss: loss.name)
+def test_sparse_counts_give_what_padded_bags_give(loss):
+    model, dense, corpus = with_loss(0, loss)
+    cls = jnp.linspace(-1.0, 1.0, 6)
+    scores, values = model.embeddings @ cls, model.embeddings @ model.head
+
+    def risk(p):
+        return empirical_risk(Parameters(model.embeddings, p, model.head), dense)
+
+    wanted = negative_gradient(scores, values, dense)
+    found = RaggedBags.of_corpus(model, corpus)
+    level, got = risk_and_score_descent(scores, values, corpus)
+    assert_close(got.scores, wanted.scores)
+    assert_close(got.values, wanted.values)
+    assert_close(level, risk(cls))
+    assert_close(np.array(host_risk(found, np.asarray(cls))), level)
+    slope, second = jax.jit(lambda p: (jax.grad(risk)(p), jax.hessian(risk)(p)))(cls)
+    assert_close(descent(found, np.asarray(cls))[0], -slope)
+    assert_close(curvature(found, np.asarray(cls)), second)
+
+
+@pytest.mark.parametrize("loss", OTHERS, ids=lambda loss: loss.name)
+def test_a_selection_is_certified_with_either(loss):
+    model, _, corpus = with_loss(SELECTED[0], loss)
+    end = flow_end(model, corpus, sparse_flow(model, corpus))
+    assert end.status == End.SELECTED
+
+
+def test_ties_are_proved_with_bounds_and_refused_without():
+    ends = {}
+    for loss in OTHERS:
+        model, _, corpus = with_loss(TIED[0], loss)
+        ends[loss] = flow_end(model, corpus, sparse_flow(model, corpus))
+        assert ends[loss].tied.size
+    assert ends[POLYNOMIAL].status == End.TIED
+    assert ends[EXPONENTIAL].status == End.LOSS_UNBOUNDED
+    assert not ends[EXPONENTIAL].rest.proved
+
+
+def test_the_bound_of_third_derivatives_holds_with_other_bounds():
+    """Two tokens at ± scale: y f = value tanh(scale p), at centres and on the ball."""
+
+    def risk(p, value):
+        return POLYNOMIAL.value(value * jnp.tanh(p))
+
+    third = jax.jit(jax.vmap(jax.grad(jax.grad(jax.grad(risk))), (0, None)))
+    for value in (1.5, -0.4, -9.0, 20.0):
+        given = RaggedBags(
+            csr_array([[1.0, 1.0]]),
+            np.array([np.sign(value)]),
+            np.array([[1.0], [-1.0]]),
+            np.array([abs(value), -abs(value)]),
+            1,
+            POLYNOMIAL,
+        )
+        for centre in np.linspace(-3.0, 3.0, 25):
+            form, ball = change_of_curvature(given, np.array([centre]))
+            inside = centre + ball * np.linspace(-1.0, 1.0, 9)
+            assert np.abs(third(inside, value)).max() <= form[0, 0]
+    assert not certified_minimum(replace(given, loss=EXPONENTIAL), np.zeros(1)).proved
+    # At a margin below zero the bounds are those that hold everywhere.
+    twice = replace(POLYNOMIAL, bounds=Bounds(*(2 * x for x in POLYNOMIAL.bounds)))
+    low = np.array([-3.0])
+    form, _ = change_of_curvature(given, low)
+    double, _ = change_of_curvature(replace(given, loss=twice), low)
+    assert np.all(form < double) and np.all(double <= 2 * form)
+
+
+def test_weights_of_sequences_are_refused():
+    _, dense, _ = problem(0)
+    weights = jnp.full(len(dense.labels), 1 / len(dense.labels))
+    with pytest.raises(BadInput, match=r"weights in a corpus .*: wanted none"):
+        sparse.from_corpus(replace(dense, weights=weights))
