@@ -63,19 +63,21 @@ def test_classes_are_of_tokens_that_a_bag_selects_together():
 def test_the_rest_is_the_minimum_of_the_tied_bags():
     """By SciPy, from the literal risk of the tied tokens alone."""
     model, bags = problem()
-    ties = find(model, bags)
-    alone = dataclasses.replace(
-        bags, counts=jnp.where(ties.selected, bags.counts, 0.0)
-    )
-    axes = np.asarray(ties.axes)[:2]
+    axes = np.asarray(find(model, bags).axes)[:2]
+    selected = chosen(model, bags)
+    alone = dataclasses.replace(bags, counts=jnp.where(selected, bags.counts, 0.0))
 
     @jax.jit
     def risk(place):
-        return empirical_risk(Parameters(model.embeddings, place @ axes, model.head), alone)
+        lone = Parameters(model.embeddings, place @ axes, model.head)
+        return empirical_risk(lone, alone)
 
     begin = np.asarray(model.cls) @ axes.T
     slope = jax.jit(jax.grad(risk))
     found = minimize(risk, begin, jac=slope, method="BFGS", options={"gtol": 1e-12}).x
+    place = jnp.asarray((found + 0.01) @ axes)
+    near = Parameters(model.embeddings, place, model.head)
+    ties = jax.jit(ties_of)(near, bags, selected)
     np.testing.assert_allclose(np.asarray(ties.point) @ axes.T, found, atol=1e-7)
     gradient = negative_gradient(
         model.embeddings @ ties.point, model.embeddings @ model.head, alone

@@ -5,8 +5,7 @@ import xarray as xr
 
 from experiments.common.runs import (
     CERTIFIED,
-    SELECTING,
-    by_end,
+    GROWING,
     by_history,
     lemma_fit,
     with_status,
