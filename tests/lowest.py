@@ -25,9 +25,11 @@ def lowest(requirements: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Print the constraints of what every installation takes."""
+    """Print the constraints of what the library and the experiments take."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    print("\n".join(lowest(tomllib.loads(text)["project"]["dependencies"])))
+    project = tomllib.loads(text)["project"]
+    extra = project["optional-dependencies"]["experiments"]
+    print("\n".join(lowest(project["dependencies"] + extra)))
 
 
 if __name__ == "__main__":

@@ -234,9 +234,7 @@ def test_a_bag_of_weight_zero_is_not_there():
     model, bags = problem()
     weights = jnp.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]) / 6
     weighted = dataclasses.replace(bags, weights=weights)
-    fewer = from_bags(
-        bags.tokens[:6], bags.counts[:6], bags.labels[:6], vocabulary=5
-    )
+    fewer = from_bags(bags.tokens[:6], bags.counts[:6], bags.labels[:6], vocabulary=5)
     there = find(model, weighted), find(model, fewer)
     np.testing.assert_allclose(there[0].point, there[1].point, rtol=1e-12)
     assert bool(there[0].proved) == bool(there[1].proved)
@@ -280,5 +278,14 @@ def test_the_displacement_bounds_what_losers_move():
 def ended(cls):
     zero = jnp.zeros(())
     whole = jnp.asarray(0)
-    return Flow(cls, jnp.asarray(1e3), whole, whole, None, zero[None][:0],
-                cls[None][:0], zero, cls)
+    return Flow(
+        cls,
+        jnp.asarray(1e3),
+        whole,
+        whole,
+        None,
+        zero[None][:0],
+        cls[None][:0],
+        zero,
+        cls,
+    )

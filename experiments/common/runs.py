@@ -125,4 +125,3 @@ def with_status(results: "xr.Dataset", *names: str) -> "xr.DataArray":
     known = results.attrs["statuses"]
     codes = [known[name] for name in names if name in known]
     return results.status.isin(codes)
-

@@ -43,8 +43,8 @@ def report(settings: Settings) -> dict:
         could not.
 
     Raises:
-        BadInput: a package of the extra `report` is not installed; a folder that is
-            not there, or no results that can be read: an earlier page stays.
+        BadInput: a package of the extra `experiments` is not installed; a folder that
+            is not there, or no results that can be read: an earlier page stays.
     """
     check(settings)
     begun = time.perf_counter()
@@ -57,7 +57,7 @@ def report(settings: Settings) -> dict:
     except ModuleNotFoundError as error:
         raise BadInput(
             f"the report needs {error.name}, which is not installed: "
-            "pip install 'jaxselect[report]'"
+            "pip install 'jaxselect[experiments]'"
         ) from None
     found = search(settings.folders)
     troubles = [f"{one.folder}: {one.trouble}" for one in found if one.trouble]

@@ -140,9 +140,7 @@ def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
         found = jnp.where(events[0], jnp.linalg.norm(cls) - until_norm, strongest)
         if held is None:
             return found
-        return jnp.where(
-            events[2], _log_returned(scores, values, corpus, held), found
-        )
+        return jnp.where(events[2], _log_returned(scores, values, corpus, held), found)
 
     step = event_shift(excess, end, cls, slope, ended)
     moved = flow.cls + step * jnp.where(ended, slope, 0.0), log_time + step

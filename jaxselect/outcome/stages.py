@@ -58,7 +58,9 @@ class Point(eqx.Module):
         own, origin = self.own_log_time, self.origin_log_time
         # Late, 1 + t′ is t′ to rounding.
         early = jnp.minimum(own, LATE)
-        elapsed = jnp.where(early > 0, jnp.log(jnp.expm1(jnp.maximum(early, TINY))), -jnp.inf)
+        elapsed = jnp.where(
+            early > 0, jnp.log(jnp.expm1(jnp.maximum(early, TINY))), -jnp.inf
+        )
         elapsed = jnp.where(own < LATE, elapsed, own)
         return jnp.where(origin > 0, jnp.logaddexp(origin, elapsed), own)
 

@@ -186,7 +186,9 @@ def run_trial(
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
     first = beginning(after)
     if point is not None:
-        begun = partial(jnp.where, (point.origin_log_time > 0) | (point.own_log_time > 0))
+        begun = partial(
+            jnp.where, (point.origin_log_time > 0) | (point.own_log_time > 0)
+        )
         first = jax.tree.map(begun, point, first)
     stage = flow_to_end(
         after,

@@ -20,7 +20,10 @@ class TrialStatus(Status):
         "ones are not.",
     )
     CAPTURED_NEGATIVE = 2, "Certified: likewise, with the classes exchanged."
-    PARTIAL = 3, "Certified: likewise, of a selection that misses some important tokens."
+    PARTIAL = (
+        3,
+        "Certified: likewise, of a selection that misses some important tokens.",
+    )
     NOTHING_TO_SELECT = 4, "Certified: likewise, in data without an important token."
     TIED = (
         5,

@@ -8,6 +8,7 @@ steps; its steps grow with t (mathematics, section 7a).
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,10 @@ REPRESENTABLE = 709.0
 # Each takes a change of places 34 log-times on; where rounding holds a flow up it is
 # too few.
 RESTARTS = 20
+# A correction of Newton's method by less than this part of the tolerance is none. Near
+# rest all of them are rounding, and SciPy, which takes a second one as large as the
+# first for divergence, would shorten the step.
+NEGLIGIBLE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,15 @@ def integrate(
 
     def begin(cls: np.ndarray) -> BDF:
         moved = lambda time, cls: field(passed + time, cls)  # noqa: E731
-        return BDF(moved, 0.0, cls, until - passed, jac=jacobian, **bounds)
+        bdf = BDF(moved, 0.0, cls, until - passed, jac=jacobian, **bounds)
+        solve = bdf.solve_lu
+
+        def correction(factors: Any, residual: np.ndarray) -> np.ndarray:
+            change = solve(factors, residual)
+            return np.where(np.abs(change) < NEGLIGIBLE * bdf.atol, 0.0, change)
+
+        bdf.solve_lu = correction
+        return bdf
 
     bdf = begin(start)
     earlier = max(until_log_time - LOOK_BACK, from_log_time)

@@ -215,8 +215,10 @@ def run_chunk(
         columns = [*values, *point, np.full(len(places), stages)]
         if vmapped:
             short = lanes - len(places)
-            padded = (np.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1), "edge")
-                      for x in columns)
+            padded = (
+                np.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1), "edge")
+                for x in columns
+            )
             found = call(list(padded))
             return {name: column[: len(places)] for name, column in found.items()}
         each = [call([column[i] for column in columns]) for i in range(len(places))]

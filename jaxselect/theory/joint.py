@@ -182,6 +182,7 @@ def reduced_flow(
         1.0
     """
     start = jnp.stack([problem.values.start, problem.scores.start])
+    paces = _paces(problem)
     solution = dfx.diffeqsolve(
         dfx.ODETerm(_field),
         dfx.Kvaerno5(),
@@ -189,7 +190,7 @@ def reduced_flow(
         t1=log_times[-1],
         dt0=1e-3,
         y0=start,
-        args=problem,
+        args=(problem, paces),
         saveat=dfx.SaveAt(ts=log_times),
         stepsize_controller=dfx.PIDController(tolerance, tolerance),
         max_steps=max_steps,
@@ -197,7 +198,7 @@ def reduced_flow(
         adjoint=dfx.ForwardMode(),
     )
     assert solution.ys is not None
-    value, score = solution.ys.T
+    value, score = solution.ys.T + jnp.outer(paces, log_times)
     margin = value * jnp.exp(_log_selected(score, problem))
     return ReducedFlow(
         log_times=log_times,
@@ -292,13 +293,38 @@ def _log_unselected(score: Array, problem: ReducedProblem) -> Array:
     return jax.nn.log_sigmoid(jnp.log(problem.length - 1) - score)
 
 
-def _field(log_time: PyTree, state: PyTree, problem: PyTree) -> Array:
-    value, score = state
-    log_weight = _log_selected(score, problem)
-    margin = jnp.exp(log_weight) * value
-    log_push = log_time - jax.nn.softplus(margin) + log_weight
-    other = jnp.exp(log_push + _log_unselected(score, problem))
+def _paces(problem: ReducedProblem) -> Float[Array, " 2"]:
+    """(a, b), such that β − a τ and u − b τ grow slower than τ.
+
+    β and u themselves, known to a share of τ, would leave e^{τ − qβ} unknown late, and
+    steps would follow rounding.
+    """
+    trained, moves = (
+        (channel.product > 0) | (channel.start_speed > 0)
+        for channel in (problem.values, problem.scores)
+    )
+    log_selected = _log_selected(problem.scores.start, problem)
+    selected = jnp.where(moves, 1.0, jnp.exp(log_selected))
+    return jnp.stack(
+        [jnp.where(trained, 1 / selected, 0.0), jnp.where(moves & ~trained, 1.0, 0.0)]
+    )
+
+
+def _field(log_time: PyTree, state: PyTree, args: PyTree) -> Array:
+    """Derivatives of x = β − a τ and y = u − b τ, where no two terms of τ cancel."""
+    problem, paces = args
+    value, score = state + paces * log_time
+    log_selected = _log_selected(score, problem)
+    selected = jnp.exp(log_selected)
+    # 1 − a q, exact where a = 1.
+    left = 1 - paces[0] + paces[0] * jnp.exp(_log_unselected(score, problem))
+    # log g + log q without τ: log σ(−m) = −m + log σ(m).
+    push = jax.nn.log_sigmoid(selected * value) - selected * state[0] + log_selected
+    # log(1 − q) = log(T − 1) − u + log q.
+    unselected = jnp.log(problem.length - 1) - state[1] + log_selected
+    other = jnp.exp((left - paces[1]) * log_time + push + unselected)
     speed = problem.values.speed(value)
     # With β fixed its push overflows, and moves nothing.
-    push = jnp.exp(jnp.where(speed > 0, log_push, 0.0))
-    return jnp.stack([push * speed, other * value * problem.scores.speed(score)])
+    pushed = jnp.exp(jnp.where(speed > 0, left * log_time + push, 0.0))
+    moved = jnp.stack([pushed * speed, other * value * problem.scores.speed(score)])
+    return moved - paces

@@ -228,16 +228,18 @@ def _edges(
     Beyond an end at which it is positive, ∓∞; (∞, −∞) where it is nowhere; NaN where a
     value that the search came to is.
     """
+    values_at = jax.vmap(condition)
 
-    def solve(function: Condition, _: Float[Array, " 2"]) -> tuple[Any, Any]:
-        outside, inside, flag = _brackets(function, jax.lax.stop_gradient(ends))
-        values = jnp.split(function(jnp.concatenate([outside, inside])), 2)
+    # What `custom_root` hands over may be called at two points at a time, not at more.
+    def solve(_: Condition, __: Float[Array, " 2"]) -> tuple[Any, Any]:
+        outside, inside, flag = _brackets(values_at, jax.lax.stop_gradient(ends))
+        values = values_at(outside), values_at(inside)
 
         def narrow(step: Any, state: tuple) -> tuple:
             # The false position, then the middle, so that either end comes closer.
             share = jnp.where(step % 2 == 0, _share(state), 0.5)
             x = state[0] + share * (state[1] - state[0])
-            return _replaced(state, x, function(x))
+            return _replaced(state, x, values_at(x))
 
         start = outside, inside, *values, flag
         state = jax.lax.fori_loop(0, 2 * ROUNDS, narrow, start)
@@ -247,7 +249,7 @@ def _edges(
         return change / linear(jnp.ones(2))
 
     roots, flag = jax.lax.custom_root(
-        jax.vmap(condition), jnp.zeros(2), solve, tangent_solve, has_aux=True
+        values_at, jnp.zeros(2), solve, tangent_solve, has_aux=True
     )
     return jnp.where(flag == 0.0, roots, flag)
 

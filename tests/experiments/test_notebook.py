@@ -52,23 +52,23 @@ def test_the_notebook_is_one():
 @pytest.mark.parametrize(
     ("kind", "installed", "extras", "pinned"),
     [
-        ("cpu", JAX, "report", ["jax==0.7.2", "jaxlib==0.7.2"]),
+        ("cpu", JAX, "experiments", ["jax==0.7.2", "jaxlib==0.7.2"]),
         (
             "gpu",
             JAX | CUDA,
-            "report",
+            "experiments",
             [f"{name}==0.7.2" for name in sorted(JAX | CUDA)],
         ),
-        ("gpu", JAX, "report,cuda", ["jax==0.7.2", "jaxlib==0.7.2"]),
+        ("gpu", JAX, "experiments,cuda", ["jax==0.7.2", "jaxlib==0.7.2"]),
         (
             "tpu",
             JAX | {"libtpu": "0.0.21.1"},
-            "report",
+            "experiments",
             ["jax==0.7.2", "jaxlib==0.7.2", "libtpu==0.0.21.1"],
         ),
-        ("tpu", JAX, "report,tpu", ["jax==0.7.2", "jaxlib==0.7.2"]),
-        ("tpu", {"libtpu": "0.0.21.1"}, "report,tpu", []),
-        ("cpu", {}, "report", []),
+        ("tpu", JAX, "experiments,tpu", ["jax==0.7.2", "jaxlib==0.7.2"]),
+        ("tpu", {"libtpu": "0.0.21.1"}, "experiments,tpu", []),
+        ("cpu", {}, "experiments", []),
     ],
 )
 def test_the_jax_of_a_runtime_stays_as_it_is(tools, kind, installed, extras, pinned):

@@ -163,7 +163,7 @@ command(study.report, study.PRESETS, ["{tmp_path}", "--out", "{tmp_path}"])
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "jinja2" in done.stderr and "jaxselect[report]" in done.stderr
+    assert "jinja2" in done.stderr and "jaxselect[experiments]" in done.stderr
 
 
 def test_the_report_only_reads():

@@ -40,6 +40,7 @@ from tests.outcome.rate_program import (
     resolve_tightly,
     run,
 )
+from tests.outcome.test_rounding import CHANGE, rounded
 from tests.test_precision import rounded_products
 
 # Seeds: p_0 decides nothing of ρ in the first, one dimension of it in the other.
@@ -62,6 +63,17 @@ def test_derivatives_match_finite_differences_in_both_modes(seed):
     _, (slopes, pulled), _ = run(0.0, weights, *problem)
     np.testing.assert_array_less(np.abs(slopes - difference), 1e-5 * scale)
     np.testing.assert_allclose(pulled, weights @ slopes, rtol=1e-8)
+
+
+@pytest.mark.parametrize("seed", [WITHOUT_HISTORY, WITH_HISTORY])
+def test_rates_do_not_follow_rounding(seed):
+    before, *rest = drawn(seed)
+    exact, _, where = run(0.0, 0.0, before, *rest)
+    for signs in range(3):
+        moved = rounded(before, jax.random.key(signs))
+        found, _, there = run(0.0, 0.0, moved, *rest)
+        assert there == where
+        np.testing.assert_allclose(found, exact, rtol=CHANGE)
 
 
 def test_their_program_rounds_no_product_and_calls_nothing_back():

@@ -18,6 +18,7 @@ from jaxselect.sparse.limit_certificate import CertificateStatus
 from jaxselect.sparse.ragged_bags import RaggedBags
 from jaxselect.sparse.ragged_objective import descent
 from jaxselect.sparse.sparse_flow import sparse_flow
+from tests.outcome.test_rounding import CHANGE, rounded
 from tests.sparse.problems import AT_REST, SELECTED, TIED, VOCABULARY, followed, problem
 from tests.tolerances import assert_close
 
@@ -94,6 +95,27 @@ def test_everything_tied_is_at_rest(seed):
     assert found.margin.status is MaxMarginStatus.NO_PAIRS
     pull, _ = descent(RaggedBags.of_corpus(model, corpus), found.axes @ found.rest.cls)
     assert np.linalg.norm(pull) < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("seed", "dim"), [(SELECTED[0], 6), (TIED[0], 6), *((seed, 2) for seed in AT_REST)]
+)
+def test_an_end_does_not_follow_rounding(seed, dim):
+    """Nor do the steps: at rest what is left of the forces is rounding alone."""
+    model, _, corpus = problem(seed, dim)
+    exact, steps = end_of(seed, dim), followed(seed, dim).num_steps
+    scale = np.linalg.norm(exact.margin.direction)
+    for signs in range(4):
+        moved = rounded(model, jax.random.key(signs))
+        flow = sparse_flow(moved, corpus)
+        found = flow_end(moved, corpus, flow)
+        assert found.status is exact.status and abs(flow.num_steps - steps) <= 2
+        off = np.linalg.norm(found.margin.direction - exact.margin.direction)
+        assert off <= CHANGE * scale
+        if exact.rest is not None:
+            along = found.axes @ found.rest.cls
+            wanted = exact.axes @ exact.rest.cls
+            np.testing.assert_allclose(along, wanted, rtol=0, atol=CHANGE)
 
 
 @pytest.mark.parametrize("seed", [SELECTED[0], TIED[0]])

@@ -131,6 +131,14 @@ def test_the_reduced_flow_approaches_its_late_law(name):
         np.testing.assert_allclose(ratio[1], 1.0, rtol=2e-3)
 
 
+@pytest.mark.parametrize("name", RATES)
+def test_rounding_of_log_time_does_not_stop_the_flow(name):
+    """β or u grows like τ: that of e^{τ − qβ} at 10⁹ would be 10⁻⁷, or steps 16,384."""
+    _, flow, law = found(RATES[name], times=jnp.array([1e5, 1e9]))
+    off = np.stack([flow.log_weight, flow.log_loss]) - [law.log_weight, law.log_loss]
+    assert (np.abs(off[:, 1]) <= np.abs(off[:, 0]) + 1e-6).all()
+
+
 def test_the_table_of_the_theorem():
     """1 − q of every subset, written out; u of the flow, β = log t."""
     kappa = np.sqrt(N * MIXED)
