@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from experiments.common import memory, programs
 from experiments.common.console import Difference, command, say
 from experiments.common.devices import configure
-from experiments.common.runs import CERTIFIED, GROWING
+from experiments.common.runs import GROWING
 from experiments.common.study import Dimension, Positive, Program, Seed, check, presets
 from jaxselect.compilation import fast_compile_options
 from jaxselect.errors import BadInput
@@ -81,8 +81,8 @@ STORIES = {
     "the negative sequences",
     TrialStatus.PARTIAL: "Attention ends on single tokens, but in some sequences on "
     "irrelevant ones",
-    TrialStatus.TIED: "Some tokens keep finite odds for ever, and every other choice is "
-    "made",
+    TrialStatus.TIED: "Some tokens keep finite odds for ever, and every other choice "
+    "is made",
     TrialStatus.AT_REST: "No token loses all of its weight, and p stays finite",
     TrialStatus.UNRESOLVED: "No certificate's hypotheses hold at this norm; a larger "
     "--until-norm may help",

@@ -241,7 +241,7 @@ def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
         axes=zeros((size, dim)),
         point=zeros(dim),
         moved=number,
-        rest=Rest(*[number] * 6, root=zeros((size, size))),
+        rest=Rest(number, number, number, number, number, number, zeros((size, size))),
         closed=jnp.asarray(True),
     )
 
@@ -373,7 +373,7 @@ def _only(corpus: Corpus, kept: Bool[Array, "sequences width"]) -> Corpus:
 
 
 def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:
-    """x ↦ (1 − Π) x, row by row."""
+    """X ↦ (1 − Π) x, row by row."""
 
     def across(rows: Array, axes: Array) -> Array:
         # Twice: once leaves roundings of the rows in U.

@@ -1,4 +1,4 @@
-"""Contraction of ties: an identity of the risk, a proof of rest, and what refuses it."""
+"""Contraction of ties: an identity of the risk, a proof of rest, what is refused."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from jaxselect.model.attention import attend_corpus
 from jaxselect.model.objective import empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import selected_tokens
-from jaxselect.ties import contract, displacement, find_ties, no_ties, ties_of
+from jaxselect.ties import contract, displacement, no_ties, ties_of
 
 WIDE = 20.0
 

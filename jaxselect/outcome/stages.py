@@ -25,11 +25,9 @@ from ..ties import Contracted, Ties, contract, find_ties, no_ties
 
 # Largest log-time; the norm is reached before, but by a run at rest.
 LATEST = 1e15
-# Log-time from which 1 + t is t to rounding, and the least that is told from zero.
-LATE, TINY = 40.0, 1e-300
 
+# Bound on the stages of a run: those that take more go from one return to the next.
 STAGES = 12
-"""Bound on the stages of a run. Runs that take more go from one return to the next."""
 
 
 class Point(eqx.Module):
@@ -56,12 +54,9 @@ class Point(eqx.Module):
     def log_time(self) -> Float[Scalar, ""]:
         """The log(1+t), t = t_origin + t′."""
         own, origin = self.own_log_time, self.origin_log_time
-        # Late, 1 + t′ is t′ to rounding.
-        early = jnp.minimum(own, LATE)
-        elapsed = jnp.where(
-            early > 0, jnp.log(jnp.expm1(jnp.maximum(early, TINY))), -jnp.inf
-        )
-        elapsed = jnp.where(own < LATE, elapsed, own)
+        # log t′ = τ′ + log(1 − e^{−τ′}).
+        some = jnp.where(own > 0, own, 1.0)
+        elapsed = jnp.where(own > 0, own + jnp.log(-jnp.expm1(-some)), -jnp.inf)
         return jnp.where(origin > 0, jnp.logaddexp(origin, elapsed), own)
 
 
@@ -122,7 +117,7 @@ def flow_to_end(
     Source: mathematics, section 3g.
 
     Args:
-        parameters: (E, ·, v).
+        parameters: (E, ·, v), in a `frame` where d is large.
         corpus: n labelled bags; ties are contracted for labels ±1 in double precision.
         point: of `beginning`, or of a former call's last stage.
         until_norm: ‖p‖ to stop at.
@@ -163,19 +158,15 @@ def flow_to_end(
         flow, former = stage.flow, before.flow
         # The path is that of the first stage; its log-times begin with the run.
         path = partial(jnp.where, number == 0)
-        summed = (
-            flow.num_steps + former.num_steps,
-            flow.num_rejected + former.num_rejected,
-            path(flow.path_log_times, former.path_log_times),
-            path(flow.path_cls, former.path_cls),
+        flow = eqx.tree_at(
+            lambda flow: (flow.num_steps, flow.path_log_times, flow.path_cls),
+            flow,
+            (
+                flow.num_steps + former.num_steps,
+                path(flow.path_log_times, former.path_log_times),
+                path(flow.path_cls, former.path_cls),
+            ),
         )
-        parts = lambda flow: (  # noqa: E731
-            flow.num_steps,
-            flow.num_rejected,
-            flow.path_log_times,
-            flow.path_cls,
-        )
-        flow = eqx.tree_at(parts, flow, summed)
         return dataclasses.replace(stage, flow=flow), number + 1
 
     begun = dataclasses.replace(nothing, point=point), jnp.asarray(0, jnp.int32)

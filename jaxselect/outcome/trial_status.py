@@ -27,8 +27,8 @@ class TrialStatus(Status):
     NOTHING_TO_SELECT = 4, "Certified: likewise, in data without an important token."
     TIED = (
         5,
-        "Certified: some tokens rest at finite odds, and orthogonal to them p is at the "
-        "max-margin direction of every other choice.",
+        "Certified: some tokens rest at finite odds, and orthogonal to them p is at "
+        "the max-margin direction of every other choice.",
     )
     AT_REST = (
         6,

@@ -214,7 +214,7 @@ def run_chunk(
         values = lane_values(grid, chunk.lanes[places]).values()
         columns = [*values, *point, np.full(len(places), stages)]
         if vmapped:
-            short = lanes - len(places)
+            short = chunk_size - len(places)
             padded = (
                 np.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1), "edge")
                 for x in columns

@@ -9,11 +9,11 @@ import functools
 import jax
 import numpy as np
 import pytest
+from jaxselect.outcome.proof import prove
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize, nnls
 
 from jaxselect.flow.cls_flow import cls_flow
-from jaxselect.outcome.proof import prove
 from jaxselect.outcome.trial_certificate import certify
 from jaxselect.outcome.trial_status import CERTIFIED, TrialStatus
 from jaxselect.sparse.end import End
