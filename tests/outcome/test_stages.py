@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
-from scipy.special import log_expit
 
 from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.flow.cls_flow import cls_flow
@@ -16,6 +15,7 @@ from jaxselect.outcome.stages import STAGES, Point, beginning, flow_to_end
 from jaxselect.outcome.trial import initialise
 from jaxselect.outcome.trial_certificate import certify_stage
 from jaxselect.outcome.trial_status import TrialStatus
+from tests.attacks.literal_ties import Literal
 
 SIZES = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
 DRAW = partial(assumption_one, **SIZES)
@@ -76,73 +76,6 @@ def test_how_runs_end(run):
         np.testing.assert_allclose(constant, late.error_constant, rtol=1e-4)
         line = late.cls_at(stage.flow.log_time)
         np.testing.assert_allclose(cls, line, atol=1e-5)
-
-
-class Literal:
-    """The literal model, its ties solved for at every p, with exact exponents.
-
-    Orthogonal to the ties dp/dτ is the sum over losing entries of e^τ times their
-    pull, of which no term is large; along them p is where the pulls of all tokens, the
-    losing ones too, vanish.
-    """
-
-    def __init__(self, model, bags, ties):
-        self.e, self.v = np.asarray(model.embeddings), np.asarray(model.head)
-        self.b = self.e @ self.v
-        self.tokens, self.counts = np.asarray(bags.tokens), np.asarray(bags.counts)
-        self.y = np.asarray(bags.labels, float)
-        axes = np.asarray(ties.axes)
-        self.axes = axes[np.abs(axes).sum(axis=1) > 0]
-        self.across = self.e - (self.e @ self.axes.T) @ self.axes
-        self.chosen = np.asarray(ties.selected)
-        self.place = self.axes @ np.asarray(ties.point)
-
-    def attention(self, p):
-        filled = self.counts > 0
-        with np.errstate(divide="ignore"):
-            logits = (self.e @ p)[self.tokens] + np.log(self.counts)
-        logits = np.where(filled, logits, -np.inf)
-        logits -= logits.max(axis=1, keepdims=True)
-        log_q = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        q = np.exp(log_q)
-        f = (q * self.b[self.tokens]).sum(axis=1)
-        return log_q, q, f
-
-    def along(self, p):
-        """−Π∇L."""
-        _, q, f = self.attention(p)
-        pull = np.exp(log_expit(-self.y * f)) * self.y / len(self.y)
-        pull = pull[:, None] * q * (self.b[self.tokens] - f[:, None])
-        return np.bincount(
-            self.tokens.ravel(), pull.ravel(), len(self.e)
-        ) @ self.e @ self.axes.T
-
-    def whole(self, free):
-        """p of its part orthogonal to the ties, these at rest."""
-        for _ in range(20):
-            there = self.along(free + self.place @ self.axes)
-            if np.abs(there).max() < 1e-15:
-                break
-            size = 1e-5
-            slope = [
-                (self.along(free + (self.place + size * axis) @ self.axes)
-                 - self.along(free + (self.place - size * axis) @ self.axes))
-                / (2 * size)
-                for axis in np.eye(len(self.place))
-            ]
-            self.place = self.place - np.linalg.solve(np.array(slope).T, there)
-        return free + self.place @ self.axes
-
-    def field(self, tau, free):
-        log_q, _, f = self.attention(self.whole(free))
-        lost = (self.counts > 0) & ~self.chosen
-        advance = self.y[:, None] * (self.b[self.tokens] - f[:, None])
-        exponent = tau + log_q + log_expit(-self.y * f)[:, None] - np.log(len(self.y))
-        pull = np.where(lost, np.exp(np.where(lost, exponent, 0.0)) * advance, 0.0)
-        first = self.tokens[np.arange(len(self.y)), self.chosen.argmax(axis=1)]
-        by_token = np.bincount(self.tokens.ravel(), pull.ravel(), len(self.e))
-        by_token -= np.bincount(first, pull.sum(axis=1), len(self.e))
-        return by_token @ self.across
 
 
 @pytest.mark.parametrize("run", [(100.0, 0.1, 0), (32.0, 31.62, 0)])
