@@ -81,7 +81,7 @@ def predict(
     @jax.jit
     @jax.vmap
     def both(rates: jax.Array) -> tuple[ReducedFlow, ReducedFlow]:
-        theory = plan.theory(tuple(rates))
+        theory = plan.theory((rates[0], rates[1], rates[2]))
         marks = jnp.asarray(plan.marks)
         return late_law(theory, marks), reduced_flow(theory, marks)
 

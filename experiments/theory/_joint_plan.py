@@ -9,6 +9,7 @@ from experiments.common.study import Bound, Count, Positive, Several, Study
 from experiments.theory._joint_lanes import Cell
 from experiments.theory.problem import Problem
 from jaxselect.theory.joint import ReducedProblem, reduced_problem
+from jaxselect.theory.two_classes import Real
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ class Plan(Study):
         step_size = 2 * alignment * self.problem.length * number
         return Cell(seed, dim, kinds.pop("step_size", step_size), **kinds)
 
-    def theory(self, rates: tuple[float, float, float]) -> ReducedProblem:
+    def theory(self, rates: tuple[Real, Real, Real]) -> ReducedProblem:
         """The two variables of the problem."""
         return reduced_problem(
             relevant=self.problem.relevant,

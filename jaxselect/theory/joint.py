@@ -19,7 +19,6 @@ _Number = Float[Scalar, ""] | float | int
 
 # Steps of the fixed point of u, each of which gains a factor u ≥ 2.
 FIXED_POINT = 60
-
 # Margin beyond which log(1 + e^{−m}) is −m to rounding.
 FAR = 40.0
 
@@ -181,7 +180,6 @@ def reduced_flow(
         >>> round((late.value / late.log_times).item(), 3)
         1.0
     """
-    start = jnp.stack([problem.values.start, problem.scores.start])
     paces = _paces(problem)
     solution = dfx.diffeqsolve(
         dfx.ODETerm(_field),
@@ -189,7 +187,7 @@ def reduced_flow(
         t0=0.0,
         t1=log_times[-1],
         dt0=1e-3,
-        y0=start,
+        y0=jnp.stack([problem.values.start, problem.scores.start]),
         args=(problem, paces),
         saveat=dfx.SaveAt(ts=log_times),
         stepsize_controller=dfx.PIDController(tolerance, tolerance),
@@ -296,35 +294,27 @@ def _log_unselected(score: Array, problem: ReducedProblem) -> Array:
 def _paces(problem: ReducedProblem) -> Float[Array, " 2"]:
     """(a, b), such that β − a τ and u − b τ grow slower than τ.
 
-    β and u themselves, known to a share of τ, would leave e^{τ − qβ} unknown late, and
-    steps would follow rounding.
+    With β and u themselves, known to a share of τ, e^{τ − qβ} would follow rounding.
     """
-    trained, moves = (
-        (channel.product > 0) | (channel.start_speed > 0)
-        for channel in (problem.values, problem.scores)
-    )
-    log_selected = _log_selected(problem.scores.start, problem)
-    selected = jnp.where(moves, 1.0, jnp.exp(log_selected))
-    return jnp.stack(
-        [jnp.where(trained, 1 / selected, 0.0), jnp.where(moves & ~trained, 1.0, 0.0)]
-    )
+    both = problem.values, problem.scores
+    trained, moves = (x.product + x.start_speed > 0 for x in both)
+    fixed = jnp.exp(-_log_selected(problem.scores.start, problem))
+    growth = jnp.where(trained, jnp.where(moves, 1.0, fixed), 0.0)
+    return jnp.stack([growth, jnp.where(moves & ~trained, 1.0, 0.0)])
 
 
 def _field(log_time: PyTree, state: PyTree, args: PyTree) -> Array:
     """Derivatives of x = β − a τ and y = u − b τ, where no two terms of τ cancel."""
     problem, paces = args
     value, score = state + paces * log_time
-    log_selected = _log_selected(score, problem)
-    selected = jnp.exp(log_selected)
-    # 1 − a q, exact where a = 1.
-    left = 1 - paces[0] + paces[0] * jnp.exp(_log_unselected(score, problem))
-    # log g + log q without τ: log σ(−m) = −m + log σ(m).
-    push = jax.nn.log_sigmoid(selected * value) - selected * state[0] + log_selected
-    # log(1 − q) = log(T − 1) − u + log q.
-    unselected = jnp.log(problem.length - 1) - state[1] + log_selected
-    other = jnp.exp((left - paces[1]) * log_time + push + unselected)
-    speed = problem.values.speed(value)
+    log_weight = _log_selected(score, problem)
+    weight = jnp.exp(log_weight)
+    # 1 − a q, exact where a = 1; log g + log q = (1 − a q) τ + push.
+    late = 1 - paces[0] + paces[0] * jnp.exp(_log_unselected(score, problem))
+    push = jax.nn.log_sigmoid(weight * value) - weight * state[0] + log_weight
+    rivals = jnp.log(problem.length - 1) - state[1] + log_weight
+    other = jnp.exp((late - paces[1]) * log_time + push + rivals)
+    values, scores = problem.values.speed(value), problem.scores.speed(score)
     # With β fixed its push overflows, and moves nothing.
-    pushed = jnp.exp(jnp.where(speed > 0, left * log_time + push, 0.0))
-    moved = jnp.stack([pushed * speed, other * value * problem.scores.speed(score)])
-    return moved - paces
+    pushed = jnp.exp(jnp.where(values > 0, late * log_time + push, 0.0))
+    return jnp.stack([pushed * values, other * value * scores]) - paces

@@ -230,7 +230,7 @@ def _edges(
     """
     values_at = jax.vmap(condition)
 
-    # What `custom_root` hands over may be called at two points at a time, not at more.
+    # `custom_root` hands over a function of two points at a time, and no more.
     def solve(_: Condition, __: Float[Array, " 2"]) -> tuple[Any, Any]:
         outside, inside, flag = _brackets(values_at, jax.lax.stop_gradient(ends))
         values = values_at(outside), values_at(inside)

@@ -101,7 +101,7 @@ def test_everything_tied_is_at_rest(seed):
     ("seed", "dim"), [(SELECTED[0], 6), (TIED[0], 6), *((seed, 2) for seed in AT_REST)]
 )
 def test_an_end_does_not_follow_rounding(seed, dim):
-    """Nor do the steps: at rest what is left of the forces is rounding alone."""
+    """Its steps do not either: at rest the forces are rounding alone."""
     model, _, corpus = problem(seed, dim)
     exact, steps = end_of(seed, dim), followed(seed, dim).num_steps
     scale = np.linalg.norm(exact.margin.direction)
