@@ -213,6 +213,7 @@ def ties_of(
     )
 
 
+@for_corpus(by_head=True)
 def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
     """The record of a problem that nothing is contracted in.
 

@@ -30,9 +30,9 @@ from jaxselect.errors import BadInput
 from jaxselect.flow.cls_flow import FlowSettings, cls_flow
 from jaxselect.outcome.tolerance_check import ToleranceCheck, tolerance_check
 from jaxselect.sweep import store
-from jaxselect.sweep.chunks import Chunk, plan, run_chunk
+from jaxselect.sweep.chunks import Chunk, plan, run_lanes, table
 from jaxselect.sweep.grid import Grid, Shape, lane_values
-from jaxselect.sweep.start import start
+from jaxselect.sweep.start import lane_kinds, start
 
 CHUNK_SIZE = 10
 """Runs per file: some seconds of work for a core."""
@@ -144,15 +144,18 @@ def measured(
         raise KeyboardInterrupt
     if number not in whole:
         sweep, chunk = case
-        programs = partial(program, atol)
-        rows = run_chunk(GRIDS[sweep], chunk, chunk_size=CHUNK_SIZE, programs=programs)
+        grid = GRIDS[sweep]
+        kinds = lane_kinds(grid, chunk.shape)
+        # The numbers of a cell alone: this flow has one stage.
+        typed = zip(lane_values(grid, chunk.lanes).values(), kinds, strict=False)
+        columns = [np.asarray(column, kind.dtype) for column, kind in typed]
+        found = run_lanes(program(atol, grid, chunk.shape), columns, None)
+        rows = table(chunk.lanes, found)
         store.write_chunk(folder, number, rows)
     return store.read_chunk(folder, number)
 
 
-def program(
-    atol: float, grid: Grid, shape: Shape, vmapped: bool
-) -> Callable[..., SimpleNamespace]:
+def program(atol: float, grid: Grid, shape: Shape) -> Callable[..., SimpleNamespace]:
     """The check of one lane, compiled by any process before this one."""
 
     def run(*values: jax.Array) -> SimpleNamespace:

@@ -143,7 +143,8 @@ def end_of_path(
     bare = eqx.tree_at(saved, path, [points[:0] for points in saved(path)])
     bare = jax.lax.stop_gradient(bare.turned(inside.coordinates))
     zero, none = jnp.zeros_like(bare.log_time), jnp.zeros((), bool)
-    inputs = (inside.parameters, corpus, zero, zero + jnp.inf, bare.log_time, None)
+    bounds = zero, zero + jnp.inf, bare.log_time
+    inputs = (inside.parameters, corpus, *bounds, None, None)
     end = with_derivatives(inputs, settings, bare, (none, none))
     return inside.lift_points(end.cls)
 

@@ -91,7 +91,7 @@ def pair_strength(
     strength = corpus.weighted(pull * ahead)
     zero = jnp.zeros_like(log_scale)
     blur = zero
-    if corpus.shift is not None:
+    if corpus.shift is not None and entries.ndim == 2:
         size = response(entries, corpus) * corpus.shift.blur
         blur = blur.at[pair].add(corpus.weighted(pull * size))
     return PairStrength(

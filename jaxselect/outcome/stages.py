@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ..corpora.checks import for_corpus
 from ..corpora.corpus import Corpus, Shift
 from ..flow.cls_flow import cls_flow
 from ..flow.result import Flow, FlowStatus
@@ -101,6 +102,7 @@ def beginning(parameters: Parameters) -> Point:
     return Point(parameters.cls, zero, zero, no, no)
 
 
+@for_corpus(by_head=True)
 @full_precision
 def flow_to_end(
     parameters: Parameters,

@@ -184,8 +184,7 @@ def run_chunk(
     Args:
         grid: of trials.
         chunk: of `plan`.
-        chunk_size: lanes of a full chunk; a short one in step is filled up and cut
-            again, so that no second program is compiled.
+        chunk_size: lanes of a full chunk, and of a call where they are in step.
         vmapped: all lanes in step, or one after the other.
         device: where; JAX's default if not given, or the sharding of `lanes_over`
             where lanes in step are cut over several.
@@ -198,47 +197,79 @@ def run_chunk(
     Example:
         See `plan`.
     """
-    number = len(chunk.lanes)
-    lanes = chunk_size if vmapped else None
-    kinds = lane_kinds(grid, chunk.shape, lanes)
+    kinds = lane_kinds(grid, chunk.shape)
     run = programs(grid, chunk.shape, vmapped)
+    values = list(lane_values(grid, chunk.lanes).values())
 
-    def call(columns: Sequence[Any]) -> dict[str, np.ndarray]:
-        cells = zip(columns, kinds, strict=True)
-        typed = [np.asarray(column, kind.dtype) for column, kind in cells]
-        asked = jax.device_put(typed, device)
+    def followed(lanes: np.ndarray, point: list[np.ndarray], stages: int) -> dict:
+        columns = [column[lanes] for column in values]
+        columns += [*point, np.full(len(lanes), stages)]
+        typed = zip(columns, kinds, strict=True)
+        columns = [np.asarray(column, kind.dtype) for column, kind in typed]
+        return run_lanes(run, columns, chunk_size if vmapped else None, device)
+
+    every = np.arange(len(chunk.lanes))
+    point = [np.zeros((len(every), *kind.shape)) for kind in kinds[-6:-1]]
+    found = followed(every, point, 1 if vmapped else STAGES)
+    left = np.flatnonzero(~found["finished"])
+    if vmapped and left.size:
+        later = followed(left, [found[name][left] for name in ONWARD], STAGES)
+        for name in later.keys() - {"path_log_times", "path_norms", "path_errors"}:
+            found[name] = np.array(found[name])
+            found[name][left] = later[name]
+    return table(chunk.lanes, found)
+
+
+def run_lanes(
+    run: Callable[..., Any],
+    columns: Sequence[np.ndarray],
+    in_step: int | None,
+    device: Any = None,
+) -> dict[str, np.ndarray]:
+    """Run a program on lanes, in one call or in one each.
+
+    Args:
+        run: from the values of a lane, or of so many in step, to a record of arrays.
+        columns: its arguments, a row per lane.
+        in_step: lanes of a call; fewer are filled up, and cut again, so that no second
+            program is compiled. None for one lane a call.
+        device: see `run_chunk`.
+
+    Returns:
+        The fields of the record, a row per lane.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> run_lanes(lambda x: SimpleNamespace(twice=2 * x), [np.arange(3.0)], 4)
+        {'twice': array([0., 2., 4.])}
+    """
+
+    def call(arguments: Sequence[Any]) -> dict[str, np.ndarray]:
+        asked = jax.device_put(list(arguments), device)
         # Waited for: two calls at once may wait for each other for ever on CPU.
         return jax.device_get(vars(run(*asked)))
 
-    def run_all(places: np.ndarray, point: Sequence[np.ndarray], stages: int) -> dict:
-        values = lane_values(grid, chunk.lanes[places]).values()
-        columns = [*values, *point, np.full(len(places), stages)]
-        if vmapped:
-            short = chunk_size - len(places)
-            padded = (
-                np.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1), "edge")
-                for x in columns
-            )
-            found = call(list(padded))
-            return {name: column[: len(places)] for name, column in found.items()}
-        each = [call([column[i] for column in columns]) for i in range(len(places))]
+    number = len(columns[0])
+    if in_step is None:
+        each = [call([column[lane] for column in columns]) for lane in range(number)]
         return {name: np.stack([one[name] for one in each]) for name in each[0]}
+    filled = np.minimum(np.arange(in_step), number - 1)
+    found = call([column[filled] for column in columns])
+    return {name: column[:number] for name, column in found.items()}
 
-    point = [np.zeros((number, *kind.shape[vmapped:])) for kind in kinds[-6:-1]]
-    found = run_all(np.arange(number), point, 1 if vmapped else STAGES)
-    left = np.flatnonzero(~found["finished"])
-    if vmapped and grid.precision == "float64" and left.size:
-        later = run_all(left, [found[name][left] for name in ONWARD], STAGES)
-        for name, column in later.items():
-            if name.startswith("path_"):
-                continue
-            found[name] = found[name].copy()
-            found[name][left] = column
+
+def table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
+    """One row per lane: `lane`, then the fields of a record.
+
+    Example:
+        >>> table(np.array([7]), {"norm": np.array([2.0])}).tolist()
+        [(7, 2.0)]
+    """
     kind = [("lane", np.int64)] + [
         (name, column.dtype, column.shape[1:]) for name, column in found.items()
     ]
-    rows = np.zeros(number, kind)
-    rows["lane"] = chunk.lanes
+    rows = np.zeros(len(lanes), kind)
+    rows["lane"] = lanes
     for name, column in found.items():
         rows[name] = column
     return rows

@@ -64,8 +64,9 @@ def lane_kinds(
     numbers = tuple(
         kind("int32" if name == "seed" else grid.precision) for name in grid.traced
     )
-    alone = (jax.ShapeDtypeStruct((), one.dtype) for one in numbers)
-    cls = jax.eval_shape(partial(start, grid, shape), *alone)[1].cls
-    point = jax.ShapeDtypeStruct((*batch, *cls.shape), cls.dtype)
-    times, flags = [kind(cls.dtype)] * 2, [kind("bool")] * 2
-    return *numbers, point, *times, *flags, kind("int32")
+    bags = grid.bags(shape)
+    # The coordinates of `gaussian_reduced`.
+    axes = bags.vocabulary + 1 + (bags.classes or 1)
+    cls = jax.ShapeDtypeStruct((*batch, axes), grid.precision)
+    times, flags = [kind(grid.precision)] * 2, [kind("bool")] * 2
+    return *numbers, cls, *times, *flags, kind("int32")

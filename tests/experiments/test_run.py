@@ -41,7 +41,7 @@ def test_a_run_says_what_it_found(printed):
     # It was compiled or read, and says which.
     assert min(found["compile_seconds"], found["load_seconds"]) == 0
     assert max(found["compile_seconds"], found["load_seconds"]) > 0
-    assert f"{run.STORIES[TrialStatus.SELECTED_ALL]}{run.PROVED}." in err
+    assert f"{run.STORIES[TrialStatus.SELECTED_ALL]}{run.GROWS}." in err
     full = "█" * run.BAR
     assert err.count(f"{full}  100%") == 2
     for name, value, meaning in run._numbers(found):

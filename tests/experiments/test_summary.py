@@ -7,18 +7,17 @@ import xarray as xr
 from matplotlib.collections import PatchCollection
 
 from experiments.common.palette import STATUS
-from experiments.common.runs import CERTIFIED, SELECTING, by_end, lemma_fit, with_status
+from experiments.common.runs import CERTIFIED, SELECTING, lemma_fit
 from experiments.common.statistics import beside, binned, bootstrap, fitted_exponent
 from experiments.figures import phases
 from experiments.sweep.summary import describe, summarise, wasted_work
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.sparse.end import End
 
 STATUSES = {status.name: int(status) for status in TrialStatus}
 ALL, LEFT, PARTIAL = (
     STATUSES[name] for name in ("SELECTED_ALL", "CAPTURED_POSITIVE", "PARTIAL")
 )
-TIES_UNPROVED, NOT_CERTIFIED = STATUSES["TIES_UNPROVED"], STATUSES["NOT_CERTIFIED"]
+TIES_UNPROVED, UNRESOLVED = STATUSES["TIES_UNPROVED"], STATUSES["UNRESOLVED"]
 NONE, MISSING = STATUSES["NOTHING_TO_SELECT"], -1
 
 
@@ -50,7 +49,7 @@ def results(status, selected=None, vmapped=False):
 
 def test_certified_statuses_are_those_the_library_certifies():
     assert set(CERTIFIED) < set(STATUSES)
-    assert not {"TIES_UNPROVED", "NOT_CERTIFIED", "NORM_NOT_REACHED", "FAILED"} & set(
+    assert not {"TIES_UNPROVED", "UNRESOLVED", "NORM_NOT_REACHED", "FAILED"} & set(
         CERTIFIED
     )
     assert set(CERTIFIED) - set(SELECTING) == {"NOTHING_TO_SELECT"}
@@ -60,7 +59,7 @@ def test_shares_are_of_certified_runs_with_their_number():
     # η₀ = 1: all, captured, all, balanced; η₀ = 10: one not yet, one with nothing to
     # select, and a chunk of two that is missing.
     summed = summarise(
-        results([ALL, LEFT, NOT_CERTIFIED, NONE, ALL, TIES_UNPROVED, MISSING, -1])
+        results([ALL, LEFT, UNRESOLVED, NONE, ALL, TIES_UNPROVED, MISSING, -1])
     )
     assert summed["runs"] == 8 and summed["statuses"]["missing"] == 2
     assert summed["statuses"]["selected_all"] == 2
@@ -75,7 +74,7 @@ def test_shares_are_of_certified_runs_with_their_number():
 
 
 def test_selected_but_not_certified_is_not_counted():
-    summed = summarise(results([NOT_CERTIFIED, TIES_UNPROVED] * 4, selected=1.0))
+    summed = summarise(results([UNRESOLVED, TIES_UNPROVED] * 4, selected=1.0))
     assert summed["certified_share"] == 0
     for row in summed["all_selected_by_step_size"].values():
         assert (row["share"], row["certified"]) == (None, 0)
@@ -83,30 +82,14 @@ def test_selected_but_not_certified_is_not_counted():
     assert summed["direction_constant_deviation_with_path"] is None
 
 
-def test_proved_ends_count_as_certified_and_change_no_certified_status():
-    """A second pass proves two of the open runs; its SELECTED is no status
-    where the flow was certified."""
-    codes = {end.name: end.value for end in End}
-    runs = results(
-        [ALL, LEFT, TIES_UNPROVED, TIES_UNPROVED, ALL, NOT_CERTIFIED, -1, -1]
-    )
-    ends = [End.SELECTED, End.SELECTED, End.TIED, End.UNPROVED]
-    ends = np.array([*ends, End.SELECTED, End.SELECTED, MISSING, MISSING])
-    runs = runs.assign(end=(runs.status.dims, ends.reshape(runs.status.shape)))
-    runs.attrs["ends"] = codes
+def test_ties_and_rests_that_are_certified_count_and_select_nothing():
+    tied, at_rest = STATUSES["TIED"], STATUSES["AT_REST"]
+    runs = results([ALL, LEFT, TIES_UNPROVED, tied, ALL, at_rest, -1, -1])
     summed = summarise(runs)
     assert summed["certified_share"] == 5 / 6
-    assert (summed["ends"]["selected"], summed["ends"]["tied"]) == (4, 1)
-    assert summed["statuses"]["ties_unproved"] == 2
-    assert summed["all_selected_by_step_size"]["1"]["certified"] == 3
-    assert "4 selected, 1 tied, 0 at rest, 1 unproved" in describe(summed)
-    shown = by_end(runs)
-    names = {code: name for name, code in shown.attrs["statuses"].items()}
-    seen = [names.get(code) for code in shown.status.values.ravel().tolist()]
-    assert seen[2:6] == ["TIED", "TIES_UNPROVED", "SELECTED_ALL", "SELECTED"]
-    kept = with_status(runs, *CERTIFIED).values
-    assert (shown.status.values == runs.status.values)[kept].all()
-    assert seen[6:] == [None, None]
+    assert (summed["statuses"]["tied"], summed["statuses"]["at_rest"]) == (1, 1)
+    row = summed["all_selected_by_step_size"]["1"]
+    assert (row["share"], row["certified"]) == (2 / 4, 4)
     shares = phases.status_shares(runs)
     np.testing.assert_allclose(sum(shares.values()), 1.0)
     assert shares["TIED"].sum() == 0.5
@@ -119,10 +102,10 @@ def test_a_sweep_of_which_nothing_is_there():
 
 
 def test_one_certified_run_has_no_interval():
-    summed = summarise(results([ALL, NOT_CERTIFIED, NOT_CERTIFIED, NOT_CERTIFIED] * 2))
+    summed = summarise(results([ALL, UNRESOLVED, UNRESOLVED, UNRESOLVED] * 2))
     row = summed["all_selected_by_step_size"]["1"]
     assert row["share"] == 1 and row["certified"] == 2
-    summed = summarise(results([ALL] + [NOT_CERTIFIED] * 7))
+    summed = summarise(results([ALL] + [UNRESOLVED] * 7))
     row = summed["all_selected_by_step_size"]["1"]
     assert row["share"] == 1 and np.isnan(row["low"])
     fit = {"exponent": -0.5, "low": np.nan, "high": np.nan, "dims": [8.0, 64.0]}
@@ -161,12 +144,12 @@ def test_steps_that_waited_by_hand():
 
 
 def test_a_cell_is_cut_by_the_shares_of_all_its_runs():
-    found = results([ALL, LEFT, NOT_CERTIFIED, NONE, ALL, TIES_UNPROVED, MISSING, ALL])
+    found = results([ALL, LEFT, UNRESOLVED, NONE, ALL, TIES_UNPROVED, MISSING, ALL])
     shares = phases.status_shares(found)
     half = {
         "SELECTED_ALL": [[0.5, 0], [0.5, 0.5]],
         "CAPTURED_POSITIVE": [[0.5, 0], [0, 0]],
-        "NOT_CERTIFIED": [[0, 0.5], [0, 0]],
+        "UNRESOLVED": [[0, 0.5], [0, 0]],
         "NOTHING_TO_SELECT": [[0, 0.5], [0, 0]],
         "TIES_UNPROVED": [[0, 0], [0.5, 0]],
         "MISSING": [[0, 0], [0, 0.5]],
@@ -177,7 +160,7 @@ def test_a_cell_is_cut_by_the_shares_of_all_its_runs():
 
 
 def test_the_strips_of_a_cell_fill_it_in_the_colours_of_their_statuses():
-    found = results([ALL, LEFT, NOT_CERTIFIED, NONE, ALL, TIES_UNPROVED, MISSING, ALL])
+    found = results([ALL, LEFT, UNRESOLVED, NONE, ALL, TIES_UNPROVED, MISSING, ALL])
     figure = phases.draw(found)
     assert figure is not None
     axes = figure.axes[0]

@@ -25,7 +25,7 @@ ALL, PART, LOST, TIES = (
 )
 
 
-def invented(atol, grid, shape, vmapped):
+def invented(atol, grid, shape):
     """Checks that nobody had to integrate; each knows the cell it is of."""
     names = list(lane_values(grid, np.array([0])))
 
@@ -66,7 +66,7 @@ def test_every_cell_has_its_own_check_and_is_not_run_twice(
     changed = first["smoke"]["all"]["selection_changes"]
     assert (changed["number"], changed["of"]) == ((cells["seed"] == 1).sum(), 12)
     assert {row["seed"] for row in first["smoke"]["changes"]} == {1}
-    monkeypatch.setattr(tolerance, "run_chunk", None)
+    monkeypatch.setattr(tolerance, "run_lanes", None)
     assert results() == first
 
 

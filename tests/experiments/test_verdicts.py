@@ -12,7 +12,6 @@ from experiments.report.folders import Found
 from experiments.report.measured import FEWEST, Claim, Measured, rows
 from experiments.report.verdicts import Verdict, at_least, at_most, of_interval, of_runs
 from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.sparse.end import End
 
 HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
 IN_PART, FAILS = Verdict.IN_PART, Verdict.FAILS
@@ -90,19 +89,11 @@ def test_growth_without_bound_is_certified_for_all_runs_or_not_at_all():
         sweep_claims.without_bound(sweep(status=statuses(**where))).verdict
     )
     assert verdict() is HOLDS
-    for name in ("TIES_UNPROVED", "NOT_CERTIFIED", "NORM_NOT_REACHED", "MISSING"):
+    for name in ("TIES_UNPROVED", "UNRESOLVED", "NORM_NOT_REACHED", "MISSING"):
         assert verdict(**{name: (0, 0, 0)}) is OPEN
     assert verdict(CAPTURED_NEGATIVE=(0, 0, 0), NOTHING_TO_SELECT=(1, 1, 1)) is HOLDS
-    tied = sweep(status=statuses(TIES_UNPROVED=(0, 0, 0)))
-    ends = tied.status * 0
-    for end, wanted in (
-        (End.TIED, HOLDS),
-        (End.UNPROVED, OPEN),
-        (End.AT_REST, IN_PART),
-    ):
-        found = tied.assign(end=ends.where(tied.status == 0, end))
-        found.attrs["ends"] = {one.name: one.value for one in End}
-        assert sweep_claims.without_bound(found).verdict is wanted
+    assert verdict(TIED=(0, 0, 0)) is HOLDS
+    assert verdict(AT_REST=(0, 0, 0)) is IN_PART
 
 
 def test_the_corner_of_large_sizes_is_whole_and_more_than_one_cell():
@@ -117,7 +108,7 @@ def test_the_corner_of_large_sizes_is_whole_and_more_than_one_cell():
     # One run in the last corner but its cell is whole: no region of two by two.
     assert measured(PARTIAL=(2, 2, 0)).verdict is FAILS
     assert measured(MISSING=(3, 2, 0)).verdict is OPEN
-    missing = measured(MISSING=(0, 0, 0), NOT_CERTIFIED=(1, 0, 0))
+    missing = measured(MISSING=(0, 0, 0), UNRESOLVED=(1, 0, 0))
     assert "d ≥ 100 and η₀ ≥ 10" in missing.value
 
 
@@ -148,7 +139,7 @@ def test_deviations_count_from_their_bound_on(name, sign):
     assert measured(NAN).sample == "120 certified runs"
     # A run without a certificate is not in question; a missing one takes the green.
     far = 1 + 2 * bound
-    for status in ("NOT_CERTIFIED", "NOTHING_TO_SELECT"):
+    for status in ("UNRESOLVED", "NOTHING_TO_SELECT"):
         assert measured(far, status=statuses(**{status: (0, 0, 0)})).verdict is HOLDS
     gone = measured(1.0, status=statuses(MISSING=(0, 0, 0)))
     assert gone.verdict is AGREES
@@ -197,10 +188,13 @@ def test_a_band_has_more_than_one_step_size_and_all_runs_of_them():
     assert torn.verdict is IN_PART
 
 
-def test_ties_agree_and_are_never_certified():
+def test_ties_are_counted_with_those_that_are_certified():
     assert sweep_claims.tied(sweep()).verdict is OPEN
     found = sweep_claims.tied(sweep(status=statuses(TIES_UNPROVED=(0, 0, 0))))
-    assert found.verdict is AGREES and found.value.startswith("1 run,")
+    assert found.verdict is AGREES and found.value == "1 run, 0 of them certified"
+    both = statuses(TIES_UNPROVED=(0, 0, 0), TIED=(0, 0, 1), AT_REST=(0, 0, 2))
+    found = sweep_claims.tied(sweep(status=both))
+    assert found.value == "3 runs, 2 of them certified"
 
 
 def test_a_sweep_decides_from_where_a_share_of_three_percent_would_show():
