@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
+from filelock import FileLock
 from jax import export
 
 from experiments.common.devices import ROOT
@@ -92,12 +93,14 @@ def ready(
         # Arrays that are sharded over devices stay sharded.
         cut = place if isinstance(place, jax.sharding.NamedSharding) else None
         folder = _folder(arguments) if known and cut is None else None
-        traced = _read(folder / name) if folder else None
-        function = traced.call if traced else _fields_of(build(*settings))
-        jitted = jax.jit(function, compiler_options=options, out_shardings=cut)
-        if folder and not traced:
-            jitted = _kept(jitted, arguments, folder / name, options)
-        compiled = jitted.lower(*arguments).compile()
+        # Of workers that start side by side one compiles, and the others read.
+        with _alone(folder):
+            traced = _read(folder / name) if folder else None
+            function = traced.call if traced else _fields_of(build(*settings))
+            jitted = jax.jit(function, compiler_options=options, out_shardings=cut)
+            if folder and not traced:
+                jitted = _kept(jitted, arguments, folder / name, options)
+            compiled = jitted.lower(*arguments).compile()
         seconds = time.perf_counter() - begin
 
         def run(*values: jax.Array) -> SimpleNamespace:
@@ -108,6 +111,16 @@ def ready(
 
 
 _HELD: dict[str, Program] = {}
+
+
+def _alone(folder: Path | None) -> contextlib.AbstractContextManager:
+    """A lock that one process at a time holds; it goes with a process that dies."""
+    if folder is None:
+        return contextlib.nullcontext()
+    with contextlib.suppress(OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder.with_suffix(".lock"))
+    return contextlib.nullcontext()
 
 
 def _fields_of(function: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:

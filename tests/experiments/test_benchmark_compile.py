@@ -88,7 +88,11 @@ def test_a_tpu_gets_the_chunk_of_its_preset():
     grid = SWEEPS["tpu"].grid
     arguments = _programs.chunk("tpu").arguments
     assert {len(column) for column in arguments} == {CHUNK_SIZE["tpu"]}
-    assert {column.dtype.name for column in arguments} == {grid.precision, "int32"}
+    assert {column.dtype.name for column in arguments} == {
+        grid.precision,
+        "int32",
+        "bool",
+    }
 
 
 @pytest.mark.slow
