@@ -50,6 +50,7 @@ from .outcome.rates import rates as rates
 from .outcome.resolved_limit import RateSettings as RateSettings
 from .outcome.resolved_limit import ResolvedLimit as ResolvedLimit
 from .outcome.resolved_limit import resolve_limit as resolve_limit
+from .outcome.stages import flow_to_end as flow_to_end
 from .outcome.trial import Trial as Trial
 from .outcome.trial import TrialSettings as TrialSettings
 from .outcome.trial import run_trial as run_trial

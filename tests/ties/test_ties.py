@@ -93,10 +93,12 @@ def test_the_contracted_problem_is_the_problem_with_its_ties_at_rest(seed):
     ties = find(model, bags)
     few, left = contracted(model, bags, ties)
     rng = np.random.default_rng(seed)
-    for size in (0.0, 1.0, 10.0):
+    np.testing.assert_array_equal(left.tokens, ties.classes[bags.tokens])
+    # From losers of no weight to losers of any.
+    for near, size in ((1.0, 0.0), (0.05, 0.0), (0.05, 1.0), (0.0, 2.0)):
         move = size * rng.normal(size=7)
         move = move - np.asarray(ties.axes).T @ (np.asarray(ties.axes) @ move)
-        cls = few.cls + move
+        cls = near * few.cls + move
         whole = ties.point + cls
         here = attend_corpus(few.embeddings @ cls, few.embeddings @ few.head, left)
         there = attend_corpus(
