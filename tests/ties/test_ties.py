@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -240,6 +241,12 @@ def test_a_bag_of_weight_zero_is_not_there():
     there = find(model, weighted), find(model, fewer)
     np.testing.assert_allclose(there[0].point, there[1].point, rtol=1e-12)
     assert bool(there[0].proved) == bool(there[1].proved)
+    forces = []
+    for corpus, ties in zip((weighted, fewer), there, strict=True):
+        few, left = contracted(model, corpus, ties)
+        scores, values = few.embeddings @ few.cls, few.embeddings @ few.head
+        forces.append(negative_gradient(scores, values, left, 30.0).scores)
+    np.testing.assert_allclose(*forces, rtol=1e-9)
 
 
 def test_lanes_in_step_are_lanes_one_by_one():
@@ -275,6 +282,9 @@ def test_the_displacement_bounds_what_losers_move():
         true = np.asarray(near.point - ties.point) @ moved.T
         apart = np.asarray(model.embeddings) @ moved.T @ true
         assert np.ptp(apart) <= bound < 1e3 * np.exp(-lower) / ties.rest.stiffness
+    # What is held half as strongly is moved twice as far.
+    soft = eqx.tree_at(lambda t: t.rest.stiffness, ties, ties.rest.stiffness / 2)
+    np.testing.assert_allclose(displacement(model, left, flow, soft), 2 * bound)
 
 
 def ended(cls):
