@@ -19,11 +19,18 @@ from jaxselect.corpora.synthetic import (
     several_relevant,
 )
 from jaxselect.model.embedding_step import embedding_steps
+from jaxselect.outcome.stages import STAGES
 from jaxselect.outcome.trial import Trial
 from jaxselect.outcome.trial_status import CERTIFIED, TrialStatus
 from jaxselect.sweep import chunks as sweep_module
 from jaxselect.sweep import store
-from jaxselect.sweep.chunks import plan, predicted_steps, program, run_and_write
+from jaxselect.sweep.chunks import (
+    plan,
+    predicted_steps,
+    program,
+    run_and_write,
+    run_chunk,
+)
 from jaxselect.sweep.grid import Grid, lane_values
 
 SIZES = {"sequences": (8,), "length": (3,), "relevant": (2,), "irrelevant": (4,)}
@@ -107,6 +114,40 @@ def test_the_cut_does_not_matter(reference, tmp_path, chunk_size, vmapped):
         reference.error_constant.values[settled],
         rtol=1e-9,
     )
+
+
+def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
+    """Lanes of odd seeds need a second stage; each adds its seed to p and its clock."""
+    grid = changed(TINY, seed=tuple(range(7)), dim=(64.0,), step_size=(100.0,))
+    (chunk,) = plan(grid, 8)
+    calls = []
+
+    def programs(*_):
+        def run(*arguments):
+            *numbers, cls, origin, own, opposed, _, stages = map(np.asarray, arguments)
+            seed = numbers[-1]
+            calls.append(seed.tolist())
+            return SimpleNamespace(
+                stages=stages,
+                path_norms=stages[:, None] * 1.0,
+                cls_end=cls + seed[:, None],
+                origin_log_time=origin,
+                own_log_time=own + seed,
+                opposed=opposed,
+                finished=(seed % 2 == 0) | (stages > 1),
+            )
+
+        return run
+
+    rows = run_chunk(grid, chunk, chunk_size=8, vmapped=True, programs=programs)
+    seeds = lane_values(grid, rows["lane"])["seed"]
+    twice = 1 + seeds % 2
+    assert len(calls) == 2 and {*calls[1]} == {1, 3, 5}
+    assert (rows["own_log_time"] == seeds * twice).all()
+    assert (rows["cls_end"] == (seeds * twice)[:, None]).all()
+    assert (rows["stages"] == np.where(twice > 1, STAGES, 1)).all()
+    # The path is that of the first stage.
+    assert (rows["path_norms"] == 1.0).all()
 
 
 def test_the_order_does_not_matter(reference, tmp_path):
