@@ -20,9 +20,8 @@ from .corpora.checks import for_corpus
 from .corpora.components import centred_in_components, components
 from .corpora.corpus import Corpus, Shift
 from .flow.result import Flow
-from .margin.critical_point import ROUNDINGS
 from .margin.pair_graph import difference_lengths
-from .margin.pair_strength import response
+from .margin.pair_strength import ROUNDINGS, response
 from .margin.span import span
 from .model._score_gradient import advances, log_weighted_residual, score_gradient
 from .model.attention import attend_corpus, token_scores

@@ -19,10 +19,10 @@ from ..model.functional_margin import functional_margin
 from ..model.objective import log_weighted_residual
 from ..model.parameters import Parameters
 from ..precision import full_precision
-from .critical_point import ROUNDINGS
 from .limit import Limit
 from .max_margin import MaxMargin
 from .pair_graph import difference_lengths, score_differences
+from .pair_strength import ROUNDINGS
 
 # Largest share of a sequence off its selected token, times κ̄ and the spread of its
 # values, for which the pair sum stands for the gradient. Derived: below it

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Scalar
 from ..precision import full_precision
 from .max_margin import MaxMargin
 from .pair_graph import difference_lengths, laplacian, potentials, score_differences
-from .pair_strength import PairStrength
+from .pair_strength import ROUNDINGS, PairStrength
 from .span import Span
 
 # Largest ‖∇Φ‖ at the end of Newton's method, in roundings of Σ λ: a thousand terms of
@@ -25,9 +25,6 @@ STATIONARY = 1e3
 ITERATIONS = 200
 # Step below which log(1 + δ)/δ is one to rounding, and its quotient is not.
 WHOLE_STEP = 1e-8
-# Rounding of λ_k, of D_kᵀp_mm and of a sum over pairs, in rounding units. Derived: each
-# is a handful of operations and an exponential; measured below 4 on the default sweep.
-ROUNDINGS = 16
 # Largest Newton-Kantorovich number h that counts as a proof; ½ would do in exact
 # arithmetic.
 KANTOROVICH = 0.125
@@ -84,7 +81,8 @@ def prove(
         See `limit.limit`.
     """
     eps = jnp.finfo(offset.dtype).eps
-    used = margin.active & (strength.factor != 0)
+    # Where bags cancel to rounding there is no force, but its rounding is one.
+    used = margin.active & (strength.magnitude > 0)
     exponent = jnp.where(
         used, strength.log_scale - score_differences(embeddings @ offset), 0.0
     )
@@ -100,9 +98,9 @@ def prove(
     trace = jnp.sum(active.inverse * jnp.diagonal(solved[:, -number:]))
 
     size = jnp.abs(duals)
-    weight = jnp.where(used, 1 / jnp.where(used, jnp.abs(strength.factor), 1.0), 0.0)
-    unsure = ROUNDINGS * eps * (strength.magnitude * weight + 1 + jnp.abs(exponent))
-    unsure = unsure + strength.blur * weight
+    known = jnp.abs(strength.factor) * (1 + jnp.abs(exponent))
+    unsure = ROUNDINGS * eps * (strength.magnitude + known) + strength.blur
+    unsure = jnp.where(used, unsure * jnp.exp(exponent), 0.0)
     scores = embeddings @ margin.direction
     longest = jnp.max(jnp.abs(embeddings) @ jnp.abs(margin.direction))
     off = jnp.max(jnp.where(margin.active, jnp.abs(score_differences(scores) - 1), 0.0))
@@ -111,7 +109,7 @@ def prove(
     missing = active.inverse * (active.axes @ margin.direction)
     missing = missing - potentials(duals) @ active.left
     left = jnp.sqrt(jnp.maximum(missing @ cho_solve(factor, missing), 0.0))
-    left = left + jnp.sum(size * unsure * reach)
+    left = left + jnp.sum(unsure * reach)
     left = left + off * jnp.sqrt(jnp.sum(size)) * trace
 
     beta = 1 + 2 * jnp.sum(jnp.where(duals < 0, size * square, 0.0))
