@@ -214,6 +214,7 @@ def run_chunk(
     left = np.flatnonzero(~found["finished"])
     if vmapped and left.size:
         later = followed(left, [found[name][left] for name in ONWARD], STAGES)
+        later["num_steps"] = later["num_steps"] + found["num_steps"][left]
         for name in later.keys() - {"path_log_times", "path_norms", "path_errors"}:
             found[name] = np.array(found[name])
             found[name][left] = later[name]

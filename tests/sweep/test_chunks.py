@@ -129,6 +129,7 @@ def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
             calls.append(seed.tolist())
             return SimpleNamespace(
                 stages=stages,
+                num_steps=np.full(len(seed), 10),
                 path_norms=stages[:, None] * 1.0,
                 cls_end=cls + seed[:, None],
                 origin_log_time=origin,
@@ -144,6 +145,7 @@ def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
     twice = 1 + seeds % 2
     assert len(calls) == 2 and {*calls[1]} == {1, 3, 5}
     assert (rows["own_log_time"] == seeds * twice).all()
+    assert (rows["num_steps"] == 10 * twice).all()
     assert (rows["cls_end"] == (seeds * twice)[:, None]).all()
     assert (rows["stages"] == np.where(twice > 1, STAGES, 1)).all()
     # The path is that of the first stage.
