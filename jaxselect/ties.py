@@ -145,7 +145,7 @@ def find_ties(
         >>> jax.jit(find_ties)(start, bags, 0.0).tied.tolist()
         [True, True, True]
     """
-    near = selected_tokens(parameters.embeddings @ parameters.cls, corpus, log_time)
+    near = selected_tokens(parameters.embeddings @ parameters.query, corpus, log_time)
     velocity = _velocity(parameters, corpus, log_time)
     pace = corpus.gather(parameters.embeddings @ velocity)
     lead = jnp.max(jnp.where(near, pace, -jnp.inf), axis=1, keepdims=True)
@@ -185,7 +185,7 @@ def ties_of(
         >>> round(at_rest.item(), 6), bool(ties.rest.proved)
         (0.693147, True)
     """
-    embeddings, cls = parameters.embeddings, parameters.cls
+    embeddings, query = parameters.embeddings, parameters.query
     values, present = embeddings @ parameters.head, corpus.present
     tied = selected.sum(axis=1) > 1
     linked = _only(corpus, selected & tied[:, None])
@@ -198,7 +198,7 @@ def ties_of(
     axes = span(rows).axes
     # A sequence of weight zero selects nothing, and keeps what it has.
     kept = _only(corpus, selected | ~present.any(axis=1, keepdims=True))
-    rows, start = rows @ axes.T, axes @ cls
+    rows, start = rows @ axes.T, axes @ query
     place, hessian = _newton(rows, values, kept, start)
     return Ties(
         selected=selected,
@@ -232,7 +232,7 @@ def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
     """
     vocabulary, dim = parameters.embeddings.shape
     size = min(vocabulary, dim)
-    zeros = partial(jnp.zeros, dtype=parameters.cls.dtype)
+    zeros = partial(jnp.zeros, dtype=parameters.query.dtype)
     number = zeros(())
     return Ties(
         selected=jnp.zeros(corpus.tokens.shape, bool),
@@ -275,7 +275,7 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
         >>> start = Parameters(
         ...     jnp.eye(3), jnp.array([9.0, 9.0, 0.0]), jnp.array([1.0, -1.0, 0.0])
         ... )
-        >>> chosen = selected_tokens(start.cls, bags, 9.0)
+        >>> chosen = selected_tokens(start.query, bags, 9.0)
         >>> left = contract(start, bags, ties_of(start, bags, chosen))
         >>> left.corpus.tokens.tolist(), left.corpus.counts.tolist()
         ([[0, 0, 2], [0, 0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
@@ -311,7 +311,7 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
         counts=jnp.where(ties.selected & ~here, 0.0, corpus.counts),
         shift=shift,
     )
-    return Contracted(Parameters(rows, across(parameters.cls), head), bags)
+    return Contracted(Parameters(rows, across(parameters.query), head), bags)
 
 
 @full_precision
@@ -337,7 +337,7 @@ def displacement(
     """
     across = _orthogonal(ties.axes)
     rows = across(parameters.embeddings)
-    scores, values = rows @ flow.cls, rows @ parameters.head
+    scores, values = rows @ flow.query, rows @ parameters.head
     attention = attend_corpus(scores, values, contracted)
     lost = contracted.filled & ~contracted.marks(ties.slot)
     share = jnp.sum(jnp.where(lost, jnp.exp(attention.log_weights), 0.0), axis=1)

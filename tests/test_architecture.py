@@ -17,7 +17,6 @@ BELOW = (
     "checks",
     "errors",
     "files",
-    "former_names",
     "precision",
     "program",
     "status",
@@ -25,8 +24,6 @@ BELOW = (
 FLOOR = dict.fromkeys(BELOW, -1) | {"compilation": -1, "corpora": 0, "model": 1}
 FLOOR |= dict.fromkeys(("flow", "margin", "theory", "text", "networks"), 2)
 FLOOR |= {"ties": 3, "outcome": 4, "sparse": 4, "sweep": 5, "__init__": 6}
-# Below all floors, names that stood elsewhere say where they are.
-POINTERS = ("former_names",)
 MODULES = sorted((ROOT / "jaxselect").rglob("*.py"))
 
 
@@ -60,7 +57,7 @@ def test_imports_go_down_a_floor(path):
         # The package itself has its version; what it shows is loaded when asked for.
         if other != "__version__":
             assert FLOOR[other] < FLOOR[wing] or other in BELOW, f"{wing}: {other}"
-        assert other != "sparse" or wing in ("__init__", *POINTERS)
+        assert other != "sparse" or wing == "__init__"
     assert not any(name.startswith(("experiments", "tests")) for name in imports(path))
 
 
@@ -183,16 +180,10 @@ assert not xla_bridge.backends_are_initialized()
 def test_the_front_door_opens_every_name_and_hides_no_module():
     import jaxselect
 
-    assert set(jaxselect.__all__) >= {"cls_flow", "load", "certify", "text"}
+    assert set(jaxselect.__all__) >= {"cls_flow", "load", "certify"}
     for name in jaxselect.__all__:
         assert getattr(jaxselect, name) is not None
         hidden = any(
             (path.parent, path.stem) == (ROOT / "jaxselect", name) for path in MODULES
         )
         assert not hidden, name
-
-
-def test_importing_loads_nothing():
-    """The front door costs next to nothing until something is asked for."""
-    code = "import sys, jaxselect; sys.exit('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

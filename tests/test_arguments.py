@@ -107,9 +107,9 @@ WRONG = {
     "p in two axes": lambda: jaxselect.ending(START, BAGS, jnp.eye(3), 1.0),
     "p in a list": lambda: velocity(START, BAGS, 1.0, [0.0, 0.0, 0.0]),
     "p of another length": lambda: direction_error(jnp.ones(2), jnp.ones(3)),
-    "a record of lists": lambda: altered(START, "cls", [0.0, 0.0, 0.0]),
+    "a record of lists": lambda: altered(START, "query", [0.0, 0.0, 0.0]),
     "a record of integers": lambda: altered(START, "embeddings", jnp.eye(3, dtype=int)),
-    "a record of two lengths": lambda: altered(START, "cls", jnp.zeros(2)),
+    "a record of two lengths": lambda: altered(START, "query", jnp.zeros(2)),
     "labels in a list": lambda: altered(BAGS, "labels", [1, -1]),
     "a number of sequences": lambda: inspect.unwrap(jaxselect.from_sequences)(
         3, [1], vocabulary=3

@@ -43,13 +43,13 @@ def on_the_way(start, corpus):
     """An end that is an event, and a path of which two times are off the flow."""
     times = jnp.asarray([1.0, 0.5, 2.0, 1e9])
     flow = cls_flow(start, corpus, until_norm=100.0, path_log_times=times)
-    known = jnp.isfinite(flow.path_cls)
-    return flow.log_time + jnp.sum(jnp.where(known, flow.path_cls, 0.0))
+    known = jnp.isfinite(flow.path_query)
+    return flow.log_time + jnp.sum(jnp.where(known, flow.path_query, 0.0))
 
 
 PROGRAMS = {
     "step": lambda start, corpus: embedding_step(start, corpus, 50.0),
-    "velocity": lambda start, corpus: velocity(start, corpus, 1.0, start.cls),
+    "velocity": lambda start, corpus: velocity(start, corpus, 1.0, start.query),
     "flow": jax.value_and_grad(on_the_way),
     "gradient of the margin": lambda start, corpus: jax.grad(
         lambda e: max_margin(e, jnp.zeros((4, 4), bool).at[0, 2:].set(True)).norm
@@ -76,7 +76,7 @@ def test_a_product_left_alone_is_seen():
     start, _ = problem()
 
     def bare(start):
-        return start.embeddings @ start.cls
+        return start.embeddings @ start.query
 
     assert rounded_products(jax.jit(bare).lower(start).as_text())
     kept = jax.jit(full_precision(bare)).lower(start).as_text()

@@ -32,13 +32,13 @@ def as_accurate(start: Any, corpus: Any) -> dict:
     def path(tolerance: float) -> np.ndarray:
         settings = FlowSettings(rtol=tolerance, atol=tolerance, max_steps=2**16)
         bounds = {"until_norm": 1e6, "path_log_times": jax.numpy.asarray(log_times)}
-        return np.asarray(follow(start, corpus, **bounds, settings=settings).path_cls)
+        return np.asarray(follow(start, corpus, **bounds, settings=settings).path_query)
 
     exact = path(REFERENCE)
     ours = error(path(FlowSettings().rtol), exact)
     for tolerance in TOLERANCES:
         outcome = scipy_bdf(start, corpus, tolerance=tolerance, log_times=log_times)
-        theirs = error(outcome.pop("path_cls"), exact)
+        theirs = error(outcome.pop("path_query"), exact)
         if theirs <= ours:
             break
     return outcome | {"tolerance": tolerance, "error": theirs, "our_error": ours}

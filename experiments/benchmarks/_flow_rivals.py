@@ -26,12 +26,12 @@ def scipy_bdf(
     rotation, problem = _field.aligned(start, corpus, jnp.asarray(jnp.inf))
 
     @jax.jit
-    def field(r: Any, cls: Any) -> Any:
-        return jnp.exp(r) * _field.field(jnp.expm1(r), cls, problem)
+    def field(r: Any, query: Any) -> Any:
+        return jnp.exp(r) * _field.field(jnp.expm1(r), query, problem)
 
     @jax.jit
-    def jacobian(r: Any, cls: Any) -> Any:
-        return jnp.exp(r) * _field.linearise(jnp.expm1(r), cls, problem)[2]
+    def jacobian(r: Any, query: Any) -> Any:
+        return jnp.exp(r) * _field.linearise(jnp.expm1(r), query, problem)[2]
 
     origin = np.asarray(problem.start)
     first = np.zeros_like(origin)
@@ -63,8 +63,8 @@ def scipy_bdf(
         "fields": solver.nfev,
         "jacobians": solver.njev,
         "seconds": time.perf_counter() - begin,
-        "cls": rotation @ (origin + solver.y),
-        "path_cls": path,
+        "query": rotation @ (origin + solver.y),
+        "path_query": path,
     }
 
 
@@ -76,20 +76,20 @@ def normalised_descent(start: Any, corpus: Any) -> dict | str:
     torch, first, risk = problem
     best: dict | None = None
     for rate in (0.01, 0.1, 1.0):
-        cls = first.clone().requires_grad_()
+        query = first.clone().requires_grad_()
         begin = time.perf_counter()
         for _ in range(1000):
-            (slope,) = torch.autograd.grad(risk(cls), cls)
+            (slope,) = torch.autograd.grad(risk(query), query)
             norm = slope.norm()
             if norm == 0:
                 break
             with torch.no_grad():
-                cls -= rate * slope / norm
+                query -= rate * slope / norm
         seconds = time.perf_counter() - begin
         outcome = {"steps": 1000, "seconds": seconds, "rate": rate}
-        loss = float(risk(cls.detach()))
+        loss = float(risk(query.detach()))
         if best is None or loss < best["loss"]:
-            best = {**outcome, "loss": loss, "cls": cls.detach().numpy()}
+            best = {**outcome, "loss": loss, "query": query.detach().numpy()}
     assert best is not None
     return best
 
@@ -106,22 +106,24 @@ def dopri5(start: Any, corpus: Any) -> dict | str:
         return "not installed; left out"
     calls, began = 0, time.perf_counter()
 
-    def field(t: Any, cls: Any) -> Any:
+    def field(t: Any, query: Any) -> Any:
         nonlocal calls
         calls += 1
         if time.perf_counter() - began > 10:
             raise TimeoutError
         with torch.enable_grad():
-            cls = cls.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(risk(cls), cls)
+            query = query.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(risk(query), query)
         return -slope
 
     # Each decade starts from the last one's end, so nothing is integrated twice.
-    cls, ended, reached = first, 0.0, 0.0
+    query, ended, reached = first, 0.0, 0.0
     for decade in range(13):
         times = torch.tensor([reached, 10.0**decade], dtype=first.dtype)
         try:
-            cls = odeint(field, cls, times, rtol=1e-6, atol=1e-6, method="dopri5")[-1]
+            query = odeint(field, query, times, rtol=1e-6, atol=1e-6, method="dopri5")[
+                -1
+            ]
         except (TimeoutError, AssertionError):
             break
         reached, ended = 10.0**decade, time.perf_counter() - began
@@ -129,7 +131,7 @@ def dopri5(start: Any, corpus: Any) -> dict | str:
         "steps": calls // 6,
         "seconds": ended,
         "log_time": float(np.log1p(reached)),
-        "cls": cls.detach().numpy(),
+        "query": query.detach().numpy(),
     }
 
 
@@ -140,9 +142,9 @@ def _torch_problem(start: Any, corpus: Any) -> Any:
     except ImportError:
         return "not installed; left out"
     torch.set_num_threads(1)
-    embeddings, head, cls = (
+    embeddings, head, query = (
         torch.from_numpy(np.array(leaf))
-        for leaf in (start.embeddings, start.head, start.cls)
+        for leaf in (start.embeddings, start.head, start.query)
     )
     tokens = torch.from_numpy(np.array(corpus.tokens, np.int64))
     with np.errstate(divide="ignore"):
@@ -150,9 +152,9 @@ def _torch_problem(start: Any, corpus: Any) -> Any:
     labels = torch.from_numpy(np.array(corpus.labels, float))
     values = (embeddings @ head)[tokens]
 
-    def risk(cls: Any) -> Any:
-        weights = torch.softmax((embeddings @ cls)[tokens] + log_counts, dim=1)
+    def risk(query: Any) -> Any:
+        weights = torch.softmax((embeddings @ query)[tokens] + log_counts, dim=1)
         output = (weights * values).sum(1)
         return torch.nn.functional.softplus(-labels * output).mean()
 
-    return torch, cls, risk
+    return torch, query, risk

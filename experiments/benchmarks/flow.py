@@ -99,7 +99,7 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
             "jaxselect": {
                 "steps": int(flow.num_steps),
                 "seconds": seconds,
-                "cls": flow.cls,
+                "query": flow.query,
                 "log_time": float(flow.log_time),
             }
         }
@@ -108,13 +108,13 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
             if isinstance(outcome, str):
                 say(f"{name}: {outcome}")
                 continue
-            outcome.pop("path_cls", None)
+            outcome.pop("path_query", None)
             found[name] = outcome
             found[name]["slower_than_ours"] = outcome["seconds"] / seconds
         for name, record in found.items():
-            cls = jax.numpy.asarray(record.pop("cls"), float)
-            record["cls_norm"] = float(np.linalg.norm(cls))
-            record["direction_error"] = float(direction_error(cls, wanted))
+            query = jax.numpy.asarray(record.pop("query"), float)
+            record["cls_norm"] = float(np.linalg.norm(query))
+            record["direction_error"] = float(direction_error(query, wanted))
             records.append({"gamma": gamma, "solver": name, **record})
             say(
                 f"γ {gamma:5g}  {name:22} {record['steps']:6} steps "
@@ -144,14 +144,14 @@ def huge(seed: int) -> list[dict]:
             "solver": "jaxselect",
             "steps": int(flow.num_steps),
             "seconds": seconds,
-            "cls_norm": float(np.linalg.norm(flow.cls)),
+            "cls_norm": float(np.linalg.norm(flow.query)),
             "status": status,
         }
         rival = {
             "gamma": gamma,
             "solver": "scipy BDF",
             **{name: theirs[name] for name in ("steps", "jacobians", "seconds")},
-            "cls_norm": float(np.linalg.norm(theirs["cls"])),
+            "cls_norm": float(np.linalg.norm(theirs["query"])),
             "slower_than_ours": theirs["seconds"] / seconds,
         }
         say(

@@ -173,9 +173,9 @@ def time_csr(
     settings: Settings, counts: csr_array, labels: np.ndarray, model: list[np.ndarray]
 ) -> tuple[dict, list[np.ndarray]]:
     """The same gradient with SciPy's products, and E updated in place."""
-    embeddings, cls, head = (array.copy() for array in model)
+    embeddings, query, head = (array.copy() for array in model)
     transposed = counts.T
-    label = labels.astype(cls.dtype)
+    label = labels.astype(query.dtype)
 
     def scores_part(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         weight = np.exp(a - a.max())
@@ -186,25 +186,25 @@ def time_csr(
         return weight * (b * plain - transposed @ (share * output)), weight * plain
 
     def descent() -> list[np.ndarray]:
-        by_score, by_value = scores_part(embeddings @ cls, embeddings @ head)
+        by_score, by_value = scores_part(embeddings @ query, embeddings @ head)
         factors = np.stack([by_score, by_value])
         return [factors, *(factors @ embeddings)]
 
     def step() -> None:
-        factors, by_cls, by_head = descent()
-        rate = cls.dtype.type(1e-6)
-        embeddings.__iadd__((rate * factors.T) @ np.stack([cls, head]))
-        cls.__iadd__(rate * by_cls)
+        factors, by_query, by_head = descent()
+        rate = query.dtype.type(1e-6)
+        embeddings.__iadd__((rate * factors.T) @ np.stack([query, head]))
+        query.__iadd__(rate * by_query)
         head.__iadd__(rate * by_head)
 
-    factors, by_cls, by_head = descent()
-    full = factors.T @ np.stack([cls, head])
-    a, b = embeddings @ cls, embeddings @ head
+    factors, by_query, by_head = descent()
+    full = factors.T @ np.stack([query, head])
+    a, b = embeddings @ query, embeddings @ head
     times = {
         "step": seconds(step, settings.repeats),
         "scores": seconds(lambda: scores_part(a, b), settings.repeats),
     }
-    return times, [full, by_cls, by_head]
+    return times, [full, by_query, by_head]
 
 
 def time_torch(
@@ -245,11 +245,11 @@ def time_torch(
 
 def torch_scalars(torch: Any, parameters: list, counts: csr_array, label: Any) -> None:
     """A = E p and b = E v first; per count two numbers are gathered."""
-    embeddings, cls, head = parameters
+    embeddings, query, head = parameters
     row = torch.from_numpy(np.repeat(np.arange(len(label)), np.diff(counts.indptr)))
     token = torch.from_numpy(counts.indices.astype(np.int64))
     count = torch.from_numpy(counts.data)
-    a, b = embeddings @ cls, embeddings @ head
+    a, b = embeddings @ query, embeddings @ head
     weight = count * torch.exp(a - a.max().detach())[token]
     zero = torch.zeros(len(label), dtype=count.dtype)
     normaliser = zero.index_add(0, row, weight)
@@ -259,7 +259,7 @@ def torch_scalars(torch: Any, parameters: list, counts: csr_array, label: Any) -
 
 def torch_gathered(torch: Any, parameters: list, counts: csr_array, label: Any) -> None:
     """The definition: gather E_X, softmax(E_X p)ᵀ E_X v; reviews of like length."""
-    embeddings, cls, head = parameters
+    embeddings, query, head = parameters
     length = np.diff(counts.indptr)
     for rows in np.array_split(np.argsort(length), max(len(label) // 64, 1)):
         wide = int(length[rows].max())
@@ -269,7 +269,7 @@ def torch_gathered(torch: Any, parameters: list, counts: csr_array, label: Any) 
         block = counts[rows]
         token[filled], count[filled] = block.indices, block.data
         gathered = torch.nn.functional.embedding(torch.from_numpy(token), embeddings)
-        logits = gathered @ cls + torch.from_numpy(count).log()
+        logits = gathered @ query + torch.from_numpy(count).log()
         output = (torch.softmax(logits, dim=1) * (gathered @ head)).sum(1)
         loss = torch.nn.functional.softplus(-label[rows] * output)
         (loss.sum() / len(label)).backward()

@@ -69,7 +69,7 @@ def full_batch_step(
     """
     _, downhill = risk_and_descent(before, corpus)
     change = step_size * expand(downhill, before).embeddings
-    after = Parameters(before.embeddings + change, before.cls, before.head)
+    after = Parameters(before.embeddings + change, before.query, before.head)
     if not finite(after):
         raise BadInput(
             f"--step-size {step_size:g}: E is not finite after the step; take a smaller"

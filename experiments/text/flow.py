@@ -107,21 +107,21 @@ def main(settings: Settings, results: dict) -> dict:
     results |= facts | {
         "reviews": len(splits.train.labels),
         **summarise(course),
-        **measured(seen, unseen, course.cls),
+        **measured(seen, unseen, course.query),
         **second_opinion(end, settings.seed),
     }
     if settings.steps:
         state, _ = fit(start, splits, settings)
-        trained = np.asarray(state.parameters.cls)
+        trained = np.asarray(state.parameters.query)
         results["adam"] = measured(seen, unseen, trained) | {
-            "cosine": cosine(trained, course.cls),
+            "cosine": cosine(trained, course.query),
             "norm": float(np.linalg.norm(trained)),
         }
     arrays = along(seen, unseen, course) | {
         "words": np.array(splits.words),
         "tied": end.tied,
         "posterior_difference": posterior_difference(splits.train),
-        "scores": start.embeddings @ course.cls,
+        "scores": start.embeddings @ course.query,
         "values": start.embeddings @ start.head,
         "growth": start.embeddings @ end.margin.direction,
     }
@@ -137,7 +137,7 @@ def second_opinion(end: FlowEnd, seed: int) -> dict[str, float]:
     """
     if end.rest is None or not end.rest.proved:
         return {}
-    rests, bags = end.rest.cls, end.shared
+    rests, bags = end.rest.query, end.shared
     away = np.random.default_rng(seed).normal(size=len(rests))
     away *= end.rest.basin / np.linalg.norm(away)
     found = [
@@ -158,15 +158,15 @@ def second_opinion(end: FlowEnd, seed: int) -> dict[str, float]:
 
 
 def measured(
-    seen: RaggedBags, unseen: RaggedBags, cls: Float[np.ndarray, " dim"]
+    seen: RaggedBags, unseen: RaggedBags, query: Float[np.ndarray, " dim"]
 ) -> dict[str, float]:
     """Loss, accuracies and decided reviews at some p."""
     share, unseen_share = (
-        attention(bags.counts, bags.embeddings @ cls)[0] for bags in (seen, unseen)
+        attention(bags.counts, bags.embeddings @ query)[0] for bags in (seen, unseen)
     )
     top = np.maximum.reduceat(share, seen.counts.indptr[:-1])
     return {
-        "loss": risk(seen, cls),
+        "loss": risk(seen, query),
         "train_accuracy": right(seen, share),
         "test_accuracy": right(unseen, unseen_share),
         "decided": float(np.mean(top > DECIDED)),
@@ -183,8 +183,8 @@ def along(
 ) -> dict[str, np.ndarray]:
     """Measures of the flow at its saved log-times and its end."""
     before = course.path_log_times < course.log_time
-    path = np.vstack([course.path_cls[before], course.cls])
-    rows = [measured(seen, unseen, cls) for cls in path]
+    path = np.vstack([course.path_query[before], course.query])
+    rows = [measured(seen, unseen, query) for query in path]
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return columns | {
         "log_times": np.append(course.path_log_times[before], course.log_time),

@@ -95,12 +95,12 @@ def error(model: Parameters, corpus: SparseCorpus, direction: jax.Array) -> floa
     """
     _, (by_score, by_value) = risk_and_score_descent(*token_scores(model), corpus)
     # The part of −∇_E L along v, word by word; c fits u to it.
-    overlap = jnp.vdot(model.cls, model.head)
+    overlap = jnp.vdot(model.query, model.head)
     along = by_value + overlap * by_score
     multiple = jnp.vdot(along, direction) / jnp.vdot(direction, direction)
     left = by_value - multiple * direction
     square = (
-        jnp.vdot(by_score, by_score) * jnp.vdot(model.cls, model.cls)
+        jnp.vdot(by_score, by_score) * jnp.vdot(model.query, model.query)
         + 2 * jnp.vdot(by_score, left) * overlap
         + jnp.vdot(left, left)
     )

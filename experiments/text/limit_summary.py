@@ -26,7 +26,7 @@ def summarise(course: Trajectory) -> dict:
         "returns": list(course.returns),
         "steps": sum(int(stage.num_steps) for stage in course.stages),
         "curvatures": sum(stage.num_curvatures or 0 for stage in course.stages),
-        "norm": float(np.linalg.norm(course.cls)),
+        "norm": float(np.linalg.norm(course.query)),
         "status": end.status.name,
         "sentence": end.status.sentence,
         "certified": end.status.is_proved,
@@ -50,5 +50,5 @@ def summarise(course: Trajectory) -> dict:
     }
     if end.rest is not None:
         found = end.rest._asdict()
-        numbers |= {f"rest_{name}": found[name] for name in found if name != "cls"}
+        numbers |= {f"rest_{name}": found[name] for name in found if name != "query"}
     return numbers

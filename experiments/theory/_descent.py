@@ -27,7 +27,7 @@ def gradient(parameters: Parameters, corpus: Corpus) -> Parameters:
     """∇L in E, p and v: −∇_E L = h_a pᵀ + h_b vᵀ."""
     down = negative_gradient(*token_scores(parameters), corpus)
     both = jnp.stack([down.scores, down.values], axis=1)
-    pair = jnp.stack([parameters.cls, parameters.head])
+    pair = jnp.stack([parameters.query, parameters.head])
     pulled = both.T @ parameters.embeddings
     return Parameters(-both @ pair, -pulled[0], -pulled[1])
 
@@ -57,7 +57,7 @@ def residuals(
         gradient(parameters, corpus),
         parameters,
     )
-    pair = jnp.stack([parameters.cls, parameters.head])
+    pair = jnp.stack([parameters.query, parameters.head])
     rows = parameters.embeddings
     off = jnp.abs(rows.T @ rows - pair.T @ pair).max()
     return jnp.stack(jax.tree.leaves(total)).max(), off

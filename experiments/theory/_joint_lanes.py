@@ -128,22 +128,22 @@ def lane(cell: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
         start, corpus, rates=rates, until_log_time=marks[-1], path_log_times=marks
     )
 
-    def look(embeddings: jax.Array, cls: jax.Array, head: jax.Array) -> dict:
-        scores, values = embeddings @ cls, embeddings @ head
+    def look(embeddings: jax.Array, query: jax.Array, head: jax.Array) -> dict:
+        scores, values = embeddings @ query, embeddings @ head
         log_weights = attend_corpus(scores, values, corpus).log_weights
         log_off = jax.nn.logsumexp(log_weights[:, 1:], axis=1)
         own = corpus.labels * values[corpus.tokens[:, 0]]
         return {
             "log_off": jax.nn.logsumexp(log_off) - jnp.log(len(log_off)),
             "value": own.mean(),
-            "loss": empirical_risk(Parameters(embeddings, cls, head), corpus),
-            "cls_square": cls @ cls,
+            "loss": empirical_risk(Parameters(embeddings, query, head), corpus),
+            "cls_square": query @ query,
             "head_square": head @ head,
             "values": values,
         }
 
-    seen = jax.vmap(look)(flow.path_embeddings, flow.path_cls, flow.path_head)
-    scores, values = flow.embeddings @ flow.cls, flow.embeddings @ flow.head
+    seen = jax.vmap(look)(flow.path_embeddings, flow.path_query, flow.path_head)
+    scores, values = flow.embeddings @ flow.query, flow.embeddings @ flow.head
     log_weights = attend_corpus(scores, values, corpus).log_weights
     limit = joint_limit(scores, values, corpus)
     chosen = log_weights[:, 0] > jnp.log(0.5)
@@ -161,7 +161,7 @@ def lane(cell: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
         ).mean(axis=1, dtype=float),
         "frequency": number / len(corpus.labels),
         "form_change": form_change(
-            start, Parameters(flow.embeddings, flow.cls, flow.head), cell
+            start, Parameters(flow.embeddings, flow.query, flow.head), cell
         ),
     }
 
@@ -170,7 +170,7 @@ def form_change(start: Parameters, end: Parameters, cell: dict) -> jax.Array:
     """Change of EᵀE/η − ppᵀ/r_p − vvᵀ/r_v over its size; NaN for a zero rate."""
 
     def form(of: Parameters, sign: float) -> jax.Array:
-        parts = ((of.embeddings, 1.0), (of.cls[None], sign), (of.head[None], sign))
+        parts = ((of.embeddings, 1.0), (of.query[None], sign), (of.head[None], sign))
         rates = cell["eta"], cell["cls_rate"], cell["head_rate"]
         return sum(
             by * rows.T @ rows / rate

@@ -45,21 +45,21 @@ def compare_flows(
         path_log_times=marks,
         settings=TIGHT,
     )
-    derived = key_query_of(start, after.cls, flow.path_cls[0])
+    derived = key_query_of(start, after.query, flow.path_query[0])
     straight = direct(after, corpus, start, marks[0])
-    begun = Parameters(after.embeddings, start @ after.cls, after.head)
-    end = ending(begun, corpus, flow.cls, flow.log_time)
-    rank_one = jnp.outer(end.margin.direction, after.cls).ravel()
+    begun = Parameters(after.embeddings, start @ after.query, after.head)
+    end = ending(begun, corpus, flow.query, flow.log_time)
+    rank_one = jnp.outer(end.margin.direction, after.query).ravel()
 
     def look(query: jax.Array) -> tuple[jax.Array, ...]:
-        matrix = key_query_of(start, after.cls, query)
+        matrix = key_query_of(start, after.query, query)
         return (
             jnp.linalg.norm(query),
             direction_error(query, end.margin.direction),
             direction_error(matrix.ravel(), rank_one),
         )
 
-    norms, errors, of_matrix = jax.vmap(look)(flow.path_cls)
+    norms, errors, of_matrix = jax.vmap(look)(flow.path_query)
     return {
         "reached": flow.status == FlowStatus.REACHED,
         "predicted": end.late.status == LimitStatus.PREDICTED,
@@ -76,10 +76,10 @@ def direct(
     after: Parameters, corpus: Corpus, start: jax.Array, until_log_time: jax.Array
 ) -> jax.Array:
     """W by an explicit method on the gradient of the risk in W."""
-    square = after.cls @ after.cls
+    square = after.query @ after.query
 
     def risk(matrix: jax.Array) -> jax.Array:
-        query = matrix @ after.cls
+        query = matrix @ after.query
         return empirical_risk(Parameters(after.embeddings, query, after.head), corpus)
 
     def field(log_time: Any, matrix: jax.Array, _: None) -> jax.Array:

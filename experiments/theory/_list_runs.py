@@ -76,7 +76,7 @@ def certified_end(
     """Scores, values, log-time, whether certified, and vᵀp_mm of the flow of p."""
     flow = cls_flow(after, corpus, until_norm=until)
     found = certify(after, corpus, flow)
-    scores, values = after.embeddings @ flow.cls, after.embeddings @ after.head
+    scores, values = after.embeddings @ flow.query, after.embeddings @ after.head
     sound = jnp.isin(found.status, jnp.array(CERTIFIED))
     return (
         scores,
@@ -90,7 +90,7 @@ def certified_end(
 def joint_end(until: float, after: Parameters, corpus: Corpus) -> tuple[jax.Array, ...]:
     """The same for the flow of E, p and v, without a certificate."""
     flow = joint_flow(after, corpus, until_log_time=until)
-    scores, values = flow.embeddings @ flow.cls, flow.embeddings @ flow.head
+    scores, values = flow.embeddings @ flow.query, flow.embeddings @ flow.head
     # Scores part by log log t alone: the top token is the selected one.
     log_time, drift = jnp.zeros(()), jnp.full((), jnp.nan)
     return scores, values, log_time, flow.status == FlowStatus.REACHED, drift

@@ -73,16 +73,16 @@ def weights_of(
     important = corpus.tokens < 2 * shape.relevant
     positive = corpus.labels > 0
 
-    def weights(cls: Float[Array, " dim"]) -> Float[Array, " 2"]:
-        found = attend_corpus(after.embeddings @ cls, values, corpus)
+    def weights(query: Float[Array, " dim"]) -> Float[Array, " 2"]:
+        found = attend_corpus(after.embeddings @ query, values, corpus)
         own = jnp.where(important, jnp.exp(found.log_weights), 0.0).sum(axis=1)
         sides = jnp.stack([positive, ~positive])
         return jnp.where(sides, own[None], 0.0).sum(axis=1) / sides.sum(axis=1)
 
     # After its end the flow stays as it is.
-    there = jnp.isfinite(flow.path_cls)
-    path = jax.vmap(weights)(jnp.where(there, flow.path_cls, flow.cls[None]))
-    return path, weights(flow.cls), flow.status
+    there = jnp.isfinite(flow.path_query)
+    path = jax.vmap(weights)(jnp.where(there, flow.path_query, flow.query[None]))
+    return path, weights(flow.query), flow.status
 
 
 def observe(

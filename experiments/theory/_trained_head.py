@@ -64,8 +64,8 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
     # For p alone losing scores fall below the selected ones by log t; beside v the pull
     # of a sequence may vanish, and only the argmax itself is a selection.
     chosen = (
-        selected_tokens(rows @ alone.cls, corpus, alone.log_time),
-        selected_tokens(rows @ beside.cls, corpus),
+        selected_tokens(rows @ alone.query, corpus, alone.log_time),
+        selected_tokens(rows @ beside.query, corpus),
     )
     pairs = jnp.stack([competing_pairs(selected, corpus) for selected in chosen])
     with_origin = jnp.pad(pairs, ((0, 0), (0, 1), (0, 1)))
@@ -81,19 +81,24 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
         direction: jax.Array,
         pace: jax.Array,
         log_time: jax.Array,
-        cls: jax.Array,
+        query: jax.Array,
     ) -> tuple[jax.Array, ...]:
-        here = Parameters(rows, cls, head)
-        exponent, _ = local_exponents(here, corpus, direction, log_time, cls)
-        heading = velocity(here, corpus, log_time, cls) / pace
-        return jnp.linalg.norm(cls), direction_error(cls, direction), exponent, heading
+        here = Parameters(rows, query, head)
+        exponent, _ = local_exponents(here, corpus, direction, log_time, query)
+        heading = velocity(here, corpus, log_time, query) / pace
+        return (
+            jnp.linalg.norm(query),
+            direction_error(query, direction),
+            exponent,
+            heading,
+        )
 
     along = jax.vmap(look, (0, None, 0, 0, 0))
     still = jnp.broadcast_to(after.head, beside.path_head.shape)
     heads = jnp.stack([still, beside.path_head])
     # dτ/d log t is one for p alone, whose time τ is log t, and 2/log t beside v.
     paces = jnp.stack([jnp.ones_like(marks), 2 / marks])
-    paths = jnp.stack([alone.path_cls, beside.path_cls])
+    paths = jnp.stack([alone.path_query, beside.path_query])
     both = jax.vmap(along, (0, 0, 0, None, 0))
     norms, errors, exponents, headings = both(
         heads, solved.direction[:-1], paces, marks, paths

@@ -129,7 +129,7 @@ def curve(
     tight = FlowSettings(1e-9, 1e-9)
     line = cls_flow(
         after, corpus, until_log_time=end, path_log_times=times, settings=tight
-    ).path_cls
+    ).path_query
 
     limits = partial(stable_steps, after, corpus)
     on_the_way = jax.lax.map(lambda point: limits(*point), (times, line))
@@ -138,7 +138,7 @@ def curve(
 
 
 def stable_steps(
-    after: Parameters, corpus: Corpus, log_time: jax.Array, cls: jax.Array
+    after: Parameters, corpus: Corpus, log_time: jax.Array, query: jax.Array
 ) -> jax.Array:
     """The largest h with which either rule contracts around a point of the flow.
 
@@ -146,14 +146,14 @@ def stable_steps(
         after: (E¹, ·, v).
         corpus: n bags with labels ±1.
         log_time: log(1+t), a scale that keeps late gradients from underflowing.
-        cls: p.
+        query: p.
 
     Returns:
         2/λ for gradient descent and 2‖∇L‖/λ for its normalised form, with λ the largest
         eigenvalue of ∂²L/∂p².
     """
     values = after.embeddings @ after.head
-    scores = after.embeddings @ cls
+    scores = after.embeddings @ query
     gradient, jacobian = score_curvature(scores, values, corpus, log_time)
     hessian = -after.embeddings.T @ jacobian @ after.embeddings
     largest = jnp.linalg.eigvalsh(hessian)[-1]
@@ -166,16 +166,16 @@ def stable_steps(
 def update(
     after: Parameters,
     corpus: Corpus,
-    cls: jax.Array,
+    query: jax.Array,
     *,
     step: jax.Array | float,
     normalised: bool,
 ) -> jax.Array:
     """One step of either rule: p − h ∇L, or p − h ∇L/‖∇L‖."""
-    down = velocity(after, corpus, 0.0, cls)
+    down = velocity(after, corpus, 0.0, query)
     if normalised:
         down = down / jnp.linalg.norm(down)
-    return cls + step * down
+    return query + step * down
 
 
 def deviation(
@@ -188,18 +188,20 @@ def deviation(
 ) -> jax.Array:
     """Largest distance to the flow's curve over ‖p‖ in one run."""
 
-    def once(_: int, cls: jax.Array) -> jax.Array:
-        return update(after, corpus, cls, step=step, normalised=normalised)
+    def once(_: int, query: jax.Array) -> jax.Array:
+        return update(after, corpus, query, step=step, normalised=normalised)
 
-    def look(cls: jax.Array, share: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def look(query: jax.Array, share: jax.Array) -> tuple[jax.Array, jax.Array]:
         first, last = (jnp.floor(x * steps).astype(int) for x in share)
-        cls = jax.lax.fori_loop(first, last, once, cls)
-        return cls, distance(cls, line) / jnp.linalg.norm(cls)
+        query = jax.lax.fori_loop(first, last, once, query)
+        return query, distance(query, line) / jnp.linalg.norm(query)
 
     marks = jnp.linspace(0.0, 1.0, LOOKS + 1)
     # Early steps matter most: the looks crowd there.
     marks = marks**3
-    _, away = jax.lax.scan(look, after.cls, jnp.stack([marks[:-1], marks[1:]], axis=1))
+    _, away = jax.lax.scan(
+        look, after.query, jnp.stack([marks[:-1], marks[1:]], axis=1)
+    )
     return away.max()
 
 

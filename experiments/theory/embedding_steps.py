@@ -114,18 +114,18 @@ def outcome(
     settings: Settings, after: Parameters, corpus: Corpus
 ) -> dict[str, jax.Array]:
     """Numbers by name of `MEASURED`, and the `status`, of one draw after its steps."""
-    scores, values = after.embeddings @ after.cls, after.embeddings @ after.head
+    scores, values = after.embeddings @ after.query, after.embeddings @ after.head
     important = important_tokens(corpus)
     weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
     rest = jnp.sum(jnp.where(important[corpus.tokens], 0.0, weights), axis=1)
     flow = cls_flow(after, corpus, until_norm=settings.until_norm)
     found = certify(after, corpus, flow)
     margin = found.ending.margin
-    size = jnp.linalg.norm(after.cls) * margin.norm
+    size = jnp.linalg.norm(after.query) * margin.norm
     return {
         "alignment": jnp.abs(values).mean(where=important),
         "rest": rest.mean(),
-        "cosine": margin.direction @ after.cls / size,
+        "cosine": margin.direction @ after.query / size,
         "margin_norm": margin.norm,
         "status": found.status,
     }

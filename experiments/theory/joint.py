@@ -184,7 +184,7 @@ def matrix(seed: jax.Array, marks: jax.Array) -> dict[str, jax.Array]:
     """One draw with a Gaussian W_0."""
     after, corpus = drawn(MATRIX, seed)
     key = jax.random.fold_in(jax.random.key(seed), 1)
-    size = len(after.cls)
+    size = len(after.query)
     start = jax.random.normal(key, (size, size)) / size**0.5
     return _key_query.compare_flows(after, corpus, start, marks)
 

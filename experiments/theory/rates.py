@@ -109,15 +109,17 @@ def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
     flow = cls_flow(after, corpus, until_log_time=1e5, path_log_times=times)
     direction = resolved.margin.direction
     by_norm, by_time = jax.vmap(partial(local_exponents, after, corpus, direction))(
-        times, flow.path_cls
+        times, flow.path_query
     )
     to_go = jax.vmap(partial(excess_loss, after, corpus, resolved.selected))(
-        flow.path_cls
+        flow.path_query
     )
     return {
         "log_times": times,
-        "norms": jax.vmap(jnp.linalg.norm)(flow.path_cls),
-        "errors": jax.vmap(lambda cls: direction_error(cls, direction))(flow.path_cls),
+        "norms": jax.vmap(jnp.linalg.norm)(flow.path_query),
+        "errors": jax.vmap(lambda query: direction_error(query, direction))(
+            flow.path_query
+        ),
         "exponents_norm": by_norm,
         "exponents_log_time": by_time,
         "loss_constants": to_go * jnp.exp(jnp.minimum(times, 700.0)),

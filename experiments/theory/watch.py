@@ -144,13 +144,13 @@ def path(
     order = jnp.argsort(-corpus.labels, stable=True)
     shown = jnp.concatenate([order[:each], order[-each:]])
 
-    def look(cls: jax.Array) -> dict[str, jax.Array]:
-        scores = after.embeddings @ cls
+    def look(query: jax.Array) -> dict[str, jax.Array]:
+        scores = after.embeddings @ query
         weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
         held = jnp.sum(jnp.where(important, weights, 0.0), axis=1)
         return {
             "scores": scores,
-            "norms": jnp.linalg.norm(cls),
+            "norms": jnp.linalg.norm(query),
             "weights": weights[shown],
             "positive": jnp.mean(held, where=corpus.labels > 0),
             "negative": jnp.mean(held, where=corpus.labels < 0),
@@ -158,7 +158,7 @@ def path(
 
     # The path, and the end itself: the norm that was asked for.
     path_times = jnp.append(flow.path_log_times, flow.log_time)
-    points = jnp.concatenate([flow.path_cls, flow.cls[None]])
+    points = jnp.concatenate([flow.path_query, flow.query[None]])
     reached = jnp.isfinite(path_times)
     along = jax.lax.map(look, jnp.where(reached[:, None], points, 0.0))
 
@@ -168,7 +168,7 @@ def path(
 
     return {
         "status": flow.status,
-        "cls_norm": jnp.linalg.norm(flow.cls),
+        "cls_norm": jnp.linalg.norm(flow.query),
         "log_time": flow.log_time,
         "log_times": jnp.where(reached, path_times, jnp.nan),
         "values": values,

@@ -64,10 +64,10 @@ def aligned(
     empty = size <= EMPTY_AXIS * jnp.finfo(rows.dtype).eps * size.max()
     return rotation, Problem(
         rows=jnp.where(empty, rows - jax.lax.stop_gradient(rows), rows),
-        scores=centred @ parameters.cls,
+        scores=centred @ parameters.query,
         values=parameters.embeddings @ parameters.head,
         corpus=corpus,
-        start=parameters.cls @ rotation,
+        start=parameters.query @ rotation,
         until_norm=until_norm,
         held=held,
     )

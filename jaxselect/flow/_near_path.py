@@ -22,24 +22,24 @@ def carried(
     pace: Callable[[Array, Array], Array],
     time: Float[Scalar, ""],
     way: Float[Scalar, ""],
-    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
     """P a short log-time later, by the classical Runge-Kutta method."""
     part = way / PARTS
 
-    def onward(number: Array, cls: Array) -> Array:
+    def onward(number: Array, query: Array) -> Array:
         begun = time + number * part
 
         def stage(state: tuple, at: Array) -> tuple[tuple, None]:
             (moved, slope), (reach, weight) = state, at
-            slope = pace(begun + reach * part, cls + reach * part * slope)
+            slope = pace(begun + reach * part, query + reach * part * slope)
             return (moved + weight * part * slope, slope), None
 
-        stages = jnp.asarray(STAGES, cls.dtype)
-        (cls, _), _ = jax.lax.scan(stage, (cls, jnp.zeros_like(cls)), stages)
-        return cls
+        stages = jnp.asarray(STAGES, query.dtype)
+        (query, _), _ = jax.lax.scan(stage, (query, jnp.zeros_like(query)), stages)
+        return query
 
-    return jax.lax.fori_loop(0, PARTS, onward, cls)
+    return jax.lax.fori_loop(0, PARTS, onward, query)
 
 
 def crossing_between(

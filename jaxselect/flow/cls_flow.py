@@ -85,15 +85,17 @@ def cls_flow(
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> after = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
         >>> flow = jax.jit(cls_flow)(after, bags, until_norm=1e6)
-        >>> FlowStatus(flow.status.item()).name, round(jnp.linalg.norm(flow.cls).item())
-        ('REACHED', 1000000)
+        >>> FlowStatus(flow.status.item()).name
+        'REACHED'
+        >>> round(jnp.linalg.norm(flow.query).item())
+        1000000
     """
     at_least("until_norm", until_norm, 0.0)
     at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
     if path_log_times is not None:
         increasing("path_log_times", path_log_times)
     bounds = from_log_time, until_norm, until_log_time, path_log_times
-    real = partial(jnp.asarray, dtype=parameters.cls.dtype)
+    real = partial(jnp.asarray, dtype=parameters.query.dtype)
     inside = frame(parameters)
     inputs = (inside.parameters, corpus, *jax.tree.map(real, bounds), held)
     found, events, _ = _integrate(jax.lax.stop_gradient(inputs), settings)
@@ -129,22 +131,22 @@ def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
     )
     ended = jnp.stack(events).any()
     # Without an event any point will do at which h has a derivative.
-    cls, slope = jnp.where(ended, flow.cls, 1.0), jax.lax.stop_gradient(slope)
+    query, slope = jnp.where(ended, flow.query, 1.0), jax.lax.stop_gradient(slope)
 
-    def excess(log_time: PyTree, cls: PyTree) -> Float[Scalar, ""]:
+    def excess(log_time: PyTree, query: PyTree) -> Float[Scalar, ""]:
         scores, values = (
-            parameters.embeddings @ cls,
+            parameters.embeddings @ query,
             parameters.embeddings @ parameters.head,
         )
         strongest = log_time + log_strongest_pull(scores, values, corpus)
-        found = jnp.where(events[0], jnp.linalg.norm(cls) - until_norm, strongest)
+        found = jnp.where(events[0], jnp.linalg.norm(query) - until_norm, strongest)
         if held is None:
             return found
         return jnp.where(events[2], _log_returned(scores, values, corpus, held), found)
 
-    step = event_shift(excess, end, cls, slope, ended)
-    moved = flow.cls + step * jnp.where(ended, slope, 0.0), log_time + step
-    return eqx.tree_at(lambda flow: (flow.cls, flow.log_time), flow, moved)
+    step = event_shift(excess, end, query, slope, ended)
+    moved = flow.query + step * jnp.where(ended, slope, 0.0), log_time + step
+    return eqx.tree_at(lambda flow: (flow.query, flow.log_time), flow, moved)
 
 
 @full_precision
@@ -204,23 +206,22 @@ def _integrate(
         )
         reached = jnp.isfinite(path_times)[:, None]
         path = jnp.where(reached, path, 0.0) @ rotation.T
-        path = jnp.where(reached, parameters.cls[None] + path, jnp.inf)
+        path = jnp.where(reached, parameters.query[None] + path, jnp.inf)
     growth = _growth(problem, solution.ts[0], solution.ys[0])
     mask = solution.event_mask if events else (jnp.zeros((), bool),) * len(stops)
     # Check ‖p‖ itself: event location can fail where ‖p‖ changes within rounding of s.
     off = jnp.abs(jnp.linalg.norm(problem.start + solution.ys[0]) - until_norm)
     there = off <= jnp.sqrt(jnp.finfo(start.dtype).eps) * until_norm
     flow = Flow(
-        # Equinox has another `cls`: no keyword.
-        parameters.cls + solution.ys[0] @ rotation.T,
+        query=parameters.query + solution.ys[0] @ rotation.T,
         log_time=solution.ts[0],
         status=_status(solution, mask, over, until_norm != jnp.inf, there, growth),
         num_steps=solution.stats["num_steps"],
         num_rejected=solution.stats["num_rejected_steps"],
         path_log_times=path_times,
-        path_cls=path,
+        path_query=path,
         earlier_log_time=earlier_time,
-        earlier_cls=parameters.cls + earlier @ rotation.T,
+        earlier_query=parameters.query + earlier @ rotation.T,
     )
     slope = start if events else solution.solver_state[2] @ rotation.T
     return flow, mask, slope
@@ -232,7 +233,7 @@ def velocity(
     parameters: Parameters,
     corpus: Corpus,
     log_time: Float[Scalar, ""] | float,
-    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
     """The field dp/dτ = e^τ Eᵀ(−∂L/∂a) of the flow in τ = log(1+t).
 
@@ -242,7 +243,7 @@ def velocity(
         parameters: (E, ·, v).
         corpus: n labelled bags.
         log_time: s.
-        cls: p.
+        query: p.
 
     Returns:
         dp/dτ; late it is p_mm.
@@ -256,7 +257,7 @@ def velocity(
         [0.2689, -0.2689]
     """
     embeddings = parameters.embeddings
-    scores, values = embeddings @ cls, embeddings @ parameters.head
+    scores, values = embeddings @ query, embeddings @ parameters.head
     return negative_gradient(scores, values, corpus, log_time).scores @ embeddings
 
 

@@ -53,18 +53,18 @@ class Crossing(eqx.Module):
     """Where a flow passes an event for the last time.
 
     Attributes:
-        cls: p there; p_0 if there is none.
+        query: p there; p_0 if there is none.
         log_time: τ = log(1+t) of the passage.
         status: a `CrossingStatus`.
     """
 
-    cls: Float[Array, " dim"]
+    query: Float[Array, " dim"]
     log_time: Float[Scalar, ""]
     status: Int[Scalar, ""]
 
     def placed(self, inside: Frame) -> "Crossing":
         """The crossing of a problem in R^d, of that in its frame."""
-        return eqx.tree_at(lambda at: at.cls, self, inside.lift_points(self.cls))
+        return eqx.tree_at(lambda at: at.query, self, inside.lift_points(self.query))
 
 
 @for_corpus(by_head=True)
@@ -96,12 +96,12 @@ def search_path(
         >>> from jaxselect.corpora.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> jax.jit(partial(search_path, points=8))(start, bags).path_cls.shape
+        >>> jax.jit(partial(search_path, points=8))(start, bags).path_query.shape
         (9, 2)
     """
     whole("points", points, least=2)
     fixed = jax.lax.stop_gradient((parameters, corpus))
-    end = jax.lax.stop_gradient(jnp.asarray(until_log_time, parameters.cls.dtype))
+    end = jax.lax.stop_gradient(jnp.asarray(until_log_time, parameters.query.dtype))
     times = end * jnp.geomspace(FIRST_POINT, 1.0, points, dtype=end.dtype)
     times = jnp.concatenate([jnp.zeros_like(times[:1]), times])
     return cls_flow(*fixed, until_log_time=end, path_log_times=times, settings=settings)
@@ -126,7 +126,7 @@ def end_of_path(
         settings: tolerances.
 
     Returns:
-        `path.cls`, with derivatives in E, p_0, v and the counts at its log-time; they
+        `path.query`, with derivatives in E, p_0, v and the counts at its log-time; they
         cost another flow, the value nothing.
 
     Example:
@@ -135,18 +135,18 @@ def end_of_path(
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
         >>> path = jax.jit(partial(search_path, points=8))(start, bags)
         >>> end = jax.jit(end_of_path)(start, bags, path)
-        >>> bool((end == path.cls).all())
+        >>> bool((end == path.query).all())
         True
     """
     inside = frame(parameters)
-    saved = lambda flow: (flow.path_log_times, flow.path_cls)  # noqa: E731
+    saved = lambda flow: (flow.path_log_times, flow.path_query)  # noqa: E731
     bare = eqx.tree_at(saved, path, [points[:0] for points in saved(path)])
     bare = jax.lax.stop_gradient(bare.turned(inside.coordinates))
     zero, none = jnp.zeros_like(bare.log_time), jnp.zeros((), bool)
     bounds = zero, zero + jnp.inf, bare.log_time
     inputs = (inside.parameters, corpus, *bounds, None, None)
     end = with_derivatives(inputs, settings, bare, (none, none))
-    return inside.lift_points(end.cls)
+    return inside.lift_points(end.query)
 
 
 @for_corpus(by_head=True)
@@ -190,7 +190,7 @@ def last_crossings(
         >>> (crossing,) = find(path)
         >>> CrossingStatus(crossing.status.item()).name
         'CROSSED'
-        >>> round((crossing.cls[0] - crossing.cls[1]).item(), 6)
+        >>> round((crossing.query[0] - crossing.query[1]).item(), 6)
         5.0
     """
     return crossings_and_end(parameters, corpus, path, events, settings=settings)[0]
@@ -222,7 +222,7 @@ def crossings_and_end(
     parameters, path = inside.parameters, path.turned(inside.coordinates)
 
     def lifted(event: EventFunction) -> EventFunction:
-        return lambda cls: event(inside.lift_points(cls))
+        return lambda query: event(inside.lift_points(query))
 
     events = [lifted(event) for event in events]
     fixed = jax.lax.stop_gradient((parameters, corpus))
@@ -239,9 +239,9 @@ def crossings_and_end(
         path_log_times=guesses[order],
         settings=settings,
     )
-    there = flow.path_cls[jnp.argsort(order)]
+    there = flow.path_query[jnp.argsort(order)]
     # The number is the path's, the derivative the flow's.
-    end = path.cls + (flow.cls - jax.lax.stop_gradient(flow.cls))
+    end = path.query + (flow.query - jax.lax.stop_gradient(flow.query))
 
     def correct(lane: tuple[Array, ...]) -> Crossing:
         number, *guess = lane
@@ -262,16 +262,16 @@ def _corrected(
     guess: Float[Scalar, ""],
     reach: Float[Scalar, ""],
     status: Int[Scalar, ""],
-    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
 ) -> Crossing:
     """The crossing by Newton's method, from p at a guess at most `reach` off."""
     crossed = status == CrossingStatus.CROSSED
     # Any point will do where there is no crossing, as long as h has a derivative.
-    cls = jnp.where(crossed, cls, 1.0)
+    query = jnp.where(crossed, query, 1.0)
     pace = partial(velocity, parameters, corpus)
 
     def closer(way: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
-        time, there = guess + way, carried(pace, guess, way, cls)
+        time, there = guess + way, carried(pace, guess, way, query)
         slope = jax.lax.stop_gradient(pace(time, there))
         value, rate = jax.jvp(event, (there,), (slope,))
         rate = jax.lax.stop_gradient(jnp.where(crossed, rate, 1.0))
@@ -283,14 +283,13 @@ def _corrected(
     # The derivative is that at the point where it is taken: go to the root first.
     way = jnp.zeros_like(guess)
     _, steps = jax.lax.scan(closer, way, length=NEWTON_STEPS + 1)
-    time, cls, step, slope = (each[-1] for each in steps)
+    time, query, step, slope = (each[-1] for each in steps)
     never = status >= CrossingStatus.NOT_CROSSED
     # Half of the digits: the derivative, taken there, has as many.
-    close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(cls.dtype).eps) * time
+    close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(query.dtype).eps) * time
     sudden = crossed & ~close
     return Crossing(
-        # Equinox has another `cls`: no keyword.
-        jnp.where(crossed, cls + step * slope, parameters.cls),
+        query=jnp.where(crossed, query + step * slope, parameters.query),
         log_time=jnp.where(never, jnp.inf, time + step),
         status=jnp.where(sudden, CrossingStatus.TIME_UNRESOLVED, status),
     )
@@ -300,7 +299,7 @@ def _on_path(
     parameters: Parameters, corpus: Corpus, path: Flow, event: EventFunction
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
     """Log-time of a crossing, zero if none; its bracket's width; status."""
-    ahead = jax.vmap(lambda cls: jax.lax.stop_gradient(event(cls)))(path.path_cls)
+    ahead = jax.vmap(lambda query: jax.lax.stop_gradient(event(query)))(path.path_query)
     after = ahead > 0
     status = jnp.where(after.all(), CrossingStatus.ALREADY_CROSSED, 0)
     status = jnp.where(after[-1], status, CrossingStatus.NOT_CROSSED)
@@ -309,6 +308,6 @@ def _on_path(
     crossed = status == CrossingStatus.CROSSED
     index = len(after) - 1 - jnp.argmax(~after[::-1])
     index, times = jnp.where(crossed, index, 0), path.path_log_times
-    guess = crossing_between(parameters, corpus, event, times, path.path_cls, index)
+    guess = crossing_between(parameters, corpus, event, times, path.path_query, index)
     reach = times[index + 1] - times[index]
     return jnp.where(crossed, guess, 0.0), reach, status

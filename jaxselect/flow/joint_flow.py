@@ -50,7 +50,7 @@ class JointFlow(eqx.Module):
 
     Attributes:
         embeddings: E at the end.
-        cls: p at the end.
+        query: p at the end.
         head: v at the end.
         log_time: log(1+t) at the end.
         status: a `FlowStatus`.
@@ -58,12 +58,12 @@ class JointFlow(eqx.Module):
         num_rejected: of these, rejected.
         path_log_times: the log-times asked for; ∞ after the end of the flow.
         path_embeddings: E at these times; ∞ after the end of the flow.
-        path_cls: p, likewise.
+        path_query: p, likewise.
         path_head: v, likewise.
     """
 
     embeddings: Float[Array, "vocabulary dim"]
-    cls: Float[Array, " dim"]
+    query: Float[Array, " dim"]
     head: Float[Array, " dim"]
     log_time: Float[Scalar, ""]
     status: Int[Scalar, ""]
@@ -71,7 +71,7 @@ class JointFlow(eqx.Module):
     num_rejected: Int[Scalar, ""]
     path_log_times: Float[Array, " times"]
     path_embeddings: Float[Array, "times vocabulary dim"]
-    path_cls: Float[Array, "times dim"]
+    path_query: Float[Array, "times dim"]
     path_head: Float[Array, "times dim"]
 
 
@@ -126,7 +126,7 @@ def joint_flow(
     at_least("until_log_time", until_log_time, 0.0)
     if path_log_times is not None:
         increasing("path_log_times", path_log_times)
-    dtype = parameters.cls.dtype
+    dtype = parameters.query.dtype
     times = jax.tree.map(
         lambda time: jnp.asarray(time, dtype), (until_log_time, path_log_times)
     )
@@ -153,8 +153,8 @@ def _integrate(
 ) -> tuple[JointFlow, Bool[Scalar, ""]]:
     """The flow, and whether it ended where gradients cancel."""
     parameters, corpus, rates, until_log_time, path_log_times = inputs
-    dtype = parameters.cls.dtype
-    pair = jnp.stack([parameters.cls, parameters.head])
+    dtype = parameters.query.dtype
+    pair = jnp.stack([parameters.query, parameters.head])
     vectors = jnp.concatenate([parameters.embeddings, pair])
     gram, identity = vectors @ vectors.T, jnp.eye(len(vectors), dtype=dtype)
     start = JointState(gram[:-2, :-2], gram[:-2, -2:], gram[-2:, -2:], identity)
@@ -205,9 +205,8 @@ def _integrate(
         )
         path = jax.vmap(parameters_of)(path)
     flow = JointFlow(
-        # Equinox has another `cls`: no keyword.
-        end[:-2],
-        end[-2],
+        embeddings=end[:-2],
+        query=end[-2],
         head=end[-1],
         log_time=log_time,
         status=_status(solution, cancelled, problem),
@@ -215,7 +214,7 @@ def _integrate(
         num_rejected=solution.stats["num_rejected_steps"],
         path_log_times=path_times,
         path_embeddings=path[:, :-2],
-        path_cls=path[:, -2],
+        path_query=path[:, -2],
         path_head=path[:, -1],
     )
     return flow, cancelled

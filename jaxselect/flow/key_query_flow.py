@@ -46,7 +46,7 @@ def key_query_flow(
     Example:
         See `cls_flow` and `key_query_of`.
     """
-    query = key_query @ parameters.cls
+    query = key_query @ parameters.query
     flow = cls_flow(
         Parameters(parameters.embeddings, query, parameters.head),
         corpus,
@@ -55,7 +55,7 @@ def key_query_flow(
         path_log_times=path_log_times,
         settings=settings,
     )
-    return key_query_of(key_query, parameters.cls, flow.cls), flow
+    return key_query_of(key_query, parameters.query, flow.query), flow
 
 
 @full_precision

@@ -16,17 +16,17 @@ class LearningRates(eqx.Module):
 
     Attributes:
         embeddings: η of E.
-        cls: η_p of p.
+        query: η_p of p.
         head: η_v of v.
     """
 
     embeddings: Float[Scalar, ""] | float = 1.0
-    cls: Float[Scalar, ""] | float = 1.0
+    query: Float[Scalar, ""] | float = 1.0
     head: Float[Scalar, ""] | float = 1.0
 
     def array(self, dtype: Any) -> Float[Array, "3"]:
         """(η, η_p, η_v)."""
-        both = (self.embeddings, self.cls, self.head)
+        both = (self.embeddings, self.query, self.head)
         return jnp.stack([jnp.asarray(rate, dtype) for rate in both])
 
     def check(self) -> None:
@@ -35,7 +35,7 @@ class LearningRates(eqx.Module):
         Raises:
             BadInput: what arrived and what was wanted.
         """
-        given = (self.embeddings, self.cls, self.head)
+        given = (self.embeddings, self.query, self.head)
         if any(isinstance(rate, jax.core.Tracer) for rate in given):
             return
         shown = [float(rate) for rate in given]

@@ -18,12 +18,12 @@ from .cls_flow import velocity
 @as_annotated
 @one_program()
 def direction_error(
-    cls: Float[Array, " dim"], direction: Float[Array, " dim"]
+    query: Float[Array, " dim"], direction: Float[Array, " dim"]
 ) -> Float[Scalar, ""]:
     """‖p/‖p‖ − direction/‖direction‖‖.
 
     Args:
-        cls: p.
+        query: p.
         direction: of any length, such as p_mm.
 
     Returns:
@@ -33,8 +33,8 @@ def direction_error(
         >>> round(direction_error(jnp.array([2.0, 0]), jnp.array([0, 1.0])).item(), 4)
         1.4142
     """
-    tiny = jnp.finfo(cls.dtype).tiny
-    one, other = (x / jnp.maximum(jnp.linalg.norm(x), tiny) for x in (cls, direction))
+    tiny = jnp.finfo(query.dtype).tiny
+    one, other = (x / jnp.maximum(jnp.linalg.norm(x), tiny) for x in (query, direction))
     return jnp.linalg.norm(one - other)
 
 
@@ -46,7 +46,7 @@ def local_exponents(
     corpus: Corpus,
     direction: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
-    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
     """Exponents of the direction error at one point of a flow.
 
@@ -59,7 +59,7 @@ def local_exponents(
         corpus: n labelled bags.
         direction: of any length, such as p_mm.
         log_time: τ = log(1+t) > 0.
-        cls: p at that time.
+        query: p at that time.
 
     Returns:
         d log(error) / d log‖p‖ and d log(error) / d log s; late both tend to −1.
@@ -80,8 +80,8 @@ def local_exponents(
         error = direction_error(p, direction)
         return jnp.log(jnp.stack([error, jnp.linalg.norm(p)]))
 
-    slope = velocity(after, corpus, log_time, cls)
-    _, (error, norm) = jax.jvp(logs, (cls,), (slope,))
+    slope = velocity(after, corpus, log_time, query)
+    _, (error, norm) = jax.jvp(logs, (query,), (slope,))
     return error / norm, error * log_time
 
 
@@ -92,7 +92,7 @@ def excess_loss(
     after: Parameters,
     corpus: Corpus,
     selected: Bool[Array, "sequences width"],
-    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
 ) -> Float[Scalar, ""]:
     """L(p) − L_∞ without cancellation, for one selected token in a sequence.
 
@@ -105,13 +105,13 @@ def excess_loss(
         after: (E¹, ·, v).
         corpus: n labelled bags.
         selected: the final selection.
-        cls: p.
+        query: p.
 
     Returns:
         The loss still to go; exact down to where it underflows.
     """
     values = after.embeddings @ after.head
-    attention = attend_corpus(after.embeddings @ cls, values, corpus)
+    attention = attend_corpus(after.embeddings @ query, values, corpus)
     slot = jnp.argmax(selected, axis=1)[:, None]
     ahead = jax.vmap(lambda own, at: own[at])(attention.advantage, slot[:, 0])
     winner = jnp.take_along_axis(corpus.tokens, slot, axis=1)[:, 0]

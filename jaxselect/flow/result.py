@@ -37,33 +37,33 @@ class Flow(eqx.Module):
     """Where a flow ended, and what was saved on the way.
 
     Attributes:
-        cls: p at the end.
+        query: p at the end.
         log_time: log(1+t) at the end.
         status: a `FlowStatus`.
         num_steps: steps tried.
         num_rejected: of these, rejected; None where they are not counted.
         path_log_times: the log-times asked for; ∞ after the end of the flow.
-        path_cls: p at these times; ∞ after the end of the flow.
+        path_query: p at these times; ∞ after the end of the flow.
         earlier_log_time: log(1+t) of a step at an eighth to three quarters of the end;
             by BDF, two less than was asked for.
-        earlier_cls: p there; ∞ where the flow broke off before it.
+        earlier_query: p there; ∞ where the flow broke off before it.
         num_fields: evaluations of −∇L, where they are counted.
         num_curvatures: evaluations of ∂²L/∂p², likewise.
     """
 
-    cls: Float[Array, " dim"]
+    query: Float[Array, " dim"]
     log_time: Float[Scalar, ""]
     status: Int[Scalar, ""]
     num_steps: Int[Scalar, ""]
     num_rejected: Int[Scalar, ""] | None
     path_log_times: Float[Array, " times"]
-    path_cls: Float[Array, "times dim"]
+    path_query: Float[Array, "times dim"]
     earlier_log_time: Float[Scalar, ""]
-    earlier_cls: Float[Array, " dim"]
+    earlier_query: Float[Array, " dim"]
     num_fields: int | None = None
     num_curvatures: int | None = None
 
     def turned(self, turn: Callable[[Array], Array]) -> "Flow":
         """The same flow in other coordinates of p, as by `Frame.lift_points`."""
-        saved = lambda flow: (flow.cls, flow.path_cls, flow.earlier_cls)  # noqa: E731
+        saved = lambda flow: (flow.query, flow.path_query, flow.earlier_query)  # noqa: E731
         return eqx.tree_at(saved, self, replace_fn=turn)

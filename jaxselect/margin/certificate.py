@@ -5,15 +5,12 @@ have a force to spend, and the part of p that only the path decides was constant
 while (mathematics, sections 3d and 3e).
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..arguments import as_annotated
 from ..corpora.checks import for_corpus
 from ..corpora.corpus import Corpus
-from ..former_names import former
 from ..model.attention import attend_corpus
 from ..model.functional_margin import functional_margin
 from ..model.objective import log_weighted_residual
@@ -38,7 +35,7 @@ def late_flow_residual(
     embeddings: Float[Array, "vocabulary dim"],
     margin: MaxMargin,
     late: Limit,
-    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
     """Largest distance of an active margin from the predicted late flow.
@@ -49,7 +46,7 @@ def late_flow_residual(
         embeddings: E.
         margin: the max-margin solution of a selection.
         late: the prediction p_mm log t + ρ from it.
-        cls: p, late in a flow.
+        query: p, late in a flow.
         log_time: log(1+t) there.
 
     Returns:
@@ -58,7 +55,7 @@ def late_flow_residual(
     Example:
         See `inactive_pair_bound`.
     """
-    off = score_differences(embeddings @ (cls - late.cls_at(log_time)))
+    off = score_differences(embeddings @ (query - late.query_at(log_time)))
     return jnp.max(jnp.where(margin.active, jnp.abs(off), 0.0))
 
 
@@ -71,7 +68,7 @@ def inactive_pair_bound(
     pairs: Bool[Array, "vocabulary vocabulary"],
     margin: MaxMargin,
     late: Limit,
-    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
     *,
     tolerance: float,
@@ -93,7 +90,7 @@ def inactive_pair_bound(
         pairs: the competing pairs of that selection.
         margin: their max-margin solution.
         late: the prediction from it.
-        cls: p, late in a flow.
+        query: p, late in a flow.
         log_time: log(1+t) there.
         tolerance: ε, the bound up to which the result holds.
 
@@ -105,8 +102,8 @@ def inactive_pair_bound(
         See `trial_certificate.certify`.
     """
     embeddings = parameters.embeddings
-    scores = embeddings @ cls
-    distance = jnp.linalg.norm(cls - late.cls_at(log_time)) + late.offset_error
+    scores = embeddings @ query
+    distance = jnp.linalg.norm(query - late.query_at(log_time)) + late.offset_error
     length = jnp.where(pairs, difference_lengths(embeddings), 0.0)
     longest = jnp.max(length)
 
@@ -124,7 +121,7 @@ def inactive_pair_bound(
     fades = jnp.where(relevant, jnp.where(excess > 0, excess, 0.0), 1.0)
     spent = jnp.sum(jnp.where(relevant, force * length / fades, 0.0))
 
-    left_out = _left_out(parameters, corpus, selected, cls, log_time)
+    left_out = _left_out(parameters, corpus, selected, query, log_time)
     growth = jnp.exp(2 * (2 * distance * longest + tolerance))
     bound = longest * (spent + left_out * longest * growth)
     # Within the basin all along, where Φ has one.
@@ -136,12 +133,12 @@ def _left_out(
     parameters: Parameters,
     corpus: Corpus,
     selected: Bool[Array, "sequences width"],
-    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
     """Bound on |gradient − pair sum| in score space, per unit of τ, for one winner."""
     values = parameters.embeddings @ parameters.head
-    attention = attend_corpus(parameters.embeddings @ cls, values, corpus)
+    attention = attend_corpus(parameters.embeddings @ query, values, corpus)
     present = corpus.present
     loses = present & ~selected
     weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
@@ -165,8 +162,3 @@ def _left_out(
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
     small = unselected <= UNSELECTED
     return jnp.where(small, NONLINEAR * unselected * force.sum(), jnp.inf)
-
-
-def __getattr__(name: str) -> Any:
-    """The object of a former name, with a warning."""
-    return former(__name__, name, ("margin.certificate",))

@@ -81,7 +81,7 @@ class Limit(eqx.Module):
     basin: Float[Scalar, ""]
     status: Int[Scalar, ""]
 
-    def cls_at(self, log_time: Float[Scalar, ""] | float) -> Float[Array, " dim"]:
+    def query_at(self, log_time: Float[Scalar, ""] | float) -> Float[Array, " dim"]:
         """The predicted p at a late log-time: p_mm log t + ρ."""
         return self.growth * log_time + self.offset
 
@@ -109,8 +109,8 @@ def limit(
     pairs: Bool[Array, "vocabulary vocabulary"],
     margin: MaxMargin,
     *,
-    late_cls: Float[Array, " dim"] | None = None,
-    earlier_cls: Float[Array, " dim"] | None = None,
+    late_query: Float[Array, " dim"] | None = None,
+    earlier_query: Float[Array, " dim"] | None = None,
 ) -> Limit:
     """Predict the late flow from (E, p_0, v), the counts and the selection.
 
@@ -118,7 +118,7 @@ def limit(
     Σ_{k active} c_k e^{−D_kᵀρ} + p_mmᵀρ: at it the c_k e^{−D_kᵀρ} are duals of p_mm.
     Orthogonal to every D_k, ρ is what p_0 was. The part in between, in the span that
     only inactive pairs reach, was set before the flow was late: it is taken from
-    `late_cls` where that is given, else left at zero and counted in `history_dim`.
+    `late_query` where that is given, else left at zero and counted in `history_dim`.
 
     Source: mathematics, sections 3b and 4b.
 
@@ -128,8 +128,8 @@ def limit(
         selected: the final selection, in bag layout.
         pairs: the competing pairs of that selection.
         margin: its max-margin solution.
-        late_cls: p late in a flow, if there was one.
-        earlier_cls: p earlier in it, for `history_change`.
+        late_query: p late in a flow, if there was one.
+        earlier_query: p earlier in it, for `history_change`.
 
     Returns:
         The prediction, differentiable in E, p_0 and v in both modes.
@@ -148,15 +148,15 @@ def limit(
     tiny = jnp.finfo(few.dtype).tiny
     along = few / jnp.maximum(margin.norm, tiny)
 
-    history = jnp.zeros_like(parameters.cls)
+    history = jnp.zeros_like(parameters.query)
     change = jnp.where(spans.path_dim > 0, jnp.inf, jnp.zeros_like(tiny))
-    if late_cls is not None:
-        history = spans.path_part(inside.coordinates(late_cls), along)
-    if late_cls is not None and earlier_cls is not None:
-        moved = spans.path_part(inside.coordinates(late_cls - earlier_cls), along)
+    if late_query is not None:
+        history = spans.path_part(inside.coordinates(late_query), along)
+    if late_query is not None and earlier_query is not None:
+        moved = spans.path_part(inside.coordinates(late_query - earlier_query), along)
         moved = jnp.abs(score_differences(embeddings @ moved))
         change = jnp.max(jnp.where(pairs, moved, 0.0))
-    fixed = parameters.cls - spans.by_any @ parameters.cls + history
+    fixed = parameters.query - spans.by_any @ parameters.query + history
 
     offset, converged = minimise(in_phi, margin, spans.active)
     proof = prove(embeddings, strength, margin, spans.active, offset)
@@ -241,11 +241,11 @@ class _Spans(NamedTuple):
     path_dim: Int[Scalar, ""]
 
     def path_part(
-        self, cls: Float[Array, " dim"], along: Float[Array, " dim"]
+        self, query: Float[Array, " dim"], along: Float[Array, " dim"]
     ) -> Float[Array, " dim"]:
         """The part of p in the span that only inactive pairs reach."""
         # p_mm lies in both spans; taken out first, p_mm log t leaves no rounding.
-        slow = cls - along * (along @ cls)
+        slow = query - along * (along @ query)
         part = self.by_any @ slow - self.by_active @ slow
         return jnp.where(self.path_dim > 0, part, 0.0)
 

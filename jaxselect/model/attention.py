@@ -178,7 +178,7 @@ def token_scores(
         ([1.0, 1.0], [0.0, 0.0])
     """
     embeddings = parameters.embeddings
-    return embeddings @ parameters.cls, embeddings @ parameters.head
+    return embeddings @ parameters.query, embeddings @ parameters.head
 
 
 @for_corpus()

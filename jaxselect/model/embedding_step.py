@@ -92,7 +92,7 @@ def _embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Parameters:
     descent = negative_gradient(*token_scores(parameters), corpus)
-    change = jnp.outer(descent.scores, parameters.cls)
+    change = jnp.outer(descent.scores, parameters.query)
     change = change + along_heads(descent.values, parameters.head)
     return eqx.tree_at(
         lambda tree: tree.embeddings,

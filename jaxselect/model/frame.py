@@ -86,26 +86,26 @@ def frame(parameters: Parameters) -> Frame:
         >>> from jaxselect.model.parameters import gaussian
         >>> wide = gaussian(jax.random.key(0), vocabulary=3, dim=1000)
         >>> few = frame(wide)
-        >>> few.parameters.cls.shape
+        >>> few.parameters.query.shape
         (4,)
-        >>> bool(jnp.allclose(few.lift_points(few.parameters.cls), wide.cls))
+        >>> bool(jnp.allclose(few.lift_points(few.parameters.query), wide.query))
         True
     """
     embeddings = parameters.embeddings
     vocabulary, dim = embeddings.shape
     if dim <= vocabulary + 2:
         return Frame(parameters, axes=None, residual=None, head_residual=None)
-    cls = _once(parameters.cls)
-    axes = _axes(embeddings, jax.lax.stop_gradient(cls))
+    query = _once(parameters.query)
+    axes = _axes(embeddings, jax.lax.stop_gradient(query))
     # The axes follow the rows, which get no part off their span.
     rows = embeddings @ jax.lax.stop_gradient(axes)
     head = parameters.head
     inside = head @ axes if head.ndim == 1 else axes.T @ head
-    few = Parameters(rows.at[:, -1].set(0.0), cls @ axes, inside)
+    few = Parameters(rows.at[:, -1].set(0.0), query @ axes, inside)
     return Frame(
         parameters=few,
         axes=axes,
-        residual=cls - axes @ few.cls,
+        residual=query - axes @ few.query,
         head_residual=head - axes @ inside,
     )
 
@@ -128,9 +128,9 @@ def span_axes(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "dim axe
 
 
 @jax.custom_jvp
-def _once(cls: Float[Array, " dim"]) -> Float[Array, " dim"]:
+def _once(query: Float[Array, " dim"]) -> Float[Array, " dim"]:
     """p, to be differentiated once: second derivatives of ‖p‖² would be wrong."""
-    return cls
+    return query
 
 
 @_once.defjvp
@@ -142,15 +142,15 @@ def _once_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arr
 @jax.custom_jvp
 @full_precision
 def _axes(
-    embeddings: Float[Array, "vocabulary dim"], cls: Float[Array, " dim"]
+    embeddings: Float[Array, "vocabulary dim"], query: Float[Array, " dim"]
 ) -> Float[Array, "dim axes"]:
     """Axes of the span of E, E triangular in them, and one of p."""
     span = jnp.linalg.qr(embeddings.T)[0]
-    off_span = cls
+    off_span = query
     for _ in range(2):
         off_span = off_span - span @ (off_span @ span)
     size = jnp.linalg.norm(off_span)
-    nonzero = size > DEPENDENT * jnp.finfo(cls.dtype).eps * jnp.linalg.norm(cls)
+    nonzero = size > DEPENDENT * jnp.finfo(query.dtype).eps * jnp.linalg.norm(query)
     unit = jnp.where(nonzero, off_span / jnp.where(nonzero, size, 1.0), 0.0)
     return jnp.concatenate([span, unit[:, None]], axis=1)
 

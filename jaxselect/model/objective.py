@@ -85,7 +85,7 @@ def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
         right = (output > 0) == (corpus.labels > 0)
     else:
         right = jnp.argmax(output, axis=1).astype(corpus.labels.dtype) == corpus.labels
-    return corpus.mean(right.astype(parameters.cls.dtype))
+    return corpus.mean(right.astype(parameters.query.dtype))
 
 
 @for_corpus(by_head=True)

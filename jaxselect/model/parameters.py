@@ -20,13 +20,13 @@ class Parameters(eqx.Module):
 
     Attributes:
         embeddings: E, one row E_s per token.
-        cls: p, the single trainable query.
+        query: p, the single trainable query.
         head: v, of unit norm at initialisation; with K classes a column v_k for each,
             orthonormal there.
     """
 
     embeddings: Float[Array, "vocabulary dim"]
-    cls: Float[Array, " dim"]
+    query: Float[Array, " dim"]
     head: Float[Array, " dim *classes"]
 
     def __check_init__(self) -> None:
@@ -69,13 +69,13 @@ def gaussian(
 def _gaussian(key: Key[Array, ""], vocabulary: int, dim: int, heads: int) -> Parameters:
     embeddings_key, cls_key, head_key = jax.random.split(key, 3)
     embeddings = jax.random.normal(embeddings_key, (vocabulary, dim)) / dim**0.5
-    cls = jax.random.normal(cls_key, (dim,)) / dim**0.5
+    query = jax.random.normal(cls_key, (dim,)) / dim**0.5
     if heads > 1:
         drawn = jax.random.normal(head_key, (dim, heads))
         # Each column is uniform on the sphere across those before it.
-        return Parameters(embeddings, cls, jnp.linalg.qr(drawn)[0])
+        return Parameters(embeddings, query, jnp.linalg.qr(drawn)[0])
     head = jax.random.normal(head_key, (dim,))
-    return Parameters(embeddings, cls, head / jnp.linalg.norm(head))
+    return Parameters(embeddings, query, head / jnp.linalg.norm(head))
 
 
 @as_annotated
@@ -172,11 +172,11 @@ def reduce(parameters: Parameters) -> Parameters:
 
     Example:
         >>> wide = gaussian(jax.random.key(0), vocabulary=3, dim=1000)
-        >>> reduce(wide).cls.shape
+        >>> reduce(wide).query.shape
         (5,)
     """
     heads = parameters.head.T
-    rows = jnp.vstack([heads, parameters.cls, parameters.embeddings])
+    rows = jnp.vstack([heads, parameters.query, parameters.embeddings])
     number = len(rows) - len(parameters.embeddings) - 1
     lower = jnp.linalg.qr(rows.T, mode="r").T
     sign = jnp.where(jnp.diagonal(lower)[:number] < 0, -1.0, 1.0)

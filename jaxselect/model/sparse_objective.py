@@ -40,12 +40,12 @@ class FactoredDescent(NamedTuple):
 
     Attributes:
         rank_two: the factors, −∂L/∂a and −∂L/∂b.
-        cls: −∇_p L = Eᵀ(−∂L/∂a).
+        query: −∇_p L = Eᵀ(−∂L/∂a).
         head: −∇_v L = Eᵀ(−∂L/∂b).
     """
 
     rank_two: ScoreDescent
-    cls: Float[Array, " dim"]
+    query: Float[Array, " dim"]
     head: Float[Array, " dim"]
 
 
@@ -151,7 +151,9 @@ def risk_and_descent(
         The risk and its negative gradient.
     """
     # Both products at once, here and below: E is read from memory once for the two.
-    both = parameters.embeddings @ jnp.stack([parameters.cls, parameters.head], axis=1)
+    both = parameters.embeddings @ jnp.stack(
+        [parameters.query, parameters.head], axis=1
+    )
     risk, rank_two = risk_and_score_descent(both[:, 0], both[:, 1], corpus, weights)
     pulled = jnp.stack([rank_two.scores, rank_two.values]) @ parameters.embeddings
     return risk, FactoredDescent(rank_two, pulled[0], pulled[1])
@@ -177,9 +179,9 @@ def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
         >>> expand(risk_and_descent(model, bags)[1], model).embeddings.tolist()
         [[0.25], [-0.25]]
     """
-    by_cls = jnp.outer(descent.rank_two.scores, parameters.cls)
+    by_query = jnp.outer(descent.rank_two.scores, parameters.query)
     by_head = jnp.outer(descent.rank_two.values, parameters.head)
-    return Parameters(by_cls + by_head, descent.cls, descent.head)
+    return Parameters(by_query + by_head, descent.query, descent.head)
 
 
 @for_corpus(-1, 1)

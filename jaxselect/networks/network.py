@@ -70,7 +70,7 @@ class Network(linen.Module):
         embeddings, two = self.embeddings, self.design.layers == 2
         has_mlp = self.design.activation is not None
         return Tables(
-            scores=embeddings @ self._turned_cls(),
+            scores=embeddings @ self._turned_query(),
             values=embeddings if has_mlp else embeddings @ self.heads.T,
             queries=self._queries() if two else None,
             keys=embeddings if two and self.design.key_query != "none" else None,
@@ -87,7 +87,7 @@ class Network(linen.Module):
         Returns:
             E W²p, and E Vᵀ, one column per head.
         """
-        return self.embeddings @ self._turned_cls(), self.embeddings @ self.heads.T
+        return self.embeddings @ self._turned_query(), self.embeddings @ self.heads.T
 
     def __call__(self, corpus: Corpus) -> Float[Array, "sequences heads"]:
         """Outputs of every sequence.
@@ -100,7 +100,7 @@ class Network(linen.Module):
         """
         return outputs(self.tables(), corpus, self.design)
 
-    def _turned_cls(self) -> Float[Array, " dim"]:
+    def _turned_query(self) -> Float[Array, " dim"]:
         """W²p: the last matrix in front of the CLS embedding."""
         last = self.design.layers - 1
         match self.design.key_query:
@@ -191,7 +191,7 @@ def _start_reduced(
     rows = jnp.concatenate([base.head[None], base.embeddings[vocabulary:]])
     inner = dict(start(network, jax.random.key(0))["params"])
     embeddings = base.embeddings[:vocabulary]
-    inner |= {"embeddings": embeddings, "cls": base.cls, "heads": _orthonormal(rows)}
+    inner |= {"embeddings": embeddings, "cls": base.query, "heads": _orthonormal(rows)}
     return {"params": inner}
 
 

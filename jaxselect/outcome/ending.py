@@ -41,9 +41,9 @@ class Ending(eqx.Module):
 def ending(
     parameters: Parameters,
     corpus: Corpus,
-    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
-    earlier_cls: Float[Array, " dim"] | None = None,
+    earlier_query: Float[Array, " dim"] | None = None,
 ) -> Ending:
     """Selection → competing pairs → max-margin solution → late flow.
 
@@ -52,9 +52,9 @@ def ending(
     Args:
         parameters: (E¹, p_0, v), with p_0 from before the flow.
         corpus: n labelled bags.
-        cls: p at the end of a flow.
+        query: p at the end of a flow.
         log_time: log(1+t) there; the width that the selection is read with.
-        earlier_cls: p earlier in the flow, for `Limit.history_change`.
+        earlier_query: p earlier in the flow, for `Limit.history_change`.
 
     Returns:
         The late flow, if this selection is final.
@@ -63,14 +63,14 @@ def ending(
         See `trial_certificate.certify`.
     """
     inside = frame(parameters)
-    parameters, cls = inside.parameters, inside.coordinates(cls)
-    if earlier_cls is not None:
-        earlier_cls = inside.coordinates(earlier_cls)
-    scores = parameters.embeddings @ cls
+    parameters, query = inside.parameters, inside.coordinates(query)
+    if earlier_query is not None:
+        earlier_query = inside.coordinates(earlier_query)
+    scores = parameters.embeddings @ query
     selected = selected_tokens(scores, corpus, log_time)
     pairs = competing_pairs(selected, corpus)
     margin = max_margin(parameters.embeddings, pairs)
-    seen = {"late_cls": cls, "earlier_cls": earlier_cls}
+    seen = {"late_query": query, "earlier_query": earlier_query}
     late = limit(parameters, corpus, selected, pairs, margin, **seen)
     end = Ending(selected=selected, pairs=pairs, margin=margin, late=late)
     return end.placed(inside)

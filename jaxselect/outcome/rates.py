@@ -17,7 +17,6 @@ from ..corpora.checks import for_corpus
 from ..corpora.corpus import Corpus
 from ..flow.crossing import Crossing, CrossingStatus, EventFunction
 from ..flow.progress import direction_error
-from ..former_names import renamed
 from ..margin.limit import log_time_to_error, norm_to_error
 from ..margin.max_margin import MaxMargin
 from ..margin.pair_graph import score_differences, smallest_difference
@@ -91,11 +90,6 @@ class Rates(eqx.Module):
     status: Int[Scalar, ""]
     selected: Bool[Array, "sequences width"]
     active: Bool[Array, "vocabulary vocabulary"]
-
-    @property
-    def growth_rate(self) -> Float[Scalar, ""]:
-        """The former name of `margin`."""
-        return renamed(self, "growth_rate", "margin")
 
 
 @for_corpus(by_head=True)
@@ -192,7 +186,7 @@ def direction_event(
     Returns:
         h(p) for `crossing.last_crossings`.
     """
-    return lambda cls: error - direction_error(cls, direction)
+    return lambda query: error - direction_error(query, direction)
 
 
 @for_corpus()
@@ -210,7 +204,7 @@ def selection_event(
         h(p) for `crossing.last_crossings`.
     """
     pairs = competing_pairs(selected, corpus)
-    return lambda cls: smallest_difference(after.embeddings @ cls, pairs)
+    return lambda query: smallest_difference(after.embeddings @ query, pairs)
 
 
 @for_corpus(by_head=True)
@@ -238,8 +232,8 @@ def selection_has_kink(
     """
     pairs = competing_pairs(resolved.selected, corpus)
     scores, start = (
-        jax.lax.stop_gradient(after.embeddings @ cls)
-        for cls in (selection.cls, after.cls)
+        jax.lax.stop_gradient(after.embeddings @ query)
+        for query in (selection.query, after.query)
     )
     leads = jnp.where(pairs, score_differences(scores), jnp.inf).ravel()
     # The smallest lead is zero here; a second one must not be.

@@ -135,7 +135,7 @@ def resolve_limit(
         settings=settings.flow,
     )
     fixed = jax.lax.stop_gradient(after.embeddings)
-    selected = selected_tokens(fixed @ path.cls, corpus, path.log_time)
+    selected = selected_tokens(fixed @ path.query, corpus, path.log_time)
     pairs = competing_pairs(selected, corpus)
 
     # Beside the problem itself two neighbours, which share its active pairs or show
@@ -160,7 +160,7 @@ def resolve_limit(
         crossings, end = crossings_and_end(
             after, corpus, path, found, settings=settings.flow
         )
-    late = limit(after, corpus, selected, pairs, margin, late_cls=end)
+    late = limit(after, corpus, selected, pairs, margin, late_query=end)
     whole = path.status == FlowStatus.REACHED
     status = jnp.where(whole, late.status, LimitStatus.NOT_SETTLED)
     late = eqx.tree_at(lambda late: late.status, late, status)

@@ -38,14 +38,14 @@ class Point(eqx.Module):
     which resolves what log(1+t) cannot.
 
     Attributes:
-        cls: p.
+        query: p.
         origin_log_time: log(1+t) at which the clock of the last stage began.
         own_log_time: log(1+t′), t′ the time on that clock.
         opposed: whether opposing pulls ended that stage.
         finished: whether no further stage helps.
     """
 
-    cls: Float[Array, " dim"]
+    query: Float[Array, " dim"]
     origin_log_time: Float[Scalar, ""]
     own_log_time: Float[Scalar, ""]
     opposed: Bool[Scalar, ""]
@@ -98,8 +98,8 @@ def beginning(parameters: Parameters) -> Point:
         >>> beginning(start).log_time.item()
         0.0
     """
-    zero, no = jnp.zeros((), parameters.cls.dtype), jnp.asarray(False)
-    return Point(parameters.cls, zero, zero, no, no)
+    zero, no = jnp.zeros((), parameters.query.dtype), jnp.asarray(False)
+    return Point(parameters.query, zero, zero, no, no)
 
 
 @for_corpus(by_head=True)
@@ -141,9 +141,9 @@ def flow_to_end(
         (True, 'REACHED')
     """
     if corpus.shift is None:
-        nothing = jnp.zeros(corpus.tokens.shape, parameters.cls.dtype)
+        nothing = jnp.zeros(corpus.tokens.shape, parameters.query.dtype)
         corpus = dataclasses.replace(corpus, shift=Shift(nothing, nothing, nothing))
-    real = partial(jnp.asarray, dtype=parameters.cls.dtype)
+    real = partial(jnp.asarray, dtype=parameters.query.dtype)
     fixed = parameters, corpus, real(until_norm), path_log_times
     most = jnp.asarray(stages, jnp.int32)
     stage_of = partial(_stage, *fixed, settings=settings)
@@ -161,12 +161,12 @@ def flow_to_end(
         # The path is that of the first stage; its log-times begin with the run.
         path = partial(jnp.where, number == 0)
         flow = eqx.tree_at(
-            lambda flow: (flow.num_steps, flow.path_log_times, flow.path_cls),
+            lambda flow: (flow.num_steps, flow.path_log_times, flow.path_query),
             flow,
             (
                 flow.num_steps + former.num_steps,
                 path(flow.path_log_times, former.path_log_times),
-                path(flow.path_cls, former.path_cls),
+                path(flow.path_query, former.path_query),
             ),
         )
         return dataclasses.replace(stage, flow=flow), number + 1
@@ -186,7 +186,7 @@ def _stage(
     settings: FlowSettings,
 ) -> Stage:
     """One stage, from a point."""
-    parameters = Parameters(parameters.embeddings, point.cls, parameters.head)
+    parameters = Parameters(parameters.embeddings, point.query, parameters.head)
     problem, ties = _contracted(parameters, corpus, point)
     held = ties.tied
     left = held.any()
@@ -208,12 +208,11 @@ def _stage(
     opposed = balanced & ~left
     again = (status == FlowStatus.TIME_UNRESOLVED) | (balanced & left)
     again = again | (status == FlowStatus.SELECTION_CHANGED)
-    if parameters.cls.dtype != jnp.float64:
+    if parameters.query.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
         opposed, again = jnp.zeros_like(opposed), jnp.zeros_like(again)
-    # Equinox has another `cls`: no keyword.
     end = Point(
-        ties.point + flow.cls,
+        query=ties.point + flow.query,
         origin_log_time=point.origin_log_time,
         own_log_time=flow.log_time,
         opposed=opposed,
@@ -239,7 +238,7 @@ def _contracted(
 ) -> tuple[Contracted, Ties]:
     """The problem of a stage, and its ties; none but where they are proved to rest."""
     whole = Contracted(parameters, corpus)
-    if corpus.classes is not None or parameters.cls.dtype != jnp.float64:
+    if corpus.classes is not None or parameters.query.dtype != jnp.float64:
         return whole, no_ties(parameters, corpus)
 
     def without() -> tuple[Contracted, Ties]:

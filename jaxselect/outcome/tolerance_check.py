@@ -128,7 +128,7 @@ def compared(
 
 def _bare(flow: Flow) -> Flow:
     """The flow without the points that were saved on the way."""
-    path = lambda flow: (flow.path_log_times, flow.path_cls)  # noqa: E731
+    path = lambda flow: (flow.path_log_times, flow.path_query)  # noqa: E731
     return eqx.tree_at(path, flow, replace_fn=lambda saved: saved[:0])
 
 

@@ -7,7 +7,6 @@ A trial is a pure function of a key and of numbers, so sweeps batch it over seed
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +19,6 @@ from ..corpora.corpus import Corpus
 from ..errors import BadInput
 from ..flow.progress import direction_error
 from ..flow.settings import FlowSettings
-from ..former_names import former, renamed
 from ..model.attention import attend_corpus, token_scores
 from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.parameters import Parameters, gaussian_reduced
@@ -80,7 +78,7 @@ class Trial(eqx.Module):
         path_log_times: log(1+t) along the flow; ∞ after its end.
         path_norms: ‖p‖ there.
         path_errors: direction error there.
-        cls_end: p at the end; with the next four, what a further stage begins with.
+        query_end: p at the end; with the next four, what a further stage begins with.
         origin_log_time: log(1+t) at which the clock of the last stage began.
         own_log_time: log(1+t′) on that clock.
         opposed: whether opposing pulls ended it.
@@ -109,7 +107,7 @@ class Trial(eqx.Module):
     path_log_times: Float[Array, " times"]
     path_norms: Float[Array, " times"]
     path_errors: Float[Array, " times"]
-    cls_end: Float[Array, " dim"]
+    query_end: Float[Array, " dim"]
     origin_log_time: Float[Scalar, ""]
     own_log_time: Float[Scalar, ""]
     opposed: Bool[Scalar, ""]
@@ -119,12 +117,7 @@ class Trial(eqx.Module):
     def point(self) -> Point:
         """Where the run has come to, to go on from."""
         clock = self.origin_log_time, self.own_log_time
-        return Point(self.cls_end, *clock, self.opposed, self.finished)
-
-    @property
-    def drift(self) -> Float[Scalar, ""]:
-        """The former name of `late_flow_residual`."""
-        return renamed(self, "drift", "late_flow_residual")
+        return Point(self.query_end, *clock, self.opposed, self.finished)
 
 
 @as_annotated
@@ -281,7 +274,7 @@ def evaluate(
     Example:
         See `run_trial`.
     """
-    flow, cls = stage.flow, stage.point.cls
+    flow, query = stage.flow, stage.point.query
     values = after.embeddings @ after.head
     found = certify_stage(after, corpus, stage, tolerance=late_flow_tolerance)
     margin, late = found.ending.margin, found.ending.late
@@ -301,9 +294,9 @@ def evaluate(
         important_selected=mean_coverage(found.coverage, corpus),
         positive_selected=found.positive,
         negative_selected=found.negative,
-        cls_norm=jnp.linalg.norm(cls),
+        cls_norm=jnp.linalg.norm(query),
         log_time=flow.log_time,
-        direction_error=direction_error(cls, margin.direction) * known,
+        direction_error=direction_error(query, margin.direction) * known,
         error_constant=late.error_constant * known,
         late_flow_residual=found.late_flow_residual,
         inactive_pair_bound=found.inactive_pair_bound,
@@ -315,12 +308,12 @@ def evaluate(
         history_dim=late.history_dim,
         num_steps=flow.num_steps,
         path_log_times=flow.path_log_times,
-        path_norms=jax.vmap(jnp.linalg.norm)(flow.path_cls),
+        path_norms=jax.vmap(jnp.linalg.norm)(flow.path_query),
         path_errors=jax.vmap(direction_error, (0, None))(
-            flow.path_cls, margin.direction
+            flow.path_query, margin.direction
         )
         * known,
-        cls_end=cls,
+        query_end=query,
         origin_log_time=stage.point.origin_log_time,
         own_log_time=stage.point.own_log_time,
         opposed=stage.point.opposed,
@@ -338,14 +331,9 @@ def _unselected_effect(
     stage: Stage, selected: Bool[Array, "sequences width"]
 ) -> Float[Scalar, ""]:
     scores, values = token_scores(
-        Parameters(stage.parameters.embeddings, stage.flow.cls, stage.parameters.head)
+        Parameters(stage.parameters.embeddings, stage.flow.query, stage.parameters.head)
     )
     # In the corpus of a contracted problem one entry stands for those that are tied.
     alone = selected_output(values, selected, stage.corpus)
     effect = _largest(attend_corpus(scores, values, stage.corpus).output - alone)
     return jnp.max(jnp.where(selected.any(axis=1), effect, 0.0))
-
-
-def __getattr__(name: str) -> Any:
-    """The object of a former name, with a warning."""
-    return former(__name__, name, ("outcome.trial",))

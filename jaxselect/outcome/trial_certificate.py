@@ -12,7 +12,6 @@ from ..checks import between
 from ..corpora.checks import for_corpus
 from ..corpora.corpus import Corpus
 from ..flow.result import Flow, FlowStatus
-from ..former_names import renamed
 from ..margin.certificate import inactive_pair_bound, late_flow_residual
 from ..margin.limit import Limit, LimitStatus
 from ..margin.max_margin import MaxMarginStatus
@@ -125,11 +124,6 @@ class Certificate(eqx.Module):
     coverage: Float[Array, " classes"]
     status: Int[Scalar, ""]
 
-    @property
-    def drift(self) -> Float[Scalar, ""]:
-        """The former name of `late_flow_residual`."""
-        return renamed(self, "drift", "late_flow_residual")
-
 
 @for_corpus(by_head=True)
 @full_precision
@@ -166,15 +160,15 @@ def certify(
         >>> late = found.ending.late
         >>> late.growth.round(3).tolist(), bool(found.inactive_pair_bound < 1e-3)
         ([0.333, 0.333, -0.667], True)
-        >>> round(jnp.linalg.norm(finish(flow, late, 1e6).cls).item(), 3)
+        >>> round(jnp.linalg.norm(finish(flow, late, 1e6).query).item(), 3)
         1000000.0
     """
     between("tolerance", tolerance, 0.0, float("inf"))
     inside = frame(parameters)
-    embeddings, cls = inside.parameters.embeddings, inside.coordinates(flow.cls)
-    scores = embeddings @ cls
-    earlier = inside.coordinates(flow.earlier_cls)
-    end = ending(inside.parameters, corpus, cls, flow.log_time, earlier)
+    embeddings, query = inside.parameters.embeddings, inside.coordinates(flow.query)
+    scores = embeddings @ query
+    earlier = inside.coordinates(flow.earlier_query)
+    end = ending(inside.parameters, corpus, query, flow.log_time, earlier)
     covered = coverage(end.selected, corpus)
     if corpus.classes is None:
         positive, negative = worst = (covered[0], covered[1])
@@ -182,7 +176,7 @@ def certify(
         # No class alone has a status: the worst decides.
         positive = negative = jnp.full_like(covered[0], jnp.nan)
         worst = jnp.nanmin(covered), jnp.nanmin(covered)
-    late = end.margin, end.late, cls, flow.log_time
+    late = end.margin, end.late, query, flow.log_time
     residual = late_flow_residual(embeddings, *late)
     bound = inactive_pair_bound(
         inside.parameters, corpus, end.selected, end.pairs, *late, tolerance=tolerance
@@ -316,5 +310,7 @@ def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Fl
     """
     log_time = late.log_time_at(until_norm)
     return eqx.tree_at(
-        lambda tree: (tree.cls, tree.log_time), flow, (late.cls_at(log_time), log_time)
+        lambda tree: (tree.query, tree.log_time),
+        flow,
+        (late.query_at(log_time), log_time),
     )

@@ -183,7 +183,7 @@ def arclength_flow(
         growth: g, the velocity of p in τ; p_mm where it is known.
         from_log_time: τ_0 = log(1+t) there.
         log_times: values of τ to save p at; the last is where the flow stops, the one
-            before it is that of `earlier_cls`.
+            before it is that of `earlier_query`.
         settings: tolerance and bound.
         callback: called with log(1+t) after every step.
 
@@ -196,7 +196,7 @@ def arclength_flow(
         >>> pair = Pairs(tokens, np.array([0]), np.array([1]), one, 0 * one, -one * 9)
         >>> until = dict(from_log_time=0.0, log_times=np.array([38.0, 40.0]))
         >>> quiet = dict(settings=BdfSettings(tolerance=1e-7), callback=lambda s: None)
-        >>> round(arclength_flow(pair, 0 * one, one, **until, **quiet).cls.item(), 4)
+        >>> round(arclength_flow(pair, 0 * one, one, **until, **quiet).query.item(), 4)
         40.0
     """
     curve = _Sheared(pairs, start, growth, from_log_time)
@@ -206,13 +206,13 @@ def arclength_flow(
         first = np.append(np.zeros(dim), from_log_time)
         bdf = BDF(curve.field, 0.0, first, np.inf, jac=curve.jacobian, **bounds)
         saved = np.where((log_times <= from_log_time)[:, None], start, np.inf)
-        steps, cls, now = 0, start, from_log_time
+        steps, query, now = 0, start, from_log_time
         status = FlowStatus.OUT_OF_STEPS
         if until <= from_log_time:
             status = FlowStatus.REACHED
         while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
             bdf.max_step = curve.max_step(bdf.y)
-            bdf.atol = settings.tolerance + ROUNDINGS * np.linalg.norm(cls)
+            bdf.atol = settings.tolerance + ROUNDINGS * np.linalg.norm(query)
             if not step(bdf):
                 status = FlowStatus.FAILED
                 break
@@ -224,15 +224,15 @@ def arclength_flow(
             if along(end)[-1] >= until:
                 status = FlowStatus.REACHED
                 end = _crossing(_beyond(until), along, bdf.t_old, end)
-            cls, now = curve.cls(along(end)), float(along(end)[-1])
+            query, now = curve.query(along(end)), float(along(end)[-1])
             if status == FlowStatus.REACHED:
                 now = until
             for new in np.flatnonzero(~np.isfinite(saved[:, 0]) & (log_times <= now)):
                 at = _crossing(_beyond(log_times[new]), along, bdf.t_old, end)
-                saved[new] = curve.cls(along(at))
+                saved[new] = curve.query(along(at))
             callback(now)
     counts = bdf.nfev, bdf.njev
-    return host_flow(cls, now, status, steps, log_times[:-1], saved[:-1], counts)
+    return host_flow(query, now, status, steps, log_times[:-1], saved[:-1], counts)
 
 
 class _Sheared(NamedTuple):
@@ -246,7 +246,7 @@ class _Sheared(NamedTuple):
     growth: Float[np.ndarray, " dim"]
     begun: float
 
-    def cls(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " dim"]:
+    def query(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " dim"]:
         """The query p at a point of the curve."""
         return self.start + self.place(point)[:-1]
 

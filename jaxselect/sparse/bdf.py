@@ -88,15 +88,15 @@ def integrate(
         >>> relax = lambda t, p: -p, lambda t, p: still, np.ones(1)
         >>> quiet = {"settings": BdfSettings(), "callback": lambda log_time: None}
         >>> times = {"until_log_time": 3.0, "path_log_times": np.zeros(0)}
-        >>> bool(abs(integrate(*relax, **times, **quiet).cls[0]) < 1e-3)
+        >>> bool(abs(integrate(*relax, **times, **quiet).query[0]) < 1e-3)
         True
     """
     bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
     until, passed = np.expm1(until_log_time), np.expm1(from_log_time)
 
-    def begin(cls: np.ndarray) -> BDF:
-        moved = lambda time, cls: field(passed + time, cls)  # noqa: E731
-        bdf = BDF(moved, 0.0, cls, until - passed, jac=jacobian, **bounds)
+    def begin(query: np.ndarray) -> BDF:
+        moved = lambda time, query: field(passed + time, query)  # noqa: E731
+        bdf = BDF(moved, 0.0, query, until - passed, jac=jacobian, **bounds)
         solve = bdf.solve_lu
 
         def correction(factors: Any, residual: np.ndarray) -> np.ndarray:
@@ -110,13 +110,13 @@ def integrate(
     earlier = max(until_log_time - LOOK_BACK, from_log_time)
     wanted = np.append(path_log_times, earlier)
     saved = np.where(wanted[:, None] <= from_log_time, start, np.inf)
-    steps, fields, curvatures, begun, cls = 0, 0, 0, 0, start
+    steps, fields, curvatures, begun, query = 0, 0, 0, 0, start
     now = from_log_time
     status = FlowStatus.OUT_OF_STEPS
     while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
         # Scores move by E (p − p_0), however long p_0 is. SciPy's tolerance is of p;
         # with p − p_0 as its unknown it would follow less than a rounding of p.
-        bdf.rtol, bdf.atol = 0.0, settings.tolerance * (1.0 + np.abs(cls - start))
+        bdf.rtol, bdf.atol = 0.0, settings.tolerance * (1.0 + np.abs(query - start))
         if not step(bdf):
             begun += 1
             if bdf.t == 0 or begun > RESTARTS or not np.isfinite(bdf.y).all():
@@ -124,11 +124,11 @@ def integrate(
                 break
             passed += bdf.t
             fields, curvatures = fields + bdf.nfev, curvatures + bdf.njev
-            bdf = begin(cls)
+            bdf = begin(query)
             continue
         if bdf.status == "finished":
             status = FlowStatus.REACHED
-        before, cls = now, bdf.y
+        before, query = now, bdf.y
         now = float(np.log1p(passed + bdf.t))
         steps += 1
         reached = (wanted > before) & (wanted <= now)
@@ -137,11 +137,11 @@ def integrate(
             saved[reached] = bdf.dense_output()(local).T
         callback(now)
     counts = fields + bdf.nfev, curvatures + bdf.njev
-    return host_flow(cls, now, status, steps, wanted, saved, counts)
+    return host_flow(query, now, status, steps, wanted, saved, counts)
 
 
 def host_flow(
-    cls: Float[np.ndarray, " dim"],
+    query: Float[np.ndarray, " dim"],
     log_time: float,
     status: FlowStatus,
     steps: int,
@@ -152,7 +152,7 @@ def host_flow(
     """The record of a flow that was integrated on the host.
 
     Args:
-        cls: p at the end.
+        query: p at the end.
         log_time: log(1+t) at the end.
         status: how it ended.
         steps: taken.
@@ -168,16 +168,15 @@ def host_flow(
     """
     times = np.where(np.isfinite(saved[:-1, 0]), log_times[:-1], np.inf)
     return Flow(
-        # Equinox has another `cls`: no keyword.
-        jnp.asarray(cls),
+        query=jnp.asarray(query),
         log_time=jnp.asarray(log_time),
         status=jnp.asarray(status, jnp.int32),
         num_steps=jnp.asarray(steps),
         num_rejected=None,
         path_log_times=jnp.asarray(times),
-        path_cls=jnp.asarray(saved[:-1]),
+        path_query=jnp.asarray(saved[:-1]),
         earlier_log_time=jnp.asarray(log_times[-1]),
-        earlier_cls=jnp.asarray(saved[-1]),
+        earlier_query=jnp.asarray(saved[-1]),
         num_fields=counts[0],
         num_curvatures=counts[1],
     )

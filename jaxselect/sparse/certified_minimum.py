@@ -25,7 +25,7 @@ class Minimum(NamedTuple):
     """A computed minimum, and what proves a true one near it.
 
     Attributes:
-        cls: p there.
+        query: p there.
         gradient: bound on ‖∇L‖ there, rounding included.
         decrement: bound on √(∇Lᵀ H⁻¹ ∇L), rounding included word by word: a word held
             weakly suffers from the rounding of its forces alone.
@@ -37,7 +37,7 @@ class Minimum(NamedTuple):
         basin: distance from which the flow surely ends in it.
     """
 
-    cls: Float[np.ndarray, " dim"]
+    query: Float[np.ndarray, " dim"]
     gradient: float
     decrement: float
     stiffness: float
@@ -55,7 +55,7 @@ class Minimum(NamedTuple):
         )
 
 
-def certified_minimum(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Minimum:
+def certified_minimum(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Minimum:
     """Newton's method from a point, and the certificate of where it ends.
 
     Source: mathematics, section 7b.
@@ -63,7 +63,7 @@ def certified_minimum(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Minim
     Args:
         bags: sequences, in axes of the span that they move p in: the curvature must
             not vanish for want of rank.
-        cls: p to begin with.
+        query: p to begin with.
 
     Returns:
         The point and its numbers, whether or not they prove anything.
@@ -74,20 +74,20 @@ def certified_minimum(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Minim
         >>> labels, one = np.array([1.0, -1.0, 1.0]), np.array([[1.0], [0.0]])
         >>> even = RaggedBags(counts, labels, one, np.array([1.0, -1.0]), 3)
         >>> found = certified_minimum(even, np.array([0.3]))
-        >>> found.proved, abs(round(found.cls.item(), 9))
+        >>> found.proved, abs(round(found.query.item(), 9))
         (True, 0.0)
     """
-    cls = newton(cls, lambda p: descent(bags, p)[0], lambda p: curvature(bags, p))
-    pull, rounding = descent(bags, cls)
-    hessian = curvature(bags, cls)
+    query = newton(query, lambda p: descent(bags, p)[0], lambda p: curvature(bags, p))
+    pull, rounding = descent(bags, query)
+    hessian = curvature(bags, query)
 
     def on_ball(narrow: bool) -> Minimum:
         return certified(
-            cls,
+            query,
             gradient=float(np.linalg.norm(pull)) + rounding,
-            decrement=lambda root: newton_decrement(bags, cls, root),
+            decrement=lambda root: newton_decrement(bags, query, root),
             hessian=hessian,
-            change=change_of_curvature(bags, cls, narrow=narrow),
+            change=change_of_curvature(bags, query, narrow=narrow),
         )
 
     # The theorem holds for either ball; which one proves more is a matter of margins.
@@ -95,14 +95,14 @@ def certified_minimum(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Minim
 
 
 def newton(
-    cls: Float[np.ndarray, " dim"],
+    query: Float[np.ndarray, " dim"],
     pull: Callable[[np.ndarray], np.ndarray],
     hessian: Callable[[np.ndarray], np.ndarray],
 ) -> Float[np.ndarray, " dim"]:
     """Newton's method towards pull = 0, as long as each step makes it smaller.
 
     Args:
-        cls: the point to begin with.
+        query: the point to begin with.
         pull: minus the gradient at a point.
         hessian: the second derivative there.
 
@@ -113,21 +113,21 @@ def newton(
         >>> newton(np.ones(1), lambda x: 1 - x**2, lambda x: 2 * np.diag(x)).tolist()
         [1.0]
     """
-    left = pull(cls)
+    left = pull(query)
     for _ in range(NEWTON_STEPS):
         try:
-            moved = cls + np.linalg.solve(hessian(cls), left)
+            moved = query + np.linalg.solve(hessian(query), left)
         except np.linalg.LinAlgError:
             break
         there = pull(moved)
         if not np.linalg.norm(there) < np.linalg.norm(left):
             break
-        cls, left = moved, there
-    return cls
+        query, left = moved, there
+    return query
 
 
 def certified(
-    cls: Float[np.ndarray, " dim"],
+    query: Float[np.ndarray, " dim"],
     *,
     gradient: float,
     decrement: Callable[[np.ndarray], float],
@@ -139,7 +139,7 @@ def certified(
     Source: mathematics, section 7b.
 
     Args:
-        cls: the point.
+        query: the point.
         gradient: bound on the length of the gradient.
         decrement: of R with R Rᵀ = H⁻¹, a bound on ‖Rᵀ ∇‖.
         hessian: H.
@@ -171,7 +171,7 @@ def certified(
         # A ball around the minimum that holds p and is convex.
         basin = max(0.0, min(ball, 1 / most) / 2 - 2 * radius)
     return Minimum(
-        cls=cls,
+        query=query,
         gradient=gradient,
         decrement=size,
         stiffness=stiffness,
@@ -185,7 +185,7 @@ def certified(
 
 def newton_decrement(
     bags: RaggedBags,
-    cls: Float[np.ndarray, " dim"],
+    query: Float[np.ndarray, " dim"],
     root: Float[np.ndarray, "dim axes"],
 ) -> float:
     """A bound on ‖rootᵀ ∇L‖ where the pulls are known to roundings.
@@ -197,7 +197,7 @@ def newton_decrement(
 
     Args:
         bags: the corpus and the words' embeddings.
-        cls: p.
+        query: p.
         root: R with R Rᵀ = H⁻¹.
 
     Returns:
@@ -211,20 +211,20 @@ def newton_decrement(
         0.1335
     """
     of_word, size = (
-        bags.scatter(entries) for entries in sized_score_gradient(bags, cls)
+        bags.scatter(entries) for entries in sized_score_gradient(bags, query)
     )
     total = size.sum()
     seen = bags.embeddings - (size @ bags.embeddings / total if total else 0.0)
     seen = seen @ root
     # A rounding of a score is one of its weight, relative.
-    roundings = 16 + np.abs(bags.embeddings @ cls).max(initial=0.0)
+    roundings = 16 + np.abs(bags.embeddings @ query).max(initial=0.0)
     error = roundings * np.finfo(float).eps * size
     lengths = np.sqrt(np.sum(seen**2, axis=1))
     return float(np.linalg.norm(of_word @ seen) + error @ lengths)
 
 
 def change_of_curvature(
-    bags: RaggedBags, cls: Float[np.ndarray, " dim"], *, narrow: bool = False
+    bags: RaggedBags, query: Float[np.ndarray, " dim"], *, narrow: bool = False
 ) -> tuple[Float[np.ndarray, "dim dim"], float]:
     """A matrix B with |D³L[u, u, δ]| ≤ ‖δ‖ uᵀBu on a ball around p, and its radius.
 
@@ -239,7 +239,7 @@ def change_of_curvature(
 
     Args:
         bags: the corpus and the words' embeddings.
-        cls: p, the centre.
+        query: p, the centre.
         narrow: whether the ball is so small that −ℓ′ of no bag grows by more than a
             seventh on it.
 
@@ -255,8 +255,8 @@ def change_of_curvature(
         0.0884
     """
     if bags.loss.bounds is None:
-        return np.zeros((len(cls), len(cls))), 0.0
-    share, _ = attention(bags.counts, bags.embeddings @ cls)
+        return np.zeros((len(query), len(query))), 0.0
+    share, _ = attention(bags.counts, bags.embeddings @ query)
     value, place = bags.gather(bags.values), bags.gather(bags.embeddings)
 
     def mean(entries: np.ndarray) -> np.ndarray:

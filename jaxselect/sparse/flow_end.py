@@ -102,7 +102,7 @@ def flow_end(
         ('SELECTED', 'OFFSET')
     """
     bags = RaggedBags.of_corpus(parameters, corpus)
-    p, s = np.asarray(flow.cls), float(flow.log_time)
+    p, s = np.asarray(flow.query), float(flow.log_time)
     speed, reached = _speed(bags, flow)
     longest = np.sqrt(np.max(np.sum(bags.embeddings**2, axis=1)))
     # If p is stationary no token is losing, whatever the score gap.
@@ -115,7 +115,7 @@ def flow_end(
     resting, distance, held = None, 0.0, axes.T @ p
     if tied.size:
         resting = certified_minimum(shared, held)
-        distance = float(np.linalg.norm(resting.cls - held))
+        distance = float(np.linalg.norm(resting.query - held))
     free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
     across = p - axes @ held
     margin = sparse_max_margin(free, counts, selected, across)
@@ -124,7 +124,7 @@ def flow_end(
     pace = float(np.linalg.norm(off) / norm) if norm else np.inf
     ties, shift = FREE, np.zeros(bags.counts.nnz)
     if resting is not None:
-        held = resting.cls
+        held = resting.query
         ties = Ties(distance + resting.radius, resting.stiffness, resting.basin)
         shift = _shift(bags, selected, axes, shared, resting)
     forces = pair_forces(bags, counts, selected, across + axes @ held, shift)
@@ -145,8 +145,8 @@ def flow_end(
 
 def _speed(bags: RaggedBags, flow: Flow) -> tuple[Float[np.ndarray, " dim"], bool]:
     """Late dp/dτ, and whether it is a mean over the flow's last part."""
-    p, s = np.asarray(flow.cls), float(flow.log_time)
-    earlier, back = np.asarray(flow.earlier_cls), s - float(flow.earlier_log_time)
+    p, s = np.asarray(flow.query), float(flow.log_time)
+    earlier, back = np.asarray(flow.earlier_query), s - float(flow.earlier_log_time)
     reached = int(flow.status) == FlowStatus.REACHED
     if reached and back > 0 and bool(np.isfinite(earlier).all()):
         return (p - earlier) / back, True
@@ -156,7 +156,7 @@ def _speed(bags: RaggedBags, flow: Flow) -> tuple[Float[np.ndarray, " dim"], boo
 
 def _selected(
     bags: RaggedBags,
-    cls: Float[np.ndarray, " dim"],
+    query: Float[np.ndarray, " dim"],
     speed: Float[np.ndarray, " dim"],
     gap: float,
 ) -> Bool[np.ndarray, " entries"]:
@@ -164,7 +164,7 @@ def _selected(
 
     A pair that was decided late is near still, but parts at a speed of one or more.
     """
-    score, pace = (bags.gather(bags.embeddings @ x) for x in (cls, speed))
+    score, pace = (bags.gather(bags.embeddings @ x) for x in (query, speed))
     best = bags.spread(bags.largest(score))
     first = np.where(score == best, pace, -np.inf)
     lead = bags.spread(bags.largest(first))
@@ -186,7 +186,7 @@ def _shift(
     if not minimum.proved:
         # Nothing will be certified.
         return np.zeros(bags.counts.nnz)
-    spectrum, vectors = np.linalg.eigh(curvature(shared, minimum.cls))
+    spectrum, vectors = np.linalg.eigh(curvature(shared, minimum.query))
     root = vectors / np.sqrt(np.maximum(spectrum, minimum.stiffness))
     seen = bags.embeddings @ axes @ root
     first = bags.spread(first_selected(bags.counts, selected))

@@ -178,8 +178,8 @@ class LateFlow(NamedTuple):
             self.error[on],
             self.duals[on],
         )
-        distance = float(np.linalg.norm(found.cls)) + found.radius
-        return found, axes @ found.cls, distance
+        distance = float(np.linalg.norm(found.query)) + found.radius
+        return found, axes @ found.query, distance
 
 
 def _duals(forces: PairForces, margin: SparseMaxMargin) -> Float[np.ndarray, " pairs"]:
@@ -215,7 +215,7 @@ def offset_equilibrium(
     Example:
         >>> pair, dual = np.array([[2.0]]), np.array([0.25])
         >>> found = offset_equilibrium(pair, np.array([0.5]), np.zeros(1), dual)
-        >>> found.proved, round(found.cls.item(), 6)
+        >>> found.proved, round(found.query.item(), 6)
         (True, 0.346574)
     """
     begin = np.zeros(differences.shape[1])

@@ -166,7 +166,7 @@ def pair_forces(
     bags: RaggedBags,
     counts: csr_array,
     selected: Bool[np.ndarray, " entries"],
-    cls: Float[np.ndarray, " dim"],
+    query: Float[np.ndarray, " dim"],
     shift: Float[np.ndarray, " entries"] | float = 0.0,
 ) -> PairForces:
     """Signed forces of all competing pairs at p, with bounds.
@@ -180,7 +180,7 @@ def pair_forces(
         bags: the corpus and the words' embeddings.
         counts: its counts, with ties contracted.
         selected: of every entry.
-        cls: p.
+        query: p.
         shift: bound on the error of every entry's score against the scores of the
             tokens that its bag selects.
 
@@ -195,7 +195,7 @@ def pair_forces(
         >>> found.sign.tolist(), found.log_force.round(3).tolist()
         ([1.0], [-1001.313])
     """
-    scores = bags.embeddings @ cls
+    scores = bags.embeddings @ query
     attention = attend_bags(scores, bags.values, bags)
     log_share = attention.log_weights
     value = bags.gather(bags.values)

@@ -79,12 +79,12 @@ def outputs(
     return bags.total(share * bags.gather(bags.values))
 
 
-def risk(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> float:
+def risk(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> float:
     """The part of these sequences in L(p) (mathematics, section 1).
 
     Args:
         bags: the corpus and the words' embeddings.
-        cls: p.
+        query: p.
 
     Returns:
         The sum of their losses over the number that L is the mean of.
@@ -95,12 +95,12 @@ def risk(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> float:
         >>> round(risk(one, np.zeros(2)), 4)
         0.6931
     """
-    output = _attend(bags, cls).output
+    output = _attend(bags, query).output
     return float(bags.loss.value(bags.labels * output).sum() / bags.num_total)
 
 
 def descent(
-    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
+    bags: RaggedBags, query: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " dim"], float]:
     """−∂L/∂p, and a bound on its rounding.
 
@@ -108,7 +108,7 @@ def descent(
 
     Args:
         bags: the corpus and the words' embeddings.
-        cls: p.
+        query: p.
 
     Returns:
         −∂L/∂p, and 16 roundings of the sum of its terms.
@@ -119,14 +119,14 @@ def descent(
         >>> descent(one, np.zeros(2))[0].round(4).tolist()
         [0.0944, -0.0944]
     """
-    pull, size = sized_score_gradient(bags, cls)
+    pull, size = sized_score_gradient(bags, query)
     length = np.sqrt(np.sum(bags.embeddings**2, axis=1))
     terms = size @ bags.gather(length)
     return bags.scatter(pull) @ bags.embeddings, float(16 * np.finfo(float).eps * terms)
 
 
 def curvature(
-    bags: RaggedBags, cls: Float[np.ndarray, " dim"], time: float = 0.0
+    bags: RaggedBags, query: Float[np.ndarray, " dim"], time: float = 0.0
 ) -> Float[np.ndarray, "dim dim"]:
     """∂²L/∂p² without words whose part, times `time`, is below `LEFT_OUT`.
 
@@ -134,7 +134,7 @@ def curvature(
 
     Args:
         bags: the corpus and the words' embeddings.
-        cls: p.
+        query: p.
         time: t; zero leaves nothing out.
 
     Returns:
@@ -147,7 +147,7 @@ def curvature(
         [[0.0147, -0.0147], [-0.0147, 0.0147]]
     """
     counts, word = bags.counts, bags.counts.indices
-    pull, partner = _factors(bags, cls)
+    pull, partner = _factors(bags, query)
     pulled, partners = np.abs(pull), np.abs(partner)
     all_pulls, all_partners = (
         bags.spread(bags.total(size)) for size in (pulled, partners)
@@ -176,7 +176,7 @@ def curvature(
         in_scores[np.arange(len(part)), part] -= pulled[part] / 2
         return embeddings[part].T @ (in_scores @ embeddings)
 
-    nothing = np.zeros((len(cls), len(cls)))
+    nothing = np.zeros((len(query), len(query)))
     if len(kept) <= BLOCK:
         # Handing one block to a thread takes longer than a small block itself.
         found = half(0) if len(kept) else nothing
@@ -188,7 +188,7 @@ def curvature(
 
 
 def dense_curvature(
-    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
+    bags: RaggedBags, query: Float[np.ndarray, " dim"]
 ) -> Float[np.ndarray, "dim dim"]:
     """∂²L/∂p² by dense factors, which for 10⁴ counts take less time than sparse ones.
 
@@ -196,7 +196,7 @@ def dense_curvature(
 
     Args:
         bags: the corpus and the tokens' embeddings.
-        cls: p.
+        query: p.
 
     Returns:
         The Hessian.
@@ -207,7 +207,7 @@ def dense_curvature(
         >>> dense_curvature(one, np.zeros(2)).round(4).tolist()
         [[0.0147, -0.0147], [-0.0147, 0.0147]]
     """
-    pull, partner = _factors(bags, cls)
+    pull, partner = _factors(bags, query)
     left, right = np.zeros((2, *bags.counts.shape))
     left[bags.row, bags.token] = pull
     right[bags.row, bags.token] = partner
@@ -216,14 +216,16 @@ def dense_curvature(
     return found + found.T
 
 
-def pull(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
+def pull(
+    bags: RaggedBags, query: Float[np.ndarray, " dim"]
+) -> Float[np.ndarray, " dim"]:
     """−∂L/∂p alone.
 
     Source: mathematics, section 7a.
 
     Args:
         bags: the corpus and the words' embeddings.
-        cls: p.
+        query: p.
 
     Returns:
         The first part of `descent`.
@@ -234,11 +236,11 @@ def pull(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Float[np.ndarray, 
         >>> pull(one, np.zeros(2)).round(4).tolist()
         [0.0944, -0.0944]
     """
-    return bags.scatter(_entry_pulls(_attend(bags, cls), bags)[0]) @ bags.embeddings
+    return bags.scatter(_entry_pulls(_attend(bags, query), bags)[0]) @ bags.embeddings
 
 
 def sized_score_gradient(
-    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
+    bags: RaggedBags, query: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
     """Pull y (−ℓ′(y f)) q (b − f) / n of every entry; sizes that bound its roundings.
 
@@ -249,7 +251,7 @@ def sized_score_gradient(
 
     Args:
         bags: the corpus and the words' embeddings.
-        cls: p.
+        query: p.
 
     Returns:
         Terms of −∂L/∂a, which add up to zero in each row; sizes, no less than these in
@@ -262,15 +264,15 @@ def sized_score_gradient(
         >>> abs(pull).round(3).tolist(), size.round(3).tolist()
         ([0.0, 0.167, 0.167], [0.333, 0.167, 0.167])
     """
-    attention = _attend(bags, cls)
+    attention = _attend(bags, query)
     pull, _ = _entry_pulls(attention, bags)
     top = bags.marks(np.asarray(attention.top))
     size = np.where(top, 0.0, np.abs(pull))
     return pull, np.where(top, bags.spread(bags.total(size)), size)
 
 
-def _attend(bags: RaggedBags, cls: Float[np.ndarray, " dim"]) -> Attention:
-    return attend_bags(bags.embeddings @ cls, bags.values, bags)
+def _attend(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Attention:
+    return attend_bags(bags.embeddings @ query, bags.values, bags)
 
 
 def _entry_pulls(
@@ -283,9 +285,9 @@ def _entry_pulls(
 
 
 def _factors(
-    bags: RaggedBags, cls: Float[np.ndarray, " dim"]
+    bags: RaggedBags, query: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
     """Pulls h and partners x of every entry, as in `score_curvature`."""
-    attention = _attend(bags, cls)
+    attention = _attend(bags, query)
     pull, advance = _entry_pulls(attention, bags)
     return pull, partners(advance, attention, bags)

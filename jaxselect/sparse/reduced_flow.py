@@ -76,10 +76,10 @@ def reduced_flow(
         >>> head = jnp.array([1.0, -1.0, 0.0])
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
         >>> flow = sparse_flow(start, bags)
-        >>> there = Parameters(jnp.eye(3), flow.cls, head)
+        >>> there = Parameters(jnp.eye(3), flow.query, head)
         >>> end = flow_end(start, bags, flow)
         >>> late = reduced_flow(there, bags, end, from_log_time=34.0)
-        >>> round(late.log_time.item()), (late.cls[:2] / 600).round(2).tolist()
+        >>> round(late.log_time.item()), (late.query[:2] / 600).round(2).tolist()
         (600, [0.33, 0.33])
     """
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
@@ -107,9 +107,9 @@ def _pairs(
 ) -> tuple[Pairs, Float[np.ndarray, " dim"]]:
     """The pairs of an ending, and p with its ties at rest."""
     bags = RaggedBags.of_corpus(parameters, corpus)
-    axes, cls = ending.axes, np.asarray(parameters.cls)
-    held = axes.T @ cls if ending.rest is None else ending.rest.cls
-    start = cls - axes @ (axes.T @ cls) + axes @ held
+    axes, query = ending.axes, np.asarray(parameters.query)
+    held = axes.T @ query if ending.rest is None else ending.rest.query
+    start = query - axes @ (axes.T @ query) + axes @ held
     free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
     counts, selected = contract_ties(bags.counts, ending.selected)
     found = pair_forces(bags, counts, selected, start)
@@ -125,27 +125,27 @@ def _pairs(
     return pairs, start
 
 
-def in_basin_of_minimum(ending: FlowEnd, cls: Float[np.ndarray, " dim"]) -> bool:
+def in_basin_of_minimum(ending: FlowEnd, query: Float[np.ndarray, " dim"]) -> bool:
     """Whether the flow of the tied bags ends in the minimum's basin.
 
     Source: mathematics, section 7d.
 
     Args:
         ending: of a flow.
-        cls: p there.
+        query: p there.
 
     Returns:
         Whether the flow of these bags alone, from p, enters the basin; true where no
         tokens are tied.
     """
-    shared, rest, begin = ending.shared, ending.rest, ending.axes.T @ cls
+    shared, rest, begin = ending.shared, ending.rest, ending.axes.T @ query
     if rest is None:
         return True
     if not rest.proved:
         return False
 
     def inside(place: np.ndarray) -> bool:
-        return bool(np.linalg.norm(place - rest.cls) <= rest.basin)
+        return bool(np.linalg.norm(place - rest.query) <= rest.basin)
 
     # There a flow would follow rounding alone, in any number of steps.
     if inside(begin):
@@ -159,4 +159,4 @@ def in_basin_of_minimum(ending: FlowEnd, cls: Float[np.ndarray, " dim"]) -> bool
         settings=CLOSELY,
         callback=lambda log_time: None,
     )
-    return inside(np.asarray(flow.cls))
+    return inside(np.asarray(flow.query))

@@ -66,9 +66,10 @@ def sparse_flow(
         >>> flow.status.item(), round(flow.log_time.item(), 6)
         (0, 20.0)
     """
-    if parameters.cls.dtype != np.float64:
+    if parameters.query.dtype != np.float64:
         raise BadInput(
-            f"parameters in {parameters.cls.dtype}: wanted float64; set jax_enable_x64"
+            f"parameters in {parameters.query.dtype}: "
+            "wanted float64; set jax_enable_x64"
         )
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
     _within_range(from_log_time, until_log_time)
@@ -79,27 +80,27 @@ def sparse_flow(
     if compiled is None:
         compiled = bool(np.prod(bags.counts.shape) > DENSE)
 
-    def field(_: float, cls: np.ndarray) -> np.ndarray:
+    def field(_: float, query: np.ndarray) -> np.ndarray:
         if not compiled:
-            return pull(bags, cls)
-        found = np.asarray(_pull(parameters.embeddings, values, corpus, cls))
+            return pull(bags, query)
+        found = np.asarray(_pull(parameters.embeddings, values, corpus, query))
         # Scores too far apart for one shift of the exponent have one for each bag.
-        return found if np.isfinite(found).all() else pull(bags, cls)
+        return found if np.isfinite(found).all() else pull(bags, query)
 
     with np.errstate(invalid="ignore"):
-        begins = np.isfinite(field(0.0, np.asarray(parameters.cls))).all()
+        begins = np.isfinite(field(0.0, np.asarray(parameters.query))).all()
     if not begins:
         raise BadInput("E, p_0 or v is not finite: wanted numbers")
 
-    def jacobian(time: float, cls: np.ndarray) -> np.ndarray:
+    def jacobian(time: float, query: np.ndarray) -> np.ndarray:
         if not compiled:
-            return -dense_curvature(bags, cls)
-        return -curvature(bags, cls, time)
+            return -dense_curvature(bags, query)
+        return -curvature(bags, query, time)
 
     return integrate(
         field,
         jacobian,
-        np.asarray(parameters.cls),
+        np.asarray(parameters.query),
         from_log_time=from_log_time,
         until_log_time=until_log_time,
         path_log_times=times,
@@ -125,8 +126,8 @@ def _pull(
     embeddings: Float[Array, "vocabulary dim"],
     values: Float[Array, " vocabulary"],
     corpus: SparseCorpus,
-    cls: Float[Array, " dim"],
+    query: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
     """−∇_p L."""
-    _, descent = risk_and_score_descent(embeddings @ cls, values, corpus)
+    _, descent = risk_and_score_descent(embeddings @ query, values, corpus)
     return descent.scores @ embeddings

@@ -64,9 +64,9 @@ class Reached(NamedTuple):
     ) -> "Reached":
         """One more stage."""
         kept = np.isfinite(flow.path_log_times)
-        new = zip(asked[kept], np.asarray(flow.path_cls)[kept], strict=True)
+        new = zip(asked[kept], np.asarray(flow.path_query)[kept], strict=True)
         return Reached(
-            Parameters(self.parameters.embeddings, flow.cls, self.parameters.head),
+            Parameters(self.parameters.embeddings, flow.query, self.parameters.head),
             log_time,
             (*self.stages, flow),
             (*self.path, *new),
@@ -165,22 +165,22 @@ class Trajectory(NamedTuple):
     """A flow from its start to its end.
 
     Attributes:
-        cls: p at the end.
+        query: p at the end.
         log_time: log(1+t) at the end.
         ending: what is known of it.
         returns: log-times at which tokens that had lost returned.
         stages: the flows it is made of; those of the full field begin at time zero.
         path_log_times: the log-times asked for that it came to.
-        path_cls: p at these times.
+        path_query: p at these times.
     """
 
-    cls: Float[np.ndarray, " dim"]
+    query: Float[np.ndarray, " dim"]
     log_time: float
     ending: FlowEnd
     returns: tuple[float, ...]
     stages: tuple[Flow, ...]
     path_log_times: Float[np.ndarray, " times"]
-    path_cls: Float[np.ndarray, "times dim"]
+    path_query: Float[np.ndarray, "times dim"]
 
 
 @for_corpus(-1, 1)
@@ -259,13 +259,13 @@ def trajectory(
                 at = course.integrate_full(at, LATEST)
         ending = _certify(course, at, returned)
     return Trajectory(
-        np.asarray(at.parameters.cls),
+        np.asarray(at.parameters.query),
         at.log_time,
         ending,
         tuple(returns),
         at.stages,
         np.array([time for time, _ in at.path]),
-        np.array([cls for _, cls in at.path]).reshape(-1, len(at.parameters.cls)),
+        np.array([query for _, query in at.path]).reshape(-1, len(at.parameters.query)),
     )
 
 
@@ -275,7 +275,7 @@ def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
         ending.status == End.UNPROVED
         and int(flow.status) == FlowStatus.REACHED
         and ending.margin.status == MaxMarginStatus.SOLVED
-        and in_basin_of_minimum(ending, np.asarray(flow.cls))
+        and in_basin_of_minimum(ending, np.asarray(flow.query))
     )
 
 

@@ -27,7 +27,7 @@ Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
 """Where the programs of shapes come from; `program` is one."""
 
 
-ONWARD = ("cls_end", "origin_log_time", "own_log_time", "opposed", "finished")
+ONWARD = ("query_end", "origin_log_time", "own_log_time", "opposed", "finished")
 """Fields of a trial that only a further stage needs."""
 
 

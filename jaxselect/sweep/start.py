@@ -67,6 +67,6 @@ def lane_kinds(
     bags = grid.bags(shape)
     # The coordinates of `gaussian_reduced`.
     axes = bags.vocabulary + 1 + (bags.classes or 1)
-    cls = jax.ShapeDtypeStruct((*batch, axes), grid.precision)
+    query = jax.ShapeDtypeStruct((*batch, axes), grid.precision)
     times, flags = [kind(grid.precision)] * 2, [kind("bool")] * 2
-    return *numbers, cls, *times, *flags, kind("int32")
+    return *numbers, query, *times, *flags, kind("int32")

@@ -27,7 +27,7 @@ from ..model.objective import Metrics
 from ..model.parameters import Parameters
 from ..model.sparse_objective import FactoredDescent, evaluate, expand, risk_and_descent
 
-EVERYTHING = ("embeddings", "cls", "head")
+EVERYTHING = ("embeddings", "query", "head")
 
 
 class State(eqx.Module):
@@ -63,7 +63,7 @@ class Schedule:
         batch: sequences per step; None for all of them.
         patience: evaluations without a better validation accuracy after which training
             stops; None to go on.
-        trained: which of "embeddings", "cls", "head" move.
+        trained: which of "embeddings", "query", "head" move.
     """
 
     steps: int
@@ -95,7 +95,7 @@ def initial_state(
     Returns:
         A state that shares no memory with `parameters`.
     """
-    real = parameters.cls.dtype
+    real = parameters.query.dtype
     moving, _ = _split(parameters, schedule.trained)
     return State(
         # A step overwrites its state in place: what the caller holds must be no part.

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from ..arguments import as_annotated
-from ..former_names import renamed
 from ..precision import full_precision
 
 _Number = Float[Scalar, ""] | float | int
@@ -37,11 +36,6 @@ class DecayEnd(NamedTuple):
     unselected: Float[Scalar, ""]
     cls_square: Float[Scalar, ""]
     head_square: Float[Scalar, ""]
-
-    @property
-    def rest(self) -> Float[Scalar, ""]:
-        """The former name of `unselected`."""
-        return renamed(self, "rest", "unselected")
 
 
 @as_annotated

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Scalar
 
 from ..arguments import as_annotated
 from ..checks import whole
-from ..former_names import renamed
 from ..precision import full_precision
 
 _Number = Float[Scalar, ""] | float | int
@@ -34,11 +33,6 @@ class ReducedSteps(NamedTuple):
     log_unselected: Float[Array, " steps"]
     margin_norm: Float[Array, " steps"]
     cosine: Float[Array, " steps"]
-
-    @property
-    def log_rest(self) -> Float[Array, " steps"]:
-        """The former name of `log_unselected`."""
-        return renamed(self, "log_rest", "log_unselected")
 
 
 @as_annotated

@@ -92,7 +92,7 @@ def padded(problems, shape):
         rows[i, :size, :dim] = given.embeddings
         # Tokens that never occur stand among the others.
         rows[i, size:, :dim] = given.embeddings[0]
-        start[i, :dim], head[i, :dim] = given.cls, given.head
+        start[i, :dim], head[i, :dim] = given.query, given.head
         for row, bag in enumerate(given.bags):
             for slot, (token, count) in enumerate(bag):
                 tokens[i, row, slot], counts[i, row, slot] = token, count
@@ -119,7 +119,7 @@ def claims(rows, start, head, tokens, counts, labels, until_log_time, until_norm
     return {
         "status": found.status,
         "flow_status": flow.status,
-        "cls": flow.cls,
+        "query": flow.query,
         "log_time": flow.log_time,
         "selected": end.selected,
         "active": end.margin.active,
@@ -145,7 +145,7 @@ def filled(given, shape):
 def true_lanes(problems, shape):
     shape = shape.bags, shape.width, shape.dim
     return stacked(
-        [lane(p.embeddings, p.cls, p.head, p.bags, p.labels, shape) for p in problems]
+        [lane(p.embeddings, p.query, p.head, p.bags, p.labels, shape) for p in problems]
     )
 
 
@@ -232,7 +232,7 @@ def _compare(problems, claim, tolerance, shape):
     found = [findings[i] for i in index]
     run = partial(_follow, lanes, mine, found, tolerance)
     run("flow", begin(lanes))
-    moved = mine["cls"] - mine["start"]
+    moved = mine["query"] - mine["start"]
     run("certificate", begin(lanes, mine["log_time"], moved))
     return findings
 

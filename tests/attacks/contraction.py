@@ -76,7 +76,7 @@ def judged(given):
         return status, None
     truth = Literal(model, corpus, stage.ties)
     options = {"method": "BDF", "rtol": 1e-9, "atol": 1e-9}
-    first = solve_ivp(truth.early, (0.0, EARLY), np.asarray(model.cls), **options)
+    first = solve_ivp(truth.early, (0.0, EARLY), np.asarray(model.query), **options)
     if not first.success:
         return status, "unknown: integration"
     p = first.y[:, -1]
@@ -99,7 +99,7 @@ def judged(given):
         return status, f"refuted: a token returns at {late.t[-1]:.4g}"
     if not late.success:
         return status, "unknown: integration"
-    line = np.asarray(found.ending.late.cls_at(end))
+    line = np.asarray(found.ending.late.query_at(end))
     off = np.ptp(truth.e @ (truth.whole(late.y[:, -1]) - line))
     return status, "confirmed" if off < OFF else f"refuted: {off:.2g} off its line"
 

@@ -40,10 +40,10 @@ class Lanes:
         return replace(self, growth=growth)
 
 
-def lane(embeddings, cls, head, bags, labels, shape):
+def lane(embeddings, query, head, bags, labels, shape):
     """One problem as a `Lanes` of one lane, padded to (bags, width, dim)."""
     exact = np.longdouble
-    rows, start, direction = (np.asarray(x, exact) for x in (embeddings, cls, head))
+    rows, start, direction = (np.asarray(x, exact) for x in (embeddings, query, head))
     number, width, dim = shape
     apart = np.zeros((number, width, dim))
     ahead, gain = np.zeros((2, number, width))

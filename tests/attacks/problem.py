@@ -15,7 +15,7 @@ class Problem:
     Attributes:
         kind: what was made difficult.
         seed: what it was drawn with.
-        embeddings, cls, head: E, p_0 and v; ‖v‖ is not one everywhere.
+        embeddings, query, head: E, p_0 and v; ‖v‖ is not one everywhere.
         bags: (token, count) pairs.
         labels: ±1.
         until_log_time, until_norm: where the flow is to end.
@@ -24,7 +24,7 @@ class Problem:
     kind: str
     seed: int
     embeddings: np.ndarray
-    cls: np.ndarray
+    query: np.ndarray
     head: np.ndarray
     bags: tuple[tuple[tuple[int, int], ...], ...]
     labels: tuple[int, ...]
@@ -36,13 +36,13 @@ class Problem:
         return f"{self.kind}:{self.seed}"
 
 
-def problem(embeddings, cls, head, bags, labels, until, until_norm=np.inf):
+def problem(embeddings, query, head, bags, labels, until, until_norm=np.inf):
     """A `Problem` of lists; a bag is a list of tokens or of (token, count) pairs."""
     pairs = tuple(
         tuple((int(x), 1) if np.ndim(x) == 0 else (int(x[0]), int(x[1])) for x in bag)
         for bag in bags
     )
-    arrays = (np.asarray(array, float) for array in (embeddings, cls, head))
+    arrays = (np.asarray(array, float) for array in (embeddings, query, head))
     labels = tuple(int(y) for y in labels)
     return Problem("", 0, *arrays, pairs, labels, float(until), float(until_norm))
 

@@ -84,12 +84,12 @@ def _gauge(random):
             for token, _ in bag:
                 group[group == group[token]] = group[bag[0][0]]
         shift = far * random.normal(size=tokens)[group]
-        return replace(made, cls=made.cls + shift)
+        return replace(made, query=made.query + shift)
     if dim == DIM:
         return made
     rows = np.pad(made.embeddings, [(0, 0), (0, 1)])
     head = np.append(made.head, random.normal())
-    return replace(made, embeddings=rows, head=head, cls=np.append(made.cls, far))
+    return replace(made, embeddings=rows, head=head, query=np.append(made.query, far))
 
 
 def _nearly_cancelling(random):
@@ -130,9 +130,9 @@ def _wrong_sign(random):
 def _long_p0(random):
     made = _one_of(random, _plain, _separable)
     length = log_uniform(random, 1, 6)
-    start = made.cls / max(np.linalg.norm(made.cls), 1e-300)
+    start = made.query / max(np.linalg.norm(made.query), 1e-300)
     until = random.choice([1.0, 3.0]) * max(length, 30.0)
-    return replace(made, cls=start * length, until_log_time=until, until_norm=np.inf)
+    return replace(made, query=start * length, until_log_time=until, until_norm=np.inf)
 
 
 def _twins(random):
@@ -185,7 +185,7 @@ def _on_a_line(random):
     ahead = random.uniform(1, 30)
     start = -off[:-1] / off[-1] * ahead + random.normal(size=rows.shape[1])
     until = ahead * random.uniform(1, 4)
-    return replace(made, cls=start, until_log_time=until, until_norm=np.inf)
+    return replace(made, query=start, until_log_time=until, until_norm=np.inf)
 
 
 def _sure(random):

@@ -57,14 +57,14 @@ SEEDS, SPREADS = st.integers(0, 2**31), st.floats(0.1, 100.0)
 
 def model(dense, seed=0, dim=5, spread=1.0):
     drawn = DRAWN(jax.random.key(seed), vocabulary=dense.vocabulary, dim=dim)
-    return parameters.Parameters(drawn.embeddings, spread * drawn.cls, drawn.head)
+    return parameters.Parameters(drawn.embeddings, spread * drawn.query, drawn.head)
 
 
 @every_corpus
 @given(SEEDS, SPREADS)
 def test_risk_and_gradient_are_those_of_padded_bags(dense, seed, spread):
     drawn = model(dense, seed, spread=spread)
-    a, b = drawn.embeddings @ drawn.cls, drawn.embeddings @ drawn.head
+    a, b = drawn.embeddings @ drawn.query, drawn.embeddings @ drawn.head
     risk, descent = RISK(a, b, sparse.from_corpus(dense))
     wanted = PADDED(a, b, dense)
     assert_close(descent.scores, wanted.scores)
@@ -157,7 +157,7 @@ def test_single_precision_is_single_precision():
 
     exact = DESCENT(model(dense), corpus)
     rounded = DESCENT(half(model(dense)), half(corpus))
-    assert rounded[1].cls.dtype == np.float32
+    assert rounded[1].query.dtype == np.float32
     jax.tree.map(lambda x, y: assert_close(x, y), rounded, exact)
 
 

@@ -31,9 +31,9 @@ def test_the_path_of_a_rival_is_a_path_of_the_flow():
     log_times = np.array([1.0, 10.0, 1e3])
     around = (log_times[:, None] + width * np.array([-1, 0, 1])).ravel()
     outcome = scipy_bdf(START, BAGS, tolerance=1e-9, log_times=[*around, 1e9])
-    *path, beyond = outcome["path_cls"]
+    *path, beyond = outcome["path_query"]
     assert np.isinf(beyond).all()
-    assert np.linalg.norm(outcome["cls"]) >= 1e6
+    assert np.linalg.norm(outcome["query"]) >= 1e6
     for time, (before, here, after) in zip(
         log_times, np.reshape(path, (-1, 3, 3)), strict=True
     ):

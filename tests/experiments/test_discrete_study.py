@@ -32,9 +32,9 @@ def test_descent_converges_at_nine_tenths_of_the_stable_step_and_not_at_eleven()
 
     @jax.jit
     def after_steps(share, steps=60):
-        def once(_, cls):
+        def once(_, query):
             step = share * stable
-            return discrete.update(after, bags, cls, step=step, normalised=False)
+            return discrete.update(after, bags, query, step=step, normalised=False)
 
         return jnp.linalg.norm(jax.lax.fori_loop(0, steps, once, start))
 
@@ -61,19 +61,19 @@ def stepped():
 
 
 @jax.jit
-def curvature_and_slope(after, bags, cls):
-    def risk(cls):
-        return empirical_risk(Parameters(after.embeddings, cls, after.head), bags)
+def curvature_and_slope(after, bags, query):
+    def risk(query):
+        return empirical_risk(Parameters(after.embeddings, query, after.head), bags)
 
-    return jax.hessian(risk)(cls), jax.grad(risk)(cls)
+    return jax.hessian(risk)(query), jax.grad(risk)(query)
 
 
 @pytest.mark.parametrize("log_time", [0.0, 5.0, 100.0])
 def test_stable_steps_are_those_of_the_risk_itself(log_time):
     after, bags = stepped()
-    cls = 3 * np.asarray(after.cls)
-    curvature, slope = map(np.asarray, curvature_and_slope(after, bags, cls))
-    found = STABLE(after, bags, jnp.array(log_time), cls)
+    query = 3 * np.asarray(after.query)
+    curvature, slope = map(np.asarray, curvature_and_slope(after, bags, query))
+    found = STABLE(after, bags, jnp.array(log_time), query)
     wanted = (
         2 / np.linalg.eigvalsh(curvature)[-1] * np.array([1, np.linalg.norm(slope)])
     )
@@ -82,19 +82,19 @@ def test_stable_steps_are_those_of_the_risk_itself(log_time):
 
 def test_both_rules_go_down_the_gradient_of_the_risk():
     before, bags = drawn(1)
-    cls, (_, slope) = before.cls, curvature_and_slope(before, bags, before.cls)
+    query, (_, slope) = before.query, curvature_and_slope(before, bags, before.query)
     slope = np.asarray(slope)
 
     @jax.jit
-    def updated(cls):
+    def updated(query):
         return [
-            discrete.update(before, bags, cls, step=0.5, normalised=normalised)
+            discrete.update(before, bags, query, step=0.5, normalised=normalised)
             for normalised in (False, True)
         ]
 
-    plain, unit = updated(cls)
-    np.testing.assert_allclose(plain, cls - 0.5 * slope, atol=1e-14)
-    wanted = cls - 0.5 * slope / np.linalg.norm(slope)
+    plain, unit = updated(query)
+    np.testing.assert_allclose(plain, query - 0.5 * slope, atol=1e-14)
+    wanted = query - 0.5 * slope / np.linalg.norm(slope)
     np.testing.assert_allclose(unit, wanted, atol=1e-12)
 
 

@@ -21,11 +21,11 @@ from tests.tolerances import assert_close
 MARKS = np.geomspace(10.0, 1e6, 6)
 
 
-def two_bags(embeddings, cls=0.0, loser=2):
+def two_bags(embeddings, query=0.0, loser=2):
     """Token 0 makes a sequence positive, token 1 negative, token 2 says nothing."""
     bags = from_sequences([[0, 2], [1, loser]], [1, -1], vocabulary=3)
     head = jnp.array([1.0, -1.0, 0.0])
-    return Parameters(jnp.asarray(embeddings), jnp.full(3, cls), head), bags
+    return Parameters(jnp.asarray(embeddings), jnp.full(3, query), head), bags
 
 
 follow = jax.jit(_trained_head.follow)
@@ -145,7 +145,7 @@ def test_a_matrix_is_integrated_as_the_formula_says(monkeypatch):
         return there - 1e-7 * (there - start)
 
     monkeypatch.setattr(_key_query, "direct", off)
-    after, bags = two_bags(np.eye(3), cls=0.5)
+    after, bags = two_bags(np.eye(3), query=0.5)
     start = np.random.default_rng(2).normal(size=(3, 3))
     marks = np.geomspace(4.0, 1e3, 4)
     found = jax.jit(_key_query.compare_flows)(after, bags, start, marks)

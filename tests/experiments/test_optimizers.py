@@ -33,7 +33,7 @@ def test_what_is_left_of_an_end_under_decay():
     found, off = jax.jit(_descent.residuals)(0.5, PARAMETERS, CORPUS)
     assert_close(found, wanted)
     rows = np.asarray(PARAMETERS.embeddings)
-    pair = np.stack([PARAMETERS.cls, PARAMETERS.head])
+    pair = np.stack([PARAMETERS.query, PARAMETERS.head])
     assert_close(off, np.abs(rows.T @ rows - pair.T @ pair).max())
 
 
@@ -59,7 +59,7 @@ def test_the_mean_minibatch_is_the_corpus():
 
 def test_a_measurement_reads_weights_values_and_selection():
     found = jax.jit(_descent.measure)(PARAMETERS, CORPUS)
-    scores = np.asarray(PARAMETERS.embeddings @ PARAMETERS.cls)
+    scores = np.asarray(PARAMETERS.embeddings @ PARAMETERS.query)
     values = np.asarray(PARAMETERS.embeddings @ PARAMETERS.head)
     assert_close(found["values"], values[:4] * [1, 1, -1, -1])
     rest, share, loss = 0.0, 0.0, 0.0

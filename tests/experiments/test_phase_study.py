@@ -68,10 +68,10 @@ def test_weights_are_those_of_the_important_tokens_by_class(monkeypatch):
     seen = []
 
     def stood(after, corpus, **_):
-        cls = 30 * jax.random.normal(jax.random.key(5), (4, len(after.cls)))
-        path = jnp.full((len(MARKS), len(after.cls)), jnp.inf).at[:3].set(cls[:3])
-        seen.append((after, corpus, cls))
-        return SimpleNamespace(path_cls=path, cls=cls[3], status=jnp.asarray(0))
+        query = 30 * jax.random.normal(jax.random.key(5), (4, len(after.query)))
+        path = jnp.full((len(MARKS), len(after.query)), jnp.inf).at[:3].set(query[:3])
+        seen.append((after, corpus, query))
+        return SimpleNamespace(path_query=path, query=query[3], status=jnp.asarray(0))
 
     monkeypatch.setattr(_phase_lanes, "cls_flow", stood)
     draw = CASE.draw
@@ -81,9 +81,9 @@ def test_weights_are_those_of_the_important_tokens_by_class(monkeypatch):
         )
     after, corpus, points = seen[0]
     wanted = []
-    for cls in np.asarray(points):
+    for query in np.asarray(points):
         power = np.asarray(corpus.counts) * np.exp(
-            np.asarray(after.embeddings @ cls)[np.asarray(corpus.tokens)]
+            np.asarray(after.embeddings @ query)[np.asarray(corpus.tokens)]
         )
         power /= power.sum(axis=1, keepdims=True)
         own = np.where(np.asarray(corpus.tokens) < 4, power, 0).sum(axis=1)

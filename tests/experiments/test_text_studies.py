@@ -175,7 +175,7 @@ def test_the_best_step_does_not_know_the_test_labels(single_precision):
         taken: list[int] = []
         state, status = fitting.fit(begin, these, run, advance=taken.append)
         assert taken == [0] + [5] * 8
-        ended.append((status, int(state.best_step), np.asarray(state.best.cls)))
+        ended.append((status, int(state.best_step), np.asarray(state.best.query)))
         accuracies.append(fitting.summary(state.best, these, "best")["test_accuracy"])
     assert ended[0][:2] == ended[1][:2]
     np.testing.assert_array_equal(ended[0][2], ended[1][2])

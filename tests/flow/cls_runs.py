@@ -28,9 +28,9 @@ def _run(start, corpus, bounds, path, settings=FlowSettings()):
     return cls_flow(start, corpus, **until, path_log_times=path, settings=settings)
 
 
-def risk_of_cls(parameters, corpus):
-    def risk(cls):
-        model = Parameters(parameters.embeddings, cls, parameters.head)
+def risk_of_query(parameters, corpus):
+    def risk(query):
+        model = Parameters(parameters.embeddings, query, parameters.head)
         return empirical_risk(model, corpus)
 
     return risk

@@ -46,7 +46,7 @@ def field(s, p, embeddings, values, bags, labels, weights, name):
 
 
 def follow(
-    embeddings, cls, head, bags, labels, *, until, weights=None, name="logistic"
+    embeddings, query, head, bags, labels, *, until, weights=None, name="logistic"
 ):
     """p at s = until; a bag is a list of (token, count)."""
     bags = [tuple(map(np.array, zip(*bag, strict=True))) for bag in bags]
@@ -54,7 +54,7 @@ def follow(
     weights = np.full(len(labels), 1 / len(labels)) if weights is None else weights
     problem = embeddings, embeddings @ head, bags, labels, weights, name
     found = solve_ivp(
-        field, (0.0, until), cls, "Radau", rtol=1e-10, atol=1e-12, args=problem
+        field, (0.0, until), query, "Radau", rtol=1e-10, atol=1e-12, args=problem
     )
     assert found.success
     return found.y[:, -1]

@@ -29,15 +29,15 @@ def descent(scores, values, corpus, log_time):
 
 def integrate(parameters, corpus, rates, until_log_time):
     """(E, p, v) at a log-time, as rows."""
-    rows = np.vstack([parameters.embeddings, parameters.cls, parameters.head])
+    rows = np.vstack([parameters.embeddings, parameters.query, parameters.head])
 
     def field(log_time, flat):
         matrix = flat.reshape(rows.shape)
-        embeddings, cls, head = matrix[:-2], matrix[-2], matrix[-1]
+        embeddings, query, head = matrix[:-2], matrix[-2], matrix[-1]
         for_scores, for_values = descent(
-            embeddings @ cls, embeddings @ head, corpus, log_time
+            embeddings @ query, embeddings @ head, corpus, log_time
         )
-        moved = np.outer(for_scores, cls) + np.outer(for_values, head)
+        moved = np.outer(for_scores, query) + np.outer(for_values, head)
         pulled = for_scores @ embeddings, for_values @ embeddings
         return np.vstack(
             [rates[0] * moved, rates[1] * pulled[0], rates[2] * pulled[1]]

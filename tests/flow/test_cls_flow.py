@@ -17,7 +17,7 @@ from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import selected_tokens
 from tests.flow import literal_joint
-from tests.flow.cls_runs import PATH, TIGHT, risk_of_cls, run
+from tests.flow.cls_runs import PATH, TIGHT, risk_of_query, run
 
 DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
 DIM = 16
@@ -40,7 +40,7 @@ def test_agrees_with_scipy_late():
     """LSODA of SciPy on an independent, literal field."""
     wanted = literal_joint.integrate(*problem(), (0.0, 1.0, 0.0), 25.0)[-2]
     flow = run(*problem(), until_log_time=25.0, settings=TIGHT)
-    np.testing.assert_allclose(flow.cls, wanted, atol=1e-7)
+    np.testing.assert_allclose(flow.query, wanted, atol=1e-7)
 
 
 def test_tolerance_controls_the_error_in_every_regime():
@@ -48,7 +48,7 @@ def test_tolerance_controls_the_error_in_every_regime():
     for step_size in (3.0, 300.0, 3000.0):
         start, corpus = problem(1, step_size)
         coarse, fine = (
-            start.embeddings @ run(start, corpus, until_log_time=50.0, **settings).cls
+            start.embeddings @ run(start, corpus, until_log_time=50.0, **settings).query
             for settings in ({}, {"settings": TIGHT})
         )
         assert 1e-8 < jnp.abs(coarse - fine).max() < 10 * FlowSettings().atol
@@ -57,11 +57,11 @@ def test_tolerance_controls_the_error_in_every_regime():
 def test_nothing_happens_in_no_time():
     parameters, corpus = problem()
     flow = run(parameters, corpus, until_log_time=0.0)
-    np.testing.assert_allclose(flow.cls, parameters.cls, rtol=1e-12)
-    norm = jnp.linalg.norm(parameters.cls)
+    np.testing.assert_allclose(flow.query, parameters.query, rtol=1e-12)
+    norm = jnp.linalg.norm(parameters.query)
     for bound in (1e-3, (1 - 1e-9) * norm):
         at_once = run(parameters, corpus, until_norm=bound)
-        np.testing.assert_allclose(at_once.cls, parameters.cls, rtol=1e-12)
+        np.testing.assert_allclose(at_once.query, parameters.query, rtol=1e-12)
         assert at_once.status == FlowStatus.REACHED and at_once.log_time == 0
 
 
@@ -70,7 +70,7 @@ def test_the_norm_asked_for_is_the_norm_reached():
     for norm in (3.0, 1e3, 1e6):
         flow = run(parameters, corpus, until_norm=norm)
         assert flow.status == FlowStatus.REACHED
-        np.testing.assert_allclose(jnp.linalg.norm(flow.cls), norm, rtol=1e-8)
+        np.testing.assert_allclose(jnp.linalg.norm(flow.query), norm, rtol=1e-8)
 
 
 def test_the_path_is_the_flow_and_the_risk_falls_along_it():
@@ -79,19 +79,21 @@ def test_the_path_is_the_flow_and_the_risk_falls_along_it():
     reached = np.isfinite(flow.path_log_times)
     assert 5 < reached.sum() < 15
     np.testing.assert_array_equal(reached, flow.log_time >= PATH)
-    assert np.isinf(flow.path_cls[~reached]).all()
-    risks = jax.jit(jax.vmap(risk_of_cls(parameters, corpus)))(flow.path_cls[reached])
+    assert np.isinf(flow.path_query[~reached]).all()
+    risks = jax.jit(jax.vmap(risk_of_query(parameters, corpus)))(
+        flow.path_query[reached]
+    )
     assert (np.diff(risks) < 0).all()
     some = flow.path_log_times[4]
     there = run(parameters, corpus, until_log_time=some)
-    np.testing.assert_allclose(flow.path_cls[4], there.cls, atol=2e-5)
+    np.testing.assert_allclose(flow.path_query[4], there.query, atol=2e-5)
 
 
 def end(size, start, corpus, change, weights):
     """A part of p and the log-time at ‖p‖ = 20, or at ties before, and the status."""
     moved = jax.tree.map(lambda x, dx: x + size * dx, start, change)
     flow = cls_flow(moved, corpus, until_norm=20.0, settings=TIGHT)
-    return jnp.stack([weights @ flow.cls, flow.log_time]), flow.status
+    return jnp.stack([weights @ flow.query, flow.log_time]), flow.status
 
 
 @jax.jit
@@ -145,10 +147,10 @@ def test_a_flow_does_not_depend_on_the_solver(monkeypatch):
 
 def test_numbers_that_are_none_are_a_status():
     parameters, corpus = problem()
-    embeddings, cls, head = jax.tree.leaves(parameters)
+    embeddings, query, head = jax.tree.leaves(parameters)
     for broken in (
-        Parameters(jnp.nan * embeddings, cls, head),
-        Parameters(embeddings, cls, jnp.inf * head),
+        Parameters(jnp.nan * embeddings, query, head),
+        Parameters(embeddings, query, jnp.inf * head),
     ):
         assert run(broken, corpus, until_norm=10.0).status == FlowStatus.FAILED
 
@@ -161,11 +163,11 @@ def test_a_norm_that_was_missed_is_not_reached_and_steps_are_bounded(monkeypatch
     few = partial(cls_flow, settings=FlowSettings(max_steps=48))
     follow = jax.jit(lambda to: few(parameters, corpus, until_norm=to))
     flow = follow(10.0)
-    assert abs(jnp.linalg.norm(flow.cls) / 10 - 1) > 1e-6
+    assert abs(jnp.linalg.norm(flow.query) / 10 - 1) > 1e-6
     assert flow.status == FlowStatus.TIME_UNRESOLVED
     short = follow(1e6)
     assert short.status == FlowStatus.OUT_OF_STEPS
-    assert short.num_steps == 48 and jnp.isfinite(short.cls).all()
+    assert short.num_steps == 48 and jnp.isfinite(short.query).all()
 
 
 def test_an_earlier_point_is_one_of_the_flow():
@@ -175,7 +177,7 @@ def test_an_earlier_point_is_one_of_the_flow():
         flow = run(*given, until_log_time=end)
         assert 0 < flow.earlier_log_time <= 0.75 * end
         there = run(*given, until_log_time=flow.earlier_log_time)
-        np.testing.assert_allclose(flow.earlier_cls, there.cls, atol=2e-5)
+        np.testing.assert_allclose(flow.earlier_query, there.query, atol=2e-5)
         # A point that is early enough for one end is too late for another.
         end = 1.2 * flow.earlier_log_time
 
@@ -190,7 +192,7 @@ def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
         cls_flow(
             parameters, corpus, until_norm=9.0, from_log_time=2.0, until_log_time=1.0
         )
-    fewer = Parameters(parameters.embeddings[1:], parameters.cls, parameters.head)
+    fewer = Parameters(parameters.embeddings[1:], parameters.query, parameters.head)
     with pytest.raises(BadInput, match="11 tokens beside a corpus with a vocabulary"):
         cls_flow(fewer, corpus, until_norm=10.0)
     with pytest.raises(BadInput, match="beside a corpus with a vocabulary of 12"):
@@ -210,9 +212,9 @@ def test_the_offset_of_a_late_flow_does_not_depend_on_the_norm_asked_for():
     """p − p_mm s in leads: rounding of ‖p‖ is all that moves it, to ‖p‖ = 10¹²."""
     parameters, corpus = problem()
     near, far = (run(parameters, corpus, until_norm=norm) for norm in (1e6, 1e12))
-    step = far.cls - near.cls
+    step = far.query - near.query
     unit = step / jnp.linalg.norm(step)
-    offsets = [flow.cls - unit * (unit @ flow.cls) for flow in (near, far)]
+    offsets = [flow.query - unit * (unit @ flow.query) for flow in (near, far)]
     # A hundred roundings of 10¹² are 0.02.
     assert jnp.linalg.norm(offsets[0] - offsets[1]) < 0.02
 
@@ -223,7 +225,7 @@ def test_what_is_orthogonal_to_every_difference_never_moves():
     flow = run(parameters, corpus, until_norm=1e6)
     differences = parameters.embeddings[1:] - parameters.embeddings[:1]
     basis = np.linalg.svd(differences, full_matrices=True)[2][len(differences) :]
-    moved = basis @ np.asarray(flow.cls - parameters.cls)
+    moved = basis @ np.asarray(flow.query - parameters.query)
     assert len(basis) > 0
     np.testing.assert_allclose(moved, 0.0, atol=1e-9)
 
@@ -232,7 +234,7 @@ def test_rotating_space_rotates_the_flow():
     parameters, corpus = problem()
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(DIM, DIM)))[0]
     first, second = (
-        run(start, corpus, until_log_time=100.0, settings=TIGHT).cls
+        run(start, corpus, until_log_time=100.0, settings=TIGHT).query
         for start in (parameters, jax.tree.map(lambda x: x @ turn, parameters))
     )
     np.testing.assert_allclose(first @ turn, second, atol=1e-6)
@@ -251,7 +253,7 @@ def test_names_of_tokens_and_order_of_sequences_do_not_matter():
         corpus.vocabulary,
     )
     moved = jnp.asarray(np.asarray(parameters.embeddings)[np.argsort(name)])
-    other = Parameters(moved, parameters.cls, parameters.head)
+    other = Parameters(moved, parameters.query, parameters.head)
     first = run(parameters, corpus, until_log_time=100.0, settings=TIGHT)
     second = run(other, renamed, until_log_time=100.0, settings=TIGHT)
-    np.testing.assert_allclose(first.cls, second.cls, atol=1e-6)
+    np.testing.assert_allclose(first.query, second.query, atol=1e-6)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxselect.corpora.corpus import from_bags, from_sequences
 from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
 from jaxselect.model.parameters import Parameters
-from tests.flow.cls_runs import PATH, risk_of_cls, run
+from tests.flow.cls_runs import PATH, risk_of_query, run
 
 
 def pairs(labels):
@@ -22,17 +22,17 @@ def test_a_flow_that_cannot_grow_says_so():
     parameters = Parameters(tokens, jnp.ones(3), jnp.array([0.0, 0.0, 1.0]))
     flow = run(parameters, corpus, until_norm=1e3)
     assert flow.status == FlowStatus.NORM_NOT_REACHED
-    np.testing.assert_allclose(flow.cls, parameters.cls, rtol=1e-12)
+    np.testing.assert_allclose(flow.query, parameters.query, rtol=1e-12)
     tokens = jnp.diag(jnp.array([3.0, -1.0, 0.0]))
     parameters = Parameters(tokens, jnp.ones(3), jnp.array([1.0, 1.0, 0.0]))
     flow = run(parameters, corpus, until_norm=1e3)
     assert flow.status == FlowStatus.TIES_UNPROVED
     # Sooner, forces of order one that cancel leave half of the digits of their sum.
     assert flow.log_time > 20
-    risk = risk_of_cls(parameters, corpus)
+    risk = risk_of_query(parameters, corpus)
     # How far the minimum is, by Newton's step, against the tolerance of the flow.
     slope, curvature = jax.jit(lambda p: (jax.grad(risk)(p), jax.hessian(risk)(p)))(
-        flow.cls
+        flow.query
     )
     step = np.linalg.pinv(curvature) @ slope
     np.testing.assert_allclose(step, 0.0, atol=FlowSettings().atol)
@@ -47,9 +47,9 @@ def test_a_change_too_sudden_to_follow_is_not_a_balance():
     head = jnp.array([1.0, 0.0, 0.0])
     for length in (1.0, 30.0, 1e4):
         for behind, wanted in ((15.0, "REACHED"), (45.0, "TIME_UNRESOLVED")):
-            cls = jnp.array([0.0, behind / length, 0.0])
+            query = jnp.array([0.0, behind / length, 0.0])
             tokens = length * jnp.diag(jnp.array([1.0, 1.0, 0.0]))
-            start = Parameters(tokens, cls, head / length)
+            start = Parameters(tokens, query, head / length)
             flow = run(start, corpus, until_norm=1e3)
             assert FlowStatus(flow.status.item()).name == wanted
             # The weaker token pulls itself up at a rate of the length squared.
@@ -68,8 +68,8 @@ NEARLY_TIED = from_bags(
 
 def nearly_tied(shift):
     """A start far from the ties, shifted by what no softmax sees."""
-    cls = jnp.array([12.3765, 0.0243, -12.4008]) + shift / jnp.sqrt(3.0)
-    return Parameters(jnp.eye(3), cls, jnp.array([0.0, -1.0, 1.0]))
+    query = jnp.array([12.3765, 0.0243, -12.4008]) + shift / jnp.sqrt(3.0)
+    return Parameters(jnp.eye(3), query, jnp.array([0.0, -1.0, 1.0]))
 
 
 def test_a_shift_that_no_softmax_sees_moves_no_score_difference():
@@ -79,8 +79,8 @@ def test_a_shift_that_no_softmax_sees_moves_no_score_difference():
             run(nearly_tied(shift), NEARLY_TIED, until_log_time=end)
             for shift in (0.0, 1e6)
         )
-        moved = np.asarray(far.cls - nearly_tied(1e6).cls)
-        wanted = np.asarray(flow.cls - nearly_tied(0.0).cls)
+        moved = np.asarray(far.query - nearly_tied(1e6).query)
+        wanted = np.asarray(flow.query - nearly_tied(0.0).query)
         np.testing.assert_allclose(moved, wanted, rtol=0, atol=FlowSettings().atol)
         # Along the shift p stays p_0, up to a few roundings of 10⁶.
         assert abs(moved.sum()) < 1e-8
@@ -98,6 +98,6 @@ def test_an_exact_tie_grows_like_log_s_to_any_log_time():
     start = Parameters(tokens, jnp.zeros(3), jnp.eye(3)[0])
     at = np.geomspace(1e6, 1e8, len(PATH))
     flow = run(start, bags, until_log_time=1e8, path=at)
-    drift = flow.path_cls[:, 1]
+    drift = flow.path_query[:, 1]
     # Thirty tolerances of a step.
     np.testing.assert_allclose(drift, np.log(at), atol=1e-3)

@@ -31,8 +31,8 @@ def search(start, until_log_time):
     )
 
 
-def ahead(cls):
-    return (START.embeddings[0] - START.embeddings[2]) @ cls
+def ahead(query):
+    return (START.embeddings[0] - START.embeddings[2]) @ query
 
 
 def passes(start, path, level):
@@ -45,7 +45,7 @@ def passes(start, path, level):
         ahead,
     ]
     crossings = last_crossings(start, CORPUS, path, events, settings=TIGHT)
-    return jnp.append(crossings[0].cls, crossings[0].log_time), crossings
+    return jnp.append(crossings[0].query, crossings[0].log_time), crossings
 
 
 @jax.jit
@@ -64,9 +64,9 @@ def test_the_last_of_several_passages_counts():
     reached = search(START, once.log_time)
     for crossing in (once, last):
         assert crossing.status == CrossingStatus.CROSSED
-        np.testing.assert_allclose(np.linalg.norm(crossing.cls), 9.0, rtol=1e-8)
+        np.testing.assert_allclose(np.linalg.norm(crossing.query), 9.0, rtol=1e-8)
         np.testing.assert_allclose(crossing.log_time, once.log_time, rtol=1e-8)
-        np.testing.assert_allclose(crossing.cls, reached.cls, rtol=1e-8)
+        np.testing.assert_allclose(crossing.query, reached.query, rtol=1e-8)
 
 
 def test_a_passage_between_two_points_of_a_coarse_path_is_at_the_mark():
@@ -75,7 +75,7 @@ def test_a_passage_between_two_points_of_a_coarse_path_is_at_the_mark():
         start = Parameters(START.embeddings, side * START.head, START.head)
         *_, passage = moved(start, search(start, 200.0), 9.0)[2]
         if side > -30.0:
-            there = search(start, passage.log_time).cls
+            there = search(start, passage.log_time).query
             assert passage.status == CrossingStatus.CROSSED
             assert jnp.abs(ahead(there)) < 1e-7
         else:
@@ -106,23 +106,23 @@ def test_crossings_say_whether_they_happened():
         assert crossing.status == status
         begins = status == CrossingStatus.ALREADY_CROSSED
         assert crossing.log_time == (0 if begins else jnp.inf)
-        np.testing.assert_array_equal(crossing.cls, START.cls)
+        np.testing.assert_array_equal(crossing.query, START.query)
 
 
 def test_the_end_of_a_path_is_a_function_of_where_it_started():
     """p_0 → p at the end: the numbers of the path, the derivative of a flow."""
 
-    def end(cls, known):
-        start = Parameters(START.embeddings, cls, START.head)
+    def end(query, known):
+        start = Parameters(START.embeddings, query, START.head)
         return end_of_path(start, CORPUS, known, settings=TIGHT)
 
     path = search(START, 4.0)
     step = 1e-4 * jnp.array([0.6, -0.8])
     up, down = (
-        search(Parameters(START.embeddings, START.cls + x, START.head), 4.0)
+        search(Parameters(START.embeddings, START.query + x, START.head), 4.0)
         for x in (step, -step)
     )
-    pushed = jax.jit(lambda p, dp: jax.jvp(lambda cls: end(cls, path), (p,), (dp,)))
-    there, slope = pushed(START.cls, step)
-    np.testing.assert_array_equal(there, path.cls)
-    np.testing.assert_allclose(slope, (up.cls - down.cls) / 2, rtol=1e-6)
+    pushed = jax.jit(lambda p, dp: jax.jvp(lambda query: end(query, path), (p,), (dp,)))
+    there, slope = pushed(START.query, step)
+    np.testing.assert_array_equal(there, path.query)
+    np.testing.assert_allclose(slope, (up.query - down.query) / 2, rtol=1e-6)

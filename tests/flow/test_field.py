@@ -14,12 +14,12 @@ CORPUS = assumption_one(
 )
 
 
-def own_jacobian(log_time, cls, problem):
-    return jax.jacfwd(lambda cls: field(log_time, cls, problem))(cls)
+def own_jacobian(log_time, query, problem):
+    return jax.jacfwd(lambda query: field(log_time, query, problem))(query)
 
 
-def jacobian(log_time, cls, problem):
-    return linearise(log_time, cls, problem)[2]
+def jacobian(log_time, query, problem):
+    return linearise(log_time, query, problem)[2]
 
 
 def test_the_jacobian_of_many_axes_and_its_changes_are_those_of_the_field():
@@ -28,7 +28,7 @@ def test_the_jacobian_of_many_axes_and_its_changes_are_those_of_the_field():
     dim = TOKENS + 2
     start = gaussian(key, vocabulary=TOKENS, dim=dim)
     # Some sequences have made their choice, some have not.
-    cls = 5.0 * jax.random.normal(turn, (dim,))
+    query = 5.0 * jax.random.normal(turn, (dim,))
     change = jax.random.normal(change_key, start.embeddings.shape)
 
     @jax.jit
@@ -36,9 +36,9 @@ def test_the_jacobian_of_many_axes_and_its_changes_are_those_of_the_field():
         problem = aligned(start, CORPUS, jnp.array(0.0))[1]
 
         def of(way):
-            along = lambda rows: way(10.0, cls, problem._replace(rows=rows))  # noqa: E731
+            along = lambda rows: way(10.0, query, problem._replace(rows=rows))  # noqa: E731
             forward = jax.jvp(along, (problem.rows,), (change,))
-            weight = jnp.outer(cls, cls)
+            weight = jnp.outer(query, query)
             reverse = jax.vjp(along, problem.rows)[1](weight + weight.T)
             return *forward, *reverse
 

@@ -74,7 +74,7 @@ def followed(rates):
 
 
 def rows(flow, place):
-    both = flow.path_cls[place], flow.path_head[place]
+    both = flow.path_query[place], flow.path_head[place]
     return np.vstack([flow.path_embeddings[place], *both])
 
 
@@ -95,10 +95,10 @@ def test_what_is_not_trained_stays_and_the_rest_keeps_its_form(rates):
     In general Z Z_0⁺ = U has U Δ Uᵀ = Δ, Δ = diag(η, −r_p, −r_v).
     """
     flow, (parameters, _) = followed(rates), drawn()
-    for rate, name in zip(rates, ("embeddings", "cls", "head"), strict=True):
+    for rate, name in zip(rates, ("embeddings", "query", "head"), strict=True):
         moved = np.abs(getattr(flow, name) - getattr(parameters, name)).max()
         assert (moved > 1e-3) if rate else (moved < 1e-12)
-    start = np.vstack([parameters.embeddings, parameters.cls, parameters.head])
+    start = np.vstack([parameters.embeddings, parameters.query, parameters.head])
     form = np.diag([rates[0]] * 8 + [-rates[1], -rates[2]])
     for place in range(len(PATH)):
         propagator = rows(flow, place) @ np.linalg.pinv(start)
@@ -116,7 +116,7 @@ def test_late_scores_of_e_and_p_beside_a_fixed_head_are_those_of_the_law():
     """1 − q ∝ 1/(log² t log log t), where an error of E Eᵀ would overturn scores."""
     flow = followed((1.0, 1.0, 0.0))
     early, late = (
-        flow.path_embeddings[place] @ flow.path_cls[place] for place in (-2, -1)
+        flow.path_embeddings[place] @ flow.path_query[place] for place in (-2, -1)
     )
     lead = [scores[:4].mean() - scores[4:].mean() for scores in (early, late)]
     assert jnp.abs(late[:4] - late[:4].mean()).max() < 0.1
@@ -127,26 +127,26 @@ def test_late_scores_of_e_and_p_beside_a_fixed_head_are_those_of_the_law():
 def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
     """And late, with W p = p at the start, W p is the p of a joint flow of p alone."""
     parameters, corpus = drawn()
-    size, cls = len(parameters.cls), np.asarray(parameters.cls)
+    size, query = len(parameters.query), np.asarray(parameters.query)
     start = np.random.default_rng(3).normal(size=(size, size)) / size
-    start += np.outer(cls - start @ cls, cls) / (cls @ cls)
+    start += np.outer(query - start @ query, query) / (query @ query)
     embeddings = np.asarray(parameters.embeddings)
     values = embeddings @ np.asarray(parameters.head)
 
     def field(_, flat):
-        query = flat.reshape(size, size) @ cls
-        pull, _ = literal_joint.descent(embeddings @ query, values, corpus, 0.0)
-        return np.outer(embeddings.T @ pull, cls).ravel()
+        turned = flat.reshape(size, size) @ query
+        pull, _ = literal_joint.descent(embeddings @ turned, values, corpus, 0.0)
+        return np.outer(embeddings.T @ pull, query).ravel()
 
-    time = np.expm1(4.0) / (cls @ cls)
+    time = np.expm1(4.0) / (query @ query)
     direct = solve_ivp(field, (0, time), start.ravel(), rtol=1e-9, atol=1e-10)
     follow = jax.jit(partial(key_query_flow, settings=TIGHT))
     matrix, flow = follow(parameters, start, corpus, until_log_time=4.0)
     np.testing.assert_allclose(matrix, direct.y[:, -1].reshape(size, size), atol=1e-6)
-    np.testing.assert_allclose(matrix @ parameters.cls, flow.cls, atol=1e-10)
+    np.testing.assert_allclose(matrix @ parameters.query, flow.query, atol=1e-10)
     _, late = follow(parameters, start, corpus, until_log_time=1e6)
     alone = followed((0.0, 1.0, 0.0))
-    np.testing.assert_allclose(late.cls, alone.cls, rtol=1e-8, atol=1e-4)
+    np.testing.assert_allclose(late.query, alone.query, rtol=1e-8, atol=1e-4)
 
 
 HEAD_PATH = jnp.array([4.0, 1e2, 1e4, 1e6, 1e8])
@@ -176,23 +176,23 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
 
     @jax.jit
     def judged(flow):
-        selected = selected_tokens(parameters.embeddings @ flow.cls, corpus)
+        selected = selected_tokens(parameters.embeddings @ flow.query, corpus)
         margin = max_margin(parameters.embeddings, competing_pairs(selected, corpus))
 
-        def pace(mark, cls, head):
-            here = Parameters(parameters.embeddings, cls, head)
-            return velocity(here, corpus, mark, cls)
+        def pace(mark, query, head):
+            here = Parameters(parameters.embeddings, query, head)
+            return velocity(here, corpus, mark, query)
 
-        headings = jax.vmap(pace)(HEAD_PATH, flow.path_cls, flow.path_head)[1:]
+        headings = jax.vmap(pace)(HEAD_PATH, flow.path_query, flow.path_head)[1:]
         return important_selected(selected, corpus), margin, headings
 
     shares, margin, headings = jax.tree.map(np.asarray, judged(flow))
     assert shares == (1, 1)
     headings = headings * marks[:, None] / 2
     off = np.linalg.norm(headings - margin.direction, axis=1) / margin.norm
-    cls = np.asarray(flow.path_cls[1:])
-    lengths = np.linalg.norm(cls, axis=1)
-    units = cls / lengths[:, None]
+    query = np.asarray(flow.path_query[1:])
+    lengths = np.linalg.norm(query, axis=1)
+    units = query / lengths[:, None]
     errors = np.linalg.norm(units - margin.direction / margin.norm, axis=1)
     assert (np.diff(off) < 0).all() and off[-1] < 1e-4
     assert (np.diff(errors) < 0).all()
@@ -205,7 +205,7 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
 
 def test_the_flow_of_p_and_v_is_the_joint_flow_with_e_fixed():
     flow, wanted = headed(), followed((0.0, 1.0, 1.0))
-    np.testing.assert_allclose(flow.path_cls[3], wanted.cls, atol=1e-6)
+    np.testing.assert_allclose(flow.path_query[3], wanted.query, atol=1e-6)
     np.testing.assert_allclose(flow.path_head[3], wanted.head, rtol=1e-6)
 
 
@@ -213,17 +213,17 @@ def test_the_path_is_where_shorter_flows_end():
     flow = headed()
     for number in (0, 2):
         short = headed(float(HEAD_PATH[number]))
-        np.testing.assert_allclose(flow.path_cls[number], short.cls, atol=1e-6)
+        np.testing.assert_allclose(flow.path_query[number], short.query, atol=1e-6)
         # v grows like log t.
         np.testing.assert_allclose(flow.path_head[number], short.head, rtol=1e-6)
-        assert np.isinf(short.path_cls[number + 1 :]).all()
+        assert np.isinf(short.path_query[number + 1 :]).all()
 
 
 def test_a_flow_that_breaks_off_says_so():
     assert headed(1e12).status == FlowStatus.OUT_OF_STEPS
     parameters, corpus = drawn()
     head = parameters.head.at[0].set(jnp.nan)
-    broken = Parameters(parameters.embeddings, parameters.cls, head)
+    broken = Parameters(parameters.embeddings, parameters.query, head)
     assert joint(broken, corpus, (0.0, 1.0, 1.0)).status != FlowStatus.REACHED
 
 
@@ -236,7 +236,7 @@ def seen_at(eta):
         settings=TIGHT,
     )
     value = flow.embeddings[0] @ flow.head
-    return jnp.stack([value, flow.cls @ flow.cls, flow.embeddings[0, 1]])
+    return jnp.stack([value, flow.query @ flow.query, flow.embeddings[0, 1]])
 
 
 @pytest.mark.slow
@@ -261,7 +261,7 @@ def test_an_end_at_ties_has_the_derivatives_of_differences_in_reverse():
         start = Parameters(jnp.eye(2), jnp.zeros(2), size * jnp.array([1.0, -1.0]))
         alone = LearningRates(embeddings=0.0, head=0.0)
         flow = joint_flow(start, bags, rates=alone, until_log_time=1e3, settings=TIGHT)
-        return jnp.append(flow.cls, flow.log_time), flow.status
+        return jnp.append(flow.query, flow.log_time), flow.status
 
     size, step = jnp.array(1.0), 1e-5
     slope, status = jax.jit(jax.jacrev(end, has_aux=True))(size)
@@ -309,10 +309,10 @@ def test_names_of_tokens_and_order_and_length_of_bags_do_not_matter():
         vocabulary=8,
     )
     embeddings = jnp.zeros((8, 30)).at[names].set(parameters.embeddings)
-    moved = Parameters(embeddings, parameters.cls, parameters.head)
+    moved = Parameters(embeddings, parameters.query, parameters.head)
     flow = followed(SUBSETS[1])
     end = np.abs(rows(flow, -1)).max()
     other = joint(moved, renamed, SUBSETS[1])
     near = partial(np.testing.assert_allclose, atol=1e-6 * end)
     near(other.embeddings[names], flow.embeddings)
-    near(other.cls, flow.cls)
+    near(other.query, flow.query)

@@ -151,7 +151,7 @@ def test_a_step_over_a_wall_that_no_stage_feels_is_refused():
     head = jnp.array([1.178, 1.565])
     start = Parameters(tokens, jnp.array([0.65, -4.39]), head)
     flow = follow(start, bags, 35.0)
-    scores = tokens @ flow.cls
+    scores = tokens @ flow.query
     assert (scores[0] - scores[1:] > 0).all()
 
 
@@ -183,5 +183,5 @@ def test_a_token_of_large_value_is_held_at_weights_of_a_hundredth():
         tokens, jnp.array([-1.35577, 0.08388]), jnp.array([-0.81132, -0.00543])
     )
     flow = follow(start, bags, 7.0)
-    scores = tokens @ flow.cls
+    scores = tokens @ flow.query
     assert -5 < scores[3] - scores[0] < -2

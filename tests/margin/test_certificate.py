@@ -34,20 +34,20 @@ def problem(second, labels):
 bound_of = jax.jit(partial(inactive_pair_bound, tolerance=TOLERANCE))
 
 
-def late_flow(start, bags, late_cls, moved=(0.0, 0.0)):
+def late_flow(start, bags, late_query, moved=(0.0, 0.0)):
     """Limits of no p, of a late one, and of two: the earlier one is so far from it."""
-    late_cls = np.asarray(late_cls)
-    found = _late_flow(start, bags, late_cls, late_cls - np.array(moved))
+    late_query = np.asarray(late_query)
+    found = _late_flow(start, bags, late_query, late_query - np.array(moved))
     return jax.tree.map(np.asarray, found)
 
 
 @jax.jit
-def _late_flow(start, bags, late_cls, earlier_cls):
+def _late_flow(start, bags, late_query, earlier_query):
     pairs = competing_pairs(jnp.asarray(CHOSEN), bags)
     margin = max_margin(start.embeddings, pairs)
     given = start, bags, jnp.asarray(CHOSEN), pairs, margin
-    known, read = limit(*given), limit(*given, late_cls=late_cls)
-    seen = limit(*given, late_cls=late_cls, earlier_cls=earlier_cls)
+    known, read = limit(*given), limit(*given, late_query=late_query)
+    seen = limit(*given, late_query=late_query, earlier_query=earlier_query)
     return pairs, margin, known, read, seen
 
 
@@ -72,11 +72,11 @@ def by_hand(s, offset_error):
 def test_every_term_of_the_bound_counts(s, offset_error):
     """A pair of the wrong sign, the terms off the pair sum, and the error of ρ."""
     start, bags = problem([2.0, 0.5], [1, -1])
-    cls = np.array([s + np.log(0.25), 0.0])
-    pairs, margin, _, late, _ = late_flow(start, bags, cls)
+    query = np.array([s + np.log(0.25), 0.0])
+    pairs, margin, _, late, _ = late_flow(start, bags, query)
     assert late.status == LimitStatus.PREDICTED and margin.active.sum() == 1
     late = eqx.tree_at(lambda late: late.offset_error, late, np.array(offset_error))
-    bound = bound_of(start, bags, CHOSEN, pairs, margin, late, cls, np.array(s))
+    bound = bound_of(start, bags, CHOSEN, pairs, margin, late, query, np.array(s))
     np.testing.assert_allclose(bound, by_hand(s, offset_error), rtol=1e-6)
 
 
@@ -146,8 +146,8 @@ def test_what_the_pair_sum_leaves_out_is_bounded(loss, classes):
 def test_a_steeper_log_slope_is_bounded_on_less():
     """ε (1 + κ Δ) ≤ 1/8 with ε = 0.05 and Δ = 1.2: κ = 1 is within, 1.3 is not."""
     start = Parameters(*map(jnp.asarray, (np.eye(2), np.zeros(2), [1.2, 0.0])))
-    cls, chosen = np.array([np.log(19.0), 0.0]), np.array([[True, False]])
+    query, chosen = np.array([np.log(19.0), 0.0]), np.array([[True, False]])
     for loss, claimed in ((LOGISTIC, True), (POLYNOMIAL, False)):
         bags = from_sequences([[0, 1]], [1], vocabulary=2, loss=loss)
-        bound = jax.jit(_left_out)(start, bags, chosen, cls, 1.0)
+        bound = jax.jit(_left_out)(start, bags, chosen, query, 1.0)
         assert bool(np.isfinite(bound)) == claimed

@@ -32,9 +32,9 @@ def in_numpy(function):
 
 
 @in_numpy
-def limit(start, corpus, selected, margin, late_cls):
+def limit(start, corpus, selected, margin, late_query):
     pairs = competing_pairs(selected, corpus)
-    return library_limit(start, corpus, selected, pairs, margin, late_cls=late_cls)
+    return library_limit(start, corpus, selected, pairs, margin, late_query=late_query)
 
 
 @in_numpy
@@ -64,12 +64,12 @@ def _late_problem(key, step_size):
         path_log_times=times,
         settings=FlowSettings(1e-8, 1e-8),
     )
-    selected = selected_tokens(start.embeddings @ flow.cls, corpus, flow.log_time)
+    selected = selected_tokens(start.embeddings @ flow.query, corpus, flow.log_time)
     return start, corpus, flow, selected
 
 
-def direction_error(cls, margin):
-    unit = cls / np.linalg.norm(cls)
+def direction_error(query, margin):
+    unit = query / np.linalg.norm(query)
     return np.linalg.norm(unit - margin.direction / margin.norm)
 
 
@@ -77,21 +77,23 @@ def direction_error(cls, margin):
 def test_the_flow_ends_on_the_prediction(step_size):
     """Every margin, the norm, the constant: six digits or better, in every regime."""
     start, corpus, flow, selected, margin = late_problem(0, step_size)
-    late = limit(start, corpus, selected, margin, flow.cls)
+    late = limit(start, corpus, selected, margin, flow.query)
     assert late.status == LimitStatus.PREDICTED
     on_the_line = late.growth * flow.log_time + late.offset
-    scores, predicted = (start.embeddings @ cls for cls in (flow.cls, on_the_line))
+    scores, predicted = (
+        start.embeddings @ query for query in (flow.query, on_the_line)
+    )
     winner, loser = np.nonzero(margin.active)
     assert len(winner) > 10
     offset = (scores[winner] - scores[loser]) - flow.log_time
     wanted = (predicted[winner] - predicted[loser]) - flow.log_time
     np.testing.assert_allclose(offset, wanted, atol=1e-6)
     np.testing.assert_allclose(
-        direction_error(flow.cls, margin) * 1e6, late.error_constant, rtol=1e-6
+        direction_error(flow.query, margin) * 1e6, late.error_constant, rtol=1e-6
     )
     there = jax.jit(Limit.log_time_at)(late, 1e6)
     np.testing.assert_allclose(there, flow.log_time, rtol=1e-9)
-    at_the_end = jax.jit(Limit.cls_at)(late, there)
+    at_the_end = jax.jit(Limit.query_at)(late, there)
     np.testing.assert_allclose(at_the_end, on_the_line, rtol=1e-6)
 
 
@@ -99,15 +101,17 @@ def test_the_flow_ends_on_the_prediction(step_size):
 def test_the_constant_is_constant(step_size):
     """direction_error · ‖p‖ at log t = 10⁴, 10⁵ and the end agree to 1e-3."""
     *_, flow, _, margin = late_problem(1, step_size)
-    there = [*flow.path_cls[np.isfinite(flow.path_log_times)], flow.cls]
-    constants = [direction_error(cls, margin) * np.linalg.norm(cls) for cls in there]
+    there = [*flow.path_query[np.isfinite(flow.path_log_times)], flow.query]
+    constants = [
+        direction_error(query, margin) * np.linalg.norm(query) for query in there
+    ]
     assert len(constants) > 1
     np.testing.assert_allclose(constants, constants[-1], rtol=1e-3)
 
 
 def test_growth_is_that_of_the_max_margin_solution():
     _, _, flow, _, margin = late_problem(0, 50.0)
-    growth = np.linalg.norm(flow.cls) / flow.log_time
+    growth = np.linalg.norm(flow.query) / flow.log_time
     np.testing.assert_allclose(growth, margin.norm, rtol=1e-4)
 
 
@@ -120,7 +124,7 @@ def growing(strength, start, offset):
 
 def test_the_offset_makes_the_pair_strengths_duals():
     start, corpus, flow, selected, margin = late_problem(0, 50.0)
-    late = limit(start, corpus, selected, margin, flow.cls)
+    late = limit(start, corpus, selected, margin, flow.query)
     values = start.embeddings @ start.head
     strength = jax.jit(pair_strength)(values, corpus, selected)
     duals = np.where(margin.active, growing(strength, start, late.offset), 0.0)
@@ -150,8 +154,8 @@ def padded(array, *shape):
     return np.pad(array, [(0, n - m) for n, m in zip(shape, array.shape, strict=True)])
 
 
-def parameters(embeddings, cls, head):
-    rows = padded(np.asarray(embeddings, float), 18, 20), padded(cls, 20)
+def parameters(embeddings, query, head):
+    rows = padded(np.asarray(embeddings, float), 18, 20), padded(query, 20)
     return Parameters(*map(jnp.asarray, (*rows, padded(head, 20))))
 
 
@@ -174,12 +178,12 @@ def test_one_pair_in_closed_form():
     start = parameters(embeddings, [0.1, 0.2, 0.3], [1.0, 0.0, 0.0])
     chosen = choose(*2 * ([True, False, False],))
     margin = solve(start, corpus, chosen)
-    late = limit(start, corpus, chosen, margin, start.cls)
+    late = limit(start, corpus, chosen, margin, start.query)
     difference = np.asarray(start.embeddings[0] - start.embeddings[1])
     size = difference @ difference
     strength = 1 / (1 + np.exp(2.0)) * 2 * 3.0
     along = difference * np.log(strength * size) / size
-    across = start.cls - difference * (difference @ start.cls) / size
+    across = start.query - difference * (difference @ start.query) / size
     np.testing.assert_allclose(margin.direction, difference / size, rtol=1e-12)
     np.testing.assert_allclose(late.offset, along + across, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(late.error_constant, np.linalg.norm(across), rtol=1e-9)
@@ -192,7 +196,7 @@ def chosen_limit(labels, chosen):
     start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
     chosen = choose(*chosen)
     margin = solve(start, corpus, chosen)
-    return limit(start, corpus, chosen, margin, start.cls).status
+    return limit(start, corpus, chosen, margin, start.query).status
 
 
 def test_several_selected_tokens_and_contradictions_say_so():
@@ -212,18 +216,18 @@ def test_several_selected_tokens_and_contradictions_say_so():
 def test_what_cannot_be_predicted_says_why():
     start, corpus, _, selected, _ = late_problem(0, 50.0)
     several = np.ones_like(selected) & (corpus.counts > 0)
-    late = limit(start, corpus, several, solve(start, corpus, several), start.cls)
+    late = limit(start, corpus, several, solve(start, corpus, several), start.query)
     assert late.status != LimitStatus.PREDICTED
     corpus = two_bags([1, 1, 0], -1, -1)
     losing = parameters(np.diag([1.0, -1.0, 0.0]), [0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
     chosen = choose(*2 * ([True, False, False],))
-    late = limit(losing, corpus, chosen, solve(losing, corpus, chosen), losing.cls)
+    late = limit(losing, corpus, chosen, solve(losing, corpus, chosen), losing.query)
     assert late.status == LimitStatus.NOT_ATTRACTING
     # Neither does a winner that is worth no more than the loser.
     even = eqx.tree_at(
         lambda tree: tree.embeddings, losing, padded(np.diag([1.0, 1.0, 0.0]), 18, 20)
     )
-    late = limit(even, corpus, chosen, solve(even, corpus, chosen), losing.cls)
+    late = limit(even, corpus, chosen, solve(even, corpus, chosen), losing.query)
     assert late.status == LimitStatus.NOT_ATTRACTING
 
 
@@ -238,7 +242,7 @@ def test_strengths_of_many_decades_are_balanced():
     for decades in np.linspace(-40.0, 40.0, 9):
         corpus = two_bags([1, 1, np.exp(decades), 1], 1, 1)
         margin = solve(start, corpus, chosen)
-        late = limit(start, corpus, chosen, margin, start.cls)
+        late = limit(start, corpus, chosen, margin, start.query)
         assert margin.active[0, 1:4].all() and late.status == LimitStatus.PREDICTED
         pull = np.where(margin.active, growing(late.strength, start, late.offset), 0.0)
         np.testing.assert_allclose(
@@ -252,19 +256,19 @@ def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():
     start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
     chosen = choose(*2 * ([True, False, False],))
     margin = solve(start, corpus, chosen)
-    late = limit(start, corpus, chosen, margin, start.cls)
+    late = limit(start, corpus, chosen, margin, start.query)
     assert late.status == LimitStatus.PREDICTED
     active = margin.active & (np.arange(18) != 2)
     fewer = eqx.tree_at(lambda m: m.active, margin, active)
-    late = limit(start, corpus, chosen, fewer, start.cls)
+    late = limit(start, corpus, chosen, fewer, start.query)
     assert late.status == LimitStatus.NO_MAX_MARGIN
 
 
 def test_finishing_by_prediction_is_the_full_integration():
     start, corpus, flow, selected, margin = late_problem(0, 50.0)
-    near = flow.path_cls[0]
+    near = flow.path_query[0]
     late = limit(start, corpus, selected, margin, near)
     far = jax.jit(finish)(flow, late, 1e6)
     np.testing.assert_allclose(far.log_time, flow.log_time, rtol=1e-8)
-    np.testing.assert_allclose(np.linalg.norm(far.cls), 1e6, rtol=1e-12)
-    np.testing.assert_allclose(far.cls, flow.cls, atol=1e-3)
+    np.testing.assert_allclose(np.linalg.norm(far.query), 1e6, rtol=1e-12)
+    np.testing.assert_allclose(far.query, flow.query, atol=1e-3)

@@ -25,7 +25,7 @@ read, bag_of, reduced = jax.jit(outputs), jax.jit(attend), jax.jit(reduce)
 def literal_output(parameters, tokens):
     """The definition of the paper: a sum over positions."""
     rows = np.asarray(parameters.embeddings)[tokens]
-    weights = np.exp(rows @ np.asarray(parameters.cls))
+    weights = np.exp(rows @ np.asarray(parameters.query))
     return weights @ (rows @ np.asarray(parameters.head)) / weights.sum()
 
 
@@ -100,5 +100,5 @@ def test_entropy_runs_from_one_token_to_all():
 def test_scores_are_inner_products():
     parameters = gaussian_reduced(jax.random.key(1), vocabulary=VOCABULARY, dim=1e6)
     a, b = token_scores(parameters)
-    assert_close(a, np.asarray(parameters.embeddings) @ np.asarray(parameters.cls))
+    assert_close(a, np.asarray(parameters.embeddings) @ np.asarray(parameters.query))
     assert_close(b, np.asarray(parameters.embeddings)[:, 0])

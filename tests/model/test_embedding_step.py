@@ -64,7 +64,7 @@ def test_the_step_is_gradient_descent(name, seed, step_size):
     after = compiled_step(before, corpus, step_size)
     wanted = before.embeddings - step_size * slope.embeddings
     assert_close(after.embeddings, wanted)
-    assert (after.cls == before.cls).all() and (after.head == before.head).all()
+    assert (after.query == before.query).all() and (after.head == before.head).all()
 
 
 def test_the_error_falls_as_the_root_of_the_dimension():
@@ -122,15 +122,15 @@ def test_the_error_is_its_formula_at_a_small_dimension():
     after = compiled_step(before, corpus, eta)
     alpha = np.array([2 / 3, 1 / 3 - 1 / 2, -1 / 2]) / 2
     step, wanted = np.zeros((3, 8)), eta / 2 * np.outer(alpha, before.head)
-    table, cls, head = map(np.asarray, (before.embeddings, before.cls, before.head))
+    table, query, head = map(np.asarray, (before.embeddings, before.query, before.head))
     for tokens, label in zip(sequences, labels, strict=True):
-        weight = np.exp(table[tokens] @ cls)
+        weight = np.exp(table[tokens] @ query)
         weight /= weight.sum()
         values = table[tokens] @ head
         output = weight @ values
         slope = label / (1 + np.exp(label * output)) / len(labels)
         for place, token in enumerate(tokens):
-            pull = (values[place] - output) * cls + head
+            pull = (values[place] - output) * query + head
             step[token] += eta * slope * weight[place] * pull
     np.testing.assert_allclose(after.embeddings, table + step, rtol=1e-12)
     error = np.linalg.norm(step - wanted) / np.linalg.norm(eta / 2 * alpha)
@@ -151,7 +151,7 @@ def test_several_steps_are_that_many_single_ones():
         wanted = compiled_step(wanted, corpus, 30.0)
     found = steps_of(3, before, corpus, 30.0)
     assert_close(found.embeddings, wanted.embeddings)
-    np.testing.assert_array_equal(found.cls, before.cls)
+    np.testing.assert_array_equal(found.query, before.query)
     np.testing.assert_array_equal(found.head, before.head)
     none = steps_of(0, before, corpus, 30.0)
     np.testing.assert_array_equal(none.embeddings, before.embeddings)
@@ -161,7 +161,7 @@ def test_steps_change_e_along_p_and_v_only():
     corpus = corpus_of("independent tokens")
     before = gaussian(jax.random.key(3), vocabulary=corpus.vocabulary, dim=40)
     change = steps_of(5, before, corpus, 30.0).embeddings - before.embeddings
-    basis = jnp.linalg.qr(jnp.stack([before.cls, before.head], axis=1))[0]
+    basis = jnp.linalg.qr(jnp.stack([before.query, before.head], axis=1))[0]
     assert_close(change, change @ basis @ basis.T)
     assert jnp.linalg.matrix_rank(change) == 2
 

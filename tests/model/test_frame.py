@@ -19,7 +19,7 @@ def drawn(seed, dim=40):
 
 
 WIDE = drawn(0)
-ROWS, CLS = np.asarray(WIDE.embeddings), np.asarray(WIDE.cls)
+ROWS, CLS = np.asarray(WIDE.embeddings), np.asarray(WIDE.query)
 # Off the span, zero, and in the span.
 STARTS = np.stack([CLS, 0 * CLS, ROWS[1] - ROWS[3]])
 # A change of E, p_0 and v that leaves the span of E.
@@ -28,9 +28,9 @@ CHANGE = drawn(1)
 
 def moved(parameters: Parameters) -> jax.Array:
     """A step of p in the span of E by what inner products say, and its length."""
-    rows, cls, head = parameters.embeddings, parameters.cls, parameters.head
-    scores, values = rows @ cls, rows @ head
-    return cls + (jnp.tanh(rows @ rows.T) @ jnp.sin(scores) + values**2) @ rows
+    rows, query, head = parameters.embeddings, parameters.query, parameters.head
+    scores, values = rows @ query, rows @ head
+    return query + (jnp.tanh(rows @ rows.T) @ jnp.sin(scores) + values**2) @ rows
 
 
 def in_space(parameters: Parameters) -> tuple[jax.Array, jax.Array]:
@@ -44,11 +44,11 @@ def in_frame(parameters: Parameters) -> tuple[jax.Array, jax.Array]:
     return inside.lift_points(there), there @ there
 
 
-def from_start(function, cls):
+def from_start(function, query):
     """All that a function and its derivatives say, from one p_0."""
-    start = Parameters(WIDE.embeddings, cls, WIDE.head)
+    start = Parameters(WIDE.embeddings, query, WIDE.head)
     found, back = jax.vjp(function, start)
-    weights = jnp.linspace(-1, 1, len(cls)), jnp.ones(())
+    weights = jnp.linspace(-1, 1, len(query)), jnp.ones(())
     return found, jax.jvp(function, (start,), (CHANGE,))[1], back(weights)
 
 
@@ -71,11 +71,11 @@ def test_coordinates_go_there_and_back():
         WIDE.embeddings @ away,
         inside.parameters.embeddings @ inside.coordinates(away),
     )
-    assert_close(inside.lift_points(inside.parameters.cls), WIDE.cls)
+    assert_close(inside.lift_points(inside.parameters.query), WIDE.query)
     assert_close(inside.heads(inside.parameters.head), WIDE.head)
-    path = jnp.stack([WIDE.cls, jnp.full(40, jnp.inf), jnp.nan * WIDE.cls])
+    path = jnp.stack([WIDE.query, jnp.full(40, jnp.inf), jnp.nan * WIDE.query])
     back = inside.lift_points(inside.coordinates(path))
-    assert_close(back[0], WIDE.cls)
+    assert_close(back[0], WIDE.query)
     assert jnp.isinf(back[1]).all() and jnp.isnan(back[2]).all()
 
 
@@ -85,8 +85,8 @@ def test_the_axis_beside_the_span_is_orthogonal_to_it_or_zero():
 
     @jax.jit
     @jax.vmap
-    def products(cls):
-        axes = frame(Parameters(WIDE.embeddings, cls, WIDE.head)).axes
+    def products(query):
+        axes = frame(Parameters(WIDE.embeddings, query, WIDE.head)).axes
         return axes.T @ axes
 
     beside = [1.0, 0.0, 0.0, 1.0]
@@ -129,7 +129,7 @@ def jacobians(function):
         return after(*start), [*by_modes]
 
     batch = jax.jit(jax.vmap(each, (0, None, None)))
-    return batch(DEPENDENT, WIDE.cls, WIDE.head)
+    return batch(DEPENDENT, WIDE.query, WIDE.head)
 
 
 def test_where_rows_depend_on_each_other_derivatives_in_them_are_none():
@@ -145,6 +145,6 @@ def test_a_second_derivative_is_refused(argument):
     def length(*start):
         return in_frame(Parameters(*start))[1]
 
-    start = (WIDE.embeddings, WIDE.cls, WIDE.head)
+    start = (WIDE.embeddings, WIDE.query, WIDE.head)
     with pytest.raises(RuntimeError, match="differentiated twice"):
         jax.eval_shape(jax.hessian(length, argument), *start)

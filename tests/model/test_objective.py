@@ -120,7 +120,7 @@ def test_two_tokens_have_a_closed_form(gap):
 def test_the_risk_is_log_two_at_zero_output():
     parameters = gaussian(jax.random.key(0), vocabulary=VOCABULARY, dim=9)
     parameters = type(parameters)(
-        parameters.embeddings, parameters.cls, jnp.zeros_like(parameters.head)
+        parameters.embeddings, parameters.query, jnp.zeros_like(parameters.head)
     )
     assert_close(empirical_risk(parameters, CORPUS), np.log(2))
 

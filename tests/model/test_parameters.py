@@ -31,7 +31,7 @@ many_reduced = jax.jit(jax.vmap(lambda key, dim: reduced(key, dim=dim), (0, None
 
 
 def gram(parameters):
-    rows = jnp.vstack([parameters.embeddings, parameters.cls, parameters.head])
+    rows = jnp.vstack([parameters.embeddings, parameters.query, parameters.head])
     return rows @ rows.T
 
 
@@ -65,10 +65,10 @@ def test_gram_entries_have_one_law(dim):
     """
     keys = jax.random.split(jax.random.key(1), (2, DRAWS))
     here, there = np.asarray(wide_grams(keys[0], dim)), reduced_grams(keys[1], dim)
-    token, last, cls, head = 0, VOCABULARY - 1, VOCABULARY, VOCABULARY + 1
+    token, last, query, head = 0, VOCABULARY - 1, VOCABULARY, VOCABULARY + 1
     for row, column in [
-        (token, token), (last, last), (token, last), (cls, cls),
-        (token, cls), (last, cls), (cls, head), (token, head),
+        (token, token), (last, last), (token, last), (query, query),
+        (token, query), (last, query), (query, head), (token, head),
     ]:  # fmt: skip
         p_value = ks_2samp(here[:, row, column], there[:, row, column]).pvalue
         assert p_value > 1e-3, (row, column)
@@ -94,7 +94,7 @@ def outcomes(starts):
         error = alignment_error(before, after, CORPUS, 30.0)
         scores, values = token_scores(after)
         descent = negative_gradient(scores, values, CORPUS).scores @ after.embeddings
-        return jnp.stack([error, jnp.linalg.norm(descent), descent @ after.cls])
+        return jnp.stack([error, jnp.linalg.norm(descent), descent @ after.query])
 
     return jax.vmap(outcome)(starts)
 
@@ -144,7 +144,7 @@ def test_the_dimension_is_differentiable():
     @jax.value_and_grad
     def entry(dim):
         draw = partial(gaussian_reduced, jax.random.key(5), vocabulary=VOCABULARY)
-        return draw(dim=dim).cls[1]
+        return draw(dim=dim).query[1]
 
     value, slope = entry(50.0)
     quantile = chi2.cdf(50 * value**2, 49)
@@ -180,7 +180,7 @@ def test_no_dimension_is_refused_or_becomes_nan(dim):
     with pytest.raises(BadInput, match=f"dim {dim}: wanted a whole number"):
         gaussian_reduced(jax.random.key(0), vocabulary=VOCABULARY, dim=dim)
     drawn = reduced(jax.random.key(0), dim=dim)
-    assert np.isnan(drawn.embeddings).all() and np.isnan(drawn.cls).all()
+    assert np.isnan(drawn.embeddings).all() and np.isnan(drawn.query).all()
 
 
 @pytest.mark.parametrize("dim", [1.0, 5.0, VOCABULARY + 2.0, VOCABULARY + 2.5, 1e12])

@@ -101,7 +101,7 @@ def test_heads_share_their_weights():
 
 def gram(parameters):
     heads = parameters.head.T
-    rows = jnp.vstack([parameters.embeddings, parameters.cls, heads])
+    rows = jnp.vstack([parameters.embeddings, parameters.query, heads])
     return rows @ rows.T
 
 

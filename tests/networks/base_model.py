@@ -10,5 +10,5 @@ def with_base(variables: Variables, base: Parameters) -> Variables:
     """Variables with E, p and the first head of `base`, all else as it was."""
     inner = dict(variables["params"])
     heads = jnp.concatenate([base.head[None], inner["heads"][1:]])
-    inner |= {"embeddings": base.embeddings, "cls": base.cls, "heads": heads}
+    inner |= {"embeddings": base.embeddings, "cls": base.query, "heads": heads}
     return {"params": inner}

@@ -182,4 +182,4 @@ def test_one_layer_takes_the_step_of_the_base_model():
     after = stepped(network, begin, corpus, 7.0)["params"]
     wanted = jax.jit(embedding_step.embedding_step)(base, corpus, 7.0)
     assert_close(after["embeddings"], wanted.embeddings)
-    assert_close(after["cls"], base.cls)
+    assert_close(after["cls"], base.query)

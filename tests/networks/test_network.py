@@ -163,7 +163,7 @@ def test_without_its_extra_part_a_network_is_the_base_model(design):
     slope = compiled(jax.grad(network_risk, argnums=1))
     got = slope(network, variables, CORPUS)["params"]
     assert_close(got["embeddings"], wanted.embeddings)
-    assert_close(got["cls"], wanted.cls)
+    assert_close(got["cls"], wanted.query)
     assert_close(got["heads"][0], wanted.head)
 
 

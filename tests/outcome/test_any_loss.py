@@ -48,7 +48,7 @@ def run(start, bags, until_log_time):
     until = {"until_norm": 1e5, "until_log_time": until_log_time}
     flow = cls_flow(start, bags, **until)
     found = certify(start, bags, flow)
-    near = found.ending.late.cls_at(3.0)
+    near = found.ending.late.query_at(3.0)
     left = excess_loss(start, bags, found.ending.selected, near)
     risk = empirical_risk(Parameters(start.embeddings, near, start.head), bags)
     last = final_loss(start, bags, found.ending.selected)
@@ -56,8 +56,8 @@ def run(start, bags, until_log_time):
 
 
 def test_the_late_flow_is_that_of_the_literal_model():
-    rows, cls, head = draw(3)
-    start = Parameters(*map(jnp.asarray, (rows, cls, head)))
+    rows, query, head = draw(3)
+    start = Parameters(*map(jnp.asarray, (rows, query, head)))
     _, found, left, difference = run(start, CORPUS, 1e15)
     late = found.ending.late
     assert found.status == TrialStatus.SELECTED_ALL
@@ -69,7 +69,7 @@ def test_the_late_flow_is_that_of_the_literal_model():
     kept = WEIGHTS > 0
     there = follow(
         rows,
-        cls,
+        query,
         head,
         [bag for bag, here in zip(bags, kept, strict=True) if here],
         LABELS[kept],
@@ -77,7 +77,7 @@ def test_the_late_flow_is_that_of_the_literal_model():
         weights=WEIGHTS[kept],
         name="polynomial",
     )
-    np.testing.assert_allclose(there, late.cls_at(LATE), atol=AGREE)
+    np.testing.assert_allclose(there, late.query_at(LATE), atol=AGREE)
     # The loss still to go, where subtraction leaves it ten digits.
     np.testing.assert_allclose(left, difference, rtol=1e-9)
 
@@ -85,10 +85,10 @@ def test_the_late_flow_is_that_of_the_literal_model():
 def test_a_temperature_is_a_longer_query_and_another_time():
     """Softmax of τ a: p_τ(t) = P(τ² t)/τ, P the flow from τ p_0."""
     tau, late = 3.0, 2.0
-    rows, cls, head = draw(1)
+    rows, query, head = draw(1)
     bags = [[(0, 1), (2, 2)], [(1, 1), (2, 1), (3, 1)]]
     literal = follow(
-        tau * rows, cls, head / tau, bags, [1, -1], until=late, name="polynomial"
+        tau * rows, query, head / tau, bags, [1, -1], until=late, name="polynomial"
     )
     tokens = np.array([[0, 2, 2], [1, 2, 3], *TOKENS[2:]])
     counts = np.array([[1, 2, 0], [1, 1, 1], *COUNTS[2:]])
@@ -96,16 +96,16 @@ def test_a_temperature_is_a_longer_query_and_another_time():
     padded = from_bags(
         tokens, counts, [1, -1, 1, 1, 1], vocabulary=5, weights=weights, loss=POLYNOMIAL
     )
-    start = Parameters(*map(jnp.asarray, (rows, tau * cls, head)))
+    start = Parameters(*map(jnp.asarray, (rows, tau * query, head)))
     longer = np.log1p(tau**2 * np.expm1(late)).item()
     flow = run(start, padded, longer)[0]
-    np.testing.assert_allclose(flow.cls / tau, literal, atol=1e-4)
+    np.testing.assert_allclose(flow.query / tau, literal, atol=1e-4)
 
 
 def test_zero_and_split_weights_leave_the_flow_as_it_is():
     """X_0 twice at half its weight in the place of a sequence of weight zero."""
-    rows, cls, head = draw(3)
-    start = Parameters(*map(jnp.asarray, (rows, cls, head)))
+    rows, query, head = draw(3)
+    start = Parameters(*map(jnp.asarray, (rows, query, head)))
     absent = CORPUS
     order = jnp.array([0, 1, 2, 3, 0])
     again = [leaf[order] for leaf in (absent.tokens, absent.counts, absent.labels)]

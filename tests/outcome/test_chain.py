@@ -62,7 +62,7 @@ certified = jax.jit(certify)
 
 def mirrored(parameters, corpus):
     """(y, v) → (−y, −v): the same losses, the classes exchanged."""
-    turned = Parameters(parameters.embeddings, parameters.cls, -parameters.head)
+    turned = Parameters(parameters.embeddings, parameters.query, -parameters.head)
     return turned, dataclasses.replace(corpus, labels=-corpus.labels)
 
 
@@ -86,7 +86,7 @@ CHANGES = {"mirrored": mirrored, "multiplied": multiplied}
 def test_the_chain_is_symmetric(case, name):
     flow, found = chain(*problem(*case))
     other, seen = chain(*CHANGES[name](*problem(*case)))
-    np.testing.assert_allclose(other.cls, flow.cls, rtol=1e-7, atol=1e-5)
+    np.testing.assert_allclose(other.query, flow.query, rtol=1e-7, atol=1e-5)
     assert other.status == flow.status
     np.testing.assert_array_equal(seen.ending.selected, found.ending.selected)
     wanted, status = TrialStatus(found.status.item()), TrialStatus(seen.status.item())
@@ -106,12 +106,12 @@ def test_where_the_origin_is_decides_no_verdict():
     parameters, corpus = problem(0, 10.0)
     flow, found = chain(parameters, corpus)
     assert found.status == TrialStatus.SELECTED_ALL
-    off_head = flow.cls - (flow.cls @ parameters.head) * parameters.head
-    shift = -1e11 * off_head / (off_head @ flow.cls)
+    off_head = flow.query - (flow.query @ parameters.head) * parameters.head
+    shift = -1e11 * off_head / (off_head @ flow.query)
     moved = parameters.embeddings + shift[None]
-    far = Parameters(moved, parameters.cls, parameters.head)
+    far = Parameters(moved, parameters.query, parameters.head)
     other, seen = chain(far, corpus)
-    assert (moved @ other.cls).max() < -0.9e11
+    assert (moved @ other.query).max() < -0.9e11
     np.testing.assert_array_equal(seen.ending.selected, found.ending.selected)
     assert seen.status == found.status
 
@@ -126,7 +126,7 @@ def test_a_path_that_moves_late_is_seen_by_its_leads():
         if found.ending.late.history_dim == 0:
             continue
         assert found.ending.late.history_change < 1e-3
-        moved = eqx.tree_at(lambda flow: flow.earlier_cls, flow, flow.cls - history)
+        moved = eqx.tree_at(lambda flow: flow.earlier_query, flow, flow.query - history)
         scores = parameters.embeddings @ history
         leads = np.abs(scores[:, None] - scores[None, :])[found.ending.pairs]
         end = certified(parameters, corpus, moved)
@@ -150,7 +150,7 @@ def test_some_case_is_captured_and_some_is_not():
 def test_the_order_of_the_sequences_does_not_matter():
     flow, found = chain(*problem(0, 10.0))
     other, seen = chain(*reordered(*problem(0, 10.0)))
-    np.testing.assert_allclose(other.cls, flow.cls, rtol=1e-7, atol=1e-5)
+    np.testing.assert_allclose(other.query, flow.query, rtol=1e-7, atol=1e-5)
     assert seen.status == found.status
 
 
@@ -162,7 +162,7 @@ def test_a_rotation_into_many_dimensions_turns_all_of_it():
     flow, found = chain(parameters, corpus)
     other, seen = chain(wide, corpus)
     assert seen.status == found.status == TrialStatus.SELECTED_ALL
-    np.testing.assert_allclose(other.cls, flow.cls @ turn, atol=1e-5)
+    np.testing.assert_allclose(other.query, flow.query @ turn, atol=1e-5)
     for there, here in (
         (seen.ending.margin.direction, found.ending.margin.direction @ turn),
         (seen.ending.late.offset, found.ending.late.offset @ turn),
@@ -179,13 +179,13 @@ def test_one_long_run_is_two_short_ones(case):
     whole, _ = chain(parameters, corpus, 0.0, 9.0)
     first, _ = chain(parameters, corpus, 0.0, 5.0)
     assert first.log_time == 5.0
-    on = eqx.tree_at(lambda tree: tree.cls, parameters, first.cls)
+    on = eqx.tree_at(lambda tree: tree.query, parameters, first.query)
     second, _ = chain(on, corpus, first.log_time, 9.0)
-    np.testing.assert_allclose(second.cls, whole.cls, atol=1e-5)
+    np.testing.assert_allclose(second.query, whole.query, atol=1e-5)
     assert second.log_time == whole.log_time
     # As if p were there at once, it is elsewhere later.
     wrong, _ = chain(on, corpus, 0.0, 9.0)
-    assert np.abs(wrong.cls - whole.cls).max() > 1e-3
+    assert np.abs(wrong.query - whole.query).max() > 1e-3
 
 
 def test_the_residual_is_the_largest_distance_of_an_active_margin():
@@ -201,14 +201,14 @@ def test_the_residual_is_the_largest_distance_of_an_active_margin():
         wanted = max(
             abs(scores[s] - scores[r]) for s, r in np.argwhere(margin.active).tolist()
         )
-        cls = late.cls_at(log_time) + off
-        measured = late_flow_residual(embeddings, margin, late, cls, log_time)
+        query = late.query_at(log_time) + off
+        measured = late_flow_residual(embeddings, margin, late, query, log_time)
         np.testing.assert_allclose(measured, wanted, rtol=1e-10)
 
 
-def inactive_bound(parameters, corpus, end, cls, log_time):
+def inactive_bound(parameters, corpus, end, query, log_time):
     problem = parameters, corpus, end.selected, end.pairs, end.margin, end.late
-    return inactive_pair_bound(*problem, cls, log_time, tolerance=1e-3)
+    return inactive_pair_bound(*problem, query, log_time, tolerance=1e-3)
 
 
 def test_the_inactive_bound_is_what_they_still_have_to_give():
@@ -224,17 +224,17 @@ def test_the_inactive_bound_is_what_they_still_have_to_give():
     competing = np.argwhere(np.asarray(found.ending.pairs))
     longest = max(np.linalg.norm(embeddings[s] - embeddings[r]) for s, r in competing)
     for log_time, off in ((60.0, 0.0), (90.0, 1e-3)):
-        cls = np.asarray(late.cls_at(log_time)) + off / np.sqrt(late.growth.size)
-        distance = np.linalg.norm(cls - late.cls_at(log_time)) + late.offset_error
+        query = np.asarray(late.query_at(log_time)) + off / np.sqrt(late.growth.size)
+        distance = np.linalg.norm(query - late.query_at(log_time)) + late.offset_error
         wanted = 0.0
         for s, r in inactive:
             apart = embeddings[s] - embeddings[r]
             size = np.linalg.norm(apart)
-            pull = abs(strength[s, r]) * np.exp(log_time - apart @ cls)
+            pull = abs(strength[s, r]) * np.exp(log_time - apart @ query)
             beyond = apart @ np.asarray(margin.direction) - 1
             wanted += pull * size / beyond * np.exp(2 * distance * size + 1e-3)
         measured = inactive_bound(
-            parameters, corpus, found.ending, jnp.asarray(cls), jnp.array(log_time)
+            parameters, corpus, found.ending, jnp.asarray(query), jnp.array(log_time)
         )
         # The rest bounds what the pair sum leaves out.
         assert 1 - 1e-9 < measured / (longest * wanted) < 1.05
@@ -244,7 +244,7 @@ def test_a_pair_below_its_margin_has_no_bound():
     """A competing pair that is neither active nor above one never fades."""
     parameters, corpus = problem(*CASES[1])
     _, found = chain(parameters, corpus)
-    at = found.ending.late.cls_at(60.0), jnp.array(60.0)
+    at = found.ending.late.query_at(60.0), jnp.array(60.0)
     assert jnp.isfinite(inactive_bound(parameters, corpus, found.ending, *at))
     active = np.argwhere(np.asarray(found.ending.margin.active))[0]
     fewer = eqx.tree_at(
@@ -265,11 +265,11 @@ def test_a_flow_must_stand_in_the_basin_of_its_offset():
     late = found.ending.late
     log_time = jnp.array(60.0)
     assert jnp.isinf(late.basin)
-    cls = late.cls_at(log_time) + 1e-4 * late.growth / jnp.linalg.norm(late.growth)
+    query = late.query_at(log_time) + 1e-4 * late.growth / jnp.linalg.norm(late.growth)
     distance = 1e-4 + late.offset_error
     for basin, finite in ((0.99 * distance, False), (1.01 * distance, True)):
         end = eqx.tree_at(lambda end: end.late.basin, found.ending, basin)
-        bound = inactive_bound(parameters, corpus, end, cls, log_time)
+        bound = inactive_bound(parameters, corpus, end, query, log_time)
         assert jnp.isfinite(bound) == finite
 
 
@@ -279,7 +279,7 @@ def test_what_the_pair_sum_leaves_out_counts_early():
     _, found = chain(parameters, corpus)
     late, end = found.ending.late, found.ending
     early, later = (
-        inactive_bound(parameters, corpus, end, late.cls_at(s), jnp.array(s))
+        inactive_bound(parameters, corpus, end, late.query_at(s), jnp.array(s))
         for s in (1.0, 60.0)
     )
     assert jnp.isinf(early) or early > 1e-3

@@ -47,8 +47,8 @@ def ends(values, scores, corpus, rule):
 
     def one(scores):
         # Scores of an E whose rows are orthonormal but for their values along v.
-        cls = jnp.concatenate([scores, jnp.zeros(1)])
-        end = ending(begin, corpus, cls, jnp.zeros(()))
+        query = jnp.concatenate([scores, jnp.zeros(1)])
+        end = ending(begin, corpus, query, jnp.zeros(()))
         strength = end.late.strength.factor
         active = end.margin.active
         least = jnp.where(active, strength, jnp.inf).min()

@@ -106,10 +106,10 @@ def _flow_to(after, corpus, until_norm, until_log_time):
 def test_late_rates_are_those_of_the_flow(resolved):
     after, corpus, found, end = resolved
     flow = flow_to(after, corpus, found.norm_to_error)
-    there = direction_error(flow.cls, end.margin.direction)
+    there = direction_error(flow.query, end.margin.direction)
     np.testing.assert_allclose(there, 1e-4, rtol=1e-5)
     np.testing.assert_allclose(flow.log_time, found.log_time_to_error, rtol=1e-6)
-    pace = flow.log_time / jnp.linalg.norm(flow.cls)
+    pace = flow.log_time / jnp.linalg.norm(flow.query)
     np.testing.assert_allclose(pace, found.margin, rtol=1e-3)
 
 
@@ -130,7 +130,7 @@ def test_the_late_line_has_the_error_asked_for_where_it_is_said_to(error):
         basin=jnp.array(jnp.inf),
         status=jnp.array(LimitStatus.PREDICTED, jnp.int32),
     )
-    there = line.cls_at(log_time_to_error(line, error))
+    there = line.query_at(log_time_to_error(line, error))
     np.testing.assert_allclose(direction_error(there, growth), error, rtol=1e-9)
     norm = jnp.linalg.norm(there)
     np.testing.assert_allclose(norm_to_error(line, error), norm, rtol=1e-12)
@@ -146,13 +146,13 @@ def test_the_error_of_the_lemma_is_that_of_the_step(resolved):
 def test_early_rates_are_those_of_the_flow(resolved):
     after, corpus, found, end = resolved
     flow = flow_to(after, corpus, until_log_time=found.early_log_time)
-    there = direction_error(flow.cls, end.margin.direction)
+    there = direction_error(flow.query, end.margin.direction)
     np.testing.assert_allclose(there, 0.1, rtol=1e-5)
     pairs = competing_pairs(end.selected, corpus)
     for factor, wanted in ((1.0, 0.0), (0.99, -1.0), (1.01, 1.0)):
         until = factor * found.selection_log_time
         flow = flow_to(after, corpus, until_log_time=until)
-        scores = after.embeddings @ flow.cls
+        scores = after.embeddings @ flow.query
         lead = jnp.where(pairs, scores[:, None] - scores[None, :], jnp.inf).min()
         assert jnp.abs(lead) < 1e-6 if wanted == 0 else lead * wanted > 0
 
@@ -162,7 +162,7 @@ def test_the_loss_still_to_go_falls_as_one_over_t(resolved):
     after, corpus, found, end = resolved
     assert end.late.status == LimitStatus.PREDICTED
     flow = flow_to(after, corpus, until_log_time=600.0)
-    to_go = excess_loss(after, corpus, end.selected, flow.cls)
+    to_go = excess_loss(after, corpus, end.selected, flow.query)
     np.testing.assert_allclose(to_go * jnp.exp(600.0), found.loss_constant, rtol=1e-6)
 
 
@@ -170,7 +170,7 @@ def test_local_exponents_are_the_slopes_of_the_path(resolved):
     after, corpus, _, end = resolved
     direction = end.margin.direction
     times = jnp.array([5.0, 5.0 * (1 + 1e-4), 1e5])
-    ends = [flow_to(after, corpus, until_log_time=time).cls for time in times]
+    ends = [flow_to(after, corpus, until_log_time=time).query for time in times]
     logs = [
         jnp.log(jnp.stack([direction_error(p, direction), jnp.linalg.norm(p), s]))
         for p, s in zip(ends, times, strict=True)
@@ -186,7 +186,7 @@ def test_local_exponents_are_the_slopes_of_the_path(resolved):
 
 def test_the_velocity_is_late_p_mm(resolved):
     after, corpus, _, end = resolved
-    late = velocity(after, corpus, 1e8, end.late.cls_at(1e8))
+    late = velocity(after, corpus, 1e8, end.late.query_at(1e8))
     np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
 
 
@@ -197,7 +197,7 @@ def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
     line = resolve_tightly(after, corpus).late
     assert line.history_dim > 0 and line.status == LimitStatus.PREDICTED
     flow = flow_to(after, corpus, until_log_time=3e4)
-    np.testing.assert_allclose(flow.cls, line.cls_at(3e4), atol=1e-5)
+    np.testing.assert_allclose(flow.query, line.query_at(3e4), atol=1e-5)
     # Without it p would be elsewhere.
     assert jnp.linalg.norm(line.history) > 0.1
 
@@ -243,7 +243,7 @@ def test_tied_tokens_speak_by_their_occurrences():
 def test_rates_of_a_flow_that_breaks_off_are_no_numbers():
     """Neither are their derivatives; the error of the step on E came before."""
     start, *others = drawn(WITHOUT_HISTORY)
-    far = Parameters(start.embeddings, 100 * start.cls, start.head)
+    far = Parameters(start.embeddings, 100 * start.query, start.head)
     found, (slopes, pulled), (smooth, _) = run(0.0, 1.0, far, *others)
     assert not smooth and REAL_RATES[0] == "lemma_error"
     assert np.isnan(found[1:]).all() and np.isnan(slopes[1:]).all()

@@ -63,7 +63,7 @@ def draw(seed, values=VALUES):
 def run(start, bags):
     flow = cls_flow(start, bags, until_norm=1e5)
     found = certify(start, bags, flow)
-    near = found.ending.late.cls_at(3.0)
+    near = found.ending.late.query_at(3.0)
     left = excess_loss(start, bags, found.ending.selected, near)
     near = Parameters(start.embeddings, near, start.head)
     last = final_loss(start, bags, found.ending.selected)
@@ -72,11 +72,11 @@ def run(start, bags):
 
 def test_the_worst_class_decides():
     """Token 4 serves class 2 better than its own token: two classes of three."""
-    rows, cls, head = draw(
+    rows, query, head = draw(
         0, VALUES + np.eye(6)[:, [2]] * [0, 0, -1.3] + np.eye(6)[:, [4]] * [-1, -1, 1]
     )
     corpus = from_bags(TOKENS, COUNTS, LABELS, vocabulary=6, classes=3, weights=WEIGHTS)
-    found, *_ = run(Parameters(rows, cls, head), corpus)
+    found, *_ = run(Parameters(rows, query, head), corpus)
     assert found.coverage.tolist() == [1.0, 1.0, 0.0]
     assert found.status == TrialStatus.PARTIAL
 
@@ -89,9 +89,9 @@ def literal_bags():
 
 
 def test_three_classes_end_on_the_predicted_line():
-    rows, cls, head = draw(0)
+    rows, query, head = draw(0)
     corpus = from_bags(TOKENS, COUNTS, LABELS, vocabulary=6, classes=3, weights=WEIGHTS)
-    found, right, left, difference = run(Parameters(rows, cls, head), corpus)
+    found, right, left, difference = run(Parameters(rows, query, head), corpus)
     late = found.ending.late
     assert found.status == TrialStatus.SELECTED_ALL
     assert late.status == LimitStatus.PREDICTED and late.history_dim == 0
@@ -99,13 +99,13 @@ def test_three_classes_end_on_the_predicted_line():
     assert np.isnan(found.positive) and np.isnan(found.negative)
     assert right == 1.0
     there = follow(
-        *map(np.asarray, (rows, cls, head)),
+        *map(np.asarray, (rows, query, head)),
         literal_bags(),
         LABELS,
         until=LATE,
         weights=WEIGHTS,
     )
-    np.testing.assert_allclose(there, late.cls_at(LATE), atol=AGREE)
+    np.testing.assert_allclose(there, late.query_at(LATE), atol=AGREE)
     # The loss still to go, where subtraction leaves it ten digits.
     np.testing.assert_allclose(left, difference, rtol=1e-9)
 
@@ -198,9 +198,9 @@ def test_late_constants_move_with_weights_as_differences_say():
 @pytest.mark.parametrize("late", [0.0, 200.0])
 def test_the_excess_of_several_heads_has_digits(late):
     """Where L(p) − L_∞ underflows on subtraction it still halves with the weight."""
-    rows, cls, head = draw(0)
+    rows, query, head = draw(0)
     corpus = from_bags(TOKENS, COUNTS, LABELS, vocabulary=6, classes=3)
-    start = Parameters(rows, cls, head)
+    start = Parameters(rows, query, head)
     chosen = jnp.zeros((4, 3), bool).at[:, 0].set(True)
     scores = jnp.array([late + 40, late + 40, late + 40, 0.0, 0.0, 0.0])
     solve = jnp.linalg.solve(rows, scores)

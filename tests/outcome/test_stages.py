@@ -44,7 +44,7 @@ def at_sixty(stage, begin):
     flow = cls_flow(
         stage.parameters, stage.corpus, from_log_time=begin, until_log_time=60.0
     )
-    return stage.ties.point + flow.cls
+    return stage.ties.point + flow.query
 
 
 # Runs of the default sweep: (d, η₀, seed), how they end, returns into tied bags.
@@ -69,14 +69,14 @@ def test_how_runs_end(run):
     assert bool(stage.contracted) == (status in ("TIED", "AT_REST"))
     assert (stage.point.origin_log_time > 36).item() == returns or status == "PARTIAL"
     if status == "TIED":
-        late, cls = found.ending.late, stage.point.cls
-        norm = jnp.linalg.norm(cls)
+        late, query = found.ending.late, stage.point.query
+        norm = jnp.linalg.norm(query)
         np.testing.assert_allclose(norm, NORM, rtol=1e-9)
-        apart = cls / norm - found.ending.margin.direction / found.ending.margin.norm
+        apart = query / norm - found.ending.margin.direction / found.ending.margin.norm
         constant = jnp.linalg.norm(apart) * norm
         np.testing.assert_allclose(constant, late.error_constant, rtol=1e-4)
-        line = late.cls_at(stage.flow.log_time)
-        np.testing.assert_allclose(cls, line, atol=1e-5)
+        line = late.query_at(stage.flow.log_time)
+        np.testing.assert_allclose(query, line, atol=1e-5)
 
 
 @pytest.mark.parametrize("run", [(100.0, 0.1, 0), (32.0, 31.62, 0)])
@@ -89,7 +89,7 @@ def test_a_tied_run_follows_the_literal_model(run):
     stage, _ = followed(model, bags)
     truth = Literal(model, bags, stage.ties)
     begin = first.point.own_log_time.item()
-    p = np.asarray(first.point.cls)
+    p = np.asarray(first.point.query)
     free = p - (p @ truth.axes.T) @ truth.axes
     solved = solve_ivp(
         truth.field, (begin, 60.0), free, method="BDF", rtol=1e-8, atol=1e-8
@@ -112,7 +112,7 @@ def test_a_run_goes_on_from_any_point_of_it():
         clocks.append(point.log_time.item())
     assert len(clocks) > 2 and clocks == sorted(clocks)
     assert steps == whole.flow.num_steps
-    np.testing.assert_array_equal(point.cls, whole.point.cls)
+    np.testing.assert_array_equal(point.query, whole.point.query)
 
 
 @pytest.mark.parametrize("run", [(100.0, 0.1, 0), (32.0, 31.62, 0)])

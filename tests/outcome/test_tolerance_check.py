@@ -42,7 +42,7 @@ def _checks(offset, broken):
     flow = cls_flow(after, bags, path_log_times=jnp.ones(1), **until)
     status = jnp.where(broken, FlowStatus.FAILED, flow.status).astype(jnp.int32)
     flow = eqx.tree_at(lambda flow: flow.status, flow, status)
-    scores = tokens @ flow.cls
+    scores = tokens @ flow.query
     return tolerance_check(after, bags, flow, **until), scores[0] > scores[1]
 
 

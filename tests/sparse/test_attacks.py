@@ -48,7 +48,7 @@ def test_the_truth_refutes_an_end_that_only_looks_settled():
     nothing = np.zeros((0, 3))
     claimed = ending._replace(status=End.SELECTED)
     end = Trajectory(
-        np.asarray(flow.cls), 34.0, claimed, (), (flow,), np.zeros(0), nothing
+        np.asarray(flow.query), 34.0, claimed, (), (flow,), np.zeros(0), nothing
     )
     against = refuted(problem, end)
     assert "selection changes" in against

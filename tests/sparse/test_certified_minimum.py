@@ -19,8 +19,8 @@ from tests.sparse.problems import AT_REST, SELECTED, on_host
 from tests.tolerances import assert_close
 
 
-def risk(given, cls):
-    share = given.counts.toarray() * np.exp(given.embeddings @ cls)
+def risk(given, query):
+    share = given.counts.toarray() * np.exp(given.embeddings @ query)
     output = (share @ given.values) / share.sum(axis=1)
     return np.logaddexp(0.0, -given.labels * output).sum() / given.num_total
 
@@ -32,7 +32,7 @@ def test_a_minimum_known_in_closed_form_lies_within_the_radius(scale, monkeypatc
     proved = []
     for away in np.logspace(-12, 1, 27) / scale:
         found = certified_minimum(even(scale), np.array([away]))
-        assert found.cls == away
+        assert found.query == away
         proved.append(found.proved)
         assert not found.proved or away <= found.radius
         assert found.proved == (found.kantorovich <= 0.5)
@@ -42,7 +42,7 @@ def test_a_minimum_known_in_closed_form_lies_within_the_radius(scale, monkeypatc
 
 def test_newtons_method_finds_what_was_not_proved_where_it_began():
     found = certified_minimum(even(), np.array([0.3]))
-    assert found.proved and abs(found.cls.item()) <= found.radius
+    assert found.proved and abs(found.query.item()) <= found.radius
     # L″ = ¼ f′², f′ = 1.5.
     assert_close(found.stiffness, 0.25 * 1.5**2)
     assert found.stiffness <= 0.25 * 1.5**2
@@ -58,7 +58,7 @@ def test_copies_and_bags_elsewhere_scale_the_numbers(share, monkeypatch):
         )
         for times in (1, share)
     )
-    assert_close(among.cls, alone.cls)
+    assert_close(among.query, alone.query)
     assert_close(among.stiffness * share, alone.stiffness)
     assert_close(among.change, alone.change, worse=10)
     assert_close(among.ball, alone.ball)
@@ -68,7 +68,7 @@ def test_copies_and_bags_elsewhere_scale_the_numbers(share, monkeypatch):
     alone, among = (
         certified_minimum(
             dataclasses.replace(given, num_total=given.num_total * times),
-            alone.cls + 1e-5,
+            alone.query + 1e-5,
         )
         for times in (1, share)
     )
@@ -99,7 +99,7 @@ def test_other_solvers_and_the_flow_end_in_the_same_p(seed, angle):
     }
     # The loss is flat to rounding within √ε of the curvature's scale.
     flat = np.sqrt(4 * np.finfo(float).eps / found.stiffness)
-    edge = found.cls + found.basin * np.array([np.cos(angle), np.sin(angle)])
+    edge = found.query + found.basin * np.array([np.cos(angle), np.sin(angle)])
     for method, wanted in options.items():
         end = minimize(
             lambda p: risk(given, p),
@@ -109,7 +109,7 @@ def test_other_solvers_and_the_flow_end_in_the_same_p(seed, angle):
             method=method,
             options=wanted,
         )
-        assert np.linalg.norm(end.x - found.cls) <= found.radius + flat
+        assert np.linalg.norm(end.x - found.query) <= found.radius + flat
     flow = solve_ivp(
         lambda _, p: descent(given, p)[0],
         (0.0, 50 / found.stiffness),
@@ -119,7 +119,7 @@ def test_other_solvers_and_the_flow_end_in_the_same_p(seed, angle):
         rtol=1e-8,
         atol=1e-12,
     )
-    assert np.linalg.norm(flow.y[:, -1] - found.cls) <= 1e-4 * found.basin
+    assert np.linalg.norm(flow.y[:, -1] - found.query) <= 1e-4 * found.basin
 
 
 @pytest.mark.parametrize("seed", AT_REST)
@@ -133,7 +133,7 @@ def test_within_the_basin_the_bound_alone_shows_that_the_risk_is_convex(
     monkeypatch.setattr(module, "NEWTON_STEPS", 0)
     seen = 0
     for away in np.logspace(-12, -2, 20):
-        found = certified_minimum(given, end.cls + np.array([away, 0.0]))
+        found = certified_minimum(given, end.query + np.array([away, 0.0]))
         reach = found.basin + 2 * found.radius
         if found.proved and found.basin > 0:
             assert reach < found.ball and reach * found.change < 1
@@ -153,7 +153,7 @@ def test_a_proof_does_not_leave_the_ball_that_its_bound_holds_for(monkeypatch):
     end = certified_minimum(given, np.zeros(1))
     assert end.proved
     monkeypatch.setattr(module, "NEWTON_STEPS", 0)
-    near, far = (certified_minimum(given, end.cls + away) for away in (0.02, 0.05))
+    near, far = (certified_minimum(given, end.query + away) for away in (0.02, 0.05))
     assert near.kantorovich < far.kantorovich <= 0.5
     assert near.proved and near.radius <= near.ball
     assert not far.proved and far.radius > far.ball
@@ -163,9 +163,9 @@ def test_a_proof_does_not_leave_the_ball_that_its_bound_holds_for(monkeypatch):
 def test_stiffness_is_below_the_least_curvature(seed):
     given = on_host(seed, 2)
     found = certified_minimum(given, np.zeros(2))
-    least = np.linalg.eigvalsh(curvature(given, found.cls)).min()
+    least = np.linalg.eigvalsh(curvature(given, found.query)).min()
     assert found.stiffness <= least
-    assert found.gradient >= np.linalg.norm(descent(given, found.cls)[0])
+    assert found.gradient >= np.linalg.norm(descent(given, found.query)[0])
     assert not (found.proved and least <= 0)
 
 
@@ -201,9 +201,9 @@ UNPROVED = {
 }
 
 
-@pytest.mark.parametrize(("given", "cls"), UNPROVED.values(), ids=UNPROVED)
-def test_what_is_no_strict_minimum_is_not_proved(given, cls):
-    found = certified_minimum(given, cls)
+@pytest.mark.parametrize(("given", "query"), UNPROVED.values(), ids=UNPROVED)
+def test_what_is_no_strict_minimum_is_not_proved(given, query):
+    found = certified_minimum(given, query)
     assert not found.proved
     assert found.basin == 0 or not found.kantorovich <= 0.5
 
@@ -211,7 +211,7 @@ def test_what_is_no_strict_minimum_is_not_proved(given, cls):
 def test_a_valley_is_proved_where_a_hill_is_not():
     """The counter-example: labels decide, all else is equal."""
     assert certified_minimum(hill(1), np.zeros(1)).proved
-    assert certified_minimum(hill(1), np.zeros(1)).cls == 0
+    assert certified_minimum(hill(1), np.zeros(1)).query == 0
 
 
 def test_words_at_one_place_rest_without_an_axis():
@@ -233,7 +233,7 @@ def test_a_weakly_held_word_is_proved_beside_strong_ones(share):
     found = certified_minimum(given, np.array([0.1, np.log(share)]))
     assert found.proved and found.stiffness < share**2
     # (1 + share)(1 − q/2) = 1 + q/2 where both pulls are equal, to first order.
-    assert np.exp(found.cls[1]) == pytest.approx(share, rel=0.1)
+    assert np.exp(found.query[1]) == pytest.approx(share, rel=0.1)
     assert found.decrement**2 * found.stiffness <= found.gradient**2
 
 

@@ -43,7 +43,7 @@ def test_the_pace_of_a_selection_is_that_of_p_mm(seed):
     flow, found = followed(seed), end_of(seed)
     assert found.status is End.SELECTED
     assert found.rest is None and not found.tied.size and found.axes.shape == (6, 0)
-    speed = (flow.cls - flow.earlier_cls) / 2
+    speed = (flow.query - flow.earlier_query) / 2
     off = np.linalg.norm(speed - found.margin.direction)
     assert_close(found.pace, off / np.linalg.norm(found.margin.direction))
     assert found.limit.status is CertificateStatus.OFFSET
@@ -73,14 +73,14 @@ def test_tied_words_rest_and_the_others_go_on_across_them(seed):
     assert_close(axes.T @ found.margin.direction, np.zeros(axes.shape[1]))
     # p comes to rest along them, and it does go on across.
     assert found.rest.proved and found.distance <= found.rest.basin
-    along = axes.T @ np.asarray(flow.cls)
-    assert found.distance == pytest.approx(np.linalg.norm(found.rest.cls - along))
-    assert np.linalg.norm(flow.cls) > 50
+    along = axes.T @ np.asarray(flow.query)
+    assert found.distance == pytest.approx(np.linalg.norm(found.rest.query - along))
+    assert np.linalg.norm(flow.query) > 50
     # Late the whole risk pulls along the axes as little as that of the tied bags.
     bags = RaggedBags.of_corpus(model, corpus)
     pull, _ = descent(
         bags,
-        np.asarray(flow.cls) + axes @ (found.rest.cls - along),
+        np.asarray(flow.query) + axes @ (found.rest.query - along),
     )
     assert np.linalg.norm(axes.T @ pull) < 1e-9
 
@@ -93,7 +93,9 @@ def test_everything_tied_is_at_rest(seed):
     assert found.status is End.AT_REST
     assert found.selected.all() and found.axes.shape == (2, 2)
     assert found.margin.status is MaxMarginStatus.NO_PAIRS
-    pull, _ = descent(RaggedBags.of_corpus(model, corpus), found.axes @ found.rest.cls)
+    pull, _ = descent(
+        RaggedBags.of_corpus(model, corpus), found.axes @ found.rest.query
+    )
     assert np.linalg.norm(pull) < 1e-14
 
 
@@ -113,8 +115,8 @@ def test_an_end_does_not_follow_rounding(seed, dim):
         off = np.linalg.norm(found.margin.direction - exact.margin.direction)
         assert off <= CHANGE * scale
         if exact.rest is not None:
-            along = found.axes @ found.rest.cls
-            wanted = exact.axes @ exact.rest.cls
+            along = found.axes @ found.rest.query
+            wanted = exact.axes @ exact.rest.query
             np.testing.assert_allclose(along, wanted, rtol=0, atol=CHANGE)
 
 
@@ -140,7 +142,7 @@ def test_p_that_broke_off_or_has_left_its_ties_is_not_yet(seed):
     assert flow_end(model, corpus, wrong).status is End.UNPROVED
     if found.axes.size:
         aside = 2 * found.rest.basin * found.axes[:, 0]
-        wrong = eqx.tree_at(lambda flow: flow.cls, flow, flow.cls + aside)
+        wrong = eqx.tree_at(lambda flow: flow.query, flow, flow.query + aside)
         assert flow_end(model, corpus, wrong).status is End.UNPROVED
 
 
@@ -151,7 +153,7 @@ def test_scores_thousands_apart_are_certified_as_others_are():
     """
     model, _, corpus = problem(3, 2)
     flow = sparse_flow(model, corpus, settings=BdfSettings(tolerance=1e-4))
-    assert np.ptp(model.embeddings @ flow.cls) > 2000
+    assert np.ptp(model.embeddings @ flow.query) > 2000
     assert flow_end(model, corpus, flow).status is End.SELECTED
 
 
@@ -162,11 +164,13 @@ def turned(seed, dim, flow, rotation):
     """The same problem and flow in other coordinates."""
     model, _, _ = problem(seed, dim)
     there = jnp.asarray(rotation)
-    moved = Parameters(model.embeddings @ there, model.cls @ there, model.head @ there)
+    moved = Parameters(
+        model.embeddings @ there, model.query @ there, model.head @ there
+    )
     flow = eqx.tree_at(
-        lambda flow: (flow.cls, flow.earlier_cls),
+        lambda flow: (flow.query, flow.earlier_query),
         flow,
-        (flow.cls @ there, flow.earlier_cls @ there),
+        (flow.query @ there, flow.earlier_query @ there),
     )
     return moved, flow
 
@@ -192,8 +196,8 @@ def test_a_rotation_turns_the_end_and_changes_nothing_else(seed, dim):
     )
     if wanted.rest is not None:
         assert_close(
-            found.axes @ found.rest.cls,
-            rotation.T @ wanted.axes @ wanted.rest.cls,
+            found.axes @ found.rest.query,
+            rotation.T @ wanted.axes @ wanted.rest.query,
             worse=1e3,  # Newton's method ends where rounding stops it: over μ, 5e-3.
         )
         assert found.rest.stiffness == pytest.approx(wanted.rest.stiffness, rel=1e-6)
@@ -203,7 +207,7 @@ def test_a_rotation_turns_the_end_and_changes_nothing_else(seed, dim):
 def test_classes_exchanged_leave_everything_as_it_is(seed, dim):
     """(y, v) → (−y, −v) is the same risk, to the last bit."""
     model, _, corpus = problem(seed, dim)
-    other = Parameters(model.embeddings, model.cls, -model.head)
+    other = Parameters(model.embeddings, model.query, -model.head)
     swapped = sparse.SparseCorpus(corpus.by_sequence, corpus.by_token, -corpus.labels)
     found, wanted = flow_end(other, swapped, followed(seed, dim)), end_of(seed, dim)
     np.testing.assert_array_equal(found.shared.labels, -wanted.shared.labels)
@@ -217,7 +221,7 @@ def test_words_renamed_carry_their_part_along(seed, dim):
     order = np.roll(np.arange(VOCABULARY), 3)
     counts = corpus.by_sequence.to_csr().toarray()
     renamed = sparse.from_csr(sparse.csr_array(counts[:, order]), corpus.labels)
-    moved = Parameters(model.embeddings[order], model.cls, model.head)
+    moved = Parameters(model.embeddings[order], model.query, model.head)
     found = flow_end(moved, renamed, followed(seed, dim))
     wanted = end_of(seed, dim)
     assert found.status is wanted.status

@@ -19,17 +19,17 @@ from tests.tolerances import assert_close
 LATE = 30.0
 
 
-def by_hand(cls, earlier, log_time=LATE, status=FlowStatus.REACHED):
-    """A flow that was said to go from `earlier` to `cls` in two log-times."""
+def by_hand(query, earlier, log_time=LATE, status=FlowStatus.REACHED):
+    """A flow that was said to go from `earlier` to `query` in two log-times."""
     nothing = jnp.zeros(0)
     return Flow(
-        jnp.asarray(cls, float),
+        jnp.asarray(query, float),
         jnp.asarray(log_time),
         jnp.asarray(status, jnp.int32),
         jnp.asarray(1),
         None,
         nothing,
-        jnp.zeros((0, len(cls))),
+        jnp.zeros((0, len(query))),
         jnp.asarray(log_time - 2.0),
         jnp.asarray(earlier, float),
     )
@@ -37,8 +37,8 @@ def by_hand(cls, earlier, log_time=LATE, status=FlowStatus.REACHED):
 
 def straight(direction, rho=0.0, log_time=LATE):
     """p = direction · log t + ρ."""
-    cls = np.asarray(direction, float) * log_time + rho
-    return by_hand(cls, cls - 2 * np.asarray(direction, float), log_time)
+    query = np.asarray(direction, float) * log_time + rho
+    return by_hand(query, query - 2 * np.asarray(direction, float), log_time)
 
 
 def words(sequences, labels, values):
@@ -64,7 +64,7 @@ def test_a_tie_in_closed_form_to_the_last_number():
     assert_close(np.abs(found.axes[:, 0]), np.array([1, 1, 0, 0]) / np.sqrt(2))
     assert found.axes[0, 0] == pytest.approx(-found.axes[1, 0])
     # p_0 = p_1 in the limit; 3 has lost by e⁻³⁰.
-    assert_close(found.rest.cls, [0.0])
+    assert_close(found.rest.query, [0.0])
     # L″ = f′²/4 as a mean over three bags, f = tanh(p/√2), in two of them.
     assert found.rest.stiffness == pytest.approx(2 / 3 * 0.25 / 2)
     assert_close(found.margin.direction, [0.25, 0.25, 0.25, -0.75])
@@ -88,11 +88,11 @@ def test_a_flow_on_its_line_is_certified_and_off_it_is_not():
     assert flow_end(model, corpus, out).status is End.UNPROVED
     # One that broke off, one without a past, one at no time.
     for wrong in (
-        by_hand(line.cls, line.earlier_cls, status=FlowStatus.FAILED),
-        by_hand(line.cls, line.earlier_cls, status=FlowStatus.OUT_OF_STEPS),
-        by_hand(line.cls, np.full(4, np.inf)),
-        by_hand(line.cls, np.full(4, np.inf), status=FlowStatus.OUT_OF_STEPS),
-        by_hand(line.cls, line.cls - 2 * MM, log_time=0.0),
+        by_hand(line.query, line.earlier_query, status=FlowStatus.FAILED),
+        by_hand(line.query, line.earlier_query, status=FlowStatus.OUT_OF_STEPS),
+        by_hand(line.query, np.full(4, np.inf)),
+        by_hand(line.query, np.full(4, np.inf), status=FlowStatus.OUT_OF_STEPS),
+        by_hand(line.query, line.query - 2 * MM, log_time=0.0),
     ):
         assert flow_end(model, corpus, wrong).status is End.UNPROVED
 
@@ -101,8 +101,8 @@ def test_a_way_to_rest_is_no_part_of_the_pace():
     """Two log-times ago the tied words were at other odds."""
     model, corpus = tie()
     line = straight(MM)
-    other = line.earlier_cls + 0.4 * jnp.array([1.0, -1.0, 0.0, 0.0])
-    found = flow_end(model, corpus, by_hand(line.cls, other))
+    other = line.earlier_query + 0.4 * jnp.array([1.0, -1.0, 0.0, 0.0])
+    found = flow_end(model, corpus, by_hand(line.query, other))
     assert found.status is End.TIED and found.pace < 1e-12
 
 
@@ -221,7 +221,7 @@ def test_words_at_one_place_are_tied_without_an_axis():
     """Nothing can part them, nothing need be proved, and the others go on."""
     model, corpus = words([[0, 1, 2]], [1], [1.0, -1.0, -3.0])
     twins = Parameters(
-        jnp.asarray(np.eye(3)[[0, 0, 2]]), model.cls, jnp.array([1.0, 0.0, -1.0])
+        jnp.asarray(np.eye(3)[[0, 0, 2]]), model.query, jnp.array([1.0, 0.0, -1.0])
     )
     found = flow_end(twins, corpus, sparse_flow(twins, corpus))
     assert found.status is End.TIED
@@ -240,5 +240,5 @@ def test_ties_on_a_manifold_are_left_soon(beside):
     assert found.ending.status == End.UNPROVED
     assert found.ending.tied.tolist() == [0, 1, 2] and not found.ending.rest.proved
     assert len(found.stages) == 2 and found.stages[-1].num_steps <= 300
-    share = np.exp(found.cls[:3]) @ np.array([1.0, -1.0, 0.0])
-    assert abs(share) < 1e-6 * np.exp(found.cls[:3]).sum()  # f = 0
+    share = np.exp(found.query[:3]) @ np.array([1.0, -1.0, 0.0])
+    assert abs(share) < 1e-6 * np.exp(found.query[:3]).sum()  # f = 0

@@ -35,7 +35,7 @@ def ended(seed, dim):
     """The literal numbers of a problem, and the library's end of its flow."""
     model, _, corpus = problem(seed, dim)
     counts = corpus.by_sequence.to_csr().toarray()
-    arrays = model.embeddings, model.head, model.cls, counts, corpus.labels
+    arrays = model.embeddings, model.head, model.query, counts, corpus.labels
     return Attack("drawn", *map(np.asarray, arrays)), trajectory(model, corpus)
 
 
@@ -102,16 +102,16 @@ def test_an_end_is_that_of_independent_solvers(kind, seed, dim):
     # Late the risk across the ties is that of the tied bags: p itself is at rest there.
     risk, pull = literal(given)
     axes = end.ending.axes
-    base = end.cls - axes @ (axes.T @ end.cls)
+    base = end.query - axes @ (axes.T @ end.query)
     found = minimize(
         lambda u: risk(base + axes @ u),
-        axes.T @ end.cls + 0.1,
+        axes.T @ end.query + 0.1,
         jac=lambda u: -axes.T @ pull(base + axes @ u),
         method="BFGS",
         options={"gtol": 1e-12},
     )
-    np.testing.assert_allclose(found.x, axes.T @ end.cls, atol=1e-5)
-    np.testing.assert_allclose(end.ending.rest.cls, found.x, atol=1e-5)
+    np.testing.assert_allclose(found.x, axes.T @ end.query, atol=1e-5)
+    np.testing.assert_allclose(end.ending.rest.query, found.x, atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "seed", "dim"), RUNS, ids=NAMES)
@@ -129,7 +129,7 @@ def test_the_literal_flow_goes_there(kind, seed, dim):
         atol=1e-8,
     )
     if kind is End.AT_REST:
-        np.testing.assert_allclose(flow.y[:, -1], end.cls, atol=1e-3)
+        np.testing.assert_allclose(flow.y[:, -1], end.query, atol=1e-3)
         return
     scores = given.embeddings @ flow.y[:, -1]
     rows, tokens = np.nonzero(given.counts)

@@ -31,7 +31,7 @@ def test_rests_where_the_closed_form_does(strength, away):
     force = np.array([1.0, 1.0, strength]) / (2 + strength)
     found = offset_equilibrium(PAIRS, force * np.exp(-PAIRS @ away), NOTHING, DUALS)
     assert found.proved
-    assert_close(found.cls, -away, worse=100)
+    assert_close(found.query, -away, worse=100)
     least = min(2.0, 2 + strength) / (2 + strength)
     assert found.stiffness == pytest.approx(least, rel=1e-5)
     assert found.stiffness <= least * (1 + 1e-9)
@@ -68,14 +68,14 @@ def test_finds_the_minimum_beside_a_ridge_and_proves_less_than_the_way_to_it(beg
     force, dual = np.array([3 * begin, -(begin**2)]), np.array([1.0, 0.0])
     found = offset_equilibrium(BOTH, force, np.zeros(2), dual)
     assert found.proved
-    assert found.cls[0] == pytest.approx(np.log(2 * begin), abs=1e-12)
+    assert found.query[0] == pytest.approx(np.log(2 * begin), abs=1e-12)
     assert 0 < found.basin < np.log(1.5)
 
 
 def test_no_minimum_is_proved_from_the_ridge_itself():
     force, dual = np.array([3.0, -1.0]), np.array([1.0, 0.0])
     found = offset_equilibrium(BOTH, force, np.zeros(2), dual)
-    assert not found.proved or abs(found.cls[0]) > 0.6
+    assert not found.proved or abs(found.query[0]) > 0.6
 
 
 @pytest.mark.parametrize(("error", "proved"), [(1e-3, True), (0.2, False)])
@@ -87,7 +87,7 @@ def test_what_forces_may_be_wrong_by_moves_the_minimum(error, proved):
     assert found.proved == proved
     if proved:
         true = offset_equilibrium(PAIRS, force + wrong, NOTHING, duals)
-        assert np.linalg.norm(true.cls - found.cls) <= found.radius
+        assert np.linalg.norm(true.query - found.query) <= found.radius
 
 
 def test_bound_of_the_change_holds_on_the_ball():
@@ -189,7 +189,7 @@ def test_a_course_is_certified_with_a_pair_that_never_fades():
     assert ending.status is End.SELECTED and not course.returns
     assert_close(ending.margin.direction, GROWTH)
     wanted = course.log_time - np.log(6)
-    assert course.cls == pytest.approx([wanted, 0.0], abs=0.02)
+    assert course.query == pytest.approx([wanted, 0.0], abs=0.02)
 
 
 def test_a_pair_of_wrong_sign_and_no_offset_is_never_certified_and_returns():

@@ -36,11 +36,11 @@ def derivatives():
     """Gradient and Hessian in p, and the gradient in scores, by autodiff."""
     models, corpora = stacked(SEEDS)
 
-    def each(model, corpus, cls):
+    def each(model, corpus, query):
         def risk(p):
             return empirical_risk(Parameters(model.embeddings, p, model.head), corpus)
 
-        return jax.grad(risk)(cls), jax.hessian(risk)(cls)
+        return jax.grad(risk)(query), jax.hessian(risk)(query)
 
     found = jax.jit(jax.vmap(each))(models, corpora, jnp.asarray(POINTS))
     return jax.tree.map(np.asarray, found)
@@ -48,14 +48,14 @@ def derivatives():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_descent_and_curvature_are_those_of_autodiff(derivatives, seed):
-    bags, cls = on_host(seed), POINTS[seed]
+    bags, query = on_host(seed), POINTS[seed]
     gradient, hessian = (part[seed] for part in derivatives)
     size = np.abs(hessian).max()
-    got, rounding = descent(bags, cls)
+    got, rounding = descent(bags, query)
     assert np.linalg.norm(got + gradient) <= rounding + 1e-15
-    assert np.linalg.norm(pull(bags, cls) - got) <= rounding
+    assert np.linalg.norm(pull(bags, query) - got) <= rounding
     assert rounding < 1e-12
-    for found in (curvature(bags, cls), dense_curvature(bags, cls)):
+    for found in (curvature(bags, query), dense_curvature(bags, query)):
         assert_close(found / size, hessian / size)
         assert_close(found / size, found.T / size)
 
@@ -63,12 +63,12 @@ def test_descent_and_curvature_are_those_of_autodiff(derivatives, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_bag_pulls_as_much_up_as_down(seed):
     """A shift of all scores changes no weight; and together pulls are the descent."""
-    bags, cls = on_host(seed), POINTS[seed]
-    pull, row = sized_score_gradient(bags, cls)[0], bags.row
+    bags, query = on_host(seed), POINTS[seed]
+    pull, row = sized_score_gradient(bags, query)[0], bags.row
     total = np.bincount(row, pull)
     assert (np.abs(total) <= 1e-15).all() and np.abs(pull).max() > 1e-4
     in_scores = np.bincount(bags.counts.indices, pull, VOCABULARY)
-    assert_close(in_scores @ bags.embeddings, descent(bags, cls)[0])
+    assert_close(in_scores @ bags.embeddings, descent(bags, query)[0])
 
 
 def test_rounding_of_the_descent_is_bounded():
@@ -76,39 +76,39 @@ def test_rounding_of_the_descent_is_bounded():
     if np.finfo(np.longdouble).eps > 1e-18:
         pytest.skip("long doubles no longer than double ones")
     for seed in SEEDS:
-        bags, cls = on_host(seed), 1e-3 * POINTS[seed]
+        bags, query = on_host(seed), 1e-3 * POINTS[seed]
         counts = bags.counts.toarray().astype(np.longdouble)
         embeddings, values = (
             x.astype(np.longdouble) for x in (bags.embeddings, bags.values)
         )
-        share = counts * np.exp(embeddings @ cls)
+        share = counts * np.exp(embeddings @ query)
         share /= share.sum(axis=1, keepdims=True)
         ahead = values - (share @ values)[:, None]
         slope = bags.labels / (1 + np.exp(bags.labels * (share @ values)))
         exact = ((slope[:, None] * share * ahead).mean(axis=0)) @ embeddings
-        got, rounding = descent(bags, cls)
+        got, rounding = descent(bags, query)
         assert np.linalg.norm((got - exact).astype(float)) <= rounding
 
 
 def test_attention_is_the_padded_one_at_scores_of_thousands():
     model, dense, _ = problem(1)
-    bags, cls = on_host(1), 30_000 * POINTS[0]
-    scores = model.embeddings @ cls
+    bags, query = on_host(1), 30_000 * POINTS[0]
+    scores = model.embeddings @ query
     assert np.ptp(scores) > 2000
     weights = padded_attention.attend_corpus(scores, scores, dense).log_weights
     wanted = np.zeros((len(dense.labels), VOCABULARY))
     rows = np.arange(len(dense.labels))[:, None]
     np.add.at(wanted, (rows, np.asarray(dense.tokens)), np.exp(weights))
-    share, row = attention(bags.counts, bags.embeddings @ cls)
+    share, row = attention(bags.counts, bags.embeddings @ query)
     got = np.zeros_like(wanted)
     got[row, bags.counts.indices] = share
     assert_close(got, wanted)
 
 
-def removed(bags, cls, time):
+def removed(bags, query, time):
     """The change of t ∂²L/∂p² without the words left out; how many stay."""
-    kept = curvature(bags, cls, time)
-    return time * np.linalg.norm(curvature(bags, cls) - kept, 2), kept
+    kept = curvature(bags, query, time)
+    return time * np.linalg.norm(curvature(bags, query) - kept, 2), kept
 
 
 def test_what_is_left_out_weighs_less_than_it_may():
@@ -133,12 +133,12 @@ def test_a_word_left_out_takes_its_row_and_its_column():
         np.array([2.0, 0.0]),
         1,
     )
-    cls = np.array([-6.0])
+    query = np.array([-6.0])
     dropped = []
     for time in np.logspace(0, 4, 120):
-        change, kept = removed(bags, cls, time)
+        change, kept = removed(bags, query, time)
         assert change <= LEFT_OUT
-        dropped.append(kept.item() != curvature(bags, cls).item() and kept.any())
+        dropped.append(kept.item() != curvature(bags, query).item() and kept.any())
     assert any(dropped)
 
 
@@ -157,8 +157,8 @@ def test_a_word_without_a_pull_is_a_partner_still():
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_blocks_of_words_add_up(monkeypatch, size):
-    bags, cls = on_host(2), POINTS[2]
-    wanted = curvature(bags, cls)
+    bags, query = on_host(2), POINTS[2]
+    wanted = curvature(bags, query)
     monkeypatch.setattr(module, "BLOCK", size)
     size = np.abs(wanted).max()
-    assert_close(curvature(bags, cls) / size, wanted / size)
+    assert_close(curvature(bags, query) / size, wanted / size)

@@ -54,7 +54,7 @@ def test_the_plain_flow_sees_a_word_return_at_the_time_of_the_closed_form():
     wanted = returns_at(gap)
     times = jnp.asarray([wanted - 0.1, wanted + 0.1])
     flow = sparse_flow(preferring(gap), BAGS, path_log_times=times)
-    before, after = np.asarray(flow.path_cls[:, 0] - flow.path_cls[:, 1])
+    before, after = np.asarray(flow.path_query[:, 0] - flow.path_query[:, 1])
     assert before > 5 and after < -5
 
 
@@ -77,7 +77,7 @@ def test_a_course_that_begins_late_sees_it_too(before):
     model = preferring(gap)
     begun = returns_at(gap) - before
     at = trajectory(model, BAGS, until_log_time=begun)
-    there = Parameters(model.embeddings, jnp.asarray(at.cls), model.head)
+    there = Parameters(model.embeddings, jnp.asarray(at.query), model.head)
     course = trajectory(there, BAGS, from_log_time=begun)
     assert course.returns == pytest.approx((returns_at(gap),), rel=1e-3)
     whole = trajectory(model, BAGS)
@@ -103,17 +103,17 @@ def test_what_lost_before_a_return_is_behind_after_it(gap, differ):
     assert ending.selected.tolist() == [False, True, True, False, True, False]
     # x = p_3 − p_4 goes like ẋ = e^differ/3 e^{−x}, as long as e^x is large.
     wanted = course.log_time + differ - np.log(3)
-    assert course.cls[3] - course.cls[4] == pytest.approx(wanted, abs=1e-2)
+    assert course.query[3] - course.query[4] == pytest.approx(wanted, abs=1e-2)
 
 
 def test_a_reduced_flow_ends_where_a_word_is_back_at_a_thousandth():
     """Not beyond: it comes back along a straight line, which is one long step."""
     model = preferring(40.0)
     flow = sparse_flow(model, BAGS)
-    there = Parameters(model.embeddings, flow.cls, model.head)
+    there = Parameters(model.embeddings, flow.query, model.head)
     end = reduced_flow(there, BAGS, flow_end(model, BAGS, flow), from_log_time=34.0)
     assert FlowStatus(int(end.status)) is FlowStatus.SELECTION_CHANGED
-    share = jnp.exp(end.cls[1] - end.cls[0])
+    share = jnp.exp(end.query[1] - end.query[0])
     assert share == pytest.approx(RETURNED, rel=1e-2)
     assert end.log_time == pytest.approx(returns_at(40.0), rel=1e-3)
 
@@ -164,12 +164,12 @@ def test_an_end_that_cuts_through_an_overtaking_is_carried_on(bags, monkeypatch)
         times = np.linspace(low, high, 1000)
         path = sparse_flow(
             model, bags, until_log_time=high + 1, path_log_times=jnp.asarray(times)
-        ).path_cls
+        ).path_query
         passed = np.argmax(path[:, 0] < path[:, 1])
         low, high = times[passed - 1], times[passed]
     level = (low + high) / 2
-    cls = sparse_flow(model, bags, until_log_time=level).cls
-    assert abs(cls[0] - cls[1]) < 0.5
+    query = sparse_flow(model, bags, until_log_time=level).query
+    assert abs(query[0] - query[1]) < 0.5
     whole = trajectory(model, bags)
     monkeypatch.setattr("jaxselect.sparse.trajectory.LATEST", level)
     cut = trajectory(model, bags)
@@ -184,7 +184,7 @@ def test_a_word_may_return_to_finite_odds():
     ending = course.ending
     assert len(course.returns) == 1 and 70 < course.returns[0] < 100
     assert ending.status is End.TIED and ending.tied.tolist() == [0, 1]
-    odds = course.cls[1] - course.cls[0]
+    odds = course.query[1] - course.query[0]
     assert_close(odds, np.log(np.log(2) / (1 - np.log(2))), worse=1e6)
 
 
@@ -224,14 +224,14 @@ def test_is_the_plain_flow_orthogonal_to_the_ties_and_goes_on_like_p_mm(seed):
     closely = BdfSettings(tolerance=1e-5)
     flow = sparse_flow(model, corpus, until_log_time=26.0, settings=closely)
     ending = flow_end(model, corpus, flow)
-    there = Parameters(model.embeddings, flow.cls, model.head)
+    there = Parameters(model.embeddings, flow.query, model.head)
     plain = sparse_flow(there, corpus, until_log_time=30.0, settings=closely)
     end = reduced_flow(there, corpus, ending, until_log_time=30.0, settings=closely)
-    assert_close(end.cls, plain.cls, worse=1e8)
+    assert_close(end.query, plain.query, worse=1e8)
     far = reduced_flow(there, corpus, ending, from_log_time=26.0)
     assert FlowStatus(int(far.status)) is FlowStatus.REACHED
     wanted = ending.margin.direction
-    pace = (far.cls - far.earlier_cls) / 2
+    pace = (far.query - far.earlier_query) / 2
     assert np.linalg.norm(pace - wanted) < 1e-3 * np.linalg.norm(wanted)
 
 
@@ -239,17 +239,17 @@ def test_is_the_plain_flow_orthogonal_to_the_ties_and_goes_on_like_p_mm(seed):
 def test_a_line_is_few_steps_however_long_p_is(seed):
     """Margins are known to roundings of p; a step that shall err by less has no end."""
     model, _, corpus = problem(seed)
-    shrunk = Parameters(model.embeddings / 10, 10 * model.cls, 10 * model.head)
+    shrunk = Parameters(model.embeddings / 10, 10 * model.query, 10 * model.head)
     flow = sparse_flow(shrunk, corpus)
-    there = Parameters(shrunk.embeddings, flow.cls, shrunk.head)
+    there = Parameters(shrunk.embeddings, flow.query, shrunk.head)
     ending = flow_end(shrunk, corpus, flow)
     begun = {"from_log_time": 34.0, "until_log_time": 1e5}
     few = BdfSettings(tolerance=1e-7, max_steps=400)
     far = reduced_flow(there, corpus, ending, **begun, settings=few)
     assert FlowStatus(int(far.status)) is FlowStatus.REACHED
-    wanted = flow.cls + (1e5 - 34) * ending.margin.direction
+    wanted = flow.query + (1e5 - 34) * ending.margin.direction
     # Forces of the ties, and the approach to the line, still move p a little.
-    assert np.abs(shrunk.embeddings @ (far.cls - wanted)).max() < 0.1
+    assert np.abs(shrunk.embeddings @ (far.query - wanted)).max() < 0.1
 
 
 def test_a_path_is_saved_across_the_stages():
@@ -264,7 +264,7 @@ def test_a_path_is_saved_across_the_stages():
     course = trajectory(model, BAGS, path_log_times=times)
     assert (course.path_log_times > 34).sum() >= 3
     np.testing.assert_array_equal(course.path_log_times, times[:-1])
-    lead = course.path_cls @ np.array([1.0, -1.0, 0.0])
+    lead = course.path_query @ np.array([1.0, -1.0, 0.0])
     wanted = np.log(scale * ratio**2 / (1 + ratio) ** 3)
     np.testing.assert_allclose(lead, wanted[: len(lead)], atol=0.3)
 
@@ -274,14 +274,14 @@ def test_words_rest_only_where_their_own_flow_ends():
     model, _, corpus = problem(seed)
     flow = followed(seed)
     ending = flow_end(model, corpus, flow)
-    cls = np.asarray(flow.cls)
-    assert in_basin_of_minimum(ending, cls)
-    assert in_basin_of_minimum(ending, cls + 0.5 * ending.axes[:, 0])
+    query = np.asarray(flow.query)
+    assert in_basin_of_minimum(ending, query)
+    assert in_basin_of_minimum(ending, query + 0.5 * ending.axes[:, 0])
     rest = ending.rest
-    elsewhere = rest._replace(cls=rest.cls + 10 * rest.basin)
-    assert not in_basin_of_minimum(ending._replace(rest=elsewhere), cls)
+    elsewhere = rest._replace(query=rest.query + 10 * rest.basin)
+    assert not in_basin_of_minimum(ending._replace(rest=elsewhere), query)
     unproved = rest._replace(kantorovich=0.6)
-    assert not in_basin_of_minimum(ending._replace(rest=unproved), cls)
+    assert not in_basin_of_minimum(ending._replace(rest=unproved), query)
 
 
 def test_where_words_rest_already_nothing_is_followed(monkeypatch):
@@ -290,10 +290,10 @@ def test_where_words_rest_already_nothing_is_followed(monkeypatch):
     model, _, corpus = problem(seed)
     flow = followed(seed)
     ending = flow_end(model, corpus, flow)
-    cls = np.asarray(flow.cls)
+    query = np.asarray(flow.query)
     monkeypatch.setattr(reduced, "CLOSELY", BdfSettings(max_steps=1))
-    assert in_basin_of_minimum(ending, cls)
-    assert not in_basin_of_minimum(ending, cls + 0.5 * ending.axes[:, 0])
+    assert in_basin_of_minimum(ending, query)
+    assert not in_basin_of_minimum(ending, query + 0.5 * ending.axes[:, 0])
 
 
 @pytest.mark.parametrize("until", [-1.0, 1e5 + 1, np.nan])

@@ -36,8 +36,8 @@ def with_loss(seed, loss):
 @pytest.mark.parametrize("loss", OTHERS, ids=lambda loss: loss.name)
 def test_sparse_counts_give_what_padded_bags_give(loss):
     model, dense, corpus = with_loss(0, loss)
-    cls = jnp.linspace(-1.0, 1.0, 6)
-    scores, values = model.embeddings @ cls, model.embeddings @ model.head
+    query = jnp.linspace(-1.0, 1.0, 6)
+    scores, values = model.embeddings @ query, model.embeddings @ model.head
 
     def risk(p):
         return empirical_risk(Parameters(model.embeddings, p, model.head), dense)
@@ -47,11 +47,11 @@ def test_sparse_counts_give_what_padded_bags_give(loss):
     level, got = risk_and_score_descent(scores, values, corpus)
     assert_close(got.scores, wanted.scores)
     assert_close(got.values, wanted.values)
-    assert_close(level, risk(cls))
-    assert_close(np.array(host_risk(found, np.asarray(cls))), level)
-    slope, second = jax.jit(lambda p: (jax.grad(risk)(p), jax.hessian(risk)(p)))(cls)
-    assert_close(descent(found, np.asarray(cls))[0], -slope)
-    assert_close(curvature(found, np.asarray(cls)), second)
+    assert_close(level, risk(query))
+    assert_close(np.array(host_risk(found, np.asarray(query))), level)
+    slope, second = jax.jit(lambda p: (jax.grad(risk)(p), jax.hessian(risk)(p)))(query)
+    assert_close(descent(found, np.asarray(query))[0], -slope)
+    assert_close(curvature(found, np.asarray(query)), second)
 
 
 @pytest.mark.parametrize("loss", OTHERS, ids=lambda loss: loss.name)

@@ -27,7 +27,7 @@ def truth():
     """The padded flow, many digits beyond what is asked for here."""
     until = {"path_log_times": TIMES, "until_log_time": 20.0}
     run = jax.jit(partial(cls_flow, **until, settings=FlowSettings(1e-10, 1e-10)))
-    return [np.asarray(run(*problem(seed)[:2]).path_cls) for seed in SEEDS]
+    return [np.asarray(run(*problem(seed)[:2]).path_query) for seed in SEEDS]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_is_the_padded_flow_and_nearer_the_tighter_the_tolerance(
     """In every coordinate at every time: a few hundred steps keep to ten times it."""
     wanted, worst = truth[place], []
     for tolerance, flows in followed.items():
-        error = np.abs(np.asarray(flows[place].path_cls) - wanted).max(axis=1)
+        error = np.abs(np.asarray(flows[place].path_query) - wanted).max(axis=1)
         bound = 10 * tolerance * (1 + np.abs(wanted).max(axis=1))
         assert (error <= bound).all()
         worst.append((error / bound).max() * tolerance)
@@ -67,14 +67,14 @@ def test_a_path_holds_the_beginning_and_the_end_and_changes_nothing(followed):
     model, _, corpus = problem(SEEDS[0])
     assert FlowStatus(flow.status.item()) is FlowStatus.REACHED
     assert_close(flow.log_time, 20.0)
-    assert_close(flow.path_cls[0], model.cls)
-    assert_close(flow.path_cls[-1], flow.cls)
+    assert_close(flow.path_query[0], model.query)
+    assert_close(flow.path_query[-1], flow.query)
     np.testing.assert_array_equal(flow.path_log_times, TIMES)
-    np.testing.assert_array_equal(flow.path_cls[4], flow.earlier_cls)
+    np.testing.assert_array_equal(flow.path_query[4], flow.earlier_query)
     assert TIMES[4] == 20.0 - LOOK_BACK
     bare = sparse_flow(model, corpus, until_log_time=20.0)
-    np.testing.assert_array_equal(bare.cls, flow.cls)
-    assert bare.path_cls.shape == (0, 6) and bare.path_log_times.shape == (0,)
+    np.testing.assert_array_equal(bare.query, flow.query)
+    assert bare.path_query.shape == (0, 6) and bare.path_log_times.shape == (0,)
 
 
 def test_times_behind_the_end_are_infinite():
@@ -83,16 +83,16 @@ def test_times_behind_the_end_are_infinite():
         model, corpus, until_log_time=1.0, path_log_times=jnp.array([0.5, 1.0, 1.5])
     )
     np.testing.assert_array_equal(np.isfinite(flow.path_log_times), [1, 1, 0])
-    np.testing.assert_array_equal(np.isfinite(flow.path_cls).all(axis=1), [1, 1, 0])
+    np.testing.assert_array_equal(np.isfinite(flow.path_query).all(axis=1), [1, 1, 0])
     # Two log-times before one there is the beginning alone.
-    np.testing.assert_array_equal(flow.earlier_cls, model.cls)
+    np.testing.assert_array_equal(flow.earlier_query, model.query)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_flow_goes_on_from_the_end_of_another(followed, compiled):
     model, _, corpus = problem(SEEDS[0])
     whole = followed[1e-7][0]
-    half = Parameters(model.embeddings, whole.path_cls[4], model.head)
+    half = Parameters(model.embeddings, whole.path_query[4], model.head)
     rest = sparse_flow(
         half,
         corpus,
@@ -103,10 +103,10 @@ def test_a_flow_goes_on_from_the_end_of_another(followed, compiled):
     )
     assert rest.num_steps < whole.num_steps / 2
     assert_close(rest.log_time, 20.0)
-    np.testing.assert_array_equal(rest.path_cls[0], half.cls)
-    np.testing.assert_array_equal(rest.earlier_cls, half.cls)
-    moved = jnp.linalg.norm(whole.cls - half.cls)
-    assert jnp.linalg.norm(rest.cls - whole.cls) < 1e-3 * moved
+    np.testing.assert_array_equal(rest.path_query[0], half.query)
+    np.testing.assert_array_equal(rest.earlier_query, half.query)
+    moved = jnp.linalg.norm(whole.query - half.query)
+    assert jnp.linalg.norm(rest.query - whole.query) < 1e-3 * moved
     late = sparse_flow(half, corpus, from_log_time=35.0, until_log_time=37.0)
     assert_close(late.log_time, 37.0)
 
@@ -115,13 +115,13 @@ def test_no_time_leaves_p_where_it_is():
     model, _, corpus = problem(1)
     flow = sparse_flow(model, corpus, until_log_time=0.0, path_log_times=TIMES[:2])
     assert FlowStatus(flow.status.item()) is FlowStatus.REACHED
-    np.testing.assert_array_equal(flow.cls, model.cls)
+    np.testing.assert_array_equal(flow.query, model.query)
     np.testing.assert_array_equal(flow.path_log_times, [0.0, np.inf])
 
 
 def relabelled(model, counts, labels):
     order = np.roll(np.arange(len(model.embeddings)), 3)
-    moved = Parameters(model.embeddings[order], model.cls, model.head)
+    moved = Parameters(model.embeddings[order], model.query, model.head)
     return moved, counts[:, order], labels
 
 
@@ -143,7 +143,7 @@ CHANGES = {
         labels,
     ),
     "(y, v) turned round": lambda model, counts, labels: (
-        Parameters(model.embeddings, model.cls, -model.head),
+        Parameters(model.embeddings, model.query, -model.head),
         counts,
         -labels,
     ),
@@ -159,7 +159,7 @@ def test_p_does_not_know_names_order_copies_or_lengths(change):
     again = sparse.from_csr(sparse.csr_array(counts), labels)
     flow = sparse_flow(changed, again, until_log_time=8.0)
     # One step after another carries a rounding on; 80 of them.
-    assert_close(flow.cls, wanted.cls, worse=100)
+    assert_close(flow.query, wanted.query, worse=100)
     assert flow.num_steps == wanted.num_steps
 
 
@@ -169,7 +169,7 @@ def test_p_keeps_its_part_outside_the_span_of_differences():
     flow = sparse_flow(model, corpus, until_log_time=8.0)
     embeddings = np.asarray(model.embeddings)
     spanned = np.linalg.qr((embeddings[1:] - embeddings[0]).T)[0]
-    moved = np.asarray(flow.cls - model.cls)
+    moved = np.asarray(flow.query - model.query)
     outside = moved - spanned @ (spanned.T @ moved)
     assert np.linalg.norm(moved) > 1
     assert_close(outside, np.zeros(12))
@@ -182,11 +182,11 @@ def test_p_moves_alike_however_long_its_part_outside_that_span():
     outside = np.linalg.svd(embeddings[1:] - embeddings[0])[2][-1]
     settings = BdfSettings(tolerance=1e-7)
     wanted = sparse_flow(model, corpus, until_log_time=8.0, settings=settings)
-    far = Parameters(model.embeddings, model.cls + 1e5 * outside, model.head)
+    far = Parameters(model.embeddings, model.query + 1e5 * outside, model.head)
     flow = sparse_flow(far, corpus, until_log_time=8.0)
-    moved = wanted.cls - model.cls
+    moved = wanted.query - model.query
     bound = 10 * BdfSettings().tolerance * (1 + np.abs(moved).max())
-    assert np.abs(flow.cls - far.cls - moved).max() <= bound
+    assert np.abs(flow.query - far.query - moved).max() <= bound
 
 
 def test_watch_sees_every_step_to_the_end():
@@ -209,21 +209,21 @@ def test_out_of_steps_is_said_and_holds_the_last_point():
     )
     assert FlowStatus(flow.status.item()) is FlowStatus.OUT_OF_STEPS
     assert flow.num_steps == 5 and 0 < flow.log_time < 29
-    assert not np.isfinite(flow.earlier_cls).any()
+    assert not np.isfinite(flow.earlier_query).any()
     np.testing.assert_array_equal(np.isfinite(flow.path_log_times), [1, 0])
-    assert np.isfinite(flow.cls).all()
+    assert np.isfinite(flow.query).all()
 
 
 def test_scores_too_far_apart_for_one_shift_are_followed():
     """From 1277 on the sparse objective knows no number; every bag knows its own."""
     flow = followed_to_end(3, 2)
     assert FlowStatus(flow.status.item()) is FlowStatus.REACHED
-    assert np.ptp(problem(3, 2)[0].embeddings @ flow.cls) > 1278
+    assert np.ptp(problem(3, 2)[0].embeddings @ flow.query) > 1278
 
 
 def test_numbers_that_are_none_are_refused():
     model, _, corpus = problem(1)
-    far = Parameters(model.embeddings, np.nan * model.cls, model.head)
+    far = Parameters(model.embeddings, np.nan * model.query, model.head)
     with pytest.raises(BadInput, match="not finite"):
         sparse_flow(far, corpus)
 
@@ -250,7 +250,7 @@ def test_times_that_make_no_sense_are_refused(given, named):
 
 def test_another_vocabulary_and_single_precision_are_refused():
     model, _, corpus = problem(1)
-    fewer = Parameters(model.embeddings[1:], model.cls, model.head)
+    fewer = Parameters(model.embeddings[1:], model.query, model.head)
     with pytest.raises(BadInput, match="7"):
         sparse_flow(fewer, corpus)
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), model)

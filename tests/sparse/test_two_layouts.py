@@ -66,7 +66,7 @@ def problem(seed):
 def padded(model, bags):
     """A flow, what it selects, and the certificate of the padded layout."""
     flow = cls_flow(model, bags, until_norm=UNTIL_NORM, settings=BOUNDED)
-    scores = model.embeddings @ flow.cls
+    scores = model.embeddings @ flow.query
     return (
         flow,
         selected_tokens(scores, bags, flow.log_time),
@@ -86,8 +86,8 @@ def seen():
 
 def ragged_offset(model, corpus, flow, end):
     """Axes of the span of the active pairs, and ρ there, by the forces at p."""
-    bags, cls = RaggedBags.of_corpus(model, corpus), np.asarray(flow.cls)
-    found = pair_forces(bags, bags.counts, end.selected, cls)
+    bags, query = RaggedBags.of_corpus(model, corpus), np.asarray(flow.query)
+    found = pair_forces(bags, bags.counts, end.selected, query)
     longest = float(2 * np.linalg.norm(bags.embeddings, axis=1).max())
     late = LateFlow.at(
         found, bags.embeddings, end.margin, float(flow.log_time), longest, FREE
@@ -95,7 +95,7 @@ def ragged_offset(model, corpus, flow, end):
     _, along, _ = late.equilibrium()
     on = late.excess == 0
     rows = bags.embeddings[found.winners[on]] - bags.embeddings[found.losers[on]]
-    rho = cls + along - end.margin.direction * float(flow.log_time)
+    rho = query + along - end.margin.direction * float(flow.log_time)
     return span_axes(rows), rho
 
 

@@ -71,7 +71,7 @@ def clock(end: Trajectory) -> float:
 
 def truth_of(problem: Attack, end: Trajectory) -> Truth:
     """The exact late field of what was certified."""
-    ending, p, s = end.ending, np.asarray(end.cls), clock(end)
+    ending, p, s = end.ending, np.asarray(end.query), clock(end)
     counts = csr_array(problem.counts)
     row = np.repeat(np.arange(len(problem.labels)), np.diff(counts.indptr))
     axes, scores = ending.axes, problem.embeddings

@@ -46,8 +46,8 @@ def run(model, corpus, optimiser, schedule, **options):
     ("optimiser", "trained"),
     [
         (optax.sgd(5.0), descent.EVERYTHING),
-        (optax.sgd(0.2, momentum=0.9), ("cls",)),
-        (optax.adam(1e-2), ("cls", "head")),
+        (optax.sgd(0.2, momentum=0.9), ("query",)),
+        (optax.adam(1e-2), ("query", "head")),
     ],
     ids=["gradient descent", "momentum", "adam"],
 )
@@ -75,8 +75,8 @@ def test_small_steps_follow_the_flow_to_first_order(model, corpus):
 
     def after(steps):
         optimiser = optax.sgd(8.0 / steps)
-        schedule = descent.Schedule(steps=steps, every=steps, trained=("cls",))
-        return run(model, corpus, optimiser, schedule)[0].parameters.cls
+        schedule = descent.Schedule(steps=steps, every=steps, trained=("query",))
+        return run(model, corpus, optimiser, schedule)[0].parameters.query
 
     coarse, middle, fine = after(40), after(80), after(160)
     ratio = jnp.linalg.norm(coarse - middle) / jnp.linalg.norm(middle - fine)
@@ -99,14 +99,14 @@ def test_embeddings_of_absent_words_never_move(dense):
 def test_p_keeps_its_part_outside_the_span_of_the_embeddings(corpus):
     """−∇_p L lies in the span of the rows of E: with E fixed the rest is conserved."""
     model = parameters.gaussian(jax.random.key(0), vocabulary=corpus.vocabulary, dim=64)
-    schedule = descent.Schedule(steps=30, trained=("cls", "head"))
+    schedule = descent.Schedule(steps=30, trained=("query", "head"))
     state, _ = run(model, corpus, optax.sgd(2.0), schedule)
     basis = jnp.linalg.qr(model.embeddings.T)[0]
 
     def outside(p):
         return p - basis @ (basis.T @ p)
 
-    assert_close(outside(state.parameters.cls), outside(model.cls))
+    assert_close(outside(state.parameters.query), outside(model.query))
 
 
 @pytest.mark.parametrize("batch", [None, 16])
@@ -158,7 +158,7 @@ def test_equal_validation_accuracies_stop_on_time(model, corpus):
     lone = sparse.from_corpus(
         padded.from_sequences([[3], [5]], [1, -1], vocabulary=corpus.vocabulary)
     )
-    schedule = descent.Schedule(steps=90, every=10, patience=3, trained=("cls",))
+    schedule = descent.Schedule(steps=90, every=10, patience=3, trained=("query",))
     state, status = run(model, corpus, optax.sgd(5.0), schedule, validation=lone)
     assert status == "stopped early"
     assert (int(state.step), int(state.best_step)) == (30, 0)
@@ -170,7 +170,7 @@ def test_the_training_labels_do_not_choose_the_best_step(model, corpus):
     lone = sparse.from_corpus(
         padded.from_sequences([[3], [5]], [1, -1], vocabulary=corpus.vocabulary)
     )
-    schedule = descent.Schedule(steps=40, trained=("cls",))
+    schedule = descent.Schedule(steps=40, trained=("query",))
     turned = sparse.SparseCorpus(corpus.by_sequence, corpus.by_token, -corpus.labels)
     for data in (corpus, turned):
         state, _ = run(model, data, optax.sgd(5.0), schedule, validation=lone)

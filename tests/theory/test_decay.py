@@ -54,7 +54,7 @@ def test_the_end_is_stationary_in_every_parameter(decay):
         size = decay * np.abs(part).max()
         # Pulls are sums of differences of weights: some hundred roundings.
         assert np.abs(residual).max() < 1e-9 * size
-    pair = np.stack([found.cls, found.head])
+    pair = np.stack([found.query, found.head])
     rows = np.asarray(found.embeddings)
     assert_close(rows.T @ rows, pair.T @ pair, worse=100)
 

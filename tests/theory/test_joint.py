@@ -68,17 +68,24 @@ def full(parameters, rates):
         settings=FlowSettings(rtol=1e-9, atol=1e-9),
     )
 
-    def look(embeddings, cls, head):
-        scores, values = embeddings @ cls, embeddings @ head
+    def look(embeddings, query, head):
+        scores, values = embeddings @ query, embeddings @ head
         attention = attend_corpus(scores, values, corpus)
         rivals = jnp.delete(
             attention.log_weights, 0, axis=1, assume_unique_indices=True
         )
         log_off = jax.nn.logsumexp(rivals[0])
-        risk = empirical_risk(Parameters(embeddings, cls, head), corpus)
-        return values[0], scores[0] - scores[2], log_off, risk, cls @ cls, head @ head
+        risk = empirical_risk(Parameters(embeddings, query, head), corpus)
+        return (
+            values[0],
+            scores[0] - scores[2],
+            log_off,
+            risk,
+            query @ query,
+            head @ head,
+        )
 
-    seen = jax.vmap(look)(flow.path_embeddings, flow.path_cls, flow.path_head)
+    seen = jax.vmap(look)(flow.path_embeddings, flow.path_query, flow.path_head)
     return flow.status, seen
 
 
@@ -227,8 +234,8 @@ def test_a_fixed_p_that_leans_on_v_holds_one_class_back():
     lean = 0.01
     signs = jnp.array([1.0, -1.0] + [0.0] * IRRELEVANT)
     embeddings = jnp.eye(8, 10).at[:, 9].set(signs)
-    cls = jnp.sqrt(1 - lean**2) * jnp.eye(10)[8] - lean * jnp.eye(10)[9]
-    start = Parameters(embeddings, cls, jnp.eye(10)[9])
+    query = jnp.sqrt(1 - lean**2) * jnp.eye(10)[8] - lean * jnp.eye(10)[9]
+    start = Parameters(embeddings, query, jnp.eye(10)[9])
     status, seen = full(start, jnp.array(SUBSETS["E"]))
     assert status == FlowStatus.REACHED
     constant = 2 * IRRELEVANT * lean / (N + 2 * IRRELEVANT)
@@ -263,14 +270,14 @@ def test_the_law_holds_on_draws_and_from_when_on(rates, begins):
             path_log_times=times,
         )
 
-        def look(embeddings, cls, head):
-            attention = attend_corpus(embeddings @ cls, embeddings @ head, corpus)
+        def look(embeddings, query, head):
+            attention = attend_corpus(embeddings @ query, embeddings @ head, corpus)
             rival = (corpus.tokens >= 4) & (corpus.counts > 0)
             off = jnp.where(rival, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
             values = (embeddings @ head)[:4] * jnp.array([1.0, 1.0, -1.0, -1.0])
             return jnp.stack([off.mean(), values.mean(), head @ head])
 
-        seen = jax.vmap(look)(flow.path_embeddings, flow.path_cls, flow.path_head)
+        seen = jax.vmap(look)(flow.path_embeddings, flow.path_query, flow.path_head)
         return flow.status, seen
 
     over_draws = jax.jit(jax.vmap(one, (0, None)))

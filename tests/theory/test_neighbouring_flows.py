@@ -53,7 +53,7 @@ def one_sequence(loss):
     return (
         flow.status,
         times,
-        flow.path_embeddings @ jnp.stack([start.cls, start.head], axis=1),
+        flow.path_embeddings @ jnp.stack([start.query, start.head], axis=1),
     )
 
 

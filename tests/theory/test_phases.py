@@ -48,7 +48,7 @@ def draws():
         corpus = bags(first)
         before = gaussian_reduced(second, vocabulary=20, dim=1e6)
         after = embedding_step(before, corpus, 160.0)
-        return after.embeddings @ after.head, after.embeddings @ after.cls
+        return after.embeddings @ after.head, after.embeddings @ after.query
 
     return jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 300))
 

@@ -28,7 +28,7 @@ def find(model, bags):
 
 
 def chosen(model, bags):
-    return selected_tokens(model.embeddings @ model.cls, bags, WIDE)
+    return selected_tokens(model.embeddings @ model.query, bags, WIDE)
 
 
 contracted = jax.jit(contract)
@@ -45,8 +45,8 @@ def problem(seed=0, dim=7):
     bags = from_sequences(TIED, LABELS, vocabulary=5)
     embeddings = rng.normal(size=(5, dim))
     wanted = np.array([41.7, 40.0, 38.3, 1.0, 3.0])
-    cls, head = (np.linalg.lstsq(embeddings, x)[0] for x in (wanted, VALUES))
-    return Parameters(*map(jnp.asarray, (embeddings, cls, head))), bags
+    query, head = (np.linalg.lstsq(embeddings, x)[0] for x in (wanted, VALUES))
+    return Parameters(*map(jnp.asarray, (embeddings, query, head))), bags
 
 
 def test_classes_are_of_tokens_that_a_bag_selects_together():
@@ -72,7 +72,7 @@ def by_scipy(model, bags):
         lone = Parameters(model.embeddings, place @ axes, model.head)
         return empirical_risk(lone, alone)
 
-    begin = np.asarray(model.cls) @ axes.T
+    begin = np.asarray(model.query) @ axes.T
     slope = jax.jit(jax.grad(risk))
     found = minimize(risk, begin, jac=slope, method="BFGS", options={"gtol": 1e-12}).x
     return found, axes, alone
@@ -81,8 +81,8 @@ def by_scipy(model, bags):
 def settled(model, bags):
     """The problem begun near the rest of its ties, which are as far from the others."""
     found, axes, _ = by_scipy(model, bags)
-    off = jnp.asarray((found + 1e-4 - np.asarray(model.cls) @ axes.T) @ axes)
-    return Parameters(model.embeddings, model.cls + off, model.head)
+    off = jnp.asarray((found + 1e-4 - np.asarray(model.query) @ axes.T) @ axes)
+    return Parameters(model.embeddings, model.query + off, model.head)
 
 
 def test_the_rest_is_the_minimum_of_the_tied_bags():
@@ -110,9 +110,9 @@ def test_the_contracted_problem_is_the_problem_with_its_ties_at_rest(seed):
     for near, size in ((1.0, 0.0), (0.05, 0.0), (0.05, 1.0), (0.0, 2.0)):
         move = size * rng.normal(size=7)
         move = move - np.asarray(ties.axes).T @ (np.asarray(ties.axes) @ move)
-        cls = near * few.cls + move
-        whole = ties.point + cls
-        here = attend_corpus(few.embeddings @ cls, few.embeddings @ few.head, left)
+        query = near * few.query + move
+        whole = ties.point + query
+        here = attend_corpus(few.embeddings @ query, few.embeddings @ few.head, left)
         there = attend_corpus(
             model.embeddings @ whole, model.embeddings @ model.head, bags
         )
@@ -123,7 +123,7 @@ def test_the_contracted_problem_is_the_problem_with_its_ties_at_rest(seed):
         own = np.take_along_axis(np.exp(np.asarray(here.log_weights)), slot, 1)[:, 0]
         tied = np.asarray(ties.tied)
         np.testing.assert_allclose(own[tied], share[tied], rtol=1e-12)
-        scores, values = few.embeddings @ cls, few.embeddings @ few.head
+        scores, values = few.embeddings @ query, few.embeddings @ few.head
         force = negative_gradient(scores, values, left).scores @ few.embeddings
         full = negative_gradient(
             model.embeddings @ whole, model.embeddings @ model.head, bags
@@ -142,7 +142,7 @@ def test_counts_are_shifts_of_scores():
     other = dataclasses.replace(
         bags, counts=ones, shift=dataclasses.replace(shift, scores=logs)
     )
-    scores, values = model.embeddings @ model.cls, model.embeddings @ model.head
+    scores, values = model.embeddings @ model.query, model.embeddings @ model.head
     for log_scale in (0.0, 30.0):
         np.testing.assert_allclose(
             negative_gradient(scores, values, bags, log_scale).scores,
@@ -211,8 +211,8 @@ def test_p_beyond_the_basin_is_not_contracted():
     ties = find(Parameters(jnp.eye(2), jnp.zeros(2), head), bags)
     assert ties.rest.basin > 0
     for share, wanted in ((0.9, True), (1.1, False)):
-        cls = ties.point + share * ties.rest.basin * way
-        near = find(Parameters(jnp.eye(2), cls, head), bags)
+        query = ties.point + share * ties.rest.basin * way
+        near = find(Parameters(jnp.eye(2), query, head), bags)
         assert bool(near.rest.proved)
         assert bool(near.proved) is wanted
 
@@ -256,7 +256,7 @@ def test_a_bag_of_weight_zero_is_not_there():
     forces = []
     for corpus, ties in zip((weighted, fewer), there, strict=True):
         few, left = contracted(model, corpus, ties)
-        scores, values = few.embeddings @ few.cls, few.embeddings @ few.head
+        scores, values = few.embeddings @ few.query, few.embeddings @ few.head
         forces.append(negative_gradient(scores, values, left, 30.0).scores)
     np.testing.assert_allclose(*forces, rtol=1e-9)
 
@@ -286,10 +286,10 @@ def test_the_displacement_bounds_what_losers_move():
     for lower in (14.0, 18.0):
         # Losers fall back by so much; the ties' own rest is found again around them.
         scores = np.array([0.0, 0.0, 0.0, -lower, -lower])
-        cls = np.linalg.lstsq(np.asarray(few.embeddings), scores)[0]
-        flow = ended(jnp.asarray(cls))
+        query = np.linalg.lstsq(np.asarray(few.embeddings), scores)[0]
+        flow = ended(jnp.asarray(query))
         bound = displacement(model, left, flow, ties).item()
-        whole = Parameters(model.embeddings, ties.point + cls, model.head)
+        whole = Parameters(model.embeddings, ties.point + query, model.head)
         near = ties_of(whole, bags, bags.present)
         true = np.asarray(near.point - ties.point) @ moved.T
         apart = np.asarray(model.embeddings) @ moved.T @ true
@@ -299,17 +299,17 @@ def test_the_displacement_bounds_what_losers_move():
     np.testing.assert_allclose(displacement(model, left, flow, soft), 2 * bound)
 
 
-def ended(cls):
+def ended(query):
     zero = jnp.zeros(())
     whole = jnp.asarray(0)
     return Flow(
-        cls,
+        query,
         jnp.asarray(1e3),
         whole,
         whole,
         None,
         zero[None][:0],
-        cls[None][:0],
+        query[None][:0],
         zero,
-        cls,
+        query,
     )

@@ -5,7 +5,7 @@ from jaxselect import Grid, Parameters, embedding_step
 
 def warm(before, corpus, step_size, *, tau: float = 1.0):
     """One step on E of the model with temperature; its p is returned as ϑp."""
-    seen = Parameters(before.embeddings, tau * before.cls, before.head)
+    seen = Parameters(before.embeddings, tau * before.query, before.head)
     return embedding_step(seen, corpus, step_size)
 
 

@@ -80,7 +80,7 @@ def literal(grid, name):
     rows, head = tau * np.asarray(after.embeddings), np.asarray(after.head) / tau
     early, late = (
         literal_cls.follow(
-            *(rows, np.asarray(before.cls), head, bags, np.asarray(corpus.labels)),
+            *(rows, np.asarray(before.query), head, bags, np.asarray(corpus.labels)),
             until=until,
             weights=None if corpus.weights is None else np.asarray(corpus.weights),
             name=LOSSES.get(name, "logistic"),
