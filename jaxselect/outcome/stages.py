@@ -19,10 +19,14 @@ from ..corpora.corpus import Corpus, Shift
 from ..flow.cls_flow import cls_flow
 from ..flow.result import Flow, FlowStatus
 from ..flow.settings import FlowSettings
+from ..margin.max_margin import MaxMarginStatus
 from ..model.parameters import Parameters
+from ..model.selection import coverage
 from ..precision import full_precision
 from ..program import one_program
-from ..ties import Contracted, Ties, contract, find_ties, no_ties
+from ..ties import Contracted, Ties, contract, displacement, find_ties, no_ties
+from .trial_certificate import TOLERANCE, Certificate, certify
+from .trial_status import TrialStatus
 
 # Largest log-time; the norm is reached before, but by a run at rest.
 LATEST = 1e15
@@ -249,4 +253,69 @@ def _contracted(
 
     return jax.lax.cond(
         point.opposed, without, lambda: (whole, no_ties(parameters, corpus))
+    )
+
+
+@for_corpus(by_head=True)
+@full_precision
+def certify_stage(
+    parameters: Parameters,
+    corpus: Corpus,
+    stage: Stage,
+    *,
+    tolerance: float = TOLERANCE,
+) -> Certificate:
+    """The certificate of a run's last stage, its ties included.
+
+    The certificate of a contracted problem is that of the run where its ties are proved
+    to rest, and where what is left of their displacement is below the tolerance.
+
+    Source: mathematics, sections 3e and 3g.
+
+    Args:
+        parameters: (E, ·, v).
+        corpus: n labelled bags.
+        stage: of `stages.flow_to_end`, for these.
+        tolerance: see `classify_end`.
+
+    Returns:
+        The certificate; selection and coverage are of the corpus itself, the late flow
+        that of p.
+    """
+    found = certify(stage.parameters, stage.corpus, stage.flow, tolerance=tolerance)
+    if corpus.classes is not None:
+        return found
+    ties, end = stage.ties, found.ending
+    still = jnp.take_along_axis(end.selected, ties.slot[:, None], axis=1)
+    selected = end.selected | (ties.selected & still)
+    covered = coverage(selected, corpus)
+    moves = displacement(parameters, stage.corpus, stage.flow, ties)
+    converged = (found.status <= TrialStatus.NOTHING_TO_SELECT) & (moves <= tolerance)
+    nothing_moves = (end.margin.status == MaxMarginStatus.NO_PAIRS) & (
+        stage.flow.status == FlowStatus.NORM_NOT_REACHED
+    )
+    status = jnp.where(converged, TrialStatus.TIED, TrialStatus.TIES_UNPROVED)
+    status = jnp.where(nothing_moves, TrialStatus.AT_REST, status)
+    failed = found.status >= TrialStatus.OUT_OF_STEPS
+    status = jnp.where(stage.contracted & ~failed, status, found.status)
+    late = end.late
+    late = eqx.tree_at(
+        lambda late: (late.offset, late.error_constant),
+        late,
+        (
+            late.offset + ties.point,
+            jnp.hypot(late.error_constant, jnp.linalg.norm(ties.point)),
+        ),
+    )
+    return eqx.tree_at(
+        lambda found: (
+            found.ending.selected,
+            found.ending.late,
+            found.positive,
+            found.negative,
+            found.coverage,
+            found.status,
+        ),
+        found,
+        (selected, late, covered[0], covered[1], covered, status.astype(jnp.int32)),
     )

@@ -24,8 +24,8 @@ from ..model.embedding_step import Embed, alignment_error, embedding_step
 from ..model.parameters import Parameters, gaussian_reduced
 from ..model.selection import important_tokens, mean_coverage, selected_output
 from ..precision import full_precision
-from .stages import STAGES, Point, Stage, beginning, flow_to_end
-from .trial_certificate import TOLERANCE, certify_stage
+from .stages import STAGES, Point, Stage, beginning, certify_stage, flow_to_end
+from .trial_certificate import TOLERANCE
 from .trial_status import TrialStatus
 
 

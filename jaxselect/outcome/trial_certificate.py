@@ -19,9 +19,7 @@ from ..model.frame import frame
 from ..model.parameters import Parameters
 from ..model.selection import coverage
 from ..precision import full_precision
-from ..ties import displacement
 from .ending import Ending, ending
-from .stages import Stage
 from .trial_status import TrialStatus
 
 # Distance from the predicted line, and bound on what may still come, of a flow that has
@@ -35,71 +33,6 @@ SCORE_ROUNDINGS = 256
 SINGLE_PRECISION = 100
 # A class is captured where less than this share of its sequences keeps its tokens.
 CAPTURED_SHARE = 0.5
-
-
-@for_corpus(by_head=True)
-@full_precision
-def certify_stage(
-    parameters: Parameters,
-    corpus: Corpus,
-    stage: Stage,
-    *,
-    tolerance: float = TOLERANCE,
-) -> "Certificate":
-    """The certificate of a run's last stage, its ties included.
-
-    The certificate of a contracted problem is that of the run where its ties are proved
-    to rest, and where what is left of their displacement is below the tolerance.
-
-    Source: mathematics, sections 3e and 3g.
-
-    Args:
-        parameters: (E, ·, v).
-        corpus: n labelled bags.
-        stage: of `stages.flow_to_end`, for these.
-        tolerance: see `classify_end`.
-
-    Returns:
-        The certificate; selection and coverage are of the corpus itself, the late flow
-        that of p.
-    """
-    found = certify(stage.parameters, stage.corpus, stage.flow, tolerance=tolerance)
-    if corpus.classes is not None:
-        return found
-    ties, end = stage.ties, found.ending
-    still = jnp.take_along_axis(end.selected, ties.slot[:, None], axis=1)
-    selected = end.selected | (ties.selected & still)
-    covered = coverage(selected, corpus)
-    moves = displacement(parameters, stage.corpus, stage.flow, ties)
-    converged = (found.status <= TrialStatus.NOTHING_TO_SELECT) & (moves <= tolerance)
-    nothing_moves = (end.margin.status == MaxMarginStatus.NO_PAIRS) & (
-        stage.flow.status == FlowStatus.NORM_NOT_REACHED
-    )
-    status = jnp.where(converged, TrialStatus.TIED, TrialStatus.TIES_UNPROVED)
-    status = jnp.where(nothing_moves, TrialStatus.AT_REST, status)
-    failed = found.status >= TrialStatus.OUT_OF_STEPS
-    status = jnp.where(stage.contracted & ~failed, status, found.status)
-    late = end.late
-    late = eqx.tree_at(
-        lambda late: (late.offset, late.error_constant),
-        late,
-        (
-            late.offset + ties.point,
-            jnp.hypot(late.error_constant, jnp.linalg.norm(ties.point)),
-        ),
-    )
-    return eqx.tree_at(
-        lambda found: (
-            found.ending.selected,
-            found.ending.late,
-            found.positive,
-            found.negative,
-            found.coverage,
-            found.status,
-        ),
-        found,
-        (selected, late, covered[0], covered[1], covered, status.astype(jnp.int32)),
-    )
 
 
 class Certificate(eqx.Module):

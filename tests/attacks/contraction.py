@@ -16,8 +16,7 @@ from scipy.integrate import solve_ivp
 
 from jaxselect.corpora.corpus import Corpus
 from jaxselect.model.parameters import Parameters
-from jaxselect.outcome.stages import beginning, flow_to_end
-from jaxselect.outcome.trial_certificate import certify_stage
+from jaxselect.outcome.stages import beginning, certify_stage, flow_to_end
 from jaxselect.outcome.trial_status import TrialStatus
 
 from .literal_ties import Literal

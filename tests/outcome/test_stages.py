@@ -11,9 +11,14 @@ from scipy.integrate import solve_ivp
 from jaxselect.corpora.synthetic import assumption_one
 from jaxselect.flow.cls_flow import cls_flow
 from jaxselect.flow.result import FlowStatus
-from jaxselect.outcome.stages import STAGES, Point, beginning, flow_to_end
+from jaxselect.outcome.stages import (
+    STAGES,
+    Point,
+    beginning,
+    certify_stage,
+    flow_to_end,
+)
 from jaxselect.outcome.trial import initialise
-from jaxselect.outcome.trial_certificate import certify_stage
 from jaxselect.outcome.trial_status import TrialStatus
 from tests.attacks.literal_ties import Literal
 from tests.outcome.test_rounding import rounded
