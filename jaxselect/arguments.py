@@ -8,8 +8,8 @@ the innards.
 import dataclasses
 import functools
 import inspect
-import numbers
 from collections.abc import Callable, Mapping
+from numbers import Real as RealNumber
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
@@ -111,7 +111,7 @@ def _kinds(wanted: Any) -> tuple:
         return tuple(dtype[kind, wanted.dim_str] for kind in (jax.Array, np.ndarray))
     kind = get_origin(wanted) or wanted
     if kind is float:
-        return (numbers.Real,)
+        return (RealNumber,)
     # Whole numbers say more where they are used.
     return (kind,) if inspect.isclass(kind) and kind is not int else (object,)
 

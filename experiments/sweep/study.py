@@ -46,10 +46,11 @@ from experiments.sweep.launch import (
 from experiments.sweep.settings import CHUNK_SIZE, Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.errors import BadInput
+from jaxselect.files import writing
 from jaxselect.outcome.trial_status import TrialStatus
 from jaxselect.sweep.chunks import plan
 from jaxselect.sweep.grid import Grid
-from jaxselect.sweep.store import finished, load, prepare, tidy, writing
+from jaxselect.sweep.store import finished, load, prepare, tidy
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 PACE = 15.0

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from experiments.common.processes import side_by_side
-from jaxselect.sweep.store import finished, prepare, write_chunk, writing
+from jaxselect.files import writing
+from jaxselect.sweep.store import finished, prepare, write_chunk
 
 
 def resumed(

@@ -9,7 +9,7 @@ from ..checks import MOST_TOKENS, array, whole
 from ..errors import BadInput
 
 
-def padded(
+def pad_bags(
     length: Int[np.ndarray, " sequences"],
     ids: Int[np.ndarray, " entries"],
     number: np.ndarray,

@@ -240,7 +240,7 @@ def from_sequences(
             )
         bags.append(np.unique(ids.astype(np.int64), return_counts=True))
     none = [np.zeros(0, np.int64)]
-    padded = _bags.padded(
+    padded = _bags.pad_bags(
         np.array([len(ids) for ids, _ in bags], np.int64),
         np.concatenate(none + [ids for ids, _ in bags]),
         np.concatenate(none + [number for _, number in bags]),
@@ -288,7 +288,7 @@ def from_counts(
         raise BadInput(
             f"counts of type {type(counts).__name__}: wanted a `scipy.sparse.csr_array`"
         )
-    padded = _bags.padded(np.diff(counts.indptr), counts.indices, counts.data)
+    padded = _bags.pad_bags(np.diff(counts.indptr), counts.indices, counts.data)
     return from_bags(
         *padded,
         labels,

@@ -95,6 +95,7 @@ class DenseOutput(dfx.AbstractLocalInterpolation):
     def evaluate(
         self, t0: PyTree, t1: PyTree | None = None, left: bool = True
     ) -> Float[Array, " dim"]:
+        """The value at t0, or the change from t0 to t1."""
         del left
         if t1 is not None:
             return self.evaluate(t1) - self.evaluate(t0)

@@ -18,7 +18,6 @@ import numpy as np
 from ..arguments import as_annotated
 from ..errors import BadInput
 from ..files import regular, replacing
-from ..files import writing as writing
 
 if TYPE_CHECKING:
     import xarray

@@ -16,6 +16,7 @@ import pytest
 from experiments import compare
 from experiments.sweep import study
 from experiments.sweep.settings import PRESETS
+from jaxselect.files import writing
 from jaxselect.sweep import store
 from tests.experiments.test_console import ended
 
@@ -256,7 +257,7 @@ def test_a_sweep_started_afresh_writes_all_of_it_again(whole, tmp_path):
 def test_two_sweeps_do_not_share_a_folder(whole, capsys):
     """The second one, asked to start afresh, leaves the chunks of the first."""
     before = stamps(whole[0])
-    with store.writing(whole[0]):
+    with writing(whole[0]):
         assert sweep_here(whole[0], *SMALL, "--no-resume") == 2
     assert "is being written by another sweep" in capsys.readouterr().err
     assert stamps(whole[0]) == before

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxselect.errors import BadInput
+from jaxselect.files import writing
 from jaxselect.sweep import store
 from jaxselect.sweep.labels import load
 
@@ -166,12 +167,12 @@ def test_a_folder_without_results_is_named(tmp_path):
 
 def test_one_sweep_writes_at_a_time(folder):
     with (
-        store.writing(folder),
+        writing(folder),
         pytest.raises(ValueError, match="another sweep"),
-        store.writing(folder),
+        writing(folder),
     ):
         pass
-    with store.writing(folder):
+    with writing(folder):
         pass
 
 
