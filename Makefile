@@ -42,7 +42,7 @@ test: $(TEST) ## the test-suite
 	$(PYTEST)
 
 # Compiled as a user's programs are, where the suite else optimises nothing.
-MACHINES := tests/flow tests/margin tests/outcome tests/sweep tests/theory
+MACHINES := tests/flow tests/margin tests/trial tests/sweep tests/theory
 test-machines: $(TEST) ## what integrates or certifies, for three sets of vector instructions
 	XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 $(PYTEST) $(MACHINES)
 	XLA_FLAGS=--xla_cpu_max_isa=AVX2 $(PYTEST) $(MACHINES)
@@ -55,7 +55,7 @@ test-browser: $(VENV)/.ready-browser ## the report in a headless Chromium; npm b
 	$(RUN) -m pytest -m browser
 
 LOWEST := build/lowest
-BOUNDS := tests/outcome/test_chain.py tests/sweep/test_store.py
+BOUNDS := tests/trial/test_chain.py tests/sweep/test_store.py
 test-bounds: $(TEST) ## a part of the tests and a sweep, at the lowest versions and here
 	$(RUN) -m venv --clear $(LOWEST)
 	$(RUN) -m tests.lowest > $(LOWEST)/constraints.txt

@@ -33,7 +33,7 @@ from experiments.text.fitting import (
     require_finite,
     summary,
 )
-from jaxselect.corpora.sparse import (
+from jaxselect.data.sparse import (
     SparseCorpus,
     importance,
     occurrences,

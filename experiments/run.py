@@ -21,9 +21,9 @@ from experiments.common.console import Difference, command, say
 from experiments.common.devices import configure
 from experiments.common.runs import GROWING
 from experiments.common.study import Dimension, Positive, Program, Seed, check, presets
+from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
-from jaxselect.errors import BadInput
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.margin.certificate import TrialStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Run(Program):
         if self.dim % 1:
             raise BadInput(f"dim {self.dim}: wanted a whole number ≥ 1")
         # Not wanted before a run is asked for.
-        from jaxselect.model.embedding_step import within_range
+        from jaxselect.model.step import within_range
 
         within_range(self.step_size, self.precision)
         if self.length < 2:
@@ -163,7 +163,7 @@ def _verified(sizes: tuple, arguments: tuple[jax.Array, ...]) -> dict:
 def _trial(*sizes: int) -> Callable[..., Any]:
     """The trial of some sizes, as a function of its numbers."""
     # Not wanted where the program is found.
-    from jaxselect.outcome.trial import Trial, run_trial
+    from jaxselect.trial import Trial, run_trial
 
     draw = _draw(*sizes)
 
@@ -178,9 +178,9 @@ def _trial(*sizes: int) -> Callable[..., Any]:
 
 def _check(*sizes: int) -> Callable[..., Any]:
     """The same flow, compared with a closer integration of it."""
-    from jaxselect.flow.cls_flow import cls_flow
-    from jaxselect.outcome.tolerance_check import ToleranceCheck, tolerance_check
-    from jaxselect.outcome.trial import initialise
+    from jaxselect.convergence import ToleranceCheck, tolerance_check
+    from jaxselect.flow.cls import cls_flow
+    from jaxselect.trial import initialise
 
     draw = _draw(*sizes)
 
@@ -196,7 +196,7 @@ def _check(*sizes: int) -> Callable[..., Any]:
 
 def _draw(*sizes: int) -> Callable[[jax.Array], Any]:
     """Corpora of some sizes, by key."""
-    from jaxselect.corpora.synthetic import assumption_one
+    from jaxselect.data.synthetic import assumption_one
 
     named = dict(zip(SIZES, sizes, strict=True))
 

@@ -6,36 +6,34 @@ libraries of their own, are imported by those who use them.
 Importing the package changes no global JAX setting; entry points choose precision.
 """
 
+from .checks import BadInput
 from .compilation import fast_compile_options, keep_compiled_programs
-from .corpora.corpus import Corpus, from_bags, from_sequences
-from .corpora.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL, Loss
-from .corpora.synthetic import (
+from .convergence import Rates, RateSettings, ResolvedLimit, rates, resolve_limit
+from .data.corpus import Corpus, from_bags, from_sequences
+from .data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL, Loss
+from .data.synthetic import (
     assumption_one,
     independent_tokens,
     multi_class,
     several_relevant,
 )
-from .errors import BadInput
-from .flow.cls_flow import cls_flow
-from .flow.result import Flow, FlowStatus
-from .flow.settings import FlowSettings
+from .flow.cls import Flow, FlowStatus, cls_flow
+from .flow.control import FlowSettings
+from .margin.certificate import Certificate, Ending, TrialStatus, certify, ending
 from .margin.limit import Limit, LimitStatus, limit
 from .margin.max_margin import MaxMargin, MaxMarginStatus, max_margin
-from .model.decision_lists import list_agreement
-from .model.embedding_step import embedding_step, embedding_steps
-from .model.importance import importance
-from .model.list_families import decision_list, negation
+from .model.lists import decision_list, list_agreement, negation
 from .model.parameters import Parameters, gaussian, gaussian_reduced
-from .model.selection import competing_pairs, important_selected, selected_tokens
-from .outcome.ending import Ending, ending
-from .outcome.rates import Rates, rates
-from .outcome.resolved_limit import RateSettings, ResolvedLimit, resolve_limit
-from .outcome.stages import flow_to_end
-from .outcome.trial import Trial, TrialSettings, run_trial
-from .outcome.trial_certificate import Certificate, certify
-from .outcome.trial_status import TrialStatus
+from .model.selection import (
+    competing_pairs,
+    importance,
+    important_selected,
+    selected_tokens,
+)
+from .model.step import embedding_step, embedding_steps
 from .sweep.grid import Grid
 from .sweep.labels import load
+from .trial import Trial, TrialSettings, flow_to_end, run_trial
 
 __version__ = "0.2.0"
 

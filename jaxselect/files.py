@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from .errors import BadInput
+from .checks import BadInput
 
 
 def regular(path: Path) -> Path:
@@ -24,7 +24,7 @@ def regular(path: Path) -> Path:
     Example:
         >>> regular(Path("/dev/null"))
         Traceback (most recent call last):
-        jaxselect.errors.BadInput: /dev/null is no regular file: name a file on disk
+        jaxselect.checks.BadInput: /dev/null is no regular file: name a file on disk
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise BadInput(f"{path} is no regular file: name a file on disk")

@@ -16,19 +16,22 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .corpora.checks import for_corpus
-from .corpora.components import centred_in_components, components
-from .corpora.corpus import Corpus, Shift
-from .flow.result import Flow
-from .margin.pair_graph import difference_lengths
-from .margin.pair_strength import ROUNDINGS, response
+from .compilation import full_precision
+from .data.corpus import Corpus, Shift, for_corpus
+from .data.synthetic import centred_in_components, components
+from .flow.cls import Flow
+from .margin.pairs import ROUNDINGS, difference_lengths, response
 from .margin.span import span
-from .model._score_gradient import advances, log_weighted_residual, score_gradient
-from .model.attention import attend_corpus, token_scores
+from .model.attention import (
+    advances,
+    attend_corpus,
+    log_weighted_residual,
+    score_gradient,
+    token_scores,
+)
 from .model.curvature import score_curvature
 from .model.parameters import Parameters
 from .model.selection import WIDTH, selected_tokens
-from .precision import full_precision
 
 # Bound on the iterations of Newton's method, from where the flow has nearly come to
 # rest.
@@ -139,7 +142,7 @@ def find_ties(
         BadInput: several heads, labels other than ±1, another vocabulary.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
         >>> jax.jit(find_ties)(start, bags, 0.0).tied.tolist()
@@ -177,7 +180,7 @@ def ties_of(
         BadInput: several heads, labels other than ±1, another vocabulary.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1], [0, 1], [0, 1]], [1, -1, 1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
         >>> ties = jax.jit(ties_of)(start, bags, bags.present)
@@ -224,7 +227,7 @@ def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
         Ties of no sequence, with a point of rest at zero.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
         >>> no_ties(start, bags).tied.tolist()
@@ -270,7 +273,7 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
         BadInput: several heads, labels other than ±1, another vocabulary.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1, 2], [0, 1]], [1, -1], vocabulary=3)
         >>> start = Parameters(
         ...     jnp.eye(3), jnp.array([9.0, 9.0, 0.0]), jnp.array([1.0, -1.0, 0.0])

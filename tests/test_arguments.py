@@ -13,23 +13,21 @@ from jaxtyping import Array, Float
 from scipy.sparse import csr_array
 
 import jaxselect
-from jaxselect.arguments import as_annotated
-from jaxselect.corpora import corpus as counted
-from jaxselect.corpora import sparse
-from jaxselect.errors import BadInput
-from jaxselect.flow.cls_flow import velocity
+from jaxselect.checks import BadInput, as_annotated
+from jaxselect.data import corpus as counted
+from jaxselect.data import sparse
+from jaxselect.flow.cls import direction_error, velocity
 from jaxselect.flow.crossing import search_path
-from jaxselect.flow.progress import direction_error
-from jaxselect.model import importance
+from jaxselect.model import selection as importance
 from jaxselect.networks import embedding_step as network_steps
 from jaxselect.networks import training
 from jaxselect.networks.design import Design
 from jaxselect.networks.network import Network, start, start_reduced, tables_of
 from jaxselect.networks.strata import minibatch, stratify
 from jaxselect.networks.tables import outputs
-from jaxselect.sweep import chunks, store
-from jaxselect.sweep.family import located
-from jaxselect.sweep.grid import Grid
+from jaxselect.sweep import run as chunks
+from jaxselect.sweep import store
+from jaxselect.sweep.grid import Grid, located
 from jaxselect.text.invented import invent_reviews
 from jaxselect.text.reviews import fingerprint
 from jaxselect.text.words import choose_vocabulary

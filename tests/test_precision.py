@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import pytest
 
 import jaxselect
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.corpora.synthetic import assumption_one
-from jaxselect.flow.cls_flow import cls_flow, velocity
+from jaxselect.compilation import full_precision
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.synthetic import assumption_one
+from jaxselect.flow.cls import cls_flow, velocity
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian_reduced
-from jaxselect.precision import full_precision
+from jaxselect.model.step import embedding_step
 
 DRAW = partial(assumption_one, sequences=6, length=3, relevant=1, irrelevant=2)
 PLATFORMS = ("tpu", "cuda")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from jaxselect.model.frame import span_axes
+from jaxselect.model.parameters import span_axes
 from tests.type_checks import CALLS
 
 

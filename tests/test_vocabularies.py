@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import jaxselect
-from jaxselect.corpora import corpus as counted
-from jaxselect.corpora import sparse
-from jaxselect.errors import BadInput
-from jaxselect.model.objective import negative_gradient
+from jaxselect.checks import BadInput
+from jaxselect.data import corpus as counted
+from jaxselect.data import sparse
+from jaxselect.model.attention import negative_gradient
 
 FIVE = jaxselect.from_sequences([[0, 2, 3], [1, 2, 4]], [1, -1], vocabulary=5)
 """What is given, of three tokens, fits no corpus of five."""
@@ -34,10 +34,10 @@ FIVES = {
 ANY_LABELS = {
     "jaxselect.model.attention.attend_corpus",
     "jaxselect.model.attention.outputs",
-    "jaxselect.model.decision_lists.list_agreement",
+    "jaxselect.model.lists.list_agreement",
     "jaxselect.model.selection.selected_output",
     "jaxselect.model.selection.selected_tokens",
-    "jaxselect.outcome.rates.selection_event",
+    "jaxselect.convergence.selection_event",
 }
 
 

@@ -159,7 +159,7 @@ def _place(target: str, chips: int) -> jax.sharding.Sharding | None:
         return None
     from jax.experimental import topologies
 
-    from jaxselect.sweep.chunks import lanes_over
+    from jaxselect.sweep.run import lanes_over
 
     machine = topologies.get_topology_desc(
         platform="tpu", topology_name=f"{target}:2x2"

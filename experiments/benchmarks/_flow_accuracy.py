@@ -24,7 +24,7 @@ def as_accurate(start: Any, corpus: Any) -> dict:
     """
     import jax
 
-    from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+    from jaxselect.flow.cls import FlowSettings, cls_flow
 
     log_times = np.geomspace(0.1, 1e5, 64)
     follow = jax.jit(cls_flow, static_argnames="settings")

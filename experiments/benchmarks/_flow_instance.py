@@ -21,11 +21,10 @@ def instance(
     """
     import jax
 
-    from jaxselect.corpora.synthetic import assumption_one
-    from jaxselect.model.embedding_step import embedding_step
-    from jaxselect.model.importance import importance
+    from jaxselect.data.synthetic import assumption_one
     from jaxselect.model.parameters import gaussian_reduced
-    from jaxselect.model.selection import important_tokens
+    from jaxselect.model.selection import importance, important_tokens
+    from jaxselect.model.step import embedding_step
 
     corpus_key, key = jax.random.split(jax.random.key(seed))
     corpus = assumption_one(corpus_key, **shape)

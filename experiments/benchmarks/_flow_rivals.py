@@ -21,7 +21,7 @@ def scipy_bdf(
     import jax.numpy as jnp
     from scipy.integrate import BDF
 
-    from jaxselect.flow import _field
+    from jaxselect.flow import cls as _field
 
     rotation, problem = _field.aligned(start, corpus, jnp.asarray(jnp.inf))
 

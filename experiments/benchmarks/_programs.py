@@ -12,15 +12,14 @@ import optax
 from experiments.benchmarks._bags import corpus
 from experiments.sweep.settings import CHUNK_SIZE, PRESETS
 from experiments.theory.problem import Problem
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.corpora.sparse import SparseCorpus, from_csr
-from jaxselect.corpora.synthetic import assumption_one
+from jaxselect.convergence import REAL_RATES, rates
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.sparse import SparseCorpus, from_csr
+from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.parameters import Parameters
-from jaxselect.outcome.rates import REAL_RATES, rates
-from jaxselect.outcome.trial import Trial, run_trial
-from jaxselect.sweep.chunks import program
-from jaxselect.sweep.start import lane_kinds
+from jaxselect.sweep.run import lane_kinds, program
 from jaxselect.text import training
+from jaxselect.trial import Trial, run_trial
 
 RUN = Problem(sequences=200, length=8, relevant=8, irrelevant=48)
 """The corpus of a single run."""

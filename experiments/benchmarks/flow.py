@@ -76,9 +76,8 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
     """Every γ: ours, SciPy's BDF and, on the small problem, the usual ways."""
     import jax
 
-    from jaxselect.flow.cls_flow import cls_flow
-    from jaxselect.flow.progress import direction_error
-    from jaxselect.outcome.trial_certificate import certify
+    from jaxselect.flow.cls import cls_flow, direction_error
+    from jaxselect.margin.certificate import certify
 
     rivals: dict[str, Callable] = {"scipy BDF": flow_rivals.scipy_bdf}
     if shape is SMALL:
@@ -128,7 +127,7 @@ def huge(seed: int) -> list[dict]:
     """Every γ at the size where a Jacobian costs as much as fifty fields."""
     import jax
 
-    from jaxselect.flow.cls_flow import FlowStatus, cls_flow
+    from jaxselect.flow.cls import FlowStatus, cls_flow
 
     records: list[dict] = []
     compiled: Any = None

@@ -23,7 +23,7 @@ import numpy as np
 from experiments.benchmarks._max_margin_rivals import RIVALS, Problem, problem
 from experiments.common.console import command, say
 from experiments.common.study import Count, Study, presets, study
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from experiments.benchmarks._bags import corpus as invented
 from experiments.benchmarks._timing import seconds
 from experiments.common.console import command, say, say_each
 from experiments.common.study import Count, Study, presets, study
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 # Sequences of a minibatch of the rival.
 BATCH = 16

@@ -21,7 +21,7 @@ from rich.table import Table
 from experiments.common.console import command, say
 from experiments.common.results import read
 from experiments.common.study import Study, presets, study
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 
 KEPT = Path(__file__).with_name("ratios.json")

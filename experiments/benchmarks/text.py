@@ -22,7 +22,7 @@ from experiments.benchmarks._bags import corpus
 from experiments.benchmarks._timing import in_turn, seconds
 from experiments.common.console import command, say, say_each
 from experiments.common.study import Count, Study, presets, study
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def time_ours(
     import jax.numpy as jnp
     import optax
 
-    from jaxselect.corpora.sparse import from_csr
+    from jaxselect.data.sparse import from_csr
     from jaxselect.model.attention import token_scores
     from jaxselect.model.parameters import Parameters
     from jaxselect.model.sparse_objective import (

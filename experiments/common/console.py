@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import tyro
 
 from experiments.common.results import plain
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 REGISTRY = tyro.constructors.ConstructorRegistry()
 """How settings that are no plain dataclass come in as flags; see `grids.flags`."""
@@ -186,7 +186,7 @@ def refuse_empty(arguments: list[str]) -> None:
     Example:
         >>> refuse_empty(["--out", ""])
         Traceback (most recent call last):
-        jaxselect.errors.BadInput: argument 2 is empty (after '--out'): give it a value
+        jaxselect.checks.BadInput: argument 2 is empty (after '--out'): give it a value
     """
     for place, word in enumerate(arguments):
         if not word.partition("=")[2].strip() if "=" in word else not word.strip():

@@ -12,8 +12,7 @@ import numpy as np
 from tyro.constructors import StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from experiments.common.console import REGISTRY
-from jaxselect.sweep.family import FAMILIES, arguments_of, located
-from jaxselect.sweep.grid import Grid
+from jaxselect.sweep.grid import FAMILIES, Grid, arguments_of, located
 
 
 def _decades(first: float, last: float, per_decade: int) -> tuple[float, ...]:

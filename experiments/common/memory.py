@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -21,7 +21,7 @@ def require(needed: float, what: str) -> None:
     Example:
         >>> require(1e24, "--dim 1e22")
         Traceback (most recent call last):
-        jaxselect.errors.BadInput: --dim 1e22: wants 867361.7 EiB of memory or more; ...
+        jaxselect.checks.BadInput: --dim 1e22: wants 867361.7 EiB of memory or more; ...
     """
     free = available()
     if needed > free:

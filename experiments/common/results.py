@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.common.flags import spelled
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.files import regular, replacing
 
 FORMAT = 1
@@ -65,7 +65,7 @@ def prepare(out: Path) -> None:
     Example:
         >>> prepare(Path(__file__) / "results")
         Traceback (most recent call last):
-        jaxselect.errors.BadInput: --out .../results.py/results: .../results.py is ...
+        jaxselect.checks.BadInput: --out .../results.py/results: .../results.py is ...
     """
     there = out.absolute()
     while not there.exists():
@@ -149,7 +149,7 @@ def read(folder: Path) -> Finished:
     Example:
         >>> read(Path("no/such/folder"))
         Traceback (most recent call last):
-        jaxselect.errors.BadInput: no/such/folder holds no finished results ...
+        jaxselect.checks.BadInput: no/such/folder holds no finished results ...
     """
     path = folder / "results.json"
     try:

@@ -6,9 +6,9 @@ import numpy as np
 
 from experiments.common.palette import STATUS
 from experiments.common.statistics import fitted_exponent
-from jaxselect.errors import BadInput
-from jaxselect.outcome import trial_status
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.checks import BadInput
+from jaxselect.margin import certificate as trial_status
+from jaxselect.margin.certificate import TrialStatus
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -102,7 +102,7 @@ def require_known_statuses(results: "xr.Dataset") -> None:
         >>> runs = xr.Dataset(attrs={"statuses": {"LOST": 0}})
         >>> require_known_statuses(runs)
         Traceback (most recent call last):
-        jaxselect.errors.BadInput: ... statuses that are not known here: LOST
+        jaxselect.checks.BadInput: ... statuses that are not known here: LOST
     """
     unknown = set(results.attrs["statuses"]) - STATUS.keys()
     codes = {-1, *results.attrs["statuses"].values()}

@@ -23,7 +23,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 from experiments.common.devices import configure
 from experiments.common.progress import announce
 from experiments.common.results import draw, prepare, write
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 LARGEST_SEED = 2**31 - 1
 
@@ -184,7 +184,7 @@ def check(settings: Any) -> None:
     Example:
         >>> check(Study(out=Path("results"), seed=-1))
         Traceback (most recent call last):
-        jaxselect.errors.BadInput: --seed -1: wanted 0 … 2³¹ − 1
+        jaxselect.checks.BadInput: --seed -1: wanted 0 … 2³¹ − 1
     """
     check_numbers(settings)
     settings.check()

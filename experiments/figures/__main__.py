@@ -15,7 +15,7 @@ from experiments.common.tokens import same_tokens
 from experiments.figures import direction, growth, lemma, phases
 from experiments.figures._page import FORMATS, save
 from experiments.figures.studies import drawing
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.sweep.store import load
 
 FIGURES = {"lemma": lemma, "phases": phases, "growth": growth, "direction": direction}

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments.common.results import Finished
 from experiments.figures._page import element
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 KNOWN = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")}
 

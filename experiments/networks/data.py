@@ -8,9 +8,9 @@ from scipy.sparse import csr_array
 
 from experiments.text.data import Source, load, read
 from experiments.text.labels import mapping, say_mapping
-from jaxselect.corpora import synthetic
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
+from jaxselect.data import synthetic
+from jaxselect.data.corpus import Corpus
 from jaxselect.text import reviews as text
 from jaxselect.text import words
 

@@ -43,7 +43,7 @@ from experiments.text import baseline as bag_of_words
 from experiments.text.baseline import Counted
 from experiments.text.data import Source
 from experiments.text.labels import in_order, mapping
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import predicted_change
 from jaxselect.networks.network import (

@@ -30,9 +30,9 @@ from experiments.common.study import (
     presets,
     study,
 )
-from jaxselect.corpora import synthetic
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
+from jaxselect.data import synthetic
+from jaxselect.data.corpus import Corpus
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import (
     change_error,

@@ -12,7 +12,7 @@ import xarray as xr
 from experiments.common.flags import spelled
 from experiments.common.results import Finished, read
 from experiments.common.runs import require_known_statuses
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.sweep.store import load
 
 ILL_FORMED = (BadInput, LookupError, ValueError, TypeError, AttributeError, OSError)

@@ -7,7 +7,7 @@ import xarray as xr
 
 from experiments.report.folders import ILL_FORMED, Found, best
 from experiments.report.verdicts import Verdict
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 FEWEST = 100
 """Runs from which a sweep decides: among 100, contradictions with a share of 3 % would

@@ -15,7 +15,7 @@ import tyro
 from experiments.common.console import say
 from experiments.common.study import Program, check, presets
 from experiments.report.folders import search
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 
 

@@ -10,7 +10,7 @@ from experiments.common.flags import spelled
 from experiments.common.runs import CERTIFIED
 from experiments.common.tokens import ASSUMPTION_ONE, SIZES, same_tokens
 from experiments.report.numbers import num
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.margin.certificate import TrialStatus
 
 SHOWN = 8
 """Runs of a status that are listed, the first ones of the grid."""

@@ -8,7 +8,7 @@ import enum
 import math
 from collections.abc import Mapping
 
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 
 class Verdict(enum.Enum):
@@ -127,7 +127,7 @@ def of_status(status: str, known: Mapping[str, Verdict]) -> Verdict:
     Example:
         >>> of_status("LOST", {"FOUND": Verdict.HOLDS})
         Traceback (most recent call last):
-        jaxselect.errors.BadInput: status LOST: wanted one of FOUND; run the study again
+        jaxselect.checks.BadInput: status LOST: wanted one of FOUND; run the study again
     """
     if status not in known:
         raise BadInput(

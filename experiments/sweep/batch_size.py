@@ -9,10 +9,8 @@ import jax
 from experiments.common import memory
 from experiments.common.console import say
 from experiments.sweep.launch import effort
-from jaxselect.sweep.chunks import program
-from jaxselect.sweep.family import FAMILIES
-from jaxselect.sweep.grid import Grid, Shape
-from jaxselect.sweep.start import lane_kinds
+from jaxselect.sweep.grid import FAMILIES, Grid, Shape
+from jaxselect.sweep.run import lane_kinds, program
 
 SHARE = 0.9
 """Share of a device's memory that a program may take."""

@@ -30,10 +30,10 @@ import jax
 from experiments.common.console import say
 from experiments.common.devices import configure
 from experiments.common.programs import ready
+from jaxselect.checks import BadInput
 from jaxselect.compilation import compile_options, fast_compile_options
-from jaxselect.errors import BadInput
-from jaxselect.sweep.chunks import lanes_over, program, run_and_write
 from jaxselect.sweep.grid import NUMBERS, Grid, Shape
+from jaxselect.sweep.run import lanes_over, program, run_and_write
 from jaxselect.sweep.store import finished
 
 Done = dict[str, Any]

@@ -45,11 +45,11 @@ from experiments.sweep.launch import (
 )
 from experiments.sweep.settings import CHUNK_SIZE, Settings
 from experiments.sweep.summary import describe, summarise
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.files import writing
-from jaxselect.outcome.trial_status import TrialStatus
-from jaxselect.sweep.chunks import plan
+from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep.grid import Grid
+from jaxselect.sweep.run import plan
 from jaxselect.sweep.store import finished, load, prepare, tidy
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -178,9 +178,7 @@ def _description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
             "device": kind,
             "precision": grid.precision,
             "versions": versions(),
-            "code": _fingerprint(
-                _sources("jaxselect.sweep.chunks", *own_modules(grid))
-            ),
+            "code": _fingerprint(_sources("jaxselect.sweep.run", *own_modules(grid))),
         },
         "statuses": {status.name: status.value for status in TrialStatus},
     }

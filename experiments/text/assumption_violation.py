@@ -19,8 +19,8 @@ from experiments.common.study import Count, Positive, Share, Study, presets, stu
 from experiments.text.data import Source, Splits, load
 from experiments.text.fitting import Fit, starting_point
 from experiments.text.limit_summary import subsample, summarise
-from jaxselect.corpora.sparse import SparseCorpus, from_csr, posterior_difference
-from jaxselect.sparse.trajectory import trajectory
+from jaxselect.data.sparse import SparseCorpus, from_csr, posterior_difference
+from jaxselect.sparse.flow import trajectory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.special import xlogy
 
-from jaxselect.corpora.sparse import SparseCorpus
-from jaxselect.sparse.ragged_objective import attention
+from jaxselect.data.sparse import SparseCorpus
+from jaxselect.sparse.bags import attention
 
 
 def attend(scores: np.ndarray, corpus: SparseCorpus) -> dict[str, np.ndarray]:

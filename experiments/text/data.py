@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 from experiments.common.console import say
 from experiments.common.progress import watched
 from experiments.text.labels import mapping, require_two, say_mapping
-from jaxselect.corpora.sparse import SparseCorpus, from_csr
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
+from jaxselect.data.sparse import SparseCorpus, from_csr
 from jaxselect.files import replacing
 from jaxselect.text import datasets, words
 from jaxselect.text import reviews as text

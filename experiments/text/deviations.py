@@ -25,13 +25,13 @@ from experiments.common.progress import watched
 from experiments.common.study import Count, Study, presets, study
 from experiments.text.data import Source, fitted_reviews, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point
-from jaxselect.corpora.sparse import (
+from jaxselect.checks import BadInput
+from jaxselect.data.sparse import (
     SparseCorpus,
     occurrences,
     posterior_difference,
     products,
 )
-from jaxselect.errors import BadInput
 from jaxselect.model.attention import token_scores
 from jaxselect.text.reviews import Reviews
 from jaxselect.text.words import words_of

@@ -16,7 +16,7 @@ import tyro
 from experiments.common.console import command, say
 from experiments.common.results import read
 from experiments.common.study import Program, check, presets
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 from jaxselect.model.attention import attend
 from jaxselect.text.words import words_of

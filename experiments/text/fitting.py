@@ -13,9 +13,9 @@ from experiments.common import memory
 from experiments.common.console import say
 from experiments.common.study import Count, Positive, Seed
 from experiments.text.data import Splits
-from jaxselect.corpora.sparse import SparseCorpus
-from jaxselect.errors import BadInput
-from jaxselect.model.objective import Metrics
+from jaxselect.checks import BadInput
+from jaxselect.data.sparse import SparseCorpus
+from jaxselect.model.attention import Metrics
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.sparse_objective import evaluate, expand, risk_and_descent
 from jaxselect.text import training as descent

@@ -20,18 +20,17 @@ from experiments.common.study import Count, Several, Study, presets, study
 from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, starting_point
 from experiments.text.limit_summary import subsample, summarise
-from jaxselect.corpora.sparse import posterior_difference
-from jaxselect.sparse.bdf import LATEST
-from jaxselect.sparse.flow_end import FlowEnd
-from jaxselect.sparse.ragged_bags import RaggedBags
-from jaxselect.sparse.ragged_objective import (
+from jaxselect.data.sparse import posterior_difference
+from jaxselect.sparse.bags import (
+    RaggedBags,
     attention,
     curvature,
     descent,
     outputs,
     risk,
 )
-from jaxselect.sparse.trajectory import Trajectory, trajectory
+from jaxselect.sparse.end import FlowEnd
+from jaxselect.sparse.flow import LATEST, Trajectory, trajectory
 
 # A review is decided where one word has this share of its weight.
 DECIDED = 0.99

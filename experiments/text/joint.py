@@ -26,7 +26,7 @@ from experiments.common.study import Count, Positive, Several, Study, presets, s
 from experiments.text.attended import attend
 from experiments.text.data import Source, load
 from experiments.text.limit_summary import subsample
-from jaxselect.corpora.sparse import SparseCorpus, posterior_difference
+from jaxselect.data.sparse import SparseCorpus, posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.sparse_objective import evaluate

@@ -1,7 +1,7 @@
 """Values ±1 or 0 … K − 1 for the labels in the data."""
 
 from experiments.common.console import say
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.text.reviews import Name, listed
 
 

@@ -19,8 +19,7 @@ from experiments.common.console import command, say
 from experiments.common.progress import watched
 from experiments.common.study import Count, Study, presets, study
 from experiments.text.data import Source, load
-from jaxselect.corpora.count_matrix import products
-from jaxselect.corpora.sparse import SparseCorpus, importance
+from jaxselect.data.sparse import SparseCorpus, importance, products
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.sparse_objective import risk_and_score_descent

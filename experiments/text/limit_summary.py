@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from jaxselect.corpora.sparse import SparseCorpus, from_csr
-from jaxselect.flow.result import FlowStatus
-from jaxselect.sparse.trajectory import Trajectory
+from jaxselect.data.sparse import SparseCorpus, from_csr
+from jaxselect.flow.cls import FlowStatus
+from jaxselect.sparse.flow import Trajectory
 
 
 def subsample(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:

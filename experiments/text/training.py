@@ -40,7 +40,7 @@ from experiments.text.fitting import (
     summary,
 )
 from experiments.text.labels import in_order
-from jaxselect.corpora.sparse import importance, posterior_difference
+from jaxselect.data.sparse import importance, posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
 

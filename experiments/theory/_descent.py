@@ -5,9 +5,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.model.attention import attend_corpus, token_scores
-from jaxselect.model.objective import empirical_risk, negative_gradient
+from jaxselect.data.corpus import Corpus
+from jaxselect.model.attention import (
+    attend_corpus,
+    empirical_risk,
+    negative_gradient,
+    token_scores,
+)
 from jaxselect.model.parameters import Parameters
 
 MEASURED = ("log_loss", "rest", "values", "share")

@@ -14,15 +14,13 @@ from experiments.common.devices import configure
 from experiments.theory._kept import write_columns
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.flow.joint_flow import joint_flow
-from jaxselect.flow.learning_rates import LearningRates
-from jaxselect.model.attention import attend_corpus
-from jaxselect.model.embedding_step import embedding_step
-from jaxselect.model.objective import empirical_risk
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.joint import LearningRates, joint_flow
+from jaxselect.model.attention import attend_corpus, empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.step import embedding_step
 from jaxselect.sweep.store import read_chunk
-from jaxselect.theory.joint_limit import joint_limit
+from jaxselect.theory.joint import joint_limit
 
 BLOCK = 32
 """Lanes of one file."""

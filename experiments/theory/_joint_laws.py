@@ -10,7 +10,7 @@ import numpy as np
 from experiments.common.statistics import bootstrap
 from experiments.theory._joint_lanes import Cell
 from experiments.theory._joint_plan import Plan
-from jaxselect.flow.cls_flow import FlowStatus
+from jaxselect.flow.cls import FlowStatus
 from jaxselect.theory.joint import ReducedFlow, late_law, reduced_flow
 
 SUBSETS = {

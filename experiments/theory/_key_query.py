@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.statistics import largest
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
-from jaxselect.flow.key_query_flow import key_query_flow, key_query_of
-from jaxselect.flow.progress import direction_error
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.cls import FlowSettings, FlowStatus, direction_error
+from jaxselect.flow.joint import key_query_flow, key_query_of
+from jaxselect.margin.certificate import ending
 from jaxselect.margin.limit import LimitStatus
-from jaxselect.model.objective import empirical_risk
+from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.outcome.ending import ending
 
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 

@@ -8,16 +8,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxselect.compilation import fast_compile_options
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.flow.cls_flow import FlowStatus, cls_flow
-from jaxselect.flow.joint_flow import joint_flow
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.cls import FlowStatus, cls_flow
+from jaxselect.flow.joint import joint_flow
+from jaxselect.margin.certificate import CERTIFIED, certify
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.decision_lists import DecisionList, list_agreement
-from jaxselect.model.embedding_step import embedding_steps
+from jaxselect.model.lists import DecisionList, list_agreement
 from jaxselect.model.parameters import Parameters
-from jaxselect.outcome.trial import initialise
-from jaxselect.outcome.trial_certificate import certify
-from jaxselect.outcome.trial_status import CERTIFIED
+from jaxselect.model.step import embedding_steps
+from jaxselect.trial import initialise
 
 MEASURED = ("same_list", "same_labels", "order", "labels", "lead", "drift", "rest")
 """Of `ListAgreement`; vᵀp_mm, NaN where p has none; weight off the deciding token."""

@@ -13,8 +13,8 @@ import numpy as np
 from experiments.theory._edges import every_edge
 from experiments.theory._kept import write_columns
 from experiments.theory._phase_lanes import EDGES, Run, Shape, program
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.corpora.synthetic import independent_tokens, several_relevant
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.synthetic import independent_tokens, several_relevant
 from jaxselect.sweep.store import read_chunk
 from jaxselect.theory import phases
 from jaxselect.theory.two_classes import Ensemble, critical_alignment

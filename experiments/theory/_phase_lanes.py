@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, Scalar
 
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.flow.cls_flow import FlowStatus, cls_flow
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.cls import FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import gaussian_reduced
+from jaxselect.model.step import embedding_step
 
 MARKS = np.geomspace(0.05, 80.0, 192)
 """Values of log(1+t) at which weights are looked at."""

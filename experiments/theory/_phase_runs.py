@@ -13,9 +13,9 @@ from experiments.theory import _phase_brackets as ask
 from experiments.theory._phase_brackets import Case, Prediction
 from experiments.theory._phase_lanes import MARKS, Run, captured, selected, weights_of
 from jaxselect.compilation import fast_compile_options
-from jaxselect.outcome.trial import run_trial
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.margin.certificate import TrialStatus
 from jaxselect.theory.two_classes import step_size as step_size_of
+from jaxselect.trial import run_trial
 
 WIDE = np.array([1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9])
 """Dimensions of the measured diagram."""

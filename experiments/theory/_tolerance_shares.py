@@ -7,7 +7,7 @@ import numpy as np
 from experiments.common.console import say
 from experiments.common.runs import CERTIFIED
 from experiments.common.statistics import binomial
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.margin.certificate import TrialStatus
 
 
 def summary(columns: dict[str, np.ndarray]) -> dict[str, Any]:

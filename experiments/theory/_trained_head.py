@@ -18,10 +18,15 @@ import numpy as np
 from scipy.optimize import nnls
 
 from experiments.common.statistics import largest, mean
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.flow.cls_flow import FlowStatus, cls_flow, velocity
-from jaxselect.flow.cls_head_flow import cls_head_flow
-from jaxselect.flow.progress import direction_error, local_exponents
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.cls import (
+    FlowStatus,
+    cls_flow,
+    direction_error,
+    local_exponents,
+    velocity,
+)
+from jaxselect.flow.joint import cls_head_flow
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs, selected_tokens
@@ -127,7 +132,7 @@ def head_pairs(selected: jax.Array, corpus: Corpus) -> jax.Array:
         sequences score above the origin, those of negative ones below.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> chosen = jnp.array([[True, False], [True, False]])
         >>> jnp.argwhere(head_pairs(chosen, bags)).tolist()

@@ -18,11 +18,11 @@ from experiments.common.console import command, say
 from experiments.common.progress import watched
 from experiments.common.study import Count, Positive, Study, in_order, presets, study
 from experiments.theory.problem import Problem
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow, velocity
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.cls import FlowSettings, cls_flow, velocity
 from jaxselect.model.curvature import score_curvature
-from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
+from jaxselect.model.step import embedding_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

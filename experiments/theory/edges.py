@@ -16,7 +16,7 @@ from experiments.common.console import command, say
 from experiments.common.study import Dimension, Several, Study, in_order, presets, study
 from experiments.theory._edges import every_edge
 from experiments.theory.problem import Problem
-from jaxselect.theory.domain import in_domain
+from jaxselect.theory.phases import in_domain
 from jaxselect.theory.two_classes import Ensemble
 
 

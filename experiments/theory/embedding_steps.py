@@ -20,15 +20,14 @@ from experiments.common.statistics import bootstrap
 from experiments.common.study import Bound, Count, Positive, Study, presets, study
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.flow.cls_flow import cls_flow
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.cls import cls_flow
+from jaxselect.margin.certificate import CERTIFIED, certify
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.embedding_step import embedding_steps
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
-from jaxselect.outcome.trial_certificate import certify
-from jaxselect.outcome.trial_status import CERTIFIED
-from jaxselect.theory.embedding_steps import reduced_steps
+from jaxselect.model.step import embedding_steps
+from jaxselect.theory.steps import reduced_steps
 
 MEASURED = ("alignment", "rest", "cosine", "margin_norm")
 """γ; weight off the important tokens before p trains; cos(p_mm, p_0); ‖p_mm‖."""

@@ -20,14 +20,14 @@ from experiments.common.console import command, say_each
 from experiments.common.progress import watched
 from experiments.common.study import Dimension, Study, presets, study
 from experiments.theory.problem import Problem
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
+from jaxselect.convergence import resolve_limit
+from jaxselect.data.corpus import Corpus
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
-from jaxselect.outcome.resolved_limit import resolve_limit
+from jaxselect.model.step import embedding_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

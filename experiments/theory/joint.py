@@ -29,10 +29,10 @@ from experiments.theory._joint_lanes import BLOCK, block, table
 from experiments.theory._joint_plan import Plan
 from experiments.theory._kept import resumed
 from experiments.theory.problem import Problem
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.errors import BadInput
-from jaxselect.model.embedding_step import embedding_step
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import Corpus
 from jaxselect.model.parameters import Parameters
+from jaxselect.model.step import embedding_step
 
 PARTS = {
     "laws": (laws.laws_cells, laws.laws),

@@ -22,8 +22,13 @@ from experiments.common.progress import watched
 from experiments.common.statistics import binomial
 from experiments.common.study import Count, Dimension, Positive, Study, presets, study
 from experiments.theory._list_runs import Case, program
-from jaxselect.model.decision_lists import alternating_list, negation_list
-from jaxselect.model.list_families import decision_list, negation, whole_decision_list
+from jaxselect.model.lists import (
+    alternating_list,
+    decision_list,
+    negation,
+    negation_list,
+    whole_decision_list,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

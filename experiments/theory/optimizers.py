@@ -29,12 +29,12 @@ from experiments.theory._descent import (
     residuals,
 )
 from experiments.theory.problem import Problem
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.corpora.synthetic import assumption_one
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.theory.decay import decay_end
 from jaxselect.theory.joint import reduced_flow, reduced_problem
+from jaxselect.theory.steps import decay_end
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ from experiments.theory._phase_runs import (
     later_statuses,
     returns,
 )
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 DIMS = (1e4, 1e5, 1e7, 1e9)
 SHAPES = (

@@ -5,8 +5,8 @@ import dataclasses
 import jax
 
 from experiments.common import memory
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.corpora.synthetic import assumption_one
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 
 

@@ -26,11 +26,10 @@ from experiments.common.study import (
     study,
 )
 from experiments.theory.problem import Problem
-from jaxselect.flow.cls_flow import cls_flow
-from jaxselect.flow.progress import direction_error, excess_loss, local_exponents
+from jaxselect.convergence import resolve_limit
+from jaxselect.flow.cls import cls_flow, direction_error, excess_loss, local_exponents
 from jaxselect.margin.limit import LimitStatus
-from jaxselect.model.embedding_step import embedding_step
-from jaxselect.outcome.resolved_limit import resolve_limit
+from jaxselect.model.step import embedding_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

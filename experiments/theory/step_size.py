@@ -34,11 +34,16 @@ from experiments.common.study import (
     study,
 )
 from experiments.theory.problem import Problem
+from jaxselect.convergence import (
+    REAL_RATES,
+    RateSettings,
+    rates,
+    resolve_limit,
+    selection_event,
+)
 from jaxselect.flow.crossing import CrossingStatus, last_crossings
 from jaxselect.margin.limit import LimitStatus
-from jaxselect.model.embedding_step import embedding_step
-from jaxselect.outcome.rates import REAL_RATES, rates, selection_event
-from jaxselect.outcome.resolved_limit import RateSettings, resolve_limit
+from jaxselect.model.step import embedding_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,14 +25,13 @@ from experiments.common.programs import ready
 from experiments.common.study import Count, Study, presets, study
 from experiments.theory._kept import resumed
 from experiments.theory._tolerance_shares import say_shares, summary
+from jaxselect.checks import BadInput
 from jaxselect.compilation import compile_options
-from jaxselect.errors import BadInput
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.outcome.tolerance_check import ToleranceCheck, tolerance_check
+from jaxselect.convergence import ToleranceCheck, tolerance_check
+from jaxselect.flow.cls import FlowSettings, cls_flow
 from jaxselect.sweep import store
-from jaxselect.sweep.chunks import Chunk, plan, run_lanes, table
 from jaxselect.sweep.grid import Grid, Shape, lane_values
-from jaxselect.sweep.start import lane_kinds, start
+from jaxselect.sweep.run import Chunk, lane_kinds, plan, run_lanes, start, table
 
 CHUNK_SIZE = 10
 """Runs per file: some seconds of work for a core."""

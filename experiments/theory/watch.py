@@ -26,11 +26,10 @@ from experiments.common.study import (
 )
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
-from jaxselect.flow.cls_flow import FlowStatus, cls_flow
+from jaxselect.flow.cls import FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.embedding_step import embedding_step
-from jaxselect.model.importance import token_classes
-from jaxselect.model.selection import important_tokens
+from jaxselect.model.selection import important_tokens, token_classes
+from jaxselect.model.step import embedding_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,16 +16,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..arguments import as_annotated
-from ..precision import full_precision
+from ..checks import as_annotated
+from ..compilation import full_precision
 from ..status import Status
-from ._active_set import active_set
-from ._measure import Answer, Candidate, Problem, measured, where_asked
-from ._nearest_point import nearest_point, normalise
-from ._polish import polish
-from ._scale import norm, survives, times_two_to, unit_size
-from ._thresholds import ACTIVE, SPANNED
-from .pair_graph import centred, potentials, smallest_difference
+from .pairs import centred, potentials, smallest_difference
+from .qp import (
+    Answer,
+    Candidate,
+    Problem,
+    active_set,
+    measured,
+    nearest_point,
+    norm,
+    normalise,
+    polish,
+    survives,
+    times_two_to,
+    unit_size,
+    where_asked,
+)
+from .span import ACTIVE, SPANNED
 
 
 class MaxMarginStatus(Status):

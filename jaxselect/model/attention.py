@@ -1,19 +1,36 @@
 """Softmax attention of one query over a bag: scores → weights → output.
 
 Written for one sequence; `jax.vmap` gives the corpus.
+
+The functional margin of a sequence, m = y f or its analogue.
+
+Every loss here is a function of one number per sequence, for two classes and for K.
+
+Pulls of a bag on the scores of its tokens, entry by entry, in any layout.
+
+The empirical risk and its derivatives in score space.
+
+With a = E p and b = E v the empirical risk is a function of 2|S| numbers; its gradient
+in E has rank two. Derivatives are in closed form because the flow needs them multiplied
+by e^τ at times τ = log(1+t) where they underflow on their own.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..corpora.bags import AbstractBags, ByToken, Entries, padded_logits
-from ..corpora.checks import for_corpus
-from ..corpora.corpus import Corpus
-from ..precision import full_precision
-from ..program import one_program
+from ..compilation import full_precision, one_program
+from ..data.corpus import (
+    AbstractBags,
+    ByBag,
+    ByToken,
+    Corpus,
+    Entries,
+    for_corpus,
+    padded_logits,
+)
 from .parameters import Parameters
 
 
@@ -148,7 +165,7 @@ def attend_corpus(
         An `Attention` with a leading axis of n.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> corpus = from_sequences([[0, 1], [1]], [1, -1], vocabulary=2)
         >>> attend_corpus(jnp.zeros(2), jnp.array([1.0, 3.0]), corpus).output.tolist()
         [2.0, 3.0]
@@ -199,7 +216,7 @@ def outputs(
         class, of which the largest predicts.
 
     Example:
-        >>> from jaxselect.corpora import corpus
+        >>> from jaxselect.data import corpus
         >>> from jaxselect.model import parameters
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> model = parameters.Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
@@ -233,3 +250,284 @@ def _exponentials(scores: ByToken, bags: AbstractBags) -> tuple[Entries, Entries
     logits = bags.logits(scores)
     shifted = logits - bags.spread(bags.largest(logits))
     return shifted, bags.arrays.exp(shifted)
+
+
+class FunctionalMargin(NamedTuple):
+    """Margins of all sequences, and their derivatives in the outputs.
+
+    Attributes:
+        value: m = y f; with K classes f_y − log Σ_{k≠y} e^{f_k}.
+        gradient: ∂m/∂f: y; with K classes 1 for k = y and −w_k for the others, where w
+            is their softmax.
+    """
+
+    value: Float[Array, " sequences"]
+    gradient: Float[Array, " sequences *classes"]
+
+    def along(
+        self, vectors: Float[Array, " sequences width *classes"]
+    ) -> Float[Array, "sequences width"]:
+        """Derivative of m along changes of the output, one per slot."""
+        if self.gradient.ndim == 1:
+            return self.gradient[:, None] * vectors
+        return jnp.sum(self.shares[:, None] * self.leads(vectors), axis=-1)
+
+    def fall(
+        self, change: Float[Array, " sequences *classes"]
+    ) -> Float[Array, " sequences"]:
+        """m(f) − m(f − x) of changes x of the outputs, without cancellation."""
+        if self.gradient.ndim == 1:
+            return self.gradient * change
+        leads = self.leads(change[:, None])[:, 0]
+        return jnp.log1p(jnp.sum(self.shares * jnp.expm1(leads), axis=-1))
+
+    @property
+    def shares(self) -> Float[Array, "sequences classes"]:
+        """w_k of the classes k ≠ y; zero for y."""
+        return -jnp.minimum(self.gradient, 0.0)
+
+    def leads(
+        self, vectors: Float[Array, "sequences width classes"]
+    ) -> Float[Array, "sequences width classes"]:
+        """x_y − x_k for every class k."""
+        right = self.gradient[:, None] > 0
+        own = jnp.sum(jnp.where(right, vectors, 0.0), axis=-1, keepdims=True)
+        return own - vectors
+
+
+def functional_margin(labels: ByBag, output: ByBag) -> FunctionalMargin:
+    """Margins m = y f, or f_y − log Σ_{k≠y} e^{f_k} for K classes.
+
+    With the logistic loss the second is cross-entropy: log(1 + e^{−m}) = −log π_y, and
+    1 − π_y = σ(−m). For K = 2 it is the first, with f = f_+ − f_−.
+
+    Source: mathematics, section 1c.
+
+    Args:
+        labels: y = ±1; with K classes 0 … K − 1.
+        output: f, a number per sequence, or K.
+
+    Returns:
+        Margins and their derivatives.
+
+    Example:
+        >>> several = functional_margin(jnp.array([1]), jnp.array([[0.0, 3.0, 0.0]]))
+        >>> several.value.round(4).tolist(), several.gradient.tolist()
+        ([2.3069], [[-0.5, 1.0, -0.5]])
+    """
+    if output.ndim == 1:
+        label = labels.astype(output.dtype)
+        return FunctionalMargin(label * output, label)
+    own = jnp.take_along_axis(output, labels[:, None], axis=1)
+    others = jnp.arange(output.shape[1], dtype=labels.dtype)[None] != labels[:, None]
+    other_outputs = jnp.where(others, output - own, -jnp.inf)
+    shares = jax.nn.softmax(other_outputs, axis=1)
+    gradient = jnp.where(others, -shares, 1.0)
+    return FunctionalMargin(-jax.nn.logsumexp(other_outputs, axis=1), gradient)
+
+
+def log_residual(attention: Attention, bags: AbstractBags) -> ByBag:
+    """Log of w_X (−ℓ′(m)), −∞ where w_X = 0."""
+    margin = functional_margin(bags.labels, attention.output).value
+    return bags.loss.log_slope(margin) + bags.log_weights(margin.dtype)
+
+
+def log_weighted_residual(attention: Attention, bags: AbstractBags) -> Entries:
+    """Log of w_X q (−ℓ′(m)), −∞ on padding and where w_X = 0."""
+    return attention.log_weights + bags.spread(log_residual(attention, bags))
+
+
+def advances(attention: Attention, bags: AbstractBags) -> Entries:
+    """Derivative of m along b_s − f: y (b_s − f) for two classes."""
+    margin = functional_margin(bags.labels, attention.output)
+    if margin.gradient.ndim > 1:
+        return margin.along(attention.advantage)
+    return bags.spread(margin.gradient) * attention.advantage
+
+
+def score_gradient(
+    exponent: Any, advance: Any, attention: Attention, bags: AbstractBags
+) -> Entries:
+    """Pulls e^{exponent} · advance; the top token's is minus the others' sum.
+
+    The sum over a bag is zero.
+    """
+    array, top = bags.arrays, bags.marks(attention.top)
+    # The top token's exponent may overflow: it is dropped before, not after, `exp`.
+    used = ~top & bags.filled & (advance != 0)
+    others = array.exp(array.where(used, exponent, -array.inf)) * advance
+    return array.where(top, -bags.spread(bags.total(others)), others)
+
+
+def partners(advance: Any, attention: Attention, bags: AbstractBags) -> Entries:
+    """Partners u of the pulls in their change: see `score_curvature`."""
+    margin = functional_margin(bags.labels, attention.output).value
+    tilt = 0.5 * bags.loss.ratio(margin)
+    weights = bags.arrays.exp(attention.log_weights)
+    return weights * (1 + bags.spread(tilt) * advance)
+
+
+class Metrics(NamedTuple):
+    """Loss and accuracy of a model on a corpus.
+
+    Attributes:
+        loss: the empirical risk, in nats where it is logistic.
+        accuracy: share of sequences whose label is predicted, by their weights.
+    """
+
+    loss: Float[Scalar, ""]
+    accuracy: Float[Scalar, ""]
+
+
+@for_corpus(by_head=True)
+@one_program()
+def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
+    """Empirical risk L(p, E) = Σ_X w_X ℓ(m_X).
+
+    Source: mathematics, sections 1, 1b and 1c.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n labelled bags.
+
+    Returns:
+        The mean of the corpus's loss; in nats where it is logistic.
+
+    Example:
+        >>> from jaxselect.data import corpus
+        >>> from jaxselect.model import parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> v = jnp.array([1.0, -1.0])
+        >>> model = parameters.Parameters(jnp.eye(2), v, v)
+        >>> round(empirical_risk(model, bags).item(), 4)
+        0.3133
+    """
+    margin = functional_margin(corpus.labels, outputs(parameters, corpus)).value
+    return corpus.mean(corpus.loss.value(margin))
+
+
+@for_corpus(by_head=True)
+@one_program()
+def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
+    """Share of sequences whose label is predicted, each by its weight.
+
+    Predicted is the sign of f(X), or the class of the largest output.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n labelled bags.
+
+    Returns:
+        A number in [0, 1].
+
+    Example:
+        >>> from jaxselect.data import corpus
+        >>> from jaxselect.model import parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> v = jnp.array([1.0, -1.0])
+        >>> accuracy(parameters.Parameters(jnp.eye(2), v, v), bags).item()
+        1.0
+    """
+    output = outputs(parameters, corpus)
+    if output.ndim == 1:
+        right = (output > 0) == (corpus.labels > 0)
+    else:
+        right = jnp.argmax(output, axis=1).astype(corpus.labels.dtype) == corpus.labels
+    return corpus.mean(right.astype(parameters.query.dtype))
+
+
+@for_corpus(by_head=True)
+@one_program()
+def log_strongest_pull(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
+    corpus: Corpus,
+) -> Float[Scalar, ""]:
+    """Log of the largest single term of ∂L/∂a, exact however late.
+
+    Terms much larger than their sum are tokens that hold each other in balance.
+
+    Source: mathematics, section 3g.
+
+    Args:
+        scores: a = E p.
+        values: b = E v.
+        corpus: n labelled bags.
+
+    Returns:
+        max over X and its tokens s, but the top one, of
+        log (w_X (−ℓ′(m)) q_X[s] |∂m/∂f · (b_s − f)|).
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> late = jnp.array([5000.0, 0.0]), jnp.array([1.0, 0.0])
+        >>> round(log_strongest_pull(*late, corpus).item(), 4)
+        -5001.3133
+    """
+    attention = attend_corpus(scores, values, corpus)
+    exponent = log_weighted_residual(attention, corpus)
+    others = jnp.arange(exponent.shape[1])[None] != attention.top[:, None]
+    distance = jnp.where(others, jnp.abs(advances(attention, corpus)), 0.0)
+    # The inner `where` keeps the derivative of log finite where there is no pull.
+    log_distance = jnp.log(jnp.where(distance > 0, distance, 1.0))
+    return jnp.max(jnp.where(distance > 0, exponent + log_distance, -jnp.inf))
+
+
+class ScoreDescent(NamedTuple):
+    """The negative gradient of the risk in score space.
+
+    Attributes:
+        scores: −∂L/∂a_s = Σ_X w_X (−ℓ′(m)) q_X[s] ∂m/∂f · (b_s − f).
+        values: −∂L/∂b_s = Σ_X w_X (−ℓ′(m)) q_X[s] ∂m/∂f, per head; ∂m/∂f = y for one.
+    """
+
+    scores: Float[Array, " vocabulary"]
+    values: Float[Array, " vocabulary *classes"]
+
+
+@for_corpus(by_head=True)
+@one_program()
+def negative_gradient(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""] | float = 0.0,
+) -> ScoreDescent:
+    """e^{log_scale} (−∂L/∂a, −∂L/∂b), exact however late.
+
+    The scale joins the exponent of every term, so the product is right where the
+    gradient alone is zero in floating point. The terms of one sequence in ∂L/∂a sum to
+    zero; the top token's is taken from the others, whose exponents are exact, not from
+    its own advantage, which underflows.
+
+    Source: mathematics, sections 1, 1b, 1c and 3a.
+
+    Args:
+        scores: a = E p.
+        values: b = E v.
+        corpus: n labelled bags.
+        log_scale: a natural logarithm; τ = log(1+t) in the flow.
+
+    Returns:
+        Both halves of the negative gradient, scaled.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> late = jnp.array([5000.0, 0.0]), jnp.array([1.0, 0.0])
+        >>> negative_gradient(*late, corpus).scores.tolist()
+        [0.0, 0.0]
+        >>> scaled = negative_gradient(*late, corpus, log_scale=5000.0).scores
+        >>> [round(x, 4) for x in scaled.tolist()]
+        [0.2689, -0.2689]
+    """
+    attention = attend_corpus(scores, values, corpus)
+    exponent = log_weighted_residual(attention, corpus) + log_scale
+    pull = score_gradient(exponent, advances(attention, corpus), attention, corpus)
+    label = functional_margin(corpus.labels, attention.output).gradient
+    size = jnp.exp(exponent)
+    if label.ndim > 1:
+        size = size[..., None]
+    weighted = label[:, None] * size
+    return ScoreDescent(corpus.scatter(pull), corpus.scatter(weighted))

@@ -6,12 +6,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..corpora.checks import for_corpus
-from ..corpora.corpus import Corpus
-from ..program import one_program
-from ._score_gradient import advances, log_weighted_residual, partners, score_gradient
-from .attention import Attention, attend_corpus
-from .functional_margin import functional_margin
+from ..compilation import one_program
+from ..data.corpus import Corpus, for_corpus
+from .attention import (
+    Attention,
+    advances,
+    attend_corpus,
+    functional_margin,
+    log_weighted_residual,
+    partners,
+    score_gradient,
+)
 
 # Operations of the product from which on the pairs of tokens are added one by one.
 LARGE_PRODUCT = 2**28
@@ -49,7 +54,7 @@ def score_curvature(
         The scaled negative gradient and the symmetric Jacobian.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> _, jacobian = score_curvature(jnp.zeros(2), jnp.array([1.0, 0.0]), corpus)
         >>> [round(x, 4) for x in jacobian[0].tolist()]

@@ -11,13 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
-from ..corpora.checks import for_corpus
-from ..corpora.count_matrix import products
-from ..corpora.sparse import SparseCorpus
-from ..program import one_program
-from .attention import token_scores
-from .functional_margin import functional_margin
-from .objective import Metrics, ScoreDescent
+from ..compilation import one_program
+from ..data.corpus import for_corpus
+from ..data.sparse import SparseCorpus, products
+from .attention import Metrics, ScoreDescent, functional_margin, token_scores
 from .parameters import Parameters
 
 
@@ -73,8 +70,8 @@ def read(
         Outputs, and the two parts of the attention weights.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
-        >>> from jaxselect.corpora.sparse import from_corpus
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect.data.sparse import from_corpus
         >>> corpus = from_corpus(from_sequences([[0, 1]], [1], vocabulary=2))
         >>> read(jnp.zeros(2), jnp.array([1.0, 3.0]), corpus).output.tolist()
         [2.0]
@@ -114,8 +111,8 @@ def risk_and_score_descent(
         Σ_X w_X ℓ(y f), and (−∂L/∂a, −∂L/∂b); NaN where `read` is.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
-        >>> from jaxselect.corpora.sparse import from_corpus
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect.data.sparse import from_corpus
         >>> corpus = from_corpus(from_sequences([[0, 1]], [1], vocabulary=2))
         >>> risk, descent = risk_and_score_descent(*jnp.zeros((2, 2)), corpus)
         >>> round(risk.item(), 4), descent.values.tolist()
@@ -171,8 +168,8 @@ def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
         One array per parameter.
 
     Example:
-        >>> from jaxselect.corpora import corpus
-        >>> from jaxselect.corpora import sparse
+        >>> from jaxselect.data import corpus
+        >>> from jaxselect.data import sparse
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> bags = sparse.from_corpus(bags)
         >>> model = Parameters(jnp.zeros((2, 1)), jnp.zeros(1), jnp.ones(1))

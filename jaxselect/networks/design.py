@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from .. import checks
-from ..errors import BadInput
+from ..checks import BadInput
 
 ACTIVATIONS: dict[str, Callable] = {
     "identity": lambda x: x,

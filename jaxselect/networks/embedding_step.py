@@ -10,14 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from .. import checks
-from ..arguments import as_annotated
-from ..corpora.checks import labels_among
-from ..corpora.corpus import Corpus
-from ..errors import BadInput
-from ..model.embedding_step import start_slope
-from ..model.functional_margin import functional_margin
-from ..model.importance import class_importance, importance
-from ..program import one_program
+from ..checks import BadInput, as_annotated
+from ..compilation import one_program
+from ..data.corpus import Corpus, labels_among
+from ..model.attention import functional_margin
+from ..model.selection import class_importance, importance
+from ..model.step import start_slope
 from .design import Design
 from .network import Network, Variables, tables_of
 from .tables import outputs
@@ -49,7 +47,7 @@ def losses(
         BadInput: labels of other classes.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0]], [1], vocabulary=1)
         >>> losses(jnp.zeros((1, 1)), bags).round(4).tolist()
         [0.6931]
@@ -143,7 +141,7 @@ def two_layer_importance(
         α̃; near (1 + ρ) α, and more for repeated and lonely tokens.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0], [1, 1]], [1, -1], vocabulary=3)
         >>> two_layer_importance(bags).round(6).tolist()
         [1.0, -1.0, 0.0]
@@ -186,7 +184,7 @@ def predicted_alignments(
         The prediction; its error is of order (1 + η₀) d^{−1/2}.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0], [1]], [0, 1], vocabulary=2, classes=3)
         >>> predicted_alignments(bags, classes=3, step_size=12.0).round(4).tolist()
         [[4.0, -2.0, -2.0], [-2.0, 4.0, -2.0]]
@@ -218,7 +216,7 @@ def predicted_change(
         BadInput: a design whose first step is not known from counts.
 
     Example:
-        >>> from jaxselect.corpora.corpus import from_sequences
+        >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> predicted_change(bags, Design(), 40.0).tolist()
         [[10.0], [-10.0]]

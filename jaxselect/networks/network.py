@@ -8,11 +8,10 @@ from flax import linen
 from jaxtyping import Array, Float, Key, Scalar
 
 from .. import checks
-from ..arguments import as_annotated
-from ..corpora.corpus import Corpus
-from ..errors import BadInput
+from ..checks import BadInput, as_annotated
+from ..compilation import one_program
+from ..data.corpus import Corpus
 from ..model.parameters import gaussian_reduced
-from ..program import one_program
 from .design import FACTORS, Design
 from .tables import Tables, outputs
 

@@ -15,10 +15,8 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from .. import checks
-from ..arguments import as_annotated
-from ..corpora.checks import labels_among
-from ..corpora.corpus import Corpus, from_counts
-from ..errors import BadInput
+from ..checks import BadInput, as_annotated
+from ..data.corpus import Corpus, from_counts, labels_among
 
 Strata = tuple[Corpus, ...]
 

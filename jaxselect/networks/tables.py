@@ -11,11 +11,10 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float, Int
 
-from ..corpora.checks import same_vocabulary
-from ..corpora.corpus import Corpus
-from ..errors import BadInput
+from ..checks import BadInput
+from ..compilation import one_program
+from ..data.corpus import Corpus, same_vocabulary
 from ..model.attention import attention_weights
-from ..program import one_program
 from .design import ACTIVATIONS, Design
 from .self_attention import inner_products, two_layer_weights
 

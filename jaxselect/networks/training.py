@@ -17,11 +17,9 @@ import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
 
 from .. import checks
-from ..arguments import as_annotated
-from ..corpora.checks import labels_among, same_vocabulary
-from ..corpora.corpus import Corpus
-from ..errors import BadInput
-from ..model.objective import Metrics
+from ..checks import BadInput, as_annotated
+from ..data.corpus import Corpus, labels_among, same_vocabulary
+from ..model.attention import Metrics
 from .embedding_step import classes_of, losses
 from .network import Network, Variables, tables_of
 from .strata import Strata, minibatch

@@ -1,9 +1,60 @@
-"""Names of how a flow may end, for readers too: nothing that computes is loaded.
+"""Where the flow of p on real text ends: what it selects, and what stays in balance.
+
+A review is decided for one word, or some words share it at finite odds. Those are held
+by reviews of both classes, in the span of their differences, where p comes to rest.
+Orthogonal to it p goes on like p_mm log t, in the max-margin direction of the selection
+(mathematics, section 7c).
+
+Names of how a flow may end, for readers too: nothing that computes is loaded.
 
 An end says what is proved of p for all times.
+
+Competing pairs of ragged bags, classes of tied tokens, and the forces of pairs.
+
+Bags are rows of a count matrix on the host; a token that lost is one entry of a row.
+Orthogonal to the ties dp/dt = Σ_k c_k e^{−D_kᵀp} D_k (mathematics, section 7c). The sum
+over the bags of a pair may nearly cancel: what it cancels from bounds its errors.
+
+The max-margin problem of thousands of bags, few of its pairs ever written down.
+
+Only pairs (selected word, losing word) near the margin decide. Starting
+from a guess, the pairs that it violates most are added until none is violated: each
+round solves a small problem exactly, and looks at every pair once (mathematics, section
+7c).
+
+A late flow at one time: its pairs' forces, margins and errors, and its offset.
+
+dp/dτ = Σ_k λ_k D_k, λ_k = c_k e^{τ − D_kᵀp}, orthogonal to ties. Pairs of margin one
+move z = p − p_mm τ to rest at the offset ρ. Where all c_k > 0 theirs is the flow of a
+convex function Φ; with some c_k < 0 critical points of Φ may be minima still
+(mathematics, section 7c).
+
+Proofs about a late flow orthogonal to its ties, from numbers at one time.
+
+dp/dτ = Σ_k λ_k D_k, λ_k = c_k e^{τ − D_kᵀp}. Where all c_k > 0 the selection is final.
+Where some are not, the line p_mm τ + ρ must be proved, p within R_q of it, a bound
+that no such pair exceeds, and R_q within what is convex around ρ (mathematics, section
+7c).
 """
 
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import nnls
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from ..data.corpus import for_corpus
+from ..data.sparse import SparseCorpus
+from ..flow.cls import Flow, FlowStatus
+from ..margin.max_margin import MaxMarginStatus
+from ..model.attention import attend_bags
+from ..model.parameters import Parameters, span_axes
+from ..model.selection import WIDTH
 from ..status import Status
+from .bags import BLOCK, RaggedBags, curvature, descent, row_of_entry
+from .rest import Minimum, certified, certified_minimum
 
 
 class End(Status):
@@ -24,3 +75,1054 @@ class End(Status):
     def is_proved(self) -> bool:
         """Whether the end is known."""
         return self <= End.AT_REST
+
+
+# Margin above one, absolute. Up to the first a pair is active, which is as exact as
+# p_mm is computed; beyond the second it is not; between the two nothing is claimed.
+ACTIVE, INACTIVE = 1e-8, 1e-6
+
+
+def competing_pairs(
+    counts: csr_array, selected: Bool[np.ndarray, " entries"]
+) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+    """Distinct pairs (first selected word, losing word) of all bags.
+
+    Args:
+        counts: a row per bag.
+        selected: of every entry.
+
+    Returns:
+        Winners and losers.
+
+    Example:
+        >>> bags = csr_array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+        >>> chosen = np.array([True, False, True, False, False])
+        >>> [part.tolist() for part in competing_pairs(bags, chosen)]
+        [[0, 0], [1, 2]]
+    """
+    winners, losers, _ = competing_pairs_by_entry(counts, selected)
+    return winners, losers
+
+
+def competing_pairs_by_entry(
+    counts: csr_array, selected: Bool[np.ndarray, " entries"]
+) -> tuple[
+    Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"], Int[np.ndarray, " lost"]
+]:
+    """`competing_pairs`, and the pair of every entry that is not selected.
+
+    Args:
+        counts: a row per bag.
+        selected: of every entry.
+
+    Returns:
+        Winners, losers, and a pair for each entry that lost.
+
+    Example:
+        >>> bags = csr_array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+        >>> chosen = np.array([True, False, True, False, False])
+        >>> competing_pairs_by_entry(bags, chosen)[2].tolist()
+        [0, 0, 1]
+    """
+    first = np.repeat(first_selected(counts, selected), np.diff(counts.indptr))[
+        ~selected
+    ]
+    keys = first * counts.shape[1] + counts.indices[~selected]
+    found, pair = np.unique(keys, return_inverse=True)
+    winners, losers = np.divmod(found, counts.shape[1])
+    return winners, losers, pair
+
+
+def contract_ties(
+    counts: csr_array, selected: Bool[np.ndarray, " entries"]
+) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:
+    """Bags with one word per class of ties; the completed selection.
+
+    Words tied in one bag are at finite odds wherever else they meet.
+
+    Source: mathematics, section 7c.
+
+    Args:
+        counts: a row per bag, a column per word.
+        selected: of every entry.
+
+    Returns:
+        The same entries under other columns, some of them twice; of every entry.
+
+    Example:
+        >>> bags = csr_array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+        >>> tied = np.array([True, True, True, False, False])
+        >>> one, whole = contract_ties(bags, tied)
+        >>> one.indices.tolist(), whole.tolist()
+        ([0, 0, 0, 0, 2], [True, True, True, True, False])
+    """
+    words = counts.shape[1]
+    first = np.repeat(first_selected(counts, selected), np.diff(counts.indptr))
+    edges = first[selected], counts.indices[selected]
+    ties = csr_array((np.ones(selected.sum()), edges), shape=(words, words))
+    _, label = connected_components(ties, directed=False)
+    _, stands = np.unique(label, return_index=True)
+    same = stands[label]
+    whole = selected | (same[counts.indices] == same[first])
+    entries = counts.data, same[counts.indices], counts.indptr
+    return csr_array(entries, counts.shape), whole
+
+
+def first_selected(
+    counts: csr_array, selected: Bool[np.ndarray, " entries"]
+) -> Int[np.ndarray, " bags"]:
+    """The first selected word of every bag.
+
+    Args:
+        counts: a row per bag.
+        selected: of every entry; one at least in each bag.
+
+    Returns:
+        A word each.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> first_selected(bag, np.array([False, True])).tolist()
+        [1]
+    """
+    row = row_of_entry(counts)
+    first = np.full(counts.shape[0], counts.shape[1], np.int64)
+    np.minimum.at(first, row[selected], counts.indices[selected].astype(np.int64))
+    return first
+
+
+class PairForces(NamedTuple):
+    """Competing pairs, their signed forces on p, and bounds.
+
+    Attributes:
+        winners: the word selected.
+        losers: the word that lost.
+        sign: of c_k; 1 where the bags together pull towards the winner.
+        log_force: log |c_k e^{−D_kᵀp}|.
+        log_gross: log of the sum that this is the rest of, Σ_X (−ℓ′(y f)) w_X q_X / n
+            over the bags of the pair, with w_X the range of E v in the bag.
+        log_error: log of a bound on what rounding and the error of the ties' minimum
+            may have changed of the force.
+        log_share: log of the largest share of weight that the loser has in a bag.
+        lost_share: the largest share of weight that all losers of one bag have.
+        response: a relative change of weights by ε changes a force by at most
+            response · ε of its gross, for response · ε ≤ ½.
+        drive: mean of −ℓ′(y f) w_X response: lost shares up to ε move a tied word's
+            score with at most drive · ε · ‖D‖² per unit of t.
+    """
+
+    winners: Int[np.ndarray, " pairs"]
+    losers: Int[np.ndarray, " pairs"]
+    sign: Float[np.ndarray, " pairs"]
+    log_force: Float[np.ndarray, " pairs"]
+    log_gross: Float[np.ndarray, " pairs"]
+    log_error: Float[np.ndarray, " pairs"]
+    log_share: Float[np.ndarray, " pairs"]
+    lost_share: float
+    response: float
+    drive: float
+
+
+def pair_forces(
+    bags: RaggedBags,
+    counts: csr_array,
+    selected: Bool[np.ndarray, " entries"],
+    query: Float[np.ndarray, " dim"],
+    shift: Float[np.ndarray, " entries"] | float = 0.0,
+) -> PairForces:
+    """Signed forces of all competing pairs at p, with bounds.
+
+    λ_k e^{−s} = Σ_{X∋k} (1/n) (−ℓ′(y f)) q_X[r] y (f − b_r): no exponential is taken
+    before the largest of a pair is taken out.
+
+    Source: mathematics, section 7c.
+
+    Args:
+        bags: the corpus and the words' embeddings.
+        counts: its counts, with ties contracted.
+        selected: of every entry.
+        query: p.
+        shift: bound on the error of every entry's score against the scores of the
+            tokens that its bag selects.
+
+    Returns:
+        The forces, in logs.
+
+    Example:
+        >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
+        >>> one = RaggedBags(bag, np.ones(1), axes, axes[0], 1)
+        >>> chosen, far = np.array([True, False]), np.array([1000.0, 0.0])
+        >>> found = pair_forces(one, one.counts, chosen, far)
+        >>> found.sign.tolist(), found.log_force.round(3).tolist()
+        ([1.0], [-1001.313])
+    """
+    scores = bags.embeddings @ query
+    attention = attend_bags(scores, bags.values, bags)
+    log_share = attention.log_weights
+    value = bags.gather(bags.values)
+    slope = bags.loss.slope(bags.labels * attention.output)
+    spread = bags.largest(value) + bags.largest(-value)
+    response = 4 + 1.3 * max(bags.loss.largest_ratio, 1.0) * spread
+    towards = -bags.spread(bags.labels * slope / bags.num_total) * attention.advantage
+    lost = ~selected
+    winners, losers, pair = competing_pairs_by_entry(counts, selected)
+    top = np.full(len(winners), -np.inf)
+    np.maximum.at(top, pair, log_share[lost])
+    weight = np.exp(log_share[lost] - top[pair])
+    size = bags.spread(slope * spread / bags.num_total)[lost] * weight
+    # An exponent of size a is known to some a roundings.
+    rounding = (64 + 8 * np.abs(scores).max(initial=0.0)) * np.finfo(float).eps
+    known = (rounding + bags.spread(response) * shift)[lost]
+    total, gross, error = np.zeros((3, len(winners)))
+    np.add.at(total, pair, towards[lost] * weight)
+    np.add.at(gross, pair, size)
+    np.add.at(error, pair, size * known)
+    shares = bags.total(np.where(lost, np.exp(log_share), 0.0))
+    with np.errstate(divide="ignore"):
+        return PairForces(
+            winners,
+            losers,
+            np.sign(total),
+            np.log(np.abs(total)) + top,
+            np.log(gross) + top,
+            np.log(error) + top,
+            top,
+            lost_share=float(shares.max(initial=0.0)),
+            response=float(response.max(initial=0.0)),
+            drive=float((slope * spread * response).sum() / bags.num_total),
+        )
+
+
+def lengths(
+    words: Float[np.ndarray, "vocabulary dim"],
+    one: Int[np.ndarray, " pairs"],
+    other: Int[np.ndarray, " pairs"],
+) -> Float[np.ndarray, " pairs"]:
+    """‖E_s − E_r‖ of many pairs, in blocks of bounded memory.
+
+    Args:
+        words: E.
+        one: s of every pair.
+        other: r of every pair.
+
+    Returns:
+        A length each.
+
+    Example:
+        >>> lengths(np.eye(2) * 3, np.array([0]), np.array([0])).tolist()
+        [0.0]
+    """
+    found = np.zeros(len(one))
+    for at in range(0, len(one), BLOCK):
+        part = slice(at, at + BLOCK)
+        found[part] = np.linalg.norm(words[one[part]] - words[other[part]], axis=1)
+    return found
+
+
+# Pairs added a round; the fastest of several on reviews.
+ADDED = 300
+ROUNDS = 200
+# Relative error of a margin of one: that of a direction with hundreds of duals.
+EXACT = 1e-10
+# Relative length of a convex combination of differences that counts as zero.
+CANCELLED = 1e-12
+
+
+UNSOLVED = MaxMarginStatus.NOT_CONVERGED
+
+
+class SparseMaxMargin(NamedTuple):
+    """Solution of the max-margin problem of a selection.
+
+    Attributes:
+        direction: p_mm; zero without a solution.
+        winners: of every active pair, the word selected.
+        losers: the word that it beats.
+        duals: λ ≥ 0 of the active pairs.
+        infeasibility: max(0, 1 − the least margin of all pairs).
+        gap: relative duality gap.
+        pairs: number of distinct pairs.
+        status: a `MaxMarginStatus`.
+    """
+
+    direction: Float[np.ndarray, " dim"]
+    winners: Int[np.ndarray, " active"]
+    losers: Int[np.ndarray, " active"]
+    duals: Float[np.ndarray, " active"]
+    infeasibility: float
+    gap: float
+    pairs: int
+    status: MaxMarginStatus
+
+
+def sparse_max_margin(
+    embeddings: Float[np.ndarray, "vocabulary dim"],
+    counts: csr_array,
+    selected: Bool[np.ndarray, " entries"],
+    guess: Float[np.ndarray, " dim"],
+) -> SparseMaxMargin:
+    """Solve min ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1, s selected and r not, in every bag.
+
+    Words selected together stand for one another: their rows must be equal.
+
+    Source: mathematics, section 7c.
+
+    Args:
+        embeddings: E.
+        counts: a row per bag, a column per word.
+        selected: of every entry of `counts`, whether its bag selects the word.
+        guess: a direction to begin with, such as p late in a flow.
+
+    Returns:
+        p_mm with its duals and its certificate.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0]])
+        >>> tokens = np.array([[2.0, 0.0], [0.0, 0.0]])
+        >>> found = sparse_max_margin(tokens, bag, np.array([True, False]), np.ones(2))
+        >>> found.direction.round(9).tolist(), found.duals.round(9).tolist()
+        ([0.5, 0.0], [0.25])
+    """
+    winners, losers = competing_pairs(counts, selected)
+    used = np.zeros(len(winners), bool)
+    direction, duals = guess, np.zeros(0)
+    nothing = np.zeros(0, int)
+    if not len(winners):
+        empty = np.zeros_like(guess), nothing, nothing, duals, 0.0, 0.0, 0
+        return SparseMaxMargin(*empty, MaxMarginStatus.NO_PAIRS)
+    for _ in range(ROUNDS):
+        scores = embeddings @ direction
+        margins = scores[winners] - scores[losers]
+        # The guess has no scale: all pairs are open, the narrowest are tried first.
+        short = ~used & ((margins < 1 - EXACT) | ~used.any())
+        if not short.any():
+            break
+        worst = np.argsort(np.where(short, margins, np.inf))[: min(ADDED, short.sum())]
+        used[worst] = True
+        rows = embeddings[winners[used]] - embeddings[losers[used]]
+        direction, duals = least_distance(rows)
+        if not direction.any():
+            # Farkas: λ ≥ 0 with Σλ = 1 and Dᵀλ = 0, to rounding, leave no p.
+            lengths = np.sqrt(np.sum(rows**2, axis=1))
+            proved = np.linalg.norm(duals @ rows) <= CANCELLED * (duals @ lengths)
+            status = MaxMarginStatus.INFEASIBLE if proved and duals.any() else UNSOLVED
+            kept = winners[used], losers[used], duals, 1.0, 1.0, len(winners)
+            return SparseMaxMargin(direction, *kept, status)
+        # Pairs without a dual leave again: the next rounds stay small.
+        used[np.flatnonzero(used)[duals == 0]] = False
+        duals = duals[duals > 0]
+    scores = embeddings @ direction
+    infeasible = max(0.0, 1 - float((scores[winners] - scores[losers]).min()))
+    half = direction @ direction / 2
+    rows = embeddings[winners[used]] - embeddings[losers[used]]
+    carried = duals @ rows
+    gap = abs(1 - (duals.sum() - carried @ carried / 2) / half)
+    solved = infeasible <= EXACT and gap <= EXACT
+    status = MaxMarginStatus.SOLVED if solved else MaxMarginStatus.NOT_CONVERGED
+    active = winners[used], losers[used], duals
+    return SparseMaxMargin(
+        direction, *active, infeasible, float(gap), len(winners), status
+    )
+
+
+def least_distance(
+    rows: Float[np.ndarray, "pairs dim"],
+) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " pairs"]]:
+    """Least distance: min ‖p‖ subject to D p ≥ 1, and its duals.
+
+    Where there is no such p it is zero, and the duals are those of Farkas' lemma: λ ≥ 0
+    with Σλ = 1 and Dᵀλ = 0.
+
+    Source: C. Lawson and R. Hanson, Solving Least Squares Problems, chapter 23.
+
+    Args:
+        rows: D.
+
+    Returns:
+        p and λ ≥ 0 with p = Dᵀλ; λ = 0 where neither was found.
+
+    Example:
+        >>> least_distance(np.array([[2.0, 0.0]]))[0].round(9).tolist()
+        [0.5, 0.0]
+    """
+    nothing = np.zeros(rows.shape[1]), np.zeros(len(rows))
+    # ‖p‖ is at least one in these units, and near it its duals keep most digits.
+    unit = np.sqrt(np.min(np.sum(rows**2, axis=1)))
+    if not unit:
+        empty = ~rows.any(axis=1)
+        return nothing[0], empty / empty.sum()
+    system = np.vstack([rows.T / unit, np.ones(len(rows))])
+    target = np.zeros(len(system))
+    target[-1] = 1.0
+    try:
+        weights, _ = nnls(system, target, maxiter=30 * len(rows))
+    except RuntimeError:
+        return nothing
+    residual = target - system @ weights
+    if residual[-1] <= np.finfo(float).eps * len(system):
+        return nothing[0], weights / weights.sum()
+    duals = weights / (residual[-1] * unit**2)
+    return duals @ rows, duals
+
+
+# Log-time of ties to rest: slower ones are not certified; up to the second it is none.
+SETTLED, MOMENT = 1.0, 1e-3
+# Log of the largest number, with room for a product.
+LARGEST = 600.0
+# Log of a force beyond which p is far from its line: ρ is not looked for.
+FAR = 40.0
+# Terms change by less than e^{1/8} within 1/8 of the longest difference.
+BALL = 0.125
+NEWTON_STEPS = 80
+# Exponents, with room for a square of what they are of.
+SQUARABLE = 300.0
+# Change of an exponent from which Newton's steps must lessen the gradient.
+NEAR = 0.1
+
+
+class Ties(NamedTuple):
+    """The ties at rest, as the forces of pairs depend on them.
+
+    Attributes:
+        distance: of p from the proved minimum, along the ties' axes.
+        stiffness: least curvature of the risk there.
+        basin: distance from which p ends in it.
+    """
+
+    distance: float = 0.0
+    stiffness: float = np.inf
+    basin: float = np.inf
+
+
+FREE = Ties()
+
+
+class LateFlow(NamedTuple):
+    """A late flow at one time, as its certificates need it.
+
+    Attributes:
+        forces: of the pairs, in logs.
+        ties: where tied tokens rest.
+        words: E orthogonal to the ties.
+        growth: p_mm.
+        duals: of every pair in p_mm.
+        log_time: s.
+        excess: margins under p_mm less one; zero for active pairs.
+        length: ‖D_k‖.
+        size: |λ_k|.
+        gross: what λ_k is the rest of.
+        error: what λ_k may be wrong by for ever.
+        diameter: bound on ‖E_s − E_r‖.
+        sharp: whether every pair is active or clearly not.
+    """
+
+    forces: PairForces
+    ties: Ties
+    words: Float[np.ndarray, "vocabulary dim"]
+    growth: Float[np.ndarray, " dim"]
+    duals: Float[np.ndarray, " pairs"]
+    log_time: float
+    excess: Float[np.ndarray, " pairs"]
+    length: Float[np.ndarray, " pairs"]
+    size: Float[np.ndarray, " pairs"]
+    gross: Float[np.ndarray, " pairs"]
+    error: Float[np.ndarray, " pairs"]
+    diameter: float
+    sharp: bool
+
+    @classmethod
+    def at(
+        cls,
+        forces: PairForces,
+        words: Float[np.ndarray, "vocabulary dim"],
+        margin: SparseMaxMargin,
+        log_time: float,
+        diameter: float,
+        ties: Ties,
+    ) -> "LateFlow":
+        """From the arguments of `limit_certificate`.
+
+        Args:
+            forces: of all competing pairs at p, ties at rest.
+            words: E orthogonal to the ties.
+            margin: the max-margin problem of the selection there.
+            log_time: s.
+            diameter: bound on ‖E_s − E_r‖.
+            ties: where tied tokens rest.
+
+        Returns:
+            The flow with all that follows from these.
+        """
+        scores = words @ margin.direction
+        excess = scores[forces.winners] - scores[forces.losers] - 1
+        sharp = not bool(((excess > ACTIVE) & (excess <= INACTIVE)).any())
+        return cls(
+            forces,
+            ties,
+            words,
+            margin.direction,
+            _duals(forces, margin),
+            log_time,
+            np.where(excess <= INACTIVE, 0.0, excess),
+            lengths(words, forces.winners, forces.losers),
+            np.exp(forces.log_force + log_time),
+            np.exp(forces.log_gross + log_time),
+            np.exp(forces.log_error + log_time),
+            diameter,
+            sharp,
+        )
+
+    def passing_error(self, lost_share: float) -> float:
+        """Change of forces relative to their gross that fades like e^{−s}.
+
+        Args:
+            lost_share: bound on the shares of all losers of a bag, from now on.
+
+        Returns:
+            A bound; infinite where forces at leading order describe nothing.
+        """
+        drive = self.forces.drive * lost_share * self.diameter
+        # Within the basin the curvature is half of the least at rest, or more.
+        held = 2 * drive / self.ties.stiffness
+        off = held if self.settling <= MOMENT else max(self.ties.distance, held)
+        error = self.forces.response * (lost_share + self.diameter * off)
+        described = error <= 0.5 and max(held, self.ties.distance) <= self.ties.basin
+        return error if described and self.settling <= SETTLED else np.inf
+
+    @property
+    def settling(self) -> float:
+        """Log-time in which ties lose a part e^{−100} less than all of `distance`."""
+        rate = self.ties.stiffness * np.exp(min(self.log_time, LARGEST)) / 2
+        return float(100 / rate)
+
+    def positive(self, passing: float, by: float = 1.0) -> Bool[np.ndarray, " pairs"]:
+        """Whether c_k is positive by some times its error.
+
+        Args:
+            passing: error relative to gross forces, of `passing_error`.
+            by: how many times.
+
+        Returns:
+            For every pair.
+        """
+        error = by * (passing * self.gross + self.error)
+        return (self.forces.sign > 0) & (self.size > error)
+
+    def equilibrium(self) -> tuple[Minimum | None, np.ndarray, float]:
+        """ρ seen from p, in axes and as a vector, and its distance.
+
+        Returns:
+            None, zero and ∞ where it was not looked for.
+        """
+        on = np.flatnonzero(self.excess == 0)
+        nowhere = None, np.zeros_like(self.growth), np.inf
+        if not on.size or not (self.forces.log_force[on] + self.log_time < FAR).all():
+            return nowhere
+        winners, losers = self.forces.winners[on], self.forces.losers[on]
+        differences = self.words[winners] - self.words[losers]
+        axes = span_axes(differences)
+        found = offset_equilibrium(
+            differences @ axes,
+            self.forces.sign[on] * self.size[on],
+            self.error[on],
+            self.duals[on],
+        )
+        distance = float(np.linalg.norm(found.query)) + found.radius
+        return found, axes @ found.query, distance
+
+
+def _duals(forces: PairForces, margin: SparseMaxMargin) -> Float[np.ndarray, " pairs"]:
+    """The duals of p_mm, pair by pair in the order of the forces."""
+    words = 1 + max(forces.winners.max(), forces.losers.max())
+    found = np.zeros(len(forces.winners))
+    pairs = forces.winners * words + forces.losers
+    found[np.searchsorted(pairs, margin.winners * words + margin.losers)] = margin.duals
+    return found
+
+
+def offset_equilibrium(
+    differences: Float[np.ndarray, "pairs axes"],
+    force: Float[np.ndarray, " pairs"],
+    error: Float[np.ndarray, " pairs"],
+    duals: Float[np.ndarray, " pairs"],
+) -> Minimum:
+    """A critical point x of Φ near zero, with proof of a minimum.
+
+    Φ(x) = Σ λ_k e^{−D_kᵀx} + p_mmᵀx with |D³Φ[u, u, δ]| ≤ Σ |λ_k| (D_kᵀu)² |D_kᵀδ|.
+
+    Source: mathematics, section 7c.
+
+    Args:
+        differences: D_k of the pairs of margin one, in axes of their span.
+        force: λ_k at x = 0, negative where the bags pull towards the loser.
+        error: bound on what the forces may be wrong by.
+        duals: λ ≥ 0 with Σ λ_k D_k = p_mm, some of which may be zero.
+
+    Returns:
+        The point and its numbers, whether or not they prove anything.
+
+    Example:
+        >>> pair, dual = np.array([[2.0]]), np.array([0.25])
+        >>> found = offset_equilibrium(pair, np.array([0.5]), np.zeros(1), dual)
+        >>> found.proved, round(found.query.item(), 6)
+        (True, 0.346574)
+    """
+    begin = np.zeros(differences.shape[1])
+    near = _certified_from(begin, differences, force, error, duals)
+    if near.proved:
+        return near
+    # Where forces come nearest to duals, c_k e^{−D_kᵀx} = λ_k.
+    known = (duals > 0) & (force > 0)
+    if known.any():
+        weight = np.sqrt(duals[known])
+        wanted = np.log(force[known]) - np.log(duals[known])
+        rows = differences[known] * weight[:, None]
+        begin = np.linalg.lstsq(rows, wanted * weight, rcond=None)[0]
+    return _certified_from(begin, differences, force, error, duals)
+
+
+def _certified_from(
+    begin: Float[np.ndarray, " axes"],
+    differences: Float[np.ndarray, "pairs axes"],
+    force: Float[np.ndarray, " pairs"],
+    error: Float[np.ndarray, " pairs"],
+    duals: Float[np.ndarray, " pairs"],
+) -> Minimum:
+    """Where Newton's method leads from a point, and its certificate."""
+    growth = duals @ differences
+    place = _critical_point(begin, differences, force, growth)
+    if not (-differences @ place).max(initial=0.0) < SQUARABLE:
+        # Forces beyond all numbers: nothing is proved.
+        size, nothing = len(growth), np.zeros((len(growth), len(growth)))
+        return certified(
+            place,
+            gradient=np.inf,
+            decrement=lambda root: np.inf,
+            hessian=-np.eye(size),
+            change=(nothing, 0.0),
+        )
+    spread = np.exp(-differences @ place)
+    now, size = force * spread, (np.abs(force) + error) * spread
+    left = now @ differences - growth
+    lengths = np.linalg.norm(differences, axis=1)
+    longest = lengths.max(initial=0.0)
+    exponents = np.abs(differences @ place).max(initial=0.0)
+    missing = (16 + exponents) * np.finfo(float).eps * size + error * spread
+
+    def decrement(root: np.ndarray) -> float:
+        seen = np.linalg.norm(differences @ root, axis=1)
+        return float(np.linalg.norm(left @ root) + missing @ seen)
+
+    # The error bound of the forces is taken off the curvature.
+    surest = (differences.T * (now - missing)) @ differences
+    change = np.exp(BALL) * longest * (differences.T * size) @ differences
+    return certified(
+        place,
+        gradient=float(np.linalg.norm(left) + missing @ lengths),
+        decrement=decrement,
+        hessian=surest,
+        change=(change, BALL / longest if longest else np.inf),
+    )
+
+
+def _critical_point(
+    place: Float[np.ndarray, " axes"],
+    differences: Float[np.ndarray, "pairs axes"],
+    force: Float[np.ndarray, " pairs"],
+    growth: Float[np.ndarray, " axes"],
+) -> Float[np.ndarray, " axes"]:
+    """Newton's method, shortened where exponents change by much."""
+    smallest = np.inf
+    for _ in range(NEWTON_STEPS):
+        if not (-differences @ place).max(initial=0.0) < SQUARABLE:
+            break
+        now = force * np.exp(-differences @ place)
+        left = now @ differences - growth
+        try:
+            root = np.linalg.cholesky((differences.T * now) @ differences)
+        except np.linalg.LinAlgError:
+            break
+        step = np.linalg.solve(root.T, np.linalg.solve(root, left))
+        change = np.abs(differences @ step).max(initial=0.0)
+        if change <= NEAR:
+            if not np.linalg.norm(left) < smallest:
+                break
+            smallest = float(np.linalg.norm(left))
+        if change:
+            # Descends from anywhere where all forces are positive.
+            place = place + step * (np.log1p(change) / change)
+    return place
+
+
+# In scores: what pairs with c_k <= 0 may move, all together, from now on.
+PUSH = 1e-2
+# In scores: the longest way of p that is looked at; its exponential is a number.
+ROOM = 500.0
+
+
+class CertificateStatus(Status):
+    """The proof that a late flow has; the first three certify its selection."""
+
+    OFFSET = 0, "The selection is final and p − p_mm log t converges, both proved."
+    DIRECTION = (
+        1,
+        "All c_k > 0: the selection is final and p/‖p‖ → p_mm/‖p_mm‖, proved. No ρ is: "
+        "p − p_mm log t may grow like log log t.",
+    )
+    NO_PAIRS = 2, "No token loses: there is nothing to move p."
+    UNSOLVED = 3, "The max-margin problem of the selection has no certified solution."
+    UNRESOLVED = (
+        4,
+        "Tokens that lost have too much weight, or ties are too far from rest, for "
+        "forces at leading order.",
+    )
+    NO_EQUILIBRIUM = 5, "Some c_k <= 0, and no ρ is proved: the selection may change."
+    OUT_OF_REACH = (
+        6,
+        "Some c_k <= 0, and p is farther from its line than is proved to be harmless.",
+    )
+
+
+class LimitCertificate(NamedTuple):
+    """Numbers at one time, and what they prove.
+
+    Attributes:
+        status: a `CertificateStatus`.
+        wrong_sign: number of pairs whose c_k is not proved to be positive.
+        active_wrong_sign: how many of them have a margin of one in p_mm.
+        equilibrium: ρ in axes of the span of the active differences, seen from p; None
+            where it was not looked for.
+        distance: of p from the line p_mm τ + ρ.
+        push: bound on what pairs with c_k <= 0 still move p by.
+        budget: R: distance from the line that p never exceeds; ∞ where none is proved.
+        error: bound on the relative change of forces by shares of losers and by ties.
+    """
+
+    status: CertificateStatus
+    wrong_sign: int = 0
+    active_wrong_sign: int = 0
+    equilibrium: Minimum | None = None
+    distance: float = np.inf
+    push: float = 0.0
+    budget: float = np.inf
+    error: float = 0.0
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether the selection is proved to be final."""
+        return self.status <= CertificateStatus.NO_PAIRS
+
+
+def limit_certificate(
+    forces: PairForces,
+    words: Float[np.ndarray, "vocabulary dim"],
+    margin: SparseMaxMargin,
+    log_time: float,
+    *,
+    diameter: float,
+    ties: Ties = FREE,
+) -> LimitCertificate:
+    """The strongest statement about a late flow whose hypotheses the numbers fulfil.
+
+    Source: mathematics, sections 3e and 7c.
+
+    Args:
+        forces: of all competing pairs at p, ties at rest.
+        words: E orthogonal to the ties.
+        margin: the max-margin problem of the selection there.
+        log_time: τ = log(1+t).
+        diameter: bound on ‖E_s − E_r‖ of all tokens.
+        ties: where tied tokens rest.
+
+    Returns:
+        The status and its numbers.
+
+    Example:
+        >>> from scipy.sparse import csr_array
+        >>> from jaxselect.sparse.bags import RaggedBags
+        >>> from jaxselect.sparse.end import sparse_max_margin
+        >>> from jaxselect.sparse.end import pair_forces
+        >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
+        >>> one = RaggedBags(bag, np.ones(1), axes, axes[0], 1)
+        >>> chosen, late = np.array([True, False]), np.array([15.0, -15.0])
+        >>> margin = sparse_max_margin(np.eye(2), one.counts, chosen, late)
+        >>> found = pair_forces(one, one.counts, chosen, late)
+        >>> limit_certificate(found, np.eye(2), margin, 30.0, diameter=1.5).status.name
+        'OFFSET'
+    """
+    if margin.status == MaxMarginStatus.NO_PAIRS:
+        return LimitCertificate(CertificateStatus.NO_PAIRS, distance=0.0, budget=0.0)
+    if margin.status != MaxMarginStatus.SOLVED:
+        return LimitCertificate(CertificateStatus.UNSOLVED)
+    with np.errstate(over="ignore", invalid="ignore"):
+        late = LateFlow.at(forces, words, margin, log_time, diameter, ties)
+        final = _all_positive(late)
+        return final if final.is_certified else _within_budget(late)
+
+
+def _all_positive(late: LateFlow) -> LimitCertificate:
+    """All c_k > 0, by so much that Σλ stays bounded: the selection is final."""
+    forces = late.forces
+    norm = float(np.linalg.norm(late.growth))
+    total = 2 * max(float(late.size.sum()), norm**2)
+    # A loser's share is its force times this, and all forces together are bounded.
+    most = np.exp((forces.log_share - forces.log_force).max() - late.log_time)
+    error = late.passing_error(float(most * total))
+    wrong = ~late.positive(error, 2 * float(late.length.max()) * norm)
+    found = LimitCertificate(
+        CertificateStatus.UNRESOLVED,
+        wrong_sign=int(wrong.sum()),
+        active_wrong_sign=int((wrong & (late.excess == 0)).sum()),
+        error=error,
+    )
+    # An error without a bound makes every sign unknown.
+    if wrong.any():
+        return found
+    equilibrium, _, distance = late.equilibrium()
+    found = found._replace(equilibrium=equilibrium)
+    if late.sharp and equilibrium is not None and equilibrium.proved:
+        return found._replace(status=CertificateStatus.OFFSET, distance=distance)
+    return found._replace(status=CertificateStatus.DIRECTION)
+
+
+def _within_budget(late: LateFlow) -> LimitCertificate:
+    """Some c_k <= 0: p stays so near a line that none of them returns."""
+    active = late.excess == 0
+    equilibrium, along, distance = late.equilibrium()
+    proved = late.sharp and equilibrium is not None and equilibrium.proved
+    scores = late.words @ along
+    ahead = scores[late.forces.winners] - scores[late.forces.losers]
+    if equilibrium is not None and equilibrium.proved:
+        # The line is known to the radius of ρ.
+        ahead -= late.length * equilibrium.radius
+    size = (late.size + late.error) * np.exp(-ahead)
+    fading = np.divide(size * late.length, late.excess, out=0 * size, where=~active)
+    longest = float(late.length.max())
+    push = PUSH / longest
+    # A bound on the way of p, assumed here and checked at the end.
+    way = 2 * distance + float(fading[late.forces.sign > 0].sum()) + 2 * push
+    room = float(np.exp(min(longest * way, ROOM))) if proved else 1.0
+    error = late.passing_error(room * late.forces.lost_share)
+    wrong = ~late.positive(error)
+    found = LimitCertificate(
+        CertificateStatus.NO_EQUILIBRIUM,
+        wrong_sign=int(wrong.sum()),
+        active_wrong_sign=int((wrong & active).sum()),
+        equilibrium=equilibrium,
+        error=error,
+    )
+    if equilibrium is None or not proved:
+        return found
+    if not np.isfinite(error):
+        return found._replace(status=CertificateStatus.UNRESOLVED)
+    passing = room * error * float(late.gross @ late.length)
+    if late.settling <= MOMENT:
+        # Ties that come to rest at once are not part of the error.
+        passing += late.settling * float((late.size + late.gross) @ late.length)
+    base = distance + float(fading[~wrong].sum()) + passing
+    if found.active_wrong_sign:
+        # Φ is convex within the basin only.
+        push = min(push, equilibrium.basin - base)
+    budget = base + push
+    pushed = float((fading * np.exp(late.length * budget))[wrong].sum())
+    found = found._replace(distance=distance, push=pushed)
+    if pushed <= push and longest * (budget + distance) <= np.log(room):
+        return found._replace(status=CertificateStatus.OFFSET, budget=budget)
+    return found._replace(status=CertificateStatus.OUT_OF_REACH)
+
+
+# Slower than this, in units of 1/‖E_s‖, a flow goes nowhere: a margin of one takes ½.
+STANDSTILL = 0.1
+
+
+class FlowEnd(NamedTuple):
+    """A flow's end, and what proves it.
+
+    Attributes:
+        selected: of every entry of the count matrix, whether the word keeps its weight.
+        tied: the words that share a sequence with another one.
+        axes: orthonormal, of the span of their differences.
+        shared: the bags of tied words alone, in these axes.
+        rest: where p rests in these axes.
+        distance: of p in these axes from where it rests.
+        margin: the max-margin problem of the selection, orthogonal to the axes.
+        pace: ‖Δp/Δ log t − p_mm‖ / ‖p_mm‖ orthogonal to the axes, lately; measured, and
+            no part of the proof.
+        limit: what is proved of the flow orthogonal to the axes.
+        status: a `End`.
+    """
+
+    selected: Bool[np.ndarray, " entries"]
+    tied: Int[np.ndarray, " words"]
+    axes: Float[np.ndarray, "dim axes"]
+    shared: RaggedBags
+    rest: Minimum | None
+    distance: float
+    margin: SparseMaxMargin
+    pace: float
+    limit: LimitCertificate
+    status: End
+
+
+@for_corpus(-1, 1)
+def flow_end(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    flow: Flow,
+    *,
+    after_return: bool = False,
+    selection_gap: float = np.inf,
+) -> FlowEnd:
+    """The end of a flow: selection, ties, their rest, p_mm, and its certificate.
+
+    Source: mathematics, section 7c.
+
+    Args:
+        parameters: (E, ·, v) in double precision.
+        corpus: n bags with labels ±1.
+        flow: of p, with E and v fixed.
+        after_return: whether the flow continues an earlier one, so that tokens may
+            already have lost.
+        selection_gap: in scores; a token that far below the best of its bag has lost at
+            any pace, where that is less than half of log t. Then nothing is certified.
+
+    Returns:
+        The end and its certificate.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect.sparse.flow import sparse_flow
+        >>> from jaxselect.data.sparse import from_corpus
+        >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
+        >>> head = jnp.array([1.0, -1.0, 0.0])
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
+        >>> end = flow_end(start, bags, sparse_flow(start, bags))
+        >>> end.status.name, end.limit.status.name
+        ('SELECTED', 'OFFSET')
+    """
+    bags = RaggedBags.of_corpus(parameters, corpus)
+    p, s = np.asarray(flow.query), float(flow.log_time)
+    speed, reached = _speed(bags, flow)
+    longest = np.sqrt(np.max(np.sum(bags.embeddings**2, axis=1)))
+    # If p is stationary no token is losing, whatever the score gap.
+    moves = after_return or np.linalg.norm(speed) * longest > STANDSTILL
+    selected = np.ones(bags.counts.nnz, bool)
+    if moves:
+        selected = _selected(bags, p, speed, min(selection_gap, WIDTH * s))
+    counts, selected = contract_ties(bags.counts, selected)
+    axes, tied, shared = _tied_bags(bags, selected)
+    resting, distance, held = None, 0.0, axes.T @ p
+    if tied.size:
+        resting = certified_minimum(shared, held)
+        distance = float(np.linalg.norm(resting.query - held))
+    free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
+    across = p - axes @ held
+    margin = sparse_max_margin(free, counts, selected, across)
+    norm = np.linalg.norm(margin.direction)
+    off = speed - axes @ (axes.T @ speed) - margin.direction
+    pace = float(np.linalg.norm(off) / norm) if norm else np.inf
+    ties, shift = FREE, np.zeros(bags.counts.nnz)
+    if resting is not None:
+        held = resting.query
+        ties = Ties(distance + resting.radius, resting.stiffness, resting.basin)
+        shift = _shift(bags, selected, axes, shared, resting)
+    forces = pair_forces(bags, counts, selected, across + axes @ held, shift)
+    limit = limit_certificate(
+        forces, free, margin, s, diameter=float(2 * longest), ties=ties
+    )
+    at_rest = resting is None or (resting.proved and distance <= resting.basin)
+    status = End.UNPROVED
+    if resting is not None and bags.loss.bounds is None:
+        status = End.LOSS_UNBOUNDED
+    if reached and selection_gap == np.inf and at_rest and limit.is_certified:
+        moving = limit.status != CertificateStatus.NO_PAIRS
+        status = End.TIED if moving else End.AT_REST
+        status = End.SELECTED if resting is None else status
+    found = selected, tied, axes, shared, resting, distance, margin, pace, limit
+    return FlowEnd(*found, status)
+
+
+def _speed(bags: RaggedBags, flow: Flow) -> tuple[Float[np.ndarray, " dim"], bool]:
+    """Late dp/dτ, and whether it is a mean over the flow's last part."""
+    p, s = np.asarray(flow.query), float(flow.log_time)
+    earlier, back = np.asarray(flow.earlier_query), s - float(flow.earlier_log_time)
+    reached = int(flow.status) == FlowStatus.REACHED
+    if reached and back > 0 and bool(np.isfinite(earlier).all()):
+        return (p - earlier) / back, True
+    # Large enough for any motion to show, and a square of it is a number.
+    return np.exp(min(s, 300.0)) * descent(bags, p)[0], False
+
+
+def _selected(
+    bags: RaggedBags,
+    query: Float[np.ndarray, " dim"],
+    speed: Float[np.ndarray, " dim"],
+    gap: float,
+) -> Bool[np.ndarray, " entries"]:
+    """Whether a token's score is near its bag's best, and stays.
+
+    A pair that was decided late is near still, but parts at a speed of one or more.
+    """
+    score, pace = (bags.gather(bags.embeddings @ x) for x in (query, speed))
+    best = bags.spread(bags.largest(score))
+    first = np.where(score == best, pace, -np.inf)
+    lead = bags.spread(bags.largest(first))
+    return (score >= best - gap) & (pace >= lead - WIDTH)
+
+
+def _shift(
+    bags: RaggedBags,
+    selected: Bool[np.ndarray, " entries"],
+    axes: Float[np.ndarray, "dim axes"],
+    shared: RaggedBags,
+    minimum: Minimum,
+) -> Float[np.ndarray, " entries"]:
+    """Bound on the error of scores in a bag from the minimum's error.
+
+    The true minimum lies within 2 √(∇Lᵀ H⁻¹ ∇L) in the norm of H: a token that is held
+    weakly is known less well, and no other one.
+    """
+    if not minimum.proved:
+        # Nothing will be certified.
+        return np.zeros(bags.counts.nnz)
+    spectrum, vectors = np.linalg.eigh(curvature(shared, minimum.query))
+    root = vectors / np.sqrt(np.maximum(spectrum, minimum.stiffness))
+    seen = bags.embeddings @ axes @ root
+    first = bags.spread(first_selected(bags.counts, selected))
+    off = lengths(seen, first, bags.counts.indices)
+    tied = bags.largest(np.where(selected, off, 0.0))
+    return 2 * minimum.decrement * (off + 2 * bags.spread(tied))
+
+
+def _tied_bags(
+    bags: RaggedBags, selected: Bool[np.ndarray, " entries"]
+) -> tuple[Float[np.ndarray, "dim axes"], Int[np.ndarray, " words"], RaggedBags]:
+    """Axes of the ties; the tied words; bags of these alone.
+
+    Bags that select one word, or none, are left out; the others' E is in these axes.
+    """
+    counts = bags.counts
+    row = bags.row
+    number = np.bincount(row[selected], minlength=counts.shape[0])
+    entry = selected & (number > 1)[row]
+    words, place = np.unique(counts.indices[entry], return_inverse=True)
+    kept, order = np.unique(row[entry], return_inverse=True)
+    shape = len(kept), len(words)
+    shares = csr_array((counts.data[entry], (order, place)), shape=shape)
+    # Every shared word against the first of its bag.
+    first = np.full(len(kept), len(words))
+    np.minimum.at(first, order, place)
+    edges = np.unique(np.stack([first[order], place], axis=1), axis=0)
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    embeddings = bags.embeddings[words]
+    apart = embeddings[edges[:, 0]] - embeddings[edges[:, 1]]
+    axes = span_axes(apart)
+    values, labels = bags.values[words], bags.labels[kept]
+    return (
+        axes,
+        words,
+        RaggedBags(
+            shares, labels, embeddings @ axes, values, bags.num_total, bags.loss
+        ),
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arguments import as_annotated
+from ..checks import as_annotated
 from .store import MISSING
 from .store import load as load_all
 

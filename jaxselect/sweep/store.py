@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arguments import as_annotated
-from ..errors import BadInput
+from ..checks import BadInput, as_annotated
 from ..files import regular, replacing
 
 if TYPE_CHECKING:

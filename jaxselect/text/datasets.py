@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from ..errors import BadInput
+from ..checks import BadInput
 from ..files import replacing
 
 # A host that does not answer is given up after this many seconds.

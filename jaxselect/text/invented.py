@@ -8,7 +8,7 @@ single words can see.
 import numpy as np
 
 from .. import checks
-from ..errors import BadInput
+from ..checks import BadInput
 from .reviews import Reviews
 
 ONSETS = ["b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z"]

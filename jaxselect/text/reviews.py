@@ -19,8 +19,7 @@ import pyarrow.json
 import pyarrow.parquet
 from jaxtyping import Int
 
-from ..arguments import as_annotated
-from ..errors import BadInput
+from ..checks import BadInput, as_annotated
 from ..files import regular
 from .datasets import features
 

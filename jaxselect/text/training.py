@@ -20,10 +20,10 @@ import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
 
 from .. import checks
-from ..corpora.sparse import SparseCorpus
-from ..errors import BadInput
+from ..checks import BadInput
+from ..data.sparse import SparseCorpus
 from ..files import replacing
-from ..model.objective import Metrics
+from ..model.attention import Metrics
 from ..model.parameters import Parameters
 from ..model.sparse_objective import FactoredDescent, evaluate, expand, risk_and_descent
 

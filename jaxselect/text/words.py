@@ -14,8 +14,7 @@ from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import CountVectorizer
 
 from .. import checks
-from ..arguments import as_annotated
-from ..errors import BadInput
+from ..checks import BadInput, as_annotated
 from .reviews import Reviews
 
 # A word starts with a letter or digit and may hold apostrophes: "don't" is one word.

@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
+from jaxselect.margin.certificate import TrialStatus, certify
 from jaxselect.model.parameters import Parameters
-from jaxselect.outcome.trial_certificate import certify
-from jaxselect.outcome.trial_status import TrialStatus
 
 from .forces import lane, stacked
 from .problem import BAGS, DIM, TOKENS, WIDTH

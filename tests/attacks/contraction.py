@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from jaxselect.corpora.corpus import Corpus
+from jaxselect.data.corpus import Corpus
+from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.parameters import Parameters
-from jaxselect.outcome.stages import beginning, certify_stage, flow_to_end
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.trial import beginning, certify_stage, flow_to_end
 
 from .literal_ties import Literal
 

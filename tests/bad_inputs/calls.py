@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 import jaxselect
-from jaxselect.corpora import synthetic
-from jaxselect.flow.cls_flow import FlowSettings
+from jaxselect.data import synthetic
+from jaxselect.flow.cls import FlowSettings
 from jaxselect.sweep.grid import Grid
 
 KEY = jax.random.key(0)

@@ -10,7 +10,7 @@ from unittest import mock
 from jaxtyping import TypeCheckError
 
 from experiments.common import console
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from tests.bad_inputs.lines import Line
 
 SECONDS = 20

@@ -11,7 +11,7 @@ from experiments.report.page import CLAIMS, SECTIONS, page
 from experiments.theory import edges as theory_edges
 from experiments.theory import watch
 from experiments.theory.problem import Problem
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 
 DIMS, STEPS, SEEDS = (100.0, 1e4, 1e6), (1.0, 1000.0), tuple(range(17))

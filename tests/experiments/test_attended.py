@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from experiments.text.attended import agreement, attend, describe
-from jaxselect.corpora import corpus, sparse
-from jaxselect.corpora.sparse import from_csr
+from jaxselect.data import corpus, sparse
+from jaxselect.data.sparse import from_csr
 from jaxselect.model.attention import attend_corpus, attention_entropy
 from tests.tolerances import assert_close
 

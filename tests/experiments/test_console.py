@@ -25,7 +25,7 @@ from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
 from experiments.theory import discrete, rates, step_size
 from jaxselect import compilation
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,10 +9,10 @@ from experiments.theory import (
     discrete,
 )
 from experiments.theory.problem import Problem
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.model.embedding_step import embedding_step
-from jaxselect.model.objective import empirical_risk
+from jaxselect.data.corpus import from_sequences
+from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
+from jaxselect.model.step import embedding_step
 
 
 def held_by_both_labels():

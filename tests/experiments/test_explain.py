@@ -9,7 +9,7 @@ import pytest
 from experiments import reviews
 from experiments.common.results import read
 from experiments.text import explain
-from jaxselect.corpora import corpus
+from jaxselect.data import corpus
 from jaxselect.model.attention import attend_corpus
 from tests.experiments.test_console import ended
 from tests.tolerances import assert_close

@@ -26,8 +26,8 @@ from experiments.figures import (
 )
 from experiments.figures.__main__ import main as figures
 from experiments.figures.studies import drawing
-from jaxselect.errors import BadInput
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.checks import BadInput
+from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import invent_sweep, rewrite
 

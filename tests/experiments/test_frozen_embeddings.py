@@ -11,11 +11,11 @@ from experiments.theory import (
 )
 from experiments.theory._trained_head import Heading, classify, heading, relaxed
 from experiments.theory.problem import Problem
-from jaxselect.corpora.corpus import from_sequences
+from jaxselect.data.corpus import from_sequences
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
+from jaxselect.model.step import embedding_step
 from tests.tolerances import assert_close
 
 MARKS = np.geomspace(10.0, 1e6, 6)

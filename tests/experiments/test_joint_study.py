@@ -16,9 +16,9 @@ from experiments.theory import (
     joint,
 )
 from experiments.theory.problem import Problem
-from jaxselect.errors import BadInput
-from jaxselect.flow.cls_flow import FlowStatus
-from jaxselect.model.importance import importance
+from jaxselect.checks import BadInput
+from jaxselect.flow.cls import FlowStatus
+from jaxselect.model.selection import importance
 from tests.tolerances import assert_close
 
 SIZES = Problem(64, 4, 4, 4)

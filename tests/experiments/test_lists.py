@@ -10,9 +10,9 @@ import pytest
 
 from experiments.common.study import check
 from experiments.theory import _list_runs, lists
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.errors import BadInput
-from jaxselect.model.decision_lists import alternating_list
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import from_sequences
+from jaxselect.model.lists import alternating_list
 
 SMOKE = lists.PRESETS["smoke"]
 

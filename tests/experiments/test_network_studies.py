@@ -19,7 +19,7 @@ from experiments.networks import study as networks
 from experiments.networks import sweep as network_sweep
 from experiments.networks.published import DATA, TABLES
 from experiments.text import data as review_data
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from tests.experiments.invented_results import check_shown
 
 SMALL = {"dim": 32, "steps": 30, "batch": 120, "every": 0, "learning_rate": 0.02}

@@ -10,8 +10,8 @@ import pytest
 
 from experiments.common.study import check
 from experiments.theory import _descent, optimizers
-from jaxselect.errors import BadInput
-from jaxselect.model.objective import empirical_risk
+from jaxselect.checks import BadInput
+from jaxselect.model.attention import empirical_risk
 from tests.tolerances import assert_close
 
 SMOKE = optimizers.PRESETS["smoke"]

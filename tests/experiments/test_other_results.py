@@ -9,8 +9,8 @@ import pytest
 
 from experiments.sweep import study
 from experiments.text import data as review_data
-from jaxselect.corpora.synthetic import assumption_one
-from jaxselect.model.embedding_step import embedding_steps
+from jaxselect.data.synthetic import assumption_one
+from jaxselect.model.step import embedding_steps
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import differences
 
@@ -61,21 +61,21 @@ def test_every_module_that_a_sweep_loads_is_in_its_digest():
     code = (
         "import sys, types; package = types.ModuleType('jaxselect'); "
         "package.__path__ = ['jaxselect']; sys.modules['jaxselect'] = package; "
-        "import jaxselect.sweep.chunks; "
+        "import jaxselect.sweep.run; "
         "print(*(n for n in sys.modules if n.startswith('jaxselect.')))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
     )
-    known = study._sources("jaxselect.sweep.chunks")
+    known = study._sources("jaxselect.sweep.run")
     packages = {path.name for path in (ROOT / "jaxselect").iterdir() if path.is_dir()}
     loaded = set(done.stdout.split()) - {f"jaxselect.{name}" for name in packages}
-    assert {"jaxselect.outcome.trial_certificate", "jaxselect.margin._polish"} <= loaded
+    assert {"jaxselect.margin.certificate", "jaxselect.margin.qp"} <= loaded
     assert loaded <= known.keys()
 
 
 def test_a_change_of_any_of_them_is_seen():
-    known = study._sources("jaxselect.sweep.chunks")
+    known = study._sources("jaxselect.sweep.run")
     digests = {study._fingerprint(known)}
     for name in known:
         digests.add(study._fingerprint(known | {name: known[name] + "\n"}))

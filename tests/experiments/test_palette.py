@@ -10,7 +10,7 @@ import pytest
 from experiments.common.palette import CLASSES, EDGES, STATUS
 from experiments.figures import text_assumption_violation as violation
 from experiments.report.text_claims import ENDS
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sparse.end import End
 
 ASSETS = Path(__file__).parents[2] / "experiments" / "report" / "assets"

@@ -21,8 +21,8 @@ from experiments.theory._phase_brackets import Case, Prediction, bisect, bracket
 from experiments.theory._phase_lanes import MARKS, Run, Shape
 from experiments.theory._phase_ratios import compare, exponents, share_within
 from experiments.theory.phases import DIMS
-from jaxselect.flow.cls_flow import FlowStatus
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.flow.cls import FlowStatus
+from jaxselect.margin.certificate import TrialStatus
 from jaxselect.theory.two_classes import step_size
 
 TIMES = np.asarray(MARKS)

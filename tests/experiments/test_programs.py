@@ -17,7 +17,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from experiments.common import programs
-from jaxselect.sweep.chunks import lanes_over
+from jaxselect.sweep.run import lanes_over
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,10 +22,10 @@ from experiments.theory import (
     step_size,
 )
 from experiments.theory.problem import Problem
-from jaxselect.corpora.corpus import from_sequences
+from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.crossing import CrossingStatus
-from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.selection import important_tokens
+from jaxselect.model.step import embedding_step
 from tests.experiments.invented_results import check_shown
 
 STUDIES = {

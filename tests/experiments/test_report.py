@@ -22,7 +22,7 @@ from experiments.report.watch import watched
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.study import sweep as sweep_study
 from experiments.theory import joint, rates, step_size, watch
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
     check_shown,

@@ -14,7 +14,7 @@ from experiments.report.folders import search
 from experiments.report.page import page
 from experiments.report.study import PRESETS, Settings, report
 from experiments.theory import rates
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
     invent_reviews,

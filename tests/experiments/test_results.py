@@ -13,7 +13,7 @@ from experiments.common import results
 from experiments.common.results import plain, read, write
 from experiments.figures import __main__ as figures
 from experiments.text import explain
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.sweep import store
 from tests.experiments.test_console import ended
 

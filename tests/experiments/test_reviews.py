@@ -18,7 +18,7 @@ from experiments.common.results import read
 from experiments.figures import __main__ as figures
 from experiments.text import data as review_data
 from experiments.text import fitting
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.text.invented import invent_reviews
 from tests.experiments.test_console import ended
 

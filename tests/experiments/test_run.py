@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from experiments import run
-from jaxselect.errors import BadInput
-from jaxselect.outcome.trial import Trial
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.checks import BadInput
+from jaxselect.margin.certificate import TrialStatus
+from jaxselect.trial import Trial
 from tests.experiments.test_console import ended
 
 COMMAND = ["--preset", "smoke", "--verify", "--explain", "--json"]

@@ -10,7 +10,7 @@ import pytest
 from experiments import __main__ as programs
 from experiments.common import console
 from experiments.common.study import Bound, Program, Study, check, check_numbers
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 
 
 def settings_of(name):

@@ -8,8 +8,8 @@ from experiments.report import text_claims, theory_claims
 from experiments.report.page import CLAIMS
 from experiments.report.verdicts import Verdict
 from experiments.theory import _phase_ratios, _trained_head
-from jaxselect.errors import BadInput
-from jaxselect.flow.cls_flow import FlowStatus
+from jaxselect.checks import BadInput
+from jaxselect.flow.cls import FlowStatus
 from jaxselect.sparse.end import End
 
 HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN

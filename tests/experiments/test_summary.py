@@ -11,7 +11,7 @@ from experiments.common.runs import CERTIFIED, SELECTING, lemma_fit
 from experiments.common.statistics import beside, binned, bootstrap, fitted_exponent
 from experiments.figures import phases
 from experiments.sweep.summary import describe, summarise, wasted_work
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.margin.certificate import TrialStatus
 
 STATUSES = {status.name: int(status) for status in TrialStatus}
 ALL, LEFT, PARTIAL = (

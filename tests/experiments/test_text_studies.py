@@ -16,8 +16,10 @@ from experiments.text import flow as text_flow
 from experiments.text import joint as text_joint
 from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
-from jaxselect.corpora import corpus, sparse
-from jaxselect.model import embedding_step, importance, parameters
+from jaxselect.data import corpus, sparse
+from jaxselect.model import parameters
+from jaxselect.model import selection as importance
+from jaxselect.model import step as embedding_step
 from jaxselect.text import reviews as text
 from tests.experiments.invented_results import check_shown
 from tests.experiments.test_console import ended

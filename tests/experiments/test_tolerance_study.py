@@ -13,7 +13,7 @@ from experiments.common.grids import GRIDS
 from experiments.common.results import read
 from experiments.theory import tolerance
 from experiments.theory._tolerance_shares import summary
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep.grid import lane_values
 from tests.experiments.test_console import ended
 

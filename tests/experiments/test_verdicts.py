@@ -11,7 +11,7 @@ from experiments.report import sweep_claims
 from experiments.report.folders import Found
 from experiments.report.measured import FEWEST, Claim, Measured, rows
 from experiments.report.verdicts import Verdict, at_least, at_most, of_interval, of_runs
-from jaxselect.outcome.trial_status import TrialStatus
+from jaxselect.margin.certificate import TrialStatus
 
 HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
 IN_PART, FAILS = Verdict.IN_PART, Verdict.FAILS

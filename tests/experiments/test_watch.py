@@ -9,7 +9,7 @@ import pytest
 from experiments.common.results import read
 from experiments.theory import watch
 from experiments.theory.problem import Problem
-from jaxselect.flow.cls_flow import FlowStatus
+from jaxselect.flow.cls import FlowStatus
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.sweep.grid import Grid
 

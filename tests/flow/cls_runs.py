@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.model.objective import empirical_risk
+from jaxselect.flow.cls import FlowSettings, cls_flow
+from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
 
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)

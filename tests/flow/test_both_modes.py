@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow._both_modes import in_both_modes
+from jaxselect.flow.adjoint import in_both_modes
 
 
 class Fall(eqx.Module):

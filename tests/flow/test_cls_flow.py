@@ -8,14 +8,14 @@ import numpy as np
 import optimistix as optx
 import pytest
 
-from jaxselect.corpora.corpus import Corpus, from_bags
-from jaxselect.corpora.synthetic import assumption_one
-from jaxselect.errors import BadInput
-from jaxselect.flow import cls_flow as module
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, cls_flow
-from jaxselect.model.embedding_step import embedding_step
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import Corpus, from_bags
+from jaxselect.data.synthetic import assumption_one
+from jaxselect.flow import cls as module
+from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import selected_tokens
+from jaxselect.model.step import embedding_step
 from tests.flow import literal_joint
 from tests.flow.cls_runs import PATH, TIGHT, risk_of_query, run
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.corpora.corpus import from_bags, from_sequences
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
+from jaxselect.data.corpus import from_bags, from_sequences
+from jaxselect.flow.cls import FlowSettings, FlowStatus
 from jaxselect.model.parameters import Parameters
 from tests.flow.cls_runs import PATH, risk_of_query, run
 

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
+from jaxselect.data.corpus import from_sequences
+from jaxselect.flow.cls import FlowSettings, FlowStatus
 from jaxselect.flow.crossing import (
     CrossingStatus,
     end_of_path,

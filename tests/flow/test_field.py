@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from jaxselect.corpora.synthetic import assumption_one
-from jaxselect.flow._field import MANY_AXES, aligned, field, linearise
+from jaxselect.data.synthetic import assumption_one
+from jaxselect.flow.cls import MANY_AXES, aligned, field, linearise
 from jaxselect.model.parameters import gaussian
 from tests.tolerances import assert_close
 

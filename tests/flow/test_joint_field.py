@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.flow._joint_field import (
+from jaxselect.data.corpus import from_sequences
+from jaxselect.flow.joint import (
     JointProblem,
     JointRodas5P,
     JointState,
@@ -16,9 +16,8 @@ from jaxselect.flow._joint_field import (
     linearise,
     unflat,
 )
-from jaxselect.flow._propagator import corrected
-from jaxselect.flow._rosenbrock import GAMMA
-from jaxselect.model.objective import empirical_risk
+from jaxselect.flow.rodas import GAMMA, corrected
+from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
 from tests.tolerances import assert_close
 

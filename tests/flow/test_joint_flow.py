@@ -10,21 +10,23 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from jaxselect.compilation import fast_compile_options
-from jaxselect.corpora.corpus import Corpus, from_sequences
-from jaxselect.corpora.synthetic import assumption_one
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus, velocity
-from jaxselect.flow.cls_head_flow import cls_head_flow
-from jaxselect.flow.joint_flow import joint_flow
-from jaxselect.flow.key_query_flow import key_query_flow
-from jaxselect.flow.learning_rates import LearningRates
+from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect.data.synthetic import assumption_one
+from jaxselect.flow.cls import FlowSettings, FlowStatus, velocity
+from jaxselect.flow.joint import (
+    LearningRates,
+    cls_head_flow,
+    joint_flow,
+    key_query_flow,
+)
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.embedding_step import embedding_step
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import (
     competing_pairs,
     important_selected,
     selected_tokens,
 )
+from jaxselect.model.step import embedding_step
 from tests.flow import literal_joint
 
 # Enough for every end here but the last.

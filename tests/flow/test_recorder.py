@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow._recorder import Recorder, record
-from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
+from jaxselect.flow.cls import Recorder, record
+from jaxselect.flow.rodas import Rodas5P, from_autodiff
 
 RATE = 0.7
 # Ten times the tolerance of a step: an interpolant is as exact as the steps beside it.

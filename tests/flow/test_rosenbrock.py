@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
+from jaxselect.flow.rodas import Rodas5P, from_autodiff
 
 TURN = np.array([[0.6, -0.8], [0.8, 0.6]])
 START = np.array([1.0, 0.5])

@@ -6,16 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.corpus import from_bags
-from jaxselect.flow._field import aligned
-from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
-from jaxselect.flow._step_control import (
+from jaxselect.data.corpus import from_bags
+from jaxselect.flow.cls import FlowSettings, aligned, cls_flow
+from jaxselect.flow.control import (
     PARTS,
     PredictiveController,
     skips_a_force,
     step_length,
 )
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+from jaxselect.flow.rodas import Rodas5P, from_autodiff
 from jaxselect.model.parameters import Parameters
 
 RTOL, ORDER = 1e-6, 5.0

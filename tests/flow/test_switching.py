@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow._rosenbrock import Rodas5P, from_autodiff
-from jaxselect.flow._switching import Switching
+from jaxselect.flow.cls import Switching
+from jaxselect.flow.rodas import Rodas5P, from_autodiff
 
 CONTROL = dfx.PIDController(rtol=1e-8, atol=1e-8)
 

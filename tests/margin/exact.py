@@ -5,8 +5,8 @@ from fractions import Fraction
 import jax
 import numpy as np
 
-from jaxselect.margin._thresholds import ALLOWED, LARGEST_GAP, REFUTED, SOLVED
 from jaxselect.margin.max_margin import MaxMarginStatus
+from jaxselect.margin.span import ALLOWED, LARGEST_GAP, REFUTED, SOLVED
 
 
 def exact(embeddings, pairs, solution):

@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.corpus import from_bags, from_sequences
-from jaxselect.corpora.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.data.corpus import from_bags, from_sequences
+from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.margin.certificate import _left_out, inactive_pair_bound
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.margin.pair_graph import score_differences
-from jaxselect.margin.pair_strength import pair_strength
-from jaxselect.model.objective import negative_gradient
+from jaxselect.margin.pairs import pair_strength, score_differences
+from jaxselect.model.attention import negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
 

@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.margin.critical_point import KANTOROVICH, minimise, prove
+from jaxselect.margin.limit import KANTOROVICH, minimise, prove
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.margin.pair_graph import centred
-from jaxselect.margin.pair_strength import PairStrength
+from jaxselect.margin.pairs import PairStrength, centred
 from jaxselect.margin.span import span
 from tests.tolerances import assert_close
 

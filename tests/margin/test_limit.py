@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.corpus import Corpus
-from jaxselect.corpora.synthetic import assumption_one
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.synthetic import assumption_one
+from jaxselect.flow.cls import FlowSettings, cls_flow
+from jaxselect.margin.certificate import finish
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.limit import limit as library_limit
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.margin.pair_strength import pair_strength
-from jaxselect.model.embedding_step import embedding_step
+from jaxselect.margin.pairs import pair_strength
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import competing_pairs, selected_tokens
-from jaxselect.outcome.trial_certificate import finish
+from jaxselect.model.step import embedding_step
 
 DRAW = partial(assumption_one, sequences=40, length=6, relevant=3, irrelevant=12)
 # γ from 0.4 to 250: below capture, in it, and beyond it.

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.margin._interior_point import relative_gap
-from jaxselect.margin._nearest_point import normalise
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.margin.pair_graph import potentials
+from jaxselect.margin.pairs import potentials
+from jaxselect.margin.qp import normalise, relative_gap
 from tests.margin.exact import assert_true, lane
 from tests.margin.pair_problems import contradiction, small_problem, solve_each
 from tests.tolerances import assert_close

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxselect.margin._measure import Candidate, Problem, measured
-from jaxselect.margin._thresholds import ALLOWED
+from jaxselect.margin.qp import Candidate, Problem, measured
+from jaxselect.margin.span import ALLOWED
 
 # On one axis, at 0, 1, 2 and −1.
 EPS = np.finfo(float).eps

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.margin.pair_graph import centred, laplacian, smallest_difference
+from jaxselect.margin.pairs import centred, laplacian, smallest_difference
 from tests.tolerances import assert_close
 
 

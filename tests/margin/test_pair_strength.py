@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.corpora.corpus import Corpus, from_sequences
-from jaxselect.margin.pair_strength import pair_strength
+from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect.margin.pairs import pair_strength
 from tests.tolerances import assert_close
 
 BAGS = from_sequences([[0, 1, 1, 2], [0, 1, 3], [3, 0]], [1, -1, 1], vocabulary=4)

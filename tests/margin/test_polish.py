@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.margin._nearest_point import nearest_point
-from jaxselect.margin._polish import polish
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.margin.pair_graph import potentials
+from jaxselect.margin.pairs import potentials
+from jaxselect.margin.qp import nearest_point, polish
 from tests.margin.pair_problems import solve
 from tests.tolerances import assert_close
 

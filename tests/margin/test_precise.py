@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxselect.margin._precise import combination, precise_differences
+from jaxselect.margin.qp import combination, precise_differences
 from tests.margin.pair_problems import small
 
 precise, precise_combination = jax.jit(precise_differences), jax.jit(combination)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.margin._scale import norm, survives, times_two_to, unit_size
+from jaxselect.margin.qp import norm, survives, times_two_to, unit_size
 
 BOTH = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from jaxselect.margin import span as module
-from jaxselect.margin._jacobi import jacobi
-from jaxselect.margin.span import projector, span
+from jaxselect.margin.span import jacobi, projector, span
 from tests.tolerances import assert_close
 
 

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from jaxselect.corpora.corpus import from_sequences
+from jaxselect.data.corpus import from_sequences
 from jaxselect.model.attention import attend_corpus
 
 VOCABULARY = 5

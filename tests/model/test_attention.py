@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.corpora.corpus import from_sequences
+from jaxselect.data.corpus import from_sequences
 from jaxselect.model.attention import attend, attention_entropy, outputs, token_scores
 from jaxselect.model.parameters import gaussian, gaussian_reduced, reduce
 from tests.tolerances import assert_close

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.corpora.synthetic import assumption_one
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.synthetic import assumption_one
 from jaxselect.model import curvature
+from jaxselect.model.attention import negative_gradient
 from jaxselect.model.curvature import BLOCK, FEW, score_curvature
-from jaxselect.model.objective import negative_gradient
 from tests.model.risk import CORPUS, VOCABULARY, risk
 from tests.tolerances import assert_close
 

@@ -5,20 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.corpus import Corpus, from_bags, from_sequences
-from jaxselect.errors import BadInput
-from jaxselect.model.decision_lists import (
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import Corpus, from_bags, from_sequences
+from jaxselect.model.lists import (
     DecisionList,
     alternating_list,
-    list_agreement,
-    negation_list,
-)
-from jaxselect.model.importance import importance
-from jaxselect.model.list_families import (
     decision_list,
+    list_agreement,
     negation,
+    negation_list,
     whole_decision_list,
 )
+from jaxselect.model.selection import importance
 from tests.tolerances import assert_close
 
 DEPTH, IRRELEVANT, LENGTH, MANY = 5, 3, 8, 40_000

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.corpora.synthetic import (
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.synthetic import (
     assumption_one,
     independent_tokens,
     several_relevant,
 )
-from jaxselect.model.embedding_step import (
+from jaxselect.model.attention import empirical_risk
+from jaxselect.model.parameters import gaussian, gaussian_reduced
+from jaxselect.model.selection import importance
+from jaxselect.model.step import (
     alignment_error,
     embedding_step,
     embedding_steps,
     predicted_alignment,
 )
-from jaxselect.model.importance import importance
-from jaxselect.model.objective import empirical_risk
-from jaxselect.model.parameters import gaussian, gaussian_reduced
 from tests.exponents import mean_error_exponent
 from tests.tolerances import assert_close
 

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.model.frame import frame
-from jaxselect.model.parameters import Parameters
+from jaxselect.model.parameters import Parameters, frame
 from tests.tolerances import assert_close
 
 

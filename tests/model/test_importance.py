@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
-from jaxselect.corpora.corpus import from_bags
-from jaxselect.model.importance import token_classes
+from jaxselect.data.corpus import from_bags
+from jaxselect.model.selection import token_classes
 
 PAIRS = 5000
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.corpora.loss import LOGISTIC
-from jaxselect.model.curvature import score_curvature
-from jaxselect.model.objective import (
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.loss import LOGISTIC
+from jaxselect.model.attention import (
     accuracy,
     empirical_risk,
     log_strongest_pull,
     negative_gradient,
 )
+from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import gaussian
 from tests.model.risk import CORPUS, VOCABULARY, risk
 from tests.tolerances import assert_close

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, ks_2samp
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.errors import BadInput
-from jaxselect.model.attention import token_scores
-from jaxselect.model.embedding_step import alignment_error, embedding_step
-from jaxselect.model.objective import negative_gradient
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import from_sequences
+from jaxselect.model.attention import negative_gradient, token_scores
 from jaxselect.model.parameters import gaussian, gaussian_reduced, reduce
+from jaxselect.model.step import alignment_error, embedding_step
 from tests.tolerances import assert_close
 
 VOCABULARY, DRAWS = 4, 4000

@@ -7,32 +7,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.components import components
-from jaxselect.corpora.corpus import from_bags, from_sequences
-from jaxselect.corpora.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.errors import BadInput
-from jaxselect.margin.pair_strength import pair_strength
-from jaxselect.model.curvature import score_curvature
-from jaxselect.model.embedding_step import (
-    alignment_error,
-    embedding_step,
-    predicted_alignment,
-)
-from jaxselect.model.importance import importance, posterior_difference, token_classes
-from jaxselect.model.objective import (
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import from_bags, from_sequences
+from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.data.synthetic import components
+from jaxselect.margin.pairs import pair_strength
+from jaxselect.model.attention import (
     accuracy,
     empirical_risk,
     log_strongest_pull,
     negative_gradient,
 )
+from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import (
     competing_pairs,
+    importance,
     important_selected,
     important_tokens,
     mean_coverage,
+    posterior_difference,
     selected_tokens,
+    token_classes,
 )
+from jaxselect.model.step import alignment_error, embedding_step, predicted_alignment
 from tests.model.risk import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
 

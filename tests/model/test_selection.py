@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.corpora.corpus import from_sequences
+from jaxselect.data.corpus import from_sequences
 from jaxselect.model.selection import (
     competing_pairs,
     important_selected,

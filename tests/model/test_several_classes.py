@@ -9,25 +9,29 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from jaxselect.corpora.corpus import from_bags, from_sequences
-from jaxselect.corpora.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.corpora.sparse import from_corpus
-from jaxselect.corpora.synthetic import multi_class
-from jaxselect.errors import BadInput
-from jaxselect.flow.joint_flow import joint_flow
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import from_bags, from_sequences
+from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.data.sparse import from_corpus
+from jaxselect.data.synthetic import multi_class
+from jaxselect.flow.joint import joint_flow
 from jaxselect.model import curvature
-from jaxselect.model.attention import attend
+from jaxselect.model.attention import attend, empirical_risk, negative_gradient
 from jaxselect.model.curvature import score_curvature
-from jaxselect.model.embedding_step import (
-    alignment_error,
-    embedding_step,
-    predicted_alignment,
+from jaxselect.model.parameters import (
+    Parameters,
+    frame,
+    gaussian,
+    gaussian_reduced,
+    reduce,
 )
-from jaxselect.model.frame import frame
-from jaxselect.model.importance import class_importance
-from jaxselect.model.objective import empirical_risk, negative_gradient
-from jaxselect.model.parameters import Parameters, gaussian, gaussian_reduced, reduce
-from jaxselect.model.selection import coverage, important_tokens, selected_tokens
+from jaxselect.model.selection import (
+    class_importance,
+    coverage,
+    important_tokens,
+    selected_tokens,
+)
+from jaxselect.model.step import alignment_error, embedding_step, predicted_alignment
 from tests.tolerances import assert_close
 
 TOKENS, CLASSES = 6, 3

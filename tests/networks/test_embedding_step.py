@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.corpora.synthetic import assumption_one, independent_tokens
-from jaxselect.model import embedding_step
-from jaxselect.model.importance import importance
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.synthetic import assumption_one, independent_tokens
+from jaxselect.model import step as embedding_step
 from jaxselect.model.parameters import gaussian, gaussian_reduced
+from jaxselect.model.selection import importance
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import (
     change_error,

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.corpus import Corpus, from_sequences
-from jaxselect.corpora.loss import LOGISTIC
-from jaxselect.corpora.synthetic import multi_class
-from jaxselect.model.functional_margin import functional_margin
-from jaxselect.model.importance import importance
+from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect.data.loss import LOGISTIC
+from jaxselect.data.synthetic import multi_class
+from jaxselect.model.attention import functional_margin
+from jaxselect.model.selection import importance
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import (
     change_error,

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.corpora.synthetic import several_relevant
-from jaxselect.model import attention, objective
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.synthetic import several_relevant
+from jaxselect.model import attention
+from jaxselect.model import attention as objective
 from jaxselect.model.parameters import gaussian
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import network_risk

@@ -10,8 +10,8 @@ import optax
 import pytest
 from scipy.sparse import csr_array
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import from_sequences
 from jaxselect.networks import training as network_training
 from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import network_risk

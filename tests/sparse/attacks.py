@@ -14,12 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csr_array
 
-from jaxselect.corpora.sparse import from_csr
+from jaxselect.data.sparse import from_csr
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse.bdf import BdfSettings
-from jaxselect.sparse.end import End
-from jaxselect.sparse.limit_certificate import CertificateStatus
-from jaxselect.sparse.trajectory import Trajectory, trajectory
+from jaxselect.sparse.end import CertificateStatus, End
+from jaxselect.sparse.flow import BdfSettings, Trajectory, trajectory
 from tests.sparse.truth import Attack, refuted
 
 # Sizes of every problem: one shape for each d compiles one program.

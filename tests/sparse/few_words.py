@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.sparse import csr_array
 
-from jaxselect.sparse.ragged_bags import RaggedBags
+from jaxselect.sparse.bags import RaggedBags
 
 
 def bags(counts, labels, embeddings, values):

@@ -5,11 +5,12 @@ import functools
 import jax
 import numpy as np
 
-from jaxselect.corpora import corpus as padded
-from jaxselect.corpora import sparse
-from jaxselect.model import embedding_step, parameters
-from jaxselect.sparse.ragged_bags import RaggedBags
-from jaxselect.sparse.sparse_flow import sparse_flow
+from jaxselect.data import corpus as padded
+from jaxselect.data import sparse
+from jaxselect.model import parameters
+from jaxselect.model import step as embedding_step
+from jaxselect.sparse.bags import RaggedBags
+from jaxselect.sparse.flow import sparse_flow
 
 VOCABULARY, SEQUENCES, LENGTH = 8, 12, 4
 # Seeds by where the flow ends; in two dimensions there is no room to go on.

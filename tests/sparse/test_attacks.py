@@ -5,12 +5,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from jaxselect.corpora.sparse import from_csr
+from jaxselect.data.sparse import from_csr
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse.end import End
-from jaxselect.sparse.flow_end import flow_end
-from jaxselect.sparse.sparse_flow import sparse_flow
-from jaxselect.sparse.trajectory import Trajectory
+from jaxselect.sparse.end import End, flow_end
+from jaxselect.sparse.flow import Trajectory, sparse_flow
 from tests.sparse.attacks import FAMILIES, attack, followed
 from tests.sparse.truth import Attack, refuted
 

@@ -7,13 +7,9 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 
-from jaxselect.sparse import certified_minimum as module
-from jaxselect.sparse.certified_minimum import (
-    Minimum,
-    certified_minimum,
-    newton_decrement,
-)
-from jaxselect.sparse.ragged_objective import curvature, descent
+from jaxselect.sparse import rest as module
+from jaxselect.sparse.bags import curvature, descent
+from jaxselect.sparse.rest import Minimum, certified_minimum, newton_decrement
 from tests.sparse.few_words import bags, even
 from tests.sparse.problems import AT_REST, SELECTED, on_host
 from tests.tolerances import assert_close

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.model.objective import empirical_risk
+from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse.certified_minimum import change_of_curvature
+from jaxselect.sparse.rest import change_of_curvature
 from tests.sparse.few_words import bags
 from tests.sparse.problems import on_host, stacked
 from tests.tolerances import assert_close

@@ -7,20 +7,16 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from jaxselect.corpora import sparse
-from jaxselect.flow.result import FlowStatus
+from jaxselect.data import sparse
+from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse.bdf import BdfSettings
-from jaxselect.sparse.end import End
-from jaxselect.sparse.flow_end import flow_end
-from jaxselect.sparse.limit_certificate import CertificateStatus
-from jaxselect.sparse.ragged_bags import RaggedBags
-from jaxselect.sparse.ragged_objective import descent
-from jaxselect.sparse.sparse_flow import sparse_flow
-from tests.outcome.test_rounding import CHANGE, rounded
+from jaxselect.sparse.bags import RaggedBags, descent
+from jaxselect.sparse.end import CertificateStatus, End, flow_end
+from jaxselect.sparse.flow import BdfSettings, sparse_flow
 from tests.sparse.problems import AT_REST, SELECTED, TIED, VOCABULARY, followed, problem
 from tests.tolerances import assert_close
+from tests.trial.test_rounding import CHANGE, rounded
 
 
 def end_of(seed, dim=6):

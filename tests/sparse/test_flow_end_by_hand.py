@@ -4,16 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora import sparse
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.flow.result import Flow, FlowStatus
+from jaxselect.data import sparse
+from jaxselect.data.corpus import from_sequences
+from jaxselect.flow.cls import Flow, FlowStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse.end import End
-from jaxselect.sparse.flow_end import flow_end
-from jaxselect.sparse.limit_certificate import CertificateStatus
-from jaxselect.sparse.sparse_flow import sparse_flow
-from jaxselect.sparse.trajectory import trajectory
+from jaxselect.sparse.end import CertificateStatus, End, flow_end
+from jaxselect.sparse.flow import sparse_flow, trajectory
 from tests.tolerances import assert_close
 
 LATE = 30.0

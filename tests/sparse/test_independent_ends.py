@@ -12,11 +12,10 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize, nnls
 
-from jaxselect.flow.cls_flow import cls_flow
-from jaxselect.outcome.trial_certificate import certify
-from jaxselect.outcome.trial_status import CERTIFIED, TrialStatus
+from jaxselect.flow.cls import cls_flow
+from jaxselect.margin.certificate import CERTIFIED, TrialStatus, certify
 from jaxselect.sparse.end import End
-from jaxselect.sparse.trajectory import trajectory
+from jaxselect.sparse.flow import trajectory
 from tests.sparse.problems import AT_REST, SELECTED, TIED, problem
 from tests.sparse.truth import Attack, refuted
 

@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.sparse.late_flow import ACTIVE, FREE, INACTIVE, Ties
-from jaxselect.sparse.limit_certificate import (
+from jaxselect.sparse.end import (
+    ACTIVE,
+    FREE,
+    INACTIVE,
     PUSH,
     CertificateStatus,
+    PairForces,
+    SparseMaxMargin,
+    Ties,
     limit_certificate,
 )
-from jaxselect.sparse.pairs import PairForces
-from jaxselect.sparse.sparse_max_margin import SparseMaxMargin
 
 LATE = 40.0
 OFFSET, DIRECTION = CertificateStatus.OFFSET, CertificateStatus.DIRECTION

@@ -5,14 +5,17 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.corpora.sparse import from_corpus, from_csr
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.sparse import from_corpus, from_csr
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse.end import End
-from jaxselect.sparse.flow_end import flow_end
-from jaxselect.sparse.late_flow import offset_equilibrium
-from jaxselect.sparse.limit_certificate import PUSH, CertificateStatus
-from jaxselect.sparse.trajectory import trajectory
+from jaxselect.sparse.end import (
+    PUSH,
+    CertificateStatus,
+    End,
+    flow_end,
+    offset_equilibrium,
+)
+from jaxselect.sparse.flow import trajectory
 from tests.sparse.test_flow_end_by_hand import by_hand
 from tests.tolerances import assert_close
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from jaxselect.sparse.pairs import pair_forces
-from jaxselect.sparse.ragged_bags import RaggedBags
-from jaxselect.sparse.ragged_objective import sized_score_gradient
+from jaxselect.sparse.bags import RaggedBags, sized_score_gradient
+from jaxselect.sparse.end import pair_forces
 from tests.sparse.problems import problem
 
 

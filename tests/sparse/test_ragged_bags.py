@@ -7,12 +7,12 @@ import pytest
 from scipy.sparse import csr_array
 
 from jaxselect.model import attention as padded_attention
-from jaxselect.model.objective import empirical_risk
+from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse import ragged_objective as module
-from jaxselect.sparse.ragged_bags import RaggedBags
-from jaxselect.sparse.ragged_objective import (
+from jaxselect.sparse import bags as module
+from jaxselect.sparse.bags import (
     LEFT_OUT,
+    RaggedBags,
     attention,
     curvature,
     dense_curvature,

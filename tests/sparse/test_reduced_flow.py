@@ -4,21 +4,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.corpora.sparse import from_corpus
-from jaxselect.errors import BadInput
-from jaxselect.flow.result import FlowStatus
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.sparse import from_corpus
+from jaxselect.flow.cls import FlowStatus
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse import arclength_flow as arclength
-from jaxselect.sparse import reduced_flow as reduced
-from jaxselect.sparse.arclength_flow import RETURNED
-from jaxselect.sparse.bdf import BdfSettings
-from jaxselect.sparse.end import End
-from jaxselect.sparse.flow_end import flow_end
-from jaxselect.sparse.limit_certificate import CertificateStatus
-from jaxselect.sparse.reduced_flow import in_basin_of_minimum, reduced_flow
-from jaxselect.sparse.sparse_flow import sparse_flow
-from jaxselect.sparse.trajectory import _since, _total, trajectory
+from jaxselect.sparse import flow as arclength
+from jaxselect.sparse import flow as reduced
+from jaxselect.sparse.end import CertificateStatus, End, flow_end
+from jaxselect.sparse.flow import (
+    RETURNED,
+    BdfSettings,
+    _since,
+    _total,
+    in_basin_of_minimum,
+    reduced_flow,
+    sparse_flow,
+    trajectory,
+)
 from tests.sparse.problems import SELECTED, TIED, followed, problem
 from tests.tolerances import assert_close
 
@@ -171,7 +174,7 @@ def test_an_end_that_cuts_through_an_overtaking_is_carried_on(bags, monkeypatch)
     query = sparse_flow(model, bags, until_log_time=level).query
     assert abs(query[0] - query[1]) < 0.5
     whole = trajectory(model, bags)
-    monkeypatch.setattr("jaxselect.sparse.trajectory.LATEST", level)
+    monkeypatch.setattr("jaxselect.sparse.flow.LATEST", level)
     cut = trajectory(model, bags)
     assert cut.ending.status == whole.ending.status != End.UNPROVED
     np.testing.assert_array_equal(cut.ending.selected, whole.ending.selected)

@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from jaxselect.corpora import sparse
-from jaxselect.corpora.loss import EXPONENTIAL, POLYNOMIAL, Bounds
-from jaxselect.errors import BadInput
-from jaxselect.model.objective import empirical_risk, negative_gradient
+from jaxselect.checks import BadInput
+from jaxselect.data import sparse
+from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL, Bounds
+from jaxselect.model.attention import empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.sparse_objective import risk_and_score_descent
-from jaxselect.sparse.certified_minimum import certified_minimum, change_of_curvature
-from jaxselect.sparse.end import End
-from jaxselect.sparse.flow_end import flow_end
-from jaxselect.sparse.ragged_bags import RaggedBags
-from jaxselect.sparse.ragged_objective import curvature, descent
-from jaxselect.sparse.ragged_objective import risk as host_risk
-from jaxselect.sparse.sparse_flow import sparse_flow
+from jaxselect.sparse.bags import RaggedBags, curvature, descent
+from jaxselect.sparse.bags import risk as host_risk
+from jaxselect.sparse.end import End, flow_end
+from jaxselect.sparse.flow import sparse_flow
+from jaxselect.sparse.rest import certified_minimum, change_of_curvature
 from tests.sparse.problems import SELECTED, TIED, problem
 from tests.tolerances import assert_close
 

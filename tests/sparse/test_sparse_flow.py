@@ -7,13 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora import sparse
-from jaxselect.errors import BadInput
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.flow.result import FlowStatus
+from jaxselect.checks import BadInput
+from jaxselect.data import sparse
+from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse.bdf import LOOK_BACK, BdfSettings
-from jaxselect.sparse.sparse_flow import sparse_flow
+from jaxselect.sparse.flow import LOOK_BACK, BdfSettings, sparse_flow
 from tests.sparse.problems import followed as followed_to_end
 from tests.sparse.problems import problem
 from tests.tolerances import assert_close

@@ -6,9 +6,8 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.sparse import sparse_max_margin as module
-from jaxselect.sparse.pairs import competing_pairs
-from jaxselect.sparse.sparse_max_margin import least_distance, sparse_max_margin
+from jaxselect.sparse import end as module
+from jaxselect.sparse.end import competing_pairs, least_distance, sparse_max_margin
 from tests.margin.pair_problems import solve_each
 from tests.tolerances import assert_close
 
@@ -296,7 +295,7 @@ def test_a_solver_that_gives_up_claims_nothing(monkeypatch):
     def gives_up(*_, **__):
         raise RuntimeError("Maximum number of iterations reached.")
 
-    monkeypatch.setattr("jaxselect.sparse.sparse_max_margin.nnls", gives_up)
+    monkeypatch.setattr("jaxselect.sparse.end.nnls", gives_up)
     bags = csr_array([[1.0, 1.0]])
     found = sparse_max_margin(np.eye(2), bags, np.array([True, False]), np.ones(2))
     assert found.status is MaxMarginStatus.NOT_CONVERGED

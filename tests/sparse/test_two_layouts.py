@@ -12,24 +12,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.corpus import Corpus, from_sequences
-from jaxselect.corpora.sparse import from_corpus
-from jaxselect.flow.cls_flow import FlowSettings, cls_flow
-from jaxselect.flow.result import FlowStatus
+from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect.data.sparse import from_corpus
+from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
+from jaxselect.margin.certificate import CERTIFIED, TrialStatus, certify
 from jaxselect.model.attention import attend_bags
-from jaxselect.model.frame import span_axes
-from jaxselect.model.parameters import Parameters
+from jaxselect.model.parameters import Parameters, span_axes
 from jaxselect.model.selection import competing_pairs, selected_tokens
-from jaxselect.outcome.trial_certificate import certify
-from jaxselect.outcome.trial_status import CERTIFIED, TrialStatus
-from jaxselect.sparse.bdf import BdfSettings
-from jaxselect.sparse.end import End
-from jaxselect.sparse.flow_end import flow_end
-from jaxselect.sparse.late_flow import FREE, LateFlow
-from jaxselect.sparse.pairs import competing_pairs_by_entry, pair_forces
-from jaxselect.sparse.ragged_bags import RaggedBags
-from jaxselect.sparse.sparse_max_margin import sparse_max_margin
-from jaxselect.sparse.trajectory import trajectory
+from jaxselect.sparse.bags import RaggedBags
+from jaxselect.sparse.end import (
+    FREE,
+    End,
+    LateFlow,
+    competing_pairs_by_entry,
+    flow_end,
+    pair_forces,
+    sparse_max_margin,
+)
+from jaxselect.sparse.flow import BdfSettings, trajectory
 
 NUMBER, TOKENS, BAGS, LENGTH, DIM = 320, 6, 6, 3, 6
 UNTIL_NORM, BOUNDED = 1e3, FlowSettings(max_steps=512)
@@ -192,10 +192,10 @@ def steeper(*given):
 
 
 FAULTS = {
-    "counts": ("jaxselect.sparse.ragged_bags.RaggedBags.logits", without_counts),
-    "pairs": ("jaxselect.sparse.sparse_max_margin.competing_pairs", a_pair_missing),
-    "margin": ("jaxselect.sparse.flow_end.sparse_max_margin", longer),
-    "forces": ("jaxselect.sparse.pairs.attend_bags", steeper),
+    "counts": ("jaxselect.sparse.bags.RaggedBags.logits", without_counts),
+    "pairs": ("jaxselect.sparse.end.competing_pairs", a_pair_missing),
+    "margin": ("jaxselect.sparse.end.sparse_max_margin", longer),
+    "forces": ("jaxselect.sparse.end.attend_bags", steeper),
 }
 
 

@@ -8,9 +8,8 @@ from scipy.optimize import minimize, root
 from scipy.sparse import csr_array
 from scipy.special import log_expit
 
-from jaxselect.sparse.end import End
-from jaxselect.sparse.late_flow import INACTIVE
-from jaxselect.sparse.trajectory import Trajectory
+from jaxselect.sparse.end import INACTIVE, End
+from jaxselect.sparse.flow import Trajectory
 
 # Log-time until which a certified end is followed.
 FAR = 1e4

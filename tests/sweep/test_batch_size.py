@@ -9,7 +9,7 @@ import pytest
 
 from experiments.sweep import batch_size, study
 from experiments.sweep.settings import CHUNK_SIZE, Settings
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.sweep.grid import Grid
 
 

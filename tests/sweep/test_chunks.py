@@ -13,25 +13,18 @@ import pytest
 from experiments.compare import value_differences
 from experiments.sweep import launch
 from experiments.sweep.settings import PRESETS
-from jaxselect.corpora.synthetic import (
+from jaxselect.data.synthetic import (
     assumption_one,
     independent_tokens,
     several_relevant,
 )
-from jaxselect.model.embedding_step import embedding_steps
-from jaxselect.outcome.stages import STAGES
-from jaxselect.outcome.trial import Trial
-from jaxselect.outcome.trial_status import CERTIFIED, TrialStatus
-from jaxselect.sweep import chunks as sweep_module
+from jaxselect.margin.certificate import CERTIFIED, TrialStatus
+from jaxselect.model.step import embedding_steps
+from jaxselect.sweep import run as sweep_module
 from jaxselect.sweep import store
-from jaxselect.sweep.chunks import (
-    plan,
-    predicted_steps,
-    program,
-    run_and_write,
-    run_chunk,
-)
 from jaxselect.sweep.grid import Grid, lane_values
+from jaxselect.sweep.run import plan, predicted_steps, program, run_and_write, run_chunk
+from jaxselect.trial import STAGES, Trial
 
 SIZES = {"sequences": (8,), "length": (3,), "relevant": (2,), "irrelevant": (4,)}
 TINY = Grid(

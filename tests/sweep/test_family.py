@@ -12,11 +12,10 @@ from experiments.common import console
 from experiments.common.grids import of_family
 from experiments.sweep import launch, study
 from experiments.sweep.settings import PRESETS
-from jaxselect.corpora.synthetic import independent_tokens
-from jaxselect.errors import BadInput
-from jaxselect.model.embedding_step import embedding_step, embedding_steps
-from jaxselect.sweep.family import importable, label, located
-from jaxselect.sweep.grid import Grid
+from jaxselect.checks import BadInput
+from jaxselect.data.synthetic import independent_tokens
+from jaxselect.model.step import embedding_step, embedding_steps
+from jaxselect.sweep.grid import Grid, importable, label, located
 from tests.variants.noisy_labels import noisy_labels
 
 NAME = "tests.variants.noisy_labels:noisy_labels"
@@ -60,9 +59,9 @@ def test_functions_of_a_grid_are_named_with_their_sources():
     described = GRID.described()
     assert described["family"] == NAME
     assert described["embed"] == "tests.sweep.test_family:damped"
-    sources = study._sources("jaxselect.sweep.chunks", *study.own_modules(GRID))
+    sources = study._sources("jaxselect.sweep.run", *study.own_modules(GRID))
     assert {"tests.variants.noisy_labels", "tests.sweep.test_family"} <= set(sources)
-    assert "jaxselect.corpora.synthetic" in sources
+    assert "jaxselect.data.synthetic" in sources
 
 
 def test_programs_of_other_modules_are_traced_in_every_process(monkeypatch, tmp_path):

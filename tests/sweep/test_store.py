@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from jaxselect.errors import BadInput
+from jaxselect.checks import BadInput
 from jaxselect.files import writing
 from jaxselect.sweep import store
 from jaxselect.sweep.labels import load

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from jaxselect.corpora import corpus, sparse
-from jaxselect.errors import BadInput
-from jaxselect.model import importance
+from jaxselect.checks import BadInput
+from jaxselect.data import corpus, sparse
+from jaxselect.model import selection as importance
 from jaxselect.text import invented, words
 from jaxselect.text import reviews as text
 from tests.tolerances import assert_close

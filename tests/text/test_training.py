@@ -6,10 +6,12 @@ import numpy as np
 import optax
 import pytest
 
-from jaxselect.corpora import corpus as padded
-from jaxselect.corpora import sparse
-from jaxselect.errors import BadInput
-from jaxselect.model import embedding_step, objective, parameters
+from jaxselect.checks import BadInput
+from jaxselect.data import corpus as padded
+from jaxselect.data import sparse
+from jaxselect.model import attention as objective
+from jaxselect.model import parameters
+from jaxselect.model import step as embedding_step
 from jaxselect.model.sparse_objective import evaluate
 from jaxselect.text import training as descent
 from tests.tolerances import assert_close

@@ -5,10 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.synthetic import assumption_one
-from jaxselect.theory.asymmetry import start_asymmetry
-from jaxselect.theory.domain import in_domain, small_numbers
-from jaxselect.theory.two_classes import Ensemble, critical_alignment, step_size
+from jaxselect.data.synthetic import assumption_one
+from jaxselect.theory.phases import in_domain, small_numbers
+from jaxselect.theory.two_classes import (
+    Ensemble,
+    critical_alignment,
+    start_asymmetry,
+    step_size,
+)
 from tests.tolerances import assert_close
 
 BASE = Ensemble(200.0, 8.0, 8.0, 48.0)

@@ -5,15 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.corpora.synthetic import assumption_one
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
-from jaxselect.flow.joint_flow import joint_flow
-from jaxselect.flow.learning_rates import LearningRates
-from jaxselect.model.attention import attend_corpus
-from jaxselect.model.embedding_step import embedding_step
-from jaxselect.model.objective import empirical_risk
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.synthetic import assumption_one
+from jaxselect.flow.cls import FlowSettings, FlowStatus
+from jaxselect.flow.joint import LearningRates, joint_flow
+from jaxselect.model.attention import attend_corpus, empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.step import embedding_step
 from jaxselect.theory.joint import late_law, reduced_flow, reduced_problem
 
 SUBSETS = {

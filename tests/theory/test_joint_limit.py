@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.corpora.corpus import Corpus, from_sequences
-from jaxselect.theory.joint_limit import joint_limit
+from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect.theory.joint import joint_limit
 from tests.tolerances import assert_close
 
 limit = jax.jit(joint_limit)

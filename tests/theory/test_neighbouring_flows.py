@@ -15,11 +15,10 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from jaxselect.compilation import fast_compile_options
-from jaxselect.corpora.corpus import from_sequences
-from jaxselect.corpora.loss import LOGISTIC, POLYNOMIAL
-from jaxselect.flow.cls_flow import FlowSettings, FlowStatus
-from jaxselect.flow.joint_flow import joint_flow
-from jaxselect.flow.learning_rates import LearningRates
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.loss import LOGISTIC, POLYNOMIAL
+from jaxselect.flow.cls import FlowSettings, FlowStatus
+from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.model.parameters import Parameters
 from jaxselect.theory.joint import late_law, reduced_flow, reduced_problem
 

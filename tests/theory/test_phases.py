@@ -9,15 +9,16 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import expit
 
-from jaxselect.corpora.synthetic import assumption_one, independent_tokens
-from jaxselect.model.embedding_step import embedding_step, predicted_alignment
+from jaxselect.data.synthetic import assumption_one, independent_tokens
 from jaxselect.model.parameters import gaussian_reduced
+from jaxselect.model.step import embedding_step, predicted_alignment
 from jaxselect.theory import phases
-from jaxselect.theory.asymmetry import noise, start_asymmetry
 from jaxselect.theory.two_classes import (
     Ensemble,
     alignment,
     critical_alignment,
+    noise,
+    start_asymmetry,
     step_size,
 )
 from tests.theory import independent

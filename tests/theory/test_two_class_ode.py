@@ -7,8 +7,7 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import log_expit, logsumexp
 
-from jaxselect.theory import two_class_ode as module
-from jaxselect.theory.two_class_ode import two_class_ode
+from jaxselect.theory import two_classes as module
 from jaxselect.theory.two_classes import (
     Ensemble,
     amplification,
@@ -17,6 +16,7 @@ from jaxselect.theory.two_classes import (
     log_pull,
     log_pull_slope,
     pull,
+    two_class_ode,
 )
 from tests.theory import independent
 from tests.theory.independent import Sizes

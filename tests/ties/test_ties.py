@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from jaxselect.corpora.corpus import from_bags, from_sequences
-from jaxselect.corpora.loss import EXPONENTIAL, POLYNOMIAL
-from jaxselect.flow.result import Flow
-from jaxselect.model.attention import attend_corpus
-from jaxselect.model.objective import empirical_risk, negative_gradient
+from jaxselect.data.corpus import from_bags, from_sequences
+from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
+from jaxselect.flow.cls import Flow
+from jaxselect.model.attention import attend_corpus, empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import selected_tokens
 from jaxselect.ties import contract, displacement, no_ties, ties_of

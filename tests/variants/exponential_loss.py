@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from jaxselect import Grid, assumption_one
-from jaxselect.corpora.loss import EXPONENTIAL
+from jaxselect.data.loss import EXPONENTIAL
 
 SIZES = {"sequences": 8, "length": 3, "relevant": 2, "irrelevant": 4}
 

@@ -6,7 +6,7 @@ from jax.nn import log_sigmoid, sigmoid
 from jax.numpy import expm1, log1p
 
 from jaxselect import Grid, assumption_one
-from jaxselect.corpora.loss import Loss
+from jaxselect.data.loss import Loss
 
 STEEP = Loss(
     "steep",

@@ -18,12 +18,12 @@ from experiments.figures import __main__ as figures
 from experiments.report.folders import search
 from experiments.sweep import study
 from experiments.sweep.settings import PRESETS, Settings
-from jaxselect.corpora.synthetic import assumption_one, independent_tokens
-from jaxselect.errors import BadInput
-from jaxselect.model.embedding_step import embedding_steps
+from jaxselect.checks import BadInput
+from jaxselect.data.synthetic import assumption_one, independent_tokens
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import important_tokens
-from jaxselect.sweep.start import start
+from jaxselect.model.step import embedding_steps
+from jaxselect.sweep.run import start
 from jaxselect.sweep.store import load
 from tests.flow import literal_cls
 from tests.variants import weighted
@@ -32,7 +32,7 @@ from tests.variants.temperature import SIZES, warm
 HERE = Path(__file__).parent
 TEXT = (HERE.parents[1] / "docs" / "vary.md").read_text()
 RECIPES = sorted(path.stem for path in HERE.glob("[!_]*.py") if "test" not in path.stem)
-# Each compiles a program; `tests/outcome`, `tests/theory` and `tests/sweep` hold their
+# Each compiles a program; `tests/trial`, `tests/theory` and `tests/sweep` hold their
 # laws.
 SLOW = {"decision_lists", "exponential_loss", "four_steps", "noisy_labels"}
 SLOW |= {"steep_loss", "three_classes", "weighted"}
@@ -149,7 +149,7 @@ def test_results_name_their_functions_and_are_made_again_by_their_command(recipe
     _, grid, folder = recipe
     stored = json.loads((folder / "settings.json").read_text())
     assert stored["grid"]["embed"] == "tests.variants.temperature:warm"
-    sources = study._sources("jaxselect.sweep.chunks", *study.own_modules(grid))
+    sources = study._sources("jaxselect.sweep.run", *study.own_modules(grid))
     assert stored["environment"]["code"] == study._fingerprint(sources)
     (found,) = search([folder])
     words = found.command.split()[3:]

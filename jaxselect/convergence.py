@@ -1,0 +1,599 @@
+"""Convergence rates of the flow of p, differentiable in η₀, d, E, p_0 and the counts.
+
+Late in the flow p = p_mm τ + ρ with τ = log t, so every late rate is a closed form in
+(p_mm, ρ), whose derivatives are implicit. Early rates are times at which the flow
+passes an event (`crossing.last_crossings`). Where the selection or the set of active
+pairs changes, a rate has a kink: its derivative there is that of one side, and it is
+flagged. Derivatives in d are those of `parameters.gaussian_reduced`.
+
+The limit of a flow of p: its selection, and the late flow that follows from it.
+
+The selection is piecewise constant in every argument. Where it, or the set of active
+pairs, changes there is a kink: a derivative there is that of one side, and is flagged.
+
+Whether a flow's selection is the same when it is integrated far more closely.
+
+A certificate takes the accuracy of the integration before it for granted. Two
+integrations that agree do not prove it, but two that differ refute it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Scalar
+
+from .checks import between, whole
+from .compilation import full_precision
+from .data.corpus import Corpus, for_corpus
+from .flow.cls import Flow, FlowStatus, cls_flow, direction_error
+from .flow.control import FlowSettings
+from .flow.crossing import (
+    Crossing,
+    CrossingStatus,
+    EventFunction,
+    crossings_and_end,
+    end_of_path,
+    search_path,
+)
+from .margin.certificate import certify
+from .margin.limit import Limit, LimitStatus, limit, log_time_to_error, norm_to_error
+from .margin.max_margin import MaxMargin, max_margin, with_derivatives
+from .margin.pairs import score_differences, smallest_difference
+from .model.attention import functional_margin
+from .model.parameters import Frame, Parameters, frame
+from .model.selection import competing_pairs, selected_output, selected_tokens
+from .model.step import Embed, alignment_error, embedding_step
+
+# (parameters, final selection, its max-margin solution) → events to search for.
+Events = Callable[
+    [Parameters, Bool[Array, "sequences width"], MaxMargin], Sequence[EventFunction]
+]
+
+
+@dataclass(frozen=True)
+class RateSettings:
+    """Static settings of the rates.
+
+    Attributes:
+        flow: tolerances of the integrations.
+        until_log_time: log(1+t) at which the selection is read and the search for early
+            rates ends.
+        points: of the path that is searched.
+        move: relative size of the move of E that detects a kink: a thousand times the
+            tolerance of active pairs, a thousandth of the moves in studies.
+    """
+
+    flow: FlowSettings = field(default_factory=FlowSettings)
+    until_log_time: float = 1e4
+    points: int = 1024
+    move: float = 1e-6
+
+    def __post_init__(self) -> None:
+        """Refuse a search that could find nothing."""
+        between("until_log_time", self.until_log_time, 0.0, jnp.inf)
+        whole("points", self.points, least=2)
+        between("move", self.move, 0.0, 1.0)
+
+
+class ResolvedLimit(eqx.Module):
+    """The limit of a flow.
+
+    Attributes:
+        path: the flow, without derivatives.
+        selected: the final selection, in bag layout.
+        margin: its max-margin solution; NaN where the path broke off.
+        late: the late flow p_mm log t + ρ; NOT_SETTLED and NaN where it did.
+        kink: a small move of E changes the active pairs.
+        crossings: the last ones of the events that were asked for.
+    """
+
+    path: Flow
+    selected: Bool[Array, "sequences width"]
+    margin: MaxMargin
+    late: Limit
+    kink: Bool[Scalar, ""]
+    crossings: tuple[Crossing, ...] = ()
+
+    def placed(self, inside: Frame) -> "ResolvedLimit":
+        """The limit of a flow in R^d, of that in its frame."""
+        direction = inside.lift_vectors(self.margin.direction)
+        return replace(
+            self,
+            path=jax.lax.stop_gradient(self.path.turned(inside.lift_points)),
+            margin=eqx.tree_at(lambda margin: margin.direction, self.margin, direction),
+            late=self.late.placed(inside),
+            crossings=tuple(crossing.placed(inside) for crossing in self.crossings),
+        )
+
+
+@for_corpus(by_head=True)
+@full_precision
+def resolve_limit(
+    after: Parameters,
+    corpus: Corpus,
+    *,
+    events: Events | None = None,
+    settings: RateSettings = RateSettings(),
+) -> ResolvedLimit:
+    """Follow the flow until its selection is final, then predict the rest.
+
+    The selection is piecewise constant. The part of ρ that only the path decides
+    (`Limit.history_dim`) moves with every argument, so the late flow is differentiated
+    through the whole path: a derivative of it costs another flow, its value none.
+
+    Source: mathematics, sections 3f and 4b.
+
+    Args:
+        after: (E¹, p_0, v).
+        corpus: n labelled bags.
+        events: from (E¹, p_0, v) in their frame, the selection and its
+            max-margin solution to events; their last crossings share the flow that
+            carries derivatives.
+        settings: static.
+
+    Returns:
+        Selection, max-margin solution and late flow, differentiable in both modes.
+
+    Example:
+        See `rates`.
+    """
+    inside = frame(after)
+    after = inside.parameters
+    path = search_path(
+        after,
+        corpus,
+        until_log_time=settings.until_log_time,
+        points=settings.points,
+        settings=settings.flow,
+    )
+    fixed = jax.lax.stop_gradient(after.embeddings)
+    selected = selected_tokens(fixed @ path.query, corpus, path.log_time)
+    pairs = competing_pairs(selected, corpus)
+
+    # Beside the problem itself two neighbours, which share its active pairs or show
+    # a kink.
+    size = settings.move * jnp.linalg.norm(fixed) / jnp.sqrt(fixed.size)
+    towards = size * jax.random.normal(jax.random.key(0), fixed.shape, fixed.dtype)
+    around = jnp.stack([fixed, fixed - towards, fixed + towards])
+    solutions = jax.vmap(max_margin, (0, None))(around, pairs)
+    kink = jnp.any(solutions.active[1:] != solutions.active[:1])
+    margin = jax.tree.map(lambda leaf: leaf[0], solutions)
+    margin = with_derivatives(after.embeddings, margin)
+    margin = eqx.tree_at(
+        lambda margin: (margin.direction, margin.norm),
+        margin,
+        replace_fn=lambda known: known * one_or_nan(path),
+    )
+    crossings: tuple[Crossing, ...] = ()
+    if events is None:
+        end = end_of_path(after, corpus, path, settings=settings.flow)
+    else:
+        found = events(after, selected, margin)
+        crossings, end = crossings_and_end(
+            after, corpus, path, found, settings=settings.flow
+        )
+    late = limit(after, corpus, selected, pairs, margin, late_query=end)
+    whole = path.status == FlowStatus.REACHED
+    status = jnp.where(whole, late.status, LimitStatus.NOT_SETTLED)
+    late = eqx.tree_at(lambda late: late.status, late, status)
+    return ResolvedLimit(
+        path=path,
+        selected=selected,
+        margin=margin,
+        late=late,
+        kink=kink,
+        crossings=crossings,
+    ).placed(inside)
+
+
+def one_or_nan(path: Flow) -> Float[Scalar, ""]:
+    """One, or NaN, which voids derivatives, for a path that broke off.
+
+    Args:
+        path: of `search_path`.
+
+    Returns:
+        A factor for numbers that hold only where the path has an end: one or NaN.
+    """
+    return jnp.where(path.status == FlowStatus.REACHED, 1.0, jnp.nan)
+
+
+@jax.custom_jvp
+def nan_where(void: Bool[Scalar, ""], value: Float[Scalar, ""]) -> Float[Scalar, ""]:
+    """A number, or NaN: then its derivatives are NaN, and no others.
+
+    A factor NaN would do so in forward mode. In reverse mode it would void the gradient
+    of all that is computed beside it, since 0 · NaN is NaN.
+
+    Args:
+        void: whether it is NaN.
+        value: the number.
+
+    Returns:
+        The number or NaN, differentiable once, in both modes.
+
+    Example:
+        >>> both = lambda x: jnp.stack([nan_where(x < 0, x**2), x**3])
+        >>> jax.jacrev(both)(-2.0).tolist(), jax.jacrev(both)(1.0).tolist()
+        ([nan, 12.0], [2.0, 3.0])
+    """
+    return jnp.where(void, jnp.nan, value)
+
+
+@nan_where.defjvp
+def _nan_where_jvp(
+    primals: tuple[Array, Array], tangents: tuple[Any, Array]
+) -> tuple[Array, Array]:
+    (void, value), (_, change) = primals, tangents
+    factor = jnp.where(void, jnp.nan, jnp.ones_like(value))
+
+    def push(_: Callable, right: Array) -> Array:
+        return factor * right
+
+    def pull(_: Callable, weight: Array) -> Array:
+        return jnp.where(weight == 0, 0.0, factor * weight)
+
+    # JAX asks for a linear map and its transpose: here they differ at zero.
+    slope = jax.lax.custom_linear_solve(lambda x: x, change, push, pull, symmetric=True)
+    return nan_where(void, value), slope
+
+
+# The rates that are real numbers; the rest of `Rates` says where they hold.
+REAL_RATES = (
+    "lemma_error",
+    "margin",
+    "error_constant",
+    "norm_to_error",
+    "log_time_to_error",
+    "early_log_time",
+    "selection_log_time",
+    "final_loss",
+    "loss_constant",
+)
+
+
+class Rates(eqx.Module):
+    """How fast one problem converges.
+
+    Attributes:
+        lemma_error: relative error of Lemma 4.1 for the step on E; NaN, with its
+            derivatives, where E was made otherwise than by `embedding_step`.
+        margin: 1/‖p_mm‖ = lim log t / ‖p‖.
+        error_constant: lim ‖p‖ · direction error.
+        norm_to_error: ‖p‖ at which the late flow has the direction error asked for.
+        log_time_to_error: log t at which it has.
+        early_log_time: log(1+t) from which the direction error stays below the early
+            error asked for.
+        selection_log_time: log(1+t) from which the final selection leads in every
+            sequence.
+        final_loss: L at infinite time.
+        loss_constant: lim t (L(t) − final_loss) = ‖p_mm‖².
+        kink: the selection's active pairs, or the pair that is last to be decided,
+            change under a small move: derivatives are those of one side.
+        history_dim: dimension of the part of ρ that only the path decides; derivatives
+            go through the path for it.
+        status: a `limit.LimitStatus`; the late rates hold where it is PREDICTED. Where
+            it is NOT_SETTLED all but `lemma_error` are NaN, and their derivatives; in
+            reverse mode those of `lemma_error`, too.
+        selected: the final selection, in bag layout.
+        active: its active pairs. Where one of these two differs between two problems, a
+            kink or a jump lies between them.
+    """
+
+    lemma_error: Float[Scalar, ""]
+    margin: Float[Scalar, ""]
+    error_constant: Float[Scalar, ""]
+    norm_to_error: Float[Scalar, ""]
+    log_time_to_error: Float[Scalar, ""]
+    early_log_time: Float[Scalar, ""]
+    selection_log_time: Float[Scalar, ""]
+    final_loss: Float[Scalar, ""]
+    loss_constant: Float[Scalar, ""]
+    kink: Bool[Scalar, ""]
+    history_dim: Int[Scalar, ""]
+    status: Int[Scalar, ""]
+    selected: Bool[Array, "sequences width"]
+    active: Bool[Array, "vocabulary vocabulary"]
+
+
+@for_corpus(by_head=True)
+@full_precision
+def rates(
+    before: Parameters,
+    corpus: Corpus,
+    step_size: Float[Scalar, ""] | float,
+    *,
+    error: Float[Scalar, ""] | float = 1e-4,
+    early_error: Float[Scalar, ""] | float = 0.1,
+    embed: Embed = embedding_step,
+    settings: RateSettings = RateSettings(),
+) -> Rates:
+    """All rates of one problem: a step on E, then the flow of p.
+
+    Source: mathematics, sections 3f and 4b.
+
+    Args:
+        before: (E⁰, p_0, v); of `gaussian_reduced` for derivatives in d.
+        corpus: n labelled bags.
+        step_size: η₀.
+        error: direction error that `norm_to_error` and `log_time_to_error` are for, in
+            (0, √2).
+        early_error: direction error that `early_log_time` is for, likewise.
+        embed: how E¹ is made; differentiated through.
+        settings: static.
+
+    Returns:
+        The rates, differentiable once in every argument but the settings, in both
+        modes.
+
+    Raises:
+        BadInput: a step size that is NaN, an error that no direction has late.
+
+    Example:
+        >>> from jaxselect.model.parameters import gaussian_reduced
+        >>> from jaxselect.data.synthetic import assumption_one
+        >>> sizes = dict(sequences=6, length=3, relevant=1, irrelevant=2)
+        >>> bags = assumption_one(jax.random.key(0), **sizes)
+        >>> start = gaussian_reduced(jax.random.key(1), vocabulary=4, dim=1e4)
+        >>> found = jax.jit(rates)(start, bags, 50.0)
+        >>> bool(found.log_time_to_error > found.selection_log_time)
+        True
+    """
+    for name, value in (("error", error), ("early_error", early_error)):
+        between(name, value, 0.0, 2**0.5)
+    stepped = embed(before, corpus, step_size)
+    after = frame(stepped).parameters
+
+    def events(
+        after: Parameters, selected: Bool[Array, "sequences width"], margin: MaxMargin
+    ) -> tuple[EventFunction, EventFunction]:
+        return (
+            direction_event(margin.direction, early_error),
+            selection_event(after, corpus, selected),
+        )
+
+    resolved = resolve_limit(after, corpus, events=events, settings=settings)
+    late, margin = resolved.late, resolved.margin
+    early, selection = resolved.crossings
+    known = one_or_nan(resolved.path)
+    kink = selection_has_kink(after, corpus, resolved, selection, move=settings.move)
+    lemma_error = alignment_error(before, stepped, corpus, step_size)
+    if embed is not embedding_step:
+        lemma_error = nan_where(jnp.array(True), lemma_error)
+    return Rates(
+        lemma_error=lemma_error,
+        margin=1 / margin.norm,
+        error_constant=late.error_constant,
+        norm_to_error=norm_to_error(late, error),
+        log_time_to_error=log_time_to_error(late, error),
+        early_log_time=_known_or_nan(early) * known,
+        selection_log_time=_known_or_nan(selection) * known,
+        final_loss=final_loss(after, corpus, resolved.selected) * known,
+        loss_constant=margin.norm**2,
+        kink=resolved.kink | kink,
+        history_dim=late.history_dim,
+        status=late.status,
+        selected=resolved.selected,
+        active=margin.active,
+    )
+
+
+def direction_event(
+    direction: Float[Array, " dim"], error: Float[Scalar, ""] | float
+) -> EventFunction:
+    """The event from which p is within a given error of a given direction.
+
+    Args:
+        direction: of any length, such as p_mm.
+        error: ‖p/‖p‖ − direction/‖direction‖‖.
+
+    Returns:
+        h(p) for `crossing.last_crossings`.
+    """
+    return lambda query: error - direction_error(query, direction)
+
+
+@for_corpus()
+def selection_event(
+    after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
+) -> EventFunction:
+    """The event from which every finally selected token leads.
+
+    Args:
+        after: (E¹, ·, v).
+        corpus: n labelled bags.
+        selected: those tokens, in bag layout.
+
+    Returns:
+        h(p) for `crossing.last_crossings`.
+    """
+    pairs = competing_pairs(selected, corpus)
+    return lambda query: smallest_difference(after.embeddings @ query, pairs)
+
+
+@for_corpus(by_head=True)
+@full_precision
+def selection_has_kink(
+    after: Parameters,
+    corpus: Corpus,
+    resolved: ResolvedLimit,
+    selection: Crossing,
+    *,
+    move: float = 1e-6,
+) -> Bool[Scalar, ""]:
+    """Whether two pairs are decided last at once: a kink in time.
+
+    Args:
+        after: (E¹, ·, v).
+        corpus: n labelled bags.
+        resolved: of `resolve_limit`.
+        selection: the crossing of `selection_event`.
+        move: size of a lead, relative to the scores passed on the way, that counts as
+            none.
+
+    Returns:
+        True at a kink.
+    """
+    pairs = competing_pairs(resolved.selected, corpus)
+    scores, start = (
+        jax.lax.stop_gradient(after.embeddings @ query)
+        for query in (selection.query, after.query)
+    )
+    leads = jnp.where(pairs, score_differences(scores), jnp.inf).ravel()
+    # The smallest lead is zero here; a second one must not be.
+    least = -jax.lax.top_k(-leads, 2)[0]
+    size = jnp.maximum(jnp.max(jnp.abs(scores)), jnp.max(jnp.abs(start)))
+    close = least[1] - least[0] <= move * size
+    return (selection.status == CrossingStatus.CROSSED) & close
+
+
+@for_corpus(by_head=True)
+@full_precision
+def final_loss(
+    after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
+) -> Float[Scalar, ""]:
+    """The risk at infinite time: every sequence speaks through its selected tokens.
+
+    Source: mathematics, section 3f.
+
+    Args:
+        after: (E¹, ·, v).
+        corpus: n labelled bags.
+        selected: the final selection; of several tokens in a sequence the mean counts,
+            weighted by their occurrences.
+
+    Returns:
+        The risk.
+    """
+    values = after.embeddings @ after.head
+    output = selected_output(values, selected, corpus)
+    margin = functional_margin(corpus.labels, output).value
+    return corpus.mean(corpus.loss.value(margin))
+
+
+def _known_or_nan(crossing: Crossing) -> Float[Scalar, ""]:
+    """Its log-time; NaN, with its derivative, where that is unresolved."""
+    sudden = crossing.status == CrossingStatus.TIME_UNRESOLVED
+    return nan_where(sudden, crossing.log_time)
+
+
+# Ratio of the closer tolerance to the given one; a method of order five takes 2.5 times
+# the steps for it.
+REFINEMENT = 1e-2
+
+
+class ToleranceCheck(eqx.Module):
+    """Ends of one flow at two tolerances, compared.
+
+    Attributes:
+        same_selection: every sequence selects the same tokens at both.
+        status: the `TrialStatus` at the given tolerance.
+        closer_status: that at the closer one.
+        norm_change: relative change of ‖p_mm‖ from the closer one; NaN where either is.
+        constant_change: likewise of the error constant.
+        history_dim: dimension of the part of p that only the path decides, at the
+            closer tolerance: where it is zero, one selection has one constant.
+    """
+
+    same_selection: Bool[Scalar, ""]
+    status: Int[Scalar, ""]
+    closer_status: Int[Scalar, ""]
+    norm_change: Float[Scalar, ""]
+    constant_change: Float[Scalar, ""]
+    history_dim: Int[Scalar, ""]
+
+    @property
+    def same(self) -> Bool[Array, "*lanes"]:
+        """Whether neither the selection nor the status depends on the tolerance."""
+        return self.same_selection & (self.status == self.closer_status)
+
+
+@for_corpus(by_head=True)
+@full_precision
+def tolerance_check(
+    parameters: Parameters,
+    corpus: Corpus,
+    flow: Flow,
+    *,
+    until_norm: Float[Scalar, ""] | float = jnp.inf,
+    until_log_time: Float[Scalar, ""] | float = 1e15,
+    settings: FlowSettings = FlowSettings(),
+) -> ToleranceCheck:
+    """Integrate a flow again at a hundredth of its tolerance, and compare both ends.
+
+    In single precision the rounding of scores is as large as the closer tolerance.
+
+    Source: mathematics, section 3e.
+
+    Args:
+        parameters: (E¹, p_0, v), which the flow started from.
+        corpus: n labelled bags.
+        flow: of p from log(1+t) = 0, with E¹ and v fixed.
+        until_norm: ‖p‖ that the flow was to stop at.
+        until_log_time: log(1+t) that it was to stop at.
+        settings: that it was integrated with.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        BadInput: as `cls_flow`.
+
+    Example:
+        See `trial_certificate.certify`: beside its flow,
+        `tolerance_check(start, bags, flow, until_norm=1e4).same` is True.
+    """
+    closer = cls_flow(
+        parameters,
+        corpus,
+        until_norm=until_norm,
+        until_log_time=until_log_time,
+        settings=replace(settings, atol=REFINEMENT * settings.atol),
+    )
+    return compared(parameters, corpus, flow, closer)
+
+
+@for_corpus(by_head=True)
+def compared(
+    parameters: Parameters, corpus: Corpus, flow: Flow, closer: Flow
+) -> ToleranceCheck:
+    """The ends of two integrations of one flow, compared; see `tolerance_check`."""
+
+    def end(one: Flow) -> tuple[Array, ...]:
+        found = certify(parameters, corpus, one)
+        late = found.ending.late
+        return (
+            found.ending.selected,
+            found.status,
+            found.ending.margin.norm,
+            late.error_constant,
+            late.history_dim,
+        )
+
+    # In a loop the certificate, which compiles for long, is compiled once.
+    both = jax.tree.map(lambda *ends: jnp.stack(ends), _bare(flow), _bare(closer))
+    selected, status, norm, constant, history_dim = jax.lax.map(end, both)
+    return ToleranceCheck(
+        same_selection=jnp.all(selected[0] == selected[1]),
+        status=status[0],
+        closer_status=status[1],
+        norm_change=_relative_change(norm),
+        constant_change=_relative_change(constant),
+        history_dim=history_dim[1],
+    )
+
+
+def _bare(flow: Flow) -> Flow:
+    """The flow without the points that were saved on the way."""
+    path = lambda flow: (flow.path_log_times, flow.path_query)  # noqa: E731
+    return eqx.tree_at(path, flow, replace_fn=lambda saved: saved[:0])
+
+
+def _relative_change(values: Float[Array, " 2"]) -> Float[Scalar, ""]:
+    """|x/y − 1|, and zero where both are zero."""
+    change = jnp.abs(values[0] - values[1])
+    return jnp.where(change == 0, 0.0, change / jnp.abs(values[1]))

@@ -1,0 +1,391 @@
+"""Corpora drawn from a key, with token ids in a fixed order.
+
+Ids 0 … m − 1 are the relevant tokens of the first class, the next m those of the second
+and so on, the irrelevant tokens come last. Sequences stand in groups of one per class
+that share their irrelevant tokens, so that an irrelevant token occurs equally often
+with every label: its α is zero, not merely small. Shapes depend on whole-number
+settings only, so every family runs under `jax.jit` and `jax.vmap`.
+
+Components of the graph of tokens that share a sequence, and E centred in each.
+
+A softmax sees score differences within a sequence only, so scores count up to one
+constant per component.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, Scalar
+
+from .. import checks
+from ..checks import BadInput, as_annotated
+from ..compilation import one_program
+from .corpus import ROUNDING, Corpus, check_share, counted
+
+
+class _Sizes(NamedTuple):
+    """The whole numbers that shapes depend on."""
+
+    sequences: int
+    length: int
+    relevant: int
+    irrelevant: int
+    classes: int
+    per_sequence: int
+
+
+@as_annotated
+def assumption_one(
+    key: Key[Array, ""],
+    *,
+    sequences: int,
+    length: int,
+    relevant: int,
+    irrelevant: int,
+) -> Corpus:
+    """Assumption 1 exactly: one completely positive or negative token per sequence.
+
+    Half of the sequences are positive. All other tokens are irrelevant, α_s = 0.
+    Counts are even: each relevant token is in ⌊n/2m⌋ or ⌈n/2m⌉ sequences, so that its
+    importance has no noise of its draw. Counts drawn independently, multinomial ones,
+    are those of `independent_tokens` at its largest share; phase diagrams of the two
+    differ (mathematics, section 6e).
+
+    Source: mathematics, section 3.
+
+    Args:
+        key: a `jax.random.key`.
+        sequences: n, even.
+        length: T ≥ 2, tokens per sequence.
+        relevant: relevant tokens per class, m.
+        irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
+
+    Returns:
+        A corpus of width T with labels ±1.
+
+    Raises:
+        BadInput: a setting out of its range.
+
+    Example:
+        >>> sizes = dict(sequences=6, length=4, relevant=2, irrelevant=3)
+        >>> corpus = assumption_one(jax.random.key(0), **sizes)
+        >>> corpus.labels.tolist(), corpus.vocabulary
+        ([1, 1, 1, -1, -1, -1], 7)
+    """
+    return several_relevant(
+        key,
+        sequences=sequences,
+        length=length,
+        relevant=relevant,
+        irrelevant=irrelevant,
+    )
+
+
+@as_annotated
+def several_relevant(
+    key: Key[Array, ""],
+    *,
+    sequences: int,
+    length: int,
+    relevant: int,
+    irrelevant: int,
+    per_sequence: int = 1,
+    purity: Float[Scalar, ""] | float = 1.0,
+) -> Corpus:
+    """Several relevant tokens per sequence, each relevant completely or in part.
+
+    A relevant token belongs to the class of its sequence with probability
+    (1 + purity) / 2, else to the other one, so its posterior difference is ± purity in
+    expectation. The other tokens are irrelevant, α_s = 0.
+
+    Source: mathematics, section 3.
+
+    Args:
+        key: a `jax.random.key`.
+        sequences: n, even.
+        length: T ≥ 2, tokens per sequence.
+        relevant: relevant tokens per class, m.
+        irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
+        per_sequence: relevant tokens in a sequence, at most T; repeats are possible.
+        purity: in (0, 1], one for completely positive and negative tokens; traced.
+
+    Returns:
+        A corpus of width T with labels ±1.
+
+    Raises:
+        BadInput: a setting out of its range.
+
+    Example:
+        >>> sizes = dict(sequences=6, length=4, relevant=2, irrelevant=3)
+        >>> corpus = several_relevant(jax.random.key(0), **sizes, per_sequence=2)
+        >>> jnp.where(corpus.tokens < 4, corpus.counts, 0.0).sum(axis=1).tolist()
+        [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
+    """
+    check_share("purity", purity, above=0.0)
+    sizes = _sizes(sequences, length, relevant, irrelevant, 2, per_sequence)
+    return _several_relevant(key, purity, sizes)
+
+
+@one_program("sizes")
+def _several_relevant(
+    key: Key[Array, ""], purity: Float[Scalar, ""] | float, sizes: _Sizes
+) -> Corpus:
+    balanced_key, flip_key = jax.random.split(key)
+    tokens, classes = _balanced(balanced_key, sizes)
+    sequences, _, relevant, irrelevant, _, per_sequence = sizes
+    flipped = jax.random.uniform(flip_key, (sequences, per_sequence)) > (1 + purity) / 2
+    own = tokens[:, :per_sequence]
+    other = (own + relevant) % (2 * relevant)
+    tokens = tokens.at[:, :per_sequence].set(jnp.where(flipped, other, own))
+    return counted(tokens, 1 - 2 * classes, 2 * relevant + irrelevant)
+
+
+@as_annotated
+def independent_tokens(
+    key: Key[Array, ""],
+    *,
+    sequences: int,
+    length: int,
+    relevant: int,
+    irrelevant: int,
+    irrelevant_share: Float[Scalar, ""] | float,
+    weakest: Float[Scalar, ""] | float = 0.1,
+) -> Corpus:
+    """Tokens drawn independently given the label, with a share δ̃ of irrelevant ones.
+
+    The paper's synthetic data are of this kind; the parametrisation here is ours.
+    With ι = δ̃ |S| / (|S| − 1), which is one at the upper end of δ̃, the first token of a
+    sequence is relevant and each other one with probability 1 − ι. A relevant token s
+    is drawn with P(s | y) = (1 + y δ_s) / 2m, so its posterior difference is δ_s in
+    expectation. Over the m tokens of a class |δ_s| is spread evenly from w to 1, with
+    w = ι + (1 − ι) `weakest`. At ι = 1 every draw fulfils Assumption 1.
+
+    Source: mathematics, section 3.
+
+    Args:
+        key: a `jax.random.key`.
+        sequences: n, even.
+        length: T ≥ 2, tokens per sequence.
+        relevant: relevant tokens per class, m.
+        irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
+        irrelevant_share: δ̃ in [0, (|S| − 1)/|S|]; traced.
+        weakest: least |δ_s| at δ̃ = 0, in (0, 1]; traced.
+
+    Returns:
+        A corpus of width T with labels ±1.
+
+    Raises:
+        BadInput: a setting out of its range.
+
+    Example:
+        >>> from jaxselect.model.selection import token_classes
+        >>> sizes = dict(sequences=40, length=4, relevant=2, irrelevant=6)
+        >>> corpus = independent_tokens(
+        ...     jax.random.key(0), **sizes, irrelevant_share=9 / 10
+        ... )
+        >>> token_classes(corpus).completely_positive.tolist()[:4]
+        [True, True, False, False]
+    """
+    vocabulary = 2 * relevant + irrelevant
+    check_share("weakest", weakest, above=0.0)
+    check_share("irrelevant_share", irrelevant_share, most=1 - 1 / max(vocabulary, 1))
+    sizes = _sizes(sequences, length, relevant, irrelevant, 2, 1)
+    return _independent_tokens(key, irrelevant_share, weakest, sizes)
+
+
+@one_program("sizes")
+def _independent_tokens(
+    key: Key[Array, ""],
+    irrelevant_share: Float[Scalar, ""] | float,
+    weakest: Float[Scalar, ""] | float,
+    sizes: _Sizes,
+) -> Corpus:
+    sequences, length, relevant, irrelevant, *_ = sizes
+    vocabulary = 2 * relevant + irrelevant
+    balanced_key, place_key, token_key = jax.random.split(key, 3)
+    tokens, classes = _balanced(balanced_key, sizes)
+    labels = 1 - 2 * classes
+    # Rounding may leave ι just below one: then one slot in 10¹⁶ would be relevant.
+    rho = jnp.minimum(irrelevant_share * vocabulary / (vocabulary - 1) + ROUNDING, 1.0)
+    least = rho + (1 - rho) * weakest
+    strength = least + (1 - least) * jnp.linspace(0.0, 1.0, relevant)
+    difference = jnp.concatenate([strength, -strength])
+    chance = (1 + jnp.outer(labels.astype(difference.dtype), difference)) / 2
+    drawn = jax.random.categorical(
+        token_key, jnp.log(chance)[:, None, :], shape=(sequences, length)
+    )
+    is_relevant = jax.random.uniform(place_key, (sequences, length)) >= rho
+    is_relevant = is_relevant.at[:, 0].set(True)
+    tokens = jnp.where(is_relevant, drawn.astype(tokens.dtype), tokens)
+    return counted(tokens, labels, vocabulary)
+
+
+@as_annotated
+def multi_class(
+    key: Key[Array, ""],
+    *,
+    sequences: int,
+    length: int,
+    relevant: int,
+    irrelevant: int,
+    classes: int,
+) -> Corpus:
+    """Assumption 1 for K classes: one token that occurs with one class only.
+
+    Args:
+        key: a `jax.random.key`.
+        sequences: n, a multiple of K.
+        length: T ≥ 2, tokens per sequence.
+        relevant: relevant tokens per class, m.
+        irrelevant: irrelevant tokens; |S| = K m + irrelevant.
+        classes: K ≥ 2.
+
+    Returns:
+        A corpus of width T with labels 0 … K − 1, for K heads.
+
+    Raises:
+        BadInput: a setting out of its range.
+
+    Example:
+        >>> sizes = dict(sequences=6, length=4, relevant=1, irrelevant=3)
+        >>> multi_class(jax.random.key(0), **sizes, classes=3).labels.tolist()
+        [0, 0, 1, 1, 2, 2]
+    """
+    sizes = _sizes(sequences, length, relevant, irrelevant, classes, 1)
+    return _multi_class(key, sizes)
+
+
+@one_program("sizes")
+def _multi_class(key: Key[Array, ""], sizes: _Sizes) -> Corpus:
+    tokens, labels = _balanced(key, sizes)
+    vocabulary = sizes.classes * sizes.relevant + sizes.irrelevant
+    return replace(counted(tokens, labels, vocabulary), classes=sizes.classes)
+
+
+def _sizes(
+    sequences: int,
+    length: int,
+    relevant: int,
+    irrelevant: int,
+    classes: int,
+    per_sequence: int,
+) -> _Sizes:
+    """The whole numbers of a family, checked."""
+    given = _Sizes(sequences, length, relevant, irrelevant, classes, per_sequence)
+    for (name, value), least in zip(
+        given._asdict().items(), (1, 1, 1, 0, 2, 1), strict=True
+    ):
+        checks.whole(name, value, least=least, most=checks.MOST_TOKENS)
+    if length == 1:
+        raise BadInput("length 1: wanted 2 or more; nothing competes with a lone token")
+    if sequences % classes:
+        raise BadInput(
+            f"sequences {sequences}: wanted as many for each of {classes} classes; "
+            f"take a multiple of {classes}"
+        )
+    if length < per_sequence or (length > per_sequence and irrelevant < 1):
+        raise BadInput(
+            f"length {length}, per_sequence {per_sequence}, irrelevant {irrelevant}: "
+            "wanted room for the relevant tokens, and an irrelevant token to fill the "
+            "rest"
+        )
+    vocabulary = classes * relevant + irrelevant
+    checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
+    return given
+
+
+def _balanced(
+    key: Key[Array, ""], sizes: _Sizes
+) -> tuple[Int[Array, "sequences length"], Int[Array, " sequences"]]:
+    """Sequences that open with relevant tokens of their class, and their classes."""
+    sequences, length, relevant, irrelevant, classes, per_sequence = sizes
+    vocabulary = classes * relevant + irrelevant
+    relevant_key, context_key = jax.random.split(key)
+    each = sequences // classes
+    # A shuffled round of all m tokens uses every one before any twice.
+    draws = each * per_sequence
+    deck = jnp.arange(draws, dtype=jnp.int32) % relevant
+    decks = jax.vmap(jax.random.permutation, in_axes=(0, None))(
+        jax.random.split(relevant_key, classes), deck
+    )
+    first = relevant * jnp.arange(classes, dtype=jnp.int32)[:, None]
+    own = (decks + first).reshape(sequences, per_sequence)
+    context = jax.random.randint(
+        context_key,
+        (each, length - per_sequence),
+        classes * relevant,
+        max(vocabulary, classes * relevant + 1),
+        dtype=jnp.int32,
+    )
+    tokens = jnp.concatenate([own, jnp.tile(context, (classes, 1))], axis=1)
+    return tokens, jnp.repeat(jnp.arange(classes, dtype=jnp.int32), each)
+
+
+@as_annotated
+def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
+    """Component of every token; tokens that share a sequence are joined.
+
+    Only score differences within a component reach a softmax.
+
+    Source: mathematics, section 3a.
+
+    Args:
+        corpus: n bags.
+
+    Returns:
+        The smallest token of the component, by token; absent tokens are alone.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 2], [2, 3]], [1, -1], vocabulary=5)
+        >>> components(bags).tolist()
+        [0, 1, 0, 0, 4]
+    """
+    present = corpus.present
+    last = corpus.vocabulary
+
+    def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        name, _ = state
+        least = jnp.min(jnp.where(present, name[corpus.tokens], last), axis=1)
+        smaller = jnp.where(present, least[:, None], last)
+        after = name.at[corpus.tokens].min(smaller)
+        return after, jnp.any(after != name)
+
+    start = jnp.arange(last, dtype=jnp.int32), jnp.asarray(True)
+    return jax.lax.while_loop(lambda state: state[1], spread, start)[0]
+
+
+@as_annotated
+def centred_in_components(
+    embeddings: Float[Array, "vocabulary dim"], corpus: Corpus
+) -> Float[Array, "vocabulary dim"]:
+    """Each embedding less the mean of its component.
+
+    The rows span what the differences E_s − E_r within sequences span, and have the
+    same differences.
+
+    Source: mathematics, section 3a.
+
+    Args:
+        embeddings: E.
+        corpus: n bags.
+
+    Returns:
+        The centred rows; zero for a token that shares no sequence.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 2], [1]], [1, -1], vocabulary=3)
+        >>> centred_in_components(jnp.array([[1.0], [7.0], [3.0]]), bags).tolist()
+        [[-1.0], [0.0], [1.0]]
+    """
+    name = components(corpus)
+    number = jnp.zeros(len(embeddings), embeddings.dtype).at[name].add(1.0)
+    number = jnp.maximum(number, 1.0)[:, None]
+    # Twice: a mean is known up to a rounding, which its component has in common.
+    for _ in range(2):
+        mean = jnp.zeros_like(embeddings).at[name].add(embeddings) / number
+        embeddings = embeddings - mean[name]
+    return embeddings

@@ -1,0 +1,284 @@
+"""Ordered pairs of tokens as the edges of a graph on the vocabulary.
+
+With one row D = E_s − E_r per pair (s over r), weights on the pairs enter through the
+Laplacian of the graph only, DᵀWD = Eᵀ Lap(W) E, and duals through the potentials they
+leave on the tokens, Dᵀλ = EᵀΛ with Λ_s = Σ_r λ[s, r] − λ[r, s]. The work depends on
+|S|, not on the number of pairs; and where several tokens of a sequence stay selected,
+(s, r) and (s', r) are simply two edges into r.
+
+How strongly the pairs of a selection pull late in the flow.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Scalar
+
+from ..data.corpus import Corpus, for_corpus
+from ..model.attention import functional_margin
+
+
+def laplacian(
+    weights: Float[Array, "vocabulary vocabulary"],
+) -> Float[Array, "vocabulary vocabulary"]:
+    """Laplacian of a weighted graph of pairs: aᵀ Lap(W) a = Σ W[s, r] (a_s − a_r)².
+
+    Source: mathematics, section 3c.
+
+    Args:
+        weights: W, on ordered pairs.
+
+    Returns:
+        A symmetric matrix whose rows sum to zero.
+
+    Example:
+        >>> laplacian(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
+        [[3.0, -3.0], [-3.0, 3.0]]
+    """
+    degree = weights.sum(axis=0) + weights.sum(axis=1)
+    return jnp.diag(degree) - weights - weights.T
+
+
+def potentials(
+    duals: Float[Array, "vocabulary vocabulary"],
+) -> Float[Array, " vocabulary"]:
+    """Potentials of the tokens, Λ_s = Σ_r λ[s, r] − λ[r, s]: Dᵀλ = EᵀΛ.
+
+    Source: mathematics, section 3c.
+
+    Args:
+        duals: λ, on ordered pairs.
+
+    Returns:
+        Λ; its entries sum to zero.
+
+    Example:
+        >>> potentials(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
+        [3.0, -3.0]
+    """
+    return duals.sum(axis=1) - duals.sum(axis=0)
+
+
+def score_differences(
+    scores: Float[Array, " vocabulary"],
+) -> Float[Array, "vocabulary vocabulary"]:
+    """Lead a_s − a_r of the score of s over that of r, for every pair.
+
+    Args:
+        scores: a, one per token.
+
+    Returns:
+        An antisymmetric matrix.
+
+    Example:
+        >>> score_differences(jnp.array([3.0, 1.0])).tolist()
+        [[0.0, 2.0], [-2.0, 0.0]]
+    """
+    return scores[:, None] - scores[None, :]
+
+
+def difference_lengths(
+    embeddings: Float[Array, "vocabulary dim"],
+) -> Float[Array, "vocabulary vocabulary"]:
+    """Length ‖E_s − E_r‖ of every difference, rounded up.
+
+    Args:
+        embeddings: E.
+
+    Returns:
+        A symmetric matrix; never below the true lengths.
+
+    Example:
+        >>> tokens = jnp.array([[0.0, 3.0], [4.0, 0.0]])
+        >>> round(difference_lengths(tokens)[0, 1].item(), 6)
+        5.0
+    """
+    rows = embeddings - embeddings.mean(axis=0, keepdims=True)
+    square = jnp.sum(rows**2, axis=1)
+    both = square[:, None] + square[None, :]
+    # The products of two rows cancel to this many roundings of their lengths.
+    rounding = 8 * jnp.finfo(rows.dtype).eps * both
+    return jnp.sqrt(jnp.maximum(both - 2 * rows @ rows.T, 0.0) + rounding)
+
+
+def smallest_difference(
+    scores: Float[Array, " vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
+) -> Float[Scalar, ""]:
+    """Smallest lead of the scores over the pairs: their margin.
+
+    Args:
+        scores: a, one per token.
+        pairs: True at [s, r] where s should score above r.
+
+    Returns:
+        min a_s − a_r, zero if there is no pair.
+
+    Example:
+        >>> pairs = jnp.array([[False, True], [False, False]])
+        >>> smallest_difference(jnp.array([3.0, 1.0]), pairs).item()
+        2.0
+    """
+    least = jnp.min(
+        jnp.where(pairs, score_differences(scores), jnp.inf), initial=jnp.inf
+    )
+    return jnp.where(pairs.any(), least, 0.0)
+
+
+def centred(
+    embeddings: Float[Array, "vocabulary dim"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+) -> Float[Array, "vocabulary dim"]:
+    """Each token less the mean of its component of the pairs' graph.
+
+    These rows span what the differences E_s − E_r of the pairs span, and the leads of
+    their scores over the pairs are the same; but there is one per token.
+
+    Source: mathematics, section 3b.
+
+    Args:
+        embeddings: E.
+        pairs: an edge at [s, r].
+
+    Returns:
+        The centred tokens; zero for a token in no pair.
+
+    Example:
+        >>> pairs = jnp.zeros((3, 3), bool).at[0, 2].set(True)
+        >>> centred(jnp.array([[1.0], [7.0], [3.0]]), pairs).tolist()
+        [[-1.0], [0.0], [1.0]]
+    """
+    number = len(pairs)
+    tied = pairs | pairs.T | jnp.eye(number, dtype=bool)
+
+    def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        name, _ = state
+        least = jnp.min(jnp.where(tied, name[None, :], number), axis=1)
+        return least, jnp.any(least != name)
+
+    # The name of a component is its first token's; it wanders from pair to pair.
+    start = jnp.arange(number, dtype=jnp.int32), jnp.asarray(True)
+    name, _ = jax.lax.while_loop(lambda state: state[1], spread, start)
+    together = (name[:, None] == name[None, :]).astype(embeddings.dtype)
+    # Twice, since a mean is known up to rounding, which is the same for all it is of.
+    for _ in range(2):
+        mean = together @ embeddings / together.sum(axis=1)[:, None]
+        embeddings = embeddings - mean
+    return embeddings
+
+
+# Rounding of λ_k, of D_kᵀp_mm and of a sum over pairs, in rounding units. Derived: each
+# is a handful of operations and an exponential; measured below 4 on the default sweep.
+ROUNDINGS = 16
+
+
+class PairStrength(NamedTuple):
+    """c = factor · e^{log_scale}, by pair.
+
+    After a large step on E the residual −ℓ′(y b) of a sequence with the right sign is
+    e^{−γ}, which underflows; its logarithm does not.
+
+    Attributes:
+        factor: zero for pairs that never meet, and where the bags of a pair cancel to
+            rounding; positive where the winner deserves to win.
+        log_scale: a natural logarithm, constant in derivatives.
+        magnitude: sum of the absolute terms of `factor`; c has a rounding of it.
+        blur: bound on what errors of the corpus's shifts may change of `factor`.
+    """
+
+    factor: Float[Array, "vocabulary vocabulary"]
+    log_scale: Float[Array, "vocabulary vocabulary"]
+    magnitude: Float[Array, "vocabulary vocabulary"]
+    blur: Float[Array, "vocabulary vocabulary"]
+
+    def times_exp(
+        self, exponent: Float[Array, "vocabulary vocabulary"] | Float[Scalar, ""]
+    ) -> Float[Array, "vocabulary vocabulary"]:
+        """The product c e^{exponent}, rounded once."""
+        meets = self.factor != 0
+        return self.factor * jnp.exp(
+            jnp.where(meets, self.log_scale + exponent, -jnp.inf)
+        )
+
+
+@for_corpus(by_head=True)
+def pair_strength(
+    values: Float[Array, " vocabulary *classes"],
+    corpus: Corpus,
+    selected: Bool[Array, "sequences width"],
+) -> PairStrength:
+    """Strength c_{s*r} of a pair in the late flow, for one selected token a sequence.
+
+    c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r),
+    counts and values with the shifts of their entries.
+
+    With K heads y (b_{s*} − b_r) is the margin's derivative along that difference.
+
+    Source: mathematics, sections 1b, 1c and 3b.
+
+    Args:
+        values: b = E v.
+        corpus: n labelled bags.
+        selected: one token per sequence, in bag layout.
+
+    Returns:
+        c, the scale of a pair being its largest −ℓ′(y b_{s*}) C_X[r] / C_X[s*].
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> chosen = jnp.array([[True, False]])
+        >>> strength = jax.jit(pair_strength)(jnp.array([1.0, -1.0]), bags, chosen)
+        >>> c = strength.times_exp(jnp.array(0.0))
+        >>> round(c[0, 1].item(), 4), c[1, 0].item()
+        (0.5379, 0.0)
+    """
+    slot = jnp.argmax(selected, axis=1)[:, None]
+    loses = ~selected & corpus.present
+    entries = corpus.values_by_entry(values)
+    of_winner = jax.vmap(lambda bag, one: bag[one])
+    winner = of_winner(corpus.tokens, slot)
+    best = of_winner(entries, slot)
+    logits = corpus.logits(jnp.zeros(len(values), values.dtype))
+    log_ratio = jnp.where(loses, logits - of_winner(logits, slot), 0.0)
+    margin = functional_margin(corpus.labels, best[:, 0])
+    ahead = margin.along(best - entries)
+    exponent = corpus.loss.log_slope(margin.value)[:, None] + log_ratio
+    pair, shape = (winner, corpus.tokens), (corpus.vocabulary, corpus.vocabulary)
+    largest = jnp.where(loses, jax.lax.stop_gradient(exponent), -jnp.inf)
+    log_scale = jnp.full(shape, -jnp.inf, values.dtype).at[pair].max(largest)
+    log_scale = jnp.where(jnp.isfinite(log_scale), log_scale, 0.0)
+    pull = jnp.exp(jnp.where(loses, exponent - log_scale[pair], -jnp.inf))
+    strength = corpus.weighted(pull * ahead)
+    zero = jnp.zeros_like(log_scale)
+    factor = zero.at[pair].add(strength)
+    magnitude = zero.at[pair].add(jax.lax.stop_gradient(jnp.abs(strength)))
+    # A sum that cancels to rounding has no sign, whatever the processor makes of it.
+    eps = jnp.finfo(factor.dtype).eps
+    factor = jnp.where(jnp.abs(factor) > ROUNDINGS * eps * magnitude, factor, 0.0)
+    blur = zero
+    if corpus.shift is not None and entries.ndim == 2:
+        size = response(entries, corpus) * corpus.shift.blur
+        blur = blur.at[pair].add(corpus.weighted(pull * size))
+    return PairStrength(
+        factor=factor,
+        log_scale=log_scale,
+        magnitude=magnitude,
+        blur=jax.lax.stop_gradient(blur),
+    )
+
+
+def response(
+    entries: Float[Array, "sequences width"], corpus: Corpus
+) -> Float[Array, "sequences one"]:
+    """Bound on |d/dx| of a pull in units of w_X (−ℓ′) q, x a change of scores.
+
+    With the range w of b in a bag and κ̄ = max ℓ″/|ℓ′| it is w (4 + 1.3 κ̄ w)
+    (mathematics, lemma 7c.2).
+    """
+    present = corpus.present
+    highest = jnp.max(jnp.where(present, entries, -jnp.inf), axis=1, keepdims=True)
+    lowest = jnp.min(jnp.where(present, entries, jnp.inf), axis=1, keepdims=True)
+    spread = jnp.where(present.any(axis=1, keepdims=True), highest - lowest, 0.0)
+    steepest = max(corpus.loss.largest_ratio, 1.0)
+    return spread * (4 + 1.3 * steepest * spread)

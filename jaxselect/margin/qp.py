@@ -1,0 +1,1077 @@
+"""An interior point for the nearest point of a hull of token differences.
+
+Mehrotra's predictor and corrector on min ½‖x‖² − t subject to z = Dx − t ≥ 0, whose
+dual is x = Dᵀλ, λ ≥ 0, Σλ = 1. Both are strictly feasible for any tokens and pairs, so
+there is no phase one and no divergence. One Cholesky factorisation an iteration
+(mathematics, section 3c).
+
+Scores E p and combinations Dᵀλ with twice the digits.
+
+A certificate is a sum of long terms that nearly cancel: the scores of tokens far longer
+than their lead, the duals of pairs that pull against each other. With each factor cut
+into two halves all products are exact, and their sum keeps what every addition rounds
+off (T. Ogita, S. Rump and S. Oishi, Accurate sum and dot product, 2005; mathematics,
+section 3c).
+
+Powers of two, which change sizes but no digit (mathematics, section 3c).
+
+The certificate of p and λ for a max-margin problem, measured on the tokens.
+
+A method may work on centred, scaled or reduced tokens and stop by other criteria;
+claims about its answer rest on the numbers here alone (mathematics, section 3c).
+
+The max-margin problem pair by pair, each difference brought to length one.
+
+min ½‖p‖² subject to u_kᵀp ≥ b_k with u_k = D_k/‖D_k‖ and b_k = 1/‖D_k‖: however mixed
+the lengths, no row is longer than another. The dual method of D. Goldfarb and
+A. Idnani, A numerically stable dual method for solving strictly convex quadratic
+programs (1983), begins at p = 0 and takes in the pair that p misses most; where no p
+reaches it, the combination that says so is Farkas' certificate (mathematics,
+section 3c).
+
+The orthogonal factors of the active rows only steer. The residuals of p and of the
+duals are measured on the tokens, with `_precise`, and taken off at every step.
+
+The point nearest to the origin in the convex hull of token differences.
+
+min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, with one row D = E_s − E_r of D per pair (s over r); its
+dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. An interior point finds out which
+pairs matter, the equations on those are solved to rounding, a certificate decides
+(mathematics, section 3c).
+
+The nearest point once its active pairs are nearly known, to the last digits.
+
+An interior point works on Gram matrices of the tokens, which square their condition:
+where tokens are far longer along one axis than across, as after a large step on E,
+single precision leaves it some digits short of a certificate. Here the tokens enter by
+their singular vectors, and scores, not the point, are the unknowns
+(mathematics, section 3c).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Array, Bool, Float, Int, Scalar
+
+from .pairs import (
+    centred,
+    laplacian,
+    potentials,
+    score_differences,
+    smallest_difference,
+)
+from .span import (
+    ACTIVE,
+    ALLOWED,
+    CERTAIN,
+    CLOSED,
+    DEPENDENT,
+    EQUAL,
+    GUARD,
+    LARGEST_GAP,
+    MISSED,
+    RANGE,
+    REFUTED,
+    ROUGH,
+    SEEMS_ZERO,
+    SETTLED,
+    SHIFT,
+    SOLVED,
+    STATIONARY,
+    SUM,
+    VANISHING,
+    ZERO,
+    span,
+)
+
+
+def precise_differences(
+    tokens: Float[Array, "vocabulary dim"], point: Float[Array, " dim"]
+) -> Float[Array, "vocabulary vocabulary"]:
+    """(E_s − E_r)ᵀp of every pair, with twice the digits."""
+    high, low = _product(tokens, point)
+    return score_differences(high) + score_differences(low)
+
+
+def combination(
+    tokens: Float[Array, "vocabulary dim"],
+    duals: Float[Array, "vocabulary vocabulary"],
+) -> Float[Array, " dim"]:
+    """Dᵀλ = EᵀΛ, the potentials Λ of the duals being sums that cancel."""
+    high, low = _sum(jnp.concatenate([duals, -duals.T], axis=1))
+    whole, rest = _product(tokens.T, high)
+    return whole + (rest + tokens.T @ low)
+
+
+def _product(
+    matrix: Float[Array, "rows columns"], vector: Float[Array, " columns"]
+) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    """A x as an unevaluated sum of two."""
+    parts = [a * b[None, :] for a in _halves(matrix) for b in _halves(vector)]
+    return _sum(jnp.concatenate(parts, axis=1))
+
+
+def _halves(values: Array) -> tuple[Array, Array]:
+    """Upper and lower digits, of which products are exact."""
+    info = jnp.finfo(values.dtype)
+    upper = lax.reduce_precision(values, info.nexp, info.nmant // 2 - 1)
+    return upper, values - upper
+
+
+def _sum(
+    terms: Float[Array, "rows columns"],
+) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    """Sums of the rows, and what the additions rounded off."""
+
+    def add(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple:
+        (left, rest), (right, more) = one, other
+        total = left + right
+        taken = total - left
+        lost = (left - (total - taken)) + (right - taken)
+        return total, rest + more + lost
+
+    zero = jnp.zeros((), terms.dtype)
+    return lax.reduce((terms, jnp.zeros_like(terms)), (zero, zero), add, (1,))
+
+
+def unit_size(
+    values: Float[Array, "rows columns"],
+) -> tuple[Float[Array, "rows columns"], Int[Scalar, ""], Float[Scalar, ""]]:
+    """Values · 2^−k below one, k, and the size below which they are blurred.
+
+    Processors take numbers below the smallest normal one for zero. Where entries are
+    such, before or after, or their differences may be, lengths not far above are in
+    doubt; elsewhere the size is zero.
+    """
+    info = jnp.finfo(values.dtype)
+    _, exponent = jnp.frexp(jnp.max(jnp.abs(values), initial=0.0))
+    exponent = exponent.astype(jnp.int32)
+    # As integers: a comparison of numbers would itself take them for zero.
+    least = jnp.asarray(info.tiny / info.eps, info.dtype)
+    bound = times_two_to(least, jnp.maximum(exponent, 0))
+    digits = _bits(values) << 1
+    faint = jnp.any((digits != 0) & (digits < _bits(bound) << 1))
+    blur = times_two_to(least / info.eps, jnp.maximum(-exponent, 0))
+    return times_two_to(values, -exponent), exponent, jnp.where(faint, blur, 0.0)
+
+
+def times_two_to(values: Array, power: Int[Scalar, ""]) -> Array:
+    """Values · 2^power, which need not be a number itself."""
+    info = jnp.finfo(values.dtype)
+    for half in (power // 2, power - power // 2):
+        bits = (half - info.minexp + 1).astype(f"uint{info.bits}") << info.nmant
+        values = values * lax.bitcast_convert_type(bits, info.dtype)
+    return values
+
+
+def survives(
+    before: Float[Array, "..."], after: Float[Array, "..."]
+) -> Bool[Scalar, ""]:
+    """Whether all that matters of what was scaled is still a normal number."""
+    info = jnp.finfo(before.dtype)
+    size = jnp.abs(before)
+    matters = size > info.eps**2 * jnp.max(size, initial=0.0)
+    normal = (jnp.abs(after) >= info.tiny) & jnp.isfinite(after)
+    return jnp.all(jnp.isfinite(after) & (~matters | normal))
+
+
+def norm(vector: Float[Array, " dim"]) -> Float[Scalar, ""]:
+    """‖p‖, whose square may overflow; its derivative at zero is zero."""
+    largest = jnp.max(jnp.abs(lax.stop_gradient(vector)), initial=0.0)
+    some = largest > 0
+    unit = vector / jnp.where(some, largest, 1.0)
+    return jnp.where(some, largest * jnp.sqrt(jnp.where(some, unit @ unit, 1.0)), 0.0)
+
+
+def _bits(values: Array) -> Array:
+    """The digits of numbers as integers, ordered alike where positive."""
+    return lax.bitcast_convert_type(values, f"uint{jnp.finfo(values.dtype).bits}")
+
+
+class Problem(NamedTuple):
+    """The tokens of a max-margin problem, of size one, and its pairs.
+
+    Attributes:
+        tokens: E, as they were given but for a power of two.
+        pairs: an edge at [s, r] where s must score above r by the margin.
+        blur: the size up to which differences may be lost to the format; usually zero.
+    """
+
+    tokens: Float[Array, "vocabulary dim"]
+    pairs: Bool[Array, "vocabulary vocabulary"]
+    blur: Float[Scalar, ""]
+
+
+class Candidate(NamedTuple):
+    """The answer of a method, of which nothing is believed.
+
+    Attributes:
+        direction: p, or zero for duals that refute the problem.
+        duals: λ.
+        near: how far from the margin a pair counts as active; one number, or by pair.
+    """
+
+    direction: Float[Array, " dim"]
+    duals: Float[Array, "vocabulary vocabulary"]
+    near: Float[Array, "*pairs"]
+
+
+class Answer(NamedTuple):
+    """A candidate's p and λ, and the numbers measured of them.
+
+    Attributes:
+        direction: p, or zero for duals that refute the problem.
+        duals: λ.
+        active: the pairs at the margin.
+        gap: as in `MaxMargin`.
+        infeasibility: as in `MaxMargin`.
+        balance: ‖Σ λ D‖ / Σ λ ‖D‖, infinite unless p is zero.
+        allowed: the gap that rounding of p allows, for duals that cancel to
+            ‖p‖ = Σ λ ‖D‖ / ψ; zero where it is not measured.
+    """
+
+    direction: Float[Array, " dim"]
+    duals: Float[Array, "vocabulary vocabulary"]
+    active: Bool[Array, "vocabulary vocabulary"]
+    gap: Float[Scalar, ""]
+    infeasibility: Float[Scalar, ""]
+    balance: Float[Scalar, ""]
+    allowed: Float[Scalar, ""]
+
+    @property
+    def solved(self) -> Bool[Scalar, ""]:
+        """Whether p is proved to be the solution; a NaN proves nothing."""
+        eps = jnp.finfo(self.gap.dtype).eps
+        solved = self.gap <= jnp.fmax(self.allowed, SOLVED * eps)
+        return solved & (self.infeasibility <= SOLVED * eps)
+
+    @property
+    def refuted(self) -> Bool[Scalar, ""]:
+        """Whether λ proves that the problem has no solution."""
+        return self.balance <= REFUTED * jnp.finfo(self.gap.dtype).eps
+
+    @property
+    def proved(self) -> Bool[Scalar, ""]:
+        """Whether either is."""
+        return self.solved | self.refuted
+
+    @property
+    def to_rounding(self) -> Bool[Scalar, ""]:
+        """Whether it is without the gap that cancellation allows."""
+        return self._replace(allowed=jnp.zeros_like(self.gap)).proved
+
+
+def measured(problem: Problem, candidate: Candidate) -> Answer:
+    """The certificate; with twice the digits where rounding might turn a decision."""
+    tokens, pairs, blur = problem
+    direction, duals, _ = candidate
+    leads = score_differences(tokens @ direction)
+    answer = _certificate(problem, candidate, leads, potentials(duals) @ tokens)
+    # Scores cancel to leads, and the gap contains what rounding leaves of Dᵀλ through
+    # its product with p, which is made of scores, too.
+    longest = jnp.max(jnp.abs(tokens) @ jnp.abs(direction))
+    eps = jnp.finfo(tokens.dtype).eps
+    error = jnp.maximum(answer.gap, answer.infeasibility) + SUM * eps * longest
+    doubtful = pairs.any() & (~(error <= SOLVED * eps) | (blur > 0))
+    # In a loop p and λ are numbers stored. Within one program the two uses of a dual
+    # may be computed twice, in two roundings that do not cancel.
+    return where_asked(doubtful, partial(_precise, problem, candidate.near), answer)
+
+
+def _precise(problem: Problem, near: Float[Array, "*pairs"], answer: Answer) -> Answer:
+    """The certificate with twice the digits, and with the lengths ‖D‖."""
+    tokens, pairs, blur = problem
+    candidate = Candidate(answer.direction, answer.duals, near)
+    direction, duals, _ = candidate
+    leads, point = precise_differences(tokens, direction), combination(tokens, duals)
+    answer = _certificate(problem, candidate, leads, point)
+    some, total = jnp.any(direction != 0), jnp.sum(duals)
+    length = lengths(tokens, pairs)
+    # Where differences that vanish carry all of the duals, so does their sum.
+    carried = jnp.sum(duals * length)
+    balance = jnp.where(carried > 0, norm(point) / carried, 0.0)
+    convex = jnp.abs(total - 1) <= SUM * jnp.finfo(total.dtype).eps
+    convex = convex & jnp.all(duals >= 0) & jnp.all(pairs | (duals == 0))
+    balance = jnp.where(convex & ~some, balance, jnp.inf)
+    clear = jnp.min(jnp.where(pairs, length, jnp.inf)) >= blur
+    return answer._replace(
+        gap=jnp.where(clear, answer.gap, jnp.nan),
+        balance=jnp.where(clear, balance, jnp.nan),
+        allowed=jnp.where(some, allowed_gap(carried / norm(direction)), 0.0),
+    )
+
+
+def _certificate(
+    problem: Problem,
+    candidate: Candidate,
+    leads: Float[Array, "vocabulary vocabulary"],
+    point: Float[Array, " dim"],
+) -> Answer:
+    """Gap, infeasibility and active pairs, of D p by pair and of Dᵀλ."""
+    (direction, duals, near), pairs = candidate, problem.pairs
+    least = jnp.min(jnp.where(pairs, leads, jnp.inf), initial=jnp.inf)
+    some, none = jnp.any(direction != 0), pairs.any().astype(point.dtype)
+    value = 2 * jnp.sum(duals) - point @ point
+    gap = jnp.abs(1 - value / (direction @ direction))
+    return Answer(
+        direction=direction,
+        duals=duals,
+        active=pairs & some & (jnp.abs(leads - 1) <= near),
+        gap=jnp.where(some, gap, none),
+        infeasibility=jnp.where(some, jnp.maximum(0.0, 1 - least), none),
+        balance=jnp.full_like(gap, jnp.inf),
+        allowed=jnp.zeros_like(gap),
+    )
+
+
+def where_asked(
+    condition: Bool[Scalar, ""], function: Callable[[Answer], Answer], start: Answer
+) -> Answer:
+    """The function of the start where the condition holds, else the start.
+
+    Where no lane asks, the function is not run.
+    """
+    return jax.lax.while_loop(
+        lambda state: state[0],
+        lambda state: (jnp.zeros_like(state[0]), function(state[1])),
+        (condition, start),
+    )[1]
+
+
+def allowed_gap(cancellation: Float[Scalar, ""]) -> Float[Scalar, ""]:
+    """Gap that rounding of p allows, of ψ = Σ λ ‖D‖ / ‖p‖."""
+    eps = jnp.finfo(cancellation.dtype).eps
+    return jnp.minimum(ALLOWED * eps * cancellation, eps**LARGEST_GAP)
+
+
+def lengths(
+    tokens: Float[Array, "vocabulary dim"], pairs: Bool[Array, "vocabulary vocabulary"]
+) -> Float[Array, "vocabulary vocabulary"]:
+    """‖E_s − E_r‖ of every pair, of the difference itself; zero off the pairs."""
+    apart = jnp.abs(tokens[:, None, :] - tokens[None, :, :])
+    largest = jnp.max(apart, axis=2, initial=0.0)
+    unit = jnp.where(largest > 0, largest, 1.0)
+    size = largest * jnp.sqrt(jnp.sum((apart / unit[:, :, None]) ** 2, axis=2))
+    return jnp.where(pairs, size, 0.0)
+
+
+# 5 to 20 iterations are usual; more only where rounding has the say.
+_ITERATIONS = 60
+
+
+class Iterate(NamedTuple):
+    """An interior point, with x = Dᵀλ and Σλ = 1 to rounding.
+
+    Attributes:
+        nearest: x.
+        margin: t.
+        slack: z = Dx − t > 0, one off the pairs.
+        duals: λ > 0, zero off the pairs.
+        gap: relative duality gap, see `relative_gap`.
+        strong: the pairs that seem to be active: dual above slack.
+        ready: they may be the right ones.
+        iterations: so far.
+        going: more of them would help.
+    """
+
+    nearest: Float[Array, " rank"]
+    margin: Float[Scalar, ""]
+    slack: Float[Array, "vocabulary vocabulary"]
+    duals: Float[Array, "vocabulary vocabulary"]
+    gap: Float[Scalar, ""]
+    strong: Bool[Array, "vocabulary vocabulary"]
+    ready: Bool[Scalar, ""]
+    iterations: Int[Scalar, ""]
+    going: Bool[Scalar, ""]
+
+
+def begin(
+    axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
+) -> Iterate:
+    """Equal duals, tilted once towards the pairs that come out narrow."""
+    dtype = axes.dtype
+    eps = jnp.finfo(dtype).eps
+
+    def below(nearest: Array) -> tuple[Array, Array]:
+        ahead = score_differences(nearest @ axes)
+        least = smallest_difference(nearest @ axes, pairs)
+        spread = jnp.max(jnp.where(pairs, ahead - least, 0.0), initial=0.0)
+        room = jnp.maximum(spread, nearest @ nearest)
+        margin = least - jnp.maximum(0.1 * room, eps)
+        return margin, jnp.where(pairs, ahead - margin, 1.0)
+
+    def normalised(duals: Array) -> Array:
+        duals = jnp.where(pairs, duals, 0.0)
+        return duals / jnp.maximum(duals.sum(), eps)
+
+    duals = normalised(jnp.ones_like(pairs, dtype))
+    _, slack = below(axes @ potentials(duals))
+    duals = normalised(1 / slack)
+    nearest = axes @ potentials(duals)
+    margin, slack = below(nearest)
+    # All pairs at once are a guess worth its price where no token wins and loses.
+    chained = jnp.any(pairs.any(axis=0) & pairs.any(axis=1))
+    return Iterate(
+        nearest=nearest,
+        margin=margin,
+        slack=slack,
+        duals=duals,
+        gap=jnp.asarray(jnp.inf, dtype),
+        strong=pairs,
+        ready=~chained,
+        iterations=jnp.asarray(0, jnp.int32),
+        going=pairs.any(),
+    )
+
+
+def advance(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    state: Iterate,
+) -> Iterate:
+    """One iteration: predict, centre, correct; in relative changes of λ and z."""
+    nearest, margin, slack, duals = state[:4]
+    tiny = jnp.finfo(axes.dtype).tiny
+    primal_rest = jnp.where(
+        pairs, slack - score_differences(nearest @ axes) + margin, 0.0
+    )
+    dual_rest = nearest - axes @ potentials(duals)
+    products = duals * slack
+    total = jnp.sum(products)
+    size = nearest @ nearest
+    inverse = 1 / slack
+    weights = duals * inverse
+
+    # Newton's unknowns are dx and dt. Near the solution dx follows dt along p = x/‖x‖²,
+    # almost without changing the slack of an active pair. With dx = y + p dt the
+    # enormous weights cancel on paper, not in rounding. While the gap is large the
+    # multiple of x fades out; any multiple is exact.
+    along = nearest * (size / jnp.maximum(size**2 + total**2, tiny))
+    follow = jnp.where(pairs, score_differences(along @ axes) - 1, 0.0)
+    hessian = (axes @ laplacian(weights)) @ axes.T
+    hessian = hessian + jnp.eye(len(nearest), dtype=axes.dtype)
+    factor = lax.linalg.cholesky(hessian, symmetrize_input=False), True
+    border = along + axes @ potentials(weights * follow)
+    corner = along @ along + jnp.sum(weights * follow**2)
+
+    def right_side(wanted: Array) -> tuple[Array, Array]:
+        pull = weights * primal_rest - duals * wanted
+        rest = axes @ potentials(pull) - dual_rest
+        return rest, jnp.sum(pull * follow) - along @ dual_rest
+
+    def direction(solved: Array, scalar: Array) -> tuple[Array, Array, Array]:
+        d_margin = (scalar - border @ solved) / (corner - border @ solved_border)
+        step = solved - solved_border * d_margin
+        d_slack = score_differences(step @ axes) + follow * d_margin - primal_rest
+        widening = jnp.where(pairs, d_slack * inverse, 0.0)
+        return step + along * d_margin, d_margin, widening
+
+    def longest(wanted: Array, widening: Array) -> Array:
+        """The step at which the first dual or slack reaches zero."""
+        fall = jnp.maximum(wanted + widening, -widening)
+        return 1 / jnp.maximum(jnp.max(jnp.where(pairs, fall, 0.0)), tiny)
+
+    # With dz = z · widening the change of the duals is dλ = −λ · (wanted + widening),
+    # where λz · wanted is what the product λz should lose to first order.
+    wanted = jnp.ones_like(slack)
+    rest, scalar = right_side(wanted)
+    solved_border = cho_solve(factor, border)
+    _, _, widening = direction(cho_solve(factor, rest), scalar)
+    length = jnp.minimum(1.0, longest(wanted, widening))
+    left = (1 - length * (1 + widening)) * (1 + length * widening)
+    number = pairs.sum().astype(axes.dtype)
+    centred = (jnp.sum(products * left) / total) ** 3 * total / number
+    centred = centred / jnp.where(pairs, products, 1.0)
+    wanted = 1 - (1 + widening) * widening - centred
+    rest, scalar = right_side(wanted)
+    d_nearest, d_margin, widening = direction(cho_solve(factor, rest), scalar)
+    length = jnp.minimum(1.0, 0.995 * longest(wanted, widening))
+
+    duals = duals * (1 - length * (wanted + widening))
+    duals = duals / duals.sum()
+    slack = slack * (1 + length * widening)
+    nearest = nearest + length * d_nearest
+    moved = nearest, margin + length * d_margin, slack, duals
+    return _accepted(axes, pairs, state, moved, length)
+
+
+def _accepted(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    state: Iterate,
+    moved: tuple[Array, Array, Array, Array],
+    length: Float[Scalar, ""],
+) -> Iterate:
+    """The iterate after a step to x, t, z and λ, or the state, stopped."""
+    nearest, margin, slack, duals = moved
+    eps, number = jnp.finfo(axes.dtype).eps, pairs.sum().astype(axes.dtype)
+    size = nearest @ nearest
+    gap = relative_gap(axes, pairs, nearest, axes @ potentials(duals))
+    # Where x vanishes, only duals of the vanishing combinations stay of order one.
+    vanishing = vanishes(nearest, gap)
+    lasting = number * duals > size**0.25
+    strong = pairs & jnp.where(vanishing, lasting, duals > slack)
+    ready = vanishing | (gap < 0.03)
+    count = state.iterations + 1
+    finished = (gap <= CLOSED * eps) | (size <= eps**ZERO) | (count >= _ITERATIONS)
+    new = Iterate(
+        nearest=nearest,
+        margin=margin,
+        slack=slack,
+        duals=duals,
+        gap=gap,
+        strong=strong,
+        ready=ready,
+        iterations=count,
+        going=~finished,
+    )
+    # At the end rounding may make an iterate worse than the one before.
+    worse = (state.gap < eps**SETTLED) & ~(gap < state.gap / 2)
+    broken = worse | ~jnp.isfinite(gap) | ~(length > 0)
+    stopped = state._replace(iterations=count, going=jnp.asarray(False))
+    return jax.tree.map(lambda a, b: jnp.where(broken, a, b), stopped, new)
+
+
+def relative_gap(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    nearest: Float[Array, " rank"],
+    hull_point: Float[Array, " rank"],
+) -> Float[Scalar, ""]:
+    """Gap 1 − (min Dx)²/(‖x‖²‖Dᵀλ‖²) of x and λ, each scaled at its best."""
+    least = smallest_difference(nearest @ axes, pairs)
+    size = (nearest @ nearest) * (hull_point @ hull_point)
+    return 1 - least * jnp.abs(least) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
+
+
+def vanishes(
+    nearest: Float[Array, " rank"], gap: Float[Scalar, ""]
+) -> Bool[Scalar, ""]:
+    """Whether x looks like zero: small, and separating nothing."""
+    small = nearest @ nearest < jnp.finfo(nearest.dtype).eps ** SEEMS_ZERO
+    return small & (gap > 0.9)
+
+
+# An entry and at most one exit for each pair that stays, twice over.
+_STEPS_PER_ROW = 4
+
+
+class _Rows(NamedTuple):
+    """The rows u_k in coordinates of a space that holds the tokens, and their bounds.
+
+    Attributes:
+        tokens: E.
+        pairs: a row each.
+        axes: the tokens, transposed, in the coordinates of their span; where d is
+            small in those of R^d.
+        basis: of that span; none for R^d.
+        length: ‖D_k‖; one where it vanishes.
+        unit: the shortest of them.
+        bound: b_k in units of the largest, so that p is of size one or more. A
+            difference that vanishes cannot be reached, and is asked for first.
+    """
+
+    tokens: Float[Array, "vocabulary dim"]
+    pairs: Bool[Array, "vocabulary vocabulary"]
+    axes: Float[Array, "rank vocabulary"]
+    basis: Float[Array, "dim rank"] | None
+    length: Float[Array, "vocabulary vocabulary"]
+    unit: Float[Scalar, ""]
+    bound: Float[Array, "vocabulary vocabulary"]
+
+    def row(self, winner: Array, loser: Array) -> Array:
+        """u_k of pairs, a column each."""
+        difference = self.axes[:, winner] - self.axes[:, loser]
+        return difference / self.length[winner, loser][None]
+
+    def lifted(self, change: Array) -> Array:
+        """A vector in R^d."""
+        return change if self.basis is None else self.basis @ change
+
+    def reduced(self, point: Array) -> Array:
+        """A vector of R^d in these coordinates."""
+        return point if self.basis is None else point @ self.basis
+
+
+class _State(NamedTuple):
+    """A point p = Σ weight_j u_j, tight on the rows in use, and a row to take in."""
+
+    point: Float[Array, " dim"]
+    winner: Int[Array, " rows"]
+    loser: Int[Array, " rows"]
+    weight: Float[Array, " rows"]
+    used: Bool[Array, " rows"]
+    entering: Int[Scalar, ""]
+    entered: Float[Scalar, ""]
+    pending: Bool[Scalar, ""]
+    refuted: Bool[Scalar, ""]
+    going: Bool[Scalar, ""]
+    steps: Int[Scalar, ""]
+
+    def duals(self, vocabulary: int) -> Array:
+        """The weight of every pair."""
+        weights = jnp.zeros((vocabulary, vocabulary), self.weight.dtype)
+        weights = weights.at[self.winner, self.loser].add(self.weight)
+        return weights.at[jnp.divmod(self.entering, vocabulary)].add(self.entered)
+
+
+def active_set(problem: Problem, going: Bool[Scalar, ""]) -> Candidate:
+    """The solution p and its duals; or zero and duals that refute it."""
+    tokens, pairs, _ = problem
+    length = lengths(tokens, pairs)
+    rows = _rows(tokens, pairs, length)
+    rank = max(1, min(len(rows.axes), len(tokens) - 1))
+    zero, no = jnp.zeros((), jnp.int32), jnp.asarray(False)
+    start = _State(
+        point=jnp.zeros_like(tokens[0]),
+        winner=jnp.zeros(rank, jnp.int32),
+        loser=jnp.zeros(rank, jnp.int32),
+        weight=jnp.zeros(rank, tokens.dtype),
+        used=jnp.zeros(rank, bool),
+        entering=zero,
+        entered=jnp.zeros((), tokens.dtype),
+        pending=no,
+        refuted=no,
+        going=going,
+        steps=zero,
+    )
+    end = lax.while_loop(lambda state: state.going, partial(_step, rows), start)
+    weights = jnp.maximum(end.duals(len(tokens)), 0.0) / rows.length
+    total = jnp.where(end.refuted, weights.sum(), rows.unit)
+    direction = end.point / rows.unit
+    size = jnp.maximum(1.0, length * jnp.linalg.norm(direction))
+    near = ACTIVE * jnp.finfo(size.dtype).eps * size
+    return Candidate(direction, weights / total, near)
+
+
+def _rows(tokens: Array, pairs: Array, lengths: Array) -> _Rows:
+    """The rows in the span of the tokens, where that is small."""
+    vocabulary, dim = tokens.shape
+    if 4 * dim <= 5 * vocabulary:
+        basis, axes = None, tokens.T
+    else:
+        basis, axes = jnp.linalg.qr(tokens.T)
+    unit = jnp.min(jnp.where(pairs & (lengths > 0), lengths, jnp.inf))
+    unit = jnp.where(jnp.isfinite(unit), unit, 1.0)
+    length = jnp.where(lengths > 0, lengths, 1.0)
+    bound = jnp.where(lengths > 0, unit / length, 2.0)
+    return _Rows(tokens, pairs, axes, basis, length, unit, bound)
+
+
+def _step(rows: _Rows, state: _State) -> _State:
+    """The state, corrected, after one row has come in or gone out."""
+    order = jnp.argsort(~state.used)
+    state = state._replace(
+        winner=state.winner[order],
+        loser=state.loser[order],
+        weight=state.weight[order],
+        used=state.used[order],
+        steps=state.steps + 1,
+    )
+    across, factor = _factors(rows, state)
+    state, short = _corrected(rows, state, across, factor)
+    farthest = jnp.argmax(short).astype(jnp.int32)
+    entering = jnp.where(state.pending, state.entering, farthest)
+    missed = jnp.maximum(short[jnp.divmod(entering, len(short))], 0.0)
+    rounding = GUARD / 2 * jnp.finfo(short.dtype).eps * jnp.linalg.norm(state.point)
+    solved = ~state.pending & (missed <= rounding)
+    moved = _towards(rows, state, across, factor, entering, missed)
+    stays = solved | jnp.isnan(moved.entered)
+    return _choose(stays, state._replace(going=jnp.asarray(False)), moved)
+
+
+def _factors(rows: _Rows, state: _State) -> tuple[Array, Array]:
+    """Q and R of the rows in use, which come first."""
+    used = state.used
+    unit = jnp.where(used[None, :], rows.row(state.winner, state.loser), 0.0)
+    across, factor = jnp.linalg.qr(unit)
+    one = jnp.eye(len(used), dtype=unit.dtype)
+    factor = jnp.where(used[:, None] & used[None, :], factor, one)
+    return jnp.where(used[None, :], across, 0.0), factor
+
+
+def _corrected(
+    rows: _Rows, state: _State, across: Array, factor: Array
+) -> tuple[_State, Array]:
+    """P tight on the rows in use; what it misses of others."""
+    tokens, length, used = rows.tokens, rows.length, state.used
+    guard = GUARD * jnp.finfo(tokens.dtype).eps * jnp.linalg.norm(state.point)
+    short = rows.bound + guard - precise_differences(tokens, state.point) / length
+    missing = jnp.where(used, short[state.winner, state.loser], 0.0)
+    change = rows.lifted(across @ solve_triangular(factor, missing, trans=1))
+    short = short - score_differences(tokens @ change) / length
+    point = state.point + change
+    duals = state.duals(len(tokens)) / length
+    excess = rows.reduced(point - combination(tokens, duals))
+    weight = state.weight + solve_triangular(factor, excess @ across)
+    weight = jnp.where(used, weight, 0.0)
+    short = jnp.where(rows.pairs, short, -jnp.inf)
+    return state._replace(point=point, weight=weight), short
+
+
+def _towards(
+    rows: _Rows,
+    state: _State,
+    across: Array,
+    factor: Array,
+    entering: Int[Scalar, ""],
+    missed: Float[Scalar, ""],
+) -> _State:
+    """The state after one step towards a row; `entered` NaN without one."""
+    pair = jnp.divmod(entering, len(rows.tokens))
+    eps, tiny = jnp.finfo(across.dtype).eps, jnp.finfo(across.dtype).tiny
+    # The entering row is Σ falls u of the rows in use, and a part orthogonal to them.
+    row = rows.row(*pair)
+    along = row @ across
+    orthogonal = row - across @ along
+    again = orthogonal @ across
+    along, orthogonal = along + again, orthogonal - across @ again
+    falls = jnp.where(state.used, solve_triangular(factor, along), 0.0)
+    total = 1 + jnp.sum(jnp.abs(falls))
+    square = orthogonal @ orthogonal
+    free = (jnp.sqrt(square) > DEPENDENT * eps * total) & ~state.used.all()
+
+    # How far p may go along it until the row is tight, or a weight is zero.
+    fall = jnp.where(falls > eps * total, falls, 0.0)
+    until = jnp.where(fall > 0, jnp.maximum(state.weight, 0.0) / fall, jnp.inf)
+    leaving = jnp.argmin(until)
+    reach = jnp.where(free, missed / jnp.maximum(square, tiny), jnp.inf)
+    enters = reach <= until[leaving]
+    pace = jnp.minimum(reach, until[leaving])
+    slot = jnp.where(enters, jnp.argmin(state.used), leaving)
+    entered = state.entered + pace
+    winner = jnp.where(enters, pair[0], state.winner[slot])
+    loser = jnp.where(enters, pair[1], state.loser[slot])
+    weight = state.weight - pace * falls
+    moved = state._replace(
+        point=state.point + jnp.where(free, pace, 0.0) * rows.lifted(orthogonal),
+        winner=state.winner.at[slot].set(winner),
+        loser=state.loser.at[slot].set(loser),
+        weight=weight.at[slot].set(jnp.where(enters, entered, 0.0)),
+        used=state.used.at[slot].set(enters),
+        entering=entering,
+        entered=jnp.where(enters, 0.0, entered),
+        pending=~enters,
+        going=state.steps < _STEPS_PER_ROW * len(state.used) + 8,
+    )
+    # No row is in the way and none is left to go: the rest of them refutes it.
+    refuted = state._replace(
+        point=jnp.zeros_like(state.point),
+        weight=jnp.maximum(-falls, 0.0),
+        entering=entering,
+        entered=jnp.ones_like(pace),
+        refuted=jnp.asarray(True),
+        going=jnp.asarray(False),
+    )
+    return _choose(jnp.isinf(pace), refuted, moved)
+
+
+def _choose(condition: Array, one: _State, other: _State) -> _State:
+    """One state or the other."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+
+
+# Exchanges of pairs before the interior point is asked again.
+_PASSES = 8
+
+
+class HullPoint(NamedTuple):
+    """The nearest point x = Dᵀλ and what is known of it.
+
+    Attributes:
+        nearest: x.
+        duals: λ ≥ 0 with Σλ = 1, zero off the pairs.
+        gap: relative duality gap 1 − t²/‖x‖⁴ at the best t; one or more if x = 0.
+        vanishing: λ proves, to rounding, that the hull holds the origin.
+        certain: vanishing, or gap and x − Dᵀλ are both rounding.
+        iterations: of the interior point.
+    """
+
+    nearest: Float[Array, " rank"]
+    duals: Float[Array, "vocabulary vocabulary"]
+    gap: Float[Scalar, ""]
+    vanishing: Bool[Scalar, ""]
+    certain: Bool[Scalar, ""]
+    iterations: Int[Scalar, ""]
+
+
+def normalise(
+    embeddings: Float[Array, "vocabulary dim"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+) -> tuple[
+    Float[Array, "rank vocabulary"], Float[Array, "dim rank"], Float[Scalar, ""]
+]:
+    """Eᵀ = scale · basis axes, centred, of unit size, with few coordinates."""
+    involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
+    number = jnp.maximum(involved.sum(), 1).astype(embeddings.dtype)
+    centre = jnp.where(involved, embeddings, 0.0).sum(axis=0, keepdims=True) / number
+    centred = jnp.where(involved, embeddings - centre, 0.0)
+    scale = jnp.max(jnp.linalg.norm(centred, axis=1), initial=0.0)
+    # Tokens that differ by rounding alone are equal.
+    rounding = EQUAL * jnp.finfo(embeddings.dtype).eps * jnp.linalg.norm(centre)
+    centred = jnp.where(scale <= rounding, 0.0, centred)
+    scale = jnp.where(scale <= rounding, 1.0, scale)
+    vocabulary, dim = embeddings.shape
+    if 4 * dim <= 5 * vocabulary:
+        return centred.T / scale, jnp.eye(dim, dtype=embeddings.dtype), scale
+    basis, axes = jnp.linalg.qr(centred.T / scale)
+    return axes, basis, scale
+
+
+def nearest_point(
+    axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
+) -> HullPoint:
+    """The point nearest to the origin in the hull of E_s − E_r, (s, r) in pairs."""
+    start = begin(axes, pairs)
+    nothing = HullPoint(
+        nearest=start.nearest,
+        duals=start.duals,
+        gap=start.gap,
+        vanishing=~pairs.any(),
+        certain=~pairs.any(),
+        iterations=start.iterations,
+    )
+
+    def going(state: tuple[Iterate, HullPoint, Array]) -> Array:
+        iterate, found, _ = state
+        return iterate.going & ~found.certain
+
+    def attempt(
+        state: tuple[Iterate, HullPoint, Array],
+    ) -> tuple[Iterate, HullPoint, Array]:
+        iterate, found, tried = state
+
+        def undecided(iterate: Iterate) -> Array:
+            news = iterate.ready & jnp.any(iterate.strong != tried)
+            return iterate.going & ~news
+
+        iterate = lax.while_loop(
+            undecided, lambda iterate: advance(axes, pairs, iterate), iterate
+        )
+        exact = _on_strong(axes, pairs, iterate)
+        better = exact.certain | (exact.gap < found.gap)
+        found = jax.tree.map(lambda a, b: jnp.where(better, a, b), exact, found)
+        return iterate, found, iterate.strong
+
+    iterate, found, _ = lax.while_loop(going, attempt, (start, nothing, ~pairs))
+    inside = ~found.certain & (iterate.gap < found.gap)
+    return HullPoint(
+        nearest=jnp.where(inside, iterate.nearest, found.nearest),
+        duals=jnp.where(inside, iterate.duals, found.duals),
+        gap=jnp.where(inside, iterate.gap, found.gap),
+        vanishing=found.vanishing,
+        certain=found.certain,
+        iterations=iterate.iterations,
+    )
+
+
+def _rounding(
+    axes: Float[Array, "rank vocabulary"], nearest: Float[Array, " rank"]
+) -> Float[Scalar, ""]:
+    """The rounding of a score relative to the margin ‖x‖², some times over."""
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+    score = jnp.max(jnp.abs(nearest) @ jnp.abs(axes))
+    ratio = score / jnp.maximum(nearest @ nearest, tiny)
+    return CERTAIN * eps * jnp.clip(ratio, 1.0, RANGE)
+
+
+def _on_strong(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    iterate: Iterate,
+) -> HullPoint:
+    """`_exact` on the strong pairs, exchanging some as long as that is promising."""
+    vanishing = vanishes(iterate.nearest, iterate.gap)
+    guessed = iterate.iterations == 0
+    # A considered set gets a second chance; further ones are for those that beat the
+    # interior point, which has not begun where the set is a guess.
+    bar = jnp.where(guessed, 0.1, iterate.gap)
+
+    def promising(state: tuple[HullPoint, Array, Array, Array]) -> Array:
+        found, _, going, passes = state
+        chance = (passes == 0) | (~guessed & (passes == 1)) | (found.gap < bar)
+        return ~found.certain & going & chance & (passes < _PASSES)
+
+    def exchange(
+        state: tuple[HullPoint, Array, Array, Array],
+    ) -> tuple[HullPoint, Array, Array, Array]:
+        before, strong, _, passes = state
+        found, exchanged = _exact(axes, pairs, strong, before.duals, vanishing)
+        found = found._replace(iterations=iterate.iterations)
+        going = jnp.any(strong != exchanged) | (found.gap < before.gap / 10)
+        return found, exchanged, going, passes + 1
+
+    no = jnp.asarray(False)
+    start = HullPoint(
+        nearest=iterate.nearest,
+        duals=iterate.duals,
+        gap=iterate.gap,
+        vanishing=no,
+        certain=no,
+        iterations=iterate.iterations,
+    )
+    return lax.while_loop(
+        promising, exchange, (start, iterate.strong, ~no, jnp.asarray(0, jnp.int32))
+    )[0]
+
+
+def _exact(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    strong: Bool[Array, "vocabulary vocabulary"],
+    duals: Float[Array, "vocabulary vocabulary"],
+    vanishing: Bool[Scalar, ""],
+) -> tuple[HullPoint, Bool[Array, "vocabulary vocabulary"]]:
+    """The least p with D p = 1 on strong pairs; or vanishing duals.
+
+    Strong pairs are usually many more than their rank, so D_A G⁺ with G = D_AᵀD_A takes
+    the place of an inverse: a slightly shifted Cholesky factor, refined. The duals move
+    as little as possible. Returned beside it: the pairs to try next.
+    """
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+
+    def hull(duals: Array) -> tuple[Array, Array]:
+        duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
+        duals = duals / jnp.maximum(duals.sum(), tiny)
+        return duals, axes @ potentials(duals)
+
+    duals, hull_point = hull(duals)
+    # From here to the end of the refinement the duals are those of p, not of x.
+    size = jnp.where(vanishing, 1.0, jnp.maximum(hull_point @ hull_point, tiny))
+    duals, point = duals / size, hull_point / size
+    gram = (axes @ laplacian(strong.astype(axes.dtype))) @ axes.T
+    # Small beside every axis, also where tokens are far longer along one of them.
+    extent = jnp.diag(gram)
+    across = extent.sum() - extent.max()
+    shift = eps**SHIFT * across + len(point) * eps * extent.sum() + tiny
+    gram = gram + shift * jnp.eye(len(point), dtype=axes.dtype)
+    factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
+    for _ in range(3):
+        short = jnp.where(strong, 1 - score_differences(point @ axes), 0.0)
+        excess = point - axes @ potentials(duals)
+        # shift · H⁻¹ keeps what lies outside the span of the strong pairs, so the sum
+        # mends both D p = 1 and p = Dᵀλ. Never p := Dᵀλ: where tokens are much longer
+        # along one axis than across, the duals cancel there and take digits with them.
+        change = cho_solve(factor, axes @ potentials(short) - shift * excess)
+        point = jnp.where(vanishing, 0.0, point + change)
+        excess = point - axes @ potentials(duals)
+        change = cho_solve(factor, excess)
+        duals = duals + jnp.where(strong, score_differences(change @ axes), 0.0)
+    # A pair that misses the margin by rounding only would come and go for ever.
+    rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
+    missed = pairs & (score_differences(point @ axes) < 1 - rounding) & ~vanishing
+    exchanged = jnp.where(strong, duals > 0, missed)
+
+    duals, hull_point = hull(duals)
+    nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))
+    gap = relative_gap(axes, pairs, nearest, hull_point)
+    gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
+    vanishing = vanishing & (hull_point @ hull_point <= (VANISHING * eps) ** 2)
+    vanishing = vanishing & strong.any()
+    rest = nearest - hull_point
+    length = jnp.sqrt(nearest @ nearest)
+    # The duals are of size ‖p‖² = 1/‖x‖² and cancel to p of size 1/‖x‖.
+    stationary = jnp.sqrt(rest @ rest) <= STATIONARY * eps * (1 + length)
+    certain = vanishing | (stationary & (gap <= _rounding(axes, nearest)))
+    found = HullPoint(
+        nearest=nearest,
+        duals=duals,
+        gap=gap,
+        vanishing=vanishing,
+        certain=certain,
+        iterations=jnp.asarray(0, jnp.int32),
+    )
+    return found, exchanged
+
+
+_EXCHANGES = 8
+
+
+def polish(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    found: HullPoint,
+) -> HullPoint:
+    """Exchange pairs from those that `found` all but puts at the margin."""
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+    least = smallest_difference(found.nearest @ axes, pairs)
+    ahead = score_differences(found.nearest @ axes) / jnp.maximum(least, tiny)
+    # The gap is of second order in the distance from the solution.
+    near = pairs & (ahead <= 1 + jnp.sqrt(jnp.maximum(found.gap, 0.0)))
+    rough = ~found.certain | (~found.vanishing & (found.gap > ROUGH * eps))
+
+    def promising(state: tuple[HullPoint, Array, Array, Array, Array]) -> Array:
+        _, _, _, going, passes = state
+        return going & (passes < _EXCHANGES)
+
+    def exchange(
+        state: tuple[HullPoint, Array, Array, Array, Array],
+    ) -> tuple[HullPoint, Array, Array, Array, Array]:
+        best, duals, strong, _, passes = state
+        tried, duals, exchanged = _solve_on_strong(axes, pairs, strong, duals)
+        better = tried.gap < best.gap
+        tried = tried._replace(iterations=found.iterations)
+        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, best)
+        going = jnp.any(exchanged != strong) & ~best.certain
+        return best, duals, exchanged, going, passes + 1
+
+    size = jnp.maximum(found.nearest @ found.nearest, tiny)
+    start = (found, found.duals / size, near, rough & (found.gap < 1), jnp.asarray(0))
+    return lax.while_loop(promising, exchange, start)[0]
+
+
+def _solve_on_strong(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    strong: Bool[Array, "vocabulary vocabulary"],
+    duals: Float[Array, "vocabulary vocabulary"],
+) -> tuple[
+    HullPoint,
+    Float[Array, "vocabulary vocabulary"],
+    Bool[Array, "vocabulary vocabulary"],
+]:
+    """The least p with D p = 1 on strong pairs; duals; pairs to try next.
+
+    With centred tokens U σ Wᵀ and scores a = U z, D p = 1 reads
+    Uᵀ Lap U z = Uᵀ potentials(1), whatever σ is, and p = Dᵀλ reads
+    Uᵀ potentials(λ) = W p/σ.
+    """
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+    known = span(centred(axes.T, strong))
+    mask = strong.astype(axes.dtype)
+    factor = known.factor(laplacian(mask))
+    scores = cho_solve(factor, potentials(mask) @ known.left)
+    duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
+    point = (known.inverse * scores) @ known.axes
+    for _ in range(2):
+        # Residuals are computed on the tokens: their singular vectors round each of
+        # them to the longest.
+        short = jnp.where(strong, 1 - score_differences(point @ axes), 0.0)
+        change = cho_solve(factor, potentials(short) @ known.left)
+        point = point + (known.inverse * change) @ known.axes
+        excess = known.axes @ (point - axes @ potentials(duals))
+        change = cho_solve(factor, known.inverse * excess)
+        duals = duals + jnp.where(strong, score_differences(known.left @ change), 0.0)
+    rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
+    missed = pairs & (score_differences(point @ axes) < 1 - rounding)
+    exchanged = jnp.where(strong, duals > 0, missed)
+
+    weights = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
+    weights = weights / jnp.maximum(weights.sum(), tiny)
+    nearest = point / jnp.maximum(point @ point, tiny)
+    gap = relative_gap(axes, pairs, nearest, axes @ potentials(weights))
+    gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
+    found = HullPoint(
+        nearest=nearest,
+        duals=weights,
+        gap=gap,
+        vanishing=jnp.asarray(False),
+        certain=gap <= CERTAIN * eps,
+        iterations=jnp.asarray(0, jnp.int32),
+    )
+    return found, duals, exchanged

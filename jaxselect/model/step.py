@@ -1,0 +1,268 @@
+"""Gradient steps on the embeddings, and the prediction of Lemma 4.1."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Scalar
+
+from ..checks import as_annotated, between, numbers, whole
+from ..compilation import full_precision, one_program
+from ..data.corpus import Corpus, for_corpus
+from ..data.loss import Loss
+from .attention import negative_gradient, token_scores
+from .parameters import Parameters
+from .selection import class_importance, importance
+
+Embed: TypeAlias = Callable[[Parameters, Corpus, Float[Scalar, ""] | float], Parameters]
+"""How the embeddings are made: from (E⁰, p_0, v), a corpus and η₀ to (E¹, p_0, v)."""
+
+# A step size above this share of √max makes squared norms of E overflow: E¹ moves by
+# η₀ α_s v/2 with |α_s| ≤ 1, and ‖E¹‖² is a sum over up to a million numbers.
+SHARE_OF_ROOT = 2.0**-10
+
+
+def within_range(step_size: Float[Scalar, ""] | float, dtype: jnp.dtype | str) -> None:
+    """Refuse a concrete step size with overflowing norms of E, or NaN.
+
+    Args:
+        step_size: η₀; a traced one passes.
+        dtype: of E.
+
+    Raises:
+        BadInput: a larger step, of either sign.
+
+    Example:
+        >>> within_range(1e300, "float64")
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: step_size 1e+300: wanted a number between ...
+    """
+    most = SHARE_OF_ROOT * float(jnp.finfo(dtype).max) ** 0.5
+    numbers(step_size=step_size)
+    between("step_size", step_size, -most, most)
+
+
+@for_corpus(by_head=True)
+def embedding_step(
+    parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
+) -> Parameters:
+    """E¹ = E⁰ − η₀ ∇_E L, a change of rank two (K + 1).
+
+    −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ.
+
+    Source: mathematics, section 2.
+
+    Args:
+        parameters: (E⁰, p, v).
+        corpus: n labelled bags.
+        step_size: η₀ > 0.
+
+    Returns:
+        (E¹, p, v).
+
+    Raises:
+        BadInput: another vocabulary, labels that do not suit the head, a step size that
+            is NaN or makes squared norms of E overflow.
+
+    Example:
+        >>> import jax
+        >>> from jaxselect.data import corpus
+        >>> from jaxselect.model import parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> before = parameters.gaussian(jax.random.key(0), vocabulary=2, dim=10_000)
+        >>> after = embedding_step(before, bags, step_size=40.0)
+        >>> (after.embeddings @ after.head).round().tolist()
+        [10.0, -10.0]
+    """
+    within_range(step_size, parameters.embeddings.dtype)
+    return _embedding_step(parameters, corpus, step_size)
+
+
+@one_program()
+@full_precision
+def _embedding_step(
+    parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
+) -> Parameters:
+    descent = negative_gradient(*token_scores(parameters), corpus)
+    change = jnp.outer(descent.scores, parameters.query)
+    change = change + along_heads(descent.values, parameters.head)
+    return eqx.tree_at(
+        lambda tree: tree.embeddings,
+        parameters,
+        parameters.embeddings + step_size * change,
+    )
+
+
+@dataclass(frozen=True)
+class embedding_steps:
+    """A function that takes k gradient steps η₀ on E alone.
+
+    E_{j+1} = E_j − η₀ ∇_E L(E_j), so E_k = E_0 + A_k p_0ᵀ + B_k vᵀ. It is an `Embed`:
+    `embed=embedding_steps(4)` of a trial, of rates, or of a grid.
+
+    Source: mathematics, section 2a.
+
+    Attributes:
+        number: k ≥ 0; a traced k admits derivatives in forward mode only.
+
+    Example:
+        >>> from jaxselect.data import corpus
+        >>> from jaxselect.model import parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> before = parameters.gaussian(jax.random.key(0), vocabulary=2, dim=10_000)
+        >>> after = embedding_steps(2)(before, bags, 10.0)
+        >>> bool(abs(after.embeddings @ after.head)[0] < 5.0)  # the second is shorter
+        True
+    """
+
+    number: Int[Scalar, ""] | int
+
+    def __post_init__(self) -> None:
+        """Refuse a number of steps that is none."""
+        if not isinstance(self.number, jax.core.Tracer):
+            object.__setattr__(self, "number", whole("steps", self.number, least=0))
+
+    def __call__(
+        self,
+        parameters: Parameters,
+        corpus: Corpus,
+        step_size: Float[Scalar, ""] | float,
+    ) -> Parameters:
+        """The parameters after the steps; see `embedding_step`."""
+        within_range(step_size, parameters.embeddings.dtype)
+        size = jnp.asarray(step_size, parameters.embeddings.dtype)
+        return jax.lax.fori_loop(
+            0,
+            self.number,
+            lambda _, found: embedding_step(found, corpus, size),
+            parameters,
+        )
+
+
+def start_slope(loss: Loss, heads: int = 1) -> float:
+    """Factor of η₀ α in the first step; for one head −ℓ′(0).
+
+    At the start all outputs are alike. With K heads the margin is −log(K − 1), and its
+    derivative in f_k is K/(K − 1) times 1{y=k} − 1/K.
+
+    Source: mathematics, sections 1b and 1c.
+
+    Args:
+        loss: ℓ.
+        heads: one, or K.
+
+    Returns:
+        ½ for the logistic loss, 1 for cross-entropy.
+
+    Example:
+        >>> from jaxselect.data.loss import EXPONENTIAL, LOGISTIC
+        >>> start_slope(LOGISTIC), start_slope(LOGISTIC, 3), start_slope(EXPONENTIAL)
+        (0.5, 1.0, 1.0)
+    """
+    others = heads - 1.0
+    margin = -np.log(others) if heads > 1 else np.zeros(())
+    # A number, also while a program is traced, and of a loss made of JAX alone.
+    with jax.ensure_compile_time_eval():
+        slope = float(loss.slope(margin))
+    return slope if heads == 1 else slope * heads / others
+
+
+def along_heads(
+    values: Float[Array, " vocabulary *classes"],
+    head: Float[Array, " dim *classes"],
+) -> Float[Array, "vocabulary dim"]:
+    """Changes of E along the heads: x vᵀ, or Σ_k x_k v_kᵀ.
+
+    Args:
+        values: x, a number per token and head.
+        head: v.
+
+    Returns:
+        One row per token.
+
+    Example:
+        >>> along_heads(jnp.array([1.0, 2.0]), jnp.array([1.0, 0.0, 3.0])).tolist()
+        [[1.0, 0.0, 3.0], [2.0, 0.0, 6.0]]
+    """
+    return jnp.outer(values, head) if head.ndim == 1 else values @ head.T
+
+
+@as_annotated
+def predicted_alignment(
+    corpus: Corpus, step_size: Float[Scalar, ""] | float
+) -> Float[Array, " vocabulary *classes"]:
+    """E_sᵀv after the step as Lemma 4.1 predicts it: −ℓ′(0) η₀ α_s.
+
+    For the logistic loss −ℓ′(0) = ½; for cross-entropy it is η₀ α_s^k for class k.
+
+    Source: mathematics, sections 1b and 2.
+
+    Args:
+        corpus: n labelled bags.
+        step_size: η₀.
+
+    Returns:
+        The prediction, for each class where there are several; its error is of order
+        (1 + η₀) d^{−1/2}.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> predicted_alignment(bags, step_size=40.0).tolist()
+        [10.0, -10.0]
+    """
+    if corpus.classes is None:
+        return start_slope(corpus.loss) * step_size * importance(corpus)
+    slope = start_slope(corpus.loss, corpus.classes)
+    return slope * step_size * class_importance(corpus, classes=corpus.classes)
+
+
+@for_corpus(by_head=True)
+def alignment_error(
+    before: Parameters,
+    after: Parameters,
+    corpus: Corpus,
+    step_size: Float[Scalar, ""] | float,
+) -> Float[Scalar, ""]:
+    """Relative error of Lemma 4.1: ‖E¹ − E⁰ − c α vᵀ‖_F / ‖c α‖, c = −ℓ′(0) η₀.
+
+    The initial embeddings cancel, so this measures the step alone. It falls as
+    d^{−1/2}, and on its way to zero does not depend on η₀.
+
+    Source: mathematics, section 2.
+
+    Args:
+        before: (E⁰, p, v).
+        after: (E¹, p, v), of `embedding_step`.
+        corpus: the bags of that step.
+        step_size: η₀ of that step.
+
+    Returns:
+        A number ≥ 0.
+
+    Example:
+        >>> import jax
+        >>> from jaxselect.data import corpus
+        >>> from jaxselect.model import parameters
+        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> key = jax.random.key(0)
+        >>> before = parameters.gaussian_reduced(key, vocabulary=2, dim=1e8)
+        >>> after = embedding_step(before, bags, 10.0)
+        >>> bool(alignment_error(before, after, bags, 10.0) < 1e-3)
+        True
+    """
+    wanted = predicted_alignment(corpus, step_size)
+    return _distance(before, after, wanted)
+
+
+@one_program()
+def _distance(
+    before: Parameters, after: Parameters, wanted: Float[Array, " vocabulary *classes"]
+) -> Float[Scalar, ""]:
+    change = after.embeddings - before.embeddings
+    residual = change - along_heads(wanted, before.head)
+    return jnp.linalg.norm(residual) / jnp.linalg.norm(wanted)

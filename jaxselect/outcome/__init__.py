@@ -1,1 +1,0 @@
-"""One run, judged: what margin predicts, held against what flow integrates."""

@@ -1,0 +1,1029 @@
+"""Gradient flow of p on thousands of long bags, thousands of tokens.
+
+No padding, no matrix of sequences times tokens (mathematics, section 7a).
+
+SciPy's BDF to exponentially late times, for fields whose Jacobian costs much.
+
+A Jacobian is kept while it serves: it costs what a hundred fields do, and a method with
+many stages would want a new one in each step. BDF in plain time t asks for one in five
+steps; its steps grow with t (mathematics, section 7a).
+
+The late flow of pairs alone, along its curve (p, τ), τ = log(1+t).
+
+p is driven by pairs of a selected word and one that lost, dp/dt = Σ_k c_k e^{−D_kᵀp}
+D_k. It is straight in τ while nothing comes back, and straight while a word does, which
+takes no time of τ: as a curve it has few bends (mathematics, section 7d).
+
+The flow of p after its ties have come to rest, carried on as pairs of tokens alone.
+
+Tied tokens hold each other with gradients e^τ times larger than what still moves p, and
+the rounding of these ends the flow of `flow.sparse_flow` at log t = 34. But ties rest,
+and move p nowhere else. There remains a sum of exponentials, one for each pair of a
+selected token and one that lost (mathematics, section 7d).
+
+Integrate the flow on text until its limit is certified, through changed selections.
+
+Stages of the full field and of pairs alone take turns. Where the forces of a pair add
+up towards the token that lost, that token loses weight for a long time, and then
+returns (mathematics, section 7d).
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from scipy.integrate import BDF
+from scipy.linalg import LinAlgWarning
+from scipy.optimize import brentq
+
+from ..checks import BadInput, at_least, increasing
+from ..data.corpus import for_corpus
+from ..data.sparse import SparseCorpus
+from ..flow.cls import Flow, FlowStatus
+from ..margin.max_margin import MaxMarginStatus
+from ..model.parameters import Parameters
+from ..model.sparse_objective import risk_and_score_descent
+from .bags import LEFT_OUT, RaggedBags, curvature, dense_curvature, descent, pull
+from .end import End, FlowEnd, contract_ties, flow_end, pair_forces
+
+# Latest log(1+t): −log of a rounding is 36, and later opposing gradients cancel to
+# below rounding.
+LATEST = 34.0
+LOOK_BACK = 2.0
+# Largest log(1+t) whose t is a number.
+REPRESENTABLE = 709.0
+# Each takes a change of places 34 log-times on; where rounding holds a flow up it is
+# too few.
+RESTARTS = 20
+# A correction of Newton's method by less than this part of the tolerance is none. Near
+# rest all of them are rounding, and SciPy, which takes a second one as large as the
+# first for divergence, would shorten the step.
+NEGLIGIBLE = 1e-6
+
+
+@dataclass(frozen=True)
+class BdfSettings:
+    """Static settings of the integration.
+
+    Attributes:
+        tolerance: of a step, relative and absolute, per coordinate of p − p_0.
+        max_steps: bound on the number of steps.
+        compiled: whether the field is a compiled program; else it and its derivative
+            are those of dense arrays on the host, faster for small corpora, with a
+            tenth of the rounding where no two bags are the same. By default it is for
+            sequences times tokens beyond 10⁵.
+    """
+
+    tolerance: float = 1e-3
+    max_steps: int = 20_000
+    compiled: bool | None = None
+
+
+def integrate(
+    field: Callable[[float, np.ndarray], np.ndarray],
+    jacobian: Callable[[float, np.ndarray], np.ndarray],
+    start: Float[np.ndarray, " dim"],
+    *,
+    from_log_time: float = 0.0,
+    until_log_time: float,
+    path_log_times: Float[np.ndarray, " times"],
+    settings: BdfSettings,
+    callback: Callable[[float], object],
+) -> Flow:
+    """SciPy's BDF along a flow dp/dt = F(t, p), to an exponential time.
+
+    Where a step is too short for its time, as where words change places late, the
+    integrator's time begins again from zero.
+
+    Source: mathematics, section 7a.
+
+    Args:
+        field: (t, p) → F.
+        jacobian: (t, p) → ∂F/∂p, as exact as steps of about t need it, t since it last
+            began.
+        start: p_0.
+        from_log_time: log(1+t) there.
+        until_log_time: log(1+t) to stop at.
+        path_log_times: increasing values of log(1+t) to save p at.
+        settings: tolerance and bound.
+        callback: called with log(1+t) after every step.
+
+    Returns:
+        The flow's end, its status and the path.
+
+    Example:
+        >>> still = np.array([[-1.0]])
+        >>> relax = lambda t, p: -p, lambda t, p: still, np.ones(1)
+        >>> quiet = {"settings": BdfSettings(), "callback": lambda log_time: None}
+        >>> times = {"until_log_time": 3.0, "path_log_times": np.zeros(0)}
+        >>> bool(abs(integrate(*relax, **times, **quiet).query[0]) < 1e-3)
+        True
+    """
+    bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
+    until, passed = np.expm1(until_log_time), np.expm1(from_log_time)
+
+    def begin(query: np.ndarray) -> BDF:
+        moved = lambda time, query: field(passed + time, query)  # noqa: E731
+        bdf = BDF(moved, 0.0, query, until - passed, jac=jacobian, **bounds)
+        solve = bdf.solve_lu
+
+        def correction(factors: Any, residual: np.ndarray) -> np.ndarray:
+            change = solve(factors, residual)
+            return np.where(np.abs(change) < NEGLIGIBLE * bdf.atol, 0.0, change)
+
+        bdf.solve_lu = correction
+        return bdf
+
+    bdf = begin(start)
+    earlier = max(until_log_time - LOOK_BACK, from_log_time)
+    wanted = np.append(path_log_times, earlier)
+    saved = np.where(wanted[:, None] <= from_log_time, start, np.inf)
+    steps, fields, curvatures, begun, query = 0, 0, 0, 0, start
+    now = from_log_time
+    status = FlowStatus.OUT_OF_STEPS
+    while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
+        # Scores move by E (p − p_0), however long p_0 is. SciPy's tolerance is of p;
+        # with p − p_0 as its unknown it would follow less than a rounding of p.
+        bdf.rtol, bdf.atol = 0.0, settings.tolerance * (1.0 + np.abs(query - start))
+        if not step(bdf):
+            begun += 1
+            if bdf.t == 0 or begun > RESTARTS or not np.isfinite(bdf.y).all():
+                status = FlowStatus.FAILED
+                break
+            passed += bdf.t
+            fields, curvatures = fields + bdf.nfev, curvatures + bdf.njev
+            bdf = begin(query)
+            continue
+        if bdf.status == "finished":
+            status = FlowStatus.REACHED
+        before, query = now, bdf.y
+        now = float(np.log1p(passed + bdf.t))
+        steps += 1
+        reached = (wanted > before) & (wanted <= now)
+        if reached.any():
+            local = np.clip(np.expm1(wanted[reached]) - passed, bdf.t_old, bdf.t)
+            saved[reached] = bdf.dense_output()(local).T
+        callback(now)
+    counts = fields + bdf.nfev, curvatures + bdf.njev
+    return host_flow(query, now, status, steps, wanted, saved, counts)
+
+
+def host_flow(
+    query: Float[np.ndarray, " dim"],
+    log_time: float,
+    status: FlowStatus,
+    steps: int,
+    log_times: Float[np.ndarray, " times"],
+    saved: Float[np.ndarray, "times dim"],
+    counts: tuple[int, int],
+) -> Flow:
+    """The record of a flow that was integrated on the host.
+
+    Args:
+        query: p at the end.
+        log_time: log(1+t) at the end.
+        status: how it ended.
+        steps: taken.
+        log_times: those of the path, then the earlier one.
+        saved: p at these; ∞ after the end.
+        counts: evaluations of −∇L and of ∂²L/∂p².
+
+    Returns:
+        The record.
+
+    Example:
+        See `integrate`.
+    """
+    times = np.where(np.isfinite(saved[:-1, 0]), log_times[:-1], np.inf)
+    return Flow(
+        query=jnp.asarray(query),
+        log_time=jnp.asarray(log_time),
+        status=jnp.asarray(status, jnp.int32),
+        num_steps=jnp.asarray(steps),
+        num_rejected=None,
+        path_log_times=jnp.asarray(times),
+        path_query=jnp.asarray(saved[:-1]),
+        earlier_log_time=jnp.asarray(log_times[-1]),
+        earlier_query=jnp.asarray(saved[-1]),
+        num_fields=counts[0],
+        num_curvatures=counts[1],
+    )
+
+
+def step(bdf: BDF) -> bool:
+    """One step, and whether it was taken and ended at numbers.
+
+    Args:
+        bdf: SciPy's integrator, moved on.
+
+    Returns:
+        Whether it may go on; SciPy takes an error that is no number for a small one.
+
+    Example:
+        >>> bdf = BDF(lambda t, y: -y, 0.0, np.ones(1), 1.0)
+        >>> step(bdf), bool(bdf.t > 0)
+        (True, True)
+    """
+    # A trial step may overflow: it is not taken.
+    with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", LinAlgWarning)
+        bdf.step()
+    return bdf.status != "failed" and bool(np.isfinite(bdf.y).all())
+
+
+# Share of a bag's weight at which a token that lost has returned: with less it changes
+# the forces of others by less than a step may err.
+RETURNED = 1e-3
+# Least tolerance of a step, in roundings of p: Newton's method asks for 3e-4 of it.
+ROUNDINGS = 1e4 * float(np.finfo(float).eps)
+# Share of the speed from which the error of a step sees a pair.
+SEEN = 1e-3
+
+
+class Pairs(NamedTuple):
+    """Pairs of a selected word and one that lost, K of them, and what they pull.
+
+    Attributes:
+        free: E orthogonal to the words that rest.
+        winners: the word selected.
+        losers: the word that lost.
+        sign: 1 where the bags together pull towards the winner, else −1.
+        log_pull: log |c_k e^{−D_kᵀp}| at the p that they were taken at.
+        log_share: log of the largest share of weight that the loser has in a bag there.
+    """
+
+    free: Float[np.ndarray, "vocabulary dim"]
+    winners: Int[np.ndarray, " pairs"]
+    losers: Int[np.ndarray, " pairs"]
+    sign: Float[np.ndarray, " pairs"]
+    log_pull: Float[np.ndarray, " pairs"]
+    log_share: Float[np.ndarray, " pairs"]
+
+    @property
+    def longest(self) -> float:
+        """A bound on ‖D_k‖."""
+        return float(2 * np.sqrt(np.max(np.sum(self.free**2, axis=1))))
+
+    def ahead(self, moved: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " pairs"]:
+        """D_kᵀ of a move of p."""
+        scores = self.free @ moved
+        return scores[self.winners] - scores[self.losers]
+
+    def combined(self, weights: Float[np.ndarray, " pairs"]) -> np.ndarray:
+        """Σ_k w_k D_k."""
+        words = len(self.free)
+        scores = np.bincount(self.winners, weights, words)
+        return (scores - np.bincount(self.losers, weights, words)) @ self.free
+
+    def apart(self, some: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some dim"]:
+        """D_k of some pairs."""
+        return self.free[self.winners[some]] - self.free[self.losers[some]]
+
+
+class ArclengthField(NamedTuple):
+    """How p and τ move along the curve, at a place of it.
+
+    With ℓ its length and Q = ‖dp/dτ‖: dp/dℓ = w g, w = Q/√(1+Q²), dτ/dℓ = 1/√(1+Q²).
+
+    Attributes:
+        force: of every pair, what of D_k is in dp/dℓ.
+        towards: g, of length one.
+        speed: w.
+        rate: dτ/dℓ.
+    """
+
+    force: Float[np.ndarray, " pairs"]
+    towards: Float[np.ndarray, " dim"]
+    speed: float
+    rate: float
+
+
+def arclength_field(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> ArclengthField:
+    """dp/dℓ and dτ/dℓ at `place`: how far p has moved, and τ. No pair, no motion.
+
+    Example:
+        >>> words, one = np.array([[0.5], [-0.5]]), np.ones(1)
+        >>> pair = Pairs(words, np.array([0]), np.array([1]), one, 0 * one, one)
+        >>> found = arclength_field(pair, np.array([3.0, 3.0]))
+        >>> round(found.speed / found.rate, 9), found.towards.tolist()
+        (1.0, [1.0])
+    """
+    log_pull = pairs.log_pull - pairs.ahead(place[:-1])
+    # All exponents are taken off the largest: no time is too late for a double.
+    top = log_pull.max(initial=-np.inf)
+    force = pairs.sign * np.exp(log_pull - top)
+    total = pairs.combined(force)
+    size = np.linalg.norm(total)
+    if not size:
+        return ArclengthField(0 * force, total, 0.0, 1.0)
+    log_pace = place[-1] + top + np.log(size)
+    speed = np.exp(-np.logaddexp(0.0, -2 * log_pace) / 2)
+    rate = np.exp(-np.logaddexp(0.0, 2 * log_pace) / 2)
+    return ArclengthField(
+        force * (speed / size), total / size, float(speed), float(rate)
+    )
+
+
+def jacobian(
+    pairs: Pairs, place: Float[np.ndarray, " axes"], length: float
+) -> Float[np.ndarray, "axes axes"]:
+    """∂(dp/dℓ, dτ/dℓ)/∂(p, τ), without pairs that change little in a step of a length.
+
+    Example:
+        >>> words, one = np.array([[0.5], [-0.5]]), np.ones(1)
+        >>> pair = Pairs(words, np.array([0]), np.array([1]), one, 0 * one, one)
+        >>> jacobian(pair, np.zeros(2), 1.0).round(4).tolist()
+        [[-0.3536, 0.3536], [0.3536, -0.3536]]
+    """
+    motion = arclength_field(pairs, place)
+    force = motion.force
+    part = max(length, 1.0) * pairs.longest**2 * np.abs(force)
+    order = np.argsort(part)
+    kept = order[np.cumsum(part[order]) > LEFT_OUT]
+    apart = pairs.apart(kept)
+    within = -(apart.T * force[kept]) @ apart
+    _, towards, speed, rate = motion
+    turned = towards @ within
+    found = np.empty((len(towards) + 1, len(towards) + 1))
+    found[:-1, :-1] = within - np.outer(speed**2 * towards, turned)
+    found[:-1, -1] = speed * rate**2 * towards
+    found[-1, :-1] = -rate * speed * turned
+    found[-1, -1] = -rate * speed**2
+    return found
+
+
+def max_step(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> float:
+    """Longest step within which no force towards a losing token can grow unseen.
+
+    An implicit step can skip an instability that grows within the step: at most half of
+    the length after which the force has a thousandth of the speed.
+
+    Example:
+        >>> words, one = np.array([[0.5], [-0.5]]), np.ones(1)
+        >>> pair = Pairs(words, np.array([0]), np.array([1]), one, 0 * one, one)
+        >>> max_step(pair, np.zeros(2))
+        inf
+    """
+    motion = arclength_field(pairs, place)
+    against = np.flatnonzero(pairs.sign < 0)
+    grows = motion.rate - motion.speed * pairs.ahead(motion.towards)[against]
+    size = np.abs(motion.force[against]) * pairs.longest
+    hidden = (grows > 0) & (size > 0) & (size < motion.speed)
+    to_go = np.log(SEEN * motion.speed) - np.log(size[hidden])
+    grows = grows[hidden]
+    return float(np.min(np.maximum(to_go / 2, 1.0) / grows, initial=np.inf))
+
+
+def arclength_flow(
+    pairs: Pairs,
+    start: Float[np.ndarray, " dim"],
+    growth: Float[np.ndarray, " dim"],
+    *,
+    from_log_time: float,
+    log_times: Float[np.ndarray, " times"],
+    settings: BdfSettings,
+    callback: Callable[[float], object],
+) -> Flow:
+    """SciPy's BDF along the curve (z, τ), in its length; z = p − p_start − g (τ − τ_0).
+
+    Late p is straight in τ, and a token returns along a straight line, in no time of τ:
+    both are long steps. Errors of a step are of z, however long p is.
+
+    Source: mathematics, section 7d.
+
+    Args:
+        pairs: what drives p.
+        start: p_start.
+        growth: g, the velocity of p in τ; p_mm where it is known.
+        from_log_time: τ_0 = log(1+t) there.
+        log_times: values of τ to save p at; the last is where the flow stops, the one
+            before it is that of `earlier_query`.
+        settings: tolerance and bound.
+        callback: called with log(1+t) after every step.
+
+    Returns:
+        The flow's end; SELECTION_CHANGED where a token that had lost has a thousandth
+        of some bag's weight again.
+
+    Example:
+        >>> tokens, one = np.array([[0.5], [-0.5]]), np.ones(1)
+        >>> pair = Pairs(tokens, np.array([0]), np.array([1]), one, 0 * one, -one * 9)
+        >>> until = dict(from_log_time=0.0, log_times=np.array([38.0, 40.0]))
+        >>> quiet = dict(settings=BdfSettings(tolerance=1e-7), callback=lambda s: None)
+        >>> round(arclength_flow(pair, 0 * one, one, **until, **quiet).query.item(), 4)
+        40.0
+    """
+    curve = _Sheared(pairs, start, growth, from_log_time)
+    dim, until = len(start), float(log_times[-1])
+    with np.errstate(divide="ignore"):
+        bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
+        first = np.append(np.zeros(dim), from_log_time)
+        bdf = BDF(curve.field, 0.0, first, np.inf, jac=curve.jacobian, **bounds)
+        saved = np.where((log_times <= from_log_time)[:, None], start, np.inf)
+        steps, query, now = 0, start, from_log_time
+        status = FlowStatus.OUT_OF_STEPS
+        if until <= from_log_time:
+            status = FlowStatus.REACHED
+        while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
+            bdf.max_step = curve.max_step(bdf.y)
+            bdf.atol = settings.tolerance + ROUNDINGS * np.linalg.norm(query)
+            if not step(bdf):
+                status = FlowStatus.FAILED
+                break
+            steps += 1
+            along, end = bdf.dense_output(), bdf.t
+            if curve.nearest(bdf.y) > 0:
+                status = FlowStatus.SELECTION_CHANGED
+                end = _crossing(curve.nearest, along, bdf.t_old, end)
+            if along(end)[-1] >= until:
+                status = FlowStatus.REACHED
+                end = _crossing(_beyond(until), along, bdf.t_old, end)
+            query, now = curve.query(along(end)), float(along(end)[-1])
+            if status == FlowStatus.REACHED:
+                now = until
+            for new in np.flatnonzero(~np.isfinite(saved[:, 0]) & (log_times <= now)):
+                at = _crossing(_beyond(log_times[new]), along, bdf.t_old, end)
+                saved[new] = curve.query(along(at))
+            callback(now)
+    counts = bdf.nfev, bdf.njev
+    return host_flow(query, now, status, steps, log_times[:-1], saved[:-1], counts)
+
+
+class _Sheared(NamedTuple):
+    """The curve (z, τ), z = p − p_start − p_mm (s − s_start): late z hardly moves.
+
+    Errors of a step are of z, however long p is.
+    """
+
+    pairs: Pairs
+    start: Float[np.ndarray, " dim"]
+    growth: Float[np.ndarray, " dim"]
+    begun: float
+
+    def query(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " dim"]:
+        """The query p at a point of the curve."""
+        return self.start + self.place(point)[:-1]
+
+    def place(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " axes"]:
+        """How far p has moved, and s."""
+        moved = point[:-1] + self.growth * (point[-1] - self.begun)
+        return np.append(moved, point[-1])
+
+    def field(self, _: float, point: np.ndarray) -> np.ndarray:
+        """d(z, τ)/dℓ."""
+        found = arclength_field(self.pairs, self.place(point))
+        moved = found.speed * found.towards - found.rate * self.growth
+        return np.append(moved, found.rate)
+
+    def jacobian(self, length: float, point: np.ndarray) -> np.ndarray:
+        """Its derivative."""
+        found = jacobian(self.pairs, self.place(point), length)
+        found[:-1] -= np.outer(self.growth, found[-1])
+        found[:, -1] += found[:, :-1] @ self.growth
+        return found
+
+    def max_step(self, point: Float[np.ndarray, " axes"]) -> float:
+        """Longest step in which no return stays unseen."""
+        longest = max_step(self.pairs, self.place(point))
+        return max(longest, np.finfo(float).tiny)
+
+    def nearest(self, point: Float[np.ndarray, " axes"]) -> float:
+        """Largest log-share of a token that lost, less that of a return."""
+        log_share = self.pairs.log_share - self.pairs.ahead(self.place(point)[:-1])
+        return float(log_share.max(initial=-np.inf) - np.log(RETURNED))
+
+
+def _beyond(log_time: float) -> Callable[[np.ndarray], float]:
+    """Log-time of a point on the curve, less a given one."""
+    return lambda point: point[-1] - log_time
+
+
+def _crossing(
+    value: Callable[[np.ndarray], float],
+    along: Callable[[float], np.ndarray],
+    first: float,
+    last: float,
+) -> float:
+    """Length at which a value becomes positive, or the nearer end."""
+    if value(along(first)) >= 0:
+        return first
+    if value(along(last)) <= 0:
+        return last
+    return brentq(lambda length: value(along(length)), first, last)
+
+
+# Errors made here are amplified later, hence the tighter tolerance; of p − p_mm τ.
+LATE = BdfSettings(tolerance=1e-7)
+# The flow of the ties alone shall end within a basin.
+CLOSELY = BdfSettings(tolerance=1e-6, max_steps=600)
+# Largest log-time: margins of one are known to 1e-13, times this in scores.
+LATEST_LOG_TIME = 1e5
+
+
+@for_corpus(-1, 1)
+def reduced_flow(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    ending: FlowEnd,
+    *,
+    from_log_time: float = 0.0,
+    until_log_time: float = 600.0,
+    path_log_times: Float[Array, " times"] | None = None,
+    settings: BdfSettings = LATE,
+    callback: Callable[[float], object] = lambda log_time: None,
+) -> Flow:
+    """The flow dp/dt = Σ_k c_k e^{−D_kᵀp} D_k, orthogonal to ties at rest.
+
+    Source: mathematics, section 7d.
+
+    Args:
+        parameters: (E, p, v), p where `ending` was found.
+        corpus: n bags with labels ±1.
+        ending: what is selected there, and where tied tokens rest.
+        from_log_time: log(1+t) there.
+        until_log_time: log(1+t) to stop at, at most 10⁵.
+        path_log_times: increasing values of log(1+t) to save p at; none by default.
+        settings: tolerance and bound.
+        callback: called with log(1+t) after every step.
+
+    Returns:
+        The flow's end; SELECTION_CHANGED where a token that had lost has a thousandth
+        of some bag's weight again.
+
+    Raises:
+        BadInput: log-times out of range or order.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxselect.sparse.flow import sparse_flow
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect.data.sparse import from_corpus
+        >>> from jaxselect.sparse.end import flow_end
+        >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
+        >>> head = jnp.array([1.0, -1.0, 0.0])
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
+        >>> flow = sparse_flow(start, bags)
+        >>> there = Parameters(jnp.eye(3), flow.query, head)
+        >>> end = flow_end(start, bags, flow)
+        >>> late = reduced_flow(there, bags, end, from_log_time=34.0)
+        >>> round(late.log_time.item()), (late.query[:2] / 600).round(2).tolist()
+        (600, [0.33, 0.33])
+    """
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
+    if not 0 <= from_log_time <= until_log_time <= LATEST_LOG_TIME:
+        raise BadInput(
+            f"from {from_log_time} until {until_log_time}: wanted log-times in order, "
+            f"within 0 … {LATEST_LOG_TIME:g}"
+        )
+    increasing("path_log_times", times)
+    pairs, start = _pairs(parameters, corpus, ending)
+    earlier = max(until_log_time - LOOK_BACK, from_log_time)
+    return arclength_flow(
+        pairs,
+        start,
+        ending.margin.direction,
+        from_log_time=from_log_time,
+        log_times=np.append(times, [earlier, until_log_time]),
+        settings=settings,
+        callback=callback,
+    )
+
+
+def _pairs(
+    parameters: Parameters, corpus: SparseCorpus, ending: FlowEnd
+) -> tuple[Pairs, Float[np.ndarray, " dim"]]:
+    """The pairs of an ending, and p with its ties at rest."""
+    bags = RaggedBags.of_corpus(parameters, corpus)
+    axes, query = ending.axes, np.asarray(parameters.query)
+    held = axes.T @ query if ending.rest is None else ending.rest.query
+    start = query - axes @ (axes.T @ query) + axes @ held
+    free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
+    counts, selected = contract_ties(bags.counts, ending.selected)
+    found = pair_forces(bags, counts, selected, start)
+    moving = found.sign != 0
+    pairs = Pairs(
+        free,
+        found.winners[moving],
+        found.losers[moving],
+        found.sign[moving],
+        found.log_force[moving],
+        found.log_share[moving],
+    )
+    return pairs, start
+
+
+def in_basin_of_minimum(ending: FlowEnd, query: Float[np.ndarray, " dim"]) -> bool:
+    """Whether the flow of the tied bags ends in the minimum's basin.
+
+    Source: mathematics, section 7d.
+
+    Args:
+        ending: of a flow.
+        query: p there.
+
+    Returns:
+        Whether the flow of these bags alone, from p, enters the basin; true where no
+        tokens are tied.
+    """
+    shared, rest, begin = ending.shared, ending.rest, ending.axes.T @ query
+    if rest is None:
+        return True
+    if not rest.proved:
+        return False
+
+    def inside(place: np.ndarray) -> bool:
+        return bool(np.linalg.norm(place - rest.query) <= rest.basin)
+
+    # There a flow would follow rounding alone, in any number of steps.
+    if inside(begin):
+        return True
+    flow = integrate(
+        lambda _, place: descent(shared, place)[0],
+        lambda time, place: -curvature(shared, place, time),
+        begin,
+        until_log_time=LATEST_LOG_TIME,
+        path_log_times=np.zeros(0),
+        settings=CLOSELY,
+        callback=lambda log_time: None,
+    )
+    return inside(np.asarray(flow.query))
+
+
+# Sequences times tokens of a corpus that dense arrays on the host are fastest for.
+DENSE = 10**5
+
+
+@for_corpus(-1, 1)
+def sparse_flow(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    *,
+    from_log_time: float = 0.0,
+    until_log_time: float = LATEST,
+    path_log_times: Float[Array, " times"] | None = None,
+    settings: BdfSettings = BdfSettings(),
+    callback: Callable[[float], object] = lambda log_time: None,
+) -> Flow:
+    """Gradient flow dp/dt = −∇_p L from p_0 with E and v fixed, on a sparse corpus.
+
+    Source: mathematics, section 7a.
+
+    Args:
+        parameters: (E, p_0, v) in double precision.
+        corpus: n bags with labels ±1.
+        from_log_time: log(1+t) at which p is p_0, to go on from another flow.
+        until_log_time: log(1+t) to stop at, at most 34 or two log-times further on.
+        path_log_times: increasing values of log(1+t) to save p at; none by default.
+        settings: tolerance and bound.
+        callback: called with log(1+t) after every step.
+
+    Returns:
+        The flow's end, its status and the path. Not differentiable, not to be compiled:
+        it runs on the host and calls compiled functions.
+
+    Raises:
+        BadInput: another vocabulary, single precision, a log-time out of range, a p_0
+            whose scores spread too far for `objective.read`.
+
+    Example:
+        >>> from jaxselect.model import step as embedding_step, parameters
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect.data.sparse import from_corpus
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> start = parameters.gaussian(jax.random.key(0), vocabulary=3, dim=100)
+        >>> after = embedding_step.embedding_step(start, bags, 10.0)
+        >>> flow = sparse_flow(after, from_corpus(bags), until_log_time=20.0)
+        >>> flow.status.item(), round(flow.log_time.item(), 6)
+        (0, 20.0)
+    """
+    if parameters.query.dtype != np.float64:
+        raise BadInput(
+            f"parameters in {parameters.query.dtype}: "
+            "wanted float64; set jax_enable_x64"
+        )
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
+    _within_range(from_log_time, until_log_time)
+    increasing("path_log_times", times)
+    values = parameters.embeddings @ parameters.head
+    bags = RaggedBags.of_corpus(parameters, corpus)
+    compiled = settings.compiled
+    if compiled is None:
+        compiled = bool(np.prod(bags.counts.shape) > DENSE)
+
+    def field(_: float, query: np.ndarray) -> np.ndarray:
+        if not compiled:
+            return pull(bags, query)
+        found = np.asarray(_pull(parameters.embeddings, values, corpus, query))
+        # Scores too far apart for one shift of the exponent have one for each bag.
+        return found if np.isfinite(found).all() else pull(bags, query)
+
+    with np.errstate(invalid="ignore"):
+        begins = np.isfinite(field(0.0, np.asarray(parameters.query))).all()
+    if not begins:
+        raise BadInput("E, p_0 or v is not finite: wanted numbers")
+
+    def jacobian(time: float, query: np.ndarray) -> np.ndarray:
+        if not compiled:
+            return -dense_curvature(bags, query)
+        return -curvature(bags, query, time)
+
+    return integrate(
+        field,
+        jacobian,
+        np.asarray(parameters.query),
+        from_log_time=from_log_time,
+        until_log_time=until_log_time,
+        path_log_times=times,
+        settings=settings,
+        callback=callback,
+    )
+
+
+def _within_range(from_log_time: float, until_log_time: float) -> None:
+    """Refuse log-times at which rounding leaves no digit."""
+    at_least("from_log_time", from_log_time, 0.0)
+    at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
+    latest = min(max(LATEST, from_log_time + LOOK_BACK), REPRESENTABLE)
+    if not until_log_time <= latest:
+        raise BadInput(
+            f"until_log_time {until_log_time}: wanted at most {latest}, where rounding "
+            "still leaves a digit and t is a number"
+        )
+
+
+@jax.jit
+def _pull(
+    embeddings: Float[Array, "vocabulary dim"],
+    values: Float[Array, " vocabulary"],
+    corpus: SparseCorpus,
+    query: Float[Array, " dim"],
+) -> Float[Array, " dim"]:
+    """−∇_p L."""
+    _, descent = risk_and_score_descent(embeddings @ query, values, corpus)
+    return descent.scores @ embeddings
+
+
+# Log-time between two certificates; late, as a part of the log-time itself.
+INTERVAL, LATE_INTERVAL = 60.0, 0.25
+# After a restart, log-time needed before ties and losing tokens can be distinguished.
+SETTLED = 24.0
+# In log-time: tokens that return within it of each other return together.
+MOMENT = 1e-3
+# Maximum number of stages.
+STAGES = 300
+# In scores: what is farther below the best may be left to the pairs, tied or not.
+RETURN_LEVEL = -float(np.log(RETURNED))
+# Steps to go on from the end of another flow, in its own time, of which most take 50.
+ARRIVED = 300
+
+
+class Reached(NamedTuple):
+    """How far a trajectory has come.
+
+    Attributes:
+        parameters: (E, p, v) there.
+        log_time: log(1+t) there.
+        stages: the flows so far.
+        path: log-times asked for, and p at these.
+    """
+
+    parameters: Parameters
+    log_time: float = 0.0
+    stages: tuple[Flow, ...] = ()
+    path: tuple[tuple[float, np.ndarray], ...] = ()
+
+    @property
+    def flow(self) -> Flow:
+        """The last stage."""
+        return self.stages[-1]
+
+    def after(
+        self, flow: Flow, asked: Float[np.ndarray, " times"], log_time: float
+    ) -> "Reached":
+        """One more stage."""
+        kept = np.isfinite(flow.path_log_times)
+        new = zip(asked[kept], np.asarray(flow.path_query)[kept], strict=True)
+        return Reached(
+            Parameters(self.parameters.embeddings, flow.query, self.parameters.head),
+            log_time,
+            (*self.stages, flow),
+            (*self.path, *new),
+        )
+
+
+class Course(NamedTuple):
+    """The arguments that do not change along a trajectory."""
+
+    start: Parameters
+    corpus: SparseCorpus
+    times: Float[np.ndarray, " times"]
+    settings: BdfSettings
+    callback: Callable[[float], object]
+
+    def integrate_first(self, at: Reached, until: float) -> Reached:
+        """By the full field, from where another flow ended or from p_0."""
+        asked = self.times[(self.times >= at.log_time) & (self.times <= until)]
+        settings = self.settings
+        if at.log_time > 0:
+            settings = replace(settings, max_steps=min(settings.max_steps, ARRIVED))
+        flow = sparse_flow(
+            at.parameters,
+            self.corpus,
+            from_log_time=at.log_time,
+            until_log_time=until,
+            path_log_times=jnp.asarray(asked),
+            settings=settings,
+            callback=self.callback,
+        )
+        return at.after(flow, asked, float(flow.log_time))
+
+    def integrate_full(
+        self, at: Reached, until: float, *, max_steps: int | None = None
+    ) -> Reached:
+        """By the full field, its time begun at zero."""
+        begun, settings = at.log_time, self.settings
+        if max_steps is not None:
+            settings = replace(settings, max_steps=min(settings.max_steps, max_steps))
+        ahead = self.times[self.times > begun]
+        own = _since(begun, ahead)
+        flow = sparse_flow(
+            at.parameters,
+            self.corpus,
+            until_log_time=until,
+            path_log_times=jnp.asarray(own[own <= until]),
+            settings=settings,
+            callback=lambda local: self.callback(_total(begun, local)),
+        )
+        return at.after(flow, ahead[own <= until], _total(begun, float(flow.log_time)))
+
+    def integrate_reduced(self, at: Reached, ending: FlowEnd, until: float) -> Reached:
+        """By the pairs alone, ties at rest."""
+        asked = self.times[(self.times > at.log_time) & (self.times <= until)]
+        flow = reduced_flow(
+            at.parameters,
+            self.corpus,
+            ending,
+            from_log_time=at.log_time,
+            until_log_time=until,
+            path_log_times=jnp.asarray(asked),
+            callback=self.callback,
+        )
+        return at.after(flow, asked, float(flow.log_time))
+
+    def certify(self, at: Reached, selection_gap: float = np.inf) -> FlowEnd:
+        """The certificate at the end of the last stage.
+
+        The full field has a time that begins at zero; its p is that of the whole.
+        """
+        flow = at.flow
+        return flow_end(
+            at.parameters,
+            self.corpus,
+            flow,
+            after_return=len(at.stages) > 1,
+            selection_gap=selection_gap,
+        )
+
+
+def _total(begun: float, local: float) -> float:
+    """log(1 + t) of the whole, from that of a stage."""
+    return float(begun + np.log1p(np.expm1(local) * np.exp(-begun)))
+
+
+def _since(
+    begun: float, log_times: Float[np.ndarray, " times"]
+) -> Float[np.ndarray, " times"]:
+    """log(1 + t) of a stage, from those of the whole."""
+    with np.errstate(divide="ignore"):
+        later = np.log(-np.expm1(begun - log_times))
+    return np.logaddexp(0.0, log_times + later)
+
+
+class Trajectory(NamedTuple):
+    """A flow from its start to its end.
+
+    Attributes:
+        query: p at the end.
+        log_time: log(1+t) at the end.
+        ending: what is known of it.
+        returns: log-times at which tokens that had lost returned.
+        stages: the flows it is made of; those of the full field begin at time zero.
+        path_log_times: the log-times asked for that it came to.
+        path_query: p at these times.
+    """
+
+    query: Float[np.ndarray, " dim"]
+    log_time: float
+    ending: FlowEnd
+    returns: tuple[float, ...]
+    stages: tuple[Flow, ...]
+    path_log_times: Float[np.ndarray, " times"]
+    path_query: Float[np.ndarray, "times dim"]
+
+
+@for_corpus(-1, 1)
+def trajectory(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    *,
+    from_log_time: float = 0.0,
+    until_log_time: float = 600.0,
+    path_log_times: Float[np.ndarray, " times"] | None = None,
+    settings: BdfSettings = BdfSettings(),
+    max_stages: int = STAGES,
+    callback: Callable[[float], object] = lambda log_time: None,
+) -> Trajectory:
+    """The flow of p, stage by stage, until its end is certified.
+
+    Source: mathematics, section 7d.
+
+    Args:
+        parameters: (E, p_0, v) in double precision.
+        corpus: n bags with labels ±1.
+        from_log_time: log(1+t) at which p is p_0, to go on from another flow.
+        until_log_time: log(1+t) at which to stop without a certificate, at most 10⁵.
+        path_log_times: increasing values of log(1+t) to save p at; none by default.
+        settings: of the stages of the full field.
+        max_stages: bound on their number, and on that of stages between certificates.
+        callback: called with log(1+t) after every step.
+
+    Returns:
+        The end, its certificate and the path to it.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect.data.sparse import from_corpus
+        >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
+        >>> head = jnp.array([1.0, -1.0, 0.0])
+        >>> found = trajectory(Parameters(jnp.eye(3), jnp.zeros(3), head), bags)
+        >>> found.ending.status.name, round(found.log_time), found.returns
+        ('SELECTED', 34, ())
+    """
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
+    course = Course(parameters, corpus, times, settings, callback)
+    begun = Reached(parameters, from_log_time)
+    latest = max(LATEST, from_log_time + LOOK_BACK)
+    at = course.integrate_first(begun, min(latest, until_log_time))
+    restarted = from_log_time > 0 and int(at.flow.status) != FlowStatus.REACHED
+    if restarted:
+        # Late, an overtaking takes less than a rounding of the time.
+        at = course.integrate_full(begun._replace(stages=at.stages), LATEST)
+    ending = _certify(course, at, restarted)
+    returns: list[float] = []
+    settled = False
+    while at.log_time < until_log_time and len(at.stages) < max_stages:
+        if ending.status != End.UNPROVED or at.flow.status != FlowStatus.REACHED:
+            break
+        if not _may_go_on(ending, at.flow):
+            if settled:
+                break
+            # The end may have cut through an overtaking. Where p rests already,
+            # Newton's method would follow rounding, in any number of steps.
+            settled = True
+            at = course.integrate_full(at, SETTLED, max_steps=ARRIVED)
+            ending = _certify(course, at, settled)
+            continue
+        ahead = at.log_time + max(INTERVAL, LATE_INTERVAL * at.log_time)
+        at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
+        returned = bool(at.flow.status == FlowStatus.SELECTION_CHANGED)
+        if returned:
+            # A token above the threshold at the first step had not lost.
+            lost = bool(at.flow.num_steps > 1)
+            if lost and (not returns or at.log_time > returns[-1] + MOMENT):
+                returns.append(at.log_time)
+            at = course.integrate_full(at, SETTLED if lost else LATEST)
+            if lost and not _may_go_on(course.certify(at), at.flow):
+                at = course.integrate_full(at, LATEST)
+        ending = _certify(course, at, returned)
+    return Trajectory(
+        np.asarray(at.parameters.query),
+        at.log_time,
+        ending,
+        tuple(returns),
+        at.stages,
+        np.array([time for time, _ in at.path]),
+        np.array([query for _, query in at.path]).reshape(-1, len(at.parameters.query)),
+    )
+
+
+def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
+    """True if only the reduced flow's assumptions are certified, not the limit."""
+    return (
+        ending.status == End.UNPROVED
+        and int(flow.status) == FlowStatus.REACHED
+        and ending.margin.status == MaxMarginStatus.SOLVED
+        and in_basin_of_minimum(ending, np.asarray(flow.query))
+    )
+
+
+def _certify(course: Course, at: Reached, restarted: bool) -> FlowEnd:
+    """The certificate; after a restart, of what the reduced flow may start from."""
+    ending = course.certify(at)
+    unknown = ending.status == End.UNPROVED and not _may_go_on(ending, at.flow)
+    return course.certify(at, RETURN_LEVEL) if restarted and unknown else ending

@@ -1,0 +1,394 @@
+"""A sweep's work: a grid cut into chunks of lanes, and one chunk from start to disk.
+
+A cell's randomness is a function of its seed alone, and chunks are independent, so any
+engine may run them in any order, anywhere, and again.
+
+The start of the flow of one lane of a grid, and the kinds of its numbers.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from .. import checks
+from ..checks import as_annotated
+from ..data.corpus import Corpus
+from ..flow.control import FlowSettings
+from ..margin.certificate import TrialStatus
+from ..model.parameters import Parameters
+from ..trial import STAGES, Point, Trial, TrialSettings, initialise, run_trial
+from .grid import Grid, Shape, lane_values
+from .store import write_chunk
+
+
+def start(
+    grid: Grid, shape: Shape, *numbers: Any
+) -> tuple[Parameters, Parameters, Corpus, Any]:
+    """Parameters before and after the step on E, corpus and η₀ of one lane.
+
+    Args:
+        grid: of trials.
+        shape: values on the axes that decide shapes.
+        *numbers: of `lane_values`, traced or not.
+
+    Returns:
+        (E⁰, p_0, v), (E¹, p_0, v), the corpus, and η₀.
+
+    Example:
+        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
+        >>> grid = Grid(axes=sizes)
+        >>> purity, dim, step_size, seed = 1.0, 1e6, 10.0, 3
+        >>> _, after, *_ = start(grid, grid.shapes()[0], purity, dim, step_size, seed)
+        >>> after.embeddings.shape
+        (8, 10)
+    """
+    cell = grid.cell(shape, *numbers)
+    key = jax.random.key(cell.seed)
+    found = initialise(key, cell.draw, cell.dim, cell.step_size, embed=cell.embed)
+    return *found, cell.step_size
+
+
+def lane_kinds(
+    grid: Grid, shape: Shape, lanes: int | None = None
+) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """Kinds of the arguments of a `program`, to compile it before there are values.
+
+    Args:
+        grid: its precision is used, and how its data and embeddings are made.
+        shape: values on the axes that decide shapes.
+        lanes: in step in a call; none for a call of one lane.
+
+    Returns:
+        A kind for each of `Grid.traced`, of the fields of a `Point`, and of the bound
+        on the number of stages.
+
+    Example:
+        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
+        >>> grid = Grid(axes=sizes)
+        >>> kinds = lane_kinds(grid, grid.shapes()[0], 16)
+        >>> [f"{kind.dtype}{list(kind.shape)}" for kind in kinds[2:5]]
+        ['float64[16]', 'int32[16]', 'float64[16, 10]']
+    """
+    batch = () if lanes is None else (lanes,)
+    kind = partial(jax.ShapeDtypeStruct, batch)
+    numbers = tuple(
+        kind("int32" if name == "seed" else grid.precision) for name in grid.traced
+    )
+    bags = grid.bags(shape)
+    # The coordinates of `gaussian_reduced`.
+    axes = bags.vocabulary + 1 + (bags.classes or 1)
+    query = jax.ShapeDtypeStruct((*batch, axes), grid.precision)
+    times, flags = [kind(grid.precision)] * 2, [kind("bool")] * 2
+    return *numbers, query, *times, *flags, kind("int32")
+
+
+Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
+"""Where the programs of shapes come from; `program` is one."""
+
+
+ONWARD = ("query_end", "origin_log_time", "own_log_time", "opposed", "finished")
+"""Fields of a trial that only a further stage needs."""
+
+
+class Chunk(NamedTuple):
+    """Lanes that run on one device and are written to one file.
+
+    Attributes:
+        shape: values on the axes that decide shapes.
+        lanes: flat indices into the grid.
+    """
+
+    shape: Shape
+    lanes: np.ndarray
+
+
+@as_annotated
+def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
+    """Cut a grid into chunks of lanes that should take equally long.
+
+    A batch takes as long as its slowest lane, and a sweep as long as its last chunk, so
+    lanes are sorted by predicted steps, the longest first, a cell's seeds in a row.
+
+    Args:
+        grid: of trials.
+        chunk_size: lanes per chunk; the last of a shape may hold fewer.
+
+    Returns:
+        The chunks; a list position is a chunk's number in the store.
+
+    Raises:
+        BadInput: no grid, or a chunk size that is no whole number ≥ 1.
+
+    Example:
+        >>> chunks = plan(Grid(seed=(0, 1), dim=(64.0, 1e6)), chunk_size=3)
+        >>> [chunk.lanes.tolist() for chunk in chunks]
+        [[0, 1, 2], [3]]
+    """
+    checks.whole("chunk size", chunk_size)
+    shapes = grid.shapes()
+    lanes = np.arange(grid.size).reshape(len(shapes), -1)
+    chunks = []
+    for shape, row in zip(shapes, lanes, strict=True):
+        values, of = lane_values(grid, row), dict(shape)
+        # A relevant token is one of T in one of 2 m sequences; its loss slope is ½.
+        # Sizes that a family does not name count as one: they decide the order only.
+        classes, length = of.get("relevant", 1), of.get("length", 1)
+        rarity = 4 * classes * length / of.get("per_sequence", 1)
+        steps = predicted_steps(values["dim"], values["step_size"] / rarity)
+        row = row[np.lexsort((row, -steps))]
+        cuts = range(0, len(row), chunk_size)
+        chunks += [Chunk(shape, row[cut : cut + chunk_size]) for cut in cuts]
+    return chunks
+
+
+def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
+    """Expected steps of a flow, a rough fit to measurements: it decides order only.
+
+    With γ the predicted |E_sᵀv| of an important token, a clean flow takes 60 steps.
+    More are needed where random overlaps rival the step on E (γ√d below 3), where
+    attention is captured along ± v (γ around 2), and in the sharp ravines of a large γ.
+
+    Args:
+        dim: d.
+        alignment: γ.
+
+    Returns:
+        A positive number per lane.
+
+    Example:
+        >>> predicted_steps(np.array([32.0, 1e6]), np.array([0.1, 0.1])).round()
+        array([379.,  60.])
+    """
+    noise = 330 / (1 + (alignment * dim**0.5 / 3) ** 2)
+    capture = 120 * np.exp(-(np.log(alignment / 2.2) ** 2))
+    ravine = 12 * np.maximum(alignment - 10, 0) ** 0.5 * (1 + 10 * dim**-0.5)
+    return 60 + noise + capture + ravine
+
+
+@functools.cache
+def program(
+    grid: Grid,
+    shape: Shape,
+    vmapped: bool,
+) -> jax.stages.Wrapped:
+    """The compiled trials of one shape, from any point of theirs.
+
+    A flow is followed in stages (`outcome.stages`), and lanes in step wait for each
+    other: those that are left after the first are a batch of their own. The arguments
+    of both are those of `lane_kinds`; a point at t = 0 stands for p_0.
+
+    Args:
+        grid: its family, its static settings and the names of its axes are used.
+        shape: values on the axes that decide shapes.
+        vmapped: all lanes of a call in step, under `vmap`, or one lane a call.
+
+    Returns:
+        A jitted function of `lane_values`, by name; in step they are arrays of lanes.
+
+    Example:
+        See `plan`.
+    """
+    # In single precision a step cannot be held to more than a few roundings.
+    atol = FlowSettings().atol if grid.precision == "float64" else 1e-4
+    settings = TrialSettings(FlowSettings(atol=atol), grid.path_points)
+
+    def lane(*arguments: Any) -> Trial:
+        numbers, point = arguments[: -len(ONWARD) - 1], arguments[-len(ONWARD) - 1 : -1]
+        cell = grid.cell(shape, *numbers)
+        return run_trial(
+            jax.random.key(cell.seed),
+            cell.draw,
+            cell.dim,
+            cell.step_size,
+            until_norm=grid.until_norm,
+            embed=cell.embed,
+            point=Point(*point),
+            stages=arguments[-1],
+            settings=settings,
+        )
+
+    return jax.jit(jax.vmap(lane) if vmapped else lane)
+
+
+def lanes_over(devices: Sequence[Any]) -> NamedSharding:
+    """The sharding of one call's lanes over devices, equally many on each.
+
+    Args:
+        devices: of JAX.
+
+    Returns:
+        A device for `run_chunk`.
+
+    Example:
+        >>> tuple(lanes_over(jax.devices()[:1]).spec)
+        ('lanes',)
+    """
+    return NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))
+
+
+def run_chunk(
+    grid: Grid,
+    chunk: Chunk,
+    *,
+    chunk_size: int,
+    vmapped: bool = False,
+    device: Any = None,
+    programs: Programs = program,
+) -> np.ndarray:
+    """Run the lanes of a chunk, in one call or in one each.
+
+    Lanes in step share every instruction, which accelerators need; but each takes the
+    steps of the slowest, and on a CPU one after the other is as fast or faster.
+
+    Args:
+        grid: of trials.
+        chunk: of `plan`.
+        chunk_size: lanes of a full chunk, and of a call where they are in step.
+        vmapped: all lanes in step, or one after the other.
+        device: where; JAX's default if not given, or the sharding of `lanes_over`
+            where lanes in step are cut over several.
+        programs: from grid, shape and `vmapped` to a function of `lane_values`, by
+            default compiled as it is called.
+
+    Returns:
+        A table with one row per lane: `lane`, then the fields of `Trial`.
+
+    Example:
+        See `plan`.
+    """
+    kinds = lane_kinds(grid, chunk.shape)
+    run = programs(grid, chunk.shape, vmapped)
+    values = list(lane_values(grid, chunk.lanes).values())
+
+    def followed(lanes: np.ndarray, point: list[np.ndarray], stages: int) -> dict:
+        columns = [column[lanes] for column in values]
+        columns += [*point, np.full(len(lanes), stages)]
+        typed = zip(columns, kinds, strict=True)
+        columns = [np.asarray(column, kind.dtype) for column, kind in typed]
+        return run_lanes(run, columns, chunk_size if vmapped else None, device)
+
+    every = np.arange(len(chunk.lanes))
+    point = [np.zeros((len(every), *kind.shape)) for kind in kinds[-6:-1]]
+    found = followed(every, point, 1 if vmapped else STAGES)
+    left = np.flatnonzero(~found["finished"])
+    if vmapped and left.size:
+        later = followed(left, [found[name][left] for name in ONWARD], STAGES)
+        later["num_steps"] = later["num_steps"] + found["num_steps"][left]
+        for name in later.keys() - {"path_log_times", "path_norms", "path_errors"}:
+            found[name] = np.array(found[name])
+            found[name][left] = later[name]
+    return table(chunk.lanes, found)
+
+
+def run_lanes(
+    run: Callable[..., Any],
+    columns: Sequence[np.ndarray],
+    in_step: int | None,
+    device: Any = None,
+) -> dict[str, np.ndarray]:
+    """Run a program on lanes, in one call or in one each.
+
+    Args:
+        run: from the values of a lane, or of so many in step, to a record of arrays.
+        columns: its arguments, a row per lane.
+        in_step: lanes of a call; fewer are filled up, and cut again, so that no second
+            program is compiled. None for one lane a call.
+        device: see `run_chunk`.
+
+    Returns:
+        The fields of the record, a row per lane.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> run_lanes(lambda x: SimpleNamespace(twice=2 * x), [np.arange(3.0)], 4)
+        {'twice': array([0., 2., 4.])}
+    """
+
+    def call(arguments: Sequence[Any]) -> dict[str, np.ndarray]:
+        asked = jax.device_put(list(arguments), device)
+        # Waited for: two calls at once may wait for each other for ever on CPU.
+        return jax.device_get(vars(run(*asked)))
+
+    number = len(columns[0])
+    if in_step is None:
+        each = [call([column[lane] for column in columns]) for lane in range(number)]
+        return {name: np.stack([one[name] for one in each]) for name in each[0]}
+    filled = np.minimum(np.arange(in_step), number - 1)
+    found = call([column[filled] for column in columns])
+    return {name: column[:number] for name, column in found.items()}
+
+
+def table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
+    """One row per lane: `lane`, then the fields of a record.
+
+    Example:
+        >>> table(np.array([7]), {"norm": np.array([2.0])}).tolist()
+        [(7, 2.0)]
+    """
+    kind = [("lane", np.int64)] + [
+        (name, column.dtype, column.shape[1:]) for name, column in found.items()
+    ]
+    rows = np.zeros(len(lanes), kind)
+    rows["lane"] = lanes
+    for name, column in found.items():
+        rows[name] = column
+    return rows
+
+
+def run_and_write(
+    grid: Grid,
+    index: int,
+    folder: Path,
+    *,
+    chunk_size: int,
+    vmapped: bool = False,
+    device: Any = None,
+    programs: Programs = program,
+) -> dict[str, Any]:
+    """Counts of one chunk that was run, certified and written.
+
+    Args:
+        grid: of trials.
+        index: number of the chunk.
+        folder: of `store.prepare`.
+        chunk_size: of the plan.
+        vmapped: see `run_chunk`.
+        device: see `run_chunk`.
+        programs: see `run_chunk`.
+
+    Returns:
+        The numbers of a progress bar: lanes, and counts by status.
+
+    Example:
+        See `plan`.
+    """
+    chunk = _planned(grid, chunk_size)[index]
+    rows = run_chunk(
+        grid,
+        chunk,
+        chunk_size=chunk_size,
+        vmapped=vmapped,
+        device=device,
+        programs=programs,
+    )
+    # What a further stage begins with; the length of p differs between shapes.
+    kept = [name for name in rows.dtype.names or () if name not in ONWARD]
+    write_chunk(folder, index, rows[kept])
+    codes, counts = np.unique(rows["status"], return_counts=True)
+    return {
+        "index": index,
+        "lanes": len(rows),
+        "statuses": {
+            TrialStatus(code).name: int(count)
+            for code, count in zip(codes, counts, strict=True)
+        },
+    }
+
+
+_planned = functools.cache(plan)

@@ -1,0 +1,197 @@
+"""Several gradient steps on E with p and v fixed, reduced to two variables.
+
+On the exact family (mathematics, section 3i) k steps keep two numbers for d → ∞: β = y
+b_s, the value of an important token, and u, its score above an irrelevant one.
+
+The end of training under weight decay, on the exact family.
+
+Decay λ adds ½ λ (‖E‖² + |p|² + |v|²) to the loss. The end is finite, and two numbers
+say it: β = y b_s, the value of an important token, and u, its score above an
+irrelevant one (mathematics, section 3k).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from ..checks import as_annotated, whole
+from ..compilation import full_precision
+
+_Number = Float[Scalar, ""] | float | int
+
+
+class ReducedSteps(NamedTuple):
+    """Results of k steps on E, for every k.
+
+    Attributes:
+        value: β, the alignment γ of an important token.
+        score: u, along p_0.
+        log_unselected: log(1 − q), q the weight of the important token while p = p_0.
+        margin_norm: ‖p_mm‖ of the selection of all important tokens.
+        cosine: cos(p_mm, p_0).
+    """
+
+    value: Float[Array, " steps"]
+    score: Float[Array, " steps"]
+    log_unselected: Float[Array, " steps"]
+    margin_norm: Float[Array, " steps"]
+    cosine: Float[Array, " steps"]
+
+
+@as_annotated
+@full_precision
+def reduced_steps(
+    *,
+    relevant: _Number,
+    irrelevant: _Number,
+    length: _Number,
+    step_size: _Number,
+    number: int,
+) -> ReducedSteps:
+    """β, u and what follows from them, after each step on E.
+
+    β ← β + (η₀/2R) g q,  u ← u + (η₀/M) g q (1 − q) β,  1/M = 1/2R + 1/I, with
+    q = 1/(1 + (T − 1)e^{−u}) and g = σ(−qβ); ‖p_mm‖ = (1/M + u²)^{−1/2}.
+
+    Source: mathematics, section 2a.
+
+    Args:
+        relevant: important tokens per class R.
+        irrelevant: irrelevant tokens I.
+        length: T.
+        step_size: η₀ of each step.
+        number: of steps; static.
+
+    Returns:
+        Numbers after 0, 1, …, `number` steps.
+
+    Raises:
+        BadInput: a number of steps that is none.
+
+    Example:
+        >>> sizes = dict(relevant=8, irrelevant=48, length=8, step_size=100.0)
+        >>> found = reduced_steps(**sizes, number=4)
+        >>> found.cosine.round(3).tolist()
+        [0.0, 0.0, 0.516, 0.886, 0.974]
+    """
+    whole("number", number, least=0)
+    size, length = jnp.asarray(step_size, float), jnp.asarray(length, float)
+    share = 0.5 / jnp.asarray(relevant, float)
+    inverse_mass = share + 1 / jnp.asarray(irrelevant, float)
+    odds = jnp.log(length - 1)
+
+    def step(state: tuple, _: None) -> tuple[tuple, tuple]:
+        value, score = state
+        weight = jax.nn.sigmoid(score - odds)
+        unselected = jax.nn.sigmoid(odds - score)
+        pull = size * jax.nn.sigmoid(-weight * value) * weight
+        after = (value + share * pull, score + inverse_mass * pull * unselected * value)
+        return after, after
+
+    zero = jnp.zeros(())
+    _, path = jax.lax.scan(step, (zero, zero), length=number)
+    value, score = (jnp.concatenate([zero[None], column]) for column in path)
+    square = inverse_mass + score**2
+    return ReducedSteps(
+        value=value,
+        score=score,
+        log_unselected=jax.nn.log_sigmoid(odds - score),
+        margin_norm=1 / jnp.sqrt(square),
+        cosine=score / jnp.sqrt(square),
+    )
+
+
+# Halvings of an interval of length below 10³: to rounding.
+HALVINGS = 64
+
+
+class DecayEnd(NamedTuple):
+    """The stationary point that selects; NaN where decay leaves none.
+
+    Attributes:
+        value: β.
+        score: u.
+        unselected: 1 − q, the weight off the important token.
+        cls_square: |p|².
+        head_square: |v|².
+    """
+
+    value: Float[Scalar, ""]
+    score: Float[Scalar, ""]
+    unselected: Float[Scalar, ""]
+    cls_square: Float[Scalar, ""]
+    head_square: Float[Scalar, ""]
+
+
+@as_annotated
+@full_precision
+def decay_end(
+    *, relevant: _Number, irrelevant: _Number, length: _Number, decay: _Number
+) -> DecayEnd:
+    """The end of training of E, p and v under weight decay λ.
+
+    q σ(−qβ) = λ √N and √(N/M) β (1 − q) = 1 with N = 2R, 1/M = 1/N + 1/I; then u =
+    log((T − 1) q/(1 − q)), |v|² = β √N and |p|² = √M u.
+
+    Source: mathematics, section 3k.
+
+    Args:
+        relevant: important tokens per class R.
+        irrelevant: irrelevant tokens I.
+        length: tokens per sequence T.
+        decay: λ > 0.
+
+    Returns:
+        The end; of two stationary points with u > 0 the one of larger β.
+
+    Example:
+        >>> end = decay_end(relevant=2, irrelevant=4, length=4, decay=1e-4)
+        >>> round((end.unselected * end.value).item(), 4)  # 1/√2
+        0.7071
+    """
+    tokens, decay = jnp.asarray(2.0 * relevant), jnp.asarray(decay, float)
+    inverse_mass = 1 / tokens + 1 / jnp.asarray(irrelevant, float)
+    ratio = jnp.sqrt(tokens * inverse_mass)
+
+    def excess(value: Array) -> Array:
+        """Log of q σ(−qβ)/(λ √N), where qβ = β − √(M/N)."""
+        margin = value - 1 / ratio
+        push = jnp.log(margin / value) - jax.nn.softplus(margin)
+        return push - jnp.log(decay * jnp.sqrt(tokens))
+
+    def slope(value: Array) -> Array:
+        """The sign of its derivative: positive up to one maximum."""
+        margin = value - 1 / ratio
+        return 1 / (ratio * value * margin) - jax.nn.sigmoid(margin)
+
+    least = 1 / ratio
+    top = _last_positive(slope, least, least + 10.0)
+    most = jnp.maximum(-jnp.log(decay * jnp.sqrt(tokens)), 0.0) + least + 1.0
+    value = _last_positive(excess, top, jnp.maximum(most, top))
+    unselected = 1 / (ratio * value)
+    score = jnp.log((jnp.asarray(length, float) - 1) * (1 - unselected) / unselected)
+    exists = (excess(top) >= 0) & (score > 0)
+    found = (
+        value,
+        score,
+        unselected,
+        score / jnp.sqrt(inverse_mass),
+        value * jnp.sqrt(tokens),
+    )
+    return DecayEnd(*(jnp.where(exists, number, jnp.nan) for number in found))
+
+
+def _last_positive(function: object, low: Array, high: Array) -> Array:
+    """The zero of a function that is positive, then negative."""
+
+    def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = (ends[0] + ends[1]) / 2
+        positive = function(middle) > 0  # type: ignore[operator]
+        return (
+            jnp.where(positive, middle, ends[0]),
+            jnp.where(positive, ends[1], middle),
+        )
+
+    return jax.lax.fori_loop(0, HALVINGS, halve, (low, high))[0]

@@ -1,0 +1,637 @@
+"""One trial of the theory: a corpus, one step on E, the flow of p, and its verdict.
+
+A trial is a pure function of a key and of numbers, so sweeps batch it over seeds, d and
+η₀; whatever goes wrong in it becomes its status.
+
+The flow of p to its end, in stages: of the problem, and of what its ties leave.
+
+A flow stops where opposing pulls hide what is left of them. Where the ties that pull so
+are proved to rest, the next stage is the contracted problem's; where a token comes back
+to them, or tokens change places too suddenly for a log-time to tell when, it is the
+problem's own, in a time that begins there (mathematics, section 3g).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, Scalar
+
+from .checks import BadInput, as_annotated
+from .compilation import full_precision, one_program
+from .data.corpus import Corpus, Shift, for_corpus
+from .flow.cls import Flow, FlowStatus, cls_flow, direction_error
+from .flow.control import FlowSettings
+from .margin.certificate import TOLERANCE, Certificate, TrialStatus, certify
+from .margin.max_margin import MaxMarginStatus
+from .model.attention import attend_corpus, token_scores
+from .model.parameters import Parameters, gaussian_reduced
+from .model.selection import coverage, important_tokens, mean_coverage, selected_output
+from .model.step import Embed, alignment_error, embedding_step
+from .ties import Contracted, Ties, contract, displacement, find_ties, no_ties
+
+# Largest log-time; the norm is reached before, but by a run at rest.
+LATEST = 1e15
+
+# Bound on the stages of a run: those that take more go from one return to the next.
+STAGES = 12
+
+
+class Point(eqx.Module):
+    """Where a run has come to: all that its next stage begins with.
+
+    The flow does not depend on when it begins: a stage may have a clock of its own,
+    which resolves what log(1+t) cannot.
+
+    Attributes:
+        query: p.
+        origin_log_time: log(1+t) at which the clock of the last stage began.
+        own_log_time: log(1+t′), t′ the time on that clock.
+        opposed: whether opposing pulls ended that stage.
+        finished: whether no further stage helps.
+    """
+
+    query: Float[Array, " dim"]
+    origin_log_time: Float[Scalar, ""]
+    own_log_time: Float[Scalar, ""]
+    opposed: Bool[Scalar, ""]
+    finished: Bool[Scalar, ""]
+
+    @property
+    def log_time(self) -> Float[Scalar, ""]:
+        """The log(1+t), t = t_origin + t′."""
+        own, origin = self.own_log_time, self.origin_log_time
+        # log t′ = τ′ + log(1 − e^{−τ′}).
+        some = jnp.where(own > 0, own, 1.0)
+        elapsed = jnp.where(own > 0, own + jnp.log(-jnp.expm1(-some)), -jnp.inf)
+        return jnp.where(origin > 0, jnp.logaddexp(origin, elapsed), own)
+
+
+class Stage(eqx.Module):
+    """One stage of a flow.
+
+    Attributes:
+        parameters: of the problem that was integrated, with p from before the stage.
+        corpus: of that problem.
+        ties: what was contracted; without tied sequences where nothing was.
+        flow: of that problem's p, in log(1+t) of the run.
+        point: where the run has come to.
+    """
+
+    parameters: Parameters
+    corpus: Corpus
+    ties: Ties
+    flow: Flow
+    point: Point
+
+    @property
+    def contracted(self) -> Bool[Scalar, ""]:
+        """Whether ties were contracted."""
+        return self.ties.tied.any()
+
+
+def beginning(parameters: Parameters) -> Point:
+    """The point before the first stage.
+
+    Args:
+        parameters: (E, p_0, v).
+
+    Returns:
+        p_0, at t = 0.
+
+    Example:
+        >>> start = Parameters(jnp.eye(2), jnp.ones(2), jnp.ones(2))
+        >>> beginning(start).log_time.item()
+        0.0
+    """
+    zero, no = jnp.zeros((), parameters.query.dtype), jnp.asarray(False)
+    return Point(parameters.query, zero, zero, no, no)
+
+
+@for_corpus(by_head=True)
+@full_precision
+def flow_to_end(
+    parameters: Parameters,
+    corpus: Corpus,
+    point: Point,
+    *,
+    until_norm: Float[Scalar, ""] | float,
+    path_log_times: Float[Array, " times"] | None = None,
+    stages: Int[Scalar, ""] | int = STAGES,
+    settings: FlowSettings = FlowSettings(),
+) -> Stage:
+    """The flow of p from a point of it, stage by stage.
+
+    Source: mathematics, section 3g.
+
+    Args:
+        parameters: (E, ·, v), in a `frame` where d is large.
+        corpus: n labelled bags; ties are contracted for labels ±1 in double precision.
+        point: of `beginning`, or of a former call's last stage.
+        until_norm: ‖p‖ to stop at.
+        path_log_times: values of log(1+t) to save p of the first stage at.
+        stages: bound on their number, at least one; traced.
+        settings: of the integration.
+
+    Returns:
+        The last stage; its `num_steps` and path are those of all.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+        >>> run = jax.jit(lambda: flow_to_end(
+        ...     start, bags, beginning(start), until_norm=1e6))
+        >>> last = run()
+        >>> bool(last.contracted), FlowStatus(last.flow.status.item()).name
+        (True, 'REACHED')
+    """
+    if corpus.shift is None:
+        nothing = jnp.zeros(corpus.tokens.shape, parameters.query.dtype)
+        corpus = dataclasses.replace(corpus, shift=Shift(nothing, nothing, nothing))
+    real = partial(jnp.asarray, dtype=parameters.query.dtype)
+    fixed = parameters, corpus, real(until_norm), path_log_times
+    most = jnp.asarray(stages, jnp.int32)
+    stage_of = partial(_stage, *fixed, settings=settings)
+    empty = jax.eval_shape(stage_of, point)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
+
+    def more(state: tuple[Stage, Array]) -> Array:
+        stage, number = state
+        return ~stage.point.finished & (number < most)
+
+    def following(state: tuple[Stage, Array]) -> tuple[Stage, Array]:
+        before, number = state
+        stage = stage_of(before.point)
+        flow, former = stage.flow, before.flow
+        # The path is that of the first stage; its log-times begin with the run.
+        path = partial(jnp.where, number == 0)
+        flow = eqx.tree_at(
+            lambda flow: (flow.num_steps, flow.path_log_times, flow.path_query),
+            flow,
+            (
+                flow.num_steps + former.num_steps,
+                path(flow.path_log_times, former.path_log_times),
+                path(flow.path_query, former.path_query),
+            ),
+        )
+        return dataclasses.replace(stage, flow=flow), number + 1
+
+    begun = dataclasses.replace(nothing, point=point), jnp.asarray(0, jnp.int32)
+    return jax.lax.while_loop(more, following, begun)[0]
+
+
+@one_program("settings")
+def _stage(
+    parameters: Parameters,
+    corpus: Corpus,
+    until_norm: Float[Scalar, ""],
+    path_log_times: Float[Array, " times"] | None,
+    point: Point,
+    *,
+    settings: FlowSettings,
+) -> Stage:
+    """One stage, from a point."""
+    parameters = Parameters(parameters.embeddings, point.query, parameters.head)
+    problem, ties = _contracted(parameters, corpus, point)
+    held = ties.tied
+    left = held.any()
+    # Without a proof that the ties rest nothing is integrated further.
+    stuck = point.opposed & ~left
+    begin = point.own_log_time
+    beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
+    flow = cls_flow(
+        *problem,
+        until_norm=jnp.where(left, jnp.sqrt(beyond), until_norm),
+        until_log_time=jnp.where(stuck, begin, LATEST),
+        from_log_time=begin,
+        path_log_times=path_log_times,
+        held=held,
+        settings=settings,
+    )
+    status = jnp.where(stuck, FlowStatus.TIES_UNPROVED, flow.status)
+    balanced = (status == FlowStatus.TIES_UNPROVED) & ~stuck
+    opposed = balanced & ~left
+    again = (status == FlowStatus.TIME_UNRESOLVED) | (balanced & left)
+    again = again | (status == FlowStatus.SELECTION_CHANGED)
+    if parameters.query.dtype != jnp.float64:
+        # Ties are not proved to rest in single precision.
+        opposed, again = jnp.zeros_like(opposed), jnp.zeros_like(again)
+    end = Point(
+        query=ties.point + flow.query,
+        origin_log_time=point.origin_log_time,
+        own_log_time=flow.log_time,
+        opposed=opposed,
+        finished=~(opposed | again),
+    )
+    log_time = end.log_time
+    clock = lambda end: (end.origin_log_time, end.own_log_time)  # noqa: E731
+    begun = jnp.where(again, log_time, end.origin_log_time)
+    end = eqx.tree_at(clock, end, (begun, jnp.where(again, 0.0, end.own_log_time)))
+    return Stage(
+        parameters=problem.parameters,
+        corpus=problem.corpus,
+        ties=ties,
+        flow=eqx.tree_at(
+            lambda flow: (flow.log_time, flow.status), flow, (log_time, status)
+        ),
+        point=end,
+    )
+
+
+def _contracted(
+    parameters: Parameters, corpus: Corpus, point: Point
+) -> tuple[Contracted, Ties]:
+    """The problem of a stage, and its ties; none but where they are proved to rest."""
+    whole = Contracted(parameters, corpus)
+    if corpus.classes is not None or parameters.query.dtype != jnp.float64:
+        return whole, no_ties(parameters, corpus)
+
+    def without() -> tuple[Contracted, Ties]:
+        ties = find_ties(parameters, corpus, point.own_log_time)
+        found = contract(parameters, corpus, ties), ties
+        rest = whole, no_ties(parameters, corpus)
+        return jax.tree.map(partial(jnp.where, ties.proved), found, rest)
+
+    return jax.lax.cond(
+        point.opposed, without, lambda: (whole, no_ties(parameters, corpus))
+    )
+
+
+@for_corpus(by_head=True)
+@full_precision
+def certify_stage(
+    parameters: Parameters,
+    corpus: Corpus,
+    stage: Stage,
+    *,
+    tolerance: float = TOLERANCE,
+) -> Certificate:
+    """The certificate of a run's last stage, its ties included.
+
+    The certificate of a contracted problem is that of the run where its ties are proved
+    to rest, and where what is left of their displacement is below the tolerance.
+
+    Source: mathematics, sections 3e and 3g.
+
+    Args:
+        parameters: (E, ·, v).
+        corpus: n labelled bags.
+        stage: of `stages.flow_to_end`, for these.
+        tolerance: see `classify_end`.
+
+    Returns:
+        The certificate; selection and coverage are of the corpus itself, the late flow
+        that of p.
+    """
+    found = certify(stage.parameters, stage.corpus, stage.flow, tolerance=tolerance)
+    if corpus.classes is not None:
+        return found
+    ties, end = stage.ties, found.ending
+    still = jnp.take_along_axis(end.selected, ties.slot[:, None], axis=1)
+    selected = end.selected | (ties.selected & still)
+    covered = coverage(selected, corpus)
+    moves = displacement(parameters, stage.corpus, stage.flow, ties)
+    converged = (found.status <= TrialStatus.NOTHING_TO_SELECT) & (moves <= tolerance)
+    nothing_moves = (end.margin.status == MaxMarginStatus.NO_PAIRS) & (
+        stage.flow.status == FlowStatus.NORM_NOT_REACHED
+    )
+    status = jnp.where(converged, TrialStatus.TIED, TrialStatus.TIES_UNPROVED)
+    status = jnp.where(nothing_moves, TrialStatus.AT_REST, status)
+    failed = found.status >= TrialStatus.OUT_OF_STEPS
+    status = jnp.where(stage.contracted & ~failed, status, found.status)
+    late = end.late
+    late = eqx.tree_at(
+        lambda late: (late.offset, late.error_constant),
+        late,
+        (
+            late.offset + ties.point,
+            jnp.hypot(late.error_constant, jnp.linalg.norm(ties.point)),
+        ),
+    )
+    return eqx.tree_at(
+        lambda found: (
+            found.ending.selected,
+            found.ending.late,
+            found.positive,
+            found.negative,
+            found.coverage,
+            found.status,
+        ),
+        found,
+        (selected, late, covered[0], covered[1], covered, status.astype(jnp.int32)),
+    )
+
+
+@dataclass(frozen=True)
+class TrialSettings:
+    """Static settings of a trial.
+
+    Attributes:
+        flow: tolerances and bounds of the integration.
+        path_points: points saved along the flow, geometric in log(1+t).
+        late_flow_tolerance: how closely the margins must follow the predicted late
+            flow, in units of attention scores and up to their rounding, and how far p
+            may still be moved, in units of scores too, for a trial to count as
+            converged.
+    """
+
+    flow: FlowSettings = field(default_factory=FlowSettings)
+    path_points: int = 0
+    late_flow_tolerance: float = TOLERANCE
+
+
+class Trial(eqx.Module):
+    """The results of one trial; scalars first, then the path.
+
+    Attributes:
+        status: a `trial_status.TrialStatus`.
+        alignment_error: relative error of Lemma 4.1 for the step on E; NaN where E was
+            made otherwise than by `embedding_step`, which alone the lemma is of.
+        alignment: γ = mean |E_sᵀv| over the important tokens after the step; with
+            several heads the greatest of them counts.
+        important_selected: share of sequences whose important tokens are all selected;
+            NaN where there is none to select.
+        positive_selected: that share among sequences with y = +1; NaN where labels are
+            classes.
+        negative_selected: that share among sequences with y = −1, likewise.
+        cls_norm: ‖p‖ at the end.
+        log_time: log(1+t) at the end.
+        direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection; NaN
+            where there is no p_mm, as is what follows from it.
+        error_constant: predicted limit of direction_error · cls_norm.
+        late_flow_residual: largest distance of an active margin from its late flow.
+        inactive_pair_bound: bound on what inactive pairs may still move a score by.
+        history_change: change of the part of p that only the path decides, in scores.
+        tied_share: share of sequences that keep several tokens at proved, finite odds.
+        unselected_effect: max_X |f(X) − its limit for the selected tokens alone|.
+        max_margin_norm: ‖p_mm‖.
+        duality_gap: relative gap of the max-margin solution.
+        history_dim: dimension of the part of p that only the path decides.
+        num_steps: steps of the integration, rejected ones included.
+        path_log_times: log(1+t) along the flow; ∞ after its end.
+        path_norms: ‖p‖ there.
+        path_errors: direction error there.
+        query_end: p at the end; with the next four, what a further stage begins with.
+        origin_log_time: log(1+t) at which the clock of the last stage began.
+        own_log_time: log(1+t′) on that clock.
+        opposed: whether opposing pulls ended it.
+        finished: whether no further stage would help.
+    """
+
+    status: Int[Scalar, ""]
+    alignment_error: Float[Scalar, ""]
+    alignment: Float[Scalar, ""]
+    important_selected: Float[Scalar, ""]
+    positive_selected: Float[Scalar, ""]
+    negative_selected: Float[Scalar, ""]
+    cls_norm: Float[Scalar, ""]
+    log_time: Float[Scalar, ""]
+    direction_error: Float[Scalar, ""]
+    error_constant: Float[Scalar, ""]
+    late_flow_residual: Float[Scalar, ""]
+    inactive_pair_bound: Float[Scalar, ""]
+    history_change: Float[Scalar, ""]
+    tied_share: Float[Scalar, ""]
+    unselected_effect: Float[Scalar, ""]
+    max_margin_norm: Float[Scalar, ""]
+    duality_gap: Float[Scalar, ""]
+    history_dim: Int[Scalar, ""]
+    num_steps: Int[Scalar, ""]
+    path_log_times: Float[Array, " times"]
+    path_norms: Float[Array, " times"]
+    path_errors: Float[Array, " times"]
+    query_end: Float[Array, " dim"]
+    origin_log_time: Float[Scalar, ""]
+    own_log_time: Float[Scalar, ""]
+    opposed: Bool[Scalar, ""]
+    finished: Bool[Scalar, ""]
+
+    @property
+    def point(self) -> Point:
+        """Where the run has come to, to go on from."""
+        clock = self.origin_log_time, self.own_log_time
+        return Point(self.query_end, *clock, self.opposed, self.finished)
+
+
+@as_annotated
+@full_precision
+def run_trial(
+    key: Key[Array, ""],
+    draw_corpus: Callable[[Key[Array, ""]], Corpus],
+    dim: Float[Scalar, ""] | float,
+    step_size: Float[Scalar, ""] | float,
+    *,
+    until_norm: Float[Scalar, ""] | float,
+    embed: Embed = embedding_step,
+    point: Point | None = None,
+    stages: Int[Scalar, ""] | int = STAGES,
+    settings: TrialSettings = TrialSettings(),
+) -> Trial:
+    """Draw a corpus and parameters, step on E, integrate p, and evaluate the end.
+
+    Corpus and normal draws depend on the key alone, so trials that share it differ by d
+    and η₀ only.
+
+    Args:
+        key: a `jax.random.key`.
+        draw_corpus: key → corpus, of fixed shape; one of `synthetic`'s, say.
+        dim: d; traced.
+        step_size: η₀; traced.
+        until_norm: ‖p‖ to stop at; traced.
+        embed: (E⁰, p_0, v), corpus, η₀ → (E¹, p_0, v). In reduced coordinates it has
+            the law of R^d where it commutes with rotations of R^d.
+        point: of a former trial with the same key, d and η₀, to go on from; by
+            default, and for t = 0, p_0.
+        stages: bound on the stages of the flow (`stages.flow_to_end`); traced.
+        settings: static.
+
+    Returns:
+        The trial.
+
+    Raises:
+        BadInput: what is drawn is no corpus, or what is embedded no parameters.
+
+    Example:
+        >>> from functools import partial
+        >>> from jaxselect.data.synthetic import assumption_one
+        >>> draw = partial(
+        ...     assumption_one, sequences=8, length=4, relevant=2, irrelevant=4
+        ... )
+        >>> run = jax.jit(run_trial, static_argnames="draw_corpus")
+        >>> trial = run(jax.random.key(0), draw, 1e6, 100.0, until_norm=1e4)
+        >>> from jaxselect.margin.certificate import TrialStatus
+        >>> TrialStatus(trial.status.item()).name
+        'SELECTED_ALL'
+        >>> measured = trial.direction_error * trial.cls_norm
+        >>> bool(abs(measured / trial.error_constant - 1) < 1e-3)
+        True
+    """
+    before, after, corpus = initialise(key, draw_corpus, dim, step_size, embed=embed)
+    path = None
+    if settings.path_points:
+        path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
+    first = beginning(after)
+    if point is not None:
+        begun = partial(
+            jnp.where, (point.origin_log_time > 0) | (point.own_log_time > 0)
+        )
+        first = jax.tree.map(begun, point, first)
+    stage = flow_to_end(
+        after,
+        corpus,
+        first,
+        until_norm=until_norm,
+        path_log_times=path,
+        stages=stages,
+        settings=settings.flow,
+    )
+    return evaluate(
+        before,
+        after,
+        corpus,
+        stage,
+        step_size=step_size,
+        embed=embed,
+        late_flow_tolerance=settings.late_flow_tolerance,
+    )
+
+
+@as_annotated
+@full_precision
+def initialise(
+    key: Key[Array, ""],
+    draw_corpus: Callable[[Key[Array, ""]], Corpus],
+    dim: Float[Scalar, ""] | float,
+    step_size: Float[Scalar, ""] | float,
+    *,
+    embed: Embed = embedding_step,
+) -> tuple[Parameters, Parameters, Corpus]:
+    """A corpus, and parameters before and after the step on E.
+
+    Args:
+        key: see `run_trial`, also for what follows.
+        draw_corpus: key → corpus.
+        dim: d.
+        step_size: η₀.
+        embed: how E¹ is made.
+
+    Returns:
+        (E⁰, p_0, v), (E¹, p_0, v) and the corpus.
+
+    Raises:
+        BadInput: what is drawn is no corpus, or what is embedded no parameters.
+
+    Example:
+        See `run_trial`.
+    """
+    corpus_key, parameters_key = jax.random.split(key)
+    corpus = draw_corpus(corpus_key)
+    if not isinstance(corpus, Corpus):
+        kind = type(corpus).__name__
+        raise BadInput(f"draw_corpus gives a {kind}: wanted a function to a Corpus")
+    sizes = {"vocabulary": corpus.vocabulary, "heads": corpus.classes or 1}
+    before = gaussian_reduced(parameters_key, **sizes, dim=dim)
+    after = embed(before, corpus, step_size)
+    if not isinstance(after, Parameters):
+        kind = type(after).__name__
+        raise BadInput(f"embed gives a {kind}: wanted a function to Parameters")
+    return before, after, corpus
+
+
+@for_corpus(by_head=True)
+@full_precision
+def evaluate(
+    before: Parameters,
+    after: Parameters,
+    corpus: Corpus,
+    stage: Stage,
+    *,
+    step_size: Float[Scalar, ""] | float,
+    embed: Embed = embedding_step,
+    late_flow_tolerance: float = TOLERANCE,
+) -> Trial:
+    """The results of a trial: error of the step on E, certificate.
+
+    Args:
+        before: (E⁰, p_0, v).
+        after: (E¹, p_0, v), which the flow started from.
+        corpus: n labelled bags.
+        stage: the last one of the flow of p, with E¹ and v fixed.
+        step_size: η₀ of the step from E⁰ to E¹.
+        embed: how E¹ was made, which decides whether Lemma 4.1 is of it.
+        late_flow_tolerance: see `TrialSettings`.
+
+    Returns:
+        The trial.
+
+    Example:
+        See `run_trial`.
+    """
+    flow, query = stage.flow, stage.point.query
+    values = after.embeddings @ after.head
+    found = certify_stage(after, corpus, stage, tolerance=late_flow_tolerance)
+    margin, late = found.ending.margin, found.ending.late
+    important = important_tokens(corpus)
+    number = jnp.maximum(important.sum(), 1).astype(values.dtype)
+    # Without p_mm there is no direction to compare with; of an E whose squared norm
+    # overflows nothing is known.
+    known = (margin.norm > 0) & jnp.isfinite(margin.norm)
+    known = jnp.where(known, 1.0, jnp.nan).astype(values.dtype)
+    sound = jnp.isfinite(jnp.sum(after.embeddings**2))
+    return Trial(
+        status=jnp.where(sound, found.status, TrialStatus.FAILED).astype(jnp.int32),
+        alignment_error=alignment_error(before, after, corpus, step_size)
+        if embed is embedding_step
+        else jnp.full((), jnp.nan, values.dtype),
+        alignment=jnp.sum(jnp.where(important, _largest(values), 0.0)) / number,
+        important_selected=mean_coverage(found.coverage, corpus),
+        positive_selected=found.positive,
+        negative_selected=found.negative,
+        cls_norm=jnp.linalg.norm(query),
+        log_time=flow.log_time,
+        direction_error=direction_error(query, margin.direction) * known,
+        error_constant=late.error_constant * known,
+        late_flow_residual=found.late_flow_residual,
+        inactive_pair_bound=found.inactive_pair_bound,
+        history_change=late.history_change,
+        tied_share=corpus.mean(stage.ties.tied.astype(values.dtype)),
+        unselected_effect=_unselected_effect(stage, found.ending.selected),
+        max_margin_norm=margin.norm,
+        duality_gap=margin.gap,
+        history_dim=late.history_dim,
+        num_steps=flow.num_steps,
+        path_log_times=flow.path_log_times,
+        path_norms=jax.vmap(jnp.linalg.norm)(flow.path_query),
+        path_errors=jax.vmap(direction_error, (0, None))(
+            flow.path_query, margin.direction
+        )
+        * known,
+        query_end=query,
+        origin_log_time=stage.point.origin_log_time,
+        own_log_time=stage.point.own_log_time,
+        opposed=stage.point.opposed,
+        finished=stage.point.finished,
+    )
+
+
+def _largest(values: Float[Array, " rows *classes"]) -> Float[Array, " rows"]:
+    """The largest |value| of every row."""
+    size = jnp.abs(values)
+    return size if size.ndim == 1 else size.max(axis=1)
+
+
+def _unselected_effect(
+    stage: Stage, selected: Bool[Array, "sequences width"]
+) -> Float[Scalar, ""]:
+    scores, values = token_scores(
+        Parameters(stage.parameters.embeddings, stage.flow.query, stage.parameters.head)
+    )
+    # In the corpus of a contracted problem one entry stands for those that are tied.
+    alone = selected_output(values, selected, stage.corpus)
+    effect = _largest(attend_corpus(scores, values, stage.corpus).output - alone)
+    return jnp.max(jnp.where(selected.any(axis=1), effect, 0.0))

@@ -1,0 +1,239 @@
+"""Statistics of tokens from counts, compared with loops over positions."""
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import from_bags, from_counts, from_sequences
+from jaxselect.model.selection import (
+    class_importance,
+    frequencies,
+    importance,
+    occurrences,
+    posterior_difference,
+    token_classes,
+)
+from tests.tolerances import assert_close
+
+VOCABULARY, SEQUENCES = 6, 5
+counts_of_one = st.lists(
+    st.integers(0, 2), min_size=VOCABULARY, max_size=VOCABULARY
+).filter(any)
+labelled = st.lists(
+    st.tuples(counts_of_one, st.sampled_from([-1, 1])),
+    min_size=SEQUENCES,
+    max_size=SEQUENCES,
+).map(lambda rows: [(np.repeat(np.arange(VOCABULARY), row), y) for row, y in rows])
+
+
+def bags(data, classes=2):
+    """The corpus, padded to the vocabulary so that nothing is compiled twice."""
+    counts = [np.bincount(tokens, minlength=VOCABULARY) for tokens, _ in data]
+    ids = np.tile(np.arange(VOCABULARY), (len(data), 1))
+    labels = [label for _, label in data]
+    return from_bags(
+        ids, np.array(counts), labels, vocabulary=VOCABULARY, classes=classes
+    )
+
+
+def literal_importance(data):
+    alpha = np.zeros(VOCABULARY)
+    for tokens, label in data:
+        for token in tokens:
+            alpha[token] += label / len(tokens) / len(data)
+    return alpha
+
+
+@given(labelled)
+def test_counts_agree_with_loops_over_positions(data):
+    corpus = bags(data)
+    positions = [(token, label) for tokens, label in data for token in tokens]
+    number = np.bincount([token for token, _ in positions], minlength=VOCABULARY)
+    signed = np.zeros(VOCABULARY)
+    for token, label in positions:
+        signed[token] += label
+    assert_close(importance(corpus), literal_importance(data))
+    assert_close(occurrences(corpus), number)
+    seen = number > 0
+    difference = np.asarray(posterior_difference(corpus))
+    assert_close(difference[seen], signed[seen] / number[seen])
+    assert np.isnan(difference[~seen]).all()
+    assert_close(np.asarray(frequencies(corpus)).sum(axis=1), np.ones(len(data)))
+
+
+@given(labelled)
+def test_classes_agree_with_their_definitions(data):
+    classes = jax.tree.map(np.asarray, token_classes(bags(data)))
+    labels_of = [
+        {label for tokens, label in data if token in tokens}
+        for token in range(VOCABULARY)
+    ]
+    assert classes.completely_positive.tolist() == [seen == {1} for seen in labels_of]
+    assert classes.completely_negative.tolist() == [seen == {-1} for seen in labels_of]
+    masks = np.stack([classes.positive, classes.negative, classes.irrelevant])
+    assert (masks.sum(axis=0) == 1).all()
+    alpha = literal_importance(data)
+    clear = np.abs(alpha) > 1e-9  # far above rounding, far below 1 / (8 · 8)
+    assert (classes.irrelevant == ~clear).all()
+    assert (masks[0] == (clear & (alpha > 0))).all()
+
+
+@given(labelled, st.randoms(use_true_random=False))
+def test_a_sequence_is_a_bag(data, random):
+    shuffled = [random.sample(tokens.tolist(), len(tokens)) for tokens, _ in data]
+    labels = [label for _, label in data]
+    corpus = from_sequences(shuffled, labels, vocabulary=VOCABULARY)
+    ids, counts = np.asarray(corpus.tokens), np.asarray(corpus.counts)
+    for row, (tokens, _) in enumerate(data):
+        again = np.repeat(ids[row], counts[row].astype(int))
+        assert again.tolist() == sorted(tokens)
+
+
+@given(labelled)
+def test_two_classes_are_a_special_case(data):
+    numbered = [(tokens, (1 - label) // 2) for tokens, label in data]
+    signed, both = (
+        importance(bags(data)),
+        class_importance(bags(numbered, 3), classes=2),
+    )
+    assert_close(both.sum(axis=1), np.zeros(VOCABULARY))
+    assert_close(both[:, 0], signed / 2)
+
+
+BAD_BAGS = {
+    "a label that is neither 1 nor -1": (dict(labels=[1, 0]), "label 0 of sequence 1"),
+    "an id below the vocabulary": (dict(tokens=[[0], [-1]]), "-1 in sequence 1"),
+    "an id above the vocabulary": (dict(tokens=[[3], [1]]), "3 in sequence 0"),
+    "an empty sequence": (dict(counts=[[1.0], [0.0]]), "sequence 1 is empty"),
+    "a NaN count": (dict(counts=[[1.0], [np.nan]]), "nan in sequence 1"),
+    "an infinite count": (dict(counts=[[np.inf], [1.0]]), "inf in sequence 0"),
+    "a negative count": (dict(counts=[[1.0], [-2.0]]), "-2.0 in sequence 1"),
+    "labels of another length": (dict(labels=[1]), "wanted"),
+    "counts of another shape": (dict(counts=[[1.0]]), "wanted"),
+    "no sequence": (dict(tokens=np.zeros((0, 1), int), counts=np.zeros((0, 1)),
+                         labels=[]), "at least one"),
+    "a token twice in a bag": (dict(tokens=[[0, 1], [2, 2]], counts=np.ones((2, 2))),
+                               "2 stands twice in bag 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_BAGS)
+def test_bad_bags_are_named(case):
+    changed, message = BAD_BAGS[case]
+    good = dict(tokens=[[0], [1]], counts=[[1.0], [1.0]], labels=[1, -1], vocabulary=3)
+    from_bags(**good)
+    with pytest.raises(ValueError, match=message):
+        from_bags(**good | changed)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "message"),
+    [([[0], []], "sequence 1 has shape"), ([[0.5], [1]], "wanted token ids, integers")],
+)
+def test_bad_sequences_are_named(sequences, message):
+    with pytest.raises(ValueError, match=message):
+        from_sequences(sequences, [1, -1], vocabulary=3)
+
+
+def test_a_class_outside_the_range_is_named():
+    with pytest.raises(ValueError, match="label 3 of sequence 1"):
+        from_sequences([[0], [1]], [2, 3], vocabulary=3, classes=3)
+
+
+def statistics(corpus):
+    return {
+        "importance": importance(corpus),
+        "posterior difference": np.nan_to_num(posterior_difference(corpus), nan=7.0),
+        "occurrences": occurrences(corpus),
+    }
+
+
+@given(labelled)
+def test_only_occurrences_grow_when_every_sequence_is_said_again(data):
+    """C → kC, and every sequence k times: shares and posteriors stay."""
+    once, times = statistics(bags(data)), 3
+    longer = statistics(bags([(np.repeat(tokens, times), y) for tokens, y in data]))
+    more = statistics(bags(data * times))
+    for again in (longer, more):
+        assert_close(again["occurrences"], times * once["occurrences"])
+        for name in ("importance", "posterior difference"):
+            assert_close(again[name], once[name])
+
+
+@given(labelled)
+def test_a_count_matrix_gives_the_bags_of_its_rows(data):
+    counts = np.stack([np.bincount(t, minlength=VOCABULARY) for t, _ in data])
+    labels = [label for _, label in data]
+    got = from_counts(csr_array(counts), labels)
+    wanted = from_sequences([t for t, _ in data], labels, vocabulary=VOCABULARY)
+    jax.tree.map(np.testing.assert_array_equal, got, wanted)
+    width = (np.asarray(got.counts) > 0).sum(axis=1)
+    assert got.tokens.shape[1] == width.max()
+
+
+UNFIT = {
+    "an id that would wrap": (lambda: from_sequences([[2**32]], [1], vocabulary=3),
+                              "4294967296 in sequence 0"),
+    "an id beyond 64 bits": (lambda: from_sequences([[2**70]], [1], vocabulary=3),
+                             "sequence 0 of type object"),
+    "a vocabulary beyond int32": (lambda: from_sequences([[0]], [1], vocabulary=2**31),
+                                  "from 1 to 2147483647"),
+    "no vocabulary": (lambda: from_sequences([[0]], [1], vocabulary=-1),
+                      "vocabulary -1"),
+    "a fractional id": (lambda: from_bags([[0.7]], [[1]], [1], vocabulary=3),
+                        "tokens of type float64"),
+    "a complex id": (lambda: from_bags([[1j]], [[1]], [1], vocabulary=3),
+                     "tokens of type complex128"),
+    "a complex count": (lambda: from_bags([[0]], [[1 + 1j]], [1], vocabulary=3),
+                        "counts of type complex128"),
+    "complex counts in a matrix": (lambda: from_counts(csr_array([[1 + 1j]]), [1]),
+                                   "counts of type complex128"),
+    "ragged bags": (lambda: from_bags([[0], [0, 1]], [[1]], [1], vocabulary=3),
+                    "rows of different length"),
+    "a label of half": (lambda: from_sequences([[0]], [0.5], vocabulary=3),
+                        "label 0.5 of sequence 0"),
+    "a label in words": (lambda: from_sequences([[0]], ["good"], vocabulary=3),
+                         "labels of type"),
+    "one class": (lambda: from_sequences([[0]], [1], vocabulary=3, classes=1),
+                  "classes 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_would_become_another_token_or_count_is_refused(case):
+    make, message = UNFIT[case]
+    with pytest.raises(BadInput, match=message):
+        make()
+
+
+@pytest.mark.parametrize("value", [3.5, -1, 0, float("nan"), "3", None, 2**31])
+def test_sizes_are_whole_numbers(value):
+    """As a caller meets it whose types nobody checks."""
+    unchecked = inspect.unwrap(from_bags)
+    with pytest.raises(BadInput, match=r"vocabulary .*: wanted a whole number from 1"):
+        unchecked([[0]], [[1]], [1], vocabulary=value)
+
+
+def test_counts_that_single_precision_cannot_hold_are_refused():
+    with jax.enable_x64(False):
+        for count, message in ((1e300, "count inf"), (1e-300, "sequence 0 is empty")):
+            with pytest.raises(BadInput, match=message):
+                from_bags([[0]], [[count]], [1], vocabulary=1)
+
+
+THREE = from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)
+
+
+@pytest.mark.parametrize("function", [importance, token_classes, posterior_difference])
+def test_functions_of_two_classes_refuse_three(function):
+    with pytest.raises(BadInput, match=r"labels \[0, 1, 2\]: wanted \[-1, 1\]"):
+        function(THREE)
+    signed = from_sequences([[0]], [-1], vocabulary=1)
+    with pytest.raises(BadInput, match=r"labels \[-1\]: wanted \[0, 1, 2\]"):
+        class_importance(signed, classes=3)

@@ -1,0 +1,215 @@
+"""Properties of each family of corpora, over its whole range of settings."""
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxselect.data.corpus import from_bags
+from jaxselect.data.synthetic import (
+    assumption_one,
+    independent_tokens,
+    multi_class,
+    several_relevant,
+)
+from jaxselect.model.selection import (
+    class_importance,
+    occurrences,
+    posterior_difference,
+    token_classes,
+)
+
+NAMES = ("sequences", "length", "relevant", "irrelevant")
+
+
+def compiled(maker):
+    """One program for all draws of a size; shares and purity are traced."""
+    sizes = {*NAMES, "per_sequence", "classes"} & {*inspect.signature(maker).parameters}
+    return jax.jit(maker, static_argnames=sorted(sizes))
+
+
+one, independent = compiled(assumption_one), compiled(independent_tokens)
+several, by_class = compiled(several_relevant), compiled(multi_class)
+SIZES = [(2, 2, 1, 1), (40, 9, 5, 1), (10, 3, 8, 2)]
+MAKERS = {
+    "assumption one": lambda key: assumption_one(
+        key, sequences=12, length=5, relevant=3, irrelevant=7
+    ),
+    "several": lambda key: several_relevant(
+        key,
+        sequences=12,
+        length=5,
+        relevant=3,
+        irrelevant=7,
+        per_sequence=2,
+        purity=0.6,
+    ),
+    "independent": lambda key: independent_tokens(
+        key, sequences=12, length=5, relevant=3, irrelevant=7, irrelevant_share=0.5
+    ),
+    "four classes": lambda key: multi_class(
+        key, sequences=12, length=5, relevant=3, irrelevant=7, classes=4
+    ),
+}
+
+
+def assert_assumption_one(corpus, relevant):
+    """One completely positive or negative token each, and α = 0 for all others."""
+    classes = jax.tree.map(np.asarray, jax.jit(token_classes)(corpus))
+    tokens, counts = np.asarray(corpus.tokens), np.asarray(corpus.counts)
+    important = classes.completely_positive | classes.completely_negative
+    here = important[tokens] & (counts > 0)
+    assert (np.where(here, counts, 0).sum(axis=1) == 1).all()
+    assert (classes.irrelevant | important).all()
+    assert not important[2 * relevant :].any()
+    assert not classes.completely_positive[relevant:].any()
+    assert not classes.completely_negative[:relevant].any()
+    return important
+
+
+@pytest.mark.parametrize("size", SIZES)
+@given(seed=st.integers(0, 2**31))
+def test_assumption_one_holds_exactly(size, seed):
+    sequences, length, relevant, _ = size
+    corpus = one(jax.random.key(seed), **dict(zip(NAMES, size, strict=True)))
+    important = assert_assumption_one(corpus, relevant)
+    assert (np.asarray(corpus.counts).sum(axis=1) == length).all()
+    assert (np.asarray(corpus.labels).sum() == 0) and len(corpus.labels) == sequences
+    if sequences >= 2 * relevant:
+        assert important[: 2 * relevant].all()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_batches_hold_valid_draws_with_padding_at_the_end(name):
+    keys = jax.random.split(jax.random.key(0), 3)
+    batch = jax.tree.map(np.asarray, jax.jit(jax.vmap(MAKERS[name]))(keys))
+    classes = 4 if name == "four classes" else 2
+    for drawn in zip(batch.tokens, batch.counts, batch.labels, strict=True):
+        again = from_bags(*drawn, vocabulary=batch.vocabulary, classes=classes)
+        assert (again.tokens == drawn[0]).all()
+        filled = (drawn[1] > 0).astype(int)
+        assert (np.diff(filled, axis=1) <= 0).all()
+    assert len({drawn.tobytes() for drawn in batch.tokens}) == 3
+
+
+@given(seed=st.integers(0, 2**31))
+def test_independent_tokens_end_at_assumption_one(seed):
+    """At δ̃ = (|S| − 1)/|S| every draw fulfils Assumption 1, not only most."""
+    corpus = independent(
+        jax.random.key(seed),
+        sequences=40,
+        length=6,
+        relevant=3,
+        irrelevant=14,
+        irrelevant_share=19 / 20,
+    )
+    assert_assumption_one(corpus, 3)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_independent_tokens_have_the_stated_frequencies(share):
+    """Posterior differences and the relevant share, within five standard errors."""
+    sequences, length, relevant, irrelevant = 20_000, 8, 4, 12
+    corpus = independent(
+        jax.random.key(0),
+        sequences=sequences,
+        length=length,
+        relevant=relevant,
+        irrelevant=irrelevant,
+        irrelevant_share=share,
+        weakest=0.2,
+    )
+    rho = share * 20 / 19
+    number = np.asarray(occurrences(corpus))
+    strength = np.linspace(rho + (1 - rho) * 0.2, 1, relevant)
+    wanted = np.concatenate([strength, -strength, np.zeros(irrelevant)])
+    seen = number > 0
+    error = np.sqrt((1 - wanted**2 + 1e-12) / np.maximum(number, 1))
+    # Positions of one sequence share its label; five standard errors allow for it.
+    found = np.asarray(posterior_difference(corpus))
+    assert (np.abs(found - wanted)[seen] <= 5 * error[seen]).all()
+    relevant_share = number[: 2 * relevant].sum() / number.sum()
+    expected = (1 + (length - 1) * (1 - rho)) / length
+    assert abs(relevant_share - expected) < 5 / np.sqrt(sequences * length)
+
+
+@pytest.mark.parametrize("purity", [0.2, 0.9])
+def test_several_relevant_tokens_are_as_pure_as_asked(purity):
+    corpus = several(
+        jax.random.key(0),
+        sequences=20_000,
+        length=6,
+        relevant=4,
+        irrelevant=12,
+        per_sequence=3,
+        purity=purity,
+    )
+    number = np.asarray(occurrences(corpus))[:8]
+    found = np.asarray(posterior_difference(corpus))[:8]
+    wanted = purity * np.array([1, 1, 1, 1, -1, -1, -1, -1])
+    assert (np.abs(found - wanted) < 5 / np.sqrt(number)).all()
+    assert number.sum() == 3 * 20_000
+    assert token_classes(corpus).irrelevant[8:].all()
+
+
+def test_pure_tokens_are_completely_relevant():
+    corpus = several(
+        jax.random.key(0),
+        sequences=40,
+        length=6,
+        relevant=4,
+        irrelevant=12,
+        per_sequence=3,
+    )
+    classes = token_classes(corpus)
+    assert classes.completely_positive[:4].all()
+    assert classes.completely_negative[4:8].all()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_every_class_has_its_own_tokens(classes):
+    corpus = by_class(
+        jax.random.key(0),
+        sequences=4 * classes,
+        length=6,
+        relevant=2,
+        irrelevant=9,
+        classes=classes,
+    )
+    alpha = np.asarray(class_importance(corpus, classes=classes))
+    for k in range(classes):
+        own = alpha[2 * k : 2 * k + 2]
+        assert (own[:, k] > 0).all()
+        assert (np.delete(own, k, axis=1) < 0).all()
+    # Sums of up to n rounded shares of order one.
+    np.testing.assert_allclose(alpha[2 * classes :], 0.0, atol=1e-15)
+
+
+FINE = {"sequences": 4, "length": 4, "relevant": 2, "irrelevant": 3}
+BAD_SETTINGS = {
+    "an odd number of sequences": (assumption_one, {"sequences": 5}),
+    "no sequence": (assumption_one, {"sequences": 0}),
+    "no token": (assumption_one, {"length": 0}),
+    "one token, with which nothing competes": (assumption_one, {"length": 1}),
+    "no relevant token": (assumption_one, {"relevant": 0}),
+    "nothing to fill with": (assumption_one, {"irrelevant": 0}),
+    "more tokens than ids": (assumption_one, {"relevant": 2**30}),
+    "no room": (several_relevant, {"length": 2, "per_sequence": 3}),
+    "purity above one": (several_relevant, {"purity": 1.5}),
+    "purity NaN": (several_relevant, {"purity": float("nan")}),
+    "purity 0": (several_relevant, {"purity": 0.0}),
+    "a share above its end": (independent_tokens, {"irrelevant_share": 0.99}),
+    "a negative share": (independent_tokens, {"irrelevant_share": -0.1}),
+    "weakest 0": (independent_tokens, {"irrelevant_share": 0.0, "weakest": 0.0}),
+    "one class": (multi_class, {"classes": 1}),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SETTINGS)
+def test_bad_settings_are_refused(case):
+    maker, wrong = BAD_SETTINGS[case]
+    with pytest.raises(ValueError, match="wanted"):
+        maker(jax.random.key(0), **FINE | wrong)

@@ -1,0 +1,300 @@
+"""The whole chain from p_0 to the verdict: its symmetries, and what each part knows."""
+
+import dataclasses
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.synthetic import assumption_one
+from jaxselect.flow.cls import FlowSettings, cls_flow
+from jaxselect.margin.certificate import (
+    TrialStatus,
+    certify,
+    inactive_pair_bound,
+    late_flow_residual,
+)
+from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.step import embedding_step
+from tests.tolerances import assert_close
+
+pytestmark = pytest.mark.bounds
+
+DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
+# All selected, captured, a part of it, and all again.
+CASES = [(0, 10.0), (1, 3.0), (2, 3.0), (3, 3.0), (4, 1000.0)]
+MIRRORED = {
+    TrialStatus.CAPTURED_POSITIVE: TrialStatus.CAPTURED_NEGATIVE,
+    TrialStatus.CAPTURED_NEGATIVE: TrialStatus.CAPTURED_POSITIVE,
+}
+
+
+@jax.jit
+def problem(seed, step_size):
+    """In R^40, on the first fourteen axes."""
+    corpus_key, key = jax.random.split(jax.random.key(seed))
+    corpus = DRAW(corpus_key)
+    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=100.0)
+    start = jax.tree.map(lambda x: x @ jnp.eye(14, 40), start)
+    return embedding_step(start, corpus, step_size), corpus
+
+
+def chain(parameters, corpus, begin=0.0, until_log_time=2e3):
+    bounds = jnp.asarray(begin, float), jnp.asarray(until_log_time, float)
+    flow = follow(parameters, corpus, *bounds)
+    return flow, certified(parameters, corpus, flow)
+
+
+@jax.jit
+def follow(parameters, corpus, begin, until_log_time):
+    return cls_flow(
+        parameters,
+        corpus,
+        from_log_time=begin,
+        until_log_time=until_log_time,
+        settings=FlowSettings(rtol=1e-8, atol=1e-8),
+    )
+
+
+certified = jax.jit(certify)
+
+
+def mirrored(parameters, corpus):
+    """(y, v) → (−y, −v): the same losses, the classes exchanged."""
+    turned = Parameters(parameters.embeddings, parameters.query, -parameters.head)
+    return turned, dataclasses.replace(corpus, labels=-corpus.labels)
+
+
+def multiplied(parameters, corpus):
+    """C → 7 C, exactly: attention knows shares only."""
+    return parameters, dataclasses.replace(corpus, counts=7 * corpus.counts)
+
+
+def reordered(parameters, corpus):
+    """The sequences in another order."""
+    order = jax.random.permutation(jax.random.key(9), len(corpus.labels))
+    parts = (leaf[order] for leaf in (corpus.tokens, corpus.counts, corpus.labels))
+    return parameters, Corpus(*parts, corpus.vocabulary)
+
+
+CHANGES = {"mirrored": mirrored, "multiplied": multiplied}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_chain_is_symmetric(case, name):
+    flow, found = chain(*problem(*case))
+    other, seen = chain(*CHANGES[name](*problem(*case)))
+    np.testing.assert_allclose(other.query, flow.query, rtol=1e-7, atol=1e-5)
+    assert other.status == flow.status
+    np.testing.assert_array_equal(seen.ending.selected, found.ending.selected)
+    wanted, status = TrialStatus(found.status.item()), TrialStatus(seen.status.item())
+    if name == "mirrored":
+        assert status == MIRRORED.get(wanted, wanted)
+        assert (seen.positive, seen.negative) == (found.negative, found.positive)
+    else:
+        assert status == wanted
+    late, there = found.ending.late, seen.ending.late
+    np.testing.assert_allclose(there.growth, late.growth, atol=1e-9)
+    np.testing.assert_allclose(there.offset, late.offset, rtol=1e-6, atol=1e-5)
+    np.testing.assert_allclose(there.error_constant, late.error_constant, rtol=1e-5)
+
+
+def test_where_the_origin_is_decides_no_verdict():
+    """Tokens so far off that scores are −10¹¹: rounding excuses what it leaves."""
+    parameters, corpus = problem(0, 10.0)
+    flow, found = chain(parameters, corpus)
+    assert found.status == TrialStatus.SELECTED_ALL
+    off_head = flow.query - (flow.query @ parameters.head) * parameters.head
+    shift = -1e11 * off_head / (off_head @ flow.query)
+    moved = parameters.embeddings + shift[None]
+    far = Parameters(moved, parameters.query, parameters.head)
+    other, seen = chain(far, corpus)
+    assert (moved @ other.query).max() < -0.9e11
+    np.testing.assert_array_equal(seen.ending.selected, found.ending.selected)
+    assert seen.status == found.status
+
+
+def test_a_path_that_moves_late_is_seen_by_its_leads():
+    """Where an earlier p was elsewhere along what the path decides."""
+    seen = 0
+    for case in CASES:
+        parameters, corpus = problem(*case)
+        flow, found = chain(parameters, corpus)
+        history = found.ending.late.history
+        if found.ending.late.history_dim == 0:
+            continue
+        assert found.ending.late.history_change < 1e-3
+        moved = eqx.tree_at(lambda flow: flow.earlier_query, flow, flow.query - history)
+        scores = parameters.embeddings @ history
+        leads = np.abs(scores[:, None] - scores[None, :])[found.ending.pairs]
+        end = certified(parameters, corpus, moved)
+        np.testing.assert_allclose(end.ending.late.history_change, leads.max())
+        assert end.status == TrialStatus.UNRESOLVED
+        seen += 1
+    assert seen
+
+
+def test_some_case_is_captured_and_some_is_not():
+    """Else the exchange of the captured statuses would not be seen above."""
+    ends = [chain(*problem(*case))[1] for case in CASES]
+    statuses = {found.status.item() for found in ends}
+    assert statuses & set(MIRRORED)
+    for found in ends:
+        if found.status == TrialStatus.CAPTURED_NEGATIVE:
+            assert found.negative == 1 and found.positive < 0.5
+    assert TrialStatus.SELECTED_ALL in statuses
+
+
+def test_the_order_of_the_sequences_does_not_matter():
+    flow, found = chain(*problem(0, 10.0))
+    other, seen = chain(*reordered(*problem(0, 10.0)))
+    np.testing.assert_allclose(other.query, flow.query, rtol=1e-7, atol=1e-5)
+    assert seen.status == found.status
+
+
+def test_a_rotation_into_many_dimensions_turns_all_of_it():
+    """From fourteen axes to all forty: vectors turn with it, nothing else changes."""
+    parameters, corpus = problem(0, 10.0)
+    turn = jnp.linalg.qr(jax.random.normal(jax.random.key(7), (40, 40)))[0]
+    wide = jax.tree.map(lambda x: x @ turn, parameters)
+    flow, found = chain(parameters, corpus)
+    other, seen = chain(wide, corpus)
+    assert seen.status == found.status == TrialStatus.SELECTED_ALL
+    np.testing.assert_allclose(other.query, flow.query @ turn, atol=1e-5)
+    for there, here in (
+        (seen.ending.margin.direction, found.ending.margin.direction @ turn),
+        (seen.ending.late.offset, found.ending.late.offset @ turn),
+        (seen.ending.late.growth, found.ending.late.growth @ turn),
+        (seen.ending.late.error_constant, found.ending.late.error_constant),
+    ):
+        # Newton's method ends at a thousand roundings of Σ λ.
+        assert_close(there, here, worse=100)
+
+
+@pytest.mark.parametrize("case", CASES[:2])
+def test_one_long_run_is_two_short_ones(case):
+    parameters, corpus = problem(*case)
+    whole, _ = chain(parameters, corpus, 0.0, 9.0)
+    first, _ = chain(parameters, corpus, 0.0, 5.0)
+    assert first.log_time == 5.0
+    on = eqx.tree_at(lambda tree: tree.query, parameters, first.query)
+    second, _ = chain(on, corpus, first.log_time, 9.0)
+    np.testing.assert_allclose(second.query, whole.query, atol=1e-5)
+    assert second.log_time == whole.log_time
+    # As if p were there at once, it is elsewhere later.
+    wrong, _ = chain(on, corpus, 0.0, 9.0)
+    assert np.abs(wrong.query - whole.query).max() > 1e-3
+
+
+def test_the_residual_is_the_largest_distance_of_an_active_margin():
+    """p = p_mm s + ρ + δ lies max |Dᵀδ| off its line, whatever else δ does."""
+    parameters, corpus = problem(0, 10.0)
+    _, found = chain(parameters, corpus)
+    margin, late = found.ending.margin, found.ending.late
+    embeddings = parameters.embeddings
+    log_time = jnp.array(50.0)
+    for seed in range(5):
+        off = 1e-2 * jax.random.normal(jax.random.key(seed), late.growth.shape)
+        scores = np.asarray(embeddings @ off)
+        wanted = max(
+            abs(scores[s] - scores[r]) for s, r in np.argwhere(margin.active).tolist()
+        )
+        query = late.query_at(log_time) + off
+        measured = late_flow_residual(embeddings, margin, late, query, log_time)
+        np.testing.assert_allclose(measured, wanted, rtol=1e-10)
+
+
+def inactive_bound(parameters, corpus, end, query, log_time):
+    problem = parameters, corpus, end.selected, end.pairs, end.margin, end.late
+    return inactive_pair_bound(*problem, query, log_time, tolerance=1e-3)
+
+
+def test_the_inactive_bound_is_what_they_still_have_to_give():
+    """max ‖D‖ Σ |c| e^{s − Dᵀp} ‖D‖ e^{2r‖D‖ + ε} / (m − 1), pair by pair."""
+    parameters, corpus = problem(*CASES[1])
+    _, found = chain(parameters, corpus)
+    margin, late = found.ending.margin, found.ending.late
+    embeddings = np.asarray(parameters.embeddings)
+    strength = np.asarray(late.strength.times_exp(jnp.array(0.0)))
+    inactive = np.argwhere((strength != 0) & ~np.asarray(margin.active)).tolist()
+    # Some of them push towards the token that lost.
+    assert len(inactive) > 10 and strength.min() < 0
+    competing = np.argwhere(np.asarray(found.ending.pairs))
+    longest = max(np.linalg.norm(embeddings[s] - embeddings[r]) for s, r in competing)
+    for log_time, off in ((60.0, 0.0), (90.0, 1e-3)):
+        query = np.asarray(late.query_at(log_time)) + off / np.sqrt(late.growth.size)
+        distance = np.linalg.norm(query - late.query_at(log_time)) + late.offset_error
+        wanted = 0.0
+        for s, r in inactive:
+            apart = embeddings[s] - embeddings[r]
+            size = np.linalg.norm(apart)
+            pull = abs(strength[s, r]) * np.exp(log_time - apart @ query)
+            beyond = apart @ np.asarray(margin.direction) - 1
+            wanted += pull * size / beyond * np.exp(2 * distance * size + 1e-3)
+        measured = inactive_bound(
+            parameters, corpus, found.ending, jnp.asarray(query), jnp.array(log_time)
+        )
+        # The rest bounds what the pair sum leaves out.
+        assert 1 - 1e-9 < measured / (longest * wanted) < 1.05
+
+
+def test_a_pair_below_its_margin_has_no_bound():
+    """A competing pair that is neither active nor above one never fades."""
+    parameters, corpus = problem(*CASES[1])
+    _, found = chain(parameters, corpus)
+    at = found.ending.late.query_at(60.0), jnp.array(60.0)
+    assert jnp.isfinite(inactive_bound(parameters, corpus, found.ending, *at))
+    active = np.argwhere(np.asarray(found.ending.margin.active))[0]
+    fewer = eqx.tree_at(
+        lambda end: (end.margin.active, end.margin.direction),
+        found.ending,
+        (
+            found.ending.margin.active.at[tuple(active)].set(False),
+            (1 - 1e-12) * found.ending.margin.direction,
+        ),
+    )
+    assert jnp.isinf(inactive_bound(parameters, corpus, fewer, *at))
+
+
+def test_a_flow_must_stand_in_the_basin_of_its_offset():
+    """The bound holds while distance and displacement fit into the basin."""
+    parameters, corpus = problem(*CASES[1])
+    _, found = chain(parameters, corpus)
+    late = found.ending.late
+    log_time = jnp.array(60.0)
+    assert jnp.isinf(late.basin)
+    query = late.query_at(log_time) + 1e-4 * late.growth / jnp.linalg.norm(late.growth)
+    distance = 1e-4 + late.offset_error
+    for basin, finite in ((0.99 * distance, False), (1.01 * distance, True)):
+        end = eqx.tree_at(lambda end: end.late.basin, found.ending, basin)
+        bound = inactive_bound(parameters, corpus, end, query, log_time)
+        assert jnp.isfinite(bound) == finite
+
+
+def test_what_the_pair_sum_leaves_out_counts_early():
+    """At log t = 5 the weights of losing tokens are not small: no bound at all."""
+    parameters, corpus = problem(*CASES[1])
+    _, found = chain(parameters, corpus)
+    late, end = found.ending.late, found.ending
+    early, later = (
+        inactive_bound(parameters, corpus, end, late.query_at(s), jnp.array(s))
+        for s in (1.0, 60.0)
+    )
+    assert jnp.isinf(early) or early > 1e-3
+    assert jnp.isfinite(later)
+
+
+def test_a_number_that_is_not_finite_is_a_failed_trial():
+    parameters, corpus = problem(0, 10.0)
+    broken = eqx.tree_at(
+        lambda tree: tree.embeddings,
+        parameters,
+        parameters.embeddings.at[0, 0].set(jnp.nan),
+    )
+    _, found = chain(broken, corpus)
+    assert found.status == TrialStatus.FAILED

@@ -1,0 +1,170 @@
+"""The verdict just below and just above each of its thresholds, for both classes."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.flow.cls import FlowStatus
+from jaxselect.margin.certificate import TrialStatus, classify_end
+from jaxselect.margin.limit import LimitStatus
+from jaxselect.margin.max_margin import MaxMarginStatus
+
+EPS = float(jnp.finfo(float).eps)
+# The promises of a certificate, written out: to move one is to change the promise.
+TOLERANCE, SCORE_ROUNDINGS, CAPTURED_SHARE = 1e-3, 256, 0.5
+NAN = float("nan")
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Arguments of `classify_end`; converged with everything selected by default."""
+
+    flow_status: int = FlowStatus.REACHED
+    margin_status: int = MaxMarginStatus.SOLVED
+    limit_status: int = LimitStatus.PREDICTED
+    late_flow_residual: float = 0.0
+    inactive_pair_bound: float = 0.0
+    history_change: float = 0.0
+    positive: float = 1.0
+    negative: float = 1.0
+    largest_score: float = 0.0
+
+    def status(self, **changed):
+        given = dataclasses.asdict(dataclasses.replace(self, **changed))
+        given = {
+            name: jnp.asarray(value, jnp.int32 if name.endswith("status") else float)
+            for name, value in given.items()
+        }
+        return TrialStatus(classify_end(**given).item())
+
+
+CONVERGED = Found()
+BELOW, ABOVE = 1 - 1e-9, 1 + 1e-9
+BELOW32, ABOVE32 = 1 - 1e-5, 1 + 1e-5
+SHARES = {
+    "all": (1.0, 1.0, "SELECTED_ALL"),
+    "all but a few positive": (BELOW, 1.0, "PARTIAL"),
+    "all but a few negative": (1.0, BELOW, "PARTIAL"),
+    "half of the negative": (1.0, CAPTURED_SHARE, "PARTIAL"),
+    "half of the positive": (CAPTURED_SHARE, 1.0, "PARTIAL"),
+    "less than half of the negative": (
+        1.0,
+        CAPTURED_SHARE * BELOW,
+        "CAPTURED_POSITIVE",
+    ),
+    "less than half of the positive": (
+        CAPTURED_SHARE * BELOW,
+        1.0,
+        "CAPTURED_NEGATIVE",
+    ),
+    "neither wholly": (BELOW, 0.0, "PARTIAL"),
+    "neither wholly, exchanged": (0.0, BELOW, "PARTIAL"),
+    "nothing": (0.0, 0.0, "PARTIAL"),
+    "nothing to select": (NAN, NAN, "NOTHING_TO_SELECT"),
+    "nothing to select in one class": (1.0, NAN, "SELECTED_ALL"),
+    "nothing to select in the other": (NAN, 1.0, "SELECTED_ALL"),
+    "nothing in one class, too little in the other": (NAN, BELOW, "PARTIAL"),
+    "too little in one class, nothing in the other": (0.0, NAN, "PARTIAL"),
+}
+
+
+@pytest.mark.parametrize("case", SHARES)
+def test_shares_decide_what_a_converged_trial_is(case):
+    positive, negative, wanted = SHARES[case]
+    assert CONVERGED.status(positive=positive, negative=negative).name == wanted
+
+
+@pytest.mark.parametrize("positive, negative", [(1.0, 0.2), (0.4, 1.0), (0.3, 0.6)])
+def test_exchanging_the_classes_exchanges_the_captures(positive, negative):
+    exchanged = {
+        TrialStatus.CAPTURED_POSITIVE: TrialStatus.CAPTURED_NEGATIVE,
+        TrialStatus.CAPTURED_NEGATIVE: TrialStatus.CAPTURED_POSITIVE,
+    }
+    here = CONVERGED.status(positive=positive, negative=negative)
+    there = CONVERGED.status(positive=negative, negative=positive)
+    assert there == exchanged.get(here, here)
+
+
+@pytest.mark.parametrize(
+    "name", ["late_flow_residual", "inactive_pair_bound", "history_change"]
+)
+def test_the_tolerance_from_both_sides(name):
+    assert CONVERGED.status(**{name: TOLERANCE * BELOW}) == TrialStatus.SELECTED_ALL
+    assert CONVERGED.status(**{name: TOLERANCE * ABOVE}) == TrialStatus.UNRESOLVED
+    assert CONVERGED.status(**{name: NAN}) == TrialStatus.UNRESOLVED
+
+
+def test_rounding_of_the_largest_score_excuses_the_residual_alone():
+    large = 1e12
+    allowed = TOLERANCE + SCORE_ROUNDINGS * EPS * large
+    excused = {"largest_score": large}
+    assert (
+        CONVERGED.status(late_flow_residual=allowed * BELOW, **excused)
+        == TrialStatus.SELECTED_ALL
+    )
+    assert (
+        CONVERGED.status(late_flow_residual=allowed * ABOVE, **excused)
+        == TrialStatus.UNRESOLVED
+    )
+    for name in ("inactive_pair_bound", "history_change"):
+        late = CONVERGED.status(**{name: TOLERANCE * ABOVE}, **excused)
+        assert late == TrialStatus.UNRESOLVED
+
+
+@pytest.mark.parametrize("status", LimitStatus)
+def test_only_a_proved_limit_is_certified(status):
+    others = {
+        LimitStatus.PREDICTED: TrialStatus.SELECTED_ALL,
+        LimitStatus.NO_MINIMISER: TrialStatus.UNRESOLVED,
+    }
+    wanted = others.get(status, TrialStatus.UNRESOLVED)
+    assert CONVERGED.status(limit_status=status) == wanted
+
+
+def test_a_broken_solver_or_flow_is_a_failure_whatever_else_holds():
+    broken = CONVERGED.status(margin_status=MaxMarginStatus.NOT_CONVERGED)
+    assert broken == TrialStatus.FAILED
+    assert CONVERGED.status(flow_status=FlowStatus.FAILED) == TrialStatus.FAILED
+
+
+ENDS = {
+    FlowStatus.REACHED: TrialStatus.SELECTED_ALL,
+    FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
+    FlowStatus.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
+    FlowStatus.TIME_UNRESOLVED: TrialStatus.UNRESOLVED,
+    FlowStatus.SELECTION_CHANGED: TrialStatus.TIES_UNPROVED,
+    FlowStatus.TIES_UNPROVED: TrialStatus.TIES_UNPROVED,
+    FlowStatus.FAILED: TrialStatus.FAILED,
+}
+
+
+def test_every_end_of_a_flow_has_its_status():
+    assert set(ENDS) == set(FlowStatus)
+    for ended, wanted in ENDS.items():
+        assert CONVERGED.status(flow_status=ended) == wanted
+
+
+def test_single_precision_allows_for_its_own_rounding():
+    given = dict.fromkeys(("inactive_pair_bound", "history_change"), 0.0)
+    given |= {"late_flow_residual": 2e-3, "positive": 1.0, "negative": 1.0}
+    given = {name: np.float32(value) for name, value in given.items()}
+    statuses = {
+        name: jnp.asarray(getattr(CONVERGED, name), jnp.int32)
+        for name in ("flow_status", "margin_status", "limit_status")
+    }
+    for score, wanted in (
+        (10.0, TrialStatus.UNRESOLVED),
+        (1e2, TrialStatus.SELECTED_ALL),
+    ):
+        reals = {name: jnp.asarray(value) for name, value in given.items()}
+        reals["largest_score"] = jnp.asarray(score, jnp.float32)
+        assert classify_end(**statuses, **reals) == wanted
+    # A hundred tolerances, whatever the scores, for what no gradient corrects.
+    for factor, wanted in (
+        (BELOW32, TrialStatus.SELECTED_ALL),
+        (ABOVE32, TrialStatus.UNRESOLVED),
+    ):
+        reals["history_change"] = jnp.float32(100 * TOLERANCE) * jnp.float32(factor)
+        assert classify_end(**statuses, **reals) == wanted
