@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Key, Scalar
 from .. import checks
 from ..checks import BadInput, as_annotated, fields_as_annotated
 from ..compilation import full_precision, one_program
+from ..data.corpus import Corpus, labels_suit, same_vocabulary
 
 
 class Parameters(eqx.Module):
@@ -39,6 +40,39 @@ class Parameters(eqx.Module):
     def __check_init__(self) -> None:
         """Refuse lists, and arrays of another kind or shape."""
         fields_as_annotated(self, "take `gaussian`, or `jnp.asarray` of each")
+
+
+def check_problem(parameters: Parameters, corpus: Corpus) -> None:
+    """Refuse parameters and a corpus that do not go together.
+
+    The entry points of the library call it before anything is traced: an index past
+    the end of E would be read by JAX without a word.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n labelled bags.
+
+    Raises:
+        BadInput: another kind of argument, E with another number of rows than the
+            vocabulary has tokens, labels ±1 with several heads, or classes that are not
+            as many as the heads.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
+        >>> check_problem(start, from_sequences([[0, 2]], [1], vocabulary=3))
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: 2 tokens beside a corpus with a vocabulary of 3: ...
+    """
+    for name, given, wanted in (
+        ("parameters", parameters, Parameters),
+        ("corpus", corpus, Corpus),
+    ):
+        if not isinstance(given, wanted):
+            kind = type(given).__name__
+            raise BadInput(f"{name} of type {kind}: wanted {wanted.__name__}")
+    same_vocabulary(parameters.embeddings, corpus.vocabulary)
+    labels_suit(parameters.head.shape[1:], corpus)
 
 
 @as_annotated
