@@ -92,7 +92,7 @@ Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
 """Where the programs of shapes come from; `program` is one."""
 
 
-ONWARD = ("query_end", "origin_log_time", "own_log_time", "opposed", "finished")
+ONWARD = tuple(Point.__dataclass_fields__)
 """Fields of a trial that only a further stage needs."""
 
 
@@ -199,7 +199,7 @@ def program(
     settings = TrialSettings(FlowSettings(atol=atol), grid.path_points)
 
     def lane(*arguments: Any) -> Trial:
-        numbers, point = arguments[: -len(ONWARD) - 1], arguments[-len(ONWARD) - 1 : -1]
+        *numbers, query, origin, own, opposed, finished, stages = arguments
         cell = grid.cell(shape, *numbers)
         return run_trial(
             jax.random.key(cell.seed),
@@ -208,8 +208,8 @@ def program(
             cell.step_size,
             until_norm=grid.until_norm,
             embed=cell.embed,
-            point=Point(*point),
-            stages=arguments[-1],
+            point=Point(query, origin, own, opposed, finished),
+            stages=stages,
             settings=settings,
         )
 

@@ -10,7 +10,7 @@ import pytest
 
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.margin.certificate import _left_out, inactive_pair_bound
+from jaxselect.margin.certificate import Ending, _left_out, inactive_pair_bound
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.pairs import pair_strength, score_differences
@@ -75,7 +75,8 @@ def test_every_term_of_the_bound_counts(s, offset_error):
     pairs, margin, _, late, _ = late_flow(start, bags, query)
     assert late.status == LimitStatus.PREDICTED and margin.active.sum() == 1
     late = eqx.tree_at(lambda late: late.offset_error, late, np.array(offset_error))
-    bound = bound_of(start, bags, CHOSEN, pairs, margin, late, query, np.array(s))
+    end = Ending(CHOSEN, pairs, margin, late)
+    bound = bound_of(start, bags, end, query, np.array(s))
     np.testing.assert_allclose(bound, by_hand(s, offset_error), rtol=1e-6)
 
 
