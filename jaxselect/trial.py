@@ -156,12 +156,12 @@ def flow_to_end(
         stage = stage_of(before.point)
         flow, former = stage.flow, before.flow
         # The path is that of the first stage; its log-times begin with the run.
-        path = partial(jnp.where, number == 0)
+        first, times, queries = number == 0, former.path_log_times, former.path_query
         flow = dataclasses.replace(
             flow,
             num_steps=flow.num_steps + former.num_steps,
-            path_log_times=path(flow.path_log_times, former.path_log_times),
-            path_query=path(flow.path_query, former.path_query),
+            path_log_times=jnp.where(first, flow.path_log_times, times),
+            path_query=jnp.where(first, flow.path_query, queries),
         )
         return dataclasses.replace(stage, flow=flow), number + 1
 

@@ -164,9 +164,16 @@ def limit(
         late_query = inside.coordinates(late_query)
     if earlier_query is not None:
         earlier_query = inside.coordinates(earlier_query)
-    problem = inside.parameters, corpus, selected, pairs, few
-    seen = {"late_query": late_query, "earlier_query": earlier_query}
-    return limit_in_frame(*problem, **seen).placed(inside)
+    late = limit_in_frame(
+        inside.parameters,
+        corpus,
+        selected,
+        pairs,
+        few,
+        late_query=late_query,
+        earlier_query=earlier_query,
+    )
+    return late.placed(inside)
 
 
 def limit_in_frame(
