@@ -20,7 +20,6 @@ from jaxselect.trial import (
     log_time_of,
 )
 from tests.attacks.literal_ties import Literal
-from tests.trial.test_rounding import rounded
 
 SIZES = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
 DRAW = partial(assumption_one, **SIZES)
@@ -117,25 +116,6 @@ def test_a_run_goes_on_from_any_point_of_it():
     assert len(clocks) > 2 and clocks == sorted(clocks)
     assert steps == whole.flow.num_steps
     np.testing.assert_array_equal(point.query, whole.point.query)
-
-
-@pytest.mark.parametrize("run", [(100.0, 0.1, 0), (32.0, 31.62, 0)])
-def test_rounding_decides_neither_the_end_nor_its_line(run):
-    dim, step_size, seed = run
-    model, bags = problem(seed, dim, step_size)
-    exact, found = followed(model, bags)
-    other, again = followed(rounded(model, jax.random.key(0)), bags)
-    assert found.status == again.status
-    for one, two in (
-        (found.ending.margin.norm, again.ending.margin.norm),
-        (exact.flow.log_time, other.flow.log_time),
-        (exact.ties.point, other.ties.point),
-    ):
-        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-9)
-    # A part of ρ is read from p, which opposing pulls at the end of the first stage
-    # leave known to eps^(1 − 0.7) of a unit of log t or better: 1e-7 is seen.
-    constants = found.ending.late.error_constant, again.ending.late.error_constant
-    np.testing.assert_allclose(*constants, rtol=1e-6)
 
 
 def test_the_clock_of_a_run_adds_up():
