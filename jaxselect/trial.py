@@ -415,6 +415,9 @@ def run_trial(
         >>> bool(abs(measured / trial.error_constant - 1) < 1e-3)
         True
     """
+    if not callable(draw_corpus):
+        kind = type(draw_corpus).__name__
+        raise BadInput(f"draw_corpus of type {kind}: wanted a function to a Corpus")
     before, after, corpus = initialise(key, draw_corpus, dim, step_size, embed=embed)
     path = None
     if settings.path_points:
@@ -451,11 +454,8 @@ def initialise(
     The arguments are those of `run_trial`.
 
     Raises:
-        BadInput: no way to draw a corpus, or to make embeddings.
+        BadInput: what is drawn is no corpus, or what is embedded no parameters.
     """
-    if not callable(draw_corpus):
-        kind = type(draw_corpus).__name__
-        raise BadInput(f"draw_corpus of type {kind}: wanted a function to a Corpus")
     corpus_key, parameters_key = jax.random.split(key)
     corpus = draw_corpus(corpus_key)
     if not isinstance(corpus, Corpus):

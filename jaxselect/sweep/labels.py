@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks import BadInput
 from .store import MISSING
 from .store import load as load_all
 
@@ -68,6 +69,8 @@ def load(folder: str | Path) -> "xarray.Dataset":
         >>> found.status_name.dims, found.status_name.values.tolist()
         (('dim',), ['', 'FINE'])
     """
+    if not isinstance(folder, str | Path):
+        raise BadInput(f"folder of type {type(folder).__name__}: wanted a path")
     found = load_all(folder)
     names = {code: name for name, code in found.attrs.get("statuses", {}).items()}
     if "status" in found:

@@ -211,8 +211,6 @@ def load(folder: str | Path) -> "xarray.Dataset":
     # A program that only writes saves a third of a second of loading.
     import xarray
 
-    if not isinstance(folder, str | Path):
-        raise BadInput(f"folder of type {type(folder).__name__}: wanted a path")
     folder = Path(folder)
     description = describe(folder)
     axes = description.get("axes")
