@@ -223,7 +223,7 @@ def _nan_where_jvp(
         return jnp.where(weight == 0, 0.0, factor * weight)
 
     # JAX asks for a linear map and its transpose: here they differ at zero.
-    slope = jax.lax.custom_linear_solve(lambda x: x, change, push, pull, symmetric=True)
+    slope = jax.lax.custom_linear_solve(lambda x: x, change, push, pull)
     return _nan_where(void, value), slope
 
 

@@ -140,11 +140,10 @@ def flow_to_end(
     if corpus.shift is None:
         nothing = jnp.zeros(corpus.tokens.shape, parameters.query.dtype)
         corpus = dataclasses.replace(corpus, shift=Shift(nothing, nothing, nothing))
-    real = partial(jnp.asarray, dtype=parameters.query.dtype)
+    norm = jnp.asarray(until_norm, parameters.query.dtype)
     most = jnp.asarray(stages, jnp.int32)
 
     def stage_of(point: Point) -> Stage:
-        norm = real(until_norm)
         return _stage(parameters, corpus, norm, path_log_times, point, settings)
 
     def more(state: tuple[Stage, Array]) -> Array:
