@@ -8,6 +8,7 @@ through one factorisation of E and products with its axes (mathematics, section 
 """
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -37,7 +38,7 @@ class Parameters(eqx.Module):
     head: Float[Array, " dim *classes"]
 
 
-def check_problem(parameters: Parameters, corpus: Corpus) -> None:
+def check_problem(parameters: Any, corpus: Any) -> None:
     """Refuse parameters and a corpus that do not go together.
 
     The entry points of the library call it before anything is traced: an index past
