@@ -33,12 +33,12 @@ from .integration import End, FlowStatus, cancellation, integrate, status_of
 from .rodas import Rodas5P
 
 # Latest checkpoint that counts as earlier than the end, as a fraction of its log-time.
-EARLIER = 0.75
+_EARLIER = 0.75
 # Share of a held sequence's weight at which a token that lost is back.
 RETURNED = 1e-3
 # Tuned on the default sweep and on float32 grids: an axis of the span is empty below
 # this many roundings of the longest.
-EMPTY_AXIS = 100
+_EMPTY_AXIS = 100
 
 
 class Flow(eqx.Module):
@@ -163,8 +163,8 @@ def _flow(
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.linalg.norm(problem.start) >= until_norm
     found = integrate(
-        field,
-        Rodas5P(linearise, moving_frame=adjoint is None),
+        _field,
+        Rodas5P(_linearise, moving_frame=adjoint is None),
         settings.score_control(problem.start.dtype),
         problem,
         jnp.zeros_like(problem.start),
@@ -235,7 +235,7 @@ def aligned(
     rotation = jnp.linalg.qr(lax.stop_gradient(centred).T, mode="complete")[0]
     rows = centred @ rotation
     size = jnp.linalg.norm(lax.stop_gradient(rows), axis=0, keepdims=True)
-    empty = size <= EMPTY_AXIS * jnp.finfo(rows.dtype).eps * size.max()
+    empty = size <= _EMPTY_AXIS * jnp.finfo(rows.dtype).eps * size.max()
     return rotation, QueryProblem(
         rows=jnp.where(empty, rows - lax.stop_gradient(rows), rows),
         scores=centred @ parameters.query,
@@ -247,7 +247,7 @@ def aligned(
     )
 
 
-def field(
+def _field(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> Float[Array, " dim"]:
     """`velocity` at p_0 + x, in the axes of the rows."""
@@ -256,7 +256,7 @@ def field(
     return gradient.scores @ problem.rows
 
 
-def linearise(
+def _linearise(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> tuple[PyTree, PyTree, PyTree]:
     """The field, its derivative in τ and its Jacobian."""
@@ -292,8 +292,8 @@ def _back(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
 def _earlier(
     times: Float[Array, " 3"], states: Float[Array, "3 dim"], end: Float[Scalar, ""]
 ) -> tuple[Float[Scalar, ""], Float[Array, " dim"]]:
-    """Time and displacement of the last checkpoint before `EARLIER` of the end."""
-    last = jnp.maximum(jnp.sum(times <= EARLIER * end) - 1, 0)
+    """Time and displacement of the last checkpoint before `_EARLIER` of the end."""
+    last = jnp.maximum(jnp.sum(times <= _EARLIER * end) - 1, 0)
     return times[last], states[last]
 
 

@@ -147,7 +147,7 @@ def _log_force(
     return attention.log_weights, rest, log_residual(attention, corpus)[:, None]
 
 
-class Checkpoints(NamedTuple):
+class _Checkpoints(NamedTuple):
     """Solutions at accepted steps, each at no more than half the time of the next.
 
     Attributes:
@@ -163,23 +163,23 @@ class Checkpoints(NamedTuple):
         kept: Bool[Scalar, ""],
         time: Float[Scalar, ""],
         state: Float[Array, " dim"],
-    ) -> "Checkpoints":
+    ) -> "_Checkpoints":
         """The checkpoints after a step, whose end joins them where time has doubled."""
         times = jnp.append(self.times[1:], time)
         states = jnp.append(self.states[1:], state[None], axis=0)
         doubled = kept & (time >= 2 * self.times[-1])
-        return Checkpoints(
+        return _Checkpoints(
             jnp.where(doubled, times, self.times),
             jnp.where(doubled, states, self.states),
         )
 
 
-class ScoreController(PredictiveController):
+class _ScoreController(PredictiveController):
     """The predictive controller with errors measured in scores, not in coordinates.
 
     A step of a `Problem` is accepted if no score E_s x is off by more than the absolute
     tolerance plus the rounding of the largest score: an error relative to ‖p‖ would
-    grow with log t where no gradient corrects it. Its state ends in `Checkpoints`.
+    grow with log t where no gradient corrects it. Its state ends in `_Checkpoints`.
     """
 
     def init(
@@ -188,7 +188,7 @@ class ScoreController(PredictiveController):
         """The parent's first step; the start three times as checkpoints."""
         end, state = super().init(terms, t0, t1, y0, *rest)
         times = jnp.full(3, t0, jnp.result_type(t0))
-        return end, (state, Checkpoints(times, jnp.stack([y0, y0, y0])))
+        return end, (state, _Checkpoints(times, jnp.stack([y0, y0, y0])))
 
     def adapt_step_size(
         self,
@@ -247,10 +247,10 @@ class FlowSettings:
         between("atol", self.atol, 0.0, jnp.inf)
         whole("max_steps", self.max_steps)
 
-    def score_control(self, dtype: Any) -> ScoreController:
+    def score_control(self, dtype: Any) -> _ScoreController:
         """The step size controller of the flow of p."""
         # Fail, do not loop.
-        return ScoreController(
+        return _ScoreController(
             _ROUNDINGS * float(jnp.finfo(dtype).eps),
             self.atol,
             norm=optx.max_norm,

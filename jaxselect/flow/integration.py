@@ -31,7 +31,7 @@ Event: TypeAlias = Callable[[PyTree, PyTree, PyTree], Float[Scalar, ""]]
 
 # Exponent: a term of the gradient above eps^(−this) leaves no digit of a sum that
 # cancels. Tuned on the default sweep and in float32.
-CANCELLATION_POWER = 0.7
+_CANCELLATION_POWER = 0.7
 
 
 class FlowStatus(Status):
@@ -191,11 +191,11 @@ def _at_event(
 
     # Without an event any point will do at which h has a derivative.
     there, slope = jnp.where(ended, state, 1.0), jnp.where(ended, slope, 0.0)
-    step = event_shift(excess, end.log_time, there, slope, ended)
+    step = _event_shift(excess, end.log_time, there, slope, ended)
     return log_time + step, state + step * slope
 
 
-def event_shift(
+def _event_shift(
     excess: Callable[[PyTree, PyTree], Float[Scalar, ""]],
     log_time: Float[Scalar, ""],
     state: Array,
@@ -211,7 +211,7 @@ def event_shift(
         >>> def end(rate):  # e^{rate s} = 2 at s = log 2 / rate
         ...     s = lax.stop_gradient(jnp.log(2.0) / rate)
         ...     y = jnp.exp(rate * s)
-        ...     return s + event_shift(
+        ...     return s + _event_shift(
         ...         lambda s, y: y - 2, s, y, rate * y, jnp.array(True)
         ...     )
         >>> round(jax.grad(end)(1.0).item(), 4)
@@ -232,7 +232,7 @@ def cancellation(
 ) -> Float[Scalar, ""]:
     """Event: pulls so strong that their sum is rounding (mathematics, section 3g)."""
     strongest = log_time + log_strongest_pull(scores, values, corpus)
-    return strongest + CANCELLATION_POWER * jnp.log(jnp.finfo(scores.dtype).eps)
+    return strongest + _CANCELLATION_POWER * jnp.log(jnp.finfo(scores.dtype).eps)
 
 
 def status_of(

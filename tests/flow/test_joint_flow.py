@@ -137,10 +137,11 @@ def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
 
     time = np.expm1(4.0) / (query @ query)
     direct = solve_ivp(field, (0, time), start.ravel(), rtol=1e-9, atol=1e-10)
-    turned = Parameters(parameters.embeddings, start @ query, parameters.head)
+    begun = jnp.asarray(start @ query)
+    turned = Parameters(parameters.embeddings, begun, parameters.head)
     follow = jax.jit(partial(cls_flow, settings=TIGHT))
     flow = follow(turned, corpus, until_log_time=4.0)
-    matrix = key_query_of(start, parameters.query, flow.query)
+    matrix = key_query_of(jnp.asarray(start), parameters.query, flow.query)
     np.testing.assert_allclose(matrix, direct.y[:, -1].reshape(size, size), atol=1e-6)
     np.testing.assert_allclose(matrix @ parameters.query, flow.query, atol=1e-10)
     late = follow(turned, corpus, until_log_time=1e6)
