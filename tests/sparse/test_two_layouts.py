@@ -18,13 +18,14 @@ from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus, certify
 from jaxselect.model.attention import attend_bags
 from jaxselect.model.parameters import Parameters, span_axes
-from jaxselect.model.selection import competing_pairs, selected_tokens
+from jaxselect.model.selection import competing_pairs as padded_pairs
+from jaxselect.model.selection import selected_tokens
 from jaxselect.sparse.bags import RaggedBags
 from jaxselect.sparse.end import (
     FREE,
     End,
     LateFlow,
-    competing_pairs_by_entry,
+    competing_pairs,
     flow_end,
     pair_forces,
     sparse_max_margin,
@@ -162,7 +163,7 @@ def test_ties_are_those_of_the_padded_layout():
             continue
         proved += 1
         assert (by_entry(selected, bags) == end.selected).all()
-        pairs = np.asarray(competing_pairs(jnp.asarray(selected), bags))
+        pairs = np.asarray(padded_pairs(jnp.asarray(selected), bags))
         direction = end.margin.direction
         assert np.linalg.norm(direction @ end.axes) <= CLOSE * np.linalg.norm(direction)
         scores = np.asarray(model.embeddings) @ direction
@@ -176,9 +177,9 @@ def without_counts(bags, scores):
     return bags.gather(scores)
 
 
-def a_pair_missing(counts, selected):
-    winners, losers, _ = competing_pairs_by_entry(counts, selected)
-    return winners[1:], losers[1:]
+def other_losers(counts, selected):
+    winners, losers, pair = competing_pairs(counts, selected)
+    return winners, np.roll(losers, 1), pair
 
 
 def longer(*given):
@@ -193,7 +194,7 @@ def steeper(*given):
 
 FAULTS = {
     "counts": ("jaxselect.sparse.bags.RaggedBags.logits", without_counts),
-    "pairs": ("jaxselect.sparse.end.competing_pairs", a_pair_missing),
+    "pairs": ("jaxselect.sparse.end.competing_pairs", other_losers),
     "margin": ("jaxselect.sparse.end.sparse_max_margin", longer),
     "forces": ("jaxselect.sparse.end.attend_bags", steeper),
 }
