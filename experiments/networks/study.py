@@ -44,17 +44,23 @@ from experiments.text.baseline import Counted
 from experiments.text.data import Source
 from experiments.text.labels import in_order, mapping
 from jaxselect.checks import BadInput
-from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import predicted_change
 from jaxselect.networks.network import (
+    Design,
     Network,
     Variables,
     alignments,
     count_parameters,
     start,
 )
-from jaxselect.networks.strata import Strata, stratify
-from jaxselect.networks.training import evaluate, response, risk_and_gradient, train
+from jaxselect.networks.training import (
+    Strata,
+    evaluate,
+    response,
+    risk_and_gradient,
+    stratify,
+    train,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

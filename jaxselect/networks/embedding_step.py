@@ -16,9 +16,7 @@ from ..data.corpus import Corpus, labels_among
 from ..model.attention import functional_margin
 from ..model.selection import class_importance, importance
 from ..model.step import start_slope
-from .design import Design
-from .network import Network, Variables, tables_of
-from .tables import outputs
+from .network import Design, Network, Variables, outputs, tables_of
 
 
 def classes_of(heads: int) -> tuple[int, ...]:
