@@ -164,7 +164,6 @@ WRONG = {
     "no room for the heads": lambda: start_reduced(
         Network(3, 6, Design(heads=2)), KEY, 1.0
     ),
-    "tables of a list": lambda: tables_of(NETWORK, []),
     "a residual by name": lambda: unchecked(Design(), residual="no"),
     "bags of other tokens": lambda: network_steps.network_risk(
         NETWORK, VARIABLES, OTHER

@@ -1,31 +1,25 @@
-"""Designs of networks: the static choices that make one.
+"""Richer networks: a layer before the attention of p, an MLP after it, more heads.
 
-Details of these models that the authors do not give are settings, chosen here:
+A `Design` holds the static choices, a `Network` its parameters (mathematics, section
+5). Choices that the literature leaves open are settings:
 
-* Residual: h_s = E_s + Σ_r A_X[s, r] E_r by default. With it E_sᵀW²p, which they plot,
-  is a term of the logit of token s; without it h_s hardly depends on s at the start.
+* Residual: h_s = E_s + Σ_r A_X[s, r] E_r by default. With it E_sᵀW²p, which is plotted
+  there, is a term of the logit of token s; without it h_s hardly depends on s at the
+  start.
 * Scaling: none. With E_s ~ N(0, I/d) products of embeddings are of order one at most.
 * Start: W¹ = W² = I, which is the model without matrices, at every d alike.
 * MLP: vᵀφ(U z + c) with U ~ N(0, I/d), c = 0 and hidden width d, so that E_sᵀv exists.
 
-Two layers of attention over one bag: self-attention, then that of the CLS token.
-
-The first layer makes h_s = ρ E_s + Σ_r A[s, r] E_r of token s. It is linear in E given
-its weights, so the output is Σ_r w_r E_rᵀv with weights w: no vector of R^d
-is ever mixed.
-
-Quantities of a network per token, and its output for a bag.
-
-Self-attention over the tokens of a sequence knows no positions either, so what it makes
-of a token depends on the token and the bag alone: it is computed once per distinct
-token, with counts. And attention that is fed attention is attention with other weights:
-the sequence's output is Σ_r w_X[r] b_r, so neither layer ever mixes vectors of R^d.
-
-Richer networks: a layer before the CLS attention, an MLP after it, more heads.
+Self-attention over a bag knows no positions: what it makes of a token depends on the
+token and the bag alone, and is computed once per distinct token, with counts. It is
+linear in E given its weights, h_s = ρ E_s + Σ_r A[s, r] E_r, so the output of two
+layers is Σ_r w_r b_r with other weights w: neither layer ever mixes vectors of R^d.
+`Tables` hold what does not depend on the sequence.
 """
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -34,8 +28,7 @@ from flax import linen
 from jaxtyping import Array, Float, Int, Key, Scalar
 
 from .. import checks
-from ..checks import BadInput, as_annotated
-from ..compilation import one_program
+from ..checks import BadInput
 from ..data.corpus import Corpus, same_vocabulary
 from ..model.attention import attention_weights
 from ..model.parameters import gaussian_reduced
@@ -91,21 +84,7 @@ class Design:
 
 @jax.custom_vjp
 def inner_products(rows: Float[Array, "width dim"]) -> Float[Array, "width width"]:
-    """H Hᵀ, with a gradient of one product instead of two.
-
-    From G = ∂L/∂(H Hᵀ) it is (G + Gᵀ) H.
-
-    Args:
-        rows: H.
-
-    Returns:
-        All inner products.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> inner_products(jnp.array([[1.0, 2.0], [0.0, 1.0]])).tolist()
-        [[5.0, 2.0], [2.0, 1.0]]
-    """
+    """H Hᵀ, with a gradient of one product instead of two: (G + Gᵀ) H."""
     return rows @ rows.T
 
 
@@ -139,7 +118,6 @@ def two_layer_weights(
         w, adding up to 1 + ρ.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> one = two_layer_weights(jnp.zeros(2), jnp.zeros((2, 2)), jnp.ones(2), True)
         >>> one.tolist()
         [1.0, 1.0]
@@ -178,48 +156,23 @@ BY_TOKEN = ("scores", "values", "queries", "keys")
 
 
 def look_up(tables: Tables, tokens: Int[Array, "*bags width"]) -> Tables:
-    """Rows of some tokens.
-
-    Args:
-        tables: of `Network.tables`.
-        tokens: ids.
-
-    Returns:
-        Tables with a row per id instead of one per token of the vocabulary.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> tables = Tables(jnp.zeros(2), jnp.array([[1.0], [3.0]]))
-        >>> look_up(tables, jnp.array([1, 1])).values.tolist()
-        [[3.0], [3.0]]
-    """
+    """Gather the rows of some tokens: a row per id, not one per token."""
     return Tables._make(
         field[tokens] if name in BY_TOKEN and field is not None else field
         for name, field in zip(Tables._fields, tables, strict=True)
     )
 
 
-@one_program("design")
 def output(
     rows: Tables, counts: Float[Array, " width"], design: Design
 ) -> Float[Array, " heads"]:
-    """Output of a network for one bag.
+    """Output of a network for one bag, one number per head.
+
+    `rows` are those of the bag's distinct tokens, any on padding, where C is zero.
 
     Source: mathematics, section 5.
 
-    Args:
-        rows: of `look_up`, for the distinct tokens of the bag; any on padding.
-        counts: C; zero on padding.
-        design: which network.
-
-    Returns:
-        One number per head.
-
-    Raises:
-        BadInput: an MLP in the design that the tables do not have.
-
     Example:
-        >>> import jax.numpy as jnp
         >>> rows = Tables(jnp.zeros(2), jnp.array([[1.0], [3.0]]))
         >>> output(rows, jnp.ones(2), Design()).tolist()
         [2.0]
@@ -242,23 +195,11 @@ def output(
     return rows.heads @ hidden
 
 
-@one_program("design")
+@partial(jax.jit, static_argnames="design", inline=True)
 def outputs(
     tables: Tables, corpus: Corpus, design: Design
 ) -> Float[Array, "sequences heads"]:
-    """`output` for every bag of a corpus.
-
-    Args:
-        tables: of `Network.tables`.
-        corpus: n bags.
-        design: which network.
-
-    Returns:
-        One row per sequence.
-
-    Raises:
-        BadInput: tables of another vocabulary.
-    """
+    """`output` for every bag of a corpus, one row per sequence."""
     same_vocabulary(tables.scores, corpus.vocabulary)
     return outputs_of_rows(look_up(tables, corpus.tokens), corpus.counts, design)
 
@@ -266,16 +207,7 @@ def outputs(
 def outputs_of_rows(
     rows: Tables, counts: Float[Array, "sequences width"], design: Design
 ) -> Float[Array, "sequences heads"]:
-    """`output` for every bag whose rows were looked up.
-
-    Args:
-        rows: of `look_up`, with the tokens of many bags.
-        counts: C of each bag.
-        design: which network.
-
-    Returns:
-        One row per sequence.
-    """
+    """`output` for every bag whose rows were looked up."""
     axes = Tables._make(0 if name in BY_TOKEN else None for name in Tables._fields)
     return jax.vmap(output, in_axes=(axes, 0, None))(rows, counts, design)
 
@@ -326,11 +258,7 @@ class Network(linen.Module):
             self.bias = self.param("bias", linen.initializers.zeros, (self.dim,), float)
 
     def tables(self) -> Tables:
-        """Everything that does not depend on the sequence.
-
-        Returns:
-            The tables: a few products with E.
-        """
+        """Compute what does not depend on the sequence: a few products with E."""
         embeddings, two = self.embeddings, self.design.layers == 2
         has_mlp = self.design.activation is not None
         return Tables(
@@ -346,22 +274,11 @@ class Network(linen.Module):
     def alignments(
         self,
     ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-        """E_sᵀv and E_sᵀp of every token, for the figures.
-
-        Returns:
-            E W²p, and E Vᵀ, one column per head.
-        """
+        """E W²p of every token, and E Vᵀ, one column per head."""
         return self.embeddings @ self._turned_query(), self.embeddings @ self.heads.T
 
     def __call__(self, corpus: Corpus) -> Float[Array, "sequences heads"]:
-        """Outputs of every sequence.
-
-        Args:
-            corpus: n bags.
-
-        Returns:
-            One row per sequence, one column per head.
-        """
+        """Outputs f, one row per sequence, one column per head."""
         return outputs(self.tables(), corpus, self.design)
 
     def _turned_query(self) -> Float[Array, " dim"]:
@@ -392,22 +309,12 @@ class Network(linen.Module):
         return getattr(self, _factor(self.design, layer, index))
 
 
-@as_annotated
-@one_program("network")
+@partial(jax.jit, static_argnames="network", inline=True)
 def start(network: Network, key: Key[Array, ""]) -> Variables:
-    """Variables drawn from a key.
-
-    Args:
-        network: which.
-        key: a `jax.random.key`.
-
-    Returns:
-        {"params": arrays by name}.
-    """
+    """Draw the variables {"params": arrays by name} of a network from a key."""
     return dict(network.init(key, method="tables"))
 
 
-@as_annotated
 def start_reduced(
     network: Network, key: Key[Array, ""], dim: Float[Scalar, ""] | float
 ) -> Variables:
@@ -446,7 +353,7 @@ def start_reduced(
     return _start_reduced(network, key, dim)
 
 
-@one_program("network")
+@partial(jax.jit, static_argnames="network", inline=True)
 def _start_reduced(
     network: Network, key: Key[Array, ""], dim: Float[Scalar, ""] | float
 ) -> Variables:
@@ -459,50 +366,24 @@ def _start_reduced(
     return {"params": inner}
 
 
-@as_annotated
-@one_program("network")
+@partial(jax.jit, static_argnames="network", inline=True)
 def tables_of(network: Network, variables: Variables) -> Tables:
-    """`Network.tables` at given variables.
-
-    Args:
-        network: which.
-        variables: its parameters.
-
-    Returns:
-        The tables.
-    """
+    """`Network.tables` at given variables."""
     tables: Any = network.apply(variables, method="tables")
     return tables
 
 
-@as_annotated
-@one_program("network")
+@partial(jax.jit, static_argnames="network", inline=True)
 def alignments(
     network: Network, variables: Variables
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-    """E_sᵀv and E_sᵀp of every token, for the figures.
-
-    Args:
-        network: which.
-        variables: its parameters.
-
-    Returns:
-        E W²p, and E Vᵀ, one column per head.
-    """
+    """E W²p of every token, and E Vᵀ, one column per head, at given variables."""
     both: Any = network.apply(variables, method="alignments")
     return both
 
 
-@as_annotated
 def count_parameters(variables: Variables) -> dict[str, int]:
-    """How many numbers each parameter of a network has.
-
-    Args:
-        variables: of `start`.
-
-    Returns:
-        Numbers by name, in the order of the alphabet.
-    """
+    """Numbers in each parameter of a network, in the order of the alphabet."""
     return {name: leaf.size for name, leaf in sorted(variables["params"].items())}
 
 
