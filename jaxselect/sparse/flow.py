@@ -104,7 +104,9 @@ def integrate(
         True
     """
     bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
-    until, passed = np.expm1(until_log_time), 0.0
+    with np.errstate(over="ignore"):
+        # Beyond log t = 709 the end is ∞, and the number of steps ends the flow.
+        until, passed = np.expm1(until_log_time), 0.0
 
     def begin(query: np.ndarray) -> BDF:
         bdf = BDF(
