@@ -140,7 +140,7 @@ def mark(row: Row, earlier: dict[str, float]) -> str:
 
 
 def show(rows: list[Row], marks: dict[str, str]) -> None:
-    """Print the table for people."""
+    """Print the table."""
     table = Table(
         "", "what", "ours (s)", "best rival", "its (s)", "ratio", "spread", ""
     )

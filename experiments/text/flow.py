@@ -17,9 +17,9 @@ from scipy.optimize import minimize
 from experiments.common.console import command, say
 from experiments.common.progress import followed
 from experiments.common.study import Count, Several, Study, presets, study
-from experiments.text.data import Source, load
+from experiments.text.data import Source, load, subsample
 from experiments.text.fitting import Fit, fit, starting_point
-from experiments.text.limit_summary import subsample, summarise
+from experiments.text.limit_summary import summarise
 from jaxselect.data.sparse import posterior_difference
 from jaxselect.sparse.bags import (
     RaggedBags,

@@ -24,8 +24,7 @@ from experiments.common.progress import watched
 from experiments.common.statistics import EDGES
 from experiments.common.study import Count, Positive, Several, Study, presets, study
 from experiments.text.attended import attend
-from experiments.text.data import Source, load
-from experiments.text.limit_summary import subsample
+from experiments.text.data import Source, load, subsample
 from jaxselect.data.sparse import SparseCorpus, posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
@@ -200,7 +199,7 @@ def explained(posterior: np.ndarray, values: np.ndarray) -> float:
 
 
 def line(row: dict[str, float]) -> str:
-    """One line of the table, for people."""
+    """One line of the table."""
     return (
         f"step {row['step']:6.0f}   loss {row['loss']:.3e}   held out "
         f"{row['held_out']:.3f}   weight off the first word {row['rest']:.3f}, over "
