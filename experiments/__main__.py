@@ -21,7 +21,6 @@ STUDIES = (
     "theory.embedding_steps",
     "theory.lists",
     "theory.optimizers",
-    "theory.edges",
     "theory.phases",
     "theory.tolerance",
     "theory.watch",

@@ -137,12 +137,6 @@ def test_every_program_is_listed_once():
     assert all(programs.about(name).endswith((".", "?")) for name in programs.STUDIES)
 
 
-def test_figures_only_read():
-    for path in (ROOT / "experiments" / "figures").glob("*.py"):
-        assert wings(path) <= {"sweep", "checks", "files"}, path.name
-        assert not any(name.split(".")[0] == "jax" for name in imports(path))
-
-
 def test_importing_changes_no_setting_and_only_figures_load_pyplot():
     """No module of either starts a device; the library leaves JAX's configuration."""
     library = [

@@ -6,12 +6,11 @@ python -m experiments.figures results/default [--into FOLDER] [--only phases]
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from experiments.common.console import one_line, refuse_empty, say
+from experiments.common.devices import configure
 from experiments.common.results import read
 from experiments.common.runs import require_known_statuses
-from experiments.common.tokens import same_tokens
 from experiments.figures import direction, growth, lemma, phases
 from experiments.figures._page import FORMATS, save
 from experiments.figures.studies import drawing
@@ -75,24 +74,9 @@ def _of_sweep(asked: argparse.Namespace) -> list[tuple]:
     if lacking := {"grid", "statuses"} - results.attrs.keys():
         raise BadInput(f"{asked.folder}/settings.json lacks {', '.join(lacking)}")
     require_known_statuses(results)
-    edges = _predicted(asked.folder, results.attrs["grid"])
-    if edges:
-        results.attrs["edges"] = edges
+    configure("float64")
     names = [asked.only] if asked.only else FIGURES
     return [(name, FIGURES[name].draw, results) for name in names]
-
-
-def _predicted(folder: Path, grid: dict[str, Any]) -> dict[str, list[float]]:
-    """Edges that `experiments.theory.edges` left beside a sweep of the same problem."""
-    try:
-        found = read(folder.absolute().parent / "edges")
-    except BadInput:
-        return {}
-    problem = found.settings.get("problem", {})
-    if not problem or not same_tokens(grid, problem):
-        return {}
-    edges = dict(found.results)
-    return {"dim": edges.pop("dims"), **edges}
 
 
 if __name__ == "__main__":

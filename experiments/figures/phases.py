@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from experiments.common.edges import borders, predicted
 from experiments.common.palette import EDGES, STATUS
 from experiments.common.runs import with_status
 
@@ -29,9 +30,11 @@ EDGE: dict[str, Any] = {"color": "black", "linewidth": 1.0, "marker": ""}
 def draw(results: xr.Dataset) -> Figure | None:
     """One map over (d, η₀): each cell is cut by the shares of its runs' statuses.
 
+    The edges that theory predicts for the sweep's own sizes are drawn as thin lines,
+    one for each of its shapes; where it predicts none, a line above the map says why.
+
     Args:
-        results: of `store.load`; where its `attrs` hold predicted `edges` by name, each
-            is drawn as a thin line.
+        results: of `store.load`.
 
     Returns:
         The figure; none for a sweep of a single d or η₀.
@@ -39,8 +42,8 @@ def draw(results: xr.Dataset) -> Figure | None:
     if min(results.sizes["dim"], results.sizes["step_size"]) < 2:
         return None
     shares = status_shares(results)
-    across = _edges(results.dim.values)
-    upward = _edges(results.step_size.values)
+    across = borders(results.dim.values)
+    upward = borders(results.step_size.values)
     figure, axes = pyplot.subplots(figsize=(7.0, 4.2))
     for name, share in shares.items():
         if share.any():
@@ -57,13 +60,11 @@ def draw(results: xr.Dataset) -> Figure | None:
         xlabel="embedding dimension d",
         ylabel="step size η₀ of the step on E",
     )
-    edges = dict(results.attrs.get("edges", {}))
-    dims = edges.pop("dim", None)
-    for name, edge in edges.items():
-        line, _ = EDGES[name.partition("_")[0]]
-        # At d without an edge the prediction is 0, or no number.
-        there = np.where(np.array(edge, float) > 0, edge, np.nan)
-        axes.plot(dims, there, linestyle=line, **EDGE)
+    edges, note = predicted(results.attrs["grid"])
+    for edge in edges:
+        line, _ = EDGES[edge.name.partition("_")[0]]
+        axes.plot(edge.dims, edge.step_sizes, linestyle=line, **EDGE)
+    axes.set_title(note, fontsize="x-small", loc="left")
     handles: list[Artist] = [
         Patch(color=look.colour, label=f"{look.mark}  {look.words}")
         for name, look in STATUS.items()
@@ -72,7 +73,10 @@ def draw(results: xr.Dataset) -> Figure | None:
     handles += [
         Line2D([], [], linestyle=line, label=f"predicted: {words}", **EDGE)
         for name, (line, words) in EDGES.items()
-        if any(edge.startswith(name) for edge in edges)
+        if any(
+            edge.name.startswith(name) and np.isfinite(edge.step_sizes).any()
+            for edge in edges
+        )
     ]
     figure.legend(handles=handles, loc="outside right upper")
     return figure
@@ -125,10 +129,3 @@ def _strips(
         middle = np.sqrt(left[tuple(cell)] * right[tuple(cell)])
         height = np.sqrt(upward[cell[1]] * upward[cell[1] + 1])
         axes.text(middle, height, look.mark, **MARK)
-
-
-def _edges(values: np.ndarray) -> np.ndarray:
-    """Borders of cells centred, on a logarithmic axis, at the values."""
-    logs = np.log(values)
-    inner = (logs[1:] + logs[:-1]) / 2
-    return np.exp([2 * logs[0] - inner[0], *inner, 2 * logs[-1] - inner[-1]])

@@ -22,7 +22,6 @@ from experiments.report import (
     theory_parts,
     watch,
 )
-from experiments.report.edges import edges_over
 from experiments.report.folders import ILL_FORMED, Found
 from experiments.report.measured import Row, rows
 from experiments.report.numbers import counted
@@ -169,7 +168,7 @@ def _diagrams(found: list[Found]) -> tuple[list[Diagram], list[tuple[str, str]]]
     for one in found:
         if one.study == "sweep" and one.content is not None:
             try:
-                drawn.append(diagram(one, edges_over(one, found)))
+                drawn.append(diagram(one))
             except ILL_FORMED as error:
                 broken.append((str(one.folder), f"{type(error).__name__}: {error}"))
     return sorted(drawn, key=lambda one: -one.runs), broken

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.theory._edges import every_edge
+from experiments.common.edges import every_edge
 from experiments.theory._kept import write_columns
 from experiments.theory._phase_lanes import EDGES, Run, Shape, program
 from jaxselect.data.corpus import Corpus

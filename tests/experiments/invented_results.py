@@ -4,11 +4,9 @@ import numpy as np
 
 from experiments import reviews
 from experiments.common import results
-from experiments.report import edges
 from experiments.report.folders import search
 from experiments.report.measured import rows
 from experiments.report.page import CLAIMS, SECTIONS, page
-from experiments.theory import edges as theory_edges
 from experiments.theory import watch
 from experiments.theory.problem import Problem
 from jaxselect.margin.certificate import TrialStatus
@@ -107,15 +105,6 @@ def invent_watch(folder, *, dims=(100.0, 1e6), steps=(10.0, 1000.0), points=40):
     ]
     listed[-1]["capture"] = {"class": "positive", "first": 9.0, "last": 19.0}
     results.write(folder, settings=settings, results={"cells": listed}, arrays=arrays)
-    return folder
-
-
-def invent_edges(folder, *, dims, step):
-    """Edges that are all at one step size, but for those that are nowhere."""
-    settings = theory_edges.Settings(problem=Problem(20, 4, 2, 8), out=folder)
-    nowhere = dict.fromkeys(edges.NAMES[1:], [float("nan")] * len(dims))
-    found = {"dims": list(dims), "selection": [step] * len(dims), **nowhere}
-    results.write(folder, settings=settings, results=found)
     return folder
 
 

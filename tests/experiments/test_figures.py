@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 from matplotlib import pyplot
 
-from experiments.common import results
+from experiments.common import edges, results
 from experiments.common.palette import EDGES, STATUS
 from experiments.common.statistics import binned
 from experiments.figures import (
@@ -112,7 +112,9 @@ def test_the_lemma_is_drawn_with_the_line_of_its_exponent(sweep):
     np.testing.assert_allclose(fall, -0.5)
 
 
-def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(tmp_path):
+def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(
+    tmp_path, monkeypatch
+):
     folder = invent_sweep(tmp_path / "sweep", seeds=range(4))
 
     def status(rows):
@@ -124,17 +126,20 @@ def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(tmp
     np.testing.assert_array_equal(shares["PARTIAL"], 0.25)
     np.testing.assert_array_equal(shares["SELECTED_ALL"], 0.75)
     assert sum(share.sum() for share in shares.values()) == pytest.approx(6)
-    edge = {"selection": [1.0, 2.0, 3.0], "breaking_lower": [0.0, 5.0, 6.0]}
-    edge["capture_upper"] = [7.0, np.inf, np.nan]
-    found.attrs["edges"] = {"dim": [100.0, 1e4, 1e6]} | edge
+    dims = np.array([100.0, 1e4, 1e6])
+    lines = {"selection": [1.0, 2.0, 3.0], "breaking_lower": [np.nan, 5.0, 6.0]}
+    lines["capture_upper"] = [np.nan] * 3
+    drawn = [edges.Edge(name, dims, np.array(line)) for name, line in lines.items()]
+    monkeypatch.setattr(phases, "predicted", lambda grid: edges.Predicted(drawn, "so"))
     figure = phases.draw(found)
     drawn = {line.get_linestyle(): line for line in figure.axes[0].get_lines()}
     assert len(drawn) == 3
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
     for name, style in (("selection", "-"), ("breaking", "--"), ("capture", ":")):
         assert drawn[style].get_color() == "black"
-        words = f"predicted: {EDGES[name][1]}"
-        assert words in [text.get_text() for text in figure.legends[0].get_texts()]
+        assert (f"predicted: {EDGES[name][1]}" in said) == (name != "capture")
     assert np.isnan(drawn["--"].get_ydata()).tolist() == [True, False, False]
+    assert figure.axes[0].get_title("left") == "so"
 
 
 def record(solver, gamma, seconds, error):

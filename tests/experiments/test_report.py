@@ -26,7 +26,6 @@ from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
     check_shown,
-    invent_edges,
     invent_sweep,
     invent_watch,
     rewrite,
@@ -140,16 +139,20 @@ def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
     assert {cell["status"] for cell in listed} != {""}
 
 
-def test_edges_are_drawn_over_a_sweep_of_their_own_problem_alone(tmp_path):
+def test_edges_are_drawn_over_a_sweep_that_the_theory_covers(tmp_path):
     invent_sweep(tmp_path / "sweep")
-    invent_edges(tmp_path / "edges", dims=(10.0, 1e8), step=30.0)
     drawn = Reader(page(search([tmp_path]))).data()["phases"][0]["edges"]
-    assert drawn[0] == {"name": "selection", "dims": [10, 10**8], "steps": [30, 30]}
-    assert all(edge["dims"] == [] for edge in drawn[1:])
+    selection, *others = drawn
+    assert selection["name"] == "selection"
+    assert selection["dims"][0] == 10 and selection["dims"][-1] == 10**7
+    assert selection["steps"] == [30] * len(selection["dims"])
+    assert all(edge["dims"] == [] for edge in others)
     grid = store.describe(tmp_path / "sweep")["grid"]
-    for other in ({"relevant": [3]}, {"family": "independent"}, {"purity": [0.9]}):
+    for other in ({"family": "independent"}, {"purity": [0.9]}):
         describe(tmp_path / "sweep", grid=grid | other)
-        assert Reader(page(search([tmp_path]))).data()["phases"][0]["edges"] == []
+        text = page(search([tmp_path]))
+        assert Reader(text).data()["phases"][0]["edges"] == []
+        assert "no predicted lines" in text
 
 
 def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
@@ -212,7 +215,7 @@ def test_a_sweep_without_paths_is_drawn_without_curves(tmp_path):
 def test_rows_of_the_diagram_begin_with_the_largest_step(tmp_path):
     invent_sweep(tmp_path / "sweep")
     (found,) = search([tmp_path])
-    drawn = diagram(found, [])
+    drawn = diagram(found)
     assert drawn.data["steps"] == sorted(drawn.data["steps"], reverse=True)
     labels = [row[0].label for row in drawn.rows]
     assert all(

@@ -90,7 +90,6 @@ def test_a_number_beyond_its_bound_is_refused_by_name(name):
     [
         ("theory.step_size", {"smallest": 2e4}),
         ("theory.discrete", {"largest": 0.01}),
-        ("theory.edges", {"largest": 16.0}),
         ("theory.phases", {"later_norm": 10.0}),
         ("theory.rates", {"problem": {"sequences": 3}}),
         ("networks.sweep", {"dims": (1e3,)}),
