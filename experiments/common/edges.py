@@ -89,7 +89,8 @@ def predicted(grid: Mapping[str, Any]) -> Predicted:
             "no predicted lines: the theory of edges is of the family exact, one "
             "important token a sequence, after one step on E",
         )
-    dims = np.geomspace(*borders(np.array(sorted(grid["dim"])))[[0, -1]], POINTS)
+    low, *_, high = borders(np.array(sorted(grid["dim"])))
+    dims = np.geomspace(low, high, POINTS)
     edges, outside = [], 0.0
     for shape in itertools.product(*(grid[name] for name in SIZES)):
         for name, steps, known in zip(NAMES, *over(shape, tuple(dims)), strict=True):
