@@ -12,34 +12,584 @@ its selection where v needs every sequence; and W before p moves W p as p moves 
 """
 
 import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.study import Count, Positive, presets, study
-from experiments.theory import _joint_laws as laws
-from experiments.theory import _joint_selection as selection
+from experiments.common.devices import configure
+from experiments.common.kept import resumed, write_columns
+from experiments.common.statistics import bootstrap
+from experiments.common.study import (
+    Bound,
+    Count,
+    Positive,
+    Several,
+    Study,
+    presets,
+    study,
+)
 from experiments.theory import _key_query, _trained_head
-from experiments.theory._joint_lanes import BLOCK, block, table
-from experiments.theory._joint_plan import Plan
-from experiments.theory._kept import resumed
 from experiments.theory.problem import Problem
 from jaxselect.checks import BadInput
+from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
-from jaxselect.model.parameters import Parameters
+from jaxselect.flow.cls import FlowStatus
+from jaxselect.flow.joint import LearningRates, joint_flow
+from jaxselect.model.attention import attend_corpus, empirical_risk
+from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.step import embedding_step
+from jaxselect.sweep.store import read_chunk
+from jaxselect.theory.joint import (
+    ReducedFlow,
+    ReducedProblem,
+    joint_limit,
+    late_law,
+    reduced_flow,
+    reduced_problem,
+)
+from jaxselect.theory.two_classes import Real
+
+BLOCK = 32
+"""Lanes of one file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One lane.
+
+    Attributes:
+        seed: of the draw.
+        dim: embedding dimension d.
+        step_size: η₀ of the one step on E before the flow; zero for none.
+        eta: rate of E.
+        cls_rate: rate of p.
+        head_rate: rate of v.
+        positive: important tokens of the positive class R₊.
+        negative: of the negative one, R₋.
+        irrelevant: irrelevant tokens I.
+        skew: important token i of a class is in a share ∝ 2^{−skew·i} of its sequences.
+    """
+
+    seed: int
+    dim: float
+    step_size: float
+    eta: float = 1.0
+    cls_rate: float = 1.0
+    head_rate: float = 1.0
+    positive: int = 2
+    negative: int = 2
+    irrelevant: int = 4
+    skew: float = 0.0
+
+
+FIELDS = [(field.name, float) for field in dataclasses.fields(Cell)]
+
+
+def table(cells: list[Cell]) -> np.ndarray:
+    """Cells as a structured array."""
+    return np.array([dataclasses.astuple(cell) for cell in cells], FIELDS)
+
+
+def instance(cell: dict, sizes: Problem) -> tuple[Parameters, Corpus]:
+    """Parameters after the step on E, and bags of distinct tokens.
+
+    The first slot holds the important token; a positive and a negative sequence share
+    their T − 1 irrelevant ones, so that α of these is zero.
+
+    Args:
+        cell: numbers by name of `Cell`, which may be traced.
+        sizes: n, T and the vocabulary, which are shapes; R and I stand in the cell.
+
+    Example:
+        >>> cell = dataclasses.asdict(Cell(0, 1e4, 0.0, positive=1, negative=3))
+        >>> _, bags = instance(cell, Problem(12, 3, 2, 4))
+        >>> bags.tokens[:, 0].tolist()
+        [0, 0, 0, 0, 0, 0, 1, 2, 3, 1, 3, 2]
+    """
+    half, vocabulary = sizes.sequences // 2, 2 * sizes.relevant + sizes.irrelevant
+    keys = jax.random.split(jax.random.key(jnp.asarray(cell["seed"], int)), 4)
+    most = jnp.arange(vocabulary)
+    whole = ("positive", "negative", "irrelevant")
+    positive, negative, irrelevant = (jnp.asarray(cell[x], int) for x in whole)
+    skew = jnp.asarray(cell["skew"], float)
+
+    def deck(key: jax.Array, number: jax.Array) -> jax.Array:
+        share = jnp.where(most < number, 2.0 ** (-skew * most.astype(float)), 0.0)
+        places = (jnp.arange(half).astype(float) + 0.5) / half
+        found = jnp.searchsorted(jnp.cumsum(share) / share.sum(), places)
+        return jax.random.permutation(key, found).astype(int)
+
+    own = deck(keys[0], positive), positive + deck(keys[1], negative)
+    order = jax.random.uniform(keys[2], (half, vocabulary))
+    order = jnp.where(most[None] < irrelevant, order, 2.0)
+    context = positive + negative + jnp.argsort(order, axis=1)[:, : sizes.length - 1]
+    both = jnp.tile(context, (2, 1)).astype(int)
+    tokens = jnp.concatenate([jnp.concatenate(own)[:, None], both], axis=1)
+    labels = jnp.repeat(jnp.array([1, -1]), half)
+    corpus = Corpus(
+        tokens.astype(jnp.int32), jnp.ones(tokens.shape), labels, vocabulary
+    )
+    start = gaussian_reduced(keys[3], vocabulary=vocabulary, dim=cell["dim"])
+    return embedding_step(start, corpus, cell["step_size"]), corpus
+
+
+def lane(cell: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
+    """Measures of one joint flow along the marks and at its end.
+
+    Args:
+        cell: numbers by name of `Cell`.
+        marks: log(1+t) to look at; the last one ends the flow.
+        sizes: see `draw`.
+
+    Returns:
+        Along the marks `log_off`, of the mean weight off the important tokens, `value`,
+        the mean y b_s of these, `log_loss`, |p|² and |v|², and all `values`; at the end
+        `log_offs` and weights of the important tokens by sequence, what `joint_limit`
+        says, and how far the conserved form EᵀE/η − ppᵀ/r_p − vvᵀ/r_v is off.
+    """
+    start, corpus = instance(cell, sizes)
+    rates = LearningRates(cell["eta"], cell["cls_rate"], cell["head_rate"])
+    flow = joint_flow(
+        start, corpus, rates=rates, until_log_time=marks[-1], path_log_times=marks
+    )
+
+    def look(embeddings: jax.Array, query: jax.Array, head: jax.Array) -> dict:
+        scores, values = embeddings @ query, embeddings @ head
+        log_weights = attend_corpus(scores, values, corpus).log_weights
+        log_off = jax.nn.logsumexp(log_weights[:, 1:], axis=1)
+        own = corpus.labels * values[corpus.tokens[:, 0]]
+        return {
+            "log_off": jax.nn.logsumexp(log_off) - jnp.log(len(log_off)),
+            "value": own.mean(),
+            "loss": empirical_risk(Parameters(embeddings, query, head), corpus),
+            "cls_square": query @ query,
+            "head_square": head @ head,
+            "values": values,
+        }
+
+    seen = jax.vmap(look)(flow.path_embeddings, flow.path_query, flow.path_head)
+    scores, values = flow.embeddings @ flow.query, flow.embeddings @ flow.head
+    log_weights = attend_corpus(scores, values, corpus).log_weights
+    limit = joint_limit(scores, values, corpus)
+    chosen = log_weights[:, 0] > jnp.log(0.5)
+    number = jnp.zeros(corpus.vocabulary).at[corpus.tokens[:, 0]].add(1.0)
+    return seen | {
+        "status": flow.status,
+        "steps": flow.num_steps,
+        "selected": limit.selected,
+        "square": limit.square,
+        "stationarity": limit.stationarity,
+        "slackness": limit.slackness,
+        "balance": limit.balance,
+        "covered": jnp.stack(
+            [chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]]
+        ).mean(axis=1, dtype=float),
+        "frequency": number / len(corpus.labels),
+        "form_change": form_change(
+            start, Parameters(flow.embeddings, flow.query, flow.head), cell
+        ),
+    }
+
+
+def form_change(start: Parameters, end: Parameters, cell: dict) -> jax.Array:
+    """Change of EᵀE/η − ppᵀ/r_p − vvᵀ/r_v over its size; NaN for a zero rate."""
+
+    def form(of: Parameters, sign: float) -> jax.Array:
+        parts = ((of.embeddings, 1.0), (of.query[None], sign), (of.head[None], sign))
+        rates = cell["eta"], cell["cls_rate"], cell["head_rate"]
+        return sum(
+            by * rows.T @ rows / rate
+            for (rows, by), rate in zip(parts, rates, strict=True)
+        )
+
+    change = jnp.abs(form(end, -1.0) - form(start, -1.0)).max()
+    return change / jnp.abs(form(end, 1.0)).max()
+
+
+def block(
+    folder: Path,
+    whole: set[int],
+    stop: threading.Event,
+    number: int,
+    cells: np.ndarray,
+    *,
+    marks: np.ndarray,
+    sizes: Problem,
+) -> np.ndarray:
+    """A block of lanes from disk, or run now and written there.
+
+    Returns:
+        One row per cell, with the fields of `Cell` and of `lane`.
+    """
+    if number not in whole:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        configure("float64")
+        # Every block has one shape, and one program.
+        padded = np.resize(cells, BLOCK)
+        columns = {name: padded[name] for name in cells.dtype.names or ()}
+        found = jax.device_get(_lanes()(columns, marks, sizes))
+        made = {name: one[: len(cells)] for name, one in (columns | found).items()}
+        write_columns(folder, number, made, first=BLOCK * number)
+    return read_chunk(folder, number)
+
+
+def _run(cells: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
+    return jax.lax.map(lambda cell: lane(cell, marks, sizes), cells)
+
+
+@functools.cache
+def _lanes() -> Callable[..., dict[str, jax.Array]]:
+    """The program of a block; its options need the device."""
+    options = fast_compile_options()
+    return jax.jit(_run, static_argnums=2, compiler_options=options)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan(Study):
+    """The lanes that are asked for, and the theory of the same problem.
+
+    Attributes:
+        problem: n, T, R and I of the laws; of the plane of (d, η₀), too.
+        dims: values of d.
+        alignment: γ, the value of important tokens after the one step on E.
+        alignments: likewise, of the part on selection.
+        etas: rates of E in the crossover.
+        selection_etas: rates of E in the part on selection.
+        classes: R₊ and R₋ in the part on selection.
+        step_sizes: η₀ in the plane of (d, η₀).
+        until_log_time: log(1+t) at the end of a joint flow; later than 10⁸ the exponent
+            log t − y f of a sequence has no digit left.
+        points: of a path.
+        seeds: number of draws of each kind.
+    """
+
+    problem: Problem = Problem(64, 4, 2, 4)
+    dims: tuple[Positive, ...] = (1e2, 1e4, 1e6)
+    alignment: Positive = 1.0
+    alignments: tuple[float, ...] = (0.0, 1.0, 5.0)
+    etas: tuple[Positive, ...] = tuple(10.0 ** (0.5 * power) for power in range(-8, 9))
+    selection_etas: tuple[Positive, ...] = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)
+    classes: tuple[tuple[Count, Count], ...] = ((4, 4), (3, 5), (2, 6), (1, 7), (1, 4))
+    step_sizes: tuple[float, ...] = (1.0,)
+    until_log_time: Annotated[float, Bound(1e3, 1e8, "10³ … 10⁸")] = 1e6
+    points: Annotated[int, Bound(4, 10**9, "4 or more")] = 26
+    seeds: Several = 8
+
+    @property
+    def marks(self) -> np.ndarray:
+        """Values of log(1+t) at which lanes are measured."""
+        return np.geomspace(10.0, self.until_log_time, self.points)
+
+    @property
+    def draws(self) -> range:
+        """Seeds of the draws."""
+        return range(self.seed, self.seed + self.seeds)
+
+    def cell(self, seed: int, dim: float, **kinds: Any) -> Cell:
+        """A cell of the problem's own numbers, after the step of alignment γ."""
+        own = self.problem.relevant
+        kinds = {"positive": own, "negative": own} | kinds
+        kinds.setdefault("irrelevant", self.problem.irrelevant)
+        number = kinds["positive"] + kinds["negative"]
+        alignment = kinds.pop("alignment", self.alignment)
+        # Lemma 4.1 with α = 1/(T N).
+        step_size = 2 * alignment * self.problem.length * number
+        return Cell(seed, dim, kinds.pop("step_size", step_size), **kinds)
+
+    def theory(self, rates: tuple[Real, Real, Real]) -> ReducedProblem:
+        """The two variables of the problem."""
+        return reduced_problem(
+            relevant=self.problem.relevant,
+            irrelevant=self.problem.irrelevant,
+            length=self.problem.length,
+            rates=rates,
+            alignment=self.alignment,
+        )
+
+
+SUBSETS = {
+    "p": (0.0, 1.0, 0.0),
+    "p, v": (0.0, 1.0, 1.0),
+    "E": (1.0, 0.0, 0.0),
+    "E, p": (1.0, 1.0, 0.0),
+    "E, v": (1.0, 0.0, 1.0),
+    "E, p, v": (1.0, 1.0, 1.0),
+    "E, p, v; η = 0.01": (0.01, 1.0, 1.0),
+    "E, p, v; η = 100": (100.0, 1.0, 1.0),
+}
+"""Rates (η, r_p, r_v) by what they train; v alone selects nothing."""
+WITHIN = 0.05
+"""Deviation from a law at which it counts as begun."""
+QUANTITIES = ("off", "value", "cls_norm", "head_norm")
+"""1 − q, β, |p| and |v|."""
+FREQUENCY_RATES = (0.01, 1.0, 100.0)
+
+
+def laws_cells(plan: Plan) -> list[Cell]:
+    """Every subset, dimension and seed."""
+    return [
+        plan.cell(seed, dim, eta=eta, cls_rate=p, head_rate=v)
+        for eta, p, v in SUBSETS.values()
+        for dim in plan.dims
+        for seed in plan.draws
+    ]
+
+
+def laws(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+    """Ratios to the law's constants, and the log t of its onset."""
+    shape = len(SUBSETS), len(plan.dims), len(plan.draws)
+    rows = rows.reshape(shape)
+    found, arrays = [], {"off": np.exp(rows["log_off"])}
+    laws, flows = predict(plan, list(SUBSETS.values()))
+    arrays |= {"law": np.exp(laws.log_weight), "reduced": np.exp(flows.log_weight)}
+    for place, (name, rates) in enumerate(SUBSETS.items()):
+        law, flow = (
+            jax.tree.map(lambda x, i=place: x[i], one) for one in (laws, flows)
+        )
+        for which, dim in enumerate(plan.dims):
+            here = rows[place, which]
+            ratios = _ratios(here, law)
+            one: dict[str, Any] = {
+                "trained": name,
+                "dim": dim,
+                "reached": int((here["status"] == FlowStatus.REACHED).sum()),
+                "form_change": largest(here["form_change"]),
+            }
+            for quantity, ratio in ratios.items():
+                fixed = {"cls_norm": rates[1], "head_norm": rates[2]}.get(quantity, 1.0)
+                if fixed:
+                    one[quantity] = interval(ratio[:, -1])
+                    one[quantity]["begins"] = begins(ratio.mean(axis=0), plan.marks)
+            one["off"]["of_two_variables"] = float(
+                np.exp(here["log_off"] - flow.log_weight[None])[:, -1].mean()
+            )
+            found.append(one)
+    return found, arrays
+
+
+def predict(
+    plan: Plan, rates: Sequence[tuple[float, float, float]]
+) -> tuple[ReducedFlow, ReducedFlow]:
+    """Late law and two variables along the marks, for several rates."""
+
+    @jax.jit
+    @jax.vmap
+    def both(rates: jax.Array) -> tuple[ReducedFlow, ReducedFlow]:
+        theory = plan.theory((rates[0], rates[1], rates[2]))
+        marks = jnp.asarray(plan.marks)
+        return late_law(theory, marks), reduced_flow(theory, marks)
+
+    return jax.device_get(both(jnp.array(rates)))
+
+
+def _ratios(here: np.ndarray, law: ReducedFlow) -> dict[str, np.ndarray]:
+    """Each quantity over that of the law, by seed and mark."""
+    return {
+        "off": np.exp(here["log_off"] - law.log_weight),
+        "value": here["value"] / law.value,
+        "cls_norm": np.sqrt(here["cls_square"] / law.cls_square),
+        "head_norm": np.sqrt(here["head_square"] / law.head_square),
+    }
+
+
+def frequency_cells(plan: Plan) -> list[Cell]:
+    """Important tokens in shares ∝ 8 : 4 : 2 : 1 of their class's sequences."""
+    return [
+        plan.cell(seed, plan.dims[-1], eta=eta, skew=1.0, positive=4, negative=4)
+        for eta in FREQUENCY_RATES
+        for seed in plan.draws
+    ]
+
+
+def frequency(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+    """The b_s − b_r against log(π_s/π_r): the slope over tokens, along log t."""
+    rows = rows.reshape(len(FREQUENCY_RATES), len(plan.draws))
+    shares = rows["frequency"][..., :4]
+    wanted = np.log(shares / shares[..., :1])
+    values = rows["values"][..., :4]
+    lead = values - values[..., :1]
+    slopes = (lead * wanted[:, :, None]).sum(-1) / (wanted**2).sum(-1)[..., None]
+    found = [
+        {
+            "eta": eta,
+            "slope": interval(slopes[place, :, -1]),
+            "largest_difference": float(
+                np.abs(lead[place, :, -1] - wanted[place]).max()
+            ),
+            "begins": begins(slopes[place].mean(axis=0), plan.marks),
+            "ratio": interval((values.min(-1) / values.max(-1))[place, :, -1]),
+        }
+        for place, eta in enumerate(FREQUENCY_RATES)
+    ]
+    return found, {"lead": lead, "wanted": wanted}
+
+
+def crossover_cells(plan: Plan) -> list[Cell]:
+    """All trained, over the rate of E."""
+    return [
+        plan.cell(seed, plan.dims[-1], eta=eta)
+        for eta in plan.etas
+        for seed in plan.draws
+    ]
+
+
+def crossover(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+    """1 − q over η, beside two variables and the law, and where the law begins."""
+    rows = rows.reshape(len(plan.etas), len(plan.draws))
+    rates = [(eta, 1.0, 1.0) for eta in plan.etas]
+    law, flow = predict(plan, rates)
+    ratio = np.exp(rows["log_off"] - law.log_weight[:, None])
+    of_flow = np.exp(rows["log_off"] - flow.log_weight[:, None])
+    found = []
+    for place, eta in enumerate(plan.etas):
+        theory = plan.theory(rates[place])
+        values, scores = theory.values, theory.scores
+        found.append(
+            {
+                "eta": eta,
+                # A_v and A_p double their squares here.
+                "value_crossover": float(
+                    0.5 * values.start_speed / np.sqrt(values.product)
+                ),
+                "score_crossover": float(
+                    0.5 * scores.start_speed / np.sqrt(scores.product)
+                ),
+                "off": interval(ratio[place, :, -1]),
+                "begins": begins(ratio[place].mean(axis=0), plan.marks),
+                "two_variables_begin": begins(of_flow[place].mean(axis=0), plan.marks),
+            }
+        )
+    arrays = {
+        "off": np.exp(rows["log_off"]),
+        "law": np.exp(law.log_weight),
+        "reduced": np.exp(flow.log_weight),
+    }
+    return found, arrays
+
+
+def begins(ratio: np.ndarray, marks: np.ndarray) -> float | None:
+    """First mark after which a ratio stays within 5 % of one, or None.
+
+    Example:
+        >>> begins(np.array([1.01, 1.2, 1.04, 0.97]), np.array([1.0, 2.0, 3.0, 4.0]))
+        3.0
+    """
+    bad = np.flatnonzero(~(np.abs(ratio - 1) <= WITHIN))
+    first = bad[-1] + 1 if len(bad) else 0
+    return float(marks[first]) if first < len(marks) else None
+
+
+def interval(values: np.ndarray) -> dict[str, float]:
+    """Mean and its 95 % interval over draws."""
+    low, high = bootstrap(values)
+    return {"mean": float(values.mean()), "low": low, "high": high}
+
+
+def largest(values: np.ndarray) -> float | None:
+    """The largest of the numbers that are known; None without one."""
+    known = values[np.isfinite(values)]
+    return float(known.max()) if len(known) else None
+
+
+def selection_cells(plan: Plan) -> list[Cell]:
+    """Unequal classes, over η and the step on E."""
+    return [
+        plan.cell(
+            seed, plan.dims[-1], eta=eta, positive=more, negative=less, alignment=size
+        )
+        for more, less in plan.classes
+        for size in plan.alignments
+        for eta in plan.selection_etas
+        for seed in plan.draws
+    ]
+
+
+def selection(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+    """Numbers of selected tokens, |b_mm|², and the residuals of the KKT point."""
+    shape = (len(plan.classes), len(plan.alignments), len(plan.selection_etas))
+    rows = rows.reshape(*shape, len(plan.draws))
+    number = rows["selected"].sum(axis=-1)
+    full = (rows["covered"] == 1).all(axis=-1)
+    found = []
+    for place in np.ndindex(*shape):
+        here = rows[place]
+        positive, negative = plan.classes[place[0]]
+        found.append(
+            {
+                "positive": positive,
+                "negative": negative,
+                "alignment": plan.alignments[place[1]],
+                "eta": plan.selection_etas[place[2]],
+                "all_important": int(full[place].sum()),
+                "tokens": interval(number[place].astype(float)),
+                "square_off": largest(np.abs(here["square"] - number[place])),
+                "stationarity": largest(here["stationarity"]),
+                "slackness": largest(here["slackness"]),
+                "balance_off": largest(np.abs(here["balance"] - 1)),
+                "draws": len(here),
+            }
+        )
+    return found, {"number": number, "all": full}
+
+
+DIAGRAM_RATES = {
+    "p alone": (0.0, 1.0, 0.0),
+    "η = 0.01": (0.01, 1.0, 1.0),
+    "η = 1": (1.0, 1.0, 1.0),
+    "η = 100": (100.0, 1.0, 1.0),
+}
+"""Rates of the phase diagram: frozen embeddings, then nothing frozen."""
+ENDS = ("all important", "positive only", "negative only", "other")
+"""How a run of the phase diagram ended: sequences that attend to their own token."""
+
+
+def phases_cells(plan: Plan) -> list[Cell]:
+    """Rates, d and η₀."""
+    return [
+        plan.cell(seed, dim, eta=eta, cls_rate=p, head_rate=v, step_size=step)
+        for eta, p, v in DIAGRAM_RATES.values()
+        for dim in plan.dims
+        for step in plan.step_sizes
+        for seed in plan.draws
+    ]
+
+
+def phases(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+    """The share of runs by end, over (d, η₀), for each rate of E."""
+    shape = (len(DIAGRAM_RATES), len(plan.dims), len(plan.step_sizes), len(plan.draws))
+    covered = rows["covered"].reshape(*shape, 2) == 1
+    positive, negative = covered[..., 0], covered[..., 1]
+    ends = [
+        positive & negative,
+        positive & ~negative,
+        negative & ~positive,
+        ~positive & ~negative,
+    ]
+    shares = np.stack([end.mean(axis=-1) for end in ends], axis=-1)
+    found = [
+        {"rates": name, "dim": dim}
+        | {end: float(shares[i, j, :, k].mean()) for k, end in enumerate(ENDS)}
+        for i, name in enumerate(DIAGRAM_RATES)
+        for j, dim in enumerate(plan.dims)
+    ]
+    return found, {"shares": shares}
+
 
 PARTS = {
-    "laws": (laws.laws_cells, laws.laws),
-    "frequency": (laws.frequency_cells, laws.frequency),
-    "crossover": (laws.crossover_cells, laws.crossover),
-    "selection": (selection.selection_cells, selection.selection),
-    "phases": (selection.phases_cells, selection.phases),
+    "laws": (laws_cells, laws),
+    "frequency": (frequency_cells, frequency),
+    "crossover": (crossover_cells, crossover),
+    "selection": (selection_cells, selection),
+    "phases": (phases_cells, phases),
 }
 """The lanes of each part and its summary; `frozen` has no lanes."""
 FROZEN = {"equal": Problem(20, 6, 2, 14), "unequal": Problem(20, 6, 3, 12)}

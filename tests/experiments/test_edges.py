@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from experiments.common import edges
-from experiments.theory._phase_lanes import EDGES
+from experiments.theory.phases import EDGES
 from jaxselect.theory.phases import selection_edge
 from jaxselect.theory.two_classes import Ensemble
 

@@ -7,7 +7,7 @@ from experiments.common.results import Finished
 from experiments.report import text_claims, theory_claims
 from experiments.report.page import CLAIMS
 from experiments.report.verdicts import Verdict
-from experiments.theory import _phase_ratios, _trained_head
+from experiments.theory import _trained_head, phases
 from jaxselect.checks import BadInput
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.sparse.end import End
@@ -234,10 +234,10 @@ def test_every_claim_names_a_study_that_there_is():
 
 def test_bounds_of_edges_are_those_of_the_study():
     """Bounds of predictions are fixed in one table; each is tried from both sides."""
-    for name, bound in _phase_ratios.WITHIN.items():
+    for name, bound in phases.WITHIN.items():
         rows = [
             {"case": "n1", "edge": name, "ratio": ratio}
             for ratio in (0.999 * bound, 1.001 / bound, 1.001 * bound, 0.999 / bound)
         ]
-        assert _phase_ratios.summary(rows, name)["within"] == 0.5
-        assert _phase_ratios.summary(rows[:2], name)["within"] == 1.0
+        assert phases.summary(rows, name)["within"] == 0.5
+        assert phases.summary(rows[:2], name)["within"] == 1.0
