@@ -35,7 +35,7 @@ from .sweep.grid import Grid
 from .sweep.labels import load
 from .trial import Trial, TrialSettings, flow_to_end, run_trial
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "EXPONENTIAL",
