@@ -123,10 +123,8 @@ def ours(
     """Seconds of a full-batch gradient, and the gradient in E as a function of rows."""
     import jax
 
-    from jaxselect.networks.design import Design
-    from jaxselect.networks.network import Network, start
-    from jaxselect.networks.strata import stratify
-    from jaxselect.networks.training import risk_and_gradient
+    from jaxselect.networks.network import Design, Network, start
+    from jaxselect.networks.training import risk_and_gradient, stratify
 
     network = Network(settings.vocabulary, settings.dim, Design(2))
     begin = start(network, jax.random.key(0))
@@ -157,8 +155,7 @@ def rival(
         return None
     import jax
 
-    from jaxselect.networks.design import Design
-    from jaxselect.networks.network import Network, start
+    from jaxselect.networks.network import Design, Network, start
 
     torch.set_num_threads(settings.threads)
     network = Network(settings.vocabulary, settings.dim, Design(2))

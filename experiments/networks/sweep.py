@@ -33,14 +33,19 @@ from experiments.common.study import (
 from jaxselect.checks import BadInput
 from jaxselect.data import synthetic
 from jaxselect.data.corpus import Corpus
-from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import (
     change_error,
     network_risk,
     network_step,
     predicted_change,
 )
-from jaxselect.networks.network import Network, Variables, alignments, start_reduced
+from jaxselect.networks.network import (
+    Design,
+    Network,
+    Variables,
+    alignments,
+    start_reduced,
+)
 
 
 class LaneStatus(enum.IntEnum):

@@ -16,9 +16,9 @@ import numpy as np
 from experiments.common.console import command, say
 from experiments.common.progress import watched
 from experiments.common.study import Count, Positive, Share, Study, presets, study
-from experiments.text.data import Source, Splits, load
+from experiments.text.data import Source, Splits, load, subsample
 from experiments.text.fitting import Fit, starting_point
-from experiments.text.limit_summary import subsample, summarise
+from experiments.text.flow import summarise
 from jaxselect.data.sparse import SparseCorpus, from_csr, posterior_difference
 from jaxselect.sparse.flow import trajectory
 

@@ -24,8 +24,7 @@ from experiments.common.progress import watched
 from experiments.common.statistics import EDGES
 from experiments.common.study import Count, Positive, Several, Study, presets, study
 from experiments.text.attended import attend
-from experiments.text.data import Source, load
-from experiments.text.limit_summary import subsample
+from experiments.text.data import Source, load, subsample
 from jaxselect.data.sparse import SparseCorpus, posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian

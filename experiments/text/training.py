@@ -29,7 +29,7 @@ from experiments.common.study import Count, Positive, Study, check, presets, stu
 from experiments.text import published
 from experiments.text.attended import agreement, attend, describe
 from experiments.text.baseline import of_reviews
-from experiments.text.data import Source, load
+from experiments.text.data import Source, in_order, load
 from experiments.text.fitting import (
     BEST,
     LAST,
@@ -39,7 +39,6 @@ from experiments.text.fitting import (
     starting_point,
     summary,
 )
-from experiments.text.labels import in_order
 from jaxselect.data.sparse import importance, posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters

@@ -19,7 +19,7 @@ import pyarrow.json
 import pyarrow.parquet
 from jaxtyping import Int
 
-from ..checks import BadInput, as_annotated
+from ..checks import BadInput
 from ..files import regular
 from .datasets import features
 
@@ -53,7 +53,6 @@ class Reviews(NamedTuple):
     names: tuple[Name, ...] = (-1, 1)
 
 
-@as_annotated
 def read_reviews(
     path: str | Path,
     *,
@@ -170,7 +169,6 @@ def listed(names: Sequence[Name]) -> str:
     return ", ".join(shown) + (", …" if len(names) > 6 else "")
 
 
-@as_annotated
 def fingerprint(path: str | Path) -> str:
     """SHA-256 of a file, or of every file of a folder with its name.
 
