@@ -79,14 +79,14 @@ def followed(what: str, total: float) -> Iterator[Callable[[float], None]]:
         yield reach
 
 
-def announce(out: Path, figure: str | None = None) -> None:
+def announce(out: Path, drawn: bool = False) -> None:
     """Say what a study is going to write where.
 
     Args:
         out: folder for results.
-        figure: name of the one that is drawn in the end, if any.
+        drawn: whether a figure is drawn in the end.
     """
     files = "results.json and arrays.npz"
-    if figure is not None:
-        files = f"results.json, arrays.npz and {figure}.png"
+    if drawn:
+        files = "results.json, arrays.npz and a figure"
     say(f"will write {files} into {out}")

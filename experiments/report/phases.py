@@ -7,9 +7,9 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.edges import Edge, predicted
+from experiments.common.numbers import majors, num, short, ticks
 from experiments.common.palette import STATUS
 from experiments.report.folders import Found
-from experiments.report.numbers import majors, num, short, ticks
 from experiments.report.uncertified import Uncertified, uncertified
 from jaxselect.sweep.store import MISSING
 

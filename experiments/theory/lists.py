@@ -16,11 +16,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.progress import watched
+from experiments.common.results import Finished
 from experiments.common.statistics import binomial
 from experiments.common.study import Count, Dimension, Positive, Study, presets, study
+from experiments.common.style import power, subplots
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowStatus, cls_flow
@@ -223,8 +227,7 @@ def cases(settings: Settings) -> dict[str, Case]:
     }
 
 
-@study(figure="lists")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Follow every run, and count those that end at the list."""
     kinds = cases(settings)
     programs: dict[Any, Callable] = {}
@@ -322,6 +325,68 @@ def line(row: dict[str, Any]) -> str:
         f"{row['same_labels']:.3f}   lead > 0 in {row['positive_lead']}, another "
         f"list in {row['wrong_with_positive_lead']} of these"
     )
+
+
+def draw(finished: Finished) -> Figure:
+    """Share of runs at the list over (d, η₀), a row per kind of data.
+
+    Runs that are not certified count as not at the list.
+    """
+    rows, found = finished.results["rows"], finished.arrays
+    kinds, ways = (
+        [*dict.fromkeys(row[key] for row in rows)] for key in ("data", "way")
+    )
+    across, upward = found["dims"], found["sizes"]
+    figure, axes = subplots(
+        len(kinds),
+        len(ways),
+        figsize=(3.0 * len(ways) + 1, 2.0 * len(kinds)),
+        squeeze=False,
+    )
+    for panel, (kind, way) in zip(
+        axes.flat, ((kind, way) for kind in kinds for way in ways), strict=True
+    ):
+        key = f"{kind}, {way}"
+        if f"same_list {key}" not in found:
+            panel.set_axis_off()
+            continue
+        sound = found[f"sound {key}"].astype(bool)
+        share = (found[f"same_list {key}"].astype(bool) & sound).mean(axis=2)
+        labels = (found[f"same_labels {key}"].astype(bool) & sound).mean(axis=2)
+        drawn = panel.imshow(
+            share.T, origin="lower", vmin=0, vmax=1, cmap="cividis", aspect="auto"
+        )
+        for place, value in np.ndenumerate(labels):
+            shade = "0.98" if share[place] < 0.5 else "0.1"
+            panel.text(*place, f"{value:.2g}", ha="center", va="center", color=shade)
+        panel.set_xticks(range(len(across)), [power(dim) for dim in across])
+        panel.set_yticks(range(len(upward)), [f"{size:g}" for size in upward])
+        panel.set_title(key, fontsize="small")
+        panel.set(xlabel="d", ylabel="η₀")
+    figure.colorbar(
+        drawn,
+        ax=axes,
+        shrink=0.4,
+        aspect=40,
+        label="share at the list; number: share with its labels",
+    )
+    return figure
+
+
+def show(found: Finished) -> Shown:
+    """Share of runs that end at the decision list, by data and way."""
+    rows = [["data", "way", "runs that count", "same list", "same labels", "lead > 0"]]
+    for row in found.results["rows"]:
+        shares = (row["same_list"], row["same_labels"])
+        rows.append(
+            [row["data"], row["way"], f"{row['sound']} of {row['runs']}"]
+            + ["none" if share is None else f"{share:.3f}" for share in shares]
+            + [str(row["positive_lead"])]
+        )
+    return Shown(["Labels by the first token of a list that is present."], rows)
+
+
+main = study(run, draw=draw, show=show, title="Labels by decision lists")
 
 
 if __name__ == "__main__":

@@ -17,10 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from matplotlib.figure import Figure
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
+from experiments.common.results import Finished
 from experiments.common.study import Count, Positive, Study, presets, study
+from experiments.common.style import subplots
 from experiments.theory.problem import Problem
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import Corpus
@@ -148,8 +153,7 @@ LATEST = 1e3
 """Log-time that the two variables are followed to, for their loss."""
 
 
-@study(figure="optimizers")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train with every rule, then with decay."""
     descent, adam = optax.sgd(settings.step_size), optax.adam(settings.adam_rate)
     rules = {
@@ -307,6 +311,55 @@ def decayed(settings: Settings, decay: float) -> dict[str, Any]:
         "value_spread": float(np.ptp(values, axis=1).max()),
         "selected": float(found["share"][-1].min()),
     }
+
+
+def draw(finished: Finished) -> Figure:
+    """Weight off the important tokens, the effect of frequency, the end under decay."""
+    found, rules = finished.arrays, finished.results["rules"]
+    figure, axes = subplots(1, 3, figsize=(12, 3.8))
+    for number, name in enumerate(rules):
+        late = -found[f"log_loss {name}, equal"].mean(axis=1)
+        rest = found[f"rest {name}, equal"].mean(axis=1)
+        axes[0].plot(late, rest, "o-", color=f"C{number}", markersize=4, label=name)
+        values = found[f"values {name}, unequal"]
+        apart = (values[..., ::2] - values[..., 1::2]).mean(axis=(1, 2))
+        late = -found[f"log_loss {name}, unequal"].mean(axis=1)
+        axes[1].plot(late, apart, "o-", color=f"C{number}", markersize=4, label=name)
+    shown = found["flow_log_loss"] > min(
+        found[f"log_loss {name}, equal"].min() for name in rules
+    )
+    late, rest = -found["flow_log_loss"][shown], found["flow_rest"][shown]
+    axes[0].plot(late, rest, "k--", label="flow, two variables")
+    limit = next(iter(rules.values()))["difference_limit"]
+    axes[1].axhline(limit, color="k", linestyle="--", label="log of the ratio")
+    rows = finished.results["decay"]
+    decays = np.array([row["decay"] for row in rows])
+    axes[2].loglog(decays, [row["rest"] for row in rows], "o", label="trained")
+    axes[2].plot(
+        decays, [row["rest_predicted"] for row in rows], "k--", label="closed form"
+    )
+    axes[0].set(xlabel="log(1/L)", ylabel="1 − q", yscale="log")
+    axes[1].set(xlabel="log(1/L)", ylabel="b_s − b_r, unequally frequent tokens")
+    axes[2].set(xlabel="weight decay λ", ylabel="1 − q at the end")
+    for panel in axes:
+        panel.legend(fontsize="small")
+    return figure
+
+
+def show(found: Finished) -> Shown:
+    """Which laws every rule keeps; the end under decay beside its closed form."""
+    rows = [["rule", "log(1/L)", "1 − q", "over the flow at that loss", "b_s − b_r"]]
+    for name, row in found.results["rules"].items():
+        keys = ("log_inverse_loss", "rest", "over_flow_at_loss", "difference")
+        rows.append([name, *(f"{row[key]:.4g}" for key in keys)])
+    for row in found.results["decay"]:
+        ratio = f"{row['rest'] / row['rest_predicted']:.4g} (closed form)"
+        rows.append([f"decay {row['decay']:g}", "", f"{row['rest']:.4g}", ratio, ""])
+    limit = next(iter(found.results["rules"].values()))["difference_limit"]
+    return Shown([f"In the flow b_s − b_r tends to {num(limit)}."], rows)
+
+
+main = study(run, draw=draw, show=show, title="Adam, minibatches, decay")
 
 
 if __name__ == "__main__":

@@ -20,12 +20,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, Scalar
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say, say_each
 from experiments.common.edges import every_edge
 from experiments.common.kept import resumed, write_columns
+from experiments.common.numbers import finite, num, percent
+from experiments.common.palette import EDGES as LINES
+from experiments.common.results import Finished
 from experiments.common.statistics import bootstrap
 from experiments.common.study import Count, Several, Study, presets, study
+from experiments.common.style import power, subplots
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
@@ -729,8 +737,7 @@ PRESETS = presets(
 )
 
 
-@study(figure="phase_theory")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Predict, measure, and hold one against the other."""
     cases = settings.cases()
     names = [case.name for case in cases]
@@ -799,6 +806,191 @@ def measure(
         found["arrays"] |= arrays
     say(f"{case.name}: {len(found['edges'])} edges of {settings.seeds} draws each")
     return found
+
+
+COLOURS = {"selection": "tab:blue", "breaking": "tab:orange", "capture": "tab:red"}
+SYMBOLS = {"length": "T", "relevant": "R", "irrelevant": "I", "sequences": "n"}
+
+
+def draw(finished: Finished) -> Figure:
+    """Diagram with edges; collapse; weights over time; edges against sizes."""
+    figure, panels = subplots(2, 2, figsize=(13, 9))
+    _diagram(panels[0, 0], finished)
+    _collapse(panels[0, 1], finished)
+    _curves(panels[1, 0], finished)
+    _exponents(panels[1, 1], finished)
+    return figure
+
+
+def _diagram(axes: Axes, finished: Finished) -> None:
+    found = finished.arrays
+    image = axes.pcolormesh(
+        found["dims"],
+        found["step_sizes"],
+        (found["selected"] - found["captured"]).T,
+        cmap="PiYG",
+        vmin=-1,
+        vmax=1,
+        shading="nearest",
+        alpha=0.7,
+    )
+    axes.figure.colorbar(image, ax=axes, label="share selected − share captured")
+    for edge, name in zip(found["edges"].T, NAMES[:5], strict=True):
+        kind, _, end = name.partition("_")
+        line, words = LINES[kind]
+        label = None if end == "upper" else words
+        style: dict[str, Any] = {"linestyle": line, "color": COLOURS[kind]}
+        axes.plot(found["edge_dims"], edge, label=label, **style)
+    axes.axhline(
+        float(found["critical"]),
+        color="black",
+        linewidth=0.7,
+        label="$\\eta_0$ at $\\gamma_c$",
+    )
+    _measured(axes, finished)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        ylim=(found["step_sizes"][0], found["step_sizes"][-1]),
+        xlabel="embedding dimension d",
+        ylabel="step size η₀",
+        title="(a) predicted (lines) and measured (dots) edges",
+    )
+    axes.legend(fontsize="small", frameon=True, loc="upper right")
+
+
+def _measured(axes: Axes, finished: Finished) -> None:
+    first = finished.results["edges"][0]["case"]
+    for row in finished.results["edges"]:
+        if row["case"] == first and row["edge"] in NAMES[:5]:
+            middle = row["predicted"] * row["ratio"]
+            error = [
+                [middle - row["predicted"] * row["low"]],
+                [row["predicted"] * row["high"] - middle],
+            ]
+            axes.errorbar(
+                row["fixed"],
+                middle,
+                np.maximum(error, 0.0),
+                fmt="o",
+                markersize=4,
+                color=COLOURS[row["edge"].partition("_")[0]],
+            )
+
+
+def _collapse(axes: Axes, finished: Finished) -> None:
+    found = finished.arrays
+    for dim, share in zip(found["scaled_dims"], found["scaled_share"], strict=True):
+        axes.plot(found["scaled"], share, ".-", label=f"d = {power(dim)}")
+    axes.axvline(
+        float(found["predicted_scaled"]),
+        color="black",
+        linestyle=":",
+        label="predicted",
+    )
+    axes.set(
+        xlabel="γ√d = η₀√d / 4RT",
+        ylabel="share of draws that select all",
+        title="(b) one curve for every d",
+    )
+    axes.legend(fontsize="small")
+
+
+def _curves(axes: Axes, finished: Finished) -> None:
+    found = finished.arrays
+    times, colours = found["curve_times"], colormaps["viridis"]
+    dims, steps = found["curve_dims"], found["curve_steps"]
+    for column, (step, style) in enumerate(zip(steps, ("-", "--", ":"), strict=True)):
+        for row, dim in enumerate(dims):
+            path = found["curves"][row, column]
+            apart = path[:, 0] - path[:, 1]
+            loser = path[:, int(apart[np.argmax(np.abs(apart))] > 0)]
+            colour = colours(row / len(dims))
+            label = f"d = {power(dim)}" if column == 0 else None
+            axes.plot(times, loser + column, style, color=colour, label=label)
+            back = found["curve_returns"][row, column]
+            axes.plot(back, column + 0.5, "|", color=colour, markersize=14)
+        there = np.isfinite(found["curves"][:, column]).any()
+        axes.text(0.06, column + 0.6, f"η₀ = {step:.3g}" if there else "not computed")
+    axes.set(
+        xscale="log",
+        xlabel="log(1+t); ticks: predicted return without noise",
+        ylabel="weight in the losing class",
+        yticks=[0, 1, 2, 3],
+        yticklabels=["0", "1 | 0", "1 | 0", "1"],
+        title="(c) a captured class comes back, or noise was there first",
+    )
+    axes.legend(fontsize="small", loc="lower right")
+
+
+def _exponents(axes: Axes, finished: Finished) -> None:
+    rows = finished.results["exponents"]
+    labels = [
+        f"{SYMBOLS[row['size']]}, {row['edge'].replace('_', ' ')}" for row in rows
+    ]
+    places = np.arange(len(rows))
+    for name, mark in (("derivative", "|"), ("predicted", "o"), ("measured", "x")):
+        axes.plot([row[name] for row in rows], places, mark, label=name)
+    axes.set(
+        yticks=places,
+        xlabel="d log edge / d log size, at d = 10⁴",
+        title="(d) edges against T, R, I and n",
+    )
+    axes.set_yticklabels(labels, fontsize="x-small")
+    axes.axvline(0.0, color="black", linewidth=0.5)
+    if rows:
+        axes.legend(fontsize="small")
+    else:
+        axes.text(0.5, 0.5, "not computed", ha="center", transform=axes.transAxes)
+
+
+def foretold(found: Finished) -> Measured:
+    """Every edge of the phase diagram is where theory puts it."""
+    parts = found.results["summary"]
+    total = sum(part["edges"] for part in parts.values())
+    within = sum(
+        round(part["edges"] * part["within"])
+        for part in parts.values()
+        if part["edges"]
+    )
+    least = min(finite(part["least"] for part in parts.values()), default=float("nan"))
+    most = max(finite(part["most"] for part in parts.values()), default=float("nan"))
+    return Measured(
+        of_cases(within, total),
+        f"measured over predicted from {num(least)} to {num(most)}",
+        f"{total} edges on shapes the theory never saw",
+        percent(total - within, total),
+        "each edge bisected over η₀, draw by draw; bounds fixed beforehand",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "The edges of the phase diagram follow from the sizes of the problem alone.",
+        foretold,
+    ),
+)
+
+
+def show(found: Finished) -> Shown:
+    """Measured edges of the phase diagram over predicted ones."""
+    rows = [["edge", "number", "as predicted", "median ratio", "range"]]
+    rows += [
+        [
+            name.replace("_", " "),
+            str(part["edges"]),
+            percent(part["within"], 1),
+            num(part["median_ratio"]),
+            f"{num(part['least'])} … {num(part['most'])}",
+        ]
+        for name, part in found.results["summary"].items()
+    ]
+    return Shown(["Edges were bisected on shapes that the theory never saw."], rows)
+
+
+main = study(
+    run, draw=draw, claims=CLAIMS, show=show, title="Edges of the phase diagram"
+)
 
 
 if __name__ == "__main__":

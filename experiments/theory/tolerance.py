@@ -174,8 +174,7 @@ PRESETS = presets(
 )
 
 
-@study()
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Draw the sample, run it at both tolerances, and count what changes."""
     work = [
         (name, chunk)
@@ -280,6 +279,9 @@ def _columns(grid: Grid, rows: np.ndarray) -> dict[str, np.ndarray]:
     cells = lane_values(grid, rows["lane"])
     columns = {name: cells[name] for name in ("dim", "step_size", "seed")}
     return columns | {name: rows[name] for name in rows.dtype.fields or ()}
+
+
+main = study(run)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from jaxselect.model.attention import empirical_risk
 from tests.tolerances import assert_close
 
 SMOKE = optimizers.PRESETS["smoke"]
-DRAW = jax.jit(optimizers.draw, static_argnums=0)
+DRAW = jax.jit(optimizers.instance, static_argnums=0)
 PARAMETERS, CORPUS = DRAW(SMOKE, 3.0, 0)
 
 

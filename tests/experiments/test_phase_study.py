@@ -1,6 +1,5 @@
 """The study of the phase diagram: what it reads off a path, and how it bisects."""
 
-from dataclasses import make_dataclass
 from types import SimpleNamespace
 
 import jax
@@ -8,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.common.results import write
-from experiments.figures import __main__ as drawn
 from experiments.theory import (
     phases,
 )
@@ -272,21 +269,6 @@ def test_returns_are_asked_above_the_band_and_only_where_noise_is_weak(monkeypat
 def test_shares_are_of_ratios_on_either_side():
     assert share_within([0.8, 1.0, 1.25, 1.3], 1.26) == 0.75
     assert np.isnan(share_within([], 2.0)) and len(DIMS) == 4
-
-
-def test_a_sweep_is_drawn_with_the_edges_of_its_own_problem(tmp_path):
-    problem = {"sequences": 8, "length": 4, "relevant": 2, "irrelevant": 6}
-    settings = make_dataclass("Settings", ["problem"])(problem=problem)
-    grid = {name: [size] for name, size in problem.items()}
-    assert drawn._predicted(tmp_path / "default", grid) == {}
-    found = {"dims": [100.0, 1e4], "selection": [60.0, 6.0]}
-    write(tmp_path / "edges", settings=settings, results=found)
-    edges = drawn._predicted(tmp_path / "default", grid)
-    assert edges == {"dim": found["dims"], "selection": found["selection"]}
-    other = grid | {"length": [5]}
-    assert drawn._predicted(tmp_path / "default", other) == {}
-    several = grid | {"length": [4, 8]}
-    assert drawn._predicted(tmp_path / "default", several) == {}
 
 
 def test_statuses_that_change_are_counted_both_ways():

@@ -9,15 +9,14 @@ import pytest
 
 from experiments.benchmarks import flow, max_margin
 from experiments.common import console, results
+from experiments.common.claims import Verdict
 from experiments.common.flags import spelled
 from experiments.networks import sweep as network_sweep
-from experiments.report import sweep_claims
 from experiments.report.folders import best, search
-from experiments.report.measured import rows
-from experiments.report.page import CLAIMS, page
+from experiments.report.page import page
 from experiments.report.phases import diagram
+from experiments.report.sections import rows
 from experiments.report.study import Settings, report
-from experiments.report.verdicts import Verdict
 from experiments.report.watch import watched
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.study import sweep as sweep_study
@@ -65,7 +64,7 @@ def folder(tmp_path):
 
 def claims(folder):
     """Measurements of the claims about a sweep, by the name of the measure."""
-    found = rows(sweep_claims.CLAIMS, search([folder]))
+    found = rows(search([folder]))
     return {row.claim.measure.__name__: row.measured for row in found}
 
 
@@ -95,8 +94,8 @@ def test_a_smoke_run_decides_nothing(tmp_path):
     verdicts = {}
     for name in ("full", "smoke"):
         results.write(tmp_path / name, settings=preset(name), results=good)
-        listed = rows(CLAIMS, search([tmp_path / name]))
-        (verdicts[name],) = {row.measured.verdict for row in listed if not row.missing}
+        listed = rows(search([tmp_path / name]))
+        (verdicts[name],) = {row.measured.verdict for row in listed}
     assert verdicts == {"full": Verdict.HOLDS, "smoke": Verdict.OPEN}
 
 
