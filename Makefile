@@ -14,7 +14,7 @@ TEST := $(VENV)/.ready-test
 LINT := $(VENV)/.ready-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report test test-machines test-slow test-browser test-bounds picture lint figures bench clean asked
+.PHONY: help install sweep sweep-smoke report test test-machines test-slow test-browser test-bounds picture docs lint figures bench clean asked
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -66,6 +66,9 @@ test-bounds: $(TEST) ## a part of the tests and a sweep, at the lowest versions 
 
 picture: $(VENV)/.ready-browser ## the README's picture of the report, after make sweep report
 	$(RUN) -m tests.browser.chromium results/report.html docs/report.png
+
+docs: $(VENV)/.ready-docs ## the site of documents, build/site/index.html
+	$(RUN) -m mkdocs build --strict --quiet --config-file .mkdocs.yml
 
 lint: $(LINT) ## style, format and types
 	$(RUN) -m ruff check .

@@ -1,0 +1,154 @@
+"""Pages of the site that stand elsewhere: README, notebook, figures, docstrings.
+
+A hook of mkdocs (`make docs`). Nothing is written into the checkout.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import nbformat
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from nbclient import NotebookClient
+from nbconvert import MarkdownExporter
+
+ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "experiments" / "figures"
+# Files of the checkout, and the page that shows each.
+PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changes.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "experiments/tutorial.ipynb": "tutorial.md",
+    "experiments/colab.ipynb": "colab.ipynb",
+}
+WINGS = {
+    "trial": "One run, judged",
+    "convergence": "How fast a run converges",
+    "ties": "Tokens at finite odds",
+    "data": "Bags, losses, invented data",
+    "model": "Parameters, attention, the step on E",
+    "flow": "Flows of p, and of E, p and v",
+    "margin": "Max-margin, its limit, the certificate",
+    "theory": "Two classes, phases, joint training, steps",
+    "sweep": "Many trials",
+    "text": "Sentences",
+    "sparse": "Long text on the host",
+    "networks": "Richer networks",
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+
+    def add(path: str, content: str | bytes) -> None:
+        files.append(File.generated(config, path, content=content))
+
+    for source, page in PAGES.items():
+        path = ROOT / source
+        if page == "tutorial.md":
+            text, pictures = executed(path)
+            add(page, text)
+            for name, content in pictures.items():
+                add(name, content)
+        else:
+            add(
+                page,
+                linked(path.read_text()) if page.endswith(".md") else path.read_bytes(),
+            )
+    for picture in sorted(FIGURES.glob("*.png")):
+        add(f"figures/{picture.name}", picture.read_bytes())
+    add("gallery.md", gallery())
+    add("library.md", library())
+    for wing, title in WINGS.items():
+        add(f"api/{wing}.md", reference(wing, title))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Formulas as MathML, which browsers draw without a script."""
+    for pattern, display in (
+        (r"\$\$(.+?)\$\$", "block"),
+        (r"(?<![\w$])\$([^$\n]+?)\$(?!\w)", "inline"),
+    ):
+        markdown = re.sub(
+            pattern,
+            lambda found, display=display: convert(found[1].strip(), display=display),
+            markdown,
+            flags=re.DOTALL,
+        )
+    return markdown
+
+
+def linked(text: str) -> str:
+    """A page of the checkout's top, its links those of the site."""
+    for source, page in PAGES.items():
+        text = text.replace(f"]({source})", f"]({page})")
+    text = text.replace("](docs/", "](").replace("](experiments/figures/", "](figures/")
+    return text
+
+
+def executed(path: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook with its outputs as a page, and its pictures."""
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(
+        notebook, timeout=900, resources={"metadata": {"path": str(ROOT)}}
+    ).execute()
+    text, resources = MarkdownExporter().from_notebook_node(notebook)
+    return text, resources["outputs"]
+
+
+def gallery() -> str:
+    """Every figure of the checkout with the command that draws it."""
+    shown = [
+        "# Gallery",
+        "![How runs end over dimension and step size](figures/phases.png)\n\n"
+        "`make sweep`",
+        "![Weights off the important token, by what is trained](figures/joint.png)\n\n"
+        "`python -m experiments.theory.joint`",
+        "![Tokens and attention as they move](report.png)\n\n`make report`",
+    ]
+    return "\n\n".join(shown)
+
+
+def library() -> str:
+    """The front door, and a page for each wing."""
+    tree = ast.parse((ROOT / "jaxselect" / "__init__.py").read_text())
+    names = {
+        node.module: "`, `".join(one.name for one in node.names)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+    }
+    rows = [f"| `{shown}` | `jaxselect.{home}` |" for home, shown in names.items()]
+    wings = [
+        f"* [`jaxselect.{wing}`](api/{wing}.md): {title}"
+        for wing, title in WINGS.items()
+    ]
+    return "\n".join(
+        [
+            "# Library",
+            "",
+            *wings,
+            "",
+            "## The front door",
+            "",
+            "| `jaxselect.` | stands in |",
+            "|---|---|",
+            *rows,
+        ]
+    )
+
+
+def reference(wing: str, title: str) -> str:
+    """The public names of a wing, module by module."""
+    place = ROOT / "jaxselect" / wing
+    modules = (
+        [f"jaxselect.{wing}.{path.stem}" for path in sorted(place.glob("[!_]*.py"))]
+        if place.is_dir()
+        else [f"jaxselect.{wing}"]
+    )
+    return "\n\n".join(
+        [f"# {title}", *(f"## {name}\n\n::: {name}" for name in modules)]
+    )
