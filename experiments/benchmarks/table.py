@@ -141,7 +141,7 @@ def mark(row: Row, earlier: dict[str, float]) -> str:
 
 
 def say_rows(rows: list[Row], marks: dict[str, str]) -> None:
-    """Print the table for people."""
+    """Print the table."""
     table = Table(
         "", "what", "ours (s)", "best rival", "its (s)", "ratio", "spread", ""
     )

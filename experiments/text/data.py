@@ -304,7 +304,7 @@ def mapping(names: tuple[Name, ...]) -> dict[str, int]:
 
 
 def say_mapping(labels: dict[str, int]) -> None:
-    """Say a mapping to people, unless every label stands for itself."""
+    """Print a mapping, unless every label stands for itself."""
     if any(name != str(value) for name, value in labels.items()):
         pairs = [f"{name[:40]} → {value}" for name, value in labels.items()]
         say("labels: " + ", ".join(pairs[:10]) + (", …" if pairs[10:] else ""))

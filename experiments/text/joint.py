@@ -204,7 +204,7 @@ def explained(posterior: np.ndarray, values: np.ndarray) -> float:
 
 
 def line(row: dict[str, float]) -> str:
-    """One line of the table, for people."""
+    """One line of the table."""
     return (
         f"step {row['step']:6.0f}   loss {row['loss']:.3e}   held out "
         f"{row['held_out']:.3f}   weight off the first word {row['rest']:.3f}, over "

@@ -83,12 +83,12 @@ class Design:
 
 
 @jax.custom_vjp
-def inner_products(rows: Float[Array, "width dim"]) -> Float[Array, "width width"]:
+def _inner_products(rows: Float[Array, "width dim"]) -> Float[Array, "width width"]:
     """H Hᵀ, with a gradient of one product instead of two: (G + Gᵀ) H."""
     return rows @ rows.T
 
 
-inner_products.defvjp(
+_inner_products.defvjp(
     lambda rows: (rows @ rows.T, rows),
     lambda rows, slope: ((slope + slope.T) @ rows,),
 )
@@ -182,7 +182,7 @@ def output(
         weights = attention_weights(rows.scores, counts)
     else:
         if rows.keys is None:
-            logits = inner_products(rows.queries)
+            logits = _inner_products(rows.queries)
         else:
             logits = rows.queries @ rows.keys.T
         weights = two_layer_weights(rows.scores, logits, counts, design.residual)

@@ -73,7 +73,7 @@ def competing_pairs(
         [[0, 0], [1, 2], [0, 0, 1]]
     """
     lost = ~selected
-    first = np.repeat(first_selected(counts, selected), np.diff(counts.indptr))[lost]
+    first = np.repeat(_first_selected(counts, selected), np.diff(counts.indptr))[lost]
     keys = first * counts.shape[1] + counts.indices[lost]
     found, pair = np.unique(keys, return_inverse=True)
     winners, losers = np.divmod(found, counts.shape[1])
@@ -101,7 +101,7 @@ def contract_ties(
         ([0, 0, 0, 0, 2], [True, True, True, True, False])
     """
     words = counts.shape[1]
-    first = np.repeat(first_selected(counts, selected), np.diff(counts.indptr))
+    first = np.repeat(_first_selected(counts, selected), np.diff(counts.indptr))
     edges = first[selected], counts.indices[selected]
     ties = csr_array((np.ones(selected.sum()), edges), shape=(words, words))
     _, label = connected_components(ties, directed=False)
@@ -112,7 +112,7 @@ def contract_ties(
     return csr_array(entries, counts.shape), whole
 
 
-def first_selected(
+def _first_selected(
     counts: csr_array, selected: Bool[np.ndarray, " entries"]
 ) -> Int[np.ndarray, " bags"]:
     """First selected word of every bag; one at least is selected in each."""
@@ -968,7 +968,7 @@ def _shift(
     spectrum, vectors = np.linalg.eigh(curvature(shared, minimum.query))
     root = vectors / np.sqrt(np.maximum(spectrum, minimum.stiffness))
     seen = bags.embeddings @ axes @ root
-    first = bags.spread(first_selected(bags.counts, selected))
+    first = bags.spread(_first_selected(bags.counts, selected))
     off = _lengths(seen, first, bags.counts.indices)
     tied = bags.largest(np.where(selected, off, 0.0))
     return 2 * minimum.decrement * (off + 2 * bags.spread(tied))

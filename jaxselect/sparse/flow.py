@@ -304,7 +304,7 @@ class Pairs(NamedTuple):
         return self.free[self.winners[some]] - self.free[self.losers[some]]
 
 
-class ArclengthField(NamedTuple):
+class _ArclengthField(NamedTuple):
     """Velocity along the curve (p, τ), per unit of its length ℓ.
 
     With Q = ‖dp/dτ‖: dp/dℓ = w g, w = Q/√(1+Q²), dτ/dℓ = 1/√(1+Q²).
@@ -322,7 +322,7 @@ class ArclengthField(NamedTuple):
     rate: float
 
 
-def arclength_field(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> ArclengthField:
+def arclength_field(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> _ArclengthField:
     """dp/dℓ and dτ/dℓ at `place`: how far p has moved, and τ.
 
     Example:
@@ -340,11 +340,11 @@ def arclength_field(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> Arclengt
     size = np.linalg.norm(total)
     if not size:
         # Without a pair p rests, and τ alone goes on.
-        return ArclengthField(0 * force, total, 0.0, 1.0)
+        return _ArclengthField(0 * force, total, 0.0, 1.0)
     log_pace = place[-1] + top + np.log(size)
     speed = np.exp(-np.logaddexp(0.0, -2 * log_pace) / 2)
     rate = np.exp(-np.logaddexp(0.0, 2 * log_pace) / 2)
-    return ArclengthField(
+    return _ArclengthField(
         force * (speed / size), total / size, float(speed), float(rate)
     )
 

@@ -159,7 +159,7 @@ def _classes(found: set[Name], source: str) -> tuple[Name, ...]:
 
 
 def listed(names: Sequence[Name]) -> str:
-    """The first few names, for a line to people.
+    """The first few names, as a message shows them.
 
     Example:
         >>> listed(range(8)), listed(["neg", "pos"])
