@@ -134,7 +134,7 @@ def absent(found: list[Found]) -> list[tuple[str, str]]:
     """First line and command of every study without results."""
     there = {one.study for one in found if one.content is not None}
     return [
-        (about(name), command(name))
+        (about(name).rstrip("."), command(name))
         for name in STUDIES
         if name not in there | LEAVE_NOTHING
     ]

@@ -267,11 +267,15 @@ def _lanes() -> Callable[..., dict[str, jax.Array]]:
     return jax.jit(_run, static_argnums=2, compiler_options=options)
 
 
+Part = Literal["laws", "frequency", "crossover", "selection", "phases", "frozen"]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan(Study):
-    """The lanes that are asked for, and the theory of the same problem.
+class Settings(Study):
+    """Settings of the study: its lanes, and the theory of the same problem.
 
     Attributes:
+        parts: of the study.
         problem: n, T, R and I of the laws; of the plane of (d, η₀), too.
         dims: values of d.
         alignment: γ, the value of important tokens after the one step on E.
@@ -284,8 +288,12 @@ class Plan(Study):
             log t − y f of a sequence has no digit left.
         points: of a path.
         seeds: number of draws of each kind.
+        tolerance: of the frozen parts, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
+        identity_tolerance: likewise ‖W − direct W‖/‖W − W_0‖ for the same W.
+        workers: processes that run lanes side by side.
     """
 
+    parts: tuple[Part, ...] = ("laws", "frequency", "crossover", "selection", "frozen")
     problem: Problem = Problem(64, 4, 2, 4)
     dims: tuple[Positive, ...] = (1e2, 1e4, 1e6)
     alignment: Positive = 1.0
@@ -297,6 +305,10 @@ class Plan(Study):
     until_log_time: Annotated[float, Bound(1e3, 1e8, "10³ … 10⁸")] = 1e6
     points: Annotated[int, Bound(4, 10**9, "4 or more")] = 26
     seeds: Several = 8
+    tolerance: Positive = 0.01
+    identity_tolerance: Positive = 1e-6
+    workers: Count = 2
+    out: Path = Path("results/joint")
 
     @property
     def marks(self) -> np.ndarray:
@@ -329,6 +341,48 @@ class Plan(Study):
             alignment=self.alignment,
         )
 
+    @property
+    def sizes(self) -> Problem:
+        """The shape that all lanes share."""
+        number = 2 * self.problem.relevant
+        if {"selection", "frequency"} & {*self.parts}:
+            number = max(number, 8, *(sum(pair) for pair in self.classes))
+        return dataclasses.replace(self.problem, relevant=(number + 1) // 2)
+
+    def check(self) -> None:
+        """Refuse bags that would hold a token twice."""
+        if self.problem.irrelevant < self.problem.length - 1:
+            raise BadInput(
+                f"irrelevant {self.problem.irrelevant}: wanted T − 1 = "
+                f"{self.problem.length - 1} or more, as a bag holds none twice"
+            )
+
+
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
+        problem=Problem(40, 3, 2, 4),
+        dims=(1e6,),
+        etas=(0.1, 10.0),
+        alignments=(1.0,),
+        selection_etas=(1.0,),
+        classes=((1, 5),),
+        until_log_time=1e4,
+        points=4,
+        workers=1,
+        seeds=2,
+    ),
+    phases=Settings(
+        parts=("phases",),
+        problem=Problem(96, 8, 6, 20),
+        dims=(1e2, 1e4, 1e6, 1e8),
+        step_sizes=tuple(10.0 ** (0.5 * power) for power in range(-2, 8)),
+        points=4,
+        seeds=4,
+        out=Path("results/joint-phases"),
+    ),
+)
+
 
 SUBSETS = {
     "p": (0.0, 1.0, 0.0),
@@ -348,7 +402,7 @@ QUANTITIES = ("off", "value", "cls_norm", "head_norm")
 FREQUENCY_RATES = (0.01, 1.0, 100.0)
 
 
-def laws_cells(plan: Plan) -> list[Cell]:
+def laws_cells(plan: Settings) -> list[Cell]:
     """Every subset, dimension and seed."""
     return [
         plan.cell(seed, dim, eta=eta, cls_rate=p, head_rate=v)
@@ -358,7 +412,7 @@ def laws_cells(plan: Plan) -> list[Cell]:
     ]
 
 
-def laws(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def laws(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """Ratios to the law's constants, and the log t of its onset."""
     shape = len(SUBSETS), len(plan.dims), len(plan.draws)
     rows = rows.reshape(shape)
@@ -391,7 +445,7 @@ def laws(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def predict(
-    plan: Plan, rates: Sequence[tuple[float, float, float]]
+    plan: Settings, rates: Sequence[tuple[float, float, float]]
 ) -> tuple[ReducedFlow, ReducedFlow]:
     """Late law and two variables along the marks, for several rates."""
 
@@ -415,7 +469,7 @@ def _ratios(here: np.ndarray, law: ReducedFlow) -> dict[str, np.ndarray]:
     }
 
 
-def frequency_cells(plan: Plan) -> list[Cell]:
+def frequency_cells(plan: Settings) -> list[Cell]:
     """Important tokens in shares ∝ 8 : 4 : 2 : 1 of their class's sequences."""
     return [
         plan.cell(seed, plan.dims[-1], eta=eta, skew=1.0, positive=4, negative=4)
@@ -424,7 +478,7 @@ def frequency_cells(plan: Plan) -> list[Cell]:
     ]
 
 
-def frequency(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def frequency(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """The b_s − b_r against log(π_s/π_r): the slope over tokens, along log t."""
     rows = rows.reshape(len(FREQUENCY_RATES), len(plan.draws))
     shares = rows["frequency"][..., :4]
@@ -447,7 +501,7 @@ def frequency(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]
     return found, {"lead": lead, "wanted": wanted}
 
 
-def crossover_cells(plan: Plan) -> list[Cell]:
+def crossover_cells(plan: Settings) -> list[Cell]:
     """All trained, over the rate of E."""
     return [
         plan.cell(seed, plan.dims[-1], eta=eta)
@@ -456,7 +510,7 @@ def crossover_cells(plan: Plan) -> list[Cell]:
     ]
 
 
-def crossover(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def crossover(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """1 − q over η, beside two variables and the law, and where the law begins."""
     rows = rows.reshape(len(plan.etas), len(plan.draws))
     rates = [(eta, 1.0, 1.0) for eta in plan.etas]
@@ -514,7 +568,7 @@ def largest(values: np.ndarray) -> float | None:
     return float(known.max()) if len(known) else None
 
 
-def selection_cells(plan: Plan) -> list[Cell]:
+def selection_cells(plan: Settings) -> list[Cell]:
     """Unequal classes, over η and the step on E."""
     return [
         plan.cell(
@@ -527,7 +581,7 @@ def selection_cells(plan: Plan) -> list[Cell]:
     ]
 
 
-def selection(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def selection(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """Numbers of selected tokens, |b_mm|², and the residuals of the KKT point."""
     shape = (len(plan.classes), len(plan.alignments), len(plan.selection_etas))
     rows = rows.reshape(*shape, len(plan.draws))
@@ -566,7 +620,7 @@ ENDS = ("all important", "positive only", "negative only", "other")
 """How a run of the phase diagram ended: sequences that attend to their own token."""
 
 
-def phases_cells(plan: Plan) -> list[Cell]:
+def phases_cells(plan: Settings) -> list[Cell]:
     """Rates, d and η₀."""
     return [
         plan.cell(seed, dim, eta=eta, cls_rate=p, head_rate=v, step_size=step)
@@ -577,7 +631,7 @@ def phases_cells(plan: Plan) -> list[Cell]:
     ]
 
 
-def phases(plan: Plan, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+def phases(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
     """The share of runs by end, over (d, η₀), for each rate of E."""
     shape = (len(DIAGRAM_RATES), len(plan.dims), len(plan.step_sizes), len(plan.draws))
     covered = rows["covered"].reshape(*shape, 2) == 1
@@ -616,69 +670,6 @@ MATRIX_MARKS = np.geomspace(8.0, 1e5, 8)
 """At the first W itself is integrated to, too, by an explicit method."""
 KEPT = ("status", "norms", "errors", "exponents", "off", "off_relaxed", "supports")
 """Columns of a draw with a trained head that are written."""
-
-
-Part = Literal["laws", "frequency", "crossover", "selection", "phases", "frozen"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Plan):
-    """Settings of the study.
-
-    Attributes:
-        parts: of the study.
-        tolerance: of the frozen parts, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
-        identity_tolerance: likewise ‖W − direct W‖/‖W − W_0‖ for the same W.
-        workers: processes that run lanes side by side.
-    """
-
-    parts: tuple[Part, ...] = ("laws", "frequency", "crossover", "selection", "frozen")
-    tolerance: Positive = 0.01
-    identity_tolerance: Positive = 1e-6
-    workers: Count = 2
-    out: Path = Path("results/joint")
-
-    @property
-    def sizes(self) -> Problem:
-        """The shape that all lanes share."""
-        number = 2 * self.problem.relevant
-        if {"selection", "frequency"} & {*self.parts}:
-            number = max(number, 8, *(sum(pair) for pair in self.classes))
-        return dataclasses.replace(self.problem, relevant=(number + 1) // 2)
-
-    def check(self) -> None:
-        """Refuse bags that would hold a token twice."""
-        if self.problem.irrelevant < self.problem.length - 1:
-            raise BadInput(
-                f"irrelevant {self.problem.irrelevant}: wanted T − 1 = "
-                f"{self.problem.length - 1} or more, as a bag holds none twice"
-            )
-
-
-PRESETS = presets(
-    full=Settings(),
-    smoke=Settings(
-        problem=Problem(40, 3, 2, 4),
-        dims=(1e6,),
-        etas=(0.1, 10.0),
-        alignments=(1.0,),
-        selection_etas=(1.0,),
-        classes=((1, 5),),
-        until_log_time=1e4,
-        points=4,
-        workers=1,
-        seeds=2,
-    ),
-    phases=Settings(
-        parts=("phases",),
-        problem=Problem(96, 8, 6, 20),
-        dims=(1e2, 1e4, 1e6, 1e8),
-        step_sizes=tuple(10.0 ** (0.5 * power) for power in range(-2, 8)),
-        points=4,
-        seeds=4,
-        out=Path("results/joint-phases"),
-    ),
-)
 
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
