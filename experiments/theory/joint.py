@@ -104,6 +104,123 @@ class Cell:
     skew: float = 0.0
 
 
+Part = Literal["laws", "frequency", "crossover", "selection", "phases", "frozen"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
+    """Settings of the study: its lanes, and the theory of the same problem.
+
+    Attributes:
+        parts: of the study.
+        problem: n, T, R and I of the laws; of the plane of (d, η₀), too.
+        dims: values of d.
+        alignment: γ, the value of important tokens after the one step on E.
+        alignments: likewise, of the part on selection.
+        etas: rates of E in the crossover.
+        selection_etas: rates of E in the part on selection.
+        classes: R₊ and R₋ in the part on selection.
+        step_sizes: η₀ in the plane of (d, η₀).
+        until_log_time: log(1+t) at the end of a joint flow; later than 10⁸ the exponent
+            log t − y f of a sequence has no digit left.
+        points: of a path.
+        seeds: number of draws of each kind.
+        tolerance: of the frozen parts, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
+        identity_tolerance: likewise ‖W − direct W‖/‖W − W_0‖ for the same W.
+        workers: processes that run lanes side by side.
+    """
+
+    parts: tuple[Part, ...] = ("laws", "frequency", "crossover", "selection", "frozen")
+    problem: Problem = Problem(64, 4, 2, 4)
+    dims: tuple[Positive, ...] = (1e2, 1e4, 1e6)
+    alignment: Positive = 1.0
+    alignments: tuple[float, ...] = (0.0, 1.0, 5.0)
+    etas: tuple[Positive, ...] = tuple(10.0 ** (0.5 * power) for power in range(-8, 9))
+    selection_etas: tuple[Positive, ...] = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)
+    classes: tuple[tuple[Count, Count], ...] = ((4, 4), (3, 5), (2, 6), (1, 7), (1, 4))
+    step_sizes: tuple[float, ...] = (1.0,)
+    until_log_time: Annotated[float, Bound(1e3, 1e8, "10³ … 10⁸")] = 1e6
+    points: Annotated[int, Bound(4, 10**9, "4 or more")] = 26
+    seeds: Several = 8
+    tolerance: Positive = 0.01
+    identity_tolerance: Positive = 1e-6
+    workers: Count = 2
+    out: Path = Path("results/joint")
+
+    @property
+    def marks(self) -> np.ndarray:
+        """Values of log(1+t) at which lanes are measured."""
+        return np.geomspace(10.0, self.until_log_time, self.points)
+
+    @property
+    def draws(self) -> range:
+        """Seeds of the draws."""
+        return range(self.seed, self.seed + self.seeds)
+
+    def cell(self, seed: int, dim: float, **kinds: Any) -> Cell:
+        """A cell of the problem's own numbers, after the step of alignment γ."""
+        own = self.problem.relevant
+        kinds = {"positive": own, "negative": own} | kinds
+        kinds.setdefault("irrelevant", self.problem.irrelevant)
+        number = kinds["positive"] + kinds["negative"]
+        alignment = kinds.pop("alignment", self.alignment)
+        # Lemma 4.1 with α = 1/(T N).
+        step_size = 2 * alignment * self.problem.length * number
+        return Cell(seed, dim, kinds.pop("step_size", step_size), **kinds)
+
+    def theory(self, rates: tuple[Real, Real, Real]) -> ReducedProblem:
+        """The two variables of the problem."""
+        return reduced_problem(
+            relevant=self.problem.relevant,
+            irrelevant=self.problem.irrelevant,
+            length=self.problem.length,
+            rates=rates,
+            alignment=self.alignment,
+        )
+
+    @property
+    def sizes(self) -> Problem:
+        """The shape that all lanes share."""
+        number = 2 * self.problem.relevant
+        if {"selection", "frequency"} & {*self.parts}:
+            number = max(number, 8, *(sum(pair) for pair in self.classes))
+        return dataclasses.replace(self.problem, relevant=(number + 1) // 2)
+
+    def check(self) -> None:
+        """Refuse bags that would hold a token twice."""
+        if self.problem.irrelevant < self.problem.length - 1:
+            raise BadInput(
+                f"irrelevant {self.problem.irrelevant}: wanted T − 1 = "
+                f"{self.problem.length - 1} or more, as a bag holds none twice"
+            )
+
+
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
+        problem=Problem(40, 3, 2, 4),
+        dims=(1e6,),
+        etas=(0.1, 10.0),
+        alignments=(1.0,),
+        selection_etas=(1.0,),
+        classes=((1, 5),),
+        until_log_time=1e4,
+        points=4,
+        workers=1,
+        seeds=2,
+    ),
+    phases=Settings(
+        parts=("phases",),
+        problem=Problem(96, 8, 6, 20),
+        dims=(1e2, 1e4, 1e6, 1e8),
+        step_sizes=tuple(10.0 ** (0.5 * power) for power in range(-2, 8)),
+        points=4,
+        seeds=4,
+        out=Path("results/joint-phases"),
+    ),
+)
+
+
 FIELDS = [(field.name, float) for field in dataclasses.fields(Cell)]
 
 
@@ -265,123 +382,6 @@ def _lanes() -> Callable[..., dict[str, jax.Array]]:
     """The program of a block; its options need the device."""
     options = fast_compile_options()
     return jax.jit(_run, static_argnums=2, compiler_options=options)
-
-
-Part = Literal["laws", "frequency", "crossover", "selection", "phases", "frozen"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Study):
-    """Settings of the study: its lanes, and the theory of the same problem.
-
-    Attributes:
-        parts: of the study.
-        problem: n, T, R and I of the laws; of the plane of (d, η₀), too.
-        dims: values of d.
-        alignment: γ, the value of important tokens after the one step on E.
-        alignments: likewise, of the part on selection.
-        etas: rates of E in the crossover.
-        selection_etas: rates of E in the part on selection.
-        classes: R₊ and R₋ in the part on selection.
-        step_sizes: η₀ in the plane of (d, η₀).
-        until_log_time: log(1+t) at the end of a joint flow; later than 10⁸ the exponent
-            log t − y f of a sequence has no digit left.
-        points: of a path.
-        seeds: number of draws of each kind.
-        tolerance: of the frozen parts, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
-        identity_tolerance: likewise ‖W − direct W‖/‖W − W_0‖ for the same W.
-        workers: processes that run lanes side by side.
-    """
-
-    parts: tuple[Part, ...] = ("laws", "frequency", "crossover", "selection", "frozen")
-    problem: Problem = Problem(64, 4, 2, 4)
-    dims: tuple[Positive, ...] = (1e2, 1e4, 1e6)
-    alignment: Positive = 1.0
-    alignments: tuple[float, ...] = (0.0, 1.0, 5.0)
-    etas: tuple[Positive, ...] = tuple(10.0 ** (0.5 * power) for power in range(-8, 9))
-    selection_etas: tuple[Positive, ...] = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)
-    classes: tuple[tuple[Count, Count], ...] = ((4, 4), (3, 5), (2, 6), (1, 7), (1, 4))
-    step_sizes: tuple[float, ...] = (1.0,)
-    until_log_time: Annotated[float, Bound(1e3, 1e8, "10³ … 10⁸")] = 1e6
-    points: Annotated[int, Bound(4, 10**9, "4 or more")] = 26
-    seeds: Several = 8
-    tolerance: Positive = 0.01
-    identity_tolerance: Positive = 1e-6
-    workers: Count = 2
-    out: Path = Path("results/joint")
-
-    @property
-    def marks(self) -> np.ndarray:
-        """Values of log(1+t) at which lanes are measured."""
-        return np.geomspace(10.0, self.until_log_time, self.points)
-
-    @property
-    def draws(self) -> range:
-        """Seeds of the draws."""
-        return range(self.seed, self.seed + self.seeds)
-
-    def cell(self, seed: int, dim: float, **kinds: Any) -> Cell:
-        """A cell of the problem's own numbers, after the step of alignment γ."""
-        own = self.problem.relevant
-        kinds = {"positive": own, "negative": own} | kinds
-        kinds.setdefault("irrelevant", self.problem.irrelevant)
-        number = kinds["positive"] + kinds["negative"]
-        alignment = kinds.pop("alignment", self.alignment)
-        # Lemma 4.1 with α = 1/(T N).
-        step_size = 2 * alignment * self.problem.length * number
-        return Cell(seed, dim, kinds.pop("step_size", step_size), **kinds)
-
-    def theory(self, rates: tuple[Real, Real, Real]) -> ReducedProblem:
-        """The two variables of the problem."""
-        return reduced_problem(
-            relevant=self.problem.relevant,
-            irrelevant=self.problem.irrelevant,
-            length=self.problem.length,
-            rates=rates,
-            alignment=self.alignment,
-        )
-
-    @property
-    def sizes(self) -> Problem:
-        """The shape that all lanes share."""
-        number = 2 * self.problem.relevant
-        if {"selection", "frequency"} & {*self.parts}:
-            number = max(number, 8, *(sum(pair) for pair in self.classes))
-        return dataclasses.replace(self.problem, relevant=(number + 1) // 2)
-
-    def check(self) -> None:
-        """Refuse bags that would hold a token twice."""
-        if self.problem.irrelevant < self.problem.length - 1:
-            raise BadInput(
-                f"irrelevant {self.problem.irrelevant}: wanted T − 1 = "
-                f"{self.problem.length - 1} or more, as a bag holds none twice"
-            )
-
-
-PRESETS = presets(
-    full=Settings(),
-    smoke=Settings(
-        problem=Problem(40, 3, 2, 4),
-        dims=(1e6,),
-        etas=(0.1, 10.0),
-        alignments=(1.0,),
-        selection_etas=(1.0,),
-        classes=((1, 5),),
-        until_log_time=1e4,
-        points=4,
-        workers=1,
-        seeds=2,
-    ),
-    phases=Settings(
-        parts=("phases",),
-        problem=Problem(96, 8, 6, 20),
-        dims=(1e2, 1e4, 1e6, 1e8),
-        step_sizes=tuple(10.0 ** (0.5 * power) for power in range(-2, 8)),
-        points=4,
-        seeds=4,
-        out=Path("results/joint-phases"),
-    ),
-)
 
 
 SUBSETS = {

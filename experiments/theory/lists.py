@@ -44,6 +44,68 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.model.step import embedding_steps
 from jaxselect.trial import initialise
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
+    """Settings of the study.
+
+    Attributes:
+        depth: deciding tokens.
+        irrelevant: the other tokens.
+        length: tokens per sequence.
+        sequences: of the drawn corpora.
+        presence: probability ρ of a deciding token.
+        positive: share of positive sequences where labels are unequal.
+        noise: share of labels turned in the noisy case.
+        negated: shares ν of negated words, one that leaves a word its sign and one that
+            does not.
+        dims: embedding dimensions d.
+        step_sizes: η₀.
+        steps: numbers k of steps on E, of η₀/k each.
+        until_norm: the flow of p stops where ‖p‖ is this.
+        until_log_time: log(1+t) at which the flow of E, p and v stops.
+        seeds: number of draws.
+    """
+
+    depth: int = 5
+    irrelevant: int = 4
+    length: int = 8
+    sequences: int = 128
+    presence: float = 0.4
+    positive: float = 0.7
+    noise: float = 0.05
+    negated: tuple[float, float] = (0.3, 0.6)
+    dims: tuple[Dimension, ...] = (1e2, 1e4, 1e6)
+    step_sizes: tuple[Positive, ...] = (1.0, 10.0, 100.0, 1000.0)
+    steps: tuple[Count, ...] = (1, 4)
+    until_norm: Positive = 1e4
+    until_log_time: Positive = 100.0
+    seeds: Count = 4
+    out: Path = Path("results/lists")
+
+    def check(self) -> None:
+        """Refuse sizes of no family."""
+        for case in cases(self).values():
+            jax.eval_shape(partial(case.draw, **case.shares), jax.random.key(0))
+
+
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
+        depth=3,
+        irrelevant=1,
+        length=4,
+        sequences=32,
+        dims=(1e2, 1e6),
+        step_sizes=(10.0, 100.0),
+        steps=(1,),
+        until_norm=1e3,
+        until_log_time=20.0,
+        seeds=2,
+    ),
+)
+
+
 MEASURED = ("same_list", "same_labels", "order", "labels", "lead", "drift", "rest")
 """Of `ListAgreement`; vᵀp_mm, NaN where p has none; weight off the deciding token."""
 
@@ -139,67 +201,6 @@ def measured(
     chosen = jnp.take_along_axis(weights, first[:, None], axis=1)[:, 0]
     found["rest"] = corpus.mean(1.0 - chosen)
     return {name: found[name] for name in (*MEASURED, "sound")}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Study):
-    """Settings of the study.
-
-    Attributes:
-        depth: deciding tokens.
-        irrelevant: the other tokens.
-        length: tokens per sequence.
-        sequences: of the drawn corpora.
-        presence: probability ρ of a deciding token.
-        positive: share of positive sequences where labels are unequal.
-        noise: share of labels turned in the noisy case.
-        negated: shares ν of negated words, one that leaves a word its sign and one that
-            does not.
-        dims: embedding dimensions d.
-        step_sizes: η₀.
-        steps: numbers k of steps on E, of η₀/k each.
-        until_norm: the flow of p stops where ‖p‖ is this.
-        until_log_time: log(1+t) at which the flow of E, p and v stops.
-        seeds: number of draws.
-    """
-
-    depth: int = 5
-    irrelevant: int = 4
-    length: int = 8
-    sequences: int = 128
-    presence: float = 0.4
-    positive: float = 0.7
-    noise: float = 0.05
-    negated: tuple[float, float] = (0.3, 0.6)
-    dims: tuple[Dimension, ...] = (1e2, 1e4, 1e6)
-    step_sizes: tuple[Positive, ...] = (1.0, 10.0, 100.0, 1000.0)
-    steps: tuple[Count, ...] = (1, 4)
-    until_norm: Positive = 1e4
-    until_log_time: Positive = 100.0
-    seeds: Count = 4
-    out: Path = Path("results/lists")
-
-    def check(self) -> None:
-        """Refuse sizes of no family."""
-        for case in cases(self).values():
-            jax.eval_shape(partial(case.draw, **case.shares), jax.random.key(0))
-
-
-PRESETS = presets(
-    full=Settings(),
-    smoke=Settings(
-        depth=3,
-        irrelevant=1,
-        length=4,
-        sequences=32,
-        dims=(1e2, 1e6),
-        step_sizes=(10.0, 100.0),
-        steps=(1,),
-        until_norm=1e3,
-        until_log_time=20.0,
-        seeds=2,
-    ),
-)
 
 
 def cases(settings: Settings) -> dict[str, Case]:

@@ -88,6 +88,120 @@ class Run(NamedTuple):
     reached: Any
 
 
+@dataclass(frozen=True)
+class Case:
+    """A shape, the law of its tokens, and the dimensions it is asked about."""
+
+    name: str
+    shape: Shape
+    dims: tuple[float, ...]
+    purity: float = 1.0
+    irrelevant_share: float | None = None
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The sizes that predictions are made from."""
+        n, length, relevant, irrelevant = map(float, self.shape[:4])
+        return Ensemble(n, length, relevant, irrelevant, self.irrelevant_share)
+
+    @property
+    def draw(self) -> Callable[[jax.Array], Corpus]:
+        """Its corpus as a function of a key."""
+        sizes = self.shape._asdict()
+        if self.irrelevant_share is None:
+            return partial(several_relevant, **sizes, purity=self.purity)
+        del sizes["per_sequence"]
+        share = self.irrelevant_share
+        return partial(independent_tokens, **sizes, irrelevant_share=share)
+
+    def run(self, until_norm: float) -> Callable[..., Run]:
+        """Its compiled runs."""
+        return program(self.draw, self.shape, until_norm)
+
+
+DIMS = (1e4, 1e5, 1e7, 1e9)
+SHAPES = (
+    (96, 8, 12, 40),
+    (96, 10, 12, 40),
+    (96, 8, 16, 40),
+    (96, 8, 12, 80),
+    (192, 8, 12, 40),
+    (120, 12, 4, 40),
+    (96, 12, 8, 24),
+    (160, 6, 20, 60),
+)
+"""n, T, R and I: the first, one change of each of T, R, I and n, and three others; of
+those that the theory sees captured for good at some d, none had a part in it."""
+TIMES_WITHIN = 1.15
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
+    """Settings of the study.
+
+    Attributes:
+        shapes: n, T, R and I of each.
+        beyond: also measure where the theory ends: small d, impure and independent
+            tokens, uneven counts.
+        seeds: draws per edge.
+        rounds: of bisection.
+        diagram: values of η₀ in the measured diagram.
+        until_norm: ‖p‖ at which a run ends.
+        later_norm: ‖p‖ to which statuses are carried on.
+        workers: processes that run shapes side by side.
+    """
+
+    shapes: tuple[tuple[Count, Count, Count, Count], ...] = SHAPES
+    beyond: bool = True
+    seeds: Several = 16
+    rounds: Count = 4
+    diagram: Several = 20
+    until_norm: float = 1e6
+    later_norm: float = 1e9
+    workers: Count = 2
+    out: Path = Path("results/phases")
+
+    def check(self) -> None:
+        """Refuse norms that are not in order."""
+        if not 1e3 <= self.until_norm <= self.later_norm <= 1e12:
+            raise BadInput(
+                f"until norm {self.until_norm}, later norm {self.later_norm}: wanted "
+                "10³ … 10¹² in this order"
+            )
+
+    def cases(self) -> list[Case]:
+        """The shapes, then cases beyond the theory."""
+        found = [
+            Case(f"n{n} T{t} R{r} I{i}", Shape(n, t, r, i), DIMS)
+            for n, t, r, i in self.shapes
+        ]
+        if self.beyond:
+            first = Shape(*self.shapes[0])
+            all_but_one = 1.0 - 1.0 / (2 * first.relevant + first.irrelevant)
+            found += [
+                Case("d ≤ 10³", first, (100.0, 1000.0)),
+                Case("purity 0.9", first, (1e4, 1e7), purity=0.9),
+                Case("independent 0.8", first, (1e4, 1e7), irrelevant_share=0.8),
+                # All of the share: Assumption 1, but for each token's count.
+                Case("uneven counts", first, (1e4, 1e7), irrelevant_share=all_but_one),
+            ]
+        return found
+
+
+PRESETS = presets(
+    full=Settings(),
+    smoke=Settings(
+        shapes=((8, 4, 2, 6),),
+        beyond=False,
+        seeds=2,
+        rounds=1,
+        diagram=3,
+        until_norm=1e4,
+        later_norm=1e6,
+    ),
+)
+
+
 def weights_of(
     draw: Callable[[Key[Array, ""]], Corpus],
     shape: Shape,
@@ -200,37 +314,6 @@ NAMES = tuple(EDGES)
 REACH, REACH_OF_DIM = 2.0, 30.0
 # Dimension whose predicted capture edges are the step sizes at which d_c is measured.
 MIDDLE_DIM = 1e6
-
-
-@dataclass(frozen=True)
-class Case:
-    """A shape, the law of its tokens, and the dimensions it is asked about."""
-
-    name: str
-    shape: Shape
-    dims: tuple[float, ...]
-    purity: float = 1.0
-    irrelevant_share: float | None = None
-
-    @property
-    def ensemble(self) -> Ensemble:
-        """The sizes that predictions are made from."""
-        n, length, relevant, irrelevant = map(float, self.shape[:4])
-        return Ensemble(n, length, relevant, irrelevant, self.irrelevant_share)
-
-    @property
-    def draw(self) -> Callable[[jax.Array], Corpus]:
-        """Its corpus as a function of a key."""
-        sizes = self.shape._asdict()
-        if self.irrelevant_share is None:
-            return partial(several_relevant, **sizes, purity=self.purity)
-        del sizes["per_sequence"]
-        share = self.irrelevant_share
-        return partial(independent_tokens, **sizes, irrelevant_share=share)
-
-    def run(self, until_norm: float) -> Callable[..., Run]:
-        """Its compiled runs."""
-        return program(self.draw, self.shape, until_norm)
 
 
 class Brackets(NamedTuple):
@@ -652,89 +735,6 @@ def _lanes(
     """Seeds, d and η₀ of every pair with every seed, the seed the fastest."""
     dim, step_size = np.repeat(some, len(seeds), axis=0).T
     return np.tile(seeds, len(some)), dim, step_size
-
-
-DIMS = (1e4, 1e5, 1e7, 1e9)
-SHAPES = (
-    (96, 8, 12, 40),
-    (96, 10, 12, 40),
-    (96, 8, 16, 40),
-    (96, 8, 12, 80),
-    (192, 8, 12, 40),
-    (120, 12, 4, 40),
-    (96, 12, 8, 24),
-    (160, 6, 20, 60),
-)
-"""n, T, R and I: the first, one change of each of T, R, I and n, and three others; of
-those that the theory sees captured for good at some d, none had a part in it."""
-TIMES_WITHIN = 1.15
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Study):
-    """Settings of the study.
-
-    Attributes:
-        shapes: n, T, R and I of each.
-        beyond: also measure where the theory ends: small d, impure and independent
-            tokens, uneven counts.
-        seeds: draws per edge.
-        rounds: of bisection.
-        diagram: values of η₀ in the measured diagram.
-        until_norm: ‖p‖ at which a run ends.
-        later_norm: ‖p‖ to which statuses are carried on.
-        workers: processes that run shapes side by side.
-    """
-
-    shapes: tuple[tuple[Count, Count, Count, Count], ...] = SHAPES
-    beyond: bool = True
-    seeds: Several = 16
-    rounds: Count = 4
-    diagram: Several = 20
-    until_norm: float = 1e6
-    later_norm: float = 1e9
-    workers: Count = 2
-    out: Path = Path("results/phases")
-
-    def check(self) -> None:
-        """Refuse norms that are not in order."""
-        if not 1e3 <= self.until_norm <= self.later_norm <= 1e12:
-            raise BadInput(
-                f"until norm {self.until_norm}, later norm {self.later_norm}: wanted "
-                "10³ … 10¹² in this order"
-            )
-
-    def cases(self) -> list[Case]:
-        """The shapes, then cases beyond the theory."""
-        found = [
-            Case(f"n{n} T{t} R{r} I{i}", Shape(n, t, r, i), DIMS)
-            for n, t, r, i in self.shapes
-        ]
-        if self.beyond:
-            first = Shape(*self.shapes[0])
-            all_but_one = 1.0 - 1.0 / (2 * first.relevant + first.irrelevant)
-            found += [
-                Case("d ≤ 10³", first, (100.0, 1000.0)),
-                Case("purity 0.9", first, (1e4, 1e7), purity=0.9),
-                Case("independent 0.8", first, (1e4, 1e7), irrelevant_share=0.8),
-                # All of the share: Assumption 1, but for each token's count.
-                Case("uneven counts", first, (1e4, 1e7), irrelevant_share=all_but_one),
-            ]
-        return found
-
-
-PRESETS = presets(
-    full=Settings(),
-    smoke=Settings(
-        shapes=((8, 4, 2, 6),),
-        beyond=False,
-        seeds=2,
-        rounds=1,
-        diagram=3,
-        until_norm=1e4,
-        later_norm=1e6,
-    ),
-)
 
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:

@@ -35,6 +35,47 @@ from jaxselect.sweep import store
 from jaxselect.sweep.grid import Grid, Shape, lane_values
 from jaxselect.sweep.run import Chunk, lane_kinds, plan, run_lanes, start, table
 
+CHUNK_SIZE = 10
+"""Runs per file: some seconds of work for a core."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
+    """Settings of the study.
+
+    Attributes:
+        sweeps: presets of `experiments.sweep` whose cells are sampled.
+        cells: runs drawn from each, without replacement.
+        atol: tolerance of a step in scores, of which a hundredth is taken, too.
+        workers: processes that run chunks side by side.
+        seed: of the sample.
+    """
+
+    sweeps: tuple[Literal["default", "smoke", "paper", "phase"], ...] = (
+        "default",
+        "phase",
+    )
+    cells: Count = 200
+    atol: float = FlowSettings().atol
+    workers: Count = 2
+    out: Path = Path("results/tolerance")
+
+    def check(self) -> None:
+        """Refuse more cells than there are, and a sweep twice."""
+        FlowSettings(atol=self.atol)
+        if not self.sweeps or len(set(self.sweeps)) < len(self.sweeps):
+            raise BadInput(f"sweeps {self.sweeps}: wanted one or more, all different")
+        for name in self.sweeps:
+            if self.cells > GRIDS[name].size:
+                raise BadInput(
+                    f"cells {self.cells}: the sweep {name} has {GRIDS[name].size}"
+                )
+
+
+PRESETS = presets(
+    full=Settings(), smoke=Settings(sweeps=("smoke",), cells=6, workers=1)
+)
+
 
 def summary(columns: dict[str, np.ndarray]) -> dict[str, Any]:
     """Shares and spreads of what changes between the tolerances.
@@ -130,48 +171,6 @@ def say_shares(sweep: str, found: dict[str, Any]) -> None:
         say(f"  error constant, {name.replace('_', ' ')}: relative change {row}")
     for row in found["changes"]:
         say(f"  changes: {row}")
-
-
-CHUNK_SIZE = 10
-"""Runs per file: some seconds of work for a core."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Study):
-    """Settings of the study.
-
-    Attributes:
-        sweeps: presets of `experiments.sweep` whose cells are sampled.
-        cells: runs drawn from each, without replacement.
-        atol: tolerance of a step in scores, of which a hundredth is taken, too.
-        workers: processes that run chunks side by side.
-        seed: of the sample.
-    """
-
-    sweeps: tuple[Literal["default", "smoke", "paper", "phase"], ...] = (
-        "default",
-        "phase",
-    )
-    cells: Count = 200
-    atol: float = FlowSettings().atol
-    workers: Count = 2
-    out: Path = Path("results/tolerance")
-
-    def check(self) -> None:
-        """Refuse more cells than there are, and a sweep twice."""
-        FlowSettings(atol=self.atol)
-        if not self.sweeps or len(set(self.sweeps)) < len(self.sweeps):
-            raise BadInput(f"sweeps {self.sweeps}: wanted one or more, all different")
-        for name in self.sweeps:
-            if self.cells > GRIDS[name].size:
-                raise BadInput(
-                    f"cells {self.cells}: the sweep {name} has {GRIDS[name].size}"
-                )
-
-
-PRESETS = presets(
-    full=Settings(), smoke=Settings(sweeps=("smoke",), cells=6, workers=1)
-)
 
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
