@@ -22,7 +22,7 @@ from experiments.common.console import command, say
 from experiments.common.numbers import num, short
 from experiments.common.progress import watched
 from experiments.common.results import Finished, write
-from experiments.common.study import Study, presets, study
+from experiments.common.study import Experiment, Study, presets
 from experiments.common.style import cloud, subplots
 from experiments.text.baseline import of_reviews, say_bag
 from experiments.text.data import Source, Splits, load
@@ -279,7 +279,9 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(run, draw=draw, claims=CLAIMS, show=show, title="One step, then attention")
+main = Experiment(
+    run, draw=draw, claims=CLAIMS, show=show, title="One step, then attention"
+)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.numbers import num
 from experiments.common.results import Finished
-from experiments.common.study import Study, presets, study
+from experiments.common.study import Experiment, Study, presets
 from jaxselect.compilation import options_of
 
 TARGETS = {"cpu": "cpu", "v5e": "tpu", "v6e": "tpu", "cuda": "gpu"}
@@ -314,7 +314,7 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(run, show=show, title="Compiling")
+main = Experiment(run, show=show, title="Compiling")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.results import Finished
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
 
 GAMMAS = (0.4, 4.0, 20.0, 80.0, 250.0)
@@ -464,7 +464,7 @@ def show(found: Finished) -> Shown:
     return Shown([], rows)
 
 
-main = study(run, draw=draw, show=show, title="The flow of p")
+main = Experiment(run, draw=draw, show=show, title="The flow of p")
 
 
 if __name__ == "__main__":

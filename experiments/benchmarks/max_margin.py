@@ -30,7 +30,7 @@ from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.results import Finished
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.study import Count, Experiment, Study, presets
 from jaxselect.checks import BadInput
 
 
@@ -464,7 +464,7 @@ def show(found: Finished) -> Shown:
     return Shown(["Each solver's time over ours, on the same problems."], rows)
 
 
-main = study(run, show=show, title="Max-margin problems")
+main = Experiment(run, show=show, title="Max-margin problems")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from experiments.benchmarks._bags import corpus as invented
 from experiments.benchmarks._timing import ratios, seconds
 from experiments.common.console import command, say, say_each
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.study import Count, Experiment, Study, presets
 from jaxselect.checks import BadInput
 
 # Sequences of a minibatch of the rival.
@@ -189,7 +189,7 @@ def rival(
     }
 
 
-main = study(run, show=ratios, title="A step of networks", precision="float32")
+main = Experiment(run, show=ratios, title="A step of networks", precision="float32")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.results import Finished, read
-from experiments.common.study import Study, presets, study
+from experiments.common.study import Experiment, Study, presets
 from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 
@@ -262,7 +262,7 @@ def show(found: Finished) -> Shown:
     return Shown(["Their time over ours, measured in one run."], rows)
 
 
-main = study(run, show=show, title="Ours beside the best rival")
+main = Experiment(run, show=show, title="Ours beside the best rival")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from experiments.benchmarks._bags import corpus
 from experiments.benchmarks._timing import in_turn, ratios, seconds
 from experiments.common.console import command, say, say_each
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.study import Count, Experiment, Study, presets
 from jaxselect.checks import BadInput
 
 
@@ -274,7 +274,7 @@ def torch_gathered(torch: Any, parameters: list, counts: csr_array, label: Any) 
         (loss.sum() / len(label)).backward()
 
 
-main = study(run, show=ratios, title="A step on text")
+main = Experiment(run, show=ratios, title="A step on text")
 
 
 if __name__ == "__main__":

@@ -106,11 +106,7 @@ def predicted(grid: Mapping[str, Any]) -> Predicted:
 def over(
     shape: tuple[float, ...], dims: tuple[float, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """η₀ of every edge of one shape over d, and whether it is in the domain.
-
-    Args:
-        shape: n, T, R and I.
-        dims: d.
+    """η₀ of every edge of one shape (n, T, R, I) over d, and if in the domain.
 
     Returns:
         Two arrays (edges, dims), in the order of `NAMES`.

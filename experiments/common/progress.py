@@ -24,10 +24,6 @@ MEMORY = 600.0
 def watched(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """A bar with the time left on standard error; nothing where that is no terminal.
 
-    Args:
-        what: is done, in a word or two.
-        total: amount of work, in any unit.
-
     Yields:
         To be called with the amount done since the last call.
 
@@ -57,10 +53,6 @@ def watched(what: str, total: float) -> Iterator[Callable[[float], None]]:
 @contextlib.contextmanager
 def followed(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """The same bar, called with how far all has come.
-
-    Args:
-        what: see `watched`.
-        total: likewise.
 
     Yields:
         To be called with a level from 0 to the total.

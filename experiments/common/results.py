@@ -83,12 +83,6 @@ def write(
 ) -> None:
     """Write what a study found.
 
-    Args:
-        folder: made if it is not there.
-        settings: a dataclass.
-        results: see `plain`.
-        arrays: by name; numbers, truth values or text.
-
     Raises:
         TypeError: a value that has no plain form, with its name.
         OSError: what the operating system says of the disk.
@@ -128,12 +122,6 @@ def write(
 
 def read(folder: Path) -> Finished:
     """Open what `write` left.
-
-    Args:
-        folder: of a finished study.
-
-    Returns:
-        Settings, results, arrays and provenance.
 
     Raises:
         BadInput: no results there, damaged ones, or those of another version.

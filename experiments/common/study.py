@@ -5,7 +5,7 @@ the annotation of each number, and `PRESETS` of it, one of them a `smoke` of sec
 A function fills results and returns arrays; others draw what is on disk, hold claims
 against it, and say what the report shows of it:
 
-    main = study(run, draw=draw, claims=CLAIMS, show=show, title="Rates")
+    main = Experiment(run, draw=draw, claims=CLAIMS, show=show, title="Rates")
 
     if __name__ == "__main__":
         command(main, PRESETS)
@@ -109,9 +109,6 @@ def presets(**named: P) -> dict[str, P]:
 
     Args:
         named: the default first; a `smoke` without its own folder writes beside it.
-
-    Returns:
-        The arguments of `console.command`.
     """
     found = {
         name: dataclasses.replace(settings, preset=name)
@@ -135,6 +132,21 @@ class Experiment(Generic[S]):
         show: what the report shows besides; none by default.
         title: of its part of the report.
         precision: of JAX, where settings have none.
+
+    Example:
+        >>> import tempfile
+        >>> def halve(settings, results):
+        ...     results["half"] = settings.seed / 2
+        ...     if settings.seed == 5:
+        ...         raise KeyboardInterrupt
+        >>> study, folder = Experiment(halve), Path(tempfile.mkdtemp())
+        >>> study(Study(out=folder, seed=7))
+        {'half': 3.5}
+        >>> try:
+        ...     study(Study(out=folder, seed=5))
+        ... except KeyboardInterrupt:
+        ...     read(folder).results, read(folder / "stopped").results
+        ({'half': 3.5}, {'half': 2.5})
     """
 
     run: Callable[[S, dict], Mapping | None]
@@ -155,9 +167,6 @@ class Experiment(Generic[S]):
         and provenance are written into `settings.out`, then drawn; where the program
         is stopped, the results so far into `stopped` there, and what is there already
         stays.
-
-        Returns:
-            The results that `--json` prints.
         """
         check(settings)
         configure(getattr(settings, "precision", self.precision))
@@ -186,9 +195,6 @@ class Experiment(Generic[S]):
             finished: results of this study.
             into: folder of the files, which are named after the study.
             formats: of the files.
-
-        Returns:
-            The files.
         """
         # Here, not above: a program that draws nothing does not wait for Matplotlib.
         from experiments.common.style import drawn, save
@@ -197,37 +203,6 @@ class Experiment(Generic[S]):
         figure = drawn(self.draw, finished)
         assert figure is not None
         return save(figure, into / name_of(finished), formats)
-
-
-def study(run: Callable[[S, dict], Mapping | None] | None = None, **parts: Any) -> Any:
-    """The study that a function runs; see `Experiment`.
-
-    Args:
-        run: fills results and returns arrays; without it a decorator is returned.
-        parts: attributes of `Experiment`.
-
-    Returns:
-        The study.
-
-    Example:
-        >>> import tempfile
-        >>> @study
-        ... def halve(settings, results):
-        ...     results["half"] = settings.seed / 2
-        ...     if settings.seed == 5:
-        ...         raise KeyboardInterrupt
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> halve(Study(out=folder, seed=7))
-        {'half': 3.5}
-        >>> try:
-        ...     halve(Study(out=folder, seed=5))
-        ... except KeyboardInterrupt:
-        ...     read(folder).results, read(folder / "stopped").results
-        ({'half': 3.5}, {'half': 2.5})
-    """
-    if run is None:
-        return functools.partial(study, **parts)
-    return Experiment(run, **parts)
 
 
 def name_of(finished: Finished) -> str:
@@ -242,9 +217,6 @@ def name_of(finished: Finished) -> str:
 
 def study_of(finished: Finished) -> Experiment:
     """The study that results on disk are of.
-
-    Args:
-        finished: what it left.
 
     Returns:
         What draws them, holds claims against them, and shows them.
@@ -273,9 +245,6 @@ def study_of(finished: Finished) -> Experiment:
 
 def check(settings: Any) -> None:
     """Refuse what no program can use: numbers, lists, a folder for its results.
-
-    Args:
-        settings: of any program.
 
     Raises:
         BadInput: what arrived and what was wanted.
@@ -338,11 +307,6 @@ def _bounds(hint: Any) -> Iterator[Bound]:
 
 def in_order(settings: Any, smaller: str, larger: str) -> None:
     """Refuse two numbers that are not in this order.
-
-    Args:
-        settings: of any program.
-        smaller: name of a setting.
-        larger: likewise.
 
     Raises:
         BadInput: what arrived and what was wanted.

@@ -46,11 +46,7 @@ def subplots(
 
 
 def save(figure: Figure, target: Path, formats: Sequence[str]) -> list[Path]:
-    """Write a figure, all of it or nothing, once for each format.
-
-    Returns:
-        The files.
-    """
+    """Write a figure, all of it or nothing, once for each format."""
     files = [target.with_name(f"{target.name}.{kind}") for kind in formats]
     for file in files:
         with in_style(), replacing(file) as aside:
@@ -68,9 +64,6 @@ def element(figure: Figure, name: str, title: str) -> str:
         figure: what was drawn.
         name: that no other figure of the page has.
         title: what it shows, for a screen reader.
-
-    Returns:
-        Markup; its text is text.
     """
     file = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -46,7 +46,7 @@ from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished, write
 from experiments.common.statistics import beside, binned
-from experiments.common.study import Count, Positive, Study, presets, study
+from experiments.common.study import Count, Experiment, Positive, Study, presets
 from experiments.common.style import cloud, subplots
 from experiments.networks.data import posteriors, take
 from experiments.text import baseline as bag_of_words
@@ -581,7 +581,7 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(
+main = Experiment(
     run,
     draw=draw,
     claims=CLAIMS,

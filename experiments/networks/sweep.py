@@ -27,11 +27,11 @@ from experiments.common.statistics import fitted_exponent
 from experiments.common.study import (
     Count,
     Dimension,
+    Experiment,
     Positive,
     Several,
     Study,
     presets,
-    study,
 )
 from jaxselect.checks import BadInput
 from jaxselect.data import synthetic
@@ -296,7 +296,7 @@ def show(found: Finished) -> Shown:
     return Shown([f"{found.results['lanes']} runs in one program."], rows)
 
 
-main = study(explore, claims=CLAIMS, show=show, title="Over seeds, d and η₀")
+main = Experiment(explore, claims=CLAIMS, show=show, title="Over seeds, d and η₀")
 
 
 if __name__ == "__main__":

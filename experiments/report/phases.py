@@ -66,11 +66,7 @@ class Diagram(NamedTuple):
 
 
 def diagram(found: Found) -> Diagram:
-    """Lay a sweep out over (d, η₀); other axes are pooled, as seeds are.
-
-    Returns:
-        The diagram.
-    """
+    """Lay a sweep out over (d, η₀); other axes are pooled, as seeds are."""
     assert isinstance(found.content, xr.Dataset)
     results = found.content
     if not results.sizes.get("point", 1):

@@ -64,9 +64,6 @@ def draw_phases(results: xr.Dataset) -> Figure | None:
     The edges that theory predicts for the sweep's own sizes are drawn as thin lines,
     one for each of its shapes; where it predicts none, a line above the map says why.
 
-    Args:
-        results: of `store.load`.
-
     Returns:
         The figure; none for a sweep of a single d or η₀.
     """

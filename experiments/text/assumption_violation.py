@@ -24,7 +24,7 @@ from experiments.common.numbers import num
 from experiments.common.palette import SERIES
 from experiments.common.progress import watched
 from experiments.common.results import Finished
-from experiments.common.study import Count, Positive, Share, Study, presets, study
+from experiments.common.study import Count, Experiment, Positive, Share, Study, presets
 from experiments.common.style import subplots
 from experiments.text.data import Source, Splits, load, subsample
 from experiments.text.fitting import Fit, starting_point
@@ -210,7 +210,7 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(run, draw=draw, show=show, title="Where p rests")
+main = Experiment(run, draw=draw, show=show, title="Where p rests")
 
 
 if __name__ == "__main__":

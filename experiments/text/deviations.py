@@ -25,7 +25,7 @@ from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.progress import watched
 from experiments.common.results import Finished
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
 from experiments.text.data import Source, fitted_reviews, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point
@@ -241,7 +241,7 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(
+main = Experiment(
     run, draw=draw, show=show, title="Where the theory errs", precision="float32"
 )
 

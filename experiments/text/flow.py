@@ -21,7 +21,7 @@ from experiments.common.numbers import num
 from experiments.common.palette import SERIES
 from experiments.common.progress import followed
 from experiments.common.results import Finished
-from experiments.common.study import Count, Several, Study, presets, study
+from experiments.common.study import Count, Experiment, Several, Study, presets
 from experiments.common.style import cloud, subplots
 from experiments.text.data import Source, load, subsample
 from experiments.text.fitting import Fit, fit, starting_point
@@ -372,7 +372,7 @@ def show(found: Finished) -> Shown:
     return Shown(sentences)
 
 
-main = study(
+main = Experiment(
     run, draw=draw, claims=CLAIMS, show=show, title="The flow of p, to its proved end"
 )
 

@@ -27,7 +27,14 @@ from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
 from experiments.common.statistics import EDGES
-from experiments.common.study import Count, Positive, Several, Study, presets, study
+from experiments.common.study import (
+    Count,
+    Experiment,
+    Positive,
+    Several,
+    Study,
+    presets,
+)
 from experiments.common.style import cloud, subplots
 from experiments.text.attended import attend
 from experiments.text.data import Source, load, subsample
@@ -255,7 +262,7 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(
+main = Experiment(
     run, draw=draw, show=show, title="All trained, and for long", precision="float32"
 )
 

@@ -21,7 +21,7 @@ from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
 from experiments.text.data import Source, load
 from jaxselect.data.sparse import SparseCorpus, importance, products
@@ -170,7 +170,7 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(run, draw=draw, claims=CLAIMS, show=show, title="Lemma 4.1 on words")
+main = Experiment(run, draw=draw, claims=CLAIMS, show=show, title="Lemma 4.1 on words")
 
 
 if __name__ == "__main__":

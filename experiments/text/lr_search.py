@@ -16,7 +16,7 @@ from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
-from experiments.common.study import Count, Positive, Study, check, presets, study
+from experiments.common.study import Count, Experiment, Positive, Study, check, presets
 from experiments.text.baseline import of_reviews, say_bag
 from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, starting_point
@@ -125,7 +125,7 @@ def show(found: Finished) -> Shown:
     return Shown(["Chosen on held-out reviews, not on those tested."], rows)
 
 
-main = study(run, show=show, title="How training was chosen", precision="float32")
+main = Experiment(run, show=show, title="How training was chosen", precision="float32")
 
 
 if __name__ == "__main__":

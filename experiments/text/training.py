@@ -29,7 +29,7 @@ from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
 from experiments.common.statistics import beside, binned
-from experiments.common.study import Count, Positive, Study, check, presets, study
+from experiments.common.study import Count, Experiment, Positive, Study, check, presets
 from experiments.common.style import cloud, subplots
 from experiments.text import published
 from experiments.text.attended import agreement, attend, describe
@@ -381,7 +381,7 @@ def show(found: Finished) -> Shown:
     return Shown([said], rows)
 
 
-main = study(
+main = Experiment(
     run,
     draw=draw,
     claims=CLAIMS,

@@ -20,7 +20,14 @@ from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
-from experiments.common.study import Count, Positive, Study, in_order, presets, study
+from experiments.common.study import (
+    Count,
+    Experiment,
+    Positive,
+    Study,
+    in_order,
+    presets,
+)
 from experiments.common.style import subplots
 from experiments.theory.problem import Problem
 from jaxselect.data.corpus import Corpus
@@ -292,7 +299,7 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(
+main = Experiment(
     run, draw=draw, claims=CLAIMS, show=show, title="Steps in place of the flow"
 )
 

@@ -21,7 +21,7 @@ from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
 from experiments.common.statistics import bootstrap
-from experiments.common.study import Bound, Count, Positive, Study, presets, study
+from experiments.common.study import Bound, Count, Experiment, Positive, Study, presets
 from experiments.common.style import subplots
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
@@ -217,7 +217,7 @@ def show(found: Finished) -> Shown:
     return Shown(["Means over draws; in brackets, by two variables alone."], rows)
 
 
-main = study(run, draw=draw, show=show, title="More than one step on E")
+main = Experiment(run, draw=draw, show=show, title="More than one step on E")
 
 
 if __name__ == "__main__":

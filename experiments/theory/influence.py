@@ -22,7 +22,7 @@ from experiments.common.console import command, say_each
 from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
-from experiments.common.study import Dimension, Study, presets, study
+from experiments.common.study import Dimension, Experiment, Study, presets
 from experiments.common.style import subplots
 from experiments.theory.problem import Problem
 from jaxselect.checks import BadInput
@@ -301,7 +301,7 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(run, draw=draw, claims=CLAIMS, show=show, title="Which token matters")
+main = Experiment(run, draw=draw, claims=CLAIMS, show=show, title="Which token matters")
 
 
 if __name__ == "__main__":

@@ -43,11 +43,11 @@ from experiments.common.statistics import bootstrap
 from experiments.common.study import (
     Bound,
     Count,
+    Experiment,
     Positive,
     Several,
     Study,
     presets,
-    study,
 )
 from experiments.common.style import power, subplots
 from experiments.theory import _key_query, _trained_head
@@ -1017,7 +1017,7 @@ def show(found: Finished) -> Shown:
     return Shown(said)
 
 
-main = study(
+main = Experiment(
     run, draw=draw, claims=CLAIMS, show=show, title="E, p and v trained together"
 )
 

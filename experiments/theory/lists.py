@@ -23,7 +23,14 @@ from experiments.common.console import command, say
 from experiments.common.progress import watched
 from experiments.common.results import Finished
 from experiments.common.statistics import binomial
-from experiments.common.study import Count, Dimension, Positive, Study, presets, study
+from experiments.common.study import (
+    Count,
+    Dimension,
+    Experiment,
+    Positive,
+    Study,
+    presets,
+)
 from experiments.common.style import power, subplots
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
@@ -387,7 +394,7 @@ def show(found: Finished) -> Shown:
     return Shown(["Labels by the first token of a list that is present."], rows)
 
 
-main = study(run, draw=draw, show=show, title="Labels by decision lists")
+main = Experiment(run, draw=draw, show=show, title="Labels by decision lists")
 
 
 if __name__ == "__main__":

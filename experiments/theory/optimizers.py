@@ -24,7 +24,7 @@ from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
-from experiments.common.study import Count, Positive, Study, presets, study
+from experiments.common.study import Count, Experiment, Positive, Study, presets
 from experiments.common.style import subplots
 from experiments.theory.problem import Problem
 from jaxselect.checks import BadInput
@@ -361,7 +361,7 @@ def show(found: Finished) -> Shown:
     return Shown([f"In the flow b_s − b_r tends to {num(limit)}."], rows)
 
 
-main = study(run, draw=draw, show=show, title="Adam, minibatches, decay")
+main = Experiment(run, draw=draw, show=show, title="Adam, minibatches, decay")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from experiments.common.numbers import finite, num, percent
 from experiments.common.palette import EDGES as LINES
 from experiments.common.results import Finished
 from experiments.common.statistics import bootstrap
-from experiments.common.study import Count, Several, Study, presets, study
+from experiments.common.study import Count, Experiment, Several, Study, presets
 from experiments.common.style import power, subplots
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
@@ -988,7 +988,7 @@ def show(found: Finished) -> Shown:
     return Shown(["Edges were bisected on shapes that the theory never saw."], rows)
 
 
-main = study(
+main = Experiment(
     run, draw=draw, claims=CLAIMS, show=show, title="Edges of the phase diagram"
 )
 

@@ -24,10 +24,10 @@ from experiments.common.study import (
     Bound,
     Count,
     Dimension,
+    Experiment,
     Positive,
     Study,
     presets,
-    study,
 )
 from experiments.common.style import subplots
 from experiments.theory.problem import Problem
@@ -207,7 +207,7 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(
+main = Experiment(
     run, draw=draw, claims=CLAIMS, show=show, title="Error constant and exponents"
 )
 

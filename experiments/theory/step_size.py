@@ -30,12 +30,12 @@ from experiments.common.results import Finished
 from experiments.common.study import (
     Count,
     Dimension,
+    Experiment,
     Positive,
     Several,
     Study,
     in_order,
     presets,
-    study,
 )
 from experiments.common.style import subplots
 from experiments.theory.problem import Problem
@@ -362,7 +362,7 @@ def show(found: Finished) -> Shown:
     )
 
 
-main = study(
+main = Experiment(
     run, draw=draw, claims=CLAIMS, show=show, title="Derivatives in η₀, and the best η₀"
 )
 

@@ -25,7 +25,7 @@ from experiments.common.kept import resumed
 from experiments.common.programs import ready
 from experiments.common.runs import CERTIFIED
 from experiments.common.statistics import binomial
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.study import Count, Experiment, Study, presets
 from jaxselect.checks import BadInput
 from jaxselect.compilation import compile_options
 from jaxselect.convergence import ToleranceCheck, tolerance_check
@@ -131,9 +131,6 @@ def summary(columns: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def spread(values: np.ndarray) -> dict[str, Any]:
     """Number, median, 90 % quantile and largest of some changes.
-
-    Args:
-        values: relative changes; NaN counts as the largest.
 
     Returns:
         The numbers; NaN where there is no value.
@@ -280,7 +277,7 @@ def _columns(grid: Grid, rows: np.ndarray) -> dict[str, np.ndarray]:
     return columns | {name: rows[name] for name in rows.dtype.fields or ()}
 
 
-main = study(run)
+main = Experiment(run)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ from experiments.common.results import Finished
 from experiments.common.study import (
     Count,
     Dimension,
+    Experiment,
     Positive,
     Several,
     Study,
     presets,
-    study,
 )
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
@@ -242,7 +242,7 @@ CLAIMS = (
 )
 
 
-main = study(run, claims=CLAIMS)
+main = Experiment(run, claims=CLAIMS)
 
 
 if __name__ == "__main__":
