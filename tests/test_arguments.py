@@ -26,7 +26,6 @@ from jaxselect.networks.network import (
 )
 from jaxselect.networks.training import minibatch, stratify
 from jaxselect.sweep import run as chunks
-from jaxselect.sweep import store
 from jaxselect.sweep.grid import Grid, located
 from jaxselect.text.invented import invent_reviews
 from jaxselect.text.reviews import fingerprint
@@ -61,7 +60,7 @@ def step(start=START, bags=BAGS, size=1.0):
 
 
 def trial(draw, **others):
-    return jaxselect.run_trial(
+    return bare(jaxselect.run_trial)(
         jax.random.key(0), draw, 1e6, 1.0, until_norm=10.0, **others
     )
 
@@ -101,19 +100,19 @@ WRONG = {
     "a record of two lengths": lambda: flow(altered(START, "query", jnp.zeros(2))),
     "labels in a list": lambda: flow(bags=altered(BAGS, "labels", [1, -1])),
     "weights in a list": lambda: flow(bags=altered(BAGS, "weights", [0.5, 0.5])),
-    "a text as step size": lambda: jaxselect.rates(START, BAGS, "1"),
-    "several step sizes": lambda: jaxselect.rates(START, BAGS, jnp.ones(2)),
-    "tokens in a list": lambda: jaxselect.max_margin([[1.0]], PAIRS),
-    "tokens in one axis": lambda: jaxselect.max_margin(jnp.ones(3), PAIRS),
-    "pairs by number": lambda: jaxselect.max_margin(jnp.eye(3), jnp.eye(3)),
-    "pairs of other tokens": lambda: jaxselect.max_margin(jnp.eye(4), PAIRS),
+    "a text as step size": lambda: bare(jaxselect.rates)(START, BAGS, "1"),
+    "several step sizes": lambda: bare(jaxselect.rates)(START, BAGS, jnp.ones(2)),
+    "tokens in a list": lambda: bare(jaxselect.max_margin)([[1.0]], PAIRS),
+    "tokens in one axis": lambda: bare(jaxselect.max_margin)(jnp.ones(3), PAIRS),
+    "pairs by number": lambda: bare(jaxselect.max_margin)(jnp.eye(3), jnp.eye(3)),
+    "pairs of other tokens": lambda: bare(jaxselect.max_margin)(jnp.eye(4), PAIRS),
     "a seed is no key": lambda: bare(jaxselect.gaussian)(0, vocabulary=3, dim=3),
     "nor for a corpus": lambda: bare(jaxselect.several_relevant)(0, **SIZES),
     "a list of d": lambda: bare(jaxselect.gaussian_reduced)(
         KEY, vocabulary=3, dim=[3.0]
     ),
     "a corpus is no way to draw one": lambda: trial(BAGS),
-    "p in two axes": lambda: jaxselect.ending(START, BAGS, jnp.eye(3), 1.0),
+    "p in two axes": lambda: bare(jaxselect.ending)(START, BAGS, jnp.eye(3), 1.0),
     "a number of sequences": lambda: bare(jaxselect.from_sequences)(
         3, [1], vocabulary=3
     ),
@@ -135,8 +134,7 @@ WRONG = {
     "an error that is NaN": lambda: jaxselect.rates(START, BAGS, 1.0, error=NAN),
     "an error larger than any": lambda: jaxselect.rates(START, BAGS, 1.0, error=1.5),
     "a number drawn as a corpus": lambda: trial(lambda key: 3),
-    "a number is no folder": lambda: jaxselect.load(3),
-    "a folder as text": lambda: store.describe("results"),
+    "a number is no folder": lambda: bare(jaxselect.load)(3),
     "texts on an axis": lambda: unchecked(Grid(), dim=("a",)),
     "an axis in a list": lambda: unchecked(Grid(), dim=[3.0]),
     "an axis of one number": lambda: unchecked(Grid(), seed=0),
@@ -152,7 +150,7 @@ WRONG = {
     "less than no step": lambda: jaxselect.embedding_steps(-1),
     "steps that overflow": lambda: jaxselect.embedding_steps(2)(START, BAGS, 1e300),
     "another precision": lambda: unchecked(Grid(), precision="float16").check(),
-    "a list to plan": lambda: chunks.plan([1], 3),
+    "a list to plan": lambda: bare(chunks.plan)([1], 3),
     "a chunk of no run": lambda: chunks.plan(Grid(), 0),
     "fewer reviews than none": lambda: invent(reviews=-1),
     "no word": lambda: invent(vocabulary=0),
