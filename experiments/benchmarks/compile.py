@@ -21,9 +21,12 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.devices import configure
-from experiments.common.study import Study, presets, study
+from experiments.common.numbers import num
+from experiments.common.results import Finished
+from experiments.common.study import Experiment, Study, presets
 from jaxselect.compilation import options_of
 
 TARGETS = {"cpu": "cpu", "v5e": "tpu", "v6e": "tpu", "cuda": "gpu"}
@@ -105,8 +108,7 @@ PRESETS = presets(
 )
 
 
-@study()
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Compile every program for every target, one after the other."""
     rows: list[dict[str, Any]] = []
     absent: dict[str, str] = {}
@@ -126,10 +128,10 @@ def main(settings: Settings, results: dict) -> None:
             rows[-1] |= isolated(name, target)
             if "refused" in rows[-1]:
                 say(f"not compiled: {rows[-1]['refused']}")
-    show(rows)
+    say_rows(rows)
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def say_rows(rows: list[dict[str, Any]]) -> None:
     """The table, on standard error."""
     headings = (heading for heading, *_ in COLUMNS.values())
     table = Table("program", "for", *headings, caption="seconds of CPU, lines, MB")
@@ -285,6 +287,34 @@ def _place(target: str, chips: int) -> jax.sharding.Sharding | None:
     if chips > 1:
         return lanes_over(machine.devices[:chips])
     return jax.sharding.SingleDeviceSharding(machine.devices[0])
+
+
+MIB = 2**20
+
+
+def _megabytes(size: float | None) -> float | None:
+    return None if size is None else size / MIB
+
+
+def show(found: Finished) -> Shown:
+    """Seconds, lines and memory of every program for every device."""
+    rows = [["program", "for", "trace s", "lower s", "compile s", "lines"]]
+    rows[0] += ["code MB", "temporaries MB"]
+    for row in found.results["rows"]:
+        cells = [num(row.get(name)) for name in ("trace", "lower", "compile", "lines")]
+        cells += [num(_megabytes(row.get(name))) for name in ("code", "temporaries")]
+        rows.append([row["program"], row["target"], *cells])
+    absent = found.results["absent"].items()
+    return Shown(
+        [
+            "Seconds of CPU, all threads added up; lines of StableHLO.",
+            *(f"{target}: {lacking}." for target, lacking in absent),
+        ],
+        rows,
+    )
+
+
+main = Experiment(run, show=show, title="Compiling")
 
 
 if __name__ == "__main__":

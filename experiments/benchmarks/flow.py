@@ -17,9 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.numbers import num
+from experiments.common.results import Finished
+from experiments.common.study import Count, Experiment, Study, presets
+from experiments.common.style import subplots
 
 GAMMAS = (0.4, 4.0, 20.0, 80.0, 250.0)
 """Mean |E_sᵀv| of the important tokens after the step: from no step to a huge one."""
@@ -58,8 +64,7 @@ LARGE = {"sequences": 1000, "length": 32, "relevant": 16, "irrelevant": 224}
 HUGE = {"sequences": 4000, "length": 64, "relevant": 64, "irrelevant": 896}
 
 
-@study(figure="flow")
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Run the comparison."""
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[: settings.cores])
@@ -263,17 +268,17 @@ def scipy_bdf(
     import jax.numpy as jnp
     from scipy.integrate import BDF
 
-    from jaxselect.flow import cls as _field
+    from jaxselect.flow import cls
 
-    rotation, problem = _field.aligned(start, corpus, jnp.asarray(jnp.inf))
+    rotation, problem = cls.aligned(start, corpus, jnp.asarray(jnp.inf))
 
     @jax.jit
     def field(r: Any, query: Any) -> Any:
-        return jnp.exp(r) * _field.field(jnp.expm1(r), query, problem)
+        return jnp.exp(r) * cls.field(jnp.expm1(r), query, problem)
 
     @jax.jit
     def jacobian(r: Any, query: Any) -> Any:
-        return jnp.exp(r) * _field.linearise(jnp.expm1(r), query, problem)[2]
+        return jnp.exp(r) * cls.linearise(jnp.expm1(r), query, problem)[2]
 
     origin = np.asarray(problem.start)
     first = np.zeros_like(origin)
@@ -400,6 +405,66 @@ def _torch_problem(start: Any, corpus: Any) -> Any:
         return torch.nn.functional.softplus(-labels * output).mean()
 
     return torch, query, risk
+
+
+MARKS = "os^vD<>px*"
+"""A mark for each γ, the smallest first."""
+PROBLEMS = {"small": "n = 200, |S| = 64", "large": "n = 1000, |S| = 256"}
+
+
+def draw(finished: Finished) -> Figure:
+    """Time against the direction error reached: a colour per solver, a mark per γ."""
+    results = {
+        name: finished.results[name] for name in PROBLEMS if name in finished.results
+    }
+    records = [record for part in results.values() for record in part]
+    solvers = list(dict.fromkeys(record["solver"] for record in records))
+    gammas = sorted({record["gamma"] for record in records})
+    marks = dict(zip(gammas, MARKS, strict=False))
+    size = 3.6 * len(results), 3.6
+    figure, axes = subplots(1, len(results), figsize=size, sharey=True, squeeze=False)
+    for panel, (name, part) in zip(axes[0], results.items(), strict=True):
+        for record in part:
+            panel.loglog(
+                record["seconds"],
+                record["direction_error"],
+                marks[record["gamma"]],
+                color=f"C{solvers.index(record['solver'])}",
+                markersize=5,
+            )
+        panel.set(xlabel="seconds", title=PROBLEMS[name])
+    handles = [
+        Line2D([], [], color=f"C{place}", marker="", lw=3, label=solver)
+        for place, solver in enumerate(solvers)
+    ]
+    handles += [
+        Line2D([], [], color="0.3", marker=mark, lw=0, label=f"γ = {gamma:g}")
+        for gamma, mark in marks.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    axes[0, 0].set_ylabel("direction error reached")
+    return figure
+
+
+def show(found: Finished) -> Shown:
+    """Time of every rival over ours, and the direction error it reaches."""
+    rows = [["problem", "γ", "rival", "rival / ours", "its direction error"]]
+    rows += [
+        [
+            name,
+            f"{record['gamma']:g}",
+            record["solver"],
+            num(record["slower_than_ours"]),
+            num(record["direction_error"]),
+        ]
+        for name in ("small", "large")
+        for record in found.results.get(name, [])
+        if "slower_than_ours" in record
+    ]
+    return Shown([], rows)
+
+
+main = Experiment(run, draw=draw, show=show, title="The flow of p")
 
 
 if __name__ == "__main__":

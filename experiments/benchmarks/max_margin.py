@@ -26,8 +26,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.numbers import num
+from experiments.common.results import Finished
+from experiments.common.study import Count, Experiment, Study, presets
 from jaxselect.checks import BadInput
 
 
@@ -93,8 +96,7 @@ PRESETS = presets(
 FAMILIES = ("bags", "wide")
 
 
-@study()
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Run the comparison."""
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[:1])
@@ -434,6 +436,35 @@ def _score_form(given: Problem) -> tuple[Any, Any, Any]:
     differ = _difference_matrix(given)
     ahead = sparse.hstack([sparse.csc_matrix((differ.shape[0], dim)), differ])
     return cost.tocsc(), equal.tocsc(), ahead.tocsc()
+
+
+def show(found: Finished) -> Shown:
+    """Time per problem of every solver, as a ratio to ours."""
+    records = found.results["records"]
+    rows = [["family", "|S|", "solver", "seconds per problem", "ratio to ours", "gap"]]
+    for record in records:
+        same = [
+            other
+            for other in records
+            if (other["family"], other["size"]) == (record["family"], record["size"])
+        ]
+        ours = next(
+            other["seconds_per_lane"] for other in same if other["solver"] == "ours"
+        )
+        rows.append(
+            [
+                record["family"],
+                str(record["size"]),
+                record["solver"],
+                num(record["seconds_per_lane"]),
+                num(record["seconds_per_lane"] / ours),
+                num(record["largest_gap"]),
+            ]
+        )
+    return Shown(["Each solver's time over ours, on the same problems."], rows)
+
+
+main = Experiment(run, show=show, title="Max-margin problems")
 
 
 if __name__ == "__main__":

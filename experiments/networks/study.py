@@ -36,14 +36,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from experiments.common import memory
+from experiments.common.claims import Claim, Measured, Shown, Verdict, of_cases
 from experiments.common.console import say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
-from experiments.common.results import write
+from experiments.common.results import Finished, write
 from experiments.common.statistics import beside, binned
-from experiments.common.study import Count, Positive, Study, presets, study
+from experiments.common.study import Count, Experiment, Positive, Study, presets
+from experiments.common.style import cloud, subplots
 from experiments.networks.data import posteriors, take
 from experiments.text import baseline as bag_of_words
 from experiments.text import published
@@ -133,8 +137,7 @@ PRESETS = {
 }
 
 
-@study(figure="networks", precision="float32")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train; compare with the predicted step and the published bins."""
     begun = time.perf_counter()
     usual = 5 if settings.preset == "stars" else 2
@@ -503,3 +506,86 @@ TABLES["two_layer_key_query"] = TABLES["smoke"] = TABLES["two_layer"]
 
 # By study: the data its tables are of, and the number of their classes.
 DATA = dict.fromkeys(TABLES, (published.DATA, 2)) | {"stars": ("yelp_review_full", 4)}
+
+
+def draw(finished: Finished) -> Figure:
+    """One panel per column, and one per published table."""
+    described = finished.results
+    columns = finished.arrays
+    names = [name.removeprefix("x ") for name in columns if name.startswith("x ")]
+    tables = described["published"]
+    panels = len(names) + len(tables)
+    size = (4.5 * panels, 4)
+    figure, axes = subplots(1, panels, figsize=size, squeeze=False)
+    for panel, name in zip(axes[0], names, strict=False):
+        label = name.replace("scores", "E·W²p").replace("values", "E·v")
+        label = label.replace("response", "E·g/‖g‖")
+        cloud(panel, columns[f"x {name}"], columns[name], label)
+        panel.set_xlabel("posterior difference")
+    for panel, (name, table) in zip(axes[0, len(names) :], tables.items(), strict=True):
+        ours, theirs = np.array(table["ours"]), np.array(table["theirs"])
+        panel.plot(table["x"], ours / np.nanstd(ours), "o-", label="ours")
+        panel.plot(table["x"], theirs / theirs.std(), "s--", label="published")
+        title = f"{name}: rank correlation {table['rank_correlation']:.2f}"
+        panel.set(title=title, xlabel="bin", ylabel="mean / its deviation")
+        panel.locator_params(axis="x", nbins=5)
+        panel.legend()
+    return figure
+
+
+RANK = 0.9
+"""Rank correlation from which two tables count as one tendency."""
+
+
+def network_order(found: Finished) -> Measured:
+    """Richer networks order words alike."""
+    tables = found.results["published"]
+    if not tables:
+        return Measured(Verdict.OPEN, "nothing published to hold it against")
+    ranks = {name: table["rank_correlation"] for name, table in tables.items()}
+    shown = ", ".join(f"{name} {num(rank)}" for name, rank in ranks.items())
+    return Measured(
+        of_cases(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
+        f"rank correlation with the published bins: {shown}",
+        f"{found.results['vocabulary']:,} words",
+        "–",
+        f"{RANK:g} or more in every table",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "Two layers, an MLP and many classes show the same tendencies.",
+        network_order,
+        "Discussion of the paper",
+    ),
+)
+
+
+def show(found: Finished) -> Shown:
+    """Size, first step and accuracy of a network, and its bins beside the published."""
+    results = found.results
+    step, size = results["one_step"], sum(results["parameters"].values())
+    rows = [["column", "rank correlation with the published bins"]]
+    rows += [
+        [name, num(table["rank_correlation"])]
+        for name, table in results["published"].items()
+    ]
+    return Shown(
+        [
+            f"{size:,} parameters. The first step is the predicted one up to a "
+            f"residual of {num(step['residual'])}; after training "
+            f"{results['test_accuracy']:.1%} of the test sequences are right."
+        ],
+        rows if rows[1:] else (),
+    )
+
+
+main = Experiment(
+    run,
+    draw=draw,
+    claims=CLAIMS,
+    show=show,
+    title="Words of a richer network",
+    precision="float32",
+)
