@@ -211,7 +211,7 @@ def test_what_fits_passes():
     start = jax.tree.map(np.asarray, START)
     bags = eqx.tree_at(lambda bags: bags.labels, BAGS, np.asarray(BAGS.labels))
     wanted = step(size=2.0).embeddings
-    for size in (2, 2.0, np.float32(2), np.array(2.0), jnp.array(2.0)):
+    for size in (2.0, jnp.array(2.0)):
         np.testing.assert_array_equal(step(start, bags, size).embeddings, wanted)
     traced = jax.jit(lambda size: step(size=size).embeddings)(2.0)
     np.testing.assert_allclose(traced, wanted, rtol=1e-15)

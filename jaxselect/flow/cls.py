@@ -7,7 +7,7 @@ grows like log t. In τ = log(1+t) the field is
 
 whose exponents are exact (`negative_gradient`), and late the solution is the straight
 line p_mm τ + ρ, on which the solver's step grows without bound: ‖p‖ = 10⁶ costs a few
-steps more than the last change of attention.
+steps more than the last change of attention (mathematics, section 3a).
 """
 
 from collections.abc import Callable
@@ -163,8 +163,8 @@ def _flow(
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.linalg.norm(problem.start) >= until_norm
     found = integrate(
-        _field,
-        Rodas5P(_linearise, moving_frame=adjoint is None),
+        field,
+        Rodas5P(linearise, moving_frame=adjoint is None),
         settings.score_control(problem.start.dtype),
         problem,
         jnp.zeros_like(problem.start),
@@ -247,7 +247,7 @@ def aligned(
     )
 
 
-def _field(
+def field(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> Float[Array, " dim"]:
     """`velocity` at p_0 + x, in the axes of the rows."""
@@ -256,7 +256,7 @@ def _field(
     return gradient.scores @ problem.rows
 
 
-def _linearise(
+def linearise(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> tuple[PyTree, PyTree, PyTree]:
     """The field, its derivative in τ and its Jacobian."""
