@@ -1,6 +1,5 @@
 """Attention of a model on reviews, against padded bags and in extreme cases."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
