@@ -25,7 +25,6 @@ install: $(TEST) $(LINT) ## make .venv for every target but bench, browsers and 
 
 sweep: $(EXPERIMENTS) ## run a sweep (under 5 minutes on 2 cores), then draw its figures
 	$(RUN) -m experiments.sweep --preset $(PRESET) --out $(OUT)
-	$(RUN) -m experiments.theory.edges --out $(dir $(OUT))edges
 	$(RUN) -m experiments.figures $(OUT)
 
 sweep-smoke: $(EXPERIMENTS) ## the smallest sweep (under a minute)
@@ -33,7 +32,6 @@ sweep-smoke: $(EXPERIMENTS) ## the smallest sweep (under a minute)
 	$(RUN) -m experiments.figures results/smoke
 
 report: $(EXPERIMENTS) ## one page of all results on disk, results/report.html (under 20 s)
-	$(RUN) -m experiments.theory.edges --out results/edges
 	$(RUN) -m experiments.theory.watch --out results/watch
 	$(RUN) -m experiments.report results --out results
 
@@ -42,7 +40,8 @@ test: $(TEST) ## the test-suite
 	$(PYTEST)
 
 # Compiled as a user's programs are, where the suite else optimises nothing.
-MACHINES := tests/flow tests/margin tests/trial tests/sweep tests/theory
+MACHINES := tests/trial tests/ties tests/flow/test_cls_flow.py tests/margin/test_limit.py \
+	tests/margin/test_certificate.py tests/sweep/test_chunks.py tests/sparse/test_independent_ends.py
 test-machines: $(TEST) ## what integrates or certifies, for three sets of vector instructions
 	XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 $(PYTEST) $(MACHINES)
 	XLA_FLAGS=--xla_cpu_max_isa=AVX2 $(PYTEST) $(MACHINES)

@@ -67,9 +67,6 @@ def value_differences(
         first: of `store.load`.
         second: of `store.load`, on the same grid.
         tolerance: relative to the larger of two numbers; 0 compares bytes.
-
-    Returns:
-        One line per differing field.
     """
     lines = []
     names = {str(name) for name in (*first, *second)}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import __main__ as programs
+import experiments
 
 ROOT = Path(__file__).parents[1]
 
@@ -82,10 +82,6 @@ def test_one_importer_per_text_library(package, module):
     assert users <= {module}
 
 
-# The experiments likewise; programs on top stand above the wings that they use.
-STOREY = {"common": 0, "theory": 1, "text": 1, "sweep": 1, "figures": 1}
-STOREY |= {"run": 2, "compare": 2, "reviews": 2, "networks": 2, "report": 3}
-STOREY |= {"benchmarks": 4, "__main__": 5, "__init__": 5}
 EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.py"))
 
 
@@ -95,38 +91,8 @@ def dotted(path: Path) -> str:
     return ".".join(part for part in parts if part not in ("__init__", "__main__"))
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=dotted)
-def test_experiments_import_down_a_floor(path):
-    wing = path.relative_to(ROOT / "experiments").with_suffix("").parts[0]
-    for other in wings(path, "experiments") - {wing}:
-        assert STOREY[other] < STOREY[wing], f"{wing} imports {other}"
-    assert not any(name.startswith("tests") for name in imports(path))
-
-
-def is_study(path: Path) -> bool:
-    """Whether a file holds a study: a module with presets and a public function."""
-    names = {
-        getattr(target, "id", None)
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-    }
-    return "PRESETS" in names and path.stem != "settings"
-
-
-STUDIES = {dotted(path) for path in EXPERIMENTS if is_study(path)}
-
-
-def test_studies_never_import_studies():
-    for path in EXPERIMENTS:
-        if path.stem != "__main__":
-            for name in imports(path):
-                origins = {name, name.rpartition(".")[0]}
-                assert not origins & STUDIES, f"{dotted(path)} imports {name}"
-
-
 def test_every_program_is_listed_once():
-    listed = [f"experiments.{name}" for name in programs.STUDIES]
+    listed = [f"experiments.{name}" for name in experiments.STUDIES]
     assert len(set(listed)) == len(listed)
     runs = {
         dotted(path)
@@ -134,17 +100,13 @@ def test_every_program_is_listed_once():
         if '\nif __name__ == "__main__"' in path.read_text()
     }
     assert set(listed) == runs - {"experiments"}
-    assert all(programs.about(name).endswith((".", "?")) for name in programs.STUDIES)
+    assert all(
+        experiments.about(name).endswith((".", "?")) for name in experiments.STUDIES
+    )
 
 
-def test_figures_only_read():
-    for path in (ROOT / "experiments" / "figures").glob("*.py"):
-        assert wings(path) <= {"sweep", "checks", "files"}, path.name
-        assert not any(name.split(".")[0] == "jax" for name in imports(path))
-
-
-def test_importing_changes_no_setting_and_only_figures_load_pyplot():
-    """No module of either starts a device; the library leaves JAX's configuration."""
+def test_importing_changes_no_setting_and_starts_no_device():
+    """The library leaves JAX's configuration; figures are drawn without pyplot."""
     library = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in MODULES
     ]
@@ -159,8 +121,7 @@ for name in {library}:
 after = dict(jax.config.values)
 assert before == after, set(before.items()) ^ set(after.items())
 for name in {studies}:
-    if not name.startswith("experiments.figures"):
-        __import__(name)
+    __import__(name)
 assert "matplotlib.pyplot" not in sys.modules
 assert not xla_bridge.backends_are_initialized()
 """

@@ -19,10 +19,15 @@ from jaxselect.data import corpus as counted
 from jaxselect.flow.crossing import search_path
 from jaxselect.networks import embedding_step as network_steps
 from jaxselect.networks import training
-from jaxselect.networks.design import Design
-from jaxselect.networks.network import Network, start, start_reduced, tables_of
-from jaxselect.networks.strata import minibatch, stratify
-from jaxselect.networks.tables import outputs
+from jaxselect.networks.network import (
+    Design,
+    Network,
+    outputs,
+    start,
+    start_reduced,
+    tables_of,
+)
+from jaxselect.networks.training import minibatch, stratify
 from jaxselect.sweep import run as chunks
 from jaxselect.sweep.grid import Grid, located
 from jaxselect.text.invented import invent_reviews
@@ -159,7 +164,6 @@ WRONG = {
     "no room for the heads": lambda: start_reduced(
         Network(3, 6, Design(heads=2)), KEY, 1.0
     ),
-    "tables of a list": lambda: tables_of(NETWORK, []),
     "a residual by name": lambda: unchecked(Design(), residual="no"),
     "bags of other tokens": lambda: network_steps.network_risk(
         NETWORK, VARIABLES, OTHER

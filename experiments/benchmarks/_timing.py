@@ -3,6 +3,11 @@
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
+
+from experiments.common.claims import Shown
+from experiments.common.numbers import num
+from experiments.common.results import Finished
 
 # Calls of one kind in a row, before another kind has its turn.
 STRETCH = 5
@@ -29,3 +34,24 @@ def in_turn(works: tuple[Callable[[], object], ...], repeats: int) -> tuple[floa
                 work()
                 times.append(time.perf_counter() - begun)
     return tuple(map(statistics.median, taken))
+
+
+def ratios(found: Finished) -> Shown:
+    """Every number of a benchmark whose name says that it is a ratio."""
+    rows = [["ratio", "value"]]
+    rows += [
+        [name, num(value)]
+        for name, value in _leaves(found.results)
+        if "_over_" in name or "ratio" in name or "spread" in name
+    ]
+    return Shown([], rows)
+
+
+def _leaves(values: Any, name: str = "") -> list[tuple[str, float]]:
+    if isinstance(values, dict):
+        return [
+            leaf
+            for key, value in values.items()
+            for leaf in _leaves(value, f"{name} {key}".strip())
+        ]
+    return [(name, values)] if isinstance(values, int | float) else []

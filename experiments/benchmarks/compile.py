@@ -7,15 +7,39 @@ with libtpu, and for CUDA programs are lowered only.
 """
 
 import dataclasses
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 from rich.console import Console
 from rich.table import Table
 
-from experiments.benchmarks._ahead import TARGETS, isolated, missing
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
-from experiments.common.study import Study, presets, study
+from experiments.common.devices import configure
+from experiments.common.numbers import num
+from experiments.common.results import Finished
+from experiments.common.study import Experiment, Study, presets
+from jaxselect.compilation import options_of
+
+TARGETS = {"cpu": "cpu", "v5e": "tpu", "v6e": "tpu", "cuda": "gpu"}
+"""Devices that programs are compiled for, and their kinds."""
+CHIPS = 4
+"""Topology that a TPU's program is compiled for."""
+LIBTPU = "python -m pip install -e '.[tpu]'"
+"""The command that brings a TPU's compiler, which wants no TPU."""
+ALONE = (
+    "import json, sys; from experiments.benchmarks import compile; "
+    "print(json.dumps(compile.here(*sys.argv[1:])))"
+)
+
 
 COLUMNS = {
     "trace": ("trace", 1, ".2f"),
@@ -84,8 +108,7 @@ PRESETS = presets(
 )
 
 
-@study()
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Compile every program for every target, one after the other."""
     rows: list[dict[str, Any]] = []
     absent: dict[str, str] = {}
@@ -105,10 +128,10 @@ def main(settings: Settings, results: dict) -> None:
             rows[-1] |= isolated(name, target)
             if "refused" in rows[-1]:
                 say(f"not compiled: {rows[-1]['refused']}")
-    show(rows)
+    say_rows(rows)
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def say_rows(rows: list[dict[str, Any]]) -> None:
     """The table, on standard error."""
     headings = (heading for heading, *_ in COLUMNS.values())
     table = Table("program", "for", *headings, caption="seconds of CPU, lines, MB")
@@ -121,6 +144,177 @@ def show(rows: list[dict[str, Any]]) -> None:
         )
         table.add_row(row["program"], row["target"], *cells)
     Console(stderr=True).print(table)
+
+
+def missing(target: str) -> str | None:
+    """The installation that compiling for a target still needs.
+
+    Returns:
+        A command, in words; None where nothing is missing.
+
+    Example:
+        >>> missing("cpu")
+    """
+    if TARGETS[target] == "tpu" and importlib.util.find_spec("libtpu") is None:
+        return f"no libtpu here: {LIBTPU} brings it"
+    return None
+
+
+def isolated(name: str, target: str) -> dict[str, Any]:
+    """The cost of one program in a new process: nothing traced or compiled before.
+
+    Args:
+        name: of `programs.PROGRAMS`; after it ` fast` for fewer optimisations,
+            ` sharded` for as many lanes on each chip of a TPU's machine.
+        target: one of `TARGETS`.
+
+    Returns:
+        See `cost`; where the compiler refuses, `refused` alone:
+        the last that it said.
+    """
+    # A TPU's library looks for a TPU's host, and for a process that holds the TPU.
+    there = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, name, target],
+        env=os.environ | there | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return {"refused": (done.stderr.strip().splitlines() or ["nothing"])[-1]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def here(name: str, target: str) -> dict[str, Any]:
+    """The cost of one program, part by part and added up, in this process.
+
+    Returns:
+        See `cost`.
+    """
+    # The programs bring half of the library: a cost alone waits for none.
+    from experiments.benchmarks.programs import PROGRAMS
+
+    kind = TARGETS[target]
+    name, *manner = name.split()
+    single = kind == "tpu" or name == "text"
+    configure("float32" if single else "float64")
+    # A program compiled before would be read from disk.
+    jax.config.update("jax_enable_compilation_cache", False)
+    program = PROGRAMS[name](kind)
+    fast = "fast" in manner
+    chips = CHIPS if "sharded" in manner else 1
+    large = fast or name == "chunk"
+    options = options_of(kind, fast=fast) if large else {}
+    return cost(program.function, program.arguments, target, options, chips)
+
+
+def cost(
+    function: Callable,
+    arguments: tuple[Any, ...],
+    target: str = "cpu",
+    options: dict[str, Any] | None = None,
+    chips: int = 1,
+) -> dict[str, Any]:
+    """Cost of compiling a function for a target, and memory that the program takes.
+
+    A TPU's program is that of one chip of four, or of all. For CUDA a program is
+    lowered only: its compiler wants a GPU.
+
+    Args:
+        function: to be jitted, or jitted.
+        arguments: arrays, or their shapes.
+        target: one of `TARGETS`.
+        options: of the compiler.
+        chips: of a TPU's machine that share the arguments, each as many as are given.
+
+    Returns:
+        CPU seconds, of all threads, to `trace`, `lower` and `compile`; `lines` of
+        StableHLO; `code`, `arguments`, `temporaries` and `outputs` in bytes, a chip's;
+        nothing of what was not compiled.
+    """
+    kind, place = TARGETS[target], _place(target, chips)
+
+    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
+        array = leaf if hasattr(leaf, "dtype") else jax.numpy.asarray(leaf)
+        size = array.shape
+        if chips > 1:
+            size = (chips * size[0], *size[1:])
+        return jax.ShapeDtypeStruct(size, array.dtype, sharding=place)
+
+    shapes = jax.tree.map(shape, arguments)
+    # As in `programs.lowered`: what is cut over chips stays cut.
+    cut: dict[str, Any] = {"out_shardings": place} if chips > 1 else {}
+    jitted = jax.jit(function, compiler_options=options or None, **cut)
+    platform = "cuda" if kind == "gpu" else kind
+    begin = time.process_time()
+    traced = jitted.trace(*shapes)
+    traced_at = time.process_time()
+    lowered = traced.lower(lowering_platforms=(platform,))
+    lowered_at = time.process_time()
+    found: dict[str, Any] = {
+        "trace": traced_at - begin,
+        "lower": lowered_at - traced_at,
+        "lines": lowered.as_text().count("\n"),
+    }
+    if kind == "gpu":
+        return found
+    begin = time.process_time()
+    compiled = lowered.compile()
+    found["compile"] = time.process_time() - begin
+    memory = compiled.memory_analysis()
+    # On a CPU memory_analysis knows no code; what would be kept on disk is mostly that.
+    found["code"] = memory.generated_code_size_in_bytes or len(
+        compiled.runtime_executable().serialize()
+    )
+    found["arguments"] = memory.argument_size_in_bytes
+    found["temporaries"] = memory.temp_size_in_bytes
+    found["outputs"] = memory.output_size_in_bytes
+    return found
+
+
+def _place(target: str, chips: int) -> jax.sharding.Sharding | None:
+    """Where a TPU's arguments lie: on chips of a machine that is not here."""
+    if TARGETS[target] != "tpu":
+        return None
+    from jax.experimental import topologies
+
+    from jaxselect.sweep.run import lanes_over
+
+    machine = topologies.get_topology_desc(
+        platform="tpu", topology_name=f"{target}:2x2"
+    )
+    if chips > 1:
+        return lanes_over(machine.devices[:chips])
+    return jax.sharding.SingleDeviceSharding(machine.devices[0])
+
+
+MIB = 2**20
+
+
+def _megabytes(size: float | None) -> float | None:
+    return None if size is None else size / MIB
+
+
+def show(found: Finished) -> Shown:
+    """Seconds, lines and memory of every program for every device."""
+    rows = [["program", "for", "trace s", "lower s", "compile s", "lines"]]
+    rows[0] += ["code MB", "temporaries MB"]
+    for row in found.results["rows"]:
+        cells = [num(row.get(name)) for name in ("trace", "lower", "compile", "lines")]
+        cells += [num(_megabytes(row.get(name))) for name in ("code", "temporaries")]
+        rows.append([row["program"], row["target"], *cells])
+    absent = found.results["absent"].items()
+    return Shown(
+        [
+            "Seconds of CPU, all threads added up; lines of StableHLO.",
+            *(f"{target}: {lacking}." for target, lacking in absent),
+        ],
+        rows,
+    )
+
+
+main = Experiment(run, show=show, title="Compiling")
 
 
 if __name__ == "__main__":

@@ -4,23 +4,28 @@ Every competitor gets the same instances, float64 and the same cores. SciPy's BD
 our own field and Jacobian, on the large problem also at the tolerance at which it is as
 accurate as we are; PyTorch's normalised gradient descent is given the best of
 three step sizes, torchdiffeq's dopri5 the plain time that it can follow.
+A tolerance bounds the error of a step, and each method adds these errors up in its own
+way: at equal tolerances two paths are not equally accurate.
 """
 
 import dataclasses
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from experiments.benchmarks import _flow_rivals as flow_rivals
-from experiments.benchmarks._flow_accuracy import as_accurate
-from experiments.benchmarks._flow_instance import instance
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.numbers import num
+from experiments.common.results import Finished
+from experiments.common.study import Count, Experiment, Study, presets
+from experiments.common.style import subplots
 
 GAMMAS = (0.4, 4.0, 20.0, 80.0, 250.0)
 """Mean |E_sᵀv| of the important tokens after the step: from no step to a huge one."""
@@ -59,8 +64,7 @@ LARGE = {"sequences": 1000, "length": 32, "relevant": 16, "irrelevant": 224}
 HUGE = {"sequences": 4000, "length": 64, "relevant": 64, "irrelevant": 896}
 
 
-@study(figure="flow")
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Run the comparison."""
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[: settings.cores])
@@ -79,10 +83,10 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
     from jaxselect.flow.cls import cls_flow, direction_error
     from jaxselect.margin.certificate import certify
 
-    rivals: dict[str, Callable] = {"scipy BDF": flow_rivals.scipy_bdf}
+    rivals: dict[str, Callable] = {"scipy BDF": scipy_bdf}
     if shape is SMALL:
-        rivals["torch normalised GD"] = flow_rivals.normalised_descent
-        rivals["torchdiffeq dopri5"] = flow_rivals.dopri5
+        rivals["torch normalised GD"] = normalised_descent
+        rivals["torchdiffeq dopri5"] = dopri5
     else:
         rivals["scipy BDF, as accurate"] = as_accurate
     records: list[dict] = []
@@ -136,7 +140,7 @@ def huge(seed: int) -> list[dict]:
         if compiled is None:
             compiled = jax.jit(cls_flow).lower(start, corpus, until_norm=1e6).compile()
         flow, seconds = timed(to_norm(compiled, start, corpus), 1e6, 1)
-        theirs = flow_rivals.scipy_bdf(start, corpus)
+        theirs = scipy_bdf(start, corpus)
         status = FlowStatus(int(flow.status)).name
         ours = {
             "gamma": gamma,
@@ -178,6 +182,289 @@ def timed(run: Callable, argument: float, repeats: int) -> tuple[Any, float]:
         result = jax.block_until_ready(run(argument))
         seconds.append(time.perf_counter() - begin)
     return result, statistics.median(seconds)
+
+
+def instance(
+    shape: dict[str, int], dim: float, gamma: float, seed: int
+) -> tuple[Any, Any]:
+    """A corpus and the parameters after a step that makes the mean |E_sᵀv| be γ.
+
+    Args:
+        shape: of the corpus, as `assumption_one` takes it.
+        dim: d.
+        gamma: γ.
+        seed: of the corpus and of the parameters.
+
+    Returns:
+        The parameters, the corpus.
+    """
+    import jax
+
+    from jaxselect.data.synthetic import assumption_one
+    from jaxselect.model.parameters import gaussian_reduced
+    from jaxselect.model.selection import importance, important_tokens
+    from jaxselect.model.step import embedding_step
+
+    corpus_key, key = jax.random.split(jax.random.key(seed))
+    corpus = assumption_one(corpus_key, **shape)
+    mean = np.abs(importance(corpus))[np.asarray(important_tokens(corpus))].mean()
+    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
+    return embedding_step(start, corpus, 2 * gamma / float(mean)), corpus
+
+
+TOLERANCES = (1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 3e-9)
+REFERENCE = 1e-10
+"""Tolerance of our own flow that errors are measured from."""
+
+
+def as_accurate(start: Any, corpus: Any) -> dict:
+    """SciPy's BDF at the first of `TOLERANCES` where its error is no more than ours.
+
+    Returns:
+        The result of `scipy_bdf`, and the tolerance, its error and ours; the last
+        tolerance's, where none is small enough.
+    """
+    import jax
+
+    from jaxselect.flow.cls import FlowSettings, cls_flow
+
+    log_times = np.geomspace(0.1, 1e5, 64)
+    follow = jax.jit(cls_flow, static_argnames="settings")
+
+    def path(tolerance: float) -> np.ndarray:
+        settings = FlowSettings(rtol=tolerance, atol=tolerance, max_steps=2**16)
+        bounds = {"until_norm": 1e6, "path_log_times": jax.numpy.asarray(log_times)}
+        return np.asarray(follow(start, corpus, **bounds, settings=settings).path_query)
+
+    exact = path(REFERENCE)
+    ours = error(path(FlowSettings().rtol), exact)
+    for tolerance in TOLERANCES:
+        outcome = scipy_bdf(start, corpus, tolerance=tolerance, log_times=log_times)
+        theirs = error(outcome.pop("path_query"), exact)
+        if theirs <= ours:
+            break
+    return outcome | {"tolerance": tolerance, "error": theirs, "our_error": ours}
+
+
+def error(path: np.ndarray, exact: np.ndarray) -> float:
+    """The largest ‖p − p*‖ / (1 + ‖p*‖) along two paths, where neither has ended."""
+    both = np.isfinite(path).all(axis=1) & np.isfinite(exact).all(axis=1)
+    apart = np.linalg.norm(path[both] - exact[both], axis=1)
+    return float(np.max(apart / (1 + np.linalg.norm(exact[both], axis=1))))
+
+
+FIRST_STEP = 0.01
+
+
+def scipy_bdf(
+    start: Any,
+    corpus: Any,
+    *,
+    tolerance: float = 1e-6,
+    log_times: Sequence[float] | np.ndarray = (),
+) -> dict:
+    """SciPy's BDF in log(1 + log(1+t)), on our exact late field, Jacobian and axes."""
+    import jax
+    import jax.numpy as jnp
+    from scipy.integrate import BDF
+
+    from jaxselect.flow import cls
+
+    rotation, problem = cls.aligned(start, corpus, jnp.asarray(jnp.inf))
+
+    @jax.jit
+    def field(r: Any, query: Any) -> Any:
+        return jnp.exp(r) * cls.field(jnp.expm1(r), query, problem)
+
+    @jax.jit
+    def jacobian(r: Any, query: Any) -> Any:
+        return jnp.exp(r) * cls.linearise(jnp.expm1(r), query, problem)[2]
+
+    origin = np.asarray(problem.start)
+    first = np.zeros_like(origin)
+    np.asarray(field(0.0, first)), np.asarray(jacobian(0.0, first))
+    begin = time.perf_counter()
+    solver = BDF(
+        lambda r, y: np.asarray(field(r, y)),
+        0.0,
+        first,
+        1e3,
+        rtol=tolerance,
+        atol=tolerance,
+        jac=lambda r, y: np.asarray(jacobian(r, y)),
+        # Its own guess is so long for some instances that the field overflows.
+        first_step=FIRST_STEP,
+    )
+    steps = 0
+    wanted = np.log1p(log_times)
+    path = np.full((len(wanted), len(first)), np.inf)
+    while np.linalg.norm(origin + solver.y) < 1e6 and solver.status == "running":
+        solver.step()
+        steps += 1
+        passed = (wanted > solver.t_old) & (wanted <= solver.t)
+        if passed.any():
+            passed_by = origin + solver.dense_output()(wanted[passed]).T
+            path[passed] = passed_by @ rotation.T
+    return {
+        "steps": steps,
+        "fields": solver.nfev,
+        "jacobians": solver.njev,
+        "seconds": time.perf_counter() - begin,
+        "query": rotation @ (origin + solver.y),
+        "path_query": path,
+    }
+
+
+def normalised_descent(start: Any, corpus: Any) -> dict | str:
+    """1000 steps p ← p − η ∇L/‖∇L‖ in PyTorch, the best of three η by our measure."""
+    problem = _torch_problem(start, corpus)
+    if isinstance(problem, str):
+        return problem
+    torch, first, risk = problem
+    best: dict | None = None
+    for rate in (0.01, 0.1, 1.0):
+        query = first.clone().requires_grad_()
+        begin = time.perf_counter()
+        for _ in range(1000):
+            (slope,) = torch.autograd.grad(risk(query), query)
+            norm = slope.norm()
+            if norm == 0:
+                break
+            with torch.no_grad():
+                query -= rate * slope / norm
+        seconds = time.perf_counter() - begin
+        outcome = {"steps": 1000, "seconds": seconds, "rate": rate}
+        loss = float(risk(query.detach()))
+        if best is None or loss < best["loss"]:
+            best = {**outcome, "loss": loss, "query": query.detach().numpy()}
+    assert best is not None
+    return best
+
+
+def dopri5(start: Any, corpus: Any) -> dict | str:
+    """Torchdiffeq's dopri5 in plain time, to the last decade that ends within 10 s."""
+    problem = _torch_problem(start, corpus)
+    if isinstance(problem, str):
+        return problem
+    torch, first, risk = problem
+    try:
+        from torchdiffeq import odeint
+    except ImportError:
+        return "not installed; left out"
+    calls, began = 0, time.perf_counter()
+
+    def field(t: Any, query: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if time.perf_counter() - began > 10:
+            raise TimeoutError
+        with torch.enable_grad():
+            query = query.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(risk(query), query)
+        return -slope
+
+    # Each decade starts from the last one's end, so nothing is integrated twice.
+    query, ended, reached = first, 0.0, 0.0
+    for decade in range(13):
+        times = torch.tensor([reached, 10.0**decade], dtype=first.dtype)
+        try:
+            query = odeint(field, query, times, rtol=1e-6, atol=1e-6, method="dopri5")[
+                -1
+            ]
+        except (TimeoutError, AssertionError):
+            break
+        reached, ended = 10.0**decade, time.perf_counter() - began
+    return {
+        "steps": calls // 6,
+        "seconds": ended,
+        "log_time": float(np.log1p(reached)),
+        "query": query.detach().numpy(),
+    }
+
+
+def _torch_problem(start: Any, corpus: Any) -> Any:
+    """The risk of p in PyTorch on padded bags, one thread, float64."""
+    try:
+        import torch
+    except ImportError:
+        return "not installed; left out"
+    torch.set_num_threads(1)
+    embeddings, head, query = (
+        torch.from_numpy(np.array(leaf))
+        for leaf in (start.embeddings, start.head, start.query)
+    )
+    tokens = torch.from_numpy(np.array(corpus.tokens, np.int64))
+    with np.errstate(divide="ignore"):
+        log_counts = torch.from_numpy(np.log(np.array(corpus.counts)))
+    labels = torch.from_numpy(np.array(corpus.labels, float))
+    values = (embeddings @ head)[tokens]
+
+    def risk(query: Any) -> Any:
+        weights = torch.softmax((embeddings @ query)[tokens] + log_counts, dim=1)
+        output = (weights * values).sum(1)
+        return torch.nn.functional.softplus(-labels * output).mean()
+
+    return torch, query, risk
+
+
+MARKS = "os^vD<>px*"
+"""A mark for each γ, the smallest first."""
+PROBLEMS = {"small": "n = 200, |S| = 64", "large": "n = 1000, |S| = 256"}
+
+
+def draw(finished: Finished) -> Figure:
+    """Time against the direction error reached: a colour per solver, a mark per γ."""
+    results = {
+        name: finished.results[name] for name in PROBLEMS if name in finished.results
+    }
+    records = [record for part in results.values() for record in part]
+    solvers = list(dict.fromkeys(record["solver"] for record in records))
+    gammas = sorted({record["gamma"] for record in records})
+    marks = dict(zip(gammas, MARKS, strict=False))
+    size = 3.6 * len(results), 3.6
+    figure, axes = subplots(1, len(results), figsize=size, sharey=True, squeeze=False)
+    for panel, (name, part) in zip(axes[0], results.items(), strict=True):
+        for record in part:
+            panel.loglog(
+                record["seconds"],
+                record["direction_error"],
+                marks[record["gamma"]],
+                color=f"C{solvers.index(record['solver'])}",
+                markersize=5,
+            )
+        panel.set(xlabel="seconds", title=PROBLEMS[name])
+    handles = [
+        Line2D([], [], color=f"C{place}", marker="", lw=3, label=solver)
+        for place, solver in enumerate(solvers)
+    ]
+    handles += [
+        Line2D([], [], color="0.3", marker=mark, lw=0, label=f"γ = {gamma:g}")
+        for gamma, mark in marks.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    axes[0, 0].set_ylabel("direction error reached")
+    return figure
+
+
+def show(found: Finished) -> Shown:
+    """Time of every rival over ours, and the direction error it reaches."""
+    rows = [["problem", "γ", "rival", "rival / ours", "its direction error"]]
+    rows += [
+        [
+            name,
+            f"{record['gamma']:g}",
+            record["solver"],
+            num(record["slower_than_ours"]),
+            num(record["direction_error"]),
+        ]
+        for name in ("small", "large")
+        for record in found.results.get(name, [])
+        if "slower_than_ours" in record
+    ]
+    return Shown([], rows)
+
+
+main = Experiment(run, draw=draw, show=show, title="The flow of p")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.benchmarks._bags import corpus as invented
-from experiments.benchmarks._timing import seconds
+from experiments.benchmarks._timing import ratios, seconds
 from experiments.common.console import command, say, say_each
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.study import Count, Experiment, Study, presets
 from jaxselect.checks import BadInput
 
 # Sequences of a minibatch of the rival.
@@ -69,8 +69,7 @@ class Settings(Study):
 PRESETS = presets(full=Settings(), quick=Settings(reviews=2_000, share=64, repeats=1))
 
 
-@study(precision="float32")
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Time both, check that they agree on the same sequences, compare."""
     counts, labels = corpus(settings)
     settings = dataclasses.replace(
@@ -123,10 +122,8 @@ def ours(
     """Seconds of a full-batch gradient, and the gradient in E as a function of rows."""
     import jax
 
-    from jaxselect.networks.design import Design
-    from jaxselect.networks.network import Network, start
-    from jaxselect.networks.strata import stratify
-    from jaxselect.networks.training import risk_and_gradient
+    from jaxselect.networks.network import Design, Network, start
+    from jaxselect.networks.training import risk_and_gradient, stratify
 
     network = Network(settings.vocabulary, settings.dim, Design(2))
     begin = start(network, jax.random.key(0))
@@ -157,8 +154,7 @@ def rival(
         return None
     import jax
 
-    from jaxselect.networks.design import Design
-    from jaxselect.networks.network import Network, start
+    from jaxselect.networks.network import Design, Network, start
 
     torch.set_num_threads(settings.threads)
     network = Network(settings.vocabulary, settings.dim, Design(2))
@@ -191,6 +187,9 @@ def rival(
         "seconds": time.perf_counter() - begun,
         "gradient": np.asarray(embeddings.grad),
     }
+
+
+main = Experiment(run, show=ratios, title="A step of networks", precision="float32")
 
 
 if __name__ == "__main__":

@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
-from experiments.common.results import read
-from experiments.common.study import Study, presets, study
+from experiments.common.numbers import num
+from experiments.common.results import Finished, read
+from experiments.common.study import Experiment, Study, presets
 from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 
@@ -83,8 +85,7 @@ class Settings(Study):
 PRESETS = presets(default=Settings(), there=Settings(run=False))
 
 
-@study()
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Run the benchmarks, and put their ratios into one table."""
     seconds, failed = {}, []
     for name in ROWS if settings.run else ():
@@ -101,7 +102,7 @@ def main(settings: Settings, results: dict) -> None:
         raise BadInput(f"{settings.out.parent} holds no benchmark; leave out --no-run")
     earlier = kept()
     marks = {row.name: mark(row, earlier) for row in rows}
-    show(rows, marks)
+    say_rows(rows, marks)
     for name in failed:
         say(f"{name} did not end well; its rows, if any, are of an earlier run")
     if settings.keep:
@@ -139,8 +140,8 @@ def mark(row: Row, earlier: dict[str, float]) -> str:
     return ""
 
 
-def show(rows: list[Row], marks: dict[str, str]) -> None:
-    """Print the table for people."""
+def say_rows(rows: list[Row], marks: dict[str, str]) -> None:
+    """Print the table."""
     table = Table(
         "", "what", "ours (s)", "best rival", "its (s)", "ratio", "spread", ""
     )
@@ -242,6 +243,26 @@ def networks(results: dict[str, Any]) -> Iterator[Row]:
 
 
 ROWS = {"flow": flow, "max_margin": max_margin, "text": text, "networks": networks}
+
+
+def show(found: Finished) -> Shown:
+    """Ours beside the best rival, by area; what is slower is marked."""
+    rows = [["area", "what", "best rival", "ratio", "spread", "mark"]]
+    rows += [
+        [
+            row["area"],
+            row["what"],
+            row["rival"],
+            num(row["ratio"]),
+            f"{num(row['least'])} … {num(row['most'])}",
+            row["mark"],
+        ]
+        for row in found.results["rows"]
+    ]
+    return Shown(["Their time over ours, measured in one run."], rows)
+
+
+main = Experiment(run, show=show, title="Ours beside the best rival")
 
 
 if __name__ == "__main__":

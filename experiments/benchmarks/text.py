@@ -19,9 +19,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.benchmarks._bags import corpus
-from experiments.benchmarks._timing import in_turn, seconds
+from experiments.benchmarks._timing import in_turn, ratios, seconds
 from experiments.common.console import command, say, say_each
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.study import Count, Experiment, Study, presets
 from jaxselect.checks import BadInput
 
 
@@ -65,8 +65,7 @@ class Settings(Study):
 PRESETS = presets(full=Settings(), quick=Settings(gathered=500, repeats=5))
 
 
-@study()
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Time everybody, check that they agree, compare."""
     # XLA makes as many threads as the process may use cores, when it starts.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
@@ -273,6 +272,9 @@ def torch_gathered(torch: Any, parameters: list, counts: csr_array, label: Any) 
         output = (torch.softmax(logits, dim=1) * (gathered @ head)).sum(1)
         loss = torch.nn.functional.softplus(-label[rows] * output)
         (loss.sum() / len(label)).backward()
+
+
+main = Experiment(run, show=ratios, title="A step on text")
 
 
 if __name__ == "__main__":

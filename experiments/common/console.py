@@ -115,9 +115,6 @@ def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) 
         presets: see `command`.
         arguments: see `command`.
 
-    Returns:
-        Settings.
-
     Raises:
         BadInput: no such preset, an argument that is empty, or a flag that cannot be
             read.
@@ -176,9 +173,6 @@ def _unboxed(text: str) -> str:
 
 def refuse_empty(arguments: list[str]) -> None:
     """Refuse arguments without a character: as a path they mean the working folder.
-
-    Args:
-        arguments: the command line.
 
     Raises:
         BadInput: which one it is.

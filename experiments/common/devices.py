@@ -34,9 +34,6 @@ def configure(precision: str) -> None:
     bounded size that processes may share, unless `JAX_COMPILATION_CACHE_DIR` says
     where.
 
-    Args:
-        precision: `float64` or `float32`.
-
     Example:
         >>> configure("float64")
         >>> jax.numpy.zeros(1).dtype

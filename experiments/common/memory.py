@@ -11,10 +11,6 @@ UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 def require(needed: float, what: str) -> None:
     """Refuse settings whose arrays alone are larger than the memory that is free.
 
-    Args:
-        needed: bytes, at least.
-        what: is large, as the person gave it.
-
     Raises:
         BadInput: with both numbers.
 
@@ -42,12 +38,6 @@ def available() -> int:
 
 def corpus(sequences: int, length: int, vocabulary: int, real: int = 8) -> int:
     """Bytes of n bags of T tokens, and of embeddings in |S| + 2 coordinates.
-
-    Args:
-        sequences: n.
-        length: T.
-        vocabulary: |S|.
-        real: bytes of a number.
 
     Returns:
         A lower bound of what a run takes.

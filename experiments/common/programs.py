@@ -72,9 +72,6 @@ def ready(
         options: of XLA.
         known: that the settings are; else the program is traced in every process.
 
-    Returns:
-        The program.
-
     Example:
         >>> from equinox import Module
         >>> class Power(Module):

@@ -24,10 +24,6 @@ MEMORY = 600.0
 def watched(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """A bar with the time left on standard error; nothing where that is no terminal.
 
-    Args:
-        what: is done, in a word or two.
-        total: amount of work, in any unit.
-
     Yields:
         To be called with the amount done since the last call.
 
@@ -58,10 +54,6 @@ def watched(what: str, total: float) -> Iterator[Callable[[float], None]]:
 def followed(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """The same bar, called with how far all has come.
 
-    Args:
-        what: see `watched`.
-        total: likewise.
-
     Yields:
         To be called with a level from 0 to the total.
 
@@ -79,14 +71,14 @@ def followed(what: str, total: float) -> Iterator[Callable[[float], None]]:
         yield reach
 
 
-def announce(out: Path, figure: str | None = None) -> None:
+def announce(out: Path, drawn: bool = False) -> None:
     """Say what a study is going to write where.
 
     Args:
         out: folder for results.
-        figure: name of the one that is drawn in the end, if any.
+        drawn: whether a figure is drawn in the end.
     """
     files = "results.json and arrays.npz"
-    if figure is not None:
-        files = f"results.json, arrays.npz and {figure}.png"
+    if drawn:
+        files = "results.json, arrays.npz and a figure"
     say(f"will write {files} into {out}")

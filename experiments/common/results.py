@@ -1,7 +1,7 @@
 """Results of a study on disk: one writer, one reader.
 
 A folder holds `results.json` with settings, results and provenance, `arrays.npz`, and
-a figure drawn from these two by another process. Every file is there whole or not
+a figure drawn from these two. Every file is there whole or not
 at all; a digest in `results.json` ties the two together, so that a reader never takes
 a damaged file, or one of another run, for results.
 """
@@ -14,7 +14,6 @@ import json
 import math
 import os
 import shlex
-import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.common.devices import provenance
 from experiments.common.flags import spelled
 from jaxselect.checks import BadInput
 from jaxselect.files import regular, replacing
@@ -41,7 +41,6 @@ class Finished(NamedTuple):
         provenance: of `devices.provenance`.
         study: name of the program that ran; None where it did not say.
         command: that runs it again; likewise.
-        figure: module of `experiments.figures` that draws it; None where none does.
     """
 
     settings: dict[str, Any]
@@ -50,7 +49,6 @@ class Finished(NamedTuple):
     provenance: dict[str, Any]
     study: str | None = None
     command: str | None = None
-    figure: str | None = None
 
 
 def prepare(out: Path) -> None:
@@ -82,16 +80,8 @@ def write(
     settings: Any,
     results: Mapping[str, Any],
     arrays: Mapping[str, Any] | None = None,
-    figure: str | None = None,
 ) -> None:
     """Write what a study found.
-
-    Args:
-        folder: made if it is not there.
-        settings: a dataclass.
-        results: see `plain`.
-        arrays: by name; numbers, truth values or text.
-        figure: module of `experiments.figures` that draws the folder; none by default.
 
     Raises:
         TypeError: a value that has no plain form, with its name.
@@ -108,9 +98,6 @@ def write(
         >>> found.settings, found.results, found.arrays["a"].tolist()
         ({'seed': 7}, {'loss': nan}, [1, 2])
     """
-    # Here, not above: a figure reads results without waiting for JAX.
-    from experiments.common.devices import provenance
-
     columns = {name: np.asarray(value) for name, value in (arrays or {}).items()}
     for name, column in columns.items():
         if column.dtype.kind not in "biufcU":
@@ -121,7 +108,6 @@ def write(
     body = {
         "format": FORMAT,
         **_origin(settings, as_data),
-        "figure": figure,
         "settings": as_data,
         "results": plain(results, "results"),
         "provenance": plain(provenance(), "provenance"),
@@ -136,12 +122,6 @@ def write(
 
 def read(folder: Path) -> Finished:
     """Open what `write` left.
-
-    Args:
-        folder: of a finished study.
-
-    Returns:
-        Settings, results, arrays and provenance.
 
     Raises:
         BadInput: no results there, damaged ones, or those of another version.
@@ -187,7 +167,6 @@ def read(folder: Path) -> Finished:
         provenance=body["provenance"],
         study=body.get("study"),
         command=body.get("command"),
-        figure=body.get("figure"),
     )
 
 
@@ -233,23 +212,6 @@ def plain(value: Any, name: str = "results") -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     raise TypeError(f"{name}: {type(value).__name__} cannot be written as JSON")
-
-
-def draw(folder: Path) -> None:
-    """Draw finished results, in a process that knows nothing but the folder.
-
-    Args:
-        folder: of the results.
-
-    Raises:
-        BadInput: the figure could not be written; the results are.
-    """
-    program = [sys.executable, "-m", "experiments.figures", str(folder)]
-    # Standard output is for results; figures speak on standard error.
-    done = subprocess.run(program, stdout=subprocess.DEVNULL)
-    if done.returncode == 2:
-        raise BadInput(f"no figure was drawn; the results are in {folder}")
-    done.check_returncode()
 
 
 def _by_name(settings: Any) -> dict[str, Any]:

@@ -26,12 +26,6 @@ GROWING = tuple(name for name in SELECTING if name != "AT_REST")
 def by_history(results: "xr.Dataset") -> dict[str, "xr.DataArray"]:
     """Runs whose constant needs no p, and runs with a part of ρ that is read from p.
 
-    Args:
-        results: of `store.load`.
-
-    Returns:
-        Two masks, `predicted` and `with_path`.
-
     Example:
         >>> import xarray as xr
         >>> runs = xr.Dataset({"history_dim": ("seed", [0, 5, 0])})
@@ -71,9 +65,6 @@ class LemmaFit(NamedTuple):
 def lemma_fit(results: "xr.Dataset") -> LemmaFit | None:
     """The law of the relative error of Lemma 4.1, fitted to a sweep.
 
-    Args:
-        results: of `store.load`.
-
     Returns:
         The fit; none where fewer than two d, or no run, are left.
     """
@@ -90,9 +81,6 @@ def lemma_fit(results: "xr.Dataset") -> LemmaFit | None:
 
 def require_known_statuses(results: "xr.Dataset") -> None:
     """Refuse a sweep with a status that has no look, or a code that has no name.
-
-    Args:
-        results: of `store.load`.
 
     Raises:
         BadInput: which statuses they are.
@@ -113,10 +101,6 @@ def require_known_statuses(results: "xr.Dataset") -> None:
 
 def with_status(results: "xr.Dataset", *names: str) -> "xr.DataArray":
     """Mask of the trials that ended with one of some statuses.
-
-    Args:
-        results: of `store.load`.
-        names: of `TrialStatus`.
 
     Returns:
         True where the status is one of these; nowhere for a status that was unknown

@@ -61,9 +61,6 @@ def binned(across: np.ndarray, upward: np.ndarray, edges: np.ndarray = EDGES) ->
         upward: what is averaged.
         edges: of the bins, ascending; the last bin holds its upper edge.
 
-    Returns:
-        One entry per bin.
-
     Example:
         >>> x, y = np.array([-1.0, 0.2, 1.0]), np.array([1.0, 2.0, 4.0])
         >>> binned(x, y, np.array([-1, 0, 1])).mean.tolist()
@@ -84,10 +81,6 @@ def binned(across: np.ndarray, upward: np.ndarray, edges: np.ndarray = EDGES) ->
 
 def bootstrap(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
     """Interval for a mean, from resampling with replacement (percentiles).
-
-    Args:
-        values: the sample.
-        level: of confidence.
 
     Returns:
         Lower and upper end; NaN for a single value, which says nothing of its error.
@@ -112,10 +105,6 @@ def bootstrap(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
 
 def binomial(mask: np.ndarray, level: float = 0.95) -> Share:
     """Share of a sample with a property, with its exact (Clopper–Pearson) interval.
-
-    Args:
-        mask: true where a draw has the property.
-        level: of confidence.
 
     Returns:
         The share; its interval is [0, 1] for no sample.

@@ -1,12 +1,11 @@
 """The base of every study: checked settings, its physics, results on disk.
 
-A study is a frozen dataclass, a `Study`, with a bound in the annotation of each
-number, `PRESETS` of it, one of them a `smoke` of seconds, and a function that fills
-results and returns arrays:
+A study is one file. Its settings are a frozen dataclass, a `Study`, with a bound in
+the annotation of each number, and `PRESETS` of it, one of them a `smoke` of seconds.
+A function fills results and returns arrays; others draw what is on disk, hold claims
+against it, and say what the report shows of it:
 
-    @study(figure="rates")
-    def main(settings: Settings, results: dict) -> dict:
-        ...
+    main = Experiment(run, draw=draw, claims=CLAIMS, show=show, title="Rates")
 
     if __name__ == "__main__":
         command(main, PRESETS)
@@ -14,16 +13,31 @@ results and returns arrays:
 
 import dataclasses
 import functools
+import importlib
 import math
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+)
 
+from experiments import STUDIES
+from experiments.common.claims import Claim, Shown
+from experiments.common.console import say
 from experiments.common.devices import configure
 from experiments.common.progress import announce
-from experiments.common.results import draw, prepare, write
+from experiments.common.results import Finished, prepare, read, write
 from jaxselect.checks import BadInput
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LARGEST_SEED = 2**31 - 1
 
@@ -95,9 +109,6 @@ def presets(**named: P) -> dict[str, P]:
 
     Args:
         named: the default first; a `smoke` without its own folder writes beside it.
-
-    Returns:
-        The arguments of `console.command`.
     """
     found = {
         name: dataclasses.replace(settings, preset=name)
@@ -110,73 +121,130 @@ def presets(**named: P) -> dict[str, P]:
     return found
 
 
-def study(
-    *, figure: str | None = None, precision: str = "float64"
-) -> Callable[[Callable[[S, dict], Mapping | None]], Callable[[S], dict]]:
-    """A program from a function of settings that fills results and returns arrays.
+@dataclasses.dataclass(eq=False)
+class Experiment(Generic[S]):
+    """A study as a program: called with settings, it leaves its results on disk.
 
-    Settings are checked before anything is printed or compiled. Results, arrays and
-    provenance are written into `settings.out`, then drawn; where the program is
-    stopped, the results so far into `stopped` there, and what is there already stays.
-
-    Args:
-        figure: module of `experiments.figures` that draws them; none by default, nor
-            where settings with a flag `figure` say so.
+    Attributes:
+        run: fills results and returns arrays.
+        draw: a figure of what is on disk; none by default.
+        claims: held against what is on disk.
+        show: what the report shows besides; none by default.
+        title: of its part of the report.
         precision: of JAX, where settings have none.
-
-    Returns:
-        A decorator: the function becomes one from settings to the results that
-        `--json` prints.
 
     Example:
         >>> import tempfile
-        >>> from experiments.common.results import read
-        >>> @study()
-        ... def halve(settings, results):
+        >>> def halve(settings, results):
         ...     results["half"] = settings.seed / 2
         ...     if settings.seed == 5:
         ...         raise KeyboardInterrupt
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> halve(Study(out=folder, seed=7))
+        >>> study, folder = Experiment(halve), Path(tempfile.mkdtemp())
+        >>> study(Study(out=folder, seed=7))
         {'half': 3.5}
         >>> try:
-        ...     halve(Study(out=folder, seed=5))
+        ...     study(Study(out=folder, seed=5))
         ... except KeyboardInterrupt:
         ...     read(folder).results, read(folder / "stopped").results
         ({'half': 3.5}, {'half': 2.5})
     """
 
-    def program(main: Callable[[S, dict], Mapping | None]) -> Callable[[S], dict]:
-        @functools.wraps(main)
-        def run(settings: S) -> dict:
-            check(settings)
-            configure(getattr(settings, "precision", precision))
-            drawn = figure if getattr(settings, "figure", True) else None
-            announce(settings.out, drawn)
-            results: dict = {}
-            try:
-                arrays = main(settings, results)
-            except KeyboardInterrupt:
-                if results:
-                    stopped = settings.out / "stopped"
-                    write(stopped, settings=settings, results=results)
-                raise
-            found: dict[str, Any] = {"results": results, "arrays": arrays}
-            write(settings.out, settings=settings, **found, figure=drawn)
-            if drawn:
-                draw(settings.out)
-            return results
+    run: Callable[[S, dict], Mapping | None]
+    draw: Callable[[Finished], "Figure"] | None = None
+    claims: tuple[Claim, ...] = ()
+    show: Callable[[Finished], Shown] | None = None
+    title: str = ""
+    precision: str = "float64"
 
-        return run
+    def __post_init__(self) -> None:
+        """Be found by the name and the text of the function that is run."""
+        functools.update_wrapper(self, self.run)
 
-    return program
+    def __call__(self, settings: S) -> dict:
+        """Run the study.
+
+        Settings are checked before anything is printed or compiled. Results, arrays
+        and provenance are written into `settings.out`, then drawn; where the program
+        is stopped, the results so far into `stopped` there, and what is there already
+        stays.
+        """
+        check(settings)
+        configure(getattr(settings, "precision", self.precision))
+        drawn = self.draw is not None and getattr(settings, "figure", True)
+        announce(settings.out, drawn)
+        results: dict = {}
+        try:
+            arrays = self.run(settings, results)
+        except KeyboardInterrupt:
+            if results:
+                stopped = settings.out / "stopped"
+                write(stopped, settings=settings, results=results)
+            raise
+        write(settings.out, settings=settings, results=results, arrays=arrays)
+        if drawn:
+            for file in self.picture(read(settings.out), settings.out):
+                say(str(file))
+        return results
+
+    def picture(
+        self, finished: Finished, into: Path, formats: Sequence[str] = ("png",)
+    ) -> list[Path]:
+        """Draw finished results.
+
+        Args:
+            finished: results of this study.
+            into: folder of the files, which are named after the study.
+            formats: of the files.
+        """
+        # Here, not above: a program that draws nothing does not wait for Matplotlib.
+        from experiments.common.style import drawn, save
+
+        assert self.draw is not None
+        figure = drawn(self.draw, finished)
+        assert figure is not None
+        return save(figure, into / name_of(finished), formats)
+
+
+def name_of(finished: Finished) -> str:
+    """Last part of a study's name, after which its figure is named.
+
+    Example:
+        >>> name_of(Finished({}, {}, {}, {}, study="experiments.theory.rates"))
+        'rates'
+    """
+    return (finished.study or "figure").rpartition(".")[2]
+
+
+def study_of(finished: Finished) -> Experiment:
+    """The study that results on disk are of.
+
+    Returns:
+        What draws them, holds claims against them, and shows them.
+
+    Raises:
+        BadInput: no study of this version has that name.
+
+    Example:
+        >>> study_of(Finished({}, {}, {}, {}, study="experiments.theory.rates")).title
+        'Error constant and exponents'
+        >>> study_of(Finished({}, {}, {}, {}, study="os.path"))
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: os.path: no study of this version has that name
+    """
+    name = finished.study or ""
+    found = None
+    if name.startswith("experiments.") and name.partition(".")[2] in STUDIES:
+        module = importlib.import_module(name)
+        if hasattr(module, "__path__"):
+            module = importlib.import_module(f"{name}.study")
+        found = getattr(module, "main", None)
+    if not isinstance(found, Experiment):
+        raise BadInput(f"{name or 'results'}: no study of this version has that name")
+    return found
 
 
 def check(settings: Any) -> None:
     """Refuse what no program can use: numbers, lists, a folder for its results.
-
-    Args:
-        settings: of any program.
 
     Raises:
         BadInput: what arrived and what was wanted.
@@ -239,11 +307,6 @@ def _bounds(hint: Any) -> Iterator[Bound]:
 
 def in_order(settings: Any, smaller: str, larger: str) -> None:
     """Refuse two numbers that are not in this order.
-
-    Args:
-        settings: of any program.
-        smaller: name of a setting.
-        larger: likewise.
 
     Raises:
         BadInput: what arrived and what was wanted.

@@ -1,4 +1,4 @@
-"""Whether a sweep and a study of the theory draw the same tokens."""
+"""When a sweep and a study of the theory draw the same tokens."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ ASSUMPTION_ONE = {
     "purity": [1.0],
     "irrelevant_share": [0.0],
 }
-"""Whether a sweep and a study of the theory have the same tokens."""
+"""Settings of a sweep under which its tokens fulfil Assumption 1."""
 
 
 def same_tokens(grid: Mapping[str, Any], problem: Mapping[str, Any]) -> bool:

@@ -5,20 +5,18 @@ python -m experiments.figures results/default [--into FOLDER] [--only phases]
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from experiments.common.console import one_line, refuse_empty, say
+from experiments.common.devices import configure
 from experiments.common.results import read
 from experiments.common.runs import require_known_statuses
-from experiments.common.tokens import same_tokens
-from experiments.figures import direction, growth, lemma, phases
-from experiments.figures._page import FORMATS, save
-from experiments.figures.studies import drawing
+from experiments.common.study import study_of
+from experiments.common.style import FORMATS, drawn, save
+from experiments.sweep.figures import FIGURES
 from jaxselect.checks import BadInput
 from jaxselect.sweep.store import load
-
-FIGURES = {"lemma": lemma, "phases": phases, "growth": growth, "direction": direction}
 
 
 def main(arguments: list[str]) -> int:
@@ -32,7 +30,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("folder", type=Path, help="results of a sweep or a study")
     parser.add_argument("--into", type=Path, help="where to; by default that folder")
-    parser.add_argument("--only", choices=FIGURES, help="draw one figure")
+    parser.add_argument("--only", choices=FIGURES, help="draw one figure of a sweep")
     parser.add_argument(
         "--format",
         nargs="+",
@@ -44,55 +42,39 @@ def main(arguments: list[str]) -> int:
         refuse_empty(arguments)
         asked = parser.parse_args(arguments)
         study = (asked.folder / "results.json").exists()
-        target = asked.into or asked.folder
-        for name, draw, results in (_of_study if study else _of_sweep)(asked):
-            figure = draw(results)
-            if figure is None:
-                say(f"{name}: this sweep has nothing to show for it")
-            else:
-                for file in save(figure, target / name, asked.format):
-                    say(str(file))
+        for file in (_of_study if study else _of_sweep)(asked):
+            say(str(file))
     except (BadInput, OSError) as error:
         say(f"error: {one_line(str(error))}")
         return 2
     return 0
 
 
-def _of_study(asked: argparse.Namespace) -> list[tuple]:
-    """The one figure of a study that is no sweep: its name, what draws it, results."""
+def _of_study(asked: argparse.Namespace) -> list[Path]:
+    """The one figure of a study that is no sweep, in every format."""
     finished = read(asked.folder)
-    if finished.figure is None or asked.only:
+    study = study_of(finished)
+    if study.draw is None or asked.only:
         raise BadInput(
             f"{asked.folder} holds no sweep but results of {finished.study}: wanted "
-            + ("no --only" if finished.figure else "results that a figure shows")
+            + ("no --only" if study.draw else "results that a figure shows")
         )
-    return [(finished.figure, drawing(finished), finished)]
+    return study.picture(finished, asked.into or asked.folder, asked.format)
 
 
-def _of_sweep(asked: argparse.Namespace) -> list[tuple]:
+def _of_sweep(asked: argparse.Namespace) -> Iterator[Path]:
     """The figures of a sweep, likewise."""
     results = load(asked.folder)
     if lacking := {"grid", "statuses"} - results.attrs.keys():
         raise BadInput(f"{asked.folder}/settings.json lacks {', '.join(lacking)}")
     require_known_statuses(results)
-    edges = _predicted(asked.folder, results.attrs["grid"])
-    if edges:
-        results.attrs["edges"] = edges
-    names = [asked.only] if asked.only else FIGURES
-    return [(name, FIGURES[name].draw, results) for name in names]
-
-
-def _predicted(folder: Path, grid: dict[str, Any]) -> dict[str, list[float]]:
-    """Edges that `experiments.theory.edges` left beside a sweep of the same problem."""
-    try:
-        found = read(folder.absolute().parent / "edges")
-    except BadInput:
-        return {}
-    problem = found.settings.get("problem", {})
-    if not problem or not same_tokens(grid, problem):
-        return {}
-    edges = dict(found.results)
-    return {"dim": edges.pop("dims"), **edges}
+    configure("float64")
+    for name in [asked.only] if asked.only else FIGURES:
+        figure = drawn(FIGURES[name], results)
+        if figure is None:
+            say(f"{name}: this sweep has nothing to show for it")
+        else:
+            yield from save(figure, (asked.into or asked.folder) / name, asked.format)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 from scipy.sparse import csr_array
 
-from experiments.text.data import Source, load, read
-from experiments.text.labels import mapping, say_mapping
+from experiments.text.data import Source, load, mapping, read, say_mapping
 from jaxselect.checks import BadInput
 from jaxselect.data import synthetic
 from jaxselect.data.corpus import Corpus

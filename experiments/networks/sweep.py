@@ -19,28 +19,36 @@ import numpy as np
 from jaxtyping import Array, Float, Key, Scalar
 
 from experiments.common import memory
+from experiments.common.claims import Claim, Measured, Shown, Verdict, of_cases
 from experiments.common.console import command, say
+from experiments.common.numbers import counted, finite, num
+from experiments.common.results import Finished
 from experiments.common.statistics import fitted_exponent
 from experiments.common.study import (
     Count,
     Dimension,
+    Experiment,
     Positive,
     Several,
     Study,
     presets,
-    study,
 )
 from jaxselect.checks import BadInput
 from jaxselect.data import synthetic
 from jaxselect.data.corpus import Corpus
-from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import (
     change_error,
     network_risk,
     network_step,
     predicted_change,
 )
-from jaxselect.networks.network import Network, Variables, alignments, start_reduced
+from jaxselect.networks.network import (
+    Design,
+    Network,
+    Variables,
+    alignments,
+    start_reduced,
+)
 
 
 class LaneStatus(enum.IntEnum):
@@ -104,8 +112,7 @@ PRESETS = {
 }
 
 
-@study()
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def explore(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Run the grid, fit the exponent of the error in d."""
     corpus, wanted = invent(settings.classes)
     heads = wanted.shape[1]
@@ -234,6 +241,62 @@ def run(
         "error": error,
         "loss": loss,
     }
+
+
+EXPONENT = 0.02
+"""Largest distance of a fitted exponent from its prediction, for a few seeds."""
+
+
+def first_step(found: Finished) -> Measured:
+    """The first step of richer networks is predicted by counts."""
+    results = found.results
+    steps = {name: row for name, row in results.items() if name.startswith("step size")}
+    exponents = finite(row["exponent"] for row in steps.values())
+    if not exponents.size:
+        return Measured(Verdict.OPEN, "no exponent")
+    close = int((abs(exponents + 0.5) <= EXPONENT).sum())
+    return Measured(
+        of_cases(close, len(steps)),
+        f"error ∝ d^{num(exponents.mean())}",
+        counted(results["lanes"], "run"),
+        "–",
+        f"exponents within {EXPONENT:g} of −½",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "The first step of richer networks is what counts predict.",
+        first_step,
+    ),
+)
+
+
+def show(found: Finished) -> Shown:
+    """Exponents of the first step, and how lanes ended."""
+    rows = [["η₀", "error ∝ d^", "95 % interval", "loss", "endings"]]
+    for name, row in found.results.items():
+        if not name.startswith("step size"):
+            continue
+        endings = ", ".join(
+            f"{number} {status.lower().replace('_', ' ')}"
+            for status, number in row["statuses"].items()
+            if number
+        )
+        interval = f"{num(row['low'])} … {num(row['high'])}"
+        rows.append(
+            [
+                name.removeprefix("step size "),
+                num(row["exponent"]),
+                interval,
+                num(row["loss"]),
+                endings,
+            ]
+        )
+    return Shown([f"{found.results['lanes']} runs in one program."], rows)
+
+
+main = Experiment(explore, claims=CLAIMS, show=show, title="Over seeds, d and η₀")
 
 
 if __name__ == "__main__":

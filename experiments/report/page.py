@@ -12,33 +12,16 @@ import jinja2
 from markupsafe import Markup, escape
 
 from experiments.common import palette
+from experiments.common.claims import Verdict
+from experiments.common.numbers import counted
 from experiments.common.runs import CERTIFIED
-from experiments.report import (
-    network_parts,
-    sweep_claims,
-    text_claims,
-    text_parts,
-    theory_claims,
-    theory_parts,
-    watch,
-)
-from experiments.report.edges import edges_over
+from experiments.report import watch
 from experiments.report.folders import ILL_FORMED, Found
-from experiments.report.measured import Row, rows
-from experiments.report.numbers import counted
 from experiments.report.phases import Diagram, diagram
 from experiments.report.provenance import provenance
-from experiments.report.sections import NOT_RUN, Section, section
-from experiments.report.verdicts import Verdict
+from experiments.report.sections import Row, absent, rows, sections
 
 ASSETS = Path(__file__).parent / "assets"
-SECTIONS = (
-    theory_parts.SECTION,
-    text_parts.SECTION,
-    network_parts.SECTION,
-    network_parts.BENCHMARKS,
-)
-CLAIMS = (*sweep_claims.CLAIMS, *theory_claims.CLAIMS, *text_claims.CLAIMS)
 
 
 def page(found: list[Found]) -> str:
@@ -47,10 +30,9 @@ def page(found: list[Found]) -> str:
     Returns:
         HTML that needs no other file.
     """
-    claims = rows(CLAIMS, found)
+    claims, parts = rows(found), sections(found)
     diagrams, broken = _diagrams(found)
     watched = watch.watched(found)
-    sections = [section(topic, found) for topic in SECTIONS]
     data = {
         "palette": {name: look._asdict() for name, look in palette.STATUS.items()},
         "classes": {name: look._asdict() for name, look in palette.CLASSES.items()},
@@ -58,7 +40,7 @@ def page(found: list[Found]) -> str:
         "phases": [one.data for one in diagrams],
         "sentences": [
             block.shown.words
-            for one in sections
+            for one in parts
             for block in one.blocks
             if block.shown.words
         ],
@@ -72,13 +54,13 @@ def page(found: list[Found]) -> str:
     )
     environment.filters |= {"math": math, "breakable": breakable, "counted": counted}
     return environment.get_template("page.html").render(
-        claims=[row for row in claims if not row.missing],
+        claims=claims,
         verdicts=_verdicts(claims),
-        absent=_absent(claims, sections),
+        absent=absent(found),
         diagrams=diagrams,
         broken=broken,
         watch=watched,
-        sections=sections,
+        sections=parts,
         provenance=provenance(found),
         troubles=[one for one in found if one.trouble],
         look=palette.STATUS,
@@ -95,23 +77,8 @@ def page(found: list[Found]) -> str:
 
 def _verdicts(claims: list[Row]) -> list[tuple[Verdict, int]]:
     """How many claims have which verdict, in the order of the enumeration."""
-    counts = Counter(row.measured.verdict for row in claims if not row.missing)
+    counts = Counter(row.measured.verdict for row in claims)
     return [(verdict, counts[verdict]) for verdict in Verdict if counts[verdict]]
-
-
-def _absent(claims: list[Row], sections: list[Section]) -> list[tuple[str, str]]:
-    """Title and command of every study without results, each command once."""
-    blocks = [block for one in sections for block in one.blocks]
-    found = {
-        block.part.command: block.part.title
-        for block in blocks
-        if block.missing == NOT_RUN
-    }
-    known = {block.part.study for block in blocks}
-    for row in claims:
-        if row.missing and row.claim.study not in known:
-            found.setdefault(row.claim.command, row.claim.study)
-    return [(title, command) for command, title in found.items()]
 
 
 def math(text: str) -> Markup:
@@ -169,7 +136,7 @@ def _diagrams(found: list[Found]) -> tuple[list[Diagram], list[tuple[str, str]]]
     for one in found:
         if one.study == "sweep" and one.content is not None:
             try:
-                drawn.append(diagram(one, edges_over(one, found)))
+                drawn.append(diagram(one))
             except ILL_FORMED as error:
                 broken.append((str(one.folder), f"{type(error).__name__}: {error}"))
     return sorted(drawn, key=lambda one: -one.runs), broken

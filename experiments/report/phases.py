@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from experiments.common.edges import Edge, predicted
+from experiments.common.numbers import majors, num, short, ticks
 from experiments.common.palette import STATUS
 from experiments.report.folders import Found
-from experiments.report.numbers import majors, num, short, ticks
 from experiments.report.uncertified import Uncertified, uncertified
 from jaxselect.sweep.store import MISSING
 
@@ -48,6 +49,7 @@ class Diagram(NamedTuple):
         runs: runs that are there.
         expected: runs of the grid.
         uncertified: statuses without a certificate, with causes and commands.
+        note: what the predicted lines do not say, or why there is none.
         data: what the page's program needs, ready for JSON.
     """
 
@@ -59,15 +61,12 @@ class Diagram(NamedTuple):
     runs: int
     expected: int
     uncertified: list[Uncertified]
+    note: str
     data: dict[str, Any]
 
 
-def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
-    """Lay a sweep out over (d, η₀); other axes are pooled, as seeds are.
-
-    Returns:
-        The diagram.
-    """
+def diagram(found: Found) -> Diagram:
+    """Lay a sweep out over (d, η₀); other axes are pooled, as seeds are."""
     assert isinstance(found.content, xr.Dataset)
     results = found.content
     if not results.sizes.get("point", 1):
@@ -96,6 +95,7 @@ def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
             rows[-1].append(Cell(row, column, label, _paint(counted)))
             cells.append([order.index(name) for name in statuses[row, column].tolist()])
     every = Counter(statuses.ravel().tolist())
+    edges, note = predicted(results.attrs["grid"])
     return Diagram(
         name=str(found.folder),
         dims=list(zip(ticks(dims), majors(dims), strict=True)),
@@ -105,17 +105,28 @@ def diagram(found: Found, edges: list[dict[str, Any]]) -> Diagram:
         runs=int((codes >= 0).sum()),
         expected=codes.size,
         uncertified=uncertified(results),
+        note=note,
         data={
             "dims": short(dims),
             "steps": short(steps),
             "seeds": seeds,
             "until": results.attrs["grid"]["until_norm"],
             "cells": cells,
-            "edges": edges,
+            "edges": [_line(edge) for edge in edges],
             "curves": _curves(flat),
             "numbers": _numbers(flat),
         },
     )
+
+
+def _line(edge: Edge) -> dict[str, Any]:
+    """One predicted edge, where there is one."""
+    there = np.isfinite(edge.step_sizes)
+    return {
+        "name": edge.name,
+        "dims": short(edge.dims[there]),
+        "steps": short(edge.step_sizes[there]),
+    }
 
 
 def _paint(counted: list[tuple[str, int]]) -> str:

@@ -29,11 +29,7 @@ class Origin(NamedTuple):
 
 
 def provenance(found: list[Found]) -> list[Origin]:
-    """The origin of every folder that can be read.
-
-    Returns:
-        In the same order.
-    """
+    """The origin of every folder that can be read."""
     return [_origin(one) for one in found if one.content is not None]
 
 

@@ -1,112 +1,206 @@
-"""The sections of the page after the phase diagram, a block for each study."""
+"""Claims and parts of the page: a loop over the studies whose results are on disk."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
+import xarray as xr
 from markupsafe import Markup
 
+from experiments import STUDIES, about
+from experiments.common.claims import Claim, Measured, Shown, Verdict
 from experiments.common.results import Finished
+from experiments.common.study import study_of
+from experiments.common.style import drawn, element
 from experiments.report.folders import ILL_FORMED, Found, best
+from experiments.sweep.claims import CLAIMS
+from jaxselect.checks import BadInput
 
-NOT_RUN = "not run here"
-
-
-class Shown(NamedTuple):
-    """Sentences and table of a study.
-
-    Attributes:
-        sentences: for people, in reading order.
-        table: rows of text, the first one the heads; none by default.
-        words: a model's words, scores and values, to try sentences on.
-    """
-
-    sentences: list[str]
-    table: Sequence[Sequence[str]] = ()
-    words: Mapping[str, Any] = MappingProxyType({})
-
-
-class Part(NamedTuple):
-    """A study in a section.
-
-    Attributes:
-        study: its name.
-        title: of its block.
-        command: makes its results.
-        show: from a folder of these.
-    """
-
-    study: str
-    title: str
-    command: str
-    show: Callable[[Found], Shown]
+FEWEST = 100
+"""Runs from which a sweep decides: among 100, contradictions with a share of 3 % would
+have shown with a probability of 95 %."""
+LEAVE_NOTHING = {"run", "figures", "compare", "report", "text.explain"}
+"""Programs without results on disk."""
 
 
 class Topic(NamedTuple):
-    """A section before it meets results."""
+    """A section of the page.
+
+    Attributes:
+        name: of its place in the page.
+        title: its heading.
+        about: a sentence under it.
+    """
 
     name: str
     title: str
     about: str
-    parts: tuple[Part, ...]
+
+
+TOPICS = {
+    "theory": Topic(
+        "rates",
+        "Rates",
+        "How fast the direction of p converges, what that depends on, and how the "
+        "theory carries over to steps, to a trained head and to a matrix before p.",
+    ),
+    "text": Topic(
+        "text",
+        "Real text",
+        "The same step and the same attention on reviews, where no word belongs to one "
+        "class alone.",
+    ),
+    "networks": Topic(
+        "networks",
+        "Networks",
+        "Two layers, key-query matrices, an MLP, many classes.",
+    ),
+    "benchmarks": Topic(
+        "benchmarks",
+        "Benchmarks",
+        "Times as ratios to ours, measured on one machine.",
+    ),
+}
+"""By the first part of a study's name."""
+
+
+class Row(NamedTuple):
+    """A claim beside what was measured of it, and the command that measures it."""
+
+    claim: Claim
+    command: str
+    measured: Measured
 
 
 class Block(NamedTuple):
-    """A part with what was found for it.
+    """What the page shows of a study.
 
     Attributes:
-        part: of the section.
-        shown: what it has to show.
-        folder: of its results.
-        missing: why there is nothing to show.
+        title: of the block.
+        command: makes its results.
+        shown: sentences and a table.
+        missing: why there is nothing to show; empty where there is.
         figure: as an SVG element, or empty.
         caption: of the figure.
     """
 
-    part: Part
+    title: str
+    command: str
     shown: Shown = Shown([])
-    folder: str = ""
     missing: str = ""
     figure: Markup = Markup()
     caption: str = ""
 
 
 class Section(NamedTuple):
-    """A section with its blocks."""
+    """A topic with the blocks of its studies."""
 
     topic: Topic
     blocks: list[Block]
 
-    @property
-    def shown(self) -> list[Block]:
-        """The blocks of studies that were run, damaged ones among them."""
-        return [block for block in self.blocks if block.missing != NOT_RUN]
 
-
-def section(topic: Topic, found: list[Found]) -> Section:
-    """Fill a section from what is on disk.
+def rows(found: list[Found]) -> list[Row]:
+    """Every claim of a study on disk, measured on the best results there are.
 
     Returns:
-        Its blocks, in their order.
+        One row each, in the order of the studies.
     """
-    return Section(
-        topic, [_block(part, best(found, part.study)) for part in topic.parts]
-    )
+    listed = []
+    for name, results in _best(found):
+        try:
+            claims = CLAIMS if name == "sweep" else study_of(_finished(results)).claims
+        except ILL_FORMED:
+            continue
+        listed += [
+            Row(claim, command(name), _measured(claim, results)) for claim in claims
+        ]
+    return listed
 
 
-def _block(part: Part, results: Found | None) -> Block:
-    if results is None:
-        return Block(part, missing=NOT_RUN)
-    folder = str(results.folder)
+def sections(found: list[Found]) -> list[Section]:
+    """Every section that has something to show.
+
+    Returns:
+        Its blocks are in the order of the studies.
+    """
+    blocks: dict[str, list[Block]] = {name: [] for name in TOPICS}
+    for name, results in _best(found):
+        topic = name.partition(".")[0].replace("reviews", "text")
+        if topic in TOPICS and (block := _block(name, results)):
+            blocks[topic].append(block)
+    return [Section(TOPICS[name], parts) for name, parts in blocks.items() if parts]
+
+
+def absent(found: list[Found]) -> list[tuple[str, str]]:
+    """First line and command of every study without results."""
+    there = {one.study for one in found if one.content is not None}
+    return [
+        (about(name).rstrip("."), command(name))
+        for name in STUDIES
+        if name not in there | LEAVE_NOTHING
+    ]
+
+
+def command(name: str) -> str:
+    """The command that makes the results of a study."""
+    quick = " --quick" if name.startswith("benchmarks.") else ""
+    return "make sweep" if name == "sweep" else f"python -m experiments.{name}{quick}"
+
+
+def too_small(results: Found) -> str:
+    """Why results decide nothing; empty where they do.
+
+    Returns:
+        A few words: a study's preset `smoke`, or a sweep's number of runs.
+    """
+    if isinstance(results.content, xr.Dataset):
+        runs = int((results.content.status >= 0).sum())
+        return f"decides from {FEWEST} runs on" if runs < FEWEST else ""
+    return "smoke" if results.settings.get("preset") == "smoke" else ""
+
+
+def _best(found: list[Found]) -> Iterator[tuple[str, Found]]:
+    """Each study with results, and those to draw conclusions from."""
+    for name in STUDIES:
+        if results := best(found, name):
+            yield name, results
+
+
+def _finished(results: Found) -> Finished:
+    assert isinstance(results.content, Finished)
+    return results.content
+
+
+def _measured(claim: Claim, results: Found) -> Measured:
     try:
-        shown, figure, caption = part.show(results), "", ""
-        if isinstance(results.content, Finished) and results.content.figure:
-            # Not above: figures load pyplot.
-            from experiments.figures.studies import embedded
+        measured = claim.measure(results.content)
+    except BadInput as error:
+        return Measured(Verdict.OPEN, str(error))
+    except ILL_FORMED as error:
+        words = f"these results cannot be read ({type(error).__name__})"
+        return Measured(Verdict.OPEN, words)
+    if small := too_small(results):
+        sample = f"{measured.sample} ({small})"
+        measured = measured._replace(verdict=Verdict.OPEN, sample=sample)
+    return measured
 
-            name = part.study.replace(".", "-")
-            figure, caption = embedded(results.content, name, part.title)
+
+def _block(name: str, results: Found) -> Block | None:
+    """What a study shows; None of one that shows nothing."""
+    title = name
+    try:
+        finished = _finished(results)
+        study = study_of(finished)
+        title = study.title or name
+        if study.show is None:
+            return None
+        shown, figure, caption = study.show(finished), "", ""
+        if study.draw is not None:
+            caption = (study.draw.__doc__ or "").partition("\n")[0]
+            picture = drawn(study.draw, finished)
+            assert picture is not None
+            place = name.replace(".", "-")
+            figure = element(picture, place, f"{title}: {caption}")
     except ILL_FORMED as error:
         missing = f"these results cannot be shown ({type(error).__name__})"
-        return Block(part, folder=folder, missing=missing)
-    return Block(part, shown, folder, "", Markup(figure), caption)
+        return Block(title, command(name), missing=missing)
+    return Block(title, command(name), shown, "", Markup(figure), caption)

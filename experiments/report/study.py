@@ -13,6 +13,7 @@ from pathlib import Path
 import tyro
 
 from experiments.common.console import say
+from experiments.common.devices import configure
 from experiments.common.study import Program, check, presets
 from experiments.report.folders import search
 from jaxselect.checks import BadInput
@@ -68,6 +69,7 @@ def report(settings: Settings) -> dict:
             "there are no results to show: run a study first, such as make sweep; "
             f"{path} stays as it is"
         )
+    configure("float64")
     text = page(found)
     with replacing(path) as aside:
         aside.write_text(text, encoding="utf-8")

@@ -7,9 +7,9 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.flags import spelled
+from experiments.common.numbers import num
 from experiments.common.runs import CERTIFIED
 from experiments.common.tokens import ASSUMPTION_ONE, SIZES, same_tokens
-from experiments.report.numbers import num
 from jaxselect.margin.certificate import TrialStatus
 
 SHOWN = 8

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from experiments.common.numbers import short, ticks
 from experiments.common.runs import CERTIFIED
 from experiments.common.tokens import same_tokens
 from experiments.report.folders import ILL_FORMED, Found, best
-from experiments.report.numbers import short, ticks
-from experiments.report.theory_claims import lasts
+from experiments.theory.watch import lasts
 
 
 class Watched(NamedTuple):

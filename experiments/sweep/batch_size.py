@@ -22,10 +22,6 @@ def lanes_per_device(grid: Grid, most: int) -> int:
     The program of the largest shape is compiled, as the sweep will, and kept by JAX; a
     second time only where it does not fit.
 
-    Args:
-        grid: of trials.
-        most: lanes that are worth being in step.
-
     Returns:
         See `max_batch`; `most` where a device does not say its memory.
     """

@@ -60,9 +60,6 @@ PACE = 15.0
 def sweep(settings: Settings) -> dict:
     """Run what is missing of a sweep, and summarise it; see the module.
 
-    Returns:
-        The summary.
-
     Raises:
         BadInput: settings out of range, or a folder of other results.
         KeyboardInterrupt: after Ctrl-C, once the chunks in flight are on disk.

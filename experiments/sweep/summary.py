@@ -86,11 +86,7 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
 
 
 def describe(summary: dict[str, Any]) -> str:
-    """The summary as lines for people.
-
-    Returns:
-        Text.
-    """
+    """The summary as lines for people."""
     lines = [f"{summary['runs']} runs"]
     if summary["certified_share"] is not None:
         lines[0] += f", {summary['certified_share']:.1%} certified"

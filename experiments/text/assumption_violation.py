@@ -10,15 +10,25 @@ over the dimension d. Every cell has a certificate, or says that it has none.
 import dataclasses
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
+from experiments.common.numbers import num
+from experiments.common.palette import SERIES
 from experiments.common.progress import watched
-from experiments.common.study import Count, Positive, Share, Study, presets, study
-from experiments.text.data import Source, Splits, load
+from experiments.common.results import Finished
+from experiments.common.study import Count, Experiment, Positive, Share, Study, presets
+from experiments.common.style import subplots
+from experiments.text.data import Source, Splits, load, subsample
 from experiments.text.fitting import Fit, starting_point
-from experiments.text.limit_summary import subsample, summarise
+from experiments.text.limit_summary import summarise
 from jaxselect.data.sparse import SparseCorpus, from_csr, posterior_difference
 from jaxselect.sparse.flow import trajectory
 
@@ -59,8 +69,7 @@ PRESETS = presets(
 )
 
 
-@study(figure="text_assumption_violation")
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Every cell's end and certificate."""
     splits, facts = load(settings.source)
     corpus = subsample(splits.train, settings.reviews, settings.seed)
@@ -118,6 +127,90 @@ def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
         "reviews": len(splits.train.labels),
         **summarise(course),
     }
+
+
+COLOUR = {
+    "SELECTED": SERIES[2],
+    "TIED": SERIES[4],
+    "AT_REST": SERIES[3],
+    "UNPROVED": "#d9d9d9",
+    "LOSS_UNBOUNDED": "#8a8a8a",
+}
+"""Labels of the ends of a flow on text."""
+SENTENCE = {
+    "SELECTED": "all decided, p goes on",
+    "TIED": "some words tied, p goes on",
+    "AT_REST": "p rests",
+    "UNPROVED": "not certified",
+    "LOSS_UNBOUNDED": "not certified: the loss has no bounds",
+}
+
+
+def draw(finished: Finished) -> Figure:
+    """Two maps of certified ends, c and d against η₀; the tied words in each cell."""
+    cells = finished.results["cells"]
+    widest = max(cell["dim"] for cell in cells)
+    over_c = [cell for cell in cells if cell["dim"] == widest]
+    over_dim = [cell for cell in cells if cell["at_least"] == 0]
+    figure, axes = subplots(1, 2, figsize=(11, 4.6))
+    _map(axes[0], over_c, "at_least", "kept: |posterior difference| ≥ c")
+    _map(axes[1], over_dim, "dim", "dimension d")
+    axes[0].set_title(f"d = {widest}; in each cell, words tied")
+    axes[1].set_title("all words kept")
+    found = [name for name in COLOUR if any(c["status"] == name for c in cells)]
+    patches = [Patch(color=COLOUR[name], label=SENTENCE[name]) for name in found]
+    figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))
+    return figure
+
+
+def _map(axes: Axes, cells: list[dict], across: str, label: str) -> None:
+    columns = sorted({cell[across] for cell in cells})
+    rows = sorted({cell["step_size"] for cell in cells})
+    names = list(COLOUR)
+    code = np.full((len(rows), len(columns)), np.nan)
+    for cell in cells:
+        place = rows.index(cell["step_size"]), columns.index(cell[across])
+        code[place] = names.index(cell["status"])
+        row, column = place
+        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": "0.1"}
+        axes.text(column, row, str(cell["tied_words"]), **middle)
+    colours = ListedColormap(list(COLOUR.values()))
+    axes.imshow(
+        code,
+        cmap=colours,
+        vmin=-0.5,
+        vmax=len(names) - 0.5,
+        origin="lower",
+        aspect="auto",
+    )
+    axes.set_xticks(range(len(columns)), [f"{value:g}" for value in columns])
+    axes.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
+    axes.set(xlabel=label, ylabel="step size η₀")
+
+
+def show(found: Finished) -> Shown:
+    """A row per cell."""
+    table = [["c", "d", "η₀", "words", "end", "tied words", "‖p_mm‖"]]
+    table += [
+        [
+            num(cell["at_least"]),
+            str(cell["dim"]),
+            num(cell["step_size"]),
+            str(cell["words"]),
+            cell["status"].replace("_", " ").lower(),
+            str(cell["tied_words"]),
+            num(cell["growth"]),
+        ]
+        for cell in found.results["cells"]
+    ]
+    counted = found.results["statuses"]
+    return Shown(
+        [", ".join(f"{name} {number}" for name, number in counted.items()) + "."],
+        table,
+    )
+
+
+main = Experiment(run, draw=draw, show=show, title="Where p rests")
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@ from scipy.sparse import csr_array
 
 from experiments.common.console import say
 from experiments.common.progress import watched
-from experiments.text.labels import mapping, require_two, say_mapping
 from jaxselect.checks import BadInput
 from jaxselect.data.sparse import SparseCorpus, from_csr
 from jaxselect.files import replacing
 from jaxselect.text import datasets, words
 from jaxselect.text import reviews as text
 from jaxselect.text.invented import invent_reviews
+from jaxselect.text.reviews import Name, listed
 from jaxselect.text.words import Bags
 
 CACHE = Path("results") / "cache"
@@ -277,3 +277,61 @@ def _unpack(kept: np.lib.npyio.NpzFile) -> Counted:
         bags.append(Bags(counts, kept[f"labels{place}"], kept[f"kept{place}"]))
     names = tuple(json.loads(kept["names"].item()))
     return Counted(vocabulary, names, bags, kept["given"].tolist())
+
+
+def subsample(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
+    """A random sample of the reviews."""
+    number = len(corpus.labels)
+    if not 0 < reviews < number:
+        return corpus
+    rows = np.sort(np.random.default_rng(seed).permutation(number)[:reviews])
+    labels = np.asarray(corpus.labels)[rows]
+    return from_csr(corpus.by_sequence.to_csr()[rows], labels)
+
+
+def mapping(names: tuple[Name, ...]) -> dict[str, int]:
+    """The value of each label.
+
+    Returns:
+        −1 and +1 for two classes, else 0 … K − 1, by name.
+
+    Example:
+        >>> mapping(("bad", "good")), mapping((3, 4, 5))
+        ({'bad': -1, 'good': 1}, {'3': 0, '4': 1, '5': 2})
+    """
+    values = (-1, 1) if len(names) == 2 else range(len(names))
+    return dict(zip(map(str, names), values, strict=True))
+
+
+def say_mapping(labels: dict[str, int]) -> None:
+    """Print a mapping, unless every label stands for itself."""
+    if any(name != str(value) for name, value in labels.items()):
+        pairs = [f"{name[:40]} → {value}" for name, value in labels.items()]
+        say("labels: " + ", ".join(pairs[:10]) + (", …" if pairs[10:] else ""))
+
+
+def in_order(labels: dict[str, int]) -> bool:
+    """Whether labels rise with their meaning, as in published tables.
+
+    Returns:
+        True for numbers, and for words that are known to; the alphabet knows no order.
+
+    Example:
+        >>> in_order({"neg": -1, "pos": 1}), in_order({"fresh": -1, "rotten": 1})
+        (True, False)
+    """
+    numbers = all(name.removeprefix("-").isdigit() for name in labels)
+    return numbers or tuple(labels) in (("neg", "pos"), ("negative", "positive"))
+
+
+def require_two(names: tuple[Name, ...]) -> None:
+    """Refuse more classes than one head separates.
+
+    Raises:
+        BadInput: more than two.
+    """
+    if len(names) > 2:
+        raise BadInput(
+            f"the labels are of {len(names)} classes, {listed(names)}: wanted two; "
+            "more are for python -m experiments.networks --preset stars"
+        )

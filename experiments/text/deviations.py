@@ -19,10 +19,14 @@ from typing import Literal
 
 import jax
 import numpy as np
+from matplotlib.figure import Figure
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.progress import watched
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.results import Finished
+from experiments.common.study import Count, Experiment, Study, presets
+from experiments.common.style import subplots
 from experiments.text.data import Source, fitted_reviews, load
 from experiments.text.fitting import Fit, fit, require_finite, starting_point
 from jaxselect.checks import BadInput
@@ -68,8 +72,7 @@ PRESETS = presets(
 )
 
 
-@study(figure="text_deviations", precision="float32")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train, measure deviations, regress them on the three statistics."""
     splits, facts = load(settings.source)
     begin = starting_point(splits, settings)
@@ -201,6 +204,46 @@ def explained(
         fitted = columns @ np.linalg.lstsq(columns, target, rcond=None)[0]
         results[name] = {"share": float(fitted @ fitted)}
     return results
+
+
+def draw(finished: Finished) -> Figure:
+    """One panel per statistic, one dot per word."""
+    described = finished.results
+    kept = finished.arrays
+    columns = {name: column[kept["compared"]] for name, column in kept.items()}
+    figure, axes = subplots(1, 3, figsize=(7.0, 2.6), sharey=True)
+    names = [name for name in described["explained"] if name not in ("all", "chance")]
+    for panel, name in zip(axes, names, strict=True):
+        dots = panel.scatter(
+            columns[name],
+            columns["deviation"],
+            c=columns["posterior_difference"],
+            s=3,
+            cmap="coolwarm",
+            rasterized=True,
+        )
+        correlation = described["explained"][name]["r"]
+        panel.set(xlabel=name, title=f"r = {correlation:.2f}")
+    axes[0].set_ylabel("deviation of E·v")
+    figure.colorbar(dots, label="posterior difference")
+    return figure
+
+
+def show(found: Finished) -> Shown:
+    """Causes of a word's distance from words of like posterior difference."""
+    explained = found.results["explained"]
+    share, chance = (explained[name]["share"] for name in ("all", "chance"))
+    return Shown(
+        [
+            f"Company, negation and rarity explain {share:.1%} of the spread of E·v "
+            f"around words of the same posterior difference; chance would {chance:.1%}."
+        ]
+    )
+
+
+main = Experiment(
+    run, draw=draw, show=show, title="Where the theory errs", precision="float32"
+)
 
 
 if __name__ == "__main__":

@@ -184,7 +184,7 @@ def rate_of(settings: Fit) -> float:
 
 BEST = "where held-out reviews are best"
 LAST = "after the last step"
-"""Stages of training, for people."""
+"""How the stages of training are called in what is printed."""
 
 
 def summary(parameters: Parameters, splits: Splits, when: str) -> dict[str, float]:

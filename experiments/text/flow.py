@@ -12,14 +12,20 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from scipy.optimize import minimize
 
+from experiments.common.claims import Claim, Measured, Shown, Verdict, of_status
 from experiments.common.console import command, say
+from experiments.common.numbers import num
+from experiments.common.palette import SERIES
 from experiments.common.progress import followed
-from experiments.common.study import Count, Several, Study, presets, study
-from experiments.text.data import Source, load
+from experiments.common.results import Finished
+from experiments.common.study import Count, Experiment, Several, Study, presets
+from experiments.common.style import cloud, subplots
+from experiments.text.data import Source, load, subsample
 from experiments.text.fitting import Fit, fit, starting_point
-from experiments.text.limit_summary import subsample, summarise
+from experiments.text.limit_summary import summarise
 from jaxselect.data.sparse import posterior_difference
 from jaxselect.sparse.bags import (
     RaggedBags,
@@ -71,8 +77,7 @@ PRESETS = presets(
 )
 
 
-@study(figure="text_flow")
-def main(settings: Settings, results: dict) -> dict:
+def run(settings: Settings, results: dict) -> dict:
     """The flow, its course, its end, and Adam's p beside it."""
     splits, facts = load(settings.source)
     there = len(splits.train.labels)
@@ -232,6 +237,107 @@ def say_end(results: dict, tied: list[str]) -> None:
             f"Adam's p: cosine {results['adam']['cosine']:.3f} with the flow's, test "
             f"accuracy {results['adam']['test_accuracy']:.4f}"
         )
+
+
+def draw(finished: Finished) -> Figure:
+    """Four panels: ‖p‖, reviews decided and right, E·v, and E·p with the tied words."""
+    columns, results = finished.arrays, finished.results
+    figure, panels = subplots(2, 2, figsize=(7.0, 5.6))
+    axes = panels.ravel()
+    times, norms = columns["log_times"], columns["norms"]
+    axes[0].plot(times, norms, color=SERIES[0], label="‖p‖")
+    if results["growth"]:
+        since = max([times[-1] / 2, *results.get("returns", [])])
+        late = times >= min(since, times[-1])
+        line = norms[-1] + results["growth"] * (times[late] - times[-1])
+        axes[0].plot(times[late], line, "k--", label="slope ‖p_mm‖")
+    for place, log_time in enumerate(results.get("returns", [])):
+        once = "" if place else "a word comes back"
+        axes[0].axvline(log_time, color="0.6", linestyle=":", label=once or None)
+    axes[0].set(xlabel="log t", ylabel="‖p‖ (1/‖E‖)")
+    axes[0].legend(loc="upper left")
+
+    names = {"decided": "decided", "train_accuracy": "right, seen"}
+    names["test_accuracy"] = "right, test"
+    for colour, (name, label) in zip(SERIES, names.items(), strict=False):
+        axes[1].plot(times, columns[name], color=colour, label=label)
+    axes[1].set(xlabel="log t", ylabel="share of reviews", ylim=(-0.02, 1.02))
+    axes[1].legend(loc="lower right")
+
+    posterior = columns["posterior_difference"]
+    cloud(axes[2], posterior, columns["values"], "E·v after one step")
+    cloud(axes[3], posterior, columns["scores"], "E·p at the end")
+    tied = np.asarray(columns["tied"], int)
+    if tied.size:
+        axes[3].plot(
+            posterior[tied],
+            columns["scores"][tied],
+            "D",
+            color=SERIES[1],
+            markersize=4,
+            label="tied",
+        )
+        axes[3].legend(loc="lower right")
+    return figure
+
+
+ENDS = {
+    "SELECTED": Verdict.HOLDS,
+    "TIED": Verdict.HOLDS,
+    "AT_REST": Verdict.FAILS,
+    "UNPROVED": Verdict.OPEN,
+    "LOSS_UNBOUNDED": Verdict.OPEN,
+}
+"""The verdict on growth without bound, by how a flow on text ends."""
+
+
+def text_end(found: Finished) -> Measured:
+    """The flow of p on reviews has an end that is proved."""
+    results = found.results
+    return Measured(
+        of_status(results["status"], ENDS),
+        f"{results['status'].replace('_', ' ').lower()}: {results['tied_words']} words "
+        f"at finite odds, growth {num(results['growth'])} per unit of log t",
+        f"{results['reviews']:,} reviews, {results['vocabulary']:,} words",
+        "–",
+        "words at rest proved (Newton–Kantorovich), duality gap 1e-10, p on its way",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "On film reviews p grows for ever, but for words that both classes hold: "
+        "they rest.",
+        text_end,
+    ),
+)
+
+
+def show(found: Finished) -> Shown:
+    """The course of p, its end, and the words at rest."""
+    results, columns = found.results, found.arrays
+    tied = ", ".join(str(columns["words"][place]) for place in columns["tied"][:12])
+    sentences = [
+        f"At log t = {num(log_time)} a word that had lost comes back."
+        for log_time in results.get("returns", [])
+    ]
+    sentences.append(results["sentence"])
+    if tied:
+        sentences.append(
+            f"{results['tied_words']} words rest at finite odds, in "
+            f"{results['tied_dimensions']} dimensions: {tied}."
+        )
+    if results["growth"]:
+        sentences.append(
+            f"‖p‖ grows by {num(results['growth'])} per unit of log t; "
+            f"{results['active_pairs']} of {results['pairs']:,} pairs decide."
+        )
+    return Shown(sentences)
+
+
+main = Experiment(
+    run, draw=draw, claims=CLAIMS, show=show, title="The flow of p, to its proved end"
+)
 
 
 if __name__ == "__main__":

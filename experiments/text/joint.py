@@ -17,15 +17,27 @@ import jax
 import numpy as np
 import optax
 import scipy
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from experiments.common import memory
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
+from experiments.common.results import Finished
 from experiments.common.statistics import EDGES
-from experiments.common.study import Count, Positive, Several, Study, presets, study
+from experiments.common.study import (
+    Count,
+    Experiment,
+    Positive,
+    Several,
+    Study,
+    presets,
+)
+from experiments.common.style import cloud, subplots
 from experiments.text.attended import attend
-from experiments.text.data import Source, load
-from experiments.text.limit_summary import subsample
+from experiments.text.data import Source, load, subsample
 from jaxselect.data.sparse import SparseCorpus, posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
@@ -74,8 +86,7 @@ PRESETS = presets(
 )
 
 
-@study(figure="text_joint", precision="float32")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train with both rules, and look at marks on the way."""
     splits, facts = load(settings.source)
     train = subsample(splits.train, settings.reviews, settings.seed)
@@ -200,7 +211,7 @@ def explained(posterior: np.ndarray, values: np.ndarray) -> float:
 
 
 def line(row: dict[str, float]) -> str:
-    """One line of the table, for people."""
+    """One line of the table."""
     return (
         f"step {row['step']:6.0f}   loss {row['loss']:.3e}   held out "
         f"{row['held_out']:.3f}   weight off the first word {row['rest']:.3f}, over "
@@ -210,6 +221,50 @@ def line(row: dict[str, float]) -> str:
         f"{row['tendency_first']:.3f}, others {row['tendency_others']:.3f}   "
         f"explained {row['explained']:.3f}"
     )
+
+
+def draw(finished: Finished) -> Figure:
+    """Weight off the first word, the tendency, and the words in the end, by rule."""
+    found, rules = finished.arrays, finished.results["runs"]
+    count = 2 + len(rules)
+    figure, axes = subplots(1, count, figsize=(3.8 * count, 3.8))
+    for number, name in enumerate(rule for rule in rules if f"loss {rule}" in found):
+        late, colour = -np.log(found[f"loss {name}"]), f"C{number}"
+        axes[0].plot(late, found[f"rest {name}"], "o-", color=colour, label=name)
+        short, label = found[f"shortfall {name}"], f"{name}, shortfall of the margin"
+        axes[0].plot(late, short, "^-", color=colour, label=label, markersize=4)
+        law = "1/(s log s), one word a review" if number == 0 else None
+        axes[0].plot(late, found[f"law {name}"], "k--", label=law)
+        for part, style in (("", "o-"), ("_first", "^--"), ("_others", "v:")):
+            label = f"{name}{part.replace('_', ', ')}"
+            column = found[f"tendency{part} {name}"]
+            axes[1].plot(late, column, style, color=colour, label=label, markersize=4)
+        values = found[f"values {name}"]
+        cloud(axes[2 + number], found["posterior_difference"], values, f"E·v, {name}")
+    axes[0].set(
+        xlabel="log(1/L)", ylabel="mean weight off the first word", yscale="log"
+    )
+    axes[1].set(xlabel="log(1/L)", ylabel="rank correlation with posterior difference")
+    for panel in axes[:2]:
+        panel.set_xscale("log")
+        panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.yaxis.set_minor_formatter(NullFormatter())
+        panel.legend(fontsize="small")
+    return figure
+
+
+def show(found: Finished) -> Shown:
+    """How well the posterior difference says E·v after long training."""
+    runs = found.results["runs"].items()
+    last = (f"{name} {num(rows[-1]['tendency'])}" for name, rows in runs if rows)
+    return Shown(
+        [f"Rank correlation of E·v with the posterior difference: {', '.join(last)}."]
+    )
+
+
+main = Experiment(
+    run, draw=draw, show=show, title="All trained, and for long", precision="float32"
+)
 
 
 if __name__ == "__main__":

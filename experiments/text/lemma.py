@@ -13,11 +13,16 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
 from experiments.common import memory
+from experiments.common.claims import Claim, Measured, Shown, at_most
 from experiments.common.console import command, say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
-from experiments.common.study import Count, Study, presets, study
+from experiments.common.results import Finished
+from experiments.common.study import Count, Experiment, Study, presets
+from experiments.common.style import subplots
 from experiments.text.data import Source, load
 from jaxselect.data.sparse import SparseCorpus, importance, products
 from jaxselect.model.attention import token_scores
@@ -54,8 +59,7 @@ PRESETS = presets(
 
 
 # The error is a small difference of larger numbers.
-@study(figure="text_lemma", precision="float64")
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Errors at every d, their mean and their exponent."""
     splits, facts = load(settings.source)
     per_review = importance(splits.train)
@@ -111,6 +115,62 @@ def slope(dims: tuple[Count, ...], errors: list[float]) -> float:
     if len(dims) < 2:
         return float("nan")
     return float(np.polyfit(np.log(dims), np.log(errors), 1)[0])
+
+
+def draw(finished: Finished) -> Figure:
+    """Both errors on logarithmic axes, beside d^{−1/2}."""
+    results = finished.results
+    dims = np.array(results["dims"])
+    figure, axes = subplots(figsize=(5, 4))
+    axes.loglog(dims, results["errors"], "o-", label="against α")
+    axes.loglog(dims, results["errors_plain_counts"], "s-", label="plain counts")
+    reference = results["errors"][0] * (dims / dims[0]) ** -0.5
+    axes.loglog(dims, reference, "k--", label="d^(−1/2)")
+    axes.set(xlabel="dimension d", ylabel="relative error of one step")
+    axes.legend()
+    return figure
+
+
+LEMMA = 0.05
+"""The same on reviews, where words are few and their counts uneven."""
+
+
+def text_lemma(found: Finished) -> Measured:
+    """Lemma 4.1 on words of real text."""
+    results = found.results
+    exponent = results["exponent"]
+    return Measured(
+        at_most(abs(exponent + 0.5), LEMMA),
+        f"exponent {num(exponent)} in d; with plain counts "
+        f"{num(results['exponent_plain_counts'])}",
+        f"{results['vocabulary']:,} words, {len(results['dims'])} d",
+        "–",
+        f"the exponent within {LEMMA:g} of −½",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "On film reviews the error of that step falls like d^(−1/2).",
+        text_lemma,
+        "Lemma 4.1",
+    ),
+)
+
+
+def show(found: Finished) -> Shown:
+    """Exponents of the error of the step in d."""
+    results = found.results
+    return Shown(
+        [
+            f"With α the error of the predicted step goes like "
+            f"d^({num(results['exponent'])}), with plain counts in its place like "
+            f"d^({num(results['exponent_plain_counts'])})."
+        ]
+    )
+
+
+main = Experiment(run, draw=draw, claims=CLAIMS, show=show, title="Lemma 4.1 on words")
 
 
 if __name__ == "__main__":

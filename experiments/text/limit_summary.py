@@ -1,20 +1,9 @@
-"""A sample of the reviews, and the limit of a flow on them in numbers."""
+"""The end of a flow on reviews in numbers."""
 
 import numpy as np
 
-from jaxselect.data.sparse import SparseCorpus, from_csr
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.sparse.flow import Trajectory
-
-
-def subsample(corpus: SparseCorpus, reviews: int, seed: int) -> SparseCorpus:
-    """A random sample of the reviews."""
-    number = len(corpus.labels)
-    if not 0 < reviews < number:
-        return corpus
-    rows = np.sort(np.random.default_rng(seed).permutation(number)[:reviews])
-    labels = np.asarray(corpus.labels)[rows]
-    return from_csr(corpus.by_sequence.to_csr()[rows], labels)
 
 
 def summarise(course: Trajectory) -> dict:

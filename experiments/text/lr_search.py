@@ -11,9 +11,12 @@ import itertools
 from pathlib import Path
 from typing import Literal
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
-from experiments.common.study import Count, Positive, Study, check, presets, study
+from experiments.common.results import Finished
+from experiments.common.study import Count, Experiment, Positive, Study, check, presets
 from experiments.text.baseline import of_reviews, say_bag
 from experiments.text.data import Source, load
 from experiments.text.fitting import Fit, fit, starting_point
@@ -76,8 +79,7 @@ PRESETS = presets(
 )
 
 
-@study(precision="float32")
-def main(settings: Settings, results: dict) -> None:
+def run(settings: Settings, results: dict) -> None:
     """Train once for every pair, the best first."""
     runs = settings.runs()
     splits, facts = load(settings.source)
@@ -106,6 +108,24 @@ def main(settings: Settings, results: dict) -> None:
     bag = of_reviews(splits, "validation")
     ahead = say_bag(bag, validation_accuracy=tried[0]["held_out_accuracy"])
     results["bag_of_words"] = bag | {"ahead_of_ours": ahead}
+
+
+def show(found: Finished) -> Shown:
+    """Every setting tried, with what decided."""
+    rows = [["learning rate", "batch", "held-out accuracy", "step"]]
+    rows += [
+        [
+            num(row["learning_rate"]),
+            "all" if not row["batch"] else str(row["batch"]),
+            f"{row['held_out_accuracy']:.4f}",
+            str(row["step"]),
+        ]
+        for row in found.results["tried"]
+    ]
+    return Shown(["Chosen on held-out reviews, not on those tested."], rows)
+
+
+main = Experiment(run, show=show, title="How training was chosen", precision="float32")
 
 
 if __name__ == "__main__":

@@ -21,15 +21,20 @@ import time
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from experiments.common.claims import Claim, Measured, Shown, Verdict, of_cases
 from experiments.common.console import command, say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
+from experiments.common.results import Finished
 from experiments.common.statistics import beside, binned
-from experiments.common.study import Count, Positive, Study, check, presets, study
+from experiments.common.study import Count, Experiment, Positive, Study, check, presets
+from experiments.common.style import cloud, subplots
 from experiments.text import published
 from experiments.text.attended import agreement, attend, describe
 from experiments.text.baseline import of_reviews
-from experiments.text.data import Source, load
+from experiments.text.data import Source, in_order, load
 from experiments.text.fitting import (
     BEST,
     LAST,
@@ -39,7 +44,6 @@ from experiments.text.fitting import (
     starting_point,
     summary,
 )
-from experiments.text.labels import in_order
 from jaxselect.data.sparse import importance, posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
@@ -120,8 +124,7 @@ PRESETS = presets(
 )
 
 
-@study(figure="text_training", precision="float32")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train the models, compare them with each other and with the paper."""
     begun = time.perf_counter()
     runs = settings.runs()
@@ -290,6 +293,102 @@ def say_published(results: dict) -> None:
                 f"{name:16s} {part}   {row['rank_correlation']:.3f}   "
                 f"{row['same_sign']:.2f}   {row['ratio']:.2f}"
             )
+
+
+def draw(finished: Finished) -> Figure:
+    """E_sᵀv and E_sᵀp against the posterior difference, a row per model.
+
+    Dashed, for data that figures were published for: their bin means, at our scale.
+    """
+    columns = finished.arrays
+    models = [name.partition(" ")[2] for name in columns if name.startswith("scores")]
+    figure, axes = subplots(
+        len(models), 2, figsize=(7.0, 2.6 * len(models)), squeeze=False
+    )
+    for row, model in enumerate(models):
+        for column, (part, label) in enumerate((("values", "E·v"), ("scores", "E·p"))):
+            across, upward = columns["posterior_difference"], columns[f"{part} {model}"]
+            panel = axes[row, column]
+            cloud(panel, across, upward, f"{label}, {model}")
+            if f"published {part}" in columns:
+                ours, theirs = binned(across, upward).mean, columns[f"published {part}"]
+                scaled = (theirs - theirs.mean()) / theirs.std() * np.nanstd(ours)
+                scaled += np.nanmean(ours)
+                style = {"linestyle": "--", "color": "black", "marker": ""}
+                style["label"] = "published, at our scale"
+                panel.plot(columns["published x"], scaled, **style)
+                panel.legend(loc="upper left")
+    return figure
+
+
+RANK = 0.9
+"""Rank correlation from which two tables count as one tendency."""
+
+
+def text_order(found: Finished) -> Measured:
+    """E·v and E·p of words follow the posterior difference as published."""
+    if not found.results.get("published"):
+        return Measured(Verdict.OPEN, "nothing published to hold it against")
+    models = found.results["models"]
+    name = "together" if "together" in models else next(iter(models))
+    shape = models[name]["shape"]
+    ranks = {part: shape[part]["rank_correlation"] for part in ("values", "scores")}
+    return Measured(
+        of_cases(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
+        f"rank correlation with the published bins {num(ranks['values'])} (E·v), "
+        f"{num(ranks['scores'])} (E·p)",
+        f"{found.results['vocabulary']:,} words in 20 bins",
+        "–",
+        f"{RANK:g} or more in both",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "After training, E·v and E·p of words follow their posterior difference as in "
+        "the published tables.",
+        text_order,
+        "Experiments of the paper",
+    ),
+)
+
+
+def show(found: Finished) -> Shown:
+    """Accuracies and rank correlations beside the published."""
+    results = found.results
+    known = results.get("published", False)
+    rows = [["model", "train", "test", "E·v rank corr.", "E·p rank corr."]]
+    rows += [
+        [
+            model,
+            f"{row['last']['train_accuracy']:.3f}",
+            f"{row['last']['test_accuracy']:.3f}",
+            *(
+                num(row["shape"][part]["rank_correlation"]) if known else "–"
+                for part in ("values", "scores")
+            ),
+        ]
+        for model, row in results["models"].items()
+    ]
+    if bag := results.get("bag_of_words"):
+        reached = [f"{bag[f'{split}_accuracy']:.3f}" for split in ("train", "test")]
+        rows.append(["bag of words, logistic regression", *reached, "–", "–"])
+    said = f"Bins and accuracies were published for {published.DATA}, not for these."
+    if known:
+        accuracy = f"{published.TRAINED['accuracy']:.2f}"
+        rows.append(["published, E p v trained", "–", accuracy, "–", "–"])
+        said = f"Bins and accuracies were published for these data, {published.DATA}."
+    return Shown([said], rows)
+
+
+main = Experiment(
+    run,
+    draw=draw,
+    claims=CLAIMS,
+    show=show,
+    title="Trained as published",
+    precision="float32",
+)
 
 
 if __name__ == "__main__":

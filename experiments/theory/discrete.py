@@ -13,10 +13,22 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
+from experiments.common.claims import Claim, Measured, Shown, at_most
 from experiments.common.console import command, say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
-from experiments.common.study import Count, Positive, Study, in_order, presets, study
+from experiments.common.results import Finished
+from experiments.common.study import (
+    Count,
+    Experiment,
+    Positive,
+    Study,
+    in_order,
+    presets,
+)
+from experiments.common.style import subplots
 from experiments.theory.problem import Problem
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowSettings, cls_flow, velocity
@@ -74,8 +86,7 @@ LOOKS = 200
 """Points of a run that are held against the flow."""
 
 
-@study(figure="discrete")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Run both rules at every step size."""
     shares = np.geomspace(settings.smallest, settings.largest, settings.points)
     follow = jax.jit(partial(curve, settings))
@@ -228,6 +239,69 @@ def leaving(shares: np.ndarray, off: np.ndarray, tolerance: float) -> float | No
 def at_share(shares: np.ndarray, off: np.ndarray, share: float) -> float:
     """The median deviation over seeds at the step size nearest to a share."""
     return float(np.median(off[:, np.argmin(np.abs(np.log(shares / share)))]))
+
+
+def draw(finished: Finished) -> Figure:
+    """Deviation of both rules, step sizes in units of the predicted stable limit."""
+    found = finished.arrays
+    figure, axes = subplots(1, 2, figsize=(9, 3.8))
+    titles = ("gradient descent", "normalised gradient descent")
+    for panel, off, limits, title in zip(
+        axes, found["deviations"], found["limits"], titles, strict=True
+    ):
+        panel.loglog(found["shares"], off.T, "o-", color="C0", alpha=0.5)
+        panel.axvline(1, color="k", linestyle="--", label="stable up to here")
+        panel.set(
+            xlabel="h / predicted limit",
+            ylabel="largest distance to the flow / ‖p‖",
+            title=f"{title}, limit h ≈ {np.median(limits):.3g}",
+        )
+        panel.legend()
+    return figure
+
+
+CLOSE = 1e-2
+"""Largest relative deviation of a constant from its prediction."""
+
+
+def follows_the_flow(found: Finished) -> Measured:
+    """Gradient descent follows the flow below the step size at which 2/h is curved."""
+    row = found.results["descent"]
+    off = row["deviation_at_a_tenth"]
+    return Measured(
+        at_most(off, CLOSE),
+        f"off the flow by {num(off)} ‖p‖ at a tenth of the limit, "
+        f"{num(row['deviation_at_the_limit'])} at the limit",
+        f"{len(row['stable_limit'])} draws",
+        "–",
+        "distance to the flow's own curve",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "Gradient descent on p follows the flow while its step stays below 2/λ.",
+        follows_the_flow,
+    ),
+)
+
+
+def show(found: Finished) -> Shown:
+    """How far gradient descent is from the flow, below its limit and at it."""
+    row = found.results["descent"]
+    return Shown(
+        [
+            "Below the step h = 2/λ, λ the largest curvature on the way, discrete "
+            f"steps stay with the flow, at {num(row['deviation_at_a_tenth'])} ‖p‖ from "
+            f"it for a tenth of that; at the limit they are off by "
+            f"{num(row['deviation_at_the_limit'])}."
+        ]
+    )
+
+
+main = Experiment(
+    run, draw=draw, claims=CLAIMS, show=show, title="Steps in place of the flow"
+)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,16 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
+from experiments.common.results import Finished
 from experiments.common.statistics import bootstrap
-from experiments.common.study import Bound, Count, Positive, Study, presets, study
+from experiments.common.study import Bound, Count, Experiment, Positive, Study, presets
+from experiments.common.style import subplots
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
@@ -61,8 +66,7 @@ PRESETS = presets(
 )
 
 
-@study(figure="embedding_steps")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Step on E, follow p, and compare with the two variables."""
     numbers = 2 ** np.arange(settings.doublings + 1)
     arrays = {"numbers": numbers, **measured(settings, numbers)}
@@ -174,6 +178,46 @@ def _text(value: Any) -> str:
         f"{value['mean']:.4g} [{value['low']:.4g}, {value['high']:.4g}] "
         f"({value['predicted']:.4g})"
     )
+
+
+PANELS = {
+    "alignment": "γ, mean |E_sᵀv| of important tokens",
+    "rest": "weight off the important tokens at p = p_0",
+    "cosine": "cos(p_mm, p_0)",
+    "margin_norm": "‖p_mm‖",
+}
+
+
+def draw(finished: Finished) -> Figure:
+    """The four quantities against k: draws, their mean, and the two variables."""
+    found, across = finished.arrays, finished.arrays["numbers"]
+    figure, axes = subplots(1, 4, figsize=(14, 3.6))
+    for panel, (name, title) in zip(axes, PANELS.items(), strict=True):
+        panel.plot(across, found[name], ".", color="C0", alpha=0.4, markersize=4)
+        means = np.ma.masked_invalid(found[name]).mean(axis=1)
+        panel.plot(across, means, "o-", color="C0", label="mean over draws")
+        panel.plot(across, found[f"predicted_{name}"], "k--", label="two variables")
+        panel.set(xscale="log", xlabel="steps on E", title=title)
+        panel.set_xscale("log", base=2)
+    axes[1].plot(across[2:], found["predicted_late_rest"][2:], "C1:", label="2/(κ²β²)")
+    for panel in (axes[0], axes[1], axes[3]):
+        panel.set_yscale("log")
+    axes[1].legend()
+    return figure
+
+
+def show(found: Finished) -> Shown:
+    """Results of p after k steps on E: means over draws beside the two variables."""
+    columns = ("alignment", "rest", "cosine", "margin_norm")
+    rows = [["steps", "γ", "weight off before p trains", "cos(p_mm, p_0)", "‖p_mm‖"]]
+    for row in found.results["steps"]:
+        both = [(row[name]["mean"], row[name]["predicted"]) for name in columns]
+        shown = [f"{num(mean)} ({num(law)})" for mean, law in both]
+        rows.append([str(row["number"]), *shown])
+    return Shown(["Means over draws; in brackets, by two variables alone."], rows)
+
+
+main = Experiment(run, draw=draw, show=show, title="More than one step on E")
 
 
 if __name__ == "__main__":

@@ -16,19 +16,40 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.progress import watched
+from experiments.common.results import Finished
 from experiments.common.statistics import binomial
-from experiments.common.study import Count, Dimension, Positive, Study, presets, study
-from experiments.theory._list_runs import Case, program
+from experiments.common.study import (
+    Count,
+    Dimension,
+    Experiment,
+    Positive,
+    Study,
+    presets,
+)
+from experiments.common.style import power, subplots
+from jaxselect.compilation import fast_compile_options
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.cls import FlowStatus, cls_flow
+from jaxselect.flow.joint import joint_flow
+from jaxselect.margin.certificate import CERTIFIED, certify
+from jaxselect.model.attention import attend_corpus
 from jaxselect.model.lists import (
+    DecisionList,
     alternating_list,
     decision_list,
+    list_agreement,
     negation,
     negation_list,
     whole_decision_list,
 )
+from jaxselect.model.parameters import Parameters
+from jaxselect.model.step import embedding_steps
+from jaxselect.trial import initialise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,6 +113,103 @@ PRESETS = presets(
 )
 
 
+MEASURED = ("same_list", "same_labels", "order", "labels", "lead", "drift", "rest")
+"""Of `ListAgreement`; vᵀp_mm, NaN where p has none; weight off the deciding token."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Data of one kind.
+
+    Attributes:
+        draw: a family at its sizes; cases with the same one share programs.
+        shares: its numbers.
+        rule: the list that gives the labels.
+    """
+
+    draw: Callable[..., Corpus]
+    shares: dict[str, float]
+    rule: DecisionList
+
+
+def program(until: float, case: Case, *, trained: bool) -> Callable:
+    """Compiled runs of a family over seeds: p alone, or all trained.
+
+    Args:
+        until: ‖p‖ at which a flow of p stops; log(1+t) for one of all parameters.
+        case: the data.
+        trained: whether E, p and v are all trained.
+
+    Returns:
+        A function of (seeds, d, η₀, k, shares), k = 0 where all is trained, to numbers
+        by name of `MEASURED`.
+    """
+    end = joint_end if trained else certified_end
+
+    def run(
+        seed: jax.Array,
+        dim: jax.Array,
+        step_size: jax.Array,
+        number: jax.Array,
+        shares: dict[str, jax.Array],
+    ) -> dict[str, jax.Array]:
+        draw, steps = partial(case.draw, **shares), jnp.maximum(number, 1)
+        size, key = step_size / steps.astype(step_size.dtype), jax.random.key(seed)
+        embed = embedding_steps(steps)
+        _, after, corpus = initialise(key, draw, dim, size, embed=embed)
+        scores, values, *rest = end(until, after, corpus)
+        return measured(case, scores, values, corpus, *rest)
+
+    lanes = jax.vmap(run, (0, None, None, None, None))
+    return jax.jit(lanes, compiler_options=fast_compile_options())
+
+
+def certified_end(
+    until: float, after: Parameters, corpus: Corpus
+) -> tuple[jax.Array, ...]:
+    """Scores, values, log-time, whether certified, and vᵀp_mm of the flow of p."""
+    flow = cls_flow(after, corpus, until_norm=until)
+    found = certify(after, corpus, flow)
+    scores, values = after.embeddings @ flow.query, after.embeddings @ after.head
+    sound = jnp.isin(found.status, jnp.array(CERTIFIED))
+    return (
+        scores,
+        values,
+        flow.log_time,
+        sound,
+        found.ending.margin.direction @ after.head,
+    )
+
+
+def joint_end(until: float, after: Parameters, corpus: Corpus) -> tuple[jax.Array, ...]:
+    """The same for the flow of E, p and v, without a certificate."""
+    flow = joint_flow(after, corpus, until_log_time=until)
+    scores, values = flow.embeddings @ flow.query, flow.embeddings @ flow.head
+    # Scores part by log log t alone: the top token is the selected one.
+    log_time, drift = jnp.zeros(()), jnp.full((), jnp.nan)
+    return scores, values, log_time, flow.status == FlowStatus.REACHED, drift
+
+
+def measured(
+    case: Case,
+    scores: jax.Array,
+    values: jax.Array,
+    corpus: Corpus,
+    log_time: jax.Array,
+    sound: jax.Array,
+    drift: jax.Array,
+) -> dict[str, jax.Array]:
+    """Numbers by name of `MEASURED`, and whether the run counts."""
+    found = list_agreement(scores, values, corpus, case.rule, log_time)._asdict()
+    found |= {"drift": drift, "sound": sound}
+    weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
+    # Ids are in the order of the list, and bags are sorted by them.
+    first = jnp.where(corpus.present, corpus.tokens, corpus.vocabulary).argmin(axis=1)
+    chosen = jnp.take_along_axis(weights, first[:, None], axis=1)[:, 0]
+    found["rest"] = corpus.mean(1.0 - chosen)
+    return {name: found[name] for name in (*MEASURED, "sound")}
+
+
 def cases(settings: Settings) -> dict[str, Case]:
     """Every kind of data by name.
 
@@ -117,8 +235,7 @@ def cases(settings: Settings) -> dict[str, Case]:
     }
 
 
-@study(figure="lists")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Follow every run, and count those that end at the list."""
     kinds = cases(settings)
     programs: dict[Any, Callable] = {}
@@ -216,6 +333,68 @@ def line(row: dict[str, Any]) -> str:
         f"{row['same_labels']:.3f}   lead > 0 in {row['positive_lead']}, another "
         f"list in {row['wrong_with_positive_lead']} of these"
     )
+
+
+def draw(finished: Finished) -> Figure:
+    """Share of runs at the list over (d, η₀), a row per kind of data.
+
+    Runs that are not certified count as not at the list.
+    """
+    rows, found = finished.results["rows"], finished.arrays
+    kinds, ways = (
+        [*dict.fromkeys(row[key] for row in rows)] for key in ("data", "way")
+    )
+    across, upward = found["dims"], found["sizes"]
+    figure, axes = subplots(
+        len(kinds),
+        len(ways),
+        figsize=(3.0 * len(ways) + 1, 2.0 * len(kinds)),
+        squeeze=False,
+    )
+    for panel, (kind, way) in zip(
+        axes.flat, ((kind, way) for kind in kinds for way in ways), strict=True
+    ):
+        key = f"{kind}, {way}"
+        if f"same_list {key}" not in found:
+            panel.set_axis_off()
+            continue
+        sound = found[f"sound {key}"].astype(bool)
+        share = (found[f"same_list {key}"].astype(bool) & sound).mean(axis=2)
+        labels = (found[f"same_labels {key}"].astype(bool) & sound).mean(axis=2)
+        drawn = panel.imshow(
+            share.T, origin="lower", vmin=0, vmax=1, cmap="cividis", aspect="auto"
+        )
+        for place, value in np.ndenumerate(labels):
+            shade = "0.98" if share[place] < 0.5 else "0.1"
+            panel.text(*place, f"{value:.2g}", ha="center", va="center", color=shade)
+        panel.set_xticks(range(len(across)), [power(dim) for dim in across])
+        panel.set_yticks(range(len(upward)), [f"{size:g}" for size in upward])
+        panel.set_title(key, fontsize="small")
+        panel.set(xlabel="d", ylabel="η₀")
+    figure.colorbar(
+        drawn,
+        ax=axes,
+        shrink=0.4,
+        aspect=40,
+        label="share at the list; number: share with its labels",
+    )
+    return figure
+
+
+def show(found: Finished) -> Shown:
+    """Share of runs that end at the decision list, by data and way."""
+    rows = [["data", "way", "runs that count", "same list", "same labels", "lead > 0"]]
+    for row in found.results["rows"]:
+        shares = (row["same_list"], row["same_labels"])
+        rows.append(
+            [row["data"], row["way"], f"{row['sound']} of {row['runs']}"]
+            + ["none" if share is None else f"{share:.3f}" for share in shares]
+            + [str(row["positive_lead"])]
+        )
+    return Shown(["Labels by the first token of a list that is present."], rows)
+
+
+main = Experiment(run, draw=draw, show=show, title="Labels by decision lists")
 
 
 if __name__ == "__main__":

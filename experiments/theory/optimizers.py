@@ -17,21 +17,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from matplotlib.figure import Figure
 
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
-from experiments.common.study import Count, Positive, Study, presets, study
-from experiments.theory._descent import (
-    MEASURED,
-    gradient,
-    measure,
-    minibatch,
-    residuals,
-)
+from experiments.common.results import Finished
+from experiments.common.study import Count, Experiment, Positive, Study, presets
+from experiments.common.style import subplots
 from experiments.theory.problem import Problem
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import assumption_one
+from jaxselect.model.attention import (
+    attend_corpus,
+    empirical_risk,
+    negative_gradient,
+    token_scores,
+)
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.theory.joint import reduced_flow, reduced_problem
 from jaxselect.theory.steps import decay_end
@@ -93,12 +97,65 @@ PRESETS = presets(
     ),
 )
 
+
+MEASURED = ("log_loss", "rest", "values", "share")
+"""log L; weight off the important tokens; their y b_s; share that selects one."""
+
+
+def minibatch(key: jax.Array, corpus: Corpus, batch: int) -> Corpus:
+    """The corpus with weights of a random minibatch, unbiased."""
+    number = len(corpus.labels)
+    chosen = jax.random.permutation(key, number) < batch
+    assert corpus.weights is not None
+    weights = jnp.where(chosen, corpus.weights, 0.0) * (number / batch)
+    return dataclasses.replace(corpus, weights=weights)
+
+
+def gradient(parameters: Parameters, corpus: Corpus) -> Parameters:
+    """∇L in E, p and v: −∇_E L = h_a pᵀ + h_b vᵀ."""
+    down = negative_gradient(*token_scores(parameters), corpus)
+    both = jnp.stack([down.scores, down.values], axis=1)
+    pair = jnp.stack([parameters.query, parameters.head])
+    pulled = both.T @ parameters.embeddings
+    return Parameters(-both @ pair, -pulled[0], -pulled[1])
+
+
+def measure(parameters: Parameters, corpus: Corpus) -> dict[str, jax.Array]:
+    """Numbers by name of `MEASURED`."""
+    scores, values = token_scores(parameters)
+    weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
+    important = corpus.present & (corpus.tokens < 4)
+    own = jnp.sum(jnp.where(important, weights, 0.0), axis=1)
+    top = jnp.argmax(jnp.where(corpus.present, weights, -1.0), axis=1)
+    selected = jnp.take_along_axis(important, top[:, None], axis=1)[:, 0]
+    return {
+        "log_loss": jnp.log(empirical_risk(parameters, corpus)),
+        "rest": corpus.mean(1 - own),
+        "values": values[:4] * jnp.array([1.0, 1.0, -1.0, -1.0]),
+        "share": selected.astype(float).mean(),
+    }
+
+
+def residuals(
+    decay: float, parameters: Parameters, corpus: Corpus
+) -> tuple[jax.Array, jax.Array]:
+    """Largest entries of ∇L + λ (E, p, v) and of EᵀE − p pᵀ − v vᵀ."""
+    total = jax.tree.map(
+        lambda slope, part: jnp.abs(slope + decay * part).max(),
+        gradient(parameters, corpus),
+        parameters,
+    )
+    pair = jnp.stack([parameters.query, parameters.head])
+    rows = parameters.embeddings
+    off = jnp.abs(rows.T @ rows - pair.T @ pair).max()
+    return jnp.stack(jax.tree.leaves(total)).max(), off
+
+
 LATEST = 1e3
 """Log-time that the two variables are followed to, for their loss."""
 
 
-@study(figure="optimizers")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train with every rule, then with decay."""
     descent, adam = optax.sgd(settings.step_size), optax.adam(settings.adam_rate)
     rules = {
@@ -148,7 +205,7 @@ def train(
         Arrays (marks, seeds, …) by name of `MEASURED`; the last parameters and corpora.
     """
     seeds = settings.seed + jnp.arange(settings.seeds)
-    parameters, corpus = jax.jit(jax.vmap(partial(draw, settings, ratio)))(seeds)
+    parameters, corpus = jax.jit(jax.vmap(partial(instance, settings, ratio)))(seeds)
 
     def more(
         state: tuple, corpus: Corpus, seed: jax.Array, first: jax.Array, last: jax.Array
@@ -174,7 +231,7 @@ def train(
     return found, (state[0], corpus)
 
 
-def draw(
+def instance(
     settings: Settings, ratio: float, seed: jax.Array
 ) -> tuple[Parameters, Corpus]:
     """Gaussian parameters in R^d, and a corpus whose weights make tokens unequal."""
@@ -256,6 +313,55 @@ def decayed(settings: Settings, decay: float) -> dict[str, Any]:
         "value_spread": float(np.ptp(values, axis=1).max()),
         "selected": float(found["share"][-1].min()),
     }
+
+
+def draw(finished: Finished) -> Figure:
+    """Weight off the important tokens, the effect of frequency, the end under decay."""
+    found, rules = finished.arrays, finished.results["rules"]
+    figure, axes = subplots(1, 3, figsize=(12, 3.8))
+    for number, name in enumerate(rules):
+        late = -found[f"log_loss {name}, equal"].mean(axis=1)
+        rest = found[f"rest {name}, equal"].mean(axis=1)
+        axes[0].plot(late, rest, "o-", color=f"C{number}", markersize=4, label=name)
+        values = found[f"values {name}, unequal"]
+        apart = (values[..., ::2] - values[..., 1::2]).mean(axis=(1, 2))
+        late = -found[f"log_loss {name}, unequal"].mean(axis=1)
+        axes[1].plot(late, apart, "o-", color=f"C{number}", markersize=4, label=name)
+    shown = found["flow_log_loss"] > min(
+        found[f"log_loss {name}, equal"].min() for name in rules
+    )
+    late, rest = -found["flow_log_loss"][shown], found["flow_rest"][shown]
+    axes[0].plot(late, rest, "k--", label="flow, two variables")
+    limit = next(iter(rules.values()))["difference_limit"]
+    axes[1].axhline(limit, color="k", linestyle="--", label="log of the ratio")
+    rows = finished.results["decay"]
+    decays = np.array([row["decay"] for row in rows])
+    axes[2].loglog(decays, [row["rest"] for row in rows], "o", label="trained")
+    axes[2].plot(
+        decays, [row["rest_predicted"] for row in rows], "k--", label="closed form"
+    )
+    axes[0].set(xlabel="log(1/L)", ylabel="1 − q", yscale="log")
+    axes[1].set(xlabel="log(1/L)", ylabel="b_s − b_r, unequally frequent tokens")
+    axes[2].set(xlabel="weight decay λ", ylabel="1 − q at the end")
+    for panel in axes:
+        panel.legend(fontsize="small")
+    return figure
+
+
+def show(found: Finished) -> Shown:
+    """Which laws every rule keeps; the end under decay beside its closed form."""
+    rows = [["rule", "log(1/L)", "1 − q", "over the flow at that loss", "b_s − b_r"]]
+    for name, row in found.results["rules"].items():
+        keys = ("log_inverse_loss", "rest", "over_flow_at_loss", "difference")
+        rows.append([name, *(f"{row[key]:.4g}" for key in keys)])
+    for row in found.results["decay"]:
+        ratio = f"{row['rest'] / row['rest_predicted']:.4g} (closed form)"
+        rows.append([f"decay {row['decay']:g}", "", f"{row['rest']:.4g}", ratio, ""])
+    limit = next(iter(found.results["rules"].values()))["difference_limit"]
+    return Shown([f"In the flow b_s − b_r tends to {num(limit)}."], rows)
+
+
+main = Experiment(run, draw=draw, show=show, title="Adam, minibatches, decay")
 
 
 if __name__ == "__main__":

@@ -9,33 +9,115 @@ kept as they finish: the same command goes on where it was stopped.
 import dataclasses
 import itertools
 import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, Key, Scalar
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say, say_each
-from experiments.common.study import Count, Several, Study, presets, study
-from experiments.theory import _phase_brackets as ask
-from experiments.theory._kept import resumed
-from experiments.theory._phase_brackets import Case
-from experiments.theory._phase_lanes import Shape
-from experiments.theory._phase_ratios import (
-    compare,
-    exponents,
-    inside,
-    share_within,
-    summary,
-)
-from experiments.theory._phase_runs import (
-    collapse,
-    curves,
-    diagram,
-    later_statuses,
-    returns,
-)
+from experiments.common.edges import every_edge
+from experiments.common.kept import resumed, write_columns
+from experiments.common.numbers import finite, num, percent
+from experiments.common.palette import EDGES as LINES
+from experiments.common.results import Finished
+from experiments.common.statistics import bootstrap
+from experiments.common.study import Count, Experiment, Several, Study, presets
+from experiments.common.style import power, subplots
 from jaxselect.checks import BadInput
+from jaxselect.compilation import fast_compile_options
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.synthetic import independent_tokens, several_relevant
+from jaxselect.flow.cls import FlowStatus, cls_flow
+from jaxselect.margin.certificate import TrialStatus
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.parameters import gaussian_reduced
+from jaxselect.model.step import embedding_step
+from jaxselect.sweep.store import read_chunk
+from jaxselect.theory.phases import recovery_log_time
+from jaxselect.theory.two_classes import Ensemble, critical_alignment
+from jaxselect.theory.two_classes import step_size as step_size_of
+from jaxselect.trial import run_trial
+
+MARKS = np.geomspace(0.05, 80.0, 192)
+"""Values of log(1+t) at which weights are looked at."""
+TWICE = float(np.log(2.0))
+"""Log-ratio of the classes' weights beyond which their symmetry is broken."""
+WHOLE = 0.999
+"""Mean weight of important tokens from which all of them count as selected."""
+LANES = 32
+"""Runs to a call."""
+
+
+class Shape(NamedTuple):
+    """Sizes of a corpus: n, T, relevant tokens per class and per sequence, others."""
+
+    sequences: int
+    length: int
+    relevant: int
+    irrelevant: int
+    per_sequence: int = 1
+
+
+class Run(NamedTuple):
+    """Measurements of one run.
+
+    Attributes:
+        ratio: max_t |log q₊/q₋| of the classes' mean weights of important tokens.
+        log_time: log(1+t) at which the losing class then holds half of its
+            weight; NaN where it never does.
+        least: the smaller mean weight at the end.
+        most: the greater one.
+        reached: whether the flow came to the norm asked for.
+    """
+
+    ratio: Any
+    log_time: Any
+    least: Any
+    most: Any
+    reached: Any
+
+
+@dataclass(frozen=True)
+class Case:
+    """A shape, the law of its tokens, and the dimensions it is asked about."""
+
+    name: str
+    shape: Shape
+    dims: tuple[float, ...]
+    purity: float = 1.0
+    irrelevant_share: float | None = None
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The sizes that predictions are made from."""
+        n, length, relevant, irrelevant = map(float, self.shape[:4])
+        return Ensemble(n, length, relevant, irrelevant, self.irrelevant_share)
+
+    @property
+    def draw(self) -> Callable[[jax.Array], Corpus]:
+        """Its corpus as a function of a key."""
+        sizes = self.shape._asdict()
+        if self.irrelevant_share is None:
+            return partial(several_relevant, **sizes, purity=self.purity)
+        del sizes["per_sequence"]
+        share = self.irrelevant_share
+        return partial(independent_tokens, **sizes, irrelevant_share=share)
+
+    def run(self, until_norm: float) -> Callable[..., Run]:
+        """Its compiled runs."""
+        return program(self.draw, self.shape, until_norm)
+
 
 DIMS = (1e4, 1e5, 1e7, 1e9)
 SHAPES = (
@@ -120,8 +202,542 @@ PRESETS = presets(
 )
 
 
-@study(figure="phase_theory")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def weights_of(
+    draw: Callable[[Key[Array, ""]], Corpus],
+    shape: Shape,
+    seed: Int[Scalar, ""] | int,
+    dim: Float[Scalar, ""],
+    step_size: Float[Scalar, ""],
+    until_norm: float,
+) -> tuple[Float[Array, "marks 2"], Float[Array, " 2"], Int[Scalar, ""]]:
+    """Mean weights of important tokens by class, at `MARKS` and the end."""
+    corpus_key, key = jax.random.split(jax.random.key(seed))
+    corpus = draw(corpus_key)
+    before = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
+    after = embedding_step(before, corpus, step_size)
+    flow = cls_flow(
+        after, corpus, until_norm=until_norm, path_log_times=jnp.asarray(MARKS)
+    )
+    values = after.embeddings @ after.head
+    important = corpus.tokens < 2 * shape.relevant
+    positive = corpus.labels > 0
+
+    def weights(query: Float[Array, " dim"]) -> Float[Array, " 2"]:
+        found = attend_corpus(after.embeddings @ query, values, corpus)
+        own = jnp.where(important, jnp.exp(found.log_weights), 0.0).sum(axis=1)
+        sides = jnp.stack([positive, ~positive])
+        return jnp.where(sides, own[None], 0.0).sum(axis=1) / sides.sum(axis=1)
+
+    # After its end the flow stays as it is.
+    there = jnp.isfinite(flow.path_query)
+    path = jax.vmap(weights)(jnp.where(there, flow.path_query, flow.query[None]))
+    return path, weights(flow.query), flow.status
+
+
+def observe(
+    path: Float[Array, "marks 2"], end: Float[Array, " 2"], status: Int[Scalar, ""]
+) -> Run:
+    """Measurements on a path of weights."""
+    marks = jnp.asarray(MARKS)
+    logs = jnp.log(jnp.maximum(path, 1e-300))
+    apart = logs[:, 0] - logs[:, 1]
+    widest = jnp.argmax(jnp.abs(apart))
+    loser = jnp.where(apart[widest] > 0, logs[:, 1], logs[:, 0])
+    below = (loser < -TWICE) & (jnp.arange(len(MARKS)) >= widest)
+    last = len(MARKS) - 1 - jnp.argmax(below[::-1])
+    to = jnp.minimum(last + 1, len(MARKS) - 1)
+    share = (-TWICE - loser[last]) / (loser[to] - loser[last])
+    back = marks[last] + share * (marks[to] - marks[last])
+    returned = below.any() & (last < len(MARKS) - 1)
+    return Run(
+        ratio=jnp.abs(apart[widest]),
+        log_time=jnp.where(returned, back, jnp.nan),
+        least=end.min(),
+        most=end.max(),
+        reached=(status == FlowStatus.REACHED).astype(jnp.int32),
+    )
+
+
+def program(
+    draw: Callable[[Key[Array, ""]], Corpus], shape: Shape, until_norm: float
+) -> Callable:
+    """Compiled runs of one shape: seeds, d and η₀ → `Run`, `LANES` to a call."""
+
+    def lane(row: tuple) -> Run:
+        seed, dim, step_size = row
+        return observe(*weights_of(draw, shape, seed, dim, step_size, until_norm))
+
+    compiled = jax.jit(lambda *rows: jax.lax.map(lane, rows))
+
+    def run(seed: np.ndarray, dim: np.ndarray, step_size: np.ndarray) -> Run:
+        found = []
+        for cut in range(0, len(seed), LANES):
+            here = slice(cut, cut + LANES)
+            rows = seed[here].astype(np.int32), dim[here], step_size[here]
+            there = len(rows[0])
+            full = (np.pad(row, (0, LANES - there), mode="edge") for row in rows)
+            got = jax.device_get(compiled(*map(jnp.asarray, full)))
+            found.append(Run(*(column[:there] for column in got)))
+        return Run(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+    return run
+
+
+def selected(run: Run) -> np.ndarray:
+    """Whether every important token is selected."""
+    return (run.least >= WHOLE) & (run.reached == 1)
+
+
+def broken(run: Run) -> np.ndarray:
+    """Whether one class ever had twice the other's weight."""
+    return run.ratio >= TWICE
+
+
+def captured(run: Run) -> np.ndarray:
+    """Whether one class is served and the other is not, for good."""
+    return (run.least < 0.5) & (run.most >= WHOLE)
+
+
+# The property that changes at an edge, and whether it holds above the edge.
+EDGES: dict[str, tuple[Callable[[Run], np.ndarray], bool]] = {
+    "selection": (selected, True),
+    "breaking_lower": (broken, True),
+    "breaking_upper": (broken, False),
+    "capture_lower": (captured, True),
+    "capture_upper": (captured, False),
+    "largest_dim": (captured, False),
+}
+
+
+NAMES = tuple(EDGES)
+# A bracket reaches this factor to either side of its prediction; that of d_c further.
+REACH, REACH_OF_DIM = 2.0, 30.0
+# Dimension whose predicted capture edges are the step sizes at which d_c is measured.
+MIDDLE_DIM = 1e6
+
+
+class Brackets(NamedTuple):
+    """Brackets to bisect, one a row.
+
+    Attributes:
+        edge: place in `NAMES`.
+        seed: of the draw.
+        fixed: the coordinate that is not bisected, d, or η₀ where d is.
+        predicted: where theory sees the edge.
+        low: the bracket's lower end.
+        high: its upper end.
+    """
+
+    edge: np.ndarray
+    seed: np.ndarray
+    fixed: np.ndarray
+    predicted: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+class Prediction(NamedTuple):
+    """Predicted edges of one case at its dimensions.
+
+    Attributes:
+        edges: η₀ by dimension and by `NAMES[:5]`.
+        middle: both edges of capture at `MIDDLE_DIM`.
+        critical: η₀ at γ_c.
+    """
+
+    edges: np.ndarray
+    middle: np.ndarray
+    critical: float
+
+
+@jax.jit
+def _edges(ensemble: Ensemble, dims: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def at(dim: jax.Array) -> jax.Array:
+        found = every_edge(ensemble, dim)
+        return jnp.stack([found[name] for name in NAMES[:5]])
+
+    critical = step_size_of(ensemble, critical_alignment(ensemble))
+    return jax.vmap(at)(dims), jnp.asarray(critical)
+
+
+recovery = jax.jit(jax.vmap(recovery_log_time, (None, 0, 0)))
+"""Predicted log(1+t) of the return, over pairs of d and η₀."""
+
+
+@jax.jit
+def slopes_of(ensemble: Ensemble, dim: jax.Array) -> jax.Array:
+    """∂ log edge / ∂ log of n, T, R and I, by edge and size."""
+
+    def logs(sizes: jax.Array) -> jax.Array:
+        found = _edges(Ensemble(*jnp.exp(sizes)), dim[None])[0][0]
+        return jnp.log(found)
+
+    return jax.jacfwd(logs)(jnp.log(jnp.stack(ensemble[:4])))
+
+
+def is_edge(step_size: np.ndarray) -> np.ndarray:
+    """Whether a predicted step size is an edge: not 0, ∞ or NaN."""
+    return (step_size > 0.0) & (step_size < np.inf)
+
+
+def predict(case: Case, dims: tuple[float, ...]) -> Prediction:
+    """Every edge of a case at some dimensions, by theory alone."""
+    ensemble = jax.tree.map(jnp.asarray, case.ensemble)
+    edges, critical = _edges(ensemble, jnp.array([*dims, MIDDLE_DIM]))
+    found = np.asarray(edges)
+    return Prediction(edges=found[:-1], middle=found[-1, 3:], critical=critical.item())
+
+
+def brackets(case: Case, prediction: Prediction, seeds: np.ndarray) -> Brackets:
+    """Brackets around each predicted edge that there is, for each seed."""
+    rows = []
+    for dim, at in zip(case.dims, prediction.edges, strict=True):
+        # No bracket reaches beyond the middle between two edges.
+        # Edges that are absent are 0 or ∞: their middle is NaN, and bounds nothing.
+        with np.errstate(invalid="ignore"):
+            products = at[0] * at[1], at[1] * at[2], at[3] * at[4]
+            lowest, lower, upper = np.sqrt(products)
+        walls = {
+            "selection": (0.0, lowest),
+            "breaking_lower": (lowest, lower),
+            "breaking_upper": (lower, np.inf),
+            "capture_lower": (lowest, upper),
+            "capture_upper": (upper, np.inf),
+        }
+        for place, edge in enumerate(at):
+            below, above = walls[NAMES[place]]
+            low, high = max(edge / REACH, below), min(edge * REACH, above)
+            if is_edge(edge) and 0 < low < edge < high < np.inf:
+                rows.append((place, dim, edge, low, high))
+    for step_size in prediction.middle[is_edge(prediction.middle)]:
+        ends = MIDDLE_DIM / REACH_OF_DIM, MIDDLE_DIM * REACH_OF_DIM
+        rows.append((len(NAMES) - 1, step_size, MIDDLE_DIM, *ends))
+    edge, fixed, predicted, low, high = (
+        np.repeat(np.asarray(column, float), len(seeds))
+        for column in zip(*rows, strict=True)
+    )
+    return Brackets(
+        edge=edge.astype(int),
+        seed=np.tile(seeds, len(rows)),
+        fixed=fixed,
+        predicted=predicted,
+        low=low,
+        high=high,
+    )
+
+
+def bisect(asked: Brackets, rounds: int, ask: Callable[..., Run]) -> Brackets:
+    """Brackets that are 2^rounds times narrower."""
+    in_dim = asked.edge == len(NAMES) - 1
+    for _ in range(rounds):
+        middle = np.sqrt(asked.low * asked.high)
+        dim = np.where(in_dim, np.round(middle), asked.fixed)
+        step_size = np.where(in_dim, asked.fixed, middle)
+        found = ask(asked.seed, dim, step_size)
+        holds = np.zeros(len(middle), bool)
+        for place, name in enumerate(NAMES):
+            condition, above = EDGES[name]
+            here = asked.edge == place
+            holds[here] = (condition(found) == above)[here]
+        asked = asked._replace(
+            low=np.where(holds, asked.low, middle),
+            high=np.where(holds, middle, asked.high),
+        )
+    return asked
+
+
+def kept(folder: Path, index: int, whole: Iterable[int], run: Callable[[], Run]) -> Run:
+    """A round's runs from disk, or made now and written there."""
+    if index not in whole:
+        write_columns(folder, index, run()._asdict())
+    rows = read_chunk(folder, index)
+    return Run(**{name: rows[name] for name in Run._fields})
+
+
+WITHIN = {
+    "selection": 1.2,
+    "breaking_lower": 1.1,
+    "breaking_upper": 1.1,
+    "capture_lower": 1.25,
+    "capture_upper": 1.25,
+    "largest_dim": 3.0,
+}
+"""Largest ratio of measured to predicted edge, or its inverse, that counts."""
+SIZES = ("length", "relevant", "irrelevant", "sequences")
+"""The size that each of the second to fifth shape changes."""
+
+
+def compare(case: Case, asked: Brackets, ended: Brackets) -> list[dict]:
+    """Measured over predicted, the geometric mean over draws with its interval."""
+    measured = np.sqrt(ended.low * ended.high)
+    at_end = (ended.low == asked.low) | (ended.high == asked.high)
+    rows = []
+    for edge, fixed in dict.fromkeys(zip(asked.edge, asked.fixed, strict=True)):
+        here = (asked.edge == edge) & (asked.fixed == fixed)
+        ratio = np.log(measured[here] / asked.predicted[here])
+        low, high = bootstrap(ratio)
+        rows.append(
+            {
+                "case": case.name,
+                "edge": NAMES[edge],
+                "fixed": fixed,
+                "predicted": asked.predicted[here][0],
+                "ratio": np.exp(ratio.mean()),
+                "low": np.exp(low),
+                "high": np.exp(high),
+                "at_an_end": at_end[here].mean(),
+            }
+        )
+    return rows
+
+
+def share_within(ratios: list[float], bound: float) -> float:
+    """Share of ratios between 1/bound and bound."""
+    logs = np.abs(np.log(ratios))
+    return float(np.mean(logs <= np.log(bound))) if len(logs) else float("nan")
+
+
+def summary(rows: list[dict], name: str) -> dict[str, float]:
+    """Accuracy of the prediction of one edge on shapes within the theory."""
+    here = [row for row in rows if row["edge"] == name and inside(row)]
+    ratios = [row["ratio"] for row in here]
+    return {
+        "edges": len(here),
+        "within": share_within(ratios, WITHIN[name]),
+        "median_ratio": float(np.median(ratios)) if here else float("nan"),
+        "least": min(ratios, default=float("nan")),
+        "most": max(ratios, default=float("nan")),
+    }
+
+
+def exponents(rows: list[dict], cases: list[Case], dim: float) -> list[dict]:
+    """Exponents of the edges in each size: derivative, predicted, measured."""
+    at = {(row["case"], row["edge"], row["fixed"]): row for row in rows}
+    ensemble = jax.tree.map(jnp.asarray, cases[0].ensemble)
+    slopes = np.asarray(slopes_of(ensemble, jnp.asarray(dim)))
+    found = []
+    for size, case in zip(SIZES, cases[1:5], strict=True):
+        order = Shape._fields.index(size)
+        grown = np.log(case.shape[order] / cases[0].shape[order])
+        for place, name in enumerate(NAMES[:5]):
+            key = name, dim
+            if not ((case.name, *key) in at and (cases[0].name, *key) in at):
+                continue
+            there, here = at[case.name, *key], at[cases[0].name, *key]
+            change = np.log(there["predicted"] / here["predicted"])
+            seen = change + np.log(there["ratio"] / here["ratio"])
+            found.append(
+                {
+                    "size": size,
+                    "edge": name,
+                    "derivative": float(slopes[place, order]),
+                    "predicted": float(change / grown),
+                    "measured": float(seen / grown),
+                }
+            )
+    return found
+
+
+def inside(row: dict) -> bool:
+    """Whether a row is of a shape within the theory."""
+    return row["case"].startswith("n")
+
+
+WIDE = np.array([1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9])
+"""Dimensions of the measured diagram."""
+# Returns are asked about from here on; below, noise may win.
+HIGH_DIM = 1e7
+
+
+def returns(
+    case: Case, prediction: Prediction, seeds: np.ndarray, run: Callable[..., Run]
+) -> list[dict]:
+    """Log-times of the losing class's return at three η₀ above the band."""
+    points = []
+    for dim, edges in zip(case.dims, prediction.edges, strict=True):
+        start = edges[4] if is_edge(edges[4]) else edges[1]
+        if dim >= HIGH_DIM and is_edge(edges[2]):
+            grown = edges[2] / start
+            points += [(dim, start * grown**part) for part in (0.25, 0.5, 0.75)]
+    if not points:
+        return []
+    dim, step_size = np.array(points).T
+    found = run(*_lanes(np.array(points), seeds))
+    times = found.log_time.reshape(len(points), len(seeds))
+    ensemble = jax.tree.map(jnp.asarray, case.ensemble)
+    wanted = np.asarray(recovery(ensemble, dim, step_size))
+    rows = []
+    for place, predicted in enumerate(wanted):
+        ratio = times[place][np.isfinite(times[place])] / predicted
+        if len(ratio) > 1:
+            low, high = bootstrap(ratio)
+            rows.append(
+                {
+                    "case": case.name,
+                    "dim": dim[place],
+                    "step_size": step_size[place],
+                    "predicted": predicted,
+                    "ratio": ratio.mean(),
+                    "low": low,
+                    "high": high,
+                    "returned": len(ratio),
+                }
+            )
+    return rows
+
+
+def diagram(
+    case: Case,
+    prediction: Prediction,
+    seeds: np.ndarray,
+    run: Callable[..., Run],
+    points: int,
+) -> dict[str, np.ndarray]:
+    """Shares selected and captured over (d, η₀), beside every predicted edge."""
+    low, high = prediction.edges[0, 0] / 1e3, 1.5 * prediction.critical
+    steps = np.geomspace(low, high, points)
+    found = run(*_lanes(_pairs(WIDE, steps), seeds))
+    shape = len(WIDE), points, len(seeds)
+    # As many as a case has: the program that is there serves again.
+    some = np.geomspace(WIDE[0], WIDE[-1], len(case.dims))
+    return {
+        "dims": WIDE,
+        "step_sizes": steps,
+        "selected": selected(found).reshape(shape).mean(axis=2),
+        "captured": captured(found).reshape(shape).mean(axis=2),
+        "edge_dims": some,
+        "edges": predict(case, tuple(some)).edges,
+        "critical": np.array(prediction.critical),
+    }
+
+
+def collapse(
+    case: Case,
+    prediction: Prediction,
+    seeds: np.ndarray,
+    run: Callable[..., Run],
+    points: int,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Share selected over γ√d, and how far the curves of different d lie apart."""
+    unit = step_size_of(case.ensemble, 1.0)
+    dims, scaled = WIDE[::2], np.linspace(0.5, 4.0, points)
+    some = _pairs(dims, scaled)
+    some[:, 1] *= unit / np.sqrt(some[:, 0])
+    found = selected(run(*_lanes(some, seeds)))
+    share = found.reshape(len(dims), points, len(seeds)).mean(axis=2)
+    # The share rises but for its noise.
+    rising = np.maximum.accumulate(share, axis=1)
+    places = np.array(
+        [np.interp(0.5, row, scaled) if row[-1] > 0.5 else np.nan for row in rising]
+    )
+    predicted = prediction.edges[0, 0] * np.sqrt(case.dims[0]) / unit
+    found_at = {
+        "dims": dims.tolist(),
+        "half_selected_at": places.tolist(),
+        "predicted": predicted,
+        "spread_before": np.std(np.log(places / np.sqrt(dims))),
+        "spread_after": np.std(np.log(places)),
+    }
+    arrays = {"scaled": scaled, "scaled_dims": dims, "scaled_share": share}
+    return found_at, arrays | {"predicted_scaled": np.array(predicted)}
+
+
+def later_statuses(
+    case: Case,
+    prediction: Prediction,
+    seeds: np.ndarray,
+    points: int,
+    norms: tuple[float, float],
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Statuses of the same runs at one norm and at a later one."""
+    draw = case.draw
+
+    def status(row: tuple) -> jax.Array:
+        seed, dim, step_size, norm = row
+        key = jax.random.key(seed)
+        return run_trial(key, draw, dim, step_size, until_norm=norm).status
+
+    low, high = prediction.edges[0, 0] / 10, 1.2 * prediction.critical
+    some = _pairs(np.array(case.dims), np.geomspace(low, high, points))
+    rows = _lanes(some, seeds)
+    lanes = jax.jit(
+        lambda *rows: jax.lax.map(status, rows), compiler_options=fast_compile_options()
+    )
+    first, then = (
+        np.asarray(
+            lanes(rows[0].astype(np.int32), *rows[1:], np.full(len(rows[0]), norm))
+        )
+        for norm in norms
+    )
+    changes = status_changes(first, then)
+    kept = {"status_dims": rows[1], "status_steps": rows[2]}
+    return changes, kept | {"status_first": first, "status_later": then}
+
+
+def status_changes(first: np.ndarray, then: np.ndarray) -> dict[str, Any]:
+    """Numbers of changed statuses, by the status before and after.
+
+    Example:
+        >>> status_changes(np.array([0, 4, 0]), np.array([0, 0, 4]))["changes"]
+        {'UNRESOLVED → SELECTED_ALL': 1, 'SELECTED_ALL → UNRESOLVED': 1}
+    """
+    changes = Counter(
+        f"{TrialStatus(before).name} → {TrialStatus(after).name}"
+        for before, after in zip(first, then, strict=True)
+        if before != after
+    )
+    changed = sum(changes.values())
+    return {"runs": len(first), "changed": changed, "changes": dict(changes)}
+
+
+def curves(
+    case: Case, prediction: Prediction, seed: int, until_norm: float
+) -> dict[str, np.ndarray]:
+    """Weights of both classes over log-time, over d, at three η₀ in the band."""
+    draw = case.draw
+
+    def lane(row: tuple) -> jax.Array:
+        dim, step_size = row
+        found = weights_of(draw, case.shape, seed, dim, step_size, until_norm)
+        return found[0]
+
+    dims = np.geomspace(1e4, 1e9, 6)
+    # Where nothing is captured for good, the edges between which symmetry breaks.
+    band = prediction.edges[0, 3:]
+    lower, upper = band if is_edge(band).all() else prediction.edges[0, 1:3]
+    # Where edges are absent there is no step size between them, and no curve.
+    with np.errstate(invalid="ignore"):
+        steps = np.array([1.1 * lower, np.sqrt(lower * upper), 1.1 * upper])
+    some = _pairs(dims, steps)
+    follow = jax.jit(
+        lambda *rows: jax.lax.map(lane, rows), compiler_options=fast_compile_options()
+    )
+    found = follow(*some.T)
+    ensemble = jax.tree.map(jnp.asarray, case.ensemble)
+    back = [recovery(ensemble, dims, np.full(len(dims), step)) for step in steps]
+    return {
+        "curve_dims": dims,
+        "curve_steps": steps,
+        "curve_times": np.asarray(MARKS),
+        "curves": np.asarray(found).reshape(len(dims), len(steps), len(MARKS), 2),
+        "curve_returns": np.stack(back, axis=1),
+    }
+
+
+def _pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """All pairs, the second coordinate the faster."""
+    return np.stack(np.meshgrid(first, second, indexing="ij"), -1).reshape(-1, 2)
+
+
+def _lanes(
+    some: np.ndarray, seeds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Seeds, d and η₀ of every pair with every seed, the seed the fastest."""
+    dim, step_size = np.repeat(some, len(seeds), axis=0).T
+    return np.tile(seeds, len(some)), dim, step_size
+
+
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Predict, measure, and hold one against the other."""
     cases = settings.cases()
     names = [case.name for case in cases]
@@ -137,7 +753,7 @@ def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     returned = [row for case in found for row in case["recovery"]]
     results |= {
         "edges": rows,
-        "summary": {name: summary(rows, name) for name in ask.NAMES},
+        "summary": {name: summary(rows, name) for name in NAMES},
         "recovery": returned,
         "recovery_within": share_within(
             [row["ratio"] for row in returned if inside(row)], TIMES_WITHIN
@@ -163,19 +779,19 @@ def measure(
 ) -> dict[str, Any]:
     """Edges, returns and, for the first case, the diagram of a case."""
     seeds = settings.seed + np.arange(settings.seeds)
-    prediction = ask.predict(case, case.dims)
+    prediction = predict(case, case.dims)
     run = case.run(settings.until_norm)
     # Files of a case: its rounds, then up to three blocks of other runs.
     files = itertools.count(number * (settings.rounds + 3))
 
-    def answer(seed: np.ndarray, dim: np.ndarray, step_size: np.ndarray) -> ask.Run:
+    def answer(seed: np.ndarray, dim: np.ndarray, step_size: np.ndarray) -> Run:
         if stop.is_set():
             raise KeyboardInterrupt
         made = partial(run, seed, dim, step_size)
-        return ask.kept(folder, next(files), whole, made)
+        return kept(folder, next(files), whole, made)
 
-    asked = ask.brackets(case, prediction, seeds)
-    ended = ask.bisect(asked, settings.rounds, answer)
+    asked = brackets(case, prediction, seeds)
+    ended = bisect(asked, settings.rounds, answer)
     found: dict[str, Any] = {
         "edges": compare(case, asked, ended),
         "prediction": prediction,
@@ -190,6 +806,191 @@ def measure(
         found["arrays"] |= arrays
     say(f"{case.name}: {len(found['edges'])} edges of {settings.seeds} draws each")
     return found
+
+
+COLOURS = {"selection": "tab:blue", "breaking": "tab:orange", "capture": "tab:red"}
+SYMBOLS = {"length": "T", "relevant": "R", "irrelevant": "I", "sequences": "n"}
+
+
+def draw(finished: Finished) -> Figure:
+    """Diagram with edges; collapse; weights over time; edges against sizes."""
+    figure, panels = subplots(2, 2, figsize=(13, 9))
+    _diagram(panels[0, 0], finished)
+    _collapse(panels[0, 1], finished)
+    _curves(panels[1, 0], finished)
+    _exponents(panels[1, 1], finished)
+    return figure
+
+
+def _diagram(axes: Axes, finished: Finished) -> None:
+    found = finished.arrays
+    image = axes.pcolormesh(
+        found["dims"],
+        found["step_sizes"],
+        (found["selected"] - found["captured"]).T,
+        cmap="PiYG",
+        vmin=-1,
+        vmax=1,
+        shading="nearest",
+        alpha=0.7,
+    )
+    axes.figure.colorbar(image, ax=axes, label="share selected − share captured")
+    for edge, name in zip(found["edges"].T, NAMES[:5], strict=True):
+        kind, _, end = name.partition("_")
+        line, words = LINES[kind]
+        label = None if end == "upper" else words
+        style: dict[str, Any] = {"linestyle": line, "color": COLOURS[kind]}
+        axes.plot(found["edge_dims"], edge, label=label, **style)
+    axes.axhline(
+        float(found["critical"]),
+        color="black",
+        linewidth=0.7,
+        label="$\\eta_0$ at $\\gamma_c$",
+    )
+    _measured(axes, finished)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        ylim=(found["step_sizes"][0], found["step_sizes"][-1]),
+        xlabel="embedding dimension d",
+        ylabel="step size η₀",
+        title="(a) predicted (lines) and measured (dots) edges",
+    )
+    axes.legend(fontsize="small", frameon=True, loc="upper right")
+
+
+def _measured(axes: Axes, finished: Finished) -> None:
+    first = finished.results["edges"][0]["case"]
+    for row in finished.results["edges"]:
+        if row["case"] == first and row["edge"] in NAMES[:5]:
+            middle = row["predicted"] * row["ratio"]
+            error = [
+                [middle - row["predicted"] * row["low"]],
+                [row["predicted"] * row["high"] - middle],
+            ]
+            axes.errorbar(
+                row["fixed"],
+                middle,
+                np.maximum(error, 0.0),
+                fmt="o",
+                markersize=4,
+                color=COLOURS[row["edge"].partition("_")[0]],
+            )
+
+
+def _collapse(axes: Axes, finished: Finished) -> None:
+    found = finished.arrays
+    for dim, share in zip(found["scaled_dims"], found["scaled_share"], strict=True):
+        axes.plot(found["scaled"], share, ".-", label=f"d = {power(dim)}")
+    axes.axvline(
+        float(found["predicted_scaled"]),
+        color="black",
+        linestyle=":",
+        label="predicted",
+    )
+    axes.set(
+        xlabel="γ√d = η₀√d / 4RT",
+        ylabel="share of draws that select all",
+        title="(b) one curve for every d",
+    )
+    axes.legend(fontsize="small")
+
+
+def _curves(axes: Axes, finished: Finished) -> None:
+    found = finished.arrays
+    times, colours = found["curve_times"], colormaps["viridis"]
+    dims, steps = found["curve_dims"], found["curve_steps"]
+    for column, (step, style) in enumerate(zip(steps, ("-", "--", ":"), strict=True)):
+        for row, dim in enumerate(dims):
+            path = found["curves"][row, column]
+            apart = path[:, 0] - path[:, 1]
+            loser = path[:, int(apart[np.argmax(np.abs(apart))] > 0)]
+            colour = colours(row / len(dims))
+            label = f"d = {power(dim)}" if column == 0 else None
+            axes.plot(times, loser + column, style, color=colour, label=label)
+            back = found["curve_returns"][row, column]
+            axes.plot(back, column + 0.5, "|", color=colour, markersize=14)
+        there = np.isfinite(found["curves"][:, column]).any()
+        axes.text(0.06, column + 0.6, f"η₀ = {step:.3g}" if there else "not computed")
+    axes.set(
+        xscale="log",
+        xlabel="log(1+t); ticks: predicted return without noise",
+        ylabel="weight in the losing class",
+        yticks=[0, 1, 2, 3],
+        yticklabels=["0", "1 | 0", "1 | 0", "1"],
+        title="(c) a captured class comes back, or noise was there first",
+    )
+    axes.legend(fontsize="small", loc="lower right")
+
+
+def _exponents(axes: Axes, finished: Finished) -> None:
+    rows = finished.results["exponents"]
+    labels = [
+        f"{SYMBOLS[row['size']]}, {row['edge'].replace('_', ' ')}" for row in rows
+    ]
+    places = np.arange(len(rows))
+    for name, mark in (("derivative", "|"), ("predicted", "o"), ("measured", "x")):
+        axes.plot([row[name] for row in rows], places, mark, label=name)
+    axes.set(
+        yticks=places,
+        xlabel="d log edge / d log size, at d = 10⁴",
+        title="(d) edges against T, R, I and n",
+    )
+    axes.set_yticklabels(labels, fontsize="x-small")
+    axes.axvline(0.0, color="black", linewidth=0.5)
+    if rows:
+        axes.legend(fontsize="small")
+    else:
+        axes.text(0.5, 0.5, "not computed", ha="center", transform=axes.transAxes)
+
+
+def foretold(found: Finished) -> Measured:
+    """Every edge of the phase diagram is where theory puts it."""
+    parts = found.results["summary"]
+    total = sum(part["edges"] for part in parts.values())
+    within = sum(
+        round(part["edges"] * part["within"])
+        for part in parts.values()
+        if part["edges"]
+    )
+    least = min(finite(part["least"] for part in parts.values()), default=float("nan"))
+    most = max(finite(part["most"] for part in parts.values()), default=float("nan"))
+    return Measured(
+        of_cases(within, total),
+        f"measured over predicted from {num(least)} to {num(most)}",
+        f"{total} edges on shapes the theory never saw",
+        percent(total - within, total),
+        "each edge bisected over η₀, draw by draw; bounds fixed beforehand",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "The edges of the phase diagram follow from the sizes of the problem alone.",
+        foretold,
+    ),
+)
+
+
+def show(found: Finished) -> Shown:
+    """Measured edges of the phase diagram over predicted ones."""
+    rows = [["edge", "number", "as predicted", "median ratio", "range"]]
+    rows += [
+        [
+            name.replace("_", " "),
+            str(part["edges"]),
+            percent(part["within"], 1),
+            num(part["median_ratio"]),
+            f"{num(part['least'])} … {num(part['most'])}",
+        ]
+        for name, part in found.results["summary"].items()
+    ]
+    return Shown(["Edges were bisected on shapes that the theory never saw."], rows)
+
+
+main = Experiment(
+    run, draw=draw, claims=CLAIMS, show=show, title="Edges of the phase diagram"
+)
 
 
 if __name__ == "__main__":

@@ -12,19 +12,24 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
 from experiments.common import memory
+from experiments.common.claims import Claim, Measured, Shown, Verdict, at_most, of_cases
 from experiments.common.console import command, say_each
+from experiments.common.numbers import num, percent
+from experiments.common.results import Finished
 from experiments.common.statistics import largest, mean
 from experiments.common.study import (
     Bound,
     Count,
     Dimension,
+    Experiment,
     Positive,
     Study,
     presets,
-    study,
 )
+from experiments.common.style import subplots
 from experiments.theory.problem import Problem
 from jaxselect.convergence import resolve_limit
 from jaxselect.flow.cls import cls_flow, direction_error, excess_loss, local_exponents
@@ -65,8 +70,7 @@ PRESETS = presets(
 )
 
 
-@study(figure="rates")
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Follow every seed, fit exponents, compare constants."""
     seeds = settings.seed + jnp.arange(settings.seeds)
     follow = jax.jit(jax.vmap(partial(path, settings)))
@@ -128,6 +132,84 @@ def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
         "status": resolved.late.status,
         "kink": resolved.kink,
     }
+
+
+def draw(finished: Finished) -> Figure:
+    """Error against ‖p‖ and log t beside the prediction; local exponents."""
+    found = finished.arrays
+    figure, axes = subplots(1, 3, figsize=(12, 3.8))
+    constant, growth = found["constant"][:, None], found["growth"][:, None]
+    for panel, across, scale, label in (
+        (axes[0], found["norms"], constant, "‖p‖"),
+        (axes[1], found["log_times"], constant / growth, "log t"),
+    ):
+        panel.loglog(across.T, (found["errors"] / scale).T, color="C0", alpha=0.4)
+        ends = np.array([across[across > 0].min(), across.max()])
+        panel.loglog(ends, 1 / ends, "k--", label="predicted, exponent −1")
+        panel.set(xlabel=label, ylabel="direction error / predicted constant")
+        panel.legend()
+    axes[2].semilogx(found["log_times"].T, found["exponents_norm"].T, "C0", alpha=0.4)
+    axes[2].semilogx(
+        found["log_times"].T, found["exponents_log_time"].T, "C1", alpha=0.4
+    )
+    axes[2].plot([], [], "C0", label="d log error / d log ‖p‖")
+    axes[2].plot([], [], "C1", label="d log error / d log log t")
+    axes[2].axhline(-1, color="k", linestyle="--")
+    axes[2].set(xlabel="log t", ylabel="local exponent", ylim=(-3, 1))
+    axes[2].legend()
+    return figure
+
+
+EXPONENT = 0.02
+"""Largest distance of a fitted exponent from its prediction, for a few seeds."""
+CLOSE = 1e-2
+"""Largest relative deviation of a constant from its prediction."""
+
+
+def exponents(found: Finished) -> Measured:
+    """The direction error falls like 1/‖p‖, with a predicted constant."""
+    results = found.results
+    off, predicted = results["constant_largest_deviation"], results["predicted"]
+    exponent = results["exponent_norm"]
+    near = {at_most(abs(exponent + 1), EXPONENT), at_most(off, CLOSE)}
+    good = near == {Verdict.AGREES}
+    verdict = Verdict.FAILS if Verdict.FAILS in near else Verdict.OPEN
+    if good:
+        verdict = of_cases(predicted, results["seeds"], Verdict.HOLDS)
+    return Measured(
+        verdict,
+        f"exponent {num(exponent, 6)}; the constant is off by {num(off)} at most",
+        f"{predicted} of {results['seeds']} draws predicted",
+        percent(0 if good else predicted, predicted),
+        "exact local exponents; the constant is predicted without integrating",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "The direction error falls like 1/‖p‖, its constant known beforehand.",
+        exponents,
+    ),
+)
+
+
+def show(found: Finished) -> Shown:
+    """Exponents of the direction error, and its constant."""
+    results = found.results
+    return Shown(
+        [
+            f"Over {results['seeds']} draws the direction error falls with exponent "
+            f"{num(results['exponent_norm'], 6)} in ‖p‖ and "
+            f"{num(results['exponent_log_time'], 5)} in log t; its constant deviates "
+            f"from the prediction by {num(results['constant_largest_deviation'])} "
+            "at most."
+        ]
+    )
+
+
+main = Experiment(
+    run, draw=draw, claims=CLAIMS, show=show, title="Error constant and exponents"
+)
 
 
 if __name__ == "__main__":

@@ -9,20 +9,24 @@ import dataclasses
 import itertools
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.common.claims import Claim, Measured, Verdict, of_cases, of_status
 from experiments.common.console import command, say
+from experiments.common.numbers import counted, num
+from experiments.common.results import Finished
 from experiments.common.study import (
     Count,
     Dimension,
+    Experiment,
     Positive,
     Several,
     Study,
     presets,
-    study,
 )
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
@@ -72,8 +76,7 @@ HELD, LOST = 0.9, 0.1
 """Mean weights of important tokens from which a class counts as captured."""
 
 
-@study()
-def main(settings: Settings, results: dict) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Follow one run in every cell."""
     follow = jax.jit(partial(path, settings), compiler_options=fast_compile_options())
     cells = list(itertools.product(settings.dims, settings.step_sizes))
@@ -177,6 +180,69 @@ def path(
         "shown_labels": corpus.labels[shown],
         **{name: within(column) for name, column in along.items()},
     }
+
+
+FLOWS = {"REACHED": Verdict.HOLDS} | dict.fromkeys(
+    (
+        "NORM_NOT_REACHED",
+        "TIES_UNPROVED",
+        "OUT_OF_STEPS",
+        "FAILED",
+        "TIME_UNRESOLVED",
+        "SELECTION_CHANGED",
+    ),
+    Verdict.OPEN,
+)
+"""How a flow of p ended: what a flow that was not followed shows is open."""
+LASTING = 0.5
+"""Share of a flow's log-time up to which a capture counts as one that passed."""
+
+
+def lasts(cell: dict[str, Any]) -> bool:
+    """Whether the capture of a cell was there in the later part of its flow.
+
+    Example:
+        >>> lasts({"capture": {"first": 2.0, "last": 5.0}, "log_time": 10.0})
+        True
+    """
+    return cell["capture"]["last"] >= LASTING * cell["log_time"]
+
+
+def passing_capture(found: Finished) -> Measured:
+    """In large dimensions a captured class comes back."""
+    cells = found.results["cells"]
+    ended = [
+        cell for cell in cells if of_status(cell["status"], FLOWS) is not Verdict.OPEN
+    ]
+    held = [cell for cell in ended if cell["capture"]]
+    passed = [cell for cell in held if not lasts(cell)]
+    if not passed:
+        return Measured(Verdict.OPEN, "no cell shows it", counted(len(cells), "run"))
+    largest = max(cell["dim"] for cell in held)
+    there = [cell for cell in held if cell["dim"] == largest]
+    cell = max(passed, key=lambda cell: (cell["dim"], cell["step_size"]))
+    during = cell["capture"]
+    return Measured(
+        of_cases(sum(cell in passed for cell in there), len(there)),
+        f"at d = {num(cell['dim'])}, η₀ = {num(cell['step_size'])} the "
+        f"{during['class']} class holds all from log t = {num(during['first'])} to "
+        f"{num(during['last'])}, then both do",
+        f"{counted(len(cells), 'run')}, {len(held) - len(passed)} captured to the end",
+        "–",
+        f"weights along one flow, integrated to ‖p‖ = {num(cell['cls_norm'])}",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "In large dimensions a capture passes: the class that lost comes back at a "
+        "finite log t.",
+        passing_capture,
+    ),
+)
+
+
+main = Experiment(run, claims=CLAIMS)
 
 
 if __name__ == "__main__":

@@ -5,20 +5,19 @@ holds with the importance α̃ that two layers give a token, and behind an MLP w
 response g = φ′(0) Uᵀv in the place of v (mathematics, section 5a).
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from .. import checks
-from ..checks import BadInput, as_annotated
-from ..compilation import one_program
+from ..checks import BadInput
 from ..data.corpus import Corpus, labels_among
 from ..model.attention import functional_margin
 from ..model.selection import class_importance, importance
 from ..model.step import start_slope
-from .design import Design
-from .network import Network, Variables, tables_of
-from .tables import outputs
+from .network import Design, Network, Variables, outputs, tables_of
 
 
 def classes_of(heads: int) -> tuple[int, ...]:
@@ -34,17 +33,7 @@ def classes_of(heads: int) -> tuple[int, ...]:
 def losses(
     outputs: Float[Array, "sequences heads"], corpus: Corpus
 ) -> Float[Array, " sequences"]:
-    """Losses of the margins: with the logistic loss and K heads cross-entropy.
-
-    Args:
-        outputs: of a network.
-        corpus: the bags, with labels to suit.
-
-    Returns:
-        One number per sequence, in nats.
-
-    Raises:
-        BadInput: labels of other classes.
+    """Losses of the margins, one per sequence: with K heads cross-entropy.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -57,25 +46,15 @@ def losses(
     return corpus.loss.value(functional_margin(corpus.labels, output).value)
 
 
-@as_annotated
 def network_risk(
     network: Network, variables: Variables, corpus: Corpus
 ) -> Float[Scalar, ""]:
-    """Mean loss of a network over a corpus.
-
-    Args:
-        network: which.
-        variables: its parameters.
-        corpus: n bags.
-
-    Returns:
-        The empirical risk in nats.
-    """
+    """Mean loss of a network over a corpus, in nats."""
     labels_among(corpus.labels, classes_of(network.design.heads))
     return _network_risk(network, variables, corpus)
 
 
-@one_program("network")
+@partial(jax.jit, static_argnames="network", inline=True)
 def _network_risk(
     network: Network, variables: Variables, corpus: Corpus
 ) -> Float[Scalar, ""]:
@@ -83,7 +62,6 @@ def _network_risk(
     return corpus.mean(losses(outputs(tables, corpus, network.design), corpus))
 
 
-@as_annotated
 def network_step(
     network: Network,
     variables: Variables,
@@ -108,7 +86,7 @@ def network_step(
     return _network_step(network, variables, corpus, step_size)
 
 
-@one_program("network")
+@partial(jax.jit, static_argnames="network", inline=True)
 def _network_step(
     network: Network,
     variables: Variables,
@@ -121,7 +99,6 @@ def _network_step(
     return {"params": inner}
 
 
-@as_annotated
 def two_layer_importance(
     corpus: Corpus, *, residual: bool = True
 ) -> Float[Array, " vocabulary"]:
@@ -150,7 +127,7 @@ def two_layer_importance(
     return _two_layer_importance(corpus, residual)
 
 
-@one_program("residual")
+@partial(jax.jit, static_argnames="residual", inline=True)
 def _two_layer_importance(
     corpus: Corpus, residual: bool
 ) -> Float[Array, " vocabulary"]:
@@ -163,7 +140,6 @@ def _two_layer_importance(
     return corpus.mean_by_token(signed)
 
 
-@as_annotated
 def predicted_alignments(
     corpus: Corpus, *, classes: int, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, "vocabulary classes"]:
@@ -193,7 +169,6 @@ def predicted_alignments(
     return slope * step_size * class_importance(corpus, classes=classes)
 
 
-@as_annotated
 def predicted_change(
     corpus: Corpus, design: Design, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, "vocabulary heads"]:

@@ -1,19 +1,216 @@
-"""Richer networks: a layer before the CLS attention, an MLP after it, more heads."""
+"""Richer networks: a layer before the attention of p, an MLP after it, more heads.
 
-from typing import Any
+A `Design` holds the static choices, a `Network` its parameters (mathematics, section
+5). Choices that the literature leaves open are settings:
+
+* Residual: h_s = E_s + Σ_r A_X[s, r] E_r by default. With it E_sᵀW²p, which is plotted
+  there, is a term of the logit of token s; without it h_s hardly depends on s at the
+  start.
+* Scaling: none. With E_s ~ N(0, I/d) products of embeddings are of order one at most.
+* Start: W¹ = W² = I, which is the model without matrices, at every d alike.
+* MLP: vᵀφ(U z + c) with U ~ N(0, I/d), c = 0 and hidden width d, so that E_sᵀv exists.
+
+Self-attention over a bag knows no positions: what it makes of a token depends on the
+token and the bag alone, and is computed once per distinct token, with counts. It is
+linear in E given its weights, h_s = ρ E_s + Σ_r A[s, r] E_r, so the output of two
+layers is Σ_r w_r b_r with other weights w: neither layer ever mixes vectors of R^d.
+`Tables` hold what does not depend on the sequence.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen
-from jaxtyping import Array, Float, Key, Scalar
+from jaxtyping import Array, Float, Int, Key, Scalar
 
 from .. import checks
-from ..checks import BadInput, as_annotated
-from ..compilation import one_program
-from ..data.corpus import Corpus
+from ..checks import BadInput
+from ..data.corpus import Corpus, same_vocabulary
+from ..model.attention import attention_weights
 from ..model.parameters import gaussian_reduced
-from .design import FACTORS, Design
-from .tables import Tables, outputs
+
+ACTIVATIONS: dict[str, Callable] = {
+    "identity": lambda x: x,
+    "relu": jax.nn.relu,
+    "gelu": jax.nn.gelu,
+    "tanh": jnp.tanh,
+}
+# How many matrices make one W.
+FACTORS = {"product": 1, "tied": 1, "separate": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """The static choices that make a network.
+
+    Attributes:
+        layers: 1, CLS attention; 2, self-attention over the tokens first.
+        key_query: matrices W in the logits: "none" for W = I; "product", W itself is
+            trained; "tied", W = MᵀM; "separate", W = QᵀK with both trained.
+        residual: add E_s to what the first of two layers makes of token s.
+        activation: φ of an MLP behind the attention, "identity", "relu", "gelu" or
+            "tanh"; None for no MLP.
+        hidden: U at the start, "gaussian" or "identity".
+        heads: 1 for labels ±1, K for classes 0 … K − 1.
+    """
+
+    layers: int = 1
+    key_query: str = "none"
+    residual: bool = True
+    activation: str | None = None
+    hidden: str = "gaussian"
+    heads: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what is no network."""
+        wanted = {
+            "layers": (1, 2),
+            "key_query": ("none", *FACTORS),
+            "activation": (None, *ACTIVATIONS),
+            "residual": (True, False),
+            "hidden": ("gaussian", "identity"),
+        }
+        for name, known in wanted.items():
+            if getattr(self, name) not in known:
+                raise BadInput(
+                    f"{name} is {getattr(self, name)!r}; wanted one of {known}"
+                )
+        checks.whole("heads", self.heads)
+
+
+@jax.custom_vjp
+def _inner_products(rows: Float[Array, "width dim"]) -> Float[Array, "width width"]:
+    """H Hᵀ, with a gradient of one product instead of two: (G + Gᵀ) H."""
+    return rows @ rows.T
+
+
+_inner_products.defvjp(
+    lambda rows: (rows @ rows.T, rows),
+    lambda rows, slope: ((slope + slope.T) @ rows,),
+)
+
+
+def two_layer_weights(
+    scores: Float[Array, " width"],
+    logits: Float[Array, "width width"],
+    counts: Float[Array, " width"],
+    residual: bool,
+) -> Float[Array, " width"]:
+    """Weight of each token in the output of two attention layers.
+
+    With A[s, r] ∝ C[r] e^{logits[s, r]}, ρ = 1 with the residual and 0 without it,
+    scores a'_s = ρ a_s + Σ_r A[s, r] a_r and q = `attention_weights`(a', C),
+    w_r = ρ q_r + Σ_s q_s A[s, r], and f = Σ_r w_r b_r.
+
+    Source: mathematics, section 5.
+
+    Args:
+        scores: a_s = E_sᵀW²p.
+        logits: E_sᵀW¹E_r, those of the first layer.
+        counts: C; zero on padding.
+        residual: whether ρ is 1 or 0.
+
+    Returns:
+        w, adding up to 1 + ρ.
+
+    Example:
+        >>> one = two_layer_weights(jnp.zeros(2), jnp.zeros((2, 2)), jnp.ones(2), True)
+        >>> one.tolist()
+        [1.0, 1.0]
+    """
+    mixing = jax.vmap(attention_weights, in_axes=(0, None))(logits, counts)
+    mixed = mixing @ scores
+    attended = attention_weights(mixed + scores if residual else mixed, counts)
+    passed = attended @ mixing
+    return passed + attended if residual else passed
+
+
+class Tables(NamedTuple):
+    """Quantities of a network that do not depend on the sequence.
+
+    Attributes:
+        scores: E W²p, logits of the CLS attention.
+        values: what attention averages: E Vᵀ, or E in front of an MLP.
+        queries: E W¹; None with one layer.
+        keys: E; None with one layer, or where the queries are the keys too.
+        hidden: U of the MLP, or None.
+        bias: c of the MLP, or None.
+        heads: V behind the MLP, or None.
+    """
+
+    scores: Float[Array, " vocabulary"]
+    values: Float[Array, "vocabulary width"]
+    queries: Float[Array, "vocabulary dim"] | None = None
+    keys: Float[Array, "vocabulary dim"] | None = None
+    hidden: Float[Array, "dim dim"] | None = None
+    bias: Float[Array, " dim"] | None = None
+    heads: Float[Array, "heads dim"] | None = None
+
+
+# Fields of `Tables` with a row for each token; the others belong to all of them.
+BY_TOKEN = ("scores", "values", "queries", "keys")
+
+
+def look_up(tables: Tables, tokens: Int[Array, "*bags width"]) -> Tables:
+    """Gather the rows of some tokens: a row per id, not one per token."""
+    return Tables._make(
+        field[tokens] if name in BY_TOKEN and field is not None else field
+        for name, field in zip(Tables._fields, tables, strict=True)
+    )
+
+
+def output(
+    rows: Tables, counts: Float[Array, " width"], design: Design
+) -> Float[Array, " heads"]:
+    """Output of a network for one bag, one number per head.
+
+    `rows` are those of the bag's distinct tokens, any on padding, where C is zero.
+
+    Source: mathematics, section 5.
+
+    Example:
+        >>> rows = Tables(jnp.zeros(2), jnp.array([[1.0], [3.0]]))
+        >>> output(rows, jnp.ones(2), Design()).tolist()
+        [2.0]
+    """
+    counts = counts.astype(rows.scores.dtype)
+    if rows.queries is None:
+        weights = attention_weights(rows.scores, counts)
+    else:
+        if rows.keys is None:
+            logits = _inner_products(rows.queries)
+        else:
+            logits = rows.queries @ rows.keys.T
+        weights = two_layer_weights(rows.scores, logits, counts, design.residual)
+    average = weights @ rows.values
+    if design.activation is None:
+        return average
+    if rows.hidden is None or rows.bias is None or rows.heads is None:
+        raise BadInput(f"{design}: the tables are those of a network without an MLP")
+    hidden = ACTIVATIONS[design.activation](rows.hidden @ average + rows.bias)
+    return rows.heads @ hidden
+
+
+@partial(jax.jit, static_argnames="design", inline=True)
+def outputs(
+    tables: Tables, corpus: Corpus, design: Design
+) -> Float[Array, "sequences heads"]:
+    """`output` for every bag of a corpus, one row per sequence."""
+    same_vocabulary(tables.scores, corpus.vocabulary)
+    return outputs_of_rows(look_up(tables, corpus.tokens), corpus.counts, design)
+
+
+def outputs_of_rows(
+    rows: Tables, counts: Float[Array, "sequences width"], design: Design
+) -> Float[Array, "sequences heads"]:
+    """`output` for every bag whose rows were looked up."""
+    axes = Tables._make(0 if name in BY_TOKEN else None for name in Tables._fields)
+    return jax.vmap(output, in_axes=(axes, 0, None))(rows, counts, design)
+
 
 Variables = dict[str, Any]
 
@@ -61,11 +258,7 @@ class Network(linen.Module):
             self.bias = self.param("bias", linen.initializers.zeros, (self.dim,), float)
 
     def tables(self) -> Tables:
-        """Everything that does not depend on the sequence.
-
-        Returns:
-            The tables: a few products with E.
-        """
+        """Compute what does not depend on the sequence: a few products with E."""
         embeddings, two = self.embeddings, self.design.layers == 2
         has_mlp = self.design.activation is not None
         return Tables(
@@ -81,22 +274,11 @@ class Network(linen.Module):
     def alignments(
         self,
     ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-        """E_sᵀv and E_sᵀp of every token, for the figures.
-
-        Returns:
-            E W²p, and E Vᵀ, one column per head.
-        """
+        """E W²p of every token, and E Vᵀ, one column per head."""
         return self.embeddings @ self._turned_query(), self.embeddings @ self.heads.T
 
     def __call__(self, corpus: Corpus) -> Float[Array, "sequences heads"]:
-        """Outputs of every sequence.
-
-        Args:
-            corpus: n bags.
-
-        Returns:
-            One row per sequence, one column per head.
-        """
+        """Outputs f, one row per sequence, one column per head."""
         return outputs(self.tables(), corpus, self.design)
 
     def _turned_query(self) -> Float[Array, " dim"]:
@@ -127,22 +309,12 @@ class Network(linen.Module):
         return getattr(self, _factor(self.design, layer, index))
 
 
-@as_annotated
-@one_program("network")
+@partial(jax.jit, static_argnames="network", inline=True)
 def start(network: Network, key: Key[Array, ""]) -> Variables:
-    """Variables drawn from a key.
-
-    Args:
-        network: which.
-        key: a `jax.random.key`.
-
-    Returns:
-        {"params": arrays by name}.
-    """
+    """Draw the variables {"params": arrays by name} of a network from a key."""
     return dict(network.init(key, method="tables"))
 
 
-@as_annotated
 def start_reduced(
     network: Network, key: Key[Array, ""], dim: Float[Scalar, ""] | float
 ) -> Variables:
@@ -181,7 +353,7 @@ def start_reduced(
     return _start_reduced(network, key, dim)
 
 
-@one_program("network")
+@partial(jax.jit, static_argnames="network", inline=True)
 def _start_reduced(
     network: Network, key: Key[Array, ""], dim: Float[Scalar, ""] | float
 ) -> Variables:
@@ -194,50 +366,24 @@ def _start_reduced(
     return {"params": inner}
 
 
-@as_annotated
-@one_program("network")
+@partial(jax.jit, static_argnames="network", inline=True)
 def tables_of(network: Network, variables: Variables) -> Tables:
-    """`Network.tables` at given variables.
-
-    Args:
-        network: which.
-        variables: its parameters.
-
-    Returns:
-        The tables.
-    """
+    """`Network.tables` at given variables."""
     tables: Any = network.apply(variables, method="tables")
     return tables
 
 
-@as_annotated
-@one_program("network")
+@partial(jax.jit, static_argnames="network", inline=True)
 def alignments(
     network: Network, variables: Variables
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-    """E_sᵀv and E_sᵀp of every token, for the figures.
-
-    Args:
-        network: which.
-        variables: its parameters.
-
-    Returns:
-        E W²p, and E Vᵀ, one column per head.
-    """
+    """E W²p of every token, and E Vᵀ, one column per head, at given variables."""
     both: Any = network.apply(variables, method="alignments")
     return both
 
 
-@as_annotated
 def count_parameters(variables: Variables) -> dict[str, int]:
-    """How many numbers each parameter of a network has.
-
-    Args:
-        variables: of `start`.
-
-    Returns:
-        Numbers by name, in the order of the alphabet.
-    """
+    """Numbers in each parameter of a network, in the order of the alphabet."""
     return {name: leaf.size for name, leaf in sorted(variables["params"].items())}
 
 

@@ -1,29 +1,160 @@
 """Training a richer network on strata of bags, in pieces that fit the memory.
 
-Quantities that do not depend on the sequence are computed once per step; the gradient
-with respect to those tables is added up by pieces and pulled back through them at the
-end. A piece adds to the rows of its own tokens alone, for tables are far larger than
-pieces. The pieces are small enough for their pairs of tokens to stay in the cache.
+A bag of u distinct tokens costs u² pairs behind self-attention, and padding to the
+widest bag would cost twenty times the work on reviews. Bags are sorted by width into
+strata, each as wide as its own widest bag; a stratum is an ordinary padded `Corpus`,
+and the cuts minimise the sum of u² over padded bags.
+
+What does not depend on the sequence is computed once per step. The gradient with
+respect to these tables is added up by pieces, small enough for their pairs of tokens to
+stay in the cache, and pulled back through the tables at the end. A piece adds to the
+rows of its own tokens alone, for tables are far larger than pieces.
 """
 
+import itertools
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 
 from .. import checks
-from ..checks import BadInput, as_annotated
-from ..data.corpus import Corpus, labels_among, same_vocabulary
+from ..checks import BadInput
+from ..data.corpus import Corpus, from_counts, labels_among, same_vocabulary
 from ..model.attention import Metrics
 from .embedding_step import classes_of, losses
-from .network import Network, Variables, tables_of
-from .strata import Strata, minibatch
-from .tables import BY_TOKEN, Tables, look_up, outputs, outputs_of_rows
+from .network import (
+    BY_TOKEN,
+    Network,
+    Tables,
+    Variables,
+    look_up,
+    outputs,
+    outputs_of_rows,
+    tables_of,
+)
+
+Strata = tuple[Corpus, ...]
+
+# Cuts between strata are placed at multiples of one part in this of the bags.
+PARTS = 40
+# Cost of the padding, relative to the least, at which fewer strata are preferred.
+SLACK = 1.03
+
+
+def stratify(
+    counts: csr_array, labels: ArrayLike, *, classes: int = 2, number: int = 8
+) -> Strata:
+    """Sort the rows of a count matrix into strata of like widths.
+
+    Args:
+        counts: one row per sequence, one column per token, entries > 0.
+        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
+        classes: number of classes K.
+        number: of strata at most; fewer if there are fewer sequences, or hardly any
+            more is saved. More waste less, but each is one more shape to compile.
+
+    Returns:
+        Corpora in ascending order of width; together they hold every sequence once.
+
+    Raises:
+        BadInput: no sequence, an empty one, a label that is none of the `classes`, or
+            no stratum.
+
+    Example:
+        >>> counts = csr_array([[2, 0, 1], [0, 1, 0], [1, 1, 1]])
+        >>> [bags.tokens.shape for bags in stratify(counts, [1, -1, 1], number=2)]
+        [(2, 2), (1, 3)]
+    """
+    checks.whole("number", number)
+    if not isinstance(counts, csr_array):
+        raise BadInput(f"counts of type {type(counts).__name__}: wanted a csr_array")
+    y, width = np.asarray(labels), np.diff(counts.indptr)
+    if len(width) == 0 or y.shape != width.shape or width.min() < 1:
+        raise BadInput(
+            f"counts {counts.shape}, labels {y.shape}: wanted a label for each "
+            "sequence, and a token in each"
+        )
+    known = (-1, 1) if classes == 2 else tuple(range(classes))
+    labels_among(y, known)
+    order = np.argsort(width, kind="stable")
+    parts = np.array_split(order, min(PARTS, len(order)))
+    cuts = _cheapest_cuts(
+        np.array([width[rows[-1]] for rows in parts], float),
+        np.array([len(rows) for rows in parts], float),
+        min(number, len(parts)),
+    )
+    groups = [np.concatenate(parts[a:b]) for a, b in itertools.pairwise(cuts)]
+    return tuple(from_counts(counts[rows], y[rows], classes=classes) for rows in groups)
+
+
+def _cheapest_cuts(
+    width: Float[np.ndarray, " parts"], number: Float[np.ndarray, " parts"], groups: int
+) -> list[int]:
+    """Ends of the fewest groups whose Σ (bags) · (widest)² is near the least."""
+    # Dynamic programming over the number of groups and where the last one ends.
+    before = np.concatenate([[0], np.cumsum(number)])
+    parts = len(width)
+    cost = np.full((groups + 1, parts + 1), np.inf)
+    cost[0, 0] = 0
+    begins = np.zeros(cost.shape, int)
+    for group in range(1, groups + 1):
+        for end in range(1, parts + 1):
+            added = (before[end] - before[:end]) * width[end - 1] ** 2
+            choices = cost[group - 1, :end] + added
+            begins[group, end] = choices.argmin()
+            cost[group, end] = choices.min()
+    # The least cost for any number of groups, from one on.
+    whole = cost[1:, parts]
+    cuts = [parts]
+    for group in range(1 + int(np.argmax(whole <= SLACK * whole[-1])), 0, -1):
+        cuts.insert(0, int(begins[group, cuts[0]]))
+    return cuts
+
+
+def minibatch(key: Key[Array, ""], strata: Strata, *, batch: int) -> Strata:
+    """Draw the same share of the bags of each stratum, without replacement.
+
+    Args:
+        key: what is drawn.
+        strata: of `stratify`.
+        batch: bags in all; rounded in each stratum, where one at least is drawn.
+
+    Returns:
+        Smaller strata.
+
+    Raises:
+        BadInput: no stratum, or no bag.
+
+    Example:
+        >>> strata = stratify(csr_array(np.tri(8)), np.ones(8), number=2)
+        >>> [len(bags.labels) for bags in minibatch(jax.random.key(0), strata, batch=4)]
+        [2, 2]
+    """
+    checks.whole("batch", batch)
+    if not strata:
+        raise BadInput("no stratum: wanted those of `stratify`")
+    share = batch / sum(len(bags.labels) for bags in strata)
+    keys = jax.random.split(key, len(strata))
+    return tuple(
+        _draw(k, bags, max(1, round(share * len(bags.labels))))
+        for k, bags in zip(keys, strata, strict=True)
+    )
+
+
+def _draw(key: Key[Array, ""], corpus: Corpus, number: int) -> Corpus:
+    """Some bags of a corpus."""
+    total = len(corpus.labels)
+    rows = jax.random.choice(key, total, (min(number, total),), replace=False)
+    return jax.tree.map(lambda leaf: leaf[rows], corpus)
+
 
 # Pairs of tokens looked at together: the fastest of 2¹⁸, 2²⁰, 2²² on two cores.
 AT_ONCE = 2**18
@@ -41,33 +172,22 @@ class Training(eqx.Module):
     optimiser: optax.OptState
 
 
-def _require_labels(network: Network, strata: Strata) -> None:
-    """Refuse labels that do not suit the heads, and unequal weights."""
+def _check(network: Network, strata: Strata) -> None:
+    """Refuse what is no strata, labels that do not suit the heads, unequal weights."""
+    if not isinstance(strata, tuple):
+        raise BadInput(f"strata of type {type(strata).__name__}: wanted a tuple")
     for corpus in strata:
         labels_among(corpus.labels, classes_of(network.design.heads))
         if corpus.weights is not None:
             raise BadInput("weights in strata: wanted none; repeat sequences instead")
 
 
-def _with_labels(function: Callable) -> Callable:
-    """A compiled function of a network and strata, labels checked."""
-
-    @wraps(function)
-    def checked(
-        network: Network, variables: Variables, strata: Strata, **settings: Any
-    ) -> Any:
-        _require_labels(network, strata)
-        return function(network, variables, strata, **settings)
-
-    return checked
-
-
 def _pieces(
     add_piece: Callable, initial: Any, corpus: Corpus, at_once: int, each: int
 ) -> Any:
-    """Sum of `over` over pieces of a corpus; weights 0 pad.
+    """Carry `add_piece` through the pieces of a corpus; padded bags have weight 0.
 
-    A piece holds `at_once` pairs at most; a token counts as `each` of them.
+    A piece holds at most `at_once` pairs; a token counts as `each` of them.
     """
     sequences, width = corpus.tokens.shape
     number = -(-sequences // min(sequences, max(1, at_once // (width * each))))
@@ -89,7 +209,7 @@ def _pieces(
 def _over_pieces(
     add_piece: Callable, initial: Any, strata: Strata, at_once: int, tables: Tables
 ) -> Any:
-    """`_pieces` of one stratum after the other."""
+    """Carry `add_piece` through the pieces of one stratum after the other."""
     if not strata:
         raise BadInput("no stratum: wanted those of `stratify`")
     checks.whole("at_once", at_once)
@@ -102,14 +222,14 @@ def _over_pieces(
 def _each(tables: Tables, corpus: Corpus) -> int:
     """Pairs of tokens that a token of a bag takes part in.
 
-    With one layer what counts is the row that is averaged, a pair for 64 numbers.
+    With one layer the cost is that of the row that is averaged: a pair for 64 numbers.
     """
     wide = corpus.tokens.shape[1] if tables.queries is not None else 1
     return max(wide, tables.values.shape[1] // 64)
 
 
 def _spread(total: Tables, rows: Tables, tokens: Int[Array, "part width"]) -> Tables:
-    """Gradients with a piece's rows added to those of its tokens."""
+    """Add a piece's gradients to the rows of its tokens."""
     added = {}
     for name, carry, here in zip(Tables._fields, total, rows, strict=True):
         if carry is not None and here is not None:
@@ -118,9 +238,6 @@ def _spread(total: Tables, rows: Tables, tokens: Int[Array, "part width"]) -> Ta
     return total._replace(**added)
 
 
-@as_annotated
-@_with_labels
-@partial(jax.jit, static_argnames=("network", "at_once"))
 def risk_and_gradient(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
 ) -> tuple[Float[Scalar, ""], Variables]:
@@ -134,7 +251,18 @@ def risk_and_gradient(
 
     Returns:
         L and ∇L.
+
+    Raises:
+        BadInput: no strata, or labels that do not suit the heads.
     """
+    _check(network, strata)
+    return _risk_and_gradient(network, variables, strata, at_once=at_once)
+
+
+@partial(jax.jit, static_argnames=("network", "at_once"))
+def _risk_and_gradient(
+    network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
+) -> tuple[Float[Scalar, ""], Variables]:
     tables, pull_back = jax.vjp(partial(tables_of, network), variables)
     number = sum(len(corpus.labels) for corpus in strata)
 
@@ -154,23 +282,22 @@ def risk_and_gradient(
     return total[0], pull_back(total[1])[0]
 
 
-@as_annotated
-@_with_labels
-@partial(jax.jit, static_argnames=("network", "at_once"))
 def evaluate(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
 ) -> Metrics:
-    """Loss and accuracy over all sequences.
-
-    Args:
-        network: which.
-        variables: its parameters.
-        strata: the sequences.
-        at_once: pairs of tokens to look at together.
+    """Loss and accuracy over all sequences; arguments as for `risk_and_gradient`.
 
     Returns:
         Both means; a class is predicted by the greatest output, a sign by one.
     """
+    _check(network, strata)
+    return _evaluate(network, variables, strata, at_once=at_once)
+
+
+@partial(jax.jit, static_argnames=("network", "at_once"))
+def _evaluate(
+    network: Network, variables: Variables, strata: Strata, *, at_once: int
+) -> Metrics:
     tables = tables_of(network, variables)
 
     def add(carry: Any, part: Corpus, weight: Float[Array, " part"]) -> Any:
@@ -189,7 +316,6 @@ def evaluate(
     return Metrics(total[0] / number, total[1] / number)
 
 
-@as_annotated
 @partial(jax.jit, static_argnames=("network", "at_once"))
 def response(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
@@ -197,12 +323,7 @@ def response(
     """Mean derivatives g_k = mean_X ∂f_k/∂z_X of the outputs.
 
     Behind an MLP that is Uᵀ(φ′(U z + c) ⊙ v_k), averaged; it takes the place of v_k.
-
-    Args:
-        network: which.
-        variables: its parameters.
-        strata: the sequences.
-        at_once: pairs of tokens to look at together.
+    Arguments as for `risk_and_gradient`.
 
     Returns:
         One row per head; as wide as z, which without an MLP has one number per head.
@@ -224,7 +345,6 @@ def response(
     return slope / sum(len(corpus.labels) for corpus in strata)
 
 
-@as_annotated
 def train(
     network: Network,
     variables: Variables,
@@ -257,12 +377,15 @@ def train(
         BadInput: minibatches without a key, an unknown name among the fixed, steps or
             a batch that are no number of them.
     """
-    _require_labels(network, strata)
+    _check(network, strata)
     checks.whole("steps", steps, least=0)
     if batch is not None:
         checks.whole("batch", batch)
-    if batch is not None and key is None:
-        raise BadInput("minibatches need a key: it decides what they hold")
+        if not (
+            isinstance(key, jax.Array)
+            and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        ):
+            raise BadInput("minibatches need a key: it decides what they hold")
     known = sorted(variables["params"])
     if not set(fixed) <= set(known):
         raise BadInput(f"fixed is {fixed}; wanted some of {known}")
@@ -291,7 +414,7 @@ def _update(
     fixed: tuple[str, ...],
 ) -> Training:
     """One step of the optimiser."""
-    _, slope = risk_and_gradient(network, state.variables, strata)
+    _, slope = _risk_and_gradient(network, state.variables, strata)
     held = {name: jnp.zeros_like(state.variables["params"][name]) for name in fixed}
     slope = {"params": slope["params"] | held}
     # Adam multiplies arrays by Python-made scalars of another type.

@@ -1,11 +1,10 @@
-"""Labelled bags of any lengths, on the host: the layout of thousands of long ones.
+"""Labelled bags of any lengths on the host: attention, risk, derivatives in p.
 
-Attention, risk and the derivatives of the risk in p, of ragged bags on the host.
-
-A sequence contributes diag(h) − h xᵀ − x hᵀ to the curvature in scores
-(`model.objective`). Late, the weights of nearly all words are too small to matter
-within the time that has passed: only the others, few of thousands, are kept
-(mathematics, section 7a).
+Thousands of long bags fit no padded array: a bag is a row of a count matrix, and what
+belongs to a token of a bag is an array over its entries. The Hessian of the risk is
+Eᵀ (Σ_X diag(h) − h xᵀ − x hᵀ) E with forces h and partners x of every bag (mathematics,
+section 1b). Late in a flow the weights of nearly all words are too small to matter
+within the time that has passed; only the few others are kept (section 7a).
 """
 
 import os
@@ -18,7 +17,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.sparse import csr_array
 
-from ..data.corpus import AbstractBags
+from ..checks import BadInput
+from ..data.corpus import AbstractBags, labels_among, same_vocabulary
 from ..data.loss import LOGISTIC, Loss
 from ..data.sparse import SparseCorpus
 from ..model.attention import (
@@ -31,6 +31,26 @@ from ..model.attention import (
     score_gradient,
 )
 from ..model.parameters import Parameters
+
+
+def check_sparse_problem(parameters: Parameters, corpus: SparseCorpus) -> None:
+    """Refuse parameters and a sparse corpus that do not go together.
+
+    Raises:
+        BadInput: another kind of argument, E with another number of rows than the
+            vocabulary has tokens, several heads, or labels other than ±1.
+    """
+    for name, given, wanted in (
+        ("parameters", parameters, Parameters),
+        ("corpus", corpus, SparseCorpus),
+    ):
+        if not isinstance(given, wanted):
+            kind = type(given).__name__
+            raise BadInput(f"{name} of type {kind}: wanted {wanted.__name__}")
+    same_vocabulary(parameters.embeddings, corpus.vocabulary)
+    labels_among(corpus.labels, (-1, 1))
+    if parameters.head.ndim > 1:
+        raise BadInput(f"{parameters.head.shape[1]} heads: wanted one, and labels ±1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +76,8 @@ class RaggedBags(AbstractBags):
 
     @classmethod
     def of_corpus(cls, parameters: Parameters, corpus: SparseCorpus) -> "RaggedBags":
-        """The whole corpus, and the embeddings of all words.
-
-        Args:
-            parameters: (E, ·, v).
-            corpus: n bags with labels ±1.
-
-        Returns:
-            The same on the host.
-        """
+        """Copy a corpus and the embeddings of all words to the host, once checked."""
+        check_sparse_problem(parameters, corpus)
         embeddings = np.asarray(parameters.embeddings)
         return cls(
             corpus.by_sequence.to_csr(),
@@ -77,12 +90,12 @@ class RaggedBags(AbstractBags):
 
     @property
     def arrays(self) -> Any:
-        """The arrays are those of NumPy."""
+        """The module of the arrays: NumPy."""
         return np
 
     @property
     def filled(self) -> np.bool_:
-        """Whether an entry is a token: each one."""
+        """Whether an entry is a token: every entry is, there is no padding."""
         return np.True_
 
     @cached_property
@@ -92,12 +105,12 @@ class RaggedBags(AbstractBags):
 
     @cached_property
     def token(self) -> Int[np.ndarray, " entries"]:
-        """Token of every entry, as NumPy reads an index fastest."""
+        """Token of every entry, in the type that NumPy indexes fastest."""
         return self.counts.indices.astype(np.intp)
 
     @cached_property
     def log_counts(self) -> Float[np.ndarray, " entries"]:
-        """The log C_X[s] of every entry."""
+        """Logarithm of C_X[s], of every entry."""
         return np.log(self.counts.data)
 
     @property
@@ -106,49 +119,49 @@ class RaggedBags(AbstractBags):
         return self.counts.indptr[:-1]
 
     def log_weights(self, dtype: Any) -> np.floating:
-        """The log 1/n."""
+        """Log-weight −log n of every bag in the risk."""
         return -np.log(np.asarray(self.num_total, dtype))
 
     def logits(
         self, scores: Float[np.ndarray, " vocabulary"]
     ) -> Float[np.ndarray, " entries"]:
-        """The a_s + log C_X[s] of every entry."""
+        """Logit a_s + log C_X[s] of every entry."""
         return self.gather(scores) + self.log_counts
 
     def gather(
         self, by_token: Shaped[np.ndarray, " vocabulary *rest"]
     ) -> Shaped[np.ndarray, " entries *rest"]:
-        """Numbers of tokens, entry by entry."""
+        """Gather per-token values into entries."""
         return by_token.take(self.token, axis=0)
 
     def spread(
         self, by_bag: Shaped[np.ndarray, " sequences *rest"]
     ) -> Shaped[np.ndarray, " entries *rest"]:
-        """Numbers of sequences, entry by entry."""
+        """Repeat per-bag values for each entry."""
         return by_bag.take(self.row, axis=0)
 
     def total(
         self, entries: Shaped[np.ndarray, " entries *rest"]
     ) -> Shaped[np.ndarray, " sequences *rest"]:
-        """Sum over every sequence."""
+        """Sum the entries of every bag."""
         return np.add.reduceat(entries, self.begin)
 
     def largest(
         self, entries: Shaped[np.ndarray, " entries"]
     ) -> Shaped[np.ndarray, " sequences"]:
-        """Maximum over every sequence."""
+        """Largest entry of every bag."""
         return np.maximum.reduceat(entries, self.begin)
 
     def scatter(
         self, entries: Float[np.ndarray, " entries"]
     ) -> Float[np.ndarray, " vocabulary"]:
-        """Sum over every token."""
+        """Sum the entries of every token."""
         return np.bincount(self.token, entries, self.counts.shape[1])
 
     def first(
         self, marks: Bool[np.ndarray, " entries"]
     ) -> Int[np.ndarray, " sequences"]:
-        """First marked entry of every sequence; the last one where none is."""
+        """First marked entry of every bag; its last entry where none is marked."""
         slots, marked = self.counts.indptr[1:] - 1, np.flatnonzero(marks)[::-1]
         # The last of several assignments to one slot counts.
         slots[self.row[marked]] = marked
@@ -159,39 +172,21 @@ class RaggedBags(AbstractBags):
         entries: Shaped[np.ndarray, " entries *rest"],
         slots: Int[np.ndarray, " sequences"],
     ) -> Shaped[np.ndarray, " sequences *rest"]:
-        """Given entries, one of every sequence."""
+        """Take one entry of every bag."""
         return entries[slots]
 
     def marks(
         self, slots: Int[np.ndarray, " sequences"]
     ) -> Bool[np.ndarray, " entries"]:
-        """Whether an entry is the given one of its sequence."""
+        """Mark one entry of every bag."""
         found = np.zeros(self.counts.nnz, bool)
         found[slots] = True
         return found
 
 
 def row_of_entry(counts: csr_array) -> Int[np.ndarray, " entries"]:
-    """Sequence of every entry of a count matrix.
-
-    Args:
-        counts: a row per sequence.
-
-    Returns:
-        Rows, in the order of the entries.
-
-    Example:
-        >>> row_of_entry(csr_array([[1.0, 1.0], [0.0, 1.0]])).tolist()
-        [0, 0, 1]
-    """
+    """Row of every entry of a count matrix, in the order of its entries."""
     return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-
-
-# Tolerance of the truncated Jacobian relative to the identity; Newton's rate degrades
-# by as much.
-LEFT_OUT = 0.01
-# Words whose rows of the curvature in scores are made at a time.
-BLOCK = 1024
 
 
 def attention(
@@ -224,35 +219,12 @@ def attention(
 def outputs(
     bags: RaggedBags, share: Float[np.ndarray, " entries"]
 ) -> Float[np.ndarray, " sequences"]:
-    """Outputs f = Σ_s q_s b_s of every sequence.
-
-    Source: mathematics, section 1.
-
-    Args:
-        bags: the corpus and the words' values.
-        share: q, of `attention`.
-
-    Returns:
-        What the head makes of it.
-
-    Example:
-        >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
-        >>> one = RaggedBags(bag, np.ones(1), axes, axes[0], 1)
-        >>> outputs(one, np.array([0.75, 0.25])).tolist()
-        [0.75]
-    """
+    """Output f = Σ_s q_s b_s of every bag, from the weights q of `attention`."""
     return bags.total(share * bags.gather(bags.values))
 
 
 def risk(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> float:
-    """The part of these sequences in L(p) (mathematics, section 1).
-
-    Args:
-        bags: the corpus and the words' embeddings.
-        query: p.
-
-    Returns:
-        The sum of their losses over the number that L is the mean of.
+    """Part of these bags in L(p): the sum of their losses over `num_total`.
 
     Example:
         >>> bag = csr_array([[1.0, 1.0]])
@@ -264,19 +236,19 @@ def risk(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> float:
     return float(bags.loss.value(bags.labels * output).sum() / bags.num_total)
 
 
+def pull(
+    bags: RaggedBags, query: Float[np.ndarray, " dim"]
+) -> Float[np.ndarray, " dim"]:
+    """−∂L/∂p."""
+    return bags.scatter(_entry_pulls(_attend(bags, query), bags)[0]) @ bags.embeddings
+
+
 def descent(
     bags: RaggedBags, query: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " dim"], float]:
-    """−∂L/∂p, and a bound on its rounding.
+    """−∂L/∂p, and a bound on its rounding: 16 roundings of the sum of its terms.
 
     Source: mathematics, section 7a.
-
-    Args:
-        bags: the corpus and the words' embeddings.
-        query: p.
-
-    Returns:
-        −∂L/∂p, and 16 roundings of the sum of its terms.
 
     Example:
         >>> bag = csr_array([[1.0, 1.0]])
@@ -284,16 +256,49 @@ def descent(
         >>> descent(one, np.zeros(2))[0].round(4).tolist()
         [0.0944, -0.0944]
     """
-    pull, size = sized_score_gradient(bags, query)
+    force, size = sized_score_gradient(bags, query)
     length = np.sqrt(np.sum(bags.embeddings**2, axis=1))
     terms = size @ bags.gather(length)
-    return bags.scatter(pull) @ bags.embeddings, float(16 * np.finfo(float).eps * terms)
+    rounding = float(16 * np.finfo(float).eps * terms)
+    return bags.scatter(force) @ bags.embeddings, rounding
+
+
+def sized_score_gradient(
+    bags: RaggedBags, query: Float[np.ndarray, " dim"]
+) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
+    """Force y (−ℓ′(y f)) q (b − f) / n of every entry, and a size that bounds it.
+
+    The forces are the terms of −∂L/∂a and add up to zero in each bag. That on the top
+    token is minus the sum of the others, which may cancel: its size is the sum of
+    theirs, so that roundings are relative to the sizes.
+
+    Source: mathematics, sections 1 and 7b.
+
+    Example:
+        >>> bag = csr_array([[1.0, 1.0, 1.0]])
+        >>> one = RaggedBags(bag, np.ones(1), np.eye(3), np.array([0.0, 1.0, -1.0]), 1)
+        >>> force, size = sized_score_gradient(one, np.zeros(3))
+        >>> abs(force).round(3).tolist(), size.round(3).tolist()
+        ([0.0, 0.167, 0.167], [0.333, 0.167, 0.167])
+    """
+    attention = _attend(bags, query)
+    force, _ = _entry_pulls(attention, bags)
+    top = bags.marks(np.asarray(attention.top))
+    size = np.where(top, 0.0, np.abs(force))
+    return force, np.where(top, bags.spread(bags.total(size)), size)
+
+
+# Tolerance of the truncated Hessian relative to the identity; Newton's rate degrades
+# by as much.
+LEFT_OUT = 0.01
+# Words whose rows of the Hessian in score space are made at a time.
+BLOCK = 1024
 
 
 def curvature(
     bags: RaggedBags, query: Float[np.ndarray, " dim"], time: float = 0.0
 ) -> Float[np.ndarray, "dim dim"]:
-    """∂²L/∂p² without words whose part, times `time`, is below `LEFT_OUT`.
+    """∂²L/∂p², without words whose parts times `time` add up to less than `LEFT_OUT`.
 
     Source: mathematics, sections 3a and 7a.
 
@@ -312,13 +317,13 @@ def curvature(
         [[0.0147, -0.0147], [-0.0147, 0.0147]]
     """
     counts, word = bags.counts, bags.counts.indices
-    pull, partner = _factors(bags, query)
-    pulled, partners = np.abs(pull), np.abs(partner)
-    all_pulls, all_partners = (
-        bags.spread(bags.total(size)) for size in (pulled, partners)
-    )
+    attention = _attend(bags, query)
+    force, advance = _entry_pulls(attention, bags)
+    partner = partners(advance, attention, bags)
+    sizes = np.abs(force), np.abs(partner)
+    all_forces, all_partners = (bags.spread(bags.total(size)) for size in sizes)
     # A word takes its row and its column along.
-    part = pulled * (1 + 2 * all_partners) + 2 * partners * all_pulls
+    part = sizes[0] * (1 + 2 * all_partners) + 2 * sizes[1] * all_forces
     part = np.bincount(word, part, counts.shape[1])
     part *= time * np.max(np.sum(bags.embeddings**2, axis=1))
     order = np.argsort(part)
@@ -330,15 +335,15 @@ def curvature(
     where = bags.row[entry], position[word[entry]]
     shape = counts.shape[0], len(kept)
     left, right = (
-        csr_array((factor[entry], where), shape=shape) for factor in (pull, partner)
+        csr_array((factor[entry], where), shape=shape) for factor in (force, partner)
     )
     embeddings, turned = bags.embeddings[kept], left.T.tocsr()
-    pulled = np.bincount(where[1], pull[entry], len(kept))
+    force_on_word = np.bincount(where[1], force[entry], len(kept))
 
     def half(first: int) -> Float[np.ndarray, "dim dim"]:
         part = np.arange(first, min(first + BLOCK, len(kept)))
         in_scores = (turned[part] @ right).toarray()
-        in_scores[np.arange(len(part)), part] -= pulled[part] / 2
+        in_scores[np.arange(len(part)), part] -= force_on_word[part] / 2
         return embeddings[part].T @ (in_scores @ embeddings)
 
     nothing = np.zeros((len(query), len(query)))
@@ -352,90 +357,6 @@ def curvature(
     return found + found.T
 
 
-def dense_curvature(
-    bags: RaggedBags, query: Float[np.ndarray, " dim"]
-) -> Float[np.ndarray, "dim dim"]:
-    """∂²L/∂p² by dense factors, which for 10⁴ counts take less time than sparse ones.
-
-    Source: mathematics, section 3a.
-
-    Args:
-        bags: the corpus and the tokens' embeddings.
-        query: p.
-
-    Returns:
-        The Hessian.
-
-    Example:
-        >>> bag = csr_array([[1.0, 1.0]])
-        >>> one = RaggedBags(bag, np.ones(1), np.eye(2), np.array([1.0, 0.0]), 1)
-        >>> dense_curvature(one, np.zeros(2)).round(4).tolist()
-        [[0.0147, -0.0147], [-0.0147, 0.0147]]
-    """
-    pull, partner = _factors(bags, query)
-    left, right = np.zeros((2, *bags.counts.shape))
-    left[bags.row, bags.token] = pull
-    right[bags.row, bags.token] = partner
-    in_scores = left.T @ right - np.diag(left.sum(axis=0) / 2)
-    found = bags.embeddings.T @ in_scores @ bags.embeddings
-    return found + found.T
-
-
-def pull(
-    bags: RaggedBags, query: Float[np.ndarray, " dim"]
-) -> Float[np.ndarray, " dim"]:
-    """−∂L/∂p alone.
-
-    Source: mathematics, section 7a.
-
-    Args:
-        bags: the corpus and the words' embeddings.
-        query: p.
-
-    Returns:
-        The first part of `descent`.
-
-    Example:
-        >>> bag = csr_array([[1.0, 1.0]])
-        >>> one = RaggedBags(bag, np.ones(1), np.eye(2), np.array([1.0, 0.0]), 1)
-        >>> pull(one, np.zeros(2)).round(4).tolist()
-        [0.0944, -0.0944]
-    """
-    return bags.scatter(_entry_pulls(_attend(bags, query), bags)[0]) @ bags.embeddings
-
-
-def sized_score_gradient(
-    bags: RaggedBags, query: Float[np.ndarray, " dim"]
-) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
-    """Pull y (−ℓ′(y f)) q (b − f) / n of every entry; sizes that bound its roundings.
-
-    The pull on the top token of a sequence is minus the sum of the others, which may
-    cancel.
-
-    Source: mathematics, sections 1 and 7b.
-
-    Args:
-        bags: the corpus and the words' embeddings.
-        query: p.
-
-    Returns:
-        Terms of −∂L/∂a, which add up to zero in each row; sizes, no less than these in
-        absolute value.
-
-    Example:
-        >>> bag = csr_array([[1.0, 1.0, 1.0]])
-        >>> one = RaggedBags(bag, np.ones(1), np.eye(3), np.array([0.0, 1.0, -1.0]), 1)
-        >>> pull, size = sized_score_gradient(one, np.zeros(3))
-        >>> abs(pull).round(3).tolist(), size.round(3).tolist()
-        ([0.0, 0.167, 0.167], [0.333, 0.167, 0.167])
-    """
-    attention = _attend(bags, query)
-    pull, _ = _entry_pulls(attention, bags)
-    top = bags.marks(np.asarray(attention.top))
-    size = np.where(top, 0.0, np.abs(pull))
-    return pull, np.where(top, bags.spread(bags.total(size)), size)
-
-
 def _attend(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Attention:
     return attend_bags(bags.embeddings @ query, bags.values, bags)
 
@@ -443,16 +364,7 @@ def _attend(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Attention:
 def _entry_pulls(
     attention: Attention, bags: RaggedBags
 ) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
-    """Pulls, and advances that they are along."""
+    """Forces h of every entry, and the advances b − f that they are along."""
     advance = advances(attention, bags)
     exponent = log_weighted_residual(attention, bags)
     return score_gradient(exponent, advance, attention, bags), advance
-
-
-def _factors(
-    bags: RaggedBags, query: Float[np.ndarray, " dim"]
-) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
-    """Pulls h and partners x of every entry, as in `score_curvature`."""
-    attention = _attend(bags, query)
-    pull, advance = _entry_pulls(attention, bags)
-    return pull, partners(advance, attention, bags)

@@ -1,40 +1,21 @@
-"""Where the flow of p on real text ends: what it selects, and what stays in balance.
+"""Where the flow of p on sparse counts ends, and what is certified of it for all times.
 
-A review is decided for one word, or some words share it at finite odds. Those are held
-by reviews of both classes, in the span of their differences, where p comes to rest.
-Orthogonal to it p goes on like p_mm log t, in the max-margin direction of the selection
-(mathematics, section 7c).
+A bag is decided for one token, or some tokens share it at finite odds (ties). Ties are
+held by bags of both classes: in the span of their differences p comes to rest. In the
+complement p moves by pairs of a selected token and one that lost (mathematics, section
+7c), with τ = log(1+t) and p_mm the max-margin direction of the selection:
 
-Names of how a flow may end, for readers too: nothing that computes is loaded.
+    dp/dτ = Σ_k λ_k D_k,    λ_k = c_k e^{τ − D_kᵀp}
 
-An end says what is proved of p for all times.
+Pairs of margin one bring z = p − p_mm τ to rest at the offset ρ. Where all c_k > 0 the
+selection is final. Where some are not, the line p_mm τ + ρ must be certified, with p
+within a distance of it that no such pair exceeds and on which the other forces are
+those of a convex function.
 
-Competing pairs of ragged bags, classes of tied tokens, and the forces of pairs.
-
-Bags are rows of a count matrix on the host; a token that lost is one entry of a row.
-Orthogonal to the ties dp/dt = Σ_k c_k e^{−D_kᵀp} D_k (mathematics, section 7c). The sum
-over the bags of a pair may nearly cancel: what it cancels from bounds its errors.
-
-The max-margin problem of thousands of bags, few of its pairs ever written down.
-
-Only pairs (selected word, losing word) near the margin decide. Starting
-from a guess, the pairs that it violates most are added until none is violated: each
-round solves a small problem exactly, and looks at every pair once (mathematics, section
-7c).
-
-A late flow at one time: its pairs' forces, margins and errors, and its offset.
-
-dp/dτ = Σ_k λ_k D_k, λ_k = c_k e^{τ − D_kᵀp}, orthogonal to ties. Pairs of margin one
-move z = p − p_mm τ to rest at the offset ρ. Where all c_k > 0 theirs is the flow of a
-convex function Φ; with some c_k < 0 critical points of Φ may be minima still
-(mathematics, section 7c).
-
-Proofs about a late flow orthogonal to its ties, from numbers at one time.
-
-dp/dτ = Σ_k λ_k D_k, λ_k = c_k e^{τ − D_kᵀp}. Where all c_k > 0 the selection is final.
-Where some are not, the line p_mm τ + ρ must be proved, p within R_q of it, a bound
-that no such pair exceeds, and R_q within what is convex around ρ (mathematics, section
-7c).
+Ends are computed in this order: `flow_end` reads the selection and its ties,
+`rest.certified_minimum` certifies where the ties rest, `sparse_max_margin` solves for
+p_mm, `pair_forces` computes λ_k with bounds of their errors, `limit_certificate` judges
+them.
 """
 
 from typing import NamedTuple
@@ -45,7 +26,6 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from ..data.corpus import for_corpus
 from ..data.sparse import SparseCorpus
 from ..flow.cls import Flow, FlowStatus
 from ..margin.max_margin import MaxMarginStatus
@@ -58,7 +38,7 @@ from .rest import Minimum, certified, certified_minimum
 
 
 class End(Status):
-    """How the flow of p ends; the first three are proved."""
+    """How the flow of p ends; the first three are certified."""
 
     SELECTED = 0, "One token of every sequence keeps all of its weight."
     TIED = 1, "Some tokens keep finite odds, and every other choice is final."
@@ -69,65 +49,32 @@ class End(Status):
         "Nothing is proved: tokens share sequences, and that they rest needs bounds on "
         "the loss's derivatives, which this loss does not have.",
     )
-    NOT_CERTIFIED = UNPROVED
 
     @property
     def is_proved(self) -> bool:
-        """Whether the end is known."""
+        """Whether the end is certified."""
         return self <= End.AT_REST
-
-
-# Margin above one, absolute. Up to the first a pair is active, which is as exact as
-# p_mm is computed; beyond the second it is not; between the two nothing is claimed.
-ACTIVE, INACTIVE = 1e-8, 1e-6
 
 
 def competing_pairs(
     counts: csr_array, selected: Bool[np.ndarray, " entries"]
-) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+) -> tuple[
+    Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"], Int[np.ndarray, " lost"]
+]:
     """Distinct pairs (first selected word, losing word) of all bags.
 
-    Args:
-        counts: a row per bag.
-        selected: of every entry.
-
     Returns:
-        Winners and losers.
+        Winners, losers, and the pair of every entry that is not selected.
 
     Example:
         >>> bags = csr_array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
         >>> chosen = np.array([True, False, True, False, False])
         >>> [part.tolist() for part in competing_pairs(bags, chosen)]
-        [[0, 0], [1, 2]]
+        [[0, 0], [1, 2], [0, 0, 1]]
     """
-    winners, losers, _ = competing_pairs_by_entry(counts, selected)
-    return winners, losers
-
-
-def competing_pairs_by_entry(
-    counts: csr_array, selected: Bool[np.ndarray, " entries"]
-) -> tuple[
-    Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"], Int[np.ndarray, " lost"]
-]:
-    """`competing_pairs`, and the pair of every entry that is not selected.
-
-    Args:
-        counts: a row per bag.
-        selected: of every entry.
-
-    Returns:
-        Winners, losers, and a pair for each entry that lost.
-
-    Example:
-        >>> bags = csr_array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
-        >>> chosen = np.array([True, False, True, False, False])
-        >>> competing_pairs_by_entry(bags, chosen)[2].tolist()
-        [0, 0, 1]
-    """
-    first = np.repeat(first_selected(counts, selected), np.diff(counts.indptr))[
-        ~selected
-    ]
-    keys = first * counts.shape[1] + counts.indices[~selected]
+    lost = ~selected
+    first = np.repeat(_first_selected(counts, selected), np.diff(counts.indptr))[lost]
+    keys = first * counts.shape[1] + counts.indices[lost]
     found, pair = np.unique(keys, return_inverse=True)
     winners, losers = np.divmod(found, counts.shape[1])
     return winners, losers, pair
@@ -136,18 +83,15 @@ def competing_pairs_by_entry(
 def contract_ties(
     counts: csr_array, selected: Bool[np.ndarray, " entries"]
 ) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:
-    """Bags with one word per class of ties; the completed selection.
+    """Replace the words of every class of ties by one, and complete the selection.
 
     Words tied in one bag are at finite odds wherever else they meet.
 
     Source: mathematics, section 7c.
 
-    Args:
-        counts: a row per bag, a column per word.
-        selected: of every entry.
-
     Returns:
-        The same entries under other columns, some of them twice; of every entry.
+        The same entries under other columns, some of them twice; whether every entry
+        is selected.
 
     Example:
         >>> bags = csr_array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
@@ -157,7 +101,7 @@ def contract_ties(
         ([0, 0, 0, 0, 2], [True, True, True, True, False])
     """
     words = counts.shape[1]
-    first = np.repeat(first_selected(counts, selected), np.diff(counts.indptr))
+    first = np.repeat(_first_selected(counts, selected), np.diff(counts.indptr))
     edges = first[selected], counts.indices[selected]
     ties = csr_array((np.ones(selected.sum()), edges), shape=(words, words))
     _, label = connected_components(ties, directed=False)
@@ -168,23 +112,10 @@ def contract_ties(
     return csr_array(entries, counts.shape), whole
 
 
-def first_selected(
+def _first_selected(
     counts: csr_array, selected: Bool[np.ndarray, " entries"]
 ) -> Int[np.ndarray, " bags"]:
-    """The first selected word of every bag.
-
-    Args:
-        counts: a row per bag.
-        selected: of every entry; one at least in each bag.
-
-    Returns:
-        A word each.
-
-    Example:
-        >>> bag = csr_array([[1.0, 1.0]])
-        >>> first_selected(bag, np.array([False, True])).tolist()
-        [1]
-    """
+    """First selected word of every bag; one at least is selected in each."""
     row = row_of_entry(counts)
     first = np.full(counts.shape[0], counts.shape[1], np.int64)
     np.minimum.at(first, row[selected], counts.indices[selected].astype(np.int64))
@@ -192,23 +123,24 @@ def first_selected(
 
 
 class PairForces(NamedTuple):
-    """Competing pairs, their signed forces on p, and bounds.
+    """Signed forces of competing pairs on p, in logs, and bounds of their errors.
 
     Attributes:
         winners: the word selected.
         losers: the word that lost.
         sign: of c_k; 1 where the bags together pull towards the winner.
         log_force: log |c_k e^{−D_kᵀp}|.
-        log_gross: log of the sum that this is the rest of, Σ_X (−ℓ′(y f)) w_X q_X / n
-            over the bags of the pair, with w_X the range of E v in the bag.
-        log_error: log of a bound on what rounding and the error of the ties' minimum
-            may have changed of the force.
+        log_gross: log of the gross force Σ_X (−ℓ′(y f)) w_X q_X / n over the bags of
+            the pair, w_X the range of E v in the bag: a bound on the sum of the
+            absolute forces, which may nearly cancel. Errors are relative to it.
+        log_error: log of a bound on the error of the force from rounding and from the
+            error of the ties' minimum.
         log_share: log of the largest share of weight that the loser has in a bag.
         lost_share: the largest share of weight that all losers of one bag have.
         response: a relative change of weights by ε changes a force by at most
             response · ε of its gross, for response · ε ≤ ½.
         drive: mean of −ℓ′(y f) w_X response: lost shares up to ε move a tied word's
-            score with at most drive · ε · ‖D‖² per unit of t.
+            score by at most drive · ε · ‖D‖² per unit of t.
     """
 
     winners: Int[np.ndarray, " pairs"]
@@ -230,9 +162,9 @@ def pair_forces(
     query: Float[np.ndarray, " dim"],
     shift: Float[np.ndarray, " entries"] | float = 0.0,
 ) -> PairForces:
-    """Signed forces of all competing pairs at p, with bounds.
+    """Signed forces of all competing pairs at p, with bounds of their errors.
 
-    λ_k e^{−s} = Σ_{X∋k} (1/n) (−ℓ′(y f)) q_X[r] y (f − b_r): no exponential is taken
+    λ_k e^{−τ} = Σ_{X∋k} (1/n) (−ℓ′(y f)) q_X[r] y (f − b_r): no exponential is taken
     before the largest of a pair is taken out.
 
     Source: mathematics, section 7c.
@@ -240,13 +172,10 @@ def pair_forces(
     Args:
         bags: the corpus and the words' embeddings.
         counts: its counts, with ties contracted.
-        selected: of every entry.
+        selected: whether every entry is selected.
         query: p.
         shift: bound on the error of every entry's score against the scores of the
             tokens that its bag selects.
-
-    Returns:
-        The forces, in logs.
 
     Example:
         >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
@@ -265,7 +194,7 @@ def pair_forces(
     response = 4 + 1.3 * max(bags.loss.largest_ratio, 1.0) * spread
     towards = -bags.spread(bags.labels * slope / bags.num_total) * attention.advantage
     lost = ~selected
-    winners, losers, pair = competing_pairs_by_entry(counts, selected)
+    winners, losers, pair = competing_pairs(counts, selected)
     top = np.full(len(winners), -np.inf)
     np.maximum.at(top, pair, log_share[lost])
     weight = np.exp(log_share[lost] - top[pair])
@@ -293,25 +222,12 @@ def pair_forces(
         )
 
 
-def lengths(
+def _lengths(
     words: Float[np.ndarray, "vocabulary dim"],
     one: Int[np.ndarray, " pairs"],
     other: Int[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:
-    """‖E_s − E_r‖ of many pairs, in blocks of bounded memory.
-
-    Args:
-        words: E.
-        one: s of every pair.
-        other: r of every pair.
-
-    Returns:
-        A length each.
-
-    Example:
-        >>> lengths(np.eye(2) * 3, np.array([0]), np.array([0])).tolist()
-        [0.0]
-    """
+    """‖E_s − E_r‖ of many pairs, in blocks of bounded memory."""
     found = np.zeros(len(one))
     for at in range(0, len(one), BLOCK):
         part = slice(at, at + BLOCK)
@@ -326,9 +242,6 @@ ROUNDS = 200
 EXACT = 1e-10
 # Relative length of a convex combination of differences that counts as zero.
 CANCELLED = 1e-12
-
-
-UNSOLVED = MaxMarginStatus.NOT_CONVERGED
 
 
 class SparseMaxMargin(NamedTuple):
@@ -363,14 +276,16 @@ def sparse_max_margin(
 ) -> SparseMaxMargin:
     """Solve min ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1, s selected and r not, in every bag.
 
-    Words selected together stand for one another: their rows must be equal.
+    Few of the pairs decide, and few are ever written down: starting from a guess, the
+    pairs that it violates most are added until none is violated. Every round solves a
+    small problem exactly and looks at every pair once.
 
     Source: mathematics, section 7c.
 
     Args:
-        embeddings: E.
+        embeddings: E; rows of words selected together are equal.
         counts: a row per bag, a column per word.
-        selected: of every entry of `counts`, whether its bag selects the word.
+        selected: whether every entry of `counts` is selected.
         guess: a direction to begin with, such as p late in a flow.
 
     Returns:
@@ -383,7 +298,7 @@ def sparse_max_margin(
         >>> found.direction.round(9).tolist(), found.duals.round(9).tolist()
         ([0.5, 0.0], [0.25])
     """
-    winners, losers = competing_pairs(counts, selected)
+    winners, losers, _ = competing_pairs(counts, selected)
     used = np.zeros(len(winners), bool)
     direction, duals = guess, np.zeros(0)
     nothing = np.zeros(0, int)
@@ -404,8 +319,10 @@ def sparse_max_margin(
         if not direction.any():
             # Farkas: λ ≥ 0 with Σλ = 1 and Dᵀλ = 0, to rounding, leave no p.
             lengths = np.sqrt(np.sum(rows**2, axis=1))
-            proved = np.linalg.norm(duals @ rows) <= CANCELLED * (duals @ lengths)
-            status = MaxMarginStatus.INFEASIBLE if proved and duals.any() else UNSOLVED
+            status = MaxMarginStatus.NOT_CONVERGED
+            cancelled = CANCELLED * (duals @ lengths)
+            if duals.any() and np.linalg.norm(duals @ rows) <= cancelled:
+                status = MaxMarginStatus.INFEASIBLE
             kept = winners[used], losers[used], duals, 1.0, 1.0, len(winners)
             return SparseMaxMargin(direction, *kept, status)
         # Pairs without a dual leave again: the next rounds stay small.
@@ -428,18 +345,13 @@ def sparse_max_margin(
 def least_distance(
     rows: Float[np.ndarray, "pairs dim"],
 ) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " pairs"]]:
-    """Least distance: min ‖p‖ subject to D p ≥ 1, and its duals.
-
-    Where there is no such p it is zero, and the duals are those of Farkas' lemma: λ ≥ 0
-    with Σλ = 1 and Dᵀλ = 0.
+    """Solve min ‖p‖ subject to D p ≥ 1, as non-negative least squares.
 
     Source: C. Lawson and R. Hanson, Solving Least Squares Problems, chapter 23.
 
-    Args:
-        rows: D.
-
     Returns:
-        p and λ ≥ 0 with p = Dᵀλ; λ = 0 where neither was found.
+        p and λ ≥ 0 with p = Dᵀλ. Without such a p: zero, and the λ ≥ 0 of Farkas'
+        lemma, Σλ = 1 and Dᵀλ = 0. Two zeros where neither was found.
 
     Example:
         >>> least_distance(np.array([[2.0, 0.0]]))[0].round(9).tolist()
@@ -465,26 +377,32 @@ def least_distance(
     return duals @ rows, duals
 
 
-# Log-time of ties to rest: slower ones are not certified; up to the second it is none.
-SETTLED, MOMENT = 1.0, 1e-3
+# Margin above one, absolute. Up to the first a pair is active, which is as exact as
+# p_mm is computed; beyond the second it is not; between the two nothing is claimed.
+ACTIVE, INACTIVE = 1e-8, 1e-6
+# Longest log-time in which ties may come to rest: slower ties are not certified.
+SETTLED = 1.0
+# Log-time of ties to rest that counts as none.
+AT_ONCE = 1e-3
 # Log of the largest number, with room for a product.
 LARGEST = 600.0
 # Log of a force beyond which p is far from its line: ρ is not looked for.
 FAR = 40.0
 # Terms change by less than e^{1/8} within 1/8 of the longest difference.
 BALL = 0.125
-NEWTON_STEPS = 80
-# Exponents, with room for a square of what they are of.
+# Newton's steps towards ρ, most of which only lessen exponents.
+OFFSET_STEPS = 80
+# Largest exponent of a number that has a square.
 SQUARABLE = 300.0
 # Change of an exponent from which Newton's steps must lessen the gradient.
 NEAR = 0.1
 
 
 class Ties(NamedTuple):
-    """The ties at rest, as the forces of pairs depend on them.
+    """What the forces of pairs need to know of the ties at rest.
 
     Attributes:
-        distance: of p from the proved minimum, along the ties' axes.
+        distance: of p from the certified minimum, along the ties' axes.
         stiffness: least curvature of the risk there.
         basin: distance from which p ends in it.
     """
@@ -498,7 +416,7 @@ FREE = Ties()
 
 
 class LateFlow(NamedTuple):
-    """A late flow at one time, as its certificates need it.
+    """A late flow at one time τ, in the numbers that its certificates need.
 
     Attributes:
         forces: of the pairs, in logs.
@@ -506,12 +424,12 @@ class LateFlow(NamedTuple):
         words: E orthogonal to the ties.
         growth: p_mm.
         duals: of every pair in p_mm.
-        log_time: s.
+        log_time: τ.
         excess: margins under p_mm less one; zero for active pairs.
         length: ‖D_k‖.
         size: |λ_k|.
-        gross: what λ_k is the rest of.
-        error: what λ_k may be wrong by for ever.
+        gross: gross force of the pair at τ.
+        error: bound on the error of λ_k that no later time takes away.
         diameter: bound on ‖E_s − E_r‖.
         sharp: whether every pair is active or clearly not.
     """
@@ -540,19 +458,7 @@ class LateFlow(NamedTuple):
         diameter: float,
         ties: Ties,
     ) -> "LateFlow":
-        """From the arguments of `limit_certificate`.
-
-        Args:
-            forces: of all competing pairs at p, ties at rest.
-            words: E orthogonal to the ties.
-            margin: the max-margin problem of the selection there.
-            log_time: s.
-            diameter: bound on ‖E_s − E_r‖.
-            ties: where tied tokens rest.
-
-        Returns:
-            The flow with all that follows from these.
-        """
+        """Derive these numbers from the arguments of `limit_certificate`."""
         scores = words @ margin.direction
         excess = scores[forces.winners] - scores[forces.losers] - 1
         sharp = not bool(((excess > ACTIVE) & (excess <= INACTIVE)).any())
@@ -564,7 +470,7 @@ class LateFlow(NamedTuple):
             _duals(forces, margin),
             log_time,
             np.where(excess <= INACTIVE, 0.0, excess),
-            lengths(words, forces.winners, forces.losers),
+            _lengths(words, forces.winners, forces.losers),
             np.exp(forces.log_force + log_time),
             np.exp(forces.log_gross + log_time),
             np.exp(forces.log_error + log_time),
@@ -573,46 +479,34 @@ class LateFlow(NamedTuple):
         )
 
     def passing_error(self, lost_share: float) -> float:
-        """Change of forces relative to their gross that fades like e^{−s}.
+        """Bound on the relative change of forces that fades like e^{−τ}.
 
-        Args:
-            lost_share: bound on the shares of all losers of a bag, from now on.
-
-        Returns:
-            A bound; infinite where forces at leading order describe nothing.
+        It is relative to gross forces. `lost_share` bounds the shares of all losers of
+        a bag from now on. Infinite where forces at leading order describe nothing.
         """
         drive = self.forces.drive * lost_share * self.diameter
         # Within the basin the curvature is half of the least at rest, or more.
         held = 2 * drive / self.ties.stiffness
-        off = held if self.settling <= MOMENT else max(self.ties.distance, held)
+        off = held if self.settling <= AT_ONCE else max(self.ties.distance, held)
         error = self.forces.response * (lost_share + self.diameter * off)
         described = error <= 0.5 and max(held, self.ties.distance) <= self.ties.basin
         return error if described and self.settling <= SETTLED else np.inf
 
     @property
     def settling(self) -> float:
-        """Log-time in which ties lose a part e^{−100} less than all of `distance`."""
+        """Log-time after which e^{−100} of the ties' distance from rest is left."""
         rate = self.ties.stiffness * np.exp(min(self.log_time, LARGEST)) / 2
         return float(100 / rate)
 
     def positive(self, passing: float, by: float = 1.0) -> Bool[np.ndarray, " pairs"]:
-        """Whether c_k is positive by some times its error.
-
-        Args:
-            passing: error relative to gross forces, of `passing_error`.
-            by: how many times.
-
-        Returns:
-            For every pair.
-        """
+        """Whether every c_k is positive by more than `by` times its error."""
         error = by * (passing * self.gross + self.error)
         return (self.forces.sign > 0) & (self.size > error)
 
     def equilibrium(self) -> tuple[Minimum | None, np.ndarray, float]:
-        """ρ seen from p, in axes and as a vector, and its distance.
+        """Certificate of ρ seen from p, in axes; ρ as a vector; its distance.
 
-        Returns:
-            None, zero and ∞ where it was not looked for.
+        None, zero and ∞ where a force is so large that ρ is not looked for.
         """
         on = np.flatnonzero(self.excess == 0)
         nowhere = None, np.zeros_like(self.growth), np.inf
@@ -632,7 +526,7 @@ class LateFlow(NamedTuple):
 
 
 def _duals(forces: PairForces, margin: SparseMaxMargin) -> Float[np.ndarray, " pairs"]:
-    """The duals of p_mm, pair by pair in the order of the forces."""
+    """Duals of p_mm in the order of the forces."""
     words = 1 + max(forces.winners.max(), forces.losers.max())
     found = np.zeros(len(forces.winners))
     pairs = forces.winners * words + forces.losers
@@ -646,7 +540,7 @@ def offset_equilibrium(
     error: Float[np.ndarray, " pairs"],
     duals: Float[np.ndarray, " pairs"],
 ) -> Minimum:
-    """A critical point x of Φ near zero, with proof of a minimum.
+    """Find a critical point x of Φ near zero, and certify that it is a minimum.
 
     Φ(x) = Σ λ_k e^{−D_kᵀx} + p_mmᵀx with |D³Φ[u, u, δ]| ≤ Σ |λ_k| (D_kᵀu)² |D_kᵀδ|.
 
@@ -655,11 +549,11 @@ def offset_equilibrium(
     Args:
         differences: D_k of the pairs of margin one, in axes of their span.
         force: λ_k at x = 0, negative where the bags pull towards the loser.
-        error: bound on what the forces may be wrong by.
+        error: bound on the errors of the forces.
         duals: λ ≥ 0 with Σ λ_k D_k = p_mm, some of which may be zero.
 
     Returns:
-        The point and its numbers, whether or not they prove anything.
+        The point and its numbers, whether or not they certify anything.
 
     Example:
         >>> pair, dual = np.array([[2.0]]), np.array([0.25])
@@ -692,7 +586,7 @@ def _certified_from(
     growth = duals @ differences
     place = _critical_point(begin, differences, force, growth)
     if not (-differences @ place).max(initial=0.0) < SQUARABLE:
-        # Forces beyond all numbers: nothing is proved.
+        # Forces beyond all numbers: nothing is certified.
         size, nothing = len(growth), np.zeros((len(growth), len(growth)))
         return certified(
             place,
@@ -733,7 +627,7 @@ def _critical_point(
 ) -> Float[np.ndarray, " axes"]:
     """Newton's method, shortened where exponents change by much."""
     smallest = np.inf
-    for _ in range(NEWTON_STEPS):
+    for _ in range(OFFSET_STEPS):
         if not (-differences @ place).max(initial=0.0) < SQUARABLE:
             break
         now = force * np.exp(-differences @ place)
@@ -754,14 +648,14 @@ def _critical_point(
     return place
 
 
-# In scores: what pairs with c_k <= 0 may move, all together, from now on.
+# In scores: bound on what pairs with c_k <= 0 may move, all together, from now on.
 PUSH = 1e-2
 # In scores: the longest way of p that is looked at; its exponential is a number.
 ROOM = 500.0
 
 
 class CertificateStatus(Status):
-    """The proof that a late flow has; the first three certify its selection."""
+    """What is certified of a late flow; the first three certify its selection."""
 
     OFFSET = 0, "The selection is final and p − p_mm log t converges, both proved."
     DIRECTION = (
@@ -784,17 +678,18 @@ class CertificateStatus(Status):
 
 
 class LimitCertificate(NamedTuple):
-    """Numbers at one time, and what they prove.
+    """Numbers at one time, and what they certify for all later ones.
 
     Attributes:
         status: a `CertificateStatus`.
-        wrong_sign: number of pairs whose c_k is not proved to be positive.
+        wrong_sign: number of pairs whose c_k is not known to be positive.
         active_wrong_sign: how many of them have a margin of one in p_mm.
         equilibrium: ρ in axes of the span of the active differences, seen from p; None
             where it was not looked for.
         distance: of p from the line p_mm τ + ρ.
-        push: bound on what pairs with c_k <= 0 still move p by.
-        budget: R: distance from the line that p never exceeds; ∞ where none is proved.
+        push: bound on how far pairs with c_k <= 0 still move p.
+        budget: R, a distance from the line that p never exceeds; ∞ where none is
+            certified.
         error: bound on the relative change of forces by shares of losers and by ties.
     """
 
@@ -809,7 +704,7 @@ class LimitCertificate(NamedTuple):
 
     @property
     def is_certified(self) -> bool:
-        """Whether the selection is proved to be final."""
+        """Whether the selection is certified to be final."""
         return self.status <= CertificateStatus.NO_PAIRS
 
 
@@ -838,10 +733,6 @@ def limit_certificate(
         The status and its numbers.
 
     Example:
-        >>> from scipy.sparse import csr_array
-        >>> from jaxselect.sparse.bags import RaggedBags
-        >>> from jaxselect.sparse.end import sparse_max_margin
-        >>> from jaxselect.sparse.end import pair_forces
         >>> bag, axes = csr_array([[1.0, 1.0]]), np.eye(2)
         >>> one = RaggedBags(bag, np.ones(1), axes, axes[0], 1)
         >>> chosen, late = np.array([True, False]), np.array([15.0, -15.0])
@@ -861,7 +752,7 @@ def limit_certificate(
 
 
 def _all_positive(late: LateFlow) -> LimitCertificate:
-    """All c_k > 0, by so much that Σλ stays bounded: the selection is final."""
+    """Theorem 7c.3: all c_k > 0, by so much that Σλ stays bounded."""
     forces = late.forces
     norm = float(np.linalg.norm(late.growth))
     total = 2 * max(float(late.size.sum()), norm**2)
@@ -886,7 +777,7 @@ def _all_positive(late: LateFlow) -> LimitCertificate:
 
 
 def _within_budget(late: LateFlow) -> LimitCertificate:
-    """Some c_k <= 0: p stays so near a line that none of them returns."""
+    """Theorem 7c.4: some c_k <= 0, and p stays so near a line that none returns."""
     active = late.excess == 0
     equilibrium, along, distance = late.equilibrium()
     proved = late.sharp and equilibrium is not None and equilibrium.proved
@@ -916,7 +807,7 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
     if not np.isfinite(error):
         return found._replace(status=CertificateStatus.UNRESOLVED)
     passing = room * error * float(late.gross @ late.length)
-    if late.settling <= MOMENT:
+    if late.settling <= AT_ONCE:
         # Ties that come to rest at once are not part of the error.
         passing += late.settling * float((late.size + late.gross) @ late.length)
     base = distance + float(fading[~wrong].sum()) + passing
@@ -931,25 +822,26 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
     return found._replace(status=CertificateStatus.OUT_OF_REACH)
 
 
-# Slower than this, in units of 1/‖E_s‖, a flow goes nowhere: a margin of one takes ½.
+# Speed ‖dp/dτ‖ in units of 1/‖E_s‖ below which p is stationary: a margin of one
+# takes ½.
 STANDSTILL = 0.1
 
 
 class FlowEnd(NamedTuple):
-    """A flow's end, and what proves it.
+    """A flow's end, and its certificate.
 
     Attributes:
-        selected: of every entry of the count matrix, whether the word keeps its weight.
-        tied: the words that share a sequence with another one.
-        axes: orthonormal, of the span of their differences.
+        selected: whether the word of every entry of the count matrix keeps its weight.
+        tied: the words that share a bag with another one.
+        axes: orthonormal axes of the span of their differences.
         shared: the bags of tied words alone, in these axes.
         rest: where p rests in these axes.
         distance: of p in these axes from where it rests.
         margin: the max-margin problem of the selection, orthogonal to the axes.
         pace: ‖Δp/Δ log t − p_mm‖ / ‖p_mm‖ orthogonal to the axes, lately; measured, and
-            no part of the proof.
-        limit: what is proved of the flow orthogonal to the axes.
-        status: a `End`.
+            no part of the certificate.
+        limit: what is certified of the flow orthogonal to the axes.
+        status: an `End`.
     """
 
     selected: Bool[np.ndarray, " entries"]
@@ -964,7 +856,6 @@ class FlowEnd(NamedTuple):
     status: End
 
 
-@for_corpus(-1, 1)
 def flow_end(
     parameters: Parameters,
     corpus: SparseCorpus,
@@ -973,7 +864,7 @@ def flow_end(
     after_return: bool = False,
     selection_gap: float = np.inf,
 ) -> FlowEnd:
-    """The end of a flow: selection, ties, their rest, p_mm, and its certificate.
+    """Find selection, ties, their rest and p_mm at the end of a flow, and certify it.
 
     Source: mathematics, section 7c.
 
@@ -988,18 +879,6 @@ def flow_end(
 
     Returns:
         The end and its certificate.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> from jaxselect.sparse.flow import sparse_flow
-        >>> from jaxselect.data.sparse import from_corpus
-        >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
-        >>> head = jnp.array([1.0, -1.0, 0.0])
-        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
-        >>> end = flow_end(start, bags, sparse_flow(start, bags))
-        >>> end.status.name, end.limit.status.name
-        ('SELECTED', 'OFFSET')
     """
     bags = RaggedBags.of_corpus(parameters, corpus)
     p, s = np.asarray(flow.query), float(flow.log_time)
@@ -1044,7 +923,7 @@ def flow_end(
 
 
 def _speed(bags: RaggedBags, flow: Flow) -> tuple[Float[np.ndarray, " dim"], bool]:
-    """Late dp/dτ, and whether it is a mean over the flow's last part."""
+    """dp/dτ at the end, and whether it is a mean over the flow's last part."""
     p, s = np.asarray(flow.query), float(flow.log_time)
     earlier, back = np.asarray(flow.earlier_query), s - float(flow.earlier_log_time)
     reached = int(flow.status) == FlowStatus.REACHED
@@ -1060,9 +939,10 @@ def _selected(
     speed: Float[np.ndarray, " dim"],
     gap: float,
 ) -> Bool[np.ndarray, " entries"]:
-    """Whether a token's score is near its bag's best, and stays.
+    """Whether a token's score is near the best of its bag, and stays near.
 
-    A pair that was decided late is near still, but parts at a speed of one or more.
+    The tokens of a pair that was decided late are near each other still, but part at a
+    speed of one or more.
     """
     score, pace = (bags.gather(bags.embeddings @ x) for x in (query, speed))
     best = bags.spread(bags.largest(score))
@@ -1084,13 +964,12 @@ def _shift(
     weakly is known less well, and no other one.
     """
     if not minimum.proved:
-        # Nothing will be certified.
         return np.zeros(bags.counts.nnz)
     spectrum, vectors = np.linalg.eigh(curvature(shared, minimum.query))
     root = vectors / np.sqrt(np.maximum(spectrum, minimum.stiffness))
     seen = bags.embeddings @ axes @ root
-    first = bags.spread(first_selected(bags.counts, selected))
-    off = lengths(seen, first, bags.counts.indices)
+    first = bags.spread(_first_selected(bags.counts, selected))
+    off = _lengths(seen, first, bags.counts.indices)
     tied = bags.largest(np.where(selected, off, 0.0))
     return 2 * minimum.decrement * (off + 2 * bags.spread(tied))
 
@@ -1098,9 +977,9 @@ def _shift(
 def _tied_bags(
     bags: RaggedBags, selected: Bool[np.ndarray, " entries"]
 ) -> tuple[Float[np.ndarray, "dim axes"], Int[np.ndarray, " words"], RaggedBags]:
-    """Axes of the ties; the tied words; bags of these alone.
+    """Axes of the ties; the tied words; the bags of these alone, E in these axes.
 
-    Bags that select one word, or none, are left out; the others' E is in these axes.
+    Bags that select a single word are left out.
     """
     counts = bags.counts
     row = bags.row

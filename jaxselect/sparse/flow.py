@@ -1,31 +1,17 @@
-"""Gradient flow of p on thousands of long bags, thousands of tokens.
+"""The gradient flow of p on thousands of long bags, until its end is certified.
 
-No padding, no matrix of sequences times tokens (mathematics, section 7a).
+`trajectory` takes turns between two flows.
 
-SciPy's BDF to exponentially late times, for fields whose Jacobian costs much.
+1. The whole field dp/dt = −∇_p L, on sparse counts, to log t = 34: later the forces of
+   tied tokens on each other cancel to below rounding. SciPy's BDF keeps a Hessian while
+   it serves: it costs what a hundred fields do (mathematics, section 7a).
+2. The pairs alone, dp/dτ = Σ_k c_k e^{τ − D_kᵀp} D_k with τ = log(1+t), orthogonal to
+   the ties, which rest: a pair is a selected token and one that lost. The exponents are
+   exact at any time. The flow is integrated in the arc length of (p, τ): p is straight
+   in τ while nothing comes back, and a token returns along a straight line within no
+   time of τ, so that either is a long step (mathematics, section 7d).
 
-A Jacobian is kept while it serves: it costs what a hundred fields do, and a method with
-many stages would want a new one in each step. BDF in plain time t asks for one in five
-steps; its steps grow with t (mathematics, section 7a).
-
-The late flow of pairs alone, along its curve (p, τ), τ = log(1+t).
-
-p is driven by pairs of a selected word and one that lost, dp/dt = Σ_k c_k e^{−D_kᵀp}
-D_k. It is straight in τ while nothing comes back, and straight while a word does, which
-takes no time of τ: as a curve it has few bends (mathematics, section 7d).
-
-The flow of p after its ties have come to rest, carried on as pairs of tokens alone.
-
-Tied tokens hold each other with gradients e^τ times larger than what still moves p, and
-the rounding of these ends the flow of `flow.sparse_flow` at log t = 34. But ties rest,
-and move p nowhere else. There remains a sum of exponentials, one for each pair of a
-selected token and one that lost (mathematics, section 7d).
-
-Integrate the flow on text until its limit is certified, through changed selections.
-
-Stages of the full field and of pairs alone take turns. Where the forces of a pair add
-up towards the token that lost, that token loses weight for a long time, and then
-returns (mathematics, section 7d).
+Where a token that had lost has returned, the whole field goes on from there.
 """
 
 import warnings
@@ -41,24 +27,24 @@ from scipy.integrate import BDF
 from scipy.linalg import LinAlgWarning
 from scipy.optimize import brentq
 
-from ..checks import BadInput, at_least, increasing
-from ..data.corpus import for_corpus
+from ..checks import BadInput, increasing
 from ..data.sparse import SparseCorpus
 from ..flow.cls import Flow, FlowStatus
 from ..margin.max_margin import MaxMarginStatus
 from ..model.parameters import Parameters
 from ..model.sparse_objective import risk_and_score_descent
-from .bags import LEFT_OUT, RaggedBags, curvature, dense_curvature, descent, pull
+from .bags import LEFT_OUT, RaggedBags, check_sparse_problem, curvature, descent
 from .end import End, FlowEnd, contract_ties, flow_end, pair_forces
 
-# Latest log(1+t): −log of a rounding is 36, and later opposing gradients cancel to
-# below rounding.
+# Latest log(1+t) of the whole field: −log of a rounding is 36, and later opposing
+# gradients cancel to below rounding.
 LATEST = 34.0
+# Latest log(1+t) of all: margins of one are known to 1e-13, times this in scores.
+LATEST_LOG_TIME = 1e5
+# Log-time between the end of a flow and the earlier p that its velocity is read from.
 LOOK_BACK = 2.0
-# Largest log(1+t) whose t is a number.
-REPRESENTABLE = 709.0
-# Each takes a change of places 34 log-times on; where rounding holds a flow up it is
-# too few.
+# Times that BDF may begin again from zero; each gives a change of selection another 34
+# log-times. Where rounding holds a flow up no number would do.
 RESTARTS = 20
 # A correction of Newton's method by less than this part of the tolerance is none. Near
 # rest all of them are rounding, and SciPy, which takes a second one as large as the
@@ -68,34 +54,28 @@ NEGLIGIBLE = 1e-6
 
 @dataclass(frozen=True)
 class BdfSettings:
-    """Static settings of the integration.
+    """Settings of an integration by BDF.
 
     Attributes:
         tolerance: of a step, relative and absolute, per coordinate of p − p_0.
         max_steps: bound on the number of steps.
-        compiled: whether the field is a compiled program; else it and its derivative
-            are those of dense arrays on the host, faster for small corpora, with a
-            tenth of the rounding where no two bags are the same. By default it is for
-            sequences times tokens beyond 10⁵.
     """
 
     tolerance: float = 1e-3
     max_steps: int = 20_000
-    compiled: bool | None = None
 
 
 def integrate(
-    field: Callable[[float, np.ndarray], np.ndarray],
+    field: Callable[[np.ndarray], np.ndarray],
     jacobian: Callable[[float, np.ndarray], np.ndarray],
     start: Float[np.ndarray, " dim"],
     *,
-    from_log_time: float = 0.0,
     until_log_time: float,
     path_log_times: Float[np.ndarray, " times"],
     settings: BdfSettings,
     callback: Callable[[float], object],
 ) -> Flow:
-    """SciPy's BDF along a flow dp/dt = F(t, p), to an exponential time.
+    """Integrate dp/dt = F(p) by SciPy's BDF to an exponential time.
 
     Where a step is too short for its time, as where words change places late, the
     integrator's time begins again from zero.
@@ -103,11 +83,10 @@ def integrate(
     Source: mathematics, section 7a.
 
     Args:
-        field: (t, p) → F.
-        jacobian: (t, p) → ∂F/∂p, as exact as steps of about t need it, t since it last
-            began.
+        field: p → F.
+        jacobian: (t, p) → ∂F/∂p, as exact as steps of about t need it, t since the
+            integrator's time last began.
         start: p_0.
-        from_log_time: log(1+t) there.
         until_log_time: log(1+t) to stop at.
         path_log_times: increasing values of log(1+t) to save p at.
         settings: tolerance and bound.
@@ -118,18 +97,21 @@ def integrate(
 
     Example:
         >>> still = np.array([[-1.0]])
-        >>> relax = lambda t, p: -p, lambda t, p: still, np.ones(1)
+        >>> relax = lambda p: -p, lambda t, p: still, np.ones(1)
         >>> quiet = {"settings": BdfSettings(), "callback": lambda log_time: None}
         >>> times = {"until_log_time": 3.0, "path_log_times": np.zeros(0)}
         >>> bool(abs(integrate(*relax, **times, **quiet).query[0]) < 1e-3)
         True
     """
     bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
-    until, passed = np.expm1(until_log_time), np.expm1(from_log_time)
+    with np.errstate(over="ignore"):
+        # Beyond log t = 709 the end is ∞, and the number of steps ends the flow.
+        until, passed = np.expm1(until_log_time), 0.0
 
     def begin(query: np.ndarray) -> BDF:
-        moved = lambda time, query: field(passed + time, query)  # noqa: E731
-        bdf = BDF(moved, 0.0, query, until - passed, jac=jacobian, **bounds)
+        bdf = BDF(
+            lambda _, p: field(p), 0.0, query, until - passed, jac=jacobian, **bounds
+        )
         solve = bdf.solve_lu
 
         def correction(factors: Any, residual: np.ndarray) -> np.ndarray:
@@ -140,17 +122,15 @@ def integrate(
         return bdf
 
     bdf = begin(start)
-    earlier = max(until_log_time - LOOK_BACK, from_log_time)
-    wanted = np.append(path_log_times, earlier)
-    saved = np.where(wanted[:, None] <= from_log_time, start, np.inf)
-    steps, fields, curvatures, begun, query = 0, 0, 0, 0, start
-    now = from_log_time
+    wanted = np.append(path_log_times, max(until_log_time - LOOK_BACK, 0.0))
+    saved = np.where(wanted[:, None] <= 0.0, start, np.inf)
+    steps, fields, curvatures, begun, query, now = 0, 0, 0, 0, start, 0.0
     status = FlowStatus.OUT_OF_STEPS
     while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
         # Scores move by E (p − p_0), however long p_0 is. SciPy's tolerance is of p;
         # with p − p_0 as its unknown it would follow less than a rounding of p.
         bdf.rtol, bdf.atol = 0.0, settings.tolerance * (1.0 + np.abs(query - start))
-        if not step(bdf):
+        if not _step(bdf):
             begun += 1
             if bdf.t == 0 or begun > RESTARTS or not np.isfinite(bdf.y).all():
                 status = FlowStatus.FAILED
@@ -170,10 +150,10 @@ def integrate(
             saved[reached] = bdf.dense_output()(local).T
         callback(now)
     counts = fields + bdf.nfev, curvatures + bdf.njev
-    return host_flow(query, now, status, steps, wanted, saved, counts)
+    return _host_flow(query, now, status, steps, wanted, saved, counts)
 
 
-def host_flow(
+def _host_flow(
     query: Float[np.ndarray, " dim"],
     log_time: float,
     status: FlowStatus,
@@ -182,22 +162,10 @@ def host_flow(
     saved: Float[np.ndarray, "times dim"],
     counts: tuple[int, int],
 ) -> Flow:
-    """The record of a flow that was integrated on the host.
+    """Record a flow that was integrated on the host.
 
-    Args:
-        query: p at the end.
-        log_time: log(1+t) at the end.
-        status: how it ended.
-        steps: taken.
-        log_times: those of the path, then the earlier one.
-        saved: p at these; ∞ after the end.
-        counts: evaluations of −∇L and of ∂²L/∂p².
-
-    Returns:
-        The record.
-
-    Example:
-        See `integrate`.
+    The last of `log_times` is that of `earlier_query`; `saved` is ∞ after the end;
+    `counts` are evaluations of −∇L and of ∂²L/∂p².
     """
     times = np.where(np.isfinite(saved[:-1, 0]), log_times[:-1], np.inf)
     return Flow(
@@ -215,25 +183,76 @@ def host_flow(
     )
 
 
-def step(bdf: BDF) -> bool:
-    """One step, and whether it was taken and ended at numbers.
+def _step(bdf: BDF) -> bool:
+    """Take a step, and say whether it was taken and ended at numbers.
 
-    Args:
-        bdf: SciPy's integrator, moved on.
-
-    Returns:
-        Whether it may go on; SciPy takes an error that is no number for a small one.
-
-    Example:
-        >>> bdf = BDF(lambda t, y: -y, 0.0, np.ones(1), 1.0)
-        >>> step(bdf), bool(bdf.t > 0)
-        (True, True)
+    SciPy takes an error that is no number for a small one.
     """
     # A trial step may overflow: it is not taken.
     with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", LinAlgWarning)
         bdf.step()
     return bdf.status != "failed" and bool(np.isfinite(bdf.y).all())
+
+
+def sparse_flow(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    *,
+    until_log_time: float = LATEST,
+    path_log_times: Float[Array, " times"] | None = None,
+    settings: BdfSettings = BdfSettings(),
+    callback: Callable[[float], object] = lambda log_time: None,
+) -> Flow:
+    """Integrate the whole field dp/dt = −∇_p L from p_0, E and v fixed.
+
+    Arguments as for `trajectory`; `until_log_time` is at most `LATEST`, where rounding
+    still leaves a digit.
+
+    Source: mathematics, section 7a.
+
+    Example:
+        >>> from jaxselect.model import step as embedding_step, parameters
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect.data.sparse import from_corpus
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> start = parameters.gaussian(jax.random.key(0), vocabulary=3, dim=100)
+        >>> after = embedding_step.embedding_step(start, bags, 10.0)
+        >>> flow = sparse_flow(after, from_corpus(bags), until_log_time=20.0)
+        >>> flow.status.item(), round(flow.log_time.item(), 6)
+        (0, 20.0)
+    """
+    bags = RaggedBags.of_corpus(parameters, corpus)
+    values = parameters.embeddings @ parameters.head
+
+    def field(query: np.ndarray) -> np.ndarray:
+        found = np.asarray(_pull(parameters.embeddings, values, corpus, query))
+        # Scores too far apart for one shift of the exponent have one for each bag.
+        return found if np.isfinite(found).all() else descent(bags, query)[0]
+
+    return integrate(
+        field,
+        lambda time, query: -curvature(bags, query, time),
+        np.asarray(parameters.query),
+        until_log_time=until_log_time,
+        path_log_times=np.zeros(0)
+        if path_log_times is None
+        else np.asarray(path_log_times),
+        settings=settings,
+        callback=callback,
+    )
+
+
+@jax.jit
+def _pull(
+    embeddings: Float[Array, "vocabulary dim"],
+    values: Float[Array, " vocabulary"],
+    corpus: SparseCorpus,
+    query: Float[Array, " dim"],
+) -> Float[Array, " dim"]:
+    """−∇_p L."""
+    _, force = risk_and_score_descent(embeddings @ query, values, corpus)
+    return force.scores @ embeddings
 
 
 # Share of a bag's weight at which a token that lost has returned: with less it changes
@@ -246,7 +265,7 @@ SEEN = 1e-3
 
 
 class Pairs(NamedTuple):
-    """Pairs of a selected word and one that lost, K of them, and what they pull.
+    """Pairs of a selected word and one that lost, K of them, and their forces.
 
     Attributes:
         free: E orthogonal to the words that rest.
@@ -285,13 +304,13 @@ class Pairs(NamedTuple):
         return self.free[self.winners[some]] - self.free[self.losers[some]]
 
 
-class ArclengthField(NamedTuple):
-    """How p and τ move along the curve, at a place of it.
+class _ArclengthField(NamedTuple):
+    """Velocity along the curve (p, τ), per unit of its length ℓ.
 
-    With ℓ its length and Q = ‖dp/dτ‖: dp/dℓ = w g, w = Q/√(1+Q²), dτ/dℓ = 1/√(1+Q²).
+    With Q = ‖dp/dτ‖: dp/dℓ = w g, w = Q/√(1+Q²), dτ/dℓ = 1/√(1+Q²).
 
     Attributes:
-        force: of every pair, what of D_k is in dp/dℓ.
+        force: of every pair, the factor of D_k in dp/dℓ.
         towards: g, of length one.
         speed: w.
         rate: dτ/dℓ.
@@ -303,8 +322,8 @@ class ArclengthField(NamedTuple):
     rate: float
 
 
-def arclength_field(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> ArclengthField:
-    """dp/dℓ and dτ/dℓ at `place`: how far p has moved, and τ. No pair, no motion.
+def arclength_field(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> _ArclengthField:
+    """dp/dℓ and dτ/dℓ at `place`: how far p has moved, and τ.
 
     Example:
         >>> words, one = np.array([[0.5], [-0.5]]), np.ones(1)
@@ -320,34 +339,33 @@ def arclength_field(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> Arclengt
     total = pairs.combined(force)
     size = np.linalg.norm(total)
     if not size:
-        return ArclengthField(0 * force, total, 0.0, 1.0)
+        # Without a pair p rests, and τ alone goes on.
+        return _ArclengthField(0 * force, total, 0.0, 1.0)
     log_pace = place[-1] + top + np.log(size)
     speed = np.exp(-np.logaddexp(0.0, -2 * log_pace) / 2)
     rate = np.exp(-np.logaddexp(0.0, 2 * log_pace) / 2)
-    return ArclengthField(
+    return _ArclengthField(
         force * (speed / size), total / size, float(speed), float(rate)
     )
 
 
-def jacobian(
+def arclength_jacobian(
     pairs: Pairs, place: Float[np.ndarray, " axes"], length: float
 ) -> Float[np.ndarray, "axes axes"]:
-    """∂(dp/dℓ, dτ/dℓ)/∂(p, τ), without pairs that change little in a step of a length.
+    """∂(dp/dℓ, dτ/dℓ)/∂(p, τ), without pairs that change little in steps of a length.
 
     Example:
         >>> words, one = np.array([[0.5], [-0.5]]), np.ones(1)
         >>> pair = Pairs(words, np.array([0]), np.array([1]), one, 0 * one, one)
-        >>> jacobian(pair, np.zeros(2), 1.0).round(4).tolist()
+        >>> arclength_jacobian(pair, np.zeros(2), 1.0).round(4).tolist()
         [[-0.3536, 0.3536], [0.3536, -0.3536]]
     """
-    motion = arclength_field(pairs, place)
-    force = motion.force
+    force, towards, speed, rate = arclength_field(pairs, place)
     part = max(length, 1.0) * pairs.longest**2 * np.abs(force)
     order = np.argsort(part)
     kept = order[np.cumsum(part[order]) > LEFT_OUT]
     apart = pairs.apart(kept)
     within = -(apart.T * force[kept]) @ apart
-    _, towards, speed, rate = motion
     turned = towards @ within
     found = np.empty((len(towards) + 1, len(towards) + 1))
     found[:-1, :-1] = within - np.outer(speed**2 * towards, turned)
@@ -389,10 +407,9 @@ def arclength_flow(
     settings: BdfSettings,
     callback: Callable[[float], object],
 ) -> Flow:
-    """SciPy's BDF along the curve (z, τ), in its length; z = p − p_start − g (τ − τ_0).
+    """Integrate (z, τ) in its arc length by SciPy's BDF, z = p − p_start − g (τ − τ_0).
 
-    Late p is straight in τ, and a token returns along a straight line, in no time of τ:
-    both are long steps. Errors of a step are of z, however long p is.
+    Late z hardly moves; errors of a step are of z, however long p is.
 
     Source: mathematics, section 7d.
 
@@ -418,7 +435,7 @@ def arclength_flow(
         >>> round(arclength_flow(pair, 0 * one, one, **until, **quiet).query.item(), 4)
         40.0
     """
-    curve = _Sheared(pairs, start, growth, from_log_time)
+    curve = _Curve(pairs, start, growth, from_log_time)
     dim, until = len(start), float(log_times[-1])
     with np.errstate(divide="ignore"):
         bounds = {"rtol": settings.tolerance, "atol": settings.tolerance}
@@ -432,7 +449,7 @@ def arclength_flow(
         while steps < settings.max_steps and status == FlowStatus.OUT_OF_STEPS:
             bdf.max_step = curve.max_step(bdf.y)
             bdf.atol = settings.tolerance + ROUNDINGS * np.linalg.norm(query)
-            if not step(bdf):
+            if not _step(bdf):
                 status = FlowStatus.FAILED
                 break
             steps += 1
@@ -451,14 +468,11 @@ def arclength_flow(
                 saved[new] = curve.query(along(at))
             callback(now)
     counts = bdf.nfev, bdf.njev
-    return host_flow(query, now, status, steps, log_times[:-1], saved[:-1], counts)
+    return _host_flow(query, now, status, steps, log_times[:-1], saved[:-1], counts)
 
 
-class _Sheared(NamedTuple):
-    """The curve (z, τ), z = p − p_start − p_mm (s − s_start): late z hardly moves.
-
-    Errors of a step are of z, however long p is.
-    """
+class _Curve(NamedTuple):
+    """The curve (z, τ) with z = p − p_start − g (τ − τ_0)."""
 
     pairs: Pairs
     start: Float[np.ndarray, " dim"]
@@ -466,11 +480,11 @@ class _Sheared(NamedTuple):
     begun: float
 
     def query(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " dim"]:
-        """The query p at a point of the curve."""
+        """The query p at this point."""
         return self.start + self.place(point)[:-1]
 
     def place(self, point: Float[np.ndarray, " axes"]) -> Float[np.ndarray, " axes"]:
-        """How far p has moved, and s."""
+        """How far p has moved, and τ."""
         moved = point[:-1] + self.growth * (point[-1] - self.begun)
         return np.append(moved, point[-1])
 
@@ -481,8 +495,8 @@ class _Sheared(NamedTuple):
         return np.append(moved, found.rate)
 
     def jacobian(self, length: float, point: np.ndarray) -> np.ndarray:
-        """Its derivative."""
-        found = jacobian(self.pairs, self.place(point), length)
+        """Derivative of the field with respect to (z, τ)."""
+        found = arclength_jacobian(self.pairs, self.place(point), length)
         found[:-1] -= np.outer(self.growth, found[-1])
         found[:, -1] += found[:, :-1] @ self.growth
         return found
@@ -499,7 +513,7 @@ class _Sheared(NamedTuple):
 
 
 def _beyond(log_time: float) -> Callable[[np.ndarray], float]:
-    """Log-time of a point on the curve, less a given one."""
+    """τ of a point on the curve, less a given one."""
     return lambda point: point[-1] - log_time
 
 
@@ -517,27 +531,24 @@ def _crossing(
     return brentq(lambda length: value(along(length)), first, last)
 
 
-# Errors made here are amplified later, hence the tighter tolerance; of p − p_mm τ.
+# Of p − p_mm τ; errors made here are amplified later, hence tighter than the field's.
 LATE = BdfSettings(tolerance=1e-7)
-# The flow of the ties alone shall end within a basin.
+# Of the flow of the tied bags alone, which shall end within a basin.
 CLOSELY = BdfSettings(tolerance=1e-6, max_steps=600)
-# Largest log-time: margins of one are known to 1e-13, times this in scores.
-LATEST_LOG_TIME = 1e5
 
 
-@for_corpus(-1, 1)
 def reduced_flow(
     parameters: Parameters,
     corpus: SparseCorpus,
     ending: FlowEnd,
     *,
-    from_log_time: float = 0.0,
-    until_log_time: float = 600.0,
+    from_log_time: float,
+    until_log_time: float,
     path_log_times: Float[Array, " times"] | None = None,
     settings: BdfSettings = LATE,
     callback: Callable[[float], object] = lambda log_time: None,
 ) -> Flow:
-    """The flow dp/dt = Σ_k c_k e^{−D_kᵀp} D_k, orthogonal to ties at rest.
+    """Integrate dp/dt = Σ_k c_k e^{−D_kᵀp} D_k, orthogonal to ties at rest.
 
     Source: mathematics, section 7d.
 
@@ -546,7 +557,7 @@ def reduced_flow(
         corpus: n bags with labels ±1.
         ending: what is selected there, and where tied tokens rest.
         from_log_time: log(1+t) there.
-        until_log_time: log(1+t) to stop at, at most 10⁵.
+        until_log_time: log(1+t) to stop at, at most `LATEST_LOG_TIME`.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         settings: tolerance and bound.
         callback: called with log(1+t) after every step.
@@ -554,34 +565,9 @@ def reduced_flow(
     Returns:
         The flow's end; SELECTION_CHANGED where a token that had lost has a thousandth
         of some bag's weight again.
-
-    Raises:
-        BadInput: log-times out of range or order.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxselect.sparse.flow import sparse_flow
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> from jaxselect.data.sparse import from_corpus
-        >>> from jaxselect.sparse.end import flow_end
-        >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
-        >>> head = jnp.array([1.0, -1.0, 0.0])
-        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
-        >>> flow = sparse_flow(start, bags)
-        >>> there = Parameters(jnp.eye(3), flow.query, head)
-        >>> end = flow_end(start, bags, flow)
-        >>> late = reduced_flow(there, bags, end, from_log_time=34.0)
-        >>> round(late.log_time.item()), (late.query[:2] / 600).round(2).tolist()
-        (600, [0.33, 0.33])
     """
-    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    if not 0 <= from_log_time <= until_log_time <= LATEST_LOG_TIME:
-        raise BadInput(
-            f"from {from_log_time} until {until_log_time}: wanted log-times in order, "
-            f"within 0 … {LATEST_LOG_TIME:g}"
-        )
-    increasing("path_log_times", times)
     pairs, start = _pairs(parameters, corpus, ending)
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
     earlier = max(until_log_time - LOOK_BACK, from_log_time)
     return arclength_flow(
         pairs,
@@ -618,17 +604,11 @@ def _pairs(
 
 
 def in_basin_of_minimum(ending: FlowEnd, query: Float[np.ndarray, " dim"]) -> bool:
-    """Whether the flow of the tied bags ends in the minimum's basin.
+    """Whether the flow of the tied bags alone, from p, enters the minimum's basin.
+
+    True where no tokens are tied; false where no strict minimum is certified.
 
     Source: mathematics, section 7d.
-
-    Args:
-        ending: of a flow.
-        query: p there.
-
-    Returns:
-        Whether the flow of these bags alone, from p, enters the basin; true where no
-        tokens are tied.
     """
     shared, rest, begin = ending.shared, ending.rest, ending.axes.T @ query
     if rest is None:
@@ -643,7 +623,7 @@ def in_basin_of_minimum(ending: FlowEnd, query: Float[np.ndarray, " dim"]) -> bo
     if inside(begin):
         return True
     flow = integrate(
-        lambda _, place: descent(shared, place)[0],
+        lambda place: descent(shared, place)[0],
         lambda time, place: -curvature(shared, place, time),
         begin,
         until_log_time=LATEST_LOG_TIME,
@@ -654,135 +634,160 @@ def in_basin_of_minimum(ending: FlowEnd, query: Float[np.ndarray, " dim"]) -> bo
     return inside(np.asarray(flow.query))
 
 
-# Sequences times tokens of a corpus that dense arrays on the host are fastest for.
-DENSE = 10**5
+# Log-time between two certificates; late, as a part of the log-time itself.
+INTERVAL, LATE_INTERVAL = 60.0, 0.25
+# Log-time that the whole field is given after a return, to tell ties from tokens that
+# lose.
+AFTER_RETURN = 24.0
+# Log-time within which tokens that return have returned together.
+TOGETHER = 1e-3
+# Largest number of stages.
+STAGES = 300
+# In scores: what is farther below the best may be left to the pairs, tied or not.
+RETURN_LEVEL = -float(np.log(RETURNED))
+# Steps that the whole field may take from the end of another flow; most take 50.
+ARRIVED = 300
 
 
-@for_corpus(-1, 1)
-def sparse_flow(
+class Trajectory(NamedTuple):
+    """A flow from its start to its end.
+
+    Attributes:
+        query: p at the end.
+        log_time: log(1+t) at the end.
+        ending: what p selects there, and what is certified of it.
+        returns: log-times at which tokens that had lost returned.
+        stages: the flows it is made of; those of the whole field begin at time zero.
+        path_log_times: the log-times asked for that it came to.
+        path_query: p at these times.
+    """
+
+    query: Float[np.ndarray, " dim"]
+    log_time: float
+    ending: FlowEnd
+    returns: tuple[float, ...]
+    stages: tuple[Flow, ...]
+    path_log_times: Float[np.ndarray, " times"]
+    path_query: Float[np.ndarray, "times dim"]
+
+
+def trajectory(
     parameters: Parameters,
     corpus: SparseCorpus,
     *,
-    from_log_time: float = 0.0,
-    until_log_time: float = LATEST,
-    path_log_times: Float[Array, " times"] | None = None,
+    until_log_time: float = 600.0,
+    path_log_times: Float[np.ndarray, " times"] | None = None,
     settings: BdfSettings = BdfSettings(),
     callback: Callable[[float], object] = lambda log_time: None,
-) -> Flow:
-    """Gradient flow dp/dt = −∇_p L from p_0 with E and v fixed, on a sparse corpus.
+) -> Trajectory:
+    """Follow the flow of p, stage by stage, until its end is certified.
 
-    Source: mathematics, section 7a.
+    dp/dt = −∇_p L from p_0, with E and v fixed. It runs on the host and calls compiled
+    functions: it is neither to be differentiated nor to be compiled.
+
+    Source: mathematics, section 7d.
 
     Args:
         parameters: (E, p_0, v) in double precision.
         corpus: n bags with labels ±1.
-        from_log_time: log(1+t) at which p is p_0, to go on from another flow.
-        until_log_time: log(1+t) to stop at, at most 34 or two log-times further on.
+        until_log_time: log(1+t) at which to stop without a certificate, at most 10⁵.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
-        settings: tolerance and bound.
+        settings: of the stages of the whole field.
         callback: called with log(1+t) after every step.
 
     Returns:
-        The flow's end, its status and the path. Not differentiable, not to be compiled:
-        it runs on the host and calls compiled functions.
+        The end, its certificate and the path to it.
 
     Raises:
-        BadInput: another vocabulary, single precision, a log-time out of range, a p_0
-            whose scores spread too far for `objective.read`.
+        BadInput: another vocabulary, labels other than ±1, single precision, numbers
+            that are not finite, log-times out of range or order.
 
     Example:
-        >>> from jaxselect.model import step as embedding_step, parameters
         >>> from jaxselect.data.corpus import from_sequences
         >>> from jaxselect.data.sparse import from_corpus
-        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> start = parameters.gaussian(jax.random.key(0), vocabulary=3, dim=100)
-        >>> after = embedding_step.embedding_step(start, bags, 10.0)
-        >>> flow = sparse_flow(after, from_corpus(bags), until_log_time=20.0)
-        >>> flow.status.item(), round(flow.log_time.item(), 6)
-        (0, 20.0)
+        >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
+        >>> head = jnp.array([1.0, -1.0, 0.0])
+        >>> found = trajectory(Parameters(jnp.eye(3), jnp.zeros(3), head), bags)
+        >>> found.ending.status.name, round(found.log_time), found.returns
+        ('SELECTED', 34, ())
     """
+    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
+    _check_door(parameters, corpus, until_log_time, times)
+    course = _Course(parameters, corpus, times, settings, callback)
+    at = course.integrate_first(min(LATEST, until_log_time))
+    ending = course.certify(at)
+    returns: list[float] = []
+    settled = False
+    while at.log_time < until_log_time and len(at.stages) < STAGES:
+        if ending.status != End.UNPROVED or at.flow.status != FlowStatus.REACHED:
+            break
+        if not _may_go_on(ending, at.flow):
+            if settled:
+                break
+            # The end may have cut through an overtaking. Where p rests already,
+            # Newton's method would follow rounding, in any number of steps.
+            settled = True
+            at = course.integrate_full(at, AFTER_RETURN, max_steps=ARRIVED)
+            ending = course.certify_restart(at)
+            continue
+        ahead = at.log_time + max(INTERVAL, LATE_INTERVAL * at.log_time)
+        at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
+        if at.flow.status != FlowStatus.SELECTION_CHANGED:
+            ending = course.certify(at)
+            continue
+        # A token above the threshold at the first step had not lost.
+        lost = bool(at.flow.num_steps > 1)
+        if lost and (not returns or at.log_time > returns[-1] + TOGETHER):
+            returns.append(at.log_time)
+        at = course.integrate_full(at, AFTER_RETURN if lost else LATEST)
+        if lost and not _may_go_on(course.certify(at), at.flow):
+            at = course.integrate_full(at, LATEST)
+        ending = course.certify_restart(at)
+    return Trajectory(
+        np.asarray(at.parameters.query),
+        at.log_time,
+        ending,
+        tuple(returns),
+        at.stages,
+        np.array([time for time, _ in at.path]),
+        np.array([query for _, query in at.path]).reshape(-1, len(at.parameters.query)),
+    )
+
+
+def _check_door(
+    parameters: Parameters,
+    corpus: SparseCorpus,
+    until_log_time: float,
+    path_log_times: Float[np.ndarray, " times"],
+) -> None:
+    """Refuse what no flow can begin with."""
+    check_sparse_problem(parameters, corpus)
     if parameters.query.dtype != np.float64:
         raise BadInput(
             f"parameters in {parameters.query.dtype}: "
             "wanted float64; set jax_enable_x64"
         )
-    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    _within_range(from_log_time, until_log_time)
-    increasing("path_log_times", times)
-    values = parameters.embeddings @ parameters.head
-    bags = RaggedBags.of_corpus(parameters, corpus)
-    compiled = settings.compiled
-    if compiled is None:
-        compiled = bool(np.prod(bags.counts.shape) > DENSE)
-
-    def field(_: float, query: np.ndarray) -> np.ndarray:
-        if not compiled:
-            return pull(bags, query)
-        found = np.asarray(_pull(parameters.embeddings, values, corpus, query))
-        # Scores too far apart for one shift of the exponent have one for each bag.
-        return found if np.isfinite(found).all() else pull(bags, query)
-
-    with np.errstate(invalid="ignore"):
-        begins = np.isfinite(field(0.0, np.asarray(parameters.query))).all()
-    if not begins:
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(parameters)):
         raise BadInput("E, p_0 or v is not finite: wanted numbers")
+    if not 0 <= until_log_time <= LATEST_LOG_TIME:
+        raise BadInput(
+            f"until_log_time {until_log_time}: wanted a log-time within "
+            f"0 … {LATEST_LOG_TIME:g}"
+        )
+    increasing("path_log_times", path_log_times)
 
-    def jacobian(time: float, query: np.ndarray) -> np.ndarray:
-        if not compiled:
-            return -dense_curvature(bags, query)
-        return -curvature(bags, query, time)
 
-    return integrate(
-        field,
-        jacobian,
-        np.asarray(parameters.query),
-        from_log_time=from_log_time,
-        until_log_time=until_log_time,
-        path_log_times=times,
-        settings=settings,
-        callback=callback,
+def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
+    """Whether the reduced flow may go on from there: no limit is certified yet."""
+    return (
+        ending.status == End.UNPROVED
+        and int(flow.status) == FlowStatus.REACHED
+        and ending.margin.status == MaxMarginStatus.SOLVED
+        and in_basin_of_minimum(ending, np.asarray(flow.query))
     )
 
 
-def _within_range(from_log_time: float, until_log_time: float) -> None:
-    """Refuse log-times at which rounding leaves no digit."""
-    at_least("from_log_time", from_log_time, 0.0)
-    at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
-    latest = min(max(LATEST, from_log_time + LOOK_BACK), REPRESENTABLE)
-    if not until_log_time <= latest:
-        raise BadInput(
-            f"until_log_time {until_log_time}: wanted at most {latest}, where rounding "
-            "still leaves a digit and t is a number"
-        )
-
-
-@jax.jit
-def _pull(
-    embeddings: Float[Array, "vocabulary dim"],
-    values: Float[Array, " vocabulary"],
-    corpus: SparseCorpus,
-    query: Float[Array, " dim"],
-) -> Float[Array, " dim"]:
-    """−∇_p L."""
-    _, descent = risk_and_score_descent(embeddings @ query, values, corpus)
-    return descent.scores @ embeddings
-
-
-# Log-time between two certificates; late, as a part of the log-time itself.
-INTERVAL, LATE_INTERVAL = 60.0, 0.25
-# After a restart, log-time needed before ties and losing tokens can be distinguished.
-SETTLED = 24.0
-# In log-time: tokens that return within it of each other return together.
-MOMENT = 1e-3
-# Maximum number of stages.
-STAGES = 300
-# In scores: what is farther below the best may be left to the pairs, tied or not.
-RETURN_LEVEL = -float(np.log(RETURNED))
-# Steps to go on from the end of another flow, in its own time, of which most take 50.
-ARRIVED = 300
-
-
-class Reached(NamedTuple):
+class _Reached(NamedTuple):
     """How far a trajectory has come.
 
     Attributes:
@@ -804,11 +809,11 @@ class Reached(NamedTuple):
 
     def after(
         self, flow: Flow, asked: Float[np.ndarray, " times"], log_time: float
-    ) -> "Reached":
+    ) -> "_Reached":
         """One more stage."""
         kept = np.isfinite(flow.path_log_times)
         new = zip(asked[kept], np.asarray(flow.path_query)[kept], strict=True)
-        return Reached(
+        return _Reached(
             Parameters(self.parameters.embeddings, flow.query, self.parameters.head),
             log_time,
             (*self.stages, flow),
@@ -816,8 +821,8 @@ class Reached(NamedTuple):
         )
 
 
-class Course(NamedTuple):
-    """The arguments that do not change along a trajectory."""
+class _Course(NamedTuple):
+    """The arguments that do not change along a trajectory, and its kinds of stages."""
 
     start: Parameters
     corpus: SparseCorpus
@@ -825,27 +830,23 @@ class Course(NamedTuple):
     settings: BdfSettings
     callback: Callable[[float], object]
 
-    def integrate_first(self, at: Reached, until: float) -> Reached:
-        """By the full field, from where another flow ended or from p_0."""
-        asked = self.times[(self.times >= at.log_time) & (self.times <= until)]
-        settings = self.settings
-        if at.log_time > 0:
-            settings = replace(settings, max_steps=min(settings.max_steps, ARRIVED))
+    def integrate_first(self, until: float) -> _Reached:
+        """Integrate the whole field from p_0."""
+        asked = self.times[self.times <= until]
         flow = sparse_flow(
-            at.parameters,
+            self.start,
             self.corpus,
-            from_log_time=at.log_time,
             until_log_time=until,
             path_log_times=jnp.asarray(asked),
-            settings=settings,
+            settings=self.settings,
             callback=self.callback,
         )
-        return at.after(flow, asked, float(flow.log_time))
+        return _Reached(self.start).after(flow, asked, float(flow.log_time))
 
     def integrate_full(
-        self, at: Reached, until: float, *, max_steps: int | None = None
-    ) -> Reached:
-        """By the full field, its time begun at zero."""
+        self, at: _Reached, until: float, *, max_steps: int | None = None
+    ) -> _Reached:
+        """Integrate the whole field from a later p, its own time begun at zero."""
         begun, settings = at.log_time, self.settings
         if max_steps is not None:
             settings = replace(settings, max_steps=min(settings.max_steps, max_steps))
@@ -861,8 +862,10 @@ class Course(NamedTuple):
         )
         return at.after(flow, ahead[own <= until], _total(begun, float(flow.log_time)))
 
-    def integrate_reduced(self, at: Reached, ending: FlowEnd, until: float) -> Reached:
-        """By the pairs alone, ties at rest."""
+    def integrate_reduced(
+        self, at: _Reached, ending: FlowEnd, until: float
+    ) -> _Reached:
+        """Integrate the pairs alone, ties at rest."""
         asked = self.times[(self.times > at.log_time) & (self.times <= until)]
         flow = reduced_flow(
             at.parameters,
@@ -875,155 +878,33 @@ class Course(NamedTuple):
         )
         return at.after(flow, asked, float(flow.log_time))
 
-    def certify(self, at: Reached, selection_gap: float = np.inf) -> FlowEnd:
-        """The certificate at the end of the last stage.
-
-        The full field has a time that begins at zero; its p is that of the whole.
-        """
-        flow = at.flow
+    def certify(self, at: _Reached, selection_gap: float = np.inf) -> FlowEnd:
+        """Certify the end of the last stage, whose own time may begin at zero."""
         return flow_end(
             at.parameters,
             self.corpus,
-            flow,
+            at.flow,
             after_return=len(at.stages) > 1,
             selection_gap=selection_gap,
         )
 
+    def certify_restart(self, at: _Reached) -> FlowEnd:
+        """Certify; where that fails, find what the reduced flow may start from."""
+        ending = self.certify(at)
+        if ending.status == End.UNPROVED and not _may_go_on(ending, at.flow):
+            return self.certify(at, RETURN_LEVEL)
+        return ending
+
 
 def _total(begun: float, local: float) -> float:
-    """log(1 + t) of the whole, from that of a stage."""
+    """log(1+t) of the whole, from that of a stage."""
     return float(begun + np.log1p(np.expm1(local) * np.exp(-begun)))
 
 
 def _since(
     begun: float, log_times: Float[np.ndarray, " times"]
 ) -> Float[np.ndarray, " times"]:
-    """log(1 + t) of a stage, from those of the whole."""
+    """log(1+t) of a stage, from those of the whole."""
     with np.errstate(divide="ignore"):
         later = np.log(-np.expm1(begun - log_times))
     return np.logaddexp(0.0, log_times + later)
-
-
-class Trajectory(NamedTuple):
-    """A flow from its start to its end.
-
-    Attributes:
-        query: p at the end.
-        log_time: log(1+t) at the end.
-        ending: what is known of it.
-        returns: log-times at which tokens that had lost returned.
-        stages: the flows it is made of; those of the full field begin at time zero.
-        path_log_times: the log-times asked for that it came to.
-        path_query: p at these times.
-    """
-
-    query: Float[np.ndarray, " dim"]
-    log_time: float
-    ending: FlowEnd
-    returns: tuple[float, ...]
-    stages: tuple[Flow, ...]
-    path_log_times: Float[np.ndarray, " times"]
-    path_query: Float[np.ndarray, "times dim"]
-
-
-@for_corpus(-1, 1)
-def trajectory(
-    parameters: Parameters,
-    corpus: SparseCorpus,
-    *,
-    from_log_time: float = 0.0,
-    until_log_time: float = 600.0,
-    path_log_times: Float[np.ndarray, " times"] | None = None,
-    settings: BdfSettings = BdfSettings(),
-    max_stages: int = STAGES,
-    callback: Callable[[float], object] = lambda log_time: None,
-) -> Trajectory:
-    """The flow of p, stage by stage, until its end is certified.
-
-    Source: mathematics, section 7d.
-
-    Args:
-        parameters: (E, p_0, v) in double precision.
-        corpus: n bags with labels ±1.
-        from_log_time: log(1+t) at which p is p_0, to go on from another flow.
-        until_log_time: log(1+t) at which to stop without a certificate, at most 10⁵.
-        path_log_times: increasing values of log(1+t) to save p at; none by default.
-        settings: of the stages of the full field.
-        max_stages: bound on their number, and on that of stages between certificates.
-        callback: called with log(1+t) after every step.
-
-    Returns:
-        The end, its certificate and the path to it.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> from jaxselect.data.sparse import from_corpus
-        >>> bags = from_corpus(from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3))
-        >>> head = jnp.array([1.0, -1.0, 0.0])
-        >>> found = trajectory(Parameters(jnp.eye(3), jnp.zeros(3), head), bags)
-        >>> found.ending.status.name, round(found.log_time), found.returns
-        ('SELECTED', 34, ())
-    """
-    times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
-    course = Course(parameters, corpus, times, settings, callback)
-    begun = Reached(parameters, from_log_time)
-    latest = max(LATEST, from_log_time + LOOK_BACK)
-    at = course.integrate_first(begun, min(latest, until_log_time))
-    restarted = from_log_time > 0 and int(at.flow.status) != FlowStatus.REACHED
-    if restarted:
-        # Late, an overtaking takes less than a rounding of the time.
-        at = course.integrate_full(begun._replace(stages=at.stages), LATEST)
-    ending = _certify(course, at, restarted)
-    returns: list[float] = []
-    settled = False
-    while at.log_time < until_log_time and len(at.stages) < max_stages:
-        if ending.status != End.UNPROVED or at.flow.status != FlowStatus.REACHED:
-            break
-        if not _may_go_on(ending, at.flow):
-            if settled:
-                break
-            # The end may have cut through an overtaking. Where p rests already,
-            # Newton's method would follow rounding, in any number of steps.
-            settled = True
-            at = course.integrate_full(at, SETTLED, max_steps=ARRIVED)
-            ending = _certify(course, at, settled)
-            continue
-        ahead = at.log_time + max(INTERVAL, LATE_INTERVAL * at.log_time)
-        at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
-        returned = bool(at.flow.status == FlowStatus.SELECTION_CHANGED)
-        if returned:
-            # A token above the threshold at the first step had not lost.
-            lost = bool(at.flow.num_steps > 1)
-            if lost and (not returns or at.log_time > returns[-1] + MOMENT):
-                returns.append(at.log_time)
-            at = course.integrate_full(at, SETTLED if lost else LATEST)
-            if lost and not _may_go_on(course.certify(at), at.flow):
-                at = course.integrate_full(at, LATEST)
-        ending = _certify(course, at, returned)
-    return Trajectory(
-        np.asarray(at.parameters.query),
-        at.log_time,
-        ending,
-        tuple(returns),
-        at.stages,
-        np.array([time for time, _ in at.path]),
-        np.array([query for _, query in at.path]).reshape(-1, len(at.parameters.query)),
-    )
-
-
-def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
-    """True if only the reduced flow's assumptions are certified, not the limit."""
-    return (
-        ending.status == End.UNPROVED
-        and int(flow.status) == FlowStatus.REACHED
-        and ending.margin.status == MaxMarginStatus.SOLVED
-        and in_basin_of_minimum(ending, np.asarray(flow.query))
-    )
-
-
-def _certify(course: Course, at: Reached, restarted: bool) -> FlowEnd:
-    """The certificate; after a restart, of what the reduced flow may start from."""
-    ending = course.certify(at)
-    unknown = ending.status == End.UNPROVED and not _may_go_on(ending, at.flow)
-    return course.certify(at, RETURN_LEVEL) if restarted and unknown else ending

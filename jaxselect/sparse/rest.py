@@ -1,9 +1,14 @@
-"""A minimum of the risk, proved to lie near a point at which its gradient is small.
+"""Certificate that p rests: a minimum of the risk near a point of small gradient.
 
-Words that sequences of both classes pull opposite ways rest at finite odds. A computed
+Words that bags of both classes pull opposite ways rest at finite odds. A computed
 gradient is never zero: that a true minimum is near, and that the flow from here ends in
-it, takes the curvature there and how fast it may change (Newton–Kantorovich), in units
-of that curvature: words may be held a billion times more weakly than others.
+it, takes the curvature H there and a bound on its change (Newton–Kantorovich), in units
+of H: words may be held a billion times more weakly than others. With
+ν = √(∇Lᵀ H⁻¹ ∇L), μ the least eigenvalue of H and Ω the change,
+
+    Ω ν/√μ < ½  and  2ν/√μ ≤ radius of the ball that Ω holds on
+
+certify a strict minimum within 2ν/√μ (mathematics, section 7b).
 """
 
 import itertools
@@ -17,22 +22,23 @@ from scipy.spatial.distance import pdist
 
 from .bags import RaggedBags, attention, curvature, descent, sized_score_gradient
 
+# Newton's steps towards the minimum; each must lessen the gradient.
 NEWTON_STEPS = 30
 
 
 class Minimum(NamedTuple):
-    """A computed minimum, and what proves a true one near it.
+    """A computed minimum, and the numbers that certify a true one near it.
 
     Attributes:
         query: p there.
         gradient: bound on ‖∇L‖ there, rounding included.
-        decrement: bound on √(∇Lᵀ H⁻¹ ∇L), rounding included word by word: a word held
-            weakly suffers from the rounding of its forces alone.
+        decrement: ν, bound on √(∇Lᵀ H⁻¹ ∇L), rounding included word by word: a word
+            held weakly suffers from the rounding of its own forces alone.
         stiffness: μ, the least eigenvalue of H = ∂²L/∂p² there, rounding taken off.
         change: Ω; within `ball` a move by δ changes H by at most Ω ‖δ‖ H.
         ball: radius that Ω holds for.
-        kantorovich: h = Ω decrement/√μ; below ½ a true minimum lies within `radius`.
-        radius: 2 decrement/√μ.
+        kantorovich: Ω ν/√μ; below ½ a true minimum lies within `radius`.
+        radius: 2ν/√μ.
         basin: distance from which the flow surely ends in it.
     """
 
@@ -48,24 +54,24 @@ class Minimum(NamedTuple):
 
     @property
     def proved(self) -> bool:
-        """Whether a true, strict minimum lies within `radius`."""
+        """Whether a true, strict minimum is certified within `radius`."""
         return bool(
             self.stiffness > 0 and self.kantorovich < 0.5 and self.radius <= self.ball
         )
 
 
 def certified_minimum(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Minimum:
-    """Newton's method from a point, and the certificate of where it ends.
+    """Run Newton's method from a point, and certify where it ends.
 
     Source: mathematics, section 7b.
 
     Args:
-        bags: sequences, in axes of the span that they move p in: the curvature must
-            not vanish for want of rank.
+        bags: bags, in axes of the span that they move p in: the curvature must not
+            vanish for want of rank.
         query: p to begin with.
 
     Returns:
-        The point and its numbers, whether or not they prove anything.
+        The point and its numbers, whether or not they certify anything.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -76,7 +82,7 @@ def certified_minimum(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Min
         >>> found.proved, abs(round(found.query.item(), 9))
         (True, 0.0)
     """
-    query = newton(query, lambda p: descent(bags, p)[0], lambda p: curvature(bags, p))
+    query = _newton(bags, query)
     pull, rounding = descent(bags, query)
     hessian = curvature(bags, query)
 
@@ -93,32 +99,17 @@ def certified_minimum(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Min
     return max(map(on_ball, (False, True)), key=lambda minimum: minimum.basin)
 
 
-def newton(
-    query: Float[np.ndarray, " dim"],
-    pull: Callable[[np.ndarray], np.ndarray],
-    hessian: Callable[[np.ndarray], np.ndarray],
+def _newton(
+    bags: RaggedBags, query: Float[np.ndarray, " dim"]
 ) -> Float[np.ndarray, " dim"]:
-    """Newton's method towards pull = 0, as long as each step makes it smaller.
-
-    Args:
-        query: the point to begin with.
-        pull: minus the gradient at a point.
-        hessian: the second derivative there.
-
-    Returns:
-        The last point that was better than the one before.
-
-    Example:
-        >>> newton(np.ones(1), lambda x: 1 - x**2, lambda x: 2 * np.diag(x)).tolist()
-        [1.0]
-    """
-    left = pull(query)
+    """Newton's method towards ∇L = 0, as long as each step lessens the gradient."""
+    left, _ = descent(bags, query)
     for _ in range(NEWTON_STEPS):
         try:
-            moved = query + np.linalg.solve(hessian(query), left)
+            moved = query + np.linalg.solve(curvature(bags, query), left)
         except np.linalg.LinAlgError:
             break
-        there = pull(moved)
+        there, _ = descent(bags, moved)
         if not np.linalg.norm(there) < np.linalg.norm(left):
             break
         query, left = moved, there
@@ -140,12 +131,9 @@ def certified(
     Args:
         query: the point.
         gradient: bound on the length of the gradient.
-        decrement: of R with R Rᵀ = H⁻¹, a bound on ‖Rᵀ ∇‖.
+        decrement: R → bound on ‖Rᵀ ∇‖, called with R Rᵀ = H⁻¹.
         hessian: H.
         change: B with |D³[u, u, δ]| ≤ ‖δ‖ uᵀBu on a ball, and its radius.
-
-    Returns:
-        The point and its numbers.
 
     Example:
         >>> one = np.ones((1, 1))
@@ -187,20 +175,12 @@ def newton_decrement(
     query: Float[np.ndarray, " dim"],
     root: Float[np.ndarray, "dim axes"],
 ) -> float:
-    """A bound on ‖rootᵀ ∇L‖ where the pulls are known to roundings.
+    """A bound on ‖Rᵀ ∇L‖ for a root R Rᵀ = H⁻¹, roundings of the forces included.
 
-    The pulls of a sequence add up to zero, so that words may be seen from anywhere:
-    from where most of the pulls are, their roundings weigh least.
+    The forces of a bag add up to zero, so that words may be seen from any point: from
+    the mean under the sizes of the forces, their roundings weigh least.
 
     Source: mathematics, section 7b.
-
-    Args:
-        bags: the corpus and the words' embeddings.
-        query: p.
-        root: R with R Rᵀ = H⁻¹.
-
-    Returns:
-        At least √(∇Lᵀ H⁻¹ ∇L).
 
     Example:
         >>> from scipy.sparse import csr_array

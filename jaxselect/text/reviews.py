@@ -19,7 +19,7 @@ import pyarrow.json
 import pyarrow.parquet
 from jaxtyping import Int
 
-from ..checks import BadInput, as_annotated
+from ..checks import BadInput
 from ..files import regular
 from .datasets import features
 
@@ -53,7 +53,6 @@ class Reviews(NamedTuple):
     names: tuple[Name, ...] = (-1, 1)
 
 
-@as_annotated
 def read_reviews(
     path: str | Path,
     *,
@@ -160,7 +159,7 @@ def _classes(found: set[Name], source: str) -> tuple[Name, ...]:
 
 
 def listed(names: Sequence[Name]) -> str:
-    """The first few names, for a line to people.
+    """The first few names, as a message shows them.
 
     Example:
         >>> listed(range(8)), listed(["neg", "pos"])
@@ -170,7 +169,6 @@ def listed(names: Sequence[Name]) -> str:
     return ", ".join(shown) + (", …" if len(names) > 6 else "")
 
 
-@as_annotated
 def fingerprint(path: str | Path) -> str:
     """SHA-256 of a file, or of every file of a folder with its name.
 

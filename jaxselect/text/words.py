@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import CountVectorizer
 
 from .. import checks
-from ..checks import BadInput, as_annotated
+from ..checks import BadInput
 from .reviews import Reviews
 
 # A word starts with a letter or digit and may hold apostrophes: "don't" is one word.
@@ -36,7 +36,6 @@ class Bags(NamedTuple):
     kept: Int[np.ndarray, " kept"]
 
 
-@as_annotated
 def choose_vocabulary(
     texts: list[str], *, min_count: int = 5, max_size: int | None = None
 ) -> tuple[str, ...]:
@@ -58,6 +57,8 @@ def choose_vocabulary(
         >>> choose_vocabulary(["Good<br />good film", "a film"], min_count=2)
         ('film', 'good')
     """
+    if isinstance(texts, str):
+        raise BadInput("texts is one text: wanted a list of them")
     checks.whole("min_count", min_count)
     if max_size is not None:
         checks.whole("max_size", max_size)
@@ -78,7 +79,6 @@ def choose_vocabulary(
     return tuple(words[frequent].tolist())
 
 
-@as_annotated
 def count_words(reviews: Reviews, vocabulary: tuple[str, ...]) -> Bags:
     """Bags of known words, without reviews that have none.
 

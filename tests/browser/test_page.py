@@ -5,7 +5,6 @@ import pytest
 
 from experiments.report.study import Settings, report
 from tests.experiments.invented_results import (
-    invent_edges,
     invent_reviews,
     invent_sweep,
     invent_watch,
@@ -30,7 +29,6 @@ def made(tmp_path_factory):
     rewrite(folder / "sweep", status=lambda rows: (rows["lane"] // 8 + 8) % 9)
     many = {"dims": (100.0, 1e4, 1e6), "steps": (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)}
     invent_watch(folder / "watch", **many, points=320)
-    invent_edges(folder / "edges", dims=(10.0, 1e8), step=steps[4])
     invent_reviews(folder / "reviews", words=list(NASTY.values()))
     return report(Settings(folders=(folder,), out=folder))
 
@@ -288,7 +286,7 @@ def test_spoilt_folders_are_said_and_the_rest_works(tmp_path, watched, kind):
 
 def test_a_report_without_a_sweep_opens(tmp_path, watched):
     one = watched()
-    invent_edges(tmp_path / "edges", dims=(10.0, 1e8), step=30.0)
+    invent_reviews(tmp_path / "reviews", words=["one"])
     page = one.open(report(Settings(folders=(tmp_path,), out=tmp_path))["page"])
     assert "make sweep" in page.inner_text("#phases")
     assert one.complaints == []

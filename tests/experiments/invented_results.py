@@ -4,11 +4,10 @@ import numpy as np
 
 from experiments import reviews
 from experiments.common import results
-from experiments.report import edges
+from experiments.common.study import study_of
 from experiments.report.folders import search
-from experiments.report.measured import rows
-from experiments.report.page import CLAIMS, SECTIONS, page
-from experiments.theory import edges as theory_edges
+from experiments.report.page import page
+from experiments.report.sections import rows
 from experiments.theory import watch
 from experiments.theory.problem import Problem
 from jaxselect.margin.certificate import TrialStatus
@@ -110,15 +109,6 @@ def invent_watch(folder, *, dims=(100.0, 1e6), steps=(10.0, 1000.0), points=40):
     return folder
 
 
-def invent_edges(folder, *, dims, step):
-    """Edges that are all at one step size, but for those that are nowhere."""
-    settings = theory_edges.Settings(problem=Problem(20, 4, 2, 8), out=folder)
-    nowhere = dict.fromkeys(edges.NAMES[1:], [float("nan")] * len(dims))
-    found = {"dims": list(dims), "selection": [step] * len(dims), **nowhere}
-    results.write(folder, settings=settings, results=found)
-    return folder
-
-
 def invent_reviews(folder, *, words):
     """A model of words, the given ones first."""
     rng = np.random.default_rng(1)
@@ -143,7 +133,6 @@ def invent_reviews(folder, *, words):
         settings=reviews.PRESETS["smoke"],
         results=facts | {"one_step": step, "last": last, "stopped": {"step": 1}},
         arrays=arrays,
-        figure="reviews",
     )
     return folder
 
@@ -152,10 +141,11 @@ def check_shown(folder):
     """The report shows what a study left, and decides every claim that rests on it."""
     (found,) = search([folder])
     assert not found.trouble
-    parts = {part.study: part for listed in SECTIONS for part in listed.parts}
-    shown = parts[found.study].show(found)
+    study = study_of(found.content)
+    shown = study.show(found.content)
     assert shown.sentences or shown.table
-    listed = [row.measured.value for row in rows(CLAIMS, [found]) if not row.missing]
+    listed = [row.measured.value for row in rows([found])]
+    assert len(listed) == len(study.claims)
     assert not any("cannot be read" in value for value in listed)
     assert "cannot be shown" not in page([found])
 

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from scipy.special import xlogy
 
 from experiments.text.attended import agreement, attend, describe
 from jaxselect.data import corpus, sparse
@@ -56,7 +57,7 @@ def test_one_position_per_word_gives_the_entropy_of_the_words():
     report = attend(scores, sparse.from_corpus(flat))
     wanted = attend_corpus(jnp.asarray(scores), jnp.zeros(5), flat)
     weights = np.exp(wanted.log_weights)
-    entropy = -np.sum(weights * np.maximum(wanted.log_weights, -1e9), axis=1)
+    entropy = -xlogy(weights, weights).sum(axis=1)
     described = describe(report, tuple("abcde"), scores, 2)
     assert_close(described["positions"], np.exp(entropy).mean())
     assert_close(described["top"], np.exp(wanted.log_weights).max(axis=1).mean())

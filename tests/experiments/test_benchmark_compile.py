@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.benchmarks import _ahead, _programs, compile
+from experiments.benchmarks import compile, programs
 from experiments.common.results import read
 from experiments.run import PRESETS as RUNS
 from experiments.sweep.settings import CHUNK_SIZE
@@ -24,7 +24,7 @@ def gram(rows):
 
 def test_bytes_and_lines_are_those_of_the_program():
     rows = jax.ShapeDtypeStruct((6, 4), jnp.float32)
-    found = _ahead.cost(gram, (rows,))
+    found = compile.cost(gram, (rows,))
     assert found["arguments"] == 6 * 4 * 4
     assert found["lines"] == jax.jit(gram).lower(rows).as_text().count("\n")
     assert found["code"] > 0
@@ -37,17 +37,17 @@ def test_what_a_program_keeps_is_counted():
     def kept(rows):
         return jnp.sort((rows @ rows.T).ravel())[::-1].reshape(64, 64) @ rows
 
-    found = _ahead.cost(kept, (jnp.ones((64, 4)),))
+    found = compile.cost(kept, (jnp.ones((64, 4)),))
     assert found["temporaries"] >= 64 * 64 * 8
 
 
 def test_for_cuda_a_program_is_lowered_and_no_more():
-    found = _ahead.cost(gram, (jnp.ones((6, 4)),), "cuda")
+    found = compile.cost(gram, (jnp.ones((6, 4)),), "cuda")
     assert set(found) == {"trace", "lower", "lines"}
 
 
 def test_a_refusal_is_printed_with_its_reason():
-    assert _ahead.isolated("nothing", "cpu") == {"refused": "KeyError: 'nothing'"}
+    assert compile.isolated("nothing", "cpu") == {"refused": "KeyError: 'nothing'"}
 
 
 def test_every_program_is_compiled_for_every_target(tmp_path, monkeypatch):
@@ -56,7 +56,7 @@ def test_every_program_is_compiled_for_every_target(tmp_path, monkeypatch):
     def invented(name, target):
         if (name, target) == ("chunk", "v5e"):
             return {"refused": "no room"}
-        return _ahead.cost(gram, (jnp.ones((6, 4)),), "cuda")
+        return compile.cost(gram, (jnp.ones((6, 4)),), "cuda")
 
     monkeypatch.setattr(compile, "isolated", invented)
     monkeypatch.setattr(compile, "missing", {"v6e": "bring it"}.get)
@@ -64,7 +64,7 @@ def test_every_program_is_compiled_for_every_target(tmp_path, monkeypatch):
     results = read(tmp_path).results
     assert results["absent"] == {"v6e": "bring it"}
     found = {(row["target"], row["program"]) for row in results["rows"]}
-    every = {(t, p) for t in ("cpu", "v5e", "cuda") for p in _programs.PROGRAMS}
+    every = {(t, p) for t in ("cpu", "v5e", "cuda") for p in programs.PROGRAMS}
     quick = {("cpu", "run fast"), ("cpu", "chunk fast"), ("v5e", "chunk fast")}
     assert found == every | quick | {("v5e", "chunk sharded")}
     refused = [row for row in results["rows"] if "lines" not in row]
@@ -73,20 +73,20 @@ def test_every_program_is_compiled_for_every_target(tmp_path, monkeypatch):
 
 
 def test_without_a_compiler_the_command_that_brings_it_is_named(monkeypatch):
-    monkeypatch.setattr(_ahead.importlib.util, "find_spec", lambda name: None)
-    assert "-e '.[tpu]'" in _ahead.missing("v5e") and _ahead.missing("cuda") is None
+    monkeypatch.setattr(compile.importlib.util, "find_spec", lambda name: None)
+    assert "-e '.[tpu]'" in compile.missing("v5e") and compile.missing("cuda") is None
 
 
 def test_the_run_is_that_of_its_study():
     settings = dataclasses.asdict(RUNS["default"])
-    assert dataclasses.asdict(_programs.RUN).items() <= settings.items()
+    assert dataclasses.asdict(programs.RUN).items() <= settings.items()
     numbers = tuple(settings[name] for name in ("dim", "step_size", "until_norm"))
-    assert numbers == _programs.NUMBERS
+    assert numbers == programs.NUMBERS
 
 
 def test_a_tpu_gets_the_chunk_of_its_preset():
     grid = SWEEPS["tpu"].grid
-    arguments = _programs.chunk("tpu").arguments
+    arguments = programs.chunk("tpu").arguments
     assert {len(column) for column in arguments} == {CHUNK_SIZE["tpu"]}
     assert {column.dtype.name for column in arguments} == {
         grid.precision,
@@ -102,11 +102,11 @@ def test_a_chunk_of_the_tpu_preset_fits_a_chip(target):
 
     Compiled with the fast options: with all its effort the compiler takes minutes.
     """
-    lacking = _ahead.missing(target)
+    lacking = compile.missing(target)
     if lacking:
         pytest.skip(lacking)
     alone, shared = (
-        _ahead.isolated(f"{name} fast", target) for name in ("chunk", "chunk sharded")
+        compile.isolated(f"{name} fast", target) for name in ("chunk", "chunk sharded")
     )
     for found in (alone, shared):
         assert "refused" not in found, found

@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 
 import jaxselect
-from experiments.benchmarks._flow_accuracy import error
-from experiments.benchmarks._flow_rivals import scipy_bdf
-from experiments.benchmarks.flow import timed, to_norm
+from experiments.benchmarks.flow import error, scipy_bdf, timed, to_norm
 from jaxselect.flow.cls import velocity
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)

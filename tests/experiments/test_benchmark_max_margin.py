@@ -6,8 +6,13 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.benchmarks._max_margin_rivals import RIVALS, problem
-from experiments.benchmarks.max_margin import FAMILIES, instance, relative_gap
+from experiments.benchmarks.max_margin import (
+    FAMILIES,
+    RIVALS,
+    instance,
+    problem,
+    relative_gap,
+)
 from jaxselect.margin.max_margin import max_margin
 
 INSTALLED = [

@@ -1,53 +1,66 @@
-"""The study of predicted edges writes what theory says, and where theory holds."""
+"""The edges over a map are those of the theory, for each shape that it covers."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
 
-from experiments.common.results import read
-from experiments.report.edges import NAMES
-from experiments.theory import _edges, edges
-from experiments.theory._phase_lanes import EDGES
+from experiments.common import edges
+from experiments.theory.phases import EDGES
+from jaxselect.theory.phases import selection_edge
+from jaxselect.theory.two_classes import Ensemble
 
-
-def test_edges_are_those_of_theory_at_every_dimension(tmp_path, monkeypatch):
-    """Edges invented from the sizes and d; those that are there have a domain."""
-
-    def invented(ensemble, dim):
-        sizes = ensemble.sequences, ensemble.length, ensemble.relevant
-        names = "selection", "breaking_lower", "breaking_upper"
-        found = {name: size * dim for name, size in zip(names, sizes, strict=True)}
-        captured = {
-            "capture_lower": ensemble.irrelevant * dim,
-            "capture_upper": 0 * dim,
-        }
-        return found | captured
-
-    monkeypatch.setattr(edges, "every_edge", invented)
-    monkeypatch.setattr(
-        edges, "in_domain", lambda ensemble, dim, step: step < 300 * dim
-    )
-    smoke = edges.PRESETS["smoke"]
-    edges.main(dataclasses.replace(smoke, largest=1600.0, out=tmp_path))
-    kept = read(tmp_path)
-    dims = np.array([16.0, 1600.0])
-    np.testing.assert_allclose(kept.results["dims"], dims)
-    sizes = dataclasses.astuple(smoke.problem)
-    names = "selection", "breaking_lower", "breaking_upper", "capture_lower"
-    for name, size in zip(names, sizes, strict=True):
-        np.testing.assert_allclose(kept.results[name], size * dims)
-        np.testing.assert_array_equal(kept.results[name], kept.arrays[name])
-        if name != "selection":
-            assert kept.arrays[f"{name}_in_domain"].all()
-    assert kept.results["capture_upper"] == [0.0, 0.0]
+over = edges.over
+GRID = {
+    "family": "exact",
+    "embed": "embedding_step",
+    "sequences": [200, 1000],
+    "length": [8],
+    "relevant": [8],
+    "irrelevant": [48],
+    "dim": [1e4, 1e6],
+}
 
 
 def test_every_edge_goes_by_its_name(monkeypatch):
-    monkeypatch.setattr(_edges, "selection_edge", lambda ensemble, dim: dim)
+    monkeypatch.setattr(edges, "selection_edge", lambda ensemble, dim: dim)
     for kind, size in (("breaking", 10), ("capture", 30)):
         ends = SimpleNamespace(lower=size, upper=size + 10)
-        monkeypatch.setattr(_edges, f"{kind}_edges", lambda ensemble, dim, it=ends: it)
-    found = _edges.every_edge(None, 1)
+        monkeypatch.setattr(edges, f"{kind}_edges", lambda ensemble, dim, it=ends: it)
+    found = edges.every_edge(None, 1)
     assert [*found.values()] == [1, 10, 20, 30, 40]
-    assert [*found] == [*EDGES][:5] == [*NAMES]
+    assert [*found] == [*EDGES][:5] == [*edges.NAMES]
+
+
+def test_every_shape_of_a_sweep_has_its_own_edges_over_the_whole_map(monkeypatch):
+    """Edges invented from n; those that are nowhere are no number."""
+    asked = []
+
+    def invented(shape, dims):
+        asked.append(dims)
+        found = np.full((5, len(dims)), float(shape[0]))
+        found[1], found[2:] = np.inf, 0.0
+        return found, found == 200
+
+    monkeypatch.setattr(edges, "over", invented)
+    found, note = edges.predicted(GRID | {"purity": [1.0]})
+    assert [one.name for one in found] == [*edges.NAMES] * 2
+    assert np.all(found[0].step_sizes == 200) and np.all(found[5].step_sizes == 1000)
+    assert all(np.isnan(one.step_sizes).all() for one in found[1:5])
+    assert note == ""
+    np.testing.assert_allclose([asked[0][0], asked[0][-1]], [1e3, 1e7])
+
+
+def test_a_family_beyond_the_theory_has_none():
+    for other in ({"family": "classes"}, {"per_sequence": [2]}, {"embed": "mine:e"}):
+        found, note = edges.predicted(GRID | other)
+        assert found == [] and note.startswith("no predicted lines")
+
+
+def test_the_program_over_d_is_the_theory_at_each_of_them():
+    found, known = over((200.0, 8.0, 8.0, 48.0), (1e4, 1e6))
+    for place, dim in enumerate((1e4, 1e6)):
+        wanted = selection_edge(Ensemble(200.0, 8.0, 8.0, 48.0), dim)
+        np.testing.assert_allclose(found[0, place], wanted, rtol=1e-9)
+    selection, lower, upper, *captured = found[:, 0]
+    assert selection < lower < captured[0] < captured[1] < upper
+    assert known.shape == found.shape and known[1:, 0].all()

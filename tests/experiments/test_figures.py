@@ -1,40 +1,28 @@
 """Figures show the results on disk: their lines against the columns."""
 
-import dataclasses
 import re
-from functools import partial
 from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
 import pytest
 import xarray as xr
-from matplotlib import pyplot
 
-from experiments.common import results
+from experiments.benchmarks import flow
+from experiments.common import edges, results, style
 from experiments.common.palette import EDGES, STATUS
 from experiments.common.statistics import binned
-from experiments.figures import (
-    _page,
-    direction,
-    flow,
-    growth,
-    lemma,
-    phase_theory,
-    phases,
-    text_training,
-)
-from experiments.figures.__main__ import main as figures
-from experiments.figures.studies import drawing
-from jaxselect.checks import BadInput
+from experiments.common.style import drawn, subplots
+from experiments.figures.__main__ import main as draw_folder
+from experiments.sweep import figures
+from experiments.sweep.figures import draw_direction, draw_growth, draw_lemma
+from experiments.text import training
+from experiments.theory import phases, rates, tolerance
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import invent_sweep, rewrite
 
-
-@dataclasses.dataclass(frozen=True)
-class Nothing:
-    """Settings of a study without any."""
+BOTH = (draw_growth, draw_direction)
 
 
 @pytest.fixture
@@ -42,31 +30,25 @@ def sweep(tmp_path):
     return store.load(invent_sweep(tmp_path / "sweep"))
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    pyplot.close("all")
-
-
 def lines(axes, style):
     return [one for one in axes.get_lines() if one.get_linestyle() == style]
 
 
-@pytest.mark.parametrize("module", [growth, direction])
-def test_a_curve_stands_beside_the_law_of_its_own_solution(sweep, module):
+@pytest.mark.parametrize("draw", BOTH)
+def test_a_curve_stands_beside_the_law_of_its_own_solution(sweep, draw):
     """‖p_mm‖ log t for the norm, the constant over ‖p‖ for the direction."""
-    (axes,) = module.draw(sweep).axes
-    run = next(growth.examples(sweep))
-    kept = (run.path_norms > 1).values | (module is growth)
+    (axes,) = drawn(draw, sweep).axes
+    run = next(figures.examples(sweep))
+    kept = (run.path_norms > 1).values | (draw is draw_growth)
     times, norms = run.path_log_times.values[kept], run.path_norms.values[kept]
     across, upward, law = {
-        growth: (times, norms, run.max_margin_norm.item() * times),
-        direction: (
+        draw_growth: (times, norms, run.max_margin_norm.item() * times),
+        draw_direction: (
             norms,
             run.path_errors.values[kept],
             run.error_constant.item() / norms,
         ),
-    }[module]
+    }[draw]
     measured, predicted = lines(axes, "-")[0], lines(axes, "--")[0]
     np.testing.assert_array_equal(measured.get_xdata(), across)
     np.testing.assert_array_equal(measured.get_ydata(), upward)
@@ -75,9 +57,9 @@ def test_a_curve_stands_beside_the_law_of_its_own_solution(sweep, module):
     np.testing.assert_array_equal(measured.get_color(), predicted.get_color())
 
 
-@pytest.mark.parametrize("module", [growth, direction])
-def test_curves_say_their_d_their_seed_and_their_status(sweep, module):
-    figure = module.draw(sweep)
+@pytest.mark.parametrize("draw", BOTH)
+def test_curves_say_their_d_their_seed_and_their_status(sweep, draw):
+    figure = drawn(draw, sweep)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     words = STATUS["SELECTED_ALL"].words
     assert labels == [f"η₀ = {step:,g}, seed 0: {words}" for step in (1.0, 1000.0)]
@@ -95,15 +77,15 @@ def test_examples_are_certified_runs_alone(tmp_path):
         return np.where(odd, TrialStatus.TIES_UNPROVED, TrialStatus.PARTIAL)
 
     rewrite(folder, status=status)
-    shown = list(growth.examples(store.load(folder)))
+    shown = list(figures.examples(store.load(folder)))
     assert [run.seed.item() for run in shown] == [3, 3]
-    assert all("seed 3" in growth.described(run) for run in shown)
+    assert all("seed 3" in figures.described(run) for run in shown)
     rewrite(folder, status=lambda rows: TrialStatus.UNRESOLVED)
-    assert growth.draw(store.load(folder)) is None
+    assert drawn(draw_growth, store.load(folder)) is None
 
 
 def test_the_lemma_is_drawn_with_the_line_of_its_exponent(sweep):
-    (axes,) = lemma.draw(sweep).axes
+    (axes,) = drawn(draw_lemma, sweep).axes
     median, line = axes.get_lines()
     error = sweep.alignment_error.isel(step_size=0).squeeze()
     wanted = np.median(error.transpose("dim", "seed").values, axis=1)
@@ -112,7 +94,9 @@ def test_the_lemma_is_drawn_with_the_line_of_its_exponent(sweep):
     np.testing.assert_allclose(fall, -0.5)
 
 
-def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(tmp_path):
+def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(
+    tmp_path, monkeypatch
+):
     folder = invent_sweep(tmp_path / "sweep", seeds=range(4))
 
     def status(rows):
@@ -120,21 +104,28 @@ def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(tmp
 
     rewrite(folder, status=status)
     found = store.load(folder)
-    shares = phases.status_shares(found)
+    shares = figures.status_shares(found)
     np.testing.assert_array_equal(shares["PARTIAL"], 0.25)
     np.testing.assert_array_equal(shares["SELECTED_ALL"], 0.75)
     assert sum(share.sum() for share in shares.values()) == pytest.approx(6)
-    edge = {"selection": [1.0, 2.0, 3.0], "breaking_lower": [0.0, 5.0, 6.0]}
-    edge["capture_upper"] = [7.0, np.inf, np.nan]
-    found.attrs["edges"] = {"dim": [100.0, 1e4, 1e6]} | edge
-    figure = phases.draw(found)
-    drawn = {line.get_linestyle(): line for line in figure.axes[0].get_lines()}
-    assert len(drawn) == 3
-    for name, style in (("selection", "-"), ("breaking", "--"), ("capture", ":")):
-        assert drawn[style].get_color() == "black"
-        words = f"predicted: {EDGES[name][1]}"
-        assert words in [text.get_text() for text in figure.legends[0].get_texts()]
-    assert np.isnan(drawn["--"].get_ydata()).tolist() == [True, False, False]
+    dims = np.array([100.0, 1e4, 1e6])
+    lines = {"selection": [1.0, 2.0, 3.0], "breaking_lower": [np.nan, 5.0, 6.0]}
+    lines["capture_upper"] = [np.nan] * 3
+    found_edges = [
+        edges.Edge(name, dims, np.array(line)) for name, line in lines.items()
+    ]
+    monkeypatch.setattr(
+        figures, "predicted", lambda grid: edges.Predicted(found_edges, "so")
+    )
+    figure = drawn(figures.draw_phases, found)
+    there = {line.get_linestyle(): line for line in figure.axes[0].get_lines()}
+    assert len(there) == 3
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    for name, line in (("selection", "-"), ("breaking", "--"), ("capture", ":")):
+        assert there[line].get_color() == "black"
+        assert (f"predicted: {EDGES[name][1]}" in said) == (name != "capture")
+    assert np.isnan(there["--"].get_ydata()).tolist() == [True, False, False]
+    assert figure.axes[0].get_title("left") == "so"
 
 
 def record(solver, gamma, seconds, error):
@@ -152,17 +143,17 @@ def test_a_rival_has_one_colour_and_a_gamma_one_mark():
         for place, solver in enumerate(("jaxselect", "scipy BDF"))
         for gamma in (0.1, 0.8)
     ]
-    figure = flow.draw(results.Finished({}, {"small": records}, {}, {}))
+    figure = drawn(flow.draw, results.Finished({}, {"small": records}, {}, {}))
     (axes,) = figure.axes
-    drawn = [
+    seen = [
         (line.get_color(), line.get_marker(), line.get_xdata()[0], line.get_ydata()[0])
         for line in axes.get_lines()
     ]
-    assert [(x, y) for _, _, x, y in drawn] == [
+    assert [(x, y) for _, _, x, y in seen] == [
         (one["seconds"], one["direction_error"]) for one in records
     ]
-    assert [colour for colour, *_ in drawn] == ["C0", "C0", "C1", "C1"]
-    assert [mark for _, mark, *_ in drawn] == ["o", "s", "o", "s"]
+    assert [colour for colour, *_ in seen] == ["C0", "C0", "C1", "C1"]
+    assert [mark for _, mark, *_ in seen] == ["o", "s", "o", "s"]
     assert not axes.texts
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["jaxselect", "scipy BDF", "γ = 0.1", "γ = 0.8"]
@@ -172,9 +163,9 @@ def test_measured_edges_are_drawn_at_predicted_times_ratio():
     row = {"case": "n1", "edge": "capture_lower", "fixed": 1e4, "predicted": 200.0}
     row |= {"ratio": 1.1, "low": 1.0, "high": 1.2}
     other = row | {"case": "n2", "ratio": 9.0}
-    _, axes = pyplot.subplots()
+    _, axes = subplots(figsize=(4, 3))
     finished = results.Finished({}, {"edges": [row, other]}, {}, {})
-    phase_theory._measured(axes, finished)
+    phases._measured(axes, finished)
     (bar,) = axes.containers
     assert bar[0].get_xdata()[0] == 1e4
     assert bar[0].get_ydata()[0] == pytest.approx(220.0)
@@ -185,8 +176,8 @@ def test_measured_edges_are_drawn_at_predicted_times_ratio():
 def test_words_are_drawn_at_their_columns_and_means_where_words_are():
     across = np.array([0.0, 0.0, 0.3, 0.3])
     upward = np.array([1.0, 3.0, 5.0, 7.0])
-    _, axes = pyplot.subplots()
-    _page.cloud(axes, across, upward, "E·v")
+    _, axes = subplots(figsize=(4, 3))
+    style.cloud(axes, across, upward, "E·v")
     dots, means = axes.get_lines()[:2]
     np.testing.assert_array_equal(dots.get_ydata(), upward)
     shown = ~np.isnan(means.get_ydata())
@@ -199,7 +190,7 @@ def test_every_model_has_a_row_with_its_values_and_its_scores():
     names = ("values a", "scores a", "values b", "scores b")
     arrays = {name: rng.normal(size=30) for name in names}
     arrays["posterior_difference"] = np.linspace(-1, 1, 30)
-    figure = text_training.draw(results.Finished({}, {}, arrays, {}))
+    figure = drawn(training.draw, results.Finished({}, {}, arrays, {}))
     assert figure.get_size_inches()[0] <= 7.2
     for axes, name in zip(figure.axes, names, strict=True):
         np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), arrays[name])
@@ -209,7 +200,7 @@ def test_every_model_has_a_row_with_its_values_and_its_scores():
     # Published means have our level and spread, and their shape.
     theirs = {"published x": np.linspace(-1, 1, 5), "published values": np.arange(5.0)}
     theirs["published scores"] = -np.arange(5.0)
-    figure = text_training.draw(results.Finished({}, {}, arrays | theirs, {}))
+    figure = drawn(training.draw, results.Finished({}, {}, arrays | theirs, {}))
     for axes, name, sign in zip(figure.axes, names, (1, -1, 1, -1), strict=True):
         (line,) = lines(axes, "--")
         ours = binned(arrays["posterior_difference"], arrays[name]).mean
@@ -219,13 +210,13 @@ def test_every_model_has_a_row_with_its_values_and_its_scores():
 
 
 def test_a_figure_in_a_page_has_its_ink_and_shares_no_name_with_another():
-    def drawn(name):
-        figure, axes = pyplot.subplots()
+    def one_of(name):
+        figure, axes = subplots(figsize=(4, 3))
         axes.plot([0, 1], [1, 2], "ko--", label="<b>&")
         axes.legend(frameon=True, facecolor="white", framealpha=1.0)
-        return _page.element(figure, name, 'over "time" & <d>')
+        return style.element(figure, name, 'over "time" & <d>')
 
-    one, other = drawn("one"), drawn("other")
+    one, other = one_of("one"), one_of("other")
     names = [re.findall(r' id="([^"]*)"', text) for text in (one, other)]
     assert names[0] and not {*names[0]} & {*names[1]}
     for text, ids in zip((one, other), names, strict=True):
@@ -245,37 +236,33 @@ XLINK = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
 def test_words_of_a_page_weigh_little():
     """Dots are a picture; the rest stays lines and text."""
     rng = np.random.default_rng(0)
-    figure, axes = pyplot.subplots()
+    figure, axes = subplots(figsize=(4, 3))
     across = rng.uniform(-1, 1, 20_000)
-    _page.cloud(axes, across, across + rng.normal(size=len(across)), "E·v")
-    text = _page.element(figure, "words", "words")
+    style.cloud(axes, across, across + rng.normal(size=len(across)), "E·v")
+    text = style.element(figure, "words", "words")
     assert len(text) < 300_000
     assert "E·v" in text and text.count("<image") == 1
 
 
-def test_a_figure_of_another_version_is_refused():
-    for name in ("gone", "_page", "../report/page"):
-        with pytest.raises(BadInput, match="another version"):
-            drawing(results.Finished({}, {}, {}, {}, figure=name))
-
-
 def test_a_data_set_of_one_cell_has_no_map():
     one = xr.Dataset(coords={"dim": [1.0], "step_size": [1.0, 2.0]})
-    assert phases.draw(one) is None
+    assert figures.draw_phases(one) is None
 
 
-def test_the_folder_of_a_study_is_drawn_by_the_figure_it_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "draw", lambda folder: None)
+def test_the_folder_of_a_study_is_drawn_by_the_study_it_names(tmp_path, monkeypatch):
     arrays = {f"{name}_{axis}": np.arange(3.0) for name in "ab" for axis in "xy"}
-    write = partial(results.write, settings=Nothing(), results={}, arrays=arrays)
-    write(tmp_path / "drawn", figure="text_training")
-    write(tmp_path / "silent")
+    for study in (rates, tolerance):
+        name = study.__name__.rpartition(".")[2]
+        settings = study.PRESETS["smoke"]
+        results.write(tmp_path / name, settings=settings, results={}, arrays=arrays)
     seen = []
     monkeypatch.setattr(
-        text_training, "draw", lambda found: seen.append(found) or pyplot.figure()
+        rates.main,
+        "draw",
+        lambda found: seen.append(found) or subplots(figsize=(4, 3))[0],
     )
-    assert figures([str(tmp_path / "drawn")]) == 0
+    assert draw_folder([str(tmp_path / "rates")]) == 0
     assert sorted(seen[0].arrays) == sorted(arrays)
-    assert (tmp_path / "drawn" / "text_training.png").exists()
-    assert figures([str(tmp_path / "silent")]) == 2
-    assert figures([str(tmp_path / "drawn"), "--only", "lemma"]) == 2
+    assert (tmp_path / "rates" / "rates.png").exists()
+    assert draw_folder([str(tmp_path / "tolerance")]) == 2
+    assert draw_folder([str(tmp_path / "rates"), "--only", "lemma"]) == 2

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 from experiments.theory import (
-    _joint_lanes,
-    _joint_laws,
-    _joint_selection,
     joint,
 )
 from experiments.theory.problem import Problem
@@ -42,7 +39,7 @@ class Late(joint.Settings):
 @functools.cache
 def predicted():
     """Laws and two variables of every subset at the last marks."""
-    return _joint_laws.predict(Late(**vars(ASK)), list(_joint_laws.SUBSETS.values()))
+    return joint.predict(Late(**vars(ASK)), list(joint.SUBSETS.values()))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +47,7 @@ def lanes(tmp_path_factory):
     """Five cells of the study in one block, from disk the second time."""
     folder = tmp_path_factory.mktemp("lanes")
     (folder / "chunks").mkdir()
-    cells = _joint_lanes.table(
+    cells = joint.table(
         [
             ASK.cell(0, 1e6),
             ASK.cell(0, 1e6, positive=1, negative=4),
@@ -59,17 +56,17 @@ def lanes(tmp_path_factory):
         ]
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_joint_lanes, "BLOCK", 5)
-        patch.setattr(_joint_lanes, "configure", lambda precision: None)
+        patch.setattr(joint, "BLOCK", 5)
+        patch.setattr(joint, "configure", lambda precision: None)
         work = partial(
-            _joint_lanes.block, folder, marks=LAST, sizes=SIZES, stop=Event(), number=1
+            joint.block, folder, marks=LAST, sizes=SIZES, stop=Event(), number=1
         )
         with (
             jax.numpy_dtype_promotion("standard"),
             jax.numpy_rank_promotion("allow"),
         ):
             made = work(whole=set(), cells=cells)
-    patch.setattr(_joint_lanes, "_lanes", None)
+    patch.setattr(joint, "_lanes", None)
     kept = work(whole={1}, cells=cells)
     patch.undo()
     assert (kept == made).all() and (kept["lane"] == 5 + np.arange(4)).all()
@@ -113,7 +110,7 @@ def test_values_keep_the_logarithm_of_frequency(lanes):
 def test_bags_of_unequal_classes():
     """Important tokens first, no token twice, α of irrelevant ones zero."""
     cell = dataclasses.asdict(ASK.cell(3, 1e4, positive=1, negative=4, step_size=0.0))
-    _, bags = _joint_lanes.draw(cell, SIZES)
+    _, bags = joint.instance(cell, SIZES)
     tokens = np.asarray(bags.tokens)
     assert set(tokens[:32, 0]) == {0} and set(tokens[32:, 0]) == {1, 2, 3, 4}
     assert (np.bincount(tokens[32:, 0])[1:] == 8).all()
@@ -130,8 +127,8 @@ def test_bags_of_unequal_classes():
 def test_ratios_to_the_law_and_from_where_it_holds(monkeypatch):
     """Rows made of the law itself: 1; one draw twice as far off: its mean shows."""
     ask, (laws, flows) = Late(**vars(ASK)), predicted()
-    monkeypatch.setattr(_joint_laws, "predict", lambda *_: (laws, flows))
-    shape = len(_joint_laws.SUBSETS), 1, 2
+    monkeypatch.setattr(joint, "predict", lambda *_: (laws, flows))
+    shape = len(joint.SUBSETS), 1, 2
     fields = ("log_off", "value", "cls_square", "head_square")
     kinds = [(name, float, (3,)) for name in fields]
     rows = np.zeros(shape, [*kinds, ("status", int), ("form_change", float)])
@@ -143,7 +140,7 @@ def test_ratios_to_the_law_and_from_where_it_holds(monkeypatch):
     rows["form_change"] = np.nan
     rows["form_change"][5, 0] = 1e-9, 3e-9
     rows["status"][5, 0, 0] = FlowStatus.OUT_OF_STEPS
-    found, arrays = _joint_laws.laws(ask, rows.reshape(-1))
+    found, arrays = joint.laws(ask, rows.reshape(-1))
     plain, odd = found[0], found[5]
     assert plain["trained"] == "p" and odd["trained"] == "E, p, v"
     assert "head_norm" not in plain and plain["cls_norm"]["mean"] == 1
@@ -157,7 +154,7 @@ def test_ratios_to_the_law_and_from_where_it_holds(monkeypatch):
 def test_a_crossover_is_where_the_two_terms_of_a_speed_are_equal():
     """β₁ = ½ C_v √(N/η), u₁ = ½ C_p/√(η κ₀), at γ = 1, N = 4, κ₀ = ½."""
     rows = np.zeros(len(ASK.etas) * 2, [("log_off", float, (26,))])
-    found, _ = _joint_laws.crossover(ASK, rows)
+    found, _ = joint.crossover(ASK, rows)
     for row in found:
         eta = row["eta"]
         start = (1 + eta) / 4 + 1
@@ -183,7 +180,7 @@ def test_tokens_and_ends_are_counted_by_cell():
     rows["selected"][:, :3], rows["balance"], rows["square"] = True, 1.5, 3.25
     rows["covered"][3] = 1
     rows["covered"][2] = 1, 0.9
-    first, second = _joint_selection.selection(ASK, rows)[0]
+    first, second = joint.selection(ASK, rows)[0]
     assert (first["eta"], first["all_important"], first["draws"]) == (1, 0, 2)
     assert (second["eta"], second["all_important"]) == (100, 1)
     assert second["tokens"]["mean"] == 3 and second["square_off"] == 0.25
@@ -192,7 +189,7 @@ def test_tokens_and_ends_are_counted_by_cell():
     rows = np.zeros((4, 1, 2, 2), [("covered", float, (2,))])
     rows["covered"][1, 0, 0] = [[1, 1], [1, 0.5]]
     rows["covered"][2, 0, 1] = [[0, 1], [0, 0.9]]
-    found, arrays = _joint_selection.phases(ask, rows.reshape(-1))
+    found, arrays = joint.phases(ask, rows.reshape(-1))
     assert arrays["shares"][1, 0, 0].tolist() == [0.5, 0.5, 0, 0]
     assert arrays["shares"][2, 0, 1].tolist() == [0, 0, 0.5, 0.5]
     assert found[1]["rates"] == "η = 0.01" and found[1]["all important"] == 0.25

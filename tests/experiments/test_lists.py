@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.common.study import check
-from experiments.theory import _list_runs, lists
+from experiments.theory import lists
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import from_sequences
 from jaxselect.model.lists import alternating_list
@@ -36,9 +36,9 @@ def test_the_list_of_every_case_gives_its_labels(name):
 def test_what_is_measured_of_a_run():
     """Weights 4/5 of the deciding token 0 and 1/2 of 1, which another one ties."""
     bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
-    case = _list_runs.Case(lambda key: bags, {}, alternating_list(2, 1))
+    case = lists.Case(lambda key: bags, {}, alternating_list(2, 1))
     scores, values = jnp.array([np.log(4.0), 0.0, 0.0]), jnp.array([2.0, -1.0, 0.5])
-    found = jax.jit(partial(_list_runs.measured, case))(
+    found = jax.jit(partial(lists.measured, case))(
         scores, values, bags, jnp.zeros(()), jnp.array(True), jnp.array(0.25)
     )
     assert found["rest"].item() == pytest.approx((0.2 + 0.5) / 2)

@@ -14,10 +14,9 @@ from scipy.stats import spearmanr
 from experiments.benchmarks import networks as benchmark
 from experiments.common.results import read
 from experiments.networks import data as network_data
-from experiments.networks import report as network_report
 from experiments.networks import study as networks
 from experiments.networks import sweep as network_sweep
-from experiments.networks.published import DATA, TABLES
+from experiments.networks.study import DATA, TABLES
 from experiments.text import data as review_data
 from jaxselect.checks import BadInput
 from tests.experiments.invented_results import check_shown
@@ -115,7 +114,7 @@ def test_tables_stand_beside_the_data_and_classes_they_are_of(name):
 
     def compare(data, classes):
         across = np.linspace(-1, 1, 50)[:, None] * np.ones(classes)
-        return network_report.compare(name, data, columns, across, across)
+        return networks.compare(name, data, columns, across, across)
 
     assert list(compare(data, classes)) == list(TABLES[name])
     for other in ((data, classes + 1), (None, classes), ("ag_news_subset", classes)):
@@ -180,7 +179,7 @@ def test_bin_means_that_are_a_mixture_are_seen_as_one():
     tables = {
         name: {"x": x, "ours": ours[name], "theirs": table[name][1]} for name in ours
     }
-    found = network_report.mixture(tables)
+    found = networks.mixture(tables)
     assert found["ours"]["of_x_and_scores"] == pytest.approx(1)
     assert found["ours"]["scores"] == pytest.approx(0.3)
     assert found["theirs"]["of_x"] < 0.6 < 0.95 < found["theirs"]["of_x_and_scores"]

@@ -9,18 +9,18 @@ import optax
 import pytest
 
 from experiments.common.study import check
-from experiments.theory import _descent, optimizers
+from experiments.theory import optimizers
 from jaxselect.checks import BadInput
 from jaxselect.model.attention import empirical_risk
 from tests.tolerances import assert_close
 
 SMOKE = optimizers.PRESETS["smoke"]
-DRAW = jax.jit(optimizers.draw, static_argnums=0)
+DRAW = jax.jit(optimizers.instance, static_argnums=0)
 PARAMETERS, CORPUS = DRAW(SMOKE, 3.0, 0)
 
 
 def test_the_gradient_is_that_of_the_risk():
-    found = jax.jit(_descent.gradient)(PARAMETERS, CORPUS)
+    found = jax.jit(optimizers.gradient)(PARAMETERS, CORPUS)
     wanted = jax.jit(jax.grad(lambda here: empirical_risk(here, CORPUS)))(PARAMETERS)
     for one, other in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
         assert_close(one, other)
@@ -30,7 +30,7 @@ def test_what_is_left_of_an_end_under_decay():
     slope = jax.jit(jax.grad(lambda here: empirical_risk(here, CORPUS)))(PARAMETERS)
     left = jax.tree.map(lambda down, part: down + 0.5 * part, slope, PARAMETERS)
     wanted = max(float(jnp.abs(part).max()) for part in jax.tree.leaves(left))
-    found, off = jax.jit(_descent.residuals)(0.5, PARAMETERS, CORPUS)
+    found, off = jax.jit(optimizers.residuals)(0.5, PARAMETERS, CORPUS)
     assert_close(found, wanted)
     rows = np.asarray(PARAMETERS.embeddings)
     pair = np.stack([PARAMETERS.query, PARAMETERS.head])
@@ -47,7 +47,7 @@ def test_the_mean_minibatch_is_the_corpus():
     """Each holds `batch` sequences; over many keys their weights have its mean."""
     some = jax.jit(
         jax.vmap(
-            lambda seed: _descent.minibatch(jax.random.key(seed), CORPUS, 4).weights
+            lambda seed: optimizers.minibatch(jax.random.key(seed), CORPUS, 4).weights
         )
     )(jnp.arange(4000))
     assert ((some > 0).sum(axis=1) == 4).all()
@@ -58,7 +58,7 @@ def test_the_mean_minibatch_is_the_corpus():
 
 
 def test_a_measurement_reads_weights_values_and_selection():
-    found = jax.jit(_descent.measure)(PARAMETERS, CORPUS)
+    found = jax.jit(optimizers.measure)(PARAMETERS, CORPUS)
     scores = np.asarray(PARAMETERS.embeddings @ PARAMETERS.query)
     values = np.asarray(PARAMETERS.embeddings @ PARAMETERS.head)
     assert_close(found["values"], values[:4] * [1, 1, -1, -1])
@@ -84,10 +84,10 @@ def test_descent_takes_the_steps_that_it_is_given():
     )
     here = PARAMETERS
     for number in (1, 2, 3):
-        slope = jax.jit(_descent.gradient)(here, CORPUS)
+        slope = jax.jit(optimizers.gradient)(here, CORPUS)
         here = jax.tree.map(lambda part, down: part - 0.5 * down, here, slope)
         if number == 1:
-            first = jax.jit(_descent.measure)(here, CORPUS)["rest"]
+            first = jax.jit(optimizers.measure)(here, CORPUS)["rest"]
     assert_close(found["rest"][0, 0], first)
     assert_close(end.embeddings[0], here.embeddings)
 

@@ -1,6 +1,5 @@
 """The study of the phase diagram: what it reads off a path, and how it bisects."""
 
-from dataclasses import make_dataclass
 from types import SimpleNamespace
 
 import jax
@@ -8,19 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.common.results import write
-from experiments.figures import __main__ as drawn
 from experiments.theory import (
-    _phase_brackets,
-    _phase_lanes,
-    _phase_ratios,
-    _phase_runs,
     phases,
 )
-from experiments.theory._phase_brackets import Case, Prediction, bisect, brackets
-from experiments.theory._phase_lanes import MARKS, Run, Shape
-from experiments.theory._phase_ratios import compare, exponents, share_within
-from experiments.theory.phases import DIMS
+from experiments.theory.phases import (
+    DIMS,
+    MARKS,
+    Case,
+    Prediction,
+    Run,
+    Shape,
+    bisect,
+    brackets,
+    compare,
+    exponents,
+    share_within,
+)
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.theory.two_classes import step_size
@@ -31,7 +33,7 @@ CASE = Case("any", Shape(8, 4, 2, 6, 1), (1e4, 1e6))
 
 def observed(winner, loser, status=FlowStatus.REACHED):
     path = np.stack([winner, loser], axis=1)
-    return _phase_lanes.observe(path, path[-1], np.int32(status))
+    return phases.observe(path, path[-1], np.int32(status))
 
 
 @pytest.mark.parametrize("back", [9.7, 10.0, 10.2])
@@ -51,7 +53,7 @@ def test_a_return_is_timed_and_its_side_does_not_matter(back):
 def test_a_class_that_stays_away_never_returns():
     gone = observed(np.full_like(TIMES, 1.0), np.exp(-TIMES) / 2)
     assert np.isnan(gone.log_time)
-    assert _phase_lanes.captured(gone) and not _phase_lanes.selected(gone)
+    assert phases.captured(gone) and not phases.selected(gone)
 
 
 def test_a_class_that_was_never_behind_does_not_return():
@@ -73,10 +75,10 @@ def test_weights_are_those_of_the_important_tokens_by_class(monkeypatch):
         seen.append((after, corpus, query))
         return SimpleNamespace(path_query=path, query=query[3], status=jnp.asarray(0))
 
-    monkeypatch.setattr(_phase_lanes, "cls_flow", stood)
+    monkeypatch.setattr(phases, "cls_flow", stood)
     draw = CASE.draw
     with jax.numpy_dtype_promotion("standard"):
-        path, end, _ = _phase_lanes.weights_of(
+        path, end, _ = phases.weights_of(
             draw, CASE.shape, 0, jnp.array(1e6), jnp.array(10.0), 1e3
         )
     after, corpus, points = seen[0]
@@ -101,9 +103,9 @@ def test_as_many_runs_answer_as_were_asked_in_their_order(monkeypatch):
         end = jnp.stack([seed.astype(float) + dim, step_size])
         return jnp.ones((len(MARKS), 2)), end, jnp.asarray(int(FlowStatus.REACHED))
 
-    monkeypatch.setattr(_phase_lanes, "weights_of", counted)
-    run = _phase_lanes.program(None, CASE.shape, 1e3)
-    seed = np.arange(_phase_lanes.LANES + 5)
+    monkeypatch.setattr(phases, "weights_of", counted)
+    run = phases.program(None, CASE.shape, 1e3)
+    seed = np.arange(phases.LANES + 5)
     found = run(seed, np.full(len(seed), 0.5), 1000.0 + seed)
     np.testing.assert_array_equal(found.least, seed + 0.5)
     np.testing.assert_array_equal(found.most, 1000.0 + seed)
@@ -118,10 +120,10 @@ def test_conditions_ask_for_whole_classes_at_the_norm():
         (FlowStatus.REACHED, 0.4, False, True),
     ):
         found = observed(whole, other * whole, status)
-        assert _phase_lanes.selected(found) == selected
-        assert _phase_lanes.captured(found) == captured
-    assert not _phase_lanes.broken(observed(whole, 0.51 * whole))
-    assert _phase_lanes.broken(observed(whole, 0.49 * whole))
+        assert phases.selected(found) == selected
+        assert phases.captured(found) == captured
+    assert not phases.broken(observed(whole, 0.51 * whole))
+    assert phases.broken(observed(whole, 0.49 * whole))
 
 
 def diagram(dim, step_size):
@@ -154,7 +156,7 @@ def test_bisection_finds_every_edge_from_either_side():
     # Nobody can ask for half a dimension.
     assert all(float(dim).is_integer() for dim in dims)
     rows = {row["edge"]: row for row in compare(one, asked, ended)}
-    assert set(rows) == set(_phase_brackets.NAMES)
+    assert set(rows) == set(phases.NAMES)
     for name, row in rows.items():
         wanted = 1.0 if name == "largest_dim" else 1 / off
         np.testing.assert_allclose(row["ratio"], wanted, rtol=2e-3)
@@ -179,7 +181,7 @@ def test_no_bracket_reaches_into_that_of_the_next_edge():
     edges = np.array([[10.0, 15.0, 30.0, 18.0, 25.0]])
     guessed = Prediction(edges=edges, middle=np.full(2, np.nan), critical=1e4)
     asked = brackets(Case("any", CASE.shape, CASE.dims[:1]), guessed, np.arange(1))
-    names = [_phase_brackets.NAMES[edge] for edge in asked.edge]
+    names = [phases.NAMES[edge] for edge in asked.edge]
     ends = {name: (asked.low[i], asked.high[i]) for i, name in enumerate(names)}
     for order in (
         ("selection", "breaking_lower", "breaking_upper"),
@@ -192,8 +194,8 @@ def test_no_bracket_reaches_into_that_of_the_next_edge():
 def test_rounds_are_read_back_as_they_were(tmp_path):
     (tmp_path / "chunks").mkdir()
     made = diagram(np.array([1e4, 1e5]), np.array([30.0, 100.0]))
-    first = _phase_brackets.kept(tmp_path, 7, set(), lambda: made)
-    again = _phase_brackets.kept(tmp_path, 7, {7}, pytest.fail)
+    first = phases.kept(tmp_path, 7, set(), lambda: made)
+    again = phases.kept(tmp_path, 7, {7}, pytest.fail)
     for one, other, known in zip(first, again, made, strict=True):
         np.testing.assert_array_equal(one, other)
         np.testing.assert_array_equal(one, known)
@@ -204,7 +206,7 @@ def test_exponents_are_read_off_the_shapes_that_change_one_size(monkeypatch):
     cases = phases.Settings().cases()
     powers = np.array([0.1, 0.2, 0.3, 0.4])
     slopes = np.arange(20.0).reshape(5, 4)
-    monkeypatch.setattr(_phase_brackets, "exponents", lambda *_: slopes)
+    monkeypatch.setattr(phases, "slopes_of", lambda *_: slopes)
     rows = [
         {
             "case": case.name,
@@ -222,7 +224,7 @@ def test_exponents_are_read_off_the_shapes_that_change_one_size(monkeypatch):
         size = Shape._fields.index(row["size"])
         np.testing.assert_allclose(row["predicted"], powers[size], rtol=1e-9)
         np.testing.assert_allclose(row["measured"], powers[size] + 0.05, rtol=1e-9)
-        edge = _phase_brackets.NAMES.index(row["edge"])
+        edge = phases.NAMES.index(row["edge"])
         assert row["derivative"] == slopes[edge, size]
 
 
@@ -237,7 +239,7 @@ def test_the_lower_lines_of_all_dimensions_collapse_where_they_should():
         at = (step / unit * np.sqrt(dim) > 2) & (seed < 3)
         return diagram(dim, step)._replace(least=np.where(at, 1.0, 0.0))
 
-    counted, arrays = _phase_runs.collapse(CASE, guessed, np.arange(4), run, 36)
+    counted, arrays = phases.collapse(CASE, guessed, np.arange(4), run, 36)
     np.testing.assert_allclose(counted["half_selected_at"], 2.0, atol=0.1)
     np.testing.assert_allclose(counted["predicted"], 2.0)
     assert counted["spread_after"] < 1e-12 < 1 < counted["spread_before"]
@@ -248,14 +250,14 @@ def test_returns_are_asked_above_the_band_and_only_where_noise_is_weak(monkeypat
     """Draw s is back at s times what is foretold."""
     case = Case("any", CASE.shape, (1e5, 1e7))
     foretold = lambda ensemble, dim, step: np.log(step)  # noqa: E731
-    monkeypatch.setattr(_phase_brackets, "recovery", foretold)
+    monkeypatch.setattr(phases, "recovery", foretold)
     edges = np.array([[1.0, 40.0, 600.0, 60.0, 200.0]] * 2)
     guessed = Prediction(edges=edges, middle=np.full(2, np.nan), critical=1e4)
 
     def run(seed, dim, step):
         return diagram(dim, step)._replace(log_time=seed * np.log(step))
 
-    rows = _phase_runs.returns(case, guessed, np.array([1, 2, 6]), run)
+    rows = phases.returns(case, guessed, np.array([1, 2, 6]), run)
     assert [row["dim"] for row in rows] == [1e7] * 3
     steps = [row["step_size"] for row in rows]
     np.testing.assert_allclose(steps, 200 * 3 ** np.array([0.25, 0.5, 0.75]))
@@ -269,31 +271,16 @@ def test_shares_are_of_ratios_on_either_side():
     assert np.isnan(share_within([], 2.0)) and len(DIMS) == 4
 
 
-def test_a_sweep_is_drawn_with_the_edges_of_its_own_problem(tmp_path):
-    problem = {"sequences": 8, "length": 4, "relevant": 2, "irrelevant": 6}
-    settings = make_dataclass("Settings", ["problem"])(problem=problem)
-    grid = {name: [size] for name, size in problem.items()}
-    assert drawn._predicted(tmp_path / "default", grid) == {}
-    found = {"dims": [100.0, 1e4], "selection": [60.0, 6.0]}
-    write(tmp_path / "edges", settings=settings, results=found)
-    edges = drawn._predicted(tmp_path / "default", grid)
-    assert edges == {"dim": found["dims"], "selection": found["selection"]}
-    other = grid | {"length": [5]}
-    assert drawn._predicted(tmp_path / "default", other) == {}
-    several = grid | {"length": [4, 8]}
-    assert drawn._predicted(tmp_path / "default", several) == {}
-
-
 def test_statuses_that_change_are_counted_both_ways():
     names = ("SELECTED_ALL", "UNRESOLVED", "CAPTURED_NEGATIVE")
     codes = [TrialStatus[name] for name in names]
     first, then = np.array([(a, b) for a in codes for b in codes for _ in range(2)]).T
-    counted = _phase_runs.status_changes(first, then)
+    counted = phases.status_changes(first, then)
     assert counted["runs"] == 18 and counted["changed"] == 12
     assert counted["changes"] == {
         f"{a} → {b}": 2 for a in names for b in names if a != b
     }
-    same = _phase_runs.status_changes(first, first)
+    same = phases.status_changes(first, first)
     assert same["changed"] == 0 and same["changes"] == {}
 
 
@@ -307,9 +294,9 @@ def test_summaries_are_of_shapes_within_the_theory_alone():
             ("n8 T4", "capture_lower", 7.0),
         )
     ]
-    counted = _phase_ratios.summary(rows, "selection")
+    counted = phases.summary(rows, "selection")
     assert counted["edges"] == 2 and counted["within"] == 0.5
     assert (counted["least"], counted["most"]) == (1.1, 1.3)
     assert counted["median_ratio"] == pytest.approx(1.2)
-    assert _phase_ratios.summary(rows, "largest_dim")["edges"] == 0
-    assert np.isnan(_phase_ratios.summary(rows, "largest_dim")["within"])
+    assert phases.summary(rows, "largest_dim")["edges"] == 0
+    assert np.isnan(phases.summary(rows, "largest_dim")["within"])

@@ -50,8 +50,8 @@ def test_a_log_shows_now_and_then_how_far_a_sweep_is(
 
 
 def test_a_study_says_what_it_will_write_where(capsys, tmp_path):
-    progress.announce(tmp_path, "reviews")
+    progress.announce(tmp_path, True)
     progress.announce(tmp_path)
     first, second = capsys.readouterr().err.splitlines()
-    assert first.endswith(f"results.json, arrays.npz and reviews.png into {tmp_path}")
-    assert ".png" not in second
+    assert first.endswith(f"results.json, arrays.npz and a figure into {tmp_path}")
+    assert "figure" not in second

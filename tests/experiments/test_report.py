@@ -9,15 +9,14 @@ import pytest
 
 from experiments.benchmarks import flow, max_margin
 from experiments.common import console, results
+from experiments.common.claims import Verdict
 from experiments.common.flags import spelled
 from experiments.networks import sweep as network_sweep
-from experiments.report import sweep_claims
 from experiments.report.folders import best, search
-from experiments.report.measured import rows
-from experiments.report.page import CLAIMS, page
+from experiments.report.page import page
 from experiments.report.phases import diagram
+from experiments.report.sections import rows
 from experiments.report.study import Settings, report
-from experiments.report.verdicts import Verdict
 from experiments.report.watch import watched
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.study import sweep as sweep_study
@@ -26,7 +25,6 @@ from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
     check_shown,
-    invent_edges,
     invent_sweep,
     invent_watch,
     rewrite,
@@ -66,7 +64,7 @@ def folder(tmp_path):
 
 def claims(folder):
     """Measurements of the claims about a sweep, by the name of the measure."""
-    found = rows(sweep_claims.CLAIMS, search([folder]))
+    found = rows(search([folder]))
     return {row.claim.measure.__name__: row.measured for row in found}
 
 
@@ -96,8 +94,8 @@ def test_a_smoke_run_decides_nothing(tmp_path):
     verdicts = {}
     for name in ("full", "smoke"):
         results.write(tmp_path / name, settings=preset(name), results=good)
-        listed = rows(CLAIMS, search([tmp_path / name]))
-        (verdicts[name],) = {row.measured.verdict for row in listed if not row.missing}
+        listed = rows(search([tmp_path / name]))
+        (verdicts[name],) = {row.measured.verdict for row in listed}
     assert verdicts == {"full": Verdict.HOLDS, "smoke": Verdict.OPEN}
 
 
@@ -140,16 +138,20 @@ def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
     assert {cell["status"] for cell in listed} != {""}
 
 
-def test_edges_are_drawn_over_a_sweep_of_their_own_problem_alone(tmp_path):
+def test_edges_are_drawn_over_a_sweep_that_the_theory_covers(tmp_path):
     invent_sweep(tmp_path / "sweep")
-    invent_edges(tmp_path / "edges", dims=(10.0, 1e8), step=30.0)
     drawn = Reader(page(search([tmp_path]))).data()["phases"][0]["edges"]
-    assert drawn[0] == {"name": "selection", "dims": [10, 10**8], "steps": [30, 30]}
-    assert all(edge["dims"] == [] for edge in drawn[1:])
+    selection, *others = drawn
+    assert selection["name"] == "selection"
+    assert selection["dims"][0] == 10 and selection["dims"][-1] == 10**7
+    assert selection["steps"] == [30] * len(selection["dims"])
+    assert all(edge["dims"] == [] for edge in others)
     grid = store.describe(tmp_path / "sweep")["grid"]
-    for other in ({"relevant": [3]}, {"family": "independent"}, {"purity": [0.9]}):
+    for other in ({"family": "independent"}, {"purity": [0.9]}):
         describe(tmp_path / "sweep", grid=grid | other)
-        assert Reader(page(search([tmp_path]))).data()["phases"][0]["edges"] == []
+        text = page(search([tmp_path]))
+        assert Reader(text).data()["phases"][0]["edges"] == []
+        assert "no predicted lines" in text
 
 
 def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
@@ -212,7 +214,7 @@ def test_a_sweep_without_paths_is_drawn_without_curves(tmp_path):
 def test_rows_of_the_diagram_begin_with_the_largest_step(tmp_path):
     invent_sweep(tmp_path / "sweep")
     (found,) = search([tmp_path])
-    drawn = diagram(found, [])
+    drawn = diagram(found)
     assert drawn.data["steps"] == sorted(drawn.data["steps"], reverse=True)
     labels = [row[0].label for row in drawn.rows]
     assert all(

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.common import results
 from experiments.common.results import plain, read, write
+from experiments.common.study import Experiment, Study
 from experiments.figures import __main__ as figures
 from experiments.text import explain
 from jaxselect.checks import BadInput
@@ -147,12 +147,14 @@ def test_results_of_another_version_are_named_as_such(folder, version):
         read(folder)
 
 
-def test_a_figure_that_cannot_be_drawn_is_said_and_the_results_stay(tmp_path):
-    """No such arrays are there: the figure's own fault, with its traceback."""
-    write(tmp_path, settings=Settings(), results={}, figure="rates")
-    with pytest.raises(Exception, match="returned non-zero"):
-        results.draw(tmp_path)
-    assert read(tmp_path).results == {}
+def test_results_stay_where_their_figure_cannot_be_drawn(tmp_path):
+    """A fault in drawing is ours, with its traceback, and comes last."""
+    study = Experiment(
+        lambda settings, results: results.update(x=1), draw=lambda _: 1 / 0
+    )
+    with pytest.raises(ZeroDivisionError):
+        study(Study(out=tmp_path))
+    assert read(tmp_path).results == {"x": 1}
 
 
 def test_a_writer_that_fails_leaves_the_old_results(folder, monkeypatch):

@@ -7,7 +7,7 @@ import typing
 
 import pytest
 
-from experiments import __main__ as programs
+import experiments
 from experiments.common import console
 from experiments.common.study import Bound, Program, Study, check, check_numbers
 from jaxselect.checks import BadInput
@@ -25,7 +25,7 @@ def settings_of(name):
     return {}
 
 
-PRESETS = {name: found for name in programs.STUDIES if (found := settings_of(name))}
+PRESETS = {name: found for name in experiments.STUDIES if (found := settings_of(name))}
 PROGRAMS = {name: [*found.values()][-1] for name, found in PRESETS.items()}
 
 
@@ -37,7 +37,7 @@ def program_of(name):
 
 
 def test_every_program_has_settings_of_the_base_and_presets_with_their_names():
-    assert {*programs.STUDIES} - PRESETS.keys() == {"figures"}
+    assert {*experiments.STUDIES} - PRESETS.keys() == {"figures"}
     for found in PRESETS.values():
         for name, settings in found.items():
             assert isinstance(settings, Program) and settings.preset == name
@@ -90,7 +90,6 @@ def test_a_number_beyond_its_bound_is_refused_by_name(name):
     [
         ("theory.step_size", {"smallest": 2e4}),
         ("theory.discrete", {"largest": 0.01}),
-        ("theory.edges", {"largest": 16.0}),
         ("theory.phases", {"later_norm": 10.0}),
         ("theory.rates", {"problem": {"sequences": 3}}),
         ("networks.sweep", {"dims": (1e3,)}),

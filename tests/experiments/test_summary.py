@@ -9,7 +9,8 @@ from matplotlib.collections import PatchCollection
 from experiments.common.palette import STATUS
 from experiments.common.runs import CERTIFIED, SELECTING, lemma_fit
 from experiments.common.statistics import beside, binned, bootstrap, fitted_exponent
-from experiments.figures import phases
+from experiments.common.style import drawn
+from experiments.sweep import figures
 from experiments.sweep.summary import describe, summarise, wasted_work
 from jaxselect.margin.certificate import TrialStatus
 
@@ -90,7 +91,7 @@ def test_ties_and_rests_that_are_certified_count_and_select_nothing():
     assert (summed["statuses"]["tied"], summed["statuses"]["at_rest"]) == (1, 1)
     row = summed["all_selected_by_step_size"]["1"]
     assert (row["share"], row["certified"]) == (2 / 4, 4)
-    shares = phases.status_shares(runs)
+    shares = figures.status_shares(runs)
     np.testing.assert_allclose(sum(shares.values()), 1.0)
     assert shares["TIED"].sum() == 0.5
 
@@ -145,7 +146,7 @@ def test_steps_that_waited_by_hand():
 
 def test_a_cell_is_cut_by_the_shares_of_all_its_runs():
     found = results([ALL, LEFT, UNRESOLVED, NONE, ALL, TIES_UNPROVED, MISSING, ALL])
-    shares = phases.status_shares(found)
+    shares = figures.status_shares(found)
     half = {
         "SELECTED_ALL": [[0.5, 0], [0.5, 0.5]],
         "CAPTURED_POSITIVE": [[0.5, 0], [0, 0]],
@@ -161,7 +162,8 @@ def test_a_cell_is_cut_by_the_shares_of_all_its_runs():
 
 def test_the_strips_of_a_cell_fill_it_in_the_colours_of_their_statuses():
     found = results([ALL, LEFT, UNRESOLVED, NONE, ALL, TIES_UNPROVED, MISSING, ALL])
-    figure = phases.draw(found)
+    found.attrs["grid"] = {"family": "classes"}
+    figure = drawn(figures.draw_phases, found)
     assert figure is not None
     axes = figure.axes[0]
     strips = {
@@ -171,7 +173,7 @@ def test_the_strips_of_a_cell_fill_it_in_the_colours_of_their_statuses():
     }
     looks = {
         STATUS[name].colour: int(2 * share.sum())
-        for name, share in phases.status_shares(found).items()
+        for name, share in figures.status_shares(found).items()
         if share.any()
     }
     assert {colour: len(paths) for colour, paths in strips.items()} == looks

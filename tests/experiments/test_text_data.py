@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from experiments.text import baseline, labels
+from experiments.text import baseline
 from experiments.text import data as review_data
 
 
@@ -38,7 +38,7 @@ def test_data_have_the_name_that_somebody_gave_them(source, name):
     ],
 )
 def test_the_alphabet_is_no_order_of_classes(names, ordered):
-    assert labels.in_order(labels.mapping(names)) is ordered
+    assert review_data.in_order(review_data.mapping(names)) is ordered
 
 
 def test_a_bag_of_words_finds_what_a_word_decides_and_no_more():

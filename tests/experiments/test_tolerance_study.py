@@ -12,7 +12,7 @@ import pytest
 from experiments.common.grids import GRIDS
 from experiments.common.results import read
 from experiments.theory import tolerance
-from experiments.theory._tolerance_shares import summary
+from experiments.theory.tolerance import summary
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep.grid import lane_values
 from tests.experiments.test_console import ended

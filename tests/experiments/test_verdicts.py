@@ -6,11 +6,21 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from experiments.common.claims import (
+    Claim,
+    Measured,
+    Verdict,
+    at_least,
+    at_most,
+    of_interval,
+    of_runs,
+)
 from experiments.common.results import Finished
-from experiments.report import sweep_claims
+from experiments.common.study import Experiment
+from experiments.report import sections
 from experiments.report.folders import Found
-from experiments.report.measured import FEWEST, Claim, Measured, rows
-from experiments.report.verdicts import Verdict, at_least, at_most, of_interval, of_runs
+from experiments.report.sections import FEWEST, rows
+from experiments.sweep import claims as sweep_claims
 from jaxselect.margin.certificate import TrialStatus
 
 HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
@@ -201,10 +211,13 @@ def test_a_sweep_decides_from_where_a_share_of_three_percent_would_show():
     assert 0.97**FEWEST < 0.05 < 0.97 ** (FEWEST - 2)
 
 
-def test_few_runs_and_smoke_runs_decide_nothing(tmp_path):
+def test_few_runs_and_smoke_runs_decide_nothing(tmp_path, monkeypatch):
+    claims = (Claim("", lambda table: Measured(HOLDS, sample="all")),)
+    monkeypatch.setattr(sections, "CLAIMS", claims)
+    monkeypatch.setattr(sections, "study_of", lambda _: Experiment(len, claims=claims))
+
     def verdict(content, study):
-        claim = Claim("", "", study, "", lambda table: Measured(HOLDS, sample="all"))
-        (row,) = rows([claim], [Found(tmp_path, study, content, "", "now")])
+        (row,) = rows([Found(tmp_path, study, content, "", "now")])
         return row.measured.verdict
 
     whole = statuses()

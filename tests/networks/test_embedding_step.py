@@ -12,7 +12,6 @@ from jaxselect.data.synthetic import assumption_one, independent_tokens
 from jaxselect.model import step as embedding_step
 from jaxselect.model.parameters import gaussian, gaussian_reduced
 from jaxselect.model.selection import importance
-from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import (
     change_error,
     network_risk,
@@ -20,7 +19,7 @@ from jaxselect.networks.embedding_step import (
     predicted_change,
     two_layer_importance,
 )
-from jaxselect.networks.network import Network, alignments, start
+from jaxselect.networks.network import Design, Network, alignments, start
 from tests.exponents import mean_error_exponent
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close

@@ -12,14 +12,13 @@ from jaxselect.data.loss import LOGISTIC
 from jaxselect.data.synthetic import multi_class
 from jaxselect.model.attention import functional_margin
 from jaxselect.model.selection import importance
-from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import (
     change_error,
     network_step,
     predicted_alignments,
     predicted_change,
 )
-from jaxselect.networks.network import Network, start_reduced
+from jaxselect.networks.network import Design, Network, start_reduced
 from tests.exponents import mean_error_exponent
 from tests.tolerances import assert_close
 

@@ -14,17 +14,19 @@ from jaxselect.data.synthetic import several_relevant
 from jaxselect.model import attention
 from jaxselect.model import attention as objective
 from jaxselect.model.parameters import gaussian
-from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import network_risk
 from jaxselect.networks.network import (
+    Design,
     Network,
+    Tables,
     count_parameters,
+    look_up,
+    output,
     start,
     start_reduced,
     tables_of,
+    two_layer_weights,
 )
-from jaxselect.networks.self_attention import two_layer_weights
-from jaxselect.networks.tables import Tables, look_up, output
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 

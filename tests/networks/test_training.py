@@ -13,11 +13,9 @@ from scipy.sparse import csr_array
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import from_sequences
 from jaxselect.networks import training as network_training
-from jaxselect.networks.design import Design
 from jaxselect.networks.embedding_step import network_risk
-from jaxselect.networks.network import Network, start, tables_of
-from jaxselect.networks.strata import SLACK, _cheapest_cuts, minibatch, stratify
-from jaxselect.networks.tables import outputs
+from jaxselect.networks.network import Design, Network, outputs, start, tables_of
+from jaxselect.networks.training import SLACK, _cheapest_cuts, minibatch, stratify
 from tests.tolerances import assert_close
 
 RNG = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Three ends of each kind, again by independent solvers, in both layouts of bags.
+"""Three ends of each kind, again by independent solvers.
 
 The rest by minimising the literal risk, p_mm by non-negative least squares, the late
 flow by SciPy's Radau to log t = 10⁴ (`truth`).
@@ -6,14 +6,11 @@ flow by SciPy's Radau to log t = 10⁴ (`truth`).
 
 import functools
 
-import jax
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize, nnls
 
-from jaxselect.flow.cls import cls_flow
-from jaxselect.margin.certificate import CERTIFIED, TrialStatus, certify
 from jaxselect.sparse.end import End
 from jaxselect.sparse.flow import trajectory
 from tests.sparse.problems import AT_REST, SELECTED, TIED, problem
@@ -36,12 +33,6 @@ def ended(seed, dim):
     counts = corpus.by_sequence.to_csr().toarray()
     arrays = model.embeddings, model.head, model.query, counts, corpus.labels
     return Attack("drawn", *map(np.asarray, arrays)), trajectory(model, corpus)
-
-
-@jax.jit
-def padded(model, bags):
-    """The certificate of the padded layout."""
-    return certify(model, bags, cls_flow(model, bags, until_norm=1e4))
 
 
 def literal(given):
@@ -136,16 +127,3 @@ def test_the_literal_flow_goes_there(kind, seed, dim):
     behind = best[rows] - scores[tokens]
     assert behind[end.ending.selected].max() < late / 2
     assert (behind[~end.ending.selected] > late / 2).all()
-
-
-@pytest.mark.parametrize(("kind", "seed", "dim"), RUNS, ids=NAMES)
-def test_padded_bags_end_likewise(kind, seed, dim):
-    model, dense, _ = problem(seed, dim)
-    given, end = ended(seed, dim)
-    if kind is not End.SELECTED:
-        return
-    found = padded(model, dense)
-    assert TrialStatus(int(found.status)) in CERTIFIED
-    wanted = shortest(rows_of(given, end.ending))
-    off = np.linalg.norm(found.ending.margin.direction - wanted)
-    assert off < 1e-9 * np.linalg.norm(wanted)

@@ -15,9 +15,7 @@ from jaxselect.sparse.bags import (
     RaggedBags,
     attention,
     curvature,
-    dense_curvature,
     descent,
-    pull,
     sized_score_gradient,
 )
 from tests.sparse.problems import VOCABULARY, on_host, problem, stacked
@@ -53,11 +51,10 @@ def test_descent_and_curvature_are_those_of_autodiff(derivatives, seed):
     size = np.abs(hessian).max()
     got, rounding = descent(bags, query)
     assert np.linalg.norm(got + gradient) <= rounding + 1e-15
-    assert np.linalg.norm(pull(bags, query) - got) <= rounding
     assert rounding < 1e-12
-    for found in (curvature(bags, query), dense_curvature(bags, query)):
-        assert_close(found / size, hessian / size)
-        assert_close(found / size, found.T / size)
+    found = curvature(bags, query)
+    assert_close(found / size, hessian / size)
+    assert_close(found / size, found.T / size)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -112,7 +109,7 @@ def removed(bags, query, time):
 
 
 def test_what_is_left_out_weighs_less_than_it_may():
-    for seed in SEEDS:
+    for seed in SEEDS[:3]:
         bags, out = on_host(seed), []
         for scale in (3.0, 10.0, 30.0):
             for time in np.logspace(-6, 12, 19):

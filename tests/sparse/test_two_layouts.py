@@ -6,7 +6,6 @@ certify has to agree, on corpora drawn without regard to either.
 
 import functools
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,22 +15,20 @@ from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.data.sparse import from_corpus
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus, certify
-from jaxselect.model.attention import attend_bags
 from jaxselect.model.parameters import Parameters, span_axes
-from jaxselect.model.selection import competing_pairs, selected_tokens
+from jaxselect.model.selection import competing_pairs as padded_pairs
+from jaxselect.model.selection import selected_tokens
 from jaxselect.sparse.bags import RaggedBags
 from jaxselect.sparse.end import (
     FREE,
     End,
     LateFlow,
-    competing_pairs_by_entry,
     flow_end,
     pair_forces,
-    sparse_max_margin,
 )
 from jaxselect.sparse.flow import BdfSettings, trajectory
 
-NUMBER, TOKENS, BAGS, LENGTH, DIM = 320, 6, 6, 3, 6
+NUMBER, TOKENS, BAGS, LENGTH, DIM = 120, 6, 6, 3, 6
 UNTIL_NORM, BOUNDED = 1e3, FlowSettings(max_steps=512)
 # p_mm relative to its length; ρ in units of the attention scores.
 CLOSE = OFFSET = 1e-9
@@ -162,7 +159,7 @@ def test_ties_are_those_of_the_padded_layout():
             continue
         proved += 1
         assert (by_entry(selected, bags) == end.selected).all()
-        pairs = np.asarray(competing_pairs(jnp.asarray(selected), bags))
+        pairs = np.asarray(padded_pairs(jnp.asarray(selected), bags))
         direction = end.margin.direction
         assert np.linalg.norm(direction @ end.axes) <= CLOSE * np.linalg.norm(direction)
         scores = np.asarray(model.embeddings) @ direction
@@ -170,55 +167,3 @@ def test_ties_are_those_of_the_padded_layout():
         assert ahead[pairs].min(initial=np.inf) >= 1 - CLOSE
         assert end.margin.duals.sum() == pytest.approx(direction @ direction, rel=CLOSE)
     assert proved >= TIED / 2
-
-
-def without_counts(bags, scores):
-    return bags.gather(scores)
-
-
-def a_pair_missing(counts, selected):
-    winners, losers, _ = competing_pairs_by_entry(counts, selected)
-    return winners[1:], losers[1:]
-
-
-def longer(*given):
-    found = sparse_max_margin(*given)
-    return found._replace(direction=found.direction * (1 + 1e-8))
-
-
-def steeper(*given):
-    found = attend_bags(*given)
-    return found._replace(advantage=found.advantage * (1 + 1e-7))
-
-
-FAULTS = {
-    "counts": ("jaxselect.sparse.bags.RaggedBags.logits", without_counts),
-    "pairs": ("jaxselect.sparse.end.competing_pairs", a_pair_missing),
-    "margin": ("jaxselect.sparse.end.sparse_max_margin", longer),
-    "forces": ("jaxselect.sparse.end.attend_bags", steeper),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_the_ragged_layout_is_seen(fault, monkeypatch):
-    same = [one for one in seen()[:60] if disagreement(*one) == ""]
-    monkeypatch.setattr(*FAULTS[fault])
-    assert any(disagreement(*one) for one in same)
-
-
-@pytest.mark.parametrize(
-    "part",
-    [lambda end: end.margin.direction, lambda end: end.late.offset],
-    ids=["margin", "offset"],
-)
-def test_a_fault_of_the_padded_layout_is_seen(part):
-    for each, (flow, selected, claim) in seen()[:20]:
-        if disagreement(each, (flow, selected, claim)) == "":
-            wrong = eqx.tree_at(
-                lambda claim: part(claim.ending),
-                claim,
-                replace_fn=lambda x: x * (1 + 1e-7),
-            )
-            assert disagreement(each, (flow, selected, wrong))
-            other = np.roll(selected, 1, axis=1)
-            assert disagreement(each, (flow, other, claim)) == "selection"

@@ -265,7 +265,7 @@ def test_history_records_what_the_report_saw(model, corpus, dense):
     [
         ({"steps": 0}, "steps 0: wanted"),
         ({"steps": 5, "batch": 0}, "batch 0: wanted"),
-        ({"steps": 5, "trained": ("query",)}, "query"),
+        ({"steps": 5, "trained": ("keys",)}, "keys"),
         ({"steps": 5, "trained": ()}, "one or more"),
     ],
 )

@@ -3,15 +3,14 @@
 import numpy as np
 import xarray as xr
 
+from experiments.common.claims import Claim, Measured, Verdict, of_interval, of_runs
+from experiments.common.numbers import counted, finite, num, percent
 from experiments.common.runs import (
     GROWING,
     by_history,
     lemma_fit,
     with_status,
 )
-from experiments.report.measured import Claim, Measured
-from experiments.report.numbers import counted, finite, num, percent
-from experiments.report.verdicts import Verdict, of_interval, of_runs
 
 EXPONENT = 0.01
 """Largest distance of a fitted exponent from its prediction."""
@@ -235,45 +234,38 @@ def _ends(values: np.ndarray) -> list[float]:
     return sorted({float(values.min()), float(values.max())})
 
 
-CLAIMS = tuple(
-    Claim(statement, source, "sweep", "make sweep", measure)
-    for statement, source, measure in (
-        (
-            "One gradient step on E moves every token along v by its importance, "
-            "E_s ≈ E_s⁰ + (η₀/2) α_s v, up to an error that falls like d^(−1/2).",
-            "Lemma 4.1",
-            lemma,
-        ),
-        ("Trained alone, p grows without bound.", "Lemma 4.2", without_bound),
-        (
-            "With d and η₀ large enough, attention ends on every important token of "
-            "every sequence.",
-            "Theorem 4.3",
-            all_selected,
-        ),
-        (
-            "The direction of p tends to that of the max-margin solution p_mm of its "
-            "own selection, with an error that is a predicted constant over ‖p‖.",
-            "Theorem 4.3; the constant is ours",
-            direction,
-        ),
-        ("‖p‖ grows as ‖p_mm‖ log t.", "Theorem 4.3", growth),
-        (
-            "That max-margin solution is exact, not an approximation of one.",
-            "",
-            exact_margin,
-        ),
-        (
-            "A band of step sizes is captured for good: p runs along ± v, and serves "
-            "one class only.",
-            "",
-            captured,
-        ),
-        (
-            "Without much of a step on E sequences of both classes may keep several "
-            "tokens at finite odds.",
-            "",
-            tied,
-        ),
-    )
+CLAIMS = (
+    Claim(
+        "One gradient step on E moves every token along v by its importance, "
+        "E_s ≈ E_s⁰ + (η₀/2) α_s v, up to an error that falls like d^(−1/2).",
+        lemma,
+        "Lemma 4.1",
+    ),
+    Claim("Trained alone, p grows without bound.", without_bound, "Lemma 4.2"),
+    Claim(
+        "With d and η₀ large enough, attention ends on every important token of every "
+        "sequence.",
+        all_selected,
+        "Theorem 4.3",
+    ),
+    Claim(
+        "The direction of p tends to that of the max-margin solution p_mm of its own "
+        "selection, with an error that is a predicted constant over ‖p‖.",
+        direction,
+        "Theorem 4.3; the constant is ours",
+    ),
+    Claim("‖p‖ grows as ‖p_mm‖ log t.", growth, "Theorem 4.3"),
+    Claim(
+        "That max-margin solution is exact, not an approximation of one.", exact_margin
+    ),
+    Claim(
+        "A band of step sizes is captured for good: p runs along ± v, and serves one "
+        "class only.",
+        captured,
+    ),
+    Claim(
+        "Without much of a step on E sequences of both classes may keep several tokens "
+        "at finite odds.",
+        tied,
+    ),
 )

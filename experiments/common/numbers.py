@@ -10,9 +10,6 @@ import numpy as np
 def short(values: Any, digits: int = 4) -> Any:
     """Numbers with a few digits, None where they are not finite; for JSON.
 
-    Returns:
-        The same as nested lists.
-
     Example:
         >>> short([0.123456, np.nan, 2000000.0])
         [0.1235, None, 2000000]

@@ -1,36 +1,56 @@
-"""Shared by all figures: the files, the element of a page, words over a difference."""
+"""The style of all figures: panels, files, the element of a page.
+
+Figures are made without pyplot: nothing is registered, and no setting of Matplotlib
+changes but within `in_style`.
+"""
 
 import html
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import pyplot, rc_context
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.common.statistics import binned
 from jaxselect.files import replacing
 
+STYLE = Path(__file__).with_name("paper.mplstyle")
 FORMATS = ("png", "pdf", "svg")
 INCH, DPI = 96, 120
 """Pixels of a page to the inch, and of what is a picture in a figure of it."""
 
 
-def save(figure: Figure, target: Path, formats: Sequence[str]) -> list[Path]:
-    """Write a figure, all of it or nothing, once for each format.
+def in_style() -> AbstractContextManager[None]:
+    """Matplotlib's settings for figures of a page, while they are drawn and written."""
+    return rc_context(fname=STYLE)
 
-    Returns:
-        The files.
-    """
+
+def drawn(draw: Callable[[Any], Figure | None], results: Any) -> Figure | None:
+    """The figure that a function draws of results, in this style."""
+    with in_style():
+        return draw(results)
+
+
+def subplots(
+    rows: int = 1, columns: int = 1, *, figsize: tuple[float, float], **kinds: Any
+) -> tuple[Figure, Any]:
+    """A figure and its panels, as of `pyplot.subplots`."""
+    figure = Figure(figsize=figsize)
+    return figure, figure.subplots(rows, columns, **kinds)
+
+
+def save(figure: Figure, target: Path, formats: Sequence[str]) -> list[Path]:
+    """Write a figure, all of it or nothing, once for each format."""
     files = [target.with_name(f"{target.name}.{kind}") for kind in formats]
     for file in files:
-        with replacing(file) as aside:
+        with in_style(), replacing(file) as aside:
             figure.savefig(aside)
-    pyplot.close(figure)
     return files
 
 
@@ -44,15 +64,11 @@ def element(figure: Figure, name: str, title: str) -> str:
         figure: what was drawn.
         name: that no other figure of the page has.
         title: what it shows, for a screen reader.
-
-    Returns:
-        Markup; its text is text.
     """
     file = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with rc_context({"svg.hashsalt": name}):
+    with in_style(), rc_context({"svg.hashsalt": name}):
         figure.savefig(file, format="svg", dpi=DPI, transparent=True, metadata=nothing)
-    pyplot.close(figure)
     text = file.getvalue()
     wide = INCH * figure.get_size_inches()[0]
     body = re.sub(r"<style.*?</style>", "", text[text.index("<defs>") :], flags=re.S)

@@ -1,4 +1,6 @@
-"""Verdicts on a claim, as functions of counts and of numbers alone.
+"""Claims, their verdicts, and what else the report shows of a study.
+
+Verdicts are functions of counts and of numbers alone.
 
 A number that is not known decides nothing, a run that is missing counts as one that
 shows nothing, and a status that is not known here is an error.
@@ -6,7 +8,9 @@ shows nothing, and a status that is not known here is an error.
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from jaxselect.checks import BadInput
 
@@ -23,7 +27,6 @@ class Verdict(enum.Enum):
     IN_PART = "◐", "holds in part"
     FAILS = "✗", "fails"
     OPEN = "·", "not decided"
-    MISSING = "○", "not run here"
 
     @property
     def mark(self) -> str:
@@ -32,8 +35,54 @@ class Verdict(enum.Enum):
 
     @property
     def words(self) -> str:
-        """For people."""
+        """Verdict as words in the table of the page."""
         return self.value[1]
+
+
+class Measured(NamedTuple):
+    """A claim held against results.
+
+    Attributes:
+        verdict: see `Verdict`.
+        value: what was measured, in words.
+        sample: number of runs, words or draws, with their name.
+        fails: share of these that contradict the claim.
+        certificate: what decides.
+    """
+
+    verdict: Verdict
+    value: str = ""
+    sample: str = ""
+    fails: str = ""
+    certificate: str = ""
+
+
+class Claim(NamedTuple):
+    """A claim, and how to measure it.
+
+    Attributes:
+        statement: one sentence.
+        measure: a pure function of a study's results on disk.
+        source: where it is from; empty for what was first seen here.
+    """
+
+    statement: str
+    measure: Callable[[Any], Measured]
+    source: str = ""
+
+
+class Shown(NamedTuple):
+    """Sentences and table that the report shows of a study.
+
+    Attributes:
+        sentences: for people, in reading order.
+        table: rows of text, the first one the heads; none by default.
+        words: a model's words, scores and values, to try sentences on.
+    """
+
+    sentences: list[str]
+    table: Sequence[Sequence[str]] = ()
+    words: Mapping[str, Any] = MappingProxyType({})
 
 
 def of_cases(hits: int, total: int, all_of_them: Verdict = Verdict.AGREES) -> Verdict:

@@ -1,0 +1,148 @@
+"""Where theory draws the edges of a phase diagram, for the sizes at hand.
+
+No run is integrated: each edge is a formula, or the root of one function of (d, η₀)
+(mathematics, section 6). The map of a sweep and the report draw them.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.common.programs import ready
+from experiments.common.tokens import ASSUMPTION_ONE, SIZES
+from jaxselect.compilation import fast_compile_options
+from jaxselect.theory.phases import (
+    breaking_edges,
+    capture_edges,
+    in_domain,
+    selection_edge,
+)
+from jaxselect.theory.two_classes import Ensemble
+
+POINTS = 13
+"""Dimensions at which the edges of a map are computed."""
+NAMES = (
+    "selection",
+    "breaking_lower",
+    "breaking_upper",
+    "capture_lower",
+    "capture_upper",
+)
+
+
+class Edge(NamedTuple):
+    """One predicted edge of one shape.
+
+    Attributes:
+        name: of `NAMES`.
+        dims: d.
+        step_sizes: η₀ there; NaN where there is no edge.
+    """
+
+    name: str
+    dims: np.ndarray
+    step_sizes: np.ndarray
+
+
+class Predicted(NamedTuple):
+    """The edges over a map.
+
+    Attributes:
+        edges: of every shape of the sweep.
+        note: what the lines do not say: why there is none, or where the theory ends.
+    """
+
+    edges: list[Edge]
+    note: str
+
+
+def every_edge(ensemble: Ensemble, dim: jax.Array) -> dict[str, jax.Array]:
+    """η₀ of each edge at one d, from selection upwards."""
+    breaking, captured = breaking_edges(ensemble, dim), capture_edges(ensemble, dim)
+    return {
+        "selection": selection_edge(ensemble, dim),
+        "breaking_lower": breaking.lower,
+        "breaking_upper": breaking.upper,
+        "capture_lower": captured.lower,
+        "capture_upper": captured.upper,
+    }
+
+
+def predicted(grid: Mapping[str, Any]) -> Predicted:
+    """The edges over the map of a sweep, for each of its shapes.
+
+    Args:
+        grid: of the sweep, as its settings have it.
+
+    Returns:
+        No edge where the theory does not cover how its tokens are drawn.
+    """
+    if any(grid.get(name, value) != value for name, value in ASSUMPTION_ONE.items()):
+        return Predicted(
+            [],
+            "no predicted lines: the theory of edges is of the family exact, one "
+            "important token a sequence, after one step on E",
+        )
+    low, *_, high = borders(np.array(sorted(grid["dim"])))
+    dims = np.geomspace(low, high, POINTS)
+    edges, outside = [], 0.0
+    for shape in itertools.product(*(grid[name] for name in SIZES)):
+        for name, steps, known in zip(NAMES, *over(shape, tuple(dims)), strict=True):
+            there = (steps > 0) & (steps < np.inf)
+            edges.append(Edge(name, dims, np.where(there, steps, np.nan)))
+            if name != "selection":
+                outside = max(outside, dims[there & ~known].max(initial=0.0))
+    note = f"dashed and dotted: up to d = {float(f'{outside:.2g}'):,.0f} beyond the "
+    return Predicted(edges, f"{note}theory's domain" if outside else "")
+
+
+@cache
+def over(
+    shape: tuple[float, ...], dims: tuple[float, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """η₀ of every edge of one shape (n, T, R, I) over d, and if in the domain.
+
+    Returns:
+        Two arrays (edges, dims), in the order of `NAMES`.
+    """
+    arguments = [jnp.asarray(shape, float), jnp.asarray(dims)]
+    program = ready(_over_dims, (), arguments, options=fast_compile_options())
+    found = program.run(*arguments)
+    return np.asarray(found.edges), np.asarray(found.known)
+
+
+def borders(values: np.ndarray) -> np.ndarray:
+    """Borders of cells centred, on a logarithmic axis, at increasing values.
+
+    Example:
+        >>> borders(np.array([1.0, 100.0])).round(9).tolist()
+        [0.1, 10.0, 1000.0]
+    """
+    logs = np.log(values)
+    if len(logs) == 1:
+        return np.exp([logs[0] - 1, logs[0] + 1])
+    inner = (logs[1:] + logs[:-1]) / 2
+    return np.exp([2 * logs[0] - inner[0], *inner, 2 * logs[-1] - inner[-1]])
+
+
+def _over_dims() -> Callable[[jax.Array, jax.Array], SimpleNamespace]:
+    """The program of `over`."""
+
+    def program(shape: jax.Array, dims: jax.Array) -> SimpleNamespace:
+        ensemble = Ensemble(*shape)
+
+        def at(dim: jax.Array) -> tuple[jax.Array, jax.Array]:
+            edges = every_edge(ensemble, dim)
+            steps = jnp.stack([edges[name] for name in NAMES])
+            return steps, jax.vmap(partial(in_domain, ensemble, dim))(steps)
+
+        steps, known = jax.lax.map(at, dims)
+        return SimpleNamespace(edges=steps.T, known=known.T)
+
+    return program
