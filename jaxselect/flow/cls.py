@@ -7,7 +7,7 @@ grows like log t. In τ = log(1+t) the field is
 
 whose exponents are exact (`negative_gradient`), and late the solution is the straight
 line p_mm τ + ρ, on which the solver's step grows without bound: ‖p‖ = 10⁶ costs a few
-steps more than the last change of attention.
+steps more than the last change of attention (mathematics, section 3a).
 """
 
 from collections.abc import Callable

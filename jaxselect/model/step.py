@@ -7,7 +7,7 @@ high dimension it is near −ℓ′(0) η₀ α vᵀ, α the importance of the t
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -31,7 +31,7 @@ Embed: TypeAlias = Callable[[Parameters, Corpus, Float[Scalar, ""] | float], Par
 _SHARE_OF_ROOT = 2.0**-10
 
 
-def within_range(step_size: Float[Scalar, ""] | float, dtype: jnp.dtype | str) -> None:
+def within_range(step_size: Any, dtype: jnp.dtype | str) -> None:
     """Refuse a concrete step size η₀ that makes norms of E overflow, or NaN.
 
     Example:
