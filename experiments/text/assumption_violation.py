@@ -28,7 +28,7 @@ from experiments.common.study import Count, Experiment, Positive, Share, Study, 
 from experiments.common.style import subplots
 from experiments.text.data import Source, Splits, load, subsample
 from experiments.text.fitting import Fit, starting_point
-from experiments.text.flow import summarise
+from experiments.text.limit_summary import summarise
 from jaxselect.data.sparse import SparseCorpus, from_csr, posterior_difference
 from jaxselect.sparse.flow import trajectory
 
