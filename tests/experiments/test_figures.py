@@ -99,14 +99,15 @@ def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(
     lines = {"selection": [1.0, 2.0, 3.0], "breaking_lower": [np.nan, 5.0, 6.0]}
     lines["capture_upper"] = [np.nan] * 3
     found_edges = [
-        edges.Edge(name, dims, np.array(line)) for name, line in lines.items()
+        edges.Edge(name, dims, np.array(line), np.array(line))
+        for name, line in lines.items()
     ]
     monkeypatch.setattr(
         figures, "predicted", lambda grid: edges.Predicted(found_edges, "so")
     )
     figure = drawn(figures.draw_phases, found)
     there = {line.get_linestyle(): line for line in figure.axes[0].get_lines()}
-    assert len(there) == 3
+    assert len(there) == 3 and len(figure.axes[0].get_lines()) == 6
     said = [text.get_text() for text in figure.legends[0].get_texts()]
     for name, line in (("selection", "-"), ("breaking", "--"), ("capture", ":")):
         assert there[line].get_color() == "black"
