@@ -40,7 +40,8 @@ test: $(TEST) ## the test-suite
 	$(PYTEST)
 
 # Compiled as a user's programs are, where the suite else optimises nothing.
-MACHINES := tests/flow tests/margin tests/trial tests/sweep tests/theory
+MACHINES := tests/trial tests/ties tests/flow/test_cls_flow.py tests/margin/test_limit.py \
+	tests/margin/test_certificate.py tests/sweep/test_chunks.py tests/sparse/test_independent_ends.py
 test-machines: $(TEST) ## what integrates or certifies, for three sets of vector instructions
 	XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 $(PYTEST) $(MACHINES)
 	XLA_FLAGS=--xla_cpu_max_isa=AVX2 $(PYTEST) $(MACHINES)

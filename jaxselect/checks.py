@@ -1,12 +1,7 @@
-"""Checks that constructors share; each error says what arrived and what was wanted.
+"""Checks of what users give: each error says what arrived and what was wanted.
 
-Errors that a person can put right.
-
-Arguments checked against the annotations of the signature.
-
-Tests check every signature with jaxtyping. Where a user's arguments arrive they are
-always checked, before anything is traced: one line in place of what JAX would say of
-the innards.
+Entry points call them before anything is traced: one line in place of what JAX would
+say of the innards. Numbers that are traced cannot be read, and pass.
 """
 
 import dataclasses
@@ -21,6 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Real, jaxtyped
 from numpy.typing import ArrayLike
@@ -45,19 +41,7 @@ MOST_TOKENS = 2**31 - 1
 
 
 def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
-    """The whole number that a setting is.
-
-    Args:
-        name: of the setting, for the message.
-        value: what arrived.
-        least: the smallest number wanted.
-        most: the greatest, if there is one.
-
-    Returns:
-        The number as a Python integer.
-
-    Raises:
-        BadInput: anything else.
+    """Return the whole number from `least` to `most` that a setting is.
 
     Example:
         >>> whole("vocabulary", 3)
@@ -77,19 +61,7 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
 
 
 def array(name: str, value: ArrayLike, *, kinds: str, wanted: str) -> np.ndarray:
-    """A NumPy array of numbers of some kinds.
-
-    Args:
-        name: of the argument, for the message.
-        value: what arrived.
-        kinds: letters of `numpy.dtype.kind`, such as "iu" for integers.
-        wanted: in words, for the message.
-
-    Returns:
-        The array.
-
-    Raises:
-        BadInput: rows of different length, or entries of another kind.
+    """Return a NumPy array whose dtype has one of the kinds, such as "iu" for integers.
 
     Example:
         >>> array("tokens", [[0.7]], kinds="iu", wanted="integers")
@@ -106,14 +78,39 @@ def array(name: str, value: ArrayLike, *, kinds: str, wanted: str) -> np.ndarray
     return found
 
 
+def is_array(value: object, dtype: Any, *numbers_of_axes: int) -> bool:
+    """Whether a value is an array, of JAX or NumPy, of this dtype and these axes.
+
+    Example:
+        >>> is_array(np.ones((2, 3)), jnp.floating, 2), is_array([1.0], jnp.floating, 1)
+        (True, False)
+    """
+    if not isinstance(value, jax.Array | np.ndarray):
+        return False
+    return jnp.issubdtype(value.dtype, dtype) and value.ndim in numbers_of_axes
+
+
+def shown(value: object) -> str:
+    """A value as messages name it: an array by dtype and shape, another by its type."""
+    if isinstance(value, jax.Array | np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return f"of type {type(value).__name__}"
+
+
+def key(value: object) -> None:
+    """Refuse what is no `jax.random.key`.
+
+    Example:
+        >>> key(0)
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: key of type int: wanted a `jax.random.key`
+    """
+    if not is_array(value, jax.dtypes.prng_key, 0):
+        raise BadInput(f"key {shown(value)}: wanted a `jax.random.key`")
+
+
 def numbers(**given: object) -> None:
     """Refuse a concrete NaN, which passes every comparison.
-
-    Args:
-        **given: real numbers by name; traced ones pass.
-
-    Raises:
-        BadInput: the first that is NaN.
 
     Example:
         >>> numbers(until_norm=float("nan"))
@@ -125,45 +122,77 @@ def numbers(**given: object) -> None:
             raise BadInput(f"{name} {value}: wanted a number")
 
 
+def real(name: str, value: object) -> float | None:
+    """Return the real number that a value is; None where it is traced.
+
+    Example:
+        >>> real("dim", "3")
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: dim 3: wanted a number
+    """
+    if isinstance(value, jax.core.Tracer):
+        return None
+    scalar = isinstance(value, RealNumber | np.ndarray | jax.Array)
+    if not scalar or np.ndim(value) > 0 or not np.isreal(value):  # type: ignore[arg-type,call-overload]
+        raise BadInput(f"{name} {_short(value)}: wanted a number")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _short(value: object) -> str:
+    """A value in one line."""
+    if isinstance(value, jax.Array | np.ndarray):
+        return shown(value)
+    return " ".join(str(value).split())[:40]
+
+
 def between(name: str, value: object, low: float, high: float) -> None:
-    """Refuse a concrete number outside an interval, or NaN.
-
-    Args:
-        name: of the number, for the message.
-        value: what arrived; a traced one passes.
-        low: the number is above it.
-        high: and below it.
-
-    Raises:
-        BadInput: any other number.
+    """Refuse a concrete number outside (low, high), NaN, and what is no number.
 
     Example:
         >>> between("error", 2.0, 0.0, 1.5)
         Traceback (most recent call last):
         jaxselect.checks.BadInput: error 2.0: wanted a number between 0 and 1.5
     """
-    if isinstance(value, jax.core.Tracer):
-        return
-    try:
-        # Text would pass as a number.
-        fits = not isinstance(value, str) and low < float(value) < high  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
+    number = real(name, value)
+    if number is not None and not low < number < high:
         raise BadInput(f"{name} {value}: wanted a number between {low:g} and {high:g}")
 
 
+def at_least(name: str, value: object, least: object, meaning: str = "") -> None:
+    """Refuse a concrete number below `least`, which `meaning` names, or NaN.
+
+    Example:
+        >>> at_least("until_log_time", 2.0, 3.0, "from_log_time")
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: until_log_time 2: wanted at least from_log_time = 3
+    """
+    number, bound = real(name, value), real(meaning, least)
+    if number is not None and bound is not None and not number >= bound:
+        wanted = f"{meaning} = {bound:g}" if meaning else f"{bound:g}"
+        raise BadInput(f"{name} {number:g}: wanted at least {wanted}")
+
+
+def increasing(name: str, values: object) -> None:
+    """Refuse what is no array of times, and concrete ones that go back or are NaN.
+
+    Example:
+        >>> increasing("path_log_times", np.array([2.0, 1.0]))
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: path_log_times [2.0, 1.0]: wanted increasing numbers
+    """
+    if not is_array(values, jnp.floating, 1) and not is_array(values, jnp.integer, 1):
+        raise BadInput(f"{name} {shown(values)}: wanted an array of increasing numbers")
+    if isinstance(values, jax.core.Tracer):
+        return
+    times = np.asarray(values)
+    if np.isnan(times).any() or (np.diff(times) < 0).any():
+        raise BadInput(f"{name} {times.tolist()[:6]}: wanted increasing numbers")
+
+
 def in_memory(name: str, *sizes: int) -> None:
-    """Refuse an array larger than this machine's memory.
+    """Refuse an array of so many numbers of eight bytes that memory has no room.
 
     XLA may give such an array, and the process ends where its numbers are needed.
-
-    Args:
-        name: of the array, for the message.
-        *sizes: of its axes, in numbers of eight bytes.
-
-    Raises:
-        BadInput: the size, and that of the memory.
 
     Example:
         >>> in_memory("embeddings", 3, 10**15)
@@ -176,53 +205,6 @@ def in_memory(name: str, *sizes: int) -> None:
         raise BadInput(
             f"{name} of {shape} numbers: this machine has memory for {available // 8}"
         )
-
-
-def at_least(name: str, value: object, least: object, meaning: str = "") -> None:
-    """Refuse a concrete number below another, or NaN.
-
-    Args:
-        name: of the number, for the message.
-        value: what arrived; a traced one passes.
-        least: the other number; a traced one passes.
-        meaning: name of the other number.
-
-    Raises:
-        BadInput: a number below `least`.
-
-    Example:
-        >>> at_least("until_log_time", 2.0, 3.0, "from_log_time")
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: until_log_time 2: wanted at least from_log_time = 3
-    """
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in (value, least)):
-        return
-    if not (np.asarray(value) >= np.asarray(least)).all():
-        bound = f"{meaning} = {float(least):g}" if meaning else f"{float(least):g}"  # type: ignore[arg-type]
-        raise BadInput(f"{name} {float(value):g}: wanted at least {bound}")  # type: ignore[arg-type]
-
-
-def increasing(name: str, values: object) -> None:
-    """Refuse concrete times that go back, or are NaN.
-
-    Args:
-        name: of the times, for the message.
-        values: a list or an array; a traced one passes.
-
-    Raises:
-        BadInput: a time below the one before it.
-
-    Example:
-        >>> increasing("path_log_times", [2.0, 1.0])
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: path_log_times [2.0, 1.0]: wanted increasing numbers
-    """
-    leaves = jax.tree.leaves(values)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        return
-    times = np.asarray(values, float)
-    if np.isnan(times).any() or (np.diff(times) < 0).any():
-        raise BadInput(f"{name} {times.tolist()[:6]}: wanted increasing numbers")
 
 
 _Arguments = ParamSpec("_Arguments")
@@ -299,7 +281,7 @@ def _require(
         for name, value in given.items():
             if not isinstance(value, kinds[name]):
                 raise BadInput(
-                    f"{name} of {where} is {_described(value)}: wanted "
+                    f"{name} of {where} is {shown(value)}: wanted "
                     f"{_named(wanted[name])}{advice}"
                 )
 
@@ -310,9 +292,6 @@ def _kinds(wanted: Any) -> tuple:
     if isinstance(wanted, UnionType):
         return tuple(kind for part in get_args(wanted) for kind in _kinds(part))
     if hasattr(wanted, "dims"):
-        # A program that only reads the results of a sweep does not wait for JAX.
-        import jax
-
         # A whole number is a real one, traced or not.
         dtype = Real if wanted.dtype is Float and not wanted.dims else wanted.dtype
         return tuple(dtype[kind, wanted.dim_str] for kind in (jax.Array, np.ndarray))
@@ -321,14 +300,6 @@ def _kinds(wanted: Any) -> tuple:
         return (RealNumber,)
     # Whole numbers say more where they are used.
     return (kind,) if inspect.isclass(kind) and kind is not int else (object,)
-
-
-def _described(value: object) -> str:
-    import jax
-
-    if isinstance(value, jax.Array | np.ndarray):
-        return f"{value.dtype}{list(value.shape)}"
-    return f"of type {type(value).__name__}"
 
 
 def _named(wanted: Any) -> str:

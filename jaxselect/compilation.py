@@ -1,9 +1,4 @@
-"""Time to the first number: compiled programs kept on disk, and faster compilers.
-
-One compiled program for a call, where each operation would be another.
-
-Products in full precision, whatever the caller set.
-"""
+"""Compilation: programs kept on disk, options of XLA, products in full precision."""
 
 import functools
 from collections.abc import Callable

@@ -2,19 +2,13 @@
 
 Late in the flow p = p_mm τ + ρ with τ = log t, so every late rate is a closed form in
 (p_mm, ρ), whose derivatives are implicit. Early rates are times at which the flow
-passes an event (`crossing.last_crossings`). Where the selection or the set of active
-pairs changes, a rate has a kink: its derivative there is that of one side, and it is
-flagged. Derivatives in d are those of `parameters.gaussian_reduced`.
+passes an event (`crossing.last_crossings`). The selection is piecewise constant in
+every argument: where it, or the set of active pairs, changes, a rate has a kink, its
+derivative there is that of one side, and it is flagged. Derivatives in d are those of
+`parameters.gaussian_reduced`.
 
-The limit of a flow of p: its selection, and the late flow that follows from it.
-
-The selection is piecewise constant in every argument. Where it, or the set of active
-pairs, changes there is a kink: a derivative there is that of one side, and is flagged.
-
-Whether a flow's selection is the same when it is integrated far more closely.
-
-A certificate takes the accuracy of the integration before it for granted. Two
-integrations that agree do not prove it, but two that differ refute it.
+All of this takes the accuracy of the integration for granted. Two integrations that
+agree do not prove it, but two that differ refute it: `tolerance_check`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .checks import between, whole
 from .compilation import full_precision
-from .data.corpus import Corpus, for_corpus
+from .data.corpus import Corpus
 from .flow.cls import Flow, FlowStatus, cls_flow, direction_error
 from .flow.control import FlowSettings
 from .flow.crossing import (
@@ -40,11 +34,17 @@ from .flow.crossing import (
     search_path,
 )
 from .margin.certificate import certify
-from .margin.limit import Limit, LimitStatus, limit, log_time_to_error, norm_to_error
+from .margin.limit import (
+    Limit,
+    LimitStatus,
+    limit_in_frame,
+    log_time_to_error,
+    norm_to_error,
+)
 from .margin.max_margin import MaxMargin, max_margin, with_derivatives
 from .margin.pairs import score_differences, smallest_difference
 from .model.attention import functional_margin
-from .model.parameters import Frame, Parameters, frame
+from .model.parameters import Frame, Parameters, check_problem, frame
 from .model.selection import competing_pairs, selected_output, selected_tokens
 from .model.step import Embed, alignment_error, embedding_step
 
@@ -80,7 +80,7 @@ class RateSettings:
 
 
 class ResolvedLimit(eqx.Module):
-    """The limit of a flow.
+    """The limit of a flow of p: its selection, and the late flow that follows from it.
 
     Attributes:
         path: the flow, without derivatives.
@@ -99,18 +99,17 @@ class ResolvedLimit(eqx.Module):
     crossings: tuple[Crossing, ...] = ()
 
     def placed(self, inside: Frame) -> "ResolvedLimit":
-        """The limit of a flow in R^d, of that in its frame."""
+        """The same in R^d, of the limit of a flow in a frame."""
         direction = inside.lift_vectors(self.margin.direction)
         return replace(
             self,
             path=jax.lax.stop_gradient(self.path.turned(inside.lift_points)),
-            margin=eqx.tree_at(lambda margin: margin.direction, self.margin, direction),
+            margin=replace(self.margin, direction=direction),
             late=self.late.placed(inside),
             crossings=tuple(crossing.placed(inside) for crossing in self.crossings),
         )
 
 
-@for_corpus(by_head=True)
 @full_precision
 def resolve_limit(
     after: Parameters,
@@ -138,9 +137,10 @@ def resolve_limit(
     Returns:
         Selection, max-margin solution and late flow, differentiable in both modes.
 
-    Example:
-        See `rates`.
+    Raises:
+        BadInput: parameters and a corpus that do not go together.
     """
+    check_problem(after, corpus)
     inside = frame(after)
     after = inside.parameters
     path = search_path(
@@ -163,10 +163,9 @@ def resolve_limit(
     kink = jnp.any(solutions.active[1:] != solutions.active[:1])
     margin = jax.tree.map(lambda leaf: leaf[0], solutions)
     margin = with_derivatives(after.embeddings, margin)
-    margin = eqx.tree_at(
-        lambda margin: (margin.direction, margin.norm),
-        margin,
-        replace_fn=lambda known: known * one_or_nan(path),
+    known = _one_or_nan(path)
+    margin = replace(
+        margin, direction=margin.direction * known, norm=margin.norm * known
     )
     crossings: tuple[Crossing, ...] = ()
     if events is None:
@@ -176,10 +175,11 @@ def resolve_limit(
         crossings, end = crossings_and_end(
             after, corpus, path, found, settings=settings.flow
         )
-    late = limit(after, corpus, selected, pairs, margin, late_query=end)
+    problem = after, corpus, selected, pairs, margin
+    late = limit_in_frame(*problem, late_query=end)
     whole = path.status == FlowStatus.REACHED
     status = jnp.where(whole, late.status, LimitStatus.NOT_SETTLED)
-    late = eqx.tree_at(lambda late: late.status, late, status)
+    late = replace(late, status=status)
     return ResolvedLimit(
         path=path,
         selected=selected,
@@ -190,41 +190,26 @@ def resolve_limit(
     ).placed(inside)
 
 
-def one_or_nan(path: Flow) -> Float[Scalar, ""]:
-    """One, or NaN, which voids derivatives, for a path that broke off.
-
-    Args:
-        path: of `search_path`.
-
-    Returns:
-        A factor for numbers that hold only where the path has an end: one or NaN.
-    """
+def _one_or_nan(path: Flow) -> Float[Scalar, ""]:
+    """One; NaN, which voids derivatives too, for a path that broke off."""
     return jnp.where(path.status == FlowStatus.REACHED, 1.0, jnp.nan)
 
 
 @jax.custom_jvp
-def nan_where(void: Bool[Scalar, ""], value: Float[Scalar, ""]) -> Float[Scalar, ""]:
+def _nan_where(void: Bool[Scalar, ""], value: Float[Scalar, ""]) -> Float[Scalar, ""]:
     """A number, or NaN: then its derivatives are NaN, and no others.
 
     A factor NaN would do so in forward mode. In reverse mode it would void the gradient
     of all that is computed beside it, since 0 · NaN is NaN.
 
-    Args:
-        void: whether it is NaN.
-        value: the number.
-
-    Returns:
-        The number or NaN, differentiable once, in both modes.
-
-    Example:
-        >>> both = lambda x: jnp.stack([nan_where(x < 0, x**2), x**3])
+        >>> both = lambda x: jnp.stack([_nan_where(x < 0, x**2), x**3])
         >>> jax.jacrev(both)(-2.0).tolist(), jax.jacrev(both)(1.0).tolist()
         ([nan, 12.0], [2.0, 3.0])
     """
     return jnp.where(void, jnp.nan, value)
 
 
-@nan_where.defjvp
+@_nan_where.defjvp
 def _nan_where_jvp(
     primals: tuple[Array, Array], tangents: tuple[Any, Array]
 ) -> tuple[Array, Array]:
@@ -239,7 +224,7 @@ def _nan_where_jvp(
 
     # JAX asks for a linear map and its transpose: here they differ at zero.
     slope = jax.lax.custom_linear_solve(lambda x: x, change, push, pull, symmetric=True)
-    return nan_where(void, value), slope
+    return _nan_where(void, value), slope
 
 
 # The rates that are real numbers; the rest of `Rates` says where they hold.
@@ -276,7 +261,7 @@ class Rates(eqx.Module):
             change under a small move: derivatives are those of one side.
         history_dim: dimension of the part of ρ that only the path decides; derivatives
             go through the path for it.
-        status: a `limit.LimitStatus`; the late rates hold where it is PREDICTED. Where
+        status: a `LimitStatus`; the late rates hold where it is PREDICTED. Where
             it is NOT_SETTLED all but `lemma_error` are NaN, and their derivatives; in
             reverse mode those of `lemma_error`, too.
         selected: the final selection, in bag layout.
@@ -300,7 +285,6 @@ class Rates(eqx.Module):
     active: Bool[Array, "vocabulary vocabulary"]
 
 
-@for_corpus(by_head=True)
 @full_precision
 def rates(
     before: Parameters,
@@ -343,6 +327,8 @@ def rates(
         >>> bool(found.log_time_to_error > found.selection_log_time)
         True
     """
+    check_problem(before, corpus)
+    between("step_size", step_size, -jnp.inf, jnp.inf)
     for name, value in (("error", error), ("early_error", early_error)):
         between(name, value, 0.0, 2**0.5)
     stepped = embed(before, corpus, step_size)
@@ -352,18 +338,18 @@ def rates(
         after: Parameters, selected: Bool[Array, "sequences width"], margin: MaxMargin
     ) -> tuple[EventFunction, EventFunction]:
         return (
-            direction_event(margin.direction, early_error),
+            _direction_event(margin.direction, early_error),
             selection_event(after, corpus, selected),
         )
 
     resolved = resolve_limit(after, corpus, events=events, settings=settings)
     late, margin = resolved.late, resolved.margin
     early, selection = resolved.crossings
-    known = one_or_nan(resolved.path)
-    kink = selection_has_kink(after, corpus, resolved, selection, move=settings.move)
+    known = _one_or_nan(resolved.path)
+    kink = _selection_has_kink(after, corpus, resolved, selection, move=settings.move)
     lemma_error = alignment_error(before, stepped, corpus, step_size)
     if embed is not embedding_step:
-        lemma_error = nan_where(jnp.array(True), lemma_error)
+        lemma_error = _nan_where(jnp.array(True), lemma_error)
     return Rates(
         lemma_error=lemma_error,
         margin=1 / margin.norm,
@@ -382,22 +368,13 @@ def rates(
     )
 
 
-def direction_event(
+def _direction_event(
     direction: Float[Array, " dim"], error: Float[Scalar, ""] | float
 ) -> EventFunction:
-    """The event from which p is within a given error of a given direction.
-
-    Args:
-        direction: of any length, such as p_mm.
-        error: ‖p/‖p‖ − direction/‖direction‖‖.
-
-    Returns:
-        h(p) for `crossing.last_crossings`.
-    """
+    """The event from which p is within a given error of a direction."""
     return lambda query: error - direction_error(query, direction)
 
 
-@for_corpus()
 def selection_event(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> EventFunction:
@@ -415,9 +392,7 @@ def selection_event(
     return lambda query: smallest_difference(after.embeddings @ query, pairs)
 
 
-@for_corpus(by_head=True)
-@full_precision
-def selection_has_kink(
+def _selection_has_kink(
     after: Parameters,
     corpus: Corpus,
     resolved: ResolvedLimit,
@@ -427,16 +402,7 @@ def selection_has_kink(
 ) -> Bool[Scalar, ""]:
     """Whether two pairs are decided last at once: a kink in time.
 
-    Args:
-        after: (E¹, ·, v).
-        corpus: n labelled bags.
-        resolved: of `resolve_limit`.
-        selection: the crossing of `selection_event`.
-        move: size of a lead, relative to the scores passed on the way, that counts as
-            none.
-
-    Returns:
-        True at a kink.
+    A lead counts as none below `move` of the scores passed on the way.
     """
     pairs = competing_pairs(resolved.selected, corpus)
     scores, start = (
@@ -451,23 +417,14 @@ def selection_has_kink(
     return (selection.status == CrossingStatus.CROSSED) & close
 
 
-@for_corpus(by_head=True)
-@full_precision
 def final_loss(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> Float[Scalar, ""]:
     """The risk at infinite time: every sequence speaks through its selected tokens.
 
+    Of several tokens the mean counts, weighted by their occurrences.
+
     Source: mathematics, section 3f.
-
-    Args:
-        after: (E¹, ·, v).
-        corpus: n labelled bags.
-        selected: the final selection; of several tokens in a sequence the mean counts,
-            weighted by their occurrences.
-
-    Returns:
-        The risk.
     """
     values = after.embeddings @ after.head
     output = selected_output(values, selected, corpus)
@@ -478,7 +435,7 @@ def final_loss(
 def _known_or_nan(crossing: Crossing) -> Float[Scalar, ""]:
     """Its log-time; NaN, with its derivative, where that is unresolved."""
     sudden = crossing.status == CrossingStatus.TIME_UNRESOLVED
-    return nan_where(sudden, crossing.log_time)
+    return _nan_where(sudden, crossing.log_time)
 
 
 # Ratio of the closer tolerance to the given one; a method of order five takes 2.5 times
@@ -512,7 +469,6 @@ class ToleranceCheck(eqx.Module):
         return self.same_selection & (self.status == self.closer_status)
 
 
-@for_corpus(by_head=True)
 @full_precision
 def tolerance_check(
     parameters: Parameters,
@@ -542,10 +498,6 @@ def tolerance_check(
 
     Raises:
         BadInput: as `cls_flow`.
-
-    Example:
-        See `trial_certificate.certify`: beside its flow,
-        `tolerance_check(start, bags, flow, until_norm=1e4).same` is True.
     """
     closer = cls_flow(
         parameters,
@@ -554,14 +506,6 @@ def tolerance_check(
         until_log_time=until_log_time,
         settings=replace(settings, atol=REFINEMENT * settings.atol),
     )
-    return compared(parameters, corpus, flow, closer)
-
-
-@for_corpus(by_head=True)
-def compared(
-    parameters: Parameters, corpus: Corpus, flow: Flow, closer: Flow
-) -> ToleranceCheck:
-    """The ends of two integrations of one flow, compared; see `tolerance_check`."""
 
     def end(one: Flow) -> tuple[Array, ...]:
         found = certify(parameters, corpus, one)
@@ -589,8 +533,8 @@ def compared(
 
 def _bare(flow: Flow) -> Flow:
     """The flow without the points that were saved on the way."""
-    path = lambda flow: (flow.path_log_times, flow.path_query)  # noqa: E731
-    return eqx.tree_at(path, flow, replace_fn=lambda saved: saved[:0])
+    times, queries = flow.path_log_times[:0], flow.path_query[:0]
+    return replace(flow, path_log_times=times, path_query=queries)
 
 
 def _relative_change(values: Float[Array, " 2"]) -> Float[Scalar, ""]:

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .compilation import full_precision
-from .data.corpus import Corpus, Shift, for_corpus
+from .data.corpus import Corpus, Shift
 from .data.synthetic import centred_in_components, components
 from .flow.cls import Flow
 from .margin.pairs import ROUNDINGS, difference_lengths, response
@@ -116,37 +115,18 @@ class Contracted(NamedTuple):
     corpus: Corpus
 
 
-@for_corpus(-1, 1)
-@full_precision
 def find_ties(
     parameters: Parameters,
     corpus: Corpus,
     log_time: Float[Scalar, ""] | float,
 ) -> Ties:
-    """The tokens that are tied at p, and where they rest.
+    """Find the tokens that are tied at p, and where they rest.
 
     Tied are the tokens of a bag within half of log t of its best that do not fall back
-    from it at a speed of a half or more in log t.
+    from it at a speed of a half or more in log t. Labels are ±1, p is where its ties
+    have come to rest, `log_time` the log(1+t) that the flow took to it.
 
     Source: mathematics, section 3g.
-
-    Args:
-        parameters: (E, p, v), with p where its ties have come to rest.
-        corpus: n bags with labels ±1.
-        log_time: log(1+t) that the flow took to p.
-
-    Returns:
-        The ties, as by `ties_of`.
-
-    Raises:
-        BadInput: several heads, labels other than ±1, another vocabulary.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
-        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
-        >>> jax.jit(find_ties)(start, bags, 0.0).tied.tolist()
-        [True, True, True]
     """
     near = selected_tokens(parameters.embeddings @ parameters.query, corpus, log_time)
     velocity = _velocity(parameters, corpus, log_time)
@@ -156,28 +136,31 @@ def find_ties(
     return ties_of(parameters, corpus, near & ~(pace < lead - WIDTH))
 
 
-@for_corpus(-1, 1)
-@full_precision
+def _velocity(
+    parameters: Parameters, corpus: Corpus, log_time: Float[Scalar, ""] | float
+) -> Float[Array, " dim"]:
+    """dp/dτ where opposing pulls hide it in rounding, by a linearly implicit step.
+
+    (I + H) v = 2 e^τ (−∇L), H = e^τ ∇²L, which is exact where v is constant. NaN where
+    H has a direction in which p grows.
+    """
+    embeddings = parameters.embeddings
+    scores, values = token_scores(parameters)
+    pull, jacobian = score_curvature(scores, values, corpus, log_time)
+    hessian = -(embeddings.T @ jacobian @ embeddings)
+    factor = cho_factor(hessian + jnp.eye(len(hessian), dtype=hessian.dtype))
+    return cho_solve(factor, 2 * (pull @ embeddings))
+
+
 def ties_of(
     parameters: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> Ties:
-    """The ties of a selection, and the minimum of the risk that they rest at.
+    """The ties of a selection S_X, and the minimum of the risk that they rest at.
 
     z* = argmin Σ_{X tied} w_X ℓ(y f_X(z)) over z ∈ U, with softmax over S_X alone, by
     Newton's method from Π p. A strict minimum near it is proved by Newton–Kantorovich.
 
     Source: mathematics, sections 3g and 7b.
-
-    Args:
-        parameters: (E, p, v), with p near its rest.
-        corpus: n bags with labels ±1.
-        selected: S_X, in bag layout.
-
-    Returns:
-        The ties; `proved` says whether they may be contracted.
-
-    Raises:
-        BadInput: several heads, labels other than ±1, another vocabulary.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -215,192 +198,6 @@ def ties_of(
     )
 
 
-@for_corpus(by_head=True)
-def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
-    """The record of a problem that nothing is contracted in.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n bags.
-
-    Returns:
-        Ties of no sequence, with a point of rest at zero.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
-        >>> no_ties(start, bags).tied.tolist()
-        [False]
-    """
-    vocabulary, dim = parameters.embeddings.shape
-    size = min(vocabulary, dim)
-    zeros = partial(jnp.zeros, dtype=parameters.query.dtype)
-    number = zeros(())
-    return Ties(
-        selected=jnp.zeros(corpus.tokens.shape, bool),
-        slot=jnp.zeros(len(corpus.tokens), int),
-        classes=jnp.arange(vocabulary, dtype=corpus.tokens.dtype),
-        axes=zeros((size, dim)),
-        point=zeros(dim),
-        moved=number,
-        rest=Rest(number, number, number, number, number, number, zeros((size, size))),
-        closed=jnp.asarray(True),
-    )
-
-
-@for_corpus(-1, 1)
-@full_precision
-def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
-    """The problem that ties at rest leave, in the same shapes.
-
-    E′ = (1 − Π) E and p′ = (1 − Π) p, with the first token of a class for all of it. An
-    entry's score is shifted by E_r·z*. In a tied sequence one entry stands for S_X: its
-    weight is Σ_{s∈S_X} C_s e^{E_s·z*}, its value f_X(z*).
-
-    Source: mathematics, section 3g.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n bags with labels ±1.
-        ties: of `find_ties`.
-
-    Returns:
-        The contracted problem, whose flow is that of p but for terms that vanish with
-        e^{−τ}.
-
-    Raises:
-        BadInput: several heads, labels other than ±1, another vocabulary.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1, 2], [0, 1]], [1, -1], vocabulary=3)
-        >>> start = Parameters(
-        ...     jnp.eye(3), jnp.array([9.0, 9.0, 0.0]), jnp.array([1.0, -1.0, 0.0])
-        ... )
-        >>> chosen = selected_tokens(start.query, bags, 9.0)
-        >>> left = contract(start, bags, ties_of(start, bags, chosen))
-        >>> left.corpus.tokens.tolist(), left.corpus.counts.tolist()
-        ([[0, 0, 2], [0, 0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-    """
-    embeddings, head = parameters.embeddings, parameters.head
-    across = _orthogonal(ties.axes)
-    inside = embeddings @ ties.axes.T
-    at_rest, values = inside @ (ties.axes @ ties.point), embeddings @ head
-    kept = _only(corpus, ties.selected | ~corpus.present.any(axis=1, keepdims=True))
-    tokens = ties.classes[corpus.tokens]
-    here = corpus.marks(ties.slot)
-
-    logits = kept.logits(at_rest)
-    together = jax.nn.logsumexp(logits, axis=1, keepdims=True)
-    own = kept.logits(jnp.zeros_like(at_rest))
-    scores = corpus.scores_by_entry(at_rest)
-    scores = jnp.where(here, together - jnp.where(here, own, 0.0), scores)
-    output = attend_corpus(at_rest, values, kept).output
-    wanted = jnp.where(here, output[:, None], corpus.values_by_entry(values))
-    rows = across(embeddings)
-
-    # Scores off z* by x move in units of H^{−½}: 2 ν at most.
-    seen = (inside @ ties.rest.root)[corpus.tokens]
-    far = seen - jnp.take_along_axis(seen, ties.slot[:, None, None], axis=1)
-    far = 2 * ties.rest.decrement * jnp.linalg.norm(far, axis=2)
-    widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1, keepdims=True)
-    eps = jnp.finfo(at_rest.dtype).eps
-    blur = far + widest + ROUNDINGS * eps * jnp.max(jnp.abs(at_rest))
-    shift = Shift(scores=scores, values=wanted - (rows @ head)[tokens], blur=blur)
-    bags = dataclasses.replace(
-        corpus,
-        tokens=tokens,
-        counts=jnp.where(ties.selected & ~here, 0.0, corpus.counts),
-        shift=shift,
-    )
-    return Contracted(Parameters(rows, across(parameters.query), head), bags)
-
-
-@full_precision
-def displacement(
-    parameters: Parameters, contracted: Corpus, flow: Flow, ties: Ties
-) -> Float[Scalar, ""]:
-    """Bound on the distance of the ties from their rest at the end of a flow.
-
-    With losing tokens of a weight Q_X in the tied bags and μ of `Rest` it is 2x/μ,
-    x = diam(E) Σ_X w_X (−ℓ′) Q_X w (4 + 1.3 κ̄ w), w the range of b, and what is left of
-    the distance that they were contracted at.
-
-    Source: mathematics, lemma 7c.2.
-
-    Args:
-        parameters: (E, ·, v), ties included.
-        contracted: the corpus of the contracted problem.
-        flow: of the contracted problem.
-        ties: of `find_ties`.
-
-    Returns:
-        A bound, in units of scores.
-    """
-    across = _orthogonal(ties.axes)
-    rows = across(parameters.embeddings)
-    scores, values = rows @ flow.query, rows @ parameters.head
-    attention = attend_corpus(scores, values, contracted)
-    lost = contracted.filled & ~contracted.marks(ties.slot)
-    share = jnp.sum(jnp.where(lost, jnp.exp(attention.log_weights), 0.0), axis=1)
-    margin = contracted.labels.astype(scores.dtype) * attention.output
-    reach = response(contracted.values_by_entry(values), contracted)[:, 0]
-    push = contracted.weighted(contracted.loss.slope(margin) * share * reach)
-    longest = jnp.max(difference_lengths(parameters.embeddings))
-    soft = jnp.where(ties.rest.stiffness > 0, ties.rest.stiffness, 1.0)
-    pushed = 2 * longest * jnp.sum(jnp.where(ties.tied, push, 0.0)) / soft
-    left = ties.moved * jnp.exp(-soft * jnp.exp(flow.log_time) / 2)
-    return longest * (pushed + left)
-
-
-def _velocity(
-    parameters: Parameters, corpus: Corpus, log_time: Float[Scalar, ""] | float
-) -> Float[Array, " dim"]:
-    """dp/dτ where opposing pulls hide it in rounding, by a linearly implicit step.
-
-    (I + H) v = 2 e^τ (−∇L), H = e^τ ∇²L, which is exact where v is constant. NaN where
-    H has a direction in which p grows.
-    """
-    embeddings = parameters.embeddings
-    scores, values = token_scores(parameters)
-    pull, jacobian = score_curvature(scores, values, corpus, log_time)
-    hessian = -(embeddings.T @ jacobian @ embeddings)
-    factor = cho_factor(hessian + jnp.eye(len(hessian), dtype=hessian.dtype))
-    return cho_solve(factor, 2 * (pull @ embeddings))
-
-
-def _only(corpus: Corpus, kept: Bool[Array, "sequences width"]) -> Corpus:
-    """The corpus with some of its entries alone."""
-    return dataclasses.replace(corpus, counts=jnp.where(kept, corpus.counts, 0.0))
-
-
-def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:
-    """X ↦ (1 − Π) x, row by row."""
-
-    def across(rows: Array, axes: Array) -> Array:
-        # Twice: once leaves roundings of the rows in U.
-        for _ in range(2):
-            rows = rows - (rows @ axes.T) @ axes
-        return rows
-
-    return partial(across, axes=axes)
-
-
-def _descent(
-    rows: Float[Array, "vocabulary axes"],
-    values: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    place: Float[Array, " axes"],
-) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
-    """−∇L and H = ∇²L at z; on axes beyond the rank H is as large as elsewhere."""
-    pull, jacobian = score_curvature(rows @ place, values, corpus)
-    hessian = -(rows.T @ jacobian @ rows)
-    empty = jnp.all(rows == 0, axis=0)
-    size = jnp.max(jnp.abs(jnp.diagonal(hessian)))
-    return pull @ rows, hessian + jnp.diag(jnp.where(empty, size, 0.0))
-
-
 def _newton(
     rows: Float[Array, "vocabulary axes"],
     values: Float[Array, " vocabulary"],
@@ -426,6 +223,20 @@ def _newton(
         lambda state: state[5] & (state[4] < ITERATIONS), step, state
     )
     return found[1], found[2]
+
+
+def _descent(
+    rows: Float[Array, "vocabulary axes"],
+    values: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    place: Float[Array, " axes"],
+) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
+    """−∇L and H = ∇²L at z; on axes beyond the rank H is as large as elsewhere."""
+    pull, jacobian = score_curvature(rows @ place, values, corpus)
+    hessian = -(rows.T @ jacobian @ rows)
+    empty = jnp.all(rows == 0, axis=0)
+    size = jnp.max(jnp.abs(jnp.diagonal(hessian)))
+    return pull @ rows, hessian + jnp.diag(jnp.where(empty, size, 0.0))
 
 
 def _rest(
@@ -525,3 +336,121 @@ def _change_of_curvature(
     weight = grown * share * (off + spread[:, None])
     flat = ahead.reshape(-1, ahead.shape[-1])
     return (flat.T * weight.reshape(1, -1)) @ flat, radius
+
+
+def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
+    """The record of a problem in which nothing is contracted."""
+    vocabulary, dim = parameters.embeddings.shape
+    size = min(vocabulary, dim)
+    zeros = partial(jnp.zeros, dtype=parameters.query.dtype)
+    number = zeros(())
+    return Ties(
+        selected=jnp.zeros(corpus.tokens.shape, bool),
+        slot=jnp.zeros(len(corpus.tokens), int),
+        classes=jnp.arange(vocabulary, dtype=corpus.tokens.dtype),
+        axes=zeros((size, dim)),
+        point=zeros(dim),
+        moved=number,
+        rest=Rest(number, number, number, number, number, number, zeros((size, size))),
+        closed=jnp.asarray(True),
+    )
+
+
+def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
+    """Contract ties at rest: the problem that they leave, in the same shapes.
+
+    E′ = (1 − Π) E and p′ = (1 − Π) p, with the first token of a class for all of it. An
+    entry's score is shifted by E_r·z*. In a tied sequence one entry stands for S_X: its
+    weight is Σ_{s∈S_X} C_s e^{E_s·z*}, its value f_X(z*). The flow of the contracted
+    problem is that of p but for terms that vanish with e^{−τ}.
+
+    Source: mathematics, section 3g.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1, 2], [0, 1]], [1, -1], vocabulary=3)
+        >>> start = Parameters(
+        ...     jnp.eye(3), jnp.array([9.0, 9.0, 0.0]), jnp.array([1.0, -1.0, 0.0])
+        ... )
+        >>> chosen = selected_tokens(start.query, bags, 9.0)
+        >>> left = contract(start, bags, ties_of(start, bags, chosen))
+        >>> left.corpus.tokens.tolist(), left.corpus.counts.tolist()
+        ([[0, 0, 2], [0, 0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    """
+    embeddings, head = parameters.embeddings, parameters.head
+    across = _orthogonal(ties.axes)
+    inside = embeddings @ ties.axes.T
+    at_rest, values = inside @ (ties.axes @ ties.point), embeddings @ head
+    kept = _only(corpus, ties.selected | ~corpus.present.any(axis=1, keepdims=True))
+    tokens = ties.classes[corpus.tokens]
+    here = corpus.marks(ties.slot)
+
+    logits = kept.logits(at_rest)
+    together = jax.nn.logsumexp(logits, axis=1, keepdims=True)
+    own = kept.logits(jnp.zeros_like(at_rest))
+    scores = corpus.scores_by_entry(at_rest)
+    scores = jnp.where(here, together - jnp.where(here, own, 0.0), scores)
+    output = attend_corpus(at_rest, values, kept).output
+    wanted = jnp.where(here, output[:, None], corpus.values_by_entry(values))
+    rows = across(embeddings)
+
+    # Scores off z* by x move in units of H^{−½}: 2 ν at most.
+    seen = (inside @ ties.rest.root)[corpus.tokens]
+    far = seen - jnp.take_along_axis(seen, ties.slot[:, None, None], axis=1)
+    far = 2 * ties.rest.decrement * jnp.linalg.norm(far, axis=2)
+    widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1, keepdims=True)
+    eps = jnp.finfo(at_rest.dtype).eps
+    blur = far + widest + ROUNDINGS * eps * jnp.max(jnp.abs(at_rest))
+    shift = Shift(scores=scores, values=wanted - (rows @ head)[tokens], blur=blur)
+    bags = dataclasses.replace(
+        corpus,
+        tokens=tokens,
+        counts=jnp.where(ties.selected & ~here, 0.0, corpus.counts),
+        shift=shift,
+    )
+    return Contracted(Parameters(rows, across(parameters.query), head), bags)
+
+
+def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:
+    """X ↦ (1 − Π) x, row by row."""
+
+    def across(rows: Array, axes: Array) -> Array:
+        # Twice: once leaves roundings of the rows in U.
+        for _ in range(2):
+            rows = rows - (rows @ axes.T) @ axes
+        return rows
+
+    return partial(across, axes=axes)
+
+
+def _only(corpus: Corpus, kept: Bool[Array, "sequences width"]) -> Corpus:
+    """The corpus with some of its entries alone."""
+    return dataclasses.replace(corpus, counts=jnp.where(kept, corpus.counts, 0.0))
+
+
+def displacement(
+    parameters: Parameters, contracted: Corpus, flow: Flow, ties: Ties
+) -> Float[Scalar, ""]:
+    """Bound on the distance of ties from their rest at the end of a flow, in scores.
+
+    With losing tokens of a weight Q_X in the tied bags and μ of `Rest` it is 2x/μ,
+    x = diam(E) Σ_X w_X (−ℓ′) Q_X w (4 + 1.3 κ̄ w), w the range of b, and what is left of
+    the distance that they were contracted at. The corpus and the flow are those of the
+    contracted problem.
+
+    Source: mathematics, lemma 7c.2.
+    """
+    across = _orthogonal(ties.axes)
+    rows = across(parameters.embeddings)
+    scores, values = rows @ flow.query, rows @ parameters.head
+    attention = attend_corpus(scores, values, contracted)
+    lost = contracted.filled & ~contracted.marks(ties.slot)
+    share = jnp.sum(jnp.where(lost, jnp.exp(attention.log_weights), 0.0), axis=1)
+    margin = contracted.labels.astype(scores.dtype) * attention.output
+    reach = response(contracted.values_by_entry(values), contracted)[:, 0]
+    push = contracted.weighted(contracted.loss.slope(margin) * share * reach)
+    longest = jnp.max(difference_lengths(parameters.embeddings))
+    soft = jnp.where(ties.rest.stiffness > 0, ties.rest.stiffness, 1.0)
+    pushed = 2 * longest * jnp.sum(jnp.where(ties.tied, push, 0.0)) / soft
+    left = ties.moved * jnp.exp(-soft * jnp.exp(flow.log_time) / 2)
+    return longest * (pushed + left)

@@ -1,14 +1,13 @@
-"""One trial of the theory: a corpus, one step on E, the flow of p, and its verdict.
+"""One trial of the theory: a corpus, one step on E, the flow of p, and how it ends.
 
 A trial is a pure function of a key and of numbers, so sweeps batch it over seeds, d and
 η₀; whatever goes wrong in it becomes its status.
 
-The flow of p to its end, in stages: of the problem, and of what its ties leave.
-
-A flow stops where opposing pulls hide what is left of them. Where the ties that pull so
-are proved to rest, the next stage is the contracted problem's; where a token comes back
-to them, or tokens change places too suddenly for a log-time to tell when, it is the
-problem's own, in a time that begins there (mathematics, section 3g).
+The flow of p has stages. One ends where opposing pulls hide what is left of them. Where
+the ties that pull so are proved to rest, the next stage is the contracted problem's;
+where a token comes back to them, or tokens change places too suddenly for a log-time to
+tell when, it is the problem's own, in a time that begins there (mathematics,
+section 3g).
 """
 
 import dataclasses
@@ -21,15 +20,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
-from .checks import BadInput, as_annotated
-from .compilation import full_precision, one_program
-from .data.corpus import Corpus, Shift, for_corpus
+from .checks import BadInput
+from .compilation import full_precision
+from .data.corpus import Corpus, Shift
 from .flow.cls import Flow, FlowStatus, cls_flow, direction_error
 from .flow.control import FlowSettings
 from .margin.certificate import TOLERANCE, Certificate, TrialStatus, certify
-from .margin.max_margin import MaxMarginStatus
-from .model.attention import attend_corpus, token_scores
-from .model.parameters import Parameters, gaussian_reduced
+from .model.attention import attend_corpus
+from .model.parameters import Parameters, check_problem, gaussian_reduced
 from .model.selection import coverage, important_tokens, mean_coverage, selected_output
 from .model.step import Embed, alignment_error, embedding_step
 from .ties import Contracted, Ties, contract, displacement, find_ties, no_ties
@@ -42,17 +40,17 @@ STAGES = 12
 
 
 class Point(eqx.Module):
-    """Where a run has come to: all that its next stage begins with.
+    """A point of a run: all that its next stage begins with.
 
-    The flow does not depend on when it begins: a stage may have a clock of its own,
-    which resolves what log(1+t) cannot.
+    The field does not depend on time: a stage may have a clock of its own, which
+    resolves what log(1+t) cannot.
 
     Attributes:
         query: p.
         origin_log_time: log(1+t) at which the clock of the last stage began.
         own_log_time: log(1+t′), t′ the time on that clock.
         opposed: whether opposing pulls ended that stage.
-        finished: whether no further stage helps.
+        finished: whether no further stage would help.
     """
 
     query: Float[Array, " dim"]
@@ -61,14 +59,13 @@ class Point(eqx.Module):
     opposed: Bool[Scalar, ""]
     finished: Bool[Scalar, ""]
 
-    @property
-    def log_time(self) -> Float[Scalar, ""]:
-        """The log(1+t), t = t_origin + t′."""
-        own, origin = self.own_log_time, self.origin_log_time
-        # log t′ = τ′ + log(1 − e^{−τ′}).
-        some = jnp.where(own > 0, own, 1.0)
-        elapsed = jnp.where(own > 0, own + jnp.log(-jnp.expm1(-some)), -jnp.inf)
-        return jnp.where(origin > 0, jnp.logaddexp(origin, elapsed), own)
+
+def log_time_of(origin: Float[Scalar, ""], own: Float[Scalar, ""]) -> Float[Scalar, ""]:
+    """log(1+t), t = t_origin + t′, from log(1+t_origin) and log(1+t′)."""
+    # log t′ = τ′ + log(1 − e^{−τ′}).
+    some = jnp.where(own > 0, own, 1.0)
+    elapsed = jnp.where(own > 0, own + jnp.log(-jnp.expm1(-some)), -jnp.inf)
+    return jnp.where(origin > 0, jnp.logaddexp(origin, elapsed), own)
 
 
 class Stage(eqx.Module):
@@ -79,7 +76,7 @@ class Stage(eqx.Module):
         corpus: of that problem.
         ties: what was contracted; without tied sequences where nothing was.
         flow: of that problem's p, in log(1+t) of the run.
-        point: where the run has come to.
+        point: of the run, at the end of the stage.
     """
 
     parameters: Parameters
@@ -95,43 +92,31 @@ class Stage(eqx.Module):
 
 
 def beginning(parameters: Parameters) -> Point:
-    """The point before the first stage.
-
-    Args:
-        parameters: (E, p_0, v).
-
-    Returns:
-        p_0, at t = 0.
-
-    Example:
-        >>> start = Parameters(jnp.eye(2), jnp.ones(2), jnp.ones(2))
-        >>> beginning(start).log_time.item()
-        0.0
-    """
+    """Start a run: p_0 at t = 0."""
     zero, no = jnp.zeros((), parameters.query.dtype), jnp.asarray(False)
     return Point(parameters.query, zero, zero, no, no)
 
 
-@for_corpus(by_head=True)
 @full_precision
 def flow_to_end(
     parameters: Parameters,
     corpus: Corpus,
-    point: Point,
+    point: Point | None = None,
     *,
     until_norm: Float[Scalar, ""] | float,
     path_log_times: Float[Array, " times"] | None = None,
     stages: Int[Scalar, ""] | int = STAGES,
     settings: FlowSettings = FlowSettings(),
 ) -> Stage:
-    """The flow of p from a point of it, stage by stage.
+    """Follow the flow of p to its end, stage by stage.
 
     Source: mathematics, section 3g.
 
     Args:
-        parameters: (E, ·, v), in a `frame` where d is large.
+        parameters: (E, p_0, v), in a `frame` where d is large.
         corpus: n labelled bags; ties are contracted for labels ±1 in double precision.
-        point: of `beginning`, or of a former call's last stage.
+        point: of the last stage of a former call, to go on from; p_0 at t = 0 by
+            default.
         until_norm: ‖p‖ to stop at.
         path_log_times: values of log(1+t) to save p of the first stage at.
         stages: bound on their number, at least one; traced.
@@ -140,25 +125,27 @@ def flow_to_end(
     Returns:
         The last stage; its `num_steps` and path are those of all.
 
+    Raises:
+        BadInput: parameters and a corpus that do not go together.
+
     Example:
         >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
-        >>> run = jax.jit(lambda: flow_to_end(
-        ...     start, bags, beginning(start), until_norm=1e6))
-        >>> last = run()
+        >>> last = jax.jit(lambda: flow_to_end(start, bags, until_norm=1e6))()
         >>> bool(last.contracted), FlowStatus(last.flow.status.item()).name
         (True, 'REACHED')
     """
+    check_problem(parameters, corpus)
     if corpus.shift is None:
         nothing = jnp.zeros(corpus.tokens.shape, parameters.query.dtype)
         corpus = dataclasses.replace(corpus, shift=Shift(nothing, nothing, nothing))
     real = partial(jnp.asarray, dtype=parameters.query.dtype)
-    fixed = parameters, corpus, real(until_norm), path_log_times
     most = jnp.asarray(stages, jnp.int32)
-    stage_of = partial(_stage, *fixed, settings=settings)
-    empty = jax.eval_shape(stage_of, point)
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
+
+    def stage_of(point: Point) -> Stage:
+        norm = real(until_norm)
+        return _stage(parameters, corpus, norm, path_log_times, point, settings)
 
     def more(state: tuple[Stage, Array]) -> Array:
         stage, number = state
@@ -169,77 +156,72 @@ def flow_to_end(
         stage = stage_of(before.point)
         flow, former = stage.flow, before.flow
         # The path is that of the first stage; its log-times begin with the run.
-        path = partial(jnp.where, number == 0)
-        flow = eqx.tree_at(
-            lambda flow: (flow.num_steps, flow.path_log_times, flow.path_query),
+        first, times, queries = number == 0, former.path_log_times, former.path_query
+        flow = dataclasses.replace(
             flow,
-            (
-                flow.num_steps + former.num_steps,
-                path(flow.path_log_times, former.path_log_times),
-                path(flow.path_query, former.path_query),
-            ),
+            num_steps=flow.num_steps + former.num_steps,
+            path_log_times=jnp.where(first, flow.path_log_times, times),
+            path_query=jnp.where(first, flow.path_query, queries),
         )
         return dataclasses.replace(stage, flow=flow), number + 1
 
-    begun = dataclasses.replace(nothing, point=point), jnp.asarray(0, jnp.int32)
+    start = beginning(parameters) if point is None else point
+    empty = jax.eval_shape(stage_of, start)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
+    begun = dataclasses.replace(nothing, point=start), jnp.asarray(0, jnp.int32)
     return jax.lax.while_loop(more, following, begun)[0]
 
 
-@one_program("settings")
 def _stage(
     parameters: Parameters,
     corpus: Corpus,
     until_norm: Float[Scalar, ""],
     path_log_times: Float[Array, " times"] | None,
     point: Point,
-    *,
     settings: FlowSettings,
 ) -> Stage:
-    """One stage, from a point."""
+    """Follow the flow from a point until it ends, or the problem is another."""
     parameters = Parameters(parameters.embeddings, point.query, parameters.head)
     problem, ties = _contracted(parameters, corpus, point)
-    held = ties.tied
-    left = held.any()
-    # Without a proof that the ties rest nothing is integrated further.
-    stuck = point.opposed & ~left
+    contracted = ties.tied.any()
+    # Opposing pulls of ties that are not proved to rest: nothing is integrated further.
+    stuck = point.opposed & ~contracted
     begin = point.own_log_time
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
     flow = cls_flow(
         *problem,
-        until_norm=jnp.where(left, jnp.sqrt(beyond), until_norm),
+        until_norm=jnp.where(contracted, jnp.sqrt(beyond), until_norm),
         until_log_time=jnp.where(stuck, begin, LATEST),
         from_log_time=begin,
         path_log_times=path_log_times,
-        held=held,
+        held=ties.tied,
         settings=settings,
     )
     status = jnp.where(stuck, FlowStatus.TIES_UNPROVED, flow.status)
     balanced = (status == FlowStatus.TIES_UNPROVED) & ~stuck
-    opposed = balanced & ~left
-    again = (status == FlowStatus.TIME_UNRESOLVED) | (balanced & left)
-    again = again | (status == FlowStatus.SELECTION_CHANGED)
+    opposed = balanced & ~contracted
+    again = (
+        (status == FlowStatus.TIME_UNRESOLVED)
+        | (status == FlowStatus.SELECTION_CHANGED)
+        | (balanced & contracted)
+    )
     if parameters.query.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
         opposed, again = jnp.zeros_like(opposed), jnp.zeros_like(again)
-    end = Point(
-        query=ties.point + flow.query,
-        origin_log_time=point.origin_log_time,
-        own_log_time=flow.log_time,
-        opposed=opposed,
-        finished=~(opposed | again),
-    )
-    log_time = end.log_time
-    clock = lambda end: (end.origin_log_time, end.own_log_time)  # noqa: E731
-    begun = jnp.where(again, log_time, end.origin_log_time)
-    end = eqx.tree_at(clock, end, (begun, jnp.where(again, 0.0, end.own_log_time)))
+    origin = point.origin_log_time
+    log_time = log_time_of(origin, flow.log_time)
     return Stage(
         parameters=problem.parameters,
         corpus=problem.corpus,
         ties=ties,
-        flow=eqx.tree_at(
-            lambda flow: (flow.log_time, flow.status), flow, (log_time, status)
+        flow=dataclasses.replace(flow, log_time=log_time, status=status),
+        point=Point(
+            query=ties.point + flow.query,
+            origin_log_time=jnp.where(again, log_time, origin),
+            own_log_time=jnp.where(again, 0.0, flow.log_time),
+            opposed=opposed,
+            finished=~(opposed | again),
         ),
-        point=end,
     )
 
 
@@ -247,23 +229,18 @@ def _contracted(
     parameters: Parameters, corpus: Corpus, point: Point
 ) -> tuple[Contracted, Ties]:
     """The problem of a stage, and its ties; none but where they are proved to rest."""
-    whole = Contracted(parameters, corpus)
+    nothing = Contracted(parameters, corpus), no_ties(parameters, corpus)
     if corpus.classes is not None or parameters.query.dtype != jnp.float64:
-        return whole, no_ties(parameters, corpus)
+        return nothing
 
     def without() -> tuple[Contracted, Ties]:
         ties = find_ties(parameters, corpus, point.own_log_time)
         found = contract(parameters, corpus, ties), ties
-        rest = whole, no_ties(parameters, corpus)
-        return jax.tree.map(partial(jnp.where, ties.proved), found, rest)
+        return jax.tree.map(partial(jnp.where, ties.proved), found, nothing)
 
-    return jax.lax.cond(
-        point.opposed, without, lambda: (whole, no_ties(parameters, corpus))
-    )
+    return jax.lax.cond(point.opposed, without, lambda: nothing)
 
 
-@for_corpus(by_head=True)
-@full_precision
 def certify_stage(
     parameters: Parameters,
     corpus: Corpus,
@@ -271,59 +248,38 @@ def certify_stage(
     *,
     tolerance: float = TOLERANCE,
 ) -> Certificate:
-    """The certificate of a run's last stage, its ties included.
+    """Certify the end of a run by that of its last stage.
 
-    The certificate of a contracted problem is that of the run where its ties are proved
-    to rest, and where what is left of their displacement is below the tolerance.
+    The certificate of a contracted problem is that of the run where its ties rest, and
+    what may still move them is below the tolerance. Selection and coverage are those of
+    the corpus itself, the late flow is that of p.
 
     Source: mathematics, sections 3e and 3g.
-
-    Args:
-        parameters: (E, ·, v).
-        corpus: n labelled bags.
-        stage: of `stages.flow_to_end`, for these.
-        tolerance: see `classify_end`.
-
-    Returns:
-        The certificate; selection and coverage are of the corpus itself, the late flow
-        that of p.
     """
-    found = certify(stage.parameters, stage.corpus, stage.flow, tolerance=tolerance)
+    contracted = stage.parameters, stage.corpus, stage.flow
     if corpus.classes is not None:
-        return found
-    ties, end = stage.ties, found.ending
+        return certify(*contracted, tolerance=tolerance)
+    ties = stage.ties
+    found = certify(
+        *contracted,
+        tolerance=tolerance,
+        tied=stage.contracted,
+        displacement=displacement(parameters, stage.corpus, stage.flow, ties),
+    )
+    end, late = found.ending, found.ending.late
     still = jnp.take_along_axis(end.selected, ties.slot[:, None], axis=1)
     selected = end.selected | (ties.selected & still)
     covered = coverage(selected, corpus)
-    moves = displacement(parameters, stage.corpus, stage.flow, ties)
-    converged = (found.status <= TrialStatus.NOTHING_TO_SELECT) & (moves <= tolerance)
-    nothing_moves = (end.margin.status == MaxMarginStatus.NO_PAIRS) & (
-        stage.flow.status == FlowStatus.NORM_NOT_REACHED
+    constant = jnp.hypot(late.error_constant, jnp.linalg.norm(ties.point))
+    late = dataclasses.replace(
+        late, offset=late.offset + ties.point, error_constant=constant
     )
-    status = jnp.where(converged, TrialStatus.TIED, TrialStatus.TIES_UNPROVED)
-    status = jnp.where(nothing_moves, TrialStatus.AT_REST, status)
-    failed = found.status >= TrialStatus.OUT_OF_STEPS
-    status = jnp.where(stage.contracted & ~failed, status, found.status)
-    late = end.late
-    late = eqx.tree_at(
-        lambda late: (late.offset, late.error_constant),
-        late,
-        (
-            late.offset + ties.point,
-            jnp.hypot(late.error_constant, jnp.linalg.norm(ties.point)),
-        ),
-    )
-    return eqx.tree_at(
-        lambda found: (
-            found.ending.selected,
-            found.ending.late,
-            found.positive,
-            found.negative,
-            found.coverage,
-            found.status,
-        ),
+    return dataclasses.replace(
         found,
-        (selected, late, covered[0], covered[1], covered, status.astype(jnp.int32)),
+        ending=dataclasses.replace(end, selected=selected, late=late),
+        positive=covered[0],
+        negative=covered[1],
+        coverage=covered,
     )
 
 
@@ -345,11 +301,16 @@ class TrialSettings:
     late_flow_tolerance: float = TOLERANCE
 
 
-class Trial(eqx.Module):
-    """The results of one trial; scalars first, then the path.
+class Trial(Point):
+    """The results of one trial; as a `Point`, where a run of it may go on from.
 
     Attributes:
-        status: a `trial_status.TrialStatus`.
+        query: p at the end.
+        origin_log_time: as in `Point`; also the next three.
+        own_log_time: log(1+t′) on the clock of the last stage.
+        opposed: whether opposing pulls ended it.
+        finished: whether no further stage would help.
+        status: a `TrialStatus`.
         alignment_error: relative error of Lemma 4.1 for the step on E; NaN where E was
             made otherwise than by `embedding_step`, which alone the lemma is of.
         alignment: γ = mean |E_sᵀv| over the important tokens after the step; with
@@ -376,11 +337,6 @@ class Trial(eqx.Module):
         path_log_times: log(1+t) along the flow; ∞ after its end.
         path_norms: ‖p‖ there.
         path_errors: direction error there.
-        query_end: p at the end; with the next four, what a further stage begins with.
-        origin_log_time: log(1+t) at which the clock of the last stage began.
-        own_log_time: log(1+t′) on that clock.
-        opposed: whether opposing pulls ended it.
-        finished: whether no further stage would help.
     """
 
     status: Int[Scalar, ""]
@@ -405,20 +361,8 @@ class Trial(eqx.Module):
     path_log_times: Float[Array, " times"]
     path_norms: Float[Array, " times"]
     path_errors: Float[Array, " times"]
-    query_end: Float[Array, " dim"]
-    origin_log_time: Float[Scalar, ""]
-    own_log_time: Float[Scalar, ""]
-    opposed: Bool[Scalar, ""]
-    finished: Bool[Scalar, ""]
-
-    @property
-    def point(self) -> Point:
-        """Where the run has come to, to go on from."""
-        clock = self.origin_log_time, self.own_log_time
-        return Point(self.query_end, *clock, self.opposed, self.finished)
 
 
-@as_annotated
 @full_precision
 def run_trial(
     key: Key[Array, ""],
@@ -447,7 +391,7 @@ def run_trial(
             the law of R^d where it commutes with rotations of R^d.
         point: of a former trial with the same key, d and η₀, to go on from; by
             default, and for t = 0, p_0.
-        stages: bound on the stages of the flow (`stages.flow_to_end`); traced.
+        stages: bound on the stages of the flow (`flow_to_end`); traced.
         settings: static.
 
     Returns:
@@ -477,10 +421,10 @@ def run_trial(
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
     first = beginning(after)
     if point is not None:
-        begun = partial(
-            jnp.where, (point.origin_log_time > 0) | (point.own_log_time > 0)
-        )
-        first = jax.tree.map(begun, point, first)
+        begun = (point.origin_log_time > 0) | (point.own_log_time > 0)
+        # Of a trial, too: it has the fields of a point, and more.
+        given = (getattr(point, name) for name in Point.__dataclass_fields__)
+        first = jax.tree.map(partial(jnp.where, begun), Point(*given), first)
     stage = flow_to_end(
         after,
         corpus,
@@ -490,19 +434,10 @@ def run_trial(
         stages=stages,
         settings=settings.flow,
     )
-    return evaluate(
-        before,
-        after,
-        corpus,
-        stage,
-        step_size=step_size,
-        embed=embed,
-        late_flow_tolerance=settings.late_flow_tolerance,
-    )
+    tolerance = settings.late_flow_tolerance
+    return _evaluate(before, after, corpus, stage, step_size, embed, tolerance)
 
 
-@as_annotated
-@full_precision
 def initialise(
     key: Key[Array, ""],
     draw_corpus: Callable[[Key[Array, ""]], Corpus],
@@ -511,24 +446,16 @@ def initialise(
     *,
     embed: Embed = embedding_step,
 ) -> tuple[Parameters, Parameters, Corpus]:
-    """A corpus, and parameters before and after the step on E.
+    """Draw what a trial begins with: (E⁰, p_0, v), (E¹, p_0, v) and a corpus.
 
-    Args:
-        key: see `run_trial`, also for what follows.
-        draw_corpus: key → corpus.
-        dim: d.
-        step_size: η₀.
-        embed: how E¹ is made.
-
-    Returns:
-        (E⁰, p_0, v), (E¹, p_0, v) and the corpus.
+    The arguments are those of `run_trial`.
 
     Raises:
-        BadInput: what is drawn is no corpus, or what is embedded no parameters.
-
-    Example:
-        See `run_trial`.
+        BadInput: no way to draw a corpus, or to make embeddings.
     """
+    if not callable(draw_corpus):
+        kind = type(draw_corpus).__name__
+        raise BadInput(f"draw_corpus of type {kind}: wanted a function to a Corpus")
     corpus_key, parameters_key = jax.random.split(key)
     corpus = draw_corpus(corpus_key)
     if not isinstance(corpus, Corpus):
@@ -543,38 +470,19 @@ def initialise(
     return before, after, corpus
 
 
-@for_corpus(by_head=True)
-@full_precision
-def evaluate(
+def _evaluate(
     before: Parameters,
     after: Parameters,
     corpus: Corpus,
     stage: Stage,
-    *,
     step_size: Float[Scalar, ""] | float,
     embed: Embed = embedding_step,
-    late_flow_tolerance: float = TOLERANCE,
+    tolerance: float = TOLERANCE,
 ) -> Trial:
-    """The results of a trial: error of the step on E, certificate.
-
-    Args:
-        before: (E⁰, p_0, v).
-        after: (E¹, p_0, v), which the flow started from.
-        corpus: n labelled bags.
-        stage: the last one of the flow of p, with E¹ and v fixed.
-        step_size: η₀ of the step from E⁰ to E¹.
-        embed: how E¹ was made, which decides whether Lemma 4.1 is of it.
-        late_flow_tolerance: see `TrialSettings`.
-
-    Returns:
-        The trial.
-
-    Example:
-        See `run_trial`.
-    """
+    """The results of a trial, from the last stage of its flow."""
     flow, query = stage.flow, stage.point.query
     values = after.embeddings @ after.head
-    found = certify_stage(after, corpus, stage, tolerance=late_flow_tolerance)
+    found = certify_stage(after, corpus, stage, tolerance=tolerance)
     margin, late = found.ending.margin, found.ending.late
     important = important_tokens(corpus)
     number = jnp.maximum(important.sum(), 1).astype(values.dtype)
@@ -583,11 +491,15 @@ def evaluate(
     known = (margin.norm > 0) & jnp.isfinite(margin.norm)
     known = jnp.where(known, 1.0, jnp.nan).astype(values.dtype)
     sound = jnp.isfinite(jnp.sum(after.embeddings**2))
+    lemma_error = jnp.full((), jnp.nan, values.dtype)
+    if embed is embedding_step:
+        lemma_error = alignment_error(before, after, corpus, step_size)
+    path_errors = jax.vmap(direction_error, (0, None))(
+        flow.path_query, margin.direction
+    )
     return Trial(
         status=jnp.where(sound, found.status, TrialStatus.FAILED).astype(jnp.int32),
-        alignment_error=alignment_error(before, after, corpus, step_size)
-        if embed is embedding_step
-        else jnp.full((), jnp.nan, values.dtype),
+        alignment_error=lemma_error,
         alignment=jnp.sum(jnp.where(important, _largest(values), 0.0)) / number,
         important_selected=mean_coverage(found.coverage, corpus),
         positive_selected=found.positive,
@@ -607,15 +519,8 @@ def evaluate(
         num_steps=flow.num_steps,
         path_log_times=flow.path_log_times,
         path_norms=jax.vmap(jnp.linalg.norm)(flow.path_query),
-        path_errors=jax.vmap(direction_error, (0, None))(
-            flow.path_query, margin.direction
-        )
-        * known,
-        query_end=query,
-        origin_log_time=stage.point.origin_log_time,
-        own_log_time=stage.point.own_log_time,
-        opposed=stage.point.opposed,
-        finished=stage.point.finished,
+        path_errors=path_errors * known,
+        **vars(stage.point),
     )
 
 
@@ -628,9 +533,9 @@ def _largest(values: Float[Array, " rows *classes"]) -> Float[Array, " rows"]:
 def _unselected_effect(
     stage: Stage, selected: Bool[Array, "sequences width"]
 ) -> Float[Scalar, ""]:
-    scores, values = token_scores(
-        Parameters(stage.parameters.embeddings, stage.flow.query, stage.parameters.head)
-    )
+    """max_X |f(X) − its limit for the selected tokens alone|."""
+    embeddings, head = stage.parameters.embeddings, stage.parameters.head
+    scores, values = embeddings @ stage.flow.query, embeddings @ head
     # In the corpus of a contracted problem one entry stands for those that are tied.
     alone = selected_output(values, selected, stage.corpus)
     effect = _largest(attend_corpus(scores, values, stage.corpus).output - alone)

@@ -1,7 +1,6 @@
 """Arguments of another kind than a signature names are told apart in one line."""
 
 import inspect
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -9,16 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jaxtyping import Array, Float
 from scipy.sparse import csr_array
 
 import jaxselect
-from jaxselect.checks import BadInput, as_annotated
+from jaxselect.checks import BadInput
 from jaxselect.data import corpus as counted
-from jaxselect.data import sparse
-from jaxselect.flow.cls import direction_error, velocity
 from jaxselect.flow.crossing import search_path
-from jaxselect.model import selection as importance
 from jaxselect.networks import embedding_step as network_steps
 from jaxselect.networks import training
 from jaxselect.networks.network import (
@@ -52,8 +47,17 @@ VARIABLES = start(NETWORK, KEY)
 NAN = float("nan")
 
 
-def flow(**bounds):
-    return jaxselect.cls_flow(START, BAGS, **{"until_log_time": 3.0} | bounds)
+def bare(function):
+    """A function as a caller meets it whose types nobody checks."""
+    return inspect.unwrap(function)
+
+
+def flow(start=START, bags=BAGS, **bounds):
+    return bare(jaxselect.cls_flow)(start, bags, **{"until_log_time": 3.0} | bounds)
+
+
+def step(start=START, bags=BAGS, size=1.0):
+    return bare(jaxselect.embedding_step)(start, bags, size)
 
 
 def trial(draw, **others):
@@ -81,44 +85,39 @@ def unchecked(record, **values):
 
 
 def altered(record, name, value):
-    """As a caller meets it whose types nobody checks."""
-    eqx.tree_at(lambda tree: getattr(tree, name), record, value).__check_init__()
+    """A record with a field that its class does not allow."""
+    where = lambda tree: getattr(tree, name)  # noqa: E731
+    return eqx.tree_at(where, record, value, is_leaf=lambda leaf: leaf is None)
 
 
 WRONG = {
-    "a list is no corpus": lambda: jaxselect.importance([[0, 1]]),
-    "nor is an array": lambda: importance.frequencies(jnp.eye(2)),
-    "nor is nothing": lambda: importance.occurrences(None),
-    "a list as corpus of the step": lambda: jaxselect.embedding_step(START, [[0]], 1.0),
-    "corpus and parameters exchanged": lambda: jaxselect.cls_flow(BAGS, START),
-    "a list as step size": lambda: jaxselect.embedding_step(START, BAGS, [1.0]),
+    "a list as corpus of the step": lambda: step(bags=[[0]]),
+    "corpus and parameters exchanged": lambda: flow(BAGS, START),
+    "a list as step size": lambda: step(size=[1.0]),
+    "a record of lists": lambda: flow(altered(START, "query", [0.0, 0.0, 0.0])),
+    "a record of integers": lambda: flow(
+        altered(START, "embeddings", jnp.eye(3, dtype=int))
+    ),
+    "a record of two lengths": lambda: flow(altered(START, "query", jnp.zeros(2))),
+    "labels in a list": lambda: flow(bags=altered(BAGS, "labels", [1, -1])),
+    "weights in a list": lambda: flow(bags=altered(BAGS, "weights", [0.5, 0.5])),
     "a text as step size": lambda: jaxselect.rates(START, BAGS, "1"),
     "several step sizes": lambda: jaxselect.rates(START, BAGS, jnp.ones(2)),
-    "a list of scores": lambda: jaxselect.selected_tokens([3.0, 2.0, 1.0], BAGS),
-    "scores in two axes": lambda: jaxselect.selected_tokens(jnp.eye(3), BAGS),
-    "scores that are whole": lambda: jaxselect.selected_tokens(jnp.arange(3), BAGS),
-    "one row of a selection": lambda: jaxselect.competing_pairs(CHOSEN[0], BAGS),
-    "a selection of numbers": lambda: jaxselect.competing_pairs(jnp.ones((2, 2)), BAGS),
     "tokens in a list": lambda: jaxselect.max_margin([[1.0]], PAIRS),
     "tokens in one axis": lambda: jaxselect.max_margin(jnp.ones(3), PAIRS),
     "pairs by number": lambda: jaxselect.max_margin(jnp.eye(3), jnp.eye(3)),
     "pairs of other tokens": lambda: jaxselect.max_margin(jnp.eye(4), PAIRS),
-    "a seed is no key": lambda: jaxselect.gaussian(0, vocabulary=3, dim=3),
-    "nor for a corpus": lambda: jaxselect.assumption_one(0, **SIZES),
-    "a list of d": lambda: jaxselect.gaussian_reduced(KEY, vocabulary=3, dim=[3.0]),
+    "a seed is no key": lambda: bare(jaxselect.gaussian)(0, vocabulary=3, dim=3),
+    "nor for a corpus": lambda: bare(jaxselect.several_relevant)(0, **SIZES),
+    "a list of d": lambda: bare(jaxselect.gaussian_reduced)(
+        KEY, vocabulary=3, dim=[3.0]
+    ),
     "a corpus is no way to draw one": lambda: trial(BAGS),
     "p in two axes": lambda: jaxselect.ending(START, BAGS, jnp.eye(3), 1.0),
-    "p in a list": lambda: velocity(START, BAGS, 1.0, [0.0, 0.0, 0.0]),
-    "p of another length": lambda: direction_error(jnp.ones(2), jnp.ones(3)),
-    "a record of lists": lambda: altered(START, "query", [0.0, 0.0, 0.0]),
-    "a record of integers": lambda: altered(START, "embeddings", jnp.eye(3, dtype=int)),
-    "a record of two lengths": lambda: altered(START, "query", jnp.zeros(2)),
-    "labels in a list": lambda: altered(BAGS, "labels", [1, -1]),
-    "a number of sequences": lambda: inspect.unwrap(jaxselect.from_sequences)(
+    "a number of sequences": lambda: bare(jaxselect.from_sequences)(
         3, [1], vocabulary=3
     ),
     "counts in an array": lambda: counted.from_counts(np.eye(2), [1, -1]),
-    "padded bags where sparse ones are meant": lambda: sparse.importance(BAGS),
     "texts in one text": lambda: choose_vocabulary("good bad"),
     "a path in a list": lambda: flow(path_log_times=[1.0, 2.0]),
     "a path that goes back": lambda: flow(path_log_times=jnp.array([2.0, 1.0])),
@@ -130,7 +129,7 @@ WRONG = {
     "no step": lambda: jaxselect.FlowSettings(max_steps=0),
     "a path of one point": lambda: jaxselect.RateSettings(points=1),
     "a path of no point": lambda: search_path(START, BAGS, points=0),
-    "a step that is NaN": lambda: jaxselect.embedding_step(START, BAGS, NAN),
+    "a step that is NaN": lambda: step(size=NAN),
     "an error of zero": lambda: jaxselect.rates(START, BAGS, 1.0, error=0.0),
     "an error below zero": lambda: jaxselect.rates(START, BAGS, 1.0, early_error=-0.1),
     "an error that is NaN": lambda: jaxselect.rates(START, BAGS, 1.0, error=NAN),
@@ -188,9 +187,6 @@ WRONG = {
         VARIABLES,
         (jaxselect.from_sequences([[0], [2]], [1, -1], vocabulary=3, weights=[1, 2]),),
     ),
-    "weights in a list": lambda: eqx.tree_at(
-        lambda bags: bags.weights, BAGS, [0.5, 0.5], is_leaf=lambda leaf: leaf is None
-    ).__check_init__(),
     "no strata": lambda: training.risk_and_gradient(NETWORK, VARIABLES, ()),
     "strata of other classes": lambda: training.evaluate(
         NETWORK, VARIABLES, stratify(COUNTS, [0, 2], classes=3)
@@ -216,30 +212,19 @@ def test_what_is_not_there_has_no_fingerprint(tmp_path):
 
 def test_what_fits_passes():
     """Arrays of NumPy and Python's numbers, None where it may be, traced values."""
-
-    @as_annotated
-    def named(
-        matrix: Float[Array, "rows columns"],
-        vector: Float[Array, " rows"] | None = None,
-        number: Float[Array, ""] | float = 1.0,
-        draw: Callable[[int], int] = abs,
-    ) -> int:
-        return 1
-
-    for shape in ((3, 2), (2, 2)):
-        matrix = np.ones(shape)
-        assert named(matrix, np.ones(shape[0])) == named(matrix, None, 2, max) == 1
-        assert named(jnp.asarray(matrix), None, np.float32(2)) == 1
-        assert jax.vmap(lambda x: named(x, x[:, 0], x[0, 0]))(matrix[None]) == 1
-    assert jax.jit(lambda whole: named(jnp.eye(2), None, whole))(2) == 1
-    with pytest.raises(BadInput, match=r"float64\[2\]: wanted float\[rows\] or None"):
-        named(np.ones((3, 2)), np.ones(2))
+    start = jax.tree.map(np.asarray, START)
+    bags = eqx.tree_at(lambda bags: bags.labels, BAGS, np.asarray(BAGS.labels))
+    wanted = step(size=2.0).embeddings
+    for size in (2, 2.0, np.float32(2), np.array(2.0), jnp.array(2.0)):
+        np.testing.assert_array_equal(step(start, bags, size).embeddings, wanted)
+    traced = jax.jit(lambda size: step(size=size).embeddings)(2.0)
+    np.testing.assert_allclose(traced, wanted, rtol=1e-15)
 
 
-@pytest.mark.parametrize(("dtype", "step"), [("float64", 1e155), ("float32", 1e18)])
-def test_a_step_that_overflows_is_refused_and_a_large_one_is_not(dtype, step):
+@pytest.mark.parametrize(("dtype", "large"), [("float64", 1e155), ("float32", 1e18)])
+def test_a_step_that_overflows_is_refused_and_a_large_one_is_not(dtype, large):
     parameters = jax.tree.map(lambda leaf: leaf.astype(dtype), START)
     with pytest.raises(BadInput, match=r"step_size .*: wanted a number between"):
-        jaxselect.embedding_step(parameters, BAGS, step)
-    after = jaxselect.embedding_step(parameters, BAGS, step * 1e-5)
+        jaxselect.embedding_step(parameters, BAGS, large)
+    after = jaxselect.embedding_step(parameters, BAGS, large * 1e-5)
     assert np.isfinite(np.sum(np.square(after.embeddings)))

@@ -2,7 +2,7 @@
 
 Programs are lowered for a TPU and for CUDA, which needs neither: what they would round
 stands in the text, and so does a call of Python. The largest program, rates and their
-derivatives, is looked at in `outcome/test_rates`; those that hold others are decorated.
+derivatives, is looked at in `trial/test_rates`; those that hold others are decorated.
 """
 
 import inspect

@@ -1,8 +1,6 @@
-"""Tokens of another vocabulary and labels that are no signs are refused everywhere."""
+"""Entry points refuse tokens of another vocabulary, and labels that suit no head."""
 
-import importlib
-import inspect
-from pathlib import Path
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -12,118 +10,66 @@ import pytest
 
 import jaxselect
 from jaxselect.checks import BadInput
-from jaxselect.data import corpus as counted
-from jaxselect.data import sparse
-from jaxselect.model.attention import negative_gradient
+from jaxselect.convergence import tolerance_check
+from jaxselect.flow.crossing import search_path
+from jaxselect.flow.joint import joint_flow
+from jaxselect.trial import beginning
 
-FIVE = jaxselect.from_sequences([[0, 2, 3], [1, 2, 4]], [1, -1], vocabulary=5)
-"""What is given, of three tokens, fits no corpus of five."""
-THREE = {
-    "Parameters": jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.ones(3)),
-    "vocabulary": jnp.zeros(3),
-    "vocabulary *classes": jnp.zeros(3),
-    "vocabulary vocabulary": jnp.zeros((3, 3), bool).at[0, 2].set(True),
-}
-FIVES = {
-    "Parameters": jaxselect.Parameters(jnp.eye(5), jnp.ones(5), jnp.ones(5)),
-    "vocabulary": jnp.arange(5.0),
-    "vocabulary *classes": jnp.arange(5.0),
-    "vocabulary vocabulary": jnp.zeros((5, 5), bool).at[0, 2].set(True),
-}
-# For several classes, or for any labels: these do not read them as signs.
-ANY_LABELS = {
-    "jaxselect.model.attention.attend_corpus",
-    "jaxselect.model.attention.outputs",
-    "jaxselect.model.lists.list_agreement",
-    "jaxselect.model.selection.selected_output",
-    "jaxselect.model.selection.selected_tokens",
-    "jaxselect.convergence.selection_event",
+CORPUS = jaxselect.from_sequences([[0, 2, 3], [1, 2, 4]], [1, -1], vocabulary=5)
+START = jaxselect.Parameters(jnp.eye(5), jnp.ones(5), jnp.arange(5.0))
+FEWER = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.ones(3))
+FLOW = jax.jit(lambda: jaxselect.cls_flow(START, CORPUS, until_log_time=1.0))()
+DOORS = {
+    "embedding_step": lambda *given: jaxselect.embedding_step(*given, 1.0),
+    "embedding_steps": lambda *given: jaxselect.embedding_steps(2)(*given, 1.0),
+    "cls_flow": jaxselect.cls_flow,
+    "joint_flow": lambda *given: joint_flow(*given, until_log_time=1.0),
+    "search_path": search_path,
+    "flow_to_end": lambda *given: jaxselect.flow_to_end(
+        *given, beginning(given[0]), until_norm=10.0
+    ),
+    "ending": lambda *given: jaxselect.ending(*given, given[0].query, 1.0),
+    "certify": lambda *given: jaxselect.certify(*given, FLOW),
+    "resolve_limit": jaxselect.resolve_limit,
+    "rates": lambda *given: jaxselect.rates(*given, 1.0),
+    "tolerance_check": lambda *given: tolerance_check(*given, FLOW),
 }
 
 
-def needs_both(function):
-    """A public function of a corpus and of something that has its vocabulary."""
-    if not (inspect.isfunction(function) and not function.__name__.startswith("_")):
-        return False
-    parameters = inspect.signature(function).parameters
-    kinds = {kind_of(one.annotation) for one in parameters.values()}
-    named = [one for one in parameters.values() if one.name == "corpus"]
-    return bool(named) and bool(kinds & set(THREE)) and named[0].annotation in BOTH
-
-
-BOTH = (counted.Corpus, sparse.SparseCorpus)
-
-
-def kind_of(annotation):
-    return getattr(annotation, "dim_str", None) or getattr(annotation, "__name__", "")
-
-
-def functions():
-    found = {}
-    for path in sorted(Path(jaxselect.__file__).parent.rglob("[a-z]*.py")):
-        parts = path.relative_to(Path(jaxselect.__file__).parents[1]).with_suffix("")
-        module = importlib.import_module(".".join(parts.parts))
-        for name, function in vars(module).items():
-            here = getattr(function, "__module__", None) == module.__name__
-            if here and needs_both(function):
-                found[f"{module.__name__}.{name}"] = function
-    return found
-
-
-FUNCTIONS = functions()
-
-
-def call(function, given, labels=(1, -1)):
-    """With what is given wherever a vocabulary has a part in it."""
-    parameters = inspect.signature(function).parameters
-    if parameters["corpus"].annotation is sparse.SparseCorpus:
-        bags = sparse.from_corpus(FIVE)
-    else:
-        bags = FIVE
-    bags = eqx.tree_at(lambda bags: bags.labels, bags, jnp.array(labels, jnp.int32))
-    # Sizes and labels come first: the rest is not looked at before the refusal.
-    arguments = {
-        name: given.get(kind_of(one.annotation))
-        for name, one in parameters.items()
-        if one.default is inspect.Parameter.empty
-    }
-    return function(**arguments | {"corpus": bags})
-
-
-def test_functions_of_a_corpus_are_found():
-    names = {name.rpartition(".")[2] for name in FUNCTIONS}
-    assert {"embedding_step", "rates", "negative_gradient", "certify"} <= names
-    assert {"limit", "resolve_limit", "sparse_flow", "risk_and_descent"} <= names
-
-
-@pytest.mark.parametrize("name", sorted(set(FUNCTIONS)))
+@pytest.mark.parametrize("name", DOORS)
 def test_another_vocabulary_is_refused(name):
     with pytest.raises(BadInput, match=r"3 tokens .* vocabulary of 5: wanted"):
-        call(FUNCTIONS[name], THREE)
+        DOORS[name](FEWER, CORPUS)
 
 
-@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - ANY_LABELS))
-def test_labels_that_are_no_signs_are_refused(name):
+@pytest.mark.parametrize("name", DOORS)
+def test_labels_that_suit_no_head_are_refused(name):
+    other = replace(CORPUS, labels=jnp.array([0, 1], jnp.int32))
     with pytest.raises(BadInput, match=r"labels \[0, 1\]: wanted \[-1, 1\]"):
-        call(FUNCTIONS[name], FIVES, labels=(0, 1))
+        DOORS[name](START, other)
+    with pytest.raises(BadInput, match="2 classes with one head"):
+        DOORS[name](START, replace(other, classes=2))
 
 
-@pytest.mark.parametrize("number", [1, 4, 6])
-def test_scores_of_another_vocabulary_never_broadcast(number):
-    scores = jnp.zeros(number)
-    with pytest.raises(BadInput, match=f"{number} tokens"):
-        negative_gradient(scores, jnp.zeros(5), FIVE)
-    with pytest.raises(BadInput, match=f"{number} tokens"):
-        jax.jit(lambda scores: negative_gradient(jnp.zeros(5), scores, FIVE))(scores)
+def test_sizes_are_seen_while_tracing():
+    """JAX would read past the end of E, and say nothing."""
+    rows = FEWER.embeddings
+
+    def step(rows):
+        given = jaxselect.Parameters(rows, FEWER.query, FEWER.head)
+        return jaxselect.embedding_step(given, CORPUS, 1.0).embeddings
+
+    with pytest.raises(BadInput, match="3 tokens"):
+        jax.jit(step)(rows)
 
 
 def test_traced_labels_pass():
     """They cannot be read; where they are wrong the result is what it was."""
 
     def step(labels):
-        corpus = eqx.tree_at(lambda bags: bags.labels, FIVE, labels)
-        return jaxselect.embedding_step(FIVES["Parameters"], corpus, 1.0).embeddings
+        corpus = eqx.tree_at(lambda bags: bags.labels, CORPUS, labels)
+        return jaxselect.embedding_step(START, corpus, 1.0).embeddings
 
-    right = jax.jit(step)(FIVE.labels)
-    np.testing.assert_array_equal(right, step(FIVE.labels))
+    right = jax.jit(step)(CORPUS.labels)
+    np.testing.assert_array_equal(right, step(CORPUS.labels))
     assert jax.jit(step)(jnp.array([0, 1], jnp.int32)).shape == (5, 5)

@@ -268,17 +268,17 @@ def scipy_bdf(
     import jax.numpy as jnp
     from scipy.integrate import BDF
 
-    from jaxselect.flow import cls as _field
+    from jaxselect.flow import cls
 
-    rotation, problem = _field.aligned(start, corpus, jnp.asarray(jnp.inf))
+    rotation, problem = cls.aligned(start, corpus, jnp.asarray(jnp.inf))
 
     @jax.jit
     def field(r: Any, query: Any) -> Any:
-        return jnp.exp(r) * _field.field(jnp.expm1(r), query, problem)
+        return jnp.exp(r) * cls.field(jnp.expm1(r), query, problem)
 
     @jax.jit
     def jacobian(r: Any, query: Any) -> Any:
-        return jnp.exp(r) * _field.linearise(jnp.expm1(r), query, problem)[2]
+        return jnp.exp(r) * cls.linearise(jnp.expm1(r), query, problem)[2]
 
     origin = np.asarray(problem.start)
     first = np.zeros_like(origin)

@@ -9,8 +9,8 @@ import numpy as np
 
 from experiments.common.statistics import largest
 from jaxselect.data.corpus import Corpus
-from jaxselect.flow.cls import FlowSettings, FlowStatus, direction_error
-from jaxselect.flow.joint import key_query_flow, key_query_of
+from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow, direction_error
+from jaxselect.flow.joint import key_query_of
 from jaxselect.margin.certificate import ending
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.attention import empirical_risk
@@ -36,9 +36,9 @@ def compare_flows(
         the marks the direction errors of W p and of W, against p_mm and p_mm pᵀ of the
         selection.
     """
-    _, flow = key_query_flow(
-        after,
-        start,
+    begun = Parameters(after.embeddings, start @ after.query, after.head)
+    flow = cls_flow(
+        begun,
         corpus,
         until_log_time=marks[-1],
         path_log_times=marks,
@@ -46,7 +46,6 @@ def compare_flows(
     )
     derived = key_query_of(start, after.query, flow.path_query[0])
     straight = direct(after, corpus, start, marks[0])
-    begun = Parameters(after.embeddings, start @ after.query, after.head)
     end = ending(begun, corpus, flow.query, flow.log_time)
     rank_one = jnp.outer(end.margin.direction, after.query).ravel()
 

@@ -26,7 +26,7 @@ from jaxselect.flow.cls import (
     local_exponents,
     velocity,
 )
-from jaxselect.flow.joint import cls_head_flow
+from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs, selected_tokens
@@ -63,8 +63,12 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
     """
     rows = after.embeddings
     alone = cls_flow(after, corpus, until_log_time=marks[-1], path_log_times=marks)
-    beside = cls_head_flow(
-        after, corpus, until_log_time=marks[-1], path_log_times=marks
+    beside = joint_flow(
+        after,
+        corpus,
+        rates=LearningRates(embeddings=0.0),
+        until_log_time=marks[-1],
+        path_log_times=marks,
     )
     # For p alone losing scores fall below the selected ones by log t; beside v the pull
     # of a sequence may vanish, and only the argmax itself is a selection.

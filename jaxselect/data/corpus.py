@@ -4,17 +4,9 @@ The model has no positional encoding, so a sequence X enters only through the co
 C_X[s] of each token s (mathematics, section 1). Bags are padded to one width; padding
 has count zero.
 
-Checks of what is given beside a corpus: its vocabulary, and its labels.
-
-Padded bags: made of entries, and checked.
-
-Maps between tokens, entries and bags that every layout of bags provides.
-
-An *entry* is a slot of a bag: a token, or padding. Numbers go from tokens to entries
-and back, and from entries to bags and back. Attention, risk and gradient are written
-once over these, in arrays of JAX or of NumPy.
-
-Bags of drawn sequences, and the shares that families of corpora take.
+Attention, risk and gradient are written once, over the maps of `AbstractBags` between
+tokens, bags and *entries*, the slots of bags: here for padded bags in arrays of JAX,
+in `jaxselect.sparse` for ragged ones in arrays of NumPy.
 """
 
 import functools
@@ -30,30 +22,508 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar, Shaped
 from numpy.typing import ArrayLike
 
-from .. import checks
-from ..checks import (
-    MOST_TOKENS,
-    BadInput,
-    array,
-    as_annotated,
-    fields_as_annotated,
-    whole,
-)
+from ..checks import MOST_TOKENS, BadInput, array, as_annotated, real, whole
 from .loss import LOGISTIC, Loss
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
+# Arrays of JAX or of NumPy: (vocabulary, *classes), (sequences, *classes), entries.
+ByToken: TypeAlias = Any
+ByBag: TypeAlias = Any
+Entries: TypeAlias = Any
+
+
+class AbstractBags(ABC):
+    """Labelled bags X with weights w_X of a risk L = Σ_X w_X ℓ(m_X).
+
+    Attributes:
+        labels: y of every bag.
+        loss: ℓ as a function of the margin.
+    """
+
+    labels: Any
+    loss: Loss
+
+    @property
+    @abstractmethod
+    def arrays(self) -> Any:
+        """The module of the arrays: `jax.numpy` or `numpy`."""
+
+    @property
+    @abstractmethod
+    def filled(self) -> Any:
+        """Whether an entry is a token, not padding."""
+
+    @abstractmethod
+    def log_weights(self, dtype: Any) -> Any:
+        """The log w_X, one for all if equal."""
+
+    @abstractmethod
+    def logits(self, scores: ByToken) -> Entries:
+        """The a_s + log C_X[s] of every entry, −∞ on padding."""
+
+    @abstractmethod
+    def gather(self, by_token: ByToken) -> Entries:
+        """Tokens → entries."""
+
+    def values_by_entry(self, values: ByToken) -> Entries:
+        """Tokens' values → entries."""
+        return self.gather(values)
+
+    @abstractmethod
+    def spread(self, by_bag: ByBag) -> Entries:
+        """Bags → entries."""
+
+    @abstractmethod
+    def total(self, entries: Entries) -> ByBag:
+        """Sum over every bag."""
+
+    @abstractmethod
+    def largest(self, entries: Entries) -> ByBag:
+        """Maximum over every bag, constant in derivatives."""
+
+    @abstractmethod
+    def scatter(self, entries: Entries) -> ByToken:
+        """Sum over every token."""
+
+    @abstractmethod
+    def first(self, marks: Entries) -> ByBag:
+        """Slot of the first marked entry of every bag."""
+
+    @abstractmethod
+    def at(self, entries: Entries, slots: ByBag) -> ByBag:
+        """The entry in one slot of every bag."""
+
+    @abstractmethod
+    def marks(self, slots: ByBag) -> Entries:
+        """Whether an entry is in its bag's slot: the reverse of `first`."""
+
+
+class Shift(eqx.Module):
+    """What an entry of a bag adds to the score and to the value of its token.
+
+    A count is such a shift, log C_X[s] of the score; a tie at rest that one entry
+    stands for is another (`jaxselect.ties`).
+
+    Attributes:
+        scores: α of every entry: its weight is C_X[s] e^{a_s + α}, up to a factor.
+        values: β of every entry: its value is b_s + β, for every head.
+        blur: bound on the error of α against the other α of its bag.
+    """
+
+    scores: Float[Array, "sequences width"]
+    values: Float[Array, "sequences width"]
+    blur: Float[Array, "sequences width"]
+
+
+class Corpus(AbstractBags, eqx.Module):
+    """Labelled bags, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
+
+    The loss and the weights stand here, since every function that reads the labels
+    reads them too. A sequence of weight zero does not exist for the flow: it exerts no
+    force, and none of its tokens competes, is selected or is important; derivatives
+    are those at the given support, zero in its weight. To change either, take
+    `dataclasses.replace(corpus, loss=…)`, or `weights=…` under `vmap`.
+
+    Source: mathematics, section 1b.
+
+    Attributes:
+        tokens: token ids, distinct within a bag; any id where the count is zero.
+        counts: how often the token occurs in the sequence; zero marks padding.
+        labels: +1 or −1, for one head; a class 0 … K − 1, for K heads.
+        vocabulary: number of tokens |S|.
+        weights: w_X ≥ 0 of every sequence, adding up to one; None for 1/n each.
+        loss: ℓ as a function of the margin m; with several heads the logistic one is
+            cross-entropy (`functional_margin`).
+        classes: K where labels are 0 … K − 1; None where they are ±1.
+        shift: of scores and values by entry; None for none. Tokens of a bag with one
+            need not be distinct.
+    """
+
+    tokens: Int[Array, "sequences width"]
+    counts: Float[Array, "sequences width"]
+    labels: Int[Array, " sequences"]
+    vocabulary: int = eqx.field(static=True)
+    weights: Float[Array, " sequences"] | None = None
+    loss: Loss = eqx.field(static=True, default=LOGISTIC)
+    classes: int | None = eqx.field(static=True, default=None)
+    shift: Shift | None = None
+
+    @property
+    def arrays(self) -> Any:
+        """Arrays of JAX."""
+        return jnp
+
+    @property
+    def filled(self) -> Bool[Array, "sequences width"]:
+        """Slots that hold a token."""
+        return self.counts > 0
+
+    @property
+    def present(self) -> Bool[Array, "sequences width"]:
+        """Slots that hold a token, in sequences of positive weight."""
+        filled = self.filled
+        return filled if self.weights is None else filled & (self.weights > 0)[:, None]
+
+    def log_weights(self, dtype: jnp.dtype) -> Float[Array, "*sequences"]:
+        """The log w_X, one for all if equal; −∞ for w_X = 0."""
+        if self.weights is None:
+            return -jnp.log(len(self.labels))
+        positive = self.weights > 0
+        logs = jnp.log(jnp.where(positive, self.weights, 1.0).astype(dtype))
+        return jnp.where(positive, logs, -jnp.inf)
+
+    def weighted(
+        self, each: Float[Array, " sequences *rest"]
+    ) -> Float[Array, " sequences *rest"]:
+        """w_X times a quantity of every sequence; zero where w_X = 0."""
+        if self.weights is None:
+            return each / len(self.labels)
+        weights = self.weights.astype(each.dtype).reshape(-1, *[1] * (each.ndim - 1))
+        return jnp.where(weights > 0, weights * each, 0.0)
+
+    def logits(
+        self, scores: Float[Array, " vocabulary"]
+    ) -> Float[Array, "sequences width"]:
+        """The a_s + log C_X[s] in bag layout, −∞ on padding."""
+        counts = self.counts.astype(scores.dtype)
+        return padded_logits(self.scores_by_entry(scores), counts)
+
+    def scores_by_entry(
+        self, scores: Float[Array, " vocabulary"]
+    ) -> Float[Array, "sequences width"]:
+        """The a_s + α of every entry."""
+        entries = self.gather(scores)
+        return entries if self.shift is None else entries + self.shift.scores
+
+    def values_by_entry(
+        self, values: Float[Array, " vocabulary *classes"]
+    ) -> Float[Array, " sequences width *classes"]:
+        """The b_s + β of every entry."""
+        entries = self.gather(values)
+        if self.shift is None:
+            return entries
+        heads = [1] * (values.ndim - 1)
+        return entries + self.shift.values.reshape(*self.tokens.shape, *heads)
+
+    def gather(
+        self, by_token: Shaped[Array, " vocabulary *rest"]
+    ) -> Shaped[Array, " sequences width *rest"]:
+        """Gather per-token values into bag slots."""
+        return by_token[self.tokens]
+
+    def spread(
+        self, by_bag: Shaped[Array, " sequences *rest"]
+    ) -> Shaped[Array, " sequences one *rest"]:
+        """Repeat per-bag values for each slot."""
+        return by_bag[:, None]
+
+    def total(
+        self, entries: Shaped[Array, " sequences width *rest"]
+    ) -> Shaped[Array, " sequences *rest"]:
+        """Sum over the slots of every bag."""
+        return entries.sum(axis=1)
+
+    def largest(
+        self, entries: Float[Array, "sequences width"]
+    ) -> Float[Array, " sequences"]:
+        """Maximum over every bag, constant in derivatives."""
+        return jax.lax.stop_gradient(entries.max(axis=1))
+
+    def scatter(
+        self, entries: Float[Array, " sequences width *rest"]
+    ) -> Float[Array, " vocabulary *rest"]:
+        """Sum over the slots of every token."""
+        shape = (self.vocabulary, *entries.shape[2:])
+        return jnp.zeros(shape, entries.dtype).at[self.tokens].add(entries)
+
+    def first(self, marks: Bool[Array, "sequences width"]) -> Int[Array, " sequences"]:
+        """First marked slot; the last one where none is."""
+        slots = jnp.arange(marks.shape[1])
+        # `argmax` is not vectorised on CPU, where it would cost as much as attention.
+        return jnp.min(jnp.where(marks, slots, len(slots) - 1), axis=1)
+
+    def at(
+        self,
+        entries: Shaped[Array, " sequences width *rest"],
+        slots: Int[Array, " sequences"],
+    ) -> Shaped[Array, " sequences *rest"]:
+        """The entry in the given slot of every bag."""
+        return jax.vmap(lambda bag, slot: bag[slot])(entries, slots)
+
+    def marks(self, slots: Int[Array, " sequences"]) -> Bool[Array, "sequences width"]:
+        """Whether a slot is the given one."""
+        return jnp.arange(self.counts.shape[1])[None] == slots[:, None]
+
+    def mean(self, each: Float[Array, " sequences"]) -> Float[Scalar, ""]:
+        """Mean Σ_X w_X x_X over the sequences."""
+        return jnp.mean(each) if self.weights is None else self.weighted(each).sum()
+
+    def mean_by_token(
+        self, per_slot: Float[Array, " sequences width *rest"]
+    ) -> Float[Array, " vocabulary *rest"]:
+        """Weighted means of a quantity in bag layout, by token."""
+        if self.weights is None:
+            return self.scatter(per_slot) / len(self.labels)
+        return self.scatter(self.weighted(per_slot))
+
+
+def padded_logits(
+    scores: Float[Array, "*bags width"], counts: Float[Array, "*bags width"]
+) -> Float[Array, "*bags width"]:
+    """Logits a + log C, −∞ on padding: what a softmax is taken of.
+
+    Example:
+        >>> padded_logits(jnp.ones(2), jnp.array([1.0, 0.0])).tolist()
+        [1.0, -inf]
+    """
+    filled = counts > 0
+    # The inner `where` keeps the derivative of log finite on padding.
+    return jnp.where(filled, scores + jnp.log(jnp.where(filled, counts, 1)), -jnp.inf)
+
+
+def from_sequences(
+    sequences: Sequence[ArrayLike],
+    labels: ArrayLike,
+    *,
+    vocabulary: int,
+    classes: int = 2,
+    weights: ArrayLike | None = None,
+    loss: Loss = LOGISTIC,
+) -> Corpus:
+    """Make a corpus of the given token sequences.
+
+    Args:
+        sequences: one list of token ids in [0, vocabulary) per sequence.
+        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
+        vocabulary: number of tokens |S|.
+        classes: number of classes K.
+        weights: of the sequences, relative to each other; equal if not given.
+        loss: ℓ, a function of the margin.
+
+    Returns:
+        The corpus, as wide as the sequence with most distinct tokens.
+
+    Raises:
+        BadInput: an empty sequence, an id outside the vocabulary, a wrong label.
+
+    Example:
+        >>> corpus = from_sequences([[2, 0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> corpus.counts.tolist()
+        [[1.0, 2.0], [1.0, 1.0]]
+    """
+    if not isinstance(sequences, Iterable):
+        raise BadInput(f"sequences {sequences}: wanted one list of token ids each")
+    bags = []
+    for row, sequence in enumerate(sequences):
+        ids = array(
+            f"sequence {row}", sequence, kinds="iu", wanted="token ids, integers"
+        )
+        if ids.ndim != 1 or ids.size == 0:
+            raise BadInput(
+                f"sequence {row} has shape {ids.shape}; every sequence needs at least "
+                "one token: drop it or give it one"
+            )
+        bags.append(np.unique(ids.astype(np.int64), return_counts=True))
+    none = [np.zeros(0, np.int64)]
+    padded = _pad_bags(
+        np.array([len(ids) for ids, _ in bags], np.int64),
+        np.concatenate(none + [ids for ids, _ in bags]),
+        np.concatenate(none + [number for _, number in bags]),
+    )
+    return from_bags(
+        *padded,
+        labels,
+        vocabulary=vocabulary,
+        classes=classes,
+        weights=weights,
+        loss=loss,
+    )
+
+
+def from_counts(
+    counts: Any,
+    labels: ArrayLike,
+    *,
+    classes: int = 2,
+    weights: ArrayLike | None = None,
+    loss: Loss = LOGISTIC,
+) -> Corpus:
+    """Make a corpus of the rows of a sparse count matrix.
+
+    Args:
+        counts: a `scipy.sparse.csr_array`, one row per sequence, one column per token.
+        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
+        classes: number of classes K.
+        weights: of the sequences, relative to each other; equal if not given.
+        loss: ℓ, a function of the margin.
+
+    Returns:
+        The corpus, as wide as the sequence with most distinct tokens.
+
+    Raises:
+        BadInput: whatever is wrong with the counts or labels, and where first.
+
+    Example:
+        >>> from scipy.sparse import csr_array
+        >>> corpus = from_counts(csr_array([[2, 0, 1], [0, 1, 0]]), [1, -1])
+        >>> corpus.tokens.tolist(), corpus.counts.tolist()
+        ([[0, 2], [1, 0]], [[2.0, 1.0], [1.0, 0.0]])
+    """
+    if not hasattr(counts, "indptr"):
+        raise BadInput(
+            f"counts of type {type(counts).__name__}: wanted a `scipy.sparse.csr_array`"
+        )
+    padded = _pad_bags(np.diff(counts.indptr), counts.indices, counts.data)
+    return from_bags(
+        *padded,
+        labels,
+        vocabulary=counts.shape[1],
+        classes=classes,
+        weights=weights,
+        loss=loss,
+    )
+
+
+def from_bags(
+    tokens: ArrayLike,
+    counts: ArrayLike,
+    labels: ArrayLike,
+    *,
+    vocabulary: int,
+    classes: int = 2,
+    weights: ArrayLike | None = None,
+    loss: Loss = LOGISTIC,
+) -> Corpus:
+    """Make a corpus of padded bags of distinct tokens.
+
+    Args:
+        tokens: ids in [0, vocabulary), shape (sequences, width).
+        counts: occurrences, zero for padding, same shape.
+        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
+        vocabulary: number of tokens |S|, at most 2³¹ − 1.
+        classes: number of classes K.
+        weights: of the sequences, relative to each other; equal if not given.
+        loss: ℓ, a function of the margin.
+
+    Returns:
+        The corpus.
+
+    Raises:
+        BadInput: whatever is wrong with the arrays, and where first.
+
+    Example:
+        >>> from_bags([[0, 1]], [[1, 0]], [1], vocabulary=2).labels.tolist()
+        [1]
+    """
+    ids, number, y = _checked(tokens, counts, labels, vocabulary, classes)
+    w = None if weights is None else _checked_weights(weights, len(y))
+    return Corpus(
+        # With its dtype said an array is copied; else JAX compiles that for each shape.
+        tokens=jnp.asarray(ids, ids.dtype),
+        counts=jnp.asarray(number, number.dtype),
+        labels=jnp.asarray(y, y.dtype),
+        vocabulary=int(vocabulary),
+        weights=None if w is None else jnp.asarray(w, w.dtype),
+        loss=loss,
+        classes=None if classes == 2 else int(classes),
+    )
+
+
+def _pad_bags(
+    length: Int[np.ndarray, " sequences"],
+    ids: Int[np.ndarray, " entries"],
+    number: np.ndarray,
+) -> tuple[Int[np.ndarray, "sequences width"], np.ndarray]:
+    """Entries of one sequence after the other as rows of one width."""
+    filled = np.arange(length.max(initial=1)) < length[:, None]
+    tokens = np.zeros(filled.shape, ids.dtype)
+    counts = np.zeros(filled.shape, number.dtype)
+    tokens[filled], counts[filled] = ids, number
+    return tokens, counts
+
+
+def _checked(
+    tokens: ArrayLike,
+    counts: ArrayLike,
+    labels: ArrayLike,
+    tokens_known: object,
+    classes_known: object,
+) -> tuple[
+    Int[np.ndarray, "sequences width"],
+    Float[np.ndarray, "sequences width"],
+    Int[np.ndarray, " sequences"],
+]:
+    """Arrays of a `Corpus`, checked."""
+    vocabulary = whole("vocabulary", tokens_known, most=MOST_TOKENS)
+    classes = whole("classes", classes_known, least=2)
+    ids = array("tokens", tokens, kinds="iu", wanted="token ids, integers")
+    number = array("counts", counts, kinds="iufb", wanted="real numbers")
+    y = array("labels", labels, kinds="iufb", wanted="whole numbers")
+    if ids.ndim != 2 or ids.shape != number.shape or y.shape != ids.shape[:1]:
+        raise BadInput(
+            f"tokens {ids.shape}, counts {number.shape}, labels {y.shape}: wanted "
+            "(sequences, width), the same, and (sequences,)"
+        )
+    if len(ids) == 0:
+        raise BadInput("the corpus has no sequence; it needs at least one")
+    # Numbers that single precision makes infinite or zero are seen as such.
+    with np.errstate(over="ignore", under="ignore"):
+        number = number.astype(jnp.result_type(float))
+    if not (np.isfinite(number) & (number >= 0)).all():
+        row = np.argwhere(~(np.isfinite(number) & (number >= 0)))[0]
+        raise BadInput(
+            f"count {number[tuple(row)]} in sequence {row[0]}: counts are finite and "
+            "not negative"
+        )
+    present = number > 0
+    if not present.any(axis=1).all():
+        row = np.argmin(present.any(axis=1))
+        raise BadInput(f"sequence {row} is empty; every sequence needs a token")
+    if (present & ((ids < 0) | (ids >= vocabulary))).any():
+        row = np.argwhere(present & ((ids < 0) | (ids >= vocabulary)))[0]
+        raise BadInput(
+            f"token id {ids[tuple(row)]} in sequence {row[0]} is outside the "
+            f"vocabulary 0 … {vocabulary - 1}"
+        )
+    # Padding sorts behind every token, so equal neighbours are repeated tokens.
+    ordered = np.sort(np.where(present, ids, vocabulary), axis=1)
+    repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < vocabulary)
+    if repeated.any():
+        row = np.argwhere(repeated)[0]
+        raise BadInput(
+            f"token id {ordered[row[0], row[1]]} stands twice in bag {row[0]}: add the "
+            "counts up, one entry per distinct token"
+        )
+    wanted = np.array([-1, 1]) if classes == 2 else np.arange(classes)
+    if not np.isin(y, wanted).all():
+        row = np.argmin(np.isin(y, wanted))
+        raise BadInput(
+            f"label {y[row]} of sequence {row}: wanted one of {wanted.tolist()}; map "
+            "your labels to these"
+        )
+    return np.where(present, ids, 0).astype(np.int32), number, y.astype(np.int32)
+
+
+def _checked_weights(
+    weights: ArrayLike, sequences: int
+) -> Float[np.ndarray, " sequences"]:
+    """Weights of sequences, scaled to a sum of one."""
+    w = array("weights", weights, kinds="iufb", wanted="real numbers").astype(float)
+    if w.shape != (sequences,):
+        raise BadInput(
+            f"weights of shape {w.shape} for {sequences} sequences: wanted one number "
+            "for each"
+        )
+    if not (np.isfinite(w) & (w >= 0)).all() or not (w > 0).any():
+        raise BadInput(
+            f"weights {w.tolist()[:6]}: wanted finite numbers ≥ 0, one of them above 0"
+        )
+    # The largest comes out first: no sum overflows.
+    w = w / w.max()
+    return (w / w.sum()).astype(jnp.result_type(float))
 
 
 def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> None:
-    """Refuse concrete labels that are none of those wanted; traced ones pass.
-
-    Args:
-        labels: of a corpus.
-        wanted: (−1, 1), or the classes.
-
-    Raises:
-        BadInput: another label.
+    """Refuse concrete labels other than (−1, 1), or than the classes that are wanted.
 
     Example:
         >>> labels_among(np.array([0, 1, 2]), (-1, 1))
@@ -71,17 +541,11 @@ def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> Non
 
 
 def labels_suit(classes: tuple[int, ...], corpus: Any) -> None:
-    """Refuse labels that do not suit a head: ±1, or 0 … K − 1.
+    """Refuse labels that do not suit a head of shape (d,) or (d, K): ±1, or 0 … K − 1.
 
-    Args:
-        classes: shape of an output: () or (K,).
-        corpus: with `labels`; traced ones pass. Its number of classes never does.
-
-    Raises:
-        BadInput: another number of classes, or another label.
+    `classes` is () or (K,). Traced labels pass; the number of classes is never traced.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
         >>> labels_suit((3,), from_sequences([[0]], [1], vocabulary=1))
         Traceback (most recent call last):
         jaxselect.checks.BadInput: labels ±1 with 3 heads: wanted 3 classes
@@ -96,14 +560,9 @@ def labels_suit(classes: tuple[int, ...], corpus: Any) -> None:
 
 
 def same_vocabulary(embeddings: jax.Array | np.ndarray, vocabulary: int) -> None:
-    """Refuse embeddings, or scores, of another vocabulary than a corpus has.
+    """Refuse rows of another number than a corpus has tokens.
 
-    Args:
-        embeddings: one row, or one number, per token.
-        vocabulary: of the corpus.
-
-    Raises:
-        BadInput: another number of rows: JAX would read past the end, and say nothing.
+    JAX would read past the end, and say nothing.
 
     Example:
         >>> same_vocabulary(np.zeros(3), 4)
@@ -115,6 +574,49 @@ def same_vocabulary(embeddings: jax.Array | np.ndarray, vocabulary: int) -> None
             f"{len(embeddings)} tokens beside a corpus with a vocabulary of "
             f"{vocabulary}: wanted one row per token of that vocabulary"
         )
+
+
+# A share computed in floating point may miss its end by a few roundings.
+ROUNDING = 1e-12
+
+
+def counted(
+    sequences: Int[Array, "sequences length"],
+    labels: Int[Array, " sequences"],
+    vocabulary: int,
+) -> Corpus:
+    """Bags of the given sequences: sorted, repeats counted, padded."""
+
+    def bag(
+        sequence: Int[Array, " length"],
+    ) -> tuple[Int[Array, " length"], Float[Array, " length"]]:
+        ordered = jnp.sort(sequence)
+        new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+        slot = jnp.cumsum(new) - 1
+        return jnp.zeros_like(ordered).at[slot].set(ordered), (
+            jnp.zeros(ordered.shape).at[slot].add(1.0)
+        )
+
+    tokens, counts = jax.vmap(bag)(sequences)
+    return Corpus(tokens, counts, labels, vocabulary)
+
+
+def check_share(
+    name: str,
+    value: Float[Scalar, ""] | float,
+    *,
+    above: float = -ROUNDING,
+    most: float = 1.0,
+) -> None:
+    """Refuse a concrete share outside (above, most]; traced ones pass."""
+    number = real(name, value)
+    if number is not None and not above < number <= most + ROUNDING:
+        least = "from 0" if above < 0 else "above 0"
+        raise BadInput(f"{name} {number}: wanted a number {least} to {most:.6g}")
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 def for_corpus(
@@ -199,551 +701,3 @@ def _vocabulary_axis(annotation: Any) -> int | None:
     """Number of the axis named `vocabulary` of an array, or None."""
     names = getattr(annotation, "dim_str", "").split()
     return names.index("vocabulary") if "vocabulary" in names else None
-
-
-def pad_bags(
-    length: Int[np.ndarray, " sequences"],
-    ids: Int[np.ndarray, " entries"],
-    number: np.ndarray,
-) -> tuple[Int[np.ndarray, "sequences width"], np.ndarray]:
-    """Entries of one sequence after the other as rows of one width."""
-    filled = np.arange(length.max(initial=1)) < length[:, None]
-    tokens = np.zeros(filled.shape, ids.dtype)
-    counts = np.zeros(filled.shape, number.dtype)
-    tokens[filled], counts[filled] = ids, number
-    return tokens, counts
-
-
-def checked(
-    tokens: ArrayLike,
-    counts: ArrayLike,
-    labels: ArrayLike,
-    tokens_known: object,
-    classes_known: object,
-) -> tuple[
-    Int[np.ndarray, "sequences width"],
-    Float[np.ndarray, "sequences width"],
-    Int[np.ndarray, " sequences"],
-]:
-    """Arrays of a `Corpus`, checked."""
-    vocabulary = whole("vocabulary", tokens_known, most=MOST_TOKENS)
-    classes = whole("classes", classes_known, least=2)
-    ids = array("tokens", tokens, kinds="iu", wanted="token ids, integers")
-    number = array("counts", counts, kinds="iufb", wanted="real numbers")
-    y = array("labels", labels, kinds="iufb", wanted="whole numbers")
-    if ids.ndim != 2 or ids.shape != number.shape or y.shape != ids.shape[:1]:
-        raise BadInput(
-            f"tokens {ids.shape}, counts {number.shape}, labels {y.shape}: wanted "
-            "(sequences, width), the same, and (sequences,)"
-        )
-    if len(ids) == 0:
-        raise BadInput("the corpus has no sequence; it needs at least one")
-    # Numbers that single precision makes infinite or zero are seen as such.
-    with np.errstate(over="ignore", under="ignore"):
-        number = number.astype(jnp.result_type(float))
-    if not (np.isfinite(number) & (number >= 0)).all():
-        row = np.argwhere(~(np.isfinite(number) & (number >= 0)))[0]
-        raise BadInput(
-            f"count {number[tuple(row)]} in sequence {row[0]}: counts are finite and "
-            "not negative"
-        )
-    present = number > 0
-    if not present.any(axis=1).all():
-        row = np.argmin(present.any(axis=1))
-        raise BadInput(f"sequence {row} is empty; every sequence needs a token")
-    if (present & ((ids < 0) | (ids >= vocabulary))).any():
-        row = np.argwhere(present & ((ids < 0) | (ids >= vocabulary)))[0]
-        raise BadInput(
-            f"token id {ids[tuple(row)]} in sequence {row[0]} is outside the "
-            f"vocabulary 0 … {vocabulary - 1}"
-        )
-    # Padding sorts behind every token, so equal neighbours are repeated tokens.
-    ordered = np.sort(np.where(present, ids, vocabulary), axis=1)
-    repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < vocabulary)
-    if repeated.any():
-        row = np.argwhere(repeated)[0]
-        raise BadInput(
-            f"token id {ordered[row[0], row[1]]} stands twice in bag {row[0]}: add the "
-            "counts up, one entry per distinct token"
-        )
-    wanted = np.array([-1, 1]) if classes == 2 else np.arange(classes)
-    if not np.isin(y, wanted).all():
-        row = np.argmin(np.isin(y, wanted))
-        raise BadInput(
-            f"label {y[row]} of sequence {row}: wanted one of {wanted.tolist()}; map "
-            "your labels to these"
-        )
-    return np.where(present, ids, 0).astype(np.int32), number, y.astype(np.int32)
-
-
-def checked_weights(
-    weights: ArrayLike, sequences: int
-) -> Float[np.ndarray, " sequences"]:
-    """Weights of sequences, scaled to a sum of one."""
-    w = array("weights", weights, kinds="iufb", wanted="real numbers").astype(float)
-    if w.shape != (sequences,):
-        raise BadInput(
-            f"weights of shape {w.shape} for {sequences} sequences: wanted one number "
-            "for each"
-        )
-    if not (np.isfinite(w) & (w >= 0)).all() or not (w > 0).any():
-        raise BadInput(
-            f"weights {w.tolist()[:6]}: wanted finite numbers ≥ 0, one of them above 0"
-        )
-    # The largest comes out first: no sum overflows.
-    w = w / w.max()
-    return (w / w.sum()).astype(jnp.result_type(float))
-
-
-# Arrays of JAX or of NumPy: (vocabulary, *classes), (sequences, *classes), entries.
-ByToken: TypeAlias = Any
-ByBag: TypeAlias = Any
-Entries: TypeAlias = Any
-
-
-class AbstractBags(ABC):
-    """Labelled bags X with weights w_X of a risk L = Σ_X w_X ℓ(m_X).
-
-    Attributes:
-        labels: y of every bag.
-        loss: ℓ as a function of the margin.
-    """
-
-    labels: Any
-    loss: Loss
-
-    @property
-    @abstractmethod
-    def arrays(self) -> Any:
-        """The module of the arrays: `jax.numpy` or `numpy`."""
-
-    @property
-    @abstractmethod
-    def filled(self) -> Any:
-        """Whether an entry is a token, not padding."""
-
-    @abstractmethod
-    def log_weights(self, dtype: Any) -> Any:
-        """The log w_X, one for all if equal."""
-
-    @abstractmethod
-    def logits(self, scores: ByToken) -> Entries:
-        """The a_s + log C_X[s] of every entry, −∞ on padding."""
-
-    @abstractmethod
-    def gather(self, by_token: ByToken) -> Entries:
-        """Tokens → entries."""
-
-    def values_by_entry(self, values: ByToken) -> Entries:
-        """Tokens' values → entries."""
-        return self.gather(values)
-
-    @abstractmethod
-    def spread(self, by_bag: ByBag) -> Entries:
-        """Bags → entries."""
-
-    @abstractmethod
-    def total(self, entries: Entries) -> ByBag:
-        """Sum over every bag."""
-
-    @abstractmethod
-    def largest(self, entries: Entries) -> ByBag:
-        """Maximum over every bag, constant in derivatives."""
-
-    @abstractmethod
-    def scatter(self, entries: Entries) -> ByToken:
-        """Sum over every token."""
-
-    @abstractmethod
-    def first(self, marks: Entries) -> ByBag:
-        """Slot of the first marked entry of every bag."""
-
-    @abstractmethod
-    def at(self, entries: Entries, slots: ByBag) -> ByBag:
-        """The entry in one slot of every bag."""
-
-    @abstractmethod
-    def marks(self, slots: ByBag) -> Entries:
-        """Whether an entry is in its bag's slot: the reverse of `first`."""
-
-
-def padded_logits(
-    scores: Float[Array, "*bags width"], counts: Float[Array, "*bags width"]
-) -> Float[Array, "*bags width"]:
-    """Logits a + log C, −∞ on padding.
-
-    Args:
-        scores: a of the tokens in a bag.
-        counts: C; zero for padding.
-
-    Returns:
-        What a softmax is taken of.
-
-    Example:
-        >>> padded_logits(jnp.ones(2), jnp.array([1.0, 0.0])).tolist()
-        [1.0, -inf]
-    """
-    filled = counts > 0
-    # The inner `where` keeps the derivative of log finite on padding.
-    return jnp.where(filled, scores + jnp.log(jnp.where(filled, counts, 1)), -jnp.inf)
-
-
-class Shift(eqx.Module):
-    """What an entry of a bag adds to the score and to the value of its token.
-
-    A count is such a shift, log C_X[s] of the score; a tie at rest that one entry
-    stands for is another (`jaxselect.ties`).
-
-    Attributes:
-        scores: α of every entry: its weight is C_X[s] e^{a_s + α}, up to a factor.
-        values: β of every entry: its value is b_s + β, for every head.
-        blur: bound on the error of α against the other α of its bag.
-    """
-
-    scores: Float[Array, "sequences width"]
-    values: Float[Array, "sequences width"]
-    blur: Float[Array, "sequences width"]
-
-
-class Corpus(AbstractBags, eqx.Module):
-    """Labelled bags, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
-
-    The loss and the weights stand here, since every function that reads the labels
-    reads them too. A sequence of weight zero does not exist for the flow: it exerts no
-    force, and none of its tokens competes, is selected or is important; derivatives
-    are those at the given support, zero in its weight. To change either, take
-    `dataclasses.replace(corpus, loss=…)`, or `weights=…` under `vmap`.
-
-    Source: mathematics, section 1b.
-
-    Attributes:
-        tokens: token ids, distinct within a bag; any id where the count is zero.
-        counts: how often the token occurs in the sequence; zero marks padding.
-        labels: +1 or −1, for one head; a class 0 … K − 1, for K heads.
-        vocabulary: number of tokens |S|.
-        weights: w_X ≥ 0 of every sequence, adding up to one; None for 1/n each.
-        loss: ℓ as a function of the margin m; with several heads the logistic one is
-            cross-entropy (`functional_margin`).
-        classes: K where labels are 0 … K − 1; None where they are ±1.
-        shift: of scores and values by entry; None for none. Tokens of a bag with one
-            need not be distinct.
-    """
-
-    tokens: Int[Array, "sequences width"]
-    counts: Float[Array, "sequences width"]
-    labels: Int[Array, " sequences"]
-    vocabulary: int = eqx.field(static=True)
-    weights: Float[Array, " sequences"] | None = None
-    loss: Loss = eqx.field(static=True, default=LOGISTIC)
-    classes: int | None = eqx.field(static=True, default=None)
-    shift: Shift | None = None
-
-    def __check_init__(self) -> None:
-        """Refuse lists, and arrays of another kind or shape."""
-        fields_as_annotated(self, "take `from_sequences` or `from_bags`")
-
-    @property
-    def arrays(self) -> Any:
-        """The arrays are those of JAX."""
-        return jnp
-
-    @property
-    def filled(self) -> Bool[Array, "sequences width"]:
-        """Slots that hold a token."""
-        return self.counts > 0
-
-    @property
-    def present(self) -> Bool[Array, "sequences width"]:
-        """Slots that hold a token, in sequences of positive weight."""
-        filled = self.filled
-        return filled if self.weights is None else filled & (self.weights > 0)[:, None]
-
-    def log_weights(self, dtype: jnp.dtype) -> Float[Array, "*sequences"]:
-        """The log w_X, one for all if equal; −∞ for w_X = 0."""
-        if self.weights is None:
-            return -jnp.log(len(self.labels))
-        positive = self.weights > 0
-        logs = jnp.log(jnp.where(positive, self.weights, 1.0).astype(dtype))
-        return jnp.where(positive, logs, -jnp.inf)
-
-    def weighted(
-        self, each: Float[Array, " sequences *rest"]
-    ) -> Float[Array, " sequences *rest"]:
-        """w_X times a quantity of every sequence; zero where w_X = 0."""
-        if self.weights is None:
-            return each / len(self.labels)
-        weights = self.weights.astype(each.dtype).reshape(-1, *[1] * (each.ndim - 1))
-        return jnp.where(weights > 0, weights * each, 0.0)
-
-    def logits(
-        self, scores: Float[Array, " vocabulary"]
-    ) -> Float[Array, "sequences width"]:
-        """The a_s + log C_X[s] in bag layout, −∞ on padding."""
-        counts = self.counts.astype(scores.dtype)
-        return padded_logits(self.scores_by_entry(scores), counts)
-
-    def scores_by_entry(
-        self, scores: Float[Array, " vocabulary"]
-    ) -> Float[Array, "sequences width"]:
-        """The a_s + α of every entry."""
-        entries = self.gather(scores)
-        return entries if self.shift is None else entries + self.shift.scores
-
-    def values_by_entry(
-        self, values: Float[Array, " vocabulary *classes"]
-    ) -> Float[Array, " sequences width *classes"]:
-        """The b_s + β of every entry."""
-        entries = self.gather(values)
-        if self.shift is None:
-            return entries
-        heads = [1] * (values.ndim - 1)
-        return entries + self.shift.values.reshape(*self.tokens.shape, *heads)
-
-    def gather(
-        self, by_token: Shaped[Array, " vocabulary *rest"]
-    ) -> Shaped[Array, " sequences width *rest"]:
-        """Numbers of tokens in bag layout."""
-        return by_token[self.tokens]
-
-    def spread(
-        self, by_bag: Shaped[Array, " sequences *rest"]
-    ) -> Shaped[Array, " sequences one *rest"]:
-        """Numbers of sequences, for every slot."""
-        return by_bag[:, None]
-
-    def total(
-        self, entries: Shaped[Array, " sequences width *rest"]
-    ) -> Shaped[Array, " sequences *rest"]:
-        """Sum over every sequence."""
-        return entries.sum(axis=1)
-
-    def largest(
-        self, entries: Float[Array, "sequences width"]
-    ) -> Float[Array, " sequences"]:
-        """Maximum over every sequence, constant in derivatives."""
-        return jax.lax.stop_gradient(entries.max(axis=1))
-
-    def scatter(
-        self, entries: Float[Array, " sequences width *rest"]
-    ) -> Float[Array, " vocabulary *rest"]:
-        """Sum over every token."""
-        shape = (self.vocabulary, *entries.shape[2:])
-        return jnp.zeros(shape, entries.dtype).at[self.tokens].add(entries)
-
-    def first(self, marks: Bool[Array, "sequences width"]) -> Int[Array, " sequences"]:
-        """First marked slot; the last one where none is."""
-        slots = jnp.arange(marks.shape[1])
-        # `argmax` is not vectorised on CPU, where it would cost as much as attention.
-        return jnp.min(jnp.where(marks, slots, len(slots) - 1), axis=1)
-
-    def at(
-        self,
-        entries: Shaped[Array, " sequences width *rest"],
-        slots: Int[Array, " sequences"],
-    ) -> Shaped[Array, " sequences *rest"]:
-        """Entries in the given slot of every sequence."""
-        return jax.vmap(lambda bag, slot: bag[slot])(entries, slots)
-
-    def marks(self, slots: Int[Array, " sequences"]) -> Bool[Array, "sequences width"]:
-        """Whether a slot is the given one."""
-        return jnp.arange(self.counts.shape[1])[None] == slots[:, None]
-
-    def mean(self, each: Float[Array, " sequences"]) -> Float[Scalar, ""]:
-        """Mean Σ_X w_X x_X over the sequences."""
-        return jnp.mean(each) if self.weights is None else self.weighted(each).sum()
-
-    def mean_by_token(
-        self, per_slot: Float[Array, " sequences width *rest"]
-    ) -> Float[Array, " vocabulary *rest"]:
-        """Weighted means of a quantity in bag layout, by token."""
-        if self.weights is None:
-            return self.scatter(per_slot) / len(self.labels)
-        return self.scatter(self.weighted(per_slot))
-
-
-def from_sequences(
-    sequences: Sequence[ArrayLike],
-    labels: ArrayLike,
-    *,
-    vocabulary: int,
-    classes: int = 2,
-    weights: ArrayLike | None = None,
-    loss: Loss = LOGISTIC,
-) -> Corpus:
-    """Bags of the given token sequences, checked.
-
-    Args:
-        sequences: one list of token ids in [0, vocabulary) per sequence.
-        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
-        vocabulary: number of tokens |S|.
-        classes: number of classes K.
-        weights: of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin.
-
-    Returns:
-        The corpus, as wide as the sequence with most distinct tokens.
-
-    Raises:
-        BadInput: an empty sequence, an id outside the vocabulary, a wrong label.
-
-    Example:
-        >>> corpus = from_sequences([[2, 0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> corpus.counts.tolist()
-        [[1.0, 2.0], [1.0, 1.0]]
-    """
-    if not isinstance(sequences, Iterable):
-        raise BadInput(f"sequences {sequences}: wanted one list of token ids each")
-    bags = []
-    for row, sequence in enumerate(sequences):
-        ids = checks.array(
-            f"sequence {row}", sequence, kinds="iu", wanted="token ids, integers"
-        )
-        if ids.ndim != 1 or ids.size == 0:
-            raise BadInput(
-                f"sequence {row} has shape {ids.shape}; every sequence needs at least "
-                "one token: drop it or give it one"
-            )
-        bags.append(np.unique(ids.astype(np.int64), return_counts=True))
-    none = [np.zeros(0, np.int64)]
-    padded = pad_bags(
-        np.array([len(ids) for ids, _ in bags], np.int64),
-        np.concatenate(none + [ids for ids, _ in bags]),
-        np.concatenate(none + [number for _, number in bags]),
-    )
-    return from_bags(
-        *padded,
-        labels,
-        vocabulary=vocabulary,
-        classes=classes,
-        weights=weights,
-        loss=loss,
-    )
-
-
-def from_counts(
-    counts: Any,
-    labels: ArrayLike,
-    *,
-    classes: int = 2,
-    weights: ArrayLike | None = None,
-    loss: Loss = LOGISTIC,
-) -> Corpus:
-    """A corpus from the rows of a sparse count matrix, checked.
-
-    Args:
-        counts: a `scipy.sparse.csr_array`, one row per sequence, one column per token.
-        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
-        classes: number of classes K.
-        weights: of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin.
-
-    Returns:
-        The corpus, as wide as the sequence with most distinct tokens.
-
-    Raises:
-        BadInput: whatever is wrong with the counts or labels, and where first.
-
-    Example:
-        >>> from scipy.sparse import csr_array
-        >>> corpus = from_counts(csr_array([[2, 0, 1], [0, 1, 0]]), [1, -1])
-        >>> corpus.tokens.tolist(), corpus.counts.tolist()
-        ([[0, 2], [1, 0]], [[2.0, 1.0], [1.0, 0.0]])
-    """
-    if not hasattr(counts, "indptr"):
-        raise BadInput(
-            f"counts of type {type(counts).__name__}: wanted a `scipy.sparse.csr_array`"
-        )
-    padded = pad_bags(np.diff(counts.indptr), counts.indices, counts.data)
-    return from_bags(
-        *padded,
-        labels,
-        vocabulary=counts.shape[1],
-        classes=classes,
-        weights=weights,
-        loss=loss,
-    )
-
-
-def from_bags(
-    tokens: ArrayLike,
-    counts: ArrayLike,
-    labels: ArrayLike,
-    *,
-    vocabulary: int,
-    classes: int = 2,
-    weights: ArrayLike | None = None,
-    loss: Loss = LOGISTIC,
-) -> Corpus:
-    """A corpus from padded bags of distinct tokens, checked.
-
-    Args:
-        tokens: ids in [0, vocabulary), shape (sequences, width).
-        counts: occurrences, zero for padding, same shape.
-        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
-        vocabulary: number of tokens |S|, at most 2³¹ − 1.
-        classes: number of classes K.
-        weights: of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin.
-
-    Returns:
-        The corpus.
-
-    Raises:
-        BadInput: whatever is wrong with the arrays, and where first.
-
-    Example:
-        >>> from_bags([[0, 1]], [[1, 0]], [1], vocabulary=2).labels.tolist()
-        [1]
-    """
-    ids, number, y = checked(tokens, counts, labels, vocabulary, classes)
-    w = None if weights is None else checked_weights(weights, len(y))
-    return Corpus(
-        # With its dtype said an array is copied; else JAX compiles that for each shape.
-        tokens=jnp.asarray(ids, ids.dtype),
-        counts=jnp.asarray(number, number.dtype),
-        labels=jnp.asarray(y, y.dtype),
-        vocabulary=int(vocabulary),
-        weights=None if w is None else jnp.asarray(w, w.dtype),
-        loss=loss,
-        classes=None if classes == 2 else int(classes),
-    )
-
-
-# A share computed in floating point may miss its end by a few roundings.
-ROUNDING = 1e-12
-
-
-def counted(
-    sequences: Int[Array, "sequences length"],
-    labels: Int[Array, " sequences"],
-    vocabulary: int,
-) -> Corpus:
-    """Bags of the given sequences: sorted, repeats counted, padded."""
-
-    def bag(
-        sequence: Int[Array, " length"],
-    ) -> tuple[Int[Array, " length"], Float[Array, " length"]]:
-        ordered = jnp.sort(sequence)
-        new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
-        slot = jnp.cumsum(new) - 1
-        return jnp.zeros_like(ordered).at[slot].set(ordered), (
-            jnp.zeros(ordered.shape).at[slot].add(1.0)
-        )
-
-    tokens, counts = jax.vmap(bag)(sequences)
-    return Corpus(tokens, counts, labels, vocabulary)
-
-
-def check_share(
-    name: str,
-    value: Float[Scalar, ""] | float,
-    *,
-    above: float = -ROUNDING,
-    most: float = 1.0,
-) -> None:
-    """Refuse a concrete share outside (above, most]; traced ones pass."""
-    if isinstance(value, jax.core.Tracer):
-        return
-    if not above < float(value) <= most + ROUNDING:
-        least = "from 0" if above < 0 else "above 0"
-        raise BadInput(f"{name} {float(value)}: wanted a number {least} to {most:.6g}")

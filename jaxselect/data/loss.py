@@ -74,13 +74,7 @@ class Loss:
         """Bounds on derivatives of a loss at all margins within δ of m.
 
         −ℓ′ changes by a factor of e^{r δ} at most there, r the largest ratio ℓ″/|ℓ′|.
-
-        Args:
-            margin: m.
-            distance: δ ≥ 0.
-
-        Returns:
-            Bounds for each m, at most those that hold everywhere.
+        Each bound is at most the one that holds everywhere.
 
         Example:
             >>> near = LOGISTIC.bounds_near(np.array([0.0, 20.0]), 0.1)

@@ -1,12 +1,12 @@
 """Bags of very different lengths, as a count matrix C by rows and by columns.
 
-A sparse matrix of counts, only ever gathered from.
-
 Padding every review to the longest wastes most of the memory, and adding numbers up by
 token scatters. Here the rows are cut into short pieces, so that products are gathers
 and short sums with static shapes. Entries equal to one, three in four of real text,
 stand apart: they need no count and no product.
 """
+
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -17,14 +17,13 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
 from .. import checks
-from ..checks import BadInput, as_annotated
-from ..compilation import one_program
+from ..checks import BadInput
 from .corpus import Corpus
 from .loss import LOGISTIC, Loss
 
 # Widths of pieces. The shorter, the less padding and the more pieces to add up: the
 # fastest of several on reviews of 130 distinct words. LLVM unrolls sums up to 32 long.
-ONCE, OFTEN = 32, 8
+_ONCE, _OFTEN = 32, 8
 
 
 class Pieces(eqx.Module):
@@ -58,10 +57,7 @@ class CountMatrix(eqx.Module):
     shape: tuple[int, int] = eqx.field(static=True)
 
     def to_csr(self) -> csr_array:
-        """The same matrix for SciPy.
-
-        Returns:
-            Compressed rows, columns ascending.
+        """The same matrix in compressed rows of SciPy, columns ascending.
 
         Example:
             >>> from jaxselect.data.sparse import from_csr
@@ -81,51 +77,32 @@ class CountMatrix(eqx.Module):
         return csr_array((data, (row, column)), shape=self.shape)
 
 
-def count_matrix(
+def _count_matrix(
     row: Int[np.ndarray, " entries"],
     column: Int[np.ndarray, " entries"],
     count: Float[np.ndarray, " entries"],
     shape: tuple[int, int],
 ) -> CountMatrix:
-    """A matrix from its entries in ascending order of row.
-
-    Args:
-        row: of every entry.
-        column: of every entry.
-        count: of every entry.
-        shape: rows and columns.
-
-    Returns:
-        The matrix.
-
-    Example:
-        See `products`.
-    """
+    """A matrix of some shape from its entries in ascending order of row."""
     one = count == 1
-    once, _ = _pieces(row[one], column[one], count[one], shape, ONCE)
-    often, counts = _pieces(row[~one], column[~one], count[~one], shape, OFTEN)
+    once, _ = _pieces(row[one], column[one], count[one], shape, _ONCE)
+    often, counts = _pieces(row[~one], column[~one], count[~one], shape, _OFTEN)
     return CountMatrix(once, often, counts, shape)
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def products(
     matrix: CountMatrix,
     first: Float[Array, " columns"],
     second: Float[Array, " columns"],
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    """Products of one sparse matrix with two vectors (mathematics, section 1a).
+    """Multiply one sparse matrix with two vectors: M x and M y.
 
-    Args:
-        matrix: M.
-        first: x.
-        second: y.
-
-    Returns:
-        M x and M y.
+    Source: mathematics, section 1a.
 
     Example:
         >>> one, of = np.array([0, 0, 1, 1]), np.array([0, 2, 1, 2])
-        >>> matrix = count_matrix(one, of, np.array([2.0, 1, 1, 1]), (2, 3))
+        >>> matrix = _count_matrix(one, of, np.array([2.0, 1, 1, 1]), (2, 3))
         >>> mx, my = products(matrix, jnp.arange(3.0), jnp.ones(3))
         >>> mx.tolist(), my.tolist()
         ([2.0, 3.0], [3.0, 2.0])
@@ -217,7 +194,7 @@ class SparseCorpus(eqx.Module):
 def from_csr(
     counts: csr_array, labels: ArrayLike, *, loss: Loss = LOGISTIC
 ) -> SparseCorpus:
-    """A sparse corpus from a count matrix, in JAX's default precision.
+    """Make a sparse corpus of a count matrix, in JAX's default precision.
 
     Args:
         counts: one row per sequence, one column per token, entries > 0.
@@ -259,16 +236,15 @@ def from_csr(
     order = np.argsort(counts.indices, kind="stable")
     token = counts.indices[order]
     return SparseCorpus(
-        by_sequence=count_matrix(row, counts.indices, data, (sequences, vocabulary)),
-        by_token=count_matrix(token, row[order], data[order], (vocabulary, sequences)),
+        by_sequence=_count_matrix(row, counts.indices, data, (sequences, vocabulary)),
+        by_token=_count_matrix(token, row[order], data[order], (vocabulary, sequences)),
         labels=jnp.asarray(y.astype(np.int32), np.int32),
         loss=loss,
     )
 
 
-@as_annotated
 def from_corpus(corpus: Corpus) -> SparseCorpus:
-    """The same bags without their padding.
+    """Convert padded bags to bags without padding.
 
     Args:
         corpus: padded bags with labels ±1, equal weights.
@@ -297,10 +273,10 @@ def from_corpus(corpus: Corpus) -> SparseCorpus:
     return from_csr(entries, np.asarray(corpus.labels), loss=corpus.loss)
 
 
-@as_annotated
-@one_program()
 def importance(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
-    """Average signed frequency mean_X y C_X[s] / T_X (mathematics, section 1a).
+    """Compute the average signed frequency mean_X y C_X[s] / T_X.
+
+    Source: mathematics, section 1a.
 
     Args:
         corpus: n bags.
@@ -318,15 +294,8 @@ def importance(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     return products(corpus.by_token, signed, signed)[0]
 
 
-@as_annotated
 def occurrences(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
-    """Number of times each token occurs in the corpus.
-
-    Args:
-        corpus: n bags.
-
-    Returns:
-        Counts, zero for a token that never occurs.
+    """Count how often each token occurs in the corpus.
 
     Example:
         >>> occurrences(from_csr(csr_array([[2, 0], [1, 1]]), [1, -1])).tolist()
@@ -335,10 +304,9 @@ def occurrences(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     return _occurrences(corpus)[0]
 
 
-@as_annotated
-@one_program()
+@partial(jax.jit, inline=True)
 def posterior_difference(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
-    """P(+1 | s) − P(−1 | s), from counts of occurrences.
+    """Compute P(+1 | s) − P(−1 | s) from counts of occurrences.
 
     Args:
         corpus: n bags.
@@ -355,7 +323,7 @@ def posterior_difference(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     return excess / number
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def _occurrences(
     corpus: SparseCorpus,
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary"]]:

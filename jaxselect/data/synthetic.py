@@ -6,13 +6,13 @@ that share their irrelevant tokens, so that an irrelevant token occurs equally o
 with every label: its α is zero, not merely small. Shapes depend on whole-number
 settings only, so every family runs under `jax.jit` and `jax.vmap`.
 
-Components of the graph of tokens that share a sequence, and E centred in each.
-
-A softmax sees score differences within a sequence only, so scores count up to one
-constant per component.
+Here, too, are the components of the graph of tokens that share a sequence: a softmax
+sees score differences within a sequence only, so scores count up to one constant per
+component.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -20,8 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Scalar
 
 from .. import checks
-from ..checks import BadInput, as_annotated
-from ..compilation import one_program
+from ..checks import BadInput
 from .corpus import ROUNDING, Corpus, check_share, counted
 
 
@@ -36,7 +35,6 @@ class _Sizes(NamedTuple):
     per_sequence: int
 
 
-@as_annotated
 def assumption_one(
     key: Key[Array, ""],
     *,
@@ -45,7 +43,7 @@ def assumption_one(
     relevant: int,
     irrelevant: int,
 ) -> Corpus:
-    """Assumption 1 exactly: one completely positive or negative token per sequence.
+    """Draw by Assumption 1: one completely positive or negative token per sequence.
 
     Half of the sequences are positive. All other tokens are irrelevant, α_s = 0.
     Counts are even: each relevant token is in ⌊n/2m⌋ or ⌈n/2m⌉ sequences, so that its
@@ -83,7 +81,6 @@ def assumption_one(
     )
 
 
-@as_annotated
 def several_relevant(
     key: Key[Array, ""],
     *,
@@ -94,7 +91,7 @@ def several_relevant(
     per_sequence: int = 1,
     purity: Float[Scalar, ""] | float = 1.0,
 ) -> Corpus:
-    """Several relevant tokens per sequence, each relevant completely or in part.
+    """Draw several relevant tokens per sequence, each relevant completely or in part.
 
     A relevant token belongs to the class of its sequence with probability
     (1 + purity) / 2, else to the other one, so its posterior difference is ± purity in
@@ -123,12 +120,13 @@ def several_relevant(
         >>> jnp.where(corpus.tokens < 4, corpus.counts, 0.0).sum(axis=1).tolist()
         [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
+    checks.key(key)
     check_share("purity", purity, above=0.0)
     sizes = _sizes(sequences, length, relevant, irrelevant, 2, per_sequence)
     return _several_relevant(key, purity, sizes)
 
 
-@one_program("sizes")
+@partial(jax.jit, static_argnums=2, inline=True)
 def _several_relevant(
     key: Key[Array, ""], purity: Float[Scalar, ""] | float, sizes: _Sizes
 ) -> Corpus:
@@ -142,7 +140,6 @@ def _several_relevant(
     return counted(tokens, 1 - 2 * classes, 2 * relevant + irrelevant)
 
 
-@as_annotated
 def independent_tokens(
     key: Key[Array, ""],
     *,
@@ -153,7 +150,7 @@ def independent_tokens(
     irrelevant_share: Float[Scalar, ""] | float,
     weakest: Float[Scalar, ""] | float = 0.1,
 ) -> Corpus:
-    """Tokens drawn independently given the label, with a share δ̃ of irrelevant ones.
+    """Draw tokens independently given the label, with a share δ̃ of irrelevant ones.
 
     The paper's synthetic data are of this kind; the parametrisation here is ours.
     With ι = δ̃ |S| / (|S| − 1), which is one at the upper end of δ̃, the first token of a
@@ -188,14 +185,15 @@ def independent_tokens(
         >>> token_classes(corpus).completely_positive.tolist()[:4]
         [True, True, False, False]
     """
+    checks.key(key)
+    sizes = _sizes(sequences, length, relevant, irrelevant, 2, 1)
     vocabulary = 2 * relevant + irrelevant
     check_share("weakest", weakest, above=0.0)
-    check_share("irrelevant_share", irrelevant_share, most=1 - 1 / max(vocabulary, 1))
-    sizes = _sizes(sequences, length, relevant, irrelevant, 2, 1)
+    check_share("irrelevant_share", irrelevant_share, most=1 - 1 / vocabulary)
     return _independent_tokens(key, irrelevant_share, weakest, sizes)
 
 
-@one_program("sizes")
+@partial(jax.jit, static_argnums=3, inline=True)
 def _independent_tokens(
     key: Key[Array, ""],
     irrelevant_share: Float[Scalar, ""] | float,
@@ -222,7 +220,6 @@ def _independent_tokens(
     return counted(tokens, labels, vocabulary)
 
 
-@as_annotated
 def multi_class(
     key: Key[Array, ""],
     *,
@@ -232,7 +229,7 @@ def multi_class(
     irrelevant: int,
     classes: int,
 ) -> Corpus:
-    """Assumption 1 for K classes: one token that occurs with one class only.
+    """Draw by Assumption 1 for K classes: one token that occurs with one class only.
 
     Args:
         key: a `jax.random.key`.
@@ -253,11 +250,12 @@ def multi_class(
         >>> multi_class(jax.random.key(0), **sizes, classes=3).labels.tolist()
         [0, 0, 1, 1, 2, 2]
     """
+    checks.key(key)
     sizes = _sizes(sequences, length, relevant, irrelevant, classes, 1)
     return _multi_class(key, sizes)
 
 
-@one_program("sizes")
+@partial(jax.jit, static_argnums=1, inline=True)
 def _multi_class(key: Key[Array, ""], sizes: _Sizes) -> Corpus:
     tokens, labels = _balanced(key, sizes)
     vocabulary = sizes.classes * sizes.relevant + sizes.irrelevant
@@ -323,19 +321,12 @@ def _balanced(
     return tokens, jnp.repeat(jnp.arange(classes, dtype=jnp.int32), each)
 
 
-@as_annotated
 def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
-    """Component of every token; tokens that share a sequence are joined.
+    """The smallest token of every token's component: tokens of a sequence are joined.
 
-    Only score differences within a component reach a softmax.
+    Absent tokens are alone.
 
     Source: mathematics, section 3a.
-
-    Args:
-        corpus: n bags.
-
-    Returns:
-        The smallest token of the component, by token; absent tokens are alone.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -357,23 +348,15 @@ def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
     return jax.lax.while_loop(lambda state: state[1], spread, start)[0]
 
 
-@as_annotated
 def centred_in_components(
     embeddings: Float[Array, "vocabulary dim"], corpus: Corpus
 ) -> Float[Array, "vocabulary dim"]:
-    """Each embedding less the mean of its component.
+    """Each embedding less the mean of its component; zero for a token that is alone.
 
     The rows span what the differences E_s − E_r within sequences span, and have the
     same differences.
 
     Source: mathematics, section 3a.
-
-    Args:
-        embeddings: E.
-        corpus: n bags.
-
-    Returns:
-        The centred rows; zero for a token that shares no sequence.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences

@@ -1,8 +1,8 @@
 """Derivatives of an integration in forward and in reverse mode, as JAX asks for them.
 
-Diffrax asks for the mode beforehand: one of its loops can be pushed forward,
-another pulled back. Both are the same map of a change of the inputs, so one stands for
-it and the other for its transpose.
+Diffrax asks for the mode beforehand: one of its loops can be pushed forward, another
+pulled back. Both are the same linear map J of a change of the inputs, so one stands for
+J and the other for Jᵀ.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-# Second derivatives would need those of the two loops: refused, not left out.
-_ONCE = "A flow can be differentiated once, and here it is differentiated twice."
+from ..compilation import full_precision
+
+_TWICE = "A flow can be differentiated once, and here it is differentiated twice."
 
 
 def in_both_modes(
     integrate: Callable[[PyTree, Any, dfx.AbstractAdjoint], PyTree],
 ) -> Callable[..., PyTree]:
-    """An integration that is differentiable once, in either mode and under `vmap`.
+    """Make an integration differentiable once, in either mode and under `vmap`.
 
     Args:
         integrate: (inputs, settings, adjoint) → results of `diffrax.diffeqsolve` with
@@ -50,19 +51,22 @@ def in_both_modes(
         return integrate(inputs, settings, dfx.RecursiveCheckpointAdjoint())
 
     @run.def_jvp
+    @full_precision
     def pushed(
         primals: tuple, tangents: tuple, known: PyTree = None
     ) -> tuple[PyTree, PyTree]:
         (inputs, settings), (changes, _) = primals, tangents
         results = run(inputs, settings, known=known)
         changing = jax.tree.map(lambda x: x is not None, changes, is_leaf=_is_none)
-        moved, still = eqx.partition(inputs, changing)
+        # Second derivatives would need those of the two loops: refused, not left out.
+        once = eqx.internal.nondifferentiable(inputs, msg=_TWICE)
+        moved, still = eqx.partition(once, changing)
 
         def real(adjoint: dfx.AbstractAdjoint, moved: PyTree) -> PyTree:
             found = integrate(eqx.combine(moved, still), settings, adjoint)
             return eqx.filter(found, eqx.is_inexact_array)
 
-        return results, _slope(real, moved, still, changes, results)
+        return results, _slope(real, moved, changes, results)
 
     return run
 
@@ -70,14 +74,14 @@ def in_both_modes(
 def _slope(
     real: Callable[[dfx.AbstractAdjoint, PyTree], PyTree],
     moved: PyTree,
-    still: PyTree,
     changes: PyTree,
     results: PyTree,
 ) -> PyTree:
-    """Change of the results with those of the inputs, as a linear system.
+    """Change J δ of the results with those δ of the inputs, as a linear system.
 
-    (change, 0) → (change, slope) solves [[1, 0], [−slope, 1]], whose solution and
-    transposed solution are all that first derivatives ask for.
+    (δ, 0) ↦ (δ, J δ) solves [[1, 0], [−J, 1]]: JAX has no other linear map whose
+    transpose may be given. It multiplies with the matrix only where that depends on
+    what is differentiated, so the identity stands for it.
     """
 
     def push(_: Callable, right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
@@ -92,13 +96,9 @@ def _slope(
         back = jax.vjp(through, moved)[1]
         return jax.tree.map(jnp.add, rest, back(weight)[0]), weight
 
-    def once(right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-        return eqx.internal.nondifferentiable((right, moved, still), msg=_ONCE)[0]
-
     nothing = _zeros(eqx.filter(results, eqx.is_inexact_array), changes)
-    return jax.lax.custom_linear_solve(
-        once, (changes, nothing), push, pull, symmetric=True
-    )[1]
+    system = changes, nothing
+    return jax.lax.custom_linear_solve(lambda right: right, system, push, pull)[1]
 
 
 def _zeros(like: PyTree, changes: PyTree) -> PyTree:

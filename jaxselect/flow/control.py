@@ -1,6 +1,7 @@
-"""Step sizes that see a sudden change coming (mathematics, section 3a).
+"""The control of a flow's steps: tolerances, and step sizes that see a change coming.
 
-Tolerances of an integration, and the step size controller that holds them.
+Errors are measured in scores, and a step is refused that leaps over a force which none
+of its stages evaluates (mathematics, section 3a).
 """
 
 from dataclasses import dataclass
@@ -22,9 +23,9 @@ PARTS = 8
 # Log of the ratio between a bound on a force within a step and the force at its ends,
 # from which the step counts as blind to it. Tuned on tokens a thousand times as long as
 # others.
-UNSEEN = 1.5
+_UNSEEN = 1.5
 # Error, in tolerances, that is given to such a step.
-SKIPPED = 1e3
+_SKIPPED = 1e3
 
 
 def step_length(t0: PyTree, t1: PyTree) -> PyTree:
@@ -112,16 +113,9 @@ def skips_a_force(
     factors is nearly monotone along a step, so their product is at most the product of
     the larger of each at both ends. Where one grows from nothing while another vanishes
     that bound is far above the product at either end: the force rises and falls within
-    the step, and the error estimate need not show it.
-
-    Args:
-        before: scores at the start of a step.
-        after: scores at its end.
-        values: b = E v.
-        corpus: n labelled bags.
-
-    Returns:
-        True where log of the bound exceeds log of the product at both ends by `UNSEEN`.
+    the step, and the error estimate need not show it. Refused is a step, from scores
+    `before` to scores `after`, whose bound is e^{_UNSEEN} times the product at its
+    ends.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -136,7 +130,7 @@ def skips_a_force(
     """
     start, end = (_log_force(scores, values, corpus) for scores in (before, after))
     bound = sum(jnp.maximum(*factor) for factor in zip(start, end, strict=True))
-    return jnp.any(bound > jnp.maximum(sum(start), sum(end)) + UNSEEN)
+    return jnp.any(bound > jnp.maximum(sum(start), sum(end)) + _UNSEEN)
 
 
 def _log_force(
@@ -153,7 +147,7 @@ def _log_force(
     return attention.log_weights, rest, log_residual(attention, corpus)[:, None]
 
 
-class Checkpoints(NamedTuple):
+class _Checkpoints(NamedTuple):
     """Solutions at accepted steps, each at no more than half the time of the next.
 
     Attributes:
@@ -169,23 +163,23 @@ class Checkpoints(NamedTuple):
         kept: Bool[Scalar, ""],
         time: Float[Scalar, ""],
         state: Float[Array, " dim"],
-    ) -> "Checkpoints":
+    ) -> "_Checkpoints":
         """The checkpoints after a step, whose end joins them where time has doubled."""
         times = jnp.append(self.times[1:], time)
         states = jnp.append(self.states[1:], state[None], axis=0)
         doubled = kept & (time >= 2 * self.times[-1])
-        return Checkpoints(
+        return _Checkpoints(
             jnp.where(doubled, times, self.times),
             jnp.where(doubled, states, self.states),
         )
 
 
-class ScoreController(PredictiveController):
+class _ScoreController(PredictiveController):
     """The predictive controller with errors measured in scores, not in coordinates.
 
     A step of a `Problem` is accepted if no score E_s x is off by more than the absolute
     tolerance plus the rounding of the largest score: an error relative to ‖p‖ would
-    grow with log t where no gradient corrects it. Its state ends in `Checkpoints`.
+    grow with log t where no gradient corrects it. Its state ends in `_Checkpoints`.
     """
 
     def init(
@@ -194,7 +188,7 @@ class ScoreController(PredictiveController):
         """The parent's first step; the start three times as checkpoints."""
         end, state = super().init(terms, t0, t1, y0, *rest)
         times = jnp.full(3, t0, jnp.result_type(t0))
-        return end, (state, Checkpoints(times, jnp.stack([y0, y0, y0])))
+        return end, (state, _Checkpoints(times, jnp.stack([y0, y0, y0])))
 
     def adapt_step_size(
         self,
@@ -215,7 +209,7 @@ class ScoreController(PredictiveController):
         moved = [rows @ y for y in (y0, jnp.where(sound, y1_candidate, y0))]
         start, end = (args.scores + a for a in moved)
         unseen = skips_a_force(start, end, args.values, args.corpus)
-        error = jnp.where(unseen, jnp.maximum(error, SKIPPED * self.atol), error)
+        error = jnp.where(unseen, jnp.maximum(error, _SKIPPED * self.atol), error)
         before, after = (
             jnp.broadcast_to(jnp.max(jnp.abs(a)), error.shape) for a in moved
         )
@@ -228,7 +222,7 @@ class ScoreController(PredictiveController):
 
 
 # Rounding of the largest score that a step may add to its error, in rounding units.
-ROUNDINGS = 64
+_ROUNDINGS = 64
 # Step of log(1+t) below which the integration stops as unresolved.
 SHORTEST_STEP = 1e-14
 
@@ -253,11 +247,11 @@ class FlowSettings:
         between("atol", self.atol, 0.0, jnp.inf)
         whole("max_steps", self.max_steps)
 
-    def score_control(self, dtype: Any) -> ScoreController:
+    def score_control(self, dtype: Any) -> _ScoreController:
         """The step size controller of the flow of p."""
         # Fail, do not loop.
-        return ScoreController(
-            ROUNDINGS * float(jnp.finfo(dtype).eps),
+        return _ScoreController(
+            _ROUNDINGS * float(jnp.finfo(dtype).eps),
             self.atol,
             norm=optx.max_norm,
             dtmin=SHORTEST_STEP,

@@ -3,8 +3,6 @@
 The passage is found on a path without derivatives; one last step of Newton's method,
 from a flow that goes there, carries the derivative by the implicit function theorem:
 ds = −dh/h′ for an event at h = 0.
-
-A flow of p near points of it that are known: between two, and shortly after one.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,28 +15,29 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..checks import whole
 from ..compilation import full_precision
-from ..data.corpus import Corpus, for_corpus
-from ..model.parameters import Frame, Parameters, frame
+from ..data.corpus import Corpus
+from ..model.parameters import Frame, Parameters, check_problem, frame
 from ..status import Status
-from .cls import Flow, FlowStatus, cls_flow, velocity, with_derivatives
+from .cls import Flow, cls_flow, velocity, with_derivatives
 from .control import FlowSettings
+from .integration import End, FlowStatus
 
 # Parts of a way, each a thousandth of the time in which tokens change places.
-PARTS = 32
+_PARTS = 32
 # The classical Runge-Kutta method: node and weight of each stage.
-STAGES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
+_STAGES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
 # Halvings that leave of a bracket less than the rounding of its ends.
-HALVINGS = 50
+_HALVINGS = 50
 
 
-def carried(
+def _carried(
     pace: Callable[[Array, Array], Array],
     time: Float[Scalar, ""],
     way: Float[Scalar, ""],
     query: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
-    """P a short log-time later, by the classical Runge-Kutta method."""
-    part = way / PARTS
+    """The query p a short log-time later, by the classical Runge-Kutta method."""
+    part = way / _PARTS
 
     def onward(number: Array, query: Array) -> Array:
         begun = time + number * part
@@ -48,14 +47,14 @@ def carried(
             slope = pace(begun + reach * part, query + reach * part * slope)
             return (moved + weight * part * slope, slope), None
 
-        stages = jnp.asarray(STAGES, query.dtype)
+        stages = jnp.asarray(_STAGES, query.dtype)
         (query, _), _ = jax.lax.scan(stage, (query, jnp.zeros_like(query)), stages)
         return query
 
-    return jax.lax.fori_loop(0, PARTS, onward, query)
+    return jax.lax.fori_loop(0, _PARTS, onward, query)
 
 
-def crossing_between(
+def _crossing_between(
     parameters: Parameters,
     corpus: Corpus,
     event: Callable[[Array], Array],
@@ -84,15 +83,15 @@ def crossing_between(
         return jnp.where(after, low, middle), jnp.where(after, middle, high)
 
     bracket = (jnp.zeros_like(width), jnp.ones_like(width))
-    _, high = jax.lax.fori_loop(0, HALVINGS, halve, bracket)
+    _, high = jax.lax.fori_loop(0, _HALVINGS, halve, bracket)
     return jax.lax.stop_gradient(start + high * width)
 
 
 # The first point of a path, as a share of its end: 1e-2 in log(1+t) by default, where p
 # has moved by a hundredth of the first pull.
-FIRST_POINT = 1e-6
+_FIRST_POINT = 1e-6
 # Steps of Newton's method from the guess to the root.
-NEWTON_STEPS = 4
+_NEWTON_STEPS = 4
 
 # h(p) of an event: positive after it, piecewise smooth.
 EventFunction = Callable[[Float[Array, " dim"]], Float[Scalar, ""]]
@@ -130,7 +129,6 @@ class Crossing(eqx.Module):
         return eqx.tree_at(lambda at: at.query, self, inside.lift_points(self.query))
 
 
-@for_corpus(by_head=True)
 @full_precision
 def search_path(
     parameters: Parameters,
@@ -140,7 +138,9 @@ def search_path(
     points: int = 1024,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
-    """A flow to search for crossings: saved on a geometric grid, without derivatives.
+    """Follow a flow to search it for crossings, on a geometric grid of log-times.
+
+    It has no derivatives.
 
     Args:
         parameters: (E, p_0, v).
@@ -162,15 +162,16 @@ def search_path(
         >>> jax.jit(partial(search_path, points=8))(start, bags).path_query.shape
         (9, 2)
     """
+    check_problem(parameters, corpus)
     whole("points", points, least=2)
     fixed = jax.lax.stop_gradient((parameters, corpus))
     end = jax.lax.stop_gradient(jnp.asarray(until_log_time, parameters.query.dtype))
-    times = end * jnp.geomspace(FIRST_POINT, 1.0, points, dtype=end.dtype)
+    times = end * jnp.geomspace(_FIRST_POINT, 1.0, points, dtype=end.dtype)
     times = jnp.concatenate([jnp.zeros_like(times[:1]), times])
     return cls_flow(*fixed, until_log_time=end, path_log_times=times, settings=settings)
 
 
-@for_corpus(by_head=True)
+@full_precision
 def end_of_path(
     parameters: Parameters,
     corpus: Corpus,
@@ -178,7 +179,7 @@ def end_of_path(
     *,
     settings: FlowSettings = FlowSettings(),
 ) -> Float[Array, " dim"]:
-    """P at the end of a path, with derivatives.
+    """Differentiate the query p at the end of a path.
 
     Source: mathematics, section 3f.
 
@@ -208,11 +209,11 @@ def end_of_path(
     zero, none = jnp.zeros_like(bare.log_time), jnp.zeros((), bool)
     bounds = zero, zero + jnp.inf, bare.log_time
     inputs = (inside.parameters, corpus, *bounds, None, None)
-    end = with_derivatives(inputs, settings, bare, (none, none))
-    return inside.lift_points(end.query)
+    end = End(bare.log_time, (none, none))
+    there = with_derivatives(inputs, settings, bare, end)
+    return inside.lift_points(there.query)
 
 
-@for_corpus(by_head=True)
 @full_precision
 def last_crossings(
     parameters: Parameters,
@@ -222,7 +223,7 @@ def last_crossings(
     *,
     settings: FlowSettings = FlowSettings(),
 ) -> tuple[Crossing, ...]:
-    """The last log-times at which functions of p turn positive along the flow.
+    """Find the last log-times at which functions of p turn positive along the flow.
 
     Each is bracketed on the path and found on its cubic interpolant, to an error of
     order `points`⁻⁴; from one flow through all of them two steps of Newton's method
@@ -259,7 +260,6 @@ def last_crossings(
     return crossings_and_end(parameters, corpus, path, events, settings=settings)[0]
 
 
-@for_corpus(by_head=True)
 @full_precision
 def crossings_and_end(
     parameters: Parameters,
@@ -334,7 +334,7 @@ def _corrected(
     pace = partial(velocity, parameters, corpus)
 
     def closer(way: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
-        time, there = guess + way, carried(pace, guess, way, query)
+        time, there = guess + way, _carried(pace, guess, way, query)
         slope = jax.lax.stop_gradient(pace(time, there))
         value, rate = jax.jvp(event, (there,), (slope,))
         rate = jax.lax.stop_gradient(jnp.where(crossed, rate, 1.0))
@@ -345,7 +345,7 @@ def _corrected(
 
     # The derivative is that at the point where it is taken: go to the root first.
     way = jnp.zeros_like(guess)
-    _, steps = jax.lax.scan(closer, way, length=NEWTON_STEPS + 1)
+    _, steps = jax.lax.scan(closer, way, length=_NEWTON_STEPS + 1)
     time, query, step, slope = (each[-1] for each in steps)
     never = status >= CrossingStatus.NOT_CROSSED
     # Half of the digits: the derivative, taken there, has as many.
@@ -371,6 +371,6 @@ def _on_path(
     crossed = status == CrossingStatus.CROSSED
     index = len(after) - 1 - jnp.argmax(~after[::-1])
     index, times = jnp.where(crossed, index, 0), path.path_log_times
-    guess = crossing_between(parameters, corpus, event, times, path.path_query, index)
+    guess = _crossing_between(parameters, corpus, event, times, path.path_query, index)
     reach = times[index + 1] - times[index]
     return jnp.where(crossed, guess, 0.0), reach, status

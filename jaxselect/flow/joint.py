@@ -1,30 +1,25 @@
 """Gradient flow of any of E, p and v together, at any rates, in log-time.
 
 dE/dt = η (h_a pᵀ + h_b vᵀ), dp/dt = η_p Eᵀh_a, dv/dt = η_v Eᵀh_b, with h_a = −∂L/∂a and
-h_b = −∂L/∂b. `experiments.theory.joint` shows where they lead.
+h_b = −∂L/∂b. In τ = log(1+t) the rows of Z = [E; pᵀ; vᵀ] obey
 
-Rates at which E, p and v are trained together.
+    dZ/dτ = D Σ(h) Z,    Σ(h) = [[0, h], [hᵀ, 0]],    h = e^τ [h_a h_b],
 
-The joint flow of E, p and v in inner products, and its linearised step.
+where D = diag(η, …, η, η_p, η_v) holds the rates. h depends on W = E [p v] alone, a
+block of the Gram matrix Z Zᵀ = [[K, W], [Wᵀ, G]], which obeys an equation without Z.
+Late all its blocks are linear in τ where E, p and v alone grow like √τ: a Rosenbrock
+method follows them in long steps, and Z follows along (mathematics, section 3i).
 
-The rows of Z = [E; pᵀ; vᵀ] obey dZ/dτ = D Σ(h) Z, where h = e^τ (−∂L/∂a, −∂L/∂b) has a
-column for p and one for v, Σ(h) = [[0, h], [hᵀ, 0]], and D = diag(η, …, η, η_p, η_v)
-holds the rates. h depends on W = E [p v] alone, a block of the Gram matrix
-Z Zᵀ = [[K, W], [Wᵀ, G]], which obeys an equation without Z. Late all its blocks are
-linear in τ where E, p and v alone grow like √τ: a Rosenbrock method follows them in
-long steps, and Z follows along (mathematics, section 3i).
-
-Gradient flow of p and v together, with E fixed.
-
-The flow of a key-query matrix W before a fixed p, which is that of u = W p.
+The flow Z_τ = U_τ Z_0 keeps U Δ Uᵀ = Δ with Δ = diag(η, …, η, −η_p, −η_v), as D Σ(h) Δ
+is antisymmetric. An integration keeps that to its tolerance only, and W of U to its
+tolerance times ‖E‖ ‖v‖, while the W that drives the flow corrects itself: `corrected`
+moves U back.
 """
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -35,21 +30,26 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..checks import BadInput, at_least, increasing
 from ..compilation import full_precision
-from ..data.corpus import Corpus, for_corpus
-from ..model.attention import log_strongest_pull, negative_gradient
-from ..model.parameters import Parameters
+from ..data.corpus import Corpus
+from ..model.attention import negative_gradient
+from ..model.curvature import growth_along_values
+from ..model.parameters import Parameters, check_problem
 from .adjoint import in_both_modes
-from .cls import (
-    CANCELLATION_POWER,
-    Flow,
-    FlowStatus,
-    Recorder,
-    cls_flow,
-    event_shift,
-    record,
-)
 from .control import SHORTEST_STEP, FlowSettings, PredictiveController
-from .rodas import GAMMA, Rodas5P, corrected
+from .integration import End, cancellation, integrate, status_of
+from .rodas import GAMMA, Rodas5P
+
+# With v fixed E Eᵀ grows like τ², and an error of it acts on the scores in full size:
+# at 1e-6 flows to τ = 10⁶ leave the solution unseen, at this none of 24 does.
+HEAD_FIXED = 1e-9
+
+# Part of the mean of T's diagonal that is added to it: with p or v out of reach T has
+# no inverse, and its factor only needs a positive diagonal.
+_RIDGE = 1e-13
+# Both corrections of U converge quadratically; errors begin below 1e-2.
+_CORRECTIONS = 4
+# Part of its trace that is added to a system with directions that nothing trains.
+_UNTRAINED_RIDGE = 1e-15
 
 
 class LearningRates(eqx.Module):
@@ -84,9 +84,200 @@ class LearningRates(eqx.Module):
             raise BadInput(f"rates {shown}: wanted numbers ≥ 0, one of them above 0")
 
 
-# Part of the mean of T's diagonal that is added to it: with p or v out of reach T has
-# no inverse, and its factor only needs a positive diagonal.
-RIDGE = 1e-13
+class JointFlow(eqx.Module):
+    """The end of a joint flow, and its path.
+
+    Attributes:
+        embeddings: E at the end.
+        query: p at the end.
+        head: v at the end.
+        log_time: log(1+t) at the end.
+        status: a `FlowStatus`.
+        num_steps: steps tried.
+        num_rejected: of these, rejected.
+        path_log_times: the log-times asked for; ∞ after the end of the flow.
+        path_embeddings: E at these times; ∞ after the end of the flow.
+        path_query: p, likewise.
+        path_head: v, likewise.
+    """
+
+    embeddings: Float[Array, "vocabulary dim"]
+    query: Float[Array, " dim"]
+    head: Float[Array, " dim"]
+    log_time: Float[Scalar, ""]
+    status: Int[Scalar, ""]
+    num_steps: Int[Scalar, ""]
+    num_rejected: Int[Scalar, ""]
+    path_log_times: Float[Array, " times"]
+    path_embeddings: Float[Array, "times vocabulary dim"]
+    path_query: Float[Array, "times dim"]
+    path_head: Float[Array, "times dim"]
+
+
+@full_precision
+def joint_flow(
+    parameters: Parameters,
+    corpus: Corpus,
+    *,
+    rates: LearningRates = LearningRates(),
+    until_log_time: Float[Scalar, ""] | float,
+    path_log_times: Float[Array, " times"] | None = None,
+    settings: FlowSettings = FlowSettings(),
+) -> JointFlow:
+    """Follow the gradient flow of E, p and v together, each at its rate.
+
+    dE/dτ = e^τ η (h_a pᵀ + h_b vᵀ), dp/dτ = e^τ η_p Eᵀh_a, dv/dτ = e^τ η_v Eᵀh_b, with
+    τ = log(1+t). A step costs a system of 2|S| unknowns; d costs one product E Eᵀ and
+    one with E.
+
+    With E fixed, `LearningRates(embeddings=0.0)`, late v = v_mm τ + …, where
+    v_mm = argmin ‖v‖ with y vᵀE_{s*} ≥ 1 for every selected token s*. A sequence that
+    v_mm needs keeps a residual of order 1/t, so p = p_mm σ + ρ in σ = log(½ τ²), and
+    ‖p‖ grows like log log t.
+
+    Source: mathematics, sections 3h, 3i and 4b.
+
+    Args:
+        parameters: (E, p, v) at the start.
+        corpus: n bags with labels ±1.
+        rates: η, η_p and η_v; a rate of zero keeps its parameter fixed.
+        until_log_time: log(1+t) to stop at; in float64 up to 10⁹, where the exponent
+            log t − y f of a sequence still has digits, and up to 10⁶ where E is
+            trained and v fixed.
+        path_log_times: increasing values of log(1+t) to save E, p and v at; none by
+            default.
+        settings: tolerances and bounds; tolerances of E, p and v each, and at most
+            `HEAD_FIXED` where E is trained and v fixed.
+
+    Returns:
+        The flow's end, its status and the path; differentiable once, in both modes.
+
+    Raises:
+        BadInput: another vocabulary, labels other than ±1, rates below zero or all
+            zero, a bound that is NaN, times that go back.
+
+    Example:
+        >>> from jaxselect import FlowStatus, from_sequences
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> v = jnp.array([1.0, -1.0, 0.0])
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), v)
+        >>> end = jax.jit(joint_flow)(start, bags, until_log_time=1e4)
+        >>> value = end.embeddings[0] @ end.head
+        >>> FlowStatus(end.status.item()).name, round(value.item(), -3)
+        ('REACHED', 10000.0)
+    """
+    check_problem(parameters, corpus)
+    if corpus.classes is not None:
+        raise BadInput(f"{corpus.classes} classes: wanted one head, and labels ±1")
+    rates.check()
+    at_least("until_log_time", until_log_time, 0.0)
+    if path_log_times is not None:
+        increasing("path_log_times", path_log_times)
+    dtype = parameters.query.dtype
+    times = jax.tree.map(
+        lambda time: jnp.asarray(time, dtype), (until_log_time, path_log_times)
+    )
+    inputs = parameters, corpus, rates.array(dtype), *times
+    found, end = _flow(lax.stop_gradient(inputs), settings)
+    return _again((inputs, end), settings, known=found)
+
+
+@in_both_modes
+def _again(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> JointFlow:
+    """The flow to an end that is known."""
+    given, end = inputs
+    return _flow(given, settings, adjoint, end)[0]
+
+
+def _flow(
+    inputs: PyTree,
+    settings: FlowSettings,
+    adjoint: Any = None,
+    known: End | None = None,
+) -> tuple[JointFlow, End]:
+    """The flow, and its end."""
+    parameters, corpus, rates, until_log_time, path_log_times = inputs
+    pair = jnp.stack([parameters.query, parameters.head])
+    vectors = jnp.concatenate([parameters.embeddings, pair])
+    gram, identity = vectors @ vectors.T, jnp.eye(len(vectors), dtype=vectors.dtype)
+    start = flat(JointState(gram[:-2, :-2], gram[:-2, -2:], gram[-2:, -2:], identity))
+    found = integrate(
+        field,
+        JointRodas5P(linearise),
+        _step_control(settings, corpus.vocabulary, rates),
+        JointProblem(corpus, rates),
+        start,
+        (jnp.zeros((), vectors.dtype), until_log_time),
+        (_cancelled,),
+        max_steps=settings.max_steps,
+        path_log_times=path_log_times,
+        adjoint=adjoint,
+        known=known,
+    )
+
+    def parameters_at(vector: Array) -> Array:
+        """(E, p, v) as rows; ∞ after the end of the flow."""
+        there = jnp.isfinite(vector).all()
+        state = unflat(jnp.where(there, vector, start), corpus.vocabulary)
+        propagator = corrected(state.rows, state.both, gram, rates)
+        return jnp.where(there, propagator @ vectors, jnp.inf)
+
+    end = parameters_at(found.state)
+    # No time is asked for as a rule, and `vmap` would trace the correction once more.
+    path = end[None][:0]
+    if path_log_times is not None:
+        path = jax.vmap(parameters_at)(found.path)
+    stats = found.solution.stats
+    flow = JointFlow(
+        embeddings=end[:-2],
+        query=end[-2],
+        head=end[-1],
+        log_time=found.log_time,
+        status=_status(corpus, found.solution, found.end),
+        num_steps=stats["num_steps"],
+        num_rejected=stats["num_rejected_steps"],
+        path_log_times=found.path_log_times,
+        path_embeddings=path[:, :-2],
+        path_query=path[:, -2],
+        path_head=path[:, -1],
+    )
+    return flow, found.end
+
+
+def _step_control(
+    settings: FlowSettings, vocabulary: int, rates: Float[Array, "3"]
+) -> PredictiveController:
+    """Errors of scores, values, E, p and v each against the tolerance."""
+    fixed = lax.stop_gradient((rates[0] > 0) & (rates[2] == 0))
+
+    def tolerance(asked: float) -> Float[Scalar, ""]:
+        most = jnp.where(fixed, HEAD_FIXED, jnp.inf)
+        return jnp.minimum(asked, most).astype(rates.dtype)
+
+    def largest(errors: PyTree) -> Float[Scalar, ""]:
+        parts = unflat(errors, vocabulary)
+        each = [parts.tokens, parts.pair, *parts.both.T]
+        each += [parts.rows[:-2], *parts.rows[-2:]]
+        return jnp.stack([optx.rms_norm(part) for part in each]).max()
+
+    return PredictiveController(
+        tolerance(settings.rtol),
+        tolerance(settings.atol),
+        norm=largest,
+        dtmin=SHORTEST_STEP,
+        force_dtmin=False,
+    )
+
+
+def _cancelled(log_time: PyTree, vector: PyTree, problem: PyTree) -> Array:
+    scores, values = unflat(vector, problem.corpus.vocabulary).both.T
+    return cancellation(log_time, scores, values, problem.corpus)
+
+
+def _status(corpus: Corpus, solution: Any, end: End) -> Int[Scalar, ""]:
+    scores, values = unflat(solution.ys[0], corpus.vocabulary).both.T
+    growth = growth_along_values(scores, values, corpus, solution.ts[0])
+    return status_of(solution, end.events[0], growth)
 
 
 class JointProblem(NamedTuple):
@@ -155,7 +346,6 @@ def _moved(push: Array, state: JointState, rates: Array) -> JointState:
     )
 
 
-@full_precision
 def field(log_time: PyTree, vector: PyTree, problem: PyTree) -> Array:
     """The field of the flow in τ."""
     state = unflat(vector, problem.corpus.vocabulary)
@@ -195,7 +385,7 @@ class JointJacobian(eqx.Module):
         square, turn = push.T @ push, state.both.T @ push
 
         def by_both(column: Array) -> Array:
-            """W's own part: h (x_G) + (x_K) h of K and G that W has moved."""
+            """Change of W with K and G that a change of W has moved."""
             x = _matrix(column)
             pair = pace[:, None] * (push.T @ x)
             tokens = push @ (x.T @ push) + x @ square
@@ -203,7 +393,7 @@ class JointJacobian(eqx.Module):
             return _columns(width * moved)
 
         def by_push(column: Array) -> Array:
-            """That of a change of h."""
+            """Change of W with one of h, K and G moved along."""
             change = _matrix(column)
             pair = pace[:, None] * (change.T @ state.both)
             tokens = change @ turn + state.both @ (change.T @ push)
@@ -270,7 +460,7 @@ class JointJacobian(eqx.Module):
 
         identity = jnp.eye(push.size, dtype=push.dtype)
         system = jax.vmap(column)(identity)
-        ridge = RIDGE * jnp.trace(system) / len(system)
+        ridge = _RIDGE * jnp.trace(system) / len(system)
         factor = jnp.linalg.cholesky(system + ridge * identity)
         inner = identity - factor.T @ (self.curvature @ factor)
         return jnp.isfinite(jnp.linalg.cholesky(inner)).all()
@@ -287,7 +477,6 @@ def _matrix(columns: Float[Array, " size"]) -> Float[Array, "vocabulary 2"]:
     return columns.reshape(2, -1).T
 
 
-@full_precision
 def linearise(
     log_time: PyTree, vector: PyTree, problem: PyTree
 ) -> tuple[Array, Array, JointJacobian]:
@@ -352,372 +541,68 @@ class JointRodas5P(Rodas5P):
         return solve, sound, h
 
 
-# With v fixed E Eᵀ grows like s², and an error of it acts on the scores in full size:
-# at 1e-6 flows to s = 10⁶ leave the solution unseen, at this none of 24 does.
-HEAD_FIXED = 1e-9
+def corrected(
+    propagator: Float[Array, "rows rows"],
+    both: Float[Array, "vocabulary 2"],
+    gram: Float[Array, "rows rows"],
+    rates: Float[Array, "3"],
+) -> Float[Array, "rows rows"]:
+    """The propagator near U with U Δ Uᵀ = Δ and W = `both`, as integrated.
 
-
-class JointFlow(eqx.Module):
-    """The end of a joint flow, and its path.
-
-    Attributes:
-        embeddings: E at the end.
-        query: p at the end.
-        head: v at the end.
-        log_time: log(1+t) at the end.
-        status: a `FlowStatus`.
-        num_steps: steps tried.
-        num_rejected: of these, rejected.
-        path_log_times: the log-times asked for; ∞ after the end of the flow.
-        path_embeddings: E at these times; ∞ after the end of the flow.
-        path_query: p, likewise.
-        path_head: v, likewise.
+    An impulse x, U ← (1 + D Σ(x)) U, changes W by η x G + K x diag(η_p, η_v): as many
+    unknowns as W has entries. `gram` is Z_0 Z_0ᵀ.
     """
+    vocabulary = len(both)
+    eta, pace = rates[0], rates[1:]
+    form = jnp.concatenate([jnp.full(vocabulary, eta), -pace])
+    trained = form != 0
+    inverse = jnp.where(trained, 1 / jnp.where(trained, form, 1.0), 0.0)
 
-    embeddings: Float[Array, "vocabulary dim"]
-    query: Float[Array, " dim"]
-    head: Float[Array, " dim"]
-    log_time: Float[Scalar, ""]
-    status: Int[Scalar, ""]
-    num_steps: Int[Scalar, ""]
-    num_rejected: Int[Scalar, ""]
-    path_log_times: Float[Array, " times"]
-    path_embeddings: Float[Array, "times vocabulary dim"]
-    path_query: Float[Array, "times dim"]
-    path_head: Float[Array, "times dim"]
-
-
-@for_corpus(-1, 1)
-def joint_flow(
-    parameters: Parameters,
-    corpus: Corpus,
-    *,
-    rates: LearningRates = LearningRates(),
-    until_log_time: Float[Scalar, ""] | float,
-    path_log_times: Float[Array, " times"] | None = None,
-    settings: FlowSettings = FlowSettings(),
-) -> JointFlow:
-    """Gradient flow of E, p and v together, each at its rate.
-
-    dE/dτ = e^τ η (h_a pᵀ + h_b vᵀ), dp/dτ = e^τ η_p Eᵀh_a, dv/dτ = e^τ η_v Eᵀh_b, with
-    τ = log(1+t). A step costs a system of 2|S| unknowns; d costs one product E Eᵀ and
-    one with E.
-
-    Source: mathematics, section 3i.
-
-    Args:
-        parameters: (E, p, v) at the start.
-        corpus: n bags with labels ±1.
-        rates: η, η_p and η_v; a rate of zero keeps its parameter fixed.
-        until_log_time: log(1+t) to stop at; in float64 up to 10⁹, where the exponent
-            log t − y f of a sequence still has digits, and up to 10⁶ where E is
-            trained and v fixed.
-        path_log_times: increasing values of log(1+t) to save E, p and v at; none by
-            default.
-        settings: tolerances and bounds; tolerances of E, p and v each, and at most
-            `HEAD_FIXED` where E is trained and v fixed.
-
-    Returns:
-        The flow's end, its status and the path; differentiable once, in both modes.
-
-    Raises:
-        BadInput: another vocabulary, labels other than ±1, rates below zero or all
-            zero, a bound that is NaN, times that go back.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> v = jnp.array([1.0, -1.0, 0.0])
-        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), v)
-        >>> end = jax.jit(joint_flow)(start, bags, until_log_time=1e4)
-        >>> value = end.embeddings[0] @ end.head
-        >>> FlowStatus(end.status.item()).name, round(value.item(), -3)
-        ('REACHED', 10000.0)
-    """
-    rates.check()
-    at_least("until_log_time", until_log_time, 0.0)
-    if path_log_times is not None:
-        increasing("path_log_times", path_log_times)
-    dtype = parameters.query.dtype
-    times = jax.tree.map(
-        lambda time: jnp.asarray(time, dtype), (until_log_time, path_log_times)
-    )
-    inputs = parameters, corpus, rates.array(dtype), *times
-    found, cancelled = _integrate(lax.stop_gradient(inputs), settings)
-    return _arrival((*inputs, found.log_time, cancelled), settings, known=found)
-
-
-@in_both_modes
-@full_precision
-def _arrival(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> JointFlow:
-    """The flow to a known log-time: no event, whose search could raise."""
-    *inputs, log_time, cancelled = inputs
-    return _integrate(inputs, settings, adjoint, known_end=(log_time, cancelled))[0]
-
-
-@full_precision
-def _integrate(
-    inputs: PyTree,
-    settings: FlowSettings,
-    adjoint: Any = None,
-    *,
-    known_end: tuple[Float[Scalar, ""], Bool[Scalar, ""]] | None = None,
-) -> tuple[JointFlow, Bool[Scalar, ""]]:
-    """The flow, and whether it ended where gradients cancel."""
-    parameters, corpus, rates, until_log_time, path_log_times = inputs
-    dtype = parameters.query.dtype
-    pair = jnp.stack([parameters.query, parameters.head])
-    vectors = jnp.concatenate([parameters.embeddings, pair])
-    gram, identity = vectors @ vectors.T, jnp.eye(len(vectors), dtype=dtype)
-    start = JointState(gram[:-2, :-2], gram[:-2, -2:], gram[-2:, -2:], identity)
-    problem = JointProblem(corpus, rates)
-    solver: Any = JointRodas5P(linearise)
-    recorded = path_log_times is not None or known_end is not None
-    if recorded:
-        times = jnp.zeros(0, dtype) if path_log_times is None else path_log_times
-        solver = Recorder(solver, times)
-    if known_end is not None:
-        end_time = jnp.minimum(known_end[0], until_log_time)
-    solution: Any = dfx.diffeqsolve(
-        dfx.ODETerm(field),
-        solver,
-        t0=jnp.zeros((), dtype),
-        t1=until_log_time if known_end is None else end_time,
-        dt0=None,
-        y0=flat(start),
-        args=problem,
-        saveat=dfx.SaveAt(t1=True, solver_state=recorded),
-        stepsize_controller=_step_control(settings, corpus.vocabulary, rates),
-        event=dfx.Event(_excess_pull, optx.Newton(rtol=1e-9, atol=1e-9), direction=True)
-        if known_end is None
-        else None,
-        max_steps=settings.max_steps,
-        adjoint=adjoint or dfx.RecursiveCheckpointAdjoint(),
-        throw=False,
-    )
-    if known_end is None:
-        log_time, state = solution.ts[0], solution.ys[0]
-        cancelled = solution.event_mask
-    else:
-        log_time, state = _shifted(solution, known_end[1], problem)
-        cancelled = jnp.zeros((), bool)
-
-    def parameters_of(vector: Array) -> Array:
-        """(E, p, v) as rows; ∞ after the end of the flow."""
-        there = jnp.isfinite(vector).all()
-        state = unflat(jnp.where(there, vector, flat(start)), corpus.vocabulary)
-        propagator = corrected(state.rows, state.both, gram, rates)
-        return jnp.where(there, propagator @ vectors, jnp.inf)
-
-    end = parameters_of(state)
-    path_times, path = jnp.zeros(0, dtype), end[None][:0]
-    if path_log_times is not None:
-        path_times, path = record(
-            solution.solver_state, path_log_times, 0.0, solution.ts[0]
+    def once(_: PyTree, propagator: Array) -> Array:
+        now = propagator @ gram @ propagator.T
+        tokens, pair = now[:-2, :-2], now[-2:, -2:]
+        identity = jnp.eye(vocabulary, dtype=both.dtype)
+        system = eta * jnp.kron(pair, identity) + jnp.kron(jnp.diag(pace), tokens)
+        ridge = (
+            _UNTRAINED_RIDGE
+            * jnp.trace(system)
+            * jnp.eye(len(system), dtype=both.dtype)
         )
-        path = jax.vmap(parameters_of)(path)
-    flow = JointFlow(
-        embeddings=end[:-2],
-        query=end[-2],
-        head=end[-1],
-        log_time=log_time,
-        status=_status(solution, cancelled, problem),
-        num_steps=solution.stats["num_steps"],
-        num_rejected=solution.stats["num_rejected_steps"],
-        path_log_times=path_times,
-        path_embeddings=path[:, :-2],
-        path_query=path[:, -2],
-        path_head=path[:, -1],
-    )
-    return flow, cancelled
+        missing = (both - now[:-2, -2:]).T.ravel()
+        impulse = jnp.linalg.solve(system + ridge, missing).reshape(2, -1).T
+        embeddings = propagator[:-2] + eta * impulse @ propagator[-2:]
+        vectors = propagator[-2:] + pace[:, None] * (impulse.T @ propagator[:-2])
+        moved = jnp.concatenate([embeddings, vectors])
+        off = jnp.diag(form) - (moved * form[None]) @ moved.T
+        return moved + 0.5 * (off * inverse[None]) @ moved
 
-
-def _shifted(
-    solution: Any, ended: Bool[Scalar, ""], problem: JointProblem
-) -> tuple[Float[Scalar, ""], Array]:
-    """Time and state of the end, moving with its event."""
-    log_time, state = solution.ts[0], solution.ys[0]
-    slope = lax.stop_gradient(solution.solver_state[2])
-    # Without an event any point will do at which h has a derivative.
-    here = jnp.where(ended, state, lax.stop_gradient(state))
-    excess = partial(_excess_pull, args=problem)
-    step = event_shift(excess, log_time, here, slope, ended)
-    return log_time + step, state + step * slope
-
-
-def _step_control(
-    settings: FlowSettings, vocabulary: int, rates: Float[Array, "3"]
-) -> PredictiveController:
-    """Errors of scores, values, E, p and v each against the tolerance."""
-    fixed = lax.stop_gradient((rates[0] > 0) & (rates[2] == 0))
-
-    def tolerance(asked: float) -> Float[Scalar, ""]:
-        most = jnp.where(fixed, HEAD_FIXED, jnp.inf)
-        return jnp.minimum(asked, most).astype(rates.dtype)
-
-    def largest(errors: PyTree) -> Float[Scalar, ""]:
-        parts = unflat(errors, vocabulary)
-        each = [parts.tokens, parts.pair, *parts.both.T]
-        each += [parts.rows[:-2], *parts.rows[-2:]]
-        return jnp.stack([optx.rms_norm(part) for part in each]).max()
-
-    return PredictiveController(
-        tolerance(settings.rtol),
-        tolerance(settings.atol),
-        norm=largest,
-        dtmin=SHORTEST_STEP,
-        force_dtmin=False,
-    )
-
-
-@full_precision
-def _excess_pull(t: PyTree, y: PyTree, args: PyTree, **_: PyTree) -> Float[Scalar, ""]:
-    """Positive where pulls are so strong that their sum is rounding."""
-    scores, values = unflat(y, args.corpus.vocabulary).both.T
-    strongest = t + log_strongest_pull(scores, values, args.corpus)
-    return (strongest + CANCELLATION_POWER * jnp.log(jnp.finfo(y.dtype).eps)).astype(
-        float
-    )
-
-
-def _status(
-    solution: Any, cancelled: Bool[Scalar, ""], problem: JointProblem
-) -> Int[Scalar, ""]:
-    slow = solution.result == dfx.RESULTS.max_steps_reached
-    status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
-    reached = solution.result == dfx.RESULTS.successful
-    status = jnp.where(reached, FlowStatus.REACHED, status)
-    spent = solution.result == dfx.RESULTS.dt_min_reached
-    status = jnp.where(spent, FlowStatus.TIME_UNRESOLVED, status)
-    held = _opposes(solution.ts[0], solution.ys[0], problem)
-    held = jnp.where(held, FlowStatus.TIES_UNPROVED, FlowStatus.TIME_UNRESOLVED)
-    status = jnp.where(cancelled, held, status)
-    finite = jnp.isfinite(solution.ys[0]).all()
-    return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)
-
-
-def _opposes(log_time: PyTree, state: Array, problem: JointProblem) -> Array:
-    """Whether pulls oppose moving scores along the values, as in a tie."""
-    _, _, jacobian = linearise(log_time, state, problem)
-    size = problem.corpus.vocabulary
-    values = jacobian.state.both[:, 1]
-    return values @ jacobian.curvature[:size, :size] @ values < 0
-
-
-@for_corpus(-1, 1)
-def cls_head_flow(
-    parameters: Parameters,
-    corpus: Corpus,
-    *,
-    until_log_time: Float[Scalar, ""] | float,
-    path_log_times: Float[Array, " times"] | None = None,
-    settings: FlowSettings = FlowSettings(),
-) -> JointFlow:
-    """Gradient flow of p and v together, with E fixed: `joint_flow` at η = 0.
-
-    Late v = v_mm s + …, where v_mm = argmin ‖v‖ with y vᵀE_{s*} ≥ 1 for every selected
-    token s*. A sequence that v_mm needs keeps a residual of order 1/t, so
-    p = p_mm τ + ρ in the time τ = log(½ s²), and ‖p‖ grows like log log t. If v_mm
-    needs every sequence, p points where it does alone. One that v_mm fits with room to
-    spare fades faster than 1/t: of p it only asks to go on selecting, D_kᵀp ≥ 0 in
-    place of D_kᵀp ≥ 1.
-
-    Source: mathematics, sections 3h and 4b.
-
-    Args:
-        parameters: (E, p_0, v_0).
-        corpus: n bags with labels ±1.
-        until_log_time: log(1+t) to stop at, as in `joint_flow`.
-        path_log_times: increasing values of log(1+t) to save p and v at; none by
-            default.
-        settings: tolerances and bounds.
-
-    Returns:
-        The end of the flow, its status and the path.
-
-    Raises:
-        BadInput: as `joint_flow`.
-
-    Example:
-        See `joint_flow`, with `rates=LearningRates(embeddings=0.0)`.
-    """
-    return joint_flow(
-        parameters,
-        corpus,
-        rates=LearningRates(embeddings=0.0),
-        until_log_time=until_log_time,
-        path_log_times=path_log_times,
-        settings=settings,
-    )
-
-
-@for_corpus(by_head=True)
-@full_precision
-def key_query_flow(
-    parameters: Parameters,
-    key_query: Float[Array, "dim dim"],
-    corpus: Corpus,
-    *,
-    until_norm: Float[Scalar, ""] | float = jnp.inf,
-    until_log_time: Float[Scalar, ""] | float = 1e15,
-    path_log_times: Float[Array, " times"] | None = None,
-    settings: FlowSettings = FlowSettings(),
-) -> tuple[Float[Array, "dim dim"], Flow]:
-    """Gradient flow of a key-query matrix W in front of a fixed p.
-
-    The scores are E W p, so dW/dt = Eᵀ(−∂L/∂a) pᵀ and u = W p obeys the flow of a CLS
-    embedding in the time ‖p‖² t. W follows from it by `key_query_of`.
-
-    Source: mathematics, section 3h.
-
-    Args:
-        parameters: (E, p, v), all fixed; p ≠ 0.
-        key_query: W_0.
-        corpus: n labelled bags.
-        until_norm: ‖W p‖ to stop at.
-        until_log_time: log(1 + ‖p‖² t) to stop at.
-        path_log_times: increasing values of it to save W p at; none by default.
-        settings: tolerances and bounds.
-
-    Returns:
-        W at the end, and the flow of W p in the time ‖p‖² t.
-
-    Example:
-        See `cls_flow` and `key_query_of`.
-    """
-    query = key_query @ parameters.query
-    flow = cls_flow(
-        Parameters(parameters.embeddings, query, parameters.head),
-        corpus,
-        until_norm=until_norm,
-        until_log_time=until_log_time,
-        path_log_times=path_log_times,
-        settings=settings,
-    )
-    return key_query_of(key_query, parameters.query, flow.query), flow
+    return lax.fori_loop(0, _CORRECTIONS, once, propagator)
 
 
 @full_precision
 def key_query_of(
     key_query: Float[Array, "dim dim"],
-    cls: Float[Array, " dim"],
     query: Float[Array, " dim"],
+    moved: Float[Array, " dim"],
 ) -> Float[Array, "dim dim"]:
-    """W_t = W_0 + (u_t − W_0 p) pᵀ / ‖p‖²: a flow moves W along p alone.
+    """Compute W_t = W_0 + (u_t − W_0 p) pᵀ / ‖p‖² of a key-query matrix before p.
+
+    The scores are E W p, so dW/dt = Eᵀ(−∂L/∂a) pᵀ moves W along p alone, and u = W p
+    obeys the flow of a query, `cls_flow` of (E, W_0 p, v), in the time ‖p‖² t.
 
     Source: mathematics, section 3h.
 
     Args:
         key_query: W_0.
-        cls: p ≠ 0.
-        query: u_t, which W_t makes of p.
+        query: p ≠ 0, fixed.
+        moved: u_t, where the flow of W p is at some time.
 
     Returns:
         W_t.
 
     Example:
-        >>> cls, query = jnp.array([2.0, 0.0]), jnp.array([6.0, 4.0])
-        >>> key_query_of(jnp.eye(2), cls, query).tolist()
+        >>> query, moved = jnp.array([2.0, 0.0]), jnp.array([6.0, 4.0])
+        >>> key_query_of(jnp.eye(2), query, moved).tolist()
         [[3.0, 0.0], [2.0, 1.0]]
     """
-    return key_query + jnp.outer(query - key_query @ cls, cls) / (cls @ cls)
+    return key_query + jnp.outer(moved - key_query @ query, query) / (query @ query)

@@ -5,13 +5,6 @@ stage: no Newton iteration that could fail, and the same work in every lane of a
 It commutes with affine changes of variable that absorb the time, so it follows a
 solution that is linear in time, as p_t = p_mm log t + ρ is late, exactly at any step
 (mathematics, section 3a).
-
-The propagator U of a joint flow, Z_t = U_t Z_0, moved back onto its conserved form.
-
-With Δ = diag(η, …, η, −η_p, −η_v) the flow keeps U Δ Uᵀ = Δ, as D Σ(h) Δ is
-antisymmetric. An integration keeps that to its tolerance only, and W = E [p v] of U to
-its tolerance times ‖E‖ ‖v‖, while the W that drives the flow corrects itself
-(mathematics, section 3i).
 """
 
 from collections.abc import Callable
@@ -25,7 +18,6 @@ from jax import lax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from ..compilation import full_precision
 from .control import step_length
 
 # Rodas5P of G. Steinebach, "Construction of Rosenbrock–Wanner method Rodas5P and
@@ -168,13 +160,6 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     ) -> tuple[PyTree, PyTree, dict[str, PyTree], None, PyTree]:
         """One step from t0 to t1."""
         del solver_state, made_jump
-        y1, error, dense, _ = self.step_and_jacobian(terms, t0, t1, y0, args)
-        return y1, error, dense, None, dfx.RESULTS.successful
-
-    def step_and_jacobian(
-        self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, args: PyTree
-    ) -> tuple[PyTree, PyTree, dict[str, PyTree], PyTree]:
-        """One step, its error, its interpolant, and the Jacobian where it began."""
         field, in_time, jacobian = self.linearise(t0, y0, args)
         # Empty steps, in which a lane waits for its batch, and refused ones are gone
         # through as tiny steps and dropped: in reverse mode a number that is not finite
@@ -208,7 +193,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         dense = {"y0": y0, "y1": y1, "bend": bend}
         # A step in which a stage overflows is not sound either.
         error = jnp.where(sound & jnp.isfinite(y1).all(), stages[-1], jnp.inf)
-        return y1, error, dense, jacobian
+        return y1, error, dense, None, dfx.RESULTS.successful
 
     def solver(
         self, jacobian: PyTree, h: Float[Scalar, ""], y0: Float[Array, " dim"]
@@ -244,54 +229,3 @@ def from_autodiff(field: Callable[..., Float[Array, " dim"]]) -> Linearisation:
         return value, in_time, jax.jacfwd(lambda y: field(t, y, args))(y)
 
     return linearise
-
-
-# Both corrections converge quadratically; errors begin below 1e-2.
-CORRECTIONS = 4
-
-# Part of its trace that is added to a system with directions that nothing trains.
-RIDGE = 1e-15
-
-
-@full_precision
-def corrected(
-    propagator: Float[Array, "rows rows"],
-    both: Float[Array, "vocabulary 2"],
-    gram: Float[Array, "rows rows"],
-    rates: Float[Array, "3"],
-) -> Float[Array, "rows rows"]:
-    """The nearby propagator with U Δ Uᵀ = Δ and W as integrated.
-
-    An impulse x, U ← (1 + D Σ(x)) U, changes W by η x G + K x diag(η_p, η_v): as many
-    unknowns as W has entries.
-
-    Args:
-        propagator: U, to the accuracy of the integration.
-        both: W = E [p v].
-        gram: Z_0 Z_0ᵀ.
-        rates: (η, η_p, η_v).
-
-    Returns:
-        U.
-    """
-    vocabulary = len(both)
-    eta, pace = rates[0], rates[1:]
-    form = jnp.concatenate([jnp.full(vocabulary, eta), -pace])
-    trained = form != 0
-    inverse = jnp.where(trained, 1 / jnp.where(trained, form, 1.0), 0.0)
-
-    def once(_: PyTree, propagator: Array) -> Array:
-        now = propagator @ gram @ propagator.T
-        tokens, pair = now[:-2, :-2], now[-2:, -2:]
-        identity = jnp.eye(vocabulary, dtype=both.dtype)
-        system = eta * jnp.kron(pair, identity) + jnp.kron(jnp.diag(pace), tokens)
-        ridge = RIDGE * jnp.trace(system) * jnp.eye(len(system), dtype=both.dtype)
-        missing = (both - now[:-2, -2:]).T.ravel()
-        impulse = jnp.linalg.solve(system + ridge, missing).reshape(2, -1).T
-        embeddings = propagator[:-2] + eta * impulse @ propagator[-2:]
-        vectors = propagator[-2:] + pace[:, None] * (impulse.T @ propagator[:-2])
-        moved = jnp.concatenate([embeddings, vectors])
-        off = jnp.diag(form) - (moved * form[None]) @ moved.T
-        return moved + 0.5 * (off * inverse[None]) @ moved
-
-    return jax.lax.fori_loop(0, CORRECTIONS, once, propagator)

@@ -1,36 +1,47 @@
-"""The verdict on a flow: where it ended, decided by certificates, not by its length.
+"""The certificate of a flow's end: a theorem whose hypotheses are measured.
 
-That the end is the limit is certified by what the selection predicts: the active pairs
-must lie on p_mm log t + ρ, and the inactive ones must have nearly finished.
-
-Names of where a trial may end, for readers too: nothing that computes is loaded.
-
-A status says which important tokens the selection of the flow covers.
-
-Hypotheses of the finite certificate: the late flow keeps its selection and its line.
-
-At a log-time τ_0 the active pairs are at a distance δ_0 from ρ, the inactive ones still
-have a force to spend, and the part of p that only the path decides was constant for a
-while (mathematics, sections 3d and 3e).
-
-Where p points: its selection, the pairs that compete, the margin, the late flow.
+That an end is the limit is certified by what its selection predicts, not by the length
+of the flow. At a log-time τ_0 the active pairs are at a distance δ_0 from ρ, the
+inactive ones still have a force to spend, and the part of p that only the path decides
+was constant for a while. Where these numbers are small, p stays on p_mm log t + ρ for
+ever (mathematics, sections 3d and 3e).
 """
+
+import dataclasses
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..checks import as_annotated, between
+from ..checks import BadInput, between
 from ..compilation import full_precision
-from ..data.corpus import Corpus, for_corpus
+from ..data.corpus import Corpus
 from ..flow.cls import Flow, FlowStatus
 from ..model.attention import attend_corpus, functional_margin, log_weighted_residual
-from ..model.parameters import Frame, Parameters, frame
+from ..model.parameters import Frame, Parameters, check_problem, frame
 from ..model.selection import competing_pairs, coverage, selected_tokens
 from ..status import Status
-from .limit import Limit, LimitStatus, limit
+from .limit import Limit, LimitStatus, limit_in_frame
 from .max_margin import MaxMargin, MaxMarginStatus, max_margin
 from .pairs import ROUNDINGS, difference_lengths, score_differences
+
+# Distance from the predicted line, and bound on what may still come, of a flow that has
+# converged; in scores.
+TOLERANCE = 1e-3
+# Rounding of a score difference at the end of a flow, in roundings of the largest
+# score: the stages of a step cancel to a hundredth of their size.
+SCORE_ROUNDINGS = 256
+# Factor of the tolerance of `history_change` in single precision, where p ~ 10⁴ is
+# known to 10⁻³ and no gradient corrects this part of it.
+SINGLE_PRECISION = 100
+# A class is captured where less than this share of its sequences keeps its tokens.
+CAPTURED_SHARE = 0.5
+# Largest share of a sequence off its selected token, times κ̄ and the spread of its
+# values, for which the pair sum stands for the gradient. Derived: below it
+# e^{κ̄|b − f|} ≤ 1.14, κ̄ the Lipschitz constant of log(−ℓ′); with K heads plus two.
+UNSELECTED = 0.125
+# Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
+NONLINEAR = 4
 
 
 class TrialStatus(Status):
@@ -81,16 +92,272 @@ class TrialStatus(Status):
 CERTIFIED = tuple(status for status in TrialStatus if status <= TrialStatus.AT_REST)
 
 
-# Largest share of a sequence off its selected token, times κ̄ and the spread of its
-# values, for which the pair sum stands for the gradient. Derived: below it
-# e^{κ̄|b − f|} ≤ 1.14, κ̄ the Lipschitz constant of log(−ℓ′); with K heads plus two.
-UNSELECTED = 0.125
-# Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
-NONLINEAR = 4
+class Ending(eqx.Module):
+    """The selection of a p, and all that follows from it.
+
+    Attributes:
+        selected: the selected tokens of every sequence, in bag layout.
+        pairs: the pairs that this makes compete.
+        margin: their max-margin solution p_mm.
+        late: the late flow p_mm log t + ρ.
+    """
+
+    selected: Bool[Array, "sequences width"]
+    pairs: Bool[Array, "vocabulary vocabulary"]
+    margin: MaxMargin
+    late: Limit
+
+    def placed(self, inside: Frame) -> "Ending":
+        """The same in R^d, of an ending in a frame."""
+        direction = inside.lift_vectors(self.margin.direction)
+        margin = dataclasses.replace(self.margin, direction=direction)
+        return dataclasses.replace(self, margin=margin, late=self.late.placed(inside))
 
 
-@as_annotated
+class Certificate(eqx.Module):
+    """A flow's end, held against what its selection predicts.
+
+    Attributes:
+        ending: selection, pairs, max-margin solution and late flow.
+        late_flow_residual: largest distance of an active margin from its late flow.
+        inactive_pair_bound: bound on what inactive pairs may still move a score by.
+        positive: share of positive sequences with all important tokens selected; NaN
+            where none has any, or where labels are no signs.
+        negative: share of negative ones.
+        coverage: that share for each class, +1 before −1.
+        status: a `TrialStatus`.
+    """
+
+    ending: Ending
+    late_flow_residual: Float[Scalar, ""]
+    inactive_pair_bound: Float[Scalar, ""]
+    positive: Float[Scalar, ""]
+    negative: Float[Scalar, ""]
+    coverage: Float[Array, " classes"]
+    status: Int[Scalar, ""]
+
+
 @full_precision
+def ending(
+    parameters: Parameters,
+    corpus: Corpus,
+    query: Float[Array, " dim"],
+    log_time: Float[Scalar, ""] | float,
+    earlier_query: Float[Array, " dim"] | None = None,
+) -> Ending:
+    """Selection → competing pairs → max-margin solution → late flow.
+
+    Source: mathematics, sections 3 and 4b.
+
+    Args:
+        parameters: (E¹, p_0, v), with p_0 from before the flow.
+        corpus: n labelled bags.
+        query: p at the end of a flow.
+        log_time: log(1+t) there; the width that the selection is read with.
+        earlier_query: p earlier in the flow, for `Limit.history_change`.
+
+    Returns:
+        The late flow, if this selection is final.
+
+    Raises:
+        BadInput: parameters and a corpus, or a p, that do not go together.
+    """
+    check_problem(parameters, corpus)
+    if jnp.shape(query) != parameters.query.shape:
+        wanted = parameters.query.shape[0]
+        raise BadInput(f"query of shape {jnp.shape(query)}: wanted {wanted} numbers")
+    inside = frame(parameters)
+    if earlier_query is not None:
+        earlier_query = inside.coordinates(earlier_query)
+    few, query = inside.parameters, inside.coordinates(query)
+    return _ending(few, corpus, query, log_time, earlier_query).placed(inside)
+
+
+def _ending(
+    parameters: Parameters,
+    corpus: Corpus,
+    query: Float[Array, " dim"],
+    log_time: Float[Scalar, ""] | float,
+    earlier_query: Float[Array, " dim"] | None,
+) -> Ending:
+    """`ending` in the coordinates of a frame."""
+    scores = parameters.embeddings @ query
+    selected = selected_tokens(scores, corpus, log_time)
+    pairs = competing_pairs(selected, corpus)
+    margin = max_margin(parameters.embeddings, pairs)
+    problem = parameters, corpus, selected, pairs, margin
+    late = limit_in_frame(*problem, late_query=query, earlier_query=earlier_query)
+    return Ending(selected=selected, pairs=pairs, margin=margin, late=late)
+
+
+@full_precision
+def certify(
+    parameters: Parameters,
+    corpus: Corpus,
+    flow: Flow,
+    *,
+    tolerance: float = TOLERANCE,
+    tied: Bool[Scalar, ""] | bool = False,
+    displacement: Float[Scalar, ""] | float = 0.0,
+) -> Certificate:
+    """Certify the end of a flow: is the limit of its selection that of the flow?
+
+    Source: mathematics, sections 3e and 4b.
+
+    Args:
+        parameters: (E¹, p_0, v), which the flow started from.
+        corpus: n labelled bags.
+        flow: of p, with E¹ and v fixed.
+        tolerance: largest `late_flow_residual`, `inactive_pair_bound` and
+            `history_change` of a flow that has converged, in scores.
+        tied: whether this is a contracted problem (`ties.contract`).
+        displacement: bound on what may still move its ties, in scores.
+
+    Returns:
+        The certificate.
+
+    Raises:
+        BadInput: a tolerance that is no finite number > 0, or parameters and a corpus
+            that do not go together.
+
+    Example:
+        >>> import jax
+        >>> from jaxselect.flow.cls import cls_flow
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> head = jnp.array([1.0, -1.0, 0.0])
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
+        >>> flow = jax.jit(cls_flow)(start, bags, until_norm=1e4)
+        >>> found = jax.jit(certify)(start, bags, flow)
+        >>> TrialStatus(found.status.item()).name
+        'SELECTED_ALL'
+        >>> late = found.ending.late
+        >>> late.growth.round(3).tolist(), bool(found.inactive_pair_bound < 1e-3)
+        ([0.333, 0.333, -0.667], True)
+        >>> round(jnp.linalg.norm(finish(flow, late, 1e6).query).item(), 3)
+        1000000.0
+    """
+    between("tolerance", tolerance, 0.0, float("inf"))
+    check_problem(parameters, corpus)
+    inside = frame(parameters)
+    few, query = inside.parameters, inside.coordinates(flow.query)
+    earlier = inside.coordinates(flow.earlier_query)
+    end = _ending(few, corpus, query, flow.log_time, earlier)
+    covered = coverage(end.selected, corpus)
+    if corpus.classes is None:
+        positive, negative = worst = (covered[0], covered[1])
+    else:
+        # No class alone has a status: the worst decides.
+        positive = negative = jnp.full_like(covered[0], jnp.nan)
+        worst = jnp.nanmin(covered), jnp.nanmin(covered)
+    residual = late_flow_residual(
+        few.embeddings, end.margin, end.late, query, flow.log_time
+    )
+    bound = inactive_pair_bound(few, corpus, end, query, flow.log_time, tolerance)
+    return Certificate(
+        ending=end.placed(inside),
+        late_flow_residual=residual,
+        inactive_pair_bound=bound,
+        positive=positive,
+        negative=negative,
+        coverage=covered,
+        status=classify_end(
+            flow_status=flow.status,
+            margin_status=end.margin.status,
+            limit_status=end.late.status,
+            late_flow_residual=residual,
+            inactive_pair_bound=bound,
+            history_change=end.late.history_change,
+            positive=worst[0],
+            negative=worst[1],
+            largest_score=jnp.max(jnp.abs(few.embeddings @ query)),
+            tied=tied,
+            displacement=displacement,
+            tolerance=tolerance,
+        ),
+    )
+
+
+def classify_end(
+    *,
+    flow_status: Int[Scalar, ""],
+    margin_status: Int[Scalar, ""],
+    limit_status: Int[Scalar, ""],
+    late_flow_residual: Float[Scalar, ""],
+    inactive_pair_bound: Float[Scalar, ""],
+    history_change: Float[Scalar, ""],
+    positive: Float[Scalar, ""],
+    negative: Float[Scalar, ""],
+    largest_score: Float[Scalar, ""],
+    tied: Bool[Scalar, ""] | bool = False,
+    displacement: Float[Scalar, ""] | float = 0.0,
+    tolerance: float = TOLERANCE,
+) -> Int[Scalar, ""]:
+    """The `TrialStatus` of an end, from the numbers measured on it.
+
+    A run has converged if its selection has a max-margin solution, if a strict minimum
+    ρ of Φ is proved, and if none of `late_flow_residual`, `inactive_pair_bound`,
+    `history_change` and `displacement` exceeds the tolerance, all in scores. Added to
+    that of the residual is the rounding of the largest score, 256 ε max |pᵀE_s|: below
+    1e-9 in double precision at ‖p‖ = 10⁴.
+
+    Source: mathematics, section 3e.
+    """
+    rounding = SCORE_ROUNDINGS * jnp.finfo(late_flow_residual.dtype).eps * largest_score
+    coarse = 1 if late_flow_residual.dtype == jnp.float64 else SINGLE_PRECISION
+    converged = (
+        (limit_status == LimitStatus.PREDICTED)
+        & (inactive_pair_bound <= tolerance)
+        & (late_flow_residual <= tolerance + rounding)
+        & (history_change <= coarse * tolerance)
+        & (displacement <= tolerance)
+    )
+    status = jnp.where(converged, _outcome(positive, negative), TrialStatus.UNRESOLVED)
+    broken = margin_status == MaxMarginStatus.NOT_CONVERGED
+    status = jnp.where(broken, TrialStatus.FAILED, status)
+    # A flow that did not reach its norm has the status of its own.
+    own = jnp.asarray(list(_OF_FLOW.values()), status.dtype)[flow_status]
+    status = jnp.where(flow_status != FlowStatus.REACHED, own, status)
+    # Ties rest while what is left converges, or does not move at all.
+    nothing_moves = (margin_status == MaxMarginStatus.NO_PAIRS) & (
+        flow_status == FlowStatus.NORM_NOT_REACHED
+    )
+    certified = status <= TrialStatus.NOTHING_TO_SELECT
+    rests = jnp.where(certified, TrialStatus.TIED, TrialStatus.TIES_UNPROVED)
+    rests = jnp.where(nothing_moves, TrialStatus.AT_REST, rests)
+    failed = status >= TrialStatus.OUT_OF_STEPS
+    return jnp.where(tied & ~failed, rests, status).astype(jnp.int32)
+
+
+_OF_FLOW = {
+    FlowStatus.REACHED: TrialStatus.UNRESOLVED,
+    FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
+    FlowStatus.TIES_UNPROVED: TrialStatus.TIES_UNPROVED,
+    FlowStatus.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
+    FlowStatus.FAILED: TrialStatus.FAILED,
+    FlowStatus.TIME_UNRESOLVED: TrialStatus.UNRESOLVED,
+    FlowStatus.SELECTION_CHANGED: TrialStatus.TIES_UNPROVED,
+}
+
+
+def _outcome(
+    positive: Float[Scalar, ""], negative: Float[Scalar, ""]
+) -> Int[Scalar, ""]:
+    """The coverage of a converged trial, by the shares of both classes."""
+    full_positive, full_negative = positive == 1, negative == 1
+    status = jnp.asarray(TrialStatus.PARTIAL, jnp.int32)
+    captured = full_positive & (negative < CAPTURED_SHARE)
+    status = jnp.where(captured, TrialStatus.CAPTURED_POSITIVE, status)
+    captured = full_negative & (positive < CAPTURED_SHARE)
+    status = jnp.where(captured, TrialStatus.CAPTURED_NEGATIVE, status)
+    # A class without important tokens has none to miss.
+    bare_positive, bare_negative = jnp.isnan(positive), jnp.isnan(negative)
+    everything = (full_positive | bare_positive) & (full_negative | bare_negative)
+    status = jnp.where(everything, TrialStatus.SELECTED_ALL, status)
+    nothing = bare_positive & bare_negative
+    return jnp.where(nothing, TrialStatus.NOTHING_TO_SELECT, status)
+
+
 def late_flow_residual(
     embeddings: Float[Array, "vocabulary dim"],
     margin: MaxMargin,
@@ -98,77 +365,43 @@ def late_flow_residual(
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """Largest distance of an active margin from the predicted late flow.
+    """Largest distance of an active margin from its late flow, in scores.
+
+    max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
 
     Source: mathematics, section 3e.
-
-    Args:
-        embeddings: E.
-        margin: the max-margin solution of a selection.
-        late: the prediction p_mm log t + ρ from it.
-        query: p, late in a flow.
-        log_time: log(1+t) there.
-
-    Returns:
-        max |Dᵀ(p − p_mm log t − ρ)| over the active pairs, in units of scores.
-
-    Example:
-        See `inactive_pair_bound`.
     """
     off = score_differences(embeddings @ (query - late.query_at(log_time)))
     return jnp.max(jnp.where(margin.active, jnp.abs(off), 0.0))
 
 
-@for_corpus(by_head=True)
-@full_precision
 def inactive_pair_bound(
     parameters: Parameters,
     corpus: Corpus,
-    selected: Bool[Array, "sequences width"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    margin: MaxMargin,
-    late: Limit,
+    end: Ending,
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
-    *,
     tolerance: float,
 ) -> Float[Scalar, ""]:
     """Bound on all that inactive pairs may still move a score difference.
 
     A pair of margin m = Dᵀp_mm > 1 pulls with λ = c e^{τ − Dᵀp}, which falls like
     e^{−(m − 1)τ} as long as p stays within 2δ_0 + ε of where it is, with δ_0 =
-    ‖p − p_mm τ − ρ‖. Then all of them, and what the pair sum leaves out, move p by
-    S = Σ |λ| ‖D‖ e^{2δ_0‖D‖ + ε} / (m − 1) + (nonlinear terms) at most,
-    and a score difference by max ‖D‖ S.
+    ‖p − p_mm τ − ρ‖ and ε the tolerance. Then all of them, and what the pair sum leaves
+    out, move p by S = Σ |λ| ‖D‖ e^{2δ_0‖D‖ + ε} / (m − 1) + (nonlinear terms) at most,
+    and a score difference by max ‖D‖ S. A result above the tolerance bounds nothing; it
+    is ∞ where a hypothesis fails.
 
     Source: mathematics, section 3e.
-
-    Args:
-        parameters: (E, ·, v).
-        corpus: n labelled bags.
-        selected: one token per sequence, in bag layout.
-        pairs: the competing pairs of that selection.
-        margin: their max-margin solution.
-        late: the prediction from it.
-        query: p, late in a flow.
-        log_time: log(1+t) there.
-        tolerance: ε, the bound up to which the result holds.
-
-    Returns:
-        max ‖D‖ S, in scores; ∞ where a hypothesis fails. A result above the tolerance
-        bounds nothing.
-
-    Example:
-        See `trial_certificate.certify`.
     """
-    embeddings = parameters.embeddings
+    embeddings, late, pairs = parameters.embeddings, end.late, end.pairs
     scores = embeddings @ query
     distance = jnp.linalg.norm(query - late.query_at(log_time)) + late.offset_error
     length = jnp.where(pairs, difference_lengths(embeddings), 0.0)
     longest = jnp.max(length)
 
-    excess = score_differences(embeddings @ margin.direction) - 1
-    inactive = pairs & ~margin.active
+    excess = score_differences(embeddings @ end.margin.direction) - 1
+    inactive = pairs & ~end.margin.active
     eps = jnp.finfo(scores.dtype).eps
     strength = late.strength
     size = jnp.abs(strength.factor) + ROUNDINGS * eps * strength.magnitude
@@ -181,7 +414,7 @@ def inactive_pair_bound(
     fades = jnp.where(relevant, jnp.where(excess > 0, excess, 0.0), 1.0)
     spent = jnp.sum(jnp.where(relevant, force * length / fades, 0.0))
 
-    left_out = _left_out(parameters, corpus, selected, query, log_time)
+    left_out = _left_out(parameters, corpus, end.selected, query, log_time)
     growth = jnp.exp(2 * (2 * distance * longest + tolerance))
     bound = longest * (spent + left_out * longest * growth)
     # Within the basin all along, where Φ has one.
@@ -224,271 +457,6 @@ def _left_out(
     return jnp.where(small, NONLINEAR * unselected * force.sum(), jnp.inf)
 
 
-class Ending(eqx.Module):
-    """The selection of a p, and all that follows from it.
-
-    Attributes:
-        selected: the selected tokens of every sequence, in bag layout.
-        pairs: the pairs that this makes compete.
-        margin: their max-margin solution p_mm.
-        late: the late flow p_mm log t + ρ.
-    """
-
-    selected: Bool[Array, "sequences width"]
-    pairs: Bool[Array, "vocabulary vocabulary"]
-    margin: MaxMargin
-    late: Limit
-
-    def placed(self, inside: Frame) -> "Ending":
-        """The ending of a problem in R^d, of that in its frame."""
-        late = self.late.placed(inside)
-        direction = inside.lift_vectors(self.margin.direction)
-        parts = lambda end: (end.margin.direction, end.late)  # noqa: E731
-        return eqx.tree_at(parts, self, (direction, late))
-
-
-@for_corpus(by_head=True)
-@full_precision
-def ending(
-    parameters: Parameters,
-    corpus: Corpus,
-    query: Float[Array, " dim"],
-    log_time: Float[Scalar, ""],
-    earlier_query: Float[Array, " dim"] | None = None,
-) -> Ending:
-    """Selection → competing pairs → max-margin solution → late flow.
-
-    Source: mathematics, sections 3 and 4b.
-
-    Args:
-        parameters: (E¹, p_0, v), with p_0 from before the flow.
-        corpus: n labelled bags.
-        query: p at the end of a flow.
-        log_time: log(1+t) there; the width that the selection is read with.
-        earlier_query: p earlier in the flow, for `Limit.history_change`.
-
-    Returns:
-        The late flow, if this selection is final.
-
-    Example:
-        See `trial_certificate.certify`.
-    """
-    inside = frame(parameters)
-    parameters, query = inside.parameters, inside.coordinates(query)
-    if earlier_query is not None:
-        earlier_query = inside.coordinates(earlier_query)
-    scores = parameters.embeddings @ query
-    selected = selected_tokens(scores, corpus, log_time)
-    pairs = competing_pairs(selected, corpus)
-    margin = max_margin(parameters.embeddings, pairs)
-    seen = {"late_query": query, "earlier_query": earlier_query}
-    late = limit(parameters, corpus, selected, pairs, margin, **seen)
-    end = Ending(selected=selected, pairs=pairs, margin=margin, late=late)
-    return end.placed(inside)
-
-
-# Distance from the predicted line, and bound on what may still come, of a flow that has
-# converged; in scores.
-TOLERANCE = 1e-3
-# Rounding of a score difference at the end of a flow, in roundings of the largest
-# score: the stages of a step cancel to a hundredth of their size.
-SCORE_ROUNDINGS = 256
-# Factor of the tolerance of `history_change` in single precision, where p ~ 10⁴ is
-# known to 10⁻³ and no gradient corrects this part of it.
-SINGLE_PRECISION = 100
-# A class is captured where less than this share of its sequences keeps its tokens.
-CAPTURED_SHARE = 0.5
-
-
-class Certificate(eqx.Module):
-    """A flow's end, held against what its selection predicts.
-
-    Attributes:
-        ending: selection, pairs, max-margin solution and late flow.
-        late_flow_residual: largest distance of an active margin from its late flow.
-        inactive_pair_bound: bound on what inactive pairs may still move a score by.
-        positive: share of positive sequences with all important tokens selected; NaN
-            where none has any, or where labels are no signs.
-        negative: share of negative ones.
-        coverage: that share for each class, +1 before −1.
-        status: a `TrialStatus`.
-    """
-
-    ending: Ending
-    late_flow_residual: Float[Scalar, ""]
-    inactive_pair_bound: Float[Scalar, ""]
-    positive: Float[Scalar, ""]
-    negative: Float[Scalar, ""]
-    coverage: Float[Array, " classes"]
-    status: Int[Scalar, ""]
-
-
-@for_corpus(by_head=True)
-@full_precision
-def certify(
-    parameters: Parameters, corpus: Corpus, flow: Flow, *, tolerance: float = TOLERANCE
-) -> Certificate:
-    """The certificate of a flow's end, against its selection's predicted limit.
-
-    Source: mathematics, sections 3e and 4b.
-
-    Args:
-        parameters: (E¹, p_0, v), which the flow started from.
-        corpus: n labelled bags.
-        flow: of p, with E¹ and v fixed.
-        tolerance: see `classify_end`.
-
-    Returns:
-        The certificate; its status is that of `classify_end`.
-
-    Raises:
-        BadInput: a tolerance that is no finite number > 0.
-
-    Example:
-        >>> import jax
-        >>> from jaxselect.flow.cls import cls_flow
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> head = jnp.array([1.0, -1.0, 0.0])
-        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
-        >>> flow = jax.jit(cls_flow)(start, bags, until_norm=1e4)
-        >>> found = jax.jit(certify)(start, bags, flow)
-        >>> TrialStatus(found.status.item()).name
-        'SELECTED_ALL'
-        >>> late = found.ending.late
-        >>> late.growth.round(3).tolist(), bool(found.inactive_pair_bound < 1e-3)
-        ([0.333, 0.333, -0.667], True)
-        >>> round(jnp.linalg.norm(finish(flow, late, 1e6).query).item(), 3)
-        1000000.0
-    """
-    between("tolerance", tolerance, 0.0, float("inf"))
-    inside = frame(parameters)
-    embeddings, query = inside.parameters.embeddings, inside.coordinates(flow.query)
-    scores = embeddings @ query
-    earlier = inside.coordinates(flow.earlier_query)
-    end = ending(inside.parameters, corpus, query, flow.log_time, earlier)
-    covered = coverage(end.selected, corpus)
-    if corpus.classes is None:
-        positive, negative = worst = (covered[0], covered[1])
-    else:
-        # No class alone has a status: the worst decides.
-        positive = negative = jnp.full_like(covered[0], jnp.nan)
-        worst = jnp.nanmin(covered), jnp.nanmin(covered)
-    late = end.margin, end.late, query, flow.log_time
-    residual = late_flow_residual(embeddings, *late)
-    bound = inactive_pair_bound(
-        inside.parameters, corpus, end.selected, end.pairs, *late, tolerance=tolerance
-    )
-    return Certificate(
-        ending=end.placed(inside),
-        late_flow_residual=residual,
-        inactive_pair_bound=bound,
-        positive=positive,
-        negative=negative,
-        coverage=covered,
-        status=classify_end(
-            flow_status=flow.status,
-            margin_status=end.margin.status,
-            limit_status=end.late.status,
-            late_flow_residual=residual,
-            inactive_pair_bound=bound,
-            history_change=end.late.history_change,
-            positive=worst[0],
-            negative=worst[1],
-            largest_score=jnp.max(jnp.abs(scores)),
-            tolerance=tolerance,
-        ),
-    )
-
-
-def classify_end(
-    *,
-    flow_status: Int[Scalar, ""],
-    margin_status: Int[Scalar, ""],
-    limit_status: Int[Scalar, ""],
-    late_flow_residual: Float[Scalar, ""],
-    inactive_pair_bound: Float[Scalar, ""],
-    history_change: Float[Scalar, ""],
-    positive: Float[Scalar, ""],
-    negative: Float[Scalar, ""],
-    largest_score: Float[Scalar, ""],
-    tolerance: float = TOLERANCE,
-) -> Int[Scalar, ""]:
-    """The status of a trial.
-
-    A trial has converged if its selection has a max-margin solution, if a strict
-    minimum ρ of Φ is proved, and if neither `late_flow_residual` nor
-    `inactive_pair_bound` nor `history_change` exceeds the tolerance. Added to that of
-    the residual is the rounding of the largest score, 256 ε max |pᵀE_s|: below 1e-9 in
-    double precision at ‖p‖ = 10⁴.
-
-    Source: mathematics, section 3e.
-
-    Args:
-        flow_status: a `FlowStatus`.
-        margin_status: the `MaxMarginStatus` of the selection that the flow ended in.
-        limit_status: the `LimitStatus` of the limit predicted from that selection.
-        late_flow_residual: of `certificate.late_flow_residual`, in units of scores.
-        inactive_pair_bound: of `certificate.inactive_pair_bound`, in scores.
-        history_change: of `Limit.history_change`, in scores.
-        positive: share of positive sequences with all important tokens selected; NaN
-            where none has any.
-        negative: share of negative ones.
-        largest_score: max |pᵀE_s|.
-        tolerance: largest of the three that counts as converged, in scores.
-
-    Returns:
-        A `TrialStatus`.
-
-    Example:
-        See `certify`.
-    """
-    status = _outcome(positive, negative)
-    rounding = SCORE_ROUNDINGS * jnp.finfo(late_flow_residual.dtype).eps * largest_score
-    coarse = 1 if late_flow_residual.dtype == jnp.float64 else SINGLE_PRECISION
-    settled = inactive_pair_bound <= tolerance
-    on_line = (late_flow_residual <= tolerance + rounding) & (
-        history_change <= coarse * tolerance
-    )
-    converged = (limit_status == LimitStatus.PREDICTED) & settled & on_line
-    status = jnp.where(converged, status, TrialStatus.UNRESOLVED)
-    broken = margin_status == MaxMarginStatus.NOT_CONVERGED
-    status = jnp.where(broken, TrialStatus.FAILED, status)
-    # A flow that did not reach its norm has the status of its own.
-    own = jnp.asarray(list(_OF_FLOW.values()), status.dtype)[flow_status]
-    short = flow_status != FlowStatus.REACHED
-    return jnp.where(short, own, status).astype(jnp.int32)
-
-
-_OF_FLOW = {
-    FlowStatus.REACHED: TrialStatus.UNRESOLVED,
-    FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
-    FlowStatus.TIES_UNPROVED: TrialStatus.TIES_UNPROVED,
-    FlowStatus.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
-    FlowStatus.FAILED: TrialStatus.FAILED,
-    FlowStatus.TIME_UNRESOLVED: TrialStatus.UNRESOLVED,
-    FlowStatus.SELECTION_CHANGED: TrialStatus.TIES_UNPROVED,
-}
-
-
-def _outcome(
-    positive: Float[Scalar, ""], negative: Float[Scalar, ""]
-) -> Int[Scalar, ""]:
-    """The coverage of a converged trial, by the shares of both classes."""
-    full_positive, full_negative = positive == 1, negative == 1
-    status = jnp.asarray(TrialStatus.PARTIAL, jnp.int32)
-    captured = full_positive & (negative < CAPTURED_SHARE)
-    status = jnp.where(captured, TrialStatus.CAPTURED_POSITIVE, status)
-    captured = full_negative & (positive < CAPTURED_SHARE)
-    status = jnp.where(captured, TrialStatus.CAPTURED_NEGATIVE, status)
-    # A class without important tokens has none to miss.
-    bare_positive, bare_negative = jnp.isnan(positive), jnp.isnan(negative)
-    everything = (full_positive | bare_positive) & (full_negative | bare_negative)
-    status = jnp.where(everything, TrialStatus.SELECTED_ALL, status)
-    nothing = bare_positive & bare_negative
-    return jnp.where(nothing, TrialStatus.NOTHING_TO_SELECT, status)
-
-
 def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Flow:
     """Carry a flow on to a larger norm by its predicted late form.
 
@@ -502,13 +470,6 @@ def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Fl
 
     Returns:
         The flow, ended at that norm by p_mm log t + ρ without further steps.
-
-    Example:
-        See `certify`.
     """
     log_time = late.log_time_at(until_norm)
-    return eqx.tree_at(
-        lambda tree: (tree.query, tree.log_time),
-        flow,
-        (late.query_at(log_time), log_time),
-    )
+    return dataclasses.replace(flow, query=late.query_at(log_time), log_time=log_time)

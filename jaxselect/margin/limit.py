@@ -1,17 +1,15 @@
 """The late flow that a selection predicts, by closed forms and a convex problem.
 
 Once the selected sets are final, dp/dt = Σ_k c_k e^{−D_kᵀp} D_k over the pairs (s*, r)
-that meet in a sequence, and p_t = p_mm log t + ρ + o(1). The rate of the direction,
+that meet in a sequence, and p_t = p_mm log t + ρ + o(1). On the span of the active
+pairs the offset ρ is the minimiser of Φ(z) = Σ_{k active} c_k e^{−D_kᵀz} + p_mmᵀz, by
+Newton's method; that it exists near the computed point, and the ball from which −∇Φ
+leads to it, are proved from the numbers at hand. The rate of the direction,
 1/(‖p_mm‖ log t), and its constant, ‖(I − p̂p̂ᵀ)ρ‖, follow without integrating anything
-(mathematics, section 3b).
-
-The offset ρ of the late flow: a critical point of Φ, by Newton's method, and proved.
-
-Φ(z) = Σ_{k active} c_k e^{−D_kᵀz} + p_mmᵀz. Existence of a minimiser near the computed
-point, and the ball from which its gradient flow converges to it, are hypotheses that
-are checked on the numbers at hand (mathematics, sections 3b and 3e).
+(mathematics, sections 3b and 3e).
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
@@ -20,10 +18,9 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..checks import as_annotated
 from ..compilation import full_precision
-from ..data.corpus import Corpus, for_corpus
-from ..model.parameters import Frame, Parameters, frame
+from ..data.corpus import Corpus
+from ..model.parameters import Frame, Parameters, check_problem, frame
 from ..status import Status
 from .max_margin import MaxMargin, MaxMarginStatus
 from .pairs import (
@@ -48,172 +45,6 @@ WHOLE_STEP = 1e-8
 # Largest Newton-Kantorovich number h that counts as a proof; ½ would do in exact
 # arithmetic.
 KANTOROVICH = 0.125
-
-
-class Proof(NamedTuple):
-    """Proved bounds on the critical point ρ of Φ next to the computed one.
-
-    Attributes:
-        kantorovich: h; a strict minimum ρ exists nearby if h ≤ 1/8. NaN without a
-            positive definite Hessian.
-        error: bound on the distance of ρ from the computed point.
-        basin: radius of a ball around ρ from which the flow −∇Φ converges to ρ; ∞ where
-            all active c_k are positive, so that Φ is convex.
-    """
-
-    kantorovich: Float[Scalar, ""]
-    error: Float[Scalar, ""]
-    basin: Float[Scalar, ""]
-
-    @property
-    def exists(self) -> Bool[Scalar, ""]:
-        """Whether a strict minimum of Φ is proved."""
-        return self.kantorovich <= KANTOROVICH
-
-
-@full_precision
-def prove(
-    embeddings: Float[Array, "vocabulary dim"],
-    strength: PairStrength,
-    margin: MaxMargin,
-    active: Span,
-    offset: Float[Array, " dim"],
-) -> Proof:
-    """Newton–Kantorovich at a computed critical point of Φ, roundings included.
-
-    With H = Σ λ_k D_k D_kᵀ, D_H = max ‖D_k‖_{H⁻¹}, β_H = 1 + 2 Σ_{λ_k<0} |λ_k|
-    ‖D_k‖²_{H⁻¹} and Newton's decrement ν = ‖∇Φ‖_{H⁻¹}: h = e β_H D_H ν. In ν count the
-    roundings of each λ_k and what is left of D_kᵀp_mm − 1.
-
-    Source: mathematics, section 3e.
-
-    Args:
-        embeddings: E.
-        strength: c_k; those of inactive pairs do not count.
-        margin: the max-margin solution.
-        active: the span of the active pairs' centred tokens.
-        offset: the computed ρ.
-
-    Returns:
-        h, the error of ρ and its basin.
-
-    Example:
-        See `limit.limit`.
-    """
-    eps = jnp.finfo(offset.dtype).eps
-    # Where bags cancel to rounding there is no force, but its rounding is one.
-    used = margin.active & (strength.magnitude > 0)
-    exponent = jnp.where(
-        used, strength.log_scale - score_differences(embeddings @ offset), 0.0
-    )
-    duals = jnp.where(used, strength.factor * jnp.exp(exponent), 0.0)
-    factor = _curvature(duals, active)
-    number = len(active.size)
-    columns = jnp.concatenate([active.left.T, jnp.diag(active.inverse)], axis=1)
-    solved = cho_solve(factor, columns)
-    gram = active.left @ solved[:, : len(embeddings)]
-    own = jnp.diagonal(gram)
-    square = jnp.maximum(own[:, None] + own[None, :] - gram - gram.T, 0.0)
-    reach = jnp.where(used, jnp.sqrt(square), 0.0)
-    trace = jnp.sum(active.inverse * jnp.diagonal(solved[:, -number:]))
-
-    size = jnp.abs(duals)
-    known = jnp.abs(strength.factor) * (1 + jnp.abs(exponent))
-    unsure = ROUNDINGS * eps * (strength.magnitude + known) + strength.blur
-    unsure = jnp.where(used, unsure * jnp.exp(exponent), 0.0)
-    scores = embeddings @ margin.direction
-    longest = jnp.max(jnp.abs(embeddings) @ jnp.abs(margin.direction))
-    off = jnp.max(jnp.where(margin.active, jnp.abs(score_differences(scores) - 1), 0.0))
-    off = off + ROUNDINGS * eps * longest
-
-    missing = active.inverse * (active.axes @ margin.direction)
-    missing = missing - potentials(duals) @ active.left
-    left = jnp.sqrt(jnp.maximum(missing @ cho_solve(factor, missing), 0.0))
-    left = left + jnp.sum(unsure * reach)
-    left = left + off * jnp.sqrt(jnp.sum(size)) * trace
-
-    beta = 1 + 2 * jnp.sum(jnp.where(duals < 0, size * square, 0.0))
-    convex = ~jnp.any(margin.active & (strength.factor <= 0))
-    error = 2 * left * jnp.sqrt(trace)
-    widest = jnp.max(jnp.where(used, difference_lengths(embeddings), 0.0))
-    basin = jnp.log1p(1 / beta) / widest - error
-    return Proof(
-        kantorovich=jnp.exp(1.0) * beta * jnp.max(reach) * left,
-        error=error,
-        basin=jnp.where(convex, jnp.inf, basin),
-    )
-
-
-def _curvature(
-    duals: Float[Array, "vocabulary vocabulary"], active: Span
-) -> tuple[Float[Array, "axes axes"], bool]:
-    """Factor of Σ λ_k D_k D_kᵀ in the coordinates σ Wᵀρ: free of the tokens' length."""
-    return active.factor(laplacian(duals))
-
-
-def solve(
-    duals: Float[Array, "vocabulary vocabulary"],
-    active: Span,
-    residual: Float[Array, " dim"],
-) -> Float[Array, " dim"]:
-    """(Σ λ_k D_k D_kᵀ + I − N)⁻¹ residual."""
-    inside = active.axes @ residual
-    solved = cho_solve(_curvature(duals, active), active.inverse * inside)
-    return residual + active.axes.T @ (active.inverse * solved - inside)
-
-
-def _start(
-    strength: PairStrength, margin: MaxMargin, active: Span
-) -> Float[Array, " axes"]:
-    """The scores that best explain the duals λ at hand: D_kᵀρ ≈ log(c_k / λ_k)."""
-    # Least squares with weights λ; c spans as many decades as σ(−y b) does, and exp
-    # would overflow from a start that ignores it.
-    duals = jnp.where(strength.factor > 0, margin.duals, 0.0)
-    known = duals > 0
-    ratio = jnp.where(known, strength.factor, 1.0) / jnp.where(known, duals, 1.0)
-    charge = potentials(duals * (strength.log_scale + jnp.log(ratio)))
-    return cho_solve(_curvature(duals, active), charge @ active.left)
-
-
-@full_precision
-def minimise(
-    strength: PairStrength, margin: MaxMargin, active: Span
-) -> tuple[Float[Array, " dim"], Bool[Scalar, ""]]:
-    """Newton's method for ρ on the span of the active pairs, damped."""
-    # Third derivatives are bounded by the second times δ = max |D_kᵀ step|, for which a
-    # step of log(1 + δ)/δ descends from anywhere (T. Sun and Q. Tran-Dinh, Generalized
-    # self-concordant functions, 2019), and is a whole step at the end.
-    strength, margin = jax.lax.stop_gradient((strength, margin))
-    dtype = margin.norm.dtype
-    wanted = active.inverse * (active.axes @ margin.direction)
-    # Σ λ = ‖p_mm‖² terms cancel in the pull on a token.
-    size = jnp.maximum(margin.norm**2, jnp.finfo(dtype).tiny)
-    tolerance = STATIONARY * jnp.finfo(dtype).eps * size
-
-    def rest(scores: Array) -> tuple[Array, Array]:
-        duals = strength.times_exp(-score_differences(active.left @ scores))
-        return duals, wanted - potentials(duals) @ active.left
-
-    def unfinished(state: tuple[Array, Array, Array]) -> Array:
-        _, error, iteration = state
-        return (error > tolerance) & (iteration < ITERATIONS)
-
-    def newton(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        scores, _, iteration = state
-        duals, missing = rest(scores)
-        step = -cho_solve(_curvature(duals, active), missing)
-        spread = jnp.abs(score_differences(active.left @ step))
-        delta = jnp.max(jnp.where(strength.factor != 0, spread, 0.0))
-        # A pair's score may not be moved beyond what one exponential can follow.
-        damping = jnp.where(delta > WHOLE_STEP, jnp.log1p(delta) / delta, 1.0)
-        scores = scores + damping * step
-        _, missing = rest(scores)
-        return scores, jnp.linalg.norm(missing), iteration + 1
-
-    start = _start(strength, margin, active)
-    state = (start, jnp.asarray(jnp.inf, dtype), jnp.asarray(0))
-    scores, error, _ = jax.lax.while_loop(unfinished, newton, state)
-    return (active.inverse * scores) @ active.axes, error <= tolerance
 
 
 class LimitStatus(Status):
@@ -281,15 +112,15 @@ class Limit(eqx.Module):
         return (jnp.sqrt(mixed**2 + square * deficit) - mixed) / square
 
     def placed(self, inside: Frame) -> "Limit":
-        """The late flow of a problem in R^d, of that in its frame."""
-        vectors = lambda late: (late.growth, late.history)  # noqa: E731
-        late = eqx.tree_at(vectors, self, replace_fn=inside.lift_vectors)
-        return eqx.tree_at(
-            lambda late: late.offset, late, replace_fn=inside.lift_points
+        """The same in R^d, of a late flow in a frame."""
+        return dataclasses.replace(
+            self,
+            growth=inside.lift_vectors(self.growth),
+            offset=inside.lift_points(self.offset),
+            history=inside.lift_vectors(self.history),
         )
 
 
-@for_corpus(by_head=True)
 @full_precision
 def limit(
     parameters: Parameters,
@@ -323,26 +154,56 @@ def limit(
     Returns:
         The prediction, differentiable in E, p_0 and v in both modes.
 
-    Example:
-        See `trial_certificate.certify`.
+    Raises:
+        BadInput: parameters and a corpus that do not go together.
     """
-    inside, growth = frame(parameters), margin.direction
-    parameters, embeddings = inside.parameters, inside.parameters.embeddings
-    few = inside.coordinates(growth)
-    margin = eqx.tree_at(lambda margin: margin.direction, margin, few)
+    check_problem(parameters, corpus)
+    inside = frame(parameters)
+    few = dataclasses.replace(margin, direction=inside.coordinates(margin.direction))
+    if late_query is not None:
+        late_query = inside.coordinates(late_query)
+    if earlier_query is not None:
+        earlier_query = inside.coordinates(earlier_query)
+    late = limit_in_frame(
+        inside.parameters,
+        corpus,
+        selected,
+        pairs,
+        few,
+        late_query=late_query,
+        earlier_query=earlier_query,
+    )
+    return late.placed(inside)
+
+
+def limit_in_frame(
+    parameters: Parameters,
+    corpus: Corpus,
+    selected: Bool[Array, "sequences width"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    margin: MaxMargin,
+    *,
+    late_query: Float[Array, " dim"] | None = None,
+    earlier_query: Float[Array, " dim"] | None = None,
+) -> Limit:
+    """`limit` in the coordinates of a frame.
+
+    Source: mathematics, section 3b.
+    """
+    embeddings, growth = parameters.embeddings, margin.direction
     strength = pair_strength(embeddings @ parameters.head, corpus, selected)
     repelling = jnp.any(margin.active & (strength.factor <= 0))
     in_phi = strength._replace(factor=jnp.where(margin.active, strength.factor, 0.0))
     spans = _spans(embeddings, pairs, margin)
-    tiny = jnp.finfo(few.dtype).tiny
-    along = few / jnp.maximum(margin.norm, tiny)
+    tiny = jnp.finfo(growth.dtype).tiny
+    along = growth / jnp.maximum(margin.norm, tiny)
 
     history = jnp.zeros_like(parameters.query)
     change = jnp.where(spans.path_dim > 0, jnp.inf, jnp.zeros_like(tiny))
     if late_query is not None:
-        history = spans.path_part(inside.coordinates(late_query), along)
+        history = spans.path_part(late_query, along)
     if late_query is not None and earlier_query is not None:
-        moved = spans.path_part(inside.coordinates(late_query - earlier_query), along)
+        moved = spans.path_part(late_query - earlier_query, along)
         moved = jnp.abs(score_differences(embeddings @ moved))
         change = jnp.max(jnp.where(pairs, moved, 0.0))
     fixed = parameters.query - spans.by_any @ parameters.query + history
@@ -353,17 +214,17 @@ def limit(
     offset = _with_derivatives(embeddings, in_phi, margin, spans, offset, fixed)
 
     across = offset - along * (along @ offset)
-    off_span = jnp.linalg.norm(growth - inside.lift_vectors(spans.by_active @ few))
+    off_span = jnp.linalg.norm(growth - spans.by_active @ growth)
     # The span of the active pairs holds p_mm but for half of the digits, or lacks one.
-    complete = off_span <= jnp.sqrt(jnp.finfo(few.dtype).eps) * margin.norm
+    complete = off_span <= jnp.sqrt(jnp.finfo(growth.dtype).eps) * margin.norm
     solved = (margin.status == MaxMarginStatus.SOLVED) & complete
     several = jnp.any(selected.sum(axis=1) > 1)
     return Limit(
         growth=growth,
-        offset=inside.lift_points(offset),
+        offset=offset,
         error_constant=jnp.linalg.norm(across),
         strength=strength,
-        history=inside.lift_vectors(history),
+        history=history,
         history_dim=spans.path_dim.astype(jnp.int32),
         history_change=jax.lax.stop_gradient(change),
         offset_error=proof.error,
@@ -372,7 +233,6 @@ def limit(
     )
 
 
-@as_annotated
 def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
     """‖p‖ at which the late flow has a given direction error.
 
@@ -391,7 +251,6 @@ def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar
     return late.error_constant / sine
 
 
-@as_annotated
 def log_time_to_error(
     late: Limit, error: Float[Scalar, ""] | float
 ) -> Float[Scalar, ""]:
@@ -412,6 +271,14 @@ def log_time_to_error(
     along = late.error_constant * cosine / sine
     square = late.growth @ late.growth
     return (along * jnp.sqrt(square) - late.growth @ late.offset) / square
+
+
+def _angle(
+    error: Float[Scalar, ""] | float, dtype: jnp.dtype
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
+    """Sine and cosine of the angle θ with 2 sin(θ/2) = error."""
+    half = jnp.asarray(error, dtype) / 2
+    return 2 * half * jnp.sqrt(1 - half**2), 1 - 2 * half**2
 
 
 class _Spans(NamedTuple):
@@ -461,22 +328,6 @@ def _spans(
     )
 
 
-def _with_derivatives(
-    embeddings: Float[Array, "vocabulary dim"],
-    in_phi: PairStrength,
-    margin: MaxMargin,
-    spans: _Spans,
-    offset: Float[Array, " dim"],
-    fixed: Float[Array, " dim"],
-) -> Float[Array, " dim"]:
-    """ρ with its implicit derivative: one Newton step from the fixed solution."""
-    here = jax.lax.stop_gradient(offset + fixed)
-    duals = in_phi.times_exp(-score_differences(embeddings @ here))
-    left = here - spans.by_active @ here - fixed
-    residual = margin.direction - potentials(duals) @ embeddings + left
-    return here - solve(jax.lax.stop_gradient(duals), spans.active, residual)
-
-
 def _status(
     solved: Bool[Scalar, ""],
     several: Bool[Scalar, ""],
@@ -493,9 +344,172 @@ def _status(
     return jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN)
 
 
-def _angle(
-    error: Float[Scalar, ""] | float, dtype: jnp.dtype
-) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """Sine and cosine of the angle θ with 2 sin(θ/2) = error."""
-    half = jnp.asarray(error, dtype) / 2
-    return 2 * half * jnp.sqrt(1 - half**2), 1 - 2 * half**2
+def minimise(
+    strength: PairStrength, margin: MaxMargin, active: Span
+) -> tuple[Float[Array, " dim"], Bool[Scalar, ""]]:
+    """ρ on the span of the active pairs, by damped Newton; whether it converged.
+
+    Source: mathematics, section 3b.
+    """
+    # Third derivatives are bounded by the second times δ = max |D_kᵀ step|, for which a
+    # step of log(1 + δ)/δ descends from anywhere (T. Sun and Q. Tran-Dinh, Generalized
+    # self-concordant functions, 2019), and is a whole step at the end.
+    strength, margin = jax.lax.stop_gradient((strength, margin))
+    dtype = margin.norm.dtype
+    wanted = active.inverse * (active.axes @ margin.direction)
+    # Σ λ = ‖p_mm‖² terms cancel in the pull on a token.
+    size = jnp.maximum(margin.norm**2, jnp.finfo(dtype).tiny)
+    tolerance = STATIONARY * jnp.finfo(dtype).eps * size
+
+    def rest(scores: Array) -> tuple[Array, Array]:
+        duals = strength.times_exp(-score_differences(active.left @ scores))
+        return duals, wanted - potentials(duals) @ active.left
+
+    def unfinished(state: tuple[Array, Array, Array]) -> Array:
+        _, error, iteration = state
+        return (error > tolerance) & (iteration < ITERATIONS)
+
+    def newton(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        scores, _, iteration = state
+        duals, missing = rest(scores)
+        step = -cho_solve(_curvature(duals, active), missing)
+        spread = jnp.abs(score_differences(active.left @ step))
+        delta = jnp.max(jnp.where(strength.factor != 0, spread, 0.0))
+        # A pair's score may not be moved beyond what one exponential can follow.
+        damping = jnp.where(delta > WHOLE_STEP, jnp.log1p(delta) / delta, 1.0)
+        scores = scores + damping * step
+        _, missing = rest(scores)
+        return scores, jnp.linalg.norm(missing), iteration + 1
+
+    start = _start(strength, margin, active)
+    state = (start, jnp.asarray(jnp.inf, dtype), jnp.asarray(0))
+    scores, error, _ = jax.lax.while_loop(unfinished, newton, state)
+    return (active.inverse * scores) @ active.axes, error <= tolerance
+
+
+def _start(
+    strength: PairStrength, margin: MaxMargin, active: Span
+) -> Float[Array, " axes"]:
+    """The scores that best explain the duals λ at hand: D_kᵀρ ≈ log(c_k / λ_k)."""
+    # Least squares with weights λ; c spans as many decades as σ(−y b) does, and exp
+    # would overflow from a start that ignores it.
+    duals = jnp.where(strength.factor > 0, margin.duals, 0.0)
+    known = duals > 0
+    ratio = jnp.where(known, strength.factor, 1.0) / jnp.where(known, duals, 1.0)
+    charge = potentials(duals * (strength.log_scale + jnp.log(ratio)))
+    return cho_solve(_curvature(duals, active), charge @ active.left)
+
+
+def _with_derivatives(
+    embeddings: Float[Array, "vocabulary dim"],
+    in_phi: PairStrength,
+    margin: MaxMargin,
+    spans: _Spans,
+    offset: Float[Array, " dim"],
+    fixed: Float[Array, " dim"],
+) -> Float[Array, " dim"]:
+    """ρ with its implicit derivative: one Newton step from the fixed solution."""
+    here = jax.lax.stop_gradient(offset + fixed)
+    duals = in_phi.times_exp(-score_differences(embeddings @ here))
+    left = here - spans.by_active @ here - fixed
+    residual = margin.direction - potentials(duals) @ embeddings + left
+    return here - _solve(jax.lax.stop_gradient(duals), spans.active, residual)
+
+
+def _solve(
+    duals: Float[Array, "vocabulary vocabulary"],
+    active: Span,
+    residual: Float[Array, " dim"],
+) -> Float[Array, " dim"]:
+    """(Σ λ_k D_k D_kᵀ + I − N)⁻¹ residual."""
+    inside = active.axes @ residual
+    solved = cho_solve(_curvature(duals, active), active.inverse * inside)
+    return residual + active.axes.T @ (active.inverse * solved - inside)
+
+
+def _curvature(
+    duals: Float[Array, "vocabulary vocabulary"], active: Span
+) -> tuple[Float[Array, "axes axes"], bool]:
+    """Factor of Σ λ_k D_k D_kᵀ in the coordinates σ Wᵀρ: free of the tokens' length."""
+    return active.factor(laplacian(duals))
+
+
+class Proof(NamedTuple):
+    """Proved bounds on the critical point ρ of Φ next to the computed one.
+
+    Attributes:
+        kantorovich: h; a strict minimum ρ exists nearby if h ≤ 1/8. NaN without a
+            positive definite Hessian.
+        error: bound on the distance of ρ from the computed point.
+        basin: radius of a ball around ρ from which the flow −∇Φ converges to ρ; ∞ where
+            all active c_k are positive, so that Φ is convex.
+    """
+
+    kantorovich: Float[Scalar, ""]
+    error: Float[Scalar, ""]
+    basin: Float[Scalar, ""]
+
+    @property
+    def exists(self) -> Bool[Scalar, ""]:
+        """Whether a strict minimum of Φ is proved."""
+        return self.kantorovich <= KANTOROVICH
+
+
+def prove(
+    embeddings: Float[Array, "vocabulary dim"],
+    strength: PairStrength,
+    margin: MaxMargin,
+    active: Span,
+    offset: Float[Array, " dim"],
+) -> Proof:
+    """Prove a critical point of Φ near a computed one: Newton–Kantorovich.
+
+    With H = Σ λ_k D_k D_kᵀ, D_H = max ‖D_k‖_{H⁻¹}, β_H = 1 + 2 Σ_{λ_k<0} |λ_k|
+    ‖D_k‖²_{H⁻¹} and Newton's decrement ν = ‖∇Φ‖_{H⁻¹}: h = e β_H D_H ν. In ν count the
+    roundings of each λ_k and what is left of D_kᵀp_mm − 1. Strengths of inactive pairs
+    do not count.
+
+    Source: mathematics, section 3e.
+    """
+    eps = jnp.finfo(offset.dtype).eps
+    # Where bags cancel to rounding there is no force, but its rounding is one.
+    used = margin.active & (strength.magnitude > 0)
+    exponent = jnp.where(
+        used, strength.log_scale - score_differences(embeddings @ offset), 0.0
+    )
+    duals = jnp.where(used, strength.factor * jnp.exp(exponent), 0.0)
+    factor = _curvature(duals, active)
+    number = len(active.size)
+    columns = jnp.concatenate([active.left.T, jnp.diag(active.inverse)], axis=1)
+    solved = cho_solve(factor, columns)
+    gram = active.left @ solved[:, : len(embeddings)]
+    own = jnp.diagonal(gram)
+    square = jnp.maximum(own[:, None] + own[None, :] - gram - gram.T, 0.0)
+    reach = jnp.where(used, jnp.sqrt(square), 0.0)
+    trace = jnp.sum(active.inverse * jnp.diagonal(solved[:, -number:]))
+
+    size = jnp.abs(duals)
+    known = jnp.abs(strength.factor) * (1 + jnp.abs(exponent))
+    unsure = ROUNDINGS * eps * (strength.magnitude + known) + strength.blur
+    unsure = jnp.where(used, unsure * jnp.exp(exponent), 0.0)
+    scores = embeddings @ margin.direction
+    longest = jnp.max(jnp.abs(embeddings) @ jnp.abs(margin.direction))
+    off = jnp.max(jnp.where(margin.active, jnp.abs(score_differences(scores) - 1), 0.0))
+    off = off + ROUNDINGS * eps * longest
+
+    missing = active.inverse * (active.axes @ margin.direction)
+    missing = missing - potentials(duals) @ active.left
+    left = jnp.sqrt(jnp.maximum(missing @ cho_solve(factor, missing), 0.0))
+    left = left + jnp.sum(unsure * reach)
+    left = left + off * jnp.sqrt(jnp.sum(size)) * trace
+
+    beta = 1 + 2 * jnp.sum(jnp.where(duals < 0, size * square, 0.0))
+    convex = ~jnp.any(margin.active & (strength.factor <= 0))
+    error = 2 * left * jnp.sqrt(trace)
+    widest = jnp.max(jnp.where(used, difference_lengths(embeddings), 0.0))
+    basin = jnp.log1p(1 / beta) / widest - error
+    return Proof(
+        kantorovich=jnp.exp(1.0) * beta * jnp.max(reach) * left,
+        error=error,
+        basin=jnp.where(convex, jnp.inf, basin),
+    )

@@ -6,7 +6,7 @@ leave on the tokens, Dᵀλ = EᵀΛ with Λ_s = Σ_r λ[s, r] − λ[r, s]. The
 |S|, not on the number of pairs; and where several tokens of a sequence stay selected,
 (s, r) and (s', r) are simply two edges into r.
 
-How strongly the pairs of a selection pull late in the flow.
+`pair_strength` is c_k, how strongly the pairs of a selection pull late in the flow.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ..data.corpus import Corpus, for_corpus
+from ..data.corpus import Corpus
 from ..model.attention import functional_margin
 
 
@@ -25,12 +25,6 @@ def laplacian(
     """Laplacian of a weighted graph of pairs: aᵀ Lap(W) a = Σ W[s, r] (a_s − a_r)².
 
     Source: mathematics, section 3c.
-
-    Args:
-        weights: W, on ordered pairs.
-
-    Returns:
-        A symmetric matrix whose rows sum to zero.
 
     Example:
         >>> laplacian(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
@@ -47,12 +41,6 @@ def potentials(
 
     Source: mathematics, section 3c.
 
-    Args:
-        duals: λ, on ordered pairs.
-
-    Returns:
-        Λ; its entries sum to zero.
-
     Example:
         >>> potentials(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
         [3.0, -3.0]
@@ -65,12 +53,6 @@ def score_differences(
 ) -> Float[Array, "vocabulary vocabulary"]:
     """Lead a_s − a_r of the score of s over that of r, for every pair.
 
-    Args:
-        scores: a, one per token.
-
-    Returns:
-        An antisymmetric matrix.
-
     Example:
         >>> score_differences(jnp.array([3.0, 1.0])).tolist()
         [[0.0, 2.0], [-2.0, 0.0]]
@@ -81,13 +63,7 @@ def score_differences(
 def difference_lengths(
     embeddings: Float[Array, "vocabulary dim"],
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """Length ‖E_s − E_r‖ of every difference, rounded up.
-
-    Args:
-        embeddings: E.
-
-    Returns:
-        A symmetric matrix; never below the true lengths.
+    """Length ‖E_s − E_r‖ of every difference, never below the true one.
 
     Example:
         >>> tokens = jnp.array([[0.0, 3.0], [4.0, 0.0]])
@@ -105,14 +81,7 @@ def difference_lengths(
 def smallest_difference(
     scores: Float[Array, " vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> Float[Scalar, ""]:
-    """Smallest lead of the scores over the pairs: their margin.
-
-    Args:
-        scores: a, one per token.
-        pairs: True at [s, r] where s should score above r.
-
-    Returns:
-        min a_s − a_r, zero if there is no pair.
+    """Smallest lead min a_s − a_r over the pairs; zero if there is none.
 
     Example:
         >>> pairs = jnp.array([[False, True], [False, False]])
@@ -132,16 +101,10 @@ def centred(
     """Each token less the mean of its component of the pairs' graph.
 
     These rows span what the differences E_s − E_r of the pairs span, and the leads of
-    their scores over the pairs are the same; but there is one per token.
+    their scores over the pairs are the same; but there is one per token, zero for a
+    token in no pair.
 
     Source: mathematics, section 3b.
-
-    Args:
-        embeddings: E.
-        pairs: an edge at [s, r].
-
-    Returns:
-        The centred tokens; zero for a token in no pair.
 
     Example:
         >>> pairs = jnp.zeros((3, 3), bool).at[0, 2].set(True)
@@ -201,7 +164,6 @@ class PairStrength(NamedTuple):
         )
 
 
-@for_corpus(by_head=True)
 def pair_strength(
     values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
@@ -212,17 +174,10 @@ def pair_strength(
     c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r),
     counts and values with the shifts of their entries.
 
-    With K heads y (b_{s*} − b_r) is the margin's derivative along that difference.
+    With K heads y (b_{s*} − b_r) is the margin's derivative along that difference. The
+    scale of a pair is its largest −ℓ′(y b_{s*}) C_X[r] / C_X[s*].
 
     Source: mathematics, sections 1b, 1c and 3b.
-
-    Args:
-        values: b = E v.
-        corpus: n labelled bags.
-        selected: one token per sequence, in bag layout.
-
-    Returns:
-        c, the scale of a pair being its largest −ℓ′(y b_{s*}) C_X[r] / C_X[s*].
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences

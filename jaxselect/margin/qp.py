@@ -1,51 +1,20 @@
-"""An interior point for the nearest point of a hull of token differences.
-
-Mehrotra's predictor and corrector on min ½‖x‖² − t subject to z = Dx − t ≥ 0, whose
-dual is x = Dᵀλ, λ ≥ 0, Σλ = 1. Both are strictly feasible for any tokens and pairs, so
-there is no phase one and no divergence. One Cholesky factorisation an iteration
-(mathematics, section 3c).
-
-Scores E p and combinations Dᵀλ with twice the digits.
-
-A certificate is a sum of long terms that nearly cancel: the scores of tokens far longer
-than their lead, the duals of pairs that pull against each other. With each factor cut
-into two halves all products are exact, and their sum keeps what every addition rounds
-off (T. Ogita, S. Rump and S. Oishi, Accurate sum and dot product, 2005; mathematics,
-section 3c).
-
-Powers of two, which change sizes but no digit (mathematics, section 3c).
-
-The certificate of p and λ for a max-margin problem, measured on the tokens.
-
-A method may work on centred, scaled or reduced tokens and stop by other criteria;
-claims about its answer rest on the numbers here alone (mathematics, section 3c).
-
-The max-margin problem pair by pair, each difference brought to length one.
-
-min ½‖p‖² subject to u_kᵀp ≥ b_k with u_k = D_k/‖D_k‖ and b_k = 1/‖D_k‖: however mixed
-the lengths, no row is longer than another. The dual method of D. Goldfarb and
-A. Idnani, A numerically stable dual method for solving strictly convex quadratic
-programs (1983), begins at p = 0 and takes in the pair that p misses most; where no p
-reaches it, the combination that says so is Farkas' certificate (mathematics,
-section 3c).
-
-The orthogonal factors of the active rows only steer. The residuals of p and of the
-duals are measured on the tokens, with `_precise`, and taken off at every step.
-
-The point nearest to the origin in the convex hull of token differences.
+"""The nearest point of a hull of token differences, and what proves it.
 
 min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, with one row D = E_s − E_r of D per pair (s over r); its
-dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. An interior point finds out which
-pairs matter, the equations on those are solved to rounding, a certificate decides
-(mathematics, section 3c).
+dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. Three steps (mathematics,
+section 3c):
 
-The nearest point once its active pairs are nearly known, to the last digits.
+* An interior point finds out which pairs matter: Mehrotra's predictor and corrector on
+  z = Dx − t ≥ 0. Both sides are strictly feasible for any tokens and pairs, so there is
+  no phase one and no divergence. The equations on those pairs are solved to rounding.
+* `polish` solves them once more, with scores as unknowns, where the Gram matrices of
+  the tokens, which square their condition, have cost digits: tokens far longer along
+  one axis than across, as after a large step on E, in single precision.
+* `active_set` solves what is still undecided, pair by pair, each difference brought to
+  length one: differences whose lengths span half of the digits and more.
 
-An interior point works on Gram matrices of the tokens, which square their condition:
-where tokens are far longer along one axis than across, as after a large step on E,
-single precision leaves it some digits short of a certificate. Here the tokens enter by
-their singular vectors, and scores, not the point, are the unknowns
-(mathematics, section 3c).
+No method is believed: `measured` decides from p and λ on the tokens themselves, with
+twice the digits where rounding might turn the decision.
 """
 
 from collections.abc import Callable
@@ -65,132 +34,78 @@ from .pairs import (
     score_differences,
     smallest_difference,
 )
-from .span import (
-    ACTIVE,
-    ALLOWED,
-    CERTAIN,
-    CLOSED,
-    DEPENDENT,
-    EQUAL,
-    GUARD,
-    LARGEST_GAP,
-    MISSED,
-    RANGE,
-    REFUTED,
-    ROUGH,
-    SEEMS_ZERO,
-    SETTLED,
-    SHIFT,
-    SOLVED,
-    STATIONARY,
-    SUM,
-    VANISHING,
-    ZERO,
-    span,
-)
+from .span import span
 
+# Thresholds are multiples and powers of the rounding eps. "Derived" says that a number
+# follows from the arithmetic; "tuned", on which problems it was chosen. The 250
+# problems are those of `tests/margin/pair_problems`.
 
-def precise_differences(
-    tokens: Float[Array, "vocabulary dim"], point: Float[Array, " dim"]
-) -> Float[Array, "vocabulary vocabulary"]:
-    """(E_s − E_r)ᵀp of every pair, with twice the digits."""
-    high, low = _product(tokens, point)
-    return score_differences(high) + score_differences(low)
+# The statuses of `max_margin`, decided by what is measured on the tokens.
 
+# Largest gap and infeasibility of a solved problem: 9e-13 in double, 5e-4 in single
+# precision. Tuned on the benchmark, where 512 tokens end at 300 roundings, and on
+# single precision with tokens far longer along one axis, which ends at 2,000.
+SOLVED = 4096
+# Where duals cancel, ψ = Σ λ ‖D‖ / ‖p‖ ≫ 1, the gap may be ALLOWED eps ψ. Derived: p
+# stays feasible under the rounding of its entries if it aims GUARD eps ‖p‖ ‖D‖ too far,
+# which costs a gap of 2 GUARD eps ψ; one rounding of the step to it, one of the duals.
+ALLOWED = 12
+# But no more than eps^0.6, 4e-10 in double precision, so that p is within the root of
+# that, 2e-5, of p_mm. In single precision it is less than 4096 roundings, and allows
+# nothing.
+LARGEST_GAP = 0.6
+# Largest ‖Σ λ D‖ / Σ λ ‖D‖ of duals that refute a problem. Derived: storing the duals
+# loses half a rounding, solving for them some; and every p that keeps the pairs apart
+# would have ‖p‖ Σ λ ‖D‖ > 1/(64 eps), a margin that rounding hides.
+REFUTED = 64
+# Bound on the rounding of a sum, in roundings of its longest term: where it might turn
+# the decision, the sum is taken again with more digits. Tuned: sums over 600 tokens or
+# axes stay below 4.
+SUM = 16
+# Distance from the margin of an active pair, in roundings of the longest score. Tuned
+# on the 250 problems: turned and rescaled they keep their active pairs.
+ACTIVE = 1000
+# Tokens closer together than this many roundings of their mean are one token. Derived:
+# centring rounds twice, over some ten axes.
+EQUAL = 16
 
-def combination(
-    tokens: Float[Array, "vocabulary dim"],
-    duals: Float[Array, "vocabulary vocabulary"],
-) -> Float[Array, " dim"]:
-    """Dᵀλ = EᵀΛ, the potentials Λ of the duals being sums that cancel."""
-    high, low = _sum(jnp.concatenate([duals, -duals.T], axis=1))
-    whole, rest = _product(tokens.T, high)
-    return whole + (rest + tokens.T @ low)
+# Where a method ends; none of these is taken for a proof.
 
+# Relative gap at which the interior point ends. Derived: its formula rounds four times.
+CLOSED = 4
+# It also ends at ‖x‖² = eps^1.5. Derived: x is then 1e-12 and less than rounding leaves
+# of a sum of tokens of size one.
+ZERO = 1.5
+# At ‖x‖² < eps^0.5 the hull may hold the origin. Tuned on random contradictions.
+SEEMS_ZERO = 0.5
+# Below a gap of eps^0.5 an iterate that does not halve it is the last. Derived: from
+# there Newton's method squares the gap, unless rounding forbids it.
+SETTLED = 0.5
+# Gap at which the equations on the strong pairs are solved, and up to how many times as
+# much where scores are longer than their lead. Tuned on the 250 problems, for 20
+# iterations at most.
+CERTAIN = 64
+RANGE = 64.0
+# Largest ‖x − Dᵀλ‖ there, and ‖Dᵀλ‖ of a combination that vanishes, with tokens of size
+# one. Tuned on the 250 problems and on random contradictions.
+STATIONARY = 64
+VANISHING = 64
+# A pair that misses the margin by less is not exchanged. Derived: as SUM.
+MISSED = 16
+# Shift of the Gram matrix, eps^0.75 of its trace. Tuned: three refinements take it off
+# again, and a singular matrix stays positive.
+SHIFT = 0.75
+# Gap from which a point is polished. Derived: a quarter of SOLVED.
+ROUGH = 1024
 
-def _product(
-    matrix: Float[Array, "rows columns"], vector: Float[Array, " columns"]
-) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    """A x as an unevaluated sum of two."""
-    parts = [a * b[None, :] for a in _halves(matrix) for b in _halves(vector)]
-    return _sum(jnp.concatenate(parts, axis=1))
+# The dual active set.
 
-
-def _halves(values: Array) -> tuple[Array, Array]:
-    """Upper and lower digits, of which products are exact."""
-    info = jnp.finfo(values.dtype)
-    upper = lax.reduce_precision(values, info.nexp, info.nmant // 2 - 1)
-    return upper, values - upper
-
-
-def _sum(
-    terms: Float[Array, "rows columns"],
-) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    """Sums of the rows, and what the additions rounded off."""
-
-    def add(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple:
-        (left, rest), (right, more) = one, other
-        total = left + right
-        taken = total - left
-        lost = (left - (total - taken)) + (right - taken)
-        return total, rest + more + lost
-
-    zero = jnp.zeros((), terms.dtype)
-    return lax.reduce((terms, jnp.zeros_like(terms)), (zero, zero), add, (1,))
-
-
-def unit_size(
-    values: Float[Array, "rows columns"],
-) -> tuple[Float[Array, "rows columns"], Int[Scalar, ""], Float[Scalar, ""]]:
-    """Values · 2^−k below one, k, and the size below which they are blurred.
-
-    Processors take numbers below the smallest normal one for zero. Where entries are
-    such, before or after, or their differences may be, lengths not far above are in
-    doubt; elsewhere the size is zero.
-    """
-    info = jnp.finfo(values.dtype)
-    _, exponent = jnp.frexp(jnp.max(jnp.abs(values), initial=0.0))
-    exponent = exponent.astype(jnp.int32)
-    # As integers: a comparison of numbers would itself take them for zero.
-    least = jnp.asarray(info.tiny / info.eps, info.dtype)
-    bound = times_two_to(least, jnp.maximum(exponent, 0))
-    digits = _bits(values) << 1
-    faint = jnp.any((digits != 0) & (digits < _bits(bound) << 1))
-    blur = times_two_to(least / info.eps, jnp.maximum(-exponent, 0))
-    return times_two_to(values, -exponent), exponent, jnp.where(faint, blur, 0.0)
-
-
-def times_two_to(values: Array, power: Int[Scalar, ""]) -> Array:
-    """Values · 2^power, which need not be a number itself."""
-    info = jnp.finfo(values.dtype)
-    for half in (power // 2, power - power // 2):
-        bits = (half - info.minexp + 1).astype(f"uint{info.bits}") << info.nmant
-        values = values * lax.bitcast_convert_type(bits, info.dtype)
-    return values
-
-
-def survives(
-    before: Float[Array, "..."], after: Float[Array, "..."]
-) -> Bool[Scalar, ""]:
-    """Whether all that matters of what was scaled is still a normal number."""
-    info = jnp.finfo(before.dtype)
-    size = jnp.abs(before)
-    matters = size > info.eps**2 * jnp.max(size, initial=0.0)
-    normal = (jnp.abs(after) >= info.tiny) & jnp.isfinite(after)
-    return jnp.all(jnp.isfinite(after) & (~matters | normal))
-
-
-def norm(vector: Float[Array, " dim"]) -> Float[Scalar, ""]:
-    """‖p‖, whose square may overflow; its derivative at zero is zero."""
-    largest = jnp.max(jnp.abs(lax.stop_gradient(vector)), initial=0.0)
-    some = largest > 0
-    unit = vector / jnp.where(some, largest, 1.0)
-    return jnp.where(some, largest * jnp.sqrt(jnp.where(some, unit @ unit, 1.0)), 0.0)
-
-
-def _bits(values: Array) -> Array:
-    """The digits of numbers as integers, ordered alike where positive."""
-    return lax.bitcast_convert_type(values, f"uint{jnp.finfo(values.dtype).bits}")
+# It aims at b_k + GUARD eps ‖p‖ and stops at half of that. Derived: rounding the
+# entries of p moves u_kᵀp by half a rounding of ‖p‖.
+GUARD = 4
+# A row this close, relative to the coefficients that combine others to it, depends on
+# them. Derived: half of REFUTED, so that what it refutes passes that.
+DEPENDENT = 32
 
 
 class Problem(NamedTuple):
@@ -291,7 +206,7 @@ def _precise(problem: Problem, near: Float[Array, "*pairs"], answer: Answer) -> 
     leads, point = precise_differences(tokens, direction), combination(tokens, duals)
     answer = _certificate(problem, candidate, leads, point)
     some, total = jnp.any(direction != 0), jnp.sum(duals)
-    length = lengths(tokens, pairs)
+    length = _lengths(tokens, pairs)
     # Where differences that vanish carry all of the duals, so does their sum.
     carried = jnp.sum(duals * length)
     balance = jnp.where(carried > 0, norm(point) / carried, 0.0)
@@ -349,7 +264,7 @@ def allowed_gap(cancellation: Float[Scalar, ""]) -> Float[Scalar, ""]:
     return jnp.minimum(ALLOWED * eps * cancellation, eps**LARGEST_GAP)
 
 
-def lengths(
+def _lengths(
     tokens: Float[Array, "vocabulary dim"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> Float[Array, "vocabulary vocabulary"]:
     """‖E_s − E_r‖ of every pair, of the difference itself; zero off the pairs."""
@@ -360,11 +275,50 @@ def lengths(
     return jnp.where(pairs, size, 0.0)
 
 
-# 5 to 20 iterations are usual; more only where rounding has the say.
-_ITERATIONS = 60
+class HullPoint(NamedTuple):
+    """The nearest point x = Dᵀλ and what is known of it.
+
+    Attributes:
+        nearest: x.
+        duals: λ ≥ 0 with Σλ = 1, zero off the pairs.
+        gap: relative duality gap 1 − t²/‖x‖⁴ at the best t; one or more if x = 0.
+        vanishing: λ proves, to rounding, that the hull holds the origin.
+        certain: vanishing, or gap and x − Dᵀλ are both rounding.
+        iterations: of the interior point.
+    """
+
+    nearest: Float[Array, " rank"]
+    duals: Float[Array, "vocabulary vocabulary"]
+    gap: Float[Scalar, ""]
+    vanishing: Bool[Scalar, ""]
+    certain: Bool[Scalar, ""]
+    iterations: Int[Scalar, ""]
 
 
-class Iterate(NamedTuple):
+def normalise(
+    embeddings: Float[Array, "vocabulary dim"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+) -> tuple[
+    Float[Array, "rank vocabulary"], Float[Array, "dim rank"], Float[Scalar, ""]
+]:
+    """Eᵀ = scale · basis axes, centred, of unit size, with few coordinates."""
+    involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
+    number = jnp.maximum(involved.sum(), 1).astype(embeddings.dtype)
+    centre = jnp.where(involved, embeddings, 0.0).sum(axis=0, keepdims=True) / number
+    centred = jnp.where(involved, embeddings - centre, 0.0)
+    scale = jnp.max(jnp.linalg.norm(centred, axis=1), initial=0.0)
+    # Tokens that differ by rounding alone are equal.
+    rounding = EQUAL * jnp.finfo(embeddings.dtype).eps * jnp.linalg.norm(centre)
+    centred = jnp.where(scale <= rounding, 0.0, centred)
+    scale = jnp.where(scale <= rounding, 1.0, scale)
+    vocabulary, dim = embeddings.shape
+    if 4 * dim <= 5 * vocabulary:
+        return centred.T / scale, jnp.eye(dim, dtype=embeddings.dtype), scale
+    basis, axes = jnp.linalg.qr(centred.T / scale)
+    return axes, basis, scale
+
+
+class _Iterate(NamedTuple):
     """An interior point, with x = Dᵀλ and Σλ = 1 to rounding.
 
     Attributes:
@@ -390,9 +344,183 @@ class Iterate(NamedTuple):
     going: Bool[Scalar, ""]
 
 
-def begin(
+# Exchanges of pairs before the interior point is asked again.
+_PASSES = 8
+
+
+def nearest_point(
     axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
-) -> Iterate:
+) -> HullPoint:
+    """The point nearest to the origin in the hull of E_s − E_r, (s, r) in pairs."""
+    start = _begin(axes, pairs)
+    nothing = HullPoint(
+        nearest=start.nearest,
+        duals=start.duals,
+        gap=start.gap,
+        vanishing=~pairs.any(),
+        certain=~pairs.any(),
+        iterations=start.iterations,
+    )
+
+    def going(state: tuple[_Iterate, HullPoint, Array]) -> Array:
+        iterate, found, _ = state
+        return iterate.going & ~found.certain
+
+    def attempt(
+        state: tuple[_Iterate, HullPoint, Array],
+    ) -> tuple[_Iterate, HullPoint, Array]:
+        iterate, found, tried = state
+
+        def undecided(iterate: _Iterate) -> Array:
+            news = iterate.ready & jnp.any(iterate.strong != tried)
+            return iterate.going & ~news
+
+        iterate = lax.while_loop(
+            undecided, lambda iterate: _advance(axes, pairs, iterate), iterate
+        )
+        exact = _on_strong(axes, pairs, iterate)
+        better = exact.certain | (exact.gap < found.gap)
+        found = jax.tree.map(lambda a, b: jnp.where(better, a, b), exact, found)
+        return iterate, found, iterate.strong
+
+    iterate, found, _ = lax.while_loop(going, attempt, (start, nothing, ~pairs))
+    inside = ~found.certain & (iterate.gap < found.gap)
+    return HullPoint(
+        nearest=jnp.where(inside, iterate.nearest, found.nearest),
+        duals=jnp.where(inside, iterate.duals, found.duals),
+        gap=jnp.where(inside, iterate.gap, found.gap),
+        vanishing=found.vanishing,
+        certain=found.certain,
+        iterations=iterate.iterations,
+    )
+
+
+def _rounding(
+    axes: Float[Array, "rank vocabulary"], nearest: Float[Array, " rank"]
+) -> Float[Scalar, ""]:
+    """The rounding of a score relative to the margin ‖x‖², some times over."""
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+    score = jnp.max(jnp.abs(nearest) @ jnp.abs(axes))
+    ratio = score / jnp.maximum(nearest @ nearest, tiny)
+    return CERTAIN * eps * jnp.clip(ratio, 1.0, RANGE)
+
+
+def _on_strong(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    iterate: _Iterate,
+) -> HullPoint:
+    """`_exact` on the strong pairs, exchanging some as long as that is promising."""
+    vanishing = _vanishes(iterate.nearest, iterate.gap)
+    guessed = iterate.iterations == 0
+    # A considered set gets a second chance; further ones are for those that beat the
+    # interior point, which has not begun where the set is a guess.
+    bar = jnp.where(guessed, 0.1, iterate.gap)
+
+    def promising(state: tuple[HullPoint, Array, Array, Array]) -> Array:
+        found, _, going, passes = state
+        chance = (passes == 0) | (~guessed & (passes == 1)) | (found.gap < bar)
+        return ~found.certain & going & chance & (passes < _PASSES)
+
+    def exchange(
+        state: tuple[HullPoint, Array, Array, Array],
+    ) -> tuple[HullPoint, Array, Array, Array]:
+        before, strong, _, passes = state
+        found, exchanged = _exact(axes, pairs, strong, before.duals, vanishing)
+        found = found._replace(iterations=iterate.iterations)
+        going = jnp.any(strong != exchanged) | (found.gap < before.gap / 10)
+        return found, exchanged, going, passes + 1
+
+    no = jnp.asarray(False)
+    start = HullPoint(
+        nearest=iterate.nearest,
+        duals=iterate.duals,
+        gap=iterate.gap,
+        vanishing=no,
+        certain=no,
+        iterations=iterate.iterations,
+    )
+    return lax.while_loop(
+        promising, exchange, (start, iterate.strong, ~no, jnp.asarray(0, jnp.int32))
+    )[0]
+
+
+def _exact(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    strong: Bool[Array, "vocabulary vocabulary"],
+    duals: Float[Array, "vocabulary vocabulary"],
+    vanishing: Bool[Scalar, ""],
+) -> tuple[HullPoint, Bool[Array, "vocabulary vocabulary"]]:
+    """The least p with D p = 1 on strong pairs; or vanishing duals.
+
+    Strong pairs are usually many more than their rank, so D_A G⁺ with G = D_AᵀD_A takes
+    the place of an inverse: a slightly shifted Cholesky factor, refined. The duals move
+    as little as possible. Returned beside it: the pairs to try next.
+    """
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+
+    def hull(duals: Array) -> tuple[Array, Array]:
+        duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
+        duals = duals / jnp.maximum(duals.sum(), tiny)
+        return duals, axes @ potentials(duals)
+
+    duals, hull_point = hull(duals)
+    # From here to the end of the refinement the duals are those of p, not of x.
+    size = jnp.where(vanishing, 1.0, jnp.maximum(hull_point @ hull_point, tiny))
+    duals, point = duals / size, hull_point / size
+    gram = (axes @ laplacian(strong.astype(axes.dtype))) @ axes.T
+    # Small beside every axis, also where tokens are far longer along one of them.
+    extent = jnp.diag(gram)
+    across = extent.sum() - extent.max()
+    shift = eps**SHIFT * across + len(point) * eps * extent.sum() + tiny
+    gram = gram + shift * jnp.eye(len(point), dtype=axes.dtype)
+    factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
+    for _ in range(3):
+        short = jnp.where(strong, 1 - score_differences(point @ axes), 0.0)
+        excess = point - axes @ potentials(duals)
+        # shift · H⁻¹ keeps what lies outside the span of the strong pairs, so the sum
+        # mends both D p = 1 and p = Dᵀλ. Never p := Dᵀλ: where tokens are much longer
+        # along one axis than across, the duals cancel there and take digits with them.
+        change = cho_solve(factor, axes @ potentials(short) - shift * excess)
+        point = jnp.where(vanishing, 0.0, point + change)
+        excess = point - axes @ potentials(duals)
+        change = cho_solve(factor, excess)
+        duals = duals + jnp.where(strong, score_differences(change @ axes), 0.0)
+    # A pair that misses the margin by rounding only would come and go for ever.
+    rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
+    missed = pairs & (score_differences(point @ axes) < 1 - rounding) & ~vanishing
+    exchanged = jnp.where(strong, duals > 0, missed)
+
+    duals, hull_point = hull(duals)
+    nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))
+    gap = relative_gap(axes, pairs, nearest, hull_point)
+    gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
+    vanishing = vanishing & (hull_point @ hull_point <= (VANISHING * eps) ** 2)
+    vanishing = vanishing & strong.any()
+    rest = nearest - hull_point
+    length = jnp.sqrt(nearest @ nearest)
+    # The duals are of size ‖p‖² = 1/‖x‖² and cancel to p of size 1/‖x‖.
+    stationary = jnp.sqrt(rest @ rest) <= STATIONARY * eps * (1 + length)
+    certain = vanishing | (stationary & (gap <= _rounding(axes, nearest)))
+    found = HullPoint(
+        nearest=nearest,
+        duals=duals,
+        gap=gap,
+        vanishing=vanishing,
+        certain=certain,
+        iterations=jnp.asarray(0, jnp.int32),
+    )
+    return found, exchanged
+
+
+# 5 to 20 iterations are usual; more only where rounding has the say.
+_ITERATIONS = 60
+
+
+def _begin(
+    axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
+) -> _Iterate:
     """Equal duals, tilted once towards the pairs that come out narrow."""
     dtype = axes.dtype
     eps = jnp.finfo(dtype).eps
@@ -416,7 +544,7 @@ def begin(
     margin, slack = below(nearest)
     # All pairs at once are a guess worth its price where no token wins and loses.
     chained = jnp.any(pairs.any(axis=0) & pairs.any(axis=1))
-    return Iterate(
+    return _Iterate(
         nearest=nearest,
         margin=margin,
         slack=slack,
@@ -429,11 +557,11 @@ def begin(
     )
 
 
-def advance(
+def _advance(
     axes: Float[Array, "rank vocabulary"],
     pairs: Bool[Array, "vocabulary vocabulary"],
-    state: Iterate,
-) -> Iterate:
+    state: _Iterate,
+) -> _Iterate:
     """One iteration: predict, centre, correct; in relative changes of λ and z."""
     nearest, margin, slack, duals = state[:4]
     tiny = jnp.finfo(axes.dtype).tiny
@@ -503,23 +631,23 @@ def advance(
 def _accepted(
     axes: Float[Array, "rank vocabulary"],
     pairs: Bool[Array, "vocabulary vocabulary"],
-    state: Iterate,
+    state: _Iterate,
     moved: tuple[Array, Array, Array, Array],
     length: Float[Scalar, ""],
-) -> Iterate:
+) -> _Iterate:
     """The iterate after a step to x, t, z and λ, or the state, stopped."""
     nearest, margin, slack, duals = moved
     eps, number = jnp.finfo(axes.dtype).eps, pairs.sum().astype(axes.dtype)
     size = nearest @ nearest
     gap = relative_gap(axes, pairs, nearest, axes @ potentials(duals))
     # Where x vanishes, only duals of the vanishing combinations stay of order one.
-    vanishing = vanishes(nearest, gap)
+    vanishing = _vanishes(nearest, gap)
     lasting = number * duals > size**0.25
     strong = pairs & jnp.where(vanishing, lasting, duals > slack)
     ready = vanishing | (gap < 0.03)
     count = state.iterations + 1
     finished = (gap <= CLOSED * eps) | (size <= eps**ZERO) | (count >= _ITERATIONS)
-    new = Iterate(
+    new = _Iterate(
         nearest=nearest,
         margin=margin,
         slack=slack,
@@ -549,12 +677,100 @@ def relative_gap(
     return 1 - least * jnp.abs(least) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
 
 
-def vanishes(
+def _vanishes(
     nearest: Float[Array, " rank"], gap: Float[Scalar, ""]
 ) -> Bool[Scalar, ""]:
     """Whether x looks like zero: small, and separating nothing."""
     small = nearest @ nearest < jnp.finfo(nearest.dtype).eps ** SEEMS_ZERO
     return small & (gap > 0.9)
+
+
+_EXCHANGES = 8
+
+
+def polish(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    found: HullPoint,
+) -> HullPoint:
+    """Exchange pairs from those that `found` all but puts at the margin."""
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+    least = smallest_difference(found.nearest @ axes, pairs)
+    ahead = score_differences(found.nearest @ axes) / jnp.maximum(least, tiny)
+    # The gap is of second order in the distance from the solution.
+    near = pairs & (ahead <= 1 + jnp.sqrt(jnp.maximum(found.gap, 0.0)))
+    rough = ~found.certain | (~found.vanishing & (found.gap > ROUGH * eps))
+
+    def promising(state: tuple[HullPoint, Array, Array, Array, Array]) -> Array:
+        _, _, _, going, passes = state
+        return going & (passes < _EXCHANGES)
+
+    def exchange(
+        state: tuple[HullPoint, Array, Array, Array, Array],
+    ) -> tuple[HullPoint, Array, Array, Array, Array]:
+        best, duals, strong, _, passes = state
+        tried, duals, exchanged = _solve_on_strong(axes, pairs, strong, duals)
+        better = tried.gap < best.gap
+        tried = tried._replace(iterations=found.iterations)
+        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, best)
+        going = jnp.any(exchanged != strong) & ~best.certain
+        return best, duals, exchanged, going, passes + 1
+
+    size = jnp.maximum(found.nearest @ found.nearest, tiny)
+    start = (found, found.duals / size, near, rough & (found.gap < 1), jnp.asarray(0))
+    return lax.while_loop(promising, exchange, start)[0]
+
+
+def _solve_on_strong(
+    axes: Float[Array, "rank vocabulary"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    strong: Bool[Array, "vocabulary vocabulary"],
+    duals: Float[Array, "vocabulary vocabulary"],
+) -> tuple[
+    HullPoint,
+    Float[Array, "vocabulary vocabulary"],
+    Bool[Array, "vocabulary vocabulary"],
+]:
+    """The least p with D p = 1 on strong pairs; duals; pairs to try next.
+
+    With centred tokens U σ Wᵀ and scores a = U z, D p = 1 reads
+    Uᵀ Lap U z = Uᵀ potentials(1), whatever σ is, and p = Dᵀλ reads
+    Uᵀ potentials(λ) = W p/σ.
+    """
+    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
+    known = span(centred(axes.T, strong))
+    mask = strong.astype(axes.dtype)
+    factor = known.factor(laplacian(mask))
+    scores = cho_solve(factor, potentials(mask) @ known.left)
+    duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
+    point = (known.inverse * scores) @ known.axes
+    for _ in range(2):
+        # Residuals are computed on the tokens: their singular vectors round each of
+        # them to the longest.
+        short = jnp.where(strong, 1 - score_differences(point @ axes), 0.0)
+        change = cho_solve(factor, potentials(short) @ known.left)
+        point = point + (known.inverse * change) @ known.axes
+        excess = known.axes @ (point - axes @ potentials(duals))
+        change = cho_solve(factor, known.inverse * excess)
+        duals = duals + jnp.where(strong, score_differences(known.left @ change), 0.0)
+    rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
+    missed = pairs & (score_differences(point @ axes) < 1 - rounding)
+    exchanged = jnp.where(strong, duals > 0, missed)
+
+    weights = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
+    weights = weights / jnp.maximum(weights.sum(), tiny)
+    nearest = point / jnp.maximum(point @ point, tiny)
+    gap = relative_gap(axes, pairs, nearest, axes @ potentials(weights))
+    gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
+    found = HullPoint(
+        nearest=nearest,
+        duals=weights,
+        gap=gap,
+        vanishing=jnp.asarray(False),
+        certain=gap <= CERTAIN * eps,
+        iterations=jnp.asarray(0, jnp.int32),
+    )
+    return found, duals, exchanged
 
 
 # An entry and at most one exit for each pair that stays, twice over.
@@ -623,7 +839,7 @@ class _State(NamedTuple):
 def active_set(problem: Problem, going: Bool[Scalar, ""]) -> Candidate:
     """The solution p and its duals; or zero and duals that refute it."""
     tokens, pairs, _ = problem
-    length = lengths(tokens, pairs)
+    length = _lengths(tokens, pairs)
     rows = _rows(tokens, pairs, length)
     rank = max(1, min(len(rows.axes), len(tokens) - 1))
     zero, no = jnp.zeros((), jnp.int32), jnp.asarray(False)
@@ -776,302 +992,104 @@ def _choose(condition: Array, one: _State, other: _State) -> _State:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
-# Exchanges of pairs before the interior point is asked again.
-_PASSES = 8
+def precise_differences(
+    tokens: Float[Array, "vocabulary dim"], point: Float[Array, " dim"]
+) -> Float[Array, "vocabulary vocabulary"]:
+    """(E_s − E_r)ᵀp of every pair, with twice the digits."""
+    high, low = _product(tokens, point)
+    return score_differences(high) + score_differences(low)
 
 
-class HullPoint(NamedTuple):
-    """The nearest point x = Dᵀλ and what is known of it.
-
-    Attributes:
-        nearest: x.
-        duals: λ ≥ 0 with Σλ = 1, zero off the pairs.
-        gap: relative duality gap 1 − t²/‖x‖⁴ at the best t; one or more if x = 0.
-        vanishing: λ proves, to rounding, that the hull holds the origin.
-        certain: vanishing, or gap and x − Dᵀλ are both rounding.
-        iterations: of the interior point.
-    """
-
-    nearest: Float[Array, " rank"]
-    duals: Float[Array, "vocabulary vocabulary"]
-    gap: Float[Scalar, ""]
-    vanishing: Bool[Scalar, ""]
-    certain: Bool[Scalar, ""]
-    iterations: Int[Scalar, ""]
-
-
-def normalise(
-    embeddings: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-) -> tuple[
-    Float[Array, "rank vocabulary"], Float[Array, "dim rank"], Float[Scalar, ""]
-]:
-    """Eᵀ = scale · basis axes, centred, of unit size, with few coordinates."""
-    involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
-    number = jnp.maximum(involved.sum(), 1).astype(embeddings.dtype)
-    centre = jnp.where(involved, embeddings, 0.0).sum(axis=0, keepdims=True) / number
-    centred = jnp.where(involved, embeddings - centre, 0.0)
-    scale = jnp.max(jnp.linalg.norm(centred, axis=1), initial=0.0)
-    # Tokens that differ by rounding alone are equal.
-    rounding = EQUAL * jnp.finfo(embeddings.dtype).eps * jnp.linalg.norm(centre)
-    centred = jnp.where(scale <= rounding, 0.0, centred)
-    scale = jnp.where(scale <= rounding, 1.0, scale)
-    vocabulary, dim = embeddings.shape
-    if 4 * dim <= 5 * vocabulary:
-        return centred.T / scale, jnp.eye(dim, dtype=embeddings.dtype), scale
-    basis, axes = jnp.linalg.qr(centred.T / scale)
-    return axes, basis, scale
-
-
-def nearest_point(
-    axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
-) -> HullPoint:
-    """The point nearest to the origin in the hull of E_s − E_r, (s, r) in pairs."""
-    start = begin(axes, pairs)
-    nothing = HullPoint(
-        nearest=start.nearest,
-        duals=start.duals,
-        gap=start.gap,
-        vanishing=~pairs.any(),
-        certain=~pairs.any(),
-        iterations=start.iterations,
-    )
-
-    def going(state: tuple[Iterate, HullPoint, Array]) -> Array:
-        iterate, found, _ = state
-        return iterate.going & ~found.certain
-
-    def attempt(
-        state: tuple[Iterate, HullPoint, Array],
-    ) -> tuple[Iterate, HullPoint, Array]:
-        iterate, found, tried = state
-
-        def undecided(iterate: Iterate) -> Array:
-            news = iterate.ready & jnp.any(iterate.strong != tried)
-            return iterate.going & ~news
-
-        iterate = lax.while_loop(
-            undecided, lambda iterate: advance(axes, pairs, iterate), iterate
-        )
-        exact = _on_strong(axes, pairs, iterate)
-        better = exact.certain | (exact.gap < found.gap)
-        found = jax.tree.map(lambda a, b: jnp.where(better, a, b), exact, found)
-        return iterate, found, iterate.strong
-
-    iterate, found, _ = lax.while_loop(going, attempt, (start, nothing, ~pairs))
-    inside = ~found.certain & (iterate.gap < found.gap)
-    return HullPoint(
-        nearest=jnp.where(inside, iterate.nearest, found.nearest),
-        duals=jnp.where(inside, iterate.duals, found.duals),
-        gap=jnp.where(inside, iterate.gap, found.gap),
-        vanishing=found.vanishing,
-        certain=found.certain,
-        iterations=iterate.iterations,
-    )
-
-
-def _rounding(
-    axes: Float[Array, "rank vocabulary"], nearest: Float[Array, " rank"]
-) -> Float[Scalar, ""]:
-    """The rounding of a score relative to the margin ‖x‖², some times over."""
-    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
-    score = jnp.max(jnp.abs(nearest) @ jnp.abs(axes))
-    ratio = score / jnp.maximum(nearest @ nearest, tiny)
-    return CERTAIN * eps * jnp.clip(ratio, 1.0, RANGE)
-
-
-def _on_strong(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    iterate: Iterate,
-) -> HullPoint:
-    """`_exact` on the strong pairs, exchanging some as long as that is promising."""
-    vanishing = vanishes(iterate.nearest, iterate.gap)
-    guessed = iterate.iterations == 0
-    # A considered set gets a second chance; further ones are for those that beat the
-    # interior point, which has not begun where the set is a guess.
-    bar = jnp.where(guessed, 0.1, iterate.gap)
-
-    def promising(state: tuple[HullPoint, Array, Array, Array]) -> Array:
-        found, _, going, passes = state
-        chance = (passes == 0) | (~guessed & (passes == 1)) | (found.gap < bar)
-        return ~found.certain & going & chance & (passes < _PASSES)
-
-    def exchange(
-        state: tuple[HullPoint, Array, Array, Array],
-    ) -> tuple[HullPoint, Array, Array, Array]:
-        before, strong, _, passes = state
-        found, exchanged = _exact(axes, pairs, strong, before.duals, vanishing)
-        found = found._replace(iterations=iterate.iterations)
-        going = jnp.any(strong != exchanged) | (found.gap < before.gap / 10)
-        return found, exchanged, going, passes + 1
-
-    no = jnp.asarray(False)
-    start = HullPoint(
-        nearest=iterate.nearest,
-        duals=iterate.duals,
-        gap=iterate.gap,
-        vanishing=no,
-        certain=no,
-        iterations=iterate.iterations,
-    )
-    return lax.while_loop(
-        promising, exchange, (start, iterate.strong, ~no, jnp.asarray(0, jnp.int32))
-    )[0]
-
-
-def _exact(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    strong: Bool[Array, "vocabulary vocabulary"],
+def combination(
+    tokens: Float[Array, "vocabulary dim"],
     duals: Float[Array, "vocabulary vocabulary"],
-    vanishing: Bool[Scalar, ""],
-) -> tuple[HullPoint, Bool[Array, "vocabulary vocabulary"]]:
-    """The least p with D p = 1 on strong pairs; or vanishing duals.
+) -> Float[Array, " dim"]:
+    """Dᵀλ = EᵀΛ, the potentials Λ of the duals being sums that cancel."""
+    high, low = _sum(jnp.concatenate([duals, -duals.T], axis=1))
+    whole, rest = _product(tokens.T, high)
+    return whole + (rest + tokens.T @ low)
 
-    Strong pairs are usually many more than their rank, so D_A G⁺ with G = D_AᵀD_A takes
-    the place of an inverse: a slightly shifted Cholesky factor, refined. The duals move
-    as little as possible. Returned beside it: the pairs to try next.
+
+def _product(
+    matrix: Float[Array, "rows columns"], vector: Float[Array, " columns"]
+) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    """A x as an unevaluated sum of two."""
+    parts = [a * b[None, :] for a in _halves(matrix) for b in _halves(vector)]
+    return _sum(jnp.concatenate(parts, axis=1))
+
+
+def _halves(values: Array) -> tuple[Array, Array]:
+    """Upper and lower digits, of which products are exact."""
+    info = jnp.finfo(values.dtype)
+    upper = lax.reduce_precision(values, info.nexp, info.nmant // 2 - 1)
+    return upper, values - upper
+
+
+def _sum(
+    terms: Float[Array, "rows columns"],
+) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    """Sums of the rows, and what the additions rounded off."""
+
+    def add(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple:
+        (left, rest), (right, more) = one, other
+        total = left + right
+        taken = total - left
+        lost = (left - (total - taken)) + (right - taken)
+        return total, rest + more + lost
+
+    zero = jnp.zeros((), terms.dtype)
+    return lax.reduce((terms, jnp.zeros_like(terms)), (zero, zero), add, (1,))
+
+
+def unit_size(
+    values: Float[Array, "rows columns"],
+) -> tuple[Float[Array, "rows columns"], Int[Scalar, ""], Float[Scalar, ""]]:
+    """Values · 2^−k below one, k, and the size below which they are blurred.
+
+    Processors take numbers below the smallest normal one for zero. Where entries are
+    such, before or after, or their differences may be, lengths not far above are in
+    doubt; elsewhere the size is zero.
     """
-    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
-
-    def hull(duals: Array) -> tuple[Array, Array]:
-        duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
-        duals = duals / jnp.maximum(duals.sum(), tiny)
-        return duals, axes @ potentials(duals)
-
-    duals, hull_point = hull(duals)
-    # From here to the end of the refinement the duals are those of p, not of x.
-    size = jnp.where(vanishing, 1.0, jnp.maximum(hull_point @ hull_point, tiny))
-    duals, point = duals / size, hull_point / size
-    gram = (axes @ laplacian(strong.astype(axes.dtype))) @ axes.T
-    # Small beside every axis, also where tokens are far longer along one of them.
-    extent = jnp.diag(gram)
-    across = extent.sum() - extent.max()
-    shift = eps**SHIFT * across + len(point) * eps * extent.sum() + tiny
-    gram = gram + shift * jnp.eye(len(point), dtype=axes.dtype)
-    factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
-    for _ in range(3):
-        short = jnp.where(strong, 1 - score_differences(point @ axes), 0.0)
-        excess = point - axes @ potentials(duals)
-        # shift · H⁻¹ keeps what lies outside the span of the strong pairs, so the sum
-        # mends both D p = 1 and p = Dᵀλ. Never p := Dᵀλ: where tokens are much longer
-        # along one axis than across, the duals cancel there and take digits with them.
-        change = cho_solve(factor, axes @ potentials(short) - shift * excess)
-        point = jnp.where(vanishing, 0.0, point + change)
-        excess = point - axes @ potentials(duals)
-        change = cho_solve(factor, excess)
-        duals = duals + jnp.where(strong, score_differences(change @ axes), 0.0)
-    # A pair that misses the margin by rounding only would come and go for ever.
-    rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
-    missed = pairs & (score_differences(point @ axes) < 1 - rounding) & ~vanishing
-    exchanged = jnp.where(strong, duals > 0, missed)
-
-    duals, hull_point = hull(duals)
-    nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))
-    gap = relative_gap(axes, pairs, nearest, hull_point)
-    gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
-    vanishing = vanishing & (hull_point @ hull_point <= (VANISHING * eps) ** 2)
-    vanishing = vanishing & strong.any()
-    rest = nearest - hull_point
-    length = jnp.sqrt(nearest @ nearest)
-    # The duals are of size ‖p‖² = 1/‖x‖² and cancel to p of size 1/‖x‖.
-    stationary = jnp.sqrt(rest @ rest) <= STATIONARY * eps * (1 + length)
-    certain = vanishing | (stationary & (gap <= _rounding(axes, nearest)))
-    found = HullPoint(
-        nearest=nearest,
-        duals=duals,
-        gap=gap,
-        vanishing=vanishing,
-        certain=certain,
-        iterations=jnp.asarray(0, jnp.int32),
-    )
-    return found, exchanged
+    info = jnp.finfo(values.dtype)
+    _, exponent = jnp.frexp(jnp.max(jnp.abs(values), initial=0.0))
+    exponent = exponent.astype(jnp.int32)
+    # As integers: a comparison of numbers would itself take them for zero.
+    least = jnp.asarray(info.tiny / info.eps, info.dtype)
+    bound = times_two_to(least, jnp.maximum(exponent, 0))
+    digits = _bits(values) << 1
+    faint = jnp.any((digits != 0) & (digits < _bits(bound) << 1))
+    blur = times_two_to(least / info.eps, jnp.maximum(-exponent, 0))
+    return times_two_to(values, -exponent), exponent, jnp.where(faint, blur, 0.0)
 
 
-_EXCHANGES = 8
+def times_two_to(values: Array, power: Int[Scalar, ""]) -> Array:
+    """Values · 2^power, which need not be a number itself."""
+    info = jnp.finfo(values.dtype)
+    for half in (power // 2, power - power // 2):
+        bits = (half - info.minexp + 1).astype(f"uint{info.bits}") << info.nmant
+        values = values * lax.bitcast_convert_type(bits, info.dtype)
+    return values
 
 
-def polish(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    found: HullPoint,
-) -> HullPoint:
-    """Exchange pairs from those that `found` all but puts at the margin."""
-    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
-    least = smallest_difference(found.nearest @ axes, pairs)
-    ahead = score_differences(found.nearest @ axes) / jnp.maximum(least, tiny)
-    # The gap is of second order in the distance from the solution.
-    near = pairs & (ahead <= 1 + jnp.sqrt(jnp.maximum(found.gap, 0.0)))
-    rough = ~found.certain | (~found.vanishing & (found.gap > ROUGH * eps))
-
-    def promising(state: tuple[HullPoint, Array, Array, Array, Array]) -> Array:
-        _, _, _, going, passes = state
-        return going & (passes < _EXCHANGES)
-
-    def exchange(
-        state: tuple[HullPoint, Array, Array, Array, Array],
-    ) -> tuple[HullPoint, Array, Array, Array, Array]:
-        best, duals, strong, _, passes = state
-        tried, duals, exchanged = _solve_on_strong(axes, pairs, strong, duals)
-        better = tried.gap < best.gap
-        tried = tried._replace(iterations=found.iterations)
-        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, best)
-        going = jnp.any(exchanged != strong) & ~best.certain
-        return best, duals, exchanged, going, passes + 1
-
-    size = jnp.maximum(found.nearest @ found.nearest, tiny)
-    start = (found, found.duals / size, near, rough & (found.gap < 1), jnp.asarray(0))
-    return lax.while_loop(promising, exchange, start)[0]
+def survives(
+    before: Float[Array, "..."], after: Float[Array, "..."]
+) -> Bool[Scalar, ""]:
+    """Whether all that matters of what was scaled is still a normal number."""
+    info = jnp.finfo(before.dtype)
+    size = jnp.abs(before)
+    matters = size > info.eps**2 * jnp.max(size, initial=0.0)
+    normal = (jnp.abs(after) >= info.tiny) & jnp.isfinite(after)
+    return jnp.all(jnp.isfinite(after) & (~matters | normal))
 
 
-def _solve_on_strong(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    strong: Bool[Array, "vocabulary vocabulary"],
-    duals: Float[Array, "vocabulary vocabulary"],
-) -> tuple[
-    HullPoint,
-    Float[Array, "vocabulary vocabulary"],
-    Bool[Array, "vocabulary vocabulary"],
-]:
-    """The least p with D p = 1 on strong pairs; duals; pairs to try next.
+def norm(vector: Float[Array, " dim"]) -> Float[Scalar, ""]:
+    """‖p‖, whose square may overflow; its derivative at zero is zero."""
+    largest = jnp.max(jnp.abs(lax.stop_gradient(vector)), initial=0.0)
+    some = largest > 0
+    unit = vector / jnp.where(some, largest, 1.0)
+    return jnp.where(some, largest * jnp.sqrt(jnp.where(some, unit @ unit, 1.0)), 0.0)
 
-    With centred tokens U σ Wᵀ and scores a = U z, D p = 1 reads
-    Uᵀ Lap U z = Uᵀ potentials(1), whatever σ is, and p = Dᵀλ reads
-    Uᵀ potentials(λ) = W p/σ.
-    """
-    eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
-    known = span(centred(axes.T, strong))
-    mask = strong.astype(axes.dtype)
-    factor = known.factor(laplacian(mask))
-    scores = cho_solve(factor, potentials(mask) @ known.left)
-    duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
-    point = (known.inverse * scores) @ known.axes
-    for _ in range(2):
-        # Residuals are computed on the tokens: their singular vectors round each of
-        # them to the longest.
-        short = jnp.where(strong, 1 - score_differences(point @ axes), 0.0)
-        change = cho_solve(factor, potentials(short) @ known.left)
-        point = point + (known.inverse * change) @ known.axes
-        excess = known.axes @ (point - axes @ potentials(duals))
-        change = cho_solve(factor, known.inverse * excess)
-        duals = duals + jnp.where(strong, score_differences(known.left @ change), 0.0)
-    rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
-    missed = pairs & (score_differences(point @ axes) < 1 - rounding)
-    exchanged = jnp.where(strong, duals > 0, missed)
 
-    weights = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
-    weights = weights / jnp.maximum(weights.sum(), tiny)
-    nearest = point / jnp.maximum(point @ point, tiny)
-    gap = relative_gap(axes, pairs, nearest, axes @ potentials(weights))
-    gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
-    found = HullPoint(
-        nearest=nearest,
-        duals=weights,
-        gap=gap,
-        vanishing=jnp.asarray(False),
-        certain=gap <= CERTAIN * eps,
-        iterations=jnp.asarray(0, jnp.int32),
-    )
-    return found, duals, exchanged
+def _bits(values: Array) -> Array:
+    """The digits of numbers as integers, ordered alike where positive."""
+    return lax.bitcast_convert_type(values, f"uint{jnp.finfo(values.dtype).bits}")

@@ -1,15 +1,9 @@
 """The span of some vectors: its rank, its axes, and the projector on it.
 
-Thresholds of the max-margin problem: multiples and powers of the rounding eps.
-
-"Derived" says that a number follows from the arithmetic; "tuned", on which problems it
-was chosen. The 250 problems are those of `tests/margin/pair_problems`.
-
-Singular vectors by Jacobi's rotations: a small loop, where a TPU's SVD is 17 MB.
-
-XLA builds an SVD for a TPU of polar decompositions, which its compiler spends most of a
-minute on. Here columns meet in pairs and are turned until they are orthogonal
-(Hestenes; the order of the meetings is that of a round-robin tournament).
+On a TPU the singular vectors are those of Jacobi's rotations: XLA builds an SVD of
+polar decompositions, 17 MB of program, which its compiler spends most of a minute on.
+Here columns meet in pairs and are turned until they are orthogonal (Hestenes; the order
+of the meetings is that of a round-robin tournament).
 """
 
 from typing import NamedTuple
@@ -22,86 +16,107 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..compilation import full_precision
 
-# The statuses of `max_margin`, decided by what is measured on the tokens.
-
-# Largest gap and infeasibility of a solved problem: 9e-13 in double, 5e-4 in single
-# precision. Tuned on the benchmark, where 512 tokens end at 300 roundings, and on
-# single precision with tokens far longer along one axis, which ends at 2,000.
-SOLVED = 4096
-# Where duals cancel, ψ = Σ λ ‖D‖ / ‖p‖ ≫ 1, the gap may be ALLOWED eps ψ. Derived: p
-# stays feasible under the rounding of its entries if it aims GUARD eps ‖p‖ ‖D‖ too far,
-# which costs a gap of 2 GUARD eps ψ; one rounding of the step to it, one of the duals.
-ALLOWED = 12
-# But no more than eps^0.6, 4e-10 in double precision, so that p is within the root of
-# that, 2e-5, of p_mm. In single precision it is less than 4096 roundings, and allows
-# nothing.
-LARGEST_GAP = 0.6
-# Largest ‖Σ λ D‖ / Σ λ ‖D‖ of duals that refute a problem. Derived: storing the duals
-# loses half a rounding, solving for them some; and every p that keeps the pairs apart
-# would have ‖p‖ Σ λ ‖D‖ > 1/(64 eps), a margin that rounding hides.
-REFUTED = 64
-# Bound on the rounding of a sum, in roundings of its longest term: where it might turn
-# the decision, the sum is taken again with more digits. Tuned: sums over 600 tokens or
-# axes stay below 4.
-SUM = 16
-# Distance from the margin of an active pair, in roundings of the longest score. Tuned
-# on the 250 problems: turned and rescaled they keep their active pairs.
-ACTIVE = 1000
-# Tokens closer together than this many roundings of their mean are one token. Derived:
-# centring rounds twice, over some ten axes.
-EQUAL = 16
-
-# Where a method ends; none of these is taken for a proof.
-
-# Relative gap at which the interior point ends. Derived: its formula rounds four times.
-CLOSED = 4
-# It also ends at ‖x‖² = eps^1.5. Derived: x is then 1e-12 and less than rounding leaves
-# of a sum of tokens of size one.
-ZERO = 1.5
-# At ‖x‖² < eps^0.5 the hull may hold the origin. Tuned on random contradictions.
-SEEMS_ZERO = 0.5
-# Below a gap of eps^0.5 an iterate that does not halve it is the last. Derived: from
-# there Newton's method squares the gap, unless rounding forbids it.
-SETTLED = 0.5
-# Gap at which the equations on the strong pairs are solved, and up to how many times as
-# much where scores are longer than their lead. Tuned on the 250 problems, for 20
-# iterations at most.
-CERTAIN = 64
-RANGE = 64.0
-# Largest ‖x − Dᵀλ‖ there, and ‖Dᵀλ‖ of a combination that vanishes, with tokens of size
-# one. Tuned on the 250 problems and on random contradictions.
-STATIONARY = 64
-VANISHING = 64
-# A pair that misses the margin by less is not exchanged. Derived: as SUM.
-MISSED = 16
-# Shift of the Gram matrix, eps^0.75 of its trace. Tuned: three refinements take it off
-# again, and a singular matrix stays positive.
-SHIFT = 0.75
-# Gap from which a point is polished. Derived: a quarter of SOLVED.
-ROUGH = 1024
-
-# The dual active set.
-
-# It aims at b_k + GUARD eps ‖p‖ and stops at half of that. Derived: rounding the
-# entries of p moves u_kᵀp by half a rounding of ‖p‖.
-GUARD = 4
-# A row this close, relative to the coefficients that combine others to it, depends on
-# them. Derived: half of REFUTED, so that what it refutes passes that.
-DEPENDENT = 32
-
-# Ranks.
-
 # Singular values below this many roundings of the largest, times the longer side, are
 # zero. Derived: NumPy's rule for ranks, and ten for tokens that are rounded themselves.
 RANK = 10
 
-# Derivatives.
 
-# p lies in the span of the active differences. Where it is further than eps^0.375 of
-# its length off the span that is found, 1e-6 or 2e-3, short ones are lost beside long
-# ones, and there is no derivative. Tuned on the mixed problems up to 16 decades: the
-# relative error of the derivative is a few times that distance.
-SPANNED = 0.375
+class Span(NamedTuple):
+    """Rows A = U diag(σ) Wᵀ, without what rounding alone holds up; no derivatives.
+
+    A Gram matrix AᵀA would have the squares σ², half of whose digits are gone before
+    its eigenvalues are asked for; in single precision that is where small directions
+    get lost.
+
+    Attributes:
+        left: U, orthonormal columns, zero beyond the rank.
+        size: σ, falling, zero beyond the rank.
+        axes: Wᵀ, orthonormal rows, zero beyond the rank.
+    """
+
+    left: Float[Array, "rows axes"]
+    size: Float[Array, " axes"]
+    axes: Float[Array, "axes dim"]
+
+    @property
+    def rank(self) -> Int[Scalar, ""]:
+        """Dimension of the span."""
+        return jnp.sum(self.size > 0)
+
+    @property
+    def inverse(self) -> Float[Array, " axes"]:
+        """1/σ, zero beyond the rank."""
+        return jnp.where(self.size > 0, 1 / jnp.where(self.size > 0, self.size, 1.0), 0)
+
+    def factor(
+        self, matrix: Float[Array, "rows rows"]
+    ) -> tuple[Float[Array, "axes axes"], bool]:
+        """Cholesky factor of Uᵀ M U, with ones on the diagonal beyond the rank.
+
+        Example:
+            >>> known = span(jnp.array([[3.0, 0.0], [0.0, 2.0]]))
+            >>> jnp.abs(known.factor(4 * jnp.eye(2))[0]).round(6).tolist()
+            [[2.0, 0.0], [0.0, 2.0]]
+        """
+        spanned = self.left.T @ matrix @ self.left
+        return cho_factor(spanned + jnp.diag((self.size == 0).astype(spanned.dtype)))
+
+
+def span(rows: Float[Array, "rows dim"]) -> Span:
+    """The span of some rows, whose rank must be well determined.
+
+    Singular values below ten roundings of the largest, times the longer side, count as
+    zero. No derivatives.
+
+    Source: mathematics, section 3b.
+
+    Example:
+        >>> span(jnp.array([[3.0, 0.0], [4.0, 0.0]])).rank.item()
+        1
+    """
+    rows = jax.lax.stop_gradient(rows)
+    left, size, axes = jax.lax.platform_dependent(rows, tpu=_jacobi, default=_svd)
+    floor = RANK * max(rows.shape) * jnp.finfo(rows.dtype).eps * size.max(initial=0.0)
+    kept = size > floor
+    return Span(
+        jnp.where(kept[None, :], left, 0.0),
+        jnp.where(kept, size, 0.0),
+        jnp.where(kept[:, None], axes, 0.0),
+    )
+
+
+def _svd(rows: Float[Array, "rows dim"]) -> tuple[Array, Array, Array]:
+    left, size, axes = jnp.linalg.svd(rows, full_matrices=False)
+    return left, size, axes
+
+
+@jax.custom_jvp
+def projector(rows: Float[Array, "rows dim"], known: Span) -> Float[Array, "dim dim"]:
+    """Orthogonal projector N on the span of the rows of A, differentiable in them.
+
+    The derivative is that at constant rank, dN = (I − N) dAᵀ (A⁺)ᵀ + its transpose,
+    which is right where the rows move without leaving or entering a common hyperplane,
+    as differences of the same pairs of tokens do. Derivatives of it are not provided.
+
+    Source: mathematics, section 3b.
+
+    Example:
+        >>> rows = jnp.array([[3.0, 0.0], [4.0, 0.0]])
+        >>> jnp.round(projector(rows, span(rows)), 6).tolist()
+        [[1.0, 0.0], [0.0, 0.0]]
+    """
+    return known.axes.T @ known.axes
+
+
+@projector.defjvp
+@full_precision
+def _projector_jvp(
+    primals: tuple[Array, Span], tangents: tuple[Array, Span]
+) -> tuple[Array, Array]:
+    (_, known), (change, _) = primals, tangents
+    turn = change.T @ (known.left * known.inverse[None, :]) @ known.axes
+    turn = turn - known.axes.T @ (known.axes @ turn)
+    return known.axes.T @ known.axes, turn + turn.T
 
 
 # Cosines between columns, in roundings: what is left of them, and below what they turn.
@@ -110,12 +125,12 @@ _LEFT, _STILL = 8.0, 1.0
 _SWEEPS = 20
 
 
-def jacobi(
+def _jacobi(
     rows: Float[Array, "rows dim"],
 ) -> tuple[Float[Array, "rows axes"], Float[Array, " axes"], Float[Array, "axes dim"]]:
     """`svd(rows, full_matrices=False)`; columns of U are zero where σ is."""
     if rows.shape[0] < rows.shape[1]:
-        right, size, left = jacobi(rows.T)
+        right, size, left = _jacobi(rows.T)
         return left.T, size, right.T
     eps = jnp.finfo(rows.dtype).eps
     length, number = rows.shape
@@ -165,119 +180,3 @@ def jacobi(
     inverse = jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1.0), 0.0)
     left = turned[falling, :length].T * inverse[None, :]
     return left, size * largest, turned[falling, length : length + number]
-
-
-class Span(NamedTuple):
-    """Rows A = U diag(σ) Wᵀ, without what rounding alone holds up; no derivatives.
-
-    A Gram matrix AᵀA would have the squares σ², half of whose digits are gone before
-    its eigenvalues are asked for; in single precision that is where small directions
-    get lost.
-
-    Attributes:
-        left: U, orthonormal columns, zero beyond the rank.
-        size: σ, falling, zero beyond the rank.
-        axes: Wᵀ, orthonormal rows, zero beyond the rank.
-    """
-
-    left: Float[Array, "rows axes"]
-    size: Float[Array, " axes"]
-    axes: Float[Array, "axes dim"]
-
-    @property
-    def rank(self) -> Int[Scalar, ""]:
-        """Dimension of the span."""
-        return jnp.sum(self.size > 0)
-
-    @property
-    def inverse(self) -> Float[Array, " axes"]:
-        """1/σ, zero beyond the rank."""
-        return jnp.where(self.size > 0, 1 / jnp.where(self.size > 0, self.size, 1.0), 0)
-
-    def factor(
-        self, matrix: Float[Array, "rows rows"]
-    ) -> tuple[Float[Array, "axes axes"], bool]:
-        """Cholesky factor of Uᵀ M U, with ones on the diagonal beyond the rank.
-
-        Args:
-            matrix: M, symmetric and positive definite on the columns of U.
-
-        Returns:
-            A factor for `cho_solve`.
-
-        Example:
-            >>> known = span(jnp.array([[3.0, 0.0], [0.0, 2.0]]))
-            >>> jnp.abs(known.factor(4 * jnp.eye(2))[0]).round(6).tolist()
-            [[2.0, 0.0], [0.0, 2.0]]
-        """
-        spanned = self.left.T @ matrix @ self.left
-        return cho_factor(spanned + jnp.diag((self.size == 0).astype(spanned.dtype)))
-
-
-def span(rows: Float[Array, "rows dim"]) -> Span:
-    """The span of some rows, whose rank must be well determined.
-
-    Source: mathematics, section 3b.
-
-    Args:
-        rows: A; singular values below ten roundings of the largest, times the longer
-            side of A, count as zero.
-
-    Returns:
-        Its singular vectors and values, as constants.
-
-    Example:
-        >>> span(jnp.array([[3.0, 0.0], [4.0, 0.0]])).rank.item()
-        1
-    """
-    rows = jax.lax.stop_gradient(rows)
-    left, size, axes = jax.lax.platform_dependent(rows, tpu=jacobi, default=_svd)
-    floor = RANK * max(rows.shape) * jnp.finfo(rows.dtype).eps * size.max(initial=0.0)
-    kept = size > floor
-    return Span(
-        jnp.where(kept[None, :], left, 0.0),
-        jnp.where(kept, size, 0.0),
-        jnp.where(kept[:, None], axes, 0.0),
-    )
-
-
-def _svd(rows: Float[Array, "rows dim"]) -> tuple[Array, Array, Array]:
-    left, size, axes = jnp.linalg.svd(rows, full_matrices=False)
-    return left, size, axes
-
-
-@jax.custom_jvp
-@full_precision
-def projector(rows: Float[Array, "rows dim"], known: Span) -> Float[Array, "dim dim"]:
-    """Orthogonal projector N on the span of the rows of A, differentiable in them.
-
-    The derivative is that at constant rank, dN = (I − N) dAᵀ (A⁺)ᵀ + its transpose,
-    which is right where the rows move without leaving or entering a common hyperplane,
-    as differences of the same pairs of tokens do. Derivatives of it are not provided.
-
-    Source: mathematics, section 3b.
-
-    Args:
-        rows: A.
-        known: their span.
-
-    Returns:
-        N, with N² = N = Nᵀ and A N = A; differentiable in A, in both modes.
-
-    Example:
-        >>> rows = jnp.array([[3.0, 0.0], [4.0, 0.0]])
-        >>> jnp.round(projector(rows, span(rows)), 6).tolist()
-        [[1.0, 0.0], [0.0, 0.0]]
-    """
-    return known.axes.T @ known.axes
-
-
-@projector.defjvp
-@full_precision
-def _projector_jvp(
-    primals: tuple[Array, Span], tangents: tuple[Array, Span]
-) -> tuple[Array, Array]:
-    (_, known), (change, _) = primals, tangents
-    turn = change.T @ (known.left * known.inverse[None, :]) @ known.axes
-    turn = turn - known.axes.T @ (known.axes @ turn)
-    return known.axes.T @ known.axes, turn + turn.T

@@ -1,47 +1,41 @@
-"""Softmax attention of one query over a bag: scores → weights → output.
+"""Softmax attention of one query over bags of tokens: scores → weights → risk → forces.
 
-Written for one sequence; `jax.vmap` gives the corpus.
+With a = E p and b = E v a sequence X attends with q[s] ∝ C_X[s] e^{a_s} and has the
+output f = Σ_s q[s] b_s, so the empirical risk L is a function of 2|S| numbers, and its
+gradient in E has rank two. Its derivatives are in closed form because the flow needs
+them multiplied by e^τ at times τ = log(1+t) where they underflow on their own.
 
-The functional margin of a sequence, m = y f or its analogue.
-
-Every loss here is a function of one number per sequence, for two classes and for K.
-
-Pulls of a bag on the scores of its tokens, entry by entry, in any layout.
-
-The empirical risk and its derivatives in score space.
-
-With a = E p and b = E v the empirical risk is a function of 2|S| numbers; its gradient
-in E has rank two. Derivatives are in closed form because the flow needs them multiplied
-by e^τ at times τ = log(1+t) where they underflow on their own.
+What is said of a loss is said of its margin m, one number per sequence (y f, or its
+analogue for K classes). Bags come in any layout (`AbstractBags`).
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..compilation import full_precision, one_program
+from ..compilation import full_precision
 from ..data.corpus import (
     AbstractBags,
     ByBag,
     ByToken,
     Corpus,
     Entries,
-    for_corpus,
     padded_logits,
 )
 from .parameters import Parameters
 
 
 class Attention(NamedTuple):
-    """Weights and output of attention over one bag.
+    """Weights and outputs of attention over bags.
 
     Attributes:
-        log_weights: log q[s], −∞ on padding; exact when q itself underflows.
-        output: f = Σ_s q[s] b_s, a number per head.
-        advantage: b_s − f likewise, exact for the top token too (see `attend`).
-        top: slot of the largest weight.
+        log_weights: log q[s] of every entry, −∞ on padding; exact when q underflows.
+        output: f = Σ_s q[s] b_s of every bag, a number per head.
+        advantage: b_s − f of every entry likewise, exact for the top token too.
+        top: slot of the largest weight of every bag.
     """
 
     log_weights: Float[Array, "*batch width"]
@@ -50,17 +44,33 @@ class Attention(NamedTuple):
     top: Int[Array, "*batch"]
 
 
-@one_program()
+def attend_bags(scores: ByToken, values: ByToken, bags: AbstractBags) -> Attention:
+    """Attend over every bag: q[s] ∝ C[s] e^{a_s}, f = Σ q[s] b_s.
+
+    Late in training one token s* holds nearly all the weight, and b_{s*} − f is far
+    below the rounding of f. Measured from the top token nothing cancels:
+    b_s − f = (b_s − b_{s*}) − Σ_r q[r] (b_r − b_{s*}), where the term r = s* is zero.
+    """
+    shifted, share = _exponentials(scores, bags)
+    top = bags.first(shifted == 0)
+    total = bags.total(share)
+    log_weights = shifted - bags.spread(bags.arrays.log(total))
+    entries = bags.values_by_entry(values)
+    best = bags.at(entries, top)
+    ahead = entries - bags.spread(best)
+    heads = [1] * (values.ndim - 1)
+    mean = bags.total(share.reshape(*share.shape, *heads) * ahead)
+    mean = mean / total.reshape(-1, *heads)
+    return Attention(log_weights, best + mean, ahead - bags.spread(mean), top)
+
+
+@partial(jax.jit, inline=True)
 def attend(
     scores: Float[Array, " width"],
     values: Float[Array, " width *classes"],
     counts: Float[Array, " width"],
 ) -> Attention:
-    """Attention over one bag: q[s] ∝ C[s] e^{a_s}, f = Σ q[s] b_s.
-
-    Late in training one token s* holds nearly all the weight, and b_{s*} − f is far
-    below the rounding of f. Measured from the top token nothing cancels:
-    b_s − f = (b_s − b_{s*}) − Σ_r q[r] (b_r − b_{s*}), where the term r = s* is zero.
+    """Attend over one bag: q[s] ∝ C[s] e^{a_s}, f = Σ q[s] b_s.
 
     Source: mathematics, section 1.
 
@@ -86,83 +96,15 @@ def attend(
     return jax.tree.map(lambda each: each[0], attend_bags(scores, values, one))
 
 
-def attend_bags(scores: ByToken, values: ByToken, bags: AbstractBags) -> Attention:
-    """`attend` for every bag, in any layout.
-
-    Args:
-        scores: a = E p.
-        values: b = E v.
-        bags: n bags.
-
-    Returns:
-        An `Attention` entry by entry, with outputs and tops bag by bag.
-    """
-    shifted, share = _exponentials(scores, bags)
-    top = bags.first(shifted == 0)
-    total = bags.total(share)
-    log_weights = shifted - bags.spread(bags.arrays.log(total))
-    entries = bags.values_by_entry(values)
-    best = bags.at(entries, top)
-    ahead = entries - bags.spread(best)
-    heads = [1] * (values.ndim - 1)
-    mean = bags.total(share.reshape(*share.shape, *heads) * ahead)
-    mean = mean / total.reshape(-1, *heads)
-    return Attention(log_weights, best + mean, ahead - bags.spread(mean), top)
-
-
-def attention_shares(scores: ByToken, bags: AbstractBags) -> Entries:
-    """Softmax over every bag, in any layout: q[s] ∝ C[s] e^{a_s}.
-
-    Args:
-        scores: a = E p.
-        bags: n bags.
-
-    Returns:
-        Weights that add up to one in each bag, entry by entry.
-    """
-    _, share = _exponentials(scores, bags)
-    return share / bags.spread(bags.total(share))
-
-
-@one_program()
-def attention_weights(
-    scores: Float[Array, " width"], counts: Float[Array, " width"]
-) -> Float[Array, " width"]:
-    """Softmax weights over a bag: q[s] ∝ C[s] e^{a_s}.
-
-    Args:
-        scores: a_s of the tokens in the bag.
-        counts: C[s]; zero for padding.
-
-    Returns:
-        Weights that add up to one, zero on padding.
-
-    Example:
-        >>> weights = attention_weights(jnp.zeros(3), jnp.array([3.0, 1.0, 0.0]))
-        >>> weights.tolist()
-        [0.75, 0.25, 0.0]
-    """
-    logits = padded_logits(scores, counts)
-    share = jnp.exp(logits - jax.lax.stop_gradient(logits.max()))
-    return share / share.sum()
-
-
-@for_corpus()
-@one_program()
+@partial(jax.jit, inline=True)
 def attend_corpus(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
 ) -> Attention:
-    """`attend` for every bag of a corpus.
+    """Attend over every bag of a corpus, from a = E p and b = E v.
 
-    Args:
-        scores: a = E p, one per token of the vocabulary.
-        values: b = E v, one per token of the vocabulary and head.
-        corpus: n bags.
-
-    Returns:
-        An `Attention` with a leading axis of n.
+    Source: mathematics, section 1.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -173,76 +115,23 @@ def attend_corpus(
     return attend_bags(scores, values, corpus)
 
 
-@one_program()
-@full_precision
-def token_scores(
-    parameters: Parameters,
-) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary *classes"]]:
-    """Scores a = E p and values b = E v of all tokens.
+def attention_shares(scores: ByToken, bags: AbstractBags) -> Entries:
+    """Softmax weights q[s] ∝ C[s] e^{a_s} of every entry of every bag."""
+    _, share = _exponentials(scores, bags)
+    return share / bags.spread(bags.total(share))
 
-    Source: mathematics, section 1.
 
-    Args:
-        parameters: (E, p, v).
-
-    Returns:
-        Scores a and values b.
+def attention_weights(
+    scores: Float[Array, " width"], counts: Float[Array, " width"]
+) -> Float[Array, " width"]:
+    """Softmax weights q[s] ∝ C[s] e^{a_s} over one bag; zero on padding.
 
     Example:
-        >>> from jaxselect.model.parameters import Parameters
-        >>> a, b = token_scores(Parameters(jnp.eye(2), jnp.ones(2), jnp.zeros(2)))
-        >>> a.tolist(), b.tolist()
-        ([1.0, 1.0], [0.0, 0.0])
+        >>> weights = attention_weights(jnp.zeros(3), jnp.array([3.0, 1.0, 0.0]))
+        >>> weights.tolist()
+        [0.75, 0.25, 0.0]
     """
-    embeddings = parameters.embeddings
-    return embeddings @ parameters.query, embeddings @ parameters.head
-
-
-@for_corpus()
-@one_program()
-def outputs(
-    parameters: Parameters, corpus: Corpus
-) -> Float[Array, " sequences *classes"]:
-    """Model output f(X; p, E) of every sequence.
-
-    Source: mathematics, section 1.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n bags.
-
-    Returns:
-        One real number per sequence, whose sign is the predicted label; or one per
-        class, of which the largest predicts.
-
-    Example:
-        >>> from jaxselect.data import corpus
-        >>> from jaxselect.model import parameters
-        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> model = parameters.Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
-        >>> outputs(model, bags).tolist()
-        [1.0, 1.0]
-    """
-    return attend_corpus(*token_scores(parameters), corpus).output
-
-
-@one_program()
-def attention_entropy(log_weights: Float[Array, " width"]) -> Float[Scalar, ""]:
-    """Entropy −Σ q log q of the attention over one bag, in nats.
-
-    Args:
-        log_weights: log q, −∞ on padding.
-
-    Returns:
-        Zero when one token holds all the weight.
-
-    Example:
-        >>> round(attention_entropy(jnp.log(jnp.full(4, 0.25))).item(), 4)
-        1.3863
-    """
-    weights = jnp.exp(log_weights)
-    finite = jnp.where(weights > 0, log_weights, 0.0)
-    return -jnp.sum(weights * finite)
+    return jax.nn.softmax(padded_logits(scores, counts))
 
 
 def _exponentials(scores: ByToken, bags: AbstractBags) -> tuple[Entries, Entries]:
@@ -296,19 +185,12 @@ class FunctionalMargin(NamedTuple):
 
 
 def functional_margin(labels: ByBag, output: ByBag) -> FunctionalMargin:
-    """Margins m = y f, or f_y − log Σ_{k≠y} e^{f_k} for K classes.
+    """Compute margins m = y f, or f_y − log Σ_{k≠y} e^{f_k} for K classes.
 
     With the logistic loss the second is cross-entropy: log(1 + e^{−m}) = −log π_y, and
     1 − π_y = σ(−m). For K = 2 it is the first, with f = f_+ − f_−.
 
     Source: mathematics, section 1c.
-
-    Args:
-        labels: y = ±1; with K classes 0 … K − 1.
-        output: f, a number per sequence, or K.
-
-    Returns:
-        Margins and their derivatives.
 
     Example:
         >>> several = functional_margin(jnp.array([1]), jnp.array([[0.0, 3.0, 0.0]]))
@@ -360,118 +242,11 @@ def score_gradient(
 
 
 def partners(advance: Any, attention: Attention, bags: AbstractBags) -> Entries:
-    """Partners u of the pulls in their change: see `score_curvature`."""
+    """Partners x of the pulls in their change: see `score_curvature`."""
     margin = functional_margin(bags.labels, attention.output).value
     tilt = 0.5 * bags.loss.ratio(margin)
     weights = bags.arrays.exp(attention.log_weights)
     return weights * (1 + bags.spread(tilt) * advance)
-
-
-class Metrics(NamedTuple):
-    """Loss and accuracy of a model on a corpus.
-
-    Attributes:
-        loss: the empirical risk, in nats where it is logistic.
-        accuracy: share of sequences whose label is predicted, by their weights.
-    """
-
-    loss: Float[Scalar, ""]
-    accuracy: Float[Scalar, ""]
-
-
-@for_corpus(by_head=True)
-@one_program()
-def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
-    """Empirical risk L(p, E) = Σ_X w_X ℓ(m_X).
-
-    Source: mathematics, sections 1, 1b and 1c.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n labelled bags.
-
-    Returns:
-        The mean of the corpus's loss; in nats where it is logistic.
-
-    Example:
-        >>> from jaxselect.data import corpus
-        >>> from jaxselect.model import parameters
-        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> v = jnp.array([1.0, -1.0])
-        >>> model = parameters.Parameters(jnp.eye(2), v, v)
-        >>> round(empirical_risk(model, bags).item(), 4)
-        0.3133
-    """
-    margin = functional_margin(corpus.labels, outputs(parameters, corpus)).value
-    return corpus.mean(corpus.loss.value(margin))
-
-
-@for_corpus(by_head=True)
-@one_program()
-def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
-    """Share of sequences whose label is predicted, each by its weight.
-
-    Predicted is the sign of f(X), or the class of the largest output.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n labelled bags.
-
-    Returns:
-        A number in [0, 1].
-
-    Example:
-        >>> from jaxselect.data import corpus
-        >>> from jaxselect.model import parameters
-        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> v = jnp.array([1.0, -1.0])
-        >>> accuracy(parameters.Parameters(jnp.eye(2), v, v), bags).item()
-        1.0
-    """
-    output = outputs(parameters, corpus)
-    if output.ndim == 1:
-        right = (output > 0) == (corpus.labels > 0)
-    else:
-        right = jnp.argmax(output, axis=1).astype(corpus.labels.dtype) == corpus.labels
-    return corpus.mean(right.astype(parameters.query.dtype))
-
-
-@for_corpus(by_head=True)
-@one_program()
-def log_strongest_pull(
-    scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary *classes"],
-    corpus: Corpus,
-) -> Float[Scalar, ""]:
-    """Log of the largest single term of ∂L/∂a, exact however late.
-
-    Terms much larger than their sum are tokens that hold each other in balance.
-
-    Source: mathematics, section 3g.
-
-    Args:
-        scores: a = E p.
-        values: b = E v.
-        corpus: n labelled bags.
-
-    Returns:
-        max over X and its tokens s, but the top one, of
-        log (w_X (−ℓ′(m)) q_X[s] |∂m/∂f · (b_s − f)|).
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> late = jnp.array([5000.0, 0.0]), jnp.array([1.0, 0.0])
-        >>> round(log_strongest_pull(*late, corpus).item(), 4)
-        -5001.3133
-    """
-    attention = attend_corpus(scores, values, corpus)
-    exponent = log_weighted_residual(attention, corpus)
-    others = jnp.arange(exponent.shape[1])[None] != attention.top[:, None]
-    distance = jnp.where(others, jnp.abs(advances(attention, corpus)), 0.0)
-    # The inner `where` keeps the derivative of log finite where there is no pull.
-    log_distance = jnp.log(jnp.where(distance > 0, distance, 1.0))
-    return jnp.max(jnp.where(distance > 0, exponent + log_distance, -jnp.inf))
 
 
 class ScoreDescent(NamedTuple):
@@ -486,15 +261,14 @@ class ScoreDescent(NamedTuple):
     values: Float[Array, " vocabulary *classes"]
 
 
-@for_corpus(by_head=True)
-@one_program()
+@partial(jax.jit, inline=True)
 def negative_gradient(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
     log_scale: Float[Scalar, ""] | float = 0.0,
 ) -> ScoreDescent:
-    """e^{log_scale} (−∂L/∂a, −∂L/∂b), exact however late.
+    """Compute e^{log_scale} (−∂L/∂a, −∂L/∂b), exact however late.
 
     The scale joins the exponent of every term, so the product is right where the
     gradient alone is zero in floating point. The terms of one sequence in ∂L/∂a sum to
@@ -531,3 +305,142 @@ def negative_gradient(
         size = size[..., None]
     weighted = label[:, None] * size
     return ScoreDescent(corpus.scatter(pull), corpus.scatter(weighted))
+
+
+@partial(jax.jit, inline=True)
+def log_strongest_pull(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
+    corpus: Corpus,
+) -> Float[Scalar, ""]:
+    """Log of the largest single term of ∂L/∂a, exact however late.
+
+    It is max over X and its tokens s, but the top one, of
+    log (w_X (−ℓ′(m)) q_X[s] |∂m/∂f · (b_s − f)|). Terms much larger than their sum are
+    tokens that hold each other in balance.
+
+    Source: mathematics, section 3g.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> late = jnp.array([5000.0, 0.0]), jnp.array([1.0, 0.0])
+        >>> round(log_strongest_pull(*late, corpus).item(), 4)
+        -5001.3133
+    """
+    attention = attend_corpus(scores, values, corpus)
+    exponent = log_weighted_residual(attention, corpus)
+    others = ~corpus.marks(attention.top)
+    distance = jnp.where(others, jnp.abs(advances(attention, corpus)), 0.0)
+    # The inner `where` keeps the derivative of log finite where there is no pull.
+    log_distance = jnp.log(jnp.where(distance > 0, distance, 1.0))
+    return jnp.max(jnp.where(distance > 0, exponent + log_distance, -jnp.inf))
+
+
+@partial(jax.jit, inline=True)
+@full_precision
+def token_scores(
+    parameters: Parameters,
+) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary *classes"]]:
+    """Compute scores a = E p and values b = E v of all tokens.
+
+    Source: mathematics, section 1.
+
+    Example:
+        >>> from jaxselect.model.parameters import Parameters
+        >>> a, b = token_scores(Parameters(jnp.eye(2), jnp.ones(2), jnp.zeros(2)))
+        >>> a.tolist(), b.tolist()
+        ([1.0, 1.0], [0.0, 0.0])
+    """
+    embeddings = parameters.embeddings
+    return embeddings @ parameters.query, embeddings @ parameters.head
+
+
+@partial(jax.jit, inline=True)
+def outputs(
+    parameters: Parameters, corpus: Corpus
+) -> Float[Array, " sequences *classes"]:
+    """Compute the model's output f(X; p, E) of every sequence.
+
+    Source: mathematics, section 1.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n bags.
+
+    Returns:
+        One real number per sequence, whose sign is the predicted label; or one per
+        class, of which the largest predicts.
+
+    Example:
+        >>> from jaxselect import Parameters, from_sequences
+        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> model = Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
+        >>> outputs(model, bags).tolist()
+        [1.0, 1.0]
+    """
+    return attend_corpus(*token_scores(parameters), corpus).output
+
+
+@partial(jax.jit, inline=True)
+def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
+    """Compute the empirical risk L(p, E) = Σ_X w_X ℓ(m_X).
+
+    Source: mathematics, sections 1, 1b and 1c.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n labelled bags.
+
+    Returns:
+        The mean of the corpus's loss; in nats where it is logistic.
+
+    Example:
+        >>> from jaxselect import Parameters, from_sequences
+        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> v = jnp.array([1.0, -1.0])
+        >>> round(empirical_risk(Parameters(jnp.eye(2), v, v), bags).item(), 4)
+        0.3133
+    """
+    margin = functional_margin(corpus.labels, outputs(parameters, corpus)).value
+    return corpus.mean(corpus.loss.value(margin))
+
+
+@partial(jax.jit, inline=True)
+def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
+    """Compute the share of sequences whose label is predicted, each by its weight.
+
+    Predicted is the sign of f(X), or the class of the largest output.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n labelled bags.
+
+    Returns:
+        A number in [0, 1].
+
+    Example:
+        >>> from jaxselect import Parameters, from_sequences
+        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> v = jnp.array([1.0, -1.0])
+        >>> accuracy(Parameters(jnp.eye(2), v, v), bags).item()
+        1.0
+    """
+    output = outputs(parameters, corpus)
+    if output.ndim == 1:
+        right = (output > 0) == (corpus.labels > 0)
+    else:
+        right = jnp.argmax(output, axis=1).astype(corpus.labels.dtype) == corpus.labels
+    return corpus.mean(right.astype(parameters.query.dtype))
+
+
+class Metrics(NamedTuple):
+    """Loss and accuracy of a model on a corpus.
+
+    Attributes:
+        loss: the empirical risk, in nats where it is logistic.
+        accuracy: share of sequences whose label is predicted, by their weights.
+    """
+
+    loss: Float[Scalar, ""]
+    accuracy: Float[Scalar, ""]

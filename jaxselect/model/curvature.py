@@ -1,4 +1,4 @@
-"""The Jacobian of the pulls in score space."""
+"""The Jacobian of the pulls in score space, −∂²L/∂a²."""
 
 from functools import partial
 
@@ -6,14 +6,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..compilation import one_program
-from ..data.corpus import Corpus, for_corpus
+from ..compilation import full_precision
+from ..data.corpus import Corpus
 from .attention import (
     Attention,
     advances,
     attend_corpus,
     functional_margin,
     log_weighted_residual,
+    negative_gradient,
     partners,
     score_gradient,
 )
@@ -23,18 +24,17 @@ LARGE_PRODUCT = 2**28
 
 # Tokens between which a sequence is as good as decided, and sequences whose other pairs
 # are added up together, few enough for their tokens to stay in a cache: both measured.
-FEW, BLOCK = 4, 50
+_FEW, _BLOCK = 4, 50
 
 
-@for_corpus(by_head=True)
-@one_program()
+@partial(jax.jit, inline=True)
 def score_curvature(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
     log_scale: Float[Scalar, ""] | float = 0.0,
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary vocabulary"]]:
-    """−∂L/∂a and its Jacobian −∂²L/∂a², both times e^{log_scale}.
+    """Compute −∂L/∂a and its symmetric Jacobian −∂²L/∂a², both times e^{log_scale}.
 
     With h_X = w_X (−ℓ′) q_X y (b − f) one sequence contributes diag(h) − h xᵀ − x hᵀ,
     x = q (1 + ½ (ℓ″/−ℓ′) y (b − f)): the derivatives of the weights, of the mean, and
@@ -43,15 +43,6 @@ def score_curvature(
     pairs of tokens that meet, without those that all together are below its rounding.
 
     Source: mathematics, sections 1b, 1c and 3a.
-
-    Args:
-        scores: a = E p.
-        values: b = E v.
-        corpus: n labelled bags.
-        log_scale: a natural logarithm, as in `negative_gradient`.
-
-    Returns:
-        The scaled negative gradient and the symmetric Jacobian.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -71,8 +62,35 @@ def score_curvature(
         pulled, bent = _bends(exponent, attention, corpus)
         pull, partner = jnp.vstack([pull, pulled]), jnp.vstack([partner, bent])
         tokens = jnp.tile(tokens, (1 + values.shape[1], 1))
-    cross = _cross(pull, partner, tokens, corpus.vocabulary)
+    large = len(pull) * corpus.vocabulary**2 >= LARGE_PRODUCT
+    add_up = _cross_of_many if large else _cross
+    cross = add_up(pull, partner, tokens, corpus.vocabulary)
     return gradient, jnp.diag(gradient) - cross - cross.T
+
+
+def growth_along_values(
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""],
+) -> Float[Scalar, ""]:
+    """−e^{log_scale} vᵀ(∂²L/∂p²)v: below zero where pulls oppose a move of p along v.
+
+    Along v each f moves by the variance of b under its weights, so that every pair of
+    tokens takes part: in a balance against the move, in a change of places with it.
+    With several heads all of them must not grow: the sum, or the largest above zero.
+    """
+
+    def pull(scores: Float[Array, " vocabulary"]) -> Float[Array, " vocabulary"]:
+        return negative_gradient(scores, values, corpus, log_scale).scores
+
+    def along(value: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
+        return jax.jvp(lambda scores: value @ pull(scores), (scores,), (value,))[1]
+
+    if values.ndim == 1:
+        return along(values)
+    each = jax.vmap(along)(values.T)
+    return jnp.where(jnp.any(each > 0), each.max(), each.sum())
 
 
 def _bends(
@@ -113,18 +131,7 @@ def _cross(
     tokens: Int[Array, "many width"],
     vocabulary: int,
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """Σ_X x hᵀ."""
-    large = len(pull) * vocabulary**2 >= LARGE_PRODUCT
-    add_up = _cross_of_many if large else _product
-    return add_up(pull, partner, tokens, vocabulary)
-
-
-def _product(
-    pull: Float[Array, "sequences width"],
-    partner: Float[Array, "sequences width"],
-    tokens: Int[Array, "sequences width"],
-    vocabulary: int,
-) -> Float[Array, "vocabulary vocabulary"]:
+    """Σ_X x hᵀ as a matrix product."""
     sequence = jnp.arange(len(tokens), dtype=tokens.dtype)[:, None]
     # One factor is laid out by token, the other by sequence: the product is twice as
     # fast as one that has to transpose a factor first.
@@ -136,13 +143,13 @@ def _product(
 
 @partial(jax.custom_jvp, nondiff_argnums=(3,))
 def _cross_of_many(
-    pull: Float[Array, "sequences width"],
-    partner: Float[Array, "sequences width"],
-    tokens: Int[Array, "sequences width"],
+    pull: Float[Array, "many width"],
+    partner: Float[Array, "many width"],
+    tokens: Int[Array, "many width"],
     vocabulary: int,
 ) -> Float[Array, "vocabulary vocabulary"]:
     """Σ_X x hᵀ over pairs of tokens on CPU, by a product elsewhere."""
-    product = partial(_product, vocabulary=vocabulary)
+    product = partial(_cross, vocabulary=vocabulary)
     by_pairs = partial(_sum_of_pairs, vocabulary=vocabulary)
     return jax.lax.platform_dependent(
         pull, partner, tokens, cpu=by_pairs, default=product
@@ -150,31 +157,32 @@ def _cross_of_many(
 
 
 @_cross_of_many.defjvp
+@full_precision
 def _cross_of_many_jvp(
     vocabulary: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
 ) -> tuple[Array, Array]:
-    """That of the product: a loop of unknown length cannot be transposed."""
+    """Derivative of the product: a loop of unknown length cannot be transposed."""
     pull, partner, tokens = primals
-    product = partial(_product, tokens=tokens, vocabulary=vocabulary)
+    product = partial(_cross, tokens=tokens, vocabulary=vocabulary)
     change = jax.jvp(product, (pull, partner), tangents[:2])[1]
     return _cross_of_many(pull, partner, tokens, vocabulary), change
 
 
 def _sum_of_pairs(
-    pull: Float[Array, "sequences width"],
-    partner: Float[Array, "sequences width"],
-    tokens: Int[Array, "sequences width"],
+    pull: Float[Array, "many width"],
+    partner: Float[Array, "many width"],
+    tokens: Int[Array, "many width"],
     vocabulary: int,
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """`_product` without what all together is below its rounding."""
+    """`_cross` without what all together is below its rounding."""
     sequences = len(tokens)
     part = jnp.abs(partner) * jnp.abs(pull).max(axis=1, keepdims=True)
     counted = part > jnp.finfo(pull.dtype).eps * part.max() / sequences
-    many = counted.sum(axis=1) > FEW
+    many = counted.sum(axis=1) > _FEW
     total = jnp.zeros((vocabulary, vocabulary), pull.dtype)
 
     remaining = jnp.where(counted & ~many[:, None], jnp.abs(partner), 0.0)
-    for _ in range(FEW):
+    for _ in range(_FEW):
         slot = jnp.argmax(remaining, axis=1, keepdims=True)
         column = partial(jnp.take_along_axis, indices=slot, axis=1)
         weight = jnp.where(column(remaining) > 0, column(partner), 0.0)
@@ -184,7 +192,7 @@ def _sum_of_pairs(
     order = jnp.argsort(~many)
 
     def block(number: Int[Scalar, ""], total: Array) -> Array:
-        position = number * BLOCK + jnp.arange(BLOCK)
+        position = number * _BLOCK + jnp.arange(_BLOCK)
         kept = order[jnp.minimum(position, sequences - 1)]
         ids, weights = tokens[kept], partner[kept]
         weights = jnp.where((position < many.sum())[:, None], weights, 0.0)
@@ -195,4 +203,4 @@ def _sum_of_pairs(
 
         return jax.lax.scan(add, total, (ids.T, weights.T))[0]
 
-    return jax.lax.fori_loop(0, -(-many.sum() // BLOCK), block, total)
+    return jax.lax.fori_loop(0, -(-many.sum() // _BLOCK), block, total)

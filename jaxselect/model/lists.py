@@ -4,11 +4,11 @@ With hard attention the model computes such a list, f = b of the present token o
 highest score. Counts of tokens alone do not give it: a token may occur mostly where
 another one overrides it (mathematics, section 3j).
 
-Families of corpora whose labels a decision list gives.
-
-Ids are in the order of the list, and irrelevant tokens come last.
+Families of corpora whose labels such a list gives have ids in the order of the list,
+irrelevant tokens last.
 """
 
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -17,17 +17,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from .. import checks
-from ..checks import BadInput, as_annotated
-from ..compilation import one_program
-from ..data.corpus import Corpus, check_share, counted, for_corpus
+from ..checks import BadInput
+from ..data.corpus import Corpus, check_share, counted
 from .selection import selected_tokens
 
 _Shares: TypeAlias = tuple[Float[Scalar, ""] | float, ...]
 # Largest share that leaves something of the other kind.
-BELOW_ONE = 1 - 1e-6
+_BELOW_ONE = 1 - 1e-6
 
 
-@as_annotated
 def decision_list(
     key: Key[Array, ""],
     *,
@@ -39,7 +37,7 @@ def decision_list(
     positive: Float[Scalar, ""] | float = 0.5,
     noise: Float[Scalar, ""] | float = 0.0,
 ) -> Corpus:
-    """Sequences labelled by a decision list with signs + − + − ….
+    """Draw sequences labelled by a decision list with signs + − + − ….
 
     Given its label, each deciding token is present with probability `presence`,
     independently; irrelevant ones, drawn evenly, fill the sequence. With both labels
@@ -69,6 +67,7 @@ def decision_list(
         >>> (1 - 2 * (corpus.tokens[:, 0] % 2)).tolist() == corpus.labels.tolist()
         True
     """
+    checks.key(key)
     _check_shares(presence, positive, noise)
     _check(sequences, length, depth, depth, irrelevant)
     checks.whole("depth", depth, least=2)
@@ -76,7 +75,7 @@ def decision_list(
     return _decision_list(key, shares, sequences, sizes)
 
 
-@one_program("sequences", "sizes")
+@partial(jax.jit, static_argnums=(2, 3), inline=True)
 def _decision_list(
     key: Key[Array, ""], shares: _Shares, sequences: int, sizes: tuple[int, int, int]
 ) -> Corpus:
@@ -95,7 +94,6 @@ def _decision_list(
     return _filled(rest_key, ids, present, labels, noise, sizes)
 
 
-@as_annotated
 def whole_decision_list(
     key: Key[Array, ""],
     *,
@@ -106,7 +104,7 @@ def whole_decision_list(
     positive: Float[Scalar, ""] | float = 0.5,
     noise: Float[Scalar, ""] | float = 0.0,
 ) -> Corpus:
-    """Every sequence of `decision_list`, weighted by its probability.
+    """List every sequence of `decision_list`, weighted by its probability.
 
     A set of deciding tokens stands with each irrelevant token once, which fills the
     sequence; where labels may be turned, with either label.
@@ -142,7 +140,7 @@ def whole_decision_list(
     )
 
 
-@one_program("sizes")
+@partial(jax.jit, static_argnums=1, inline=True)
 def _whole_decision_list(shares: _Shares, sizes: tuple[int, int, int]) -> Corpus:
     (presence, positive, noise), (length, depth, irrelevant) = shares, sizes
     subsets = np.arange(1, 2**depth)
@@ -172,7 +170,6 @@ def _whole_decision_list(shares: _Shares, sizes: tuple[int, int, int]) -> Corpus
     )
 
 
-@as_annotated
 def negation(
     key: Key[Array, ""],
     *,
@@ -183,7 +180,7 @@ def negation(
     negated: Float[Scalar, ""] | float = 0.3,
     noise: Float[Scalar, ""] | float = 0.0,
 ) -> Corpus:
-    """Sequences of one signed word, and in some its negation.
+    """Draw sequences of one signed word, and in some its negation.
 
     Each word has its own negation: one negation shared by words of both signs is
     beyond the model. Words alternate in sign and occur evenly. In expectation α is a
@@ -213,6 +210,7 @@ def negation(
         >>> sorted(zip(corpus.tokens[:, 0].tolist(), corpus.labels.tolist()))
         [(0, -1), (0, -1), (1, 1), (1, 1)]
     """
+    checks.key(key)
     check_share("negated", negated)
     check_share("noise", noise)
     checks.whole("pairs", pairs, least=1, most=checks.MOST_TOKENS)
@@ -220,7 +218,7 @@ def negation(
     return _negation(key, negated, noise, sequences, length, pairs, irrelevant)
 
 
-@one_program("sequences", "length", "pairs", "irrelevant")
+@partial(jax.jit, static_argnums=(3, 4, 5, 6), inline=True)
 def _negation(
     key: Key[Array, ""],
     negated: Float[Scalar, ""] | float,
@@ -266,8 +264,8 @@ def _filled(
 def _check_shares(*shares: Float[Scalar, ""] | float) -> None:
     """Refuse a presence, share or noise outside its range."""
     presence, positive, noise = shares
-    check_share("presence", presence, above=0.0, most=BELOW_ONE)
-    check_share("positive", positive, above=0.0, most=BELOW_ONE)
+    check_share("presence", presence, above=0.0, most=_BELOW_ONE)
+    check_share("positive", positive, above=0.0, most=_BELOW_ONE)
     check_share("noise", noise)
 
 
@@ -326,13 +324,6 @@ class ListAgreement(NamedTuple):
 def alternating_list(depth: int, irrelevant: int) -> DecisionList:
     """The list of `decision_list`: signs + − + − …, then irrelevant tokens.
 
-    Args:
-        depth: number of deciding tokens.
-        irrelevant: number of the others.
-
-    Returns:
-        Priorities and signs.
-
     Example:
         >>> alternating_list(3, 2).sign.tolist()
         [1.0, -1.0, 1.0, 0.0, 0.0]
@@ -343,13 +334,6 @@ def alternating_list(depth: int, irrelevant: int) -> DecisionList:
 
 def negation_list(pairs: int, irrelevant: int) -> DecisionList:
     """The list of `negation`: negations first, then the words that they negate.
-
-    Args:
-        pairs: number of words, each with a negation of the other sign.
-        irrelevant: number of the other tokens.
-
-    Returns:
-        Priorities and signs.
 
     Example:
         >>> negation_list(2, 1).sign.tolist()
@@ -366,7 +350,7 @@ def _list(sign: np.ndarray) -> DecisionList:
     return DecisionList(jnp.arange(len(sign)), jnp.asarray(sign, float))
 
 
-@for_corpus()
+@partial(jax.jit, inline=True)
 def list_agreement(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],
@@ -374,7 +358,7 @@ def list_agreement(
     rule: DecisionList,
     log_time: Float[Scalar, ""] | float = 0.0,
 ) -> ListAgreement:
-    """Agreement of selection and values with a decision list.
+    """Compare selection and values with a decision list.
 
     Labels are not read: with noise the list is the one before it. Sequences without a
     deciding token do not count, nor do those of weight zero.
@@ -401,17 +385,6 @@ def list_agreement(
         >>> list_agreement(jnp.zeros(3), values, bags, rule).order.item()
         0.0
     """
-    return _list_agreement(scores, values, corpus, rule, log_time)
-
-
-@one_program()
-def _list_agreement(
-    scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    rule: DecisionList,
-    log_time: Float[Scalar, ""] | float,
-) -> ListAgreement:
     present, signs = corpus.present, rule.sign[corpus.tokens]
     last = rule.priority.max() + 1
     deciding = present & (signs != 0)

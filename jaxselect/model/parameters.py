@@ -1,14 +1,14 @@
-"""The model's parameters, drawn in R^d or in reduced coordinates.
+"""The model's parameters (E, p, v): drawn, rotated into few coordinates, and back.
 
-Everything downstream depends on (E, p, v) through inner products only, so the |S| + 2
+Everything downstream depends on them through inner products only, so the |S| + 2
 vectors may be rotated into R^(|S|+2): the dimension d becomes a number, not a shape.
-
-The frame of a problem in R^d: axes of the span of E and p_0.
-
-A flow of p, its limit and its rates meet E, p and v in inner products only. With
-d > |S| + 2 they run in the |S| + 1 coordinates of a frame, and d enters through one
-factorisation of E and products with its axes (mathematics, section 4b).
+Parameters that are given in R^d with d > |S| + 2 have a `Frame`, |S| + 1 coordinates of
+the span of E and p_0: a flow of p, its limit and its rates run there, and d enters
+through one factorisation of E and products with its axes (mathematics, section 4b).
 """
+
+from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,8 +18,8 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Key, Scalar
 
 from .. import checks
-from ..checks import BadInput, as_annotated, fields_as_annotated
-from ..compilation import full_precision, one_program
+from ..checks import BadInput, is_array, shown
+from ..compilation import full_precision
 from ..data.corpus import Corpus, labels_suit, same_vocabulary
 
 
@@ -37,12 +37,8 @@ class Parameters(eqx.Module):
     query: Float[Array, " dim"]
     head: Float[Array, " dim *classes"]
 
-    def __check_init__(self) -> None:
-        """Refuse lists, and arrays of another kind or shape."""
-        fields_as_annotated(self, "take `gaussian`, or `jnp.asarray` of each")
 
-
-def check_problem(parameters: Parameters, corpus: Corpus) -> None:
+def check_problem(parameters: Any, corpus: Any) -> None:
     """Refuse parameters and a corpus that do not go together.
 
     The entry points of the library call it before anything is traced: an index past
@@ -71,15 +67,36 @@ def check_problem(parameters: Parameters, corpus: Corpus) -> None:
         if not isinstance(given, wanted):
             kind = type(given).__name__
             raise BadInput(f"{name} of type {kind}: wanted {wanted.__name__}")
+    for name, array, dtype, *axes in (
+        ("embeddings", parameters.embeddings, jnp.floating, 2),
+        ("query", parameters.query, jnp.floating, 1),
+        ("head", parameters.head, jnp.floating, 1, 2),
+        ("tokens", corpus.tokens, jnp.integer, 2),
+        ("counts", corpus.counts, jnp.floating, 2),
+        ("labels", corpus.labels, jnp.integer, 1),
+    ):
+        if not is_array(array, dtype, *axes):
+            kind, number = dtype.__name__, " or ".join(map(str, axes))
+            raise BadInput(
+                f"{name} {shown(array)}: wanted an array of {kind} type, {number} axes"
+            )
+    dims = {len(array) for array in (parameters.query, parameters.head)}
+    if dims != {parameters.embeddings.shape[1]}:
+        raise BadInput(
+            f"embeddings, query and head of shapes {parameters.embeddings.shape}, "
+            f"{parameters.query.shape}, {parameters.head.shape}: wanted one dimension d"
+        )
+    weights = corpus.weights
+    if weights is not None and not is_array(weights, jnp.floating, 1):
+        raise BadInput(f"weights {shown(weights)}: wanted a number per sequence")
     same_vocabulary(parameters.embeddings, corpus.vocabulary)
     labels_suit(parameters.head.shape[1:], corpus)
 
 
-@as_annotated
 def gaussian(
     key: Key[Array, ""], *, vocabulary: int, dim: int, heads: int = 1
 ) -> Parameters:
-    """Gaussian initialisation in R^d: E_s, p ~ N(0, I/d), v uniform on the sphere.
+    """Draw E_s, p ~ N(0, I/d) in R^d and v, uniform on the sphere.
 
     Args:
         key: a `jax.random.key`.
@@ -99,6 +116,7 @@ def gaussian(
         >>> parameters.embeddings.shape
         (3, 5)
     """
+    checks.key(key)
     vocabulary = checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
     heads = checks.whole("heads", heads)
     dim = checks.whole("dim", dim, least=heads)
@@ -106,7 +124,7 @@ def gaussian(
     return _gaussian(key, vocabulary, dim, heads)
 
 
-@one_program("vocabulary", "dim", "heads")
+@partial(jax.jit, static_argnums=(1, 2, 3), inline=True)
 def _gaussian(key: Key[Array, ""], vocabulary: int, dim: int, heads: int) -> Parameters:
     embeddings_key, cls_key, head_key = jax.random.split(key, 3)
     embeddings = jax.random.normal(embeddings_key, (vocabulary, dim)) / dim**0.5
@@ -119,7 +137,6 @@ def _gaussian(key: Key[Array, ""], vocabulary: int, dim: int, heads: int) -> Par
     return Parameters(embeddings, query, head / jnp.linalg.norm(head))
 
 
-@as_annotated
 def gaussian_reduced(
     key: Key[Array, ""],
     *,
@@ -127,7 +144,7 @@ def gaussian_reduced(
     dim: Float[Scalar, ""] | float,
     heads: int = 1,
 ) -> Parameters:
-    """The law of `gaussian`, rotated into |S| + 2 coordinates, at any d.
+    """Draw by the law of `gaussian`, rotated into |S| + 2 coordinates, at any d.
 
     The head is the first axis. In the other d − 1 the rows p, E_1, …, E_|S| are
     replaced by the triangular factor L of their LQ factorisation, which by Bartlett's
@@ -162,17 +179,18 @@ def gaussian_reduced(
         >>> parameters.embeddings.shape
         (3, 5)
     """
+    checks.key(key)
     rows = 1 + checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
     full = rows + checks.whole("heads", heads)
-    known = not isinstance(dim, jax.core.Tracer)
-    if known and not _is_dimension(float(dim), full, heads):
+    number = checks.real("dim", dim)
+    if number is not None and not _is_dimension(number, full, heads):
         raise BadInput(
             f"dim {dim}: wanted a whole number ≥ {heads}; from {full} on any real one"
         )
     return _gaussian_reduced(key, rows, dim, heads)
 
 
-@one_program("rows", "heads")
+@partial(jax.jit, static_argnums=(1, 3), inline=True)
 def _gaussian_reduced(
     key: Key[Array, ""], rows: int, dim: Float[Scalar, ""] | float, heads: int
 ) -> Parameters:
@@ -194,10 +212,9 @@ def _gaussian_reduced(
     return Parameters(vectors[1:], vectors[0], head)
 
 
-@as_annotated
-@one_program()
+@partial(jax.jit, inline=True)
 def reduce(parameters: Parameters) -> Parameters:
-    """The same parameters, rotated into at most |S| + 2 coordinates.
+    """Rotate parameters into at most |S| + 2 coordinates.
 
     The rows of (v, p, E) are replaced by L in their LQ factorisation: every inner
     product between them is kept.
@@ -229,7 +246,7 @@ def reduce(parameters: Parameters) -> Parameters:
 def _is_dimension(
     dim: Float[Scalar, ""] | float, full: int, heads: int
 ) -> Bool[Scalar, ""] | bool:
-    """Whether d is whole, or large enough for a real d."""
+    """Whether d is whole, or large enough to be any real number."""
     return (dim < float("inf")) & ((dim >= full) | ((dim >= heads) & (dim % 1 == 0)))
 
 
@@ -282,9 +299,8 @@ class Frame(eqx.Module):
         return _plus(self.lift_vectors(vectors), self.head_residual)
 
 
-@full_precision
 def frame(parameters: Parameters) -> Frame:
-    """The frame of (E, p_0).
+    """Find few coordinates that hold (E, p_0).
 
     F holds orthonormal axes Q of the span of E, and p_0's direction off that span. All
     of E p, E v, ‖p‖ and E Eᵀ are the same in the frame, as are their derivatives, also

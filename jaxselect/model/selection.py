@@ -1,17 +1,23 @@
-"""Selected tokens, competing pairs, and the coverage of important tokens.
+"""Tokens that matter by counts, tokens that attention selects, and competing pairs.
 
-Importance and classes of tokens, from the counts of labelled bags.
-
-Means over sequences are those of the corpus, by its weights (mathematics, section 1).
+By counts a token s has the importance α_s = mean_X y C_X[s] / T_X, and is important
+where it occurs with one label only (Assumption 1). By scores a sequence X selects
+S_X(p) = argmax_{s∈X} pᵀE_s. Means over sequences are those of the corpus, by its
+weights (mathematics, section 1).
 """
 
+from functools import partial
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ..checks import as_annotated
-from ..compilation import one_program
-from ..data.corpus import Corpus, for_corpus, labels_among
+from ..data.corpus import Corpus, labels_among
+
+# Width of the selection, in log t: midway between a token that is selected with the top
+# one (it stays within a bounded distance) and one that lost (it falls back by log t).
+WIDTH = 0.5
 
 
 class TokenClasses(eqx.Module):
@@ -32,16 +38,8 @@ class TokenClasses(eqx.Module):
     completely_negative: Bool[Array, " vocabulary"]
 
 
-@as_annotated
-@one_program()
 def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
-    """Share C_X[s] / T_X of a token in its sequence.
-
-    Args:
-        corpus: n bags.
-
-    Returns:
-        Shares in bag layout; a row sums to one.
+    """Compute the share C_X[s] / T_X of every token in its sequence, in bag layout.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -51,15 +49,19 @@ def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
     return corpus.counts / corpus.counts.sum(axis=1, keepdims=True)
 
 
-@as_annotated
 def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """Average signed frequency α_s = mean_X y C_X[s] / T_X (mathematics, section 1).
+    """Compute the average signed frequency α_s = mean_X y C_X[s] / T_X.
+
+    Source: mathematics, section 1.
 
     Args:
         corpus: n bags with labels ±1.
 
     Returns:
         α, in [−1, 1] per token.
+
+    Raises:
+        BadInput: another label.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -71,18 +73,16 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
     return _importance(corpus)
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def _importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
     share = frequencies(corpus)
-    signed = corpus.labels.astype(share.dtype)[:, None] * share
-    return corpus.mean_by_token(signed)
+    return corpus.mean_by_token(corpus.labels.astype(share.dtype)[:, None] * share)
 
 
-@as_annotated
 def class_importance(
     corpus: Corpus, *, classes: int
 ) -> Float[Array, "vocabulary classes"]:
-    """Importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
+    """Compute the importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
 
     Args:
         corpus: n bags with labels 0 … K − 1.
@@ -90,6 +90,9 @@ def class_importance(
 
     Returns:
         α^k; a row sums to zero.
+
+    Raises:
+        BadInput: another label.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -101,65 +104,42 @@ def class_importance(
     return _class_importance(corpus, classes)
 
 
-@one_program("classes")
+@partial(jax.jit, static_argnums=1, inline=True)
 def _class_importance(
     corpus: Corpus, classes: int
 ) -> Float[Array, "vocabulary classes"]:
     share = frequencies(corpus)
-    excess = _indicator(corpus, classes, share) - 1 / classes
-    per_slot = share[:, :, None] * excess[:, None, :]
-    return corpus.mean_by_token(per_slot)
-
-
-@as_annotated
-def shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
-    """Sums of a token's shares C_X[s]/T_X over each class.
-
-    Args:
-        corpus: n bags with labels 0 … K − 1, and `classes` K.
-
-    Returns:
-        Sums up to a common factor, weighted as the sequences are; exactly zero where a
-        token never occurs with a class.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> sizes = dict(vocabulary=3, classes=3)
-        >>> bags = from_sequences([[0, 1], [1], [2]], [0, 1, 2], **sizes)
-        >>> shares_by_class(bags).tolist()
-        [[0.5, 0.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]
-    """
-    number = 2 if corpus.classes is None else corpus.classes
-    labels_among(corpus.labels, tuple(range(number)))
-    return _shares_by_class(corpus, number)
-
-
-@one_program("classes")
-def _shares_by_class(
-    corpus: Corpus, classes: int
-) -> Float[Array, "vocabulary classes"]:
-    share = frequencies(corpus)
-    indicator = _indicator(corpus, classes, share)
-    return _total(share[:, :, None] * indicator[:, None, :], corpus)
-
-
-def _indicator(
-    corpus: Corpus, classes: int, like: Float[Array, "..."]
-) -> Float[Array, "sequences classes"]:
-    """1{y = k} of every sequence."""
     indicator = corpus.labels[:, None] == jnp.arange(classes, dtype=jnp.int32)[None]
-    return indicator.astype(like.dtype)
+    excess = indicator.astype(share.dtype) - 1 / classes
+    return corpus.mean_by_token(share[:, :, None] * excess[:, None, :])
 
 
-@as_annotated
+@partial(jax.jit, inline=True)
+def _shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
+    """Sums of C_X[s] / T_X over each class, for labels ±1 over +1 and −1.
+
+    Up to a common factor; exactly zero where a token never occurs with a class.
+    """
+    share = frequencies(corpus)
+    named = (1, -1) if corpus.classes is None else tuple(range(corpus.classes))
+    indicator = corpus.labels[:, None] == jnp.array(named, jnp.int32)[None]
+    each = share[:, :, None] * indicator.astype(share.dtype)[:, None, :]
+    return _total(each, corpus)
+
+
 def token_classes(corpus: Corpus) -> TokenClasses:
-    """Positive, negative, irrelevant and completely positive or negative tokens.
+    """Classify tokens as positive, negative or irrelevant, by the sign of α_s.
+
+    Completely positive or negative is one that occurs with one label only.
 
     Args:
         corpus: n bags with labels ±1.
 
     Returns:
         Masks over the vocabulary. A token that never occurs is irrelevant.
+
+    Raises:
+        BadInput: another label.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -168,18 +148,10 @@ def token_classes(corpus: Corpus) -> TokenClasses:
         [False, False, True]
     """
     labels_among(corpus.labels, (-1, 1))
-    return _token_classes(corpus)
-
-
-@one_program()
-def _token_classes(corpus: Corpus) -> TokenClasses:
-    share = frequencies(corpus)
-    positive_share = jnp.where(corpus.labels[:, None] > 0, share, 0.0)
-    with_positive = _total(positive_share, corpus)
-    with_negative = _total(share - positive_share, corpus)
+    with_positive, with_negative = _shares_by_class(corpus).T
     # α is a difference of two sums of up to n rounded shares: within their rounding
     # it is zero.
-    rounding = jnp.finfo(share.dtype).eps * len(corpus.labels)
+    rounding = jnp.finfo(with_positive.dtype).eps * len(corpus.labels)
     alpha = with_positive - with_negative
     irrelevant = jnp.abs(alpha) <= rounding * (with_positive + with_negative)
     return TokenClasses(
@@ -191,15 +163,30 @@ def _token_classes(corpus: Corpus) -> TokenClasses:
     )
 
 
-@as_annotated
-def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """Number of times each token occurs in the corpus, whatever the weights.
+def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
+    """Find the tokens that occur with one label only (Assumption 1).
+
+    For labels ±1 these are the completely positive and completely negative ones.
+
+    Source: mathematics, sections 1 and 1c.
 
     Args:
-        corpus: n bags.
+        corpus: n labelled bags.
 
     Returns:
-        Counts, zero for a token that never occurs.
+        A mask over the vocabulary.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
+        >>> important_tokens(bags).tolist()
+        [True, False, True]
+    """
+    return jnp.sum(_shares_by_class(corpus) > 0, axis=1) == 1
+
+
+def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
+    """Count how often each token occurs in the corpus, whatever the weights.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -209,15 +196,17 @@ def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
     return corpus.scatter(corpus.counts)
 
 
-@as_annotated
 def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """P(+1 | s) − P(−1 | s), from counts of occurrences.
+    """Compute P(+1 | s) − P(−1 | s) from counts of occurrences.
 
     Args:
         corpus: n bags with labels ±1.
 
     Returns:
         A number in [−1, 1] per token; NaN for a token that never occurs.
+
+    Raises:
+        BadInput: another label.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -226,11 +215,6 @@ def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
         [0.3333, -1.0]
     """
     labels_among(corpus.labels, (-1, 1))
-    return _posterior_difference(corpus)
-
-
-@one_program()
-def _posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
     signed = corpus.labels.astype(corpus.counts.dtype)[:, None] * corpus.counts
     return _total(signed, corpus) / _total(corpus.counts, corpus)
 
@@ -244,18 +228,13 @@ def _total(
     return corpus.scatter(per_slot)
 
 
-# Width of the selection, in log t: midway between a token that is selected with the top
-# one (it stays within a bounded distance) and one that lost (it falls back by log t).
-WIDTH = 0.5
-
-
-@for_corpus()
+@partial(jax.jit, inline=True)
 def selected_tokens(
     scores: Float[Array, " vocabulary"],
     corpus: Corpus,
     log_time: Float[Scalar, ""] | float = 0.0,
 ) -> Bool[Array, "sequences width"]:
-    """Selected set S_X(p) = argmax_{s∈X} pᵀE_s of every sequence, in bag layout.
+    """Find the selected set S_X(p) = argmax_{s∈X} pᵀE_s of every sequence.
 
     Along the flow a token that loses falls behind the top by log t or more, one that
     is selected beside it stays within a bounded distance; the set is therefore read
@@ -277,26 +256,16 @@ def selected_tokens(
         >>> selected_tokens(jnp.array([3.0, 2.0, 2.0]), bags).tolist()
         [[True, False], [True, True]]
     """
-    return _selected_tokens(scores, corpus, log_time)
-
-
-@one_program()
-def _selected_tokens(
-    scores: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    log_time: Float[Scalar, ""] | float,
-) -> Bool[Array, "sequences width"]:
     present = corpus.present
     in_bag = jnp.where(present, corpus.scores_by_entry(scores), -jnp.inf)
     return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - WIDTH * log_time)
 
 
-@as_annotated
-@one_program()
+@partial(jax.jit, inline=True)
 def competing_pairs(
     selected: Bool[Array, "sequences width"], corpus: Corpus
 ) -> Bool[Array, "vocabulary vocabulary"]:
-    """Pairs (s, r) with s ∈ S_X and r ∈ X ∖ S_X in some sequence X.
+    """Find the pairs (s, r) with s ∈ S_X and r ∈ X ∖ S_X in some sequence X.
 
     These are the constraints pᵀ(E_s − E_r) ≥ 1 of the max-margin problem
     (Theorem 4.3).
@@ -328,8 +297,6 @@ def competing_pairs(
     return chosen.T @ beaten > 0
 
 
-@for_corpus()
-@one_program()
 def selected_output(
     values: Float[Array, " vocabulary *classes"],
     selected: Bool[Array, "sequences width"],
@@ -337,15 +304,9 @@ def selected_output(
 ) -> Float[Array, " sequences *classes"]:
     """Limit of every sequence's output: the mean of b over its selection.
 
+    Σ C[s] b_s / Σ C[s] over the selected tokens; zero where there is none.
+
     Source: mathematics, section 3.
-
-    Args:
-        values: b = E v.
-        selected: of `selected_tokens`.
-        corpus: n bags.
-
-    Returns:
-        Σ C[s] b_s / Σ C[s] over the selected tokens; zero where there is none.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -362,39 +323,15 @@ def selected_output(
     return jnp.sum(chosen * corpus.values_by_entry(values), axis=1) / number
 
 
-@as_annotated
-def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
-    """Tokens that occur with one label only (Assumption 1).
-
-    For labels ±1 these are the completely positive and completely negative ones.
-
-    Source: mathematics, sections 1 and 1c.
-
-    Args:
-        corpus: n labelled bags.
-
-    Returns:
-        A mask over the vocabulary.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
-        >>> important_tokens(bags).tolist()
-        [True, False, True]
-    """
-    if corpus.classes is not None:
-        return jnp.sum(shares_by_class(corpus) > 0, axis=1) == 1
-    classes = token_classes(corpus)
-    return classes.completely_positive | classes.completely_negative
-
-
-@as_annotated
+@partial(jax.jit, inline=True)
 def coverage(
     selected: Bool[Array, "sequences width"], corpus: Corpus
 ) -> Float[Array, " classes"]:
     """Share of sequences whose important tokens are all selected, by class.
 
-    `important_selected` for any number of classes.
+    Each sequence counts by its weight, and one without an important token does not;
+    where a class has none that do, its share is NaN: nothing to select is not
+    everything selected.
 
     Source: mathematics, section 1c.
 
@@ -403,7 +340,7 @@ def coverage(
         corpus: n labelled bags.
 
     Returns:
-        One share per class, of labels ±1 for +1 and −1; NaN for a class without any.
+        One share per class, of labels ±1 for +1 and −1.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -414,27 +351,27 @@ def coverage(
         >>> coverage(chosen, bags).tolist()
         [1.0, 0.0, 0.0]
     """
+    important = important_tokens(corpus)[corpus.tokens] & corpus.present
+    holds = important.any(axis=1)
+    kept = holds & ~(important & ~selected).any(axis=1)
+
+    def share(label: int) -> Float[Scalar, ""]:
+        counted = holds & (corpus.labels == label)
+        number = _number(counted, corpus)
+        kept_number = _number(kept & counted, corpus)
+        nonempty = number > 0
+        return jnp.where(
+            nonempty, kept_number / jnp.where(nonempty, number, 1.0), jnp.nan
+        )
+
     labels = (1, -1) if corpus.classes is None else tuple(range(corpus.classes))
-    important = important_tokens(corpus)
-    return jnp.stack(_important_selected(important, selected, corpus, labels))
+    return jnp.stack([share(label) for label in labels])
 
 
-@as_annotated
 def important_selected(
     selected: Bool[Array, "sequences width"], corpus: Corpus
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """Share of sequences whose important tokens are all selected, by label.
-
-    Each sequence counts by its weight, and one without an important token does not;
-    where a label has none that do, its share is NaN: nothing to select is not
-    everything selected.
-
-    Args:
-        selected: of `selected_tokens`.
-        corpus: n bags with labels ±1.
-
-    Returns:
-        The share among sequences with y = +1, and among those with y = −1.
+    """`coverage` of a corpus with labels ±1: of label +1, and of label −1.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -447,18 +384,12 @@ def important_selected(
     return positive, negative
 
 
-@as_annotated
 def mean_coverage(
     by_class: Float[Array, " classes"], corpus: Corpus
 ) -> Float[Scalar, ""]:
-    """The mean share over the sequences of classes that have important tokens.
+    """The mean of `coverage` over the sequences of classes that have important tokens.
 
-    Args:
-        by_class: of `coverage`.
-        corpus: n labelled bags.
-
-    Returns:
-        A share; NaN where no class has one.
+    NaN where no class has one.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -475,29 +406,6 @@ def mean_coverage(
     if corpus.weights is not None:
         of_all = 1 / corpus.mean(counts.astype(share.dtype))
     return corpus.mean(jnp.where(counts, share, 0.0)) * of_all
-
-
-@one_program("labels")
-def _important_selected(
-    by_token: Bool[Array, " vocabulary"],
-    selected: Bool[Array, "sequences width"],
-    corpus: Corpus,
-    labels: tuple[int, ...],
-) -> tuple[Float[Scalar, ""], ...]:
-    important = by_token[corpus.tokens] & corpus.present
-    holds = important.any(axis=1)
-    kept = holds & ~(important & ~selected).any(axis=1)
-
-    def share(label: int) -> Float[Scalar, ""]:
-        counted = holds & (corpus.labels == label)
-        number = _number(counted, corpus)
-        kept_number = _number(kept & counted, corpus)
-        nonempty = number > 0
-        return jnp.where(
-            nonempty, kept_number / jnp.where(nonempty, number, 1.0), jnp.nan
-        )
-
-    return tuple(share(label) for label in labels)
 
 
 def _number(counted: Bool[Array, " sequences"], corpus: Corpus) -> Float[Scalar, ""]:

@@ -1,9 +1,10 @@
 """The empirical risk of a sparse corpus and its gradient, in four sparse products.
 
-The same function of a = E p and b = E v as in `model.objective`; there one softmax per
+The same function of a = E p and b = E v as in `model.attention`; there one softmax per
 padded bag, here the count matrix once in each direction.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -11,8 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
-from ..compilation import one_program
-from ..data.corpus import for_corpus
 from ..data.sparse import SparseCorpus, products
 from .attention import Metrics, ScoreDescent, functional_margin, token_scores
 from .parameters import Parameters
@@ -46,14 +45,13 @@ class FactoredDescent(NamedTuple):
     head: Float[Array, " dim"]
 
 
-@for_corpus(-1, 1)
-@one_program()
+@partial(jax.jit, inline=True)
 def read(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],
     corpus: SparseCorpus,
 ) -> Readout:
-    """Model output f = Σ_s C[s] e^{a_s} b_s / Σ_s C[s] e^{a_s} of every sequence.
+    """Compute the output f = Σ_s C[s] e^{a_s} b_s / Σ_s C[s] e^{a_s} of every sequence.
 
     All sequences share one shift of the exponent, so these are two products with C.
     Once max a − min a passes 159 in float32, 1277 in float64, no shift suits every
@@ -84,15 +82,14 @@ def read(
     return Readout(jnp.where(within, total / normaliser, jnp.nan), weight, normaliser)
 
 
-@for_corpus(-1, 1)
-@one_program()
+@partial(jax.jit, inline=True)
 def risk_and_score_descent(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary"],
     corpus: SparseCorpus,
     weights: Float[Array, " sequences"] | None = None,
 ) -> tuple[Float[Scalar, ""], ScoreDescent]:
-    """Empirical risk and its negative gradient in score space.
+    """Compute the risk and its negative gradient in score space.
 
     With u_X = w_X y (−ℓ′(y f)) / Z_X,
     −∂L/∂b = e^a ∘ Cᵀu and −∂L/∂a = e^a ∘ (b ∘ Cᵀu − Cᵀ(u ∘ f)).
@@ -128,14 +125,13 @@ def risk_and_score_descent(
     return jnp.sum(weights * corpus.loss.value(margin)), descent
 
 
-@for_corpus(-1, 1)
 @jax.jit
 def risk_and_descent(
     parameters: Parameters,
     corpus: SparseCorpus,
     weights: Float[Array, " sequences"] | None = None,
 ) -> tuple[Float[Scalar, ""], FactoredDescent]:
-    """Empirical risk and −∇L: four products with C, one pass over E each way.
+    """Compute the risk and −∇L: four products with C, one pass over E each way.
 
     Source: mathematics, section 1a.
 
@@ -156,9 +152,9 @@ def risk_and_descent(
     return risk, FactoredDescent(rank_two, pulled[0], pulled[1])
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
-    """−∇L in full: the rank-two part multiplied out.
+    """Multiply out the rank-two part of −∇L.
 
     Args:
         descent: of `risk_and_descent`.
@@ -181,10 +177,9 @@ def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
     return Parameters(by_query + by_head, descent.query, descent.head)
 
 
-@for_corpus(-1, 1)
 @jax.jit
 def evaluate(parameters: Parameters, corpus: SparseCorpus) -> Metrics:
-    """Loss and accuracy on a corpus.
+    """Compute loss and accuracy on a corpus.
 
     Args:
         parameters: (E, p, v).

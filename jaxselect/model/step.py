@@ -1,7 +1,12 @@
-"""Gradient steps on the embeddings, and the prediction of Lemma 4.1."""
+"""Gradient steps on the embeddings, and the prediction of Lemma 4.1.
+
+E¹ = E⁰ − η₀ ∇_E L with −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ, a change of rank two; in
+high dimension it is near −ℓ′(0) η₀ α vᵀ, α the importance of the tokens.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import equinox as eqx
@@ -10,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..checks import as_annotated, between, numbers, whole
-from ..compilation import full_precision, one_program
-from ..data.corpus import Corpus, for_corpus
+from ..checks import between, whole
+from ..compilation import full_precision
+from ..data.corpus import Corpus
 from ..data.loss import Loss
 from .attention import negative_gradient, token_scores
-from .parameters import Parameters
+from .parameters import Parameters, check_problem
 from .selection import class_importance, importance
 
 Embed: TypeAlias = Callable[[Parameters, Corpus, Float[Scalar, ""] | float], Parameters]
@@ -23,36 +28,27 @@ Embed: TypeAlias = Callable[[Parameters, Corpus, Float[Scalar, ""] | float], Par
 
 # A step size above this share of √max makes squared norms of E overflow: E¹ moves by
 # η₀ α_s v/2 with |α_s| ≤ 1, and ‖E¹‖² is a sum over up to a million numbers.
-SHARE_OF_ROOT = 2.0**-10
+_SHARE_OF_ROOT = 2.0**-10
 
 
 def within_range(step_size: Float[Scalar, ""] | float, dtype: jnp.dtype | str) -> None:
-    """Refuse a concrete step size with overflowing norms of E, or NaN.
-
-    Args:
-        step_size: η₀; a traced one passes.
-        dtype: of E.
-
-    Raises:
-        BadInput: a larger step, of either sign.
+    """Refuse a concrete step size η₀ that makes norms of E overflow, or NaN.
 
     Example:
         >>> within_range(1e300, "float64")
         Traceback (most recent call last):
         jaxselect.checks.BadInput: step_size 1e+300: wanted a number between ...
     """
-    most = SHARE_OF_ROOT * float(jnp.finfo(dtype).max) ** 0.5
-    numbers(step_size=step_size)
+    most = _SHARE_OF_ROOT * float(jnp.finfo(dtype).max) ** 0.5
     between("step_size", step_size, -most, most)
 
 
-@for_corpus(by_head=True)
 def embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Parameters:
-    """E¹ = E⁰ − η₀ ∇_E L, a change of rank two (K + 1).
+    """Take one gradient step E¹ = E⁰ − η₀ ∇_E L on the embeddings.
 
-    −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ.
+    −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ is of rank two, or K + 1.
 
     Source: mathematics, section 2.
 
@@ -69,27 +65,26 @@ def embedding_step(
             is NaN or makes squared norms of E overflow.
 
     Example:
-        >>> import jax
-        >>> from jaxselect.data import corpus
-        >>> from jaxselect.model import parameters
-        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> before = parameters.gaussian(jax.random.key(0), vocabulary=2, dim=10_000)
+        >>> from jaxselect import from_sequences, gaussian
+        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> before = gaussian(jax.random.key(0), vocabulary=2, dim=10_000)
         >>> after = embedding_step(before, bags, step_size=40.0)
         >>> (after.embeddings @ after.head).round().tolist()
         [10.0, -10.0]
     """
+    check_problem(parameters, corpus)
     within_range(step_size, parameters.embeddings.dtype)
     return _embedding_step(parameters, corpus, step_size)
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 @full_precision
 def _embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Parameters:
     descent = negative_gradient(*token_scores(parameters), corpus)
     change = jnp.outer(descent.scores, parameters.query)
-    change = change + along_heads(descent.values, parameters.head)
+    change = change + _along_heads(descent.values, parameters.head)
     return eqx.tree_at(
         lambda tree: tree.embeddings,
         parameters,
@@ -99,7 +94,7 @@ def _embedding_step(
 
 @dataclass(frozen=True)
 class embedding_steps:
-    """A function that takes k gradient steps η₀ on E alone.
+    """Make a function that takes k gradient steps η₀ on E alone.
 
     E_{j+1} = E_j − η₀ ∇_E L(E_j), so E_k = E_0 + A_k p_0ᵀ + B_k vᵀ. It is an `Embed`:
     `embed=embedding_steps(4)` of a trial, of rates, or of a grid.
@@ -110,10 +105,9 @@ class embedding_steps:
         number: k ≥ 0; a traced k admits derivatives in forward mode only.
 
     Example:
-        >>> from jaxselect.data import corpus
-        >>> from jaxselect.model import parameters
-        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> before = parameters.gaussian(jax.random.key(0), vocabulary=2, dim=10_000)
+        >>> from jaxselect import from_sequences, gaussian
+        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> before = gaussian(jax.random.key(0), vocabulary=2, dim=10_000)
         >>> after = embedding_steps(2)(before, bags, 10.0)
         >>> bool(abs(after.embeddings @ after.head)[0] < 5.0)  # the second is shorter
         True
@@ -133,30 +127,24 @@ class embedding_steps:
         step_size: Float[Scalar, ""] | float,
     ) -> Parameters:
         """The parameters after the steps; see `embedding_step`."""
+        check_problem(parameters, corpus)
         within_range(step_size, parameters.embeddings.dtype)
         size = jnp.asarray(step_size, parameters.embeddings.dtype)
         return jax.lax.fori_loop(
             0,
             self.number,
-            lambda _, found: embedding_step(found, corpus, size),
+            lambda _, found: _embedding_step(found, corpus, size),
             parameters,
         )
 
 
 def start_slope(loss: Loss, heads: int = 1) -> float:
-    """Factor of η₀ α in the first step; for one head −ℓ′(0).
+    """Factor of η₀ α in the first step: −ℓ′(0) for one head, ½ for the logistic loss.
 
     At the start all outputs are alike. With K heads the margin is −log(K − 1), and its
-    derivative in f_k is K/(K − 1) times 1{y=k} − 1/K.
+    derivative in f_k is K/(K − 1) times 1{y=k} − 1/K; for cross-entropy that makes 1.
 
     Source: mathematics, sections 1b and 1c.
-
-    Args:
-        loss: ℓ.
-        heads: one, or K.
-
-    Returns:
-        ½ for the logistic loss, 1 for cross-entropy.
 
     Example:
         >>> from jaxselect.data.loss import EXPONENTIAL, LOGISTIC
@@ -171,31 +159,18 @@ def start_slope(loss: Loss, heads: int = 1) -> float:
     return slope if heads == 1 else slope * heads / others
 
 
-def along_heads(
+def _along_heads(
     values: Float[Array, " vocabulary *classes"],
     head: Float[Array, " dim *classes"],
 ) -> Float[Array, "vocabulary dim"]:
-    """Changes of E along the heads: x vᵀ, or Σ_k x_k v_kᵀ.
-
-    Args:
-        values: x, a number per token and head.
-        head: v.
-
-    Returns:
-        One row per token.
-
-    Example:
-        >>> along_heads(jnp.array([1.0, 2.0]), jnp.array([1.0, 0.0, 3.0])).tolist()
-        [[1.0, 0.0, 3.0], [2.0, 0.0, 6.0]]
-    """
+    """Changes of E along the heads: x vᵀ, or Σ_k x_k v_kᵀ."""
     return jnp.outer(values, head) if head.ndim == 1 else values @ head.T
 
 
-@as_annotated
 def predicted_alignment(
     corpus: Corpus, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, " vocabulary *classes"]:
-    """E_sᵀv after the step as Lemma 4.1 predicts it: −ℓ′(0) η₀ α_s.
+    """Predict E_sᵀv after the step by Lemma 4.1: −ℓ′(0) η₀ α_s.
 
     For the logistic loss −ℓ′(0) = ½; for cross-entropy it is η₀ α_s^k for class k.
 
@@ -221,15 +196,15 @@ def predicted_alignment(
     return slope * step_size * class_importance(corpus, classes=corpus.classes)
 
 
-@for_corpus(by_head=True)
 def alignment_error(
     before: Parameters,
     after: Parameters,
     corpus: Corpus,
     step_size: Float[Scalar, ""] | float,
 ) -> Float[Scalar, ""]:
-    """Relative error of Lemma 4.1: ‖E¹ − E⁰ − c α vᵀ‖_F / ‖c α‖, c = −ℓ′(0) η₀.
+    """Measure the relative error of Lemma 4.1: ‖E¹ − E⁰ − c α vᵀ‖_F / ‖c α‖.
 
+    c = −ℓ′(0) η₀.
     The initial embeddings cancel, so this measures the step alone. It falls as
     d^{−1/2}, and on its way to zero does not depend on η₀.
 
@@ -245,24 +220,14 @@ def alignment_error(
         A number ≥ 0.
 
     Example:
-        >>> import jax
-        >>> from jaxselect.data import corpus
-        >>> from jaxselect.model import parameters
-        >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> key = jax.random.key(0)
-        >>> before = parameters.gaussian_reduced(key, vocabulary=2, dim=1e8)
+        >>> from jaxselect import from_sequences, gaussian_reduced
+        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
+        >>> before = gaussian_reduced(jax.random.key(0), vocabulary=2, dim=1e8)
         >>> after = embedding_step(before, bags, 10.0)
         >>> bool(alignment_error(before, after, bags, 10.0) < 1e-3)
         True
     """
     wanted = predicted_alignment(corpus, step_size)
-    return _distance(before, after, wanted)
-
-
-@one_program()
-def _distance(
-    before: Parameters, after: Parameters, wanted: Float[Array, " vocabulary *classes"]
-) -> Float[Scalar, ""]:
     change = after.embeddings - before.embeddings
-    residual = change - along_heads(wanted, before.head)
+    residual = change - _along_heads(wanted, before.head)
     return jnp.linalg.norm(residual) / jnp.linalg.norm(wanted)

@@ -3,10 +3,9 @@
 Whole numbers fix shapes and are looped over, one compiled program for each combination;
 every other number is traced, so that one program serves all seeds, d and η₀ of a shape.
 
-Families of data, and ways to make embeddings, by names that any process can import.
-
-A family is a function (key, **settings) → `Corpus`. Results on disk, workers and
-command lines know it by name: a short one of `FAMILIES`, or `module:function`.
+A family of data is a function (key, **settings) → `Corpus`. Results on disk, workers
+and command lines know it, and a way to make embeddings, by a name that any process can
+import: a short one of `FAMILIES` or `EMBEDDINGS`, or `module:function`.
 """
 
 import ast
@@ -23,8 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
-from .. import checks
-from ..checks import BadInput, fields_as_annotated
+from ..checks import BadInput, whole
 from ..data.corpus import Corpus
 from ..data.synthetic import independent_tokens, multi_class, several_relevant
 from ..model.step import Embed, embedding_step, embedding_steps
@@ -56,14 +54,7 @@ _KNOWN |= EMBEDDINGS
 def arguments_of(
     draw: Draw, embed: Callable[..., Any] = embedding_step
 ) -> dict[str, inspect.Parameter]:
-    """Arguments of a family and an `Embed` that axes may set.
-
-    Args:
-        draw: the family; its first argument, the key, is none of them.
-        embed: how the embeddings are made; its first three are none of them.
-
-    Returns:
-        The others by name; one that both have belongs to the family.
+    """Arguments of a family and of an `Embed` that axes may set, by name.
 
     Example:
         >>> list(arguments_of(independent_tokens))[-2:]
@@ -78,21 +69,16 @@ def _after(function: Callable[..., Any], first: int) -> dict[str, inspect.Parame
     return {one.name: one for one in parameters if one.kind in by_name}
 
 
-def default_axes(
+def _default_axes(
     draw: Draw, embed: Callable[..., Any] = embedding_step
 ) -> dict[str, tuple]:
     """Axes with the values that they have where a grid names none.
 
-    Args:
-        draw: the family.
-        embed: how the embeddings are made.
-
-    Returns:
-        Those of `FAMILIES`; of any other function the defaults of its signature that
-        are numbers.
+    Those of `FAMILIES`; of any other function the defaults of its signature that are
+    numbers.
 
     Example:
-        >>> default_axes(independent_tokens)["irrelevant_share"]
+        >>> _default_axes(independent_tokens)["irrelevant_share"]
         (0.0,)
     """
     named = [axes for known, axes in FAMILIES.values() if draw is known]
@@ -106,13 +92,7 @@ def default_axes(
 
 
 def label(function: Callable[..., Any]) -> str:
-    """A function by name: a short one, else `module:name`; see `located`.
-
-    Args:
-        function: or an instance of a frozen dataclass that is called as one.
-
-    Returns:
-        The name, the same in every process.
+    """The name of a function, the same in every process; see `located`.
 
     Example:
         >>> label(several_relevant), label(embedding_steps(4))
@@ -129,14 +109,7 @@ def label(function: Callable[..., Any]) -> str:
 
 
 def importable(name: str, function: Callable[..., Any]) -> str:
-    """The name of a function that another process finds.
-
-    Args:
-        name: of the argument, for the message.
-        function: see `label`.
-
-    Returns:
-        Its `label`.
+    """The `label` of a function, if another process finds it by that.
 
     Raises:
         BadInput: a lambda, one made inside another function, or in `__main__`.
@@ -216,13 +189,7 @@ def split(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of a cell: those that the family takes, and those that `embed` takes.
 
-    Args:
-        axes: values by name.
-        draw: the family.
-        embed: how the embeddings are made.
-
-    Returns:
-        Two parts; a name that both have belongs to the family.
+    A name that both have belongs to the family.
 
     Raises:
         BadInput: a name that neither takes, or none for what one of them must be given.
@@ -307,8 +274,8 @@ class Grid:
 
     Attributes:
         draw: the family of data, (key, **settings) → corpus; one of
-            `family.FAMILIES`, or any other.
-        axes: values by name; axes not named have the values of `family.default_axes`.
+            `FAMILIES`, or any other.
+        axes: values by name; those that are not named have default values.
         dim: embedding dimensions d.
         step_size: step sizes η₀ of the one step on E.
         seed: seeds.
@@ -335,8 +302,15 @@ class Grid:
 
     def __post_init__(self) -> None:
         """Refuse what no axis can hold."""
-        fields_as_annotated(self, "take a tuple")
-        given = {**default_axes(self.draw, self.embed), **self.axes}
+        for name, fits, wanted in (
+            ("draw", callable(self.draw), "a function (key, **settings) → Corpus"),
+            ("embed", callable(self.embed), "a function to Parameters"),
+            ("axes", isinstance(self.axes, Mapping), "a dictionary of tuples"),
+            ("until_norm", isinstance(self.until_norm, numbers.Real), "a number"),
+        ):
+            if not fits:
+                raise BadInput(f"{name} {getattr(self, name)!r}: wanted {wanted}")
+        given = {**_default_axes(self.draw, self.embed), **self.axes}
         axes = Axes({name: _values(name, values) for name, values in given.items()})
         object.__setattr__(self, "axes", axes)
         for name in NUMBERS:
@@ -401,8 +375,8 @@ class Grid:
                 if not 0 < value < math.inf:
                     raise BadInput(f"{name} {value}: wanted a finite number > 0")
         for seed in self.seed:
-            checks.whole("seed", seed, least=0, most=2**31 - 1)
-        checks.whole("path_points", self.path_points, least=0)
+            whole("seed", seed, least=0, most=2**31 - 1)
+        whole("path_points", self.path_points, least=0)
         if self.precision not in ("float64", "float32"):
             raise BadInput(
                 f"precision {self.precision!r}: wanted one of float64, float32"
@@ -474,14 +448,7 @@ class Grid:
 
 
 def lane_values(grid: Grid, lanes: np.ndarray) -> dict[str, np.ndarray]:
-    """Values of the traced axes at some lanes.
-
-    Args:
-        grid: of trials.
-        lanes: flat indices.
-
-    Returns:
-        One array per name in `Grid.traced`.
+    """Values of the traced axes at some lanes, given by flat indices into the grid.
 
     Example:
         >>> lane_values(Grid(seed=(5, 6)), np.array([1]))["seed"].tolist()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..checks import as_annotated
 from .store import MISSING
 from .store import load as load_all
 
@@ -42,7 +41,6 @@ LABELS = {
 """Attribute `long_name`, which xarray writes beside an axis of a plot."""
 
 
-@as_annotated
 def load(folder: str | Path) -> "xarray.Dataset":
     """Open a results folder as few, labelled axes.
 

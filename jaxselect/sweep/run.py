@@ -2,8 +2,6 @@
 
 A cell's randomness is a function of its seed alone, and chunks are independent, so any
 engine may run them in any order, anywhere, and again.
-
-The start of the flow of one lane of a grid, and the kinds of its numbers.
 """
 
 import functools
@@ -16,8 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .. import checks
-from ..checks import as_annotated
+from ..checks import BadInput, whole
 from ..data.corpus import Corpus
 from ..flow.control import FlowSettings
 from ..margin.certificate import TrialStatus
@@ -32,13 +29,7 @@ def start(
 ) -> tuple[Parameters, Parameters, Corpus, Any]:
     """Parameters before and after the step on E, corpus and η₀ of one lane.
 
-    Args:
-        grid: of trials.
-        shape: values on the axes that decide shapes.
-        *numbers: of `lane_values`, traced or not.
-
-    Returns:
-        (E⁰, p_0, v), (E¹, p_0, v), the corpus, and η₀.
+    The numbers are those of `lane_values`, traced or not.
 
     Example:
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
@@ -92,7 +83,7 @@ Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
 """Where the programs of shapes come from; `program` is one."""
 
 
-ONWARD = ("query_end", "origin_log_time", "own_log_time", "opposed", "finished")
+ONWARD = tuple(Point.__dataclass_fields__)
 """Fields of a trial that only a further stage needs."""
 
 
@@ -108,7 +99,6 @@ class Chunk(NamedTuple):
     lanes: np.ndarray
 
 
-@as_annotated
 def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
     """Cut a grid into chunks of lanes that should take equally long.
 
@@ -130,7 +120,9 @@ def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
         >>> [chunk.lanes.tolist() for chunk in chunks]
         [[0, 1, 2], [3]]
     """
-    checks.whole("chunk size", chunk_size)
+    if not isinstance(grid, Grid):
+        raise BadInput(f"grid of type {type(grid).__name__}: wanted a Grid")
+    whole("chunk size", chunk_size)
     shapes = grid.shapes()
     lanes = np.arange(grid.size).reshape(len(shapes), -1)
     chunks = []
@@ -154,13 +146,6 @@ def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
     More are needed where random overlaps rival the step on E (γ√d below 3), where
     attention is captured along ± v (γ around 2), and in the sharp ravines of a large γ.
 
-    Args:
-        dim: d.
-        alignment: γ.
-
-    Returns:
-        A positive number per lane.
-
     Example:
         >>> predicted_steps(np.array([32.0, 1e6]), np.array([0.1, 0.1])).round()
         array([379.,  60.])
@@ -179,7 +164,7 @@ def program(
 ) -> jax.stages.Wrapped:
     """The compiled trials of one shape, from any point of theirs.
 
-    A flow is followed in stages (`outcome.stages`), and lanes in step wait for each
+    A flow is followed in stages (`trial.flow_to_end`), and lanes in step wait for each
     other: those that are left after the first are a batch of their own. The arguments
     of both are those of `lane_kinds`; a point at t = 0 stands for p_0.
 
@@ -190,16 +175,13 @@ def program(
 
     Returns:
         A jitted function of `lane_values`, by name; in step they are arrays of lanes.
-
-    Example:
-        See `plan`.
     """
     # In single precision a step cannot be held to more than a few roundings.
     atol = FlowSettings().atol if grid.precision == "float64" else 1e-4
     settings = TrialSettings(FlowSettings(atol=atol), grid.path_points)
 
     def lane(*arguments: Any) -> Trial:
-        numbers, point = arguments[: -len(ONWARD) - 1], arguments[-len(ONWARD) - 1 : -1]
+        *numbers, query, origin, own, opposed, finished, stages = arguments
         cell = grid.cell(shape, *numbers)
         return run_trial(
             jax.random.key(cell.seed),
@@ -208,8 +190,8 @@ def program(
             cell.step_size,
             until_norm=grid.until_norm,
             embed=cell.embed,
-            point=Point(*point),
-            stages=arguments[-1],
+            point=Point(query, origin, own, opposed, finished),
+            stages=stages,
             settings=settings,
         )
 
@@ -218,12 +200,6 @@ def program(
 
 def lanes_over(devices: Sequence[Any]) -> NamedSharding:
     """The sharding of one call's lanes over devices, equally many on each.
-
-    Args:
-        devices: of JAX.
-
-    Returns:
-        A device for `run_chunk`.
 
     Example:
         >>> tuple(lanes_over(jax.devices()[:1]).spec)
@@ -258,9 +234,6 @@ def run_chunk(
 
     Returns:
         A table with one row per lane: `lane`, then the fields of `Trial`.
-
-    Example:
-        See `plan`.
     """
     kinds = lane_kinds(grid, chunk.shape)
     run = programs(grid, chunk.shape, vmapped)
@@ -351,7 +324,7 @@ def run_and_write(
     device: Any = None,
     programs: Programs = program,
 ) -> dict[str, Any]:
-    """Counts of one chunk that was run, certified and written.
+    """Run one chunk and write it, without what only a further stage needs.
 
     Args:
         grid: of trials.
@@ -364,9 +337,6 @@ def run_and_write(
 
     Returns:
         The numbers of a progress bar: lanes, and counts by status.
-
-    Example:
-        See `plan`.
     """
     chunk = _planned(grid, chunk_size)[index]
     rows = run_chunk(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import BadInput, as_annotated
+from ..checks import BadInput
 from ..files import regular, replacing
 
 if TYPE_CHECKING:
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
 
 MISSING = -1
 """Status of a lane that no finished chunk holds."""
-# Columns and settings that folders of earlier versions name otherwise.
-FORMER = {"drift": "late_flow_residual", "together": "vmapped"}
 
 
 class DamagedChunk(BadInput):
     """A chunk file that is cut short or altered."""
 
 
-@as_annotated
 def prepare(folder: Path, description: dict[str, Any]) -> None:
     """Make a results folder, or check that it belongs to the same sweep.
 
@@ -42,9 +39,6 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
     Raises:
         BadInput: the folder holds results of other settings; names each difference.
         OSError: the folder cannot be made or written.
-
-    Example:
-        See `write_chunk`.
     """
     wanted = json.loads(json.dumps(description))
     (folder / "chunks").mkdir(parents=True, exist_ok=True)
@@ -64,21 +58,11 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
                 aside.write_text(text)
 
 
-@as_annotated
 def describe(folder: Path) -> dict[str, Any]:
-    """The description a results folder was made with.
-
-    Args:
-        folder: of `prepare`.
-
-    Returns:
-        The description.
+    """Read the description that a results folder was made with.
 
     Raises:
         BadInput: no results there, or a damaged description.
-
-    Example:
-        See `write_chunk`.
     """
     damaged = False
     for path in _descriptions(folder):
@@ -89,8 +73,7 @@ def describe(folder: Path) -> dict[str, Any]:
         except (ValueError, RecursionError):
             found = None
         if isinstance(found, dict):
-            settings: dict[str, Any] = found
-            return {FORMER.get(name, name): settings[name] for name in settings}
+            return found
         damaged = True
     if damaged:
         raise BadInput(
@@ -109,15 +92,7 @@ def _descriptions(folder: Path) -> tuple[Path, Path]:
 
 
 def differences(here: Any, there: Any, name: str = "") -> list[str]:
-    """Where two JSON values differ, one line each.
-
-    Args:
-        here: one value.
-        there: the other.
-        name: dotted name of the place.
-
-    Returns:
-        Empty if they are equal.
+    """Where two JSON values differ, one line each; `name` is the dotted place.
 
     Example:
         >>> differences({"seeds": 2, "dims": [1]}, {"seeds": 3, "dims": [1]})
@@ -163,29 +138,17 @@ def write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
 
 
 def read_chunk(folder: Path, index: int) -> np.ndarray:
-    """Read one chunk back.
-
-    Args:
-        folder: of `prepare`.
-        index: number of the chunk.
-
-    Returns:
-        The rows.
+    """Read the rows of one chunk back.
 
     Raises:
         DamagedChunk: the file is not what was written.
         FileNotFoundError: it was never written.
-
-    Example:
-        See `write_chunk`.
     """
     data = regular(_chunk(folder, index)).read_bytes()
     body, checksum = data[:-4], data[-4:]
     if zlib.crc32(body).to_bytes(4, "little") != checksum:
         raise DamagedChunk(f"{_chunk(folder, index)} is damaged")
-    rows = np.load(io.BytesIO(body), allow_pickle=False)
-    rows.dtype.names = [FORMER.get(name, name) for name in rows.dtype.names]
-    return rows
+    return np.load(io.BytesIO(body), allow_pickle=False)
 
 
 def finished(
@@ -226,19 +189,11 @@ def _holds(folder: Path, index: int, lanes: Sequence[np.ndarray] | None) -> bool
 
 
 def tidy(folder: Path) -> None:
-    """Remove what writers that were killed left unfinished.
-
-    Args:
-        folder: of `prepare`, in which nobody writes now.
-
-    Example:
-        >>> tidy(Path("no/such/folder"))
-    """
+    """Remove what writers that were killed left; nobody may write now."""
     for path in (folder / "chunks").glob(".*.npy"):
         path.unlink(missing_ok=True)
 
 
-@as_annotated
 def load(folder: str | Path) -> "xarray.Dataset":
     """Open a results folder, finished or not, as labelled arrays.
 
@@ -252,13 +207,12 @@ def load(folder: str | Path) -> "xarray.Dataset":
 
     Raises:
         BadInput: the folder holds no results, a damaged chunk, or one chunk twice.
-
-    Example:
-        See `write_chunk`.
     """
     # A program that only writes saves a third of a second of loading.
     import xarray
 
+    if not isinstance(folder, str | Path):
+        raise BadInput(f"folder of type {type(folder).__name__}: wanted a path")
     folder = Path(folder)
     description = describe(folder)
     axes = description.get("axes")

@@ -3,12 +3,11 @@
 The exact family has R important tokens per class, I irrelevant ones, one important
 token in each sequence of T, and every token in as many sequences as its like. For
 d → ∞ its joint flow keeps two numbers: β = y b_s, the value of an important token, and
-u, its score above an irrelevant one (mathematics, section 3i).
-
-Residuals of the limit problems of a joint flow, at one time.
+u, its score above an irrelevant one.
 
 With E and v trained the values head for argmin |b| with y_X f_X ≥ 1: a bag is explained
-by one token, and |b|² counts the tokens that explain (mathematics, section 3i).
+by one token, and |b|² counts the tokens that explain. `joint_limit` measures how far
+scores and values are from that (mathematics, section 3i).
 """
 
 import diffrax as dfx
@@ -17,9 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from ..checks import as_annotated
 from ..compilation import full_precision
-from ..data.corpus import Corpus, for_corpus
+from ..data.corpus import Corpus
 from ..model.attention import attend_corpus, functional_margin, negative_gradient
 
 _Number = Float[Scalar, ""] | float | int
@@ -99,7 +97,6 @@ class ReducedFlow(eqx.Module):
     head_square: Float[Array, " times"]
 
 
-@as_annotated
 def reduced_problem(
     *,
     relevant: _Number,
@@ -156,7 +153,6 @@ def reduced_problem(
     return ReducedProblem(values, scores, jnp.asarray(length, float))
 
 
-@as_annotated
 @full_precision
 def reduced_flow(
     problem: ReducedProblem,
@@ -217,7 +213,6 @@ def reduced_flow(
     )
 
 
-@as_annotated
 def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> ReducedFlow:
     """The late law of the reduced flow, for the subset it trains.
 
@@ -350,7 +345,6 @@ class JointLimit(eqx.Module):
     balance: Float[Scalar, ""]
 
 
-@for_corpus(-1, 1)
 @full_precision
 def joint_limit(
     scores: Float[Array, " vocabulary"],
@@ -372,9 +366,6 @@ def joint_limit(
 
     Returns:
         The residuals; NaN where some bag is on the wrong side, m ≤ 0.
-
-    Raises:
-        BadInput: another vocabulary, labels other than ±1.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences

@@ -2,12 +2,12 @@
 
 Every edge is a root of one function of (d, η₀) and of the ensemble's sizes, for the
 median draw of even counts, and differentiable by the implicit function. It holds where
-`domain.in_domain` does: for R ≥ I or small d not up to γ_c.
-
-The domain of the theory of the phase diagram: small numbers and bounds.
+`in_domain` does, which bounds the numbers that the theory takes for small: for R ≥ I or
+small d not up to γ_c.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,6 @@ import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ..compilation import one_program
 from .two_classes import (
     SMALLEST,
     Ensemble,
@@ -52,7 +51,7 @@ class SmallNumbers(NamedTuple):
     spread: Float[Scalar, ""]
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def small_numbers(ensemble: Ensemble, dim: Real, step_size: Real) -> SmallNumbers:
     """The three numbers whose smallness the theory assumes.
 
@@ -60,14 +59,6 @@ def small_numbers(ensemble: Ensemble, dim: Real, step_size: Real) -> SmallNumber
     fractional part of n/(2R), for the even counts of `synthetic.assumption_one`.
 
     Source: mathematics, section 6e.
-
-    Args:
-        ensemble: of corpora.
-        dim: d.
-        step_size: η₀.
-
-    Returns:
-        The numbers, each zero in the theory's limit.
 
     Example:
         >>> found = small_numbers(Ensemble(200, 8, 8, 48), 1e4, 1000.0)
@@ -87,21 +78,14 @@ def small_numbers(ensemble: Ensemble, dim: Real, step_size: Real) -> SmallNumber
     )
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def in_domain(ensemble: Ensemble, dim: Real, step_size: Real) -> Bool[Scalar, ""]:
     """Whether (d, η₀) is in the domain of the theory.
 
-    `small_numbers` are at most 0.03, 0.15 and 0.1.
+    `small_numbers` are at most 0.03, 0.15 and 0.1. Not for an edge that is infinite,
+    zero or NaN.
 
     Source: mathematics, section 6e.
-
-    Args:
-        ensemble: of corpora.
-        dim: d.
-        step_size: η₀, for instance a predicted edge.
-
-    Returns:
-        True within the domain; False also for an edge that is infinite, zero or NaN.
 
     Example:
         >>> wide = Ensemble(96, 8, 16, 16)
@@ -147,21 +131,15 @@ class Edges(NamedTuple):
     upper: Float[Scalar, ""]
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def selection_edge(ensemble: Ensemble, dim: Real) -> Float[Scalar, ""]:
     """The smallest η₀ at which every important token is selected.
 
     γ √d = z + 2 ((1 + 1/λ)/(2R + 1))^{1/2}, Φ(z)^{2R} = ½, λ = n(T − 1)/(2RI): the
     weakest of 2R values γ + N(0, 1/d) must still outbid what it draws upon itself.
+    η₀ ∝ d^{−1/2}.
 
     Source: mathematics, section 6d.
-
-    Args:
-        ensemble: of corpora.
-        dim: d.
-
-    Returns:
-        η₀ ∝ d^{−1/2}.
 
     Example:
         >>> round(selection_edge(Ensemble(200, 8, 8, 48), 1e4).item(), 2)
@@ -171,7 +149,7 @@ def selection_edge(ensemble: Ensemble, dim: Real) -> Float[Scalar, ""]:
     return jnp.asarray(step_size_of(ensemble, gamma))
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def breaking_edges(ensemble: Ensemble, dim: Real) -> Edges:
     """The step sizes between which the symmetry of the classes breaks.
 
@@ -179,13 +157,6 @@ def breaking_edges(ensemble: Ensemble, dim: Real) -> Edges:
     A(γ) = ½ log d below, and just below γ_c above.
 
     Source: mathematics, sections 6a and 6b.
-
-    Args:
-        ensemble: of corpora.
-        dim: d.
-
-    Returns:
-        Both step sizes.
 
     Example:
         >>> edges = breaking_edges(Ensemble(200, 8, 8, 48), 1e7)
@@ -195,29 +166,20 @@ def breaking_edges(ensemble: Ensemble, dim: Real) -> Edges:
     return _band(_parted, ensemble, dim)
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def capture_edges(ensemble: Ensemble, dim: Real) -> Edges:
     """The step sizes between which capture by one class is for good.
 
     The roots of Θ²(1 − 1/(T − 1)) = 2 e^{−γ_E}, Θ the spread that noise has given to
-    the scores of irrelevant tokens as the losing class would come back.
+    the scores of irrelevant tokens as the losing class would come back; (∞, 0) at
+    dimensions at which every capture is temporary.
 
     Source: mathematics, section 6c.
-
-    Args:
-        ensemble: of corpora.
-        dim: d.
-
-    Returns:
-        Both step sizes, (∞, 0) at dimensions at which every capture is temporary.
-
-    Example:
-        See `breaking_edges`.
     """
     return _band(_lost, ensemble, dim)
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def recovery_log_time(
     ensemble: Ensemble, dim: Real, step_size: Real
 ) -> Float[Scalar, ""]:
@@ -244,7 +206,7 @@ def recovery_log_time(
     return _median_orbit(ensemble, dim, gamma).log_time
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def largest_captured_dim(ensemble: Ensemble, step_size: Real) -> Float[Scalar, ""]:
     """d_c up to which capture at a step size is for good.
 
@@ -257,9 +219,6 @@ def largest_captured_dim(ensemble: Ensemble, step_size: Real) -> Float[Scalar, "
     Returns:
         d_c; 0 where no d above the selection edge is captured for good, ∞ where every
         d ≤ 10⁴⁰ is, NaN where it is not known.
-
-    Example:
-        See `breaking_edges`.
     """
     log_gamma = jnp.log(jnp.asarray(alignment(ensemble, step_size), float))
     least = 2.0 * (jnp.log(_least_bid(ensemble)) - log_gamma)

@@ -1,13 +1,10 @@
-"""Several gradient steps on E with p and v fixed, reduced to two variables.
+"""Training of E on the exact family, reduced to two variables.
 
-On the exact family (mathematics, section 3i) k steps keep two numbers for d → ∞: β = y
-b_s, the value of an important token, and u, its score above an irrelevant one.
-
-The end of training under weight decay, on the exact family.
-
-Decay λ adds ½ λ (‖E‖² + |p|² + |v|²) to the loss. The end is finite, and two numbers
-say it: β = y b_s, the value of an important token, and u, its score above an
-irrelevant one (mathematics, section 3k).
+The exact family keeps two numbers for d → ∞: β = y b_s, the value of an important
+token, and u, its score above an irrelevant one. `reduced_steps` takes k gradient steps
+on E with p and v fixed (mathematics, section 3i). `decay_end` is the end of training of
+E, p and v under weight decay λ, which adds ½ λ (‖E‖² + |p|² + |v|²) to the loss and
+makes it finite (mathematics, section 3k).
 """
 
 from typing import NamedTuple
@@ -16,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
-from ..checks import as_annotated, whole
-from ..compilation import full_precision
+from ..checks import whole
+from .two_classes import last_positive
 
 _Number = Float[Scalar, ""] | float | int
 
@@ -40,8 +37,6 @@ class ReducedSteps(NamedTuple):
     cosine: Float[Array, " steps"]
 
 
-@as_annotated
-@full_precision
 def reduced_steps(
     *,
     relevant: _Number,
@@ -103,10 +98,6 @@ def reduced_steps(
     )
 
 
-# Halvings of an interval of length below 10³: to rounding.
-HALVINGS = 64
-
-
 class DecayEnd(NamedTuple):
     """The stationary point that selects; NaN where decay leaves none.
 
@@ -125,8 +116,6 @@ class DecayEnd(NamedTuple):
     head_square: Float[Scalar, ""]
 
 
-@as_annotated
-@full_precision
 def decay_end(
     *, relevant: _Number, irrelevant: _Number, length: _Number, decay: _Number
 ) -> DecayEnd:
@@ -167,9 +156,9 @@ def decay_end(
         return 1 / (ratio * value * margin) - jax.nn.sigmoid(margin)
 
     least = 1 / ratio
-    top = _last_positive(slope, least, least + 10.0)
+    top = last_positive(slope, least, least + 10.0)
     most = jnp.maximum(-jnp.log(decay * jnp.sqrt(tokens)), 0.0) + least + 1.0
-    value = _last_positive(excess, top, jnp.maximum(most, top))
+    value = last_positive(excess, top, jnp.maximum(most, top))
     unselected = 1 / (ratio * value)
     score = jnp.log((jnp.asarray(length, float) - 1) * (1 - unselected) / unselected)
     exists = (excess(top) >= 0) & (score > 0)
@@ -181,17 +170,3 @@ def decay_end(
         value * jnp.sqrt(tokens),
     )
     return DecayEnd(*(jnp.where(exists, number, jnp.nan) for number in found))
-
-
-def _last_positive(function: object, low: Array, high: Array) -> Array:
-    """The zero of a function that is positive, then negative."""
-
-    def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        middle = (ends[0] + ends[1]) / 2
-        positive = function(middle) > 0  # type: ignore[operator]
-        return (
-            jnp.where(positive, middle, ends[0]),
-            jnp.where(positive, ends[1], middle),
-        )
-
-    return jax.lax.fori_loop(0, HALVINGS, halve, (low, high))[0]

@@ -1,4 +1,4 @@
-"""Two classes that compete for p: the flow of their mean scores.
+"""Two classes that compete for p: the flow of their mean scores, and its solution.
 
 Under Assumption 1 and for d → ∞ the flow keeps three numbers: u₊ and u₋, by how much an
 important token of a positive (negative) sequence leads its irrelevant ones, and time.
@@ -6,26 +6,22 @@ With q = e^u/(e^u + T − 1), K_+ = γ² + 1/R + 1/I and K_− = γ² − 1/I
 
     du±/dt = K_+ h± − K_− h∓,      h(q) = ½ γ σ(−γ q) q (1 − q)
 
-Functions take real numbers, concrete or traced, and are differentiable in all of them.
-
-Solution of the two-class equations until the losing class is back.
-
 Time divides out: with z = u₊ + u₋ and δ = (u₊ − u₋)/2 the orbit obeys one equation,
 dδ/dz = (ω/2) tanh(½ log(h₊/h₋)). Weights and pulls stand as logarithms and steps grow
 with the distance from q = ½, so that a return at any log t costs a few hundred steps.
 
-Noise of a draw at finite d: of order d^{−1/2} in scores and values.
+The noise of a draw at finite d is of order d^{−1/2} in scores and values. Functions
+take real numbers, concrete or traced, and are differentiable in all of them.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
-
-from ..compilation import one_program
 
 Real = Float[Scalar, ""] | float
 # Least γ at which an edge is sought; γ_c is less for T − 2 < 10⁻³ alone.
@@ -78,14 +74,9 @@ class Ensemble(NamedTuple):
 def alignment(ensemble: Ensemble, step_size: Real) -> Real:
     """γ = η₀/(4RT), the |E_sᵀv| of the important tokens after the step on E.
 
+    With several important tokens per sequence to first order.
+
     Source: Lemma 4.1; mathematics, section 6.
-
-    Args:
-        ensemble: of corpora.
-        step_size: η₀.
-
-    Returns:
-        γ; with several important tokens per sequence to first order.
 
     Example:
         >>> alignment(Ensemble(200, 8, 8, 48), 256.0)
@@ -99,13 +90,6 @@ def step_size(ensemble: Ensemble, alignment: Real) -> Real:
 
     Source: mathematics, section 6.
 
-    Args:
-        ensemble: of corpora.
-        alignment: γ.
-
-    Returns:
-        η₀.
-
     Example:
         >>> step_size(Ensemble(200, 8, 8, 48), 1.0)
         256.0
@@ -113,19 +97,14 @@ def step_size(ensemble: Ensemble, alignment: Real) -> Real:
     return alignment * _steps(ensemble)
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def critical_alignment(ensemble: Ensemble) -> Float[Scalar, ""]:
     """γ_c beyond which an asymmetry of the classes never grows.
 
-    γ σ(γ/T) = T − T/(T − 1): there the pull h is largest at the start, q = 1/T.
+    γ σ(γ/T) = T − T/(T − 1): there the pull h is largest at the start, q = 1/T. Zero
+    for T ≤ 2; the derivative is that of the implicit function.
 
     Source: mathematics, section 6a.
-
-    Args:
-        ensemble: of corpora.
-
-    Returns:
-        γ_c, zero for T ≤ 2; its derivative is that of the implicit function.
 
     Example:
         >>> round(critical_alignment(Ensemble(200, 8, 8, 48)).item(), 3)
@@ -143,21 +122,14 @@ def critical_alignment(ensemble: Ensemble) -> Float[Scalar, ""]:
     return jnp.where(grows, jnp.exp(found), 0.0)
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def amplification(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     """amp(γ) = ω log(h(q*)/h(1/T)), by how much log δ grows on the symmetric path.
 
     An asymmetry grows as a power of the pull, δ ∝ h^ω, ω = (2γ² + 1/R)/(1/R + 2/I), as
-    long as that grows, until q*.
+    long as that grows, until q*; zero beyond γ_c.
 
     Source: mathematics, section 6a.
-
-    Args:
-        ensemble: of corpora.
-        alignment: γ.
-
-    Returns:
-        A ≥ 0; zero beyond γ_c.
 
     Example:
         >>> round(amplification(Ensemble(200, 8, 8, 48), 1.0).item(), 3)
@@ -175,13 +147,6 @@ def pull(weight: Real, alignment: Real) -> Float[Scalar, ""]:
     """h(q) = ½ γ σ(−γq) q (1 − q), the pull of a class on its important tokens.
 
     Source: mathematics, section 6.
-
-    Args:
-        weight: q of the important token in its sequences.
-        alignment: γ.
-
-    Returns:
-        h.
 
     Example:
         >>> pull(0.5, 0.0).item()
@@ -215,13 +180,6 @@ def log_pull(
 
     Source: mathematics, section 6.
 
-    Args:
-        log_odds: log q/(1 − q) of a class, or of each.
-        alignment: γ > 0.
-
-    Returns:
-        log h.
-
     Example:
         >>> log_pull(jnp.array(-1000.0), 4.0).item()
         -1000.0
@@ -251,6 +209,23 @@ def strongest_log_odds(
     return jnp.maximum(top, -jnp.log(ensemble.odds))
 
 
+def last_positive(
+    function: Callable[..., Float[Scalar, ""]],
+    low: Float[Scalar, ""],
+    high: Float[Scalar, ""],
+) -> Float[Scalar, ""]:
+    """The zero of a function that is positive, then negative, by bisection."""
+
+    def halve(_: Any, bracket: Array) -> Array:
+        middle = bracket.mean()
+        left = jnp.stack([bracket[0], middle])
+        right = jnp.stack([middle, bracket[1]])
+        return jnp.where(function(middle) > 0.0, right, left)
+
+    ends = jnp.stack([low, high])
+    return jax.lax.fori_loop(0, HALVINGS, halve, ends).mean()
+
+
 def _root(
     function: Callable[..., Float[Scalar, ""]], low: Real, high: Real, inner: Real
 ) -> Float[Scalar, ""]:
@@ -261,16 +236,8 @@ def _root(
 
     def solve(at: Callable, _: Float[Scalar, ""]) -> tuple[Any, Any]:
         ends = [jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (low, high)]
-
-        def halve(_: Any, bracket: Array) -> Array:
-            middle = bracket.mean()
-            left = jnp.stack([bracket[0], middle])
-            right = jnp.stack([middle, bracket[1]])
-            return jnp.where(at(middle) > 0.0, right, left)
-
-        found = jax.lax.fori_loop(0, HALVINGS, halve, jnp.stack(ends))
         inside = (at(ends[0]) > 0.0) & (at(ends[1]) < 0.0)
-        return found.mean(), jnp.where(inside, 0.0, jnp.nan)
+        return last_positive(at, *ends), jnp.where(inside, 0.0, jnp.nan)
 
     def tangent_solve(linear: Callable, change: Float[Scalar, ""]) -> Any:
         return change / linear(jnp.ones(()))
@@ -316,24 +283,16 @@ class _Local(NamedTuple):
     acceleration: Float[Scalar, ""]
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def two_class_ode(
     ensemble: Ensemble, alignment: Real, asymmetry: Real
 ) -> TwoClassOrbit:
     """The orbit from u± = ± δ until the losing class is back.
 
     dδ/dz = (ω/2) tanh(½ log(h₊/h₋)), and dt = dz / ((1/R + 2/I)(h₊ + h₋)) along it.
+    NaN where the orbit has not come back within `STEPS` steps.
 
     Source: mathematics, section 6b.
-
-    Args:
-        ensemble: of corpora.
-        alignment: γ > 0.
-        asymmetry: δ > 0.
-
-    Returns:
-        How far the classes part, and when the loser is back; NaN where the orbit has
-        not come back within `STEPS` steps.
 
     Example:
         >>> found = two_class_ode(Ensemble(200, 8, 8, 48), 3.9, 1e-3)
@@ -514,7 +473,7 @@ def _mean_exp(rate: Float[Scalar, ""]) -> Float[Scalar, ""]:
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(48)
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     """√d times the standard deviation of the start's asymmetry δ.
 
@@ -522,13 +481,6 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     the start by (h/h(1/T))^{−ω}.
 
     Source: mathematics, section 6a.
-
-    Args:
-        ensemble: of corpora.
-        alignment: γ.
-
-    Returns:
-        A number of order one.
 
     Example:
         >>> round(start_asymmetry(Ensemble(200, 8, 8, 48), 1.0).item(), 2)
@@ -576,7 +528,7 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     return jnp.linalg.norm(deviation * (start + added))
 
 
-@one_program()
+@partial(jax.jit, inline=True)
 def noise(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     """√d times the standard deviation of an irrelevant token's E_rᵀv.
 
@@ -584,13 +536,6 @@ def noise(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
     E lowers the part of f that an irrelevant token has in every sequence it is in.
 
     Source: mathematics, section 6c.
-
-    Args:
-        ensemble: of corpora.
-        alignment: γ.
-
-    Returns:
-        One for γ = 0.
 
     Example:
         >>> noise(Ensemble(200, 8, 8, 48), 0.0).item()

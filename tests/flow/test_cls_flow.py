@@ -11,10 +11,8 @@ import pytest
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import Corpus, from_bags
 from jaxselect.data.synthetic import assumption_one
-from jaxselect.flow import cls as module
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.model.selection import selected_tokens
 from jaxselect.model.step import embedding_step
 from tests.flow import literal_joint
 from tests.flow.cls_runs import PATH, TIGHT, risk_of_query, run
@@ -135,16 +133,6 @@ def test_derivatives_match_finite_differences_in_both_modes(which, status):
     np.testing.assert_allclose(pulled, slopes.sum(), rtol=1e-8)
 
 
-def test_a_flow_does_not_depend_on_the_solver(monkeypatch):
-    """Explicit and implicit steps in turn, as where there are many axes."""
-    problem = moving()[0]
-    wanted = both_modes(0.0, *problem)[0]
-    monkeypatch.setattr(module, "MANY_AXES", 1)
-    found, _ = jax.jit(lambda size: end(size, *problem))(0.0)
-    assert (found != wanted).any()
-    np.testing.assert_allclose(found, wanted, rtol=1e-7)
-
-
 def test_numbers_that_are_none_are_a_status():
     parameters, corpus = problem()
     embeddings, query, head = jax.tree.leaves(parameters)
@@ -195,8 +183,6 @@ def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
     fewer = Parameters(parameters.embeddings[1:], parameters.query, parameters.head)
     with pytest.raises(BadInput, match="11 tokens beside a corpus with a vocabulary"):
         cls_flow(fewer, corpus, until_norm=10.0)
-    with pytest.raises(BadInput, match="beside a corpus with a vocabulary of 12"):
-        selected_tokens(jnp.zeros(13), corpus)
     labels = 1 + corpus.labels
     classes = Corpus(corpus.tokens, corpus.counts, labels, corpus.vocabulary)
     with pytest.raises(BadInput, match=r"labels \[0, 2\]: wanted \[-1, 1\]"):

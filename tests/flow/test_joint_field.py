@@ -11,12 +11,13 @@ from jaxselect.flow.joint import (
     JointProblem,
     JointRodas5P,
     JointState,
+    corrected,
     field,
     flat,
     linearise,
     unflat,
 )
-from jaxselect.flow.rodas import GAMMA, corrected
+from jaxselect.flow.rodas import GAMMA
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
 from tests.tolerances import assert_close

@@ -12,13 +12,8 @@ from scipy.integrate import solve_ivp
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.data.synthetic import assumption_one
-from jaxselect.flow.cls import FlowSettings, FlowStatus, velocity
-from jaxselect.flow.joint import (
-    LearningRates,
-    cls_head_flow,
-    joint_flow,
-    key_query_flow,
-)
+from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow, velocity
+from jaxselect.flow.joint import LearningRates, joint_flow, key_query_of
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import (
@@ -142,11 +137,14 @@ def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
 
     time = np.expm1(4.0) / (query @ query)
     direct = solve_ivp(field, (0, time), start.ravel(), rtol=1e-9, atol=1e-10)
-    follow = jax.jit(partial(key_query_flow, settings=TIGHT))
-    matrix, flow = follow(parameters, start, corpus, until_log_time=4.0)
+    begun = jnp.asarray(start @ query)
+    turned = Parameters(parameters.embeddings, begun, parameters.head)
+    follow = jax.jit(partial(cls_flow, settings=TIGHT))
+    flow = follow(turned, corpus, until_log_time=4.0)
+    matrix = key_query_of(jnp.asarray(start), parameters.query, flow.query)
     np.testing.assert_allclose(matrix, direct.y[:, -1].reshape(size, size), atol=1e-6)
     np.testing.assert_allclose(matrix @ parameters.query, flow.query, atol=1e-10)
-    _, late = follow(parameters, start, corpus, until_log_time=1e6)
+    late = follow(turned, corpus, until_log_time=1e6)
     alone = followed((0.0, 1.0, 0.0))
     np.testing.assert_allclose(late.query, alone.query, rtol=1e-8, atol=1e-4)
 
@@ -154,16 +152,22 @@ def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
 HEAD_PATH = jnp.array([4.0, 1e2, 1e4, 1e6, 1e8])
 
 
-head_flow = jax.jit(
-    partial(cls_head_flow, settings=TIGHT), compiler_options=fast_compile_options()
-)
+@partial(jax.jit, compiler_options=fast_compile_options())
+def head_flow(parameters, corpus, until_log_time):
+    return joint_flow(
+        parameters,
+        corpus,
+        rates=LearningRates(embeddings=0.0),
+        until_log_time=until_log_time,
+        path_log_times=HEAD_PATH,
+        settings=TIGHT,
+    )
 
 
 @functools.cache
 def headed(until_log_time=1e8):
     """p and v trained."""
-    until = {"until_log_time": jnp.array(until_log_time), "path_log_times": HEAD_PATH}
-    return head_flow(*drawn(), **until)
+    return head_flow(*drawn(), until_log_time)
 
 
 def test_training_the_head_leaves_the_bias_of_p_unchanged():

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow.cls import Recorder, record
+from jaxselect.flow.integration import Recorder, record
 from jaxselect.flow.rodas import Rodas5P, from_autodiff
 
 RATE = 0.7

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.margin.span import ALLOWED, LARGEST_GAP, REFUTED, SOLVED
+from jaxselect.margin.qp import ALLOWED, LARGEST_GAP, REFUTED, SOLVED
 
 
 def exact(embeddings, pairs, solution):

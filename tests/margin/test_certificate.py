@@ -1,7 +1,5 @@
 """The bound on inactive pairs by hand: D = (1, 0), (2, ½), c = ¼ and −½."""
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,7 @@ import pytest
 
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.margin.certificate import _left_out, inactive_pair_bound
+from jaxselect.margin.certificate import Ending, _left_out, inactive_pair_bound
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.pairs import pair_strength, score_differences
@@ -30,7 +28,10 @@ def problem(second, labels):
     return start, from_sequences([[0, 1], [0, 2]], labels, vocabulary=3)
 
 
-bound_of = jax.jit(partial(inactive_pair_bound, tolerance=TOLERANCE))
+@jax.jit
+def bound_of(start, bags, pairs, margin, late, query, log_time):
+    end = Ending(jnp.asarray(CHOSEN), pairs, margin, late)
+    return inactive_pair_bound(start, bags, end, query, log_time, TOLERANCE)
 
 
 def late_flow(start, bags, late_query, moved=(0.0, 0.0)):
@@ -75,7 +76,7 @@ def test_every_term_of_the_bound_counts(s, offset_error):
     pairs, margin, _, late, _ = late_flow(start, bags, query)
     assert late.status == LimitStatus.PREDICTED and margin.active.sum() == 1
     late = eqx.tree_at(lambda late: late.offset_error, late, np.array(offset_error))
-    bound = bound_of(start, bags, CHOSEN, pairs, margin, late, query, np.array(s))
+    bound = bound_of(start, bags, pairs, margin, late, query, np.array(s))
     np.testing.assert_allclose(bound, by_hand(s, offset_error), rtol=1e-6)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.margin.span import SOLVED
+from jaxselect.margin.qp import SOLVED
 from tests.margin.exact import assert_true, exact, lane
 from tests.margin.pair_problems import (
     MIXED,

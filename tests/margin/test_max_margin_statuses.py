@@ -5,8 +5,14 @@ import numpy as np
 import pytest
 
 from jaxselect.margin.max_margin import MaxMarginStatus, _status
-from jaxselect.margin.qp import Answer, allowed_gap
-from jaxselect.margin.span import ALLOWED, LARGEST_GAP, REFUTED, SOLVED
+from jaxselect.margin.qp import (
+    ALLOWED,
+    LARGEST_GAP,
+    REFUTED,
+    SOLVED,
+    Answer,
+    allowed_gap,
+)
 
 EPS = {dtype: np.finfo(dtype).eps for dtype in (np.float64, np.float32)}
 ABOVE, BELOW = 1.0 + 1e-3, 1.0 - 1e-3

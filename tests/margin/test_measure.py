@@ -4,8 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxselect.margin.qp import Candidate, Problem, measured
-from jaxselect.margin.span import ALLOWED
+from jaxselect.margin.qp import ALLOWED, Candidate, Problem, measured
 
 # On one axis, at 0, 1, 2 and −1.
 EPS = np.finfo(float).eps

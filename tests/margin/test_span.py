@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxselect.margin import span as module
-from jaxselect.margin.span import jacobi, projector, span
+from jaxselect.margin.span import _jacobi, projector, span
 from tests.tolerances import assert_close
 
 
@@ -31,7 +31,7 @@ def programs(request):
 
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "jacobi":
-            patch.setattr(module, "_svd", jacobi)
+            patch.setattr(module, "_svd", _jacobi)
         yield SimpleNamespace(laws=laws, derivatives=jax.jit(jax.vmap(derivatives)))
 
 
@@ -94,7 +94,7 @@ def test_rotations_find_the_singular_values(shape):
     rows = normal(0, (4, *shape))
     rows[3] *= np.geomspace(1.0, 1e-10, shape[1])
     lengths = np.array([1.0, 1e200, 1e-200, 1.0])
-    found = jax.jit(jax.vmap(jacobi))(rows * lengths[:, None, None])
+    found = jax.jit(jax.vmap(_jacobi))(rows * lengths[:, None, None])
     left, size, axes = map(np.asarray, found)
     wanted = np.linalg.svd(rows, compute_uv=False)
     assert_close(size / lengths[:, None], wanted)

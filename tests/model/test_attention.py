@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxselect.data.corpus import from_sequences
-from jaxselect.model.attention import attend, attention_entropy, outputs, token_scores
+from jaxselect.model.attention import attend, outputs, token_scores
 from jaxselect.model.parameters import gaussian, gaussian_reduced, reduce
 from tests.tolerances import assert_close
 
@@ -90,11 +90,6 @@ def test_derivatives_are_finite_on_padding():
     slope = jax.grad(lambda a, c: attend(a, jnp.array([1.0, 2.0]), c).output, (0, 1))
     for gradient in slope(jnp.zeros(2), counts):
         assert jnp.isfinite(gradient).all()
-
-
-def test_entropy_runs_from_one_token_to_all():
-    assert attention_entropy(jnp.array([0.0, -jnp.inf])) == 0
-    assert_close(attention_entropy(jnp.full(8, -jnp.log(8.0))), np.log(8))
 
 
 def test_scores_are_inner_products():

@@ -11,7 +11,7 @@ from jaxselect.data.corpus import from_sequences
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.model import curvature
 from jaxselect.model.attention import negative_gradient
-from jaxselect.model.curvature import BLOCK, FEW, score_curvature
+from jaxselect.model.curvature import _BLOCK, _FEW, score_curvature
 from tests.model.risk import CORPUS, VOCABULARY, risk
 from tests.tolerances import assert_close
 
@@ -33,13 +33,13 @@ def test_it_agrees_with_autodiff(seed, size):
 # Bags that fill some blocks but not the last, and such of one token more than a few.
 WIDE = assumption_one(
     jax.random.key(0),
-    sequences=2 * BLOCK + 6,
-    length=2 * FEW + 3,
+    sequences=2 * _BLOCK + 6,
+    length=2 * _FEW + 3,
     relevant=3,
     irrelevant=24,
 )
 NARROW = from_sequences(
-    [np.random.default_rng(seed).permutation(9)[: FEW + 1] for seed in range(30)],
+    [np.random.default_rng(seed).permutation(9)[: _FEW + 1] for seed in range(30)],
     [1, -1] * 15,
     vocabulary=9,
 )

@@ -187,12 +187,11 @@ SIGNS = from_sequences([[0], [1]], [1, -1], vocabulary=6)
 PLAIN = gaussian(jax.random.key(0), vocabulary=6, dim=9)
 HEADS = gaussian(jax.random.key(0), vocabulary=6, dim=9, heads=3)
 WRONG = {
-    "signs for heads": lambda: empirical_risk(HEADS, SIGNS),
-    "classes for one head": lambda: empirical_risk(PLAIN, BAGS),
+    "signs for heads": lambda: embedding_step(HEADS, SIGNS, 1.0),
+    "classes for one head": lambda: embedding_step(PLAIN, BAGS, 1.0),
     "other classes than heads": lambda: embedding_step(
         gaussian(jax.random.key(0), vocabulary=6, dim=9, heads=4), BAGS, 1.0
     ),
-    "values of one head": lambda: negative_gradient(SCORES, VALUES[:, 0], BAGS),
     "classes on joint flows": lambda: joint_flow(HEADS, BAGS, until_log_time=1.0),
     "heads on joint flows": lambda: joint_flow(HEADS, SIGNS, until_log_time=1.0),
     "classes as text": lambda: from_corpus(replace(BAGS, weights=None)),
@@ -203,8 +202,8 @@ WRONG = {
         jax.random.key(0), vocabulary=6, dim=2.0, heads=3
     ),
     "no head": lambda: gaussian(jax.random.key(0), vocabulary=6, dim=2, heads=0),
-    "a label that is no class": lambda: empirical_risk(
-        HEADS, replace(BAGS, labels=jnp.array([0, 1, 3, 0], jnp.int32))
+    "a label that is no class": lambda: embedding_step(
+        HEADS, replace(BAGS, labels=jnp.array([0, 1, 3, 0], jnp.int32)), 1.0
     ),
 }
 
@@ -222,4 +221,4 @@ def test_the_number_of_classes_is_seen_while_tracing():
         multi_class, sequences=6, length=2, relevant=1, irrelevant=3, classes=3
     )
     with pytest.raises(BadInput, match="3 classes with one head"):
-        jax.jit(lambda key: empirical_risk(PLAIN, family(key)))(jax.random.key(0))
+        jax.jit(lambda key: embedding_step(PLAIN, family(key), 1.0))(jax.random.key(0))

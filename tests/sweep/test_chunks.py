@@ -126,7 +126,7 @@ def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
                 stages=stages,
                 num_steps=np.full(len(seed), 10),
                 path_norms=stages[:, None] * 1.0,
-                query_end=query + seed[:, None],
+                query=query + seed[:, None],
                 origin_log_time=origin,
                 own_log_time=own + seed,
                 opposed=opposed,
@@ -141,7 +141,7 @@ def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
     assert len(calls) == 2 and {*calls[1]} == {1, 3, 5}
     assert (rows["own_log_time"] == seeds * twice).all()
     assert (rows["num_steps"] == 10 * twice).all()
-    assert (rows["query_end"] == (seeds * twice)[:, None]).all()
+    assert (rows["query"] == (seeds * twice)[:, None]).all()
     assert (rows["stages"] == np.where(twice > 1, STAGES, 1)).all()
     # The path is that of the first stage.
     assert (rows["path_norms"] == 1.0).all()
@@ -167,7 +167,7 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
         found |= dict.fromkeys(whole, jnp.array(0))
         path = {name for name in names if name.startswith("path_")}
         found |= dict.fromkeys(path, jnp.zeros(grid.path_points))
-        found["query_end"] = jnp.zeros(settings["point"].query.shape)
+        found["query"] = jnp.zeros(settings["point"].query.shape)
         found |= dict.fromkeys(("opposed", "finished"), jnp.array(True))
         return Trial(**found)
 

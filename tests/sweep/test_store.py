@@ -1,7 +1,6 @@
 """Results on disk: whole or not there, never mixed, opened as labelled arrays."""
 
 import errno
-import json
 import os
 
 import numpy as np
@@ -45,17 +44,6 @@ def test_lanes_come_back_at_their_place(folder):
     assert results.x.sel(seed=3, dim=30.0) == 2.5
     assert results.path.sel(seed=4, dim=30.0).values.tolist() == [5, 5]
     assert results.file.sel(seed=3, dim=10.0) == 1
-
-
-def test_a_folder_of_an_earlier_version_has_the_names_of_today(folder):
-    fields = [("lane", int), ("drift", float)]
-    store.write_chunk(folder, 0, np.array([(0, 2.5)], fields))
-    assert store.load(folder).late_flow_residual[0, 0] == 2.5
-    path = folder / "settings.json"
-    settings = json.loads(path.read_text())
-    path.write_text(json.dumps(settings | {"together": True}))
-    store.prepare(folder, settings | {"vmapped": True})
-    assert json.loads(path.read_text())["vmapped"]
 
 
 def test_missing_lanes_say_so(folder):

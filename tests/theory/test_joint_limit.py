@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.theory.joint import joint_limit
@@ -109,8 +108,3 @@ def test_a_bag_on_the_wrong_side_has_no_limit():
     found = limit(HARD, values(np.array([5.0, -1.0, 5.0])), BAGS)
     assert np.isnan([found.square, found.slackness]).all()
     assert not found.selected.any()
-
-
-def test_another_vocabulary_is_refused():
-    with pytest.raises(ValueError, match="vocabulary"):
-        joint_limit(jnp.zeros(3), jnp.zeros(3), BAGS)

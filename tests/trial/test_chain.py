@@ -210,8 +210,7 @@ def test_the_residual_is_the_largest_distance_of_an_active_margin():
 
 
 def inactive_bound(parameters, corpus, end, query, log_time):
-    problem = parameters, corpus, end.selected, end.pairs, end.margin, end.late
-    return inactive_pair_bound(*problem, query, log_time, tolerance=1e-3)
+    return inactive_pair_bound(parameters, corpus, end, query, log_time, 1e-3)
 
 
 def test_the_inactive_bound_is_what_they_still_have_to_give():

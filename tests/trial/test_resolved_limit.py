@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.convergence import nan_where
+from jaxselect.convergence import _nan_where
 from jaxselect.data.corpus import from_bags
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.limit import LimitStatus
@@ -48,7 +48,7 @@ def test_a_flow_that_breaks_off_settles_on_nothing():
 
 def test_a_void_number_voids_no_gradient_but_its_own():
     def both(x):
-        return nan_where(x < 0, x**2), x**3
+        return _nan_where(x < 0, x**2), x**3
 
     no, one = jnp.zeros(()), jnp.ones(())
     for x, own in ((-2 * one, jnp.nan), (3 * one, 6.0)):

@@ -15,6 +15,11 @@ from jaxselect.trial import run_trial
 # A few roundings of float64; and what they may change, relatively.
 ROUNDINGS, CHANGE = 1e-15, 1e-9
 CONSTANTS = ("alignment", "error_constant", "max_margin_norm", "log_time")
+# What they may change of a part of ρ that only the path decides: the path is known to
+# the tolerance of its steps alone, 3e-5 in scores. A quarter of it moves the error
+# constants of the tied runs below by 1.4e-6 and 2.7e-7, and rounding of the inputs, or
+# other instructions of the processor, by 2e-7.
+PATH_CHANGE = 1e-6
 
 
 def rounded(tree, key, size=ROUNDINGS):
@@ -57,12 +62,23 @@ def trial(seed, dim, step_size, size, signs):
     ],
 )
 def test_a_trial_does_not_follow_rounding(seed, dim, step_size, ends):
+    agree(seed, dim, step_size, ends, dict.fromkeys(CONSTANTS, CHANGE))
+
+
+@pytest.mark.parametrize(("seed", "dim", "step_size"), [(6, 100.0, 1.0), (0, 1e4, 0.1)])
+def test_nor_does_a_tied_one(seed, dim, step_size):
+    changes = dict.fromkeys(CONSTANTS, CHANGE) | {"error_constant": PATH_CHANGE}
+    agree(seed, dim, step_size, TrialStatus.TIED, changes)
+
+
+def agree(seed, dim, step_size, ends, changes):
+    """Three runs of rounded inputs end as the exact one, up to relative changes."""
     exact = trial(seed, dim, step_size, 0.0, 0)
     assert exact.status == ends
     for signs in range(3):
         found = trial(seed, dim, step_size, ROUNDINGS, signs)
         assert found.status == ends
-        for name in CONSTANTS:
+        for name, change in changes.items():
             np.testing.assert_allclose(
-                getattr(found, name), getattr(exact, name), rtol=CHANGE, err_msg=name
+                getattr(found, name), getattr(exact, name), rtol=change, err_msg=name
             )

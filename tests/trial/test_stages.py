@@ -13,14 +13,13 @@ from jaxselect.flow.cls import FlowStatus, cls_flow
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.trial import (
     STAGES,
-    Point,
     beginning,
     certify_stage,
     flow_to_end,
     initialise,
+    log_time_of,
 )
 from tests.attacks.literal_ties import Literal
-from tests.trial.test_rounding import rounded
 
 SIZES = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
 DRAW = partial(assumption_one, **SIZES)
@@ -113,38 +112,17 @@ def test_a_run_goes_on_from_any_point_of_it():
     while not bool(point.finished):
         stage, _ = onward(model, bags, point, 1)
         point, steps = stage.point, steps + stage.flow.num_steps.item()
-        clocks.append(point.log_time.item())
+        clocks.append(log_time_of(point.origin_log_time, point.own_log_time).item())
     assert len(clocks) > 2 and clocks == sorted(clocks)
     assert steps == whole.flow.num_steps
     np.testing.assert_array_equal(point.query, whole.point.query)
 
 
-@pytest.mark.parametrize("run", [(100.0, 0.1, 0), (32.0, 31.62, 0)])
-def test_rounding_decides_neither_the_end_nor_its_line(run):
-    dim, step_size, seed = run
-    model, bags = problem(seed, dim, step_size)
-    exact, found = followed(model, bags)
-    other, again = followed(rounded(model, jax.random.key(0)), bags)
-    assert found.status == again.status
-    for one, two in (
-        (found.ending.margin.norm, again.ending.margin.norm),
-        (exact.flow.log_time, other.flow.log_time),
-        (exact.ties.point, other.ties.point),
-    ):
-        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-9)
-    # A part of ρ is read from p, which opposing pulls at the end of the first stage
-    # leave known to eps^(1 − 0.7) of a unit of log t or better: 1e-7 is seen.
-    constants = found.ending.late.error_constant, again.ending.late.error_constant
-    np.testing.assert_allclose(*constants, rtol=1e-6)
-
-
 def test_the_clock_of_a_run_adds_up():
     """log(1+t) = log(e^{τ_origin} + t′), for t′ from nothing to beyond all numbers."""
-    no = jnp.asarray(False)
     for origin, elapsed in [(0.5, 0.0), (3.0, 1e-9), (3.0, 20.0), (50.0, 2.0)]:
         own = jnp.asarray(np.log1p(elapsed))
-        point = Point(jnp.zeros(1), jnp.asarray(origin), own, no, no)
         wanted = np.log(np.exp(origin) + elapsed)
-        np.testing.assert_allclose(point.log_time, wanted, rtol=1e-15)
-    late = Point(jnp.zeros(1), jnp.asarray(9.0), jnp.asarray(1e4), no, no)
-    assert late.log_time == 1e4
+        found = log_time_of(jnp.asarray(origin), own)
+        np.testing.assert_allclose(found, wanted, rtol=1e-15)
+    assert log_time_of(jnp.asarray(9.0), jnp.asarray(1e4)) == 1e4

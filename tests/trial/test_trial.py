@@ -12,7 +12,7 @@ from jaxselect.flow.control import FlowSettings
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.step import embedding_step
-from jaxselect.trial import TrialSettings, beginning, evaluate, flow_to_end, run_trial
+from jaxselect.trial import TrialSettings, _evaluate, flow_to_end, run_trial
 
 DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
 SEEDS = 12
@@ -134,18 +134,17 @@ def test_the_path_shows_the_error_falling_like_one_over_the_norm(large_step):
 @partial(jax.jit, static_argnames="settings")
 def follow(before, corpus, step_size, settings):
     after = embedding_step(before, corpus, step_size)
-    first = beginning(after)
-    return after, flow_to_end(after, corpus, first, until_norm=1e4, settings=settings)
+    return after, flow_to_end(after, corpus, until_norm=1e4, settings=settings)
 
 
-evaluate_whole = jax.jit(evaluate)
+evaluate = jax.jit(_evaluate)
 
 
 def judged(before, corpus, step_size, settings):
     """A trial of what was drawn, in its precision: one program judges every flow."""
     step_size = jnp.asarray(step_size)
     after, stage = follow(before, corpus, step_size, settings)
-    return evaluate_whole(before, after, corpus, stage, step_size=step_size)
+    return evaluate(before, after, corpus, stage, step_size)
 
 
 def drawn(seed, dim):

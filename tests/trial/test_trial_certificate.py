@@ -30,11 +30,13 @@ class Found:
     positive: float = 1.0
     negative: float = 1.0
     largest_score: float = 0.0
+    tied: bool = False
+    displacement: float = 0.0
 
     def status(self, **changed):
         given = dataclasses.asdict(dataclasses.replace(self, **changed))
         given = {
-            name: jnp.asarray(value, jnp.int32 if name.endswith("status") else float)
+            name: jnp.asarray(value, jnp.int32 if name.endswith("status") else None)
             for name, value in given.items()
         }
         return TrialStatus(classify_end(**given).item())
@@ -138,6 +140,24 @@ ENDS = {
     FlowStatus.TIES_UNPROVED: TrialStatus.TIES_UNPROVED,
     FlowStatus.FAILED: TrialStatus.FAILED,
 }
+
+
+def test_a_contracted_problem_that_is_certified_is_a_tied_run():
+    tied = {"tied": True}
+    assert CONVERGED.status(**tied) == TrialStatus.TIED
+    assert CONVERGED.status(**tied, displacement=TOLERANCE * BELOW) == TrialStatus.TIED
+    moved = CONVERGED.status(**tied, displacement=TOLERANCE * ABOVE)
+    assert moved == TrialStatus.TIES_UNPROVED
+    early = CONVERGED.status(**tied, late_flow_residual=1.0)
+    assert early == TrialStatus.TIES_UNPROVED
+    # Without a pair nothing moves beside the ties.
+    still = {"margin_status": MaxMarginStatus.NO_PAIRS}
+    still |= {"flow_status": FlowStatus.NORM_NOT_REACHED}
+    assert CONVERGED.status(**tied, **still) == TrialStatus.AT_REST
+    assert CONVERGED.status(**still) == TrialStatus.NORM_NOT_REACHED
+    for ended in (FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED):
+        there = CONVERGED.status(**tied, flow_status=ended)
+        assert there == CONVERGED.status(flow_status=ended)
 
 
 def test_every_end_of_a_flow_has_its_status():

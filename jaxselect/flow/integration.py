@@ -1,0 +1,324 @@
+"""The integration of a flow dy/ds = field(s, y) in log-time s, to its end.
+
+A flow ends at a given s, or where the first of some events h(s, y) turns positive. How
+an end moves with the inputs follows without another search for it: the flow is
+integrated again to the s that is known, which then moves by −h/h′, with h′ along the
+solution. That is zero to rounding, and has the derivative of the event.
+
+`diffrax.SaveAt(ts=...)` checks its times inside the compiled program. Such a check
+raises where a status is wanted, and a program that can raise is not kept by JAX's
+compilation cache. Hence the `Recorder`: times that are not in order, or off the flow,
+have no solution here.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+
+from ..data.corpus import Corpus
+from ..model.attention import log_strongest_pull
+from ..status import Status
+from .rodas import DenseOutput
+
+# (s, y, problem) → h.
+Event: TypeAlias = Callable[[PyTree, PyTree, PyTree], Float[Scalar, ""]]
+
+# Exponent: a term of the gradient above eps^(−this) leaves no digit of a sum that
+# cancels. Tuned on the default sweep and in float32.
+_CANCELLATION_POWER = 0.7
+
+
+class FlowStatus(Status):
+    """How a flow ended."""
+
+    REACHED = 0, "At the norm or the time that was asked for."
+    NORM_NOT_REACHED = 1, "At `until_log_time`, with ‖p‖ still below `until_norm`."
+    TIES_UNPROVED = (
+        2,
+        "At opposing gradients of tied tokens whose sum is below rounding; the "
+        "curvature along v is positive. The flow orthogonal to the ties is not "
+        "integrated.",
+    )
+    OUT_OF_STEPS = 3, "After `max_steps` steps."
+    FAILED = (
+        4,
+        "At a number that is not finite, or a step too short to take; p and log_time "
+        "are the last good ones.",
+    )
+    TIME_UNRESOLVED = (
+        5,
+        "Where tokens change places, p returns to its course or passes the norm too "
+        "suddenly for a log-time to tell when.",
+    )
+    SELECTION_CHANGED = 6, "Where a token that had lost is back at some weight."
+
+
+class End(NamedTuple):
+    """Where an integration ended: s, and which of its events ended it, if any."""
+
+    log_time: Float[Scalar, ""]
+    events: tuple[Bool[Scalar, ""], ...]
+
+
+class Integration(NamedTuple):
+    """An integration, as far as it got.
+
+    Attributes:
+        log_time: s at its end.
+        state: y there.
+        end: the same s without a derivative, and the events.
+        path_log_times: times asked for; ∞ off the flow and where they go back.
+        path: y at these times, likewise.
+        solution: of `diffrax.diffeqsolve`.
+    """
+
+    log_time: Float[Scalar, ""]
+    state: Float[Array, " dim"]
+    end: End
+    path_log_times: Float[Array, " times"]
+    path: Float[Array, "times dim"]
+    solution: Any
+
+
+def integrate(
+    field: Callable[[PyTree, PyTree, PyTree], Array],
+    solver: dfx.AbstractAdaptiveSolver,
+    control: dfx.AbstractStepSizeController,
+    problem: PyTree,
+    start: Float[Array, " dim"],
+    span: tuple[Float[Scalar, ""], Float[Scalar, ""]],
+    events: tuple[Event, ...],
+    *,
+    max_steps: int,
+    path_log_times: Float[Array, " times"] | None = None,
+    adjoint: dfx.AbstractAdjoint | None = None,
+    known: End | None = None,
+) -> Integration:
+    """Integrate dy/ds = field(s, y, problem) from y_0 to the first of its ends.
+
+    Args:
+        field: of the flow.
+        solver: takes the steps; its interpolant is a `DenseOutput`.
+        control: of the step size.
+        problem: what field, control and events depend on.
+        start: y_0.
+        span: s at the start, and the last one to go to.
+        events: end the flow where they turn positive.
+        max_steps: bound on the number of steps.
+        path_log_times: increasing s at which y is wanted.
+        adjoint: how the integration is differentiated.
+        known: the end, found before; it moves with the inputs, and is not searched for.
+
+    Returns:
+        The end and the path.
+    """
+    begin, until = span
+    searched = known is None
+    if known is not None:
+        until = jnp.where(known.log_time < until, known.log_time, until)
+        until = jnp.where(known.log_time > begin, until, begin)
+    recorded = path_log_times is not None or not searched
+    if recorded:
+        times = start[:0] if path_log_times is None else path_log_times
+        solver = Recorder(solver, times)
+    solution: Any = dfx.diffeqsolve(
+        dfx.ODETerm(field),
+        solver,
+        t0=begin,
+        t1=until,
+        dt0=None,
+        y0=start,
+        args=problem,
+        saveat=dfx.SaveAt(t1=True, solver_state=recorded, controller_state=True),
+        stepsize_controller=control,
+        event=_first_of(events) if searched else None,
+        max_steps=max_steps,
+        adjoint=adjoint or dfx.RecursiveCheckpointAdjoint(),
+        throw=False,
+    )
+    log_time, state = solution.ts[0], solution.ys[0]
+    path_times, path = start[:0], start[None][:0]
+    if path_log_times is not None:
+        path_times, path = record(
+            solution.solver_state, path_log_times, begin, log_time
+        )
+    if known is None:
+        end = End(log_time, solution.event_mask)
+    else:
+        end = known
+        slope = lax.stop_gradient(solution.solver_state[2])
+        log_time, state = _at_event(problem, events, end, (until, state, slope))
+    return Integration(log_time, state, end, path_times, path, solution)
+
+
+def _first_of(events: tuple[Event, ...]) -> dfx.Event:
+    def condition(event: Event) -> Callable[..., Float[Scalar, ""]]:
+        # Diffrax wants the value of an event in the default precision.
+        return lambda t, y, args, **_: event(t, y, args).astype(float)
+
+    return dfx.Event(
+        tuple(condition(event) for event in events),
+        optx.Newton(rtol=1e-9, atol=1e-9),
+        direction=(True,) * len(events),
+    )
+
+
+def _at_event(
+    problem: PyTree,
+    events: tuple[Event, ...],
+    end: End,
+    arrived: tuple[Float[Scalar, ""], Float[Array, " dim"], Float[Array, " dim"]],
+) -> tuple[Float[Scalar, ""], Float[Array, " dim"]]:
+    """Move s and y at a known end to where the event is: by ds = −h/h′ and y′ ds.
+
+    The slope y′ is that of the interpolant: the field itself multiplies the error of y
+    by e^s where gradients oppose each other.
+    """
+    log_time, state, slope = arrived
+    ended = jnp.stack(end.events).any()
+
+    def excess(log_time: PyTree, state: PyTree) -> Float[Scalar, ""]:
+        found = events[0](log_time, state, problem)
+        for event, it in zip(events[1:], end.events[1:], strict=True):
+            found = jnp.where(it, event(log_time, state, problem), found)
+        return found
+
+    # Without an event any point will do at which h has a derivative.
+    there, slope = jnp.where(ended, state, 1.0), jnp.where(ended, slope, 0.0)
+    step = _event_shift(excess, end.log_time, there, slope, ended)
+    return log_time + step, state + step * slope
+
+
+def _event_shift(
+    excess: Callable[[PyTree, PyTree], Float[Scalar, ""]],
+    log_time: Float[Scalar, ""],
+    state: Array,
+    slope: Array,
+    ended: Bool[Scalar, ""],
+) -> Float[Scalar, ""]:
+    """Change −h/h′ of the log-time at which h(s, y) = 0; NaN where h′ = 0.
+
+    Zero where no event ended the flow. `state` is y as a function of the inputs,
+    `slope` is dy/ds.
+
+    Example:
+        >>> def end(rate):  # e^{rate s} = 2 at s = log 2 / rate
+        ...     s = lax.stop_gradient(jnp.log(2.0) / rate)
+        ...     y = jnp.exp(rate * s)
+        ...     return s + _event_shift(
+        ...         lambda s, y: y - 2, s, y, rate * y, jnp.array(True)
+        ...     )
+        >>> round(jax.grad(end)(1.0).item(), 4)
+        -0.6931
+    """
+    here, slope, log_time = lax.stop_gradient((state, slope, log_time))
+    _, rate = jax.jvp(excess, (log_time, here), (jnp.ones_like(log_time), slope))
+    rate = lax.stop_gradient(jnp.where(ended, rate, 1.0))
+    step = -excess(log_time, state) / jnp.where(rate != 0, rate, jnp.nan)
+    return jnp.where(ended, step, 0.0).astype(state.dtype)
+
+
+def cancellation(
+    log_time: PyTree,
+    scores: Float[Array, " vocabulary"],
+    values: Float[Array, " vocabulary *classes"],
+    corpus: Corpus,
+) -> Float[Scalar, ""]:
+    """Event: pulls so strong that their sum is rounding (mathematics, section 3g)."""
+    strongest = log_time + log_strongest_pull(scores, values, corpus)
+    return strongest + _CANCELLATION_POWER * jnp.log(jnp.finfo(scores.dtype).eps)
+
+
+def status_of(
+    solution: Any, cancelled: Bool[Scalar, ""], growth: Float[Scalar, ""]
+) -> Int[Scalar, ""]:
+    """`FlowStatus` of an integration that a time or cancelling pulls may end.
+
+    `growth` is that of a move of p along v: below zero, pulls hold each other.
+    """
+    slow = solution.result == dfx.RESULTS.max_steps_reached
+    status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
+    reached = solution.result == dfx.RESULTS.successful
+    status = jnp.where(reached, FlowStatus.REACHED, status)
+    spent = (solution.result == dfx.RESULTS.dt_min_reached) & jnp.isfinite(growth)
+    status = jnp.where(spent, FlowStatus.TIME_UNRESOLVED, status)
+    tied = jnp.where(growth < 0, FlowStatus.TIES_UNPROVED, FlowStatus.TIME_UNRESOLVED)
+    status = jnp.where(cancelled, tied, status)
+    finite = jnp.isfinite(solution.ys[0]).all()
+    return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)
+
+
+class Recorder(dfx.AbstractAdaptiveSolver):
+    """The steps of another solver, and the solution at given times.
+
+    The solution is part of the solver's state, which is that of the other solver, the
+    record and the slope of the interpolant at the end of the last step: integrate with
+    `SaveAt(solver_state=True)`, then read it with `record`.
+
+    Attributes:
+        solver: takes the steps; its interpolant is a `DenseOutput`.
+        times: at which to record.
+    """
+
+    solver: dfx.AbstractAdaptiveSolver
+    times: Float[Array, " times"]
+    term_structure: ClassVar = dfx.ODETerm
+    interpolation_cls: ClassVar = DenseOutput
+
+    def order(self, terms: PyTree) -> int | None:
+        """Order of the other solver."""
+        return self.solver.order(terms)
+
+    def init(
+        self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, args: PyTree
+    ) -> tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]]:
+        """Until a time is passed its record is the start."""
+        path = jnp.broadcast_to(y0, (len(self.times), len(y0)))
+        return self.solver.init(terms, t0, t1, y0, args), path, jnp.zeros_like(y0)
+
+    def func(self, terms: PyTree, t0: PyTree, y0: PyTree, args: PyTree) -> PyTree:
+        """The field at a point."""
+        return self.solver.func(terms, t0, y0, args)
+
+    def step(
+        self,
+        terms: PyTree,
+        t0: PyTree,
+        t1: PyTree,
+        y0: PyTree,
+        args: PyTree,
+        solver_state: tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]],
+        made_jump: PyTree,
+    ) -> tuple[PyTree, PyTree, dict[str, PyTree], PyTree, PyTree]:
+        """One step from t0 to t1, and the times on its way."""
+        state, path, _ = solver_state
+        y1, error, dense, state, result = self.solver.step(
+            terms, t0, t1, y0, args, state, made_jump
+        )
+        here = (self.times > t0) & (self.times <= t1)
+        # Elsewhere the interpolant would overflow, and its derivative be no number.
+        times = jnp.where(here, self.times, t0)
+        passed = jax.vmap(DenseOutput(t0=t0, t1=t1, **dense).evaluate)(times)
+        path = jnp.where(here[:, None], passed, path)
+        slope = (dense["y1"] - dense["y0"] - dense["bend"].sum(axis=0)) / (
+            jnp.where(t1 > t0, t1 - t0, 1.0)
+        )
+        return y1, error, dense, (state, path, slope), result
+
+
+def record(
+    solver_state: tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]],
+    times: Float[Array, " times"],
+    begin: Float[Scalar, ""] | float,
+    end: Float[Scalar, ""],
+) -> tuple[Float[Array, " times"], Float[Array, "times dim"]]:
+    """Times and solution of a `Recorder`; ∞ off the flow and where times go back."""
+    known = (begin <= times) & (times <= end) & (times == lax.cummax(times))
+    path = jnp.where(known[:, None], solver_state[1], jnp.inf)
+    return jnp.where(known, times, jnp.inf), path
