@@ -30,7 +30,6 @@ from jaxselect.sweep import store
 from jaxselect.sweep.grid import Grid, located
 from jaxselect.text.invented import invent_reviews
 from jaxselect.text.reviews import fingerprint
-from jaxselect.text.words import choose_vocabulary
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
 START = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
@@ -118,7 +117,6 @@ WRONG = {
         3, [1], vocabulary=3
     ),
     "counts in an array": lambda: counted.from_counts(np.eye(2), [1, -1]),
-    "texts in one text": lambda: choose_vocabulary("good bad"),
     "a path in a list": lambda: flow(path_log_times=[1.0, 2.0]),
     "a path that goes back": lambda: flow(path_log_times=jnp.array([2.0, 1.0])),
     "a path with NaN": lambda: flow(path_log_times=jnp.array([1.0, jnp.nan])),
@@ -177,11 +175,9 @@ WRONG = {
     "a network's step that is NaN": lambda: network_steps.network_step(
         NETWORK, VARIABLES, BAGS, NAN
     ),
-    "strata of a list": lambda: stratify([[1, 0]], [1]),
     "no stratum": lambda: stratify(COUNTS, [1, -1], number=0),
     "a minibatch of none": lambda: minibatch(KEY, STRATA, batch=0),
     "a minibatch of nothing": lambda: minibatch(KEY, (), batch=2),
-    "a corpus as strata": lambda: training.evaluate(NETWORK, VARIABLES, BAGS),
     "strata of weighted bags": lambda: training.evaluate(
         NETWORK,
         VARIABLES,
@@ -193,7 +189,6 @@ WRONG = {
     ),
     "no pair at once": lambda: training.evaluate(NETWORK, VARIABLES, STRATA, at_once=0),
     "fewer steps than none": lambda: train(steps=-1),
-    "a seed as a key of minibatches": lambda: train(batch=2, key=0),
     "no bag in a minibatch": lambda: train(batch=0, key=KEY),
 }
 

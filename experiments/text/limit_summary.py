@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxselect.flow.cls import FlowStatus
+from jaxselect.flow.integration import FlowStatus
 from jaxselect.sparse.flow import Trajectory
 
 

@@ -4,7 +4,8 @@ Thousands of long bags fit no padded array: a bag is a row of a count matrix, an
 belongs to a token of a bag is an array over its entries. The Hessian of the risk is
 Eᵀ (Σ_X diag(h) − h xᵀ − x hᵀ) E with forces h and partners x of every bag (mathematics,
 section 1b). Late in a flow the weights of nearly all words are too small to matter
-within the time that has passed; only the few others are kept (section 7a).
+within the time that has passed; only the few others are kept (mathematics, section
+7a).
 """
 
 import os

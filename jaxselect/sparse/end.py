@@ -27,7 +27,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from ..data.sparse import SparseCorpus
-from ..flow.cls import Flow, FlowStatus
+from ..flow.cls import Flow
+from ..flow.integration import FlowStatus
 from ..margin.max_margin import MaxMarginStatus
 from ..model.attention import attend_bags
 from ..model.parameters import Parameters, span_axes

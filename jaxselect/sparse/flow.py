@@ -29,7 +29,8 @@ from scipy.optimize import brentq
 
 from ..checks import BadInput, increasing
 from ..data.sparse import SparseCorpus
-from ..flow.cls import Flow, FlowStatus
+from ..flow.cls import Flow
+from ..flow.integration import FlowStatus
 from ..margin.max_margin import MaxMarginStatus
 from ..model.parameters import Parameters
 from ..model.sparse_objective import risk_and_score_descent

@@ -57,8 +57,6 @@ def choose_vocabulary(
         >>> choose_vocabulary(["Good<br />good film", "a film"], min_count=2)
         ('film', 'good')
     """
-    if isinstance(texts, str):
-        raise BadInput("texts is one text: wanted a list of them")
     checks.whole("min_count", min_count)
     if max_size is not None:
         checks.whole("max_size", max_size)
