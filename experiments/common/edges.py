@@ -43,11 +43,13 @@ class Edge(NamedTuple):
         name: of `NAMES`.
         dims: d.
         step_sizes: η₀ there; NaN where there is no edge.
+        within: the same in the domain of the theory alone.
     """
 
     name: str
     dims: np.ndarray
     step_sizes: np.ndarray
+    within: np.ndarray
 
 
 class Predicted(NamedTuple):
@@ -91,15 +93,18 @@ def predicted(grid: Mapping[str, Any]) -> Predicted:
         )
     low, *_, high = borders(np.array(sorted(grid["dim"])))
     dims = np.geomspace(low, high, POINTS)
-    edges, outside = [], 0.0
+    edges = []
     for shape in itertools.product(*(grid[name] for name in SIZES)):
         for name, steps, known in zip(NAMES, *over(shape, tuple(dims)), strict=True):
             there = (steps > 0) & (steps < np.inf)
-            edges.append(Edge(name, dims, np.where(there, steps, np.nan)))
-            if name != "selection":
-                outside = max(outside, dims[there & ~known].max(initial=0.0))
-    note = f"dashed and dotted: up to d = {float(f'{outside:.2g}'):,.0f} beyond the "
-    return Predicted(edges, f"{note}theory's domain" if outside else "")
+            # The domain is that of the edges above, where the symmetry breaks.
+            within = there & (known | (name == "selection"))
+            both = (np.where(mask, steps, np.nan) for mask in (there, within))
+            edges.append(Edge(name, dims, *both))
+    beyond = any(
+        np.isfinite(e.step_sizes).sum() > np.isfinite(e.within).sum() for e in edges
+    )
+    return Predicted(edges, "pale lines: beyond the theory's domain" if beyond else "")
 
 
 @cache

@@ -112,21 +112,21 @@ def diagram(found: Found) -> Diagram:
             "seeds": seeds,
             "until": results.attrs["grid"]["until_norm"],
             "cells": cells,
-            "edges": [_line(edge) for edge in edges],
+            "edges": [line for edge in edges for line in _lines(edge)],
             "curves": _curves(flat),
             "numbers": _numbers(flat),
         },
     )
 
 
-def _line(edge: Edge) -> dict[str, Any]:
-    """One predicted edge, where there is one."""
-    there = np.isfinite(edge.step_sizes)
-    return {
-        "name": edge.name,
-        "dims": short(edge.dims[there]),
-        "steps": short(edge.step_sizes[there]),
-    }
+def _lines(edge: Edge) -> list[dict[str, Any]]:
+    """One predicted edge: all of it, pale, and the part in the theory's domain."""
+    found = []
+    for steps, pale in ((edge.step_sizes, True), (edge.within, False)):
+        there = np.isfinite(steps)
+        line = {"dims": short(edge.dims[there]), "steps": short(steps[there])}
+        found.append({"name": edge.name, "pale": pale, **line})
+    return found
 
 
 def _paint(counted: list[tuple[str, int]]) -> str:

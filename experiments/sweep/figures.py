@@ -55,6 +55,8 @@ MARK: dict[str, Any] = {
     "color": "white",
     "fontsize": 6,
 }
+PALE = 0.4
+"""Opacity of an edge beyond the domain of the theory."""
 EDGE: dict[str, Any] = {"color": "black", "linewidth": 1.0, "marker": ""}
 
 
@@ -91,7 +93,8 @@ def draw_phases(results: xr.Dataset) -> Figure | None:
     edges, note = predicted(results.attrs["grid"])
     for edge in edges:
         line, _ = EDGES[edge.name.partition("_")[0]]
-        axes.plot(edge.dims, edge.step_sizes, linestyle=line, **EDGE)
+        axes.plot(edge.dims, edge.step_sizes, linestyle=line, alpha=PALE, **EDGE)
+        axes.plot(edge.dims, edge.within, linestyle=line, **EDGE)
     axes.set_title(note, fontsize="x-small", loc="left")
     handles: list[Artist] = [
         Patch(color=look.colour, label=f"{look.mark}  {look.words}")

@@ -397,8 +397,6 @@ SUBSETS = {
 """Rates (η, r_p, r_v) by what they train; v alone selects nothing."""
 WITHIN = 0.05
 """Deviation from a law at which it counts as begun."""
-QUANTITIES = ("off", "value", "cls_norm", "head_norm")
-"""1 − q, β, |p| and |v|."""
 FREQUENCY_RATES = (0.01, 1.0, 100.0)
 
 

@@ -46,7 +46,12 @@ def test_every_shape_of_a_sweep_has_its_own_edges_over_the_whole_map(monkeypatch
     assert [one.name for one in found] == [*edges.NAMES] * 2
     assert np.all(found[0].step_sizes == 200) and np.all(found[5].step_sizes == 1000)
     assert all(np.isnan(one.step_sizes).all() for one in found[1:5])
+    assert np.all(found[0].within == 200) and np.all(found[5].within == 1000)
     assert note == ""
+    monkeypatch.setattr(edges, "over", lambda *_: (np.ones((5, 13)), np.eye(5, 13) > 0))
+    found, note = edges.predicted(GRID)
+    assert [np.isfinite(one.within).sum() for one in found[:5]] == [13, 1, 1, 1, 1]
+    assert note.startswith("pale lines")
     np.testing.assert_allclose([asked[0][0], asked[0][-1]], [1e3, 1e7])
 
 

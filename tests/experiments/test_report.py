@@ -141,8 +141,9 @@ def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
 def test_edges_are_drawn_over_a_sweep_that_the_theory_covers(tmp_path):
     invent_sweep(tmp_path / "sweep")
     drawn = Reader(page(search([tmp_path]))).data()["phases"][0]["edges"]
-    selection, *others = drawn
+    pale, selection, *others = drawn
     assert selection["name"] == "selection"
+    assert pale == selection | {"pale": True} and not selection["pale"]
     assert selection["dims"][0] == 10 and selection["dims"][-1] == 10**7
     assert selection["steps"] == [30] * len(selection["dims"])
     assert all(edge["dims"] == [] for edge in others)

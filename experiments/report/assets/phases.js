@@ -116,7 +116,7 @@ document.querySelectorAll("[data-phase]").forEach(place => {
       if (points.length < 2) return;
       ["halo", ""].forEach(role => {
         const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-        path.setAttribute("class", `edge ${edge.name.split("_")[0]} ${role}`);
+        path.setAttribute("class", `edge ${edge.name.split("_")[0]} ${role} ${edge.pale ? "pale" : ""}`);
         path.setAttribute("d", "M" + points.map(point => point.map(x => x.toFixed(1)).join(" ")).join("L"));
         svg.append(path);
       });
