@@ -9,10 +9,8 @@ tokens, bags and *entries*, the slots of bags: here for padded bags in arrays of
 in `jaxselect.sparse` for ragged ones in arrays of NumPy.
 """
 
-import functools
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import equinox as eqx
@@ -22,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar, Shaped
 from numpy.typing import ArrayLike
 
-from ..checks import MOST_TOKENS, BadInput, array, as_annotated, real, whole
+from ..checks import MOST_TOKENS, BadInput, array, real, whole
 from .loss import LOGISTIC, Loss
 
 # Arrays of JAX or of NumPy: (vocabulary, *classes), (sequences, *classes), entries.
@@ -617,87 +615,3 @@ def check_share(
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-
-
-def for_corpus(
-    *labels: int, by_head: bool = False
-) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Refuse arguments off their annotations, and a corpus that does not fit.
-
-    Parameters, and arrays whose annotation has an axis named `vocabulary`, need as many
-    tokens as the corpus. Traced labels cannot be read and pass; sizes are never traced.
-
-    Args:
-        *labels: that the corpus may have, beside one head; any, if none is given.
-        by_head: whether labels must suit the head instead: see `labels_suit`.
-
-    Returns:
-        A decorator; the function raises `BadInput`.
-
-    Example:
-        >>> from jaxtyping import Array, Float
-        >>> from jaxselect.data.corpus import Corpus, from_sequences
-        >>> @for_corpus()
-        ... def number(scores: Float[Array, " vocabulary"], corpus: Corpus) -> int:
-        ...     return len(scores)
-        >>> number(np.zeros(3), from_sequences([[0, 1]], [1], vocabulary=2))
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: 3 tokens beside a corpus with a vocabulary of 2: ...
-    """
-
-    def checking(
-        function: Callable[_Arguments, _Result],
-    ) -> Callable[_Arguments, _Result]:
-        annotated, signature = as_annotated(function), inspect.signature(function)
-        axes = {
-            name: _vocabulary_axis(one.annotation)
-            for name, one in signature.parameters.items()
-        }
-
-        models = {
-            name
-            for name, one in signature.parameters.items()
-            if getattr(one.annotation, "__name__", "") == "Parameters"
-        }
-
-        outputs = {
-            name
-            for name, one in signature.parameters.items()
-            if "*classes" in getattr(one.annotation, "dim_str", "")
-        }
-
-        @functools.wraps(function)
-        def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-            given = signature.bind(*args, **kwargs).arguments
-            corpus: Any = given.get("corpus")
-            # Whatever is no corpus or no array is refused with its name.
-            if not hasattr(corpus, "vocabulary"):
-                return annotated(*args, **kwargs)
-            shapes = []
-            for name, value in given.items():
-                axis, rows = axes[name], getattr(value, "embeddings", None)
-                if name in models and rows is not None:
-                    same_vocabulary(rows, corpus.vocabulary)
-                    shapes.append(value.head.shape[1:])
-                elif axis is not None and len(getattr(value, "shape", ())) > axis:
-                    tokens = np.empty(value.shape[axis], bool)
-                    same_vocabulary(tokens, corpus.vocabulary)
-                if name in outputs and hasattr(value, "shape"):
-                    shapes.append(value.shape[1:])
-            if labels:
-                labels_among(corpus.labels, labels)
-                if any(shapes):
-                    raise BadInput(f"{shapes[0][0]} heads: wanted one, and labels ±1")
-            if by_head and shapes:
-                labels_suit(shapes[0], corpus)
-            return annotated(*args, **kwargs)
-
-        return checked
-
-    return checking
-
-
-def _vocabulary_axis(annotation: Any) -> int | None:
-    """Number of the axis named `vocabulary` of an array, or None."""
-    names = getattr(annotation, "dim_str", "").split()
-    return names.index("vocabulary") if "vocabulary" in names else None
