@@ -11,7 +11,7 @@ in `jaxselect.sparse` for ragged ones in arrays of NumPy.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -611,7 +611,3 @@ def check_share(
     if number is not None and not above < number <= most + ROUNDING:
         least = "from 0" if above < 0 else "above 0"
         raise BadInput(f"{name} {number}: wanted a number {least} to {most:.6g}")
-
-
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
