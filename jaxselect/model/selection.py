@@ -122,7 +122,7 @@ def _shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
     """
     share = frequencies(corpus)
     named = (1, -1) if corpus.classes is None else tuple(range(corpus.classes))
-    indicator = corpus.labels[:, None] == jnp.array(named, jnp.int32)[None]
+    indicator = corpus.labels[:, None] == jnp.array(named, corpus.labels.dtype)[None]
     each = share[:, :, None] * indicator.astype(share.dtype)[:, None, :]
     return _total(each, corpus)
 
