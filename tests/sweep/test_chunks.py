@@ -2,7 +2,12 @@
 
 import dataclasses
 import itertools
+import os
+import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -26,12 +31,13 @@ from jaxselect.sweep.grid import Grid, lane_values
 from jaxselect.sweep.run import plan, predicted_steps, program, run_and_write, run_chunk
 from jaxselect.trial import STAGES, Trial
 
+ROOT = Path(__file__).parents[2]
 SIZES = {"sequences": (8,), "length": (3,), "relevant": (2,), "irrelevant": (4,)}
 TINY = Grid(
     axes={**SIZES, "per_sequence": (2,)},
     dim=(64.0, 1e6),
     step_size=(0.5, 100.0, 2000.0),
-    seed=(0, 1, 5),
+    seed=(0, 1, 15),
     until_norm=100.0,
 )
 
@@ -109,34 +115,40 @@ def test_the_cut_does_not_matter(reference, tmp_path, chunk_size, vmapped):
     )
 
 
+SEVEN = changed(TINY, seed=tuple(range(7)), dim=(64.0,), step_size=(100.0,))
+
+
+def two_stages(begun):
+    """Programs in whose runs lanes of odd seeds need a second stage.
+
+    Each stage adds a lane's seed to p and its clock; `begun` is told of each batch.
+    """
+
+    def run(*arguments):
+        *numbers, query, origin, own, opposed, _, stages = map(np.asarray, arguments)
+        seed = numbers[-1]
+        begun(seed.tolist())
+        return SimpleNamespace(
+            status=seed % 2,
+            stages=stages,
+            num_steps=np.full(len(seed), 10),
+            path_norms=stages[:, None] * 1.0,
+            query=query + seed[:, None],
+            origin_log_time=origin,
+            own_log_time=own + seed,
+            opposed=opposed,
+            finished=(seed % 2 == 0) | (stages > 1),
+        )
+
+    return lambda *_: run
+
+
 def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
-    """Lanes of odd seeds need a second stage; each adds its seed to p and its clock."""
-    grid = changed(TINY, seed=tuple(range(7)), dim=(64.0,), step_size=(100.0,))
-    (chunk,) = plan(grid, 8)
+    (chunk,) = plan(SEVEN, 8)
     calls = []
-
-    def programs(*_):
-        def run(*arguments):
-            *numbers, query, origin, own, opposed, _, stages = map(
-                np.asarray, arguments
-            )
-            seed = numbers[-1]
-            calls.append(seed.tolist())
-            return SimpleNamespace(
-                stages=stages,
-                num_steps=np.full(len(seed), 10),
-                path_norms=stages[:, None] * 1.0,
-                query=query + seed[:, None],
-                origin_log_time=origin,
-                own_log_time=own + seed,
-                opposed=opposed,
-                finished=(seed % 2 == 0) | (stages > 1),
-            )
-
-        return run
-
-    rows = run_chunk(grid, chunk, chunk_size=8, vmapped=True, programs=programs)
-    seeds = lane_values(grid, rows["lane"])["seed"]
+    programs = two_stages(calls.append)
+    rows = run_chunk(SEVEN, chunk, chunk_size=8, vmapped=True, programs=programs)
+    seeds = lane_values(SEVEN, rows["lane"])["seed"]
     twice = 1 + seeds % 2
     assert len(calls) == 2 and {*calls[1]} == {1, 3, 5}
     assert (rows["own_log_time"] == seeds * twice).all()
@@ -145,6 +157,63 @@ def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
     assert (rows["stages"] == np.where(twice > 1, STAGES, 1)).all()
     # The path is that of the first stage.
     assert (rows["path_norms"] == 1.0).all()
+
+
+def run_again(grid, programs, whole, stopped, chunk_size):
+    """A chunk that was stopped left nothing, and comes to the bytes of a whole one."""
+    assert not [*(stopped / "chunks").iterdir()]
+    store.prepare(whole, describe(grid))
+    settings = {"chunk_size": chunk_size, "vmapped": True, "programs": programs}
+    for folder in (whole, stopped):
+        assert store.finished(folder) == (set(), [])
+        run_and_write(grid, 0, folder, **settings)
+    one, other = (folder / "chunks" / "00000.npy" for folder in (whole, stopped))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_chunk_that_is_interrupted_between_its_batches_is_run_again(tmp_path):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    store.prepare(stopped, describe(TINY))
+    batches = []
+
+    def interrupted(*asked):
+        def run(*arguments):
+            batches.append(arguments)
+            if len(batches) == 2:
+                raise KeyboardInterrupt
+            return program(*asked)(*arguments)
+
+        return run
+
+    with pytest.raises(KeyboardInterrupt):
+        run_and_write(
+            TINY, 0, stopped, chunk_size=64, vmapped=True, programs=interrupted
+        )
+    run_again(TINY, program, whole, stopped, 64)
+
+
+def killed_between_batches(folder):
+    """To be called in a process of its own."""
+
+    def begun(seeds):
+        if 0 not in seeds:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    programs = two_stages(begun)
+    run_and_write(SEVEN, 0, folder, chunk_size=8, vmapped=True, programs=programs)
+
+
+def test_a_chunk_whose_process_is_killed_between_its_batches_is_run_again(tmp_path):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    store.prepare(stopped, describe(SEVEN))
+    code = (
+        "import pathlib, sys; from tests.sweep import test_chunks; "
+        "test_chunks.killed_between_batches(pathlib.Path(sys.argv[1]))"
+    )
+    command = [sys.executable, "-c", code, stopped]
+    ended = subprocess.run(command, cwd=ROOT, check=False, timeout=240)
+    assert ended.returncode == -signal.SIGKILL
+    run_again(SEVEN, two_stages(lambda seeds: None), whole, stopped, 8)
 
 
 def test_the_order_does_not_matter(reference, tmp_path):
