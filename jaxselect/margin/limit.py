@@ -65,7 +65,10 @@ class LimitStatus(Status):
         "The max-margin problem of this selection has no solution at hand.",
     )
     NOT_CONVERGED = 4, "Newton's method did not reach rounding."
-    NOT_SETTLED = 5, "The flow to the selection broke off."
+    NOT_SETTLED = (
+        5,
+        "The flow to the selection broke off, or its end is not certified.",
+    )
     NO_MINIMISER = (
         6,
         "All active c_k are positive, but no minimiser of Φ is proved: to rounding, "
