@@ -8,6 +8,7 @@ ever (mathematics, sections 3d and 3e).
 """
 
 import dataclasses
+import math
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from .max_margin import MaxMargin, MaxMarginStatus, max_margin
 from .pairs import ROUNDINGS, difference_lengths, score_differences
 
 # Distance from the predicted line, and bound on what may still come, of a flow that has
-# converged; in scores.
+# converged; in scores. The largest that theorem 3e.4 is proved for.
 TOLERANCE = 1e-3
 # Rounding of a score difference at the end of a flow, in roundings of the largest
 # score: the stages of a step cancel to a hundredth of their size.
@@ -217,8 +218,8 @@ def certify(
         The certificate.
 
     Raises:
-        BadInput: a tolerance that is no finite number > 0, or parameters and a corpus
-            that do not go together.
+        BadInput: a tolerance that is no number > 0 and ≤ 10⁻³, or parameters and a
+            corpus that do not go together.
 
     Example:
         >>> import jax
@@ -237,7 +238,8 @@ def certify(
         >>> round(jnp.linalg.norm(finish(flow, late, 1e6).query).item(), 3)
         1000000.0
     """
-    between("tolerance", tolerance, 0.0, float("inf"))
+    # Beyond it lemma 3e.5 does not hold until the end of time.
+    between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
     check_problem(parameters, corpus)
     inside = frame(parameters)
     few, there = inside.parameters, flow.turned(inside.coordinates)
