@@ -204,8 +204,9 @@ def test_values_of_two_tokens_seldom_differ_in_sign_after_a_large_step():
         first, second = after.embeddings @ after.head
         return first * second < 0
 
-    keys = jax.random.split(jax.random.key(0), draws)
-    for step_size, wanted in ((0.0, 0.5), (100.0, 0.055), (1000.0, 0.005)):
+    laws = ((0.0, 0.5), (100.0, 0.055), (1000.0, 0.005))
+    starts = jax.random.split(jax.random.key(0), (len(laws), draws))
+    for keys, (step_size, wanted) in zip(starts, laws, strict=True):
         law = 2 / np.pi * np.arctan(1 / abs(1 - step_size / 8))
         assert round(law, 3) == wanted
         spread = np.sqrt(law * (1 - law) / draws)
