@@ -91,7 +91,7 @@ STORIES = {
     TrialStatus.FAILED: "The computation broke down, and nothing is claimed: numbers "
     "left the range of the precision, or the max-margin problem was not solved",
     TrialStatus.TIES_UNPROVED: "Sequences of both classes keep several tokens at "
-    "finite odds; that they rest is not proved, and nothing is certified",
+    "finite odds; nothing is certified, not even that they rest",
     TrialStatus.NOTHING_TO_SELECT: "There is no important token to be selected",
 }
 """Meaning of a status, for a reader of the paper's abstract."""

@@ -33,7 +33,12 @@ from .flow.crossing import (
     end_of_path,
     search_path,
 )
-from .margin.certificate import certify
+from .margin.certificate import (
+    Ending,
+    TrialStatus,
+    certificate_in_frame,
+    certify,
+)
 from .margin.limit import (
     Limit,
     LimitStatus,
@@ -85,8 +90,9 @@ class ResolvedLimit(eqx.Module):
     Attributes:
         path: the flow, without derivatives.
         selected: the final selection, in bag layout.
-        margin: its max-margin solution; NaN where the path broke off.
-        late: the late flow p_mm log t + ρ; NOT_SETTLED and NaN where it did.
+        margin: its max-margin solution; NaN where `late` is NOT_SETTLED.
+        late: the late flow p_mm log t + ρ; NOT_SETTLED and NaN where the path broke off
+            or its end is not certified.
         kink: a small move of E changes the active pairs.
         crossings: the last ones of the events that were asked for.
     """
@@ -120,11 +126,14 @@ def resolve_limit(
 ) -> ResolvedLimit:
     """Follow the flow until its selection is final, then predict the rest.
 
+    It is final where the end of the path is certified (`certify`); where it is not, a
+    token may still return and all numbers are NaN, with their derivatives.
+
     The selection is piecewise constant. The part of ρ that only the path decides
     (`Limit.history_dim`) moves with every argument, so the late flow is differentiated
     through the whole path: a derivative of it costs another flow, its value none.
 
-    Source: mathematics, sections 3f and 4b.
+    Source: mathematics, sections 3e, 3f and 4b.
 
     Args:
         after: (E¹, p_0, v).
@@ -163,10 +172,6 @@ def resolve_limit(
     kink = jnp.any(solutions.active[1:] != solutions.active[:1])
     margin = jax.tree.map(lambda leaf: leaf[0], solutions)
     margin = with_derivatives(after.embeddings, margin)
-    known = _one_or_nan(path)
-    margin = replace(
-        margin, direction=margin.direction * known, norm=margin.norm * known
-    )
     crossings: tuple[Crossing, ...] = ()
     if events is None:
         end = end_of_path(after, corpus, path, settings=settings.flow)
@@ -175,24 +180,55 @@ def resolve_limit(
         crossings, end = crossings_and_end(
             after, corpus, path, found, settings=settings.flow
         )
-    problem = after, corpus, selected, pairs, margin
-    late = limit_in_frame(*problem, late_query=end)
-    whole = path.status == FlowStatus.REACHED
-    status = jnp.where(whole, late.status, LimitStatus.NOT_SETTLED)
-    late = replace(late, status=status)
+    late = limit_in_frame(
+        after,
+        corpus,
+        selected,
+        pairs,
+        margin,
+        late_query=end,
+        earlier_query=path.earlier_query,
+    )
+    fixed_end = jax.lax.stop_gradient((after, corpus, path, margin, late))
+    settled = _settled(*fixed_end, selected, pairs)
+    status = jnp.where(settled, late.status, LimitStatus.NOT_SETTLED)
+    known = _one_or_nan(status)
+
+    def numbers(one: Any, *names: str) -> Any:
+        return replace(one, **{name: getattr(one, name) * known for name in names})
+
+    late = numbers(late, "growth", "offset", "error_constant", "history")
     return ResolvedLimit(
         path=path,
         selected=selected,
-        margin=margin,
-        late=late,
+        margin=numbers(margin, "direction", "norm"),
+        late=replace(late, status=status),
         kink=kink,
-        crossings=crossings,
+        crossings=tuple(numbers(each, "query", "log_time") for each in crossings),
     ).placed(inside)
 
 
-def _one_or_nan(path: Flow) -> Float[Scalar, ""]:
-    """One; NaN, which voids derivatives too, for a path that broke off."""
-    return jnp.where(path.status == FlowStatus.REACHED, 1.0, jnp.nan)
+def _settled(
+    after: Parameters,
+    corpus: Corpus,
+    path: Flow,
+    margin: MaxMargin,
+    late: Limit,
+    selected: Bool[Array, "sequences width"],
+    pairs: Bool[Array, "vocabulary vocabulary"],
+) -> Bool[Scalar, ""]:
+    """Whether the path got to its end, and a prediction is certified there."""
+    end = Ending(selected=selected, pairs=pairs, margin=margin, late=late)
+    status = certificate_in_frame(after, corpus, path, end).status
+    unproved = (late.status == LimitStatus.PREDICTED) & (
+        status > TrialStatus.NOTHING_TO_SELECT
+    )
+    return (path.status == FlowStatus.REACHED) & ~unproved
+
+
+def _one_or_nan(status: Int[Scalar, ""]) -> Float[Scalar, ""]:
+    """One; NaN, which voids derivatives too, for a flow that is not settled."""
+    return jnp.where(status != LimitStatus.NOT_SETTLED, 1.0, jnp.nan)
 
 
 @jax.custom_jvp
@@ -261,9 +297,11 @@ class Rates(eqx.Module):
             change under a small move: derivatives are those of one side.
         history_dim: dimension of the part of ρ that only the path decides; derivatives
             go through the path for it.
-        status: a `LimitStatus`; the late rates hold where it is PREDICTED. Where
-            it is NOT_SETTLED all but `lemma_error` are NaN, and their derivatives; in
-            reverse mode those of `lemma_error`, too.
+        status: a `LimitStatus`; the late rates hold where it is PREDICTED, on
+            condition of the certificate of the end of the path. Where it is
+            NOT_SETTLED (the path broke off, or its end is not certified) all but
+            `lemma_error` are NaN, and their derivatives; in reverse mode those of
+            `lemma_error`, too.
         selected: the final selection, in bag layout.
         active: its active pairs. Where one of these two differs between two problems, a
             kink or a jump lies between them.
@@ -298,7 +336,9 @@ def rates(
 ) -> Rates:
     """All rates of one problem: a step on E, then the flow of p.
 
-    Source: mathematics, sections 3f and 4b.
+    They are conditional on the certificate of where the path ends (`certify`).
+
+    Source: mathematics, sections 3e, 3f and 4b.
 
     Args:
         before: (E⁰, p_0, v); of `gaussian_reduced` for derivatives in d.
@@ -345,7 +385,7 @@ def rates(
     resolved = resolve_limit(after, corpus, events=events, settings=settings)
     late, margin = resolved.late, resolved.margin
     early, selection = resolved.crossings
-    known = _one_or_nan(resolved.path)
+    known = _one_or_nan(late.status)
     kink = _selection_has_kink(after, corpus, resolved, selection, move=settings.move)
     lemma_error = alignment_error(before, stepped, corpus, step_size)
     if embed is not embedding_step:
@@ -356,8 +396,8 @@ def rates(
         error_constant=late.error_constant,
         norm_to_error=norm_to_error(late, error),
         log_time_to_error=log_time_to_error(late, error),
-        early_log_time=_known_or_nan(early) * known,
-        selection_log_time=_known_or_nan(selection) * known,
+        early_log_time=_known_or_nan(early),
+        selection_log_time=_known_or_nan(selection),
         final_loss=final_loss(after, corpus, resolved.selected) * known,
         loss_constant=margin.norm**2,
         kink=resolved.kink | kink,

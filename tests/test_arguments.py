@@ -126,6 +126,9 @@ WRONG = {
     "an end that is NaN": lambda: flow(until_log_time=float("nan")),
     "a tolerance below zero": lambda: jaxselect.FlowSettings(rtol=-1e-6),
     "a tolerance that is NaN": lambda: jaxselect.FlowSettings(atol=NAN),
+    "a certificate for more than it is proved for": lambda: bare(jaxselect.certify)(
+        START, BAGS, None, tolerance=2e-3
+    ),
     "no step": lambda: jaxselect.FlowSettings(max_steps=0),
     "a path of one point": lambda: jaxselect.RateSettings(points=1),
     "a path of no point": lambda: search_path(START, BAGS, points=0),

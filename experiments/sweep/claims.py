@@ -149,8 +149,8 @@ def tied(results: xr.Dataset) -> Measured:
         f"{counted(number, 'run')}, {proved:,} of them certified",
         _sample(results),
         percent(number - proved, number),
-        "certified: ties proved to rest, and the max-margin direction orthogonal to "
-        "them; of the others, pulls of both classes cancel to rounding",
+        "certified from the computed p: ties at rest, and the max-margin direction "
+        "orthogonal to them; of the others, pulls of both classes cancel to rounding",
     )
 
 

@@ -1,8 +1,8 @@
-"""The theorem's dynamics on real text: the flow of p on reviews, to its proved end.
+"""The theorem's dynamics on real text: the flow of p on reviews, to a certified end.
 
-One step on E, then dp/dt = −∇_p L until the end is proved: which words p selects, which
-ones the classes hold in balance, and when words that had lost come back. Beside it
-Adam's p.
+One step on E, then dp/dt = −∇_p L until the end is certified: which words p selects,
+which ones the classes hold in balance, and when words that had lost come back. Beside
+it Adam's p.
 
     python -m experiments.text.flow --train imdb_train.parquet --test imdb_test.parquet
 """
@@ -292,7 +292,7 @@ ENDS = {
 
 
 def text_end(found: Finished) -> Measured:
-    """The flow of p on reviews has an end that is proved."""
+    """The flow of p on reviews has an end that is certified from the computed p."""
     results = found.results
     return Measured(
         of_status(results["status"], ENDS),
@@ -300,7 +300,7 @@ def text_end(found: Finished) -> Measured:
         f"at finite odds, growth {num(results['growth'])} per unit of log t",
         f"{results['reviews']:,} reviews, {results['vocabulary']:,} words",
         "–",
-        "words at rest proved (Newton–Kantorovich), duality gap 1e-10, p on its way",
+        "certified from the computed p: words at rest, duality gap 1e-10, p on its way",
     )
 
 
@@ -336,7 +336,7 @@ def show(found: Finished) -> Shown:
 
 
 main = Experiment(
-    run, draw=draw, claims=CLAIMS, show=show, title="The flow of p, to its proved end"
+    run, draw=draw, claims=CLAIMS, show=show, title="The flow of p, to a certified end"
 )
 
 

@@ -791,7 +791,7 @@ def _laws(panel: Axes, finished: Finished) -> None:
         ylim=(1e-14, 1),
         xlabel="log t",
         ylabel="1 − q, weight off the important token",
-        title="Hard selection is a property of frozen embeddings",
+        title="Selection is slow where values are trained, too",
     )
     panel.legend(loc="upper right", fontsize="small")
 
@@ -978,9 +978,10 @@ CLAIMS = (
         "Discussion of the paper",
     ),
     Claim(
-        "Hard selection is a property of frozen embeddings: with E, p and v trained "
-        "the weight off the important token falls like 1/(log t log log t).",
+        "With E, p and v trained the weight off the important token vanishes like "
+        "1/(log t log log t), where p alone has 1/t.",
         nothing_frozen,
+        "derived for the exact family",
     ),
     Claim(
         "A key-query matrix before p has the dynamics of p.",

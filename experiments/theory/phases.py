@@ -966,7 +966,8 @@ def foretold(found: Finished) -> Measured:
 
 CLAIMS = (
     Claim(
-        "The edges of the phase diagram follow from the sizes of the problem alone.",
+        "For even counts and sizes of its domain first-order theory predicts the edges "
+        "of the phase diagram, without a fitted parameter.",
         foretold,
     ),
 )

@@ -8,6 +8,7 @@ ever (mathematics, sections 3d and 3e).
 """
 
 import dataclasses
+import math
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from .max_margin import MaxMargin, MaxMarginStatus, max_margin
 from .pairs import ROUNDINGS, difference_lengths, score_differences
 
 # Distance from the predicted line, and bound on what may still come, of a flow that has
-# converged; in scores.
+# converged; in scores. The largest that theorem 3e.4 is proved for.
 TOLERANCE = 1e-3
 # Rounding of a score difference at the end of a flow, in roundings of the largest
 # score: the stages of a step cancel to a hundredth of their size.
@@ -217,8 +218,8 @@ def certify(
         The certificate.
 
     Raises:
-        BadInput: a tolerance that is no finite number > 0, or parameters and a corpus
-            that do not go together.
+        BadInput: a tolerance that is no number > 0 and ≤ 10⁻³, or parameters and a
+            corpus that do not go together.
 
     Example:
         >>> import jax
@@ -237,12 +238,35 @@ def certify(
         >>> round(jnp.linalg.norm(finish(flow, late, 1e6).query).item(), 3)
         1000000.0
     """
-    between("tolerance", tolerance, 0.0, float("inf"))
+    # Beyond it lemma 3e.5 does not hold until the end of time.
+    between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
     check_problem(parameters, corpus)
     inside = frame(parameters)
-    few, query = inside.parameters, inside.coordinates(flow.query)
-    earlier = inside.coordinates(flow.earlier_query)
-    end = _ending(few, corpus, query, flow.log_time, earlier)
+    few, there = inside.parameters, flow.turned(inside.coordinates)
+    end = _ending(few, corpus, there.query, there.log_time, there.earlier_query)
+    found = certificate_in_frame(
+        few,
+        corpus,
+        there,
+        end,
+        tolerance=tolerance,
+        tied=tied,
+        displacement=displacement,
+    )
+    return dataclasses.replace(found, ending=end.placed(inside))
+
+
+def certificate_in_frame(
+    parameters: Parameters,
+    corpus: Corpus,
+    flow: Flow,
+    end: Ending,
+    *,
+    tolerance: float = TOLERANCE,
+    tied: Bool[Scalar, ""] | bool = False,
+    displacement: Float[Scalar, ""] | float = 0.0,
+) -> Certificate:
+    """`certify` of an ending at hand, in the coordinates of a frame."""
     covered = coverage(end.selected, corpus)
     if corpus.classes is None:
         positive, negative = worst = (covered[0], covered[1])
@@ -250,12 +274,11 @@ def certify(
         # No class alone has a status: the worst decides.
         positive = negative = jnp.full_like(covered[0], jnp.nan)
         worst = jnp.nanmin(covered), jnp.nanmin(covered)
-    residual = late_flow_residual(
-        few.embeddings, end.margin, end.late, query, flow.log_time
-    )
-    bound = inactive_pair_bound(few, corpus, end, query, flow.log_time, tolerance)
+    here = flow.query, flow.log_time
+    residual = late_flow_residual(parameters.embeddings, end.margin, end.late, *here)
+    bound = inactive_pair_bound(parameters, corpus, end, *here, tolerance)
     return Certificate(
-        ending=end.placed(inside),
+        ending=end,
         late_flow_residual=residual,
         inactive_pair_bound=bound,
         positive=positive,
@@ -270,7 +293,7 @@ def certify(
             history_change=end.late.history_change,
             positive=worst[0],
             negative=worst[1],
-            largest_score=jnp.max(jnp.abs(few.embeddings @ query)),
+            largest_score=jnp.max(jnp.abs(parameters.embeddings @ flow.query)),
             tied=tied,
             displacement=displacement,
             tolerance=tolerance,

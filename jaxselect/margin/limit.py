@@ -65,7 +65,10 @@ class LimitStatus(Status):
         "The max-margin problem of this selection has no solution at hand.",
     )
     NOT_CONVERGED = 4, "Newton's method did not reach rounding."
-    NOT_SETTLED = 5, "The flow to the selection broke off."
+    NOT_SETTLED = (
+        5,
+        "The flow to the selection broke off, or its end is not certified.",
+    )
     NO_MINIMISER = (
         6,
         "All active c_k are positive, but no minimiser of Φ is proved: to rounding, "
@@ -442,7 +445,7 @@ class Proof(NamedTuple):
             positive definite Hessian.
         error: bound on the distance of ρ from the computed point.
         basin: radius of a ball around ρ from which the flow −∇Φ converges to ρ; ∞ where
-            all active c_k are positive, so that Φ is convex.
+            all active c_k are positive beyond their errors, so that Φ is convex.
     """
 
     kantorovich: Float[Scalar, ""]
@@ -490,8 +493,10 @@ def prove(
 
     size = jnp.abs(duals)
     known = jnp.abs(strength.factor) * (1 + jnp.abs(exponent))
-    unsure = ROUNDINGS * eps * (strength.magnitude + known) + strength.blur
-    unsure = jnp.where(used, unsure * jnp.exp(exponent), 0.0)
+    error = ROUNDINGS * eps * (strength.magnitude + known) + strength.blur
+    # A sign within the error of c_k decides nothing.
+    convex = ~jnp.any(margin.active & (strength.factor <= error))
+    unsure = jnp.where(used, error * jnp.exp(exponent), 0.0)
     scores = embeddings @ margin.direction
     longest = jnp.max(jnp.abs(embeddings) @ jnp.abs(margin.direction))
     off = jnp.max(jnp.where(margin.active, jnp.abs(score_differences(scores) - 1), 0.0))
@@ -504,7 +509,6 @@ def prove(
     left = left + off * jnp.sqrt(jnp.sum(size)) * trace
 
     beta = 1 + 2 * jnp.sum(jnp.where(duals < 0, size * square, 0.0))
-    convex = ~jnp.any(margin.active & (strength.factor <= 0))
     error = 2 * left * jnp.sqrt(trace)
     widest = jnp.max(jnp.where(used, difference_lengths(embeddings), 0.0))
     basin = jnp.log1p(1 / beta) / widest - error

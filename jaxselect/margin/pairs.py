@@ -145,7 +145,8 @@ class PairStrength(NamedTuple):
         factor: zero for pairs that never meet, and where the bags of a pair cancel to
             rounding; positive where the winner deserves to win.
         log_scale: a natural logarithm, constant in derivatives.
-        magnitude: sum of the absolute terms of `factor`; c has a rounding of it.
+        magnitude: sum of the terms of `factor` with |b_s| + |b_r| in the place of
+            y (b_s − b_r); c has a rounding of it.
         blur: bound on what errors of the corpus's shifts may change of `factor`.
     """
 
@@ -207,7 +208,12 @@ def pair_strength(
     strength = corpus.weighted(pull * ahead)
     zero = jnp.zeros_like(log_scale)
     factor = zero.at[pair].add(strength)
-    magnitude = zero.at[pair].add(jax.lax.stop_gradient(jnp.abs(strength)))
+    # Rounding of a difference of values is that of the values.
+    size = jnp.abs(best) + jnp.abs(entries)
+    if entries.ndim > 2:
+        size = 2 * size.max(axis=-1)
+    gross = jax.lax.stop_gradient(corpus.weighted(pull * size))
+    magnitude = zero.at[pair].add(gross)
     # A sum that cancels to rounding has no sign, whatever the processor makes of it.
     eps = jnp.finfo(factor.dtype).eps
     factor = jnp.where(jnp.abs(factor) > ROUNDINGS * eps * magnitude, factor, 0.0)

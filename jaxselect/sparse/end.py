@@ -379,7 +379,8 @@ def least_distance(
 
 
 # Margin above one, absolute. Up to the first a pair is active, which is as exact as
-# p_mm is computed; beyond the second it is not; between the two nothing is claimed.
+# p_mm is computed: certificates speak of log t up to its inverse. Beyond the second a
+# pair is inactive; between the two no offset is claimed.
 ACTIVE, INACTIVE = 1e-8, 1e-6
 # Longest log-time in which ties may come to rest: slower ties are not certified.
 SETTLED = 1.0
@@ -479,16 +480,18 @@ class LateFlow(NamedTuple):
             sharp,
         )
 
-    def passing_error(self, lost_share: float) -> float:
+    def passing_error(self, lost_share: float, *, settled: bool) -> float:
         """Bound on the relative change of forces that fades like e^{−τ}.
 
         It is relative to gross forces. `lost_share` bounds the shares of all losers of
         a bag from now on. Infinite where forces at leading order describe nothing.
+        `settled` leaves out how far ties that settle at once are from their rest now.
         """
         drive = self.forces.drive * lost_share * self.diameter
         # Within the basin the curvature is half of the least at rest, or more.
         held = 2 * drive / self.ties.stiffness
-        off = held if self.settling <= AT_ONCE else max(self.ties.distance, held)
+        at_once = settled and self.settling <= AT_ONCE
+        off = held if at_once else max(self.ties.distance, held)
         error = self.forces.response * (lost_share + self.diameter * off)
         described = error <= 0.5 and max(held, self.ties.distance) <= self.ties.basin
         return error if described and self.settling <= SETTLED else np.inf
@@ -658,11 +661,11 @@ ROOM = 500.0
 class CertificateStatus(Status):
     """What is certified of a late flow; the first three certify its selection."""
 
-    OFFSET = 0, "The selection is final and p − p_mm log t converges, both proved."
+    OFFSET = 0, "Certified: the selection is final and p − p_mm log t converges."
     DIRECTION = (
         1,
-        "All c_k > 0: the selection is final and p/‖p‖ → p_mm/‖p_mm‖, proved. No ρ is: "
-        "p − p_mm log t may grow like log log t.",
+        "Certified: all c_k > 0, the selection is final and p/‖p‖ → p_mm/‖p_mm‖. No ρ "
+        "is: p − p_mm log t may grow like log log t.",
     )
     NO_PAIRS = 2, "No token loses: there is nothing to move p."
     UNSOLVED = 3, "The max-margin problem of the selection has no certified solution."
@@ -759,7 +762,7 @@ def _all_positive(late: LateFlow) -> LimitCertificate:
     total = 2 * max(float(late.size.sum()), norm**2)
     # A loser's share is its force times this, and all forces together are bounded.
     most = np.exp((forces.log_share - forces.log_force).max() - late.log_time)
-    error = late.passing_error(float(most * total))
+    error = late.passing_error(float(most * total), settled=False)
     wrong = ~late.positive(error, 2 * float(late.length.max()) * norm)
     found = LimitCertificate(
         CertificateStatus.UNRESOLVED,
@@ -794,7 +797,7 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
     # A bound on the way of p, assumed here and checked at the end.
     way = 2 * distance + float(fading[late.forces.sign > 0].sum()) + 2 * push
     room = float(np.exp(min(longest * way, ROOM))) if proved else 1.0
-    error = late.passing_error(room * late.forces.lost_share)
+    error = late.passing_error(room * late.forces.lost_share, settled=True)
     wrong = ~late.positive(error)
     found = LimitCertificate(
         CertificateStatus.NO_EQUILIBRIUM,
@@ -809,7 +812,7 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
         return found._replace(status=CertificateStatus.UNRESOLVED)
     passing = room * error * float(late.gross @ late.length)
     if late.settling <= AT_ONCE:
-        # Ties that come to rest at once are not part of the error.
+        # Ties that come to rest at once are no part of the error, but of the way.
         passing += late.settling * float((late.size + late.gross) @ late.length)
     base = distance + float(fading[~wrong].sum()) + passing
     if found.active_wrong_sign:

@@ -12,12 +12,15 @@ from jaxselect.margin.span import span
 from tests.tolerances import assert_close
 
 
-def proved(tokens, pairs, strength, away=0.0, terms=1.0):
-    return _proved(tokens, pairs, strength, np.array([away, 0.0]), np.array(terms))
+def proved(tokens, pairs, strength, away=0.0, terms=1.0, blur=()):
+    blurs = np.zeros_like(strength)
+    blurs[0, 1 : 1 + len(blur)] = blur
+    away = np.array([away, 0.0])
+    return _proved(tokens, pairs, strength, away, np.array(terms), blurs)
 
 
 @jax.jit
-def _proved(tokens, pairs, strength, away, terms):
+def _proved(tokens, pairs, strength, away, terms, blur):
     """Token 0 over all others: its proof so far away from the computed ρ.
 
     Terms of a strength are in absolute value so many times the strength.
@@ -28,9 +31,7 @@ def _proved(tokens, pairs, strength, away, terms):
     pull = jnp.where(margin.active, strength, 0.0)
     in_phi = PairStrength(pull, jnp.zeros_like(pull), magnitude, jnp.zeros_like(pull))
     found, converged = minimise(in_phi, margin, active)
-    known = PairStrength(
-        strength, jnp.zeros_like(strength), magnitude, jnp.zeros_like(strength)
-    )
+    known = PairStrength(strength, jnp.zeros_like(strength), magnitude, blur)
     return prove(tokens, known, margin, active, found + away), found, converged, margin
 
 
@@ -121,3 +122,11 @@ def test_cancelling_strengths_are_known_to_a_rounding_of_their_terms():
         proved(*problem, terms=terms)[0].kantorovich for terms in (1.0, 1e9, 1e15)
     )
     assert plain < 1e-12 < cancelled < KANTOROVICH < lost
+
+
+@pytest.mark.parametrize(("blur", "everywhere"), [(0.9e-9, True), (1.1e-9, False)])
+def test_a_sign_within_its_error_makes_no_basin_infinite(blur, everywhere):
+    """c_3 = 10⁻⁹ moves no minimum, but Φ is convex only if it is surely positive."""
+    strengths = [1.0, 1.0, 1e-9]
+    proof, *_ = proved(*over_origin(THREE, strengths), blur=[0.0, 0.0, blur])
+    assert proof.exists and bool(jnp.isinf(proof.basin)) == everywhere

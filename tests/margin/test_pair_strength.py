@@ -57,6 +57,15 @@ def test_padding_decides_no_scale():
     assert_close(scaled[0, 1], 400.0)
 
 
+def test_values_that_differ_by_rounding_have_no_strength():
+    """The difference of two large values is known to their rounding."""
+    bags = from_sequences([[0, 1]], [1], vocabulary=2)
+    for apart, known in ((1e-15, False), (1e-9, True)):
+        values = np.array([3.0, 3.0 - apart])
+        factor, _ = strength(values, bags, np.array([[True, False]]))
+        assert (factor[0, 1] > 0) == known and (known or factor[0, 1] == 0)
+
+
 def test_derivative_matches_finite_differences():
     towards = np.array([0.3, -1.0, 0.5, 2.0])
 

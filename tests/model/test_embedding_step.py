@@ -189,3 +189,26 @@ def test_steps_are_differentiable_and_their_number_may_be_traced():
     assert float(forward) == pytest.approx(float(above - below) / 2e-4, rel=1e-6)
     assert_close(reverse, forward)
     assert_close(traced(4, 30.0)[1], forward)
+
+
+def test_values_of_two_tokens_seldom_differ_in_sign_after_a_large_step():
+    """Bag {0, 1} under both labels: probability (2/π) arctan(1/|1 − η₀/8|)."""
+    corpus = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
+    draws = 10_000
+
+    @jax.jit
+    @partial(jax.vmap, in_axes=(0, None))
+    def differ(key, step_size):
+        before = gaussian_reduced(key, vocabulary=2, dim=1e9)
+        after = embedding_step(before, corpus, step_size)
+        first, second = after.embeddings @ after.head
+        return first * second < 0
+
+    laws = ((0.0, 0.5), (100.0, 0.055), (1000.0, 0.005))
+    starts = jax.random.split(jax.random.key(0), (len(laws), draws))
+    for keys, (step_size, wanted) in zip(starts, laws, strict=True):
+        law = 2 / np.pi * np.arctan(1 / abs(1 - step_size / 8))
+        assert round(law, 3) == wanted
+        spread = np.sqrt(law * (1 - law) / draws)
+        share = np.asarray(differ(keys, step_size)).mean()
+        assert abs(share - law) < 4 * spread

@@ -244,6 +244,16 @@ def test_ties_are_at_rest_and_stay_there(ties, holds, force):
     assert found.status is wanted
 
 
+@pytest.mark.parametrize(("distance", "positive"), [(1e-3, True), (5e-3, False)])
+def test_ties_that_settle_at_once_blur_forces_until_they_have(distance, positive):
+    """By response times diameter times distance of the gross, 2 max ‖D‖ times over."""
+    assert (5.0 * 8.0 * distance * 2 * LENGTH < 1) == positive
+    found = certified(ties=Ties(distance=distance, stiffness=1.0, basin=1e-2))
+    # Where a sign is not known the way that it may push p is budgeted.
+    assert found.status is OFFSET
+    assert np.isfinite(found.budget) != positive
+
+
 @pytest.mark.parametrize(("units", "holds"), [(0.5, True), (2.0, False)])
 @pytest.mark.parametrize("force", [1e-9, -1e-9])
 def test_ties_come_to_rest_within_a_unit_of_log_time(units, holds, force):

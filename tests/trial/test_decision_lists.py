@@ -1,5 +1,6 @@
 """Which orders of tokens attract p, over all of them, where a list gives the labels."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import jax
@@ -7,8 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.corpus import Corpus
+from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect.flow.cls import FlowStatus
+from jaxselect.flow.joint import joint_flow
 from jaxselect.margin.certificate import ending
+from jaxselect.margin.pairs import pair_strength
 from jaxselect.model.lists import alternating_list, list_agreement, whole_decision_list
 from jaxselect.model.parameters import Parameters
 
@@ -118,8 +122,53 @@ def test_without_the_order_of_values_wrong_lists_attract():
 
 @pytest.mark.parametrize(("share", "attracts"), [(0.9, True), (1.1, False)])
 def test_noise_bounds_the_values_with_which_the_list_attracts(share, attracts):
-    """|b| < log((1 − ν)/ν) of every deciding token."""
+    """y b < log((1 − ν)/ν) of every deciding token."""
     most = share * np.log(0.9 / 0.1)
     values = np.array([0.5, -1.0, 0.3, -0.4, 0.0]) * most
     found, _, held, _ = attracting(values, 4, 1, noise=0.1)
     assert bool(held[found.same_list].all()) is attracts
+
+
+def test_noise_bounds_no_value_of_the_wrong_sign():
+    """At y = 1 and b = −5 a tenth of turned labels bounds nothing, though 5 > log 9."""
+    corpus = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
+    corpus = replace(corpus, weights=jnp.array([0.9, 0.1]))
+    first = jnp.array([[True, False]] * 2)
+    for value, wanted in ((-5.0, 4.46654), (5.0, -0.46654)):
+        values = jnp.array([value, value - 5.0])
+        strength = pair_strength(values, corpus, first).times_exp(jnp.zeros(()))
+        np.testing.assert_allclose(strength[0, 1], wanted, rtol=1e-5)
+
+
+# Three bags {0, 1, a} of one label and three {0, 1, b} of the other; all a, b differ.
+CROSSED = from_sequences(
+    [[0, 1, 2 + i] for i in range(6)], [1] * 3 + [-1] * 3, vocabulary=8
+)
+
+
+def test_the_shortest_list_is_longer_than_the_smallest_cover():
+    """Tokens 0 and 1 cover all bags, one class each; an order needs four tokens."""
+    bags, labels = np.asarray(CROSSED.tokens), np.asarray(CROSSED.labels)
+    rank = np.array(list(permutations(range(8))))
+    top = np.take_along_axis(bags[None], rank[:, bags].argmax(axis=2)[..., None], 2)
+    top = top[..., 0]
+    mixed = (top[:, labels > 0, None] == top[:, None, labels < 0]).any(axis=(1, 2))
+    lengths = {len(set(row)) for row in np.unique(top[~mixed], axis=0).tolist()}
+    assert min(lengths) == 4
+
+
+def test_a_joint_flow_ends_at_that_list():
+    @jax.jit
+    @jax.vmap
+    def selected(key, scale):
+        rows = scale * jax.random.normal(key, (10, 12))
+        start = Parameters(rows[:8], rows[8], rows[9])
+        end = joint_flow(start, CROSSED, until_log_time=1e4)
+        scores = end.embeddings @ end.query
+        top = CROSSED.tokens[jnp.arange(6), scores[CROSSED.tokens].argmax(axis=1)]
+        return end.status, top
+
+    keys, scales = jax.random.split(jax.random.key(0), 2), jnp.array([0.1, 1.0])
+    status, top = selected(keys, scales)
+    assert (status == FlowStatus.REACHED).all()
+    assert [len(set(row)) for row in top.tolist()] == [4, 4]

@@ -1,12 +1,14 @@
 """The limit that a path settles on: its kinks, and what breaks off."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.convergence import _nan_where
-from jaxselect.data.corpus import from_bags
+from jaxselect.convergence import _nan_where, log_time_to_error, resolve_limit
+from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.parameters import Parameters
@@ -44,6 +46,35 @@ def test_a_flow_that_breaks_off_settles_on_nothing():
     assert far.path.status == FlowStatus.TIME_UNRESOLVED
     assert far.late.status == LimitStatus.NOT_SETTLED
     assert jnp.isnan(far.late.growth).all() and jnp.isnan(far.margin.norm)
+
+
+def test_a_flow_that_will_leave_its_line_is_not_predicted():
+    """Φ has a minimum, and a force of weight e^−110 grows until log t = 12,249.
+
+    Token 3, of margin 1.0001, pulls towards itself while p drifts along the second
+    axis: only the certificate of the end of the path, at log t = 10⁴, sees it.
+    """
+    rows = np.array([[0.0, 0.0], [-1.0, 0.0], [-1.0, -1.0], [-1.0001, 10.0]])
+    bags = from_sequences([[0, 1], [0, 2], [0, 3]], [1, 1, 1], vocabulary=4)
+    weights = np.exp([0.0, 0.0, -110.0])
+    corpus = replace(bags, weights=jnp.asarray(weights / weights.sum()))
+
+    @jax.jit
+    def resolve(across):
+        embeddings = jnp.asarray(rows).at[1, 1].set(across)
+        after = Parameters(embeddings, jnp.array([1.0, 0.0]), jnp.array([1.0, 0.5]))
+        found = resolve_limit(after, corpus)
+        numbers = log_time_to_error(found.late, 1e-6), found.late.error_constant
+        return jnp.stack(numbers), (found.late.status, found.path.status)
+
+    drifts, stays = (
+        jax.jvp(resolve, (across,), (1.0,), has_aux=True) for across in (1e-7, 0.5)
+    )
+    assert drifts[2] == (LimitStatus.NOT_SETTLED, FlowStatus.REACHED)
+    assert np.isnan(drifts[:2]).all()
+    # Without the drift token 3 does no harm.
+    assert stays[2] == (LimitStatus.PREDICTED, FlowStatus.REACHED)
+    assert np.isfinite(stays[:2]).all()
 
 
 def test_a_void_number_voids_no_gradient_but_its_own():
