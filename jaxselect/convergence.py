@@ -33,12 +33,7 @@ from .flow.crossing import (
     end_of_path,
     search_path,
 )
-from .margin.certificate import (
-    Ending,
-    TrialStatus,
-    certificate_in_frame,
-    certify,
-)
+from .margin.certificate import CERTIFIED, Ending, certificate_in_frame, certify
 from .margin.limit import (
     Limit,
     LimitStatus,
@@ -220,10 +215,9 @@ def _settled(
     """Whether the path got to its end, and a prediction is certified there."""
     end = Ending(selected=selected, pairs=pairs, margin=margin, late=late)
     status = certificate_in_frame(after, corpus, path, end).status
-    unproved = (late.status == LimitStatus.PREDICTED) & (
-        status > TrialStatus.NOTHING_TO_SELECT
-    )
-    return (path.status == FlowStatus.REACHED) & ~unproved
+    certified = jnp.isin(status, jnp.array(CERTIFIED, status.dtype))
+    predicted = late.status == LimitStatus.PREDICTED
+    return (path.status == FlowStatus.REACHED) & (certified | ~predicted)
 
 
 def _one_or_nan(status: Int[Scalar, ""]) -> Float[Scalar, ""]:

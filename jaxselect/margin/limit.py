@@ -493,10 +493,10 @@ def prove(
 
     size = jnp.abs(duals)
     known = jnp.abs(strength.factor) * (1 + jnp.abs(exponent))
-    error = ROUNDINGS * eps * (strength.magnitude + known) + strength.blur
+    uncertain = ROUNDINGS * eps * (strength.magnitude + known) + strength.blur
     # A sign within the error of c_k decides nothing.
-    convex = ~jnp.any(margin.active & (strength.factor <= error))
-    unsure = jnp.where(used, error * jnp.exp(exponent), 0.0)
+    convex = ~jnp.any(margin.active & (strength.factor <= uncertain))
+    unsure = jnp.where(used, uncertain * jnp.exp(exponent), 0.0)
     scores = embeddings @ margin.direction
     longest = jnp.max(jnp.abs(embeddings) @ jnp.abs(margin.direction))
     off = jnp.max(jnp.where(margin.active, jnp.abs(score_differences(scores) - 1), 0.0))
