@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import optax
 
 from experiments.benchmarks._bags import corpus
-from experiments.sweep.settings import CHUNK_SIZE, PRESETS
+from experiments.sweep.batch_size import CHUNK_SIZE
+from experiments.sweep.settings import PRESETS
 from experiments.theory.problem import Problem
 from jaxselect.convergence import REAL_RATES, rates
 from jaxselect.data.corpus import Corpus

@@ -4,18 +4,15 @@ import importlib.util
 import os
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from experiments.sweep.description import versions
 from jaxselect.compilation import keep_compiled_programs
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
-"""Packages whose versions stand beside every result."""
-
 PLUGINS = (
     "jax_cuda12_plugin",
     "jax_cuda13_plugin",
@@ -63,17 +60,6 @@ def provenance() -> dict[str, Any]:
         "versions": versions(),
         "commit": _commit(),
     }
-
-
-def versions() -> dict[str, str]:
-    """Installed versions of `PACKAGES`."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 def probe() -> tuple[str, int]:

@@ -4,6 +4,8 @@ Each is an iterator over finished chunks; none knows what a chunk is. Chunks alr
 disk are never asked for, so a launcher that dies is followed by one that goes on.
 """
 
+import functools
+import logging
 import multiprocessing
 import os
 import signal
@@ -22,23 +24,23 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
 
-from experiments.common.console import say
-from experiments.common.devices import configure
-from experiments.common.programs import ready
+from experiments.sweep.description import description
 from jaxselect.checks import BadInput
-from jaxselect.compilation import compile_options, fast_compile_options
+from jaxselect.compilation import (
+    compile_options,
+    fast_compile_options,
+    keep_compiled_programs,
+)
 from jaxselect.sweep.grid import NUMBERS, Grid, Shape
-from jaxselect.sweep.run import lanes_over, program, run_and_write
-from jaxselect.sweep.store import finished
+from jaxselect.sweep.run import lanes_over, plan, program, run_and_write
+from jaxselect.sweep.store import finished, prepare, tidy
 
 Done = dict[str, Any]
-ALONE = 64
-"""Runs up to which one process is done before a second one is ready."""
+_LOG = logging.getLogger(__name__)
 FEW = {"cpu": 256, "gpu": 256, "tpu": 576}
 """Runs up to which a sweep would compile for longer than all effort saves it: by the
 grid, not by how it is run, so that its results have the same bytes in any case.
@@ -63,6 +65,27 @@ class Job:
     vmapped: bool
     folder: Path
 
+    def begin(self, kind: str, alone: bool = True) -> tuple[list[int], list[int]]:
+        """Make the folder ready.
+
+        Args:
+            kind: of the devices, which results depend on.
+            alone: nobody else writes there now.
+
+        Returns:
+            Chunks to run, and those found damaged, which are removed.
+
+        Raises:
+            BadInput: the folder holds results of other settings.
+        """
+        cut = (self.chunk_size, self.vmapped)
+        prepare(self.folder, description(self.grid, *cut, kind))
+        if alone:
+            tidy(self.folder)
+        lanes = [chunk.lanes for chunk in plan(self.grid, self.chunk_size)]
+        whole, damaged = finished(self.folder, lanes)
+        return [index for index in range(len(lanes)) if index not in whole], damaged
+
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk here and write it."""
         return run_and_write(
@@ -75,25 +98,16 @@ class Job:
             programs=self.program,
         )
 
-    def program(
-        self, grid: Grid, shape: Shape, vmapped: bool
-    ) -> Callable[..., SimpleNamespace]:
-        """The program of a shape, traced by any process before this one."""
-        settings, options = program_key(grid, shape, vmapped), effort(grid)
-        # No digest of ours covers the code of functions of others.
-        ours = not own_modules(grid)
-
-        def run(*values: jax.Array) -> SimpleNamespace:
-            made = ready(program, settings, values, options=options, known=ours)
-            return made.run(*values)
-
-        return run
+    def program(self, grid: Grid, shape: Shape, vmapped: bool) -> Callable[..., Any]:
+        """The program of a shape, compiled with the effort that suits the grid."""
+        few = effort(grid) is fast_compile_options()
+        return _compiled(few, *program_key(grid, shape, vmapped))
 
 
-def own_modules(grid: Grid) -> list[str]:
-    """Modules of the functions of a grid that are not the library's."""
-    where = {str(function.__module__) for function in (grid.draw, grid.embed)}
-    return sorted(name for name in where if not name.startswith("jaxselect."))
+@functools.cache
+def _compiled(few: bool, grid: Grid, shape: Shape, vmapped: bool) -> Callable[..., Any]:
+    options = fast_compile_options() if few else compile_options()
+    return jax.jit(program(grid, shape, vmapped), compiler_options=options)
 
 
 def program_key(grid: Grid, shape: Shape, vmapped: bool) -> tuple[Grid, Shape, bool]:
@@ -129,7 +143,6 @@ def local(
         One entry per finished chunk.
     """
     if workers == 1 or len(pending) == 1:
-        configure(job.grid.precision)
         for index in pending:
             if stop.is_set():
                 return
@@ -137,7 +150,6 @@ def local(
     elif kind == "cpu":
         yield from _processes(job, pending, stop, workers)
     else:
-        configure(job.grid.precision)
         yield from on_devices(job, pending, stop, jax.local_devices()[:workers])
 
 
@@ -258,7 +270,6 @@ def over_ray(
 
 
 def _run(job: Job, index: int) -> Done:
-    configure(job.grid.precision)
     return job.run(index)
 
 
@@ -267,10 +278,10 @@ def _processes(
 ) -> Iterator[Done]:
     """A process per worker; if one dies, the chunks it held are run again."""
     left = list(pending)
+    cache = jax.config.values["jax_compilation_cache_dir"]
+    context = multiprocessing.get_context("spawn")
     for _ in range(3):
-        pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), _start, (os.getpid(),)
-        )
+        pool = ProcessPoolExecutor(workers, context, _start, (os.getpid(), cache))
         try:
             with pool:
                 for done in _fed(pool, partial(_run, job), left, stop, workers):
@@ -280,12 +291,17 @@ def _processes(
         except BrokenProcessPool:
             whole, _ = finished(job.folder)
             left = [index for index in left if index not in whole]
-            say(f"a worker died; {len(left)} chunks to go, with new workers")
-    raise BadInput("workers keep dying (out of memory?): use fewer, --workers")
+            _LOG.warning("a worker died; %d chunks to go, with new workers", len(left))
+    raise BadInput(
+        "workers keep dying: out of memory (use fewer workers), or a script that does "
+        'not begin its work under `if __name__ == "__main__"`'
+    )
 
 
-def _start(parent: int) -> None:
+def _start(parent: int, cache: str | None) -> None:
     """In a worker: leave Ctrl-C and SIGTERM to the parent, and do not outlive it."""
+    if cache and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        keep_compiled_programs(cache)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

@@ -8,13 +8,6 @@ from experiments.common.grids import GRIDS
 from experiments.common.study import Count, Program, presets
 from jaxselect.sweep.grid import Grid
 
-CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 64}
-"""Lanes per chunk and device, at most: a second of work for a core, enough for an
-accelerator to fill. Lanes in step wait for the slowest: on the default grid 64 take 2.8
-times the steps they need, and 256 five times. A TPU's compiler unrolls over them, too:
-of 256 the program is nearly twice as large, for a fifth less of its estimated cycles in
-each step and lane."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Program):

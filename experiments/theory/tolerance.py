@@ -19,13 +19,13 @@ import jax
 import numpy as np
 
 from experiments.common.console import command, say
-from experiments.common.devices import versions
 from experiments.common.grids import GRIDS
 from experiments.common.kept import resumed
 from experiments.common.programs import ready
 from experiments.common.runs import CERTIFIED
 from experiments.common.statistics import binomial
 from experiments.common.study import Count, Experiment, Study, presets
+from experiments.sweep.description import versions
 from jaxselect.checks import BadInput
 from jaxselect.compilation import compile_options
 from jaxselect.convergence import ToleranceCheck, tolerance_check

@@ -9,7 +9,7 @@ import pytest
 from experiments.benchmarks import compile, programs
 from experiments.common.results import read
 from experiments.run import PRESETS as RUNS
-from experiments.sweep.settings import CHUNK_SIZE
+from experiments.sweep.batch_size import CHUNK_SIZE
 from experiments.sweep.settings import PRESETS as SWEEPS
 from tests.experiments.invented_results import check_shown
 

@@ -123,9 +123,9 @@ def test_four_host_devices_write_the_same_bytes(whole, tmp_path):
     code = f"""
 import dataclasses, pathlib, threading
 from experiments.common import devices
-from experiments.sweep import launch
+from experiments.sweep import kept, launch
 from experiments.sweep.settings import PRESETS
-from jaxselect.sweep import store, chunks as sweep
+from jaxselect.sweep import store, run as sweep
 folder, whole = map(pathlib.Path, {[str(tmp_path), str(whole)]})
 described = store.describe(whole)
 grid = PRESETS["smoke"].grid
@@ -141,7 +141,7 @@ found = launch.jax.local_devices()
 assert len(found) == 4
 store.prepare(folder, described)
 pending = list(range(len(sweep.plan(grid, 1))))
-job = launch.Job(grid, 1, False, folder)
+job = kept.Kept(grid, 1, False, folder)
 done = list(launch.on_devices(job, pending, threading.Event(), found))
 assert len(done) == {CHUNKS}
 """

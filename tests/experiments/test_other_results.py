@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep import study
+from experiments.sweep.description import description, fingerprint, sources
 from experiments.text import data as review_data
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.step import embedding_steps
@@ -31,7 +31,7 @@ NAMES = [field.name for field in dataclasses.fields(Grid) if field.name != "axes
 
 
 def described(grid=DEFAULT, chunk_size=8, vmapped=False):
-    return study._description(grid, chunk_size, vmapped, "cpu")
+    return description(grid, chunk_size, vmapped, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_every_module_that_a_sweep_loads_is_in_its_digest():
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
     )
-    known = study._sources("jaxselect.sweep.run")
+    known = sources("jaxselect.sweep.run")
     packages = {path.name for path in (ROOT / "jaxselect").iterdir() if path.is_dir()}
     loaded = set(done.stdout.split()) - {f"jaxselect.{name}" for name in packages}
     assert {"jaxselect.margin.certificate", "jaxselect.margin.qp"} <= loaded
@@ -75,10 +75,10 @@ def test_every_module_that_a_sweep_loads_is_in_its_digest():
 
 
 def test_a_change_of_any_of_them_is_seen():
-    known = study._sources("jaxselect.sweep.run")
-    digests = {study._fingerprint(known)}
+    known = sources("jaxselect.sweep.run")
+    digests = {fingerprint(known)}
     for name in known:
-        digests.add(study._fingerprint(known | {name: known[name] + "\n"}))
+        digests.add(fingerprint(known | {name: known[name] + "\n"}))
     assert len(digests) == 1 + len(known)
 
 

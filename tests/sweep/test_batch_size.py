@@ -1,14 +1,13 @@
 """A chunk holds as many lanes as fit, by what the compiler says of two sizes."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.sweep import batch_size, study
-from experiments.sweep.settings import CHUNK_SIZE, Settings
+from experiments.sweep import batch_size
+from experiments.sweep.batch_size import CHUNK_SIZE, cut
 from jaxselect.checks import BadInput
 from jaxselect.sweep.grid import Grid
 
@@ -57,23 +56,21 @@ def test_a_device_that_tells_nothing_gets_the_most():
 
 
 @pytest.mark.parametrize(
-    ("settings", "cut"),
+    ("given", "wanted"),
     [
-        (Settings(), (False, CHUNK_SIZE["cpu"])),
-        (Settings(launcher="sharded"), (True, 4 * CHUNK_SIZE["cpu"])),
-        (Settings(launcher="sharded", chunk_size=12), (True, 12)),
+        ({}, (False, CHUNK_SIZE["cpu"])),
+        ({"shards": 4}, (True, 4 * CHUNK_SIZE["cpu"])),
+        ({"shards": 4, "chunk_size": 12}, (True, 12)),
     ],
 )
-def test_devices_that_share_a_chunk_get_as_many_lanes_each(settings, cut):
-    shards = 4 if settings.launcher == "sharded" else 1
-    assert study._cut(settings, "cpu", shards) == cut
+def test_devices_that_share_a_chunk_get_as_many_lanes_each(given, wanted):
+    assert cut(Grid(), "cpu", **given) == wanted
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("given", "message"),
     [({"chunk_size": 10}, "multiple of 4"), ({"vmapped": False}, "--vmapped")],
 )
-def test_lanes_that_cannot_be_shared_are_refused(changed, message):
-    settings = dataclasses.replace(Settings(launcher="sharded"), **changed)
+def test_lanes_that_cannot_be_shared_are_refused(given, message):
     with pytest.raises(BadInput, match=message):
-        study._cut(settings, "cpu", 4)
+        cut(Grid(), "cpu", shards=4, **given)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from experiments.compare import value_differences
-from experiments.sweep import launch
+from experiments.sweep import kept, launch
 from experiments.sweep.settings import PRESETS
 from jaxselect.data.synthetic import (
     assumption_one,
@@ -254,7 +254,7 @@ def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
         asked.append((settings, str(options)))
         return SimpleNamespace(run=lambda *values: None)
 
-    monkeypatch.setattr(launch, "ready", ready)
+    monkeypatch.setattr(kept, "ready", ready)
     same = {"seed": (7,), "dim": (100.0,), "sequences": (8, 12), "purity": (0.5, 1.0)}
     others = {
         "draw": assumption_one,
@@ -269,7 +269,7 @@ def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
             grid = dataclasses.replace(TINY, draw=value, axes=SIZES)
         else:
             grid = changed(TINY, **{name: value})
-        job = launch.Job(grid, 4, False, tmp_path)
+        job = kept.Kept(grid, 4, False, tmp_path)
         job.program(grid, TINY.shapes()[0], False)()
     assert len(set(asked)) == 1 + len(others)
 

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.common import console
 from experiments.common.grids import of_family
-from experiments.sweep import launch, study
+from experiments.sweep import description, kept, study
 from experiments.sweep.settings import PRESETS
 from jaxselect.checks import BadInput
 from jaxselect.data.synthetic import independent_tokens
@@ -59,7 +59,8 @@ def test_functions_of_a_grid_are_named_with_their_sources():
     described = GRID.described()
     assert described["family"] == NAME
     assert described["embed"] == "tests.sweep.test_family:damped"
-    sources = study._sources("jaxselect.sweep.run", *study.own_modules(GRID))
+    own = description.own_modules(GRID)
+    sources = description.sources("jaxselect.sweep.run", *own)
     assert {"tests.variants.noisy_labels", "tests.sweep.test_family"} <= set(sources)
     assert "jaxselect.data.synthetic" in sources
 
@@ -72,10 +73,10 @@ def test_programs_of_other_modules_are_traced_in_every_process(monkeypatch, tmp_
         asked.append(known)
         return SimpleNamespace(run=lambda *values: None)
 
-    monkeypatch.setattr(launch, "ready", ready)
+    monkeypatch.setattr(kept, "ready", ready)
     steps = dataclasses.replace(PRESETS["smoke"].grid, embed=embedding_steps(2))
     for grid in (PRESETS["smoke"].grid, steps, GRID):
-        job = launch.Job(grid, 4, False, tmp_path)
+        job = kept.Kept(grid, 4, False, tmp_path)
         job.program(grid, grid.shapes()[0], False)()
     assert asked == [True, True, False]
 

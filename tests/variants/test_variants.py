@@ -17,6 +17,7 @@ from experiments.common.runs import CERTIFIED, with_status
 from experiments.figures import __main__ as figures
 from experiments.report.folders import search
 from experiments.sweep import study
+from experiments.sweep.description import fingerprint, own_modules, sources
 from experiments.sweep.settings import PRESETS, Settings
 from jaxselect.checks import BadInput
 from jaxselect.data.synthetic import assumption_one, independent_tokens
@@ -149,8 +150,8 @@ def test_results_name_their_functions_and_are_made_again_by_their_command(recipe
     _, grid, folder = recipe
     stored = json.loads((folder / "settings.json").read_text())
     assert stored["grid"]["embed"] == "tests.variants.temperature:warm"
-    sources = study._sources("jaxselect.sweep.run", *study.own_modules(grid))
-    assert stored["environment"]["code"] == study._fingerprint(sources)
+    texts = sources("jaxselect.sweep.run", *own_modules(grid))
+    assert stored["environment"]["code"] == fingerprint(texts)
     (found,) = search([folder])
     words = found.command.split()[3:]
     again = console.parse(study.sweep, partial(of_family, PRESETS), words)

@@ -1,0 +1,113 @@
+"""What a sweep's results depend on: its grid, how it is cut, packages, sources."""
+
+import ast
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+
+from jaxselect.margin.certificate import TrialStatus
+from jaxselect.sweep.grid import Grid
+
+PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
+"""Packages whose versions stand beside every result."""
+
+
+def description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
+    """What a results folder is made with, ready for JSON; `store.prepare` holds it.
+
+    Args:
+        grid: of trials.
+        chunk_size: lanes per chunk.
+        vmapped: lanes of a chunk in step.
+        kind: of the devices: `cpu`, `gpu` or `tpu`.
+
+    Raises:
+        BadInput: a function of the grid that no other process can import.
+    """
+    return {
+        "grid": grid.described(),
+        "axes": grid.values,
+        "chunk_size": chunk_size,
+        "vmapped": vmapped,
+        "environment": {
+            "device": kind,
+            "precision": grid.precision,
+            "versions": versions(),
+            "code": fingerprint(sources("jaxselect.sweep.run", *own_modules(grid))),
+        },
+        "statuses": {status.name: status.value for status in TrialStatus},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of `PACKAGES`."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def own_modules(grid: Grid) -> list[str]:
+    """Modules of the functions of a grid that are not the library's."""
+    where = {str(function.__module__) for function in (grid.draw, grid.embed)}
+    return sorted(name for name in where if not name.startswith("jaxselect."))
+
+
+def sources(*modules: str) -> dict[str, str]:
+    """The library's files that these modules need, themselves included, by name."""
+    known: dict[str, str] = {}
+    ahead = list(modules)
+    while ahead:
+        name = ahead.pop()
+        source = None if name in known else _source(name)
+        if source is not None:
+            known[name] = source.read_text()
+            package = name if source.stem == "__init__" else name.rpartition(".")[0]
+            ahead += _imports(known[name], package)
+    return known
+
+
+def _source(name: str) -> Path | None:
+    """The file of a module; none for what a module merely defines."""
+    try:
+        found = find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    return Path(found.origin) if found and found.origin else None
+
+
+def _imports(text: str, package: str) -> Iterator[str]:
+    """Modules of its own project that a file imports, names in modules too."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = resolve_name("." * node.level + base, package)
+            names = [base, *(f"{base}.{part.name}" for part in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [part.name for part in node.names]
+        else:
+            continue
+        yield from (name for name in names if _same_project(name, package))
+
+
+def _same_project(name: str, package: str) -> bool:
+    """Whether a module is of a package's own top, or not installed at all."""
+    top = name.partition(".")[0]
+    if top == package.partition(".")[0]:
+        return True
+    origin = getattr(find_spec(top), "origin", None)
+    return top not in sys.stdlib_module_names and "site-packages" not in str(origin)
+
+
+def fingerprint(texts: dict[str, str]) -> str:
+    """Their digest: chunks of one sweep must not come from two states of a checkout."""
+    text = json.dumps(texts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
