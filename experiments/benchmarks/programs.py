@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import optax
 
 from experiments.benchmarks._bags import corpus
-from experiments.sweep.batch_size import CHUNK_SIZE
 from experiments.sweep.settings import PRESETS
 from experiments.theory.problem import Problem
 from jaxselect.convergence import REAL_RATES, rates
@@ -18,6 +17,7 @@ from jaxselect.data.corpus import Corpus
 from jaxselect.data.sparse import SparseCorpus, from_csr
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.parameters import Parameters
+from jaxselect.sweep.batch_size import CHUNK_SIZE
 from jaxselect.sweep.run import lane_kinds, program
 from jaxselect.text import training
 from jaxselect.trial import Trial, run_trial

@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-from experiments.sweep.description import versions
 from jaxselect.compilation import keep_compiled_programs
+from jaxselect.sweep.description import versions
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = (

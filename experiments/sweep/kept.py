@@ -8,9 +8,9 @@ import jax
 
 from experiments.common.devices import configure
 from experiments.common.programs import ready
-from experiments.sweep.description import own_modules
-from experiments.sweep.launch import Done, Job, effort, program_key
+from jaxselect.sweep.description import own_modules
 from jaxselect.sweep.grid import Grid, Shape
+from jaxselect.sweep.launch import Done, Job, effort, program_key
 from jaxselect.sweep.run import program
 
 

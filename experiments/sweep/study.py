@@ -27,20 +27,20 @@ from experiments.common.console import say
 from experiments.common.devices import configure, probe
 from experiments.common.results import prepare as writable
 from experiments.common.study import check_numbers
-from experiments.sweep.batch_size import cut, sizes
 from experiments.sweep.kept import Kept
-from experiments.sweep.launch import (
+from experiments.sweep.settings import Settings
+from experiments.sweep.summary import describe, summarise
+from jaxselect.checks import BadInput
+from jaxselect.files import writing
+from jaxselect.sweep.batch_size import cut, sizes
+from jaxselect.sweep.grid import Grid
+from jaxselect.sweep.launch import (
     Done,
     local,
     over_jax_processes,
     over_ray,
     sharded,
 )
-from experiments.sweep.settings import Settings
-from experiments.sweep.summary import describe, summarise
-from jaxselect.checks import BadInput
-from jaxselect.files import writing
-from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.run import plan
 from jaxselect.sweep.store import finished, load
 

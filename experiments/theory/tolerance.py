@@ -25,13 +25,13 @@ from experiments.common.programs import ready
 from experiments.common.runs import CERTIFIED
 from experiments.common.statistics import binomial
 from experiments.common.study import Count, Experiment, Study, presets
-from experiments.sweep.description import versions
 from jaxselect.checks import BadInput
 from jaxselect.compilation import compile_options
 from jaxselect.convergence import ToleranceCheck, tolerance_check
 from jaxselect.flow.cls import FlowSettings, cls_flow
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
+from jaxselect.sweep.description import versions
 from jaxselect.sweep.grid import Grid, Shape, lane_values
 from jaxselect.sweep.run import Chunk, lane_kinds, plan, run_lanes, start, table
 

@@ -9,8 +9,8 @@ import pytest
 from experiments.benchmarks import compile, programs
 from experiments.common.results import read
 from experiments.run import PRESETS as RUNS
-from experiments.sweep.batch_size import CHUNK_SIZE
 from experiments.sweep.settings import PRESETS as SWEEPS
+from jaxselect.sweep.batch_size import CHUNK_SIZE
 from tests.experiments.invented_results import check_shown
 
 CHIP_BYTES = {"v5e": 16e9, "v6e": 32e9}

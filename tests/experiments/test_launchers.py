@@ -123,7 +123,8 @@ def test_four_host_devices_write_the_same_bytes(whole, tmp_path):
     code = f"""
 import dataclasses, pathlib, threading
 from experiments.common import devices
-from experiments.sweep import kept, launch
+from experiments.sweep import kept
+from jaxselect.sweep import launch
 from experiments.sweep.settings import PRESETS
 from jaxselect.sweep import store, run as sweep
 folder, whole = map(pathlib.Path, {[str(tmp_path), str(whole)]})

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.description import description, fingerprint, sources
 from experiments.text import data as review_data
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.step import embedding_steps
+from jaxselect.sweep.description import description, fingerprint, sources
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import differences
 

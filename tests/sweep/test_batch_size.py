@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.sweep import batch_size
-from experiments.sweep.batch_size import CHUNK_SIZE, cut
 from jaxselect.checks import BadInput
+from jaxselect.sweep import batch_size
+from jaxselect.sweep.batch_size import CHUNK_SIZE, cut
 from jaxselect.sweep.grid import Grid
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from experiments.compare import value_differences
-from experiments.sweep import kept, launch
+from experiments.sweep import kept
 from experiments.sweep.settings import PRESETS
 from jaxselect.data.synthetic import (
     assumption_one,
@@ -25,8 +25,8 @@ from jaxselect.data.synthetic import (
 )
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.step import embedding_steps
+from jaxselect.sweep import launch, store
 from jaxselect.sweep import run as sweep_module
-from jaxselect.sweep import store
 from jaxselect.sweep.grid import Grid, lane_values
 from jaxselect.sweep.run import plan, predicted_steps, program, run_and_write, run_chunk
 from jaxselect.trial import STAGES, Trial

@@ -10,11 +10,12 @@ import pytest
 
 from experiments.common import console
 from experiments.common.grids import of_family
-from experiments.sweep import description, kept, study
+from experiments.sweep import kept, study
 from experiments.sweep.settings import PRESETS
 from jaxselect.checks import BadInput
 from jaxselect.data.synthetic import independent_tokens
 from jaxselect.model.step import embedding_step, embedding_steps
+from jaxselect.sweep import description
 from jaxselect.sweep.grid import Grid, importable, label, located
 from tests.variants.noisy_labels import noisy_labels
 

@@ -17,13 +17,13 @@ from experiments.common.runs import CERTIFIED, with_status
 from experiments.figures import __main__ as figures
 from experiments.report.folders import search
 from experiments.sweep import study
-from experiments.sweep.description import fingerprint, own_modules, sources
 from experiments.sweep.settings import PRESETS, Settings
 from jaxselect.checks import BadInput
 from jaxselect.data.synthetic import assumption_one, independent_tokens
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_steps
+from jaxselect.sweep.description import fingerprint, own_modules, sources
 from jaxselect.sweep.run import start
 from jaxselect.sweep.store import load
 from tests.flow import literal_cls

@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
-from jaxselect.margin.certificate import TrialStatus
-from jaxselect.sweep.grid import Grid
+from ..margin.certificate import TrialStatus
+from .grid import Grid
 
 PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
 """Packages whose versions stand beside every result."""

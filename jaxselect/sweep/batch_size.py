@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 
-from experiments.sweep.launch import effort
-from jaxselect.checks import BadInput
-from jaxselect.sweep.grid import FAMILIES, Grid, Shape
-from jaxselect.sweep.run import lane_kinds, program
+from ..checks import BadInput
+from .grid import FAMILIES, Grid, Shape
+from .launch import effort
+from .run import lane_kinds, program
 
 CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 64}
 """Lanes per chunk and device, at most: a second of work for a core, enough for an

@@ -28,16 +28,16 @@ from typing import Any
 
 import jax
 
-from experiments.sweep.description import description
-from jaxselect.checks import BadInput
-from jaxselect.compilation import (
+from ..checks import BadInput
+from ..compilation import (
     compile_options,
     fast_compile_options,
     keep_compiled_programs,
 )
-from jaxselect.sweep.grid import NUMBERS, Grid, Shape
-from jaxselect.sweep.run import lanes_over, plan, program, run_and_write
-from jaxselect.sweep.store import finished, prepare, tidy
+from .description import description
+from .grid import NUMBERS, Grid, Shape
+from .run import lanes_over, plan, program, run_and_write
+from .store import finished, prepare, tidy
 
 Done = dict[str, Any]
 _LOG = logging.getLogger(__name__)
