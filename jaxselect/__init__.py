@@ -1,7 +1,7 @@
 """How softmax attention with trained embeddings selects the important tokens.
 
-The names that most programs need are here. The wings hold the rest: `model`, `flow`,
-`margin`, `outcome`, `sweep` and `theory`; `text`, `sparse` and `networks`, which bring
+The names that most programs need are here. The wings hold the rest: `data`, `model`,
+`flow`, `margin`, `sweep` and `theory`; `text`, `sparse` and `networks`, which bring
 libraries of their own, are imported by those who use them.
 Importing the package changes no global JAX setting; entry points choose precision.
 """
@@ -19,7 +19,14 @@ from .data.synthetic import (
 )
 from .flow.cls import Flow, FlowStatus, cls_flow
 from .flow.control import FlowSettings
-from .margin.certificate import Certificate, Ending, TrialStatus, certify, ending
+from .margin.certificate import (
+    Certificate,
+    Ending,
+    TrialStatus,
+    certify,
+    ending,
+    explain,
+)
 from .margin.limit import Limit, LimitStatus, limit
 from .margin.max_margin import MaxMargin, MaxMarginStatus, max_margin
 from .model.lists import decision_list, list_agreement, negation
@@ -33,6 +40,7 @@ from .model.selection import (
 from .model.step import embedding_step, embedding_steps
 from .sweep.grid import Grid
 from .sweep.labels import load
+from .sweep.launch import run_grid
 from .trial import Trial, TrialSettings, flow_to_end, run_trial
 
 __version__ = "0.3.0"
@@ -69,6 +77,7 @@ __all__ = [
     "embedding_step",
     "embedding_steps",
     "ending",
+    "explain",
     "fast_compile_options",
     "flow_to_end",
     "from_bags",
@@ -87,6 +96,7 @@ __all__ = [
     "negation",
     "rates",
     "resolve_limit",
+    "run_grid",
     "run_trial",
     "selected_tokens",
     "several_relevant",

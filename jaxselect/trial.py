@@ -378,7 +378,8 @@ def run_trial(
     """Draw a corpus and parameters, step on E, integrate p, and evaluate the end.
 
     Corpus and normal draws depend on the key alone, so trials that share it differ by d
-    and η₀ only.
+    and η₀ only. For many trials take `run_grid`: under `vmap` each takes the steps of
+    the slowest, and all of them are compiled at full effort.
 
     Args:
         key: a `jax.random.key`.

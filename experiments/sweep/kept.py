@@ -8,9 +8,10 @@ import jax
 
 from experiments.common.devices import configure
 from experiments.common.programs import ready
+from jaxselect.sweep.batch_size import effort
 from jaxselect.sweep.description import own_modules
 from jaxselect.sweep.grid import Grid, Shape
-from jaxselect.sweep.launch import Done, Job, effort, program_key
+from jaxselect.sweep.launch import Done, Job, program_key
 from jaxselect.sweep.run import program
 
 

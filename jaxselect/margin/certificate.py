@@ -9,9 +9,11 @@ ever (mathematics, sections 3d and 3e).
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..checks import BadInput, between
@@ -20,7 +22,12 @@ from ..data.corpus import Corpus
 from ..flow.cls import Flow, FlowStatus
 from ..model.attention import attend_corpus, functional_margin, log_weighted_residual
 from ..model.parameters import Frame, Parameters, check_problem, frame
-from ..model.selection import competing_pairs, coverage, selected_tokens
+from ..model.selection import (
+    competing_pairs,
+    coverage,
+    important_tokens,
+    selected_tokens,
+)
 from ..status import Status
 from .limit import Limit, LimitStatus, limit_in_frame
 from .max_margin import MaxMargin, MaxMarginStatus, max_margin
@@ -50,24 +57,33 @@ class TrialStatus(Status):
 
     SELECTED_ALL = (
         0,
-        "Certified: at the max-margin direction of a selection with every important "
-        "token.",
+        "Certified: p tends to the max-margin direction of a selection with every "
+        "important token.",
     )
     CAPTURED_POSITIVE = (
         1,
-        "Certified: likewise, but all positive tokens are selected and most negative "
-        "ones are not.",
+        "Certified: p tends to the max-margin direction of a selection with all "
+        "positive tokens, and few negative ones.",
     )
-    CAPTURED_NEGATIVE = 2, "Certified: likewise, with the classes exchanged."
+    CAPTURED_NEGATIVE = (
+        2,
+        "Certified: p tends to the max-margin direction of a selection with all "
+        "negative tokens, and few positive ones.",
+    )
     PARTIAL = (
         3,
-        "Certified: likewise, of a selection that misses some important tokens.",
+        "Certified: p tends to the max-margin direction of a selection that misses "
+        "some important tokens.",
     )
-    NOTHING_TO_SELECT = 4, "Certified: likewise, in data without an important token."
+    NOTHING_TO_SELECT = (
+        4,
+        "Certified: p tends to the max-margin direction of its selection, in data "
+        "without an important token.",
+    )
     TIED = (
         5,
-        "Certified: some tokens rest at finite odds, and orthogonal to them p is at "
-        "the max-margin direction of every other choice.",
+        "Certified: some tokens rest at finite odds, and orthogonal to them p tends "
+        "to the max-margin direction of every other choice.",
     )
     AT_REST = (
         6,
@@ -496,3 +512,50 @@ def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Fl
     """
     log_time = late.log_time_at(until_norm)
     return dataclasses.replace(flow, query=late.query_at(log_time), log_time=log_time)
+
+
+def explain(
+    found: Certificate, corpus: Corpus, words: Sequence[str] | None = None
+) -> str:
+    """Say how a run ended, and which important tokens attention leaves, by their words.
+
+    A token is important if it occurs with one label only, so in a small corpus an
+    incidental word is, too: a run may be PARTIAL though every sequence selects a word.
+
+    Args:
+        found: of `certify`.
+        corpus: the bags of that run.
+        words: the word of every token; token ids by default.
+
+    Returns:
+        Lines to print: the status with its sentence, then a line for each important
+        token that some sequence holds and does not select.
+
+    Raises:
+        BadInput: fewer words than tokens.
+    """
+    if words is not None and len(words) < corpus.vocabulary:
+        raise BadInput(
+            f"{len(words)} words for {corpus.vocabulary} tokens: wanted one for each"
+        )
+    names = range(corpus.vocabulary) if words is None else words
+    tokens, labels = np.asarray(corpus.tokens), np.asarray(corpus.labels)
+    chosen = np.asarray(found.ending.selected)
+    held = np.asarray(important_tokens(corpus)[corpus.tokens] & corpus.present)
+    every, missed = np.unique(tokens[held]), np.unique(tokens[held & ~chosen])
+    status = TrialStatus(int(found.status))
+    lines = [
+        f"{status.name}. {status.sentence}",
+        f"{len(every) - len(missed)} of {len(every)} important tokens are selected "
+        "wherever they occur.",
+    ]
+    for token in missed:
+        there = held & (tokens == token)
+        left = (there & ~chosen).any(axis=1)
+        instead = np.unique(tokens[left][chosen[left]])
+        lines.append(
+            f"  {names[token]} (label {labels[there.any(axis=1)][0]}): "
+            f"{left.sum()} of {there.sum()} sequences select "
+            f"{', '.join(str(names[other]) for other in instead)} in its place"
+        )
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A sweep as a person opens it: few axes, names of statuses, a label on every column.
+"""A sweep as a person opens it: few axes, outcomes in words, a label on every column.
 
 Programs read what is on disk with `store.load`, where every axis of the grid stays.
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks import BadInput
+from ..margin.certificate import CERTIFIED
 from .store import MISSING
 from .store import load as load_all
 
@@ -22,7 +23,8 @@ LABELS = {
     "step_size": "step size η₀",
     "seed": "seed",
     "status": "code of the status",
-    "status_name": "name of the status",
+    "outcome": "how the run ends",
+    "certified": "certified from the computed p",
     "alignment_error": "relative error of Lemma 4.1",
     "alignment": "mean |E_s·v| over important tokens",
     "important_selected": "share of sequences that end on important tokens",
@@ -50,9 +52,10 @@ def load(folder: str | Path) -> "xarray.Dataset":
 
     Returns:
         One variable per field over d, η₀, seeds and every other axis with more than one
-        value, those with one as scalar coordinates; `status_name` beside `status`; a
-        `long_name` where a column has one. Numbers are NaN, and names empty, where a
-        run is missing.
+        value, those with one as scalar coordinates. Beside `status` stand `outcome`,
+        its name in words ("selected all"), which `help(TrialStatus)` explains, and
+        `certified`, whether that is certified. A column has its `long_name`. Numbers
+        are NaN, and outcomes empty, where a run is missing.
 
     Raises:
         BadInput: the folder holds no results, or damaged ones.
@@ -62,21 +65,23 @@ def load(folder: str | Path) -> "xarray.Dataset":
         >>> from jaxselect.sweep.store import prepare, write_chunk
         >>> folder = Path(tempfile.mkdtemp())
         >>> axes = {"length": [4], "dim": [8.0, 9.0]}
-        >>> prepare(folder, {"axes": axes, "statuses": {"FINE": 0}})
+        >>> prepare(folder, {"axes": axes, "statuses": {"TIED": 5}})
         >>> fields = [("lane", int), ("status", int)]
-        >>> write_chunk(folder, 0, np.array([(1, 0)], fields))
+        >>> write_chunk(folder, 0, np.array([(1, 5)], fields))
         >>> found = load(folder)
-        >>> found.status_name.dims, found.status_name.values.tolist()
-        (('dim',), ['', 'FINE'])
+        >>> found.outcome.values.tolist(), found.certified.values.tolist()
+        (['', 'tied'], [False, True])
     """
     if not isinstance(folder, str | Path):
         raise BadInput(f"folder of type {type(folder).__name__}: wanted a path")
     found = load_all(folder)
-    names = {code: name for name, code in found.attrs.get("statuses", {}).items()}
+    codes = found.attrs.get("statuses", {})
+    words = {code: name.replace("_", " ").lower() for name, code in codes.items()}
     if "status" in found:
-        codes = found["status"]
-        named = [names.get(code, "") for code in codes.values.ravel().tolist()]
-        found["status_name"] = (codes.dims, np.reshape(named, codes.shape))
+        status = found["status"]
+        named = [words.get(code, "") for code in status.values.ravel().tolist()]
+        found["outcome"] = (status.dims, np.reshape(named, status.shape))
+        found["certified"] = status.isin([codes.get(one.name) for one in CERTIFIED])
         found["status"].attrs["missing"] = MISSING
     single = [
         axis for axis, size in found.sizes.items() if size == 1 and axis not in KEPT

@@ -1,7 +1,7 @@
-"""Ways to run the chunks of a sweep: on this machine, by jax.distributed, by Ray.
+"""A grid from call to data set, and ways to run its chunks: here, on clusters, by Ray.
 
-Each is an iterator over finished chunks; none knows what a chunk is. Chunks already on
-disk are never asked for, so a launcher that dies is followed by one that goes on.
+Each way is an iterator over finished chunks; none knows what a chunk is. Chunks
+already on disk are never asked for, so one that dies is followed by one that goes on.
 """
 
 import functools
@@ -24,29 +24,34 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from ..checks import BadInput
+try:
+    from jax import enable_x64
+except ImportError:  # JAX before 0.8
+    from jax.experimental import enable_x64  # type: ignore[attr-defined, no-redef]
+
+from ..checks import BadInput, whole
 from ..compilation import (
     compile_options,
     fast_compile_options,
     keep_compiled_programs,
 )
+from ..files import writing
+from .batch_size import cut, effort
 from .description import description
 from .grid import NUMBERS, Grid, Shape
+from .labels import load
 from .run import lanes_over, plan, program, run_and_write
 from .store import finished, prepare, tidy
 
+if TYPE_CHECKING:
+    import xarray
+
 Done = dict[str, Any]
 _LOG = logging.getLogger(__name__)
-FEW = {"cpu": 256, "gpu": 256, "tpu": 576}
-"""Runs up to which a sweep would compile for longer than all effort saves it: by the
-grid, not by how it is run, so that its results have the same bytes in any case.
-
-For a v5e, by the compiler's estimates, all effort takes 11 s longer and makes a step of
-64 lanes of 9.5 ms one of 3.8: nine chunks of 220 steps pay for it."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +93,16 @@ class Job:
 
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk here and write it."""
-        return run_and_write(
-            self.grid,
-            index,
-            self.folder,
-            chunk_size=self.chunk_size,
-            vmapped=self.vmapped,
-            device=device,
-            programs=self.program,
-        )
+        with enable_x64(self.grid.precision == "float64"):
+            return run_and_write(
+                self.grid,
+                index,
+                self.folder,
+                chunk_size=self.chunk_size,
+                vmapped=self.vmapped,
+                device=device,
+                programs=self.program,
+            )
 
     def program(self, grid: Grid, shape: Shape, vmapped: bool) -> Callable[..., Any]:
         """The program of a shape, compiled with the effort that suits the grid."""
@@ -117,10 +123,65 @@ def program_key(grid: Grid, shape: Shape, vmapped: bool) -> tuple[Grid, Shape, b
     return bare, shape, vmapped
 
 
-def effort(grid: Grid) -> dict[str, Any]:
-    """XLA's options for the program of a grid."""
-    few = FEW.get(jax.default_backend(), FEW["gpu"])
-    return fast_compile_options() if grid.size <= few else compile_options()
+def run_grid(
+    grid: Grid,
+    folder: str | Path,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> "xarray.Dataset":
+    """Run what is missing of a grid, and open its results.
+
+    Each chunk of runs is a file of the folder, written whole or not at all: after
+    Ctrl-C, a kill or a power cut the same call goes on where it was. One program is
+    compiled for each combination of whole numbers on the grid's axes, which takes about
+    half a minute; `keep_compiled_programs` keeps it for the next process. The folder is
+    the one that `python -m experiments.sweep --out` writes: figures and the report read
+    it.
+
+    Args:
+        grid: of trials, in the precision that it names.
+        folder: for the results, made if it is not there.
+        workers: processes on a CPU, devices of an accelerator; by default one process,
+            or all devices. A script that asks for more processes begins its work under
+            `if __name__ == "__main__"`, as `multiprocessing` demands.
+        progress: called after every chunk with the number of runs there, and of all.
+
+    Returns:
+        What `load` gives.
+
+    Raises:
+        BadInput: a grid that no trial fits, functions that other processes cannot
+            import, a folder of other results or in use, or workers that keep dying.
+        OSError: the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> sizes = dict(sequences=(4,), length=(2,), relevant=(1,), irrelevant=(2,))
+        >>> grid = Grid(axes=sizes, dim=(1e6,), seed=(0, 1), until_norm=100.0)
+        >>> runs = run_grid(grid, tempfile.mkdtemp())
+        >>> runs.outcome.squeeze().values.tolist(), bool(runs.certified.all())
+        (['selected all', 'selected all'], True)
+    """
+    if not isinstance(grid, Grid):
+        raise BadInput(f"grid of type {type(grid).__name__}: wanted a Grid")
+    grid.check()
+    kind = jax.default_backend()
+    if workers is None:
+        workers = 1 if kind == "cpu" else jax.local_device_count()
+    whole("workers", workers)
+    with enable_x64(grid.precision == "float64"):
+        vmapped, chunk_size = cut(grid, kind)
+    job = Job(grid, chunk_size, vmapped, Path(folder).absolute())
+    with writing(job.folder):
+        pending, _ = job.begin(kind)
+        lanes = [len(chunk.lanes) for chunk in plan(grid, chunk_size)]
+        there = grid.size - sum(lanes[index] for index in pending)
+        for done in local(job, pending, threading.Event(), kind, workers):
+            there += done["lanes"]
+            if progress is not None:
+                progress(there, grid.size)
+    return load(job.folder)
 
 
 def local(

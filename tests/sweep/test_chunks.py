@@ -18,6 +18,8 @@ import pytest
 from experiments.compare import value_differences
 from experiments.sweep import kept
 from experiments.sweep.settings import PRESETS
+from jaxselect.checks import BadInput
+from jaxselect.compilation import fast_compile_options
 from jaxselect.data.synthetic import (
     assumption_one,
     independent_tokens,
@@ -25,7 +27,7 @@ from jaxselect.data.synthetic import (
 )
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.step import embedding_steps
-from jaxselect.sweep import launch, store
+from jaxselect.sweep import batch_size, launch, store
 from jaxselect.sweep import run as sweep_module
 from jaxselect.sweep.grid import Grid, lane_values
 from jaxselect.sweep.run import plan, predicted_steps, program, run_and_write, run_chunk
@@ -216,6 +218,26 @@ def test_a_chunk_whose_process_is_killed_between_its_batches_is_run_again(tmp_pa
     run_again(SEVEN, two_stages(lambda seeds: None), whole, stopped, 8)
 
 
+def test_a_grid_that_is_stopped_goes_on_from_its_chunks(monkeypatch, tmp_path):
+    """The same call again: nothing that is there is run, and all of it is opened."""
+    found = SimpleNamespace(status=np.int32(0), finished=np.True_)
+    monkeypatch.setattr(launch.Job, "program", lambda *asked: lambda *values: found)
+    seen = []
+
+    def stop(there, size):
+        seen.append((there, size))
+        raise KeyboardInterrupt
+
+    grid = changed(SEVEN, seed=tuple(range(20)))
+    with pytest.raises(KeyboardInterrupt):
+        launch.run_grid(grid, tmp_path, progress=stop)
+    runs = launch.run_grid(grid, tmp_path, progress=lambda *now: seen.append(now))
+    assert seen == [(8, 20), (16, 20), (20, 20)]
+    assert runs.sizes["seed"] == 20 and runs.certified.all()
+    with pytest.raises(BadInput, match="results of other settings"):
+        launch.run_grid(SEVEN, tmp_path)
+
+
 def test_the_order_does_not_matter(reference, tmp_path):
     number = len(plan(TINY, 4))
     other = results_of(TINY, 4, tmp_path, list(reversed(range(number))))
@@ -262,7 +284,7 @@ def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
         "until_norm": 10.0,
         "path_points": 5,
         "precision": "float32",
-        "seed": tuple(range(launch.FEW["cpu"])),
+        "seed": tuple(range(batch_size.FEW["cpu"])),
     }
     for name, value in (same | others).items():
         if name == "draw":
@@ -278,9 +300,9 @@ def test_a_sweep_is_compiled_with_little_effort_while_that_is_sooner_done(monkey
     """On a TPU all effort is dearer, and the preset made for one is worth it."""
 
     def compiles_fast(grid):
-        return launch.effort(grid) is launch.fast_compile_options()
+        return batch_size.effort(grid) is fast_compile_options()
 
-    seeds = tuple(range(launch.FEW["cpu"] + 1))
+    seeds = tuple(range(batch_size.FEW["cpu"] + 1))
     some = dataclasses.replace(TINY, dim=(1e6,), step_size=(100.0,), seed=seeds)
     assert compiles_fast(TINY) and not compiles_fast(some)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
@@ -348,11 +370,11 @@ def test_bad_grids_are_named(case):
         changed(TINY, **values).check()
 
 
-class Recorder:
-    """A stand-in for a job: which chunk ran, and on which device."""
+class Recorder(launch.Job):
+    """A job that keeps which chunk ran, and on which device."""
 
     def __init__(self):
-        self.ran = []
+        object.__setattr__(self, "ran", [])
 
     def run(self, index, device=None):
         self.ran.append((index, device))

@@ -178,16 +178,17 @@ def test_a_person_opens_few_axes_with_names_and_labels(tmp_path):
     """Axes of length one become scalars, but for d, η₀ and seeds; the rest is kept."""
     axes = {"length": [4], "purity": [0.5, 1.0], "dim": [8.0], "step_size": [1.0]}
     axes |= {"seed": [7]}
-    store.prepare(tmp_path, {"axes": axes, "statuses": {"FINE": 0, "LOST": 3}})
+    store.prepare(tmp_path, {"axes": axes, "statuses": {"AT_REST": 0, "LOST": 3}})
     fields = [("lane", int), ("status", int), ("cls_norm", float)]
     store.write_chunk(tmp_path, 0, np.array([(1, 3, 2.5)], fields))
     found = load(tmp_path)
     assert found.status.dims == ("purity", "dim", "step_size", "seed")
     assert found.length.item() == 4
-    assert found.status_name.values.ravel().tolist() == ["", "LOST"]
+    assert found.outcome.values.ravel().tolist() == ["", "lost"]
+    assert not found.certified.any()
     assert found.cls_norm.attrs["long_name"] == "‖p‖"
     assert found.dim.attrs["long_name"] == "embedding dimension d"
     assert found.cls_norm.sel(purity=1.0).item() == 2.5
     assert np.isnan(found.cls_norm.sel(purity=0.5).item())
     whole = store.load(tmp_path)
-    assert set(whole.status.dims) == set(axes) and "status_name" not in whole
+    assert set(whole.status.dims) == set(axes) and "outcome" not in whole

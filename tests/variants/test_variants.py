@@ -24,6 +24,7 @@ from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_steps
 from jaxselect.sweep.description import fingerprint, own_modules, sources
+from jaxselect.sweep.launch import run_grid
 from jaxselect.sweep.run import start
 from jaxselect.sweep.store import load
 from tests.flow import literal_cls
@@ -55,7 +56,7 @@ def recipe(request, tmp_path_factory):
     """Name, grid and stored results of a recipe."""
     grid = importlib.import_module(f"tests.variants.{request.param}").GRID
     folder = tmp_path_factory.mktemp(request.param)
-    study.sweep(Settings(grid=grid, out=folder, workers=1, quiet=True))
+    run_grid(grid, folder)
     return request.param, grid, folder
 
 
