@@ -97,10 +97,10 @@ def key(value: object) -> None:
     Example:
         >>> key(0)
         Traceback (most recent call last):
-        jaxselect.checks.BadInput: key of type int: wanted a `jax.random.key`
+        jaxselect.checks.BadInput: key of type int: wanted jax.random.key(seed)
     """
     if not is_array(value, jax.dtypes.prng_key, 0):
-        raise BadInput(f"key {shown(value)}: wanted a `jax.random.key`")
+        raise BadInput(f"key {shown(value)}: wanted jax.random.key(seed)")
 
 
 def numbers(**given: object) -> None:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .checks import between, whole
+from .checks import at_least, between, whole
 from .compilation import full_precision
 from .data.corpus import Corpus
 from .flow.cls import Flow, FlowStatus, cls_flow, direction_error
@@ -363,6 +363,7 @@ def rates(
     """
     check_problem(before, corpus)
     between("step_size", step_size, -jnp.inf, jnp.inf)
+    at_least("step_size", step_size, 0.0)
     for name, value in (("error", error), ("early_error", early_error)):
         between(name, value, 0.0, 2**0.5)
     stepped = embed(before, corpus, step_size)

@@ -18,6 +18,8 @@ class Status(enum.IntEnum):
         >>> print(Weather.table())
         DRY  No rain fell.
         WET  Some did.
+        >>> "WET  Some did." in Weather.__doc__
+        True
     """
 
     sentence: str
@@ -28,6 +30,10 @@ class Status(enum.IntEnum):
         member._value_ = code
         member.sentence = sentence
         return member
+
+    def __init_subclass__(cls) -> None:
+        """Show the sentences in `help`."""
+        cls.__doc__ = f"{cls.__doc__}\n\n{cls.table()}"
 
     @classmethod
     def table(cls) -> str:

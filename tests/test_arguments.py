@@ -133,6 +133,13 @@ WRONG = {
     "a path of one point": lambda: jaxselect.RateSettings(points=1),
     "a path of no point": lambda: search_path(START, BAGS, points=0),
     "a step that is NaN": lambda: step(size=NAN),
+    "a step uphill": lambda: step(size=-1.0),
+    "a rate of a step uphill": lambda: jaxselect.rates(START, BAGS, -1.0),
+    "half a dimension": lambda: jaxselect.gaussian(KEY, vocabulary=3, dim=2.5),
+    "a key of the old kind": lambda: bare(jaxselect.gaussian)(
+        jax.random.PRNGKey(0), vocabulary=3, dim=3
+    ),
+    "a list to run": lambda: bare(jaxselect.run_grid)([1], "results"),
     "an error of zero": lambda: jaxselect.rates(START, BAGS, 1.0, error=0.0),
     "an error below zero": lambda: jaxselect.rates(START, BAGS, 1.0, early_error=-0.1),
     "an error that is NaN": lambda: jaxselect.rates(START, BAGS, 1.0, error=NAN),
@@ -234,6 +241,7 @@ def test_what_fits_passes():
     wanted = step(size=2.0).embeddings
     for size in (2.0, jnp.array(2.0)):
         np.testing.assert_array_equal(step(start, bags, size).embeddings, wanted)
+    assert jaxselect.gaussian(KEY, vocabulary=3, dim=1e2).query.shape == (100,)
     traced = jax.jit(lambda size: step(size=size).embeddings)(2.0)
     np.testing.assert_allclose(traced, wanted, rtol=1e-15)
 

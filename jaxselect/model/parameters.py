@@ -94,7 +94,7 @@ def check_problem(parameters: Any, corpus: Any) -> None:
 
 
 def gaussian(
-    key: Key[Array, ""], *, vocabulary: int, dim: int, heads: int = 1
+    key: Key[Array, ""], *, vocabulary: int, dim: int | float, heads: int = 1
 ) -> Parameters:
     """Draw E_s, p ~ N(0, I/d) in R^d and v, uniform on the sphere.
 
@@ -119,6 +119,8 @@ def gaussian(
     checks.key(key)
     vocabulary = checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
     heads = checks.whole("heads", heads)
+    if isinstance(dim, float) and dim.is_integer():  # 1e6, say
+        dim = int(dim)
     dim = checks.whole("dim", dim, least=heads)
     checks.in_memory("embeddings", vocabulary, dim)
     return _gaussian(key, vocabulary, dim, heads)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..checks import between, whole
+from ..checks import at_least, between, whole
 from ..compilation import full_precision
 from ..data.corpus import Corpus
 from ..data.loss import Loss
@@ -32,7 +32,7 @@ _SHARE_OF_ROOT = 2.0**-10
 
 
 def within_range(step_size: Any, dtype: jnp.dtype | str) -> None:
-    """Refuse a concrete step size η₀ that makes norms of E overflow, or NaN.
+    """Refuse a concrete η₀ that is negative, NaN, or makes norms of E overflow.
 
     Example:
         >>> within_range(1e300, "float64")
@@ -41,6 +41,7 @@ def within_range(step_size: Any, dtype: jnp.dtype | str) -> None:
     """
     most = _SHARE_OF_ROOT * float(jnp.finfo(dtype).max) ** 0.5
     between("step_size", step_size, -most, most)
+    at_least("step_size", step_size, 0.0)
 
 
 def embedding_step(
@@ -55,14 +56,14 @@ def embedding_step(
     Args:
         parameters: (E⁰, p, v).
         corpus: n labelled bags.
-        step_size: η₀ > 0.
+        step_size: η₀ ≥ 0.
 
     Returns:
         (E¹, p, v).
 
     Raises:
         BadInput: another vocabulary, labels that do not suit the head, a step size that
-            is NaN or makes squared norms of E overflow.
+            is negative or NaN, or makes squared norms of E overflow.
 
     Example:
         >>> from jaxselect import from_sequences, gaussian
