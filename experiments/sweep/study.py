@@ -32,7 +32,7 @@ from experiments.sweep.settings import Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.checks import BadInput
 from jaxselect.files import writing
-from jaxselect.sweep.batch_size import cut, sizes
+from jaxselect.sweep.batch_size import FEW, cut, sizes
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.launch import (
     Done,
@@ -46,6 +46,8 @@ from jaxselect.sweep.store import finished, load
 
 ALONE = 64
 """Runs up to which one process is done before a second one is ready."""
+COMPILE = {True: 20, False: 40}
+"""Seconds that a shape takes to compile, with little effort (`FEW`) and with all."""
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 PACE = 15.0
 """Seconds between two lines of progress, where there is no terminal for a bar."""
@@ -105,6 +107,8 @@ def sweep(settings: Settings) -> dict:
             run = sharded(job, pending, stop, shards)
         else:
             run = local(job, pending, stop, kind, workers)
+        if pending:
+            say(_announcement(grid, kind, folder))
         begin = time.perf_counter()
         lanes = sum(len(chunks[index].lanes) for index in pending)
         try:
@@ -141,6 +145,16 @@ def _join_cluster() -> None:
             "cluster's launcher, such as srun or mpirun; on one machine leave "
             "--launcher out"
         ) from error
+
+
+def _announcement(grid: Grid, kind: str, folder: Path) -> str:
+    """What takes a while before the first run is done."""
+    number, seconds = len(grid.shapes()), COMPILE[grid.size <= FEW[kind]]
+    programs = "one program" if number == 1 else f"{number} programs, one per shape"
+    return (
+        f"{grid.size} runs into {folder}\ncompiling {programs}: about "
+        f"{seconds * number} s, or seconds where an earlier sweep has compiled it"
+    )
 
 
 def _require_memory(grid: Grid) -> None:
@@ -189,7 +203,7 @@ def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:
         TimeRemainingColumn(),
         TextColumn("{task.fields[counts]}"),
     )
-    begin = shown_at = time.perf_counter()
+    first, shown_at = None, time.perf_counter()
     shown = console.is_terminal and not quiet
     with Progress(*columns, console=console, disable=not shown) as progress:
         task = progress.add_task("", total=lanes, rate="", counts="")
@@ -197,10 +211,17 @@ def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:
             ran += done["lanes"]
             counts.update(done["statuses"])
             now = time.perf_counter()
-            rate = f"{ran / (now - begin):.1f}/s"
-            ends = ", ".join(f"{v} {k.lower()}" for k, v in sorted(counts.items()))
+            first = first or (ran, now)  # It waited for the compiler: no measure.
+            pace = (ran - first[0]) / (now - first[1]) if ran > first[0] else 0.0
+            rate = f"{pace:.1f}/s" if pace else ""
+            ends = ", ".join(
+                f"{number} {name.replace('_', ' ').lower()}"
+                for name, number in counts.most_common()
+            )
             progress.update(task, completed=ran, rate=rate, counts=ends)
-            if not (shown or quiet) and now - shown_at >= PACE and ran < lanes:
-                say(f"{ran} of {lanes} runs, {rate}: {ends}")
+            due = now - shown_at >= PACE and pace and ran < lanes
+            if due and not (shown or quiet):
+                left = f"{(lanes - ran) / pace:.0f} s left"
+                say(f"{ran} of {lanes} runs, {rate}, {left}: {ends}")
                 shown_at = now
     return ran

@@ -10,7 +10,6 @@ import xarray as xr
 
 from experiments.common.runs import (
     CERTIFIED,
-    SELECTING,
     by_history,
     lemma_fit,
     with_status,
@@ -38,12 +37,11 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
     """Counts of every status, and the paper's claims in numbers.
 
     Returns:
-        Plain numbers, ready for JSON; entries without data are None. `certified_share`
-        is of the runs that are there;
-        `all_selected_by_step_size` holds, for each η₀, the `share` of the `certified`
-        runs there in which every important token is selected, with its interval, and
-        the number of `runs` they are among: a run that is not certified has not shown
-        what it ends in, and one without important tokens has none to select.
+        Plain numbers, ready for JSON; entries without data are None. Shares are of all
+        runs that are there: `ends_by_step_size` holds, for each η₀, their number
+        `runs`, the share that is certified to select every important token
+        (`selected_all`, with its interval from `low` to `high`), the share that is
+        certified to end otherwise, and that which is `undecided`.
     """
     status = results.status.values.ravel()
     counts = {
@@ -52,15 +50,14 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
     }
     counts["missing"] = int((status < 0).sum())
     certified = with_status(results, *CERTIFIED)
-    selecting = with_status(results, *SELECTING)
     summary: dict[str, Any] = {"runs": int(status.size), "statuses": counts}
     there = int((status >= 0).sum())
     summary["certified_share"] = int(certified.sum()) / there if there else None
     everything = with_status(results, "SELECTED_ALL")
-    summary["all_selected_by_step_size"] = {
-        f"{eta:g}": _share(
+    summary["ends_by_step_size"] = {
+        f"{eta:g}": _ends(
             everything.sel(step_size=eta).values,
-            selecting.sel(step_size=eta).values,
+            certified.sel(step_size=eta).values,
             results.status.sel(step_size=eta).values >= 0,
         )
         for eta in results.step_size.values
@@ -90,15 +87,17 @@ def describe(summary: dict[str, Any]) -> str:
     lines = [f"{summary['runs']} runs"]
     if summary["certified_share"] is not None:
         lines[0] += f", {summary['certified_share']:.1%} certified"
+    decided = {name.lower() for name in CERTIFIED} | {"missing"}
     for name, count in summary["statuses"].items():
-        lines.append(f"  {name.replace('_', ' '):<20}{count:>8}")
-    lines.append("share of certified runs in which every important token is selected")
-    for eta, row in summary["all_selected_by_step_size"].items():
-        share = "" if row["share"] is None else _interval(row)
-        lines.append(
-            f"  η₀ = {eta:<12}{share:26}  of {row['certified']}"
-            f" among {row['runs']} runs"
-        )
+        if count:
+            note = "" if name in decided else "   not certified"
+            share = f"{count / summary['runs']:>8.1%}"
+            lines.append(f"  {name.replace('_', ' '):<20}{count:>8}{share}{note}")
+    lines.append("shares of all runs   selected all           other end   undecided")
+    for eta, row in summary["ends_by_step_size"].items():
+        if row["runs"]:
+            shares = f"{row['other']:>9.3f}   {row['undecided']:>9.3f}"
+            lines.append(f"  η₀ = {eta:<12}{_interval(row):26}{shares}")
     fit = summary.get("alignment_error_exponent")
     if fit:
         interval = f" [{fit['low']:.3f}, {fit['high']:.3f}]"
@@ -124,25 +123,28 @@ def describe(summary: dict[str, Any]) -> str:
         if summary[name]:
             middle, high = summary[name]
             lines.append(f"{title}: median {middle:.1e}, 99 % below {high:.1e}")
-    wasted = summary["wasted_steps_share"]
-    lines.append(f"steps spent waiting for slower lanes: {wasted:.1%} of those needed")
+    if wasted := summary["wasted_steps_share"]:
+        lines.append(f"steps spent waiting for slower lanes: {wasted:.1%} of the rest")
     return "\n".join(lines)
 
 
-def _share(hit: np.ndarray, certified: np.ndarray, there: np.ndarray) -> dict[str, Any]:
-    """Mean and interval among the certified lanes, and how many these are."""
-    counts = {"certified": int(certified.sum()), "runs": int(there.sum())}
-    if not certified.any():
-        return {"share": None, "low": None, "high": None, **counts}
-    values = hit[certified].astype(float)
+def _ends(all_of_them: np.ndarray, certified: np.ndarray, there: np.ndarray) -> dict:
+    """Shares of the lanes that are there, which add up to one."""
+    values = all_of_them[there].astype(float)
+    runs, decided = len(values), float(certified[there].mean()) if len(values) else None
+    if decided is None:
+        names = ("selected_all", "low", "high", "other", "undecided")
+        return dict.fromkeys(names) | {"runs": 0}
     low, high = bootstrap(values)
-    return {"share": float(values.mean()), "low": low, "high": high, **counts}
+    share = float(values.mean())
+    rest = {"other": decided - share, "undecided": 1 - decided, "runs": runs}
+    return {"selected_all": share, "low": low, "high": high, **rest}
 
 
 def _interval(row: dict[str, Any]) -> str:
     if not np.isfinite(row["low"]):
-        return f"{row['share']:>8.3f}"
-    return f"{row['share']:>8.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
+        return f"{row['selected_all']:>8.3f}"
+    return f"{row['selected_all']:>8.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
 
 
 def _quantiles(values: xr.DataArray, mask: xr.DataArray) -> tuple[float, float] | None:

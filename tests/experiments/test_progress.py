@@ -35,18 +35,19 @@ def test_a_file_keeps_lines_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("pace", "quiet", "lines"), [(0.0, False, 2), (0.0, True, 0), (60.0, False, 0)]
+    ("pace", "quiet", "lines"), [(0.0, False, 1), (0.0, True, 0), (60.0, False, 0)]
 )
 def test_a_log_shows_now_and_then_how_far_a_sweep_is(
     monkeypatch, capsys, pace, quiet, lines
 ):
     monkeypatch.setattr(study, "PACE", pace)
-    chunks = [{"lanes": 8, "statuses": {"PARTIAL": 8}}] * 3
+    chunks = [{"lanes": 8, "statuses": {"SELECTED_ALL": 8}}] * 3
     assert study._watch(iter(chunks), 24, quiet) == 24
     said = capsys.readouterr().err.splitlines()
     assert len(said) == lines
-    assert all(f"{8 * n} of 24 runs" in line for n, line in enumerate(said, 1))
-    assert all(line.endswith(f": {8 * n} partial") for n, line in enumerate(said, 1))
+    assert all(f"{8 * n} of 24 runs" in line for n, line in enumerate(said, 2))
+    for n, line in enumerate(said, 2):
+        assert line.endswith(f" s left: {8 * n} selected all")
 
 
 def test_a_study_says_what_it_will_write_where(capsys, tmp_path):

@@ -56,7 +56,7 @@ def test_certified_statuses_are_those_the_library_certifies():
     assert set(CERTIFIED) - set(SELECTING) == {"NOTHING_TO_SELECT"}
 
 
-def test_shares_are_of_certified_runs_with_their_number():
+def test_shares_are_of_all_runs_with_the_undecided_beside():
     # η₀ = 1: all, captured, all, balanced; η₀ = 10: one not yet, one with nothing to
     # select, and a chunk of two that is missing.
     summed = summarise(
@@ -65,20 +65,21 @@ def test_shares_are_of_certified_runs_with_their_number():
     assert summed["runs"] == 8 and summed["statuses"]["missing"] == 2
     assert summed["statuses"]["selected_all"] == 2
     assert summed["certified_share"] == 4 / 6
-    one, ten = (summed["all_selected_by_step_size"][eta] for eta in ("1", "10"))
-    assert (one["share"], one["certified"], one["runs"]) == (2 / 3, 3, 4)
-    assert one["low"] <= 2 / 3 <= one["high"]
-    assert (ten["share"], ten["certified"], ten["runs"]) == (None, 0, 2)
-    assert "of 3 among 4 runs" in describe(summed) and "of 0 among 2" in describe(
-        summed
-    )
+    one, ten = (summed["ends_by_step_size"][eta] for eta in ("1", "10"))
+    ends = ("selected_all", "other", "undecided")
+    assert [one[name] for name in ends] == [1 / 2, 1 / 4, 1 / 4]
+    assert one["low"] <= 1 / 2 <= one["high"] and one["runs"] == 4
+    assert [ten[name] for name in ends] == [0, 1 / 2, 1 / 2]
+    said = describe(summed)
+    assert "ties unproved              1   12.5%   not certified" in said
+    assert "failed" not in said
 
 
 def test_selected_but_not_certified_is_not_counted():
     summed = summarise(results([UNRESOLVED, TIES_UNPROVED] * 4, selected=1.0))
     assert summed["certified_share"] == 0
-    for row in summed["all_selected_by_step_size"].values():
-        assert (row["share"], row["certified"]) == (None, 0)
+    for row in summed["ends_by_step_size"].values():
+        assert (row["selected_all"], row["undecided"]) == (0, 1)
     assert summed["direction_constant_deviation_predicted"] is None
     assert summed["direction_constant_deviation_with_path"] is None
 
@@ -89,8 +90,8 @@ def test_ties_and_rests_that_are_certified_count_and_select_nothing():
     summed = summarise(runs)
     assert summed["certified_share"] == 5 / 6
     assert (summed["statuses"]["tied"], summed["statuses"]["at_rest"]) == (1, 1)
-    row = summed["all_selected_by_step_size"]["1"]
-    assert (row["share"], row["certified"]) == (2 / 4, 4)
+    row = summed["ends_by_step_size"]["1"]
+    assert (row["selected_all"], row["other"], row["runs"]) == (2 / 4, 2 / 4, 4)
     shares = figures.status_shares(runs)
     np.testing.assert_allclose(sum(shares.values()), 1.0)
     assert shares["TIED"].sum() == 0.5
@@ -102,13 +103,10 @@ def test_a_sweep_of_which_nothing_is_there():
     assert "8 runs" in describe(summed)
 
 
-def test_one_certified_run_has_no_interval():
-    summed = summarise(results([ALL, UNRESOLVED, UNRESOLVED, UNRESOLVED] * 2))
-    row = summed["all_selected_by_step_size"]["1"]
-    assert row["share"] == 1 and row["certified"] == 2
-    summed = summarise(results([ALL] + [UNRESOLVED] * 7))
-    row = summed["all_selected_by_step_size"]["1"]
-    assert row["share"] == 1 and np.isnan(row["low"])
+def test_one_run_has_no_interval():
+    summed = summarise(results([ALL] + [MISSING] * 7))
+    row = summed["ends_by_step_size"]["1"]
+    assert row["selected_all"] == 1 and np.isnan(row["low"])
     fit = {"exponent": -0.5, "low": np.nan, "high": np.nan, "dims": [8.0, 64.0]}
     said = describe(summed | {"alignment_error_exponent": fit})
     assert "nan" not in said and "∝ d^-0.500" in said
@@ -295,5 +293,5 @@ def test_ours_beside_the_published_by_hand():
 def test_nothing_to_select_is_certified_and_selects_nothing():
     summed = summarise(results([NONE] * 8, selected=1.0))
     assert summed["certified_share"] == 1
-    for row in summed["all_selected_by_step_size"].values():
-        assert (row["share"], row["certified"]) == (None, 0)
+    for row in summed["ends_by_step_size"].values():
+        assert (row["selected_all"], row["other"]) == (0, 1)
