@@ -1,6 +1,7 @@
 # Every target prepares .venv by itself; nothing outside the checkout is touched.
 PRESET ?= default
 OUT ?= results/$(PRESET)
+DEVICE ?= cpu
 
 # OpenBLAS with its own threads makes small factorisations a hundred times slower.
 export OPENBLAS_NUM_THREADS := 1
@@ -14,7 +15,7 @@ TEST := $(VENV)/.ready-test
 LINT := $(VENV)/.ready-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report test test-machines test-slow test-browser test-bounds picture docs lint figures bench clean asked
+.PHONY: help install sweep sweep-smoke report test test-machines test-slow test-browser test-bounds picture colab tutorial docs lint figures bench clean asked
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -27,11 +28,11 @@ sweep: $(EXPERIMENTS) ## run a sweep (under 5 minutes on 2 cores), then draw its
 	$(RUN) -m experiments.sweep --preset $(PRESET) --out $(OUT)
 	$(RUN) -m experiments.figures $(OUT)
 
-sweep-smoke: $(EXPERIMENTS) ## the smallest sweep (under a minute)
+sweep-smoke: $(EXPERIMENTS) ## the smallest sweep (a minute, most of it compiling)
 	$(RUN) -m experiments.sweep --preset smoke --out results/smoke
 	$(RUN) -m experiments.figures results/smoke
 
-report: $(EXPERIMENTS) ## one page of all results on disk, results/report.html (under 20 s)
+report: $(EXPERIMENTS) ## one page of all results on disk, results/report.html (2 minutes)
 	$(RUN) -m experiments.theory.watch --out results/watch
 	$(RUN) -m experiments.report results --out results
 
@@ -67,6 +68,12 @@ test-bounds: $(TEST) ## a part of the tests and a sweep, at the lowest versions 
 
 picture: $(VENV)/.ready-browser ## the README's picture of the report, after make sweep report
 	$(RUN) -m tests.browser.chromium results/report.html docs/report.png
+
+colab: $(VENV)/.python ## a notebook for Colab that carries the project, in build/ (DEVICE=cpu|gpu|tpu)
+	$(RUN) docs/colab.py $(DEVICE)
+
+tutorial: $(VENV)/.ready-jupyter ## the tutorial, in JupyterLab
+	$(RUN) -m jupyterlab experiments/tutorial.ipynb
 
 docs: $(VENV)/.ready-docs ## the site of documents, build/site/index.html
 	$(RUN) -m mkdocs build --strict --quiet --config-file .mkdocs.yml

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -36,9 +37,9 @@ def sources():
 
 @pytest.fixture(scope="module")
 def tools():
-    """Names of the first two cells: settings, and functions that the others call."""
+    """Names of the first cells: settings, and functions that the others call."""
     names = {"__name__": "__main__"}
-    for source in sources()[:2]:
+    for source in sources()[:3]:
         exec(source, names)
     return SimpleNamespace(**names)
 
@@ -124,6 +125,29 @@ def test_code_is_fetched_once_and_kept_beside_its_results(tools, tmp_path, form)
     assert not list(tmp_path.rglob("*.part*"))
 
 
+@pytest.fixture(scope="module")
+def carrying():
+    """From a device to the notebook that `make colab` writes."""
+    return runpy.run_path(str(ROOT / "docs" / "colab.py"))["notebook"]
+
+
+def test_a_notebook_that_carries_the_project_unpacks_it(tools, carrying, tmp_path):
+    """What is imported, byte by byte, and the machine is asked for."""
+    notebook = carrying("tpu")
+    nbformat.validate(nbformat.from_dict(notebook))
+    assert notebook["metadata"]["accelerator"] == "TPU"
+    assert "accelerator" not in carrying("cpu")["metadata"]
+    sources = ["".join(cell["source"]) for cell in notebook["cells"]]
+    (source,) = (one for one in sources if "\nPROJECT = " in one)
+    exec(source, names := {})
+    tools.fetch("", tmp_path / "code.tar.gz", tmp_path / "code", names["PROJECT"])
+    there = [*(tmp_path / "code").rglob("*.py")]
+    assert {"trial.py", "launch.py", "reviews.py"} <= {file.name for file in there}
+    for file in there:
+        here = ROOT / file.relative_to(tmp_path / "code")
+        assert file.read_bytes() == here.read_bytes()
+
+
 @pytest.mark.parametrize("address", ["", "."])
 def test_an_address_without_a_project_is_refused(tools, tmp_path, monkeypatch, address):
     monkeypatch.chdir(tmp_path)
@@ -150,7 +174,7 @@ def test_an_interrupt_waits_for_what_a_program_finishes(tmp_path):
     )
     # Whoever runs the tests in the background made them deaf to it.
     hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    cell = f"{hears}\n{sources()[1]}\ncall(sys.executable, '-c', {child!r})"
+    cell = f"{hears}\n{sources()[2]}\ncall(sys.executable, '-c', {child!r})"
     with subprocess.Popen(
         [sys.executable, "-c", cell],
         stdout=subprocess.PIPE,
@@ -166,13 +190,12 @@ def test_an_interrupt_waits_for_what_a_program_finishes(tmp_path):
     assert "KeyboardInterrupt" in err
 
 
-def execute(kernel, folder, address):
-    """Run the notebook there, as by a person with an address."""
-    notebook = read_notebook()
+def execute(kernel, folder, notebook):
+    """Run the notebook there, as by a person who uploads it and nothing else."""
+    notebook = nbformat.reads(json.dumps(notebook), as_version=4)
     settings = next(cell for cell in notebook.cells if cell.cell_type == "code")
-    for name, value in {"ADDRESS": address, "PRESET": "smoke"}.items():
-        assert settings.source.count(f'{name} = ""') == 1
-        settings.source = settings.source.replace(f'{name} = ""', f"{name} = {value!r}")
+    assert settings.source.count('PRESET = ""') == 1
+    settings.source = settings.source.replace('PRESET = ""', 'PRESET = "smoke"')
     client = NotebookClient(
         notebook,
         timeout=3000,
@@ -203,14 +226,13 @@ def kill_once_it_has_written(chunks):
 
 
 @pytest.mark.slow
-def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch):
-    """A fresh environment with another JAX, an empty folder, a clone's address."""
-    runtime, clone, empty = (tmp_path / name for name in ("venv", "clone", "empty"))
+def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch, carrying):
+    """A fresh environment with another JAX, an empty folder, one upload."""
+    runtime, empty = (tmp_path / name for name in ("venv", "empty"))
     empty.mkdir()
     for name in [*os.environ]:
         if name == "PYTHONPATH" or name.startswith(("JAX_", "XLA_")):
             monkeypatch.delenv(name)
-    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     venv.create(runtime, with_pip=True)
     python = runtime / "bin" / "python"
     before = [f"{name}=={version}" for name, version in JAX.items()]
@@ -229,12 +251,12 @@ def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch):
     )
     killer.start()
     with pytest.raises(CellExecutionError, match="SIGKILL"):
-        execute("empty", empty, clone.as_uri())
+        execute("empty", empty, carrying("cpu"))
     killer.join(60)
     had = {path: path.stat().st_mtime_ns for path in chunks.glob("[0-9]*.npy")}
     assert 0 < len(had) < 3
 
-    notebook = execute("empty", empty, clone.as_uri())
+    notebook = execute("empty", empty, carrying("cpu"))
     left = {path: path.stat().st_mtime_ns for path in chunks.glob("[0-9]*.npy")}
     assert len(left) == 3
     assert had == {path: left[path] for path in had}
