@@ -28,8 +28,9 @@ def main() -> None:
     """Print the constraints of what the library and the experiments take."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
-    extra = project["optional-dependencies"]["experiments"]
-    print("\n".join(lowest(project["dependencies"] + extra)))
+    extra = project["optional-dependencies"]
+    wanted = project["dependencies"] + extra["networks"] + extra["experiments"]
+    print("\n".join(lowest(wanted)))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,4 @@
-"""Richer networks: two layers, key-query matrices, an MLP, many classes."""
+"""Richer networks: two layers, key-query matrices, an MLP, many classes.
+
+Needs the extra `networks`.
+"""
