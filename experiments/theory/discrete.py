@@ -231,7 +231,7 @@ def distance(point: jax.Array, line: jax.Array) -> jax.Array:
 
 
 def leaving(shares: np.ndarray, off: np.ndarray, tolerance: float) -> float | None:
-    """Smallest share of the stable limit that leaves the flow."""
+    """Smallest step, over the stable one, at which descent leaves the flow."""
     beyond = np.flatnonzero(off > tolerance)
     return float(shares[beyond[0]]) if beyond.size else None
 

@@ -345,7 +345,7 @@ def from_counts(
     weights: ArrayLike | None = None,
     loss: Loss = LOGISTIC,
 ) -> Corpus:
-    """Make a corpus of the rows of a sparse count matrix.
+    """Make a corpus from the rows of a sparse count matrix.
 
     Args:
         counts: a `scipy.sparse.csr_array`, one row per sequence, one column per token.

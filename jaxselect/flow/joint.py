@@ -5,8 +5,8 @@ h_b = −∂L/∂b. In τ = log(1+t) the rows of Z = [E; pᵀ; vᵀ] obey
 
     dZ/dτ = D Σ(h) Z,    Σ(h) = [[0, h], [hᵀ, 0]],    h = e^τ [h_a h_b],
 
-where D = diag(η, …, η, η_p, η_v) holds the rates. h depends on W = E [p v] alone, a
-block of the Gram matrix Z Zᵀ = [[K, W], [Wᵀ, G]], which obeys an equation without Z.
+where D = diag(η, …, η, η_p, η_v) holds the rates. h depends on W = E [p v] alone. W is
+a block of the Gram matrix Z Zᵀ = [[K, W], [Wᵀ, G]], whose equation does not need Z.
 Late all its blocks are linear in τ where E, p and v alone grow like √τ: a Rosenbrock
 method follows them in long steps, and Z follows along (mathematics, section 3i).
 
