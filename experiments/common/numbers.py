@@ -53,8 +53,8 @@ def ticks(values: Iterable[float]) -> list[str]:
     return [_power(value, 3) for value in values]
 
 
-def majors(values: Iterable[float], most: int = 12) -> list[bool]:
-    """Which values of an axis have room for a label: powers of ten where not all have.
+def majors(values: Iterable[float], most: int = 6) -> list[bool]:
+    """Which values of an axis have a label: all of a few, else the powers of ten.
 
     Example:
         >>> majors([10.0, 30.0, 100.0]), majors([10.0, 30.0, 100.0], most=2)

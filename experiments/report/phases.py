@@ -15,8 +15,6 @@ from jaxselect.sweep.store import MISSING
 
 RUNS_SHOWN = 8
 """Runs of a cell whose curves travel with the page."""
-MOST_ROWS = 20
-"""Rows that are as high as their labels."""
 CURVES = 400_000
 """Points of curves that travel with the page, in all."""
 
@@ -99,7 +97,7 @@ def diagram(found: Found) -> Diagram:
     return Diagram(
         name=str(found.folder),
         dims=list(zip(ticks(dims), majors(dims), strict=True)),
-        step_sizes=list(zip(ticks(steps), majors(steps, MOST_ROWS), strict=True)),
+        step_sizes=list(zip(ticks(steps), majors(steps), strict=True)),
         rows=rows,
         legend=[(name, every[name]) for name in order if every[name]],
         runs=int((codes >= 0).sum()),

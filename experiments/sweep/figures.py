@@ -48,7 +48,7 @@ def draw_lemma(results: xr.Dataset) -> Figure | None:
 
 
 MARKED = 0.5
-"""Share of a cell from which its status has its mark there, for grey print."""
+"""Share of a cell above which its status has its mark there, for grey print."""
 MARK: dict[str, Any] = {
     "ha": "center",
     "va": "center",
@@ -109,7 +109,8 @@ def draw_phases(results: xr.Dataset) -> Figure | None:
             for edge in edges
         )
     ]
-    figure.legend(handles=handles, loc="outside right upper")
+    title = "mark: more than half of a cell"
+    figure.legend(handles=handles, loc="outside right upper", title=title)
     return figure
 
 
@@ -157,9 +158,12 @@ def _strips(
         PatchCollection(strips, facecolor=look.colour, linewidth=0, **hatch)
     )
     for cell in np.argwhere(shares[name] > MARKED):
-        middle = np.sqrt(left[tuple(cell)] * right[tuple(cell)])
-        height = np.sqrt(upward[cell[1]] * upward[cell[1] + 1])
-        axes.text(middle, height, look.mark, **MARK)
+        # More than half of a cell holds its middle.
+        x, y = (
+            float(np.sqrt(ends[place] * ends[place + 1]))
+            for ends, place in zip((across, upward), cell, strict=True)
+        )
+        axes.text(x, y, look.mark, **MARK)
 
 
 LAW = {"linestyle": "--", "linewidth": 0.8, "label": None}

@@ -790,8 +790,8 @@ def _laws(panel: Axes, finished: Finished) -> None:
     panel.set(
         ylim=(1e-14, 1),
         xlabel="log t",
-        ylabel="1 − q, weight off the important token",
-        title="Selection is slow where values are trained, too",
+        ylabel="1 − q",
+        title="Weight off the important token, by what is trained",
     )
     panel.legend(loc="upper right", fontsize="small")
 
@@ -806,11 +806,11 @@ def _frequency(panel: Axes, finished: Finished) -> None:
         panel.semilogx(time, lead[:, :, token].T, color=colour, alpha=0.5, linewidth=1)
         panel.axhline(wanted[0, token], color="k", linestyle="--", linewidth=1)
         share = np.exp(wanted[0, token])
-        panel.plot([], [], color=colour, label=f"π_s/π_r = {share:.2f}")
-    panel.plot([], [], "k--", linewidth=1, label="log(π_s/π_r)")
+        panel.plot([], [], color=colour, label=rf"$\pi_s/\pi_r$ = {share:.2f}")
+    panel.plot([], [], "k--", linewidth=1, label=r"$\log(\pi_s/\pi_r)$")
     panel.set(
         xlabel="log t",
-        ylabel="b_s − b_r",
+        ylabel="$b_s - b_r$",
         title="Values forget frequency, but for a constant",
     )
     panel.legend()
@@ -857,15 +857,20 @@ def _selection(panel: Axes, finished: Finished) -> None:
             [row["eta"] for row in here],
             share,
             marker=MARKERS[place % len(MARKERS)],
-            label=f"R₊, R₋ = {pair[0]}, {pair[1]}: {min(number):g} … {max(number):g}",
+            label=f"{pair[0]}, {pair[1]}: {min(number):g} … {max(number):g}",
         )
     panel.axhline(1.0, color="k", linestyle="--", linewidth=1)
     panel.set(
         xlabel="η, rate of E over that of p and v",
-        ylabel="|b_mm|² / number of important tokens",
+        ylabel=r"$|b_\mathrm{mm}|^2$ / number of important tokens",
         title=f"How many tokens are selected, γ = {size:g}",
     )
-    panel.legend(loc="upper center", bbox_to_anchor=(0.48, 0.93), fontsize="small")
+    panel.legend(
+        title="R₊, R₋: tokens selected",
+        loc="upper center",
+        bbox_to_anchor=(0.48, 0.93),
+        fontsize="small",
+    )
 
 
 def _phase_maps(finished: Finished) -> Figure:

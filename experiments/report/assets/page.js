@@ -36,6 +36,12 @@ const report = (() => {
     return [first - 1, first].flatMap(power => [1, 2, 5].map(x => x * 10 ** power)).filter(x => x >= low && x <= high);
   }
 
+  // Ticks in one notation: all as powers of ten, or none.
+  function labels(values) {
+    const powers = values.map(value => Math.log10(value)), whole = powers.every(power => Math.abs(power - Math.round(power)) < 1e-9);
+    return values.map((value, i) => whole ? "10" + superscript(Math.round(powers[i])) : rounded(value));
+  }
+
   // Curves on two logarithmic axes, each status named once above them.
   function plot(svg, curves, axes, about) {
     svg.setAttribute("aria-label", about);
@@ -55,8 +61,8 @@ const report = (() => {
     };
     const [[x, across], [y, upward]] = [scale(0, box.left, box.right), scale(1, box.bottom, box.top)];
     svg.append(element("path", { d: [...across.map(t => `M${x(t)} ${box.top}V${box.bottom}`), ...upward.map(t => `M${box.left} ${y(t)}H${box.right}`)].join("") }),
-      ...across.map(t => element("text", { x: x(t), y: box.bottom + 16, "text-anchor": "middle", class: "tick" }, rounded(t))),
-      ...upward.map(t => element("text", { x: box.left - 6, y: y(t) + 4, "text-anchor": "end", class: "tick" }, rounded(t))),
+      ...labels(across).map((label, i) => element("text", { x: x(across[i]), y: box.bottom + 16, "text-anchor": "middle", class: "tick" }, label)),
+      ...labels(upward).map((label, i) => element("text", { x: box.left - 6, y: y(upward[i]) + 4, "text-anchor": "end", class: "tick" }, label)),
       element("text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, axes.x),
       element("text", { transform: `translate(12 ${(box.top + box.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, axes.y),
       ...shown.map(one => element("path", {

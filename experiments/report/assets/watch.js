@@ -39,8 +39,9 @@ function watching(watched) {
     const across = Math.max(...cell.values.map(Math.abs)) * 1.12;
     const [low, high] = [Math.min(...heights), Math.max(...heights)], room = 0.08 * (high - low || 1);
     bounds = { across, low: low - room, high: high + room };
-    // Where tokens part: the first picture says what the page is about.
-    slider.value = 0.42 * (frames - 1);
+    // Where attention is half way to its end: the first picture says what the page is about.
+    const held = cell.positive.map((weight, i) => weight + cell.negative[i]), half = (held[0] + held[frames - 1]) / 2;
+    slider.value = Math.max(0, held.findIndex(weight => (weight - half) * (held[0] - half) <= 0));
     show();
   }
 
@@ -117,7 +118,7 @@ function watching(watched) {
     pen.textAlign = "center";
     for (let power = -1; power <= 5; power += 1) {
       const i = cell.times.findIndex(time => time >= 10 ** power * 0.999);
-      if (i > 0) pen.fillText(power ? "10" + report.superscript(power) : 1, x(i), height - 7);
+      if (i > 0) pen.fillText("10" + report.superscript(power), x(i), height - 7);
     }
     [["positive", 1], ["negative", -1]].forEach(([name, kind]) => {
       pen.strokeStyle = look(kind).colour;
