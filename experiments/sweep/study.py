@@ -107,7 +107,7 @@ def sweep(settings: Settings) -> dict:
             run = sharded(job, pending, stop, shards)
         else:
             run = local(job, pending, stop, kind, workers)
-        if pending:
+        if pending and not settings.quiet:
             say(_announcement(grid, kind, folder))
         begin = time.perf_counter()
         lanes = sum(len(chunks[index].lanes) for index in pending)
