@@ -141,6 +141,7 @@ def test_a_notebook_that_carries_the_project_unpacks_it(tools, carrying, tmp_pat
     (source,) = (one for one in sources if "\nPROJECT = " in one)
     exec(source, names := {})
     tools.fetch("", tmp_path / "code.tar.gz", tmp_path / "code", names["PROJECT"])
+    assert not list((tmp_path / "code").glob("*.tar*"))
     there = [*(tmp_path / "code").rglob("*.py")]
     assert {"trial.py", "launch.py", "reviews.py"} <= {file.name for file in there}
     for file in there:
@@ -274,6 +275,6 @@ def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch, carryi
     ]
     assert shown.count("image/png") == 4
     assert shown.count("text/html") == 1
-    assert (results / "report.html").stat().st_size > 10**6
+    assert "24 runs" in (results / "report.html").read_text()
     for name, version in JAX.items():
         assert [*runtime.glob(f"lib/python*/site-packages/{name}-{version}.dist-info")]
