@@ -109,13 +109,13 @@ def skips_a_force(
 ) -> Bool[Scalar, ""]:
     """Whether a token may feel a force within a step that no stage evaluates.
 
-    The force on a token is at most q (1 − q) (−ℓ′) times a constant. Each of the
-    factors is nearly monotone along a step, so their product is at most the product of
-    the larger of each at both ends. Where one grows from nothing while another vanishes
-    that bound is far above the product at either end: the force rises and falls within
-    the step, and the error estimate need not show it. Refused is a step, from scores
-    `before` to scores `after`, whose bound is e^{_UNSEEN} times the product at its
-    ends.
+    The force on a token is at most q (1 − q) (−ℓ′) times a constant. Each factor is
+    nearly monotone along a step, so it is at most the larger of its two end values, and
+    the product is at most the product of these. Where one grows from nothing while
+    another vanishes, that bound is far above the product at either end: the force rises
+    and falls within the step, and the error estimate need not show it. A step from
+    scores `before` to scores `after` is refused where its bound is e^{_UNSEEN} times
+    the product at its ends.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences

@@ -3,10 +3,10 @@
 Once the selected sets are final, dp/dt = Σ_k c_k e^{−D_kᵀp} D_k over the pairs (s*, r)
 that meet in a sequence, and p_t = p_mm log t + ρ + o(1). On the span of the active
 pairs the offset ρ is the minimiser of Φ(z) = Σ_{k active} c_k e^{−D_kᵀz} + p_mmᵀz, by
-Newton's method; that it exists near the computed point, and the ball from which −∇Φ
-leads to it, are proved from the numbers at hand. The rate of the direction,
-1/(‖p_mm‖ log t), and its constant, ‖(I − p̂p̂ᵀ)ρ‖, follow without integrating anything
-(mathematics, sections 3b and 3e).
+Newton's method. The computed numbers prove that it exists near the computed point, and
+in which ball −∇Φ leads to it. The rate of the direction, 1/(‖p_mm‖ log t), and its
+constant, ‖(I − p̂p̂ᵀ)ρ‖, follow without integrating anything (mathematics, sections 3b
+and 3e).
 """
 
 import dataclasses
