@@ -3,6 +3,7 @@
 import operator
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 
@@ -48,6 +49,17 @@ def test_commands_are_there():
 def test_names_of_the_library_mean_something():
     for name in re.findall(r"\bjaxselect(?:\.\w+)+", TEXT):
         operator.attrgetter(name.removeprefix("jaxselect."))(jaxselect)
+
+
+def test_the_family_that_varies_the_model_fits_the_grid_beside_it():
+    (program,) = re.findall(r"```python\n(from .*?)```", TEXT, re.DOTALL)
+    names = {}
+    exec(program, names)
+    (grid,) = re.findall(r"run_grid\((.*), \"", program)
+    names["mine"] = SimpleNamespace(mine=names["mine"])
+    found = eval(grid, names)
+    found.check()
+    assert found.size == 4 and "noise" in found.traced
 
 
 def test_the_files_of_the_architecture_are_there():
