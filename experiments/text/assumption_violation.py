@@ -2,7 +2,9 @@
 
 The flow of `experiments.text.flow` on some reviews, over how far they are from the
 theorem's assumption (only words with |posterior difference| ≥ c are kept) and η₀; then
-over the dimension d. Every cell has a certificate, or says that it has none.
+over the dimension d. Every cell has a certificate, or says that it has none. Beside the
+reviews that end with one word stands what counts alone foresee (mathematics, section
+3l): the share of losing words below the ceiling of their pair.
 
     python -m experiments.text.assumption_violation --train imdb_train.parquet ...
 """
@@ -29,8 +31,19 @@ from experiments.common.style import subplots
 from experiments.text.data import Source, Splits, load, subsample
 from experiments.text.fitting import Fit, starting_point
 from experiments.text.limit_summary import summarise
-from jaxselect.data.sparse import SparseCorpus, from_csr, posterior_difference
+from jaxselect.data.corpus import from_counts
+from jaxselect.data.sparse import (
+    SparseCorpus,
+    from_csr,
+    importance,
+    posterior_difference,
+)
+from jaxselect.sparse.bags import RaggedBags, attention
 from jaxselect.sparse.flow import trajectory
+from jaxselect.theory.betweenness import foreseen
+
+# A review is decided where one word has this share of its weight.
+DECIDED = 0.99
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,11 +133,18 @@ def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
     start = starting_point(splits, fit)
     until = settings.until_log_time
     course = trajectory(start, splits.train, until_log_time=until)
+    bags = RaggedBags.of_corpus(start, splits.train)
+    share, _ = attention(bags.counts, np.asarray(start.embeddings) @ course.query)
+    most = np.maximum.reduceat(share, bags.counts.indptr[:-1])
+    corpus = from_counts(splits.train.by_sequence.to_csr(), bags.labels)
+    counted = foreseen(corpus, importance(splits.train), fit.step_size)
     return {
         "dim": fit.dim,
         "step_size": fit.step_size,
         "words": len(splits.words),
         "reviews": len(splits.train.labels),
+        "decided": float(np.mean(most > DECIDED)),
+        "foreseen": float(counted.share),
         **summarise(course),
     }
 
@@ -147,16 +167,30 @@ SENTENCE = {
 
 
 def draw(finished: Finished) -> Figure:
-    """Two maps of certified ends, c and d against η₀; the tied words in each cell."""
+    """Maps of certified ends, c and d against η₀, with tied words; decided reviews."""
     cells = finished.results["cells"]
     widest = max(cell["dim"] for cell in cells)
     over_c = [cell for cell in cells if cell["dim"] == widest]
     over_dim = [cell for cell in cells if cell["at_least"] == 0]
-    figure, axes = subplots(1, 2, figsize=(11, 4.6))
+    figure, axes = subplots(1, 3, figsize=(15, 4.6))
     _map(axes[0], over_c, "at_least", "kept: |posterior difference| ≥ c")
     _map(axes[1], over_dim, "dim", "dimension d")
     axes[0].set_title(f"d = {widest}; in each cell, words tied")
     axes[1].set_title("all words kept")
+    for colour, c in zip(
+        SERIES, sorted({cell["at_least"] for cell in over_c})[::2], strict=False
+    ):
+        rows = sorted(
+            (r["step_size"], r["decided"], r["foreseen"])
+            for r in over_c
+            if r["at_least"] == c
+        )
+        size, decided, foreseen = np.array(rows).T
+        axes[2].semilogx(size, decided, "o", color=colour, label=f"c = {c:g}")
+        axes[2].semilogx(size, foreseen, color=colour, marker="")
+    axes[2].set(xlabel="step size η₀", ylabel="share", ylim=(-0.03, 1.03))
+    axes[2].set_title("reviews with one word (points), words below their ceiling")
+    axes[2].legend()
     found = [name for name in COLOUR if any(c["status"] == name for c in cells)]
     patches = [Patch(color=COLOUR[name], label=SENTENCE[name]) for name in found]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))
@@ -190,7 +224,8 @@ def _map(axes: Axes, cells: list[dict], across: str, label: str) -> None:
 
 def show(found: Finished) -> Shown:
     """A row per cell."""
-    table = [["c", "d", "η₀", "words", "end", "tied words", "‖p_mm‖"]]
+    head = ["c", "d", "η₀", "words", "end", "tied words", "‖p_mm‖"]
+    table = [[*head, "decided", "below their ceiling"]]
     table += [
         [
             num(cell["at_least"]),
@@ -200,6 +235,8 @@ def show(found: Finished) -> Shown:
             cell["status"].replace("_", " ").lower(),
             str(cell["tied_words"]),
             num(cell["growth"]),
+            num(cell["decided"]),
+            num(cell["foreseen"]),
         ]
         for cell in found.results["cells"]
     ]

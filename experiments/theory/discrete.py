@@ -4,9 +4,14 @@ Gradient descent p ← p − h ∇L and its normalised form p ← p − h ∇L/�
 sizes, held against the curve of the flow. Theory says where: descent is stable while
 h λ < 2, normalised descent while h λ / ‖∇L‖ < 2, λ the largest curvature on the way.
 Late ∇L and λ fall alike, so descent stays stable and the normalised limit is a number.
+
+The end of descent is that of the flow: the offset ρ, for every h and size of the
+minibatches, as far as p is from p_mm log(h j) + ρ after j steps. Beside a saddle (some
+c_k < 0) minibatches may leave the basin: how often, against the bound.
 """
 
 import dataclasses
+import math
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.common.claims import Claim, Measured, Shown, at_most
+from experiments.common.claims import Claim, Measured, Shown, at_most, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.progress import watched
@@ -30,11 +35,17 @@ from experiments.common.study import (
 )
 from experiments.common.style import subplots
 from experiments.theory.problem import Problem
-from jaxselect.data.corpus import Corpus
+from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.flow.cls import FlowSettings, cls_flow, velocity
+from jaxselect.margin.certificate import CERTIFIED
+from jaxselect.margin.descent import certify_descent
+from jaxselect.margin.limit import Limit, limit
+from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import competing_pairs
 from jaxselect.model.step import embedding_step
+from jaxselect.theory.steps import escape_bound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +63,12 @@ class Settings(Study):
         points: step sizes h.
         tolerance: distance to the flow's curve, over ‖p‖, that counts as leaving it.
         seeds: number of draws.
+        offset_steps: step sizes whose offset is measured, as shares of the stable one.
+        offset_time: t = h j at which it is.
+        batches: sizes of minibatches, at the middle step size; 0 for all sequences.
+        noises: repetitions of each, for its error.
+        escape_times: t at which minibatches of one begin beside a saddle.
+        repeats: of these.
     """
 
     problem: Problem = Problem()
@@ -64,6 +81,12 @@ class Settings(Study):
     points: Count = 25
     tolerance: Positive = 0.01
     seeds: Count = 5
+    offset_steps: tuple[Positive, ...] = (0.03, 0.1, 0.2, 0.4, 0.7)
+    offset_time: Positive = 1e6
+    batches: tuple[int, ...] = (0, 20, 5, 1)
+    noises: Count = 8
+    escape_times: tuple[Positive, ...] = (3.0, 10.0, 30.0, 100.0, 300.0, 3000.0, 1e4)
+    repeats: Count = 10_000
     out: Path = Path("results/discrete")
 
     def check(self) -> None:
@@ -79,6 +102,12 @@ PRESETS = presets(
         until_length=30.0,
         points=6,
         seeds=1,
+        offset_steps=(0.1, 0.5),
+        offset_time=1e4,
+        batches=(0, 2),
+        noises=2,
+        escape_times=(10.0, 1000.0),
+        repeats=50,
     ),
 )
 RULES = ("descent", "normalised")
@@ -125,7 +154,213 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
             "deviation_at_ten_times": float(at_share(shares, off[number], 10.0)),
         }
         say(f"{rule}: {results[rule]}")
+    after, corpus, *_ = follow(settings.seed)
+    limit = float(limits[0, 0])
+    results["offsets"] = offsets(settings, after, corpus, limit)
+    results["escapes"] = escapes(settings)
+    for row in results["offsets"] + results["escapes"]:
+        say(str(row))
     return {"shares": shares, "limits": limits, "deviations": off}
+
+
+def offsets(
+    settings: Settings, after: Parameters, corpus: Corpus, limit: float
+) -> list[dict]:
+    """Distances of p from p_mm log(h j) + ρ by step size, and by size of the batch.
+
+    Returns:
+        For each the largest |D_kᵀ(p − p_mm log(1 + h j) − ρ)| over the active pairs,
+        with the standard deviation over repetitions, and how many are certified.
+    """
+    train = jax.jit(
+        jax.vmap(partial(trained, after, corpus), (0, None, None, None)),
+        static_argnums=3,
+    )
+    judge = jax.jit(jax.vmap(partial(certify_descent, after, corpus)))
+    middle = settings.offset_steps[len(settings.offset_steps) // 2]
+    runs = [(share, 0) for share in settings.offset_steps]
+    runs += [(middle, batch) for batch in settings.batches if batch]
+    rows = []
+    for share, batch in runs:
+        number = settings.noises if batch else 1
+        keys = jax.random.split(jax.random.key(settings.seed), number)
+        step = share * limit
+        steps = round(settings.offset_time / step)
+        query, earlier = train(keys, jnp.array(step), jnp.array(steps), batch)
+        found = judge(
+            query,
+            steps=jnp.full(number, steps),
+            step_size=jnp.full(number, step),
+            earlier_query=earlier,
+        )
+        away = np.asarray(found.late_flow_residual)
+        sure = np.isin(found.status, list(CERTIFIED))
+        rows.append(
+            {
+                "share": share,
+                "step": step,
+                "batch": batch or len(corpus.labels),
+                "residual": float(away.mean()),
+                "residual_deviation": float(away.std()),
+                "residual_largest": float(away.max()),
+                "certified": None if batch else int(sure.sum()),
+                "runs": number,
+            }
+        )
+    return rows
+
+
+def trained(
+    after: Parameters,
+    corpus: Corpus,
+    key: jax.Array,
+    step: jax.Array,
+    steps: jax.Array,
+    batch: int,
+) -> tuple[jax.Array, jax.Array]:
+    """The p of descent after some steps, and at half of their log-time.
+
+    Args:
+        after: (E¹, p_0, v).
+        corpus: n bags.
+        key: of the minibatches.
+        step: h.
+        steps: their number j.
+        batch: sequences of a minibatch, drawn with replacement; 0 for all.
+    """
+
+    def once(number: jax.Array, state: tuple) -> tuple[jax.Array, jax.Array]:
+        query, half = state
+        part = corpus
+        if batch:
+            mine = jax.random.fold_in(key, number)
+            part = minibatch(corpus, mine, batch)
+        query = update(after, part, query, step=step, normalised=False)
+        begun = jnp.log1p(step * number) <= jnp.log1p(step * steps) / 2
+        return query, jnp.where(begun, query, half)
+
+    return jax.lax.fori_loop(0, steps, once, (after.query, after.query))
+
+
+def minibatch(corpus: Corpus, key: jax.Array, batch: int) -> Corpus:
+    """The corpus with the weights of sequences drawn with replacement."""
+    number = len(corpus.labels)
+    weights = corpus.weighted(jnp.ones(number))
+    drawn = jax.random.choice(key, number, (batch,), p=weights)
+    hits = jnp.zeros(number).at[drawn].add(1.0 / batch)
+    return dataclasses.replace(corpus, weights=hits)
+
+
+NEGATIVE = 0.025
+"""Of c_k of the last pair beside one saddle; from 0.0295 on there is no minimum."""
+
+
+def beside_a_saddle() -> tuple[Parameters, Corpus]:
+    """Two winners, three losers, all six pairs active, one with c_k < 0.
+
+    Orthonormal tokens with duals u_s v_r c_sr, row sums 0.6 and column sums 0.4: two
+    solutions for c = ((1, 1, 1), (1, 1, −ε)) up to ε = 0.0295, a minimum and a saddle.
+    """
+    bags = [[winner, loser] for winner in (0, 1) for loser in (2, 3, 4)]
+    # −ℓ′(−1)/−ℓ′(1) = e.
+    weights = [1.0] * 5 + [NEGATIVE / np.e]
+    labels = [1] * 5 + [-1]
+    corpus = from_sequences(bags, labels, vocabulary=5, weights=weights)
+    head = jnp.array([1.0, 1.0, 0.0, 0.0, 0.0])
+    return Parameters(jnp.eye(5), jnp.zeros(5), head), corpus
+
+
+def escapes(settings: Settings) -> list[dict]:
+    """Share of minibatch runs that leave the basin of ρ, against the bound, by t."""
+    after, corpus = beside_a_saddle()
+    first = corpus.marks(jnp.zeros(len(corpus.labels), int))
+    pairs = competing_pairs(first, corpus)
+    margin = max_margin(after.embeddings, pairs)
+    late = limit(after, corpus, first, pairs, margin)
+    rows = []
+    for time in settings.escape_times:
+        start = late.query_at(np.log1p(time))
+        keys = jax.random.split(jax.random.key(settings.seed), settings.repeats)
+        away = np.asarray(
+            leave(after, corpus, late.growth, late.offset, start, keys, time)
+        )
+        bound = bounded(after, corpus, late, start, time)
+        basin = float(late.basin)
+        rows.append(
+            {
+                "time": time,
+                "repeats": settings.repeats,
+                "left_basin": float((away[0] > basin).mean()),
+                "lost": float((away[1] > FAR).mean()),
+                "bound": bound,
+                "basin": basin,
+            }
+        )
+    return rows
+
+
+FAR = 0.9
+"""A run at this distance from ρ in the end is beyond the saddle, at 0.89."""
+GROWTH, MOST = 10.0, 1000
+"""Minibatches run until t has grown by this factor, or for so many steps."""
+
+
+@jax.jit
+def leave(
+    after: Parameters,
+    corpus: Corpus,
+    growth: jax.Array,
+    offset: jax.Array,
+    start: jax.Array,
+    keys: jax.Array,
+    time: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Greatest and last distance from ρ of runs of minibatches of one, h = 1."""
+    steps = jnp.minimum(jnp.ceil(time * GROWTH), MOST).astype(int)
+
+    def of(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def once(number: jax.Array, state: tuple) -> tuple:
+            query, most, _ = state
+            part = minibatch(corpus, jax.random.fold_in(key, number), 1)
+            query = update(after, part, query, step=1.0, normalised=False)
+            log_time = jnp.log1p(time + 1.0 + number)
+            away = jnp.linalg.norm(query - growth * log_time - offset)
+            return query, jnp.maximum(most, away), away
+
+        zero = jnp.zeros(())
+        return jax.lax.fori_loop(0, steps, once, (start, zero, zero))[1:]
+
+    return jax.vmap(of)(keys)
+
+
+def bounded(
+    after: Parameters, corpus: Corpus, late: Limit, start: jax.Array, time: float
+) -> float:
+    """The bound of theorem 3k.5 on leaving the basin, with the noise at the start."""
+
+    @jax.vmap
+    def force(weights: jax.Array) -> jax.Array:
+        part = dataclasses.replace(corpus, weights=weights)
+        return velocity(after, part, np.log1p(time), start)
+
+    each = np.asarray(force(jnp.eye(len(corpus.labels))))
+    weights = np.asarray(corpus.weighted(jnp.ones(len(corpus.labels))))
+    noise = ((each - weights @ each) ** 2).sum(axis=1)
+    radius, longest = float(late.basin), np.sqrt(2)
+    # Forces grow by this at most while p is in the ball.
+    growth = np.exp(longest * radius)
+    part = 1 / (1 + time)
+    later = part * (1 + part) * growth**2
+    gross = weights @ np.abs(each).max(axis=1)
+    return float(
+        escape_bound(
+            radius=radius,
+            distance=float(late.offset_error),
+            variance=later * (weights @ noise),
+            largest=part * growth * np.sqrt(noise.max()),
+            drift=later * longest**3 * gross**2,
+        )
+    )
 
 
 def curve(
@@ -242,12 +477,12 @@ def at_share(shares: np.ndarray, off: np.ndarray, share: float) -> float:
 
 
 def draw(finished: Finished) -> Figure:
-    """Deviation of both rules, step sizes in units of the predicted stable limit."""
-    found = finished.arrays
-    figure, axes = subplots(1, 2, figsize=(9, 3.8))
+    """Deviation of both rules; distance from the late line; escapes from its basin."""
+    found, results = finished.arrays, finished.results
+    figure, axes = subplots(2, 2, figsize=(9, 7.2))
     titles = ("gradient descent", "normalised gradient descent")
     for panel, off, limits, title in zip(
-        axes, found["deviations"], found["limits"], titles, strict=True
+        axes[0], found["deviations"], found["limits"], titles, strict=True
     ):
         panel.loglog(found["shares"], off.T, "o-", color="C0", alpha=0.5)
         panel.axvline(1, color="k", linestyle="--", label="stable up to here")
@@ -257,6 +492,36 @@ def draw(finished: Finished) -> Figure:
             title=f"{title}, limit h ≈ {np.median(limits):.3g}",
         )
         panel.legend()
+    left, right = axes[1]
+    rows = results["offsets"]
+    whole = max(row["batch"] for row in rows)
+    for batch in sorted({row["batch"] for row in rows}):
+        part = [row for row in rows if row["batch"] == batch]
+        name = "all sequences" if batch == whole else f"batches of {batch}"
+        left.errorbar(
+            [row["share"] for row in part],
+            [row["residual"] for row in part],
+            [row["residual_deviation"] for row in part],
+            fmt="o",
+            label=name,
+        )
+    left.set(
+        xscale="log",
+        yscale="log",
+        xlabel="h / predicted limit",
+        ylabel="largest |Dᵀ(p − p_mm log hj − ρ)|",
+    )
+    left.legend()
+    rows = results["escapes"]
+    times = [row["time"] for row in rows]
+    right.loglog(times, [row["bound"] for row in rows], "k--", label="bound")
+    for name, label in (
+        ("left_basin", "left the basin"),
+        ("lost", "beyond the saddle"),
+    ):
+        right.loglog(times, [row[name] or np.nan for row in rows], "o-", label=label)
+    right.set(xlabel="t at the start", ylabel="share of runs", ylim=(1e-5, 2))
+    right.legend()
     return figure
 
 
@@ -278,24 +543,77 @@ def follows_the_flow(found: Finished) -> Measured:
     )
 
 
+ON_THE_LINE = 2e-2
+"""Largest distance of a score from the late line at the end of minibatches."""
+
+
+def ends_like_the_flow(found: Finished) -> Measured:
+    """Every h and every batch ends on the line of the flow's offset."""
+    rows = found.results["offsets"]
+    most = max(row["residual_largest"] for row in rows)
+    whole = [row for row in rows if row["certified"] is not None]
+    certified = sum(row["certified"] for row in whole)
+    return Measured(
+        at_most(most, ON_THE_LINE),
+        f"largest distance of an active score {num(most)}; {certified} of {len(whole)} "
+        "runs with all sequences certified",
+        f"{len(whole)} step sizes, {len(rows) - len(whole)} batches",
+        "–",
+        "ρ from the selection alone",
+    )
+
+
+def stays(found: Finished) -> Measured:
+    """Minibatches leave the basin no more often than the bound says."""
+    rows = found.results["escapes"]
+    hits = sum(row["left_basin"] <= row["bound"] for row in rows)
+    telling = [row for row in rows if row["bound"] < 0.5]
+    return Measured(
+        of_cases(hits, len(rows)),
+        f"{len(telling)} starts with a bound below ½: there at most "
+        f"{num(max((row['left_basin'] for row in telling), default=math.nan))} left",
+        f"{len(rows)} starts of {rows[0]['repeats']:,} runs",
+        num(1 - hits / len(rows)),
+        "distance from ρ along the run",
+    )
+
+
 CLAIMS = (
     Claim(
         "Gradient descent on p follows the flow while its step stays below 2/λ.",
         follows_the_flow,
     ),
+    Claim(
+        "The offset of descent is the flow's, whatever its step and its minibatches.",
+        ends_like_the_flow,
+    ),
+    Claim(
+        "Beside a saddle minibatches leave the basin no more often than bounded.", stays
+    ),
 )
 
 
 def show(found: Finished) -> Shown:
-    """How far gradient descent is from the flow, below its limit and at it."""
+    """How far gradient descent is from the flow, and from the flow's late line."""
     row = found.results["descent"]
+    table = [["h / limit", "batch", "distance from the line", "± (deviation)"]]
+    table += [
+        [
+            num(one["share"]),
+            str(one["batch"]),
+            num(one["residual"]),
+            num(one["residual_deviation"]),
+        ]
+        for one in found.results["offsets"]
+    ]
     return Shown(
         [
             "Below the step h = 2/λ, λ the largest curvature on the way, discrete "
             f"steps stay with the flow, at {num(row['deviation_at_a_tenth'])} ‖p‖ from "
             f"it for a tenth of that; at the limit they are off by "
             f"{num(row['deviation_at_the_limit'])}."
-        ]
+        ],
+        table,
     )
 
 

@@ -162,6 +162,61 @@ def step_window(
     return StepWindow(least, most)
 
 
+class Foreseen(NamedTuple):
+    """What counts alone say of the end of a flow.
+
+    Attributes:
+        selected: the token of largest |α| of every sequence, in bag layout.
+        log_odds: of these winners.
+        window: the step sizes of each pair.
+        inside: whether a slot loses for good; False for winners and padding.
+        loses: slots that are neither.
+    """
+
+    selected: Bool[Array, "sequences width"]
+    log_odds: _Pairs
+    window: StepWindow
+    inside: Bool[Array, "sequences width"]
+    loses: Bool[Array, "sequences width"]
+
+    @property
+    def share(self) -> Float[Scalar, ""]:
+        """Share of losing slots that their winner keeps away."""
+        return self.inside.sum() / jnp.maximum(self.loses.sum(), 1)
+
+
+def foreseen(
+    corpus: Corpus,
+    importance: Float[Array, " vocabulary"],
+    step_size: Float[Scalar, ""] | float,
+) -> Foreseen:
+    """Winners by |α|, and the losers that they keep away after a step of η₀.
+
+    Source: mathematics, section 3l.
+
+    Args:
+        corpus: n bags with labels ±1.
+        importance: α.
+        step_size: η₀.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]] * 10, [1] * 9 + [-1], vocabulary=2)
+        >>> alpha = jnp.array([0.1, 0.0])
+        >>> [foreseen(bags, alpha, size).share.item() for size in (43.0, 45.0)]
+        [1.0, 0.0]
+    """
+    size = jnp.where(corpus.present, jnp.abs(importance)[corpus.tokens], -1.0)
+    slots = jnp.argmax(size, axis=1)
+    selected = corpus.marks(slots) & corpus.present
+    odds = log_odds(corpus, selected)
+    window = step_window(importance, odds, corpus.loss)
+    held = (window.least < step_size) & (step_size < window.most)
+    loses = corpus.present & ~selected
+    pair = corpus.at(corpus.tokens, slots)[:, None], corpus.tokens
+    return Foreseen(selected, odds, window, held[pair] & loses, loses)
+
+
 def negative_load(
     embeddings: Float[Array, "vocabulary dim"], duals: _Pairs
 ) -> Float[Scalar, ""]:
