@@ -5,13 +5,18 @@ The first token of a sequence in an order of priority decides the label. Theory
 p. The study measures the share of runs that end at the list over (d, η₀): after one
 step on E, after k of η₀/k each, certified; and with E, p and v all trained. Without
 noise and with `whole_decision_list` nothing but the parameters is drawn.
+
+Which list joint training ends at is open. On small random data the study begins at each
+list that is consistent with the labels, and sees whether the flow keeps it; and holds
+the length of the list found from a random start against its scale.
 """
 
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +37,7 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import power, subplots
+from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowStatus, cls_flow
@@ -72,6 +78,13 @@ class Settings(Study):
         until_norm: the flow of p stops where ‖p‖ is this.
         until_log_time: log(1+t) at which the flow of E, p and v stops.
         seeds: number of draws.
+        data_sets: small random ones whose lists are all known.
+        tokens: of these.
+        bags: of these, of three tokens each.
+        leads: least score lead with which a list is begun at.
+        scales: of random starts of E, p and v.
+        starts: random starts per data set and scale.
+        until_kept: log(1+t) to which lists are followed.
     """
 
     depth: int = 5
@@ -88,10 +101,19 @@ class Settings(Study):
     until_norm: Positive = 1e4
     until_log_time: Positive = 100.0
     seeds: Count = 4
+    data_sets: Count = 8
+    tokens: Count = 7
+    bags: Count = 8
+    leads: tuple[Positive, ...] = (0.5, 2.0, 4.0, 8.0)
+    scales: tuple[Positive, ...] = (0.001, 0.01, 0.1, 0.3, 1.0)
+    starts: Count = 16
+    until_kept: Positive = 1e4
     out: Path = Path("results/lists")
 
     def check(self) -> None:
-        """Refuse sizes of no family."""
+        """Refuse sizes of no family, and more orders than can be listed."""
+        if not 3 <= self.tokens <= 8:
+            raise BadInput(f"--tokens {self.tokens}: wanted 3 … 8")
         for case in cases(self).values():
             jax.eval_shape(partial(case.draw, **case.shares), jax.random.key(0))
 
@@ -109,6 +131,13 @@ PRESETS = presets(
         until_norm=1e3,
         until_log_time=20.0,
         seeds=2,
+        data_sets=2,
+        tokens=5,
+        bags=5,
+        leads=(4.0,),
+        scales=(0.1, 1.0),
+        starts=2,
+        until_kept=100.0,
     ),
 )
 
@@ -259,8 +288,148 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
                 rows.append({"data": name, "way": way} | summary(found))
                 say(line(rows[-1]))
                 advance(1)
+    kept, reached = every_list(settings)
+    results |= {"kept": kept, "found": reached}
+    for row in (*kept, *reached):
+        say(str(row))
     sizes = np.array(settings.step_sizes)
     return arrays | {"dims": np.array(settings.dims), "sizes": sizes}
+
+
+class Small(NamedTuple):
+    """A data set and all its consistent lists.
+
+    Attributes:
+        bags: three tokens each.
+        labels: of the bags.
+        winners: a row per list, the selected token of each bag.
+    """
+
+    bags: np.ndarray
+    labels: np.ndarray
+    winners: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of each list."""
+        return np.array([len(set(row)) for row in self.winners.tolist()])
+
+
+def small(settings: Settings, rng: np.random.Generator) -> Small:
+    """Random bags and labels that have lists of unlike lengths."""
+    orders = np.array(list(permutations(range(settings.tokens))))
+    while True:
+        bags = np.array(
+            [rng.permutation(settings.tokens)[:3] for _ in range(settings.bags)]
+        )
+        labels = rng.choice([-1, 1], settings.bags)
+        best = orders[:, bags].argmax(axis=2)
+        winners = np.unique(bags[np.arange(settings.bags), best], axis=0)
+        # A token of a list decides for one label only.
+        above, below = winners[:, labels > 0], winners[:, labels < 0]
+        mixed = (above[:, :, None] == below[:, None, :]).any(axis=(1, 2))
+        found = Small(bags, labels, winners[~mixed])
+        if len(set(found.lengths.tolist())) > 1:
+            return found
+
+
+def at_list(data: Small, winners: np.ndarray, lead: float, tokens: int) -> np.ndarray:
+    """Rows of (E, p, v) of rank two with a list's selection, up to some noise.
+
+    Scores fall by the lead from a winner to every loser, values are ± the same or 0.
+    """
+    level, values = np.zeros(tokens), np.zeros(tokens)
+    for _ in range(tokens):
+        for bag, top in zip(data.bags, winners, strict=True):
+            losers = bag[bag != top]
+            level[losers] = np.maximum(level[losers], level[top] + 1)
+    values[winners] = lead * data.labels
+    scores = lead * (level.mean() - level)
+    size = np.sqrt([np.linalg.norm(scores), np.linalg.norm(values)])
+    # Balanced but for p·v: |p|² = |a|, |v|² = |b|.
+    rows = np.zeros((tokens + 2, tokens + 4))
+    rows[:-2, :2] = np.stack([scores, values], axis=1) / size
+    rows[-2, 0], rows[-1, 1] = size
+    return rows
+
+
+NOISE = 0.03
+"""Noise on every number of (E, p, v) at the start of a list."""
+
+
+def every_list(settings: Settings) -> tuple[list[dict], list[dict]]:
+    """Shares of lists that joint flow keeps, by lead; lengths of those it finds."""
+    rng = np.random.default_rng(settings.seed)
+    data = [small(settings, rng) for _ in range(settings.data_sets)]
+    tokens = settings.tokens
+
+    @jax.jit
+    @jax.vmap
+    def top(rows: jax.Array, bags: jax.Array, labels: jax.Array) -> tuple:
+        corpus = Corpus(bags, jnp.ones(bags.shape), labels, tokens)
+        begin = Parameters(rows[:-2], rows[-2], rows[-1])
+        end = joint_flow(begin, corpus, until_log_time=settings.until_kept)
+        scores = (end.embeddings @ end.query)[bags]
+        best = jnp.take_along_axis(bags, scores.argmax(axis=1)[:, None], axis=1)
+        values = end.embeddings @ end.head
+        output = (jax.nn.softmax(scores) * values[bags]).sum(axis=1)
+        # Tokens of a list that share a bag need no order: their values are alike.
+        rest = jnp.max(jnp.abs(1.0 - output / values[best[:, 0]]))
+        return best[:, 0], rest, end.status == FlowStatus.REACHED
+
+    def ends(runs: list[tuple[np.ndarray, Small]]) -> tuple[np.ndarray, ...]:
+        rows = np.stack([rows for rows, _ in runs])
+        bags = np.stack([one.bags for _, one in runs]).astype(np.int32)
+        labels = np.stack([one.labels for _, one in runs]).astype(np.int32)
+        return jax.device_get(top(rows, bags, labels))
+
+    kept, found = [], []
+    every = [(one, winners) for one in data for winners in one.winners]
+    for lead in settings.leads:
+        runs = [(at_list(one, winners, lead, tokens), one) for one, winners in every]
+        shape = runs[0][0].shape
+        runs = [(rows + NOISE * rng.normal(size=shape), one) for rows, one in runs]
+        best, rest, reached = ends(runs)
+        same = (best == np.stack([winners for _, winners in every])).all(axis=1)
+        kept.append(
+            {
+                "lead": lead,
+                "lists": len(every),
+                "data_sets": len(data),
+                "reached": int(reached.sum()),
+                "kept": int((same & reached).sum()),
+                "largest_rest": float(rest[reached].max()) if reached.any() else None,
+            }
+        )
+    for scale in settings.scales:
+        runs = [
+            (scale * rng.normal(size=shape), one)
+            for one in data
+            for _ in range(settings.starts)
+        ]
+        best, rest, reached = ends(runs)
+        lists = [
+            (row == one.winners).all(axis=1)
+            for row, (_, one) in zip(best, runs, strict=True)
+        ]
+        at = reached & np.array([hit.any() for hit in lists])
+        length = np.array([len(set(row)) for row in best.tolist()])
+        least = np.array([one.lengths.min() for _, one in runs])
+        mean = np.array([one.lengths.mean() for _, one in runs])
+        found.append(
+            {
+                "scale": scale,
+                "runs": len(runs),
+                "reached": int(reached.sum()),
+                "at_a_list": int(at.sum()),
+                "shortest": int((at & (length == least)).sum()),
+                "excess": float((length - least)[at].mean()) if at.any() else None,
+                "excess_of_all_lists": float((mean - least)[at].mean())
+                if at.any()
+                else None,
+            }
+        )
+    return kept, found
 
 
 def over_the_plane(

@@ -79,7 +79,7 @@ def test_a_study_leaves_results_and_a_figure(study):
             beyond = results[rule]["deviation_at_ten_times"]
             assert beyond > 10 * results[rule]["deviation_at_a_tenth"]
         # One end for every step and batch; the bound is above what leaves.
-        assert all(row["residual"] < 0.05 for row in results["offsets"])
+        assert all(row["residual"] < 0.1 for row in results["offsets"])
         for row in results["escapes"]:
             assert row["left_basin"] <= row["bound"]
     if name == "purity":
