@@ -277,8 +277,8 @@ def escapes(settings: Settings) -> list[dict]:
     after, corpus = beside_a_saddle()
     first = corpus.marks(jnp.zeros(len(corpus.labels), int))
     pairs = competing_pairs(first, corpus)
-    margin = max_margin(after.embeddings, pairs)
-    late = limit(after, corpus, first, pairs, margin)
+    margin = jax.jit(max_margin)(after.embeddings, pairs)
+    late = jax.jit(limit)(after, corpus, first, pairs, margin)
     rows = []
     for time in settings.escape_times:
         start = late.query_at(np.log1p(time))

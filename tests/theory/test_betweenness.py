@@ -18,6 +18,7 @@ from jaxselect.model.step import start_slope
 from jaxselect.theory.betweenness import (
     asked_value,
     between,
+    foreseen,
     log_odds,
     negative_load,
     step_window,
@@ -106,6 +107,30 @@ def test_the_window_of_step_sizes_is_where_the_strength_is_positive(name, seed):
 @jax.jit
 def WINDOW(alpha, corpus, selected):
     return step_window(alpha, log_odds(corpus, selected), corpus.loss)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_what_counts_foresee_is_the_sign_of_strengths_of_the_largest_importance(seed):
+    """Also in bags of padding alone, of weight zero, where nothing loses."""
+    corpus, _, _ = drawn(seed)
+    alpha, size = importance(corpus), 30.0
+    found = FORESEEN(corpus, alpha, size)
+    strength, *_ = signs(
+        start_slope(corpus.loss) * size * alpha, corpus, found.selected
+    )
+    held = lost = 0
+    rows = zip(*map(np.asarray, (corpus.tokens, corpus.present)), strict=True)
+    for tokens, present in rows:
+        if present.any():
+            winner = max(tokens[present], key=lambda token: abs(alpha[token]))
+            losers = [token for token in tokens[present] if token != winner]
+            lost += len(losers)
+            held += sum(bool(strength[winner, token] > 0) for token in losers)
+    assert found.loses.sum() == lost
+    assert_close(found.share, held / lost)
+
+
+FORESEEN = jax.jit(foreseen)
 
 
 def test_of_several_classes_a_strength_is_at_most_what_the_winner_explains_better():
