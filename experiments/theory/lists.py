@@ -23,8 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.common.claims import Shown
+from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
 from experiments.common.statistics import binomial
@@ -507,7 +508,8 @@ def line(row: dict[str, Any]) -> str:
 def draw(finished: Finished) -> Figure:
     """Share of runs at the list over (d, η₀), a row per kind of data.
 
-    Runs that are not certified count as not at the list.
+    Runs that are not certified count as not at the list. Last row: lists that joint
+    training keeps, over the lead that they begin with, and the shortest ones found.
     """
     rows, found = finished.results["rows"], finished.arrays
     kinds, ways = (
@@ -515,13 +517,13 @@ def draw(finished: Finished) -> Figure:
     )
     across, upward = found["dims"], found["sizes"]
     figure, axes = subplots(
-        len(kinds),
+        len(kinds) + 1,
         len(ways),
-        figsize=(3.0 * len(ways) + 1, 2.0 * len(kinds)),
+        figsize=(3.0 * len(ways) + 1, 2.0 * len(kinds) + 2.0),
         squeeze=False,
     )
     for panel, (kind, way) in zip(
-        axes.flat, ((kind, way) for kind in kinds for way in ways), strict=True
+        axes[:-1].flat, ((kind, way) for kind in kinds for way in ways), strict=True
     ):
         key = f"{kind}, {way}"
         if f"same_list {key}" not in found:
@@ -540,6 +542,7 @@ def draw(finished: Finished) -> Figure:
         panel.set_yticks(range(len(upward)), [f"{size:g}" for size in upward])
         panel.set_title(key, fontsize="small")
         panel.set(xlabel="d", ylabel="η₀")
+    small_data(axes[-1], finished.results)
     figure.colorbar(
         drawn,
         ax=axes,
@@ -550,8 +553,48 @@ def draw(finished: Finished) -> Figure:
     return figure
 
 
+def small_data(axes: np.ndarray, results: dict[str, Any]) -> None:
+    """Two panels: lists kept by the lead at the start, the shortest found by scale."""
+    for panel in axes[2:]:
+        panel.set_axis_off()
+    kept, found = results["kept"], results["found"]
+    axes[0].semilogx(
+        [row["lead"] for row in kept],
+        [row["kept"] / row["lists"] for row in kept],
+        "o-",
+    )
+    axes[0].set(
+        xlabel="least lead at the start", title="lists kept", ylim=(-0.03, 1.03)
+    )
+    axes[1].semilogx(
+        [row["scale"] for row in found],
+        [row["shortest"] / max(row["at_a_list"], 1) for row in found],
+        "o-",
+    )
+    axes[1].set(xlabel="scale at the start", title="shortest list", ylim=(-0.03, 1.03))
+
+
+def keeps(found: Finished) -> Measured:
+    """Joint training keeps every list that it is begun at with the largest lead."""
+    row = found.results["kept"][-1]
+    return Measured(
+        of_cases(row["kept"], row["reached"]),
+        f"{row['kept']} of {row['reached']} kept from a lead of {num(row['lead'])} on",
+        f"{row['lists']} lists of {row['data_sets']} data sets",
+        num(1 - row["kept"] / max(row["reached"], 1)),
+        "selected tokens at the end; no certificate",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "Joint training keeps every list of single tokens that is hard enough.", keeps
+    ),
+)
+
+
 def show(found: Finished) -> Shown:
-    """Share of runs that end at the decision list, by data and way."""
+    """Share of runs that end at the decision list, by data and way; small data."""
     rows = [["data", "way", "runs that count", "same list", "same labels", "lead > 0"]]
     for row in found.results["rows"]:
         shares = (row["same_list"], row["same_labels"])
@@ -560,10 +603,19 @@ def show(found: Finished) -> Shown:
             + ["none" if share is None else f"{share:.3f}" for share in shares]
             + [str(row["positive_lead"])]
         )
-    return Shown(["Labels by the first token of a list that is present."], rows)
+    sentences = ["Labels by the first token of a list that is present."]
+    for row in found.results["found"]:
+        sentences.append(
+            f"From random starts of scale {num(row['scale'])} {row['shortest']} of "
+            f"{row['at_a_list']} joint flows that end at a list end at a shortest one; "
+            f"{row['runs'] - row['at_a_list']} of {row['runs']} end at none."
+        )
+    return Shown(sentences, rows)
 
 
-main = Experiment(run, draw=draw, show=show, title="Labels by decision lists")
+main = Experiment(
+    run, draw=draw, claims=CLAIMS, show=show, title="Labels by decision lists"
+)
 
 
 if __name__ == "__main__":

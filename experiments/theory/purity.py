@@ -119,7 +119,7 @@ PRESETS = presets(
 
 def one(
     settings: Settings,
-    per_sequence: int,
+    number: int,
     seed: jax.Array,
     purity: jax.Array,
     step_size: jax.Array,
@@ -129,10 +129,10 @@ def one(
     Returns:
         By name: `certified`; `decided`, the share of sequences that keep one token;
         `foreseen`, the share of pairs inside their windows; `ceiling`, the median one;
-        accuracies; and of the active pairs their number, those of them `outside` their
-        interval, those whose interval is at odds with the sign of c, and the load.
+        `test`, the accuracy on new sequences; of the active pairs the number, those
+        `outside` their interval, those `at_odds` with the sign of c, and the load.
     """
-    family = settings.family(per_sequence, purity)
+    family = settings.family(number, purity)
     keys = jax.random.split(jax.random.key(seed), 3)
     corpus, unseen = family(keys[0]), family(keys[1])
     before = gaussian_reduced(keys[2], vocabulary=corpus.vocabulary, dim=settings.dim)
@@ -140,28 +140,22 @@ def one(
     counted = foreseen(corpus, importance(corpus), step_size)
     slots = counted.selected.argmax(axis=1)
     pair = corpus.at(corpus.tokens, slots)[:, None], corpus.tokens
-    ceilings = jnp.where(counted.loses, counted.window.most[pair], jnp.nan)
-
     flow = cls_flow(after, corpus, until_norm=settings.until_norm)
     found = certify(after, corpus, flow)
-    end, late = found.ending, found.ending.late
-    active = end.margin.active
-    values = after.embeddings @ after.head
-    lead = score_differences(after.embeddings @ late.offset)
-    duals = jnp.where(active, late.strength.times_exp(-lead), 0.0)
-    held = between(values, log_odds(corpus, end.selected))
-    at_end = dataclasses.replace(after, query=flow.query)
-    seen, other = (
-        part.mean((jnp.sign(outputs(at_end, part)) == part.labels).astype(float))
-        for part in (corpus, unseen)
-    )
+    end, active = found.ending, found.ending.margin.active
+    lead = score_differences(after.embeddings @ end.late.offset)
+    duals = jnp.where(active, end.late.strength.times_exp(-lead), 0.0)
+    odds = log_odds(corpus, end.selected)
+    held = between(after.embeddings @ after.head, odds)
+    said = jnp.sign(outputs(dataclasses.replace(after, query=flow.query), unseen))
     return {
         "certified": jnp.isin(found.status, jnp.array(CERTIFIED)),
         "decided": (end.selected.sum(axis=1) == 1).astype(float).mean(),
         "foreseen": counted.share,
-        "ceiling": jnp.nanmedian(ceilings),
-        "train": seen,
-        "test": other,
+        "ceiling": jnp.nanmedian(
+            jnp.where(counted.loses, counted.window.most[pair], jnp.nan)
+        ),
+        "test": (said == unseen.labels).astype(float).mean(),
         "active": active.sum(),
         "outside": (active & ~held).sum(),
         "at_odds": (active & (held != (duals > 0))).sum(),
@@ -179,63 +173,42 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         for row, number in enumerate(settings.per_sequence):
             lanes = jax.vmap(partial(one, settings, number), (0, None, None))
             program = jax.jit(lanes, compiler_options=fast_compile_options())
-            for column, purity in enumerate(settings.purities):
-                for place, size in enumerate(sizes):
-                    found = program(seeds, jnp.array(purity), jnp.array(size))
-                    for name, value in jax.device_get(found).items():
-                        whole = arrays.setdefault(
-                            name, np.zeros((*shape, settings.seeds))
-                        )
-                        whole[row, column, place] = value
-                    advance(1)
-    results |= summary(settings, sizes, arrays)
-    for line in results["edges"]:
+            for column, place in np.ndindex(*shape[1:]):
+                purity = jnp.array(settings.purities[column])
+                found = program(seeds, purity, jnp.array(sizes[place]))
+                for name, value in jax.device_get(found).items():
+                    whole = np.zeros((*shape, settings.seeds))
+                    arrays.setdefault(name, whole)[row, column, place] = value
+                advance(1)
+    results["edges"] = [
+        edge(sizes, {name: array[row, column] for name, array in arrays.items()})
+        | {"per_sequence": number, "purity": purity}
+        for row, number in enumerate(settings.per_sequence)
+        for column, purity in enumerate(settings.purities)
+    ]
+    sound = arrays["certified"].astype(bool)
+    names = ("active", "outside", "at_odds")
+    results["pairs"] = {name: int(arrays[name][sound].sum()) for name in names} | {
+        "certified": int(sound.sum()),
+        "runs": int(sound.size),
+        "runs_outside": int((arrays["outside"][sound] > 0).sum()),
+        "largest_load": float(arrays["load"][sound].max()) if sound.any() else None,
+    }
+    for line in (*results["edges"], results["pairs"]):
         say(str(line))
-    say(str(results["pairs"]))
     return arrays | {"sizes": sizes}
 
 
-def summary(
-    settings: Settings, sizes: np.ndarray, arrays: dict[str, np.ndarray]
-) -> dict:
-    """Where half of the sequences are undecided, over where it is foreseen; pairs."""
-    edges = []
-    for row, number in enumerate(settings.per_sequence):
-        for column, purity in enumerate(settings.purities):
-            cell = {name: array[row, column] for name, array in arrays.items()}
-            pairs = [
-                [half(sizes, cell[name][:, seed]) for name in ("decided", "foreseen")]
-                for seed in range(settings.seeds)
-            ]
-            ratio = [one / other for one, other in pairs]
-            edges.append(
-                {
-                    "per_sequence": number,
-                    "purity": purity,
-                    "ceiling": float(np.median(cell["ceiling"])),
-                    "half_decided": [one for one, _ in pairs],
-                    "half_foreseen": [other for _, other in pairs],
-                    "ratio": float(np.nanmedian(ratio))
-                    if np.isfinite(ratio).any()
-                    else None,
-                    "certified_beyond": int(
-                        (cell["certified"] * (cell["foreseen"] < 0.5)).sum()
-                    ),
-                }
-            )
-    sound = arrays["certified"].astype(bool)
-    load = arrays["load"][sound]
+def edge(sizes: np.ndarray, cell: dict[str, np.ndarray]) -> dict:
+    """The median ceiling; η₀ of half the sequences over that of half the pairs."""
+    ratio = [
+        half(sizes, one) / half(sizes, other)
+        for one, other in zip(cell["decided"].T, cell["foreseen"].T, strict=True)
+    ]
+    known = np.isfinite(ratio)
     return {
-        "edges": edges,
-        "pairs": {
-            "certified": int(sound.sum()),
-            "runs": int(sound.size),
-            "active": int(arrays["active"][sound].sum()),
-            "outside": int(arrays["outside"][sound].sum()),
-            "at_odds": int(arrays["at_odds"][sound].sum()),
-            "runs_outside": int((arrays["outside"][sound] > 0).sum()),
-            "largest_load": float(load.max()) if load.size else None,
-        },
+        "ceiling": float(np.median(cell["ceiling"])),
+        "ratio": float(np.median(np.array(ratio)[known])) if known.any() else None,
     }
 
 
@@ -266,16 +239,14 @@ def draw(finished: Finished) -> Figure:
     for row, number in enumerate(numbers):
         upper, lower = axes[:, row]
         for column, (purity, colour) in enumerate(zip(purities, SERIES, strict=False)):
-            mean = {
-                name: found[name][row, column].mean(axis=1)
-                for name in found
-                if name != "sizes"
-            }
-            label = f"purity {purity:g}"
-            sizes = found["sizes"]
-            upper.semilogx(sizes, mean["decided"], "o", color=colour, label=label)
-            upper.semilogx(sizes, mean["foreseen"], color=colour, marker="")
-            lower.semilogx(sizes, mean["test"], "o-", color=colour)
+            for panel, name, look in (
+                (upper, "decided", {"ls": "", "label": f"purity {purity:g}"}),
+                (upper, "foreseen", {"marker": ""}),
+                (lower, "test", {}),
+            ):
+                share = found[name][row, column].mean(axis=1)
+                look = {"marker": "o", "color": colour} | look
+                panel.semilogx(found["sizes"], share, **look)
             lower.axvline(
                 np.median(found["ceiling"][row, column]), color=colour, ls=":"
             )

@@ -167,14 +167,12 @@ class Foreseen(NamedTuple):
 
     Attributes:
         selected: the token of largest |α| of every sequence, in bag layout.
-        log_odds: of these winners.
         window: the step sizes of each pair.
         inside: whether a slot loses for good; False for winners and padding.
         loses: slots that are neither.
     """
 
     selected: Bool[Array, "sequences width"]
-    log_odds: _Pairs
     window: StepWindow
     inside: Bool[Array, "sequences width"]
     loses: Bool[Array, "sequences width"]
@@ -209,12 +207,11 @@ def foreseen(
     size = jnp.where(corpus.present, jnp.abs(importance)[corpus.tokens], -1.0)
     slots = jnp.argmax(size, axis=1)
     selected = corpus.marks(slots) & corpus.present
-    odds = log_odds(corpus, selected)
-    window = step_window(importance, odds, corpus.loss)
+    window = step_window(importance, log_odds(corpus, selected), corpus.loss)
     held = (window.least < step_size) & (step_size < window.most)
     loses = corpus.present & ~selected
     pair = corpus.at(corpus.tokens, slots)[:, None], corpus.tokens
-    return Foreseen(selected, odds, window, held[pair] & loses, loses)
+    return Foreseen(selected, window, held[pair] & loses, loses)
 
 
 def negative_load(
