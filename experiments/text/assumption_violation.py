@@ -167,30 +167,16 @@ SENTENCE = {
 
 
 def draw(finished: Finished) -> Figure:
-    """Maps of certified ends, c and d against η₀, with tied words; decided reviews."""
+    """Two maps of certified ends, c and d against η₀; the tied words in each cell."""
     cells = finished.results["cells"]
     widest = max(cell["dim"] for cell in cells)
     over_c = [cell for cell in cells if cell["dim"] == widest]
     over_dim = [cell for cell in cells if cell["at_least"] == 0]
-    figure, axes = subplots(1, 3, figsize=(15, 4.6))
+    figure, axes = subplots(1, 2, figsize=(11, 4.6))
     _map(axes[0], over_c, "at_least", "kept: |posterior difference| ≥ c")
     _map(axes[1], over_dim, "dim", "dimension d")
     axes[0].set_title(f"d = {widest}; in each cell, words tied")
     axes[1].set_title("all words kept")
-    for colour, c in zip(
-        SERIES, sorted({cell["at_least"] for cell in over_c})[::2], strict=False
-    ):
-        rows = sorted(
-            (r["step_size"], r["decided"], r["foreseen"])
-            for r in over_c
-            if r["at_least"] == c
-        )
-        size, decided, foreseen = np.array(rows).T
-        axes[2].semilogx(size, decided, "o", color=colour, label=f"c = {c:g}")
-        axes[2].semilogx(size, foreseen, color=colour, marker="")
-    axes[2].set(xlabel="step size η₀", ylabel="share", ylim=(-0.03, 1.03))
-    axes[2].set_title("reviews with one word (points), words below their ceiling")
-    axes[2].legend()
     found = [name for name in COLOUR if any(c["status"] == name for c in cells)]
     patches = [Patch(color=COLOUR[name], label=SENTENCE[name]) for name in found]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))

@@ -158,7 +158,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         say(f"{rule}: {results[rule]}")
     results["offsets"] = offsets(settings)
     results["escapes"] = escapes(settings)
-    for row in results["offsets"] + results["escapes"]:
+    for row in (*results["offsets"], *results["escapes"]):
         say(str(row))
     return {"shares": shares, "limits": limits, "deviations": off}
 
@@ -168,19 +168,21 @@ OFFSET_STEP, OFFSET_DIM = 20.0, 1e6
 
 
 def offsets(settings: Settings) -> list[dict]:
-    """Distances of p from p_mm log(h j) + ρ by step size, and by size of the batch.
-
-    Returns:
-        For each the largest |D_kᵀ(p − p_mm log(1 + h j) − ρ)| over the active pairs,
-        with the standard deviation over repetitions, and how many are certified.
-    """
+    """Largest |D_kᵀ(p − p_mm log(1 + h j) − ρ)| over A, by h and by batch."""
     before, corpus = settings.offset_problem.draw(settings.seed, OFFSET_DIM)
     after = jax.jit(embedding_step)(before, corpus, OFFSET_STEP)
-    train = jax.jit(
-        jax.vmap(partial(trained, after, corpus), (0, None, None, None)),
-        static_argnums=3,
-    )
-    judge = jax.jit(jax.vmap(partial(certify_descent, after, corpus)))
+
+    @partial(jax.jit, static_argnums=3)
+    @partial(jax.vmap, in_axes=(0, None, None, None))
+    def judged(
+        key: jax.Array, step: jax.Array, steps: jax.Array, batch: int
+    ) -> tuple[jax.Array, jax.Array]:
+        query, half = trained(after, corpus, key, step, steps, batch)
+        found = certify_descent(
+            after, corpus, query, steps=steps, step_size=step, earlier_query=half
+        )
+        return found.late_flow_residual, found.status
+
     middle = settings.offset_steps[len(settings.offset_steps) // 2]
     runs = [(step, 0) for step in settings.offset_steps]
     runs += [(middle, batch) for batch in settings.batches]
@@ -188,16 +190,8 @@ def offsets(settings: Settings) -> list[dict]:
     for step, batch in runs:
         number = settings.noises if batch else 1
         keys = jax.random.split(jax.random.key(settings.seed), number)
-        steps = round(settings.offset_time / step)
-        query, earlier = train(keys, jnp.array(step), jnp.array(steps), batch)
-        found = judge(
-            query,
-            steps=jnp.full(number, steps),
-            step_size=jnp.full(number, step),
-            earlier_query=earlier,
-        )
-        away = np.asarray(found.late_flow_residual)
-        sure = np.isin(found.status, list(CERTIFIED))
+        steps = jnp.array(round(settings.offset_time / step))
+        away, status = jax.device_get(judged(keys, jnp.array(step), steps, batch))
         rows.append(
             {
                 "step": step,
@@ -205,8 +199,8 @@ def offsets(settings: Settings) -> list[dict]:
                 "residual": float(away.mean()),
                 "residual_deviation": float(away.std()),
                 "residual_largest": float(away.max()),
-                "certified": None if batch else int(sure.sum()),
-                "runs": number,
+                # Of minibatches nothing is certified.
+                "certified": None if batch else int(status[0] in list(CERTIFIED)),
             }
         )
     return rows
@@ -220,23 +214,12 @@ def trained(
     steps: jax.Array,
     batch: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """The p of descent after some steps, and at half of their log-time.
-
-    Args:
-        after: (E¹, p_0, v).
-        corpus: n bags.
-        key: of the minibatches.
-        step: h.
-        steps: their number j.
-        batch: sequences of a minibatch, drawn with replacement; 0 for all.
-    """
+    """The p after j steps of a batch, 0 for all sequences, and at half of log t."""
 
     def once(number: jax.Array, state: tuple) -> tuple[jax.Array, jax.Array]:
         query, half = state
-        part = corpus
-        if batch:
-            mine = jax.random.fold_in(key, number)
-            part = minibatch(corpus, mine, batch)
+        mine = jax.random.fold_in(key, number)
+        part = minibatch(corpus, mine, batch) if batch else corpus
         query = update(after, part, query, step=step, normalised=False)
         begun = jnp.log1p(step * number) <= jnp.log1p(step * steps) / 2
         return query, jnp.where(begun, query, half)
@@ -257,48 +240,22 @@ NEGATIVE = 0.025
 """Of c_k of the last pair beside one saddle; from 0.0295 on there is no minimum."""
 
 
-def beside_a_saddle() -> tuple[Parameters, Corpus]:
-    """Two winners, three losers, all six pairs active, one with c_k < 0.
+def beside_a_saddle() -> tuple[Parameters, Corpus, Limit]:
+    """Two winners, three losers, all six pairs active, one with c_k < 0; its ρ.
 
     Orthonormal tokens with duals u_s v_r c_sr, row sums 0.6 and column sums 0.4: two
     solutions for c = ((1, 1, 1), (1, 1, −ε)) up to ε = 0.0295, a minimum and a saddle.
     """
     bags = [[winner, loser] for winner in (0, 1) for loser in (2, 3, 4)]
     # −ℓ′(−1)/−ℓ′(1) = e.
-    weights = [1.0] * 5 + [NEGATIVE / np.e]
-    labels = [1] * 5 + [-1]
+    weights, labels = [1.0] * 5 + [NEGATIVE / np.e], [1] * 5 + [-1]
     corpus = from_sequences(bags, labels, vocabulary=5, weights=weights)
     head = jnp.array([1.0, 1.0, 0.0, 0.0, 0.0])
-    return Parameters(jnp.eye(5), jnp.zeros(5), head), corpus
-
-
-def escapes(settings: Settings) -> list[dict]:
-    """Share of minibatch runs that leave the basin of ρ, against the bound, by t."""
-    after, corpus = beside_a_saddle()
-    first = corpus.marks(jnp.zeros(len(corpus.labels), int))
+    after = Parameters(jnp.eye(5), jnp.zeros(5), head)
+    first = corpus.marks(jnp.zeros(6, int))
     pairs = competing_pairs(first, corpus)
     margin = jax.jit(max_margin)(after.embeddings, pairs)
-    late = jax.jit(limit)(after, corpus, first, pairs, margin)
-    rows = []
-    for time in settings.escape_times:
-        start = late.query_at(np.log1p(time))
-        keys = jax.random.split(jax.random.key(settings.seed), settings.repeats)
-        away = np.asarray(
-            leave(after, corpus, late.growth, late.offset, start, keys, time)
-        )
-        bound = bounded(after, corpus, late, start, time)
-        basin = float(late.basin)
-        rows.append(
-            {
-                "time": time,
-                "repeats": settings.repeats,
-                "left_basin": float((away[0] > basin).mean()),
-                "lost": float((away[1] > FAR).mean()),
-                "bound": bound,
-                "basin": basin,
-            }
-        )
-    return rows
+    return after, corpus, jax.jit(limit)(after, corpus, first, pairs, margin)
 
 
 FAR = 0.9
@@ -307,26 +264,40 @@ GROWTH, MOST = 10.0, 1000
 """Minibatches run until t has grown by this factor, or for so many steps."""
 
 
+def escapes(settings: Settings) -> list[dict]:
+    """Share of minibatch runs that leave the basin of ρ, against the bound, by t."""
+    after, corpus, late = beside_a_saddle()
+    keys = jax.random.split(jax.random.key(settings.seed), settings.repeats)
+    rows = []
+    for time in settings.escape_times:
+        most, last = map(np.asarray, leave(after, corpus, late, keys, time))
+        rows.append(
+            {
+                "time": time,
+                "repeats": settings.repeats,
+                "left_basin": float((most > late.basin).mean()),
+                "lost": float((last > FAR).mean()),
+                "bound": bounded(after, corpus, late, time),
+            }
+        )
+    return rows
+
+
 @jax.jit
 def leave(
-    after: Parameters,
-    corpus: Corpus,
-    growth: jax.Array,
-    offset: jax.Array,
-    start: jax.Array,
-    keys: jax.Array,
-    time: jax.Array,
+    after: Parameters, corpus: Corpus, late: Limit, keys: jax.Array, time: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Greatest and last distance from ρ of runs of minibatches of one, h = 1."""
     steps = jnp.minimum(jnp.ceil(time * GROWTH), MOST).astype(int)
+    start = late.query_at(jnp.log1p(time))
 
     def of(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         def once(number: jax.Array, state: tuple) -> tuple:
             query, most, _ = state
             part = minibatch(corpus, jax.random.fold_in(key, number), 1)
             query = update(after, part, query, step=1.0, normalised=False)
-            log_time = jnp.log1p(time + 1.0 + number)
-            away = jnp.linalg.norm(query - growth * log_time - offset)
+            line = late.query_at(jnp.log1p(time + 1.0 + number))
+            away = jnp.linalg.norm(query - line)
             return query, jnp.maximum(most, away), away
 
         zero = jnp.zeros(())
@@ -335,34 +306,31 @@ def leave(
     return jax.vmap(of)(keys)
 
 
-def bounded(
-    after: Parameters, corpus: Corpus, late: Limit, start: jax.Array, time: float
-) -> float:
+def bounded(after: Parameters, corpus: Corpus, late: Limit, time: float) -> float:
     """The bound of theorem 3k.5 on leaving the basin, with the noise at the start."""
+    log_time = np.log1p(time)
 
     @jax.vmap
     def force(weights: jax.Array) -> jax.Array:
         part = dataclasses.replace(corpus, weights=weights)
-        return velocity(after, part, np.log1p(time), start)
+        return velocity(after, part, log_time, late.query_at(log_time))
 
     each = np.asarray(force(jnp.eye(len(corpus.labels))))
-    weights = np.asarray(corpus.weighted(jnp.ones(len(corpus.labels))))
+    weights = np.asarray(corpus.weights)
     noise = ((each - weights @ each) ** 2).sum(axis=1)
-    radius, longest = float(late.basin), np.sqrt(2)
+    radius, longest, part = float(late.basin), np.sqrt(2), 1 / (1 + time)
     # Forces grow by this at most while p is in the ball.
     growth = np.exp(longest * radius)
-    part = 1 / (1 + time)
     later = part * (1 + part) * growth**2
     gross = weights @ np.abs(each).max(axis=1)
-    return float(
-        escape_bound(
-            radius=radius,
-            distance=float(late.offset_error),
-            variance=later * (weights @ noise),
-            largest=part * growth * np.sqrt(noise.max()),
-            drift=later * longest**3 * gross**2,
-        )
+    bound = escape_bound(
+        radius=radius,
+        distance=float(late.offset_error),
+        variance=later * (weights @ noise),
+        largest=part * growth * np.sqrt(noise.max()),
+        drift=later * longest**3 * gross**2,
     )
+    return float(bound)
 
 
 def curve(
@@ -495,35 +463,20 @@ def draw(finished: Finished) -> Figure:
         )
         panel.legend()
     left, right = axes[1]
-    rows = results["offsets"]
-    whole = max(row["batch"] for row in rows)
-    for batch in sorted({row["batch"] for row in rows}):
-        part = [row for row in rows if row["batch"] == batch]
-        name = "all sequences" if batch == whole else f"batches of {batch}"
-        left.errorbar(
-            [row["step"] for row in part],
-            [row["residual"] for row in part],
-            [row["residual_deviation"] for row in part],
-            fmt="o",
-            label=name,
-        )
-    left.set(
-        xscale="log",
-        yscale="log",
-        xlabel="h",
-        ylabel="largest |Dᵀ(p − p_mm log hj − ρ)|",
-    )
-    left.legend()
+    for batch in sorted({row["batch"] for row in results["offsets"]}):
+        part = [row for row in results["offsets"] if row["batch"] == batch]
+        names = ("step", "residual", "residual_deviation")
+        columns = [[row[name] for row in part] for name in names]
+        left.errorbar(*columns, fmt="o", label=f"{batch} per step")
+    left.set(xscale="log", yscale="log", xlabel="h")
+    left.set_ylabel("largest |Dᵀ(p − p_mm log hj − ρ)|")
     rows = results["escapes"]
-    times = [row["time"] for row in rows]
-    right.loglog(times, [row["bound"] for row in rows], "k--", label="bound")
-    for name, label in (
-        ("left_basin", "left the basin"),
-        ("lost", "beyond the saddle"),
-    ):
-        right.loglog(times, [row[name] or np.nan for row in rows], "o-", label=label)
+    for name, look in (("bound", "k--"), ("left_basin", "o-"), ("lost", "s-")):
+        share = [row[name] or np.nan for row in rows]
+        right.loglog([row["time"] for row in rows], share, look, label=name)
     right.set(xlabel="t at the start", ylabel="share of runs", ylim=(1e-5, 2))
-    right.legend()
+    for panel in (left, right):
+        panel.legend()
     return figure
 
 
@@ -598,16 +551,9 @@ CLAIMS = (
 def show(found: Finished) -> Shown:
     """How far gradient descent is from the flow, and from the flow's late line."""
     row = found.results["descent"]
+    names = ("step", "batch", "residual", "residual_deviation")
     table = [["h", "batch", "distance from the line", "± (deviation)"]]
-    table += [
-        [
-            num(one["step"]),
-            str(one["batch"]),
-            num(one["residual"]),
-            num(one["residual_deviation"]),
-        ]
-        for one in found.results["offsets"]
-    ]
+    table += [[num(one[name]) for name in names] for one in found.results["offsets"]]
     return Shown(
         [
             "Below the step h = 2/λ, λ the largest curvature on the way, discrete "

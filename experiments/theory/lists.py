@@ -28,7 +28,7 @@ from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
-from experiments.common.statistics import binomial
+from experiments.common.statistics import binomial, largest
 from experiments.common.study import (
     Count,
     Dimension,
@@ -386,50 +386,26 @@ def every_list(settings: Settings) -> tuple[list[dict], list[dict]]:
 
     kept, found = [], []
     every = [(one, winners) for one in data for winners in one.winners]
+    shape = (tokens + 2, tokens + 4)
     for lead in settings.leads:
-        runs = [(at_list(one, winners, lead, tokens), one) for one, winners in every]
-        shape = runs[0][0].shape
-        runs = [(rows + NOISE * rng.normal(size=shape), one) for rows, one in runs]
+        runs = [
+            (at_list(*both, lead, tokens) + NOISE * rng.normal(size=shape), both[0])
+            for both in every
+        ]
         best, rest, reached = ends(runs)
         same = (best == np.stack([winners for _, winners in every])).all(axis=1)
-        kept.append(
-            {
-                "lead": lead,
-                "lists": len(every),
-                "data_sets": len(data),
-                "reached": int(reached.sum()),
-                "kept": int((same & reached).sum()),
-                "largest_rest": float(rest[reached].max()) if reached.any() else None,
-            }
-        )
+        row = {"lead": lead, "lists": len(every), "data_sets": len(data)}
+        counts = {"reached": int(reached.sum()), "kept": int((same & reached).sum())}
+        kept.append({**row, **counts, "largest_rest": largest(rest[reached])})
     for scale in settings.scales:
-        runs = [
-            (scale * rng.normal(size=shape), one)
-            for one in data
-            for _ in range(settings.starts)
-        ]
-        best, rest, reached = ends(runs)
-        lists = [
-            (row == one.winners).all(axis=1)
-            for row, (_, one) in zip(best, runs, strict=True)
-        ]
-        at = reached & np.array([hit.any() for hit in lists])
-        length = np.array([len(set(row)) for row in best.tolist()])
-        least = np.array([one.lengths.min() for _, one in runs])
-        mean = np.array([one.lengths.mean() for _, one in runs])
-        found.append(
-            {
-                "scale": scale,
-                "runs": len(runs),
-                "reached": int(reached.sum()),
-                "at_a_list": int(at.sum()),
-                "shortest": int((at & (length == least)).sum()),
-                "excess": float((length - least)[at].mean()) if at.any() else None,
-                "excess_of_all_lists": float((mean - least)[at].mean())
-                if at.any()
-                else None,
-            }
-        )
+        sets = [one for one in data for _ in range(settings.starts)]
+        best, _, reached = ends([(scale * rng.normal(size=shape), one) for one in sets])
+        pairs = list(zip(best, sets, strict=True))
+        at = np.array([(row == one.winners).all(axis=1).any() for row, one in pairs])
+        shortest = [len(set(row)) == one.lengths.min() for row, one in pairs]
+        counts = {"runs": len(sets), "at_a_list": int((at & reached).sum())}
+        counts["shortest"] = int((at & reached & shortest).sum())
+        found.append({"scale": scale, **counts})
     return kept, found
 
 

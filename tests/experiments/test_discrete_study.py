@@ -10,12 +10,8 @@ from experiments.theory import (
 )
 from experiments.theory.problem import Problem
 from jaxselect.data.corpus import from_sequences
-from jaxselect.margin.limit import limit
-from jaxselect.margin.max_margin import max_margin
-from jaxselect.margin.pairs import pair_strength
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.selection import competing_pairs
 from jaxselect.model.step import embedding_step
 
 
@@ -136,29 +132,19 @@ def test_where_a_run_leaves_is_the_first_step_size_beyond_the_tolerance():
 
 
 def test_minibatches_are_unbiased_and_the_saddle_is_as_it_is_said():
-    after, bags = discrete.beside_a_saddle()
+    _, bags, late = discrete.beside_a_saddle()
     keys = jax.random.split(jax.random.key(0), 4000)
     draw = jax.vmap(lambda key: discrete.minibatch(bags, key, 3).weights)
     drawn = np.asarray(jax.jit(draw)(keys))
     np.testing.assert_allclose(drawn.sum(axis=1), 1.0, rtol=1e-12)
     deviation = np.sqrt(np.asarray(bags.weights) / 3 / len(drawn))
     assert (np.abs(drawn.mean(axis=0) - bags.weights) < 5 * deviation).all()
-    first = bags.marks(jnp.zeros(6, int))
-    values = after.embeddings @ after.head
-    strength = jax.jit(pair_strength)(values, bags, first).times_exp(jnp.zeros(()))
-    strength = np.asarray(strength)[:2, 2:]
+    strength = np.asarray(late.strength.times_exp(jnp.zeros(())))[:2, 2:]
     wanted = np.array([[1.0, 1, 1], [1, 1, -discrete.NEGATIVE]]) * strength[0, 0]
     np.testing.assert_allclose(strength, wanted, rtol=1e-9)
 
 
 def test_the_bound_on_escapes_falls_to_nothing_and_is_one_at_first():
-    after, bags = discrete.beside_a_saddle()
-    first = bags.marks(jnp.zeros(6, int))
-    pairs = competing_pairs(first, bags)
-    margin = jax.jit(max_margin)(after.embeddings, pairs)
-    late = jax.jit(limit)(after, bags, first, pairs, margin)
-    bounds = [
-        discrete.bounded(after, bags, late, late.query_at(np.log1p(time)), time)
-        for time in (10.0, 3e3, 1e5)
-    ]
+    after, bags, late = discrete.beside_a_saddle()
+    bounds = [discrete.bounded(after, bags, late, time) for time in (10.0, 3e3, 1e5)]
     assert bounds[0] == 1 > bounds[1] > 0.1 and bounds[2] < 1e-10
