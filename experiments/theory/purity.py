@@ -41,6 +41,7 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
+from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import several_relevant
@@ -66,10 +67,7 @@ class Settings(Study):
     Attributes:
         purities: expected posterior differences of relevant tokens.
         per_sequence: relevant tokens in a sequence.
-        sequences: n.
-        length: T.
-        relevant: relevant tokens per class.
-        irrelevant: the others.
+        problem: sizes of the corpora.
         dim: d.
         smallest: smallest η₀.
         largest: largest η₀.
@@ -80,10 +78,7 @@ class Settings(Study):
 
     purities: tuple[Share, ...] = (0.6, 0.7, 0.8, 0.9, 1.0)
     per_sequence: tuple[Count, ...] = (1, 2, 3)
-    sequences: int = 400
-    length: int = 6
-    relevant: int = 2
-    irrelevant: int = 8
+    problem: Problem = Problem(400, 6, 2, 8)
     dim: Dimension = 1e6
     smallest: Positive = 10.0
     largest: Positive = 1000.0
@@ -102,8 +97,7 @@ class Settings(Study):
         self, per_sequence: int, purity: jax.Array | float = 1.0
     ) -> Callable[[jax.Array], Corpus]:
         """The data, but for their key."""
-        names = ("sequences", "length", "relevant", "irrelevant")
-        sizes = {name: getattr(self, name) for name in names}
+        sizes = dataclasses.asdict(self.problem)
         return partial(
             several_relevant, per_sequence=per_sequence, purity=purity, **sizes
         )
@@ -112,7 +106,11 @@ class Settings(Study):
 PRESETS = presets(
     full=Settings(),
     smoke=Settings(
-        purities=(0.7, 1.0), per_sequence=(1,), sequences=200, points=5, seeds=2
+        purities=(0.7, 1.0),
+        per_sequence=(1,),
+        problem=Problem(200, 6, 2, 8),
+        points=5,
+        seeds=2,
     ),
 )
 

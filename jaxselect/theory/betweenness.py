@@ -208,7 +208,8 @@ def foreseen(
     slots = jnp.argmax(size, axis=1)
     selected = corpus.marks(slots) & corpus.present
     window = step_window(importance, log_odds(corpus, selected), corpus.loss)
-    held = (window.least < step_size) & (step_size < window.most)
+    # With the larger |α| the winner leads in its own direction: there is no floor.
+    held = step_size < window.most
     loses = corpus.present & ~selected
     pair = corpus.at(corpus.tokens, slots)[:, None], corpus.tokens
     return Foreseen(selected, window, held[pair] & loses, loses)
