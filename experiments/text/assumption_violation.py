@@ -2,7 +2,9 @@
 
 The flow of `experiments.text.flow` on some reviews, over how far they are from the
 theorem's assumption (only words with |posterior difference| ≥ c are kept) and η₀; then
-over the dimension d. Every cell has a certificate, or says that it has none.
+over the dimension d. Every cell has a certificate, or says that it has none. Beside the
+reviews that end with one word stands what counts alone foresee (mathematics, section
+3l): the share of losing words below the ceiling of their pair.
 
     python -m experiments.text.assumption_violation --train imdb_train.parquet ...
 """
@@ -29,8 +31,19 @@ from experiments.common.style import subplots
 from experiments.text.data import Source, Splits, load, subsample
 from experiments.text.fitting import Fit, starting_point
 from experiments.text.limit_summary import summarise
-from jaxselect.data.sparse import SparseCorpus, from_csr, posterior_difference
+from jaxselect.data.corpus import from_counts
+from jaxselect.data.sparse import (
+    SparseCorpus,
+    from_csr,
+    importance,
+    posterior_difference,
+)
+from jaxselect.sparse.bags import RaggedBags, attention
 from jaxselect.sparse.flow import trajectory
+from jaxselect.theory.betweenness import foreseen
+
+# A review is decided where one word has this share of its weight.
+DECIDED = 0.99
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,11 +133,18 @@ def cell(splits: Splits, fit: Fit, settings: Settings) -> dict:
     start = starting_point(splits, fit)
     until = settings.until_log_time
     course = trajectory(start, splits.train, until_log_time=until)
+    bags = RaggedBags.of_corpus(start, splits.train)
+    share, _ = attention(bags.counts, np.asarray(start.embeddings) @ course.query)
+    most = np.maximum.reduceat(share, bags.counts.indptr[:-1])
+    corpus = from_counts(splits.train.by_sequence.to_csr(), bags.labels)
+    counted = foreseen(corpus, importance(splits.train), fit.step_size)
     return {
         "dim": fit.dim,
         "step_size": fit.step_size,
         "words": len(splits.words),
         "reviews": len(splits.train.labels),
+        "decided": float(np.mean(most > DECIDED)),
+        "foreseen": float(counted.share),
         **summarise(course),
     }
 
@@ -190,7 +210,8 @@ def _map(axes: Axes, cells: list[dict], across: str, label: str) -> None:
 
 def show(found: Finished) -> Shown:
     """A row per cell."""
-    table = [["c", "d", "η₀", "words", "end", "tied words", "‖p_mm‖"]]
+    head = ["c", "d", "η₀", "words", "end", "tied words", "‖p_mm‖"]
+    table = [[*head, "decided", "below their ceiling"]]
     table += [
         [
             num(cell["at_least"]),
@@ -200,6 +221,8 @@ def show(found: Finished) -> Shown:
             cell["status"].replace("_", " ").lower(),
             str(cell["tied_words"]),
             num(cell["growth"]),
+            num(cell["decided"]),
+            num(cell["foreseen"]),
         ]
         for cell in found.results["cells"]
     ]

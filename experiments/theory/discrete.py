@@ -4,9 +4,14 @@ Gradient descent p ← p − h ∇L and its normalised form p ← p − h ∇L/�
 sizes, held against the curve of the flow. Theory says where: descent is stable while
 h λ < 2, normalised descent while h λ / ‖∇L‖ < 2, λ the largest curvature on the way.
 Late ∇L and λ fall alike, so descent stays stable and the normalised limit is a number.
+
+The end of descent is that of the flow: the offset ρ, for every h and size of the
+minibatches, as far as p is from p_mm log(h j) + ρ after j steps. Beside a saddle (some
+c_k < 0) minibatches may leave the basin: how often, against the bound.
 """
 
 import dataclasses
+import math
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.common.claims import Claim, Measured, Shown, at_most
+from experiments.common.claims import Claim, Measured, Shown, at_most, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.progress import watched
@@ -30,11 +35,17 @@ from experiments.common.study import (
 )
 from experiments.common.style import subplots
 from experiments.theory.problem import Problem
-from jaxselect.data.corpus import Corpus
+from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.flow.cls import FlowSettings, cls_flow, velocity
+from jaxselect.margin.certificate import CERTIFIED
+from jaxselect.margin.descent import certify_descent
+from jaxselect.margin.limit import Limit, limit
+from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import Parameters
+from jaxselect.model.selection import competing_pairs
 from jaxselect.model.step import embedding_step
+from jaxselect.theory.steps import escape_bound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +63,13 @@ class Settings(Study):
         points: step sizes h.
         tolerance: distance to the flow's curve, over ‖p‖, that counts as leaving it.
         seeds: number of draws.
+        offset_problem: the corpus whose offset is measured, after a step of 20 on E.
+        offset_steps: step sizes h.
+        offset_time: t = h j.
+        batches: sizes of minibatches, at the middle h.
+        noises: repetitions of each, for its error.
+        escape_times: t at which minibatches of one begin beside a saddle.
+        repeats: of these.
     """
 
     problem: Problem = Problem()
@@ -64,6 +82,13 @@ class Settings(Study):
     points: Count = 25
     tolerance: Positive = 0.01
     seeds: Count = 5
+    offset_problem: Problem = Problem(12, 3, 2, 3)
+    offset_steps: tuple[Positive, ...] = (2.0, 5.0, 10.0, 20.0, 40.0)
+    offset_time: Positive = 5e6
+    batches: tuple[Count, ...] = (6, 3, 1)
+    noises: Count = 8
+    escape_times: tuple[Positive, ...] = (3.0, 10.0, 30.0, 100.0, 300.0, 3000.0, 1e4)
+    repeats: Count = 10_000
     out: Path = Path("results/discrete")
 
     def check(self) -> None:
@@ -79,6 +104,12 @@ PRESETS = presets(
         until_length=30.0,
         points=6,
         seeds=1,
+        offset_steps=(5.0, 20.0),
+        offset_time=2e5,
+        batches=(2,),
+        noises=2,
+        escape_times=(10.0, 1000.0),
+        repeats=50,
     ),
 )
 RULES = ("descent", "normalised")
@@ -125,7 +156,181 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
             "deviation_at_ten_times": float(at_share(shares, off[number], 10.0)),
         }
         say(f"{rule}: {results[rule]}")
+    results["offsets"] = offsets(settings)
+    results["escapes"] = escapes(settings)
+    for row in (*results["offsets"], *results["escapes"]):
+        say(str(row))
     return {"shares": shares, "limits": limits, "deviations": off}
+
+
+OFFSET_STEP, OFFSET_DIM = 20.0, 1e6
+"""η₀ and d of the problem whose offset is measured."""
+
+
+def offsets(settings: Settings) -> list[dict]:
+    """Largest |D_kᵀ(p − p_mm log(1 + h j) − ρ)| over A, by h and by batch."""
+    before, corpus = settings.offset_problem.draw(settings.seed, OFFSET_DIM)
+    after = jax.jit(embedding_step)(before, corpus, OFFSET_STEP)
+
+    @partial(jax.jit, static_argnums=3)
+    @partial(jax.vmap, in_axes=(0, None, None, None))
+    def judged(
+        key: jax.Array, step: jax.Array, steps: jax.Array, batch: int
+    ) -> tuple[jax.Array, jax.Array]:
+        query, half = trained(after, corpus, key, step, steps, batch)
+        found = certify_descent(
+            after, corpus, query, steps=steps, step_size=step, earlier_query=half
+        )
+        return found.late_flow_residual, found.status
+
+    middle = settings.offset_steps[len(settings.offset_steps) // 2]
+    runs = [(step, 0) for step in settings.offset_steps]
+    runs += [(middle, batch) for batch in settings.batches]
+    rows = []
+    for step, batch in runs:
+        number = settings.noises if batch else 1
+        keys = jax.random.split(jax.random.key(settings.seed), number)
+        steps = jnp.array(round(settings.offset_time / step))
+        away, status = jax.device_get(judged(keys, jnp.array(step), steps, batch))
+        rows.append(
+            {
+                "step": step,
+                "batch": batch or len(corpus.labels),
+                "residual": float(away.mean()),
+                "residual_deviation": float(away.std()),
+                "residual_largest": float(away.max()),
+                # Of minibatches nothing is certified.
+                "certified": None if batch else int(status[0] in list(CERTIFIED)),
+            }
+        )
+    return rows
+
+
+def trained(
+    after: Parameters,
+    corpus: Corpus,
+    key: jax.Array,
+    step: jax.Array,
+    steps: jax.Array,
+    batch: int,
+) -> tuple[jax.Array, jax.Array]:
+    """The p after j steps of a batch, 0 for all sequences, and at half of log t."""
+
+    def once(number: jax.Array, state: tuple) -> tuple[jax.Array, jax.Array]:
+        query, half = state
+        mine = jax.random.fold_in(key, number)
+        part = minibatch(corpus, mine, batch) if batch else corpus
+        query = update(after, part, query, step=step, normalised=False)
+        begun = jnp.log1p(step * number) <= jnp.log1p(step * steps) / 2
+        return query, jnp.where(begun, query, half)
+
+    return jax.lax.fori_loop(0, steps, once, (after.query, after.query))
+
+
+def minibatch(corpus: Corpus, key: jax.Array, batch: int) -> Corpus:
+    """The corpus with the weights of sequences drawn with replacement."""
+    number = len(corpus.labels)
+    weights = corpus.weighted(jnp.ones(number))
+    drawn = jax.random.choice(key, number, (batch,), p=weights)
+    hits = jnp.zeros(number).at[drawn].add(1.0 / batch)
+    return dataclasses.replace(corpus, weights=hits)
+
+
+NEGATIVE = 0.025
+"""Of c_k of the last pair beside one saddle; from 0.0295 on there is no minimum."""
+
+
+def beside_a_saddle() -> tuple[Parameters, Corpus, Limit]:
+    """Two winners, three losers, all six pairs active, one with c_k < 0; its ρ.
+
+    Orthonormal tokens with duals u_s v_r c_sr, row sums 0.6 and column sums 0.4: two
+    solutions for c = ((1, 1, 1), (1, 1, −ε)) up to ε = 0.0295, a minimum and a saddle.
+    """
+    bags = [[winner, loser] for winner in (0, 1) for loser in (2, 3, 4)]
+    # −ℓ′(−1)/−ℓ′(1) = e.
+    weights, labels = [1.0] * 5 + [NEGATIVE / np.e], [1] * 5 + [-1]
+    corpus = from_sequences(bags, labels, vocabulary=5, weights=weights)
+    head = jnp.array([1.0, 1.0, 0.0, 0.0, 0.0])
+    after = Parameters(jnp.eye(5), jnp.zeros(5), head)
+    first = corpus.marks(jnp.zeros(6, int))
+    pairs = competing_pairs(first, corpus)
+    margin = jax.jit(max_margin)(after.embeddings, pairs)
+    return after, corpus, jax.jit(limit)(after, corpus, first, pairs, margin)
+
+
+FAR = 0.9
+"""A run at this distance from ρ in the end is beyond the saddle, at 0.89."""
+GROWTH, MOST = 10.0, 1000
+"""Minibatches run until t has grown by this factor, or for so many steps."""
+
+
+def escapes(settings: Settings) -> list[dict]:
+    """Share of minibatch runs that leave the basin of ρ, against the bound, by t."""
+    after, corpus, late = beside_a_saddle()
+    keys = jax.random.split(jax.random.key(settings.seed), settings.repeats)
+    rows = []
+    for time in settings.escape_times:
+        most, last = map(np.asarray, leave(after, corpus, late, keys, time))
+        rows.append(
+            {
+                "time": time,
+                "repeats": settings.repeats,
+                "left_basin": float((most > late.basin).mean()),
+                "lost": float((last > FAR).mean()),
+                "bound": bounded(after, corpus, late, time),
+            }
+        )
+    return rows
+
+
+@jax.jit
+def leave(
+    after: Parameters, corpus: Corpus, late: Limit, keys: jax.Array, time: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Greatest and last distance from ρ of runs of minibatches of one, h = 1."""
+    steps = jnp.minimum(jnp.ceil(time * GROWTH), MOST).astype(int)
+    start = late.query_at(jnp.log1p(time))
+
+    def of(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def once(number: jax.Array, state: tuple) -> tuple:
+            query, most, _ = state
+            part = minibatch(corpus, jax.random.fold_in(key, number), 1)
+            query = update(after, part, query, step=1.0, normalised=False)
+            line = late.query_at(jnp.log1p(time + 1.0 + number))
+            away = jnp.linalg.norm(query - line)
+            return query, jnp.maximum(most, away), away
+
+        zero = jnp.zeros(())
+        return jax.lax.fori_loop(0, steps, once, (start, zero, zero))[1:]
+
+    return jax.vmap(of)(keys)
+
+
+def bounded(after: Parameters, corpus: Corpus, late: Limit, time: float) -> float:
+    """The bound of theorem 3k.5 on leaving the basin, with the noise at the start."""
+    log_time = np.log1p(time)
+
+    @jax.vmap
+    def force(weights: jax.Array) -> jax.Array:
+        part = dataclasses.replace(corpus, weights=weights)
+        return velocity(after, part, log_time, late.query_at(log_time))
+
+    each = np.asarray(force(jnp.eye(len(corpus.labels))))
+    weights = np.asarray(corpus.weights)
+    noise = ((each - weights @ each) ** 2).sum(axis=1)
+    radius, longest, part = float(late.basin), np.sqrt(2), 1 / (1 + time)
+    # Forces grow by this at most while p is in the ball.
+    growth = np.exp(longest * radius)
+    later = part * (1 + part) * growth**2
+    gross = weights @ np.abs(each).max(axis=1)
+    bound = escape_bound(
+        radius=radius,
+        distance=float(late.offset_error),
+        variance=later * (weights @ noise),
+        largest=part * growth * np.sqrt(noise.max()),
+        drift=later * longest**3 * gross**2,
+    )
+    return float(bound)
 
 
 def curve(
@@ -242,12 +447,12 @@ def at_share(shares: np.ndarray, off: np.ndarray, share: float) -> float:
 
 
 def draw(finished: Finished) -> Figure:
-    """Deviation of both rules, step sizes in units of the predicted stable limit."""
-    found = finished.arrays
-    figure, axes = subplots(1, 2, figsize=(9, 3.8))
+    """Deviation of both rules; distance from the late line; escapes from its basin."""
+    found, results = finished.arrays, finished.results
+    figure, axes = subplots(2, 2, figsize=(9, 7.2))
     titles = ("gradient descent", "normalised gradient descent")
     for panel, off, limits, title in zip(
-        axes, found["deviations"], found["limits"], titles, strict=True
+        axes[0], found["deviations"], found["limits"], titles, strict=True
     ):
         panel.loglog(found["shares"], off.T, "o-", color="C0", alpha=0.5)
         panel.axvline(1, color="k", linestyle="--", label="stable up to here")
@@ -256,6 +461,21 @@ def draw(finished: Finished) -> Figure:
             ylabel="largest distance to the flow / ‖p‖",
             title=f"{title}, limit h ≈ {np.median(limits):.3g}",
         )
+        panel.legend()
+    left, right = axes[1]
+    for batch in sorted({row["batch"] for row in results["offsets"]}):
+        part = [row for row in results["offsets"] if row["batch"] == batch]
+        names = ("step", "residual", "residual_deviation")
+        columns = [[row[name] for row in part] for name in names]
+        left.errorbar(*columns, fmt="o", label=f"{batch} per step")
+    left.set(xscale="log", yscale="log", xlabel="h")
+    left.set_ylabel("largest |Dᵀ(p − p_mm log hj − ρ)|")
+    rows = results["escapes"]
+    for name, look in (("bound", "k--"), ("left_basin", "o-"), ("lost", "s-")):
+        share = [row[name] or np.nan for row in rows]
+        right.loglog([row["time"] for row in rows], share, look, label=name)
+    right.set(xlabel="t at the start", ylabel="share of runs", ylim=(1e-5, 2))
+    for panel in (left, right):
         panel.legend()
     return figure
 
@@ -278,24 +498,70 @@ def follows_the_flow(found: Finished) -> Measured:
     )
 
 
+ON_THE_LINE = 5e-2
+"""Largest distance of a score from the late line at the end of minibatches."""
+
+
+def ends_like_the_flow(found: Finished) -> Measured:
+    """Every h and every batch ends on the line of the flow's offset."""
+    rows = found.results["offsets"]
+    most = max(row["residual_largest"] for row in rows)
+    whole = [row for row in rows if row["certified"] is not None]
+    certified = sum(row["certified"] for row in whole)
+    return Measured(
+        at_most(most, ON_THE_LINE),
+        f"largest distance of an active score {num(most)}; {certified} of {len(whole)} "
+        "runs with all sequences certified",
+        f"{len(whole)} step sizes, {len(rows) - len(whole)} batches",
+        "–",
+        "ρ from the selection alone",
+    )
+
+
+def stays(found: Finished) -> Measured:
+    """Minibatches leave the basin no more often than the bound says."""
+    rows = found.results["escapes"]
+    hits = sum(row["left_basin"] <= row["bound"] for row in rows)
+    telling = [row for row in rows if row["bound"] < 0.5]
+    return Measured(
+        of_cases(hits, len(rows)),
+        f"{len(telling)} starts with a bound below ½: there at most "
+        f"{num(max((row['left_basin'] for row in telling), default=math.nan))} left",
+        f"{len(rows)} starts of {rows[0]['repeats']:,} runs",
+        num(1 - hits / len(rows)),
+        "distance from ρ along the run",
+    )
+
+
 CLAIMS = (
     Claim(
         "Gradient descent on p follows the flow while its step stays below 2/λ.",
         follows_the_flow,
     ),
+    Claim(
+        "The offset of descent is the flow's, whatever its step and its minibatches.",
+        ends_like_the_flow,
+    ),
+    Claim(
+        "Beside a saddle minibatches leave the basin no more often than bounded.", stays
+    ),
 )
 
 
 def show(found: Finished) -> Shown:
-    """How far gradient descent is from the flow, below its limit and at it."""
+    """How far gradient descent is from the flow, and from the flow's late line."""
     row = found.results["descent"]
+    names = ("step", "batch", "residual", "residual_deviation")
+    table = [["h", "batch", "distance from the line", "± (deviation)"]]
+    table += [[num(one[name]) for name in names] for one in found.results["offsets"]]
     return Shown(
         [
             "Below the step h = 2/λ, λ the largest curvature on the way, discrete "
             f"steps stay with the flow, at {num(row['deviation_at_a_tenth'])} ‖p‖ from "
             f"it for a tenth of that; at the limit they are off by "
             f"{num(row['deviation_at_the_limit'])}."
-        ]
+        ],
+        table,
     )
 
 

@@ -5,24 +5,30 @@ The first token of a sequence in an order of priority decides the label. Theory
 p. The study measures the share of runs that end at the list over (d, η₀): after one
 step on E, after k of η₀/k each, certified; and with E, p and v all trained. Without
 noise and with `whole_decision_list` nothing but the parameters is drawn.
+
+Which list joint training ends at is open. On small random data the study begins at each
+list that is consistent with the labels, and sees whether the flow keeps it; and holds
+the length of the list found from a random start against its scale.
 """
 
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.common.claims import Shown
+from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
+from experiments.common.numbers import num
 from experiments.common.progress import watched
 from experiments.common.results import Finished
-from experiments.common.statistics import binomial
+from experiments.common.statistics import binomial, largest
 from experiments.common.study import (
     Count,
     Dimension,
@@ -32,6 +38,7 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import power, subplots
+from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowStatus, cls_flow
@@ -72,6 +79,13 @@ class Settings(Study):
         until_norm: the flow of p stops where ‖p‖ is this.
         until_log_time: log(1+t) at which the flow of E, p and v stops.
         seeds: number of draws.
+        data_sets: small random ones whose lists are all known.
+        tokens: of these.
+        bags: of these, of three tokens each.
+        leads: least score lead with which a list is begun at.
+        scales: of random starts of E, p and v.
+        starts: random starts per data set and scale.
+        until_kept: log(1+t) to which lists are followed.
     """
 
     depth: int = 5
@@ -88,10 +102,19 @@ class Settings(Study):
     until_norm: Positive = 1e4
     until_log_time: Positive = 100.0
     seeds: Count = 4
+    data_sets: Count = 8
+    tokens: Count = 7
+    bags: Count = 8
+    leads: tuple[Positive, ...] = (0.5, 2.0, 4.0, 8.0)
+    scales: tuple[Positive, ...] = (0.001, 0.01, 0.1, 0.3, 1.0)
+    starts: Count = 16
+    until_kept: Positive = 1e4
     out: Path = Path("results/lists")
 
     def check(self) -> None:
-        """Refuse sizes of no family."""
+        """Refuse sizes of no family, and more orders than can be listed."""
+        if not 3 <= self.tokens <= 8:
+            raise BadInput(f"--tokens {self.tokens}: wanted 3 … 8")
         for case in cases(self).values():
             jax.eval_shape(partial(case.draw, **case.shares), jax.random.key(0))
 
@@ -109,6 +132,13 @@ PRESETS = presets(
         until_norm=1e3,
         until_log_time=20.0,
         seeds=2,
+        data_sets=2,
+        tokens=5,
+        bags=5,
+        leads=(4.0,),
+        scales=(0.1, 1.0),
+        starts=2,
+        until_kept=100.0,
     ),
 )
 
@@ -259,8 +289,124 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
                 rows.append({"data": name, "way": way} | summary(found))
                 say(line(rows[-1]))
                 advance(1)
+    kept, reached = every_list(settings)
+    results |= {"kept": kept, "found": reached}
+    for row in (*kept, *reached):
+        say(str(row))
     sizes = np.array(settings.step_sizes)
     return arrays | {"dims": np.array(settings.dims), "sizes": sizes}
+
+
+class Small(NamedTuple):
+    """A data set and all its consistent lists.
+
+    Attributes:
+        bags: three tokens each.
+        labels: of the bags.
+        winners: a row per list, the selected token of each bag.
+    """
+
+    bags: np.ndarray
+    labels: np.ndarray
+    winners: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of each list."""
+        return np.array([len(set(row)) for row in self.winners.tolist()])
+
+
+def small(settings: Settings, rng: np.random.Generator) -> Small:
+    """Random bags and labels that have lists of unlike lengths."""
+    orders = np.array(list(permutations(range(settings.tokens))))
+    while True:
+        bags = np.array(
+            [rng.permutation(settings.tokens)[:3] for _ in range(settings.bags)]
+        )
+        labels = rng.choice([-1, 1], settings.bags)
+        best = orders[:, bags].argmax(axis=2)
+        winners = np.unique(bags[np.arange(settings.bags), best], axis=0)
+        # A token of a list decides for one label only.
+        above, below = winners[:, labels > 0], winners[:, labels < 0]
+        mixed = (above[:, :, None] == below[:, None, :]).any(axis=(1, 2))
+        found = Small(bags, labels, winners[~mixed])
+        if len(set(found.lengths.tolist())) > 1:
+            return found
+
+
+def at_list(data: Small, winners: np.ndarray, lead: float, tokens: int) -> np.ndarray:
+    """Rows of (E, p, v) of rank two with a list's selection, up to some noise.
+
+    Scores fall by the lead from a winner to every loser, values are ± the same or 0.
+    """
+    level, values = np.zeros(tokens), np.zeros(tokens)
+    for _ in range(tokens):
+        for bag, top in zip(data.bags, winners, strict=True):
+            losers = bag[bag != top]
+            level[losers] = np.maximum(level[losers], level[top] + 1)
+    values[winners] = lead * data.labels
+    scores = lead * (level.mean() - level)
+    size = np.sqrt([np.linalg.norm(scores), np.linalg.norm(values)])
+    # Balanced but for p·v: |p|² = |a|, |v|² = |b|.
+    rows = np.zeros((tokens + 2, tokens + 4))
+    rows[:-2, :2] = np.stack([scores, values], axis=1) / size
+    rows[-2, 0], rows[-1, 1] = size
+    return rows
+
+
+NOISE = 0.03
+"""Noise on every number of (E, p, v) at the start of a list."""
+
+
+def every_list(settings: Settings) -> tuple[list[dict], list[dict]]:
+    """Shares of lists that joint flow keeps, by lead; lengths of those it finds."""
+    rng = np.random.default_rng(settings.seed)
+    data = [small(settings, rng) for _ in range(settings.data_sets)]
+    tokens = settings.tokens
+
+    @jax.jit
+    @jax.vmap
+    def top(rows: jax.Array, bags: jax.Array, labels: jax.Array) -> tuple:
+        corpus = Corpus(bags, jnp.ones(bags.shape), labels, tokens)
+        begin = Parameters(rows[:-2], rows[-2], rows[-1])
+        end = joint_flow(begin, corpus, until_log_time=settings.until_kept)
+        scores = (end.embeddings @ end.query)[bags]
+        best = jnp.take_along_axis(bags, scores.argmax(axis=1)[:, None], axis=1)
+        values = end.embeddings @ end.head
+        output = (jax.nn.softmax(scores) * values[bags]).sum(axis=1)
+        # Tokens of a list that share a bag need no order: their values are alike.
+        rest = jnp.max(jnp.abs(1.0 - output / values[best[:, 0]]))
+        return best[:, 0], rest, end.status == FlowStatus.REACHED
+
+    def ends(runs: list[tuple[np.ndarray, Small]]) -> tuple[np.ndarray, ...]:
+        rows = np.stack([rows for rows, _ in runs])
+        bags = np.stack([one.bags for _, one in runs]).astype(np.int32)
+        labels = np.stack([one.labels for _, one in runs]).astype(np.int32)
+        return jax.device_get(top(rows, bags, labels))
+
+    kept, found = [], []
+    every = [(one, winners) for one in data for winners in one.winners]
+    shape = (tokens + 2, tokens + 4)
+    for lead in settings.leads:
+        runs = [
+            (at_list(*both, lead, tokens) + NOISE * rng.normal(size=shape), both[0])
+            for both in every
+        ]
+        best, rest, reached = ends(runs)
+        same = (best == np.stack([winners for _, winners in every])).all(axis=1)
+        row = {"lead": lead, "lists": len(every), "data_sets": len(data)}
+        counts = {"reached": int(reached.sum()), "kept": int((same & reached).sum())}
+        kept.append({**row, **counts, "largest_rest": largest(rest[reached])})
+    for scale in settings.scales:
+        sets = [one for one in data for _ in range(settings.starts)]
+        best, _, reached = ends([(scale * rng.normal(size=shape), one) for one in sets])
+        pairs = list(zip(best, sets, strict=True))
+        at = np.array([(row == one.winners).all(axis=1).any() for row, one in pairs])
+        shortest = [len(set(row)) == one.lengths.min() for row, one in pairs]
+        counts = {"runs": len(sets), "at_a_list": int((at & reached).sum())}
+        counts["shortest"] = int((at & reached & shortest).sum())
+        found.append({"scale": scale, **counts})
+    return kept, found
 
 
 def over_the_plane(
@@ -338,7 +484,8 @@ def line(row: dict[str, Any]) -> str:
 def draw(finished: Finished) -> Figure:
     """Share of runs at the list over (d, η₀), a row per kind of data.
 
-    Runs that are not certified count as not at the list.
+    Runs that are not certified count as not at the list. Last row: lists that joint
+    training keeps, over the lead that they begin with, and the shortest ones found.
     """
     rows, found = finished.results["rows"], finished.arrays
     kinds, ways = (
@@ -346,13 +493,13 @@ def draw(finished: Finished) -> Figure:
     )
     across, upward = found["dims"], found["sizes"]
     figure, axes = subplots(
-        len(kinds),
+        len(kinds) + 1,
         len(ways),
-        figsize=(3.0 * len(ways) + 1, 2.0 * len(kinds)),
+        figsize=(3.0 * len(ways) + 1, 2.0 * len(kinds) + 2.0),
         squeeze=False,
     )
     for panel, (kind, way) in zip(
-        axes.flat, ((kind, way) for kind in kinds for way in ways), strict=True
+        axes[:-1].flat, ((kind, way) for kind in kinds for way in ways), strict=True
     ):
         key = f"{kind}, {way}"
         if f"same_list {key}" not in found:
@@ -371,6 +518,7 @@ def draw(finished: Finished) -> Figure:
         panel.set_yticks(range(len(upward)), [f"{size:g}" for size in upward])
         panel.set_title(key, fontsize="small")
         panel.set(xlabel="d", ylabel="η₀")
+    small_data(axes[-1], finished.results)
     figure.colorbar(
         drawn,
         ax=axes,
@@ -381,8 +529,48 @@ def draw(finished: Finished) -> Figure:
     return figure
 
 
+def small_data(axes: np.ndarray, results: dict[str, Any]) -> None:
+    """Two panels: lists kept by the lead at the start, the shortest found by scale."""
+    for panel in axes[2:]:
+        panel.set_axis_off()
+    kept, found = results["kept"], results["found"]
+    axes[0].semilogx(
+        [row["lead"] for row in kept],
+        [row["kept"] / row["lists"] for row in kept],
+        "o-",
+    )
+    axes[0].set(
+        xlabel="least lead at the start", title="lists kept", ylim=(-0.03, 1.03)
+    )
+    axes[1].semilogx(
+        [row["scale"] for row in found],
+        [row["shortest"] / max(row["at_a_list"], 1) for row in found],
+        "o-",
+    )
+    axes[1].set(xlabel="scale at the start", title="shortest list", ylim=(-0.03, 1.03))
+
+
+def keeps(found: Finished) -> Measured:
+    """Joint training keeps every list that it is begun at with the largest lead."""
+    row = found.results["kept"][-1]
+    return Measured(
+        of_cases(row["kept"], row["reached"]),
+        f"{row['kept']} of {row['reached']} kept from a lead of {num(row['lead'])} on",
+        f"{row['lists']} lists of {row['data_sets']} data sets",
+        num(1 - row["kept"] / max(row["reached"], 1)),
+        "selected tokens at the end; no certificate",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "Joint training keeps every list of single tokens that is hard enough.", keeps
+    ),
+)
+
+
 def show(found: Finished) -> Shown:
-    """Share of runs that end at the decision list, by data and way."""
+    """Share of runs that end at the decision list, by data and way; small data."""
     rows = [["data", "way", "runs that count", "same list", "same labels", "lead > 0"]]
     for row in found.results["rows"]:
         shares = (row["same_list"], row["same_labels"])
@@ -391,10 +579,19 @@ def show(found: Finished) -> Shown:
             + ["none" if share is None else f"{share:.3f}" for share in shares]
             + [str(row["positive_lead"])]
         )
-    return Shown(["Labels by the first token of a list that is present."], rows)
+    sentences = ["Labels by the first token of a list that is present."]
+    for row in found.results["found"]:
+        sentences.append(
+            f"From random starts of scale {num(row['scale'])} {row['shortest']} of "
+            f"{row['at_a_list']} joint flows that end at a list end at a shortest one; "
+            f"{row['runs'] - row['at_a_list']} of {row['runs']} end at none."
+        )
+    return Shown(sentences, rows)
 
 
-main = Experiment(run, draw=draw, show=show, title="Labels by decision lists")
+main = Experiment(
+    run, draw=draw, claims=CLAIMS, show=show, title="Labels by decision lists"
+)
 
 
 if __name__ == "__main__":

@@ -281,6 +281,7 @@ def certificate_in_frame(
     tolerance: float = TOLERANCE,
     tied: Bool[Scalar, ""] | bool = False,
     displacement: Float[Scalar, ""] | float = 0.0,
+    step_size: Float[Scalar, ""] | float = 0.0,
 ) -> Certificate:
     """`certify` of an ending at hand, in the coordinates of a frame."""
     covered = coverage(end.selected, corpus)
@@ -292,7 +293,7 @@ def certificate_in_frame(
         worst = jnp.nanmin(covered), jnp.nanmin(covered)
     here = flow.query, flow.log_time
     residual = late_flow_residual(parameters.embeddings, end.margin, end.late, *here)
-    bound = inactive_pair_bound(parameters, corpus, end, *here, tolerance)
+    bound = inactive_pair_bound(parameters, corpus, end, *here, tolerance, step_size)
     return Certificate(
         ending=end,
         late_flow_residual=residual,
@@ -421,6 +422,7 @@ def inactive_pair_bound(
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
     tolerance: float,
+    step_size: Float[Scalar, ""] | float = 0.0,
 ) -> Float[Scalar, ""]:
     """Bound on all that inactive pairs may still move a score difference.
 
@@ -429,9 +431,10 @@ def inactive_pair_bound(
     ‖p − p_mm τ − ρ‖ and ε the tolerance. Then all of them, and what the pair sum leaves
     out, move p by S = Σ |λ| ‖D‖ e^{2δ_0‖D‖ + ε} / (m − 1) + (nonlinear terms) at most,
     and a score difference by max ‖D‖ S. A result above the tolerance bounds nothing; it
-    is ∞ where a hypothesis fails.
+    is ∞ where a hypothesis fails. Steps of gradient descent of size h add what they are
+    off the flow from here on.
 
-    Source: mathematics, section 3e.
+    Source: mathematics, sections 3e and 3k.
     """
     embeddings, late, pairs = parameters.embeddings, end.late, end.pairs
     scores = embeddings @ query
@@ -453,9 +456,11 @@ def inactive_pair_bound(
     fades = jnp.where(relevant, jnp.where(excess > 0, excess, 0.0), 1.0)
     spent = jnp.sum(jnp.where(relevant, force * length / fades, 0.0))
 
-    left_out = _left_out(parameters, corpus, end.selected, query, log_time)
+    left_out, gross = _left_out(parameters, corpus, end.selected, query, log_time)
     growth = jnp.exp(2 * (2 * distance * longest + tolerance))
-    bound = longest * (spent + left_out * longest * growth)
+    part = step_size * jnp.exp(-log_time)
+    jumps = gross**2 * longest**3 * part * (1 + part)
+    bound = longest * (spent + (left_out * longest + jumps) * growth)
     # Within the basin all along, where Φ has one.
     inside = distance + bound / jnp.where(longest > 0, longest, 1.0) <= late.basin
     return jnp.where(inside, bound, jnp.inf)
@@ -467,8 +472,11 @@ def _left_out(
     selected: Bool[Array, "sequences width"],
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
-) -> Float[Scalar, ""]:
-    """Bound on |gradient − pair sum| in score space, per unit of τ, for one winner."""
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
+    """Bounds on |gradient − pair sum| and on the gross forces, for one winner.
+
+    Both in score space, per unit of τ; the latter is Γ = Σ_X Σ_r e^τ w_X g_X q_r Δ_X.
+    """
     values = parameters.embeddings @ parameters.head
     attention = attend_corpus(parameters.embeddings @ query, values, corpus)
     present = corpus.present
@@ -492,8 +500,8 @@ def _left_out(
     unselected = jnp.max(weight * (1 + change * spread))
     exponent = log_weighted_residual(attention, corpus) + log_time
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
-    small = unselected <= UNSELECTED
-    return jnp.where(small, NONLINEAR * unselected * force.sum(), jnp.inf)
+    small, gross = unselected <= UNSELECTED, force.sum()
+    return jnp.where(small, NONLINEAR * unselected * gross, jnp.inf), gross
 
 
 def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Flow:

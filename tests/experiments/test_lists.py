@@ -1,6 +1,7 @@
 """The study of decision lists: its data, and what it counts, by hand."""
 
 import dataclasses
+import itertools
 from functools import partial
 
 import jax
@@ -78,3 +79,36 @@ def test_shares_are_over_the_runs_that_count():
 def test_settings_without_a_study_are_refused(change):
     with pytest.raises(BadInput, match="wanted"):
         check(dataclasses.replace(SMOKE, **change))
+
+
+def test_every_list_of_small_data_and_no_other_is_found():
+    """Against all subsets: a list exists for a choice of tokens iff it has no cycle."""
+    settings = lists.PRESETS["full"]
+    data = lists.small(settings, np.random.default_rng(1))
+    tokens = settings.tokens
+    wanted = []
+    for choice in itertools.product(range(3), repeat=settings.bags):
+        top = data.bags[np.arange(settings.bags), list(choice)]
+        above = np.zeros((tokens, tokens), bool)
+        for bag, winner in zip(data.bags, top, strict=True):
+            above[winner, bag[bag != winner]] = True
+        reach = np.linalg.matrix_power(above + np.eye(tokens), tokens) > 0
+        signs = [set(data.labels[top == token]) for token in set(top)]
+        if not (reach & above.T).any() and all(len(sign) == 1 for sign in signs):
+            wanted.append(tuple(top.tolist()))
+    assert sorted(wanted) == sorted(map(tuple, data.winners.tolist()))
+    assert len(set(data.lengths)) > 1
+
+
+def test_a_start_at_a_list_selects_it_by_its_lead_with_its_signs():
+    settings = lists.PRESETS["full"]
+    data = lists.small(settings, np.random.default_rng(2))
+    for winners in data.winners:
+        rows = lists.at_list(data, winners, 4.0, settings.tokens)
+        scores, values = rows[:-2] @ rows[-2], rows[:-2] @ rows[-1]
+        ahead = scores[winners][:, None] - scores[data.bags]
+        lost = data.bags != winners[:, None]
+        assert ahead[lost].min() == pytest.approx(4.0)
+        np.testing.assert_allclose(values[winners], 4.0 * data.labels, atol=1e-12)
+        others = np.setdiff1d(np.arange(settings.tokens), winners)
+        np.testing.assert_allclose(values[others], 0.0, atol=1e-12)

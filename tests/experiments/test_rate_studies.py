@@ -18,6 +18,7 @@ from experiments.theory import (
     lists,
     optimizers,
     phases,
+    purity,
     rates,
     step_size,
 )
@@ -38,6 +39,7 @@ STUDIES = {
     "lists": lists,
     "optimizers": optimizers,
     "phases": phases,
+    "purity": purity,
 }
 TUTORIAL = Path(rates.__file__).parents[1] / "tutorial.ipynb"
 
@@ -76,6 +78,14 @@ def test_a_study_leaves_results_and_a_figure(study):
             assert results[rule]["deviation_at_a_tenth"] < 0.01
             beyond = results[rule]["deviation_at_ten_times"]
             assert beyond > 10 * results[rule]["deviation_at_a_tenth"]
+        # One end for every step and batch; the bound is above what leaves.
+        assert all(row["residual"] < 0.1 for row in results["offsets"])
+        for row in results["escapes"]:
+            assert row["left_basin"] <= row["bound"]
+    if name == "purity":
+        impure, pure = results["edges"]
+        assert impure["ratio"] == pytest.approx(1.0, abs=0.15)
+        assert pure["ratio"] is None and results["pairs"]["at_odds"] == 0
     if name == "joint":
         assert results["equal"]["status"]["UNCHANGED"] == results["equal"]["draws"]
         for row in results["laws"]:

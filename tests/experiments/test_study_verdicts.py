@@ -14,6 +14,7 @@ from experiments.theory import (
     _trained_head,
     joint,
     phases,
+    purity,
     rates,
     step_size,
     watch,
@@ -97,6 +98,31 @@ def discrete(off):
     return steps.follows_the_flow(study({"descent": row | {"stable_limit": [1.0]}}))
 
 
+def descent_end(residual, certified=1):
+    row = {"residual_largest": residual, "certified": certified}
+    return steps.ends_like_the_flow(
+        study({"offsets": [row, row | {"certified": None}]})
+    )
+
+
+def beside_saddle(*rows):
+    keys = ("left_basin", "bound")
+    rows = [dict(zip(keys, row, strict=True)) | {"repeats": 9} for row in rows]
+    return steps.stays(study({"escapes": rows}))
+
+
+def ceilings(*ratios):
+    rows = [{"per_sequence": 1, "ratio": ratio} for ratio in ratios]
+    rows.append({"per_sequence": 2, "ratio": 9.0})
+    return purity.foretold(study({"edges": rows}))
+
+
+def loads(load, at_odds=0):
+    row = dict.fromkeys(("outside", "active", "runs_outside", "certified", "runs"), 1)
+    row |= {"largest_load": load, "at_odds": at_odds}
+    return purity.held(study({"pairs": row}))
+
+
 def matrix(good):
     row = {"identity_holds": good, "identity_largest": 0.0, "draws": 4}
     return joint.behind_matrix(study({"matrix": row}))
@@ -158,6 +184,18 @@ TABLES = [
     (lambda: discrete(0.0099), AGREES),
     (lambda: discrete(0.0101), FAILS),
     (lambda: discrete(NAN), OPEN),
+    (lambda: descent_end(0.0499), AGREES),
+    (lambda: descent_end(0.0501), FAILS),
+    (lambda: beside_saddle((0.1, 0.2), (0.0, 0.01)), AGREES),
+    (lambda: beside_saddle((0.1, 0.2), (0.2, 0.1)), IN_PART),
+    (lambda: ceilings(0.92, 1.09, None), AGREES),
+    (lambda: ceilings(0.9, 1.09), IN_PART),
+    (lambda: ceilings(1.11), FAILS),
+    (lambda: ceilings(None), OPEN),
+    (lambda: loads(0.99), HOLDS),
+    (lambda: loads(1.01), FAILS),
+    (lambda: loads(0.5, at_odds=1), FAILS),
+    (lambda: loads(None), OPEN),
     (lambda: head(UNCHANGED=4), HOLDS),
     (lambda: head(UNCHANGED=3, NOT_CERTIFIED=1), OPEN),
     (lambda: head(UNCHANGED=3, NOT_REACHED=1), OPEN),

@@ -134,7 +134,7 @@ def test_two_classes_are_two_signs(log_time):
             log_strongest_pull(scores, values, corpus),
             strength.factor * jnp.exp(strength.log_scale),
             coverage(chosen, corpus),
-            _left_out(after, corpus, top, query, jnp.array(40.0)),
+            _left_out(after, corpus, top, query, jnp.array(40.0))[0],
             push.values[:, 0] if values.ndim > 1 else push.values,
         )
 

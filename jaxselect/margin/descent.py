@@ -1,0 +1,102 @@
+"""Certificates of gradient descent on p, as it is run.
+
+p_{j+1} = p_j − h ∇L(p_j) is the flow with a jump after each step, and all jumps from j
+on add up to O(1/j): descent has the flow's limit, and the flow's certificate with the
+jumps added (mathematics, section 3k).
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Scalar
+
+from ..checks import BadInput
+from ..compilation import full_precision
+from ..data.corpus import Corpus
+from ..flow.cls import Flow, FlowStatus
+from ..model.parameters import Parameters, check_problem, frame
+from .certificate import TOLERANCE, Certificate, _ending, certificate_in_frame
+
+REFUSED = {
+    "minibatches": "they hold only with a probability; see `escape_bound`",
+    "adam": "its steps do not shrink with the gradient, so that h j is not its time",
+}
+
+
+@full_precision
+def certify_descent(
+    parameters: Parameters,
+    corpus: Corpus,
+    query: Float[Array, " dim"],
+    *,
+    steps: Int[Scalar, ""] | int,
+    step_size: Float[Scalar, ""] | float,
+    earlier_query: Float[Array, " dim"] | None = None,
+    rule: str = "descent",
+) -> Certificate:
+    """Certify that gradient descent on p stays on p_mm log(h j) + ρ for ever.
+
+    Source: mathematics, section 3k.
+
+    Args:
+        parameters: (E, p_0, v), which descent started from; E and v are fixed.
+        corpus: n labelled bags, all of which are in every step.
+        query: p_j.
+        steps: j.
+        step_size: h, the same in all steps.
+        earlier_query: p at an eighth to three quarters of log(1 + h j); needed where
+            inactive pairs reach further than active ones (`Limit.history_dim`).
+        rule: descent; others are refused.
+
+    Returns:
+        The certificate; `inactive_pair_bound` has the jumps of all later steps in it.
+
+    Raises:
+        BadInput: another rule, or parameters and a corpus that do not go together.
+
+    Example:
+        >>> import jax, optax
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect.margin.certificate import TrialStatus
+        >>> from jaxselect.model.attention import empirical_risk
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+        >>> risk = lambda p: empirical_risk(dataclasses.replace(start, query=p), bags)
+        >>> rule = optax.sgd(20.0)
+        >>> def once(_, state):
+        ...     step, memory = rule.update(jax.grad(risk)(state[0]), state[1])
+        ...     return optax.apply_updates(state[0], step), memory
+        >>> state = start.query, rule.init(start.query)
+        >>> query, _ = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, once, s))(state)
+        >>> certify = jax.jit(certify_descent)
+        >>> found = certify(start, bags, query, steps=20_000, step_size=20.0)
+        >>> TrialStatus(found.status.item()).name
+        'SELECTED_ALL'
+    """
+    if rule != "descent":
+        why = REFUSED.get(rule, "nothing is proved of it")
+        raise BadInput(f"rule {rule}: wanted descent; {why}")
+    check_problem(parameters, corpus)
+    inside = frame(parameters)
+    few, query = inside.parameters, inside.coordinates(query)
+    if earlier_query is not None:
+        earlier_query = inside.coordinates(earlier_query)
+    time = jnp.asarray(step_size, query.dtype) * jnp.asarray(steps, query.dtype)
+    log_time = jnp.log1p(time)
+    none = jnp.zeros((0,), query.dtype)
+    flow = Flow(
+        query=query,
+        log_time=log_time,
+        status=jnp.asarray(FlowStatus.REACHED, jnp.int32),
+        num_steps=jnp.asarray(steps, jnp.int32),
+        num_rejected=None,
+        path_log_times=none,
+        path_query=jnp.zeros((0, len(query)), query.dtype),
+        earlier_log_time=log_time,
+        earlier_query=query if earlier_query is None else earlier_query,
+    )
+    end = _ending(few, corpus, query, log_time, earlier_query)
+    found = certificate_in_frame(
+        few, corpus, flow, end, tolerance=TOLERANCE, step_size=step_size
+    )
+    return dataclasses.replace(found, ending=end.placed(inside))

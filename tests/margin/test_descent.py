@@ -1,0 +1,135 @@
+"""Certificates of gradient descent: followed on, and against the steps themselves."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import from_sequences
+from jaxselect.margin.certificate import (
+    CERTIFIED,
+    TOLERANCE,
+    inactive_pair_bound,
+)
+from jaxselect.margin.descent import certify_descent
+from jaxselect.margin.pairs import score_differences
+from jaxselect.model.attention import empirical_risk
+from jaxselect.model.parameters import Parameters
+from jaxselect.theory.steps import escape_bound
+
+# Pairs (0, 2) and (1, 3) are active; (1, 4) has margin 2, and 0 meets two copies of 2.
+BAGS = from_sequences([[0, 2, 2], [1, 3], [1, 4]], [1, -1, -1], vocabulary=5)
+ROWS = jnp.eye(5).at[4].set(0.75 * jnp.array([-1.0, -1.0, 1.0, 1.0, 0.0]))
+START = Parameters(ROWS, jnp.zeros(5), jnp.array([1.0, -2.0, 0.1, 0.0, 0.0]))
+
+
+def risk(query):
+    return empirical_risk(replace(START, query=query), BAGS)
+
+
+@jax.jit
+def descend(query, steps, size):
+    def once(number, state):
+        query, half = state
+        query = query - size * jax.grad(risk)(query)
+        begun = jnp.log1p(size * number) < jnp.log1p(size * steps) / 2
+        return query, jnp.where(begun, query, half)
+
+    return jax.lax.fori_loop(0, steps, once, (query, query))
+
+
+@jax.jit
+def certified(query, half, steps, size):
+    return certify_descent(
+        START, BAGS, query, steps=steps, step_size=size, earlier_query=half
+    )
+
+
+STEPS = 200_000
+
+
+@pytest.mark.parametrize("size", [5.0, 10.0, 20.0])
+def test_certified_descent_stays_on_its_line(size):
+    query, half = descend(START.query, STEPS, size)
+    found = certified(query, half, STEPS, size)
+    assert found.status.item() in list(CERTIFIED)
+    later, _ = descend(query, STEPS, size)
+    late = found.ending.late
+    off = score_differences(ROWS @ (later - late.query_at(np.log1p(2 * STEPS * size))))
+    active = found.ending.margin.active
+    assert 0 < active.sum() < found.ending.pairs.sum()
+    moved = np.abs(off[active]).max()
+    assert moved <= found.late_flow_residual + found.inactive_pair_bound
+    # In closed form, λ = ½ = c e^{−D ρ} with c = (b_s − b_r) σ(−|b_s|) C_r/3 C_s.
+    strength = np.array([0.9 * 2, 2.0]) / (1 + np.exp([1.0, 2.0])) / 3
+    lead = np.asarray(ROWS @ late.offset)
+    np.testing.assert_allclose(lead[:2] - lead[2:4], np.log(2 * strength), atol=1e-9)
+
+
+def test_too_early_and_too_long_steps_are_not_certified():
+    """At one t the bound grows with h: longer steps have more to jump."""
+    bounds = []
+    for size, steps in ((0.5, 4000), (20.0, 100), (100.0, 20)):
+        query, half = descend(START.query, steps, size)
+        found = certified(query, half, steps, size)
+        bounds.append(float(found.inactive_pair_bound))
+    assert bounds[0] < bounds[1] < bounds[2] and bounds[2] > TOLERANCE
+    assert found.status.item() not in list(CERTIFIED)
+
+
+def test_the_bound_holds_all_jumps_from_the_flow():
+    """½ h² ∂²L ∇L of every later step, to leading order, and not much more."""
+    size, steps = 5.0, 2_000
+    query, half = descend(START.query, steps, size)
+    found = certified(query, half, steps, size)
+
+    @jax.jit
+    def jumps(query):
+        def once(_, state):
+            query, total = state
+            slope = jax.grad(risk)(query)
+            _, turned = jax.jvp(jax.grad(risk), (query,), (slope,))
+            jump = size**2 / 2 * jnp.linalg.norm(turned)
+            return query - size * slope, total + jump
+
+        return jax.lax.fori_loop(0, 20 * steps, once, (query, jnp.zeros(())))[1]
+
+    end, time = found.ending, jnp.log1p(size * steps)
+    args = START, BAGS, end, query, time, TOLERANCE
+    with_jumps, without = (inactive_pair_bound(*args, h) for h in (size, 0.0))
+    longest = np.sqrt(4.75)
+    bound = float(with_jumps - without) / longest
+    # A gross bound: forces of unlike directions, and D in the place of each ‖D_k‖.
+    assert jumps(query) < bound < 100 * jumps(query)
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [("adam", "shrink"), ("minibatches", "escape_bound"), ("x", "prov")],
+)
+def test_rules_of_which_less_is_known_are_refused(rule, why):
+    with pytest.raises(BadInput, match=f"wanted descent; .*{why}"):
+        certify_descent(START, BAGS, START.query, steps=1, step_size=1.0, rule=rule)
+
+
+def test_a_random_walk_leaves_no_more_often_than_bounded():
+    """Steps ± 1/t without any contraction from t = 300 on, R = 0.2."""
+    steps = 1.0 / np.arange(300.0, 3000.0)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (4000, len(steps)))
+    left = (np.abs(np.cumsum(signs * steps, axis=1)).max(axis=1) > 0.2).mean()
+    bound = jax.jit(partial(escape_bound, distance=0.0))
+    noise = {"variance": (steps**2).sum(), "largest": steps[0]}
+    assert 0 < left <= bound(radius=0.2, **noise) < 0.3
+    # The bound by hand, with every argument in play.
+    found = bound(radius=0.5, variance=0.01, largest=0.1, drift=0.05)
+    left, slope = 0.25 - 0.01 - 1.1 * 0.05 - 0.05**2, 1.1
+    spread = slope**2 * 0.01 + slope * 0.1 * left / 3
+    np.testing.assert_allclose(found, np.exp(-(left**2) / 2 / spread), rtol=1e-12)
+    nearer = escape_bound(radius=0.5, variance=0.01, largest=0.1, distance=0.2)
+    left = 0.25 - 0.01 - 0.2**2
+    spread = slope**2 * 0.01 + slope * 0.1 * left / 3
+    np.testing.assert_allclose(nearer, np.exp(-(left**2) / 2 / spread), rtol=1e-12)
