@@ -39,6 +39,7 @@ STUDIES = (
     "theory.lists",
     "theory.optimizers",
     "theory.phases",
+    "theory.peers",
     "theory.tolerance",
     "theory.watch",
     "reviews",
