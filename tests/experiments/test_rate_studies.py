@@ -17,6 +17,7 @@ from experiments.theory import (
     joint,
     lists,
     optimizers,
+    peers,
     phases,
     rates,
     step_size,
@@ -37,6 +38,7 @@ STUDIES = {
     "joint": joint,
     "lists": lists,
     "optimizers": optimizers,
+    "peers": peers,
     "phases": phases,
 }
 TUTORIAL = Path(rates.__file__).parents[1] / "tutorial.ipynb"
