@@ -39,6 +39,7 @@ STUDIES = (
     "theory.lists",
     "theory.optimizers",
     "theory.phases",
+    "theory.peers",
     "theory.purity",
     "theory.tolerance",
     "theory.watch",

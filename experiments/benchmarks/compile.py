@@ -3,13 +3,14 @@
 A run, a sweep's chunk, the gradient of rates and a step on text are traced, lowered and
 compiled, each in a new process and without the cache of programs. Seconds are of
 CPU, all threads added up. No device but the CPU has to be here: a TPU's compiler comes
-with libtpu, and for CUDA programs are lowered only.
+with libtpu, an H100's with the extra `cuda`; for other GPUs programs are lowered only.
 """
 
 import dataclasses
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -29,12 +30,27 @@ from experiments.common.results import Finished
 from experiments.common.study import Experiment, Study, presets
 from jaxselect.compilation import options_of
 
-TARGETS = {"cpu": "cpu", "v5e": "tpu", "v6e": "tpu", "cuda": "gpu"}
+TARGETS = {"cpu": "cpu", "v5e": "tpu", "v6e": "tpu", "h100": "gpu", "cuda": "gpu"}
 """Devices that programs are compiled for, and their kinds."""
 CHIPS = 4
 """Topology that a TPU's program is compiled for."""
-LIBTPU = "python -m pip install -e '.[tpu]'"
-"""The command that brings a TPU's compiler, which wants no TPU."""
+COMPILERS = {"tpu": ("libtpu", "tpu"), "gpu": ("jax_cuda12_plugin", "cuda")}
+"""Package of a compiler that wants no device, and the extra that brings it."""
+H100 = """
+gpu_device_info {
+  cuda_compute_capability { major: 9 }
+  core_count: 132 fpus_per_core: 128 threads_per_warp: 32 clock_rate_ghz: 1.98
+  threads_per_block_limit: 1024 threads_per_core_limit: 2048
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  shared_memory_per_block: 49152 shared_memory_per_block_optin: 232448
+  shared_memory_per_core: 233472 l2_cache_size: 52428800
+  memory_bandwidth: 3352320000000 device_memory_size: 84929347584
+}
+platform_name: "CUDA" device_description_str: "NVIDIA H100 80GB HBM3"
+dnn_version_info { major: 9 minor: 7 } runtime_version { major: 12 minor: 9 }
+"""
+"""What XLA asks of a GPU that is not here."""
 ALONE = (
     "import json, sys; from experiments.benchmarks import compile; "
     "print(json.dumps(compile.here(*sys.argv[1:])))"
@@ -52,6 +68,8 @@ COLUMNS = {
     "outputs": ("outs", 2**20, ".1f"),
 }
 """Measured quantities: heading, unit and digits; lines are of StableHLO."""
+CALL = re.compile(r'custom_call_target="([^"]+)"')
+PRECISION = re.compile(r'operand_precision"?[:=][\[{]"?(\w+)')
 MANNERS = {
     "run fast": ("cpu",),
     "chunk fast": ("cpu", "tpu"),
@@ -70,7 +88,7 @@ ProgramName = Literal[
     "rates",
     "text",
 ]
-Target = Literal["cpu", "v5e", "v6e", "cuda"]
+Target = Literal["cpu", "v5e", "v6e", "h100", "cuda"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +115,7 @@ class Settings(Study):
         "rates",
         "text",
     )
-    targets: tuple[Target, ...] = ("cpu", "v5e", "v6e", "cuda")
+    targets: tuple[Target, ...] = ("cpu", "v5e", "v6e", "h100", "cuda")
     out: Path = Path("results/benchmarks/compile")
 
 
@@ -155,8 +173,11 @@ def missing(target: str) -> str | None:
     Example:
         >>> missing("cpu")
     """
-    if TARGETS[target] == "tpu" and importlib.util.find_spec("libtpu") is None:
-        return f"no libtpu here: {LIBTPU} brings it"
+    if target in ("cpu", "cuda"):
+        return None
+    package, extra = COMPILERS[TARGETS[target]]
+    if importlib.util.find_spec(package) is None:
+        return f"no {package} here: python -m pip install -e '.[{extra}]' brings it"
     return None
 
 
@@ -218,8 +239,8 @@ def cost(
 ) -> dict[str, Any]:
     """Cost of compiling a function for a target, and memory that the program takes.
 
-    A TPU's program is that of one chip of four, or of all. For CUDA a program is
-    lowered only: its compiler wants a GPU.
+    A TPU's program is that of one chip of four, or of all. For `cuda`, any GPU, a
+    program is lowered only.
 
     Args:
         function: to be jitted, or jitted.
@@ -231,7 +252,8 @@ def cost(
     Returns:
         CPU seconds, of all threads, to `trace`, `lower` and `compile`; `lines` of
         StableHLO; `code`, `arguments`, `temporaries` and `outputs` in bytes, a chip's;
-        nothing of what was not compiled.
+        `calls` of libraries and `precisions` of products, by name; nothing of what was
+        not compiled.
     """
     kind, place = TARGETS[target], _place(target, chips)
 
@@ -257,28 +279,37 @@ def cost(
         "lower": lowered_at - traced_at,
         "lines": lowered.as_text().count("\n"),
     }
-    if kind == "gpu":
+    if target == "cuda":
         return found
     begin = time.process_time()
     compiled = lowered.compile()
     found["compile"] = time.process_time() - begin
     memory = compiled.memory_analysis()
-    # On a CPU memory_analysis knows no code; what would be kept on disk is mostly that.
+    # On a CPU and a GPU memory_analysis knows no code; what would be kept on disk is
+    # mostly that.
     found["code"] = memory.generated_code_size_in_bytes or len(
         compiled.runtime_executable().serialize()
     )
     found["arguments"] = memory.argument_size_in_bytes
     found["temporaries"] = memory.temp_size_in_bytes
     found["outputs"] = memory.output_size_in_bytes
+    text = compiled.as_text()
+    found["calls"] = sorted(set(CALL.findall(text)))
+    found["precisions"] = sorted({word.lower() for word in PRECISION.findall(text)})
     return found
 
 
 def _place(target: str, chips: int) -> jax.sharding.Sharding | None:
-    """Where a TPU's arguments lie: on chips of a machine that is not here."""
-    if TARGETS[target] != "tpu":
+    """Where arguments lie: on a device that is not here."""
+    if target in ("cpu", "cuda"):
         return None
     from jax.experimental import topologies
 
+    if target == "h100":
+        machine = topologies.get_topology_desc(
+            platform="cuda", topology_name="", target_config=H100, topology="1x1x1"
+        )
+        return jax.sharding.SingleDeviceSharding(machine.devices[0])
     from jaxselect.sweep.run import lanes_over
 
     machine = topologies.get_topology_desc(
@@ -299,10 +330,11 @@ def _megabytes(size: float | None) -> float | None:
 def show(found: Finished) -> Shown:
     """Seconds, lines and memory of every program for every device."""
     rows = [["program", "for", "trace s", "lower s", "compile s", "lines"]]
-    rows[0] += ["code MB", "temporaries MB"]
+    rows[0] += ["code MB", "temporaries MB", "calls of libraries", "products"]
     for row in found.results["rows"]:
         cells = [num(row.get(name)) for name in ("trace", "lower", "compile", "lines")]
         cells += [num(_megabytes(row.get(name))) for name in ("code", "temporaries")]
+        cells += [", ".join(row.get(name, ())) for name in ("calls", "precisions")]
         rows.append([row["program"], row["target"], *cells])
     absent = found.results["absent"].items()
     return Shown(

@@ -20,7 +20,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -405,6 +405,49 @@ def linear_svc(given: Problem) -> np.ndarray:
     return machine.coef_[0]
 
 
+def qpax(given: Problem) -> np.ndarray:
+    """A primal-dual interior point in JAX, compiled, on dense rows."""
+    jax, solver = importlib.import_module("jax"), importlib.import_module("qpax")
+    number, dim = given.rows.shape
+    solve = _compiled(solver.solve_qp)
+    none = np.zeros((0, dim))
+    found = solve(
+        np.eye(dim), np.zeros(dim), none, none[:, 0], -given.rows, -np.ones(number)
+    )
+    return np.asarray(jax.block_until_ready(found)[0])
+
+
+def mpax(given: Problem) -> np.ndarray:
+    """Restarted primal-dual hybrid gradients in JAX, compiled, on dense rows."""
+    library = importlib.import_module("mpax")
+    number, dim = given.rows.shape
+    bound = np.full(dim, np.inf)
+    none = np.zeros((0, dim))
+    task = library.create_qp(
+        np.eye(dim),
+        np.zeros(dim),
+        none,
+        none[:, 0],
+        given.rows,
+        np.ones(number),
+        -bound,
+        bound,
+        use_sparse_matrix=False,
+    )
+    return np.asarray(_compiled(_hybrid_gradients)(task).primal_solution)
+
+
+def _hybrid_gradients(task: Any) -> Any:
+    library = importlib.import_module("mpax")
+    return library.raPDHG(eps_abs=1e-10, eps_rel=1e-10).optimize(task)
+
+
+@cache
+def _compiled(solve: Callable) -> Callable:
+    """One compiled function for all problems of a shape."""
+    return importlib.import_module("jax").jit(solve)
+
+
 # By the name to print: the package it needs and the call.
 RIVALS: dict[str, tuple[str, Callable[[Problem], np.ndarray]]] = {
     "daqp": ("daqp", daqp),
@@ -415,6 +458,8 @@ RIVALS: dict[str, tuple[str, Callable[[Problem], np.ndarray]]] = {
     "CVXPY + Clarabel": ("cvxpy", cvxpy),
     "OSQP": ("osqp", osqp),
     "LinearSVC": ("sklearn", linear_svc),
+    "qpax": ("qpax", qpax),
+    "MPAX": ("mpax", mpax),
 }
 
 

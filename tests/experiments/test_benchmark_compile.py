@@ -59,10 +59,11 @@ def test_every_program_is_compiled_for_every_target(tmp_path, monkeypatch):
         return compile.cost(gram, (jnp.ones((6, 4)),), "cuda")
 
     monkeypatch.setattr(compile, "isolated", invented)
-    monkeypatch.setattr(compile, "missing", {"v6e": "bring it"}.get)
+    lacking = {"v6e": "bring it", "h100": "bring that"}
+    monkeypatch.setattr(compile, "missing", lacking.get)
     compile.main(dataclasses.replace(compile.Settings(), out=tmp_path))
     results = read(tmp_path).results
-    assert results["absent"] == {"v6e": "bring it"}
+    assert results["absent"] == lacking
     found = {(row["target"], row["program"]) for row in results["rows"]}
     every = {(t, p) for t in ("cpu", "v5e", "cuda") for p in programs.PROGRAMS}
     quick = {("cpu", "run fast"), ("cpu", "chunk fast"), ("v5e", "chunk fast")}
@@ -75,6 +76,7 @@ def test_every_program_is_compiled_for_every_target(tmp_path, monkeypatch):
 def test_without_a_compiler_the_command_that_brings_it_is_named(monkeypatch):
     monkeypatch.setattr(compile.importlib.util, "find_spec", lambda name: None)
     assert "-e '.[tpu]'" in compile.missing("v5e") and compile.missing("cuda") is None
+    assert "-e '.[cuda]'" in compile.missing("h100")
 
 
 def test_the_run_is_that_of_its_study():
@@ -93,6 +95,17 @@ def test_a_tpu_gets_the_chunk_of_its_preset():
         "int32",
         "bool",
     }
+
+
+@pytest.mark.slow
+def test_a_chunk_fits_an_h100_that_is_not_here():
+    lacking = compile.missing("h100")
+    if lacking:
+        pytest.skip(lacking)
+    found = compile.isolated("chunk", "h100")
+    assert "refused" not in found, found
+    parts = ("code", "arguments", "temporaries", "outputs")
+    assert sum(found[name] for name in parts) < 80e9
 
 
 @pytest.mark.slow

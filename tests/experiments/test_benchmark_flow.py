@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import jaxselect
-from experiments.benchmarks.flow import error, scipy_bdf, timed, to_norm
+from experiments.benchmarks.flow import error, scipy_implicit, timed, to_norm
 from jaxselect.flow.cls import velocity
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
@@ -28,7 +28,7 @@ def test_the_path_of_a_rival_is_a_path_of_the_flow():
     width = 1e-3
     log_times = np.array([1.0, 10.0, 1e3])
     around = (log_times[:, None] + width * np.array([-1, 0, 1])).ravel()
-    outcome = scipy_bdf(START, BAGS, tolerance=1e-9, log_times=[*around, 1e9])
+    outcome = scipy_implicit(START, BAGS, tolerance=1e-9, log_times=[*around, 1e9])
     *path, beyond = outcome["path_query"]
     assert np.isinf(beyond).all()
     assert np.linalg.norm(outcome["query"]) >= 1e6

@@ -17,6 +17,7 @@ from experiments.theory import (
     joint,
     lists,
     optimizers,
+    peers,
     phases,
     purity,
     rates,
@@ -38,6 +39,7 @@ STUDIES = {
     "joint": joint,
     "lists": lists,
     "optimizers": optimizers,
+    "peers": peers,
     "phases": phases,
     "purity": purity,
 }
