@@ -183,8 +183,9 @@ def escape_bound(
 ) -> Float[Scalar, ""]:
     """Bound on the probability that noisy steps leave a ball in which −∇Φ contracts.
 
-    exp(−r²/(2 (s² V + ⅓ s b r))), s = 2 R + b, r = R² − δ_0² − V − s x − x²: Freedman's
-    inequality for ‖z − ρ‖² (D. Freedman, On tail probabilities for martingales, 1975).
+    exp(−r²/(2 (s² V + ⅓ s b r))), s = 2 R + b, r = R² − δ_0² − V − 2 (R + b) x − x²:
+    Freedman's inequality for ‖z − ρ‖² (D. Freedman, On tail probabilities for
+    martingales, 1975).
 
     Source: mathematics, section 3k.
 
@@ -207,7 +208,8 @@ def escape_bound(
     """
     radius, drift = jnp.asarray(radius, float), jnp.asarray(drift, float)
     slope = 2 * radius + largest
-    left = radius**2 - distance**2 - variance - slope * drift - drift**2
+    pushed = 2 * (radius + largest) * drift + drift**2
+    left = radius**2 - distance**2 - variance - pushed
     spread = slope**2 * variance + slope * largest * left / 3
     exponent = -(left**2) / (2 * jnp.where(left > 0, spread, 1.0))
     return jnp.where(left > 0, jnp.exp(exponent), 1.0)

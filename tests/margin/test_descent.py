@@ -126,7 +126,7 @@ def test_a_random_walk_leaves_no_more_often_than_bounded():
     assert 0 < left <= bound(radius=0.2, **noise) < 0.3
     # The bound by hand, with every argument in play.
     found = bound(radius=0.5, variance=0.01, largest=0.1, drift=0.05)
-    left, slope = 0.25 - 0.01 - 1.1 * 0.05 - 0.05**2, 1.1
+    left, slope = 0.25 - 0.01 - 2 * (0.5 + 0.1) * 0.05 - 0.05**2, 1.1
     spread = slope**2 * 0.01 + slope * 0.1 * left / 3
     np.testing.assert_allclose(found, np.exp(-(left**2) / 2 / spread), rtol=1e-12)
     nearer = escape_bound(radius=0.5, variance=0.01, largest=0.1, distance=0.2)
