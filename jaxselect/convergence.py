@@ -65,12 +65,17 @@ class RateSettings:
         points: of the path that is searched.
         move: relative size of the move of E that detects a kink: a thousand times the
             tolerance of active pairs, a thousandth of the moves in studies.
+        through_path: whether derivatives go through the path, which takes another flow.
+            Else they are those of the limit's equations, by a program half as
+            large, and what the path decides is NaN: times of events, and of the late
+            flow all but its growth where `Limit.history_dim` is positive.
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
     until_log_time: float = 1e4
     points: int = 1024
     move: float = 1e-6
+    through_path: bool = True
 
     def __post_init__(self) -> None:
         """Refuse a search that could find nothing."""
@@ -126,7 +131,8 @@ def resolve_limit(
 
     The selection is piecewise constant. The part of ρ that only the path decides
     (`Limit.history_dim`) moves with every argument, so the late flow is differentiated
-    through the whole path: a derivative of it costs another flow, its value none.
+    through the whole path: a derivative of it costs another flow, its value none; or
+    it is not asked for (`RateSettings.through_path`).
 
     Source: mathematics, sections 3e, 3f and 4b.
 
@@ -168,7 +174,9 @@ def resolve_limit(
     margin = jax.tree.map(lambda leaf: leaf[0], solutions)
     margin = with_derivatives(after.embeddings, margin)
     crossings: tuple[Crossing, ...] = ()
-    if events is None:
+    if not settings.through_path:
+        end = path.query
+    elif events is None:
         end = end_of_path(after, corpus, path, settings=settings.flow)
     else:
         found = events(after, selected, margin)
@@ -193,6 +201,11 @@ def resolve_limit(
         return replace(one, **{name: getattr(one, name) * known for name in names})
 
     late = numbers(late, "growth", "offset", "error_constant", "history")
+    if not settings.through_path:
+        by_path = late.history_dim > 0
+        names = ("offset", "error_constant", "history")
+        unknown = {name: _nan_where(by_path, getattr(late, name)) for name in names}
+        late = replace(late, **unknown)
     return ResolvedLimit(
         path=path,
         selected=selected,
@@ -226,7 +239,9 @@ def _one_or_nan(status: Int[Scalar, ""]) -> Float[Scalar, ""]:
 
 
 @jax.custom_jvp
-def _nan_where(void: Bool[Scalar, ""], value: Float[Scalar, ""]) -> Float[Scalar, ""]:
+def _nan_where(
+    void: Bool[Scalar, ""], value: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
     """A number, or NaN: then its derivatives are NaN, and no others.
 
     A factor NaN would do so in forward mode. In reverse mode it would void the gradient
@@ -378,10 +393,15 @@ def rates(
         )
 
     resolved = resolve_limit(after, corpus, events=events, settings=settings)
-    late, margin = resolved.late, resolved.margin
-    early, selection = resolved.crossings
+    late, margin, kink = resolved.late, resolved.margin, resolved.kink
+    early_log_time = selection_log_time = _nan_where(jnp.array(True), margin.norm)
+    if settings.through_path:
+        _, selection = resolved.crossings
+        early_log_time, selection_log_time = map(_known_or_nan, resolved.crossings)
+        kink |= _selection_has_kink(
+            after, corpus, resolved, selection, move=settings.move
+        )
     known = _one_or_nan(late.status)
-    kink = _selection_has_kink(after, corpus, resolved, selection, move=settings.move)
     lemma_error = alignment_error(before, stepped, corpus, step_size)
     if embed is not embedding_step:
         lemma_error = _nan_where(jnp.array(True), lemma_error)
@@ -391,11 +411,11 @@ def rates(
         error_constant=late.error_constant,
         norm_to_error=norm_to_error(late, error),
         log_time_to_error=log_time_to_error(late, error),
-        early_log_time=_known_or_nan(early),
-        selection_log_time=_known_or_nan(selection),
+        early_log_time=early_log_time,
+        selection_log_time=selection_log_time,
         final_loss=final_loss(after, corpus, resolved.selected) * known,
         loss_constant=margin.norm**2,
-        kink=resolved.kink | kink,
+        kink=kink,
         history_dim=late.history_dim,
         status=late.status,
         selected=resolved.selected,
