@@ -469,6 +469,7 @@ def draw(finished: Finished) -> Figure:
         columns = [[row[name] for row in part] for name in names]
         left.errorbar(*columns, fmt="o", label=f"{batch} per step")
     left.set(xscale="log", yscale="log", xlabel="h")
+    left.tick_params(axis="x", which="minor", labelbottom=False)
     left.set_ylabel("largest |Dᵀ(p − p_mm log hj − ρ)|")
     rows = results["escapes"]
     for name, look in (("bound", "k--"), ("left_basin", "o-"), ("lost", "s-")):

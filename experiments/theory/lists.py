@@ -105,7 +105,7 @@ class Settings(Study):
     data_sets: Count = 8
     tokens: Count = 7
     bags: Count = 8
-    leads: tuple[Positive, ...] = (0.5, 2.0, 4.0, 8.0)
+    leads: tuple[Positive, ...] = (0.5, 2.0, 4.0, 8.0, 16.0)
     scales: tuple[Positive, ...] = (0.001, 0.01, 0.1, 0.3, 1.0)
     starts: Count = 16
     until_kept: Positive = 1e4
@@ -404,7 +404,9 @@ def every_list(settings: Settings) -> tuple[list[dict], list[dict]]:
         at = np.array([(row == one.winners).all(axis=1).any() for row, one in pairs])
         shortest = [len(set(row)) == one.lengths.min() for row, one in pairs]
         counts = {"runs": len(sets), "at_a_list": int((at & reached).sum())}
-        counts["shortest"] = int((at & reached & shortest).sum())
+        hits = (at & reached & shortest).reshape(len(data), -1)
+        counts["shortest"] = int(hits.sum())
+        counts["never_shortest"] = int((~hits.any(axis=1)).sum())
         found.append({"scale": scale, **counts})
     return kept, found
 
@@ -584,7 +586,8 @@ def show(found: Finished) -> Shown:
         sentences.append(
             f"From random starts of scale {num(row['scale'])} {row['shortest']} of "
             f"{row['at_a_list']} joint flows that end at a list end at a shortest one; "
-            f"{row['runs'] - row['at_a_list']} of {row['runs']} end at none."
+            f"{row['runs'] - row['at_a_list']} of {row['runs']} end at none; no start "
+            f"finds a shortest one in {row['never_shortest']} data sets."
         )
     return Shown(sentences, rows)
 

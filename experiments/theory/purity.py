@@ -214,7 +214,8 @@ def half(sizes: np.ndarray, share: np.ndarray) -> float:
     """The η₀ at which a falling share passes one half for the first time, or ∞.
 
     Example:
-        >>> round(half(np.array([10.0, 1000.0]), np.array([1.0, 0.0])), 6)
+        >>> sizes = np.array([1.0, 10.0, 1000.0])
+        >>> round(half(sizes, np.array([1.0, 0.55, 0.45])), 6)
         100.0
     """
     below = np.flatnonzero(share < 0.5)
