@@ -227,11 +227,15 @@ def test_a_predicted_edge_lies_on_its_row(made, watched, width):
     page.locator(".map").scroll_into_view_if_needed()
     assert page.locator(".map path.selection:not(.halo)").count() == 2
     line = page.locator(".map path.selection").last.bounding_box()
-    # The fifth step size from below, of thirteen rows of ten.
-    left, right = (
-        page.locator(".map button").nth(80 + column).bounding_box() for column in (0, 9)
+    steps = page.evaluate(
+        "report.data.phases[0].edges.findLast(e => e.name === 'selection').steps"
     )
-    middle = left["y"] + left["height"] / 2
+    # Thirteen rows of ten, half a decade each, from 10⁵ down.
+    left, right, top, bottom = (
+        page.locator(".map button").nth(cell).bounding_box() for cell in (0, 9, 0, 120)
+    )
+    rows = 2 * (5 - np.log10([min(steps), max(steps)]).mean())
+    middle = top["y"] + top["height"] / 2 + rows * (bottom["y"] - top["y"]) / 12
     assert line["y"] + line["height"] / 2 == pytest.approx(middle, abs=1.0)
     assert line["x"] <= left["x"] + left["width"] / 2
     assert line["x"] + line["width"] >= right["x"] + right["width"] / 2
