@@ -47,6 +47,9 @@ from jaxselect.model.selection import competing_pairs
 from jaxselect.model.step import embedding_step
 from jaxselect.theory.steps import escape_bound
 
+OFFSET_PROBLEM = Problem(12, 3, 2, 3)
+"""The corpus whose offset is measured, after a step of 20 on E."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
@@ -63,7 +66,6 @@ class Settings(Study):
         points: step sizes h.
         tolerance: distance to the flow's curve, over ‖p‖, that counts as leaving it.
         seeds: number of draws.
-        offset_problem: the corpus whose offset is measured, after a step of 20 on E.
         offset_steps: step sizes h.
         offset_time: t = h j.
         batches: sizes of minibatches, at the middle h.
@@ -82,7 +84,6 @@ class Settings(Study):
     points: Count = 25
     tolerance: Positive = 0.01
     seeds: Count = 5
-    offset_problem: Problem = Problem(12, 3, 2, 3)
     offset_steps: tuple[Positive, ...] = (2.0, 5.0, 10.0, 20.0, 40.0)
     offset_time: Positive = 5e6
     batches: tuple[Count, ...] = (6, 3, 1)
@@ -169,7 +170,7 @@ OFFSET_STEP, OFFSET_DIM = 20.0, 1e6
 
 def offsets(settings: Settings) -> list[dict]:
     """Largest |D_kᵀ(p − p_mm log(1 + h j) − ρ)| over A, by h and by batch."""
-    before, corpus = settings.offset_problem.draw(settings.seed, OFFSET_DIM)
+    before, corpus = OFFSET_PROBLEM.draw(settings.seed, OFFSET_DIM)
     after = jax.jit(embedding_step)(before, corpus, OFFSET_STEP)
 
     @partial(jax.jit, static_argnums=3)
