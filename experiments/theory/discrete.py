@@ -508,8 +508,9 @@ def ends_like_the_flow(found: Finished) -> Measured:
     """Every h and every batch ends on the line of the flow's offset."""
     rows = found.results["offsets"]
     most = max(row["residual_largest"] for row in rows)
-    whole = [row for row in rows if row["certified"] is not None]
-    certified = sum(row["certified"] for row in whole)
+    # What was not asked is NaN on disk.
+    whole = [row for row in rows if not math.isnan(row["certified"])]
+    certified = sum(int(row["certified"]) for row in whole)
     return Measured(
         at_most(most, ON_THE_LINE),
         f"largest distance of an active score {num(most)}; {certified} of {len(whole)} "

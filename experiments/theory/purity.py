@@ -8,6 +8,7 @@ ceilings, and counts certified winners that stand outside their interval.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -264,7 +265,8 @@ NEAR = 1.1
 def foretold(found: Finished) -> Measured:
     """With one relevant token per sequence half are undecided where counts say so."""
     rows = [row for row in found.results["edges"] if row["per_sequence"] == 1]
-    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
+    # What was not there is NaN on disk.
+    ratios = [row["ratio"] for row in rows if not math.isnan(row["ratio"])]
     hits = sum(1 / NEAR <= ratio <= NEAR for ratio in ratios)
     extremes = f"{num(min(ratios))} … {num(max(ratios))}" if ratios else "none"
     return Measured(
@@ -281,12 +283,12 @@ def held(found: Finished) -> Measured:
     pairs = found.results["pairs"]
     load = pairs["largest_load"]
     verdict = Verdict.OPEN
-    if load is not None:
+    if not math.isnan(load):
         verdict = Verdict.HOLDS if load < 1 and not pairs["at_odds"] else Verdict.FAILS
     return Measured(
         verdict,
         f"{pairs['outside']} of {pairs['active']} active pairs outside, in "
-        f"{pairs['runs_outside']} runs; greatest load {num(load or 0.0)}",
+        f"{pairs['runs_outside']} runs; greatest load {num(load)}",
         f"{pairs['certified']} certified runs of {pairs['runs']}",
         "0",
         "theorem 3e.4; signs of c and the load from the computed ρ",
@@ -315,7 +317,7 @@ def show(found: Finished) -> Shown:
             str(row["per_sequence"]),
             num(row["purity"]),
             num(row["ceiling"]),
-            "none" if row["ratio"] is None else num(row["ratio"]),
+            num(row["ratio"]),
         ]
         for row in found.results["edges"]
     ]

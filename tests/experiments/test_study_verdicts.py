@@ -100,9 +100,7 @@ def discrete(off):
 
 def descent_end(residual, certified=1):
     row = {"residual_largest": residual, "certified": certified}
-    return steps.ends_like_the_flow(
-        study({"offsets": [row, row | {"certified": None}]})
-    )
+    return steps.ends_like_the_flow(study({"offsets": [row, row | {"certified": NAN}]}))
 
 
 def beside_saddle(*rows):
@@ -188,14 +186,14 @@ TABLES = [
     (lambda: descent_end(0.0501), FAILS),
     (lambda: beside_saddle((0.1, 0.2), (0.0, 0.01)), AGREES),
     (lambda: beside_saddle((0.1, 0.2), (0.2, 0.1)), IN_PART),
-    (lambda: ceilings(0.92, 1.09, None), AGREES),
+    (lambda: ceilings(0.92, 1.09, NAN), AGREES),
     (lambda: ceilings(0.9, 1.09), IN_PART),
     (lambda: ceilings(1.11), FAILS),
-    (lambda: ceilings(None), OPEN),
+    (lambda: ceilings(NAN), OPEN),
     (lambda: loads(0.99), HOLDS),
     (lambda: loads(1.01), FAILS),
     (lambda: loads(0.5, at_odds=1), FAILS),
-    (lambda: loads(None), OPEN),
+    (lambda: loads(NAN), OPEN),
     (lambda: head(UNCHANGED=4), HOLDS),
     (lambda: head(UNCHANGED=3, NOT_CERTIFIED=1), OPEN),
     (lambda: head(UNCHANGED=3, NOT_REACHED=1), OPEN),
