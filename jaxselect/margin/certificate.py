@@ -10,6 +10,7 @@ ever (mathematics, sections 3d and 3e).
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -256,19 +257,32 @@ def certify(
     """
     # Beyond it lemma 3e.5 does not hold until the end of time.
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
-    check_problem(parameters, corpus)
-    inside = frame(parameters)
-    few, there = inside.parameters, flow.turned(inside.coordinates)
-    end = _ending(few, corpus, there.query, there.log_time, there.earlier_query)
-    found = certificate_in_frame(
-        few,
+    return certificate_of(
+        parameters,
         corpus,
-        there,
-        end,
+        flow,
+        flow.earlier_query,
         tolerance=tolerance,
         tied=tied,
         displacement=displacement,
     )
+
+
+def certificate_of(
+    parameters: Parameters,
+    corpus: Corpus,
+    flow: Flow,
+    earlier_query: Float[Array, " dim"] | None,
+    **conditions: Any,
+) -> Certificate:
+    """`certify` of a flow, or of what follows one, by `certificate_in_frame`."""
+    check_problem(parameters, corpus)
+    inside = frame(parameters)
+    few, there = inside.parameters, flow.turned(inside.coordinates)
+    if earlier_query is not None:
+        earlier_query = inside.coordinates(earlier_query)
+    end = _ending(few, corpus, there.query, there.log_time, earlier_query)
+    found = certificate_in_frame(few, corpus, there, end, **conditions)
     return dataclasses.replace(found, ending=end.placed(inside))
 
 

@@ -5,8 +5,6 @@ on add up to O(1/j): descent has the flow's limit, and the flow's certificate wi
 jumps added (mathematics, section 3k).
 """
 
-import dataclasses
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
@@ -14,8 +12,8 @@ from ..checks import BadInput
 from ..compilation import full_precision
 from ..data.corpus import Corpus
 from ..flow.cls import Flow, FlowStatus
-from ..model.parameters import Parameters, check_problem, frame
-from .certificate import TOLERANCE, Certificate, _ending, certificate_in_frame
+from ..model.parameters import Parameters
+from .certificate import Certificate, certificate_of
 
 REFUSED = {
     "minibatches": "they hold only with a probability; see `escape_bound`",
@@ -55,7 +53,7 @@ def certify_descent(
         BadInput: another rule, or parameters and a corpus that do not go together.
 
     Example:
-        >>> import jax, optax
+        >>> import dataclasses, jax, optax
         >>> from jaxselect.data.corpus import from_sequences
         >>> from jaxselect.margin.certificate import TrialStatus
         >>> from jaxselect.model.attention import empirical_risk
@@ -76,27 +74,18 @@ def certify_descent(
     if rule != "descent":
         why = REFUSED.get(rule, "nothing is proved of it")
         raise BadInput(f"rule {rule}: wanted descent; {why}")
-    check_problem(parameters, corpus)
-    inside = frame(parameters)
-    few, query = inside.parameters, inside.coordinates(query)
-    if earlier_query is not None:
-        earlier_query = inside.coordinates(earlier_query)
+    query = jnp.asarray(query)
     time = jnp.asarray(step_size, query.dtype) * jnp.asarray(steps, query.dtype)
     log_time = jnp.log1p(time)
-    none = jnp.zeros((0,), query.dtype)
     flow = Flow(
         query=query,
         log_time=log_time,
         status=jnp.asarray(FlowStatus.REACHED, jnp.int32),
         num_steps=jnp.asarray(steps, jnp.int32),
         num_rejected=None,
-        path_log_times=none,
+        path_log_times=jnp.zeros((0,), query.dtype),
         path_query=jnp.zeros((0, len(query)), query.dtype),
         earlier_log_time=log_time,
-        earlier_query=query if earlier_query is None else earlier_query,
+        earlier_query=query,
     )
-    end = _ending(few, corpus, query, log_time, earlier_query)
-    found = certificate_in_frame(
-        few, corpus, flow, end, tolerance=TOLERANCE, step_size=step_size
-    )
-    return dataclasses.replace(found, ending=end.placed(inside))
+    return certificate_of(parameters, corpus, flow, earlier_query, step_size=step_size)
