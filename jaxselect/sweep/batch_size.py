@@ -69,10 +69,15 @@ def cut(
     return vmapped, chunk_size
 
 
+def few_runs(grid: Grid, kind: str) -> bool:
+    """Whether all effort in compiling would take longer than it saves."""
+    return grid.size <= FEW.get(kind, FEW["gpu"])
+
+
 def effort(grid: Grid) -> dict[str, Any]:
     """XLA's options for the program of a grid."""
-    few = FEW.get(jax.default_backend(), FEW["gpu"])
-    return fast_compile_options() if grid.size <= few else compile_options()
+    few = few_runs(grid, jax.default_backend())
+    return fast_compile_options() if few else compile_options()
 
 
 def lanes_per_device(grid: Grid, most: int) -> int:

@@ -34,11 +34,7 @@ except ImportError:  # JAX before 0.8
     from jax.experimental import enable_x64  # type: ignore[attr-defined, no-redef]
 
 from ..checks import BadInput, whole
-from ..compilation import (
-    compile_options,
-    fast_compile_options,
-    keep_compiled_programs,
-)
+from ..compilation import keep_compiled_programs
 from ..files import writing
 from .batch_size import cut, effort
 from .description import description
@@ -106,14 +102,15 @@ class Job:
 
     def program(self, grid: Grid, shape: Shape, vmapped: bool) -> Callable[..., Any]:
         """The program of a shape, compiled with the effort that suits the grid."""
-        few = effort(grid) is fast_compile_options()
-        return _compiled(few, *program_key(grid, shape, vmapped))
+        options = tuple(effort(grid).items())
+        return _compiled(options, *program_key(grid, shape, vmapped))
 
 
 @functools.cache
-def _compiled(few: bool, grid: Grid, shape: Shape, vmapped: bool) -> Callable[..., Any]:
-    options = fast_compile_options() if few else compile_options()
-    return jax.jit(program(grid, shape, vmapped), compiler_options=options)
+def _compiled(
+    options: tuple[tuple[str, Any], ...], grid: Grid, shape: Shape, vmapped: bool
+) -> Callable[..., Any]:
+    return jax.jit(program(grid, shape, vmapped), compiler_options=dict(options))
 
 
 def program_key(grid: Grid, shape: Shape, vmapped: bool) -> tuple[Grid, Shape, bool]:
