@@ -44,7 +44,7 @@ from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowStatus, cls_flow
 from jaxselect.flow.joint import joint_flow
 from jaxselect.margin.certificate import CERTIFIED, certify
-from jaxselect.model.attention import attend_corpus
+from jaxselect.model.attention import attend_corpus, outputs
 from jaxselect.model.lists import (
     DecisionList,
     alternating_list,
@@ -373,7 +373,7 @@ def every_list(settings: Settings) -> tuple[list[dict], list[dict]]:
         scores = (end.embeddings @ end.query)[bags]
         best = jnp.take_along_axis(bags, scores.argmax(axis=1)[:, None], axis=1)
         values = end.embeddings @ end.head
-        output = (jax.nn.softmax(scores) * values[bags]).sum(axis=1)
+        output = outputs(Parameters(end.embeddings, end.query, end.head), corpus)
         # Tokens of a list that share a bag need no order: their values are alike.
         rest = jnp.max(jnp.abs(1.0 - output / values[best[:, 0]]))
         return best[:, 0], rest, end.status == FlowStatus.REACHED

@@ -33,7 +33,7 @@ from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
 from jaxselect.data.corpus import from_sequences
-from jaxselect.flow.cls import cls_flow
+from jaxselect.flow.cls import cls_flow, direction_error
 from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.margin.certificate import TrialStatus, certify
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
@@ -277,8 +277,7 @@ def normalised(keys: jax.Array, values: jax.Array) -> jax.Array:
 
 def angle(one: jax.Array, other: jax.Array) -> float:
     """Between two vectors, in degrees."""
-    one, other = (np.asarray(x) / np.linalg.norm(x) for x in (one, other))
-    return float(2 * np.rad2deg(np.arcsin(np.linalg.norm(one - other) / 2)))
+    return float(2 * jnp.rad2deg(jnp.arcsin(direction_error(one, other) / 2)))
 
 
 def query_and_head() -> list[Row]:
