@@ -32,7 +32,7 @@ from experiments.sweep.settings import Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.checks import BadInput
 from jaxselect.files import writing
-from jaxselect.sweep.batch_size import FEW, cut, sizes
+from jaxselect.sweep.batch_size import cut, few_runs, sizes
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.launch import (
     Done,
@@ -47,7 +47,7 @@ from jaxselect.sweep.store import finished, load
 ALONE = 64
 """Runs up to which one process is done before a second one is ready."""
 COMPILE = {True: 20, False: 40}
-"""Seconds that a shape takes to compile, with little effort (`FEW`) and with all."""
+"""Seconds that a shape takes to compile, by `few_runs`: with little effort, or all."""
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 PACE = 15.0
 """Seconds between two lines of progress, where there is no terminal for a bar."""
@@ -149,7 +149,7 @@ def _join_cluster() -> None:
 
 def _announcement(grid: Grid, kind: str, folder: Path) -> str:
     """What takes a while before the first run is done."""
-    number, seconds = len(grid.shapes()), COMPILE[grid.size <= FEW[kind]]
+    number, seconds = len(grid.shapes()), COMPILE[few_runs(grid, kind)]
     programs = "one program" if number == 1 else f"{number} programs, one per shape"
     return (
         f"{grid.size} runs into {folder}\ncompiling {programs}: about "
@@ -211,8 +211,10 @@ def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:
             ran += done["lanes"]
             counts.update(done["statuses"])
             now = time.perf_counter()
-            first = first or (ran, now)  # It waited for the compiler: no measure.
-            pace = (ran - first[0]) / (now - first[1]) if ran > first[0] else 0.0
+            # The first of every worker waited for the compiler: no measure.
+            first = first or (ran, now)
+            known = ran > first[0] and now - first[1] >= PACE
+            pace = (ran - first[0]) / (now - first[1]) if known else 0.0
             rate = f"{pace:.1f}/s" if pace else ""
             ends = ", ".join(
                 f"{number} {name.replace('_', ' ').lower()}"
