@@ -37,6 +37,13 @@ def test_ties_that_another_token_breaks_are_refuted():
     )
 
 
+def test_an_overtaking_that_curvature_opposes_is_no_tie():
+    """A fifth of the strongest pull is left of all where its first clock ends."""
+    status, claim = claim_of(draw("return", 184))
+    assert status == "TIED"
+    assert verdict(claim) == "confirmed"
+
+
 @pytest.mark.slow
 def test_no_tied_run_of_many_is_refuted():
     table = attack(300, 5000)
