@@ -328,7 +328,7 @@ def scipy_implicit(
 
 FINDERS = ("VeryChord", "Chord", "Newton")
 """Root finders of a diffrax method; the first is the one that it ships with."""
-LATEST, MOST = 1e15, 2**14
+LATEST, MOST = 1e15, 2**11
 """Log(1+t) and number of steps that end an integration by diffrax."""
 
 
@@ -374,13 +374,18 @@ def _diffrax_program(method: str, finder: str) -> Callable:
     library = dfx if finder == "VeryChord" else optx
     root_finder = dfx.with_stepsize_controller_tols(getattr(library, finder))()
 
-    def past(t: Any, moved: Any, problem: Any, **_: Any) -> Any:
-        return jnp.linalg.norm(problem.start + moved) - problem.until_norm
+    def past(t: Any, y: Any, args: Any, **_: Any) -> Any:
+        return jnp.linalg.norm(args.start + y) - args.until_norm
+
+    terms: Any = dfx.ODETerm(cls.field)
+    if method.startswith("KenCarp"):
+        # It splits the field in two: here all of it is implicit.
+        terms = dfx.MultiTerm(dfx.ODETerm(lambda t, y, args: 0 * y), terms)
 
     @jax.jit
     def run(problem: Any) -> Any:
         return dfx.diffeqsolve(
-            dfx.ODETerm(cls.field),
+            terms,
             getattr(dfx, method)(root_finder=root_finder),
             t0=0.0,
             t1=LATEST,
