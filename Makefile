@@ -15,7 +15,7 @@ TEST := $(VENV)/.ready-test
 LINT := $(VENV)/.ready-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report test test-machines test-slow test-browser test-bounds picture colab tutorial docs lint figures bench clean asked
+.PHONY: help install sweep sweep-smoke report test test-machines test-newest test-slow test-browser test-bounds picture colab tutorial docs lint figures bench clean asked
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -47,6 +47,15 @@ test-machines: $(TEST) ## what integrates or certifies, for three sets of vector
 	XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 $(PYTEST) $(MACHINES)
 	XLA_FLAGS=--xla_cpu_max_isa=AVX2 $(PYTEST) $(MACHINES)
 	XLA_FLAGS= $(PYTEST) $(MACHINES)
+
+NEWEST := build/newest
+test-newest: ## the test-suite with the newest Python of this machine and the newest JAX
+	@for python in $(or $(PYTHON),python3.15 python3.14 python3.13 python3.12 python3); do \
+		$$python -c '$(NEW_ENOUGH)' 2>/dev/null && break; python=; \
+	done; $${python:?a Python of 3.11 or later is wanted} -m venv --clear $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[test]'
+	$(NEWEST)/bin/python -m pip list | grep -E '^(jax|jaxlib|numpy|flax) '
+	$(NEWEST)/bin/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(TEST) $(VENV)/.ready-cluster ## the tests that take minutes, clusters among them
 	$(RUN) -m pytest -m slow

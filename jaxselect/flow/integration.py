@@ -41,9 +41,9 @@ class FlowStatus(Status):
     NORM_NOT_REACHED = 1, "At `until_log_time`, with ‖p‖ still below `until_norm`."
     TIES_UNPROVED = (
         2,
-        "At opposing gradients of tied tokens whose sum is below rounding; the "
-        "curvature along v is positive. The flow orthogonal to the ties is not "
-        "integrated.",
+        "At opposing gradients of tied tokens: of single ones beyond eps^{−0.7} less "
+        "than a hundredth is left, and the curvature along v is positive. The flow "
+        "orthogonal to the ties is not integrated.",
     )
     OUT_OF_STEPS = 3, "After `max_steps` steps."
     FAILED = (

@@ -92,8 +92,8 @@ class TrialStatus(Status):
     )
     TIES_UNPROVED = (
         7,
-        "Not certified: tokens are tied, their pulls cancel to rounding, and no strict "
-        "minimum is proved near, or not what becomes of the others.",
+        "Not certified: tokens are tied, their pulls cancel, and no strict minimum is "
+        "proved near, or not what becomes of the others.",
     )
     NORM_NOT_REACHED = (
         8,

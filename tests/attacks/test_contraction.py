@@ -2,9 +2,14 @@
 
 import dataclasses
 
+import equinox as eqx
+import jax
 import numpy as np
 import pytest
 
+from jaxselect.margin.certificate import TrialStatus
+
+from . import intervals
 from .contraction import attack, claim_of, claimed, draw, judge
 
 
@@ -35,6 +40,47 @@ def test_ties_that_another_token_breaks_are_refuted():
     assert verdict(claim, ties=[own], log_time=35.0).startswith(
         "refuted: ties are left"
     )
+
+
+def test_an_overtaking_that_curvature_opposes_is_no_tie():
+    """A fifth of the strongest pull is left of all where its first clock ends."""
+    status, claim = claim_of(draw("return", 184))
+    assert status == "TIED"
+    assert verdict(claim) == "confirmed"
+
+
+def certified(kind):
+    """The first run of a kind of certificate, in NumPy."""
+    for number in range(60):
+        run = claimed(*map(np.asarray, intervals.problem(number)[1]))
+        if intervals.kind_of(TrialStatus(run[-1].status.item())) == kind:
+            return jax.tree.map(np.asarray, run)
+    raise AssertionError(kind)
+
+
+def test_certificates_of_each_kind_hold_in_balls():
+    for kind in ("SELECTED", "TIED", "AT_REST"):
+        verdict = intervals.judge(*certified(kind))
+        assert verdict.confirmed, (kind, verdict.failed)
+
+
+def test_what_is_no_certificate_fails_in_balls():
+    def failed(run, where, change):
+        return intervals.judge(*eqx.tree_at(where, run, replace_fn=change)).failed
+
+    selected, tied = certified("SELECTED"), certified("TIED")
+    duals = failed(selected, lambda run: run[3].ending.margin.duals, lambda x: 1.01 * x)
+    assert "gap" in duals
+    p = failed(selected, lambda run: run[3].ending.margin.direction, lambda x: -x)
+    assert "feasible" in p
+    line = failed(selected, lambda run: run[3].ending.late.offset, lambda x: 2 * x)
+    assert "Newton–Kantorovich" in line
+    query = failed(selected, lambda run: run[2].flow.query, lambda x: 1.01 * x)
+    assert "on the line" in query
+    moved = failed(tied, lambda run: run[2].ties.point, lambda x: 2 * x)
+    assert moved
+    stiff = failed(tied, lambda run: run[2].ties.rest.stiffness, lambda x: 1e6 * x)
+    assert "H ≥ μ" in stiff
 
 
 @pytest.mark.slow
