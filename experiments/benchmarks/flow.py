@@ -326,7 +326,7 @@ def scipy_implicit(
     }
 
 
-FINDERS = ("VeryChord", "Newton")
+FINDERS = ("VeryChord", "Chord")
 """Root finders of a diffrax method; the first is the one that it ships with."""
 LATEST, MOST = 1e15, 2**11
 """Log(1+t) and number of steps that end an integration by diffrax."""
