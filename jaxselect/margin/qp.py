@@ -1,7 +1,7 @@
 """The nearest point of a hull of token differences, and what proves it.
 
 min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, with one row D = E_s − E_r of D per pair (s over r); its
-dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. Three steps (mathematics,
+dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. Two steps (mathematics,
 section 3c):
 
 * An interior point finds out which pairs matter: Mehrotra's predictor and corrector on
@@ -10,21 +10,17 @@ section 3c):
 * `polish` solves them once more, with scores as unknowns, where the Gram matrices of
   the tokens, which square their condition, have cost digits: tokens far longer along
   one axis than across, as after a large step on E, in single precision.
-* `active_set` solves what is still undecided, pair by pair, each difference brought to
-  length one: differences whose lengths span half of the digits and more.
 
 No method is believed: `measured` decides from p and λ on the tokens themselves, with
 twice the digits where rounding might turn the decision.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .pairs import (
@@ -46,14 +42,6 @@ from .span import span
 # precision. Tuned on the benchmark, where 512 tokens end at 300 roundings, and on
 # single precision with tokens far longer along one axis, which ends at 2,000.
 SOLVED = 4096
-# Where duals cancel, ψ = Σ λ ‖D‖ / ‖p‖ ≫ 1, the gap may be ALLOWED eps ψ. Derived: p
-# stays feasible under the rounding of its entries if it aims GUARD eps ‖p‖ ‖D‖ too far,
-# which costs a gap of 2 GUARD eps ψ; one rounding of the step to it, one of the duals.
-ALLOWED = 12
-# But no more than eps^0.6, 4e-10 in double precision, so that p is within the root of
-# that, 2e-5, of p_mm. In single precision it is less than 4096 roundings, and allows
-# nothing.
-LARGEST_GAP = 0.6
 # Largest ‖Σ λ D‖ / Σ λ ‖D‖ of duals that refute a problem. Derived: storing the duals
 # loses half a rounding, solving for them some; and every p that keeps the pairs apart
 # would have ‖p‖ Σ λ ‖D‖ > 1/(64 eps), a margin that rounding hides.
@@ -98,15 +86,6 @@ SHIFT = 0.75
 # Gap from which a point is polished. Derived: a quarter of SOLVED.
 ROUGH = 1024
 
-# The dual active set.
-
-# It aims at b_k + GUARD eps ‖p‖ and stops at half of that. Derived: rounding the
-# entries of p moves u_kᵀp by half a rounding of ‖p‖.
-GUARD = 4
-# A row this close, relative to the coefficients that combine others to it, depends on
-# them. Derived: half of REFUTED, so that what it refutes passes that.
-DEPENDENT = 32
-
 
 class Problem(NamedTuple):
     """The tokens of a max-margin problem, of size one, and its pairs.
@@ -128,12 +107,12 @@ class Candidate(NamedTuple):
     Attributes:
         direction: p, or zero for duals that refute the problem.
         duals: λ.
-        near: how far from the margin a pair counts as active; one number, or by pair.
+        near: how far from the margin a pair counts as active.
     """
 
     direction: Float[Array, " dim"]
     duals: Float[Array, "vocabulary vocabulary"]
-    near: Float[Array, "*pairs"]
+    near: Float[Scalar, ""]
 
 
 class Answer(NamedTuple):
@@ -146,8 +125,6 @@ class Answer(NamedTuple):
         gap: as in `MaxMargin`.
         infeasibility: as in `MaxMargin`.
         balance: ‖Σ λ D‖ / Σ λ ‖D‖, infinite unless p is zero.
-        allowed: the gap that rounding of p allows, for duals that cancel to
-            ‖p‖ = Σ λ ‖D‖ / ψ; zero where it is not measured.
     """
 
     direction: Float[Array, " dim"]
@@ -156,29 +133,17 @@ class Answer(NamedTuple):
     gap: Float[Scalar, ""]
     infeasibility: Float[Scalar, ""]
     balance: Float[Scalar, ""]
-    allowed: Float[Scalar, ""]
 
     @property
     def solved(self) -> Bool[Scalar, ""]:
         """Whether p is proved to be the solution; a NaN proves nothing."""
-        eps = jnp.finfo(self.gap.dtype).eps
-        solved = self.gap <= jnp.fmax(self.allowed, SOLVED * eps)
-        return solved & (self.infeasibility <= SOLVED * eps)
+        most = SOLVED * jnp.finfo(self.gap.dtype).eps
+        return (self.gap <= most) & (self.infeasibility <= most)
 
     @property
     def refuted(self) -> Bool[Scalar, ""]:
         """Whether λ proves that the problem has no solution."""
         return self.balance <= REFUTED * jnp.finfo(self.gap.dtype).eps
-
-    @property
-    def proved(self) -> Bool[Scalar, ""]:
-        """Whether either is."""
-        return self.solved | self.refuted
-
-    @property
-    def to_rounding(self) -> Bool[Scalar, ""]:
-        """Whether it is without the gap that cancellation allows."""
-        return self._replace(allowed=jnp.zeros_like(self.gap)).proved
 
 
 def measured(problem: Problem, candidate: Candidate) -> Answer:
@@ -193,16 +158,20 @@ def measured(problem: Problem, candidate: Candidate) -> Answer:
     eps = jnp.finfo(tokens.dtype).eps
     error = jnp.maximum(answer.gap, answer.infeasibility) + SUM * eps * longest
     doubtful = pairs.any() & (~(error <= SOLVED * eps) | (blur > 0))
-    # In a loop p and λ are numbers stored. Within one program the two uses of a dual
-    # may be computed twice, in two roundings that do not cancel.
-    return where_asked(doubtful, partial(_precise, problem, candidate.near), answer)
+
+    def precise(state: tuple[Array, Answer]) -> tuple[Array, Answer]:
+        stored = Candidate(state[1].direction, state[1].duals, candidate.near)
+        return jnp.zeros_like(doubtful), _precise(problem, stored)
+
+    # A loop of one turn: in a batch it is run only if some lane asks, and in it p and λ
+    # are numbers stored. Within one program the two uses of a dual may be computed
+    # twice, in two roundings that do not cancel.
+    return lax.while_loop(lambda state: state[0], precise, (doubtful, answer))[1]
 
 
-def _precise(problem: Problem, near: Float[Array, "*pairs"], answer: Answer) -> Answer:
+def _precise(problem: Problem, candidate: Candidate) -> Answer:
     """The certificate with twice the digits, and with the lengths ‖D‖."""
-    tokens, pairs, blur = problem
-    candidate = Candidate(answer.direction, answer.duals, near)
-    direction, duals, _ = candidate
+    (tokens, pairs, blur), (direction, duals, _) = problem, candidate
     leads, point = precise_differences(tokens, direction), combination(tokens, duals)
     answer = _certificate(problem, candidate, leads, point)
     some, total = jnp.any(direction != 0), jnp.sum(duals)
@@ -217,7 +186,6 @@ def _precise(problem: Problem, near: Float[Array, "*pairs"], answer: Answer) -> 
     return answer._replace(
         gap=jnp.where(clear, answer.gap, jnp.nan),
         balance=jnp.where(clear, balance, jnp.nan),
-        allowed=jnp.where(some, allowed_gap(carried / norm(direction)), 0.0),
     )
 
 
@@ -240,28 +208,7 @@ def _certificate(
         gap=jnp.where(some, gap, none),
         infeasibility=jnp.where(some, jnp.maximum(0.0, 1 - least), none),
         balance=jnp.full_like(gap, jnp.inf),
-        allowed=jnp.zeros_like(gap),
     )
-
-
-def where_asked(
-    condition: Bool[Scalar, ""], function: Callable[[Answer], Answer], start: Answer
-) -> Answer:
-    """The function of the start where the condition holds, else the start.
-
-    Where no lane asks, the function is not run.
-    """
-    return jax.lax.while_loop(
-        lambda state: state[0],
-        lambda state: (jnp.zeros_like(state[0]), function(state[1])),
-        (condition, start),
-    )[1]
-
-
-def allowed_gap(cancellation: Float[Scalar, ""]) -> Float[Scalar, ""]:
-    """Gap that rounding of p allows, of ψ = Σ λ ‖D‖ / ‖p‖."""
-    eps = jnp.finfo(cancellation.dtype).eps
-    return jnp.minimum(ALLOWED * eps * cancellation, eps**LARGEST_GAP)
 
 
 def _lengths(
@@ -284,7 +231,6 @@ class HullPoint(NamedTuple):
         gap: relative duality gap 1 − t²/‖x‖⁴ at the best t; one or more if x = 0.
         vanishing: λ proves, to rounding, that the hull holds the origin.
         certain: vanishing, or gap and x − Dᵀλ are both rounding.
-        iterations: of the interior point.
     """
 
     nearest: Float[Array, " rank"]
@@ -292,7 +238,6 @@ class HullPoint(NamedTuple):
     gap: Float[Scalar, ""]
     vanishing: Bool[Scalar, ""]
     certain: Bool[Scalar, ""]
-    iterations: Int[Scalar, ""]
 
 
 def normalise(
@@ -344,14 +289,14 @@ class _Iterate(NamedTuple):
     going: Bool[Scalar, ""]
 
 
-# Exchanges of pairs before the interior point is asked again.
-_PASSES = 8
+# Exchanges of pairs at most, each with a solution of the equations on them.
+_EXCHANGES = 8
 
 
 def nearest_point(
     axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
-) -> HullPoint:
-    """The point nearest to the origin in the hull of E_s − E_r, (s, r) in pairs."""
+) -> tuple[HullPoint, Int[Scalar, ""]]:
+    """The point nearest to the origin in the hull of E_s − E_r; iterations."""
     start = _begin(axes, pairs)
     nothing = HullPoint(
         nearest=start.nearest,
@@ -359,7 +304,6 @@ def nearest_point(
         gap=start.gap,
         vanishing=~pairs.any(),
         certain=~pairs.any(),
-        iterations=start.iterations,
     )
 
     def going(state: tuple[_Iterate, HullPoint, Array]) -> Array:
@@ -385,14 +329,12 @@ def nearest_point(
 
     iterate, found, _ = lax.while_loop(going, attempt, (start, nothing, ~pairs))
     inside = ~found.certain & (iterate.gap < found.gap)
-    return HullPoint(
+    found = found._replace(
         nearest=jnp.where(inside, iterate.nearest, found.nearest),
         duals=jnp.where(inside, iterate.duals, found.duals),
         gap=jnp.where(inside, iterate.gap, found.gap),
-        vanishing=found.vanishing,
-        certain=found.certain,
-        iterations=iterate.iterations,
     )
+    return found, iterate.iterations
 
 
 def _rounding(
@@ -420,14 +362,13 @@ def _on_strong(
     def promising(state: tuple[HullPoint, Array, Array, Array]) -> Array:
         found, _, going, passes = state
         chance = (passes == 0) | (~guessed & (passes == 1)) | (found.gap < bar)
-        return ~found.certain & going & chance & (passes < _PASSES)
+        return ~found.certain & going & chance & (passes < _EXCHANGES)
 
     def exchange(
         state: tuple[HullPoint, Array, Array, Array],
     ) -> tuple[HullPoint, Array, Array, Array]:
         before, strong, _, passes = state
         found, exchanged = _exact(axes, pairs, strong, before.duals, vanishing)
-        found = found._replace(iterations=iterate.iterations)
         going = jnp.any(strong != exchanged) | (found.gap < before.gap / 10)
         return found, exchanged, going, passes + 1
 
@@ -438,7 +379,6 @@ def _on_strong(
         gap=iterate.gap,
         vanishing=no,
         certain=no,
-        iterations=iterate.iterations,
     )
     return lax.while_loop(
         promising, exchange, (start, iterate.strong, ~no, jnp.asarray(0, jnp.int32))
@@ -459,13 +399,8 @@ def _exact(
     as little as possible. Returned beside it: the pairs to try next.
     """
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
-
-    def hull(duals: Array) -> tuple[Array, Array]:
-        duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
-        duals = duals / jnp.maximum(duals.sum(), tiny)
-        return duals, axes @ potentials(duals)
-
-    duals, hull_point = hull(duals)
+    duals = _convex(strong, duals)
+    hull_point = axes @ potentials(duals)
     # From here to the end of the refinement the duals are those of p, not of x.
     size = jnp.where(vanishing, 1.0, jnp.maximum(hull_point @ hull_point, tiny))
     duals, point = duals / size, hull_point / size
@@ -487,15 +422,13 @@ def _exact(
         excess = point - axes @ potentials(duals)
         change = cho_solve(factor, excess)
         duals = duals + jnp.where(strong, score_differences(change @ axes), 0.0)
-    # A pair that misses the margin by rounding only would come and go for ever.
-    rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
-    missed = pairs & (score_differences(point @ axes) < 1 - rounding) & ~vanishing
+    missed = pairs & ~vanishing & _misses(axes, point)
     exchanged = jnp.where(strong, duals > 0, missed)
 
-    duals, hull_point = hull(duals)
+    duals = _convex(strong, duals)
+    hull_point = axes @ potentials(duals)
     nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))
     gap = relative_gap(axes, pairs, nearest, hull_point)
-    gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
     vanishing = vanishing & (hull_point @ hull_point <= (VANISHING * eps) ** 2)
     vanishing = vanishing & strong.any()
     rest = nearest - hull_point
@@ -509,9 +442,26 @@ def _exact(
         gap=gap,
         vanishing=vanishing,
         certain=certain,
-        iterations=jnp.asarray(0, jnp.int32),
     )
     return found, exchanged
+
+
+def _convex(
+    pairs: Bool[Array, "vocabulary vocabulary"],
+    duals: Float[Array, "vocabulary vocabulary"],
+) -> Float[Array, "vocabulary vocabulary"]:
+    """Duals as the weights of a convex combination of some pairs."""
+    duals = jnp.where(pairs, jnp.maximum(duals, 0.0), 0.0)
+    return duals / jnp.maximum(duals.sum(), jnp.finfo(duals.dtype).tiny)
+
+
+def _misses(
+    axes: Float[Array, "rank vocabulary"], point: Float[Array, " rank"]
+) -> Bool[Array, "vocabulary vocabulary"]:
+    """Whether D p < 1, by pair."""
+    # A pair that misses the margin by rounding only would come and go for ever.
+    rounding = jnp.finfo(axes.dtype).eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
+    return score_differences(point @ axes) < 1 - MISSED * rounding
 
 
 # 5 to 20 iterations are usual; more only where rounding has the say.
@@ -533,13 +483,9 @@ def _begin(
         margin = least - jnp.maximum(0.1 * room, eps)
         return margin, jnp.where(pairs, ahead - margin, 1.0)
 
-    def normalised(duals: Array) -> Array:
-        duals = jnp.where(pairs, duals, 0.0)
-        return duals / jnp.maximum(duals.sum(), eps)
-
-    duals = normalised(jnp.ones_like(pairs, dtype))
+    duals = _convex(pairs, jnp.ones_like(pairs, dtype))
     _, slack = below(axes @ potentials(duals))
-    duals = normalised(1 / slack)
+    duals = _convex(pairs, 1 / slack)
     nearest = axes @ potentials(duals)
     margin, slack = below(nearest)
     # All pairs at once are a guess worth its price where no token wins and loses.
@@ -674,7 +620,9 @@ def relative_gap(
     """Gap 1 − (min Dx)²/(‖x‖²‖Dᵀλ‖²) of x and λ, each scaled at its best."""
     least = smallest_difference(nearest @ axes, pairs)
     size = (nearest @ nearest) * (hull_point @ hull_point)
-    return 1 - least * jnp.abs(least) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
+    size = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
+    gap = 1 - least * jnp.abs(least) / size
+    return jnp.where(jnp.isfinite(gap), gap, jnp.inf)
 
 
 def _vanishes(
@@ -683,9 +631,6 @@ def _vanishes(
     """Whether x looks like zero: small, and separating nothing."""
     small = nearest @ nearest < jnp.finfo(nearest.dtype).eps ** SEEMS_ZERO
     return small & (gap > 0.9)
-
-
-_EXCHANGES = 8
 
 
 def polish(
@@ -711,7 +656,6 @@ def polish(
         best, duals, strong, _, passes = state
         tried, duals, exchanged = _solve_on_strong(axes, pairs, strong, duals)
         better = tried.gap < best.gap
-        tried = tried._replace(iterations=found.iterations)
         best = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, best)
         going = jnp.any(exchanged != strong) & ~best.certain
         return best, duals, exchanged, going, passes + 1
@@ -753,243 +697,19 @@ def _solve_on_strong(
         excess = known.axes @ (point - axes @ potentials(duals))
         change = cho_solve(factor, known.inverse * excess)
         duals = duals + jnp.where(strong, score_differences(known.left @ change), 0.0)
-    rounding = MISSED * eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
-    missed = pairs & (score_differences(point @ axes) < 1 - rounding)
-    exchanged = jnp.where(strong, duals > 0, missed)
+    exchanged = jnp.where(strong, duals > 0, pairs & _misses(axes, point))
 
-    weights = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
-    weights = weights / jnp.maximum(weights.sum(), tiny)
+    weights = _convex(strong, duals)
     nearest = point / jnp.maximum(point @ point, tiny)
     gap = relative_gap(axes, pairs, nearest, axes @ potentials(weights))
-    gap = jnp.where(jnp.isfinite(gap), gap, jnp.inf)
     found = HullPoint(
         nearest=nearest,
         duals=weights,
         gap=gap,
         vanishing=jnp.asarray(False),
         certain=gap <= CERTAIN * eps,
-        iterations=jnp.asarray(0, jnp.int32),
     )
     return found, duals, exchanged
-
-
-# An entry and at most one exit for each pair that stays, twice over.
-_STEPS_PER_ROW = 4
-
-
-class _Rows(NamedTuple):
-    """The rows u_k in coordinates of a space that holds the tokens, and their bounds.
-
-    Attributes:
-        tokens: E.
-        pairs: a row each.
-        axes: the tokens, transposed, in the coordinates of their span; where d is
-            small in those of R^d.
-        basis: of that span; none for R^d.
-        length: ‖D_k‖; one where it vanishes.
-        unit: the shortest of them.
-        bound: b_k in units of the largest, so that p is of size one or more. A
-            difference that vanishes cannot be reached, and is asked for first.
-    """
-
-    tokens: Float[Array, "vocabulary dim"]
-    pairs: Bool[Array, "vocabulary vocabulary"]
-    axes: Float[Array, "rank vocabulary"]
-    basis: Float[Array, "dim rank"] | None
-    length: Float[Array, "vocabulary vocabulary"]
-    unit: Float[Scalar, ""]
-    bound: Float[Array, "vocabulary vocabulary"]
-
-    def row(self, winner: Array, loser: Array) -> Array:
-        """u_k of pairs, a column each."""
-        difference = self.axes[:, winner] - self.axes[:, loser]
-        return difference / self.length[winner, loser][None]
-
-    def lifted(self, change: Array) -> Array:
-        """A vector in R^d."""
-        return change if self.basis is None else self.basis @ change
-
-    def reduced(self, point: Array) -> Array:
-        """A vector of R^d in these coordinates."""
-        return point if self.basis is None else point @ self.basis
-
-
-class _State(NamedTuple):
-    """A point p = Σ weight_j u_j, tight on the rows in use, and a row to take in."""
-
-    point: Float[Array, " dim"]
-    winner: Int[Array, " rows"]
-    loser: Int[Array, " rows"]
-    weight: Float[Array, " rows"]
-    used: Bool[Array, " rows"]
-    entering: Int[Scalar, ""]
-    entered: Float[Scalar, ""]
-    pending: Bool[Scalar, ""]
-    refuted: Bool[Scalar, ""]
-    going: Bool[Scalar, ""]
-    steps: Int[Scalar, ""]
-
-    def duals(self, vocabulary: int) -> Array:
-        """The weight of every pair."""
-        weights = jnp.zeros((vocabulary, vocabulary), self.weight.dtype)
-        weights = weights.at[self.winner, self.loser].add(self.weight)
-        return weights.at[jnp.divmod(self.entering, vocabulary)].add(self.entered)
-
-
-def active_set(problem: Problem, going: Bool[Scalar, ""]) -> Candidate:
-    """The solution p and its duals; or zero and duals that refute it."""
-    tokens, pairs, _ = problem
-    length = _lengths(tokens, pairs)
-    rows = _rows(tokens, pairs, length)
-    rank = max(1, min(len(rows.axes), len(tokens) - 1))
-    zero, no = jnp.zeros((), jnp.int32), jnp.asarray(False)
-    start = _State(
-        point=jnp.zeros_like(tokens[0]),
-        winner=jnp.zeros(rank, jnp.int32),
-        loser=jnp.zeros(rank, jnp.int32),
-        weight=jnp.zeros(rank, tokens.dtype),
-        used=jnp.zeros(rank, bool),
-        entering=zero,
-        entered=jnp.zeros((), tokens.dtype),
-        pending=no,
-        refuted=no,
-        going=going,
-        steps=zero,
-    )
-    end = lax.while_loop(lambda state: state.going, partial(_step, rows), start)
-    weights = jnp.maximum(end.duals(len(tokens)), 0.0) / rows.length
-    total = jnp.where(end.refuted, weights.sum(), rows.unit)
-    direction = end.point / rows.unit
-    size = jnp.maximum(1.0, length * jnp.linalg.norm(direction))
-    near = ACTIVE * jnp.finfo(size.dtype).eps * size
-    return Candidate(direction, weights / total, near)
-
-
-def _rows(tokens: Array, pairs: Array, lengths: Array) -> _Rows:
-    """The rows in the span of the tokens, where that is small."""
-    vocabulary, dim = tokens.shape
-    if 4 * dim <= 5 * vocabulary:
-        basis, axes = None, tokens.T
-    else:
-        basis, axes = jnp.linalg.qr(tokens.T)
-    unit = jnp.min(jnp.where(pairs & (lengths > 0), lengths, jnp.inf))
-    unit = jnp.where(jnp.isfinite(unit), unit, 1.0)
-    length = jnp.where(lengths > 0, lengths, 1.0)
-    bound = jnp.where(lengths > 0, unit / length, 2.0)
-    return _Rows(tokens, pairs, axes, basis, length, unit, bound)
-
-
-def _step(rows: _Rows, state: _State) -> _State:
-    """The state, corrected, after one row has come in or gone out."""
-    order = jnp.argsort(~state.used)
-    state = state._replace(
-        winner=state.winner[order],
-        loser=state.loser[order],
-        weight=state.weight[order],
-        used=state.used[order],
-        steps=state.steps + 1,
-    )
-    across, factor = _factors(rows, state)
-    state, short = _corrected(rows, state, across, factor)
-    farthest = jnp.argmax(short).astype(jnp.int32)
-    entering = jnp.where(state.pending, state.entering, farthest)
-    missed = jnp.maximum(short[jnp.divmod(entering, len(short))], 0.0)
-    rounding = GUARD / 2 * jnp.finfo(short.dtype).eps * jnp.linalg.norm(state.point)
-    solved = ~state.pending & (missed <= rounding)
-    moved = _towards(rows, state, across, factor, entering, missed)
-    stays = solved | jnp.isnan(moved.entered)
-    return _choose(stays, state._replace(going=jnp.asarray(False)), moved)
-
-
-def _factors(rows: _Rows, state: _State) -> tuple[Array, Array]:
-    """Q and R of the rows in use, which come first."""
-    used = state.used
-    unit = jnp.where(used[None, :], rows.row(state.winner, state.loser), 0.0)
-    across, factor = jnp.linalg.qr(unit)
-    one = jnp.eye(len(used), dtype=unit.dtype)
-    factor = jnp.where(used[:, None] & used[None, :], factor, one)
-    return jnp.where(used[None, :], across, 0.0), factor
-
-
-def _corrected(
-    rows: _Rows, state: _State, across: Array, factor: Array
-) -> tuple[_State, Array]:
-    """P tight on the rows in use; what it misses of others."""
-    tokens, length, used = rows.tokens, rows.length, state.used
-    guard = GUARD * jnp.finfo(tokens.dtype).eps * jnp.linalg.norm(state.point)
-    short = rows.bound + guard - precise_differences(tokens, state.point) / length
-    missing = jnp.where(used, short[state.winner, state.loser], 0.0)
-    change = rows.lifted(across @ solve_triangular(factor, missing, trans=1))
-    short = short - score_differences(tokens @ change) / length
-    point = state.point + change
-    duals = state.duals(len(tokens)) / length
-    excess = rows.reduced(point - combination(tokens, duals))
-    weight = state.weight + solve_triangular(factor, excess @ across)
-    weight = jnp.where(used, weight, 0.0)
-    short = jnp.where(rows.pairs, short, -jnp.inf)
-    return state._replace(point=point, weight=weight), short
-
-
-def _towards(
-    rows: _Rows,
-    state: _State,
-    across: Array,
-    factor: Array,
-    entering: Int[Scalar, ""],
-    missed: Float[Scalar, ""],
-) -> _State:
-    """The state after one step towards a row; `entered` NaN without one."""
-    pair = jnp.divmod(entering, len(rows.tokens))
-    eps, tiny = jnp.finfo(across.dtype).eps, jnp.finfo(across.dtype).tiny
-    # The entering row is Σ falls u of the rows in use, and a part orthogonal to them.
-    row = rows.row(*pair)
-    along = row @ across
-    orthogonal = row - across @ along
-    again = orthogonal @ across
-    along, orthogonal = along + again, orthogonal - across @ again
-    falls = jnp.where(state.used, solve_triangular(factor, along), 0.0)
-    total = 1 + jnp.sum(jnp.abs(falls))
-    square = orthogonal @ orthogonal
-    free = (jnp.sqrt(square) > DEPENDENT * eps * total) & ~state.used.all()
-
-    # How far p may go along it until the row is tight, or a weight is zero.
-    fall = jnp.where(falls > eps * total, falls, 0.0)
-    until = jnp.where(fall > 0, jnp.maximum(state.weight, 0.0) / fall, jnp.inf)
-    leaving = jnp.argmin(until)
-    reach = jnp.where(free, missed / jnp.maximum(square, tiny), jnp.inf)
-    enters = reach <= until[leaving]
-    pace = jnp.minimum(reach, until[leaving])
-    slot = jnp.where(enters, jnp.argmin(state.used), leaving)
-    entered = state.entered + pace
-    winner = jnp.where(enters, pair[0], state.winner[slot])
-    loser = jnp.where(enters, pair[1], state.loser[slot])
-    weight = state.weight - pace * falls
-    moved = state._replace(
-        point=state.point + jnp.where(free, pace, 0.0) * rows.lifted(orthogonal),
-        winner=state.winner.at[slot].set(winner),
-        loser=state.loser.at[slot].set(loser),
-        weight=weight.at[slot].set(jnp.where(enters, entered, 0.0)),
-        used=state.used.at[slot].set(enters),
-        entering=entering,
-        entered=jnp.where(enters, 0.0, entered),
-        pending=~enters,
-        going=state.steps < _STEPS_PER_ROW * len(state.used) + 8,
-    )
-    # No row is in the way and none is left to go: the rest of them refutes it.
-    refuted = state._replace(
-        point=jnp.zeros_like(state.point),
-        weight=jnp.maximum(-falls, 0.0),
-        entering=entering,
-        entered=jnp.ones_like(pace),
-        refuted=jnp.asarray(True),
-        going=jnp.asarray(False),
-    )
-    return _choose(jnp.isinf(pace), refuted, moved)
-
-
-def _choose(condition: Array, one: _State, other: _State) -> _State:
-    """One state or the other."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
 def precise_differences(

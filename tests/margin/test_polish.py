@@ -11,7 +11,8 @@ from jaxselect.margin.qp import nearest_point, polish
 from tests.margin.pair_problems import solve
 from tests.tolerances import assert_close
 
-nearest, polished = jax.jit(nearest_point), jax.jit(polish)
+nearest = jax.jit(lambda axes, pairs: nearest_point(axes, pairs)[0])
+polished = jax.jit(polish)
 
 
 def problem(seed, dim, length=0.0):
