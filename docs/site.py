@@ -15,6 +15,10 @@ from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parents[1]
+NUMBER = r"\d[a-z]?"
+CITATION = re.compile(
+    rf"mathematics, sections? ({NUMBER}(?:, {NUMBER})*(?: and {NUMBER})?)"
+)
 FIGURES = ROOT / "experiments" / "figures"
 # Files of the checkout, and the page that shows each.
 PAGES = {
@@ -62,6 +66,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(f"figures/{picture.name}", picture.read_bytes())
     add("gallery.md", gallery())
     add("library.md", library())
+    add("citations.md", citations())
     for wing, title in WINGS.items():
         add(f"api/{wing}.md", reference(wing, title))
     return files
@@ -111,6 +116,40 @@ def gallery() -> str:
         "![Tokens and attention as they move](report.png)\n\n`make report`",
     ]
     return "\n\n".join(shown)
+
+
+def citations() -> str:
+    """Each section of the mathematics with what cites it in its docstring."""
+    cited: dict[str, dict[str, list[str]]] = {}
+    for top in ("jaxselect", "experiments", "tests"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            place = path.relative_to(ROOT)
+            module = ".".join(place.with_suffix("").parts)
+            tree = ast.parse(path.read_text())
+            for node in ast.walk(tree):
+                if not isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
+                    continue
+                name = getattr(node, "name", "")
+                if name.startswith("_") or (top == "tests" and name):
+                    continue
+                text = " ".join((ast.get_docstring(node) or "").split())
+                shown = str(place) if top == "tests" else f"{module}.{name}".rstrip(".")
+                for numbers in CITATION.findall(text):
+                    for number in re.findall(NUMBER, numbers):
+                        names = cited.setdefault(number, {}).setdefault(top, [])
+                        if f"`{shown}`" not in names:
+                            names.append(f"`{shown}`")
+    rows = []
+    for page in ("mathematics", "supplement"):
+        text = (ROOT / "docs" / f"{page}.md").read_text()
+        for number, title in re.findall(rf"^#+ ({NUMBER})\. (.*)", text, re.MULTILINE):
+            users = cited.get(number, {})
+            code = [*users.get("jaxselect", []), *users.get("experiments", [])]
+            rows.append(f"## {number}. {title}")
+            if code:
+                rows.append(f"*Evaluated by* {', '.join(code)}")
+                rows.append(f"*Checked in* {', '.join(users.get('tests', []))}")
+    return "\n\n".join(["# The mathematics in code", *rows])
 
 
 def library() -> str:

@@ -1,4 +1,7 @@
-"""The claim of a status, checked again in exact arithmetic by the numbers beside it."""
+"""The claim of a status, checked again in exact arithmetic by the numbers beside it.
+
+Source: mathematics, section 3c.
+"""
 
 from fractions import Fraction
 
