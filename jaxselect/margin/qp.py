@@ -1,4 +1,4 @@
-"""The nearest point of a hull of token differences, and what proves it.
+"""The nearest point of a hull of token differences, and its certificate.
 
 min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, with one row D = E_s − E_r of D per pair (s over r); its
 dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. Three steps (mathematics,
@@ -7,14 +7,15 @@ section 3c):
 * An interior point finds out which pairs matter: Mehrotra's predictor and corrector on
   z = Dx − t ≥ 0. Both sides are strictly feasible for any tokens and pairs, so there is
   no phase one and no divergence. The equations on those pairs are solved to rounding.
-* `polish` solves them once more, with scores as unknowns, where the Gram matrices of
-  the tokens, which square their condition, have cost digits: tokens far longer along
-  one axis than across, as after a large step on E, in single precision.
-* `active_set` solves what is still undecided, pair by pair, each difference brought to
-  length one: differences whose lengths span half of the digits and more.
+* `polish` solves them once more, with scores as unknowns, where digits were lost
+because the Gram matrices of the tokens square their condition number. In single
+precision this happens after a large step on E, when tokens are far longer along one
+axis than across. * `active_set` solves what is still undecided, pair by pair, with each
+difference scaled to length one. It is needed if lengths of differences span half of the
+digits or more.
 
-No method is believed: `measured` decides from p and λ on the tokens themselves, with
-twice the digits where rounding might turn the decision.
+No method is trusted: `measured` decides from p and λ on the tokens themselves, with
+twice the digits where rounding could change the decision.
 """
 
 from collections.abc import Callable
@@ -109,7 +110,7 @@ DEPENDENT = 32
 
 
 class Problem(NamedTuple):
-    """The tokens of a max-margin problem, of size one, and its pairs.
+    """The tokens of a max-margin problem, scaled to size one, and its pairs.
 
     Attributes:
         tokens: E, as they were given but for a power of two.
@@ -123,7 +124,7 @@ class Problem(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """The answer of a method, of which nothing is believed.
+    """The unverified answer of a method.
 
     Attributes:
         direction: p, or zero for duals that refute the problem.
@@ -137,7 +138,7 @@ class Candidate(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A candidate's p and λ, and the numbers measured of them.
+    """A candidate's p and λ, and the numbers measured on them.
 
     Attributes:
         direction: p, or zero for duals that refute the problem.
@@ -177,12 +178,12 @@ class Answer(NamedTuple):
 
     @property
     def to_rounding(self) -> Bool[Scalar, ""]:
-        """Whether it is without the gap that cancellation allows."""
+        """Whether the gap is that of rounding alone, without cancellation."""
         return self._replace(allowed=jnp.zeros_like(self.gap)).proved
 
 
 def measured(problem: Problem, candidate: Candidate) -> Answer:
-    """The certificate; with twice the digits where rounding might turn a decision."""
+    """Measure p and λ, with twice the digits where rounding could change a decision."""
     tokens, pairs, blur = problem
     direction, duals, _ = candidate
     leads = score_differences(tokens @ direction)
@@ -199,7 +200,7 @@ def measured(problem: Problem, candidate: Candidate) -> Answer:
 
 
 def _precise(problem: Problem, near: Float[Array, "*pairs"], answer: Answer) -> Answer:
-    """The certificate with twice the digits, and with the lengths ‖D‖."""
+    """Measure p and λ with twice the digits, and with the lengths ‖D‖."""
     tokens, pairs, blur = problem
     candidate = Candidate(answer.direction, answer.duals, near)
     direction, duals, _ = candidate
@@ -227,7 +228,7 @@ def _certificate(
     leads: Float[Array, "vocabulary vocabulary"],
     point: Float[Array, " dim"],
 ) -> Answer:
-    """Gap, infeasibility and active pairs, of D p by pair and of Dᵀλ."""
+    """Compute gap, infeasibility and active pairs from D p and Dᵀλ."""
     (direction, duals, near), pairs = candidate, problem.pairs
     least = jnp.min(jnp.where(pairs, leads, jnp.inf), initial=jnp.inf)
     some, none = jnp.any(direction != 0), pairs.any().astype(point.dtype)
@@ -247,9 +248,7 @@ def _certificate(
 def where_asked(
     condition: Bool[Scalar, ""], function: Callable[[Answer], Answer], start: Answer
 ) -> Answer:
-    """The function of the start where the condition holds, else the start.
-
-    Where no lane asks, the function is not run.
+    """Apply a function where a condition holds; skip it if it holds in no lane.
     """
     return jax.lax.while_loop(
         lambda state: state[0],
@@ -259,7 +258,7 @@ def where_asked(
 
 
 def allowed_gap(cancellation: Float[Scalar, ""]) -> Float[Scalar, ""]:
-    """Gap that rounding of p allows, of ψ = Σ λ ‖D‖ / ‖p‖."""
+    """Compute the gap that rounding of p allows, from ψ = Σ λ ‖D‖ / ‖p‖."""
     eps = jnp.finfo(cancellation.dtype).eps
     return jnp.minimum(ALLOWED * eps * cancellation, eps**LARGEST_GAP)
 
@@ -267,7 +266,7 @@ def allowed_gap(cancellation: Float[Scalar, ""]) -> Float[Scalar, ""]:
 def _lengths(
     tokens: Float[Array, "vocabulary dim"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """‖E_s − E_r‖ of every pair, of the difference itself; zero off the pairs."""
+    """Compute ‖E_s − E_r‖ of every pair from the difference itself."""
     apart = jnp.abs(tokens[:, None, :] - tokens[None, :, :])
     largest = jnp.max(apart, axis=2, initial=0.0)
     unit = jnp.where(largest > 0, largest, 1.0)
@@ -276,7 +275,7 @@ def _lengths(
 
 
 class HullPoint(NamedTuple):
-    """The nearest point x = Dᵀλ and what is known of it.
+    """The nearest point x = Dᵀλ with its duals.
 
     Attributes:
         nearest: x.
@@ -301,7 +300,7 @@ def normalise(
 ) -> tuple[
     Float[Array, "rank vocabulary"], Float[Array, "dim rank"], Float[Scalar, ""]
 ]:
-    """Eᵀ = scale · basis axes, centred, of unit size, with few coordinates."""
+    """Write centred tokens as Eᵀ = scale · basis axes, with few coordinates."""
     involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
     number = jnp.maximum(involved.sum(), 1).astype(embeddings.dtype)
     centre = jnp.where(involved, embeddings, 0.0).sum(axis=0, keepdims=True) / number
@@ -351,7 +350,7 @@ _PASSES = 8
 def nearest_point(
     axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> HullPoint:
-    """The point nearest to the origin in the hull of E_s − E_r, (s, r) in pairs."""
+    """Find the point nearest to the origin in the hull of E_s − E_r."""
     start = _begin(axes, pairs)
     nothing = HullPoint(
         nearest=start.nearest,
@@ -398,7 +397,7 @@ def nearest_point(
 def _rounding(
     axes: Float[Array, "rank vocabulary"], nearest: Float[Array, " rank"]
 ) -> Float[Scalar, ""]:
-    """The rounding of a score relative to the margin ‖x‖², some times over."""
+    """Estimate the rounding of a score relative to the margin ‖x‖²."""
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     score = jnp.max(jnp.abs(nearest) @ jnp.abs(axes))
     ratio = score / jnp.maximum(nearest @ nearest, tiny)
@@ -410,7 +409,7 @@ def _on_strong(
     pairs: Bool[Array, "vocabulary vocabulary"],
     iterate: _Iterate,
 ) -> HullPoint:
-    """`_exact` on the strong pairs, exchanging some as long as that is promising."""
+    """Call `_exact` on the strong pairs, exchanging some while that helps."""
     vanishing = _vanishes(iterate.nearest, iterate.gap)
     guessed = iterate.iterations == 0
     # A considered set gets a second chance; further ones are for those that beat the
@@ -452,11 +451,11 @@ def _exact(
     duals: Float[Array, "vocabulary vocabulary"],
     vanishing: Bool[Scalar, ""],
 ) -> tuple[HullPoint, Bool[Array, "vocabulary vocabulary"]]:
-    """The least p with D p = 1 on strong pairs; or vanishing duals.
+    """Find the shortest p with D p = 1 on the strong pairs, or vanishing duals.
 
-    Strong pairs are usually many more than their rank, so D_A G⁺ with G = D_AᵀD_A takes
-    the place of an inverse: a slightly shifted Cholesky factor, refined. The duals move
-    as little as possible. Returned beside it: the pairs to try next.
+    There are usually many more strong pairs than their rank, so D_A G⁺ with G =
+    D_AᵀD_A, from a slightly shifted and refined Cholesky factor, replaces an inverse.
+    The duals change as little as possible. The pairs to try next are returned, too.
     """
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
 
@@ -521,7 +520,7 @@ _ITERATIONS = 60
 def _begin(
     axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> _Iterate:
-    """Equal duals, tilted once towards the pairs that come out narrow."""
+    """Start from equal duals, tilted once towards the pairs of smallest margin."""
     dtype = axes.dtype
     eps = jnp.finfo(dtype).eps
 
@@ -562,7 +561,7 @@ def _advance(
     pairs: Bool[Array, "vocabulary vocabulary"],
     state: _Iterate,
 ) -> _Iterate:
-    """One iteration: predict, centre, correct; in relative changes of λ and z."""
+    """Take one predictor–corrector step, in relative changes of λ and z."""
     nearest, margin, slack, duals = state[:4]
     tiny = jnp.finfo(axes.dtype).tiny
     primal_rest = jnp.where(
@@ -635,7 +634,7 @@ def _accepted(
     moved: tuple[Array, Array, Array, Array],
     length: Float[Scalar, ""],
 ) -> _Iterate:
-    """The iterate after a step to x, t, z and λ, or the state, stopped."""
+    """Accept a step to x, t, z and λ, or stop at the present iterate."""
     nearest, margin, slack, duals = moved
     eps, number = jnp.finfo(axes.dtype).eps, pairs.sum().astype(axes.dtype)
     size = nearest @ nearest
@@ -671,7 +670,7 @@ def relative_gap(
     nearest: Float[Array, " rank"],
     hull_point: Float[Array, " rank"],
 ) -> Float[Scalar, ""]:
-    """Gap 1 − (min Dx)²/(‖x‖²‖Dᵀλ‖²) of x and λ, each scaled at its best."""
+    """Compute the gap 1 − (min Dx)²/(‖x‖²‖Dᵀλ‖²) of optimally scaled x and λ."""
     least = smallest_difference(nearest @ axes, pairs)
     size = (nearest @ nearest) * (hull_point @ hull_point)
     return 1 - least * jnp.abs(least) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
@@ -680,7 +679,7 @@ def relative_gap(
 def _vanishes(
     nearest: Float[Array, " rank"], gap: Float[Scalar, ""]
 ) -> Bool[Scalar, ""]:
-    """Whether x looks like zero: small, and separating nothing."""
+    """Whether x is small and separates no pair, as x = 0 would."""
     small = nearest @ nearest < jnp.finfo(nearest.dtype).eps ** SEEMS_ZERO
     return small & (gap > 0.9)
 
@@ -693,7 +692,7 @@ def polish(
     pairs: Bool[Array, "vocabulary vocabulary"],
     found: HullPoint,
 ) -> HullPoint:
-    """Exchange pairs from those that `found` all but puts at the margin."""
+    """Polish an answer, exchanging pairs whose margin is close to one."""
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     least = smallest_difference(found.nearest @ axes, pairs)
     ahead = score_differences(found.nearest @ axes) / jnp.maximum(least, tiny)
@@ -731,11 +730,11 @@ def _solve_on_strong(
     Float[Array, "vocabulary vocabulary"],
     Bool[Array, "vocabulary vocabulary"],
 ]:
-    """The least p with D p = 1 on strong pairs; duals; pairs to try next.
+    """Find the shortest p with D p = 1 on strong pairs, its duals, and pairs to try.
 
-    With centred tokens U σ Wᵀ and scores a = U z, D p = 1 reads
-    Uᵀ Lap U z = Uᵀ potentials(1), whatever σ is, and p = Dᵀλ reads
-    Uᵀ potentials(λ) = W p/σ.
+    With centred tokens U σ Wᵀ and scores a = U z, the equation D p = 1 becomes Uᵀ Lap U
+    z = Uᵀ potentials(1), which does not contain σ, and p = Dᵀλ becomes Uᵀ potentials(λ)
+    = W p/σ.
     """
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     known = span(centred(axes.T, strong))
@@ -778,7 +777,7 @@ _STEPS_PER_ROW = 4
 
 
 class _Rows(NamedTuple):
-    """The rows u_k in coordinates of a space that holds the tokens, and their bounds.
+    """The rows u_k of the constraints, in few coordinates, and their bounds.
 
     Attributes:
         tokens: E.
@@ -810,12 +809,12 @@ class _Rows(NamedTuple):
         return change if self.basis is None else self.basis @ change
 
     def reduced(self, point: Array) -> Array:
-        """A vector of R^d in these coordinates."""
+        """Write a vector of R^d in these coordinates."""
         return point if self.basis is None else point @ self.basis
 
 
 class _State(NamedTuple):
-    """A point p = Σ weight_j u_j, tight on the rows in use, and a row to take in."""
+    """A point p = Σ weight_j u_j with equality on the rows in use, and a row to add."""
 
     point: Float[Array, " dim"]
     winner: Int[Array, " rows"]
@@ -837,7 +836,7 @@ class _State(NamedTuple):
 
 
 def active_set(problem: Problem, going: Bool[Scalar, ""]) -> Candidate:
-    """The solution p and its duals; or zero and duals that refute it."""
+    """Find p and its duals, or p = 0 and duals that prove infeasibility."""
     tokens, pairs, _ = problem
     length = _lengths(tokens, pairs)
     rows = _rows(tokens, pairs, length)
@@ -866,7 +865,7 @@ def active_set(problem: Problem, going: Bool[Scalar, ""]) -> Candidate:
 
 
 def _rows(tokens: Array, pairs: Array, lengths: Array) -> _Rows:
-    """The rows in the span of the tokens, where that is small."""
+    """Write the rows in coordinates of the span of the tokens, if that is small."""
     vocabulary, dim = tokens.shape
     if 4 * dim <= 5 * vocabulary:
         basis, axes = None, tokens.T
@@ -880,7 +879,7 @@ def _rows(tokens: Array, pairs: Array, lengths: Array) -> _Rows:
 
 
 def _step(rows: _Rows, state: _State) -> _State:
-    """The state, corrected, after one row has come in or gone out."""
+    """Add or remove one row and correct the state."""
     order = jnp.argsort(~state.used)
     state = state._replace(
         winner=state.winner[order],
@@ -902,7 +901,7 @@ def _step(rows: _Rows, state: _State) -> _State:
 
 
 def _factors(rows: _Rows, state: _State) -> tuple[Array, Array]:
-    """Q and R of the rows in use, which come first."""
+    """Compute the QR factorisation of the rows in use."""
     used = state.used
     unit = jnp.where(used[None, :], rows.row(state.winner, state.loser), 0.0)
     across, factor = jnp.linalg.qr(unit)
@@ -914,7 +913,7 @@ def _factors(rows: _Rows, state: _State) -> tuple[Array, Array]:
 def _corrected(
     rows: _Rows, state: _State, across: Array, factor: Array
 ) -> tuple[_State, Array]:
-    """P tight on the rows in use; what it misses of others."""
+    """Correct p to equality on the rows in use; return residuals of the others."""
     tokens, length, used = rows.tokens, rows.length, state.used
     guard = GUARD * jnp.finfo(tokens.dtype).eps * jnp.linalg.norm(state.point)
     short = rows.bound + guard - precise_differences(tokens, state.point) / length
@@ -938,7 +937,7 @@ def _towards(
     entering: Int[Scalar, ""],
     missed: Float[Scalar, ""],
 ) -> _State:
-    """The state after one step towards a row; `entered` NaN without one."""
+    """Take one step towards a violated row, if there is one."""
     pair = jnp.divmod(entering, len(rows.tokens))
     eps, tiny = jnp.finfo(across.dtype).eps, jnp.finfo(across.dtype).tiny
     # The entering row is Σ falls u of the rows in use, and a part orthogonal to them.
@@ -995,7 +994,7 @@ def _choose(condition: Array, one: _State, other: _State) -> _State:
 def precise_differences(
     tokens: Float[Array, "vocabulary dim"], point: Float[Array, " dim"]
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """(E_s − E_r)ᵀp of every pair, with twice the digits."""
+    """Compute (E_s − E_r)ᵀp of every pair with twice the digits."""
     high, low = _product(tokens, point)
     return score_differences(high) + score_differences(low)
 
@@ -1004,7 +1003,7 @@ def combination(
     tokens: Float[Array, "vocabulary dim"],
     duals: Float[Array, "vocabulary vocabulary"],
 ) -> Float[Array, " dim"]:
-    """Dᵀλ = EᵀΛ, the potentials Λ of the duals being sums that cancel."""
+    """Compute Dᵀλ = EᵀΛ, where the sums in Λ cancel, with twice the digits."""
     high, low = _sum(jnp.concatenate([duals, -duals.T], axis=1))
     whole, rest = _product(tokens.T, high)
     return whole + (rest + tokens.T @ low)
@@ -1013,13 +1012,13 @@ def combination(
 def _product(
     matrix: Float[Array, "rows columns"], vector: Float[Array, " columns"]
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    """A x as an unevaluated sum of two."""
+    """Compute A x as an unevaluated sum of two arrays."""
     parts = [a * b[None, :] for a in _halves(matrix) for b in _halves(vector)]
     return _sum(jnp.concatenate(parts, axis=1))
 
 
 def _halves(values: Array) -> tuple[Array, Array]:
-    """Upper and lower digits, of which products are exact."""
+    """Split numbers into upper and lower digits, whose products are exact."""
     info = jnp.finfo(values.dtype)
     upper = lax.reduce_precision(values, info.nexp, info.nmant // 2 - 1)
     return upper, values - upper
@@ -1028,7 +1027,7 @@ def _halves(values: Array) -> tuple[Array, Array]:
 def _sum(
     terms: Float[Array, "rows columns"],
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    """Sums of the rows, and what the additions rounded off."""
+    """Sum the rows; return the sums and their rounding errors."""
 
     def add(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple:
         (left, rest), (right, more) = one, other
@@ -1044,11 +1043,11 @@ def _sum(
 def unit_size(
     values: Float[Array, "rows columns"],
 ) -> tuple[Float[Array, "rows columns"], Int[Scalar, ""], Float[Scalar, ""]]:
-    """Values · 2^−k below one, k, and the size below which they are blurred.
+    """Scale values by 2^−k to size one; return k and the size that rounding blurs.
 
-    Processors take numbers below the smallest normal one for zero. Where entries are
-    such, before or after, or their differences may be, lengths not far above are in
-    doubt; elsewhere the size is zero.
+    Processors may treat subnormal numbers as zero. If entries or their differences are
+    subnormal before or after scaling, lengths of a similar size are uncertain;
+    otherwise the returned size is zero.
     """
     info = jnp.finfo(values.dtype)
     _, exponent = jnp.frexp(jnp.max(jnp.abs(values), initial=0.0))
@@ -1063,7 +1062,7 @@ def unit_size(
 
 
 def times_two_to(values: Array, power: Int[Scalar, ""]) -> Array:
-    """Values · 2^power, which need not be a number itself."""
+    """Multiply values by 2^power, even if 2^power itself overflows."""
     info = jnp.finfo(values.dtype)
     for half in (power // 2, power - power // 2):
         bits = (half - info.minexp + 1).astype(f"uint{info.bits}") << info.nmant
@@ -1074,7 +1073,7 @@ def times_two_to(values: Array, power: Int[Scalar, ""]) -> Array:
 def survives(
     before: Float[Array, "..."], after: Float[Array, "..."]
 ) -> Bool[Scalar, ""]:
-    """Whether all that matters of what was scaled is still a normal number."""
+    """Whether the largest scaled entries are still normal numbers."""
     info = jnp.finfo(before.dtype)
     size = jnp.abs(before)
     matters = size > info.eps**2 * jnp.max(size, initial=0.0)
@@ -1083,7 +1082,7 @@ def survives(
 
 
 def norm(vector: Float[Array, " dim"]) -> Float[Scalar, ""]:
-    """‖p‖, whose square may overflow; its derivative at zero is zero."""
+    """Compute ‖p‖ without overflow of its square; the derivative at zero is zero."""
     largest = jnp.max(jnp.abs(lax.stop_gradient(vector)), initial=0.0)
     some = largest > 0
     unit = vector / jnp.where(some, largest, 1.0)
@@ -1091,5 +1090,5 @@ def norm(vector: Float[Array, " dim"]) -> Float[Scalar, ""]:
 
 
 def _bits(values: Array) -> Array:
-    """The digits of numbers as integers, ordered alike where positive."""
+    """Read floats as integers, in the same order for positive numbers."""
     return lax.bitcast_convert_type(values, f"uint{jnp.finfo(values.dtype).bits}")
