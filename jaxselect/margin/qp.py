@@ -248,8 +248,7 @@ def _certificate(
 def where_asked(
     condition: Bool[Scalar, ""], function: Callable[[Answer], Answer], start: Answer
 ) -> Answer:
-    """Apply a function where a condition holds; skip it if it holds in no lane.
-    """
+    """Apply a function where a condition holds; skip it if it holds in no lane."""
     return jax.lax.while_loop(
         lambda state: state[0],
         lambda state: (jnp.zeros_like(state[0]), function(state[1])),
