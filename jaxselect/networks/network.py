@@ -321,8 +321,8 @@ def start_reduced(
 ) -> Variables:
     """Draw from the law of `start` in |S| + K + 1 rotated coordinates, at any d.
 
-    These coordinates span E, p and the heads, training stays in their span, and W = I in
-    them, too.
+    These coordinates span E, p and the heads, and training stays in their span; W = I
+    in them, too.
 
     Source: mathematics, section 4.
 
