@@ -72,7 +72,7 @@ class Settings(Study):
         quick: the benchmarks in their quick form, some minutes on 2 cores.
         run: run the benchmarks; else the table is made of what lies on disk.
         keep: keep these ratios as those that later runs are held against.
-        seed: of nothing; each benchmark has its default.
+        seed: not used; each benchmark has its own default.
         json: print the table as one JSON object on standard output.
     """
 

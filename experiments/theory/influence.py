@@ -43,7 +43,7 @@ class Settings(Study):
         problem: the corpora.
         dim: embedding dimension d.
         step_size: η₀ of the step on E.
-        seed: of the draw.
+        seed: random seed of the draw.
     """
 
     problem: Problem = Problem(60, 6, 5, 20)

@@ -80,7 +80,7 @@ class Cell:
     """One lane.
 
     Attributes:
-        seed: of the draw.
+        seed: random seed of the draw.
         dim: embedding dimension d.
         step_size: η₀ of the one step on E before the flow; zero for none.
         eta: rate of E.

@@ -321,7 +321,7 @@ class Brackets(NamedTuple):
 
     Attributes:
         edge: place in `NAMES`.
-        seed: of the draw.
+        seed: random seed of the draw.
         fixed: the coordinate that is not bisected, d, or η₀ where d is.
         predicted: where theory sees the edge.
         low: the bracket's lower end.

@@ -48,7 +48,7 @@ class Settings(Study):
         cells: runs drawn from each, without replacement.
         atol: tolerance of a step in scores, of which a hundredth is taken, too.
         workers: processes that run chunks side by side.
-        seed: of the sample.
+        seed: random seed of the sample.
     """
 
     sweeps: tuple[Literal["default", "smoke", "paper", "phase"], ...] = (
@@ -205,7 +205,7 @@ def sample(grid: Grid, cells: int, seed: int) -> list[Chunk]:
     Args:
         grid: of trials.
         cells: number to draw.
-        seed: of the sample, which is a function of it and of the grid's size alone.
+        seed: random seed of the sample, which depends on it and on the grid's size alone.
 
     Returns:
         The chunks, the cells that should take longest first.

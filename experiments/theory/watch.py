@@ -48,7 +48,7 @@ class Settings(Study):
         earliest: log(1+t) of the first point.
         points: of each path, geometric in log(1+t).
         sequences_shown: of each class.
-        seed: of corpus and parameters.
+        seed: random seed of corpus and parameters.
     """
 
     problem: Problem = Problem(200, 8, 8, 48)
