@@ -114,6 +114,8 @@ def gallery() -> str:
         "![Weights off the important token, by what is trained](figures/joint.png)\n\n"
         "`python -m experiments.theory.joint`",
         "![Tokens and attention as they move](report.png)\n\n`make report`",
+        "![Time of every rival over ours](benchmarks.png)\n\n`make bench`, see "
+        "[benchmarks](benchmarks.md)",
     ]
     return "\n\n".join(shown)
 

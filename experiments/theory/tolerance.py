@@ -205,7 +205,7 @@ def sample(grid: Grid, cells: int, seed: int) -> list[Chunk]:
     Args:
         grid: of trials.
         cells: number to draw.
-        seed: random seed of the sample, which depends on it and on the grid's size alone.
+        seed: random seed; it and the grid's size alone determine the sample.
 
     Returns:
         The chunks, the cells that should take longest first.
