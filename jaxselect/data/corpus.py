@@ -43,7 +43,7 @@ class AbstractBags(ABC):
     @property
     @abstractmethod
     def arrays(self) -> Any:
-        """The module of the arrays: `jax.numpy` or `numpy`."""
+        """Return the array module, `jax.numpy` or `numpy`."""
 
     @property
     @abstractmethod

@@ -267,9 +267,9 @@ def _implicit_jvp(
 ) -> tuple[Array, Array]:
     """Derivative at fixed active pairs: dp = (I − N) dEᵀΛ − D⁺ dE p, Λ = (D⁺)ᵀ p.
 
-    D is E less the mean of each component of the active pairs: its rows span the
-    differences of these pairs, and D p depends on their leads alone. N projects on that
-    span, and Λ are potentials with p = EᵀΛ.
+    D has the rows of E minus the means over the components of the graph of active
+    pairs. These rows span the differences of active pairs, and D p depends on the leads
+    of these pairs alone. N projects on that span, and Λ are potentials with p = EᵀΛ.
     """
     (embeddings, solution), (change, _) = primals, tangents
     direction = _implicit(embeddings, solution)

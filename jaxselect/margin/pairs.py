@@ -135,7 +135,7 @@ ROUNDINGS = 16
 
 
 class PairStrength(NamedTuple):
-    """c = factor · e^{log_scale}, by pair.
+    """Strengths c = factor · e^{log_scale} of all pairs.
 
     After a large step on E, −ℓ′(y b) may be e^{−γ}, which underflows; its logarithm
     does not.
@@ -171,10 +171,10 @@ def pair_strength(
 ) -> PairStrength:
     """Compute the strength c_{s*r} of each pair, for one selected token per sequence.
 
-    c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r), where
-    counts and values include the shifts of their entries. With K heads y (b_{s*} − b_r)
-    is the margin's derivative along that difference. The scale of a pair is its largest
-    −ℓ′(y b_{s*}) C_X[r] / C_X[s*].
+    c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r). In a
+    contracted problem counts and values include the shifts of their entries. With K
+    heads y (b_{s*} − b_r) is the margin's derivative along that difference. The scale
+    of a pair is its largest −ℓ′(y b_{s*}) C_X[r] / C_X[s*].
 
     Source: mathematics, sections 1b, 1c and 3b.
 

@@ -1,18 +1,18 @@
 """The nearest point of a hull of token differences, and its certificate.
 
-min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, with one row D = E_s − E_r of D per pair (s over r); its
-dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. Three steps (mathematics,
-section 3c):
+The problem is min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, where D has one row E_s − E_r per pair (s
+over r). Its dual is max t − ½‖x‖² subject to Dx ≥ t, with x = Dᵀλ. Three steps
+(mathematics, section 3c):
 
 * An interior point finds out which pairs matter: Mehrotra's predictor and corrector on
   z = Dx − t ≥ 0. Both sides are strictly feasible for any tokens and pairs, so there is
   no phase one and no divergence. The equations on those pairs are solved to rounding.
 * `polish` solves them once more, with scores as unknowns, where digits were lost
-because the Gram matrices of the tokens square their condition number. In single
-precision this happens after a large step on E, when tokens are far longer along one
-axis than across. * `active_set` solves what is still undecided, pair by pair, with each
-difference scaled to length one. It is needed if lengths of differences span half of the
-digits or more.
+  because the Gram matrices of the tokens square their condition number. In single
+  precision this happens after a large step on E, when tokens are far longer along one
+  axis than across.
+* `active_set` solves what is still undecided, pair by pair, with each difference scaled
+  to length one. It is needed if lengths of differences span half of the digits or more.
 
 No method is trusted: `measured` decides from p and λ on the tokens themselves, with
 twice the digits where rounding could change the decision.

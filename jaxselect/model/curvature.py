@@ -100,9 +100,9 @@ def _bends(
 ) -> tuple[Float[Array, "many width"], Float[Array, "many width"]]:
     """Compute the terms of −∂²L/∂a² that come from ∂²m/∂f², for each class.
 
-    ∂²m/∂f² is minus the covariance of f_y − f_k under the shares w_k: with x_k what the
-    lead over class k of b_s exceeds its mean over classes by, Σ_k w_k (q x_k)(q x_k)ᵀ
-    times w_X (−ℓ′), half of it for each side.
+    ∂²m/∂f² is minus the covariance of f_y − f_k under the shares w_k. Let x_k be the
+    lead of b_s over class k minus its mean over classes. The terms add up to Σ_k w_k (q
+    x_k)(q x_k)ᵀ times w_X (−ℓ′); each factor gets half of it.
     """
     margin = functional_margin(corpus.labels, attention.output)
     leads = margin.leads(attention.advantage)

@@ -6,9 +6,9 @@ A `Design` holds the static choices, a `Network` its parameters (mathematics, se
 * Residual: h_s = E_s + Σ_r A_X[s, r] E_r by default. With it E_sᵀW²p, which is plotted
   there, is a term of the logit of token s; without it h_s hardly depends on s at the
   start.
-* Scaling: none. With E_s ~ N(0, I/d) products of embeddings are of order one at most. *
-Start: W¹ = W² = I, which is the model without matrices. * MLP: vᵀφ(U z + c) with U ~
-N(0, I/d), c = 0 and hidden width d, so that E_sᵀv exists.
+* Scaling: none. With E_s ~ N(0, I/d) products of embeddings are of order one at most.
+* Start: W¹ = W² = I, which is the model without matrices.
+* MLP: vᵀφ(U z + c) with U ~ N(0, I/d), c = 0 and hidden width d, so that E_sᵀv exists.
 
 Self-attention over a bag has no positions: its output at a token depends on the token
 and the bag alone, and is computed once per distinct token, with counts. It is linear in
@@ -312,7 +312,7 @@ class Network(linen.Module):
 
 @partial(jax.jit, static_argnames="network", inline=True)
 def start(network: Network, key: Key[Array, ""]) -> Variables:
-    """Draw the variables {"params": arrays by name} of a network from a key."""
+    """Draw the parameters of a network from a key, as flax variables."""
     return dict(network.init(key, method="tables"))
 
 

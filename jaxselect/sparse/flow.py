@@ -3,13 +3,14 @@
 `trajectory` alternates between two integrations.
 
 1. The whole field dp/dt = −∇_p L, on sparse counts, to log t = 34: later the forces of
-tied tokens on each other cancel to below rounding. SciPy's BDF is used because it keeps
-a Hessian for many steps, and a Hessian costs as much as a hundred evaluations of the
-field (mathematics, section 7a). 2. The pairs alone, dp/dτ = Σ_k c_k e^{τ − D_kᵀp} D_k
-with τ = log(1+t), orthogonal to the ties at rest, where a pair is a selected token and
-one that lost. Exponents are exact at any time. The integration variable is the arc
-length of (p, τ): between returns p is linear in τ, and a return changes p along a line
-at nearly constant τ, so both take few long steps (mathematics, section 7d).
+   tied tokens on each other cancel to below rounding. SciPy's BDF is used because it
+   keeps a Hessian for many steps, and a Hessian costs as much as a hundred evaluations
+   of the field (mathematics, section 7a).
+2. The pairs alone, dp/dτ = Σ_k c_k e^{τ − D_kᵀp} D_k with τ = log(1+t), orthogonal to
+   the ties at rest, where a pair is a selected token and one that lost. Exponents are
+   exact at any time. The integration variable is the arc length of (p, τ): between
+   returns p is linear in τ, and a return changes p along a line at nearly constant τ,
+   so both take few long steps (mathematics, section 7d).
 
 After a losing token has returned, the whole field is integrated again from there.
 """

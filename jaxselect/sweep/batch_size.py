@@ -139,7 +139,7 @@ def needed(memory_of: Any) -> int:
 
 
 def sizes(grid: Grid, shape: Shape) -> tuple[int, int, int]:
-    """Sequences, their length, and tokens of one run of a shape."""
+    """Return the numbers of sequences, slots and tokens of one run of a shape."""
     if any(grid.draw is known for known, _ in FAMILIES.values()):
         # These are known without a draw, which refuses whatever is no int32.
         of = dict(shape)

@@ -107,7 +107,7 @@ def reduced_problem(
     cls_square: _Number = 1.0,
     head_square: _Number = 1.0,
 ) -> ReducedProblem:
-    """Constants of the two equations, for any rates of E, p and v.
+    """Compute the constants of the equations for β and u, for any rates of E, p and v.
 
     With N = 2R, 1/M = 1/N + 1/I: values have K_0 = η |v_0|²/N + η_v (1/N + γ²/|v_0|²)
     and c = η η_v/N, scores K_0 = (η |p_0|² + η_p)/M and c = η η_p/M.

@@ -257,7 +257,7 @@ REACHED = 1e-6
 
 
 class TwoClassOrbit(NamedTuple):
-    """The orbit of an asymmetry between the classes, and its end.
+    """The orbit of (z, δ), from an initial asymmetry to the return of the losing class.
 
     Attributes:
         ratio: log q₊/q₋ where it is largest, the greater over the lesser weight.
