@@ -11,6 +11,7 @@ import nbformat
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
 
@@ -85,6 +86,40 @@ def on_page_markdown(markdown: str, **_: object) -> str:
             flags=re.DOTALL,
         )
     return markdown
+
+
+# Pages whose blocks of code are formulas.
+FORMULAS = {"mathematics.md", "supplement.md", "appendices.md"}
+# A letter, perhaps with an accent or after d, and its index: p_mm, dp_0, but no name.
+INDEX = re.compile(
+    r"(?<![A-Za-z0-9_])(d?[^\W_][\u0302-\u0304′]*)_([A-Za-z0-9Φη⊥±]{1,3})(?![A-Za-z0-9_])"
+)
+
+
+def on_page_content(html: str, page: Page, **_: object) -> str:
+    """Indices and exponents of plain formulas, below and above the line."""
+    formulas = page.file.src_uri in FORMULAS
+    kept = r"<[^>]+>" if formulas else r"<code\b.*?</code>|<[^>]+>"
+    parts = re.split(f"({kept})", html, flags=re.DOTALL)
+    return "".join(
+        part if place % 2 else raised(part) for place, part in enumerate(parts)
+    )
+
+
+def raised(text: str) -> str:
+    """A text with HTML's indices and exponents.
+
+    Example:
+        >>> raised("e^{τ − D_kᵀp}, p_mm, cls_flow, R^d")
+        'e<sup>τ − D<sub>k</sub>ᵀp</sup>, p<sub>mm</sub>, cls_flow, R<sup>d</sup>'
+    """
+    text = INDEX.sub(r"\1<sub>\2</sub>", text)
+    before = ""
+    while text != before:
+        before = text
+        text = re.sub(r"_\{([^{}]*)\}", r"<sub>\1</sub>", text)
+        text = re.sub(r"\^\{([^{}]*)\}", r"<sup>\1</sup>", text)
+    return re.sub(r"\^([^\W_]+)", r"<sup>\1</sup>", text)
 
 
 def linked(text: str) -> str:
