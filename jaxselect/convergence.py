@@ -62,7 +62,7 @@ class RateSettings:
         flow: tolerances of the integrations.
         until_log_time: log(1+t) at which the selection is read and the search for early
             rates ends.
-        points: of the path that is searched.
+        points: points of the path that is searched.
         move: relative change of E that detects a kink, a thousand times the tolerance
             for active pairs.
         through_path: whether derivatives go through the path, which takes another flow.
@@ -544,7 +544,7 @@ def tolerance_check(
     Args:
         parameters: (E¹, p_0, v), which the flow started from.
         corpus: n labelled bags.
-        flow: of p from log(1+t) = 0, with E¹ and v fixed.
+        flow: flow of p from log(1+t) = 0, with E¹ and v fixed.
         until_norm: ‖p‖ that the flow was to stop at.
         until_log_time: log(1+t) that it was to stop at.
         settings: that it was integrated with.

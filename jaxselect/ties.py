@@ -70,9 +70,9 @@ class Ties(eqx.Module):
 
     Attributes:
         selected: S_X, the selected tokens of every sequence, in bag layout.
-        slot: of every sequence the entry that stands for its selected tokens.
-        classes: of every token the first token of its class; tokens that a tied
-            sequence selects together are of one.
+        slot: for every sequence, the entry that represents its selected tokens.
+        classes: for every token, the first token of its class; tokens that a tied
+            sequence selects together form a class.
         axes: orthonormal axes of U, the span of the differences within classes; zero
             rows beyond its dimension.
         point: z*, in R^d.

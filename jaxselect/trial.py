@@ -73,10 +73,10 @@ class Stage(eqx.Module):
 
     Attributes:
         parameters: those of the integrated problem, with p at the start of the stage.
-        corpus: of that problem.
+        corpus: corpus of that problem.
         ties: the contracted ties; without tied sequences if nothing was contracted.
-        flow: of that problem's p, in log(1+t) of the run.
-        point: of the run, at the end of the stage.
+        flow: flow of that problem's p, in log(1+t) of the run.
+        point: point of the run, at the end of the stage.
     """
 
     parameters: Parameters
@@ -120,7 +120,7 @@ def flow_to_end(
         until_norm: ‖p‖ to stop at.
         path_log_times: values of log(1+t) to save p of the first stage at.
         stages: bound on their number, at least one; traced.
-        settings: of the integration.
+        settings: settings of the integration.
 
     Returns:
         The last stage; its `num_steps` and path are those of all.

@@ -294,7 +294,7 @@ def from_sequences(
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
         vocabulary: number of tokens |S|.
         classes: number of classes K.
-        weights: of the sequences, relative to each other; equal if not given.
+        weights: weights of the sequences, relative to each other; equal if not given.
         loss: ℓ, a function of the margin.
 
     Returns:
@@ -351,7 +351,7 @@ def from_counts(
         counts: a `scipy.sparse.csr_array`, one row per sequence, one column per token.
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
         classes: number of classes K.
-        weights: of the sequences, relative to each other; equal if not given.
+        weights: weights of the sequences, relative to each other; equal if not given.
         loss: ℓ, a function of the margin.
 
     Returns:
@@ -399,7 +399,7 @@ def from_bags(
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
         vocabulary: number of tokens |S|, at most 2³¹ − 1.
         classes: number of classes K.
-        weights: of the sequences, relative to each other; equal if not given.
+        weights: weights of the sequences, relative to each other; equal if not given.
         loss: ℓ, a function of the margin.
 
     Returns:

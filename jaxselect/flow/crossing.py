@@ -146,7 +146,7 @@ def search_path(
         parameters: (E, p_0, v).
         corpus: n labelled bags.
         until_log_time: its end.
-        points: of the grid, the start of the flow not counted.
+        points: points of the grid, the start of the flow not counted.
         settings: tolerances.
 
     Returns:
@@ -186,7 +186,7 @@ def end_of_path(
     Args:
         parameters: (E, p_0, v).
         corpus: n labelled bags.
-        path: of `search_path`, for these parameters and this corpus.
+        path: result of `search_path`, for these parameters and this corpus.
         settings: tolerances.
 
     Returns:
@@ -236,7 +236,7 @@ def last_crossings(
     Args:
         parameters: (E, p_0, v).
         corpus: n labelled bags.
-        path: of `search_path`, for these parameters and this corpus.
+        path: result of `search_path`, for these parameters and this corpus.
         events: h(p), positive after the event; piecewise smooth. It may depend on other
             traced values: their derivatives count.
         settings: tolerances.
@@ -275,7 +275,7 @@ def crossings_and_end(
     Args:
         parameters: (E, p_0, v).
         corpus: n labelled bags.
-        path: of `search_path`, for these parameters and this corpus.
+        path: result of `search_path`, for these parameters and this corpus.
         events: h(p), positive after the event; at least one.
         settings: tolerances.
 

@@ -75,7 +75,7 @@ class Integration(NamedTuple):
         end: the same s without a derivative, and the events.
         path_log_times: times asked for; ∞ off the flow and where they go back.
         path: y at these times, likewise.
-        solution: of `diffrax.diffeqsolve`.
+        solution: result of `diffrax.diffeqsolve`.
     """
 
     log_time: Float[Scalar, ""]
@@ -103,9 +103,9 @@ def integrate(
     """Integrate dy/ds = field(s, y, problem) from y_0 to the first of its ends.
 
     Args:
-        field: of the flow.
+        field: field of the flow.
         solver: takes the steps; its interpolant is a `DenseOutput`.
-        control: of the step size.
+        control: control of the step size.
         problem: what field, control and events depend on.
         start: y_0.
         span: s at the start, and the last one to go to.

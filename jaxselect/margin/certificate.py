@@ -224,7 +224,7 @@ def certify(
     Args:
         parameters: (E¹, p_0, v), which the flow started from.
         corpus: n labelled bags.
-        flow: of p, with E¹ and v fixed.
+        flow: flow of p, with E¹ and v fixed.
         tolerance: largest `late_flow_residual`, `inactive_pair_bound` and
             `history_change` of a flow that has converged, in scores.
         tied: whether this is a contracted problem (`ties.contract`).
@@ -546,7 +546,7 @@ def explain(
     word.
 
     Args:
-        found: of `certify`.
+        found: result of `certify`.
         corpus: the bags of that run.
         words: the word of every token; token ids by default.
 

@@ -244,7 +244,7 @@ def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar
     Source: mathematics, section 3f.
 
     Args:
-        late: of `limit`.
+        late: result of `limit`.
         error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
 
     Returns:
@@ -265,7 +265,7 @@ def log_time_to_error(
     Source: mathematics, section 3f.
 
     Args:
-        late: of `limit`.
+        late: result of `limit`.
         error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
 
     Returns:

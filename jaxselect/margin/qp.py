@@ -783,7 +783,7 @@ class _Rows(NamedTuple):
         pairs: a row each.
         axes: the tokens, transposed, in the coordinates of their span; where d is
             small in those of R^d.
-        basis: of that span; none for R^d.
+        basis: basis of that span; none for R^d.
         length: ‖D_k‖; one where it vanishes.
         unit: the shortest of them.
         bound: b_k in units of the largest, so that p is of size one or more. A

@@ -112,7 +112,7 @@ def whole_decision_list(
     Source: mathematics, section 3j.
 
     Args:
-        key: of no effect.
+        key: not used.
         depth: deciding tokens, 2 … 10.
         irrelevant: the other tokens.
         length: tokens per sequence.
@@ -289,7 +289,7 @@ class DecisionList(NamedTuple):
     """Priorities and signs of the tokens of a decision list.
 
     Attributes:
-        priority: of every token; that of the least one decides.
+        priority: priority of every token; that of the least one decides.
         sign: ±1, the label that a token decides for; zero for an irrelevant one.
     """
 

@@ -272,7 +272,7 @@ def competing_pairs(
     Source: mathematics, section 3.
 
     Args:
-        selected: of `selected_tokens`.
+        selected: result of `selected_tokens`.
         corpus: n bags.
 
     Returns:
@@ -334,7 +334,7 @@ def coverage(
     Source: mathematics, section 1c.
 
     Args:
-        selected: of `selected_tokens`.
+        selected: result of `selected_tokens`.
         corpus: n labelled bags.
 
     Returns:

@@ -138,7 +138,7 @@ def risk_and_descent(
     Args:
         parameters: (E, p, v).
         corpus: n bags with labels ±1.
-        weights: of the sequences, adding up to one; 1/n if not given.
+        weights: weights of the sequences, adding up to one; 1/n if not given.
 
     Returns:
         The risk and its negative gradient.
@@ -157,7 +157,7 @@ def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
     """Multiply out the rank-two part of −∇L.
 
     Args:
-        descent: of `risk_and_descent`.
+        descent: result of `risk_and_descent`.
         parameters: those it was taken at.
 
     Returns:

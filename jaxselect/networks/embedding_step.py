@@ -218,7 +218,7 @@ def change_error(
 
     Args:
         before: variables at the start.
-        after: of `network_step`.
+        after: result of `network_step`.
         predicted: P, of `predicted_change`.
 
     Returns:

@@ -122,7 +122,7 @@ def minibatch(key: Key[Array, ""], strata: Strata, *, batch: int) -> Strata:
 
     Args:
         key: what is drawn.
-        strata: of `stratify`.
+        strata: result of `stratify`.
         batch: bags in all; rounded in each stratum, where one at least is drawn.
 
     Returns:

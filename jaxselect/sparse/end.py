@@ -129,7 +129,7 @@ class PairForces(NamedTuple):
     Attributes:
         winners: the word selected.
         losers: the word that lost.
-        sign: of c_k; 1 where the bags together pull towards the winner.
+        sign: sign of c_k; 1 where the bags together pull towards the winner.
         log_force: log |c_k e^{−D_kᵀp}|.
         log_gross: log of the gross force Σ_X (−ℓ′(y f)) w_X q_X / n over the bags of
             the pair, w_X the range of E v in the bag: a bound on the sum of the
@@ -404,7 +404,7 @@ class Ties(NamedTuple):
     """The data of ties at rest that the forces of pairs depend on.
 
     Attributes:
-        distance: of p from the certified minimum, along the ties' axes.
+        distance: distance of p from the certified minimum, along the ties' axes.
         stiffness: least curvature of the risk there.
         basin: distance from which p ends in it.
     """
@@ -421,7 +421,7 @@ class LateFlow(NamedTuple):
     """A late flow at one time τ, with the numbers that its certificate needs.
 
     Attributes:
-        forces: of the pairs, in logs.
+        forces: forces of the pairs, as logarithms.
         ties: where tied tokens rest.
         words: E orthogonal to the ties.
         growth: p_mm.
@@ -692,7 +692,7 @@ class LimitCertificate(NamedTuple):
         active_wrong_sign: how many of them have a margin of one in p_mm.
         equilibrium: ρ in axes of the span of the active differences, seen from p; None
             where it was not looked for.
-        distance: of p from the line p_mm τ + ρ.
+        distance: distance of p from the line p_mm τ + ρ.
         push: bound on how far pairs with c_k <= 0 still move p.
         budget: R, a distance from the line that p never exceeds; ∞ where none is
             certified.
@@ -728,7 +728,7 @@ def limit_certificate(
     Source: mathematics, sections 3e and 7c.
 
     Args:
-        forces: of all competing pairs at p, ties at rest.
+        forces: forces of all competing pairs at p, ties at rest.
         words: E orthogonal to the ties.
         margin: the max-margin problem of the selection there.
         log_time: τ = log(1+t).
@@ -842,7 +842,7 @@ class FlowEnd(NamedTuple):
         axes: orthonormal axes of the span of their differences.
         shared: the bags of tied words alone, in these axes.
         rest: where p rests in these axes.
-        distance: of p in these axes from where it rests.
+        distance: distance of p in these axes from where it rests.
         margin: the max-margin problem of the selection, orthogonal to the axes.
         pace: ‖Δp/Δ log t − p_mm‖ / ‖p_mm‖ orthogonal to the axes, lately; measured, and
             no part of the certificate.
@@ -877,7 +877,7 @@ def flow_end(
     Args:
         parameters: (E, ·, v) in double precision.
         corpus: n bags with labels ±1.
-        flow: of p, with E and v fixed.
+        flow: flow of p, with E and v fixed.
         after_return: whether the flow continues an earlier one, so that tokens may
             already have lost.
         selection_gap: in scores; a token that far below the best of its bag has lost at

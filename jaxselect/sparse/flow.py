@@ -312,7 +312,7 @@ class _ArclengthField(NamedTuple):
     With Q = ‖dp/dτ‖: dp/dℓ = w g, w = Q/√(1+Q²), dτ/dℓ = 1/√(1+Q²).
 
     Attributes:
-        force: of every pair, the factor of D_k in dp/dℓ.
+        force: force of every pair, the factor of D_k in dp/dℓ.
         towards: g, of length one.
         speed: w.
         rate: dτ/dℓ.
@@ -694,7 +694,7 @@ def trajectory(
         corpus: n bags with labels ±1.
         until_log_time: log(1+t) at which to stop without a certificate, at most 10⁵.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
-        settings: of the stages of the whole field.
+        settings: settings of the stages of the whole field.
         callback: called with log(1+t) after every step.
 
     Returns:

@@ -41,8 +41,8 @@ def cut(
     """Choose whether the lanes of a chunk run in lockstep, and how many it has.
 
     Args:
-        grid: of trials.
-        kind: of the devices: `cpu`, `gpu` or `tpu`.
+        grid: grid of trials.
+        kind: kind of device: `cpu`, `gpu` or `tpu`.
         vmapped: in step or not; by default on accelerators, and where they are shared.
         chunk_size: by default what suits the device.
         shards: devices that share each chunk; none by default.

@@ -20,10 +20,10 @@ def description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
     """Describe how a results folder is made, in plain values for JSON.
 
     Args:
-        grid: of trials.
+        grid: grid of trials.
         chunk_size: lanes per chunk.
         vmapped: lanes of a chunk in step.
-        kind: of the devices: `cpu`, `gpu` or `tpu`.
+        kind: kind of device: `cpu`, `gpu` or `tpu`.
 
     Raises:
         BadInput: a function of the grid that no other process can import.

@@ -254,7 +254,7 @@ class Cell(NamedTuple):
         embed: how E¹ is made.
         dim: d.
         step_size: η₀.
-        seed: of all that is random.
+        seed: seed of all that is random.
     """
 
     draw: Draw
@@ -283,7 +283,7 @@ class Grid:
         embed: how E¹ is made.
         until_norm: the flow stops where ‖p‖ is this.
         path_points: points saved along each flow.
-        precision: of the whole sweep.
+        precision: floating-point precision of the sweep.
 
     Example:
         >>> grid = Grid(axes={"purity": (0.5, 1.0)}, seed=(0, 1, 2))
@@ -402,7 +402,7 @@ class Grid:
         """Return the shapes of a corpus without computing it.
 
         Args:
-            shape: of `shapes`.
+            shape: one of `shapes`.
             values: on the traced axes of the family; the first of each by default.
 
         Returns:
@@ -422,7 +422,7 @@ class Grid:
         """The start of one trial.
 
         Args:
-            shape: of `shapes`.
+            shape: one of `shapes`.
             *values: of the traced axes, as `traced` orders them.
 
         Returns:

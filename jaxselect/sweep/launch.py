@@ -56,7 +56,7 @@ class Job:
     """The work of a launcher.
 
     Attributes:
-        grid: of trials.
+        grid: grid of trials.
         chunk_size: lanes per chunk.
         vmapped: lanes of a chunk in step, or one after the other.
         folder: of the results, seen by all workers under this name.
@@ -71,7 +71,7 @@ class Job:
         """Make the folder ready.
 
         Args:
-            kind: of the devices, which results depend on.
+            kind: kind of the devices, which results depend on.
             alone: nobody else writes there now.
 
         Returns:
@@ -138,7 +138,7 @@ def run_grid(
     it.
 
     Args:
-        grid: of trials, in the precision that it names.
+        grid: grid of trials, in the precision that it names.
         folder: for the results, made if it is not there.
         workers: processes on a CPU, devices of an accelerator; by default one process,
             or all devices. A script that asks for more processes begins its work under
@@ -194,7 +194,7 @@ def local(
         job: what to run.
         pending: chunks to run.
         stop: set to end after the chunks in flight.
-        kind: of `probe`.
+        kind: kind of device, as `probe` says.
         workers: processes, or devices to use.
 
     Yields:
@@ -298,7 +298,7 @@ def over_ray(
         job: what to run.
         pending: chunks to run.
         stop: set to end after the tasks that have started.
-        kind: of the devices a task asks for.
+        kind: kind of the devices a task asks for.
 
     Yields:
         One entry per finished chunk.

@@ -107,7 +107,7 @@ def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
     a cell in a row.
 
     Args:
-        grid: of trials.
+        grid: grid of trials.
         chunk_size: lanes per chunk; the last of a shape may hold fewer.
 
     Returns:
@@ -224,8 +224,8 @@ def run_chunk(
     many steps as the slowest. On a CPU it is as fast or faster to run them one by one.
 
     Args:
-        grid: of trials.
-        chunk: of `plan`.
+        grid: grid of trials.
+        chunk: one chunk of `plan`.
         chunk_size: lanes of a full chunk, and of a call where they are in step.
         vmapped: all lanes in step, or one after the other.
         device: where; JAX's default if not given, or the sharding of `lanes_over`
@@ -328,9 +328,9 @@ def run_and_write(
     """Run one chunk and write its results.
 
     Args:
-        grid: of trials.
+        grid: grid of trials.
         index: number of the chunk.
-        folder: of `store.prepare`.
+        folder: a folder made by `store.prepare`.
         chunk_size: of the plan.
         vmapped: see `run_chunk`.
         device: see `run_chunk`.

@@ -112,7 +112,7 @@ def write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
     """Write one chunk, completely or not at all.
 
     Args:
-        folder: of `prepare`.
+        folder: a folder made by `prepare`.
         index: number of the chunk.
         rows: structured array, one row per lane, with the field `lane`.
 
@@ -156,7 +156,7 @@ def finished(
     """List complete chunks, and damaged ones, which are removed.
 
     Args:
-        folder: of `prepare`.
+        folder: a folder made by `prepare`.
         lanes: of every chunk; one that holds other lanes counts as damaged. Not looked
             at by default.
 

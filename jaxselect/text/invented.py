@@ -32,7 +32,7 @@ def invent_reviews(
     is zero for four words in five and N(0, strength²) for the others.
 
     Args:
-        seed: of everything drawn but the language, which does not depend on it.
+        seed: seed of everything drawn but the language, which does not depend on it.
         reviews: how many.
         vocabulary: number of words of the language, without "not".
         words: mean length of a review.

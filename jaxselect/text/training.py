@@ -119,11 +119,11 @@ def step(
     """One step of the optimiser.
 
     Args:
-        state: of `initial_state` or of the step before; used up.
+        state: result of `initial_state` or of the step before; used up.
         corpus: what the gradient is taken on.
         optimiser: as for `train`.
         trained: what moves.
-        weights: of the sequences, adding up to one; 1/n if not given.
+        weights: weights of the sequences, adding up to one; 1/n if not given.
 
     Returns:
         The next state.
@@ -150,7 +150,7 @@ def train(
     the stop.
 
     Args:
-        state: of `initial_state`; used up.
+        state: result of `initial_state`; used up.
         corpus: what the gradient is taken on.
         optimiser: any of optax; `optax.sgd` for gradient descent.
         schedule: how long, how often, what moves.

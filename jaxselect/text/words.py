@@ -27,7 +27,7 @@ class Bags(NamedTuple):
 
     Attributes:
         counts: one row per review kept, one column per word of the vocabulary.
-        labels: of the reviews kept.
+        labels: labels of the reviews kept.
         kept: their places among the reviews given.
     """
 

@@ -69,7 +69,7 @@ def asked_value(
     Source: mathematics, section 3l.
 
     Args:
-        log_odds: of `log_odds`.
+        log_odds: result of `log_odds`.
         loss: ℓ, strictly convex.
 
     Example:
@@ -97,7 +97,7 @@ def between(
 
     Args:
         values: b.
-        log_odds: of `log_odds`.
+        log_odds: result of `log_odds`.
         loss: ℓ.
 
     Returns:
@@ -137,7 +137,7 @@ def step_window(
 
     Args:
         importance: α.
-        log_odds: of `log_odds`.
+        log_odds: result of `log_odds`.
         loss: ℓ.
 
     Returns:

@@ -169,9 +169,9 @@ def reduced_flow(
     Source: mathematics, section 3i.
 
     Args:
-        problem: of `reduced_problem`.
+        problem: result of `reduced_problem`.
         log_times: increasing, from 0 on, up to 10⁹ in float64.
-        tolerance: of the integration.
+        tolerance: tolerance of the integration.
         max_steps: bound on the number of steps.
 
     Returns:
@@ -226,7 +226,7 @@ def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> Redu
     Source: mathematics, section 3i.
 
     Args:
-        problem: of `reduced_problem`.
+        problem: result of `reduced_problem`.
         log_times: τ = log t, large.
 
     Returns:

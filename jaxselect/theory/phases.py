@@ -192,7 +192,7 @@ def recovery_log_time(
     Source: mathematics, section 6b.
 
     Args:
-        ensemble: of corpora.
+        ensemble: ensemble of corpora.
         dim: d.
         step_size: η₀.
 
@@ -215,7 +215,7 @@ def largest_captured_dim(ensemble: Ensemble, step_size: Real) -> Float[Scalar, "
     Source: mathematics, section 6c.
 
     Args:
-        ensemble: of corpora.
+        ensemble: ensemble of corpora.
         step_size: η₀.
 
     Returns:
