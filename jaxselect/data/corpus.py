@@ -172,7 +172,7 @@ class Corpus(AbstractBags, eqx.Module):
     def weighted(
         self, each: Float[Array, " sequences *rest"]
     ) -> Float[Array, " sequences *rest"]:
-        """w_X times a quantity of every sequence; zero where w_X = 0."""
+        """Multiply a quantity of every sequence by w_X; zero where w_X = 0."""
         if self.weights is None:
             return each / len(self.labels)
         weights = self.weights.astype(each.dtype).reshape(-1, *[1] * (each.ndim - 1))

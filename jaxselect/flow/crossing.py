@@ -1,8 +1,8 @@
 """Last times at which a flow of p passes events, as differentiable numbers.
 
-A crossing is found on a path without derivatives. One last step of Newton's method, on
-a flow that is integrated to it, carries the derivative by the implicit function
-theorem: ds = −dh/h′ for an event at h = 0.
+A crossing is first located on a path that is computed without derivatives. One last
+step of Newton's method, on a flow that is integrated to it, carries the derivative by
+the implicit function theorem: ds = −dh/h′ for an event at h = 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -270,7 +270,7 @@ def crossings_and_end(
     *,
     settings: FlowSettings = FlowSettings(),
 ) -> tuple[tuple[Crossing, ...], Float[Array, " dim"]]:
-    """`last_crossings` and `end_of_path`, with the derivatives of one flow.
+    """Compute `last_crossings` and `end_of_path` with a single differentiated flow.
 
     Args:
         parameters: (E, p_0, v).
@@ -362,7 +362,8 @@ def _corrected(
 def _on_path(
     parameters: Parameters, corpus: Corpus, path: Flow, event: EventFunction
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
-    """Log-time of a crossing, zero if none; its bracket's width; status."""
+    """Find a crossing on the path: its log-time, the width of its bracket, its
+    status."""
     ahead = jax.vmap(lambda query: jax.lax.stop_gradient(event(query)))(path.path_query)
     after = ahead > 0
     status = jnp.where(after.all(), CrossingStatus.ALREADY_CROSSED, 0)

@@ -2,8 +2,8 @@
 
 A flow ends at a given s, or when the first of some events h(s, y) becomes positive. Its
 end is differentiated without searching again: the flow is integrated to the known s,
-and s is then moved by −h/h′, with h′ along the solution. This correction is zero to
-rounding, and it carries the derivative of the event.
+and s is then moved by −h/h′, with h′ along the solution. This correction is zero up to
+rounding, and its derivative is that of the event.
 
 `diffrax.SaveAt(ts=...)` checks its times inside the compiled program. Such a check
 raises an error where a status is wanted, and JAX does not cache programs that can

@@ -217,7 +217,7 @@ def _flow(
     )
 
     def parameters_at(vector: Array) -> Array:
-        """(E, p, v) as rows; ∞ after the end of the flow."""
+        """Return (E, p, v) as rows; ∞ after the end of the flow."""
         there = jnp.isfinite(vector).all()
         state = unflat(jnp.where(there, vector, start), corpus.vocabulary)
         propagator = corrected(state.rows, state.both, gram, rates)
@@ -408,7 +408,7 @@ class JointJacobian(eqx.Module):
     def inverse(
         self, width: Float[Scalar, ""], factor: tuple[Array, Array], right: JointState
     ) -> JointState:
-        """(I/τ − J)⁻¹ r: W from its own system, then K and G, then Z."""
+        """Solve (I/τ − J) x = r, first for W, then for K and G, then for Z."""
         state, push, (eta, pace) = self.state, self.push, self._rates()
         moved = eta * push @ right.pair + right.tokens @ push * pace[None]
         both = _matrix(lu_solve(factor, _columns(right.both + width * moved)))
@@ -429,7 +429,7 @@ class JointJacobian(eqx.Module):
         )
 
     def _followed(self, width: Float[Scalar, ""], right: Array) -> Array:
-        """(I/τ − D Σ(h))⁻¹ r for the rows of Z, by a system of two unknowns."""
+        """Solve (I/τ − D Σ(h)) x = r for the rows of Z, by a system of two unknowns."""
         push, (eta, pace) = self.push, self._rates()
         turn = pace[:, None] * (push.T @ push)
         small = jnp.eye(2, dtype=push.dtype) / width - width * eta * turn

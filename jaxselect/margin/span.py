@@ -126,7 +126,7 @@ _SWEEPS = 20
 def _jacobi(
     rows: Float[Array, "rows dim"],
 ) -> tuple[Float[Array, "rows axes"], Float[Array, " axes"], Float[Array, "axes dim"]]:
-    """`svd(rows, full_matrices=False)`; columns of U are zero where σ is."""
+    """Compute `svd(rows, full_matrices=False)`, with zero columns of U where σ = 0."""
     if rows.shape[0] < rows.shape[1]:
         right, size, left = _jacobi(rows.T)
         return left.T, size, right.T

@@ -172,7 +172,7 @@ class FunctionalMargin(NamedTuple):
 
     @property
     def shares(self) -> Float[Array, "sequences classes"]:
-        """w_k of the classes k ≠ y; zero for y."""
+        """Return the shares w_k of the classes k ≠ y; zero for y."""
         return -jnp.minimum(self.gradient, 0.0)
 
     def leads(
@@ -210,13 +210,13 @@ def functional_margin(labels: ByBag, output: ByBag) -> FunctionalMargin:
 
 
 def log_residual(attention: Attention, bags: AbstractBags) -> ByBag:
-    """Log of w_X (−ℓ′(m)), −∞ where w_X = 0."""
+    """Compute log of w_X (−ℓ′(m)); −∞ where w_X = 0."""
     margin = functional_margin(bags.labels, attention.output).value
     return bags.loss.log_slope(margin) + bags.log_weights(margin.dtype)
 
 
 def log_weighted_residual(attention: Attention, bags: AbstractBags) -> Entries:
-    """Log of w_X q (−ℓ′(m)), −∞ on padding and where w_X = 0."""
+    """Compute log of w_X q (−ℓ′(m)); −∞ on padding and where w_X = 0."""
     return attention.log_weights + bags.spread(log_residual(attention, bags))
 
 

@@ -275,7 +275,8 @@ class Network(linen.Module):
     def alignments(
         self,
     ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-        """E W²p of every token, and E Vᵀ, one column per head."""
+        """Compute the scores E W²p of all tokens and their values E Vᵀ for every
+        head."""
         return self.embeddings @ self._turned_query(), self.embeddings @ self.heads.T
 
     def __call__(self, corpus: Corpus) -> Float[Array, "sequences heads"]:
@@ -370,7 +371,7 @@ def _start_reduced(
 
 @partial(jax.jit, static_argnames="network", inline=True)
 def tables_of(network: Network, variables: Variables) -> Tables:
-    """`Network.tables` at given variables."""
+    """Compute `Network.tables` at given variables."""
     tables: Any = network.apply(variables, method="tables")
     return tables
 
@@ -379,7 +380,7 @@ def tables_of(network: Network, variables: Variables) -> Tables:
 def alignments(
     network: Network, variables: Variables
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-    """Compute E W²p and E Vᵀ (one column per head) at given variables."""
+    """Compute the scores E W²p and the values E Vᵀ of all tokens at given variables."""
     both: Any = network.apply(variables, method="alignments")
     return both
 
