@@ -362,8 +362,7 @@ def _corrected(
 def _on_path(
     parameters: Parameters, corpus: Corpus, path: Flow, event: EventFunction
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
-    """Find a crossing on the path: its log-time, the width of its bracket, its
-    status."""
+    """Find a crossing on the path: log-time, width of its bracket, and status."""
     ahead = jax.vmap(lambda query: jax.lax.stop_gradient(event(query)))(path.path_query)
     after = ahead > 0
     status = jnp.where(after.all(), CrossingStatus.ALREADY_CROSSED, 0)

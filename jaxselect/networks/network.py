@@ -275,8 +275,7 @@ class Network(linen.Module):
     def alignments(
         self,
     ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-        """Compute the scores E W²p of all tokens and their values E Vᵀ for every
-        head."""
+        """Compute the scores E W²p and values E Vᵀ of all tokens, for every head."""
         return self.embeddings @ self._turned_query(), self.embeddings @ self.heads.T
 
     def __call__(self, corpus: Corpus) -> Float[Array, "sequences heads"]:
