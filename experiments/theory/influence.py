@@ -1,9 +1,9 @@
 """Influence of every token and sequence on the max-margin direction.
 
 First-order influence, by implicit derivatives of the max-margin direction, of every
-token's count and every sequence's weight, held against really taking a tenth of it or
-all of it away. Taking all away also lifts constraints, which no derivative foresees:
-there the prediction is the problem without them and its derivative.
+token's count and every sequence's weight, compared with actual removal of a tenth or of
+all of it. Complete removal also removes constraints, which a derivative cannot predict;
+there the prediction starts from the problem without them.
 """
 
 import dataclasses

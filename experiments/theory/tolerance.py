@@ -3,8 +3,7 @@
 A stated sample of the cells of sweeps, drawn from a seed, is integrated at the sweep's
 tolerance and at a hundredth of it. The study gives the share of runs whose selection or
 status changes, by status and by η₀/d, and how far the error constant moves where the
-selection stays. Chunks are kept as they finish: the same command goes on where it was
-stopped.
+selection stays. Finished chunks are kept, so the same command resumes a stopped study.
 """
 
 import dataclasses

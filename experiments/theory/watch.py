@@ -1,8 +1,8 @@
-"""Watch attention choose: the flow of p in a few cells of a sweep, point by point.
+"""The flow of p in a few cells of a sweep, point by point.
 
-Sweeps keep verdicts, not trajectories. Each cell here is one run, the one that a sweep
-over the same problem has, certified, at that d, η₀ and seed: scores of all tokens along
-the flow, and the attention of a few sequences.
+Sweeps store how runs end, but no trajectories. This study repeats one run for each of
+some d and η₀, with the seed of a sweep over the same problem, and saves the scores of
+all tokens along the flow and the attention of a few sequences.
 """
 
 import dataclasses
