@@ -8,7 +8,6 @@ row is marked where we are slower than the rival, or below the ratio of an earli
 
 import dataclasses
 import json
-import os
 import platform
 import re
 import statistics
@@ -183,13 +182,7 @@ def tables(rows: list[Row]) -> str:
             lines += [f"| {name} | {version(name)} |"]
         except PackageNotFoundError:
             continue
-    threads = os.environ["OMP_NUM_THREADS"]
-    lines += [
-        "",
-        f"Machine: {platform.machine()}, {cores()} cores. The benchmarks `flow` and "
-        f"`max_margin` bind their process to one core. Threads of BLAS and OpenMP: "
-        f"{threads}.",
-    ]
+    lines += ["", f"Measured on {platform.machine()} with {cores()} cores."]
     return "\n".join(lines)
 
 
