@@ -11,10 +11,15 @@ import nbformat
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parents[1]
+NUMBER = r"\d[a-z]?"
+CITATION = re.compile(
+    rf"mathematics, sections? ({NUMBER}(?:, {NUMBER})*(?: and {NUMBER})?)"
+)
 FIGURES = ROOT / "experiments" / "figures"
 # Files of the checkout, and the page that shows each.
 PAGES = {
@@ -62,6 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(f"figures/{picture.name}", picture.read_bytes())
     add("gallery.md", gallery())
     add("library.md", library())
+    add("citations.md", citations())
     for wing, title in WINGS.items():
         add(f"api/{wing}.md", reference(wing, title))
     return files
@@ -80,6 +86,40 @@ def on_page_markdown(markdown: str, **_: object) -> str:
             flags=re.DOTALL,
         )
     return markdown
+
+
+# Pages whose blocks of code are formulas.
+FORMULAS = {"mathematics.md", "supplement.md", "appendices.md"}
+# A letter, perhaps with an accent or after d, and its index: p_mm, dp_0, but no name.
+INDEX = re.compile(
+    r"(?<![A-Za-z0-9_])(d?[^\W_][\u0302-\u0304′]*)_([A-Za-z0-9Φη⊥±]{1,3})(?![A-Za-z0-9_])"
+)
+
+
+def on_page_content(html: str, page: Page, **_: object) -> str:
+    """Indices and exponents of plain formulas, below and above the line."""
+    formulas = page.file.src_uri in FORMULAS
+    kept = r"<[^>]+>" if formulas else r"<code\b.*?</code>|<[^>]+>"
+    parts = re.split(f"({kept})", html, flags=re.DOTALL)
+    return "".join(
+        part if place % 2 else raised(part) for place, part in enumerate(parts)
+    )
+
+
+def raised(text: str) -> str:
+    """A text with HTML's indices and exponents.
+
+    Example:
+        >>> raised("e^{τ − D_kᵀp}, p_mm, cls_flow, R^d")
+        'e<sup>τ − D<sub>k</sub>ᵀp</sup>, p<sub>mm</sub>, cls_flow, R<sup>d</sup>'
+    """
+    text = INDEX.sub(r"\1<sub>\2</sub>", text)
+    before = ""
+    while text != before:
+        before = text
+        text = re.sub(r"_\{([^{}]*)\}", r"<sub>\1</sub>", text)
+        text = re.sub(r"\^\{([^{}]*)\}", r"<sup>\1</sup>", text)
+    return re.sub(r"\^([^\W_]+)", r"<sup>\1</sup>", text)
 
 
 def linked(text: str) -> str:
@@ -109,8 +149,44 @@ def gallery() -> str:
         "![Weights off the important token, by what is trained](figures/joint.png)\n\n"
         "`python -m experiments.theory.joint`",
         "![Tokens and attention as they move](report.png)\n\n`make report`",
+        "![Time of every rival over ours](benchmarks.png)\n\n`make bench`, see "
+        "[benchmarks](benchmarks.md)",
     ]
     return "\n\n".join(shown)
+
+
+def citations() -> str:
+    """Each section of the mathematics with what cites it in its docstring."""
+    cited: dict[str, dict[str, list[str]]] = {}
+    for top in ("jaxselect", "experiments", "tests"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            place = path.relative_to(ROOT)
+            module = ".".join(place.with_suffix("").parts)
+            tree = ast.parse(path.read_text())
+            for node in ast.walk(tree):
+                if not isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
+                    continue
+                name = getattr(node, "name", "")
+                if name.startswith("_") or (top == "tests" and name):
+                    continue
+                text = " ".join((ast.get_docstring(node) or "").split())
+                shown = str(place) if top == "tests" else f"{module}.{name}".rstrip(".")
+                for numbers in CITATION.findall(text):
+                    for number in re.findall(NUMBER, numbers):
+                        names = cited.setdefault(number, {}).setdefault(top, [])
+                        if f"`{shown}`" not in names:
+                            names.append(f"`{shown}`")
+    rows = []
+    for page in ("mathematics", "supplement"):
+        text = (ROOT / "docs" / f"{page}.md").read_text()
+        for number, title in re.findall(rf"^#+ ({NUMBER})\. (.*)", text, re.MULTILINE):
+            users = cited.get(number, {})
+            code = [*users.get("jaxselect", []), *users.get("experiments", [])]
+            rows.append(f"## {number}. {title}")
+            if code:
+                rows.append(f"*Evaluated by* {', '.join(code)}")
+                rows.append(f"*Checked in* {', '.join(users.get('tests', []))}")
+    return "\n\n".join(["# The mathematics in code", *rows])
 
 
 def library() -> str:

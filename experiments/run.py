@@ -38,7 +38,7 @@ class Run(Program):
         dim: embedding dimension d; any whole number ≥ 1, at no cost.
         step_size: step size η₀ of the one step on E.
         until_norm: the flow stops where ‖p‖ is this.
-        seed: of corpus and parameters.
+        seed: random seed of corpus and parameters.
         precision: of the whole run.
         verify: integrate once more, at a hundredth of the tolerance, and compare.
         explain: say what each number means.

@@ -1,7 +1,7 @@
-"""Checks of what users give: each error says what arrived and what was wanted.
+"""Checks of arguments: each error says what arrived and what was wanted.
 
-Entry points call them before anything is traced: one line in place of what JAX would
-say of the innards. Numbers that are traced cannot be read, and pass.
+Entry points call them before anything is traced, so that an error is one line and not a
+traceback of JAX. Traced numbers cannot be read and are not checked.
 """
 
 import math
@@ -85,14 +85,14 @@ def is_array(value: object, dtype: Any, *numbers_of_axes: int) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value as messages name it: an array by dtype and shape, another by its type."""
+    """Describe a value in a message: an array by dtype and shape, else by its type."""
     if isinstance(value, jax.Array | np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
     return f"of type {type(value).__name__}"
 
 
 def key(value: object) -> None:
-    """Refuse what is no `jax.random.key`.
+    """Refuse anything but a `jax.random.key`.
 
     Example:
         >>> key(0)
@@ -140,7 +140,7 @@ def _short(value: object) -> str:
 
 
 def between(name: str, value: object, low: float, high: float) -> None:
-    """Refuse a concrete number outside (low, high), NaN, and what is no number.
+    """Refuse anything but a number in (low, high); traced numbers pass.
 
     Example:
         >>> between("error", 2.0, 0.0, 1.5)
@@ -167,7 +167,7 @@ def at_least(name: str, value: object, least: object, meaning: str = "") -> None
 
 
 def increasing(name: str, values: object) -> None:
-    """Refuse what is no array of times, and concrete ones that go back or are NaN.
+    """Refuse anything but an array of increasing times; traced arrays pass.
 
     Example:
         >>> increasing("path_log_times", np.array([2.0, 1.0]))
@@ -184,9 +184,9 @@ def increasing(name: str, values: object) -> None:
 
 
 def in_memory(name: str, *sizes: int) -> None:
-    """Refuse an array of so many numbers of eight bytes that memory has no room.
+    """Refuse an array of eight-byte numbers that does not fit into memory.
 
-    XLA may give such an array, and the process ends where its numbers are needed.
+    XLA may promise such an array; the process then ends when its numbers are needed.
 
     Example:
         >>> in_memory("embeddings", 3, 10**15)

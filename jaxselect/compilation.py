@@ -72,10 +72,11 @@ def compile_options() -> dict[str, Any]:
 
 @functools.cache
 def fast_compile_options() -> dict[str, Any]:
-    """Options of `jax.jit` for a program that would compile for longer than it runs.
+    """Options of `jax.jit` for a program that takes longer to compile than to run.
 
-    `jax.jit(jax.value_and_grad(f), compiler_options=fast_compile_options())` brings the
-    first gradient of a rate in two thirds of the time, later ones in 1.7 times theirs.
+    `jax.jit(jax.value_and_grad(f), compiler_options=fast_compile_options())` computes
+    the first gradient of a rate in two thirds of the time and later ones in 1.7 times
+    the time.
 
     Returns:
         Those of `COMPILE_OPTIONS` and of `FAST_COMPILE_OPTIONS`, that XLA knows.
@@ -89,7 +90,7 @@ def fast_compile_options() -> dict[str, Any]:
 
 
 def options_of(kind: str, *, fast: bool = False) -> dict[str, Any]:
-    """XLA's options for a kind of devices, which need not be here.
+    """XLA's options for a kind of device, which need not be present.
 
     Args:
         kind: `cpu`, `gpu` or `tpu`.
@@ -111,7 +112,7 @@ def _known_among(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known(options: dict[str, Any]) -> bool:
-    """Whether this XLA, whose options come and go, takes some."""
+    """Whether the installed XLA accepts these options."""
     try:
         jax.jit(lambda: 0, compiler_options=options).lower().compile()
     except jax.errors.JaxRuntimeError:
@@ -126,12 +127,12 @@ _Result = TypeVar("_Result")
 def full_precision(
     function: Callable[_Arguments, _Result],
 ) -> Callable[_Arguments, _Result]:
-    """Trace a function with matrix products in the full precision of their numbers.
+    """Trace a function with matrix products in full precision.
 
-    Accelerators round the operands of float32 products to TF32 or bfloat16 by
-    default. Where digits are the result, as in a certificate, that is a silent error:
-    in bfloat16 a flow takes fifteen times the steps to five times the error. Rules of
-    derivatives are traced on their own, so they are wrapped on their own.
+    Accelerators round the operands of float32 products to TF32 or bfloat16 by default.
+    A certificate computed so would be wrong without notice; in bfloat16 a flow takes
+    fifteen times as many steps and has five times the error. Custom derivative rules
+    are traced separately and must be wrapped, too.
 
     Args:
         function: any.

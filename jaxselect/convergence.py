@@ -3,12 +3,12 @@
 Late in the flow p = p_mm τ + ρ with τ = log t, so every late rate is a closed form in
 (p_mm, ρ), whose derivatives are implicit. Early rates are times at which the flow
 passes an event (`crossing.last_crossings`). The selection is piecewise constant in
-every argument: where it, or the set of active pairs, changes, a rate has a kink, its
-derivative there is that of one side, and it is flagged. Derivatives in d are those of
+every argument: where it, or the set of active pairs, changes, a rate has a kink. Its
+derivative there is that of one side, and a flag says so. Derivatives in d are those of
 `parameters.gaussian_reduced`.
 
-All of this takes the accuracy of the integration for granted. Two integrations that
-agree do not prove it, but two that differ refute it: `tolerance_check`.
+Rates assume that the integration is accurate. `tolerance_check` integrates again at a
+closer tolerance: if the ends differ, the assumption is refuted.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,9 +62,9 @@ class RateSettings:
         flow: tolerances of the integrations.
         until_log_time: log(1+t) at which the selection is read and the search for early
             rates ends.
-        points: of the path that is searched.
-        move: relative size of the move of E that detects a kink: a thousand times the
-            tolerance of active pairs, a thousandth of the moves in studies.
+        points: points of the path that is searched.
+        move: relative change of E that detects a kink, a thousand times the tolerance
+            for active pairs.
         through_path: whether derivatives go through the path, which takes another flow.
             Else they are those of the limit's equations, by a program half as
             large, and what the path decides is NaN: times of events, and of the late
@@ -78,7 +78,7 @@ class RateSettings:
     through_path: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse a search that could find nothing."""
+        """Refuse settings with which a search finds no crossing."""
         between("until_log_time", self.until_log_time, 0.0, jnp.inf)
         whole("points", self.points, least=2)
         between("move", self.move, 0.0, 1.0)
@@ -105,7 +105,7 @@ class ResolvedLimit(eqx.Module):
     crossings: tuple[Crossing, ...] = ()
 
     def placed(self, inside: Frame) -> "ResolvedLimit":
-        """The same in R^d, of the limit of a flow in a frame."""
+        """Transform the limit from frame coordinates to R^d."""
         direction = inside.lift_vectors(self.margin.direction)
         return replace(
             self,
@@ -126,13 +126,13 @@ def resolve_limit(
 ) -> ResolvedLimit:
     """Follow the flow until its selection is final, then predict the rest.
 
-    It is final where the end of the path is certified (`certify`); where it is not, a
-    token may still return and all numbers are NaN, with their derivatives.
+    The selection is final if the end of the path is certified (`certify`). If it is
+    not, a token may still return, and all numbers and derivatives are NaN.
 
     The selection is piecewise constant. The part of ρ that only the path decides
-    (`Limit.history_dim`) moves with every argument, so the late flow is differentiated
-    through the whole path: a derivative of it costs another flow, its value none; or
-    it is not asked for (`RateSettings.through_path`).
+    (`Limit.history_dim`) moves with every argument, so its derivative is taken through
+    the whole path, at the cost of a second integration; `RateSettings.through_path`
+    turns this off.
 
     Source: mathematics, sections 3e, 3f and 4b.
 
@@ -225,7 +225,7 @@ def _settled(
     selected: Bool[Array, "sequences width"],
     pairs: Bool[Array, "vocabulary vocabulary"],
 ) -> Bool[Scalar, ""]:
-    """Whether the path got to its end, and a prediction is certified there."""
+    """Whether the path reached its end and the prediction is certified there."""
     end = Ending(selected=selected, pairs=pairs, margin=margin, late=late)
     status = certificate_in_frame(after, corpus, path, end).status
     certified = jnp.isin(status, jnp.array(CERTIFIED, status.dtype))
@@ -234,7 +234,7 @@ def _settled(
 
 
 def _one_or_nan(status: Int[Scalar, ""]) -> Float[Scalar, ""]:
-    """One; NaN, which voids derivatives too, for a flow that is not settled."""
+    """Return 1 for a settled flow, else NaN, which makes derivatives NaN, too."""
     return jnp.where(status != LimitStatus.NOT_SETTLED, 1.0, jnp.nan)
 
 
@@ -242,10 +242,10 @@ def _one_or_nan(status: Int[Scalar, ""]) -> Float[Scalar, ""]:
 def _nan_where(
     void: Bool[Scalar, ""], value: Float[Array, "*shape"]
 ) -> Float[Array, "*shape"]:
-    """A number, or NaN: then its derivatives are NaN, and no others.
+    """Replace a number by NaN, with NaN derivatives of this number alone.
 
-    A factor NaN would do so in forward mode. In reverse mode it would void the gradient
-    of all that is computed beside it, since 0 · NaN is NaN.
+    Multiplying by NaN would suffice in forward mode. In reverse mode it would make the
+    gradients of other outputs NaN, since 0 · NaN is NaN.
 
         >>> both = lambda x: jnp.stack([_nan_where(x < 0, x**2), x**3])
         >>> jax.jacrev(both)(-2.0).tolist(), jax.jacrev(both)(1.0).tolist()
@@ -343,9 +343,9 @@ def rates(
     embed: Embed = embedding_step,
     settings: RateSettings = RateSettings(),
 ) -> Rates:
-    """All rates of one problem: a step on E, then the flow of p.
+    """Compute all rates of one problem: a step on E, then the flow of p.
 
-    They are conditional on the certificate of where the path ends (`certify`).
+    They hold if the end of the path is certified (`certify`).
 
     Source: mathematics, sections 3e, 3f and 4b.
 
@@ -426,14 +426,14 @@ def rates(
 def _direction_event(
     direction: Float[Array, " dim"], error: Float[Scalar, ""] | float
 ) -> EventFunction:
-    """The event from which p is within a given error of a direction."""
+    """Event that p comes within a given error of a direction."""
     return lambda query: error - direction_error(query, direction)
 
 
 def selection_event(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> EventFunction:
-    """The event from which every finally selected token leads.
+    """Event that every finally selected token leads in its sequence.
 
     Args:
         after: (E¹, ·, v).
@@ -455,7 +455,7 @@ def _selection_has_kink(
     *,
     move: float = 1e-6,
 ) -> Bool[Scalar, ""]:
-    """Whether two pairs are decided last at once: a kink in time.
+    """Whether two pairs are decided last at the same time, which is a kink.
 
     A lead counts as none below `move` of the scores passed on the way.
     """
@@ -475,9 +475,10 @@ def _selection_has_kink(
 def final_loss(
     after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> Float[Scalar, ""]:
-    """The risk at infinite time: every sequence speaks through its selected tokens.
+    """Compute the risk at infinite time, when only selected tokens have weight.
 
-    Of several tokens the mean counts, weighted by their occurrences.
+    The output of a sequence is then the mean value of its selected tokens, weighted by
+    their counts.
 
     Source: mathematics, section 3f.
     """
@@ -488,7 +489,7 @@ def final_loss(
 
 
 def _known_or_nan(crossing: Crossing) -> Float[Scalar, ""]:
-    """Its log-time; NaN, with its derivative, where that is unresolved."""
+    """Log-time of a crossing; NaN, with its derivative, if unresolved."""
     sudden = crossing.status == CrossingStatus.TIME_UNRESOLVED
     return _nan_where(sudden, crossing.log_time)
 
@@ -543,7 +544,7 @@ def tolerance_check(
     Args:
         parameters: (E¹, p_0, v), which the flow started from.
         corpus: n labelled bags.
-        flow: of p from log(1+t) = 0, with E¹ and v fixed.
+        flow: flow of p from log(1+t) = 0, with E¹ and v fixed.
         until_norm: ‖p‖ that the flow was to stop at.
         until_log_time: log(1+t) that it was to stop at.
         settings: that it was integrated with.

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and folders with one writer."""
+"""Files that are written whole or not at all, and folders with one writer."""
 
 import contextlib
 import fcntl
@@ -10,7 +10,7 @@ from .checks import BadInput
 
 
 def regular(path: Path) -> Path:
-    """The path of a file, unless something else is there.
+    """Return a file's path; refuse a pipe, a device or a socket.
 
     Args:
         path: of a file, there or not.
@@ -33,7 +33,7 @@ def regular(path: Path) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Write a file aside, make it last, then rename it into place.
+    """Write a file under a hidden name, flush it to disk, then rename it.
 
     A reader, or a second writer, sees the old file or the new one, never half of one;
     where anything fails, the old one stays and nothing is left beside it.
@@ -76,7 +76,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Hold a results folder against a second sweep; a killed one lets go of it.
+    """Lock a results folder against a second sweep; the lock ends with the process.
 
     Args:
         folder: where the results go; made if it is not there.

@@ -4,7 +4,7 @@ import enum
 
 
 class Status(enum.IntEnum):
-    """A number for arrays, with a sentence for people: `NAME = code, "sentence"`.
+    """A status code with a sentence that explains it: `NAME = code, "sentence"`.
 
     Attributes:
         sentence: what the status means.

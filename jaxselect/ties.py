@@ -1,8 +1,8 @@
-"""Ties contract: tokens that rest at finite odds leave a problem without them.
+"""Contraction of ties: tokens at finite odds are replaced by one token per class.
 
-Where sequences of both classes share tokens, these may keep finite odds: their pulls
-are of order one and cancel. Once they rest they are constants, and what is left is a
-flow of the same kind in fewer dimensions, with the same certificate (mathematics,
+If sequences of both classes share tokens, the odds of these tokens may stay finite,
+because forces of order one cancel. Once the tied tokens rest, the rest of the flow is
+one of the same kind in fewer dimensions, with the same certificate (mathematics,
 section 3g).
 """
 
@@ -38,7 +38,7 @@ ITERATIONS = 30
 
 
 class Rest(eqx.Module):
-    """A point of rest of the ties, and what proves a strict minimum near it.
+    """A point where the ties rest, and the numbers that prove a strict minimum near it.
 
     Attributes:
         decrement: ν, bound on √(∇Lᵀ H⁻¹ ∇L) at the point, roundings included.
@@ -66,13 +66,13 @@ class Rest(eqx.Module):
 
 
 class Ties(eqx.Module):
-    """The ties of a p, and where they rest.
+    """The ties at a given p, and the point where they rest.
 
     Attributes:
         selected: S_X, the selected tokens of every sequence, in bag layout.
-        slot: of every sequence the entry that stands for its selected tokens.
-        classes: of every token the first token of its class; tokens that a tied
-            sequence selects together are of one.
+        slot: for every sequence, the entry that represents its selected tokens.
+        classes: for every token, the first token of its class; tokens that a tied
+            sequence selects together form a class.
         axes: orthonormal axes of U, the span of the differences within classes; zero
             rows beyond its dimension.
         point: z*, in R^d.
@@ -104,7 +104,7 @@ class Ties(eqx.Module):
 
 
 class Contracted(NamedTuple):
-    """A problem without its ties; p = z* + p′.
+    """The contracted problem, with p = z* + p′.
 
     Attributes:
         parameters: (E′, p′, v), orthogonal to the ties.
@@ -122,9 +122,9 @@ def find_ties(
 ) -> Ties:
     """Find the tokens that are tied at p, and where they rest.
 
-    Tied are the tokens of a bag within half of log t of its best that do not fall back
-    from it at a speed of a half or more in log t. Labels are ±1, p is where its ties
-    have come to rest, `log_time` the log(1+t) that the flow took to it.
+    Tokens of a bag are tied if their scores are within half of log t of the best and do
+    not fall behind it at a speed of a half or more in log t. Labels are ±1, the ties
+    are at rest at p, and `log_time` is log(1+t) of the flow that led to p.
 
     Source: mathematics, section 3g.
     """
@@ -139,7 +139,7 @@ def find_ties(
 def _velocity(
     parameters: Parameters, corpus: Corpus, log_time: Float[Scalar, ""] | float
 ) -> Float[Array, " dim"]:
-    """dp/dτ where opposing pulls hide it in rounding, by a linearly implicit step.
+    """Compute dp/dτ, where opposing forces cancel, by a linearly implicit step.
 
     (I + H) v = 2 e^τ (−∇L), H = e^τ ∇²L, which is exact where v is constant. NaN where
     H has a direction in which p grows.
@@ -155,7 +155,7 @@ def _velocity(
 def ties_of(
     parameters: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
 ) -> Ties:
-    """The ties of a selection S_X, and the minimum of the risk that they rest at.
+    """Compute the ties of a selection S_X and the minimum of the risk where they rest.
 
     z* = argmin Σ_{X tied} w_X ℓ(y f_X(z)) over z ∈ U, with softmax over S_X alone, by
     Newton's method from Π p. A strict minimum near it is proved by Newton–Kantorovich.
@@ -204,7 +204,7 @@ def _newton(
     corpus: Corpus,
     place: Float[Array, " axes"],
 ) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
-    """Newton's method, as long as each step makes the gradient smaller; H there."""
+    """Run Newton's method while the gradient decreases; return the point and its H."""
 
     def step(state: tuple) -> tuple:
         there, *before, iteration, _ = state
@@ -231,7 +231,7 @@ def _descent(
     corpus: Corpus,
     place: Float[Array, " axes"],
 ) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
-    """−∇L and H = ∇²L at z; on axes beyond the rank H is as large as elsewhere."""
+    """Compute −∇L and H = ∇²L at z; beyond the rank, H is filled to stay invertible."""
     pull, jacobian = score_curvature(rows @ place, values, corpus)
     hessian = -(rows.T @ jacobian @ rows)
     empty = jnp.all(rows == 0, axis=0)
@@ -246,7 +246,7 @@ def _rest(
     place: Float[Array, " axes"],
     hessian: Float[Array, "axes axes"],
 ) -> Rest:
-    """The certificate of a point, on whichever of two balls proves more."""
+    """Certify a point on two balls, and keep the stronger certificate."""
     spectrum, vectors = jnp.linalg.eigh(hessian)
     eps = jnp.finfo(spectrum.dtype).eps
     blur = 16 * len(spectrum) * eps * jnp.max(jnp.abs(spectrum))
@@ -284,10 +284,10 @@ def _decrement(
     place: Float[Array, " axes"],
     root: Float[Array, "axes axes"],
 ) -> Float[Scalar, ""]:
-    """Bound on ‖rootᵀ ∇L‖, token by token.
+    """Bound ‖rootᵀ ∇L‖, adding up the errors token by token.
 
-    The pulls of a sequence add up to zero, so tokens may be seen from anywhere: from
-    where most of the pulls are, their roundings weigh least.
+    The forces of a sequence add up to zero, so embeddings may be measured from any
+    origin. Their mean weighted by the forces gives the smallest rounding error.
     """
     scores = rows @ place
     attention = attend_corpus(scores, values, corpus)
@@ -339,7 +339,7 @@ def _change_of_curvature(
 
 
 def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
-    """The record of a problem in which nothing is contracted."""
+    """Return the record of a problem without ties."""
     vocabulary, dim = parameters.embeddings.shape
     size = min(vocabulary, dim)
     zeros = partial(jnp.zeros, dtype=parameters.query.dtype)
@@ -357,12 +357,12 @@ def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
 
 
 def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
-    """Contract ties at rest: the problem that they leave, in the same shapes.
+    """Contract ties at rest; the contracted problem has arrays of the same shapes.
 
-    E′ = (1 − Π) E and p′ = (1 − Π) p, with the first token of a class for all of it. An
-    entry's score is shifted by E_r·z*. In a tied sequence one entry stands for S_X: its
-    weight is Σ_{s∈S_X} C_s e^{E_s·z*}, its value f_X(z*). The flow of the contracted
-    problem is that of p but for terms that vanish with e^{−τ}.
+    E′ = (1 − Π) E and p′ = (1 − Π) p, with the first token of a class in the place of
+    all its tokens. An entry's score is shifted by E_r·z*. In a tied sequence one entry
+    stands for S_X: its weight is Σ_{s∈S_X} C_s e^{E_s·z*}, its value f_X(z*). The flow
+    of p and that of the contracted problem differ by terms that vanish like e^{−τ}.
 
     Source: mathematics, section 3g.
 
@@ -424,18 +424,18 @@ def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:
 
 
 def _only(corpus: Corpus, kept: Bool[Array, "sequences width"]) -> Corpus:
-    """The corpus with some of its entries alone."""
+    """Keep some entries of a corpus and drop the others."""
     return dataclasses.replace(corpus, counts=jnp.where(kept, corpus.counts, 0.0))
 
 
 def displacement(
     parameters: Parameters, contracted: Corpus, flow: Flow, ties: Ties
 ) -> Float[Scalar, ""]:
-    """Bound on the distance of ties from their rest at the end of a flow, in scores.
+    """Bound the distance of ties from their rest at the end of a flow, in scores.
 
-    With losing tokens of a weight Q_X in the tied bags and μ of `Rest` it is 2x/μ,
-    x = diam(E) Σ_X w_X (−ℓ′) Q_X w (4 + 1.3 κ̄ w), w the range of b, and what is left of
-    the distance that they were contracted at. The corpus and the flow are those of the
+    With losing tokens of a weight Q_X in the tied bags and μ of `Rest` it is 2x/μ, x =
+    diam(E) Σ_X w_X (−ℓ′) Q_X w (4 + 1.3 κ̄ w), w the range of b, plus what remains of
+    the distance at which they were contracted. The corpus and the flow are those of the
     contracted problem.
 
     Source: mathematics, lemma 7c.2.

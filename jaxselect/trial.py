@@ -3,11 +3,11 @@
 A trial is a pure function of a key and of numbers, so sweeps batch it over seeds, d and
 η₀; whatever goes wrong in it becomes its status.
 
-The flow of p has stages. One ends where opposing pulls hide what is left of them. Where
-the ties that pull so are proved to rest, the next stage is the contracted problem's;
-where a token comes back to them, or tokens change places too suddenly for a log-time to
-tell when, it is the problem's own, in a time that begins there (mathematics,
-section 3g).
+The flow of p is integrated in stages. A stage ends when opposing forces cancel to below
+rounding. If the tied tokens are proved to rest, the next stage integrates the
+contracted problem. If a token returns to a tie, or the selected token changes too
+suddenly for log(1+t) to resolve the time, the next stage integrates the whole problem
+on a clock that starts there (mathematics, section 3g).
 """
 
 import dataclasses
@@ -40,16 +40,16 @@ STAGES = 12
 
 
 class Point(eqx.Module):
-    """A point of a run: all that its next stage begins with.
+    """State of a run between two stages.
 
-    The field does not depend on time: a stage may have a clock of its own, which
-    resolves what log(1+t) cannot.
+    The field does not depend on time, so a stage may measure time from its own start,
+    which resolves changes that log(1+t) cannot.
 
     Attributes:
         query: p.
         origin_log_time: log(1+t) at which the clock of the last stage began.
         own_log_time: log(1+t′), t′ the time on that clock.
-        opposed: whether opposing pulls ended that stage.
+        opposed: whether that stage ended because opposing forces cancelled.
         finished: whether no further stage would help.
     """
 
@@ -61,7 +61,7 @@ class Point(eqx.Module):
 
 
 def log_time_of(origin: Float[Scalar, ""], own: Float[Scalar, ""]) -> Float[Scalar, ""]:
-    """log(1+t), t = t_origin + t′, from log(1+t_origin) and log(1+t′)."""
+    """Add two times given by their logarithms: log(1 + t_origin + t′)."""
     # log t′ = τ′ + log(1 − e^{−τ′}).
     some = jnp.where(own > 0, own, 1.0)
     elapsed = jnp.where(own > 0, own + jnp.log(-jnp.expm1(-some)), -jnp.inf)
@@ -72,11 +72,11 @@ class Stage(eqx.Module):
     """One stage of a flow.
 
     Attributes:
-        parameters: of the problem that was integrated, with p from before the stage.
-        corpus: of that problem.
-        ties: what was contracted; without tied sequences where nothing was.
-        flow: of that problem's p, in log(1+t) of the run.
-        point: of the run, at the end of the stage.
+        parameters: those of the integrated problem, with p at the start of the stage.
+        corpus: corpus of that problem.
+        ties: the contracted ties; without tied sequences if nothing was contracted.
+        flow: flow of that problem's p, in log(1+t) of the run.
+        point: point of the run, at the end of the stage.
     """
 
     parameters: Parameters
@@ -115,12 +115,12 @@ def flow_to_end(
     Args:
         parameters: (E, p_0, v), in a `frame` where d is large.
         corpus: n labelled bags; ties are contracted for labels ±1 in double precision.
-        point: of the last stage of a former call, to go on from; p_0 at t = 0 by
+        point: where to continue, from a former call's last stage; p_0 at t = 0 by
             default.
         until_norm: ‖p‖ to stop at.
         path_log_times: values of log(1+t) to save p of the first stage at.
         stages: bound on their number, at least one; traced.
-        settings: of the integration.
+        settings: settings of the integration.
 
     Returns:
         The last stage; its `num_steps` and path are those of all.
@@ -179,7 +179,7 @@ def _stage(
     point: Point,
     settings: FlowSettings,
 ) -> Stage:
-    """Follow the flow from a point until it ends, or the problem is another."""
+    """Integrate one stage of the flow, from a point to the end of the stage."""
     parameters = Parameters(parameters.embeddings, point.query, parameters.head)
     problem, ties = _contracted(parameters, corpus, point)
     contracted = ties.tied.any()
@@ -227,7 +227,7 @@ def _stage(
 def _contracted(
     parameters: Parameters, corpus: Corpus, point: Point
 ) -> tuple[Contracted, Ties]:
-    """The problem of a stage, and its ties; none but where they are proved to rest."""
+    """Contract the problem if its ties are proved to rest; return it with its ties."""
     nothing = Contracted(parameters, corpus), no_ties(parameters, corpus)
     if corpus.classes is not None or parameters.query.dtype != jnp.float64:
         return nothing
@@ -247,11 +247,11 @@ def certify_stage(
     *,
     tolerance: float = TOLERANCE,
 ) -> Certificate:
-    """Certify the end of a run by that of its last stage.
+    """Certify the end of a run by the end of its last stage.
 
-    The certificate of a contracted problem is that of the run where its ties rest, and
-    what may still move them is below the tolerance. Selection and coverage are those of
-    the corpus itself, the late flow is that of p.
+    The certificate of a contracted problem holds for the run if the ties rest and the
+    bound on their displacement is below the tolerance. Selection and coverage refer to
+    the original corpus, the late flow to p.
 
     Source: mathematics, sections 3e and 3g.
     """
@@ -289,10 +289,9 @@ class TrialSettings:
     Attributes:
         flow: tolerances and bounds of the integration.
         path_points: points saved along the flow, geometric in log(1+t).
-        late_flow_tolerance: how closely the margins must follow the predicted late
-            flow, in units of attention scores and up to their rounding, and how far p
-            may still be moved, in units of scores too, for a trial to count as
-            converged.
+        late_flow_tolerance: a trial has converged if the margins differ from the
+            predicted late flow by at most this much (besides rounding) and if p can
+            move by at most this much from then on, both in units of attention scores.
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
@@ -301,7 +300,7 @@ class TrialSettings:
 
 
 class Trial(Point):
-    """The results of one trial; as a `Point`, where a run of it may go on from.
+    """Results of one trial, and the `Point` from which its run can continue.
 
     Attributes:
         query: p at the end.
@@ -310,10 +309,10 @@ class Trial(Point):
         opposed: whether opposing pulls ended it.
         finished: whether no further stage would help.
         status: a `TrialStatus`.
-        alignment_error: relative error of Lemma 4.1 for the step on E; NaN where E was
-            made otherwise than by `embedding_step`, which alone the lemma is of.
+        alignment_error: relative error of Lemma 4.1 for the step on E; NaN if E was not
+            made by `embedding_step`, the only step that the lemma describes.
         alignment: γ = mean |E_sᵀv| over the important tokens after the step; with
-            several heads the greatest of them counts.
+            several heads, the largest mean.
         important_selected: share of sequences whose important tokens are all selected;
             NaN where there is none to select.
         positive_selected: that share among sequences with y = +1; NaN where labels are
@@ -321,13 +320,14 @@ class Trial(Point):
         negative_selected: that share among sequences with y = −1, likewise.
         cls_norm: ‖p‖ at the end.
         log_time: log(1+t) at the end.
-        direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection; NaN
-            where there is no p_mm, as is what follows from it.
+        direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection; NaN,
+            like every number that depends on p_mm, where p_mm does not exist.
         error_constant: predicted limit of direction_error · cls_norm.
         late_flow_residual: largest distance of an active margin from its late flow.
         inactive_pair_bound: bound on what inactive pairs may still move a score by.
         history_change: change of the part of p that only the path decides, in scores.
-        tied_share: share of sequences that keep several tokens at proved, finite odds.
+        tied_share: share of sequences in which several tokens are proved to keep finite
+            odds.
         unselected_effect: max_X |f(X) − its limit for the selected tokens alone|.
         max_margin_norm: ‖p_mm‖.
         duality_gap: relative gap of the max-margin solution.
@@ -378,19 +378,20 @@ def run_trial(
     """Draw a corpus and parameters, step on E, integrate p, and evaluate the end.
 
     Corpus and normal draws depend on the key alone, so trials that share it differ by d
-    and η₀ only. For many trials take `run_grid`: under `vmap` each takes the steps of
-    the slowest, and all of them are compiled at full effort.
+    and η₀ only. For many trials use `run_grid`: under `vmap` every trial takes as many
+    steps as the slowest one.
 
     Args:
         key: a `jax.random.key`.
-        draw_corpus: key → corpus, of fixed shape; one of `synthetic`'s, say.
+        draw_corpus: function from a key to a corpus of fixed shape, such as those of
+            `synthetic`.
         dim: d; traced.
         step_size: η₀; traced.
         until_norm: ‖p‖ to stop at; traced.
-        embed: (E⁰, p_0, v), corpus, η₀ → (E¹, p_0, v). In reduced coordinates it has
-            the law of R^d where it commutes with rotations of R^d.
-        point: of a former trial with the same key, d and η₀, to go on from; by
-            default, and for t = 0, p_0.
+        embed: (E⁰, p_0, v), corpus, η₀ → (E¹, p_0, v). It must commute with rotations
+            of R^d for the reduced coordinates to have the law of R^d.
+        point: a former trial with the same key, d and η₀, to continue from; p_0 by
+            default.
         stages: bound on the stages of the flow (`flow_to_end`); traced.
         settings: static.
 
@@ -449,7 +450,7 @@ def initialise(
     *,
     embed: Embed = embedding_step,
 ) -> tuple[Parameters, Parameters, Corpus]:
-    """Draw what a trial begins with: (E⁰, p_0, v), (E¹, p_0, v) and a corpus.
+    """Draw the start of a trial: (E⁰, p_0, v), (E¹, p_0, v) and a corpus.
 
     The arguments are those of `run_trial`.
 
@@ -479,7 +480,7 @@ def _evaluate(
     embed: Embed = embedding_step,
     tolerance: float = TOLERANCE,
 ) -> Trial:
-    """The results of a trial, from the last stage of its flow."""
+    """Evaluate a trial at the end of the last stage of its flow."""
     flow, query = stage.flow, stage.point.query
     values = after.embeddings @ after.head
     found = certify_stage(after, corpus, stage, tolerance=tolerance)

@@ -102,7 +102,7 @@ class Settings(Study):
         programs: to compile; `quickly` with the options that optimise little,
             `sharded` over the four chips of a TPU's machine.
         targets: to compile for.
-        seed: of nothing; no program is run.
+        seed: not used, since no program is run.
     """
 
     quick: bool = False

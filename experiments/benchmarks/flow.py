@@ -47,7 +47,7 @@ class Settings(Study):
         huge: also n = 4000, T = 64, |S| = 1024, d = 8192, beside SciPy's BDF alone.
         repeats: timed runs of each; the median counts.
         cores: the process is bound to that many.
-        seed: of the instances.
+        seed: random seed of the instances.
     """
 
     quick: bool = False
@@ -201,7 +201,7 @@ def instance(
         shape: of the corpus, as `assumption_one` takes it.
         dim: d.
         gamma: γ.
-        seed: of the corpus and of the parameters.
+        seed: random seed of the corpus and of the parameters.
 
     Returns:
         The parameters, the corpus.

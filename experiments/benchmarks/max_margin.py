@@ -78,7 +78,7 @@ class Settings(Study):
             mean is over those that were.
         patience: a solver that needs more seconds than this for one problem sits out
             the larger sizes.
-        seed: of the problems.
+        seed: random seed of the problems.
     """
 
     quick: bool = False

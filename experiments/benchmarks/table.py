@@ -3,31 +3,47 @@
 Each benchmark is a new process, one after the other. A ratio is the rival's time
 over ours, both measured in one run; its spread is that over the benchmark's problems. A
 row is marked where we are slower than the rival, or below the ratio of an earlier run.
+`--keep` writes ratios, tables and figure of `docs/benchmarks.md`.
 """
 
 import dataclasses
 import json
+import platform
+import re
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 from experiments.common.claims import Shown
 from experiments.common.console import command, say
+from experiments.common.devices import cores
 from experiments.common.numbers import num
+from experiments.common.palette import SERIES
 from experiments.common.results import Finished, read
 from experiments.common.study import Experiment, Study, presets
+from experiments.common.style import drawn, save, subplots
 from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 
 KEPT = Path(__file__).with_name("ratios.json")
 """Ratios of an earlier run, by row."""
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+"""Its text between two comments is replaced, and its figure beside it."""
+PACKAGES = (
+    *("jax", "diffrax", "optimistix", "numpy", "scipy", "torch", "torchdiffeq"),
+    *("clarabel", "cvxpy", "daqp", "mpax", "osqp", "piqp", "qpax", "quadprog"),
+    "scikit-learn",
+)
+"""Packages whose versions the page names, where they are installed."""
 STILL = 0.75
 """Share of an earlier ratio that a shared machine's moods may take away."""
 GAP = 1e-9
@@ -46,6 +62,7 @@ class Row(NamedTuple):
         ratio: theirs over ours, the median over the problems.
         least: of the ratios; likewise `most`.
         most: see `least`.
+        rivals: median ratio of every rival that did the same.
     """
 
     area: str
@@ -56,6 +73,7 @@ class Row(NamedTuple):
     ratio: float
     least: float
     most: float
+    rivals: dict[str, float]
 
     @property
     def name(self) -> str:
@@ -71,8 +89,9 @@ class Settings(Study):
         out: folder of the table; the benchmarks leave theirs beside it.
         quick: the benchmarks in their quick form, some minutes on 2 cores.
         run: run the benchmarks; else the table is made of what lies on disk.
-        keep: keep these ratios as those that later runs are held against.
-        seed: of nothing; each benchmark has its default.
+        keep: keep these ratios as those that later runs are held against, and write
+            `docs/benchmarks.md`.
+        seed: not used; each benchmark has its own default.
         json: print the table as one JSON object on standard output.
     """
 
@@ -105,15 +124,21 @@ def run(settings: Settings, results: dict) -> None:
     say_rows(rows, marks)
     for name in failed:
         say(f"{name} did not end well; its rows, if any, are of an earlier run")
-    if settings.keep:
-        with replacing(KEPT) as aside:
-            text = json.dumps({row.name: round(row.ratio, 3) for row in rows}, indent=1)
-            aside.write_text(text + "\n", encoding="utf-8")
     results |= {
         "rows": [row._asdict() | {"mark": marks[row.name]} for row in rows],
         "seconds": seconds,
         "failed": failed,
     }
+    if settings.keep:
+        ratios = json.dumps({row.name: round(row.ratio, 3) for row in rows}, indent=1)
+        page = PAGE.read_text(encoding="utf-8")
+        numbers = f"<!-- begin -->\n{tables(rows)}\n<!-- end -->"
+        page = re.sub("<!-- begin -->.*<!-- end -->", numbers, page, flags=re.DOTALL)
+        for file, text in ((KEPT, f"{ratios}\n"), (PAGE, page)):
+            with replacing(file) as aside:
+                aside.write_text(text, encoding="utf-8")
+        if figure := drawn(draw, Finished({}, results, {}, {})):
+            save(figure, PAGE.with_suffix(""), ["png"])
 
 
 def found(folder: Path, name: str) -> list[Row]:
@@ -138,6 +163,28 @@ def mark(row: Row, earlier: dict[str, float]) -> str:
     if row.ratio < STILL * earlier.get(row.name, 0.0):
         return f"was {earlier[row.name]:.2g}"
     return ""
+
+
+def tables(rows: list[Row]) -> str:
+    """The Markdown tables of the page: times and ratios, machine and versions."""
+    lines = [
+        "| benchmark | ours (s) | fastest rival | its time (s) | ratio | spread |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.area}: {row.what} | {row.ours:.3g} | {row.rival} | {row.theirs:.3g} "
+        f"| {row.ratio:.2g} | {row.least:.2g} … {row.most:.2g} |"
+        for row in rows
+    ]
+    lines += ["", "| package | version |", "|---|---|"]
+    lines += [f"| Python | {platform.python_version()} |"]
+    for name in PACKAGES:
+        try:
+            lines += [f"| {name} | {version(name)} |"]
+        except PackageNotFoundError:
+            continue
+    lines += ["", f"Measured on {platform.machine()} with {cores()} cores."]
+    return "\n".join(lines)
 
 
 def say_rows(rows: list[Row], marks: dict[str, str]) -> None:
@@ -177,6 +224,7 @@ def row(area: str, what: str, pairs: dict[str, list[tuple[float, float]]]) -> Ro
     rival = min(pairs, key=lambda name: ratio(pairs[name]))
     ratios = [theirs / ours for theirs, ours in pairs[rival]]
     return Row(
+        rivals={name: ratio(times) for name, times in pairs.items()},
         area=area,
         what=what,
         ours=statistics.median(ours for _, ours in pairs[rival]),
@@ -262,7 +310,34 @@ def show(found: Finished) -> Shown:
     return Shown(["Their time over ours, measured in one run."], rows)
 
 
-main = Experiment(run, show=show, title="Ours beside the best rival")
+MARKERS = "osD^v<>P"
+
+
+def draw(finished: Finished) -> Figure:
+    """Median time of every rival over ours: a line per rival, a mark per problem."""
+    rows = finished.results["rows"]
+    rivals = list(
+        dict.fromkeys((row["area"], name) for row in rows for name in row["rivals"])
+    )[::-1]
+    figure, axes = subplots(figsize=(6.4, 1.4 + 0.2 * len(rivals) + 0.18 * len(rows)))
+    for place, row in enumerate(rows):
+        axes.semilogx(
+            list(row["rivals"].values()),
+            [rivals.index((row["area"], name)) for name in row["rivals"]],
+            MARKERS[place % len(MARKERS)],
+            color=SERIES[place % len(SERIES)],
+            label=f"{row['area']}: {row['what']}",
+        )
+    axes.axvline(1.0, color="black", lw=0.8)
+    axes.set_yticks(range(len(rivals)), [f"{name} ({area})" for area, name in rivals])
+    axes.set_ylim(-0.7, len(rivals) - 0.3)
+    axes.set_xlabel("time of the rival / time of jaxselect")
+    axes.grid(axis="y", lw=0.3)
+    figure.legend(loc="outside lower center", ncols=1)
+    return figure
+
+
+main = Experiment(run, draw=draw, show=show, title="Ours beside the best rival")
 
 
 if __name__ == "__main__":

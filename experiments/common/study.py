@@ -93,7 +93,7 @@ class Study(Program):
 
     Attributes:
         out: folder for results.
-        seed: of the first draw.
+        seed: random seed of the first draw.
     """
 
     out: Path

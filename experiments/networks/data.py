@@ -48,7 +48,7 @@ def take(
         source: the reviews; invented tokens where there are none.
         classes: number of classes; of reviews, by default that of their labels.
         drop: name of a class to leave out, or none.
-        seed: of what is invented.
+        seed: random seed of what is invented.
         usual: number of classes of what is invented, where none is given.
 
     Raises:

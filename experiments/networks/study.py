@@ -96,7 +96,7 @@ class Settings(Study):
         every: steps between two reports; 0 for none.
         checked: sequences of each split that loss, accuracy and the one step are taken
             on, the same ones every time; 0 for all of them.
-        seed: of the initialisation and of the minibatches.
+        seed: random seed of the initialisation and of the minibatches.
         preset: the study.
     """
 

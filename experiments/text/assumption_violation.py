@@ -57,7 +57,7 @@ class Settings(Study):
         step_sizes: values of η₀.
         dims: values of d; the greatest is that of the cells over c.
         until_log_time: log t at which a flow is left without a proof, at most 600.
-        seed: of the reviews and of (E, p, v).
+        seed: random seed of the reviews and of (E, p, v).
         preset: default or smoke (invented reviews).
     """
 

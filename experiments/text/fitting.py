@@ -39,7 +39,7 @@ class Fit:
             for trained embeddings and 0.03 for fixed ones.
         batch: reviews per step; 0 for all of them.
         every: steps between two evaluations.
-        seed: of the initialisation and of the minibatches.
+        seed: random seed of the initialisation and of the minibatches.
     """
 
     embeddings: Literal["one-step", "trained", "random"] = "one-step"

@@ -58,7 +58,7 @@ class Settings(Study):
         adam_rate: learning rate of Adam.
         adam_steps: number of its steps.
         points: looks at each run, geometric in steps.
-        seed: of the start and of the reviews.
+        seed: random seed of the start and of the reviews.
         preset: full or smoke (invented reviews).
     """
 

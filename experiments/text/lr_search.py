@@ -33,7 +33,7 @@ class Settings(Study):
         batches: reviews per step; 0 for all of them.
         dim: d.
         steps: training steps of each run.
-        seed: of the initialisation and of the minibatches.
+        seed: random seed of the initialisation and of the minibatches.
         preset: full or smoke (invented reviews).
     """
 

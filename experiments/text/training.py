@@ -73,7 +73,7 @@ class Settings(Study):
         batch: reviews in a minibatch.
         steps_long: training steps of the long ones, on all reviews at once and at the
             learning rate that `reviews` takes for fixed E.
-        seed: of the initialisation and of the minibatches.
+        seed: random seed of the initialisation and of the minibatches.
         shown: words in each list.
         preset: full or smoke (invented reviews).
     """

@@ -1,4 +1,4 @@
-"""A key-query matrix W before a fixed p, held against a flow of W itself."""
+"""A key-query matrix W before a fixed p, compared with a flow of W itself."""
 
 from typing import Any
 

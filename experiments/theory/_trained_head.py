@@ -1,13 +1,13 @@
-"""Direction of p when v is trained beside it, against max-margin problems.
+"""Direction of p when v is trained, too, compared with max-margin problems.
 
-While a sequence X speaks through its selected token s*, v is driven by e^{−y vᵀE_{s*}}
-and grows like v_mm log t, v_mm = argmin ‖v‖ with y vᵀE_{s*} ≥ 1. Where v_mm needs X its
-residual is κ_X/t, and with y vᵀ(E_{s*} − E_r) ≈ β_k log t
+If sequence X selects s*, the force on v is proportional to e^{−y vᵀE_{s*}}, and v grows
+like v_mm log t with v_mm = argmin ‖v‖ subject to y vᵀE_{s*} ≥ 1. If X is a support
+vector of v_mm, its residual is κ_X/t, and with y vᵀ(E_{s*} − E_r) ≈ β_k log t
 
     dp/d log t = Σ_k κ_k β_k log t e^{−D_kᵀp} D_k,     so     p = p_mm τ + ρ + o(1)
 
-in the time τ = log(½ log² t). A sequence that v_mm fits with room to spare fades faster
-than 1/t and pushes p no more: of it is only asked that it goes on selecting, D_kᵀp ≥ 0.
+in the time τ = log(½ log² t). The residual of any other sequence decays faster than 1/t
+and no longer moves p; its constraint on p is D_kᵀp ≥ 0 only.
 """
 
 import enum

@@ -1,9 +1,10 @@
-"""Where discrete training of p leaves the gradient flow, and by how much.
+"""Differences between discrete training of p and the gradient flow.
 
-Gradient descent p ← p − h ∇L and its normalised form p ← p − h ∇L/‖∇L‖ at many step
-sizes, held against the curve of the flow. Theory says where: descent is stable while
-h λ < 2, normalised descent while h λ / ‖∇L‖ < 2, λ the largest curvature on the way.
-Late ∇L and λ fall alike, so descent stays stable and the normalised limit is a number.
+Gradient descent p ← p − h ∇L and its normalised form p ← p − h ∇L/‖∇L‖ are run at many
+step sizes and compared with the flow. Theory predicts where they differ: descent is
+stable while h λ < 2, normalised descent while h λ / ‖∇L‖ < 2, λ the largest curvature
+on the way. Late ∇L and λ fall alike, so descent stays stable and the normalised limit
+is a number.
 
 The end of descent is that of the flow: the offset ρ, for every h and size of the
 minibatches, as far as p is from p_mm log(h j) + ρ after j steps. Beside a saddle (some

@@ -1,4 +1,4 @@
-"""How much does E learn to attend by itself, where it takes k steps instead of one?
+"""How much does E itself learn to attend if it takes k steps instead of one?
 
 For k = 1, 2, 4, … gradient steps on E with p and v fixed the study measures what the
 flow of p then starts from and ends in, with intervals over draws, beside the two

@@ -1,9 +1,9 @@
 """Influence of every token and sequence on the max-margin direction.
 
 First-order influence, by implicit derivatives of the max-margin direction, of every
-token's count and every sequence's weight, held against really taking a tenth of it or
-all of it away. Taking all away also lifts constraints, which no derivative foresees:
-there the prediction is the problem without them and its derivative.
+token's count and every sequence's weight, compared with actual removal of a tenth or of
+all of it. Complete removal also removes constraints, which a derivative cannot predict;
+there the prediction starts from the problem without them.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class Settings(Study):
         problem: the corpora.
         dim: embedding dimension d.
         step_size: η₀ of the step on E.
-        seed: of the draw.
+        seed: random seed of the draw.
     """
 
     problem: Problem = Problem(60, 6, 5, 20)

@@ -1,11 +1,10 @@
 """Limits of attention when E, p and v are trained together, or any of them.
 
-The joint flow is followed to log t = 10⁶ on draws in d dimensions, beside its laws:
-the weight off the important tokens for every subset of {E, p, v}; the values' memory
-of frequency; the crossover over the rate η of E; and which tokens are selected where
-the classes have unequal numbers of them. `--preset phases` draws the plane of (d, η₀)
-when nothing is frozen. Lanes are kept as they finish: the same command goes on where
-it was stopped.
+The joint flow is followed to log t = 10⁶ on draws in d dimensions, beside its laws: the
+weight off the important tokens for every subset of {E, p, v}; the values' memory of
+frequency; the crossover over the rate η of E; and which tokens are selected where the
+classes have unequal numbers of them. `--preset phases` draws the plane of (d, η₀) when
+nothing is frozen. Finished lanes are kept, so the same command resumes a stopped study.
 
 Two further parts freeze E: p beside a trained v heads for the max-margin solution of
 its selection where v needs every sequence; and W before p moves W p as p moves alone.
@@ -80,7 +79,7 @@ class Cell:
     """One lane.
 
     Attributes:
-        seed: of the draw.
+        seed: random seed of the draw.
         dim: embedding dimension d.
         step_size: η₀ of the one step on E before the flow; zero for none.
         eta: rate of E.

@@ -1,4 +1,4 @@
-"""Does attention find a decision list, where labels need more than counts?
+"""Does attention find a decision list if counts do not determine the labels?
 
 The first token of a sequence in an order of priority decides the label. Theory
 (mathematics, section 3j) says which values make that order, and nothing else, attract
@@ -6,9 +6,10 @@ p. The study measures the share of runs that end at the list over (d, η₀): af
 step on E, after k of η₀/k each, certified; and with E, p and v all trained. Without
 noise and with `whole_decision_list` nothing but the parameters is drawn.
 
-Which list joint training ends at is open. On small random data the study begins at each
-list that is consistent with the labels, and sees whether the flow keeps it; and holds
-the length of the list found from a random start against its scale.
+Which list joint training ends at is open. On small random data the study starts at each
+list that is consistent with the labels and tests whether the flow keeps it. It also
+measures how the length of the list found from a random start depends on the scale of
+the start.
 """
 
 import dataclasses

@@ -1,11 +1,11 @@
-"""Which laws of the joint flow survive descent, minibatches, Adam and weight decay?
+"""Which laws of the joint flow hold under descent, minibatches, Adam, weight decay?
 
 E, p and v are trained by optax on the exact family (mathematics, sections 3i and 3k).
 With small steps descent is the flow at t = the sum of its step sizes, which bounds what
 it can show: log t is 12 after 10⁵ steps of size one. The weight off the important
-tokens is held against the two variables of the flow at that t; that of Adam, whose time
-is another, against the loss. Where tokens are unequally frequent, b_s − b_r has a
-limit. Weight decay has a finite end, which is held against its closed form.
+tokens is compared with the flow of two variables at that t; for Adam, which has no such
+time, at equal loss. Where tokens are unequally frequent, b_s − b_r has a limit.
+Training with weight decay has a finite end, which is compared with its closed form.
 """
 
 import dataclasses

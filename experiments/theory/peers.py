@@ -1,11 +1,11 @@
-"""Numbers that others published, and what this package gives for the same problems.
+"""Numbers that others published, computed again by this package.
 
 Three public repositories: max-margin token selection, transformers as support vector
-machines, and softmax that polarises. Their draws are drawn again from their seeds,
-their recurrences are run as they state them, their curve is read off their figure. A
-row holds theirs, ours, the difference, and the reason where they differ.
+machines, and softmax that polarises. Their random draws are repeated from their seeds,
+their recurrences are run as stated, and their curve is read from their figure. A row
+holds theirs, ours, the difference, and the reason where they differ.
 
-Beside these, three lines of work that are no corner of this model. Single-location
+Three further lines of work are not special cases of this model. Single-location
 regression (Marion et al., arXiv 2410.01537) has a squared loss, erf in place of softmax
 and Gaussian tokens without a vocabulary. Margins in other norms (Julistiono et al.,
 arXiv 2410.14581) come from mirror descent: no loss gives them to a gradient flow.

@@ -1,9 +1,9 @@
 """Every edge of the phase diagram, predicted and measured.
 
-On shapes that the theory never saw, each edge is bisected over η₀ for each seed and d;
-the study then asks for the collapse of the lower line, for the log-time at which a
-captured class comes back, and which statuses change from ‖p‖ = 10⁶ to 10⁹. Rounds are
-kept as they finish: the same command goes on where it was stopped.
+On shapes that were not used to derive the theory, each edge is bisected over η₀ for
+each seed and d; the study then asks for the collapse of the lower line, for the
+log-time at which a captured class comes back, and which statuses change from ‖p‖ = 10⁶
+to 10⁹. Finished rounds are kept, so the same command resumes a stopped study.
 """
 
 import dataclasses
@@ -321,7 +321,7 @@ class Brackets(NamedTuple):
 
     Attributes:
         edge: place in `NAMES`.
-        seed: of the draw.
+        seed: random seed of the draw.
         fixed: the coordinate that is not bisected, d, or η₀ where d is.
         predicted: where theory sees the edge.
         low: the bracket's lower end.

@@ -1,10 +1,10 @@
-"""Which tokens are selected, where they are pure in part and several to a sequence.
+"""Which tokens are selected if they are impure and several are in a sequence.
 
 A winner keeps a loser away if its value lies between the loser's and the log-odds of
 the labels where it wins (mathematics, section 3l). Counts alone therefore give every
-pair a ceiling on η₀. Over purity, relevant tokens per sequence and η₀ the study holds
-the share of sequences that end with one token against the share of pairs below their
-ceilings, and counts certified winners that stand outside their interval.
+pair a ceiling on η₀. For many purities, numbers of relevant tokens and η₀ the study
+compares the share of sequences that select one token with the share of pairs below
+their ceilings. It also counts certified winners outside their interval.
 """
 
 import dataclasses

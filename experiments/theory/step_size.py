@@ -1,10 +1,9 @@
-"""The step size η₀ that selects soonest: its gradient, and descent on it.
+"""The step size η₀ with the earliest selection, found by gradient descent.
 
 All rates are differentiated in log η₀ over a grid of seeds, d and η₀. At each d the
 mean time to selection over seeds is then minimised by gradient descent on log η₀
-(optax) and by a fine grid, both timed. Where some draw passes too suddenly to say
-when, or its flow breaks off, the mean is not known: both searches leave such η₀ out,
-and their share is given.
+(optax) and by a fine grid, both timed. If the time of one draw is unresolved, the mean
+is unknown; both searches omit such η₀, and their share is reported.
 """
 
 import dataclasses

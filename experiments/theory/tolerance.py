@@ -3,8 +3,7 @@
 A stated sample of the cells of sweeps, drawn from a seed, is integrated at the sweep's
 tolerance and at a hundredth of it. The study gives the share of runs whose selection or
 status changes, by status and by η₀/d, and how far the error constant moves where the
-selection stays. Chunks are kept as they finish: the same command goes on where it was
-stopped.
+selection stays. Finished chunks are kept, so the same command resumes a stopped study.
 """
 
 import dataclasses
@@ -48,7 +47,7 @@ class Settings(Study):
         cells: runs drawn from each, without replacement.
         atol: tolerance of a step in scores, of which a hundredth is taken, too.
         workers: processes that run chunks side by side.
-        seed: of the sample.
+        seed: random seed of the sample.
     """
 
     sweeps: tuple[Literal["default", "smoke", "paper", "phase"], ...] = (
@@ -205,7 +204,7 @@ def sample(grid: Grid, cells: int, seed: int) -> list[Chunk]:
     Args:
         grid: of trials.
         cells: number to draw.
-        seed: of the sample, which is a function of it and of the grid's size alone.
+        seed: random seed; it and the grid's size alone determine the sample.
 
     Returns:
         The chunks, the cells that should take longest first.

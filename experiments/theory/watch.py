@@ -1,8 +1,8 @@
-"""Watch attention choose: the flow of p in a few cells of a sweep, point by point.
+"""The flow of p in a few cells of a sweep, point by point.
 
-Sweeps keep verdicts, not trajectories. Each cell here is one run, the one that a sweep
-over the same problem has, certified, at that d, η₀ and seed: scores of all tokens along
-the flow, and the attention of a few sequences.
+Sweeps store how runs end, but no trajectories. This study repeats one run for each of
+some d and η₀, with the seed of a sweep over the same problem, and saves the scores of
+all tokens along the flow and the attention of a few sequences.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Settings(Study):
         earliest: log(1+t) of the first point.
         points: of each path, geometric in log(1+t).
         sequences_shown: of each class.
-        seed: of corpus and parameters.
+        seed: random seed of corpus and parameters.
     """
 
     problem: Problem = Problem(200, 8, 8, 48)

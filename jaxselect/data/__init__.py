@@ -1,1 +1,1 @@
-"""Labelled bags of tokens: padded and sparse, their loss, and invented ones."""
+"""Labelled bags of tokens, padded and sparse, their losses, and synthetic data."""

@@ -4,9 +4,9 @@ The model has no positional encoding, so a sequence X enters only through the co
 C_X[s] of each token s (mathematics, section 1). Bags are padded to one width; padding
 has count zero.
 
-Attention, risk and gradient are written once, over the maps of `AbstractBags` between
-tokens, bags and *entries*, the slots of bags: here for padded bags in arrays of JAX,
-in `jaxselect.sparse` for ragged ones in arrays of NumPy.
+Attention, risk and gradient are written once, in terms of the maps of `AbstractBags`
+between tokens, bags and *entries* (the slots of bags). This module implements them for
+padded bags in JAX arrays, `jaxselect.sparse` for ragged bags in NumPy arrays.
 """
 
 from abc import ABC, abstractmethod
@@ -43,7 +43,7 @@ class AbstractBags(ABC):
     @property
     @abstractmethod
     def arrays(self) -> Any:
-        """The module of the arrays: `jax.numpy` or `numpy`."""
+        """Return the array module, `jax.numpy` or `numpy`."""
 
     @property
     @abstractmethod
@@ -92,14 +92,14 @@ class AbstractBags(ABC):
 
     @abstractmethod
     def marks(self, slots: ByBag) -> Entries:
-        """Whether an entry is in its bag's slot: the reverse of `first`."""
+        """Mark the entry in the given slot of each bag, the inverse of `first`."""
 
 
 class Shift(eqx.Module):
-    """What an entry of a bag adds to the score and to the value of its token.
+    """Terms added to the score and to the value of a token in one bag.
 
-    A count is such a shift, log C_X[s] of the score; a tie at rest that one entry
-    stands for is another (`jaxselect.ties`).
+    A count C_X[s] shifts the score by log C_X[s]. A tie at rest, which one entry
+    represents, shifts both (`jaxselect.ties`).
 
     Attributes:
         scores: α of every entry: its weight is C_X[s] e^{a_s + α}, up to a factor.
@@ -115,11 +115,11 @@ class Shift(eqx.Module):
 class Corpus(AbstractBags, eqx.Module):
     """Labelled bags, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
 
-    The loss and the weights stand here, since every function that reads the labels
-    reads them too. A sequence of weight zero does not exist for the flow: it exerts no
-    force, and none of its tokens competes, is selected or is important; derivatives
-    are those at the given support, zero in its weight. To change either, take
-    `dataclasses.replace(corpus, loss=…)`, or `weights=…` under `vmap`.
+    The loss and the weights are stored here because every function that reads the
+    labels reads them, too. A sequence of weight zero exerts no force, and its tokens
+    neither compete nor are selected or important. Derivatives are taken at the given
+    support: they are zero in a weight that is zero. `dataclasses.replace(corpus,
+    loss=…)` changes the loss, `weights=…` the weights, also under `vmap`.
 
     Source: mathematics, section 1b.
 
@@ -172,7 +172,7 @@ class Corpus(AbstractBags, eqx.Module):
     def weighted(
         self, each: Float[Array, " sequences *rest"]
     ) -> Float[Array, " sequences *rest"]:
-        """w_X times a quantity of every sequence; zero where w_X = 0."""
+        """Multiply a quantity of every sequence by w_X; zero where w_X = 0."""
         if self.weights is None:
             return each / len(self.labels)
         weights = self.weights.astype(each.dtype).reshape(-1, *[1] * (each.ndim - 1))
@@ -267,7 +267,7 @@ class Corpus(AbstractBags, eqx.Module):
 def padded_logits(
     scores: Float[Array, "*bags width"], counts: Float[Array, "*bags width"]
 ) -> Float[Array, "*bags width"]:
-    """Logits a + log C, −∞ on padding: what a softmax is taken of.
+    """Compute the logits a + log C of a softmax, −∞ on padding.
 
     Example:
         >>> padded_logits(jnp.ones(2), jnp.array([1.0, 0.0])).tolist()
@@ -294,7 +294,7 @@ def from_sequences(
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
         vocabulary: number of tokens |S|.
         classes: number of classes K.
-        weights: of the sequences, relative to each other; equal if not given.
+        weights: weights of the sequences, relative to each other; equal if not given.
         loss: ℓ, a function of the margin.
 
     Returns:
@@ -351,7 +351,7 @@ def from_counts(
         counts: a `scipy.sparse.csr_array`, one row per sequence, one column per token.
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
         classes: number of classes K.
-        weights: of the sequences, relative to each other; equal if not given.
+        weights: weights of the sequences, relative to each other; equal if not given.
         loss: ℓ, a function of the margin.
 
     Returns:
@@ -399,7 +399,7 @@ def from_bags(
         labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
         vocabulary: number of tokens |S|, at most 2³¹ − 1.
         classes: number of classes K.
-        weights: of the sequences, relative to each other; equal if not given.
+        weights: weights of the sequences, relative to each other; equal if not given.
         loss: ℓ, a function of the margin.
 
     Returns:
@@ -431,7 +431,7 @@ def _pad_bags(
     ids: Int[np.ndarray, " entries"],
     number: np.ndarray,
 ) -> tuple[Int[np.ndarray, "sequences width"], np.ndarray]:
-    """Entries of one sequence after the other as rows of one width."""
+    """Arrange the entries of all sequences as rows of one width."""
     filled = np.arange(length.max(initial=1)) < length[:, None]
     tokens = np.zeros(filled.shape, ids.dtype)
     counts = np.zeros(filled.shape, number.dtype)
@@ -521,7 +521,7 @@ def _checked_weights(
 
 
 def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> None:
-    """Refuse concrete labels other than (−1, 1), or than the classes that are wanted.
+    """Refuse concrete labels other than ±1 or the given classes.
 
     Example:
         >>> labels_among(np.array([0, 1, 2]), (-1, 1))
@@ -558,9 +558,9 @@ def labels_suit(classes: tuple[int, ...], corpus: Any) -> None:
 
 
 def same_vocabulary(embeddings: jax.Array | np.ndarray, vocabulary: int) -> None:
-    """Refuse rows of another number than a corpus has tokens.
+    """Refuse an array whose number of rows is not the size of the vocabulary.
 
-    JAX would read past the end, and say nothing.
+    JAX would read past the end without an error.
 
     Example:
         >>> same_vocabulary(np.zeros(3), 4)
@@ -583,7 +583,7 @@ def counted(
     labels: Int[Array, " sequences"],
     vocabulary: int,
 ) -> Corpus:
-    """Bags of the given sequences: sorted, repeats counted, padded."""
+    """Turn sequences into padded bags of sorted tokens with their counts."""
 
     def bag(
         sequence: Int[Array, " length"],

@@ -1,8 +1,8 @@
-"""Losses: decreasing functions of the margin, with all that the formulas need of them.
+"""Losses: decreasing functions of the margin, with their derivatives and bounds.
 
-A loss ℓ depends on a sequence through its margin m alone (`functional_margin`). Where
-its slope is positive everywhere, −ℓ′ > 0, the late flow has one form for every loss:
-b = E v is bounded, and only the strengths c_k hold ℓ (mathematics, section 1b).
+A loss ℓ depends on a sequence through its margin m alone (`functional_margin`). If −ℓ′
+> 0 everywhere, the late flow has the same form for every loss: b = E v is bounded, and
+ℓ enters only through the strengths c_k (mathematics, section 1b).
 """
 
 from collections.abc import Callable
@@ -36,7 +36,8 @@ class Bounds(NamedTuple):
 class Loss:
     """A loss as functions of the margin m; static and hashable.
 
-    `LOGISTIC`, `EXPONENTIAL` and `POLYNOMIAL` are there; another one is another record.
+    `LOGISTIC`, `EXPONENTIAL` and `POLYNOMIAL` are instances; a new loss is a new
+    instance.
 
     Attributes:
         name: in results and messages.
@@ -73,8 +74,8 @@ class Loss:
     def bounds_near(self, margin: Margin, distance: Margin) -> Bounds:
         """Bounds on derivatives of a loss at all margins within δ of m.
 
-        −ℓ′ changes by a factor of e^{r δ} at most there, r the largest ratio ℓ″/|ℓ′|.
-        Each bound is at most the one that holds everywhere.
+        There −ℓ′ changes by a factor of at most e^{r δ}, where r is the largest ratio
+        ℓ″/|ℓ′|. Each bound is at most the global one.
 
         Example:
             >>> near = LOGISTIC.bounds_near(np.array([0.0, 20.0]), 0.1)
@@ -132,7 +133,7 @@ def _exponential_excess(margin: Margin, step: Margin) -> Any:
 
 
 def _polynomial_value(margin: Margin) -> Any:
-    """(√(1 + m²) − m)/2, as ½ e^{−arsinh m}: no difference of large numbers."""
+    """Compute (√(1 + m²) − m)/2 as ½ e^{−arsinh m}, without cancellation."""
     module = _arrays(margin)
     return 0.5 * module.exp(-module.arcsinh(margin))
 
@@ -152,7 +153,7 @@ def _polynomial_ratio(margin: Margin) -> Any:
 
 
 def _polynomial_excess(margin: Margin, step: Margin) -> Any:
-    """With r = √(1 + m²), r(m − δ) − r(m) = −δ (2m − δ) / (r(m − δ) + r(m))."""
+    """With r = √(1 + m²): r(m − δ) − r(m) = −δ (2m − δ) / (r(m − δ) + r(m))."""
     after = margin - step
     both = _polynomial_value(margin) + _polynomial_value(after)
     return step * both / (_root(margin) + _root(after))

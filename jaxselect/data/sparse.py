@@ -1,9 +1,9 @@
-"""Bags of very different lengths, as a count matrix C by rows and by columns.
+"""Bags of very different lengths, stored as a sparse count matrix C.
 
-Padding every review to the longest wastes most of the memory, and adding numbers up by
-token scatters. Here the rows are cut into short pieces, so that products are gathers
-and short sums with static shapes. Entries equal to one, three in four of real text,
-stand apart: they need no count and no product.
+Padding every review to the longest one wastes most of the memory, and sums by token
+would need scatters. The rows of C and of Cᵀ are therefore cut into short pieces of
+equal width: products become gathers and short sums with static shapes. Entries equal to
+one, three in four of real text, are stored without their count.
 """
 
 from functools import partial
@@ -57,7 +57,7 @@ class CountMatrix(eqx.Module):
     shape: tuple[int, int] = eqx.field(static=True)
 
     def to_csr(self) -> csr_array:
-        """The same matrix in compressed rows of SciPy, columns ascending.
+        """Convert to a SciPy CSR matrix with sorted columns.
 
         Example:
             >>> from jaxselect.data.sparse import from_csr
@@ -83,7 +83,7 @@ def _count_matrix(
     count: Float[np.ndarray, " entries"],
     shape: tuple[int, int],
 ) -> CountMatrix:
-    """A matrix of some shape from its entries in ascending order of row."""
+    """Build a matrix from its entries, sorted by row."""
     one = count == 1
     once, _ = _pieces(row[one], column[one], count[one], shape, _ONCE)
     often, counts = _pieces(row[~one], column[~one], count[~one], shape, _OFTEN)
@@ -139,7 +139,7 @@ def _at(
 def _add_up(
     matrix: CountMatrix, pieces: Pieces, entries: Complex[Array, "pieces width"]
 ) -> Complex[Array, " rows"]:
-    """Sums of the rows of a matrix from entries of their pieces."""
+    """Add up the pieces of every row of a matrix."""
     return jax.ops.segment_sum(entries.sum(axis=1), pieces.row, matrix.shape[0])
 
 
@@ -150,7 +150,7 @@ def _pieces(
     shape: tuple[int, int],
     width: int,
 ) -> tuple[Pieces, Float[Array, "pieces width"]]:
-    """Rows cut into pieces, and the counts of their entries."""
+    """Cut rows into pieces; return them and the counts of their entries."""
     rows, columns = shape
     length = np.bincount(row, minlength=rows)
     number = -(-length // width)
@@ -327,6 +327,6 @@ def posterior_difference(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
 def _occurrences(
     corpus: SparseCorpus,
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, " vocabulary"]]:
-    """Occurrences of each token, and of label +1 less those of −1."""
+    """Count occurrences of each token, and the difference between both labels."""
     label = corpus.labels.astype(corpus.by_token.counts.dtype)
     return products(corpus.by_token, jnp.ones_like(label), label)

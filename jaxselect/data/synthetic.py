@@ -1,14 +1,14 @@
-"""Corpora drawn from a key, with token ids in a fixed order.
+"""Synthetic corpora, drawn from a key.
 
 Ids 0 … m − 1 are the relevant tokens of the first class, the next m those of the second
-and so on, the irrelevant tokens come last. Sequences stand in groups of one per class
-that share their irrelevant tokens, so that an irrelevant token occurs equally often
-with every label: its α is zero, not merely small. Shapes depend on whole-number
+and so on, the irrelevant tokens come last. Sequences are drawn in groups, one per
+class, which share their irrelevant tokens. An irrelevant token therefore occurs equally
+often with every label, and its α is exactly zero. Shapes depend on whole-number
 settings only, so every family runs under `jax.jit` and `jax.vmap`.
 
-Here, too, are the components of the graph of tokens that share a sequence: a softmax
-sees score differences within a sequence only, so scores count up to one constant per
-component.
+The module also computes the connected components of the graph that joins tokens of a
+sequence: a softmax depends on score differences within a sequence, so scores are
+defined up to one constant per component.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from .corpus import ROUNDING, Corpus, check_share, counted
 
 
 class _Sizes(NamedTuple):
-    """The whole numbers that shapes depend on."""
+    """Integer settings that determine shapes."""
 
     sequences: int
     length: int
@@ -43,13 +43,13 @@ def assumption_one(
     relevant: int,
     irrelevant: int,
 ) -> Corpus:
-    """Draw by Assumption 1: one completely positive or negative token per sequence.
+    """Draw a corpus that satisfies Assumption 1: one important token per sequence.
 
-    Half of the sequences are positive. All other tokens are irrelevant, α_s = 0.
-    Counts are even: each relevant token is in ⌊n/2m⌋ or ⌈n/2m⌉ sequences, so that its
-    importance has no noise of its draw. Counts drawn independently, multinomial ones,
-    are those of `independent_tokens` at its largest share; phase diagrams of the two
-    differ (mathematics, section 6e).
+    Half of the sequences are positive. All other tokens are irrelevant, α_s = 0. Counts
+    are even: each relevant token is in ⌊n/2m⌋ or ⌈n/2m⌉ sequences, so its importance
+    does not fluctuate between draws. `independent_tokens` at its largest share draws
+    counts independently instead, and its phase diagram differs (mathematics, section
+    6e).
 
     Source: mathematics, section 3.
 
@@ -91,11 +91,11 @@ def several_relevant(
     per_sequence: int = 1,
     purity: Float[Scalar, ""] | float = 1.0,
 ) -> Corpus:
-    """Draw several relevant tokens per sequence, each relevant completely or in part.
+    """Draw several relevant tokens per sequence, of a given purity.
 
-    A relevant token belongs to the class of its sequence with probability
-    (1 + purity) / 2, else to the other one, so its posterior difference is ± purity in
-    expectation. The other tokens are irrelevant, α_s = 0.
+    A relevant token belongs to the class of its sequence with probability (1 + purity)
+    / 2, else to the other class, so its expected posterior difference is ± purity. The
+    other tokens are irrelevant, α_s = 0.
 
     Source: mathematics, section 3.
 
@@ -152,12 +152,12 @@ def independent_tokens(
 ) -> Corpus:
     """Draw tokens independently given the label, with a share δ̃ of irrelevant ones.
 
-    The paper's synthetic data are of this kind; the parametrisation here is ours.
-    With ι = δ̃ |S| / (|S| − 1), which is one at the upper end of δ̃, the first token of a
+    The paper's synthetic data are of this kind; the parametrisation here is ours. With
+    ι = δ̃ |S| / (|S| − 1), which is one for the largest δ̃, the first token of a
     sequence is relevant and each other one with probability 1 − ι. A relevant token s
     is drawn with P(s | y) = (1 + y δ_s) / 2m, so its posterior difference is δ_s in
-    expectation. Over the m tokens of a class |δ_s| is spread evenly from w to 1, with
-    w = ι + (1 − ι) `weakest`. At ι = 1 every draw fulfils Assumption 1.
+    expectation. Over the m tokens of a class |δ_s| is spread evenly from w to 1, with w
+    = ι + (1 − ι) `weakest`. At ι = 1 every draw fulfils Assumption 1.
 
     Source: mathematics, section 3.
 
@@ -229,7 +229,7 @@ def multi_class(
     irrelevant: int,
     classes: int,
 ) -> Corpus:
-    """Draw by Assumption 1 for K classes: one token that occurs with one class only.
+    """Draw by Assumption 1 for K classes: one token per sequence has a single class.
 
     Args:
         key: a `jax.random.key`.
@@ -270,7 +270,7 @@ def _sizes(
     classes: int,
     per_sequence: int,
 ) -> _Sizes:
-    """The whole numbers of a family, checked."""
+    """Check the integer settings of a family and return them."""
     given = _Sizes(sequences, length, relevant, irrelevant, classes, per_sequence)
     for (name, value), least in zip(
         given._asdict().items(), (1, 1, 1, 0, 2, 1), strict=True
@@ -297,7 +297,7 @@ def _sizes(
 def _balanced(
     key: Key[Array, ""], sizes: _Sizes
 ) -> tuple[Int[Array, "sequences length"], Int[Array, " sequences"]]:
-    """Sequences that open with relevant tokens of their class, and their classes."""
+    """Draw sequences that begin with relevant tokens of their class."""
     sequences, length, relevant, irrelevant, classes, per_sequence = sizes
     vocabulary = classes * relevant + irrelevant
     relevant_key, context_key = jax.random.split(key)
@@ -322,7 +322,7 @@ def _balanced(
 
 
 def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
-    """The smallest token of every token's component: tokens of a sequence are joined.
+    """Label each token by the smallest token of its connected component.
 
     Absent tokens are alone.
 
@@ -351,10 +351,10 @@ def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
 def centred_in_components(
     embeddings: Float[Array, "vocabulary dim"], corpus: Corpus
 ) -> Float[Array, "vocabulary dim"]:
-    """Each embedding less the mean of its component; zero for a token that is alone.
+    """Subtract from each embedding the mean of its component.
 
-    The rows span what the differences E_s − E_r within sequences span, and have the
-    same differences.
+    Differences within sequences are unchanged, and the rows span the same space as
+    these differences.
 
     Source: mathematics, section 3a.
 

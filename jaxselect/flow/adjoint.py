@@ -1,8 +1,8 @@
-"""Derivatives of an integration in forward and in reverse mode, as JAX asks for them.
+"""Derivatives of an integration in both modes of automatic differentiation.
 
-Diffrax asks for the mode beforehand: one of its loops can be pushed forward, another
-pulled back. Both are the same linear map J of a change of the inputs, so one stands for
-J and the other for Jᵀ.
+Diffrax needs to know the mode beforehand: one of its loops supports forward mode,
+another reverse mode. Both represent the same linear map J of a change of the inputs, so
+one computes J and the other Jᵀ.
 """
 
 from collections.abc import Callable
@@ -77,11 +77,12 @@ def _slope(
     changes: PyTree,
     results: PyTree,
 ) -> PyTree:
-    """Change J δ of the results with those δ of the inputs, as a linear system.
+    """Compute the change J δ of the results, written as a linear solve.
 
-    (δ, 0) ↦ (δ, J δ) solves [[1, 0], [−J, 1]]: JAX has no other linear map whose
-    transpose may be given. It multiplies with the matrix only where that depends on
-    what is differentiated, so the identity stands for it.
+    (δ, J δ) solves the system [[1, 0], [−J, 1]] with right side (δ, 0). A linear solve
+    is the only operation of JAX whose transpose may be supplied. JAX multiplies by the
+    matrix only if it depends on differentiated inputs; it does not, so the identity is
+    passed.
     """
 
     def push(_: Callable, right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
@@ -102,7 +103,7 @@ def _slope(
 
 
 def _zeros(like: PyTree, changes: PyTree) -> PyTree:
-    """Zeros that JAX counts as linear in some changes."""
+    """Return zeros that JAX treats as linear in the given changes."""
     anything = sum(jnp.sum(change) for change in jax.tree.leaves(changes))
     nothing = jnp.where(jnp.array(False), anything, 0.0)
     return jax.tree.map(

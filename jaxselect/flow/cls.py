@@ -1,13 +1,14 @@
 """Gradient flow dp/dt = −∇_p L of the query p, to any norm or time.
 
-In plain time the flow dies in floating point: its gradient shrinks like 1/t while ‖p‖
+In plain time the flow is lost in floating point: its gradient decays like 1/t while ‖p‖
 grows like log t. In τ = log(1+t) the field is
 
     dp/dτ = e^τ Eᵀ(−∂L/∂a),    a = E p,
 
-whose exponents are exact (`negative_gradient`), and late the solution is the straight
-line p_mm τ + ρ, on which the solver's step grows without bound: ‖p‖ = 10⁶ costs a few
-steps more than the last change of attention (mathematics, section 3a).
+where exponents are added before they are evaluated (`negative_gradient`). Late the
+solution is the straight line p_mm τ + ρ, on which the solver's step grows without
+bound: after the last change of attention a few more steps reach ‖p‖ = 10⁶ (mathematics,
+section 3a).
 """
 
 from collections.abc import Callable
@@ -50,7 +51,7 @@ _EMPTY_AXIS = 100
 
 
 class Flow(eqx.Module):
-    """Where a flow ended, and what was saved on the way.
+    """The end of a flow, and the path saved on the way.
 
     Attributes:
         query: p at the end.
@@ -80,7 +81,7 @@ class Flow(eqx.Module):
     num_curvatures: int | None = None
 
     def turned(self, turn: Callable[[Array], Array]) -> "Flow":
-        """The same flow in other coordinates of p, as by `Frame.lift_points`."""
+        """Transform the queries of a flow, for example by `Frame.lift_points`."""
         saved = lambda flow: (flow.query, flow.path_query, flow.earlier_query)  # noqa: E731
         return eqx.tree_at(saved, self, replace_fn=turn)
 
@@ -147,13 +148,13 @@ def cls_flow(
 def with_derivatives(
     inputs: PyTree, settings: FlowSettings, found: Flow, end: End
 ) -> Flow:
-    """A flow found without derivatives, differentiable in its inputs."""
+    """Make a flow found without derivatives differentiable in its inputs."""
     return _again((inputs, end), settings, known=found)
 
 
 @in_both_modes
 def _again(inputs: PyTree, settings: FlowSettings, adjoint: Any) -> Flow:
-    """The flow to an end that is known."""
+    """Integrate the flow again to a known end."""
     given, end = inputs
     return _flow(given, settings, adjoint, end)[0]
 
@@ -223,7 +224,7 @@ class QueryProblem(NamedTuple):
     held: Bool[Array, " sequences"] | None = None
 
     def scores_at(self, moved: Float[Array, " dim"]) -> Float[Array, " vocabulary"]:
-        """The scores a of p_0 + x, up to one constant per component."""
+        """Compute the scores a at p_0 + x, up to one constant per component."""
         return self.scores + self.rows @ moved
 
 
@@ -233,10 +234,10 @@ def aligned(
     until_norm: Float[Scalar, ""],
     held: Bool[Array, " sequences"] | None = None,
 ) -> tuple[Float[Array, "dim dim"], QueryProblem]:
-    """A rotation, and the flow of p − p_0 in its axes.
+    """Rotate the axes so that p − p_0 has few non-zero coordinates.
 
-    p − p_0 stays in the span of the differences E_s − E_r within sequences. The rows
-    are exactly zero on axes orthogonal to that span, so x is zero there at any time.
+    p − p_0 stays in the span of the differences E_s − E_r within sequences. On axes
+    orthogonal to that span the rows are exactly zero, and so is x at all times.
     """
     centred = centred_in_components(parameters.embeddings, corpus)
     # Any rotation will do, so its derivative is zero.
@@ -258,7 +259,7 @@ def aligned(
 def field(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> Float[Array, " dim"]:
-    """`velocity` at p_0 + x, in the axes of the rows."""
+    """Compute `velocity` at p_0 + x, in rotated axes."""
     scores = problem.scores_at(moved)
     gradient = negative_gradient(scores, problem.values, problem.corpus, log_time)
     return gradient.scores @ problem.rows
@@ -267,7 +268,7 @@ def field(
 def linearise(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> tuple[PyTree, PyTree, PyTree]:
-    """The field, its derivative in τ and its Jacobian."""
+    """Compute the field, its derivative in τ and its Jacobian."""
     rows = problem.rows
     gradient, jacobian = score_curvature(
         problem.scores_at(moved), problem.values, problem.corpus, log_time
@@ -288,7 +289,7 @@ def _cancelled(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
 
 
 def _back(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
-    """Log of the largest share off the top in a held sequence, over `RETURNED`."""
+    """Event that a token returns to a tie: log of the largest share over `RETURNED`."""
     corpus, held = problem.corpus, jnp.asarray(problem.held)
     attention = attend_corpus(problem.scores_at(moved), problem.values, corpus)
     watched = corpus.present & held[:, None] & ~corpus.marks(attention.top)
@@ -300,7 +301,7 @@ def _back(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
 def _earlier(
     times: Float[Array, " 3"], states: Float[Array, "3 dim"], end: Float[Scalar, ""]
 ) -> tuple[Float[Scalar, ""], Float[Array, " dim"]]:
-    """Time and displacement of the last checkpoint before `_EARLIER` of the end."""
+    """Find the last checkpoint before the share `_EARLIER` of the final time."""
     last = jnp.maximum(jnp.sum(times <= _EARLIER * end) - 1, 0)
     return times[last], states[last]
 
@@ -371,7 +372,7 @@ def direction_error(
 ) -> Float[Scalar, ""]:
     """Compute ‖p/‖p‖ − q/‖q‖‖ of p and a direction q of any length, such as p_mm.
 
-    A number in [0, 2]; one where either is zero.
+    The result is in [0, 2]; it is one if either vector is zero.
 
     Example:
         >>> round(direction_error(jnp.array([2.0, 0]), jnp.array([0, 1.0])).item(), 4)
@@ -437,7 +438,7 @@ def excess_loss(
 ) -> Float[Scalar, ""]:
     """Compute L(p) − L_∞ without cancellation, for one selected token in a sequence.
 
-    The mean of ℓ(y f) − ℓ(y b) with b = b_{s*}; for the logistic loss it is that of
+    It is the mean of ℓ(y f) − ℓ(y b) with b = b_{s*}, for the logistic loss the mean of
     log(1 + σ(−yb) (e^{y(b−f)} − 1)).
 
     Source: mathematics, sections 1b and 3f.

@@ -1,7 +1,7 @@
-"""The control of a flow's steps: tolerances, and step sizes that see a change coming.
+"""Step size control of a flow: tolerances, and step sizes that anticipate a change.
 
-Errors are measured in scores, and a step is refused that leaps over a force which none
-of its stages evaluates (mathematics, section 3a).
+Errors are measured in scores. A step is refused if a force may rise and fall within it
+between the evaluated stages (mathematics, section 3a).
 """
 
 from dataclasses import dataclass
@@ -29,23 +29,22 @@ _SKIPPED = 1e3
 
 
 def step_length(t0: PyTree, t1: PyTree) -> PyTree:
-    """Length t1 − t0 of a step, or where that is nothing, a part of t's rounding.
+    """Length t1 − t0 of a step; if it rounds to zero, a fraction of the rounding of t.
 
-    A long step may leave the solution off its course by what the tolerance allows, and
-    a stiff field draws it back in less time than the spacing of floats at t. Then t
-    stays the same.
+    After a long step the solution may be off by the tolerance, and a stiff field then
+    corrects it in less time than the spacing of floats at t. Then t stays the same.
     """
     least = jnp.finfo(jnp.result_type(t0)).eps / PARTS * jnp.maximum(jnp.abs(t0), 1.0)
     return jnp.where(t1 > t0, t1 - t0, least)
 
 
 class PredictiveController(dfx.PIDController):
-    """Diffrax's controller, its next step bounded by the trend of the errors.
+    """Diffrax's controller with a bound on the next step from the trend of the errors.
 
-    After an accepted step h_n the next is at most
-    h_n · (h_n / h_{n−1}) · (ε_{n−1} / ε_n²)^{1/k}, with ε the scaled errors: where a
-    token overtakes another, growth speeds up, steps must shrink again and again, and a
-    controller that only looks at the last error tries each one twice.
+    After an accepted step h_n the next is at most h_n · (h_n / h_{n−1}) · (ε_{n−1} /
+    ε_n²)^{1/k}, with ε the scaled errors. While one token overtakes another the steps
+    must shrink repeatedly, and a controller that uses only the last error tries each
+    step twice.
 
     Source: K. Gustafsson, ACM Transactions on Mathematical Software 20 (1994); E.
     Hairer and G. Wanner, Solving Ordinary Differential Equations II, section IV.8.
@@ -63,7 +62,7 @@ class PredictiveController(dfx.PIDController):
     """
 
     def init(self, *arguments: Any, **named: Any) -> tuple[PyTree, PyTree]:
-        """Diffrax's first step; no step before it."""
+        """Start with Diffrax's first step and no earlier step."""
         end, state = super().init(*arguments, **named)
         return end, (*state, jnp.zeros_like(state[0]))
 
@@ -78,7 +77,7 @@ class PredictiveController(dfx.PIDController):
         error_order: PyTree,
         controller_state: PyTree,
     ) -> tuple[PyTree, ...]:
-        """Diffrax's decision and next step, the latter bounded."""
+        """Take Diffrax's decision and bound its next step."""
         *state, before = controller_state
         step, still = jax.lax.stop_gradient(step_length(t0, t1)), t1 <= t0
         # Where t + step rounds to t, the length is computed from a start at 0.
@@ -107,15 +106,15 @@ def skips_a_force(
     values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
 ) -> Bool[Scalar, ""]:
-    """Whether a token may feel a force within a step that no stage evaluates.
+    """Whether a force may act within a step without being seen by any stage.
 
     The force on a token is at most q (1 − q) (−ℓ′) times a constant. Each factor is
     nearly monotone along a step, so it is at most the larger of its two end values, and
-    the product is at most the product of these. Where one grows from nothing while
+    the product is at most the product of these. If one factor grows from zero while
     another vanishes, that bound is far above the product at either end: the force rises
-    and falls within the step, and the error estimate need not show it. A step from
-    scores `before` to scores `after` is refused where its bound is e^{_UNSEEN} times
-    the product at its ends.
+    and falls within the step, and the error estimate may miss it. A step from scores
+    `before` to scores `after` is refused if the bound exceeds e^{_UNSEEN} times the
+    product at its ends.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -138,7 +137,7 @@ def _log_force(
     values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
 ) -> tuple[Float[Array, "sequences width"], ...]:
-    """Logarithms of q, 1 − q and w_X (−ℓ′) in bag layout."""
+    """Compute the logarithms of q, 1 − q and w_X (−ℓ′) in bag layout."""
     attention = attend_corpus(scores, values, corpus)
     weights = jnp.exp(attention.log_weights)
     top = jnp.arange(weights.shape[1])[None] == attention.top[:, None]
@@ -148,7 +147,7 @@ def _log_force(
 
 
 class _Checkpoints(NamedTuple):
-    """Solutions at accepted steps, each at no more than half the time of the next.
+    """Some accepted steps, whose times at least double from one to the next.
 
     Attributes:
         times: three increasing times.
@@ -164,7 +163,7 @@ class _Checkpoints(NamedTuple):
         time: Float[Scalar, ""],
         state: Float[Array, " dim"],
     ) -> "_Checkpoints":
-        """The checkpoints after a step, whose end joins them where time has doubled."""
+        """Add the end of a step to the checkpoints if the time has doubled."""
         times = jnp.append(self.times[1:], time)
         states = jnp.append(self.states[1:], state[None], axis=0)
         doubled = kept & (time >= 2 * self.times[-1])
@@ -177,15 +176,16 @@ class _Checkpoints(NamedTuple):
 class _ScoreController(PredictiveController):
     """The predictive controller with errors measured in scores, not in coordinates.
 
-    A step of a `Problem` is accepted if no score E_s x is off by more than the absolute
-    tolerance plus the rounding of the largest score: an error relative to ‖p‖ would
-    grow with log t where no gradient corrects it. Its state ends in `_Checkpoints`.
+    A step is accepted if the error of every score E_s x is at most the absolute
+    tolerance plus the rounding of the largest score. A tolerance relative to ‖p‖ would
+    let errors grow with log t in directions where no gradient corrects them. The last
+    part of its state is `_Checkpoints`.
     """
 
     def init(
         self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, *rest: Any
     ) -> tuple[PyTree, PyTree]:
-        """The parent's first step; the start three times as checkpoints."""
+        """Start with the parent's first step and the start as all checkpoints."""
         end, state = super().init(terms, t0, t1, y0, *rest)
         times = jnp.full(3, t0, jnp.result_type(t0))
         return end, (state, _Checkpoints(times, jnp.stack([y0, y0, y0])))
@@ -201,7 +201,7 @@ class _ScoreController(PredictiveController):
         error_order: PyTree,
         controller_state: PyTree,
     ) -> tuple[PyTree, ...]:
-        """The parent's decision on the scores of the step."""
+        """Take the parent's decision on the scores of the step."""
         rows = args.rows
         # Infinite errors of refused steps stay infinite, not 0 · ∞.
         sound = jnp.isfinite(y_error).all()
@@ -242,7 +242,7 @@ class FlowSettings:
     max_steps: int = 8192
 
     def __post_init__(self) -> None:
-        """Refuse tolerances that no step can meet."""
+        """Refuse tolerances below what rounding allows."""
         between("rtol", self.rtol, 0.0, jnp.inf)
         between("atol", self.atol, 0.0, jnp.inf)
         whole("max_steps", self.max_steps)

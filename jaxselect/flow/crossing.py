@@ -1,8 +1,8 @@
-"""When a flow of p passes an event for the last time, as a differentiable number.
+"""Last times at which a flow of p passes events, as differentiable numbers.
 
-The passage is found on a path without derivatives; one last step of Newton's method,
-from a flow that goes there, carries the derivative by the implicit function theorem:
-ds = −dh/h′ for an event at h = 0.
+A crossing is first located on a path that is computed without derivatives. One last
+step of Newton's method, on a flow that is integrated to it, carries the derivative by
+the implicit function theorem: ds = −dh/h′ for an event at h = 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ def _carried(
     way: Float[Scalar, ""],
     query: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
-    """The query p a short log-time later, by the classical Runge-Kutta method."""
+    """Move p by a short log-time with the classical Runge–Kutta method."""
     part = way / _PARTS
 
     def onward(number: Array, query: Array) -> Array:
@@ -125,7 +125,7 @@ class Crossing(eqx.Module):
     status: Int[Scalar, ""]
 
     def placed(self, inside: Frame) -> "Crossing":
-        """The crossing of a problem in R^d, of that in its frame."""
+        """Transform a crossing from frame coordinates to R^d."""
         return eqx.tree_at(lambda at: at.query, self, inside.lift_points(self.query))
 
 
@@ -146,7 +146,7 @@ def search_path(
         parameters: (E, p_0, v).
         corpus: n labelled bags.
         until_log_time: its end.
-        points: of the grid, the start of the flow not counted.
+        points: points of the grid, the start of the flow not counted.
         settings: tolerances.
 
     Returns:
@@ -186,7 +186,7 @@ def end_of_path(
     Args:
         parameters: (E, p_0, v).
         corpus: n labelled bags.
-        path: of `search_path`, for these parameters and this corpus.
+        path: result of `search_path`, for these parameters and this corpus.
         settings: tolerances.
 
     Returns:
@@ -225,17 +225,18 @@ def last_crossings(
 ) -> tuple[Crossing, ...]:
     """Find the last log-times at which functions of p turn positive along the flow.
 
-    Each is bracketed on the path and found on its cubic interpolant, to an error of
-    order `points`⁻⁴; from one flow through all of them two steps of Newton's method
-    then correct p and s, the last of which carries the derivative. Two turns between
-    neighbouring points of the path are missed.
+    Each crossing is bracketed on the path and found on its cubic interpolant, with an
+    error of order `points`⁻⁴. Two steps of Newton's method on one flow through all
+    crossings then correct p and s, and the last step carries the derivative. If h
+    changes sign twice between neighbouring points of the path, both crossings are
+    missed.
 
     Source: mathematics, section 3f.
 
     Args:
         parameters: (E, p_0, v).
         corpus: n labelled bags.
-        path: of `search_path`, for these parameters and this corpus.
+        path: result of `search_path`, for these parameters and this corpus.
         events: h(p), positive after the event; piecewise smooth. It may depend on other
             traced values: their derivatives count.
         settings: tolerances.
@@ -269,12 +270,12 @@ def crossings_and_end(
     *,
     settings: FlowSettings = FlowSettings(),
 ) -> tuple[tuple[Crossing, ...], Float[Array, " dim"]]:
-    """`last_crossings` and `end_of_path`, with the derivatives of one flow.
+    """Compute `last_crossings` and `end_of_path` with a single differentiated flow.
 
     Args:
         parameters: (E, p_0, v).
         corpus: n labelled bags.
-        path: of `search_path`, for these parameters and this corpus.
+        path: result of `search_path`, for these parameters and this corpus.
         events: h(p), positive after the event; at least one.
         settings: tolerances.
 
@@ -327,7 +328,7 @@ def _corrected(
     status: Int[Scalar, ""],
     query: Float[Array, " dim"],
 ) -> Crossing:
-    """The crossing by Newton's method, from p at a guess at most `reach` off."""
+    """Correct a crossing by Newton's method, from a guess at most `reach` off."""
     crossed = status == CrossingStatus.CROSSED
     # Any point will do where there is no crossing, as long as h has a derivative.
     query = jnp.where(crossed, query, 1.0)
@@ -361,7 +362,7 @@ def _corrected(
 def _on_path(
     parameters: Parameters, corpus: Corpus, path: Flow, event: EventFunction
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
-    """Log-time of a crossing, zero if none; its bracket's width; status."""
+    """Find a crossing on the path: log-time, width of its bracket, and status."""
     ahead = jax.vmap(lambda query: jax.lax.stop_gradient(event(query)))(path.path_query)
     after = ahead > 0
     status = jnp.where(after.all(), CrossingStatus.ALREADY_CROSSED, 0)

@@ -1,14 +1,14 @@
 """The integration of a flow dy/ds = field(s, y) in log-time s, to its end.
 
-A flow ends at a given s, or where the first of some events h(s, y) turns positive. How
-an end moves with the inputs follows without another search for it: the flow is
-integrated again to the s that is known, which then moves by −h/h′, with h′ along the
-solution. That is zero to rounding, and has the derivative of the event.
+A flow ends at a given s, or when the first of some events h(s, y) becomes positive. Its
+end is differentiated without searching again: the flow is integrated to the known s,
+and s is then moved by −h/h′, with h′ along the solution. This correction is zero up to
+rounding, and its derivative is that of the event.
 
 `diffrax.SaveAt(ts=...)` checks its times inside the compiled program. Such a check
-raises where a status is wanted, and a program that can raise is not kept by JAX's
-compilation cache. Hence the `Recorder`: times that are not in order, or off the flow,
-have no solution here.
+raises an error where a status is wanted, and JAX does not cache programs that can
+raise. `Recorder` replaces it: times that are not in order, or outside the flow, get no
+solution.
 """
 
 from collections.abc import Callable
@@ -60,14 +60,14 @@ class FlowStatus(Status):
 
 
 class End(NamedTuple):
-    """Where an integration ended: s, and which of its events ended it, if any."""
+    """The end of an integration: s, and the event that ended it, if any."""
 
     log_time: Float[Scalar, ""]
     events: tuple[Bool[Scalar, ""], ...]
 
 
 class Integration(NamedTuple):
-    """An integration, as far as it got.
+    """The result of an integration.
 
     Attributes:
         log_time: s at its end.
@@ -75,7 +75,7 @@ class Integration(NamedTuple):
         end: the same s without a derivative, and the events.
         path_log_times: times asked for; ∞ off the flow and where they go back.
         path: y at these times, likewise.
-        solution: of `diffrax.diffeqsolve`.
+        solution: result of `diffrax.diffeqsolve`.
     """
 
     log_time: Float[Scalar, ""]
@@ -103,9 +103,9 @@ def integrate(
     """Integrate dy/ds = field(s, y, problem) from y_0 to the first of its ends.
 
     Args:
-        field: of the flow.
+        field: field of the flow.
         solver: takes the steps; its interpolant is a `DenseOutput`.
-        control: of the step size.
+        control: control of the step size.
         problem: what field, control and events depend on.
         start: y_0.
         span: s at the start, and the last one to go to.
@@ -175,10 +175,10 @@ def _at_event(
     end: End,
     arrived: tuple[Float[Scalar, ""], Float[Array, " dim"], Float[Array, " dim"]],
 ) -> tuple[Float[Scalar, ""], Float[Array, " dim"]]:
-    """Move s and y at a known end to where the event is: by ds = −h/h′ and y′ ds.
+    """Move a known end to the event, by ds = −h/h′ and dy = y′ ds.
 
-    The slope y′ is that of the interpolant: the field itself multiplies the error of y
-    by e^s where gradients oppose each other.
+    The slope y′ is that of the interpolant; the field itself would multiply the error
+    of y by e^s where gradients cancel.
     """
     log_time, state, slope = arrived
     ended = jnp.stack(end.events).any()
@@ -202,7 +202,7 @@ def _event_shift(
     slope: Array,
     ended: Bool[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """Change −h/h′ of the log-time at which h(s, y) = 0; NaN where h′ = 0.
+    """Compute the change −h/h′ of the log-time at which h(s, y) = 0; NaN if h′ = 0.
 
     Zero where no event ended the flow. `state` is y as a function of the inputs,
     `slope` is dy/ds.
@@ -230,7 +230,7 @@ def cancellation(
     values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
 ) -> Float[Scalar, ""]:
-    """Event: pulls so strong that their sum is rounding (mathematics, section 3g)."""
+    """Event that forces cancel to below rounding (mathematics, section 3g)."""
     strongest = log_time + log_strongest_pull(scores, values, corpus)
     return strongest + _CANCELLATION_POWER * jnp.log(jnp.finfo(scores.dtype).eps)
 
@@ -238,9 +238,9 @@ def cancellation(
 def status_of(
     solution: Any, cancelled: Bool[Scalar, ""], growth: Float[Scalar, ""]
 ) -> Int[Scalar, ""]:
-    """`FlowStatus` of an integration that a time or cancelling pulls may end.
+    """Return the `FlowStatus` of an integration that a time or cancellation may end.
 
-    `growth` is that of a move of p along v: below zero, pulls hold each other.
+    `growth` is the growth rate of a move of p along v; at a tie it is negative.
     """
     slow = solution.result == dfx.RESULTS.max_steps_reached
     status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
@@ -255,11 +255,11 @@ def status_of(
 
 
 class Recorder(dfx.AbstractAdaptiveSolver):
-    """The steps of another solver, and the solution at given times.
+    """A solver that also records the solution at given times.
 
-    The solution is part of the solver's state, which is that of the other solver, the
-    record and the slope of the interpolant at the end of the last step: integrate with
-    `SaveAt(solver_state=True)`, then read it with `record`.
+    Its state holds that of the wrapped solver, the record, and the slope of the
+    interpolant at the end of the last step. Integrate with `SaveAt(solver_state=True)`,
+    then read the record with `record`.
 
     Attributes:
         solver: takes the steps; its interpolant is a `DenseOutput`.
@@ -278,7 +278,7 @@ class Recorder(dfx.AbstractAdaptiveSolver):
     def init(
         self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, args: PyTree
     ) -> tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]]:
-        """Until a time is passed its record is the start."""
+        """Fill the record with the start."""
         path = jnp.broadcast_to(y0, (len(self.times), len(y0)))
         return self.solver.init(terms, t0, t1, y0, args), path, jnp.zeros_like(y0)
 
@@ -296,7 +296,7 @@ class Recorder(dfx.AbstractAdaptiveSolver):
         solver_state: tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]],
         made_jump: PyTree,
     ) -> tuple[PyTree, PyTree, dict[str, PyTree], PyTree, PyTree]:
-        """One step from t0 to t1, and the times on its way."""
+        """Take one step from t0 to t1 and record the times within it."""
         state, path, _ = solver_state
         y1, error, dense, state, result = self.solver.step(
             terms, t0, t1, y0, args, state, made_jump
@@ -318,7 +318,7 @@ def record(
     begin: Float[Scalar, ""] | float,
     end: Float[Scalar, ""],
 ) -> tuple[Float[Array, " times"], Float[Array, "times dim"]]:
-    """Times and solution of a `Recorder`; ∞ off the flow and where times go back."""
+    """Read times and solutions of a `Recorder`; ∞ outside the flow."""
     known = (begin <= times) & (times <= end) & (times == lax.cummax(times))
     path = jnp.where(known[:, None], solver_state[1], jnp.inf)
     return jnp.where(known, times, jnp.inf), path

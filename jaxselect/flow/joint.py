@@ -7,13 +7,14 @@ h_b = −∂L/∂b. In τ = log(1+t) the rows of Z = [E; pᵀ; vᵀ] obey
 
 where D = diag(η, …, η, η_p, η_v) holds the rates. h depends on W = E [p v] alone. W is
 a block of the Gram matrix Z Zᵀ = [[K, W], [Wᵀ, G]], whose equation does not need Z.
-Late all its blocks are linear in τ where E, p and v alone grow like √τ: a Rosenbrock
-method follows them in long steps, and Z follows along (mathematics, section 3i).
+Late all its blocks are linear in τ, while E, p and v grow like √τ. A Rosenbrock method
+therefore integrates the blocks in long steps, and Z is computed from them (mathematics,
+section 3i).
 
 The flow Z_τ = U_τ Z_0 keeps U Δ Uᵀ = Δ with Δ = diag(η, …, η, −η_p, −η_v), as D Σ(h) Δ
-is antisymmetric. An integration keeps that to its tolerance only, and W of U to its
-tolerance times ‖E‖ ‖v‖, while the W that drives the flow corrects itself: `corrected`
-moves U back.
+is antisymmetric. An integration keeps this only to its tolerance, and the W computed
+from U only to its tolerance times ‖E‖ ‖v‖, while the integrated W corrects its own
+errors. `corrected` therefore moves U back to both.
 """
 
 import math
@@ -53,7 +54,7 @@ _UNTRAINED_RIDGE = 1e-15
 
 
 class LearningRates(eqx.Module):
-    """Rate of each parameter in units of time; zero keeps it as it is.
+    """Learning rates of E, p and v; a rate of zero keeps a parameter fixed.
 
     Attributes:
         embeddings: η of E.
@@ -127,8 +128,8 @@ def joint_flow(
     """Follow the gradient flow of E, p and v together, each at its rate.
 
     dE/dτ = e^τ η (h_a pᵀ + h_b vᵀ), dp/dτ = e^τ η_p Eᵀh_a, dv/dτ = e^τ η_v Eᵀh_b, with
-    τ = log(1+t). A step costs a system of 2|S| unknowns; d costs one product E Eᵀ and
-    one with E.
+    τ = log(1+t). A step solves a system of 2|S| unknowns; d enters only through E Eᵀ
+    and one product with E.
 
     With E fixed, `LearningRates(embeddings=0.0)`, late v = v_mm τ + …, where
     v_mm = argmin ‖v‖ with y vᵀE_{s*} ≥ 1 for every selected token s*. A sequence that
@@ -216,7 +217,7 @@ def _flow(
     )
 
     def parameters_at(vector: Array) -> Array:
-        """(E, p, v) as rows; ∞ after the end of the flow."""
+        """Return (E, p, v) as rows; ∞ after the end of the flow."""
         there = jnp.isfinite(vector).all()
         state = unflat(jnp.where(there, vector, start), corpus.vocabulary)
         propagator = corrected(state.rows, state.both, gram, rates)
@@ -247,7 +248,7 @@ def _flow(
 def _step_control(
     settings: FlowSettings, vocabulary: int, rates: Float[Array, "3"]
 ) -> PredictiveController:
-    """Errors of scores, values, E, p and v each against the tolerance."""
+    """Compare the errors of scores, values, E, p and v each with the tolerance."""
     fixed = lax.stop_gradient((rates[0] > 0) & (rates[2] == 0))
 
     def tolerance(asked: float) -> Float[Scalar, ""]:
@@ -322,7 +323,7 @@ def unflat(vector: Array, vocabulary: int) -> JointState:
 
 
 def _descent(both: Array, problem: JointProblem, log_time: PyTree) -> Array:
-    """h; with E and v fixed h_b moves nothing, and overflows: it counts as zero."""
+    """Compute h, with h_b set to zero (it might overflow) if E and v are fixed."""
     moves = ((problem.rates[0] > 0) | (problem.rates[1:] > 0))[None]
     # h does not depend on what is fixed either, so that ∂h/∂W stays symmetric.
     both = jnp.where(moves, both, lax.stop_gradient(both))
@@ -332,7 +333,7 @@ def _descent(both: Array, problem: JointProblem, log_time: PyTree) -> Array:
 
 
 def _moved(push: Array, state: JointState, rates: Array) -> JointState:
-    """D Σ(h) Z, and D Σ(h) Z Zᵀ with its transpose: linear in h and in the state."""
+    """Compute D Σ(h) Z, and D Σ(h) Z Zᵀ plus its transpose."""
     eta, pace = rates[0], rates[1:]
     tokens = eta * push @ state.both.T
     pair = pace[:, None] * (push.T @ state.both)
@@ -379,13 +380,13 @@ class JointJacobian(eqx.Module):
         return jax.tree.map(jnp.add, own, bent)
 
     def system(self, width: Float[Scalar, ""]) -> Float[Array, "size size"]:
-        """I/τ − J without K and G, which depend on W and no longer on themselves."""
+        """The matrix of the system I/τ − J after K and G are eliminated."""
         state, push, (eta, pace) = self.state, self.push, self._rates()
         basis = jnp.eye(push.size, dtype=push.dtype)
         square, turn = push.T @ push, state.both.T @ push
 
         def by_both(column: Array) -> Array:
-            """Change of W with K and G that a change of W has moved."""
+            """Apply the Jacobian to a change of W, including the changes of K and G."""
             x = _matrix(column)
             pair = pace[:, None] * (push.T @ x)
             tokens = push @ (x.T @ push) + x @ square
@@ -393,7 +394,7 @@ class JointJacobian(eqx.Module):
             return _columns(width * moved)
 
         def by_push(column: Array) -> Array:
-            """Change of W with one of h, K and G moved along."""
+            """Differentiate the change of W along changes of h, K and G."""
             change = _matrix(column)
             pair = pace[:, None] * (change.T @ state.both)
             tokens = change @ turn + state.both @ (change.T @ push)
@@ -407,7 +408,7 @@ class JointJacobian(eqx.Module):
     def inverse(
         self, width: Float[Scalar, ""], factor: tuple[Array, Array], right: JointState
     ) -> JointState:
-        """(I/τ − J)⁻¹ r: W from its own system, then K and G, then Z."""
+        """Solve (I/τ − J) x = r, first for W, then for K and G, then for Z."""
         state, push, (eta, pace) = self.state, self.push, self._rates()
         moved = eta * push @ right.pair + right.tokens @ push * pace[None]
         both = _matrix(lu_solve(factor, _columns(right.both + width * moved)))
@@ -428,7 +429,7 @@ class JointJacobian(eqx.Module):
         )
 
     def _followed(self, width: Float[Scalar, ""], right: Array) -> Array:
-        """(I/τ − D Σ(h))⁻¹ r for the rows of Z, by a system of two unknowns."""
+        """Solve (I/τ − D Σ(h)) x = r for the rows of Z, by a system of two unknowns."""
         push, (eta, pace) = self.push, self._rates()
         turn = pace[:, None] * (push.T @ push)
         small = jnp.eye(2, dtype=push.dtype) / width - width * eta * turn
@@ -437,10 +438,10 @@ class JointJacobian(eqx.Module):
         return jnp.concatenate([width * (right[:-2] + eta * push @ pair), pair])
 
     def is_definite(self, width: Float[Scalar, ""]) -> Bool[Scalar, ""]:
-        """Whether nothing grows faster than 1/τ in the gradient flow of Z.
+        """Whether no direction grows faster than 1/τ in the gradient flow of Z.
 
-        With A = I/τ − D Σ(h), P the map from δZ to δW and T = P A⁻¹ D Pᵀ: T, which is
-        L Lᵀ then, and I − Lᵀ H L are positive definite.
+        Let A = I/τ − D Σ(h), P the map from δZ to δW and T = P A⁻¹ D Pᵀ. It is so if T
+        = L Lᵀ and I − Lᵀ H L are positive definite.
         """
         state, push, (eta, pace) = self.state, self.push, self._rates()
         root = jnp.sqrt(pace)
@@ -495,14 +496,13 @@ def linearise(
 class JointRodas5P(Rodas5P):
     """Rodas5P for the joint flow: (I/(γh) − J) x = r by a system of 2|S| unknowns.
 
-    As in every gradient flow a step is refused where a direction grows faster than
-    1/(γh).
+    A step is refused if a direction grows faster than 1/(γh).
     """
 
     def solver(
         self, jacobian: PyTree, h: Float[Scalar, ""], y0: Float[Array, " dim"]
     ) -> tuple[Callable[[Array], Array], Bool[Scalar, ""], Float[Scalar, ""]]:
-        """Solve (I/(γh) − J) x = r: the function, if h is right, h or a tiny one."""
+        """Factorise I/(γh) − J: the solver, whether h is allowed, and the h used."""
         vocabulary = len(jacobian.push)
         still, width = lax.stop_gradient((jacobian, GAMMA * h))
         system = still.system(width)
@@ -547,10 +547,10 @@ def corrected(
     gram: Float[Array, "rows rows"],
     rates: Float[Array, "3"],
 ) -> Float[Array, "rows rows"]:
-    """The propagator near U with U Δ Uᵀ = Δ and W = `both`, as integrated.
+    """Correct the propagator U so that U Δ Uᵀ = Δ and its W is the integrated one.
 
-    An impulse x, U ← (1 + D Σ(x)) U, changes W by η x G + K x diag(η_p, η_v): as many
-    unknowns as W has entries. `gram` is Z_0 Z_0ᵀ.
+    The correction U ← (1 + D Σ(x)) U changes W by η x G + K x diag(η_p, η_v), so x has
+    as many unknowns as W has entries. `gram` is Z_0 Z_0ᵀ.
     """
     vocabulary = len(both)
     eta, pace = rates[0], rates[1:]

@@ -1,10 +1,10 @@
 """A linearly implicit Runge–Kutta method for stiff gradient flows, driven by diffrax.
 
-A Rosenbrock method linearises the field once a step and solves one linear system per
-stage: no Newton iteration that could fail, and the same work in every lane of a batch.
-It commutes with affine changes of variable that absorb the time, so it follows a
-solution that is linear in time, as p_t = p_mm log t + ρ is late, exactly at any step
-(mathematics, section 3a).
+A Rosenbrock method linearises the field once per step and solves one linear system per
+stage. No Newton iteration can fail, and every lane of a batch does the same work. The
+method commutes with affine changes of variables and time, so it follows a solution that
+is linear in time, such as p_mm log t + ρ, exactly at any step size (mathematics,
+section 3a).
 """
 
 from collections.abc import Callable
@@ -95,7 +95,7 @@ class DenseOutput(dfx.AbstractLocalInterpolation):
     def evaluate(
         self, t0: PyTree, t1: PyTree | None = None, left: bool = True
     ) -> Float[Array, " dim"]:
-        """The value at t0, or the change from t0 to t1."""
+        """Return the value at t0, or the change from t0 to t1."""
         del left
         if t1 is not None:
             return self.evaluate(t1) - self.evaluate(t0)
@@ -109,15 +109,13 @@ class DenseOutput(dfx.AbstractLocalInterpolation):
 class Rodas5P(dfx.AbstractAdaptiveSolver):
     """Rodas5P for fields with a symmetric Jacobian, such as gradient flows.
 
-    Stage i solves, by one Cholesky factorisation for all stages,
-    (I/(γh) − J) k_i = f(t + c_i h, y + c_i h g + Σ_j a_ij k_j) − g
-    + Σ_j (C_ij/h) k_j + h d_i (∂f/∂t + J g).
+    Stage i solves, by one Cholesky factorisation for all stages, (I/(γh) − J) k_i = f(t
+    + c_i h, y + c_i h g + Σ_j a_ij k_j) − g + Σ_j (C_ij/h) k_j + h d_i (∂f/∂t + J g).
     The method commutes with y − g t for any vector g. Here g is the velocity of a
-    linearly implicit Euler step, so that on a straight line all stages vanish; with
-    g = 0 they cancel only to a rounding of h² ‖J g‖, which nothing corrects off the
-    line. Where a direction grows faster than 1/(γh) the matrix is not positive
-    definite, the factor is NaN, and the step size controller shortens the step: as it
-    should, since such a step outruns the growth that it would have to resolve.
+    linearly implicit Euler step, so that all stages vanish on a straight line. With g =
+    0 they would cancel only up to a rounding of h² ‖J g‖. If a direction grows faster
+    than 1/(γh), the matrix is not positive definite and the factor is NaN. The step
+    size controller then shortens the step, which could not resolve that growth.
 
     Attributes:
         linearise: (t, y, args) → field, its time derivative, its symmetric Jacobian.
@@ -138,11 +136,11 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     interpolation_cls: ClassVar = DenseOutput
 
     def order(self, terms: PyTree) -> int:
-        """Order of the solution; the embedded one has order 4."""
+        """Return the order of the solution, 5; the embedded solution has order 4."""
         return 5
 
     def init(self, *_: PyTree) -> None:
-        """One-step method: nothing to remember."""
+        """Return an empty state, since this is a one-step method."""
 
     def func(self, terms: PyTree, t0: PyTree, y0: PyTree, args: PyTree) -> PyTree:
         """The field at a point."""
@@ -198,7 +196,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     def solver(
         self, jacobian: PyTree, h: Float[Scalar, ""], y0: Float[Array, " dim"]
     ) -> tuple[Callable[[Array], Array], Bool[Scalar, ""], Float[Scalar, ""]]:
-        """Solve (I/(γh) − J) x = r: the function, if h is right, h or a tiny one."""
+        """Factorise I/(γh) − J: the solver, whether h is allowed, and the h used."""
         identity = jnp.eye(len(y0), dtype=y0.dtype)
         factor = jnp.linalg.cholesky(
             lax.stop_gradient(identity / (GAMMA * h) - jacobian)

@@ -1,10 +1,9 @@
-"""The certificate of a flow's end: a theorem whose hypotheses are measured.
+"""The certificate of a flow's end: the hypotheses of a theorem, evaluated on it.
 
-That an end is the limit is certified by what its selection predicts, not by the length
-of the flow. At a log-time τ_0 the active pairs are at a distance δ_0 from ρ, the
-inactive ones still have a force to spend, and the part of p that only the path decides
-was constant for a while. Where these numbers are small, p stays on p_mm log t + ρ for
-ever (mathematics, sections 3d and 3e).
+Three numbers are measured at one log-time τ_0: the distance δ_0 of the active pairs
+from ρ, a bound on all that the inactive forces can still do, and the recent change of
+the part of p that only the path decides. If they are small, p stays on p_mm log t + ρ
+for ever (mathematics, sections 3d and 3e).
 """
 
 import dataclasses
@@ -54,7 +53,7 @@ NONLINEAR = 4
 
 
 class TrialStatus(Status):
-    """How a run ends; the first seven are certified from the computed p."""
+    """How a run ends; the first seven statuses are certified from the computed p."""
 
     SELECTED_ALL = (
         0,
@@ -111,7 +110,7 @@ CERTIFIED = tuple(status for status in TrialStatus if status <= TrialStatus.AT_R
 
 
 class Ending(eqx.Module):
-    """The selection of a p, and all that follows from it.
+    """The selection at a given p, its max-margin solution and its late flow.
 
     Attributes:
         selected: the selected tokens of every sequence, in bag layout.
@@ -126,14 +125,14 @@ class Ending(eqx.Module):
     late: Limit
 
     def placed(self, inside: Frame) -> "Ending":
-        """The same in R^d, of an ending in a frame."""
+        """Transform an ending from frame coordinates to R^d."""
         direction = inside.lift_vectors(self.margin.direction)
         margin = dataclasses.replace(self.margin, direction=direction)
         return dataclasses.replace(self, margin=margin, late=self.late.placed(inside))
 
 
 class Certificate(eqx.Module):
-    """A flow's end, held against what its selection predicts.
+    """The end of a flow, compared with the limit that its selection predicts.
 
     Attributes:
         ending: selection, pairs, max-margin solution and late flow.
@@ -163,7 +162,7 @@ def ending(
     log_time: Float[Scalar, ""] | float,
     earlier_query: Float[Array, " dim"] | None = None,
 ) -> Ending:
-    """Selection → competing pairs → max-margin solution → late flow.
+    """Compute selection → competing pairs → max-margin solution → late flow.
 
     Source: mathematics, sections 3 and 4b.
 
@@ -198,7 +197,7 @@ def _ending(
     log_time: Float[Scalar, ""] | float,
     earlier_query: Float[Array, " dim"] | None,
 ) -> Ending:
-    """`ending` in the coordinates of a frame."""
+    """Compute `ending` in the coordinates of a frame."""
     scores = parameters.embeddings @ query
     selected = selected_tokens(scores, corpus, log_time)
     pairs = competing_pairs(selected, corpus)
@@ -218,14 +217,14 @@ def certify(
     tied: Bool[Scalar, ""] | bool = False,
     displacement: Float[Scalar, ""] | float = 0.0,
 ) -> Certificate:
-    """Certify the end of a flow: is the limit of its selection that of the flow?
+    """Certify that a flow converges to the limit that its selection predicts.
 
     Source: mathematics, sections 3e and 4b.
 
     Args:
         parameters: (E¹, p_0, v), which the flow started from.
         corpus: n labelled bags.
-        flow: of p, with E¹ and v fixed.
+        flow: flow of p, with E¹ and v fixed.
         tolerance: largest `late_flow_residual`, `inactive_pair_bound` and
             `history_change` of a flow that has converged, in scores.
         tied: whether this is a contracted problem (`ties.contract`).
@@ -275,7 +274,7 @@ def certificate_of(
     earlier_query: Float[Array, " dim"] | None,
     **conditions: Any,
 ) -> Certificate:
-    """`certify` of a flow, or of what follows one, by `certificate_in_frame`."""
+    """Change to a frame and call `certificate_in_frame`."""
     check_problem(parameters, corpus)
     inside = frame(parameters)
     few, there = inside.parameters, flow.turned(inside.coordinates)
@@ -297,7 +296,7 @@ def certificate_in_frame(
     displacement: Float[Scalar, ""] | float = 0.0,
     step_size: Float[Scalar, ""] | float = 0.0,
 ) -> Certificate:
-    """`certify` of an ending at hand, in the coordinates of a frame."""
+    """Certify a given ending in the coordinates of a frame."""
     covered = coverage(end.selected, corpus)
     if corpus.classes is None:
         positive, negative = worst = (covered[0], covered[1])
@@ -347,13 +346,13 @@ def classify_end(
     displacement: Float[Scalar, ""] | float = 0.0,
     tolerance: float = TOLERANCE,
 ) -> Int[Scalar, ""]:
-    """The `TrialStatus` of an end, from the numbers measured on it.
+    """Return the `TrialStatus` of an end from the numbers measured on it.
 
     A run has converged if its selection has a max-margin solution, if a strict minimum
     ρ of Φ is proved, and if none of `late_flow_residual`, `inactive_pair_bound`,
-    `history_change` and `displacement` exceeds the tolerance, all in scores. Added to
-    that of the residual is the rounding of the largest score, 256 ε max |pᵀE_s|: below
-    1e-9 in double precision at ‖p‖ = 10⁴.
+    `history_change` and `displacement` exceeds the tolerance, all in scores. The
+    residual may exceed it by the rounding of the largest score, 256 ε max |pᵀE_s|,
+    below 1e-9 in double precision at ‖p‖ = 10⁴.
 
     Source: mathematics, section 3e.
     """
@@ -397,7 +396,7 @@ _OF_FLOW = {
 def _outcome(
     positive: Float[Scalar, ""], negative: Float[Scalar, ""]
 ) -> Int[Scalar, ""]:
-    """The coverage of a converged trial, by the shares of both classes."""
+    """Classify a converged trial by the shares of both classes."""
     full_positive, full_negative = positive == 1, negative == 1
     status = jnp.asarray(TrialStatus.PARTIAL, jnp.int32)
     captured = full_positive & (negative < CAPTURED_SHARE)
@@ -419,9 +418,9 @@ def late_flow_residual(
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """Largest distance of an active margin from its late flow, in scores.
+    """Compute the largest distance of an active margin from its late flow, in scores.
 
-    max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
+    It is max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
 
     Source: mathematics, section 3e.
     """
@@ -438,15 +437,15 @@ def inactive_pair_bound(
     tolerance: float,
     step_size: Float[Scalar, ""] | float = 0.0,
 ) -> Float[Scalar, ""]:
-    """Bound on all that inactive pairs may still move a score difference.
+    """Bound the change of a score difference by inactive pairs from now on.
 
-    A pair of margin m = Dᵀp_mm > 1 pulls with λ = c e^{τ − Dᵀp}, which falls like
-    e^{−(m − 1)τ} as long as p stays within 2δ_0 + ε of where it is, with δ_0 =
-    ‖p − p_mm τ − ρ‖ and ε the tolerance. Then all of them, and what the pair sum leaves
-    out, move p by S = Σ |λ| ‖D‖ e^{2δ_0‖D‖ + ε} / (m − 1) + (nonlinear terms) at most,
-    and a score difference by max ‖D‖ S. A result above the tolerance bounds nothing; it
-    is ∞ where a hypothesis fails. Steps of gradient descent of size h add what they are
-    off the flow from here on.
+    The force of a pair of margin m = Dᵀp_mm > 1 is λ = c e^{τ − Dᵀp}. It decays like
+    e^{−(m − 1)τ} as long as p stays within 2δ_0 + ε of its present place, with δ_0 = ‖p
+    − p_mm τ − ρ‖ and ε the tolerance. All inactive pairs and the terms that the pair
+    sum omits then move p by S = Σ |λ| ‖D‖ e^{2δ_0‖D‖ + ε} / (m − 1) + (nonlinear terms)
+    at most, and a score difference by max ‖D‖ S. A result above the tolerance bounds
+    nothing; it is ∞ if a hypothesis fails. For gradient descent with steps of size h,
+    their distance from the flow is added.
 
     Source: mathematics, sections 3e and 3k.
     """
@@ -487,9 +486,10 @@ def _left_out(
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """Bounds on |gradient − pair sum| and on the gross forces, for one winner.
+    """Bound |gradient − pair sum| and the gross forces, for one selected token.
 
-    Both in score space, per unit of τ; the latter is Γ = Σ_X Σ_r e^τ w_X g_X q_r Δ_X.
+    Both bounds are in score space, per unit of τ. The second is Γ = Σ_X Σ_r e^τ w_X g_X
+    q_r Δ_X.
     """
     values = parameters.embeddings @ parameters.head
     attention = attend_corpus(parameters.embeddings @ query, values, corpus)
@@ -519,7 +519,7 @@ def _left_out(
 
 
 def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Flow:
-    """Carry a flow on to a larger norm by its predicted late form.
+    """Continue a flow to a larger norm along its predicted late form.
 
     Source: mathematics, sections 3b and 3e.
 
@@ -539,13 +539,14 @@ def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Fl
 def explain(
     found: Certificate, corpus: Corpus, words: Sequence[str] | None = None
 ) -> str:
-    """Say how a run ended, and which important tokens attention leaves, by their words.
+    """Say how a run ended, and which important words attention does not select.
 
-    A token is important if it occurs with one label only, so in a small corpus an
-    incidental word is, too: a run may be PARTIAL though every sequence selects a word.
+    A token is important if it occurs with one label only. In a small corpus this
+    includes incidental words, so a run may be PARTIAL although every sequence selects a
+    word.
 
     Args:
-        found: of `certify`.
+        found: result of `certify`.
         corpus: the bags of that run.
         words: the word of every token; token ids by default.
 

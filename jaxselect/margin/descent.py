@@ -1,8 +1,8 @@
-"""Certificates of gradient descent on p, as it is run.
+"""Certificates of gradient descent on p with a finite step.
 
-p_{j+1} = p_j − h ∇L(p_j) is the flow with a jump after each step, and all jumps from j
-on add up to O(1/j): descent has the flow's limit, and the flow's certificate with the
-jumps added (mathematics, section 3k).
+p_{j+1} = p_j − h ∇L(p_j) equals the flow with a jump after each step. All jumps from j
+on add up to O(1/j), so descent has the flow's limit, and its certificate is the flow's
+with a bound on the jumps added (mathematics, section 3k).
 """
 
 import jax.numpy as jnp

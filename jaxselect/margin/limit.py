@@ -1,12 +1,12 @@
-"""The late flow that a selection predicts, by closed forms and a convex problem.
+"""The late flow that a selection predicts, from closed forms and a convex problem.
 
 Once the selected sets are final, dp/dt = Σ_k c_k e^{−D_kᵀp} D_k over the pairs (s*, r)
 that meet in a sequence, and p_t = p_mm log t + ρ + o(1). On the span of the active
 pairs the offset ρ is the minimiser of Φ(z) = Σ_{k active} c_k e^{−D_kᵀz} + p_mmᵀz, by
-Newton's method. The computed numbers prove that it exists near the computed point, and
-in which ball −∇Φ leads to it. The rate of the direction, 1/(‖p_mm‖ log t), and its
-constant, ‖(I − p̂p̂ᵀ)ρ‖, follow without integrating anything (mathematics, sections 3b
-and 3e).
+Newton's method. The computed numbers prove that ρ exists near the computed point, and
+give a ball in which −∇Φ leads to it. The rate of the direction, 1/(‖p_mm‖ log t), and
+its constant, ‖(I − p̂p̂ᵀ)ρ‖, follow without integrating anything (mathematics, sections
+3b and 3e).
 """
 
 import dataclasses
@@ -105,17 +105,17 @@ class Limit(eqx.Module):
     status: Int[Scalar, ""]
 
     def query_at(self, log_time: Float[Scalar, ""] | float) -> Float[Array, " dim"]:
-        """The predicted p at a late log-time: p_mm log t + ρ."""
+        """Predict p at a late log-time: p_mm log t + ρ."""
         return self.growth * log_time + self.offset
 
     def log_time_at(self, norm: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
-        """The late log-time at which ‖p_mm log t + ρ‖ is the given norm."""
+        """Find the late log-time at which ‖p_mm log t + ρ‖ is the given norm."""
         square, mixed = self.growth @ self.growth, self.growth @ self.offset
         deficit = norm**2 - self.offset @ self.offset
         return (jnp.sqrt(mixed**2 + square * deficit) - mixed) / square
 
     def placed(self, inside: Frame) -> "Limit":
-        """The same in R^d, of a late flow in a frame."""
+        """Transform a late flow from frame coordinates to R^d."""
         return dataclasses.replace(
             self,
             growth=inside.lift_vectors(self.growth),
@@ -137,11 +137,11 @@ def limit(
 ) -> Limit:
     """Predict the late flow from (E, p_0, v), the counts and the selection.
 
-    On the span of the active D_k, ρ is the unique minimiser of
-    Σ_{k active} c_k e^{−D_kᵀρ} + p_mmᵀρ: at it the c_k e^{−D_kᵀρ} are duals of p_mm.
-    Orthogonal to every D_k, ρ is what p_0 was. The part in between, in the span that
-    only inactive pairs reach, was set before the flow was late: it is taken from
-    `late_query` where that is given, else left at zero and counted in `history_dim`.
+    On the span of the active D_k, ρ is the minimiser of Σ_{k active} c_k e^{−D_kᵀρ} +
+    p_mmᵀρ, where the numbers c_k e^{−D_kᵀρ} are duals of p_mm. Orthogonal to every D_k,
+    ρ equals p_0. In the span that only inactive pairs reach, ρ was determined earlier
+    on the path: this part is read from `late_query` if that is given, else it is zero.
+    Its dimension is `history_dim`.
 
     Source: mathematics, sections 3b and 4b.
 
@@ -189,7 +189,7 @@ def limit_in_frame(
     late_query: Float[Array, " dim"] | None = None,
     earlier_query: Float[Array, " dim"] | None = None,
 ) -> Limit:
-    """`limit` in the coordinates of a frame.
+    """Compute `limit` in the coordinates of a frame.
 
     Source: mathematics, section 3b.
     """
@@ -237,14 +237,14 @@ def limit_in_frame(
 
 
 def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
-    """‖p‖ at which the late flow has a given direction error.
+    """Compute ‖p‖ at which the late flow has a given direction error.
 
     The error is 2 sin(θ/2) with θ the angle to p_mm, and ‖p‖ sin θ = ‖(I − p̂p̂ᵀ)ρ‖.
 
     Source: mathematics, section 3f.
 
     Args:
-        late: of `limit`.
+        late: result of `limit`.
         error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
 
     Returns:
@@ -257,14 +257,15 @@ def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar
 def log_time_to_error(
     late: Limit, error: Float[Scalar, ""] | float
 ) -> Float[Scalar, ""]:
-    """Log t at which the late flow has a given direction error.
+    """Compute log t at which the late flow has a given direction error.
 
-    p̂_mmᵀp = ‖p_mm‖ log t + p̂_mmᵀρ = ‖p‖ cos θ, with θ as in `norm_to_error`.
+    It solves p̂_mmᵀp = ‖p_mm‖ log t + p̂_mmᵀρ = ‖p‖ cos θ, with θ as in
+    `norm_to_error`.
 
     Source: mathematics, section 3f.
 
     Args:
-        late: of `limit`.
+        late: result of `limit`.
         error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
 
     Returns:
@@ -279,7 +280,7 @@ def log_time_to_error(
 def _angle(
     error: Float[Scalar, ""] | float, dtype: jnp.dtype
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """Sine and cosine of the angle θ with 2 sin(θ/2) = error."""
+    """Compute sine and cosine of the angle θ with 2 sin(θ/2) = error."""
     half = jnp.asarray(error, dtype) / 2
     return 2 * half * jnp.sqrt(1 - half**2), 1 - 2 * half**2
 
@@ -302,7 +303,7 @@ class _Spans(NamedTuple):
     def path_part(
         self, query: Float[Array, " dim"], along: Float[Array, " dim"]
     ) -> Float[Array, " dim"]:
-        """The part of p in the span that only inactive pairs reach."""
+        """Project p on the span that only inactive pairs reach."""
         # p_mm lies in both spans; taken out first, p_mm log t leaves no rounding.
         slow = query - along * (along @ query)
         part = self.by_any @ slow - self.by_active @ slow
@@ -338,7 +339,7 @@ def _status(
     converged: Bool[Scalar, ""],
     exists: Bool[Scalar, ""],
 ) -> Int[Scalar, ""]:
-    """The first hypothesis of the prediction that does not hold."""
+    """Return the status by the first hypothesis that does not hold."""
     status = jnp.where(repelling, LimitStatus.NOT_ATTRACTING, LimitStatus.NO_MINIMISER)
     lost = ~converged & ~repelling
     status = jnp.where(lost, LimitStatus.NOT_CONVERGED, status)
@@ -350,7 +351,7 @@ def _status(
 def minimise(
     strength: PairStrength, margin: MaxMargin, active: Span
 ) -> tuple[Float[Array, " dim"], Bool[Scalar, ""]]:
-    """ρ on the span of the active pairs, by damped Newton; whether it converged.
+    """Compute ρ on the span of the active pairs by damped Newton steps.
 
     Source: mathematics, section 3b.
     """
@@ -393,7 +394,7 @@ def minimise(
 def _start(
     strength: PairStrength, margin: MaxMargin, active: Span
 ) -> Float[Array, " axes"]:
-    """The scores that best explain the duals λ at hand: D_kᵀρ ≈ log(c_k / λ_k)."""
+    """Fit scores to given duals λ by least squares: D_kᵀρ ≈ log(c_k / λ_k)."""
     # Least squares with weights λ; c spans as many decades as σ(−y b) does, and exp
     # would overflow from a start that ignores it.
     duals = jnp.where(strength.factor > 0, margin.duals, 0.0)
@@ -411,7 +412,7 @@ def _with_derivatives(
     offset: Float[Array, " dim"],
     fixed: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
-    """ρ with its implicit derivative: one Newton step from the fixed solution."""
+    """Attach the implicit derivative to ρ by one Newton step from the solution."""
     here = jax.lax.stop_gradient(offset + fixed)
     duals = in_phi.times_exp(-score_differences(embeddings @ here))
     left = here - spans.by_active @ here - fixed
@@ -424,7 +425,7 @@ def _solve(
     active: Span,
     residual: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
-    """(Σ λ_k D_k D_kᵀ + I − N)⁻¹ residual."""
+    """Solve (Σ λ_k D_k D_kᵀ + I − N) x = residual."""
     inside = active.axes @ residual
     solved = cho_solve(_curvature(duals, active), active.inverse * inside)
     return residual + active.axes.T @ (active.inverse * solved - inside)
@@ -433,12 +434,12 @@ def _solve(
 def _curvature(
     duals: Float[Array, "vocabulary vocabulary"], active: Span
 ) -> tuple[Float[Array, "axes axes"], bool]:
-    """Factor of Σ λ_k D_k D_kᵀ in the coordinates σ Wᵀρ: free of the tokens' length."""
+    """Factorise Σ λ_k D_k D_kᵀ in coordinates σ Wᵀρ, free of tokens' lengths."""
     return active.factor(laplacian(duals))
 
 
 class Proof(NamedTuple):
-    """Proved bounds on the critical point ρ of Φ next to the computed one.
+    """Proved bounds on a critical point ρ of Φ near the computed one.
 
     Attributes:
         kantorovich: h; a strict minimum ρ exists nearby if h ≤ 1/8. NaN without a
@@ -465,12 +466,12 @@ def prove(
     active: Span,
     offset: Float[Array, " dim"],
 ) -> Proof:
-    """Prove a critical point of Φ near a computed one: Newton–Kantorovich.
+    """Prove that Φ has a critical point near a computed one, by Newton–Kantorovich.
 
     With H = Σ λ_k D_k D_kᵀ, D_H = max ‖D_k‖_{H⁻¹}, β_H = 1 + 2 Σ_{λ_k<0} |λ_k|
-    ‖D_k‖²_{H⁻¹} and Newton's decrement ν = ‖∇Φ‖_{H⁻¹}: h = e β_H D_H ν. In ν count the
-    roundings of each λ_k and what is left of D_kᵀp_mm − 1. Strengths of inactive pairs
-    do not count.
+    ‖D_k‖²_{H⁻¹} and Newton's decrement ν = ‖∇Φ‖_{H⁻¹}: h = e β_H D_H ν. ν includes the
+    roundings of each λ_k and the residuals D_kᵀp_mm − 1. Strengths of inactive pairs
+    are not used.
 
     Source: mathematics, section 3e.
     """

@@ -44,7 +44,7 @@ SPANNED = 0.375
 
 
 class MaxMarginStatus(Status):
-    """The proof that a problem has, from numbers measured on the tokens themselves."""
+    """What is proved of a problem, from numbers measured on the tokens themselves."""
 
     SOLVED = (
         0,
@@ -72,7 +72,7 @@ _UNSOLVED = MaxMarginStatus.NOT_CONVERGED
 class MaxMargin(eqx.Module):
     """Solution of the max-margin problem with its certificate.
 
-    Without a solution the direction is zero, its infeasibility one and its gap one.
+    Without a solution the direction is zero, and infeasibility and gap are one.
 
     Attributes:
         direction: p_mm, not normalised.
@@ -103,21 +103,21 @@ def max_margin(
 ) -> MaxMargin:
     """Solve min ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1 for every pair, with certificate.
 
-    A status can be checked from the numbers beside it. SOLVED: p is feasible, and any
-    other feasible p is at least as long as λ ≥ 0 says, Σλ − ½‖Dᵀλ‖² ≤ ½‖p‖²; with δ the
-    infeasibility ‖p/(1 − δ) − p_mm‖² ≤ ‖p‖² (1/(1 − δ)² − 1 + gap).
-    INFEASIBLE: p with pᵀ(E_s − E_r) ≥ 1 would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0.
+    The returned numbers prove the status. SOLVED: p is feasible, and the duals λ ≥ 0
+    bound the norm of every feasible p from below, Σλ − ½‖Dᵀλ‖² ≤ ½‖p‖²; with δ the
+    infeasibility ‖p/(1 − δ) − p_mm‖² ≤ ‖p‖² (1/(1 − δ)² − 1 + gap). INFEASIBLE: p with
+    pᵀ(E_s − E_r) ≥ 1 would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0.
 
-    Tokens may have any common scale at which λ ~ ‖E‖⁻² is a number (1e±150 in double,
-    1e±18 in single precision), and differences may differ in length by 1e8 and more;
-    it is the angle between them that limits: where duals cancel to less than 1e-5 (in
-    single precision a thousandth) of Σ λ ‖E_s − E_r‖, rounding p itself may leave
+    Tokens may have any common scale at which λ ~ ‖E‖⁻² does not overflow (1e±150 in
+    double, 1e±18 in single precision), and lengths of differences may span a factor of
+    1e8 and more. The angles between differences are the limit: if duals cancel to less
+    than 1e-5 (in single precision 1e-3) of Σ λ ‖E_s − E_r‖, the rounding of p may leave
     NOT_CONVERGED.
 
     `direction` and `norm` carry derivatives in E, forward and reverse: those of the
-    problem in which the active pairs stay active. They are NaN where lengths differ so
-    much that the span of the active differences is lost to rounding, by some twelve
-    decades (five in single precision). The rest is constant.
+    problem in which the active pairs stay active. They are NaN if the lengths of active
+    differences span some twelve decades (five in single precision), so that their span
+    is lost to rounding. The rest is constant.
 
     Source: mathematics, section 3c.
 
@@ -145,7 +145,7 @@ def max_margin(
 
 
 def _check(embeddings: Any, pairs: Any) -> None:
-    """Refuse what is no E, and no mask of pairs of its rows."""
+    """Refuse anything but an array E and a mask of pairs of its rows."""
     given = {"embeddings": embeddings, "pairs": pairs}
     for name, value in given.items():
         if not hasattr(value, "dtype") or len(value.shape) != 2:
@@ -161,7 +161,7 @@ def _check(embeddings: Any, pairs: Any) -> None:
 def with_derivatives(
     embeddings: Float[Array, "vocabulary dim"], solution: MaxMargin
 ) -> MaxMargin:
-    """A solution found without derivatives, as the function of E that it is.
+    """Make a solution found without derivatives differentiable in E.
 
     Source: mathematics, section 3c.
 
@@ -181,7 +181,7 @@ def _solve(
     embeddings: Float[Array, "vocabulary dim"],
     pairs: Bool[Array, "vocabulary vocabulary"],
 ) -> MaxMargin:
-    """`max_margin` without its derivative."""
+    """Solve the problem without derivatives."""
     involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
     tokens, exponent, blur = unit_size(jnp.where(involved, embeddings, 0.0))
     problem = Problem(tokens, pairs, blur)
@@ -220,7 +220,7 @@ def _status(answer: Answer, some: Bool[Scalar, ""]) -> Int[Scalar, ""]:
 
 
 def _by_interior_point(problem: Problem) -> tuple[Candidate, Int[Scalar, ""]]:
-    """The nearest point of the hull, exact and polished, scaled to p; iterations."""
+    """Compute the nearest point of the hull, polish it, and scale it to p."""
     tokens, pairs, _ = problem
     axes, basis, scale = normalise(tokens, pairs)
     found, iterations = nearest_point(axes, pairs)
@@ -252,11 +252,11 @@ def _implicit(
 def _implicit_jvp(
     primals: tuple[Array, MaxMargin], tangents: tuple[Array, MaxMargin]
 ) -> tuple[Array, Array]:
-    """The active pairs stay active: dp = (I − N) dEᵀΛ − D⁺ dE p, Λ = (D⁺)ᵀ p.
+    """Derivative at fixed active pairs: dp = (I − N) dEᵀΛ − D⁺ dE p, Λ = (D⁺)ᵀ p.
 
-    D is E less the mean of each component of the active pairs: it spans what their
-    differences span, and D p hangs on their leads alone. N projects on that span, and Λ
-    are potentials, p = EᵀΛ.
+    D has the rows of E minus the means over the components of the graph of active
+    pairs. These rows span the differences of active pairs, and D p depends on the leads
+    of these pairs alone. N projects on that span, and Λ are potentials with p = EᵀΛ.
     """
     (embeddings, solution), (change, _) = primals, tangents
     direction = _implicit(embeddings, solution)

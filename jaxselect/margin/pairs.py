@@ -1,12 +1,12 @@
 """Ordered pairs of tokens as the edges of a graph on the vocabulary.
 
-With one row D = E_s − E_r per pair (s over r), weights on the pairs enter through the
-Laplacian of the graph only, DᵀWD = Eᵀ Lap(W) E, and duals through the potentials they
-leave on the tokens, Dᵀλ = EᵀΛ with Λ_s = Σ_r λ[s, r] − λ[r, s]. The work depends on
-|S|, not on the number of pairs; and where several tokens of a sequence stay selected,
-(s, r) and (s', r) are simply two edges into r.
+With one row D = E_s − E_r per pair (s over r), weights on the pairs enter only through
+the Laplacian of the graph, DᵀWD = Eᵀ Lap(W) E, and duals only through the potentials of
+the tokens, Dᵀλ = EᵀΛ with Λ_s = Σ_r λ[s, r] − λ[r, s]. The work depends on |S|, not on
+the number of pairs. If several tokens of a sequence stay selected, (s, r) and (s', r)
+are two edges into r.
 
-`pair_strength` is c_k, how strongly the pairs of a selection pull late in the flow.
+`pair_strength` computes c_k, the coefficient of the force of a pair in the late flow.
 """
 
 from typing import NamedTuple
@@ -63,7 +63,7 @@ def score_differences(
 def difference_lengths(
     embeddings: Float[Array, "vocabulary dim"],
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """Length ‖E_s − E_r‖ of every difference, never below the true one.
+    """Bound the length ‖E_s − E_r‖ of every difference from above.
 
     Example:
         >>> tokens = jnp.array([[0.0, 3.0], [4.0, 0.0]])
@@ -81,7 +81,7 @@ def difference_lengths(
 def smallest_difference(
     scores: Float[Array, " vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> Float[Scalar, ""]:
-    """Smallest lead min a_s − a_r over the pairs; zero if there is none.
+    """Compute the smallest lead min a_s − a_r over the pairs; zero without pairs.
 
     Example:
         >>> pairs = jnp.array([[False, True], [False, False]])
@@ -98,11 +98,10 @@ def centred(
     embeddings: Float[Array, "vocabulary dim"],
     pairs: Bool[Array, "vocabulary vocabulary"],
 ) -> Float[Array, "vocabulary dim"]:
-    """Each token less the mean of its component of the pairs' graph.
+    """Subtract from each token the mean of its component of the graph of pairs.
 
-    These rows span what the differences E_s − E_r of the pairs span, and the leads of
-    their scores over the pairs are the same; but there is one per token, zero for a
-    token in no pair.
+    These rows span the same space as the differences E_s − E_r of the pairs, and have
+    the same leads. There is one row per token, which is zero for a token in no pair.
 
     Source: mathematics, section 3b.
 
@@ -136,10 +135,10 @@ ROUNDINGS = 16
 
 
 class PairStrength(NamedTuple):
-    """c = factor · e^{log_scale}, by pair.
+    """Strengths c = factor · e^{log_scale} of all pairs.
 
-    After a large step on E the residual −ℓ′(y b) of a sequence with the right sign is
-    e^{−γ}, which underflows; its logarithm does not.
+    After a large step on E, −ℓ′(y b) may be e^{−γ}, which underflows; its logarithm
+    does not.
 
     Attributes:
         factor: zero for pairs that never meet, and where the bags of a pair cancel to
@@ -158,7 +157,7 @@ class PairStrength(NamedTuple):
     def times_exp(
         self, exponent: Float[Array, "vocabulary vocabulary"] | Float[Scalar, ""]
     ) -> Float[Array, "vocabulary vocabulary"]:
-        """The product c e^{exponent}, rounded once."""
+        """Compute c e^{exponent} with a single rounding."""
         meets = self.factor != 0
         return self.factor * jnp.exp(
             jnp.where(meets, self.log_scale + exponent, -jnp.inf)
@@ -170,13 +169,12 @@ def pair_strength(
     corpus: Corpus,
     selected: Bool[Array, "sequences width"],
 ) -> PairStrength:
-    """Strength c_{s*r} of a pair in the late flow, for one selected token a sequence.
+    """Compute the strength c_{s*r} of each pair, for one selected token per sequence.
 
-    c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r),
-    counts and values with the shifts of their entries.
-
-    With K heads y (b_{s*} − b_r) is the margin's derivative along that difference. The
-    scale of a pair is its largest −ℓ′(y b_{s*}) C_X[r] / C_X[s*].
+    c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r). In a
+    contracted problem counts and values include the shifts of their entries. With K
+    heads y (b_{s*} − b_r) is the margin's derivative along that difference. The scale
+    of a pair is its largest −ℓ′(y b_{s*}) C_X[r] / C_X[s*].
 
     Source: mathematics, sections 1b, 1c and 3b.
 
@@ -232,9 +230,9 @@ def pair_strength(
 def response(
     entries: Float[Array, "sequences width"], corpus: Corpus
 ) -> Float[Array, "sequences one"]:
-    """Bound on |d/dx| of a pull in units of w_X (−ℓ′) q, x a change of scores.
+    """Bound the derivative of a force in the scores, in units of w_X (−ℓ′) q.
 
-    With the range w of b in a bag and κ̄ = max ℓ″/|ℓ′| it is w (4 + 1.3 κ̄ w)
+    The bound is w (4 + 1.3 κ̄ w), with w the range of b in a bag and κ̄ = max ℓ″/|ℓ′|
     (mathematics, lemma 7c.2).
     """
     present = corpus.present

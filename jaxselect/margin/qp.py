@@ -1,18 +1,19 @@
-"""The nearest point of a hull of token differences, and what proves it.
+"""The nearest point of a hull of token differences, and its certificate.
 
-min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, with one row D = E_s − E_r of D per pair (s over r); its
-dual is max t − ½‖x‖² subject to Dx ≥ t, and x = Dᵀλ. Two steps (mathematics,
-section 3c):
+The problem is min ½‖Dᵀλ‖² over λ ≥ 0, Σλ = 1, where D has one row E_s − E_r per pair (s
+over r). Its dual is max t − ½‖x‖² subject to Dx ≥ t, with x = Dᵀλ. Two steps
+(mathematics, section 3c):
 
 * An interior point finds out which pairs matter: Mehrotra's predictor and corrector on
   z = Dx − t ≥ 0. Both sides are strictly feasible for any tokens and pairs, so there is
   no phase one and no divergence. The equations on those pairs are solved to rounding.
-* `polish` solves them once more, with scores as unknowns, where the Gram matrices of
-  the tokens, which square their condition, have cost digits: tokens far longer along
-  one axis than across, as after a large step on E, in single precision.
+* `polish` solves them once more, with scores as unknowns, where digits were lost
+  because the Gram matrices of the tokens square their condition number. In single
+  precision this happens after a large step on E, when tokens are far longer along one
+  axis than across.
 
-No method is believed: `measured` decides from p and λ on the tokens themselves, with
-twice the digits where rounding might turn the decision.
+No method is trusted: `measured` decides from p and λ on the tokens themselves, with
+twice the digits where rounding could change the decision.
 """
 
 from typing import NamedTuple
@@ -88,7 +89,7 @@ ROUGH = 1024
 
 
 class Problem(NamedTuple):
-    """The tokens of a max-margin problem, of size one, and its pairs.
+    """The tokens of a max-margin problem, scaled to size one, and its pairs.
 
     Attributes:
         tokens: E, as they were given but for a power of two.
@@ -102,7 +103,7 @@ class Problem(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """The answer of a method, of which nothing is believed.
+    """The unverified answer of a method.
 
     Attributes:
         direction: p, or zero for duals that refute the problem.
@@ -116,7 +117,7 @@ class Candidate(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A candidate's p and λ, and the numbers measured of them.
+    """A candidate's p and λ, and the numbers measured on them.
 
     Attributes:
         direction: p, or zero for duals that refute the problem.
@@ -147,7 +148,7 @@ class Answer(NamedTuple):
 
 
 def measured(problem: Problem, candidate: Candidate) -> Answer:
-    """The certificate; with twice the digits where rounding might turn a decision."""
+    """Measure p and λ, with twice the digits where rounding could change a decision."""
     tokens, pairs, blur = problem
     direction, duals, _ = candidate
     leads = score_differences(tokens @ direction)
@@ -170,7 +171,7 @@ def measured(problem: Problem, candidate: Candidate) -> Answer:
 
 
 def _precise(problem: Problem, candidate: Candidate) -> Answer:
-    """The certificate with twice the digits, and with the lengths ‖D‖."""
+    """Measure p and λ with twice the digits, and with the lengths ‖D‖."""
     (tokens, pairs, blur), (direction, duals, _) = problem, candidate
     leads, point = precise_differences(tokens, direction), combination(tokens, duals)
     answer = _certificate(problem, candidate, leads, point)
@@ -195,7 +196,7 @@ def _certificate(
     leads: Float[Array, "vocabulary vocabulary"],
     point: Float[Array, " dim"],
 ) -> Answer:
-    """Gap, infeasibility and active pairs, of D p by pair and of Dᵀλ."""
+    """Compute gap, infeasibility and active pairs from D p and Dᵀλ."""
     (direction, duals, near), pairs = candidate, problem.pairs
     least = jnp.min(jnp.where(pairs, leads, jnp.inf), initial=jnp.inf)
     some, none = jnp.any(direction != 0), pairs.any().astype(point.dtype)
@@ -214,7 +215,7 @@ def _certificate(
 def _lengths(
     tokens: Float[Array, "vocabulary dim"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """‖E_s − E_r‖ of every pair, of the difference itself; zero off the pairs."""
+    """Compute ‖E_s − E_r‖ of every pair from the difference itself."""
     apart = jnp.abs(tokens[:, None, :] - tokens[None, :, :])
     largest = jnp.max(apart, axis=2, initial=0.0)
     unit = jnp.where(largest > 0, largest, 1.0)
@@ -223,7 +224,7 @@ def _lengths(
 
 
 class HullPoint(NamedTuple):
-    """The nearest point x = Dᵀλ and what is known of it.
+    """The nearest point x = Dᵀλ with its duals.
 
     Attributes:
         nearest: x.
@@ -246,7 +247,7 @@ def normalise(
 ) -> tuple[
     Float[Array, "rank vocabulary"], Float[Array, "dim rank"], Float[Scalar, ""]
 ]:
-    """Eᵀ = scale · basis axes, centred, of unit size, with few coordinates."""
+    """Write centred tokens as Eᵀ = scale · basis axes, with few coordinates."""
     involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
     number = jnp.maximum(involved.sum(), 1).astype(embeddings.dtype)
     centre = jnp.where(involved, embeddings, 0.0).sum(axis=0, keepdims=True) / number
@@ -296,7 +297,7 @@ _EXCHANGES = 8
 def nearest_point(
     axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> tuple[HullPoint, Int[Scalar, ""]]:
-    """The point nearest to the origin in the hull of E_s − E_r; iterations."""
+    """Find the point nearest to the origin in the hull of E_s − E_r."""
     start = _begin(axes, pairs)
     nothing = HullPoint(
         nearest=start.nearest,
@@ -340,7 +341,7 @@ def nearest_point(
 def _rounding(
     axes: Float[Array, "rank vocabulary"], nearest: Float[Array, " rank"]
 ) -> Float[Scalar, ""]:
-    """The rounding of a score relative to the margin ‖x‖², some times over."""
+    """Estimate the rounding of a score relative to the margin ‖x‖²."""
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     score = jnp.max(jnp.abs(nearest) @ jnp.abs(axes))
     ratio = score / jnp.maximum(nearest @ nearest, tiny)
@@ -352,7 +353,7 @@ def _on_strong(
     pairs: Bool[Array, "vocabulary vocabulary"],
     iterate: _Iterate,
 ) -> HullPoint:
-    """`_exact` on the strong pairs, exchanging some as long as that is promising."""
+    """Call `_exact` on the strong pairs, exchanging some while that helps."""
     vanishing = _vanishes(iterate.nearest, iterate.gap)
     guessed = iterate.iterations == 0
     # A considered set gets a second chance; further ones are for those that beat the
@@ -392,11 +393,11 @@ def _exact(
     duals: Float[Array, "vocabulary vocabulary"],
     vanishing: Bool[Scalar, ""],
 ) -> tuple[HullPoint, Bool[Array, "vocabulary vocabulary"]]:
-    """The least p with D p = 1 on strong pairs; or vanishing duals.
+    """Find the shortest p with D p = 1 on the strong pairs, or vanishing duals.
 
-    Strong pairs are usually many more than their rank, so D_A G⁺ with G = D_AᵀD_A takes
-    the place of an inverse: a slightly shifted Cholesky factor, refined. The duals move
-    as little as possible. Returned beside it: the pairs to try next.
+    There are usually many more strong pairs than their rank, so D_A G⁺ with G =
+    D_AᵀD_A, from a slightly shifted and refined Cholesky factor, replaces an inverse.
+    The duals change as little as possible. The pairs to try next are returned, too.
     """
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     duals = _convex(strong, duals)
@@ -471,7 +472,7 @@ _ITERATIONS = 60
 def _begin(
     axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
 ) -> _Iterate:
-    """Equal duals, tilted once towards the pairs that come out narrow."""
+    """Start from equal duals, tilted once towards the pairs of smallest margin."""
     dtype = axes.dtype
     eps = jnp.finfo(dtype).eps
 
@@ -508,7 +509,7 @@ def _advance(
     pairs: Bool[Array, "vocabulary vocabulary"],
     state: _Iterate,
 ) -> _Iterate:
-    """One iteration: predict, centre, correct; in relative changes of λ and z."""
+    """Take one predictor–corrector step, in relative changes of λ and z."""
     nearest, margin, slack, duals = state[:4]
     tiny = jnp.finfo(axes.dtype).tiny
     primal_rest = jnp.where(
@@ -581,7 +582,7 @@ def _accepted(
     moved: tuple[Array, Array, Array, Array],
     length: Float[Scalar, ""],
 ) -> _Iterate:
-    """The iterate after a step to x, t, z and λ, or the state, stopped."""
+    """Accept a step to x, t, z and λ, or stop at the present iterate."""
     nearest, margin, slack, duals = moved
     eps, number = jnp.finfo(axes.dtype).eps, pairs.sum().astype(axes.dtype)
     size = nearest @ nearest
@@ -617,7 +618,7 @@ def relative_gap(
     nearest: Float[Array, " rank"],
     hull_point: Float[Array, " rank"],
 ) -> Float[Scalar, ""]:
-    """Gap 1 − (min Dx)²/(‖x‖²‖Dᵀλ‖²) of x and λ, each scaled at its best."""
+    """Compute the gap 1 − (min Dx)²/(‖x‖²‖Dᵀλ‖²) of optimally scaled x and λ."""
     least = smallest_difference(nearest @ axes, pairs)
     size = (nearest @ nearest) * (hull_point @ hull_point)
     size = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
@@ -628,7 +629,7 @@ def relative_gap(
 def _vanishes(
     nearest: Float[Array, " rank"], gap: Float[Scalar, ""]
 ) -> Bool[Scalar, ""]:
-    """Whether x looks like zero: small, and separating nothing."""
+    """Whether x is small and separates no pair, as x = 0 would."""
     small = nearest @ nearest < jnp.finfo(nearest.dtype).eps ** SEEMS_ZERO
     return small & (gap > 0.9)
 
@@ -638,7 +639,7 @@ def polish(
     pairs: Bool[Array, "vocabulary vocabulary"],
     found: HullPoint,
 ) -> HullPoint:
-    """Exchange pairs from those that `found` all but puts at the margin."""
+    """Polish an answer, exchanging pairs whose margin is close to one."""
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     least = smallest_difference(found.nearest @ axes, pairs)
     ahead = score_differences(found.nearest @ axes) / jnp.maximum(least, tiny)
@@ -675,11 +676,11 @@ def _solve_on_strong(
     Float[Array, "vocabulary vocabulary"],
     Bool[Array, "vocabulary vocabulary"],
 ]:
-    """The least p with D p = 1 on strong pairs; duals; pairs to try next.
+    """Find the shortest p with D p = 1 on strong pairs, its duals, and pairs to try.
 
-    With centred tokens U σ Wᵀ and scores a = U z, D p = 1 reads
-    Uᵀ Lap U z = Uᵀ potentials(1), whatever σ is, and p = Dᵀλ reads
-    Uᵀ potentials(λ) = W p/σ.
+    With centred tokens U σ Wᵀ and scores a = U z, the equation D p = 1 becomes Uᵀ Lap U
+    z = Uᵀ potentials(1), which does not contain σ, and p = Dᵀλ becomes Uᵀ potentials(λ)
+    = W p/σ.
     """
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     known = span(centred(axes.T, strong))
@@ -715,7 +716,7 @@ def _solve_on_strong(
 def precise_differences(
     tokens: Float[Array, "vocabulary dim"], point: Float[Array, " dim"]
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """(E_s − E_r)ᵀp of every pair, with twice the digits."""
+    """Compute (E_s − E_r)ᵀp of every pair with twice the digits."""
     high, low = _product(tokens, point)
     return score_differences(high) + score_differences(low)
 
@@ -724,7 +725,7 @@ def combination(
     tokens: Float[Array, "vocabulary dim"],
     duals: Float[Array, "vocabulary vocabulary"],
 ) -> Float[Array, " dim"]:
-    """Dᵀλ = EᵀΛ, the potentials Λ of the duals being sums that cancel."""
+    """Compute Dᵀλ = EᵀΛ, where the sums in Λ cancel, with twice the digits."""
     high, low = _sum(jnp.concatenate([duals, -duals.T], axis=1))
     whole, rest = _product(tokens.T, high)
     return whole + (rest + tokens.T @ low)
@@ -733,13 +734,13 @@ def combination(
 def _product(
     matrix: Float[Array, "rows columns"], vector: Float[Array, " columns"]
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    """A x as an unevaluated sum of two."""
+    """Compute A x as an unevaluated sum of two arrays."""
     parts = [a * b[None, :] for a in _halves(matrix) for b in _halves(vector)]
     return _sum(jnp.concatenate(parts, axis=1))
 
 
 def _halves(values: Array) -> tuple[Array, Array]:
-    """Upper and lower digits, of which products are exact."""
+    """Split numbers into upper and lower digits, whose products are exact."""
     info = jnp.finfo(values.dtype)
     upper = lax.reduce_precision(values, info.nexp, info.nmant // 2 - 1)
     return upper, values - upper
@@ -748,7 +749,7 @@ def _halves(values: Array) -> tuple[Array, Array]:
 def _sum(
     terms: Float[Array, "rows columns"],
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    """Sums of the rows, and what the additions rounded off."""
+    """Sum the rows; return the sums and their rounding errors."""
 
     def add(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple:
         (left, rest), (right, more) = one, other
@@ -764,11 +765,11 @@ def _sum(
 def unit_size(
     values: Float[Array, "rows columns"],
 ) -> tuple[Float[Array, "rows columns"], Int[Scalar, ""], Float[Scalar, ""]]:
-    """Values · 2^−k below one, k, and the size below which they are blurred.
+    """Scale values by 2^−k to size one; return k and the size that rounding blurs.
 
-    Processors take numbers below the smallest normal one for zero. Where entries are
-    such, before or after, or their differences may be, lengths not far above are in
-    doubt; elsewhere the size is zero.
+    Processors may treat subnormal numbers as zero. If entries or their differences are
+    subnormal before or after scaling, lengths of a similar size are uncertain;
+    otherwise the returned size is zero.
     """
     info = jnp.finfo(values.dtype)
     _, exponent = jnp.frexp(jnp.max(jnp.abs(values), initial=0.0))
@@ -783,7 +784,7 @@ def unit_size(
 
 
 def times_two_to(values: Array, power: Int[Scalar, ""]) -> Array:
-    """Values · 2^power, which need not be a number itself."""
+    """Multiply values by 2^power, even if 2^power itself overflows."""
     info = jnp.finfo(values.dtype)
     for half in (power // 2, power - power // 2):
         bits = (half - info.minexp + 1).astype(f"uint{info.bits}") << info.nmant
@@ -794,7 +795,7 @@ def times_two_to(values: Array, power: Int[Scalar, ""]) -> Array:
 def survives(
     before: Float[Array, "..."], after: Float[Array, "..."]
 ) -> Bool[Scalar, ""]:
-    """Whether all that matters of what was scaled is still a normal number."""
+    """Whether the largest scaled entries are still normal numbers."""
     info = jnp.finfo(before.dtype)
     size = jnp.abs(before)
     matters = size > info.eps**2 * jnp.max(size, initial=0.0)
@@ -803,7 +804,7 @@ def survives(
 
 
 def norm(vector: Float[Array, " dim"]) -> Float[Scalar, ""]:
-    """‖p‖, whose square may overflow; its derivative at zero is zero."""
+    """Compute ‖p‖ without overflow of its square; the derivative at zero is zero."""
     largest = jnp.max(jnp.abs(lax.stop_gradient(vector)), initial=0.0)
     some = largest > 0
     unit = vector / jnp.where(some, largest, 1.0)
@@ -811,5 +812,5 @@ def norm(vector: Float[Array, " dim"]) -> Float[Scalar, ""]:
 
 
 def _bits(values: Array) -> Array:
-    """The digits of numbers as integers, ordered alike where positive."""
+    """Read floats as integers, in the same order for positive numbers."""
     return lax.bitcast_convert_type(values, f"uint{jnp.finfo(values.dtype).bits}")

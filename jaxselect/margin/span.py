@@ -1,9 +1,8 @@
-"""The span of some vectors: its rank, its axes, and the projector on it.
+"""The span of some vectors: its rank, its axes, and the projector onto it.
 
-On a TPU the singular vectors are those of Jacobi's rotations: XLA builds an SVD of
-polar decompositions, 17 MB of program, which its compiler spends most of a minute on.
-Here columns meet in pairs and are turned until they are orthogonal (Hestenes; the order
-of the meetings is that of a round-robin tournament).
+On a TPU singular vectors are computed by Jacobi rotations, since XLA's SVD is a program
+of 17 MB that compiles for most of a minute. Pairs of columns, in the order of a
+round-robin tournament, are rotated until they are orthogonal (Hestenes).
 """
 
 from typing import NamedTuple
@@ -22,11 +21,10 @@ RANK = 10
 
 
 class Span(NamedTuple):
-    """Rows A = U diag(σ) Wᵀ, without what rounding alone holds up; no derivatives.
+    """Rows A = U diag(σ) Wᵀ without singular values at rounding level.
 
-    A Gram matrix AᵀA would have the squares σ², half of whose digits are gone before
-    its eigenvalues are asked for; in single precision that is where small directions
-    get lost.
+    The eigenvalues σ² of a Gram matrix AᵀA would lose half of the digits, and in single
+    precision small directions with them.
 
     Attributes:
         left: U, orthonormal columns, zero beyond the rank.
@@ -51,7 +49,7 @@ class Span(NamedTuple):
     def factor(
         self, matrix: Float[Array, "rows rows"]
     ) -> tuple[Float[Array, "axes axes"], bool]:
-        """Cholesky factor of Uᵀ M U, with ones on the diagonal beyond the rank.
+        """Factorise Uᵀ M U, with ones on the diagonal beyond the rank.
 
         Example:
             >>> known = span(jnp.array([[3.0, 0.0], [0.0, 2.0]]))
@@ -63,10 +61,10 @@ class Span(NamedTuple):
 
 
 def span(rows: Float[Array, "rows dim"]) -> Span:
-    """The span of some rows, whose rank must be well determined.
+    """Compute the span of some rows, whose rank must be well determined.
 
-    Singular values below ten roundings of the largest, times the longer side, count as
-    zero. No derivatives.
+    Singular values below ten roundings of the largest, times the longer side of the
+    matrix, are treated as zero. No derivatives.
 
     Source: mathematics, section 3b.
 
@@ -92,11 +90,11 @@ def _svd(rows: Float[Array, "rows dim"]) -> tuple[Array, Array, Array]:
 
 @jax.custom_jvp
 def projector(rows: Float[Array, "rows dim"], known: Span) -> Float[Array, "dim dim"]:
-    """Orthogonal projector N on the span of the rows of A, differentiable in them.
+    """Compute the orthogonal projector N onto the span of the rows of A.
 
     The derivative is that at constant rank, dN = (I − N) dAᵀ (A⁺)ᵀ + its transpose,
-    which is right where the rows move without leaving or entering a common hyperplane,
-    as differences of the same pairs of tokens do. Derivatives of it are not provided.
+    valid if the rows move at constant rank, as differences of the same pairs of tokens
+    do. Second derivatives are not provided.
 
     Source: mathematics, section 3b.
 
@@ -128,7 +126,7 @@ _SWEEPS = 20
 def _jacobi(
     rows: Float[Array, "rows dim"],
 ) -> tuple[Float[Array, "rows axes"], Float[Array, " axes"], Float[Array, "axes dim"]]:
-    """`svd(rows, full_matrices=False)`; columns of U are zero where σ is."""
+    """Compute `svd(rows, full_matrices=False)`, with zero columns of U where σ = 0."""
     if rows.shape[0] < rows.shape[1]:
         right, size, left = _jacobi(rows.T)
         return left.T, size, right.T

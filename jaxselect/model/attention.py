@@ -2,11 +2,11 @@
 
 With a = E p and b = E v a sequence X attends with q[s] ∝ C_X[s] e^{a_s} and has the
 output f = Σ_s q[s] b_s, so the empirical risk L is a function of 2|S| numbers, and its
-gradient in E has rank two. Its derivatives are in closed form because the flow needs
-them multiplied by e^τ at times τ = log(1+t) where they underflow on their own.
+gradient in E has rank two. Derivatives are written in closed form because the flow
+multiplies them by e^τ, at log-times τ where the derivatives alone underflow.
 
-What is said of a loss is said of its margin m, one number per sequence (y f, or its
-analogue for K classes). Bags come in any layout (`AbstractBags`).
+The loss depends on one margin m per sequence: y f, or its analogue for K classes. Bags
+may have any layout (`AbstractBags`).
 """
 
 from functools import partial
@@ -47,8 +47,8 @@ class Attention(NamedTuple):
 def attend_bags(scores: ByToken, values: ByToken, bags: AbstractBags) -> Attention:
     """Attend over every bag: q[s] ∝ C[s] e^{a_s}, f = Σ q[s] b_s.
 
-    Late in training one token s* holds nearly all the weight, and b_{s*} − f is far
-    below the rounding of f. Measured from the top token nothing cancels:
+    Late in training one token s* has nearly all the weight, and b_{s*} − f is far below
+    the rounding of f. Measured from the top token it is computed without cancellation:
     b_s − f = (b_s − b_{s*}) − Σ_r q[r] (b_r − b_{s*}), where the term r = s* is zero.
     """
     shifted, share = _exponentials(scores, bags)
@@ -116,7 +116,7 @@ def attend_corpus(
 
 
 def attention_shares(scores: ByToken, bags: AbstractBags) -> Entries:
-    """Softmax weights q[s] ∝ C[s] e^{a_s} of every entry of every bag."""
+    """Compute softmax weights q[s] ∝ C[s] e^{a_s} of every entry."""
     _, share = _exponentials(scores, bags)
     return share / bags.spread(bags.total(share))
 
@@ -135,7 +135,7 @@ def attention_weights(
 
 
 def _exponentials(scores: ByToken, bags: AbstractBags) -> tuple[Entries, Entries]:
-    """Logits a + log C less the highest of their bag, −∞ on padding; exponentials."""
+    """Compute the logits minus the largest of their bag, and their exponentials."""
     logits = bags.logits(scores)
     shifted = logits - bags.spread(bags.largest(logits))
     return shifted, bags.arrays.exp(shifted)
@@ -156,7 +156,7 @@ class FunctionalMargin(NamedTuple):
     def along(
         self, vectors: Float[Array, " sequences width *classes"]
     ) -> Float[Array, "sequences width"]:
-        """Derivative of m along changes of the output, one per slot."""
+        """Differentiate m along a change of the output in every slot."""
         if self.gradient.ndim == 1:
             return self.gradient[:, None] * vectors
         return jnp.sum(self.shares[:, None] * self.leads(vectors), axis=-1)
@@ -164,7 +164,7 @@ class FunctionalMargin(NamedTuple):
     def fall(
         self, change: Float[Array, " sequences *classes"]
     ) -> Float[Array, " sequences"]:
-        """m(f) − m(f − x) of changes x of the outputs, without cancellation."""
+        """Compute m(f) − m(f − x) without cancellation."""
         if self.gradient.ndim == 1:
             return self.gradient * change
         leads = self.leads(change[:, None])[:, 0]
@@ -172,7 +172,7 @@ class FunctionalMargin(NamedTuple):
 
     @property
     def shares(self) -> Float[Array, "sequences classes"]:
-        """w_k of the classes k ≠ y; zero for y."""
+        """Return the shares w_k of the classes k ≠ y; zero for y."""
         return -jnp.minimum(self.gradient, 0.0)
 
     def leads(
@@ -187,8 +187,9 @@ class FunctionalMargin(NamedTuple):
 def functional_margin(labels: ByBag, output: ByBag) -> FunctionalMargin:
     """Compute margins m = y f, or f_y − log Σ_{k≠y} e^{f_k} for K classes.
 
-    With the logistic loss the second is cross-entropy: log(1 + e^{−m}) = −log π_y, and
-    1 − π_y = σ(−m). For K = 2 it is the first, with f = f_+ − f_−.
+    With the logistic loss of the second margin the risk is cross-entropy: log(1 +
+    e^{−m}) = −log π_y and 1 − π_y = σ(−m). For K = 2 both margins agree, with f = f_+ −
+    f_−.
 
     Source: mathematics, section 1c.
 
@@ -209,13 +210,13 @@ def functional_margin(labels: ByBag, output: ByBag) -> FunctionalMargin:
 
 
 def log_residual(attention: Attention, bags: AbstractBags) -> ByBag:
-    """Log of w_X (−ℓ′(m)), −∞ where w_X = 0."""
+    """Compute log of w_X (−ℓ′(m)); −∞ where w_X = 0."""
     margin = functional_margin(bags.labels, attention.output).value
     return bags.loss.log_slope(margin) + bags.log_weights(margin.dtype)
 
 
 def log_weighted_residual(attention: Attention, bags: AbstractBags) -> Entries:
-    """Log of w_X q (−ℓ′(m)), −∞ on padding and where w_X = 0."""
+    """Compute log of w_X q (−ℓ′(m)); −∞ on padding and where w_X = 0."""
     return attention.log_weights + bags.spread(log_residual(attention, bags))
 
 
@@ -230,9 +231,9 @@ def advances(attention: Attention, bags: AbstractBags) -> Entries:
 def score_gradient(
     exponent: Any, advance: Any, attention: Attention, bags: AbstractBags
 ) -> Entries:
-    """Pulls e^{exponent} · advance; the top token's is minus the others' sum.
+    """Compute the forces e^{exponent} · advance.
 
-    The sum over a bag is zero.
+    That of the top token is minus the sum of the others, so the sum over a bag is zero.
     """
     array, top = bags.arrays, bags.marks(attention.top)
     # The top token's exponent may overflow: it is dropped before, not after, `exp`.
@@ -242,7 +243,7 @@ def score_gradient(
 
 
 def partners(advance: Any, attention: Attention, bags: AbstractBags) -> Entries:
-    """Partners x of the pulls in their change: see `score_curvature`."""
+    """Compute the vectors x of the rank-one terms in `score_curvature`."""
     margin = functional_margin(bags.labels, attention.output).value
     tilt = 0.5 * bags.loss.ratio(margin)
     weights = bags.arrays.exp(attention.log_weights)
@@ -268,12 +269,12 @@ def negative_gradient(
     corpus: Corpus,
     log_scale: Float[Scalar, ""] | float = 0.0,
 ) -> ScoreDescent:
-    """Compute e^{log_scale} (−∂L/∂a, −∂L/∂b), exact however late.
+    """Compute e^{log_scale} (−∂L/∂a, −∂L/∂b) without underflow.
 
-    The scale joins the exponent of every term, so the product is right where the
-    gradient alone is zero in floating point. The terms of one sequence in ∂L/∂a sum to
-    zero; the top token's is taken from the others, whose exponents are exact, not from
-    its own advantage, which underflows.
+    The scale is added to the exponent of every term, so the product is right even where
+    the gradient alone is zero in floating point. The terms of one sequence in ∂L/∂a sum
+    to zero; that of the top token is computed from the others, since its own advantage
+    b_s − f underflows.
 
     Source: mathematics, sections 1, 1b, 1c and 3a.
 
@@ -313,11 +314,11 @@ def log_strongest_pull(
     values: Float[Array, " vocabulary *classes"],
     corpus: Corpus,
 ) -> Float[Scalar, ""]:
-    """Log of the largest single term of ∂L/∂a, exact however late.
+    """Compute the log of the largest single term of ∂L/∂a, without underflow.
 
-    It is max over X and its tokens s, but the top one, of
-    log (w_X (−ℓ′(m)) q_X[s] |∂m/∂f · (b_s − f)|). Terms much larger than their sum are
-    tokens that hold each other in balance.
+    It is the maximum of log (w_X (−ℓ′(m)) q_X[s] |∂m/∂f · (b_s − f)|) over X and its
+    tokens s except the top one. If single terms are much larger than their sum, the
+    forces on tied tokens cancel.
 
     Source: mathematics, section 3g.
 
@@ -408,9 +409,9 @@ def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
 
 @partial(jax.jit, inline=True)
 def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
-    """Compute the share of sequences whose label is predicted, each by its weight.
+    """Compute the weighted share of sequences whose label is predicted.
 
-    Predicted is the sign of f(X), or the class of the largest output.
+    The predicted label is the sign of f(X), or the class of the largest output.
 
     Args:
         parameters: (E, p, v).

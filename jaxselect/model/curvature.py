@@ -1,4 +1,4 @@
-"""The Jacobian of the pulls in score space, −∂²L/∂a²."""
+"""The Jacobian −∂²L/∂a² of the forces in score space."""
 
 from functools import partial
 
@@ -36,11 +36,12 @@ def score_curvature(
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary vocabulary"]]:
     """Compute −∂L/∂a and its symmetric Jacobian −∂²L/∂a², both times e^{log_scale}.
 
-    With h_X = w_X (−ℓ′) q_X y (b − f) one sequence contributes diag(h) − h xᵀ − x hᵀ,
-    x = q (1 + ½ (ℓ″/−ℓ′) y (b − f)): the derivatives of the weights, of the mean, and
-    of −ℓ′ together; for K classes `_bends` adds what ∂²m/∂f² does. Stacked over
-    sequences it is one matrix product; of a large problem on CPU, the sum over the
-    pairs of tokens that meet, without those that all together are below its rounding.
+    With h_X = w_X (−ℓ′) q_X y (b − f) one sequence contributes diag(h) − h xᵀ − x hᵀ, x
+    = q (1 + ½ (ℓ″/−ℓ′) y (b − f)): the derivatives of the weights, of the mean, and of
+    −ℓ′ together. For K classes `_bends` adds the terms of ∂²m/∂f². Stacked over
+    sequences the sum is one matrix product. For a large problem on CPU it is a sum over
+    pairs of tokens that meet, and terms that are below its rounding all together are
+    left out.
 
     Source: mathematics, sections 1b, 1c and 3a.
 
@@ -74,11 +75,12 @@ def growth_along_values(
     corpus: Corpus,
     log_scale: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """−e^{log_scale} vᵀ(∂²L/∂p²)v: below zero where pulls oppose a move of p along v.
+    """Compute −e^{log_scale} vᵀ(∂²L/∂p²)v, negative where forces oppose a move along v.
 
-    Along v each f moves by the variance of b under its weights, so that every pair of
-    tokens takes part: in a balance against the move, in a change of places with it.
-    With several heads all of them must not grow: the sum, or the largest above zero.
+    When p moves along v, each f changes by the variance of b under its weights, to
+    which every pair of tokens contributes. At a tie the result is negative; where one
+    token overtakes another it is positive. With several heads it is the sum, or the
+    largest if any is positive.
     """
 
     def pull(scores: Float[Array, " vocabulary"]) -> Float[Array, " vocabulary"]:
@@ -96,11 +98,11 @@ def growth_along_values(
 def _bends(
     exponent: Float[Array, "sequences width"], attention: Attention, corpus: Corpus
 ) -> tuple[Float[Array, "many width"], Float[Array, "many width"]]:
-    """Pulls and partners from the curvature of m, for each class.
+    """Compute the terms of −∂²L/∂a² that come from ∂²m/∂f², for each class.
 
-    ∂²m/∂f² is minus the covariance of f_y − f_k under the shares w_k: with x_k what the
-    lead over class k of b_s exceeds its mean over classes by, Σ_k w_k (q x_k)(q x_k)ᵀ
-    times w_X (−ℓ′), half of it for each side.
+    ∂²m/∂f² is minus the covariance of f_y − f_k under the shares w_k. Let x_k be the
+    lead of b_s over class k minus its mean over classes. The terms add up to Σ_k w_k (q
+    x_k)(q x_k)ᵀ times w_X (−ℓ′); each factor gets half of it.
     """
     margin = functional_margin(corpus.labels, attention.output)
     leads = margin.leads(attention.advantage)
@@ -148,7 +150,7 @@ def _cross_of_many(
     tokens: Int[Array, "many width"],
     vocabulary: int,
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """Σ_X x hᵀ over pairs of tokens on CPU, by a product elsewhere."""
+    """Compute Σ_X x hᵀ, over pairs of tokens on CPU, else by a matrix product."""
     product = partial(_cross, vocabulary=vocabulary)
     by_pairs = partial(_sum_of_pairs, vocabulary=vocabulary)
     return jax.lax.platform_dependent(
@@ -174,7 +176,7 @@ def _sum_of_pairs(
     tokens: Int[Array, "many width"],
     vocabulary: int,
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """`_cross` without what all together is below its rounding."""
+    """Compute `_cross` without terms that are below its rounding all together."""
     sequences = len(tokens)
     part = jnp.abs(partner) * jnp.abs(pull).max(axis=1, keepdims=True)
     counted = part > jnp.finfo(pull.dtype).eps * part.max() / sequences

@@ -1,10 +1,10 @@
 """Decision lists: the token of highest priority in a sequence decides its label.
 
-With hard attention the model computes such a list, f = b of the present token of the
-highest score. Counts of tokens alone do not give it: a token may occur mostly where
-another one overrides it (mathematics, section 3j).
+With hard attention the model computes such a list: f is the value b of the token with
+the highest score. The signs of α alone do not determine the list, because a token may
+occur mostly where another one overrides it (mathematics, section 3j).
 
-Families of corpora whose labels such a list gives have ids in the order of the list,
+In the corpora below labels follow a list; token ids are in the order of the list,
 irrelevant tokens last.
 """
 
@@ -106,13 +106,13 @@ def whole_decision_list(
 ) -> Corpus:
     """List every sequence of `decision_list`, weighted by its probability.
 
-    A set of deciding tokens stands with each irrelevant token once, which fills the
-    sequence; where labels may be turned, with either label.
+    Each set of deciding tokens is combined with each irrelevant token, which fills the
+    sequence, and with either label if labels are noisy.
 
     Source: mathematics, section 3j.
 
     Args:
-        key: of no effect.
+        key: not used.
         depth: deciding tokens, 2 … 10.
         irrelevant: the other tokens.
         length: tokens per sequence.
@@ -180,12 +180,12 @@ def negation(
     negated: Float[Scalar, ""] | float = 0.3,
     noise: Float[Scalar, ""] | float = 0.0,
 ) -> Corpus:
-    """Draw sequences of one signed word, and in some its negation.
+    """Draw sequences of one signed word, some with its negation.
 
-    Each word has its own negation: one negation shared by words of both signs is
-    beyond the model. Words alternate in sign and occur evenly. In expectation α is a
-    positive multiple of `negated` times its sign for a negation, and of
-    1 − 2 `negated` times its sign for a word.
+    Each word has its own negation; the model cannot represent one that words of both
+    signs share. Words alternate in sign and occur evenly. In expectation α is a
+    positive multiple of `negated` times its sign for a negation, and of 1 − 2 `negated`
+    times its sign for a word.
 
     Source: mathematics, section 3j.
 
@@ -248,7 +248,7 @@ def _filled(
     noise: Float[Scalar, ""] | float,
     sizes: tuple[int, int, int],
 ) -> Corpus:
-    """Bags of the present tokens, filled with irrelevant ones."""
+    """Fill the bags of deciding tokens with irrelevant ones."""
     length, deciding, irrelevant = sizes
     rest_key, noise_key = jax.random.split(key)
     tokens = jax.random.randint(
@@ -289,7 +289,7 @@ class DecisionList(NamedTuple):
     """Priorities and signs of the tokens of a decision list.
 
     Attributes:
-        priority: of every token; that of the least one decides.
+        priority: priority of every token; that of the least one decides.
         sign: ±1, the label that a token decides for; zero for an irrelevant one.
     """
 
@@ -346,7 +346,7 @@ def negation_list(pairs: int, irrelevant: int) -> DecisionList:
 
 
 def _list(sign: np.ndarray) -> DecisionList:
-    """A list whose priorities are the ids."""
+    """Make a list whose priorities are the token ids."""
     return DecisionList(jnp.arange(len(sign)), jnp.asarray(sign, float))
 
 
@@ -360,8 +360,8 @@ def list_agreement(
 ) -> ListAgreement:
     """Compare selection and values with a decision list.
 
-    Labels are not read: with noise the list is the one before it. Sequences without a
-    deciding token do not count, nor do those of weight zero.
+    Labels are not read, so noise in them does not matter. Sequences without a deciding
+    token and those of weight zero are not counted.
 
     Source: mathematics, section 3j.
 

@@ -1,10 +1,10 @@
-"""The model's parameters (E, p, v): drawn, rotated into few coordinates, and back.
+"""The model's parameters (E, p, v): random draws, and rotations into few coordinates.
 
-Everything downstream depends on them through inner products only, so the |S| + 2
-vectors may be rotated into R^(|S|+2): the dimension d becomes a number, not a shape.
-Parameters that are given in R^d with d > |S| + 2 have a `Frame`, |S| + 1 coordinates of
-the span of E and p_0: a flow of p, its limit and its rates run there, and d enters
-through one factorisation of E and products with its axes (mathematics, section 4b).
+The model depends on them through inner products only, so the |S| + 2 vectors may be
+rotated into R^(|S|+2): the dimension d is a number and not the shape of an array. If
+parameters are given in R^d with d > |S| + 2, the flow of p, its limit and its rates are
+computed in a `Frame`, |S| + 1 coordinates of the span of E and p_0. The cost of d is
+then one factorisation of E and products with its axes (mathematics, section 4b).
 """
 
 from functools import partial
@@ -41,8 +41,8 @@ class Parameters(eqx.Module):
 def check_problem(parameters: Any, corpus: Any) -> None:
     """Refuse parameters and a corpus that do not go together.
 
-    The entry points of the library call it before anything is traced: an index past
-    the end of E would be read by JAX without a word.
+    Entry points call it before anything is traced, since JAX reads past the end of E
+    without an error.
 
     Args:
         parameters: (E, p, v).
@@ -146,19 +146,19 @@ def gaussian_reduced(
     dim: Float[Scalar, ""] | float,
     heads: int = 1,
 ) -> Parameters:
-    """Draw by the law of `gaussian`, rotated into |S| + 2 coordinates, at any d.
+    """Draw from the law of `gaussian` in |S| + 2 rotated coordinates, at any d.
 
     The head is the first axis. In the other d − 1 the rows p, E_1, …, E_|S| are
     replaced by the triangular factor L of their LQ factorisation, which by Bartlett's
-    theorem has independent entries: normals below the diagonal and chi variables with
-    d − 1, d − 2, … degrees of freedom on it, all over √d. Where d < |S| + 2 there is no
-    such factor: the rows are drawn in R^d and padded with zeros. K heads are the first
-    K axes, in the other d − K the same holds, and there are |S| + 1 + K coordinates.
+    theorem has independent entries: normals below the diagonal and chi variables with d
+    − 1, d − 2, … degrees of freedom on it, all over √d. If d < |S| + 2, rows are drawn
+    in R^d and padded with zeros. K heads are the first K axes, the factor has d − K, d
+    − K − 1, … degrees of freedom, and there are |S| + 1 + K coordinates.
 
-    The derivative in d is taken along quantiles: as d moves, every chi variable keeps
+    The derivative in d is taken along quantiles: as d changes, every chi variable keeps
     the value of its distribution function, and every normal its value. A second draw
-    with the same key at another d does not keep them, since the sampler of the chi
-    variables rejects; a difference of two draws is not a difference quotient.
+    with the same key at another d does not, because the sampler of chi variables
+    rejects proposals; the difference of two draws is not a difference quotient.
 
     Source: mathematics, sections 4 and 4a.
 
@@ -218,8 +218,8 @@ def _gaussian_reduced(
 def reduce(parameters: Parameters) -> Parameters:
     """Rotate parameters into at most |S| + 2 coordinates.
 
-    The rows of (v, p, E) are replaced by L in their LQ factorisation: every inner
-    product between them is kept.
+    The rows of (v, p, E) are replaced by the factor L of their LQ factorisation, which
+    keeps all inner products.
 
     Source: mathematics, section 4.
 
@@ -248,7 +248,7 @@ def reduce(parameters: Parameters) -> Parameters:
 def _is_dimension(
     dim: Float[Scalar, ""] | float, full: int, heads: int
 ) -> Bool[Scalar, ""] | bool:
-    """Whether d is whole, or large enough to be any real number."""
+    """Whether d is an integer, or large enough for d to be any real number."""
     return (dim < float("inf")) & ((dim >= full) | ((dim >= heads) & (dim % 1 == 0)))
 
 
@@ -263,7 +263,7 @@ _ONCE = "A frame can be differentiated once, and here it is differentiated twice
 class Frame(eqx.Module):
     """Parameters in few coordinates, and the way back to R^d.
 
-    Where d ≤ |S| + 2 there is nothing to gain: the coordinates are those of R^d.
+    If d ≤ |S| + 2, the coordinates are those of R^d.
 
     Attributes:
         parameters: (E, p_0, v) in the frame; E has no part along the last axis.
@@ -281,32 +281,32 @@ class Frame(eqx.Module):
     def coordinates(
         self, vectors: Float[Array, "*rows dim"]
     ) -> Float[Array, "*rows axes"]:
-        """Fᵀx of some vectors x; rows of infinities stay."""
+        """Compute Fᵀx for some vectors x; infinite rows stay infinite."""
         return vectors if self.axes is None else _times(vectors, self.axes)
 
     def lift_vectors(
         self, vectors: Float[Array, "*rows axes"]
     ) -> Float[Array, "*rows dim"]:
-        """F x, for differences of two p and what is in the span of E."""
+        """Compute F x, for differences of queries and for vectors in the span of E."""
         return vectors if self.axes is None else _times(vectors, self.axes.T)
 
     def lift_points(
         self, vectors: Float[Array, "*rows axes"]
     ) -> Float[Array, "*rows dim"]:
-        """F x + residual, for every p that started at p_0."""
+        """Compute F x + residual, for queries of a flow from p_0."""
         return _plus(self.lift_vectors(vectors), self.residual)
 
     def heads(self, vectors: Float[Array, "*rows axes"]) -> Float[Array, "*rows dim"]:
-        """F x + head_residual, for every head that started at v."""
+        """Compute F x + head_residual, for heads of a flow from v."""
         return _plus(self.lift_vectors(vectors), self.head_residual)
 
 
 def frame(parameters: Parameters) -> Frame:
     """Find few coordinates that hold (E, p_0).
 
-    F holds orthonormal axes Q of the span of E, and p_0's direction off that span. All
-    of E p, E v, ‖p‖ and E Eᵀ are the same in the frame, as are their derivatives, also
-    along changes that leave the span.
+    F holds orthonormal axes Q of the span of E, and p_0's direction off that span. E p,
+    E v, ‖p‖ and E Eᵀ are the same in the frame, and so are their derivatives, even
+    along changes of E that leave the span.
 
     Source: mathematics, section 4b.
 
@@ -365,7 +365,7 @@ def span_axes(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "dim axe
 
 @jax.custom_jvp
 def _once(query: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """p, to be differentiated once: second derivatives of ‖p‖² would be wrong."""
+    """Return p, and refuse second derivatives, which would be wrong for ‖p‖²."""
     return query
 
 
@@ -380,7 +380,7 @@ def _once_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arr
 def _axes(
     embeddings: Float[Array, "vocabulary dim"], query: Float[Array, " dim"]
 ) -> Float[Array, "dim axes"]:
-    """Axes of the span of E, E triangular in them, and one of p."""
+    """Axes of the span of E, in which E is triangular, and one more for p."""
     span = jnp.linalg.qr(embeddings.T)[0]
     off_span = query
     for _ in range(2):
@@ -416,7 +416,7 @@ def _axes_jvp(
 def _times(
     vectors: Float[Array, "*rows before"], matrix: Float[Array, "before after"]
 ) -> Float[Array, "*rows after"]:
-    """Products with rows that may be infinite, as a path's after its end."""
+    """Multiply rows by a matrix; infinite rows (a path after its end) stay infinite."""
     finite = ~jnp.isinf(vectors).any(axis=-1, keepdims=True)
     return jnp.where(finite, jnp.where(finite, vectors, 0.0) @ matrix, jnp.inf)
 

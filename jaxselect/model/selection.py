@@ -1,9 +1,8 @@
-"""Tokens that matter by counts, tokens that attention selects, and competing pairs.
+"""Importance of tokens from counts, selected tokens from scores, competing pairs.
 
-By counts a token s has the importance α_s = mean_X y C_X[s] / T_X, and is important
-where it occurs with one label only (Assumption 1). By scores a sequence X selects
-S_X(p) = argmax_{s∈X} pᵀE_s. Means over sequences are those of the corpus, by its
-weights (mathematics, section 1).
+The importance of a token is α_s = mean_X y C_X[s] / T_X; a token is important if it
+occurs with one label only (Assumption 1). A sequence X selects S_X(p) = argmax_{s∈X}
+pᵀE_s. Means over sequences use the weights of the corpus (mathematics, section 1).
 """
 
 from functools import partial
@@ -116,9 +115,9 @@ def _class_importance(
 
 @partial(jax.jit, inline=True)
 def _shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
-    """Sums of C_X[s] / T_X over each class, for labels ±1 over +1 and −1.
+    """Sum C_X[s] / T_X over the sequences of each class, up to a common factor.
 
-    Up to a common factor; exactly zero where a token never occurs with a class.
+    The sum is exactly zero if a token never occurs with a class.
     """
     share = frequencies(corpus)
     named = (1, -1) if corpus.classes is None else tuple(range(corpus.classes))
@@ -130,7 +129,7 @@ def _shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
 def token_classes(corpus: Corpus) -> TokenClasses:
     """Classify tokens as positive, negative or irrelevant, by the sign of α_s.
 
-    Completely positive or negative is one that occurs with one label only.
+    A token is completely positive or negative if it occurs with one label only.
 
     Args:
         corpus: n bags with labels ±1.
@@ -186,7 +185,7 @@ def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
 
 
 def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """Count how often each token occurs in the corpus, whatever the weights.
+    """Count how often each token occurs in the corpus, without weights.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -236,9 +235,9 @@ def selected_tokens(
 ) -> Bool[Array, "sequences width"]:
     """Find the selected set S_X(p) = argmax_{s∈X} pᵀE_s of every sequence.
 
-    Along the flow a token that loses falls behind the top by log t or more, one that
-    is selected beside it stays within a bounded distance; the set is therefore read
-    with half of log t as its width, which at log t = 0 is the argmax itself.
+    Along the flow a losing token falls behind the top token by log t or more, while a
+    selected one stays within a bounded distance. The set therefore holds the tokens
+    within half of log t of the top; at log t = 0 that is the argmax.
 
     Source: mathematics, section 3.
 
@@ -273,7 +272,7 @@ def competing_pairs(
     Source: mathematics, section 3.
 
     Args:
-        selected: of `selected_tokens`.
+        selected: result of `selected_tokens`.
         corpus: n bags.
 
     Returns:
@@ -302,9 +301,9 @@ def selected_output(
     selected: Bool[Array, "sequences width"],
     corpus: Corpus,
 ) -> Float[Array, " sequences *classes"]:
-    """Limit of every sequence's output: the mean of b over its selection.
+    """Compute the limit of every output: the mean of b over the selected tokens.
 
-    Σ C[s] b_s / Σ C[s] over the selected tokens; zero where there is none.
+    It is Σ C[s] b_s / Σ C[s] over the selected tokens, or zero if there are none.
 
     Source: mathematics, section 3.
 
@@ -327,16 +326,15 @@ def selected_output(
 def coverage(
     selected: Bool[Array, "sequences width"], corpus: Corpus
 ) -> Float[Array, " classes"]:
-    """Share of sequences whose important tokens are all selected, by class.
+    """Compute the share of sequences whose important tokens are all selected, by class.
 
-    Each sequence counts by its weight, and one without an important token does not;
-    where a class has none that do, its share is NaN: nothing to select is not
-    everything selected.
+    Sequences count by their weights, and those without an important token do not count.
+    If a class has no sequence with one, its share is NaN.
 
     Source: mathematics, section 1c.
 
     Args:
-        selected: of `selected_tokens`.
+        selected: result of `selected_tokens`.
         corpus: n labelled bags.
 
     Returns:
@@ -371,7 +369,7 @@ def coverage(
 def important_selected(
     selected: Bool[Array, "sequences width"], corpus: Corpus
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """`coverage` of a corpus with labels ±1: of label +1, and of label −1.
+    """Compute `coverage` for labels ±1: the share of label +1, then of −1.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -387,7 +385,7 @@ def important_selected(
 def mean_coverage(
     by_class: Float[Array, " classes"], corpus: Corpus
 ) -> Float[Scalar, ""]:
-    """The mean of `coverage` over the sequences of classes that have important tokens.
+    """Average `coverage` over the classes that have important tokens.
 
     NaN where no class has one.
 
@@ -409,7 +407,7 @@ def mean_coverage(
 
 
 def _number(counted: Bool[Array, " sequences"], corpus: Corpus) -> Float[Scalar, ""]:
-    """Number of sequences; where they have weights, the sum of these."""
+    """Count sequences, each by its weight."""
     if corpus.weights is None:
         return counted.sum().astype(float)
     return jnp.where(counted, corpus.weights, 0.0).sum()

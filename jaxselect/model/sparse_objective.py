@@ -1,7 +1,7 @@
 """The empirical risk of a sparse corpus and its gradient, in four sparse products.
 
-The same function of a = E p and b = E v as in `model.attention`; there one softmax per
-padded bag, here the count matrix once in each direction.
+The function of a = E p and b = E v is that of `model.attention`. Here it is computed by
+products with the count matrix instead of one softmax per padded bag.
 """
 
 from functools import partial
@@ -53,9 +53,9 @@ def read(
 ) -> Readout:
     """Compute the output f = Σ_s C[s] e^{a_s} b_s / Σ_s C[s] e^{a_s} of every sequence.
 
-    All sequences share one shift of the exponent, so these are two products with C.
-    Once max a − min a passes 159 in float32, 1277 in float64, no shift suits every
-    sequence and the output is NaN: padded bags, with a shift for each, go on.
+    All sequences share one shift of the exponent, so two products with C suffice. If
+    max a − min a exceeds 159 in float32 or 1277 in float64, no shift suits every
+    sequence and the output is NaN; padded bags have a shift each and no such limit.
 
     Source: mathematics, section 1a.
 
@@ -131,14 +131,14 @@ def risk_and_descent(
     corpus: SparseCorpus,
     weights: Float[Array, " sequences"] | None = None,
 ) -> tuple[Float[Scalar, ""], FactoredDescent]:
-    """Compute the risk and −∇L: four products with C, one pass over E each way.
+    """Compute the risk and −∇L by four products with C and two passes over E.
 
     Source: mathematics, section 1a.
 
     Args:
         parameters: (E, p, v).
         corpus: n bags with labels ±1.
-        weights: of the sequences, adding up to one; 1/n if not given.
+        weights: weights of the sequences, adding up to one; 1/n if not given.
 
     Returns:
         The risk and its negative gradient.
@@ -157,7 +157,7 @@ def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
     """Multiply out the rank-two part of −∇L.
 
     Args:
-        descent: of `risk_and_descent`.
+        descent: result of `risk_and_descent`.
         parameters: those it was taken at.
 
     Returns:

@@ -1,7 +1,7 @@
 """Gradient steps on the embeddings, and the prediction of Lemma 4.1.
 
-E¹ = E⁰ − η₀ ∇_E L with −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ, a change of rank two; in
-high dimension it is near −ℓ′(0) η₀ α vᵀ, α the importance of the tokens.
+E¹ = E⁰ − η₀ ∇_E L with −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ, a change of rank two. For
+large d it is close to −ℓ′(0) η₀ α vᵀ, with α the importance of the tokens.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def embedding_step(
 ) -> Parameters:
     """Take one gradient step E¹ = E⁰ − η₀ ∇_E L on the embeddings.
 
-    −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ is of rank two, or K + 1.
+    −∇_E L = (−∂L/∂a) pᵀ + (−∂L/∂b) vᵀ has rank two, or K + 1 with K heads.
 
     Source: mathematics, section 2.
 
@@ -97,8 +97,8 @@ def _embedding_step(
 class embedding_steps:
     """Make a function that takes k gradient steps η₀ on E alone.
 
-    E_{j+1} = E_j − η₀ ∇_E L(E_j), so E_k = E_0 + A_k p_0ᵀ + B_k vᵀ. It is an `Embed`:
-    `embed=embedding_steps(4)` of a trial, of rates, or of a grid.
+    E_{j+1} = E_j − η₀ ∇_E L(E_j), so E_k = E_0 + A_k p_0ᵀ + B_k vᵀ. Pass it to a trial,
+    to rates or to a grid as `embed=embedding_steps(4)`.
 
     Source: mathematics, section 2a.
 
@@ -117,7 +117,7 @@ class embedding_steps:
     number: Int[Scalar, ""] | int
 
     def __post_init__(self) -> None:
-        """Refuse a number of steps that is none."""
+        """Refuse a number of steps below one."""
         if not isinstance(self.number, jax.core.Tracer):
             object.__setattr__(self, "number", whole("steps", self.number, least=0))
 
@@ -142,8 +142,9 @@ class embedding_steps:
 def start_slope(loss: Loss, heads: int = 1) -> float:
     """Factor of η₀ α in the first step: −ℓ′(0) for one head, ½ for the logistic loss.
 
-    At the start all outputs are alike. With K heads the margin is −log(K − 1), and its
-    derivative in f_k is K/(K − 1) times 1{y=k} − 1/K; for cross-entropy that makes 1.
+    At the start all outputs are equal. With K heads the margin is then −log(K − 1), and
+    its derivative in f_k is K/(K − 1) times 1{y=k} − 1/K; for cross-entropy the factor
+    is 1.
 
     Source: mathematics, sections 1b and 1c.
 
@@ -205,9 +206,8 @@ def alignment_error(
 ) -> Float[Scalar, ""]:
     """Measure the relative error of Lemma 4.1: ‖E¹ − E⁰ − c α vᵀ‖_F / ‖c α‖.
 
-    c = −ℓ′(0) η₀.
-    The initial embeddings cancel, so this measures the step alone. It falls as
-    d^{−1/2}, and on its way to zero does not depend on η₀.
+    c = −ℓ′(0) η₀. The initial embeddings cancel, so this measures the step alone. It
+    falls like d^{−1/2} and, to leading order, does not depend on η₀.
 
     Source: mathematics, section 2.
 

@@ -1,8 +1,8 @@
 """One gradient step on a richer network's embeddings, and its prediction.
 
-At the start attention is uniform but for a token's bonus to itself, so that Lemma 4.1
-holds with the importance α̃ that two layers give a token, and behind an MLP with the
-response g = φ′(0) Uᵀv in the place of v (mathematics, section 5a).
+At the start attention is uniform, except that a token attends more to itself. Lemma 4.1
+then holds with a modified importance α̃ for two layers, and with g = φ′(0) Uᵀv in the
+place of v behind an MLP (mathematics, section 5a).
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ from .network import Design, Network, Variables, outputs, tables_of
 
 
 def classes_of(heads: int) -> tuple[int, ...]:
-    """Labels that suit a number of heads: ±1 for one, else 0 … K − 1.
+    """Return the labels for a number of heads: ±1 for one, else 0 … K − 1.
 
     Example:
         >>> classes_of(1), classes_of(3)
@@ -33,7 +33,7 @@ def classes_of(heads: int) -> tuple[int, ...]:
 def losses(
     outputs: Float[Array, "sequences heads"], corpus: Corpus
 ) -> Float[Array, " sequences"]:
-    """Losses of the margins, one per sequence: with K heads cross-entropy.
+    """Compute the loss of every sequence; with K heads it is cross-entropy.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -49,7 +49,7 @@ def losses(
 def network_risk(
     network: Network, variables: Variables, corpus: Corpus
 ) -> Float[Scalar, ""]:
-    """Mean loss of a network over a corpus, in nats."""
+    """Compute the mean loss of a network over a corpus, in nats."""
     labels_among(corpus.labels, classes_of(network.design.heads))
     return _network_risk(network, variables, corpus)
 
@@ -68,7 +68,7 @@ def network_step(
     corpus: Corpus,
     step_size: Float[Scalar, ""] | float,
 ) -> Variables:
-    """E¹ = E⁰ − η₀ ∇_E L; everything else stays.
+    """Take one step E¹ = E⁰ − η₀ ∇_E L, with all other parameters fixed.
 
     Source: mathematics, section 5a.
 
@@ -102,10 +102,10 @@ def _network_step(
 def two_layer_importance(
     corpus: Corpus, *, residual: bool = True
 ) -> Float[Array, " vocabulary"]:
-    """Importance α̃ of every token under two layers of attention.
+    """Compute the importance α̃ of every token under two layers of attention.
 
-    α̃_s = mean_X y w_X[s], where of one sequence, with ρ = 1 for the residual, else 0,
-    w[r] = C_r/T (ρ + Σ_s C_s / (T + (e−1) C_s) + (e−1) C_r / (T + (e−1) C_r)):
+    It is α̃_s = mean_X y w_X[s]. For one sequence, with ρ = 1 for the residual and else
+    0, w[r] = C_r/T (ρ + Σ_s C_s / (T + (e−1) C_s) + (e−1) C_r / (T + (e−1) C_r)), since
     a token attends to itself e times as much as to any other position.
 
     Source: mathematics, section 5a.
@@ -143,7 +143,7 @@ def _two_layer_importance(
 def predicted_alignments(
     corpus: Corpus, *, classes: int, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, "vocabulary classes"]:
-    """E_sᵀv_k after one step: η₀ mean_X (1{y=k} − 1/K) C_X[s] / T_X for cross-entropy.
+    """Predict E_sᵀv_k after one step: η₀ mean_X (1{y=k} − 1/K) C_X[s] / T_X.
 
     At the start every f_k is of order d^{−1/2}, so softmax(f) is 1/K and attention
     C/T; then −∂L/∂b^k_s is the mean above, and E_s moves by η₀ Σ_k (−∂L/∂b^k_s) v_k.
@@ -172,7 +172,7 @@ def predicted_alignments(
 def predicted_change(
     corpus: Corpus, design: Design, step_size: Float[Scalar, ""] | float
 ) -> Float[Array, "vocabulary heads"]:
-    """Predicted change P of E in each direction, from the corpus alone.
+    """Predict the change P of E along each direction, from the corpus alone.
 
     E¹ − E⁰ = P G up to O((1 + η₀) d^{−1/2}), where row k of G is v_k, or behind an MLP
     the response g.
@@ -212,13 +212,13 @@ def change_error(
     after: Variables,
     predicted: Float[Array, "vocabulary heads"],
 ) -> Float[Scalar, ""]:
-    """Relative error of a prediction: ‖E¹ − E⁰ − P V‖_F / ‖P‖_F.
+    """Compute the relative error of a prediction: ‖E¹ − E⁰ − P V‖_F / ‖P‖_F.
 
     Source: mathematics, section 5a.
 
     Args:
         before: variables at the start.
-        after: of `network_step`.
+        after: result of `network_step`.
         predicted: P, of `predicted_change`.
 
     Returns:

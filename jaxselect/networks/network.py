@@ -1,20 +1,20 @@
 """Richer networks: a layer before the attention of p, an MLP after it, more heads.
 
 A `Design` holds the static choices, a `Network` its parameters (mathematics, section
-5). Choices that the literature leaves open are settings:
+5). Choices that the paper leaves open are settings:
 
 * Residual: h_s = E_s + Σ_r A_X[s, r] E_r by default. With it E_sᵀW²p, which is plotted
   there, is a term of the logit of token s; without it h_s hardly depends on s at the
   start.
 * Scaling: none. With E_s ~ N(0, I/d) products of embeddings are of order one at most.
-* Start: W¹ = W² = I, which is the model without matrices, at every d alike.
+* Start: W¹ = W² = I, which is the model without matrices.
 * MLP: vᵀφ(U z + c) with U ~ N(0, I/d), c = 0 and hidden width d, so that E_sᵀv exists.
 
-Self-attention over a bag knows no positions: what it makes of a token depends on the
-token and the bag alone, and is computed once per distinct token, with counts. It is
-linear in E given its weights, h_s = ρ E_s + Σ_r A[s, r] E_r, so the output of two
-layers is Σ_r w_r b_r with other weights w: neither layer ever mixes vectors of R^d.
-`Tables` hold what does not depend on the sequence.
+Self-attention over a bag has no positions: its output at a token depends on the token
+and the bag alone, and is computed once per distinct token, with counts. It is linear in
+E given its weights, h_s = ρ E_s + Σ_r A[s, r] E_r, so the output of two layers is Σ_r
+w_r b_r with other weights w, and no sums of vectors in R^d are formed. `Tables` hold
+the quantities that do not depend on the sequence.
 """
 
 import dataclasses
@@ -84,7 +84,7 @@ class Design:
 
 @jax.custom_vjp
 def _inner_products(rows: Float[Array, "width dim"]) -> Float[Array, "width width"]:
-    """H Hᵀ, with a gradient of one product instead of two: (G + Gᵀ) H."""
+    """Compute H Hᵀ, with the gradient (G + Gᵀ) H, one product instead of two."""
     return rows @ rows.T
 
 
@@ -100,7 +100,7 @@ def two_layer_weights(
     counts: Float[Array, " width"],
     residual: bool,
 ) -> Float[Array, " width"]:
-    """Weight of each token in the output of two attention layers.
+    """Compute the weight of each token in the output of two attention layers.
 
     With A[s, r] ∝ C[r] e^{logits[s, r]}, ρ = 1 with the residual and 0 without it,
     scores a'_s = ρ a_s + Σ_r A[s, r] a_r and q = `attention_weights`(a', C),
@@ -156,7 +156,7 @@ BY_TOKEN = ("scores", "values", "queries", "keys")
 
 
 def look_up(tables: Tables, tokens: Int[Array, "*bags width"]) -> Tables:
-    """Gather the rows of some tokens: a row per id, not one per token."""
+    """Gather the rows of the given token ids."""
     return Tables._make(
         field[tokens] if name in BY_TOKEN and field is not None else field
         for name, field in zip(Tables._fields, tables, strict=True)
@@ -166,9 +166,10 @@ def look_up(tables: Tables, tokens: Int[Array, "*bags width"]) -> Tables:
 def output(
     rows: Tables, counts: Float[Array, " width"], design: Design
 ) -> Float[Array, " heads"]:
-    """Output of a network for one bag, one number per head.
+    """Compute the output of a network for one bag, one number per head.
 
-    `rows` are those of the bag's distinct tokens, any on padding, where C is zero.
+    `rows` belong to the bag's distinct tokens; rows on padding, where C is zero, are
+    ignored.
 
     Source: mathematics, section 5.
 
@@ -199,7 +200,7 @@ def output(
 def outputs(
     tables: Tables, corpus: Corpus, design: Design
 ) -> Float[Array, "sequences heads"]:
-    """`output` for every bag of a corpus, one row per sequence."""
+    """Compute `output` for every bag of a corpus, one row per sequence."""
     same_vocabulary(tables.scores, corpus.vocabulary)
     return outputs_of_rows(look_up(tables, corpus.tokens), corpus.counts, design)
 
@@ -207,7 +208,7 @@ def outputs(
 def outputs_of_rows(
     rows: Tables, counts: Float[Array, "sequences width"], design: Design
 ) -> Float[Array, "sequences heads"]:
-    """`output` for every bag whose rows were looked up."""
+    """Compute `output` for every bag whose rows were looked up."""
     axes = Tables._make(0 if name in BY_TOKEN else None for name in Tables._fields)
     return jax.vmap(output, in_axes=(axes, 0, None))(rows, counts, design)
 
@@ -258,7 +259,7 @@ class Network(linen.Module):
             self.bias = self.param("bias", linen.initializers.zeros, (self.dim,), float)
 
     def tables(self) -> Tables:
-        """Compute what does not depend on the sequence: a few products with E."""
+        """Compute the quantities that do not depend on the sequence."""
         embeddings, two = self.embeddings, self.design.layers == 2
         has_mlp = self.design.activation is not None
         return Tables(
@@ -274,7 +275,7 @@ class Network(linen.Module):
     def alignments(
         self,
     ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-        """E W²p of every token, and E Vᵀ, one column per head."""
+        """Compute the scores E W²p and values E Vᵀ of all tokens, for every head."""
         return self.embeddings @ self._turned_query(), self.embeddings @ self.heads.T
 
     def __call__(self, corpus: Corpus) -> Float[Array, "sequences heads"]:
@@ -282,7 +283,7 @@ class Network(linen.Module):
         return outputs(self.tables(), corpus, self.design)
 
     def _turned_query(self) -> Float[Array, " dim"]:
-        """W²p: the last matrix in front of the CLS embedding."""
+        """Compute W²p, the query after the last matrix."""
         last = self.design.layers - 1
         match self.design.key_query:
             case "none":
@@ -311,16 +312,17 @@ class Network(linen.Module):
 
 @partial(jax.jit, static_argnames="network", inline=True)
 def start(network: Network, key: Key[Array, ""]) -> Variables:
-    """Draw the variables {"params": arrays by name} of a network from a key."""
+    """Draw the parameters of a network from a key, as flax variables."""
     return dict(network.init(key, method="tables"))
 
 
 def start_reduced(
     network: Network, key: Key[Array, ""], dim: Float[Scalar, ""] | float
 ) -> Variables:
-    """The law of `start` at any d, up to a rotation, in |S| + K + 1 coordinates.
+    """Draw from the law of `start` in |S| + K + 1 rotated coordinates, at any d.
 
-    E, p and the heads span no more, and training stays in their span; W = I there too.
+    These coordinates span E, p and the heads, and training stays in their span; W = I
+    in them, too.
 
     Source: mathematics, section 4.
 
@@ -368,7 +370,7 @@ def _start_reduced(
 
 @partial(jax.jit, static_argnames="network", inline=True)
 def tables_of(network: Network, variables: Variables) -> Tables:
-    """`Network.tables` at given variables."""
+    """Compute `Network.tables` at given variables."""
     tables: Any = network.apply(variables, method="tables")
     return tables
 
@@ -377,32 +379,32 @@ def tables_of(network: Network, variables: Variables) -> Tables:
 def alignments(
     network: Network, variables: Variables
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary heads"]]:
-    """E W²p of every token, and E Vᵀ, one column per head, at given variables."""
+    """Compute the scores E W²p and the values E Vᵀ of all tokens at given variables."""
     both: Any = network.apply(variables, method="alignments")
     return both
 
 
 def count_parameters(variables: Variables) -> dict[str, int]:
-    """Numbers in each parameter of a network, in the order of the alphabet."""
+    """Count the numbers in each parameter of a network, sorted by name."""
     return {name: leaf.size for name, leaf in sorted(variables["params"].items())}
 
 
 def _factor(design: Design, layer: int, index: int) -> str:
-    """Name of a trained factor of W¹ or W²."""
+    """Return the name of a trained factor of W¹ or W²."""
     number = 2 if design.layers == 1 else layer + 1
     name = {"product": ("product",), "tied": ("tied",), "separate": ("query", "key")}
     return f"{name[design.key_query][index]}_{number}"
 
 
 def _identity(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "dim dim"]:
-    """I; the key is flax's convention."""
+    """Return the identity matrix; flax passes a key, which is not used."""
     return jnp.eye(shape[0])
 
 
 def _on_sphere(
     key: Key[Array, ""], shape: tuple[int, ...]
 ) -> Float[Array, "heads dim"]:
-    """Heads of unit norm, orthonormal where there is room for that."""
+    """Draw heads of unit norm, orthonormal if the dimension allows it."""
     if shape[0] > shape[1]:
         rows = jax.random.normal(key, shape)
         return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
@@ -410,7 +412,7 @@ def _on_sphere(
 
 
 def _orthonormal(rows: Float[Array, "heads dim"]) -> Float[Array, "heads dim"]:
-    """Rows made orthonormal one after the other, each on its own side."""
+    """Orthonormalise the rows one after the other, keeping their orientation."""
     columns, triangular = jnp.linalg.qr(rows.T)
     # Signs make the law uniform; QR alone prefers one side.
     return columns.T * jnp.sign(jnp.diagonal(triangular))[:, None]

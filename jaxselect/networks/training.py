@@ -1,14 +1,14 @@
-"""Training a richer network on strata of bags, in pieces that fit the memory.
+"""Training of a richer network on strata of bags, in pieces that fit into memory.
 
-A bag of u distinct tokens costs u² pairs behind self-attention, and padding to the
-widest bag would cost twenty times the work on reviews. Bags are sorted by width into
-strata, each as wide as its own widest bag; a stratum is an ordinary padded `Corpus`,
-and the cuts minimise the sum of u² over padded bags.
+Self-attention over a bag of u distinct tokens costs u² pairs, and padding every review
+to the widest would cost twenty times the work. Bags are sorted by width into strata,
+each as wide as its own widest bag; a stratum is an ordinary padded `Corpus`, and the
+cuts minimise the sum of u² over padded bags.
 
-What does not depend on the sequence is computed once per step. The gradient with
-respect to these tables is added up by pieces, small enough for their pairs of tokens to
-stay in the cache, and pulled back through the tables at the end. A piece adds to the
-rows of its own tokens alone, for tables are far larger than pieces.
+What does not depend on the sequence is computed once per step. The gradient in these
+tables is accumulated over pieces, small enough for their pairs of tokens to stay in the
+cache, and propagated through the tables at the end. A piece updates only the rows of
+its own tokens.
 """
 
 import itertools
@@ -96,7 +96,7 @@ def stratify(
 def _cheapest_cuts(
     width: Float[np.ndarray, " parts"], number: Float[np.ndarray, " parts"], groups: int
 ) -> list[int]:
-    """Ends of the fewest groups whose Σ (bags) · (widest)² is near the least."""
+    """Cut sorted widths into few groups whose Σ (bags) · (widest)² is nearly least."""
     # Dynamic programming over the number of groups and where the last one ends.
     before = np.concatenate([[0], np.cumsum(number)])
     parts = len(width)
@@ -122,7 +122,7 @@ def minibatch(key: Key[Array, ""], strata: Strata, *, batch: int) -> Strata:
 
     Args:
         key: what is drawn.
-        strata: of `stratify`.
+        strata: result of `stratify`.
         batch: bags in all; rounded in each stratum, where one at least is drawn.
 
     Returns:
@@ -181,9 +181,9 @@ def _check(network: Network, strata: Strata) -> None:
 def _pieces(
     add_piece: Callable, initial: Any, corpus: Corpus, at_once: int, each: int
 ) -> Any:
-    """Carry `add_piece` through the pieces of a corpus; padded bags have weight 0.
+    """Apply `add_piece` to the pieces of a corpus; padded bags have weight 0.
 
-    A piece holds at most `at_once` pairs; a token counts as `each` of them.
+    A piece has at most `at_once` pairs, where each token counts as `each` pairs.
     """
     sequences, width = corpus.tokens.shape
     number = -(-sequences // min(sequences, max(1, at_once // (width * each))))
@@ -205,7 +205,7 @@ def _pieces(
 def _over_pieces(
     add_piece: Callable, initial: Any, strata: Strata, at_once: int, tables: Tables
 ) -> Any:
-    """Carry `add_piece` through the pieces of one stratum after the other."""
+    """Apply `add_piece` to the pieces of one stratum after the other."""
     if not strata:
         raise BadInput("no stratum: wanted those of `stratify`")
     checks.whole("at_once", at_once)
@@ -216,9 +216,10 @@ def _over_pieces(
 
 
 def _each(tables: Tables, corpus: Corpus) -> int:
-    """Pairs of tokens that a token of a bag takes part in.
+    """Count the pairs of tokens to which one token of a bag belongs.
 
-    With one layer the cost is that of the row that is averaged: a pair for 64 numbers.
+    With one layer the cost is that of averaging rows, counted as one pair per 64
+    numbers.
     """
     wide = corpus.tokens.shape[1] if tables.queries is not None else 1
     return max(wide, tables.values.shape[1] // 64)
@@ -237,7 +238,7 @@ def _spread(total: Tables, rows: Tables, tokens: Int[Array, "part width"]) -> Ta
 def risk_and_gradient(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
 ) -> tuple[Float[Scalar, ""], Variables]:
-    """Mean loss over all sequences, and its gradient.
+    """Compute the mean loss over all sequences, and its gradient.
 
     Args:
         network: which.
@@ -281,7 +282,7 @@ def _risk_and_gradient(
 def evaluate(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
 ) -> Metrics:
-    """Loss and accuracy over all sequences; arguments as for `risk_and_gradient`.
+    """Compute loss and accuracy; arguments as for `risk_and_gradient`.
 
     Returns:
         Both means; a class is predicted by the greatest output, a sign by one.
@@ -316,10 +317,10 @@ def _evaluate(
 def response(
     network: Network, variables: Variables, strata: Strata, *, at_once: int = AT_ONCE
 ) -> Float[Array, "heads width"]:
-    """Mean derivatives g_k = mean_X ∂f_k/∂z_X of the outputs.
+    """Compute the mean derivatives g_k = mean_X ∂f_k/∂z_X of the outputs.
 
-    Behind an MLP that is Uᵀ(φ′(U z + c) ⊙ v_k), averaged; it takes the place of v_k.
-    Arguments as for `risk_and_gradient`.
+    Behind an MLP g_k is the mean of Uᵀ(φ′(U z + c) ⊙ v_k), which replaces v_k in Lemma
+    4.1. Arguments as for `risk_and_gradient`.
 
     Returns:
         One row per head; as wide as z, which without an MLP has one number per head.

@@ -1,1 +1,1 @@
-"""The flow of p on thousands of long bags, on the host, to its certified end."""
+"""The flow of p on thousands of long bags, in NumPy, to its certified end."""

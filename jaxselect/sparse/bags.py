@@ -1,11 +1,11 @@
-"""Labelled bags of any lengths on the host: attention, risk, derivatives in p.
+"""Labelled bags of any lengths in NumPy: attention, risk, derivatives in p.
 
-Thousands of long bags fit no padded array: a bag is a row of a count matrix, and what
-belongs to a token of a bag is an array over its entries. The Hessian of the risk is
-Eᵀ (Σ_X diag(h) − h xᵀ − x hᵀ) E with forces h and partners x of every bag (mathematics,
-section 1b). Late in a flow the weights of nearly all words are too small to matter
-within the time that has passed; only the few others are kept (mathematics, section
-7a).
+Thousands of long bags do not fit into a padded array. A bag is a row of a count matrix
+instead, and quantities per token of a bag are arrays over its entries. The Hessian of
+the risk is Eᵀ (Σ_X diag(h) − h xᵀ − x hᵀ) E with forces h and partners x of every bag
+(mathematics, section 1b). Late in a flow the weights of nearly all words are too small
+to matter within the elapsed time, and only the other words are kept in the Hessian
+(mathematics, section 7a).
 """
 
 import os
@@ -77,7 +77,7 @@ class RaggedBags(AbstractBags):
 
     @classmethod
     def of_corpus(cls, parameters: Parameters, corpus: SparseCorpus) -> "RaggedBags":
-        """Copy a corpus and the embeddings of all words to the host, once checked."""
+        """Check a corpus and the embeddings, and copy them to the host."""
         check_sparse_problem(parameters, corpus)
         embeddings = np.asarray(parameters.embeddings)
         return cls(
@@ -186,16 +186,16 @@ class RaggedBags(AbstractBags):
 
 
 def row_of_entry(counts: csr_array) -> Int[np.ndarray, " entries"]:
-    """Row of every entry of a count matrix, in the order of its entries."""
+    """Return the row of every entry of a count matrix."""
     return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
 
 
 def attention(
     counts: csr_array, scores: Float[np.ndarray, " vocabulary"]
 ) -> tuple[Float[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
-    """Attention weight q_X[s] = C_X[s] e^{a_s} / Σ_r C_X[r] e^{a_r} of every entry.
+    """Compute q_X[s] = C_X[s] e^{a_s} / Σ_r C_X[r] e^{a_r} of every entry.
 
-    Scores may lie any distance apart.
+    Scores may differ by any amount.
 
     Source: mathematics, section 1.
 
@@ -220,12 +220,12 @@ def attention(
 def outputs(
     bags: RaggedBags, share: Float[np.ndarray, " entries"]
 ) -> Float[np.ndarray, " sequences"]:
-    """Output f = Σ_s q_s b_s of every bag, from the weights q of `attention`."""
+    """Compute f = Σ_s q_s b_s of every bag, from the weights q of `attention`."""
     return bags.total(share * bags.gather(bags.values))
 
 
 def risk(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> float:
-    """Part of these bags in L(p): the sum of their losses over `num_total`.
+    """Compute the contribution of these bags to L(p).
 
     Example:
         >>> bag = csr_array([[1.0, 1.0]])
@@ -247,7 +247,7 @@ def pull(
 def descent(
     bags: RaggedBags, query: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " dim"], float]:
-    """−∂L/∂p, and a bound on its rounding: 16 roundings of the sum of its terms.
+    """Compute −∂L/∂p and a bound on its rounding.
 
     Source: mathematics, section 7a.
 
@@ -267,11 +267,11 @@ def descent(
 def sized_score_gradient(
     bags: RaggedBags, query: Float[np.ndarray, " dim"]
 ) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
-    """Force y (−ℓ′(y f)) q (b − f) / n of every entry, and a size that bounds it.
+    """Compute the force y (−ℓ′(y f)) q (b − f) / n of every entry, and its size.
 
-    The forces are the terms of −∂L/∂a and add up to zero in each bag. That on the top
-    token is minus the sum of the others, which may cancel: its size is the sum of
-    theirs, so that roundings are relative to the sizes.
+    The forces are the terms of −∂L/∂a and add up to zero in each bag. The force on the
+    top token is minus the sum of the others, which may cancel. Its size is the sum of
+    their sizes, and rounding errors are relative to sizes.
 
     Source: mathematics, sections 1 and 7b.
 
@@ -299,7 +299,7 @@ BLOCK = 1024
 def curvature(
     bags: RaggedBags, query: Float[np.ndarray, " dim"], time: float = 0.0
 ) -> Float[np.ndarray, "dim dim"]:
-    """∂²L/∂p², without words whose parts times `time` add up to less than `LEFT_OUT`.
+    """Compute ∂²L/∂p² without words whose contributions are negligible at `time`.
 
     Source: mathematics, sections 3a and 7a.
 
@@ -365,7 +365,7 @@ def _attend(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Attention:
 def _entry_pulls(
     attention: Attention, bags: RaggedBags
 ) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
-    """Forces h of every entry, and the advances b − f that they are along."""
+    """Compute the forces h of every entry, and the differences b − f."""
     advance = advances(attention, bags)
     exponent = log_weighted_residual(attention, bags)
     return score_gradient(exponent, advance, attention, bags), advance

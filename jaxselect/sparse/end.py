@@ -1,16 +1,16 @@
-"""Where the flow of p on sparse counts ends, and what is certified of it for all times.
+"""The end of the flow of p on sparse counts, and its certificate.
 
-A bag is decided for one token, or some tokens share it at finite odds (ties). Ties are
-held by bags of both classes: in the span of their differences p comes to rest. In the
-complement p moves by pairs of a selected token and one that lost (mathematics, section
-7c), with τ = log(1+t) and p_mm the max-margin direction of the selection:
+At the end a bag selects one token, or several tokens keep finite odds (a tie). In the
+span of differences of tied tokens p rests, because the forces of bags of both classes
+cancel. Orthogonal to that span p moves by the forces of pairs of a selected token and
+one that lost (mathematics, section 7c). With τ = log(1+t) and p_mm the max-margin
+solution of the selection:
 
     dp/dτ = Σ_k λ_k D_k,    λ_k = c_k e^{τ − D_kᵀp}
 
-Pairs of margin one bring z = p − p_mm τ to rest at the offset ρ. Where all c_k > 0 the
-selection is final. Where some are not, the line p_mm τ + ρ must be certified, with p
-within a distance of it that no such pair exceeds and on which the other forces are
-those of a convex function.
+The forces of pairs of margin one make z = p − p_mm τ converge to the offset ρ. If all
+c_k > 0, the selection is final. Otherwise p must be shown to stay so close to the line
+p_mm τ + ρ that no pair with c_k ≤ 0 can move it away.
 
 Ends are computed in this order: `flow_end` reads the selection and its ties,
 `rest.certified_minimum` certifies where the ties rest, `sparse_max_margin` solves for
@@ -39,7 +39,7 @@ from .rest import Minimum, certified, certified_minimum
 
 
 class End(Status):
-    """How the flow of p ends; the first three are certified."""
+    """How the flow of p ends; the first three statuses are certified."""
 
     SELECTED = 0, "One token of every sequence keeps all of its weight."
     TIED = 1, "Some tokens keep finite odds, and every other choice is final."
@@ -62,7 +62,7 @@ def competing_pairs(
 ) -> tuple[
     Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"], Int[np.ndarray, " lost"]
 ]:
-    """Distinct pairs (first selected word, losing word) of all bags.
+    """List the distinct pairs (first selected word, losing word) of all bags.
 
     Returns:
         Winners, losers, and the pair of every entry that is not selected.
@@ -86,7 +86,7 @@ def contract_ties(
 ) -> tuple[csr_array, Bool[np.ndarray, " entries"]]:
     """Replace the words of every class of ties by one, and complete the selection.
 
-    Words tied in one bag are at finite odds wherever else they meet.
+    Words that are tied in one bag have finite odds in every bag that holds them.
 
     Source: mathematics, section 7c.
 
@@ -116,7 +116,7 @@ def contract_ties(
 def _first_selected(
     counts: csr_array, selected: Bool[np.ndarray, " entries"]
 ) -> Int[np.ndarray, " bags"]:
-    """First selected word of every bag; one at least is selected in each."""
+    """Return the first selected word of every bag."""
     row = row_of_entry(counts)
     first = np.full(counts.shape[0], counts.shape[1], np.int64)
     np.minimum.at(first, row[selected], counts.indices[selected].astype(np.int64))
@@ -124,12 +124,12 @@ def _first_selected(
 
 
 class PairForces(NamedTuple):
-    """Signed forces of competing pairs on p, in logs, and bounds of their errors.
+    """Signed forces of competing pairs on p, as logarithms, with error bounds.
 
     Attributes:
         winners: the word selected.
         losers: the word that lost.
-        sign: of c_k; 1 where the bags together pull towards the winner.
+        sign: sign of c_k; 1 where the bags together pull towards the winner.
         log_force: log |c_k e^{−D_kᵀp}|.
         log_gross: log of the gross force Σ_X (−ℓ′(y f)) w_X q_X / n over the bags of
             the pair, w_X the range of E v in the bag: a bound on the sum of the
@@ -163,10 +163,10 @@ def pair_forces(
     query: Float[np.ndarray, " dim"],
     shift: Float[np.ndarray, " entries"] | float = 0.0,
 ) -> PairForces:
-    """Signed forces of all competing pairs at p, with bounds of their errors.
+    """Compute the signed forces of all competing pairs at p, with error bounds.
 
-    λ_k e^{−τ} = Σ_{X∋k} (1/n) (−ℓ′(y f)) q_X[r] y (f − b_r): no exponential is taken
-    before the largest of a pair is taken out.
+    λ_k e^{−τ} = Σ_{X∋k} (1/n) (−ℓ′(y f)) q_X[r] y (f − b_r): the largest exponent of a
+    pair is factored out before exponentials are evaluated.
 
     Source: mathematics, section 7c.
 
@@ -228,7 +228,7 @@ def _lengths(
     one: Int[np.ndarray, " pairs"],
     other: Int[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:
-    """‖E_s − E_r‖ of many pairs, in blocks of bounded memory."""
+    """Compute ‖E_s − E_r‖ of many pairs, in blocks of bounded memory."""
     found = np.zeros(len(one))
     for at in range(0, len(one), BLOCK):
         part = slice(at, at + BLOCK)
@@ -277,9 +277,9 @@ def sparse_max_margin(
 ) -> SparseMaxMargin:
     """Solve min ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1, s selected and r not, in every bag.
 
-    Few of the pairs decide, and few are ever written down: starting from a guess, the
-    pairs that it violates most are added until none is violated. Every round solves a
-    small problem exactly and looks at every pair once.
+    Only a few pairs determine the solution. Starting from a guess, the most violated
+    pairs are added until none is violated; each round solves a small problem exactly
+    and checks every pair once.
 
     Source: mathematics, section 7c.
 
@@ -401,10 +401,10 @@ NEAR = 0.1
 
 
 class Ties(NamedTuple):
-    """What the forces of pairs need to know of the ties at rest.
+    """The data of ties at rest that the forces of pairs depend on.
 
     Attributes:
-        distance: of p from the certified minimum, along the ties' axes.
+        distance: distance of p from the certified minimum, along the ties' axes.
         stiffness: least curvature of the risk there.
         basin: distance from which p ends in it.
     """
@@ -418,10 +418,10 @@ FREE = Ties()
 
 
 class LateFlow(NamedTuple):
-    """A late flow at one time τ, in the numbers that its certificates need.
+    """A late flow at one time τ, with the numbers that its certificate needs.
 
     Attributes:
-        forces: of the pairs, in logs.
+        forces: forces of the pairs, as logarithms.
         ties: where tied tokens rest.
         words: E orthogonal to the ties.
         growth: p_mm.
@@ -460,7 +460,7 @@ class LateFlow(NamedTuple):
         diameter: float,
         ties: Ties,
     ) -> "LateFlow":
-        """Derive these numbers from the arguments of `limit_certificate`."""
+        """Compute these numbers from the arguments of `limit_certificate`."""
         scores = words @ margin.direction
         excess = scores[forces.winners] - scores[forces.losers] - 1
         sharp = not bool(((excess > ACTIVE) & (excess <= INACTIVE)).any())
@@ -481,11 +481,12 @@ class LateFlow(NamedTuple):
         )
 
     def passing_error(self, lost_share: float, *, settled: bool) -> float:
-        """Bound on the relative change of forces that fades like e^{−τ}.
+        """Bound the part of the relative error of forces that decays like e^{−τ}.
 
-        It is relative to gross forces. `lost_share` bounds the shares of all losers of
-        a bag from now on. Infinite where forces at leading order describe nothing.
-        `settled` leaves out how far ties that settle at once are from their rest now.
+        The error is relative to gross forces, and infinite if the leading order is no
+        approximation. `lost_share` bounds the weight of all losing tokens of a bag from
+        now on. With `settled` the present distance of the ties from their rest is left
+        out.
         """
         drive = self.forces.drive * lost_share * self.diameter
         # Within the basin the curvature is half of the least at rest, or more.
@@ -498,7 +499,7 @@ class LateFlow(NamedTuple):
 
     @property
     def settling(self) -> float:
-        """Log-time after which e^{−100} of the ties' distance from rest is left."""
+        """Log-time after which the ties' distance from rest has decayed by e^{−100}."""
         rate = self.ties.stiffness * np.exp(min(self.log_time, LARGEST)) / 2
         return float(100 / rate)
 
@@ -508,9 +509,9 @@ class LateFlow(NamedTuple):
         return (self.forces.sign > 0) & (self.size > error)
 
     def equilibrium(self) -> tuple[Minimum | None, np.ndarray, float]:
-        """Certificate of ρ seen from p, in axes; ρ as a vector; its distance.
+        """Certify ρ, starting from p; return the certificate, ρ, and its distance.
 
-        None, zero and ∞ where a force is so large that ρ is not looked for.
+        If a force is too large for ρ to be computed, these are None, zero and ∞.
         """
         on = np.flatnonzero(self.excess == 0)
         nowhere = None, np.zeros_like(self.growth), np.inf
@@ -530,7 +531,7 @@ class LateFlow(NamedTuple):
 
 
 def _duals(forces: PairForces, margin: SparseMaxMargin) -> Float[np.ndarray, " pairs"]:
-    """Duals of p_mm in the order of the forces."""
+    """Return the duals of p_mm in the order of the forces."""
     words = 1 + max(forces.winners.max(), forces.losers.max())
     found = np.zeros(len(forces.winners))
     pairs = forces.winners * words + forces.losers
@@ -546,7 +547,8 @@ def offset_equilibrium(
 ) -> Minimum:
     """Find a critical point x of Φ near zero, and certify that it is a minimum.
 
-    Φ(x) = Σ λ_k e^{−D_kᵀx} + p_mmᵀx with |D³Φ[u, u, δ]| ≤ Σ |λ_k| (D_kᵀu)² |D_kᵀδ|.
+    Here Φ(x) = Σ λ_k e^{−D_kᵀx} + p_mmᵀx, and |D³Φ[u, u, δ]| ≤ Σ |λ_k| (D_kᵀu)²
+    |D_kᵀδ|.
 
     Source: mathematics, section 7c.
 
@@ -586,7 +588,7 @@ def _certified_from(
     error: Float[np.ndarray, " pairs"],
     duals: Float[np.ndarray, " pairs"],
 ) -> Minimum:
-    """Where Newton's method leads from a point, and its certificate."""
+    """Run Newton's method from a point, and certify the result."""
     growth = duals @ differences
     place = _critical_point(begin, differences, force, growth)
     if not (-differences @ place).max(initial=0.0) < SQUARABLE:
@@ -629,7 +631,7 @@ def _critical_point(
     force: Float[np.ndarray, " pairs"],
     growth: Float[np.ndarray, " axes"],
 ) -> Float[np.ndarray, " axes"]:
-    """Newton's method, shortened where exponents change by much."""
+    """Run Newton's method, with steps shortened where exponents change much."""
     smallest = np.inf
     for _ in range(OFFSET_STEPS):
         if not (-differences @ place).max(initial=0.0) < SQUARABLE:
@@ -682,7 +684,7 @@ class CertificateStatus(Status):
 
 
 class LimitCertificate(NamedTuple):
-    """Numbers at one time, and what they certify for all later ones.
+    """Numbers measured at one time, and what they certify for all later times.
 
     Attributes:
         status: a `CertificateStatus`.
@@ -690,7 +692,7 @@ class LimitCertificate(NamedTuple):
         active_wrong_sign: how many of them have a margin of one in p_mm.
         equilibrium: ρ in axes of the span of the active differences, seen from p; None
             where it was not looked for.
-        distance: of p from the line p_mm τ + ρ.
+        distance: distance of p from the line p_mm τ + ρ.
         push: bound on how far pairs with c_k <= 0 still move p.
         budget: R, a distance from the line that p never exceeds; ∞ where none is
             certified.
@@ -721,12 +723,12 @@ def limit_certificate(
     diameter: float,
     ties: Ties = FREE,
 ) -> LimitCertificate:
-    """The strongest statement about a late flow whose hypotheses the numbers fulfil.
+    """Return the strongest statement whose hypotheses the numbers satisfy.
 
     Source: mathematics, sections 3e and 7c.
 
     Args:
-        forces: of all competing pairs at p, ties at rest.
+        forces: forces of all competing pairs at p, ties at rest.
         words: E orthogonal to the ties.
         margin: the max-margin problem of the selection there.
         log_time: τ = log(1+t).
@@ -756,7 +758,7 @@ def limit_certificate(
 
 
 def _all_positive(late: LateFlow) -> LimitCertificate:
-    """Theorem 7c.3: all c_k > 0, by so much that Σλ stays bounded."""
+    """Check theorem 7c.3: all c_k exceed their errors so far that Σλ stays bounded."""
     forces = late.forces
     norm = float(np.linalg.norm(late.growth))
     total = 2 * max(float(late.size.sum()), norm**2)
@@ -781,7 +783,7 @@ def _all_positive(late: LateFlow) -> LimitCertificate:
 
 
 def _within_budget(late: LateFlow) -> LimitCertificate:
-    """Theorem 7c.4: some c_k <= 0, and p stays so near a line that none returns."""
+    """Check theorem 7c.4: some c_k ≤ 0, but p stays too near its line for a return."""
     active = late.excess == 0
     equilibrium, along, distance = late.equilibrium()
     proved = late.sharp and equilibrium is not None and equilibrium.proved
@@ -832,7 +834,7 @@ STANDSTILL = 0.1
 
 
 class FlowEnd(NamedTuple):
-    """A flow's end, and its certificate.
+    """The end of a flow, and its certificate.
 
     Attributes:
         selected: whether the word of every entry of the count matrix keeps its weight.
@@ -840,7 +842,7 @@ class FlowEnd(NamedTuple):
         axes: orthonormal axes of the span of their differences.
         shared: the bags of tied words alone, in these axes.
         rest: where p rests in these axes.
-        distance: of p in these axes from where it rests.
+        distance: distance of p in these axes from where it rests.
         margin: the max-margin problem of the selection, orthogonal to the axes.
         pace: ‖Δp/Δ log t − p_mm‖ / ‖p_mm‖ orthogonal to the axes, lately; measured, and
             no part of the certificate.
@@ -875,7 +877,7 @@ def flow_end(
     Args:
         parameters: (E, ·, v) in double precision.
         corpus: n bags with labels ±1.
-        flow: of p, with E and v fixed.
+        flow: flow of p, with E and v fixed.
         after_return: whether the flow continues an earlier one, so that tokens may
             already have lost.
         selection_gap: in scores; a token that far below the best of its bag has lost at
@@ -927,7 +929,7 @@ def flow_end(
 
 
 def _speed(bags: RaggedBags, flow: Flow) -> tuple[Float[np.ndarray, " dim"], bool]:
-    """dp/dτ at the end, and whether it is a mean over the flow's last part."""
+    """Compute dp/dτ at the end, and whether it is a mean over the last steps."""
     p, s = np.asarray(flow.query), float(flow.log_time)
     earlier, back = np.asarray(flow.earlier_query), s - float(flow.earlier_log_time)
     reached = int(flow.status) == FlowStatus.REACHED
@@ -943,10 +945,10 @@ def _selected(
     speed: Float[np.ndarray, " dim"],
     gap: float,
 ) -> Bool[np.ndarray, " entries"]:
-    """Whether a token's score is near the best of its bag, and stays near.
+    """Mark tokens whose score is close to the best of their bag and stays close.
 
-    The tokens of a pair that was decided late are near each other still, but part at a
-    speed of one or more.
+    If a pair was decided late, its scores are still close, but they separate at a speed
+    of one or more.
     """
     score, pace = (bags.gather(bags.embeddings @ x) for x in (query, speed))
     best = bags.spread(bags.largest(score))
@@ -962,10 +964,10 @@ def _shift(
     shared: RaggedBags,
     minimum: Minimum,
 ) -> Float[np.ndarray, " entries"]:
-    """Bound on the error of scores in a bag from the minimum's error.
+    """Bound the error of scores in a bag from the error of the minimum.
 
-    The true minimum lies within 2 √(∇Lᵀ H⁻¹ ∇L) in the norm of H: a token that is held
-    weakly is known less well, and no other one.
+    The true minimum lies within 2 √(∇Lᵀ H⁻¹ ∇L) in the norm of H, so directions of
+    small curvature have larger errors.
     """
     if not minimum.proved:
         return np.zeros(bags.counts.nnz)
@@ -981,7 +983,7 @@ def _shift(
 def _tied_bags(
     bags: RaggedBags, selected: Bool[np.ndarray, " entries"]
 ) -> tuple[Float[np.ndarray, "dim axes"], Int[np.ndarray, " words"], RaggedBags]:
-    """Axes of the ties; the tied words; the bags of these alone, E in these axes.
+    """Compute the axes of the ties, the tied words, and their bags in these axes.
 
     Bags that select a single word are left out.
     """

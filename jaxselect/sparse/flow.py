@@ -1,17 +1,18 @@
 """The gradient flow of p on thousands of long bags, until its end is certified.
 
-`trajectory` takes turns between two flows.
+`trajectory` alternates between two integrations.
 
 1. The whole field dp/dt = −∇_p L, on sparse counts, to log t = 34: later the forces of
-   tied tokens on each other cancel to below rounding. SciPy's BDF keeps a Hessian while
-   it serves: it costs what a hundred fields do (mathematics, section 7a).
+   tied tokens on each other cancel to below rounding. SciPy's BDF is used because it
+   keeps a Hessian for many steps, and a Hessian costs as much as a hundred evaluations
+   of the field (mathematics, section 7a).
 2. The pairs alone, dp/dτ = Σ_k c_k e^{τ − D_kᵀp} D_k with τ = log(1+t), orthogonal to
-   the ties, which rest: a pair is a selected token and one that lost. The exponents are
-   exact at any time. The flow is integrated in the arc length of (p, τ): p is straight
-   in τ while nothing comes back, and a token returns along a straight line within no
-   time of τ, so that either is a long step (mathematics, section 7d).
+   the ties at rest, where a pair is a selected token and one that lost. Exponents are
+   exact at any time. The integration variable is the arc length of (p, τ): between
+   returns p is linear in τ, and a return changes p along a line at nearly constant τ,
+   so both take few long steps (mathematics, section 7d).
 
-Where a token that had lost has returned, the whole field goes on from there.
+After a losing token has returned, the whole field is integrated again from there.
 """
 
 import warnings
@@ -76,10 +77,10 @@ def integrate(
     settings: BdfSettings,
     callback: Callable[[float], object],
 ) -> Flow:
-    """Integrate dp/dt = F(p) by SciPy's BDF to an exponential time.
+    """Integrate dp/dt = F(p) by SciPy's BDF to a given log(1+t).
 
-    Where a step is too short for its time, as where words change places late, the
-    integrator's time begins again from zero.
+    If a step is below the rounding of t, as when the selected word changes late, the
+    integrator's clock is reset to zero.
 
     Source: mathematics, section 7a.
 
@@ -163,7 +164,7 @@ def _host_flow(
     saved: Float[np.ndarray, "times dim"],
     counts: tuple[int, int],
 ) -> Flow:
-    """Record a flow that was integrated on the host.
+    """Make a `Flow` of an integration on the host.
 
     The last of `log_times` is that of `earlier_query`; `saved` is ∞ after the end;
     `counts` are evaluations of −∇L and of ∂²L/∂p².
@@ -185,9 +186,9 @@ def _host_flow(
 
 
 def _step(bdf: BDF) -> bool:
-    """Take a step, and say whether it was taken and ended at numbers.
+    """Take a step, and return whether it succeeded with finite numbers.
 
-    SciPy takes an error that is no number for a small one.
+    SciPy accepts a step whose error is NaN.
     """
     # A trial step may overflow: it is not taken.
     with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
@@ -266,7 +267,7 @@ SEEN = 1e-3
 
 
 class Pairs(NamedTuple):
-    """Pairs of a selected word and one that lost, K of them, and their forces.
+    """K pairs of a selected word and one that lost, and their forces.
 
     Attributes:
         free: E orthogonal to the words that rest.
@@ -311,7 +312,7 @@ class _ArclengthField(NamedTuple):
     With Q = ‖dp/dτ‖: dp/dℓ = w g, w = Q/√(1+Q²), dτ/dℓ = 1/√(1+Q²).
 
     Attributes:
-        force: of every pair, the factor of D_k in dp/dℓ.
+        force: force of every pair, the factor of D_k in dp/dℓ.
         towards: g, of length one.
         speed: w.
         rate: dτ/dℓ.
@@ -324,7 +325,7 @@ class _ArclengthField(NamedTuple):
 
 
 def arclength_field(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> _ArclengthField:
-    """dp/dℓ and dτ/dℓ at `place`: how far p has moved, and τ.
+    """Compute dp/dℓ and dτ/dℓ at `place`, the displacement of p and τ.
 
     Example:
         >>> words, one = np.array([[0.5], [-0.5]]), np.ones(1)
@@ -353,7 +354,7 @@ def arclength_field(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> _Arcleng
 def arclength_jacobian(
     pairs: Pairs, place: Float[np.ndarray, " axes"], length: float
 ) -> Float[np.ndarray, "axes axes"]:
-    """∂(dp/dℓ, dτ/dℓ)/∂(p, τ), without pairs that change little in steps of a length.
+    """Compute ∂(dp/dℓ, dτ/dℓ)/∂(p, τ) without pairs that hardly change in a step.
 
     Example:
         >>> words, one = np.array([[0.5], [-0.5]]), np.ones(1)
@@ -377,10 +378,10 @@ def arclength_jacobian(
 
 
 def max_step(pairs: Pairs, place: Float[np.ndarray, " axes"]) -> float:
-    """Longest step within which no force towards a losing token can grow unseen.
+    """Bound the step so that a growing force towards a losing token is seen.
 
-    An implicit step can skip an instability that grows within the step: at most half of
-    the length after which the force has a thousandth of the speed.
+    An implicit step can skip an instability that grows within it. The bound is half of
+    the length after which the force reaches a thousandth of the speed.
 
     Example:
         >>> words, one = np.array([[0.5], [-0.5]]), np.ones(1)
@@ -410,7 +411,7 @@ def arclength_flow(
 ) -> Flow:
     """Integrate (z, τ) in its arc length by SciPy's BDF, z = p − p_start − g (τ − τ_0).
 
-    Late z hardly moves; errors of a step are of z, however long p is.
+    Late z hardly moves, and errors of a step are relative to z and not to p.
 
     Source: mathematics, section 7d.
 
@@ -503,18 +504,18 @@ class _Curve(NamedTuple):
         return found
 
     def max_step(self, point: Float[np.ndarray, " axes"]) -> float:
-        """Longest step in which no return stays unseen."""
+        """Bound the step so that a return is seen."""
         longest = max_step(self.pairs, self.place(point))
         return max(longest, np.finfo(float).tiny)
 
     def nearest(self, point: Float[np.ndarray, " axes"]) -> float:
-        """Largest log-share of a token that lost, less that of a return."""
+        """Largest log-share of a losing token, relative to that of a return."""
         log_share = self.pairs.log_share - self.pairs.ahead(self.place(point)[:-1])
         return float(log_share.max(initial=-np.inf) - np.log(RETURNED))
 
 
 def _beyond(log_time: float) -> Callable[[np.ndarray], float]:
-    """τ of a point on the curve, less a given one."""
+    """Compute τ of a point on the curve minus a given τ."""
     return lambda point: point[-1] - log_time
 
 
@@ -524,7 +525,7 @@ def _crossing(
     first: float,
     last: float,
 ) -> float:
-    """Length at which a value becomes positive, or the nearer end."""
+    """Find the length at which a value becomes positive, or the nearer end."""
     if value(along(first)) >= 0:
         return first
     if value(along(last)) <= 0:
@@ -584,7 +585,7 @@ def reduced_flow(
 def _pairs(
     parameters: Parameters, corpus: SparseCorpus, ending: FlowEnd
 ) -> tuple[Pairs, Float[np.ndarray, " dim"]]:
-    """The pairs of an ending, and p with its ties at rest."""
+    """Return the pairs of an ending, and p with its ties at rest."""
     bags = RaggedBags.of_corpus(parameters, corpus)
     axes, query = ending.axes, np.asarray(parameters.query)
     held = axes.T @ query if ending.rest is None else ending.rest.query
@@ -605,9 +606,9 @@ def _pairs(
 
 
 def in_basin_of_minimum(ending: FlowEnd, query: Float[np.ndarray, " dim"]) -> bool:
-    """Whether the flow of the tied bags alone, from p, enters the minimum's basin.
+    """Whether the flow of the tied bags alone enters the minimum's basin from p.
 
-    True where no tokens are tied; false where no strict minimum is certified.
+    It is true if no tokens are tied, and false if no strict minimum is certified.
 
     Source: mathematics, section 7d.
     """
@@ -684,7 +685,7 @@ def trajectory(
     """Follow the flow of p, stage by stage, until its end is certified.
 
     dp/dt = −∇_p L from p_0, with E and v fixed. It runs on the host and calls compiled
-    functions: it is neither to be differentiated nor to be compiled.
+    functions, so it can be neither differentiated nor compiled.
 
     Source: mathematics, section 7d.
 
@@ -693,7 +694,7 @@ def trajectory(
         corpus: n bags with labels ±1.
         until_log_time: log(1+t) at which to stop without a certificate, at most 10⁵.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
-        settings: of the stages of the whole field.
+        settings: settings of the stages of the whole field.
         callback: called with log(1+t) after every step.
 
     Returns:
@@ -761,7 +762,7 @@ def _check_door(
     until_log_time: float,
     path_log_times: Float[np.ndarray, " times"],
 ) -> None:
-    """Refuse what no flow can begin with."""
+    """Refuse arguments with which no flow can begin."""
     check_sparse_problem(parameters, corpus)
     if parameters.query.dtype != np.float64:
         raise BadInput(
@@ -779,7 +780,7 @@ def _check_door(
 
 
 def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
-    """Whether the reduced flow may go on from there: no limit is certified yet."""
+    """Whether the reduced flow may continue, because no limit is certified yet."""
     return (
         ending.status == End.UNPROVED
         and int(flow.status) == FlowStatus.REACHED
@@ -823,7 +824,7 @@ class _Reached(NamedTuple):
 
 
 class _Course(NamedTuple):
-    """The arguments that do not change along a trajectory, and its kinds of stages."""
+    """The constant arguments of a trajectory, and its kinds of stages."""
 
     start: Parameters
     corpus: SparseCorpus
@@ -847,7 +848,7 @@ class _Course(NamedTuple):
     def integrate_full(
         self, at: _Reached, until: float, *, max_steps: int | None = None
     ) -> _Reached:
-        """Integrate the whole field from a later p, its own time begun at zero."""
+        """Integrate the whole field from a later p, on a clock that begins at zero."""
         begun, settings = at.log_time, self.settings
         if max_steps is not None:
             settings = replace(settings, max_steps=min(settings.max_steps, max_steps))
@@ -880,7 +881,7 @@ class _Course(NamedTuple):
         return at.after(flow, asked, float(flow.log_time))
 
     def certify(self, at: _Reached, selection_gap: float = np.inf) -> FlowEnd:
-        """Certify the end of the last stage, whose own time may begin at zero."""
+        """Certify the end of the last stage, whose clock may begin at zero."""
         return flow_end(
             at.parameters,
             self.corpus,
@@ -890,7 +891,7 @@ class _Course(NamedTuple):
         )
 
     def certify_restart(self, at: _Reached) -> FlowEnd:
-        """Certify; where that fails, find what the reduced flow may start from."""
+        """Certify; if that fails, find a start for the reduced flow."""
         ending = self.certify(at)
         if ending.status == End.UNPROVED and not _may_go_on(ending, at.flow):
             return self.certify(at, RETURN_LEVEL)
@@ -898,14 +899,14 @@ class _Course(NamedTuple):
 
 
 def _total(begun: float, local: float) -> float:
-    """log(1+t) of the whole, from that of a stage."""
+    """Compute log(1+t) of the whole flow from that of a stage."""
     return float(begun + np.log1p(np.expm1(local) * np.exp(-begun)))
 
 
 def _since(
     begun: float, log_times: Float[np.ndarray, " times"]
 ) -> Float[np.ndarray, " times"]:
-    """log(1+t) of a stage, from those of the whole."""
+    """Compute log(1+t) of a stage from that of the whole flow."""
     with np.errstate(divide="ignore"):
         later = np.log(-np.expm1(begun - log_times))
     return np.logaddexp(0.0, log_times + later)

@@ -1,10 +1,10 @@
 """Certificate that p rests: a minimum of the risk near a point of small gradient.
 
-Words that bags of both classes pull opposite ways rest at finite odds. A computed
-gradient is never zero: that a true minimum is near, and that the flow from here ends in
-it, takes the curvature H there and a bound on its change (Newton–Kantorovich), in units
-of H: words may be held a billion times more weakly than others. With
-ν = √(∇Lᵀ H⁻¹ ∇L), μ the least eigenvalue of H and Ω the change,
+Words on which bags of both classes exert opposite forces may rest at finite odds. A
+computed gradient is never exactly zero. That a true minimum is near, and that the flow
+ends in it, follows from the curvature H and a bound on its change (Newton–Kantorovich).
+Both are measured in units of H, because curvatures of words may differ by a factor of
+10⁹. With ν = √(∇Lᵀ H⁻¹ ∇L), μ the least eigenvalue of H and Ω the change,
 
     Ω ν/√μ < ½  and  2ν/√μ ≤ radius of the ball that Ω holds on
 
@@ -102,7 +102,7 @@ def certified_minimum(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Min
 def _newton(
     bags: RaggedBags, query: Float[np.ndarray, " dim"]
 ) -> Float[np.ndarray, " dim"]:
-    """Newton's method towards ∇L = 0, as long as each step lessens the gradient."""
+    """Run Newton's method for ∇L = 0 while each step reduces the gradient."""
     left, _ = descent(bags, query)
     for _ in range(NEWTON_STEPS):
         try:
@@ -124,7 +124,7 @@ def certified(
     hessian: Float[np.ndarray, "dim dim"],
     change: tuple[Float[np.ndarray, "dim dim"], float],
 ) -> Minimum:
-    """The certificate of a point, from bounds.
+    """Make the certificate of a point from bounds.
 
     Source: mathematics, section 7b.
 
@@ -175,10 +175,10 @@ def newton_decrement(
     query: Float[np.ndarray, " dim"],
     root: Float[np.ndarray, "dim axes"],
 ) -> float:
-    """A bound on ‖Rᵀ ∇L‖ for a root R Rᵀ = H⁻¹, roundings of the forces included.
+    """Bound ‖Rᵀ ∇L‖ for a root R Rᵀ = H⁻¹, including roundings of the forces.
 
-    The forces of a bag add up to zero, so that words may be seen from any point: from
-    the mean under the sizes of the forces, their roundings weigh least.
+    The forces of a bag add up to zero, so embeddings may be measured from any origin.
+    Their mean weighted by the sizes of the forces gives the smallest rounding error.
 
     Source: mathematics, section 7b.
 
@@ -205,14 +205,13 @@ def newton_decrement(
 def change_of_curvature(
     bags: RaggedBags, query: Float[np.ndarray, " dim"], *, narrow: bool = False
 ) -> tuple[Float[np.ndarray, "dim dim"], float]:
-    """A matrix B with |D³L[u, u, δ]| ≤ ‖δ‖ uᵀBu on a ball around p, and its radius.
+    """Compute B with |D³L[u, u, δ]| ≤ ‖δ‖ uᵀBu on a ball around p, and its radius.
 
     B = mean_X D g(A) Σ_s q_s (|b_s − f| + A) (E_s − Ē)(E_s − Ē)ᵀ, where D is the
-    diameter of the bag, Ē the mean of its E_s, A that of |b_s − f|, and
-    g = 3.3 L₁ + 7.2 L₂ A + 1.9 L₃ A² with bounds L₁, L₂, L₃ of the loss's derivatives
-    at the margins that the bag has on the ball. A word of small weight adds little to
-    B, as to the curvature itself: their quotient stays in bounds where one word is
-    hardly held.
+    diameter of the bag, Ē the mean of its E_s, A that of |b_s − f|, and g = 3.3 L₁ +
+    7.2 L₂ A + 1.9 L₃ A² with bounds L₁, L₂, L₃ of the loss's derivatives at the margins
+    that the bag has on the ball. A word of small weight contributes little to B and
+    little to the curvature, so their quotient stays bounded.
 
     Source: mathematics, section 7b.
 

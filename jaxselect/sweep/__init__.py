@@ -1,1 +1,1 @@
-"""Many trials, and what survives a kill."""
+"""Sweeps of many trials, which can be killed and resumed."""

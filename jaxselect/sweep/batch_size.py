@@ -1,4 +1,4 @@
-"""How a sweep is cut and compiled: what suits a device, and what its memory holds."""
+"""Sizes of chunks and compiler options of a sweep, by device and memory."""
 
 import logging
 from collections.abc import Callable
@@ -38,11 +38,11 @@ def cut(
     shards: int = 0,
     measured: bool = True,
 ) -> tuple[bool, int]:
-    """Whether lanes of a chunk run in step, and how many make a chunk.
+    """Choose whether the lanes of a chunk run in lockstep, and how many it has.
 
     Args:
-        grid: of trials.
-        kind: of the devices: `cpu`, `gpu` or `tpu`.
+        grid: grid of trials.
+        kind: kind of device: `cpu`, `gpu` or `tpu`.
         vmapped: in step or not; by default on accelerators, and where they are shared.
         chunk_size: by default what suits the device.
         shards: devices that share each chunk; none by default.
@@ -70,21 +70,21 @@ def cut(
 
 
 def few_runs(grid: Grid, kind: str) -> bool:
-    """Whether all effort in compiling would take longer than it saves."""
+    """Whether compiling with full optimisation would take longer than it saves."""
     return grid.size <= FEW.get(kind, FEW["gpu"])
 
 
 def effort(grid: Grid) -> dict[str, Any]:
-    """XLA's options for the program of a grid."""
+    """Choose XLA's options for the program of a grid."""
     few = few_runs(grid, jax.default_backend())
     return fast_compile_options() if few else compile_options()
 
 
 def lanes_per_device(grid: Grid, most: int) -> int:
-    """Lanes of a chunk that the first device here holds.
+    """Find how many lanes fit into the memory of the first device.
 
-    The program of the largest shape is compiled, as the sweep will, and kept by JAX; a
-    second time only where it does not fit.
+    The program of the largest shape is compiled with the options of the sweep, so JAX's
+    cache keeps it; it is compiled again only if it does not fit.
 
     Returns:
         See `max_batch`; `most` where a device does not say its memory.
@@ -106,7 +106,7 @@ def lanes_per_device(grid: Grid, most: int) -> int:
 
 
 def max_batch(held: Callable[[int], int], available: int, most: int) -> int:
-    """The largest power of two, up to a bound, of lanes that fit.
+    """Find the largest power of two, up to a bound, of lanes that fit.
 
     Args:
         held: bytes that a program of so many lanes takes, which grow by as many with
@@ -133,13 +133,13 @@ def max_batch(held: Callable[[int], int], available: int, most: int) -> int:
 
 
 def needed(memory_of: Any) -> int:
-    """Bytes that a compiled program takes of its device, of `memory_analysis`."""
+    """Read from `memory_analysis` how many bytes a compiled program needs."""
     parts = ("argument", "output", "temp", "generated_code")
     return sum(getattr(memory_of, f"{part}_size_in_bytes") for part in parts)
 
 
 def sizes(grid: Grid, shape: Shape) -> tuple[int, int, int]:
-    """Sequences, their length, and tokens of one run of a shape."""
+    """Return the numbers of sequences, slots and tokens of one run of a shape."""
     if any(grid.draw is known for known, _ in FAMILIES.values()):
         # These are known without a draw, which refuses whatever is no int32.
         of = dict(shape)
@@ -151,6 +151,6 @@ def sizes(grid: Grid, shape: Shape) -> tuple[int, int, int]:
 
 
 def _size(grid: Grid, shape: Shape) -> int:
-    """Numbers in the bags and embeddings of one run of a shape, to compare shapes."""
+    """Count the numbers in the bags and embeddings of one run, to compare shapes."""
     sequences, length, tokens = sizes(grid, shape)
     return sequences * length + tokens**2

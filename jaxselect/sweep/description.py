@@ -1,4 +1,4 @@
-"""What a sweep's results depend on: its grid, how it is cut, packages, sources."""
+"""Description of a sweep: its grid, chunks, package versions and source files."""
 
 import ast
 import hashlib
@@ -17,13 +17,13 @@ PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
 
 
 def description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
-    """What a results folder is made with, ready for JSON; `store.prepare` holds it.
+    """Describe how a results folder is made, in plain values for JSON.
 
     Args:
-        grid: of trials.
+        grid: grid of trials.
         chunk_size: lanes per chunk.
         vmapped: lanes of a chunk in step.
-        kind: of the devices: `cpu`, `gpu` or `tpu`.
+        kind: kind of device: `cpu`, `gpu` or `tpu`.
 
     Raises:
         BadInput: a function of the grid that no other process can import.
@@ -55,13 +55,13 @@ def versions() -> dict[str, str]:
 
 
 def own_modules(grid: Grid) -> list[str]:
-    """Modules of the functions of a grid that are not the library's."""
+    """Find the modules of a grid's functions that are outside the library."""
     where = {str(function.__module__) for function in (grid.draw, grid.embed)}
     return sorted(name for name in where if not name.startswith("jaxselect."))
 
 
 def sources(*modules: str) -> dict[str, str]:
-    """The library's files that these modules need, themselves included, by name."""
+    """Read the source files that these modules import, themselves included."""
     known: dict[str, str] = {}
     ahead = list(modules)
     while ahead:
@@ -75,7 +75,7 @@ def sources(*modules: str) -> dict[str, str]:
 
 
 def _source(name: str) -> Path | None:
-    """The file of a module; none for what a module merely defines."""
+    """Find the file of a module; None for a name that a module defines."""
     try:
         found = find_spec(name)
     except ModuleNotFoundError:
@@ -84,7 +84,7 @@ def _source(name: str) -> Path | None:
 
 
 def _imports(text: str, package: str) -> Iterator[str]:
-    """Modules of its own project that a file imports, names in modules too."""
+    """List the modules of the same project that a file imports."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""
@@ -99,7 +99,7 @@ def _imports(text: str, package: str) -> Iterator[str]:
 
 
 def _same_project(name: str, package: str) -> bool:
-    """Whether a module is of a package's own top, or not installed at all."""
+    """Whether a module belongs to the same project as a package."""
     top = name.partition(".")[0]
     if top == package.partition(".")[0]:
         return True
@@ -108,6 +108,6 @@ def _same_project(name: str, package: str) -> bool:
 
 
 def fingerprint(texts: dict[str, str]) -> str:
-    """Their digest: chunks of one sweep must not come from two states of a checkout."""
+    """Digest of the sources; chunks of different code must not be mixed."""
     text = json.dumps(texts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

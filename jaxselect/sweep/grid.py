@@ -1,11 +1,12 @@
-"""A grid of trials: which values stand on which axis, and what a cell's corpus is.
+"""A grid of trials: the values on its axes, and the corpus of each cell.
 
-Whole numbers fix shapes and are looped over, one compiled program for each combination;
-every other number is traced, so that one program serves all seeds, d and η₀ of a shape.
+Integer axes fix shapes: each combination of their values is compiled once. All other
+axes are traced, so one program serves all seeds, d and η₀ of a shape.
 
-A family of data is a function (key, **settings) → `Corpus`. Results on disk, workers
-and command lines know it, and a way to make embeddings, by a name that any process can
-import: a short one of `FAMILIES` or `EMBEDDINGS`, or `module:function`.
+A family of data is a function (key, **settings) → `Corpus`. In results on disk, in
+workers and on command lines a family, and a way to make embeddings, is given by a name
+that any process can import: a short one of `FAMILIES` or `EMBEDDINGS`, or
+`module:function`.
 """
 
 import ast
@@ -72,10 +73,10 @@ def _after(function: Callable[..., Any], first: int) -> dict[str, inspect.Parame
 def _default_axes(
     draw: Draw, embed: Callable[..., Any] = embedding_step
 ) -> dict[str, tuple]:
-    """Axes with the values that they have where a grid names none.
+    """Return the default values of the axes.
 
-    Those of `FAMILIES`; of any other function the defaults of its signature that are
-    numbers.
+    They are those of `FAMILIES`, or the numeric defaults in the signature of any other
+    function.
 
     Example:
         >>> _default_axes(independent_tokens)["irrelevant_share"]
@@ -92,7 +93,7 @@ def _default_axes(
 
 
 def label(function: Callable[..., Any]) -> str:
-    """The name of a function, the same in every process; see `located`.
+    """Return a name of a function that is the same in every process.
 
     Example:
         >>> label(several_relevant), label(embedding_steps(4))
@@ -109,7 +110,7 @@ def label(function: Callable[..., Any]) -> str:
 
 
 def importable(name: str, function: Callable[..., Any]) -> str:
-    """The `label` of a function, if another process finds it by that.
+    """Return the `label` of a function if another process can import it by that.
 
     Raises:
         BadInput: a lambda, one made inside another function, or in `__main__`.
@@ -133,7 +134,7 @@ def importable(name: str, function: Callable[..., Any]) -> str:
 
 
 def located(name: str) -> Callable[..., Any]:
-    """The function that a name means.
+    """Return the function with a given `label`.
 
     Args:
         name: a short one of `FAMILIES` or `EMBEDDINGS`, else `module:name`; with
@@ -187,7 +188,7 @@ def _imported(name: str) -> Any:
 def split(
     axes: Mapping[str, Any], draw: Draw, embed: Callable[..., Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of a cell: those that the family takes, and those that `embed` takes.
+    """Split the settings of a cell into those of the family and those of `embed`.
 
     A name that both have belongs to the family.
 
@@ -228,7 +229,7 @@ _TAKEN |= {"draw", "axes", "embed", "until_norm", "path_points", "precision"}
 
 
 class Axes(dict[str, tuple]):
-    """Values by name of an axis, in order and hashable: not to be changed."""
+    """An immutable, hashable mapping from the names of axes to their values."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         """By values and order."""
@@ -246,14 +247,14 @@ class Axes(dict[str, tuple]):
 
 
 class Cell(NamedTuple):
-    """The start of a trial of a cell; the last three arguments may be traced.
+    """The start of a trial in one cell; the last three fields may be traced.
 
     Attributes:
         draw: key → corpus.
         embed: how E¹ is made.
         dim: d.
         step_size: η₀.
-        seed: of all that is random.
+        seed: seed of all that is random.
     """
 
     draw: Draw
@@ -267,10 +268,10 @@ class Cell(NamedTuple):
 class Grid:
     """A grid of trials: every combination of the values on its axes.
 
-    An axis is an argument of the family, or of `embed`. Where all of its values are
-    whole numbers (`int`) it fixes shapes; any other axis is traced:
-    `Grid(draw=mine, axes={"words": (20, 40), "noise": (0.1, 0.2)})` compiles two
-    programs of `mine(key, words=20, noise=…)`, whatever the number of noises.
+    An axis is an argument of the family, or of `embed`. If all of its values are `int`,
+    it fixes shapes; any other axis is traced. `Grid(draw=mine, axes={"words": (20, 40),
+    "noise": (0.1, 0.2)})` compiles two programs, one for each number of words, whatever
+    the number of noises.
 
     Attributes:
         draw: the family of data, (key, **settings) → corpus; one of
@@ -282,7 +283,7 @@ class Grid:
         embed: how E¹ is made.
         until_norm: the flow stops where ‖p‖ is this.
         path_points: points saved along each flow.
-        precision: of the whole sweep.
+        precision: floating-point precision of the sweep.
 
     Example:
         >>> grid = Grid(axes={"purity": (0.5, 1.0)}, seed=(0, 1, 2))
@@ -317,11 +318,11 @@ class Grid:
             _values(name, getattr(self, name))
 
     def __repr__(self) -> str:
-        """The same in every process that has the same functions."""
+        """Return a text that is the same in every process."""
         return f"Grid({self._plain(label(self.draw), label(self.embed))})"
 
     def described(self) -> dict[str, Any]:
-        """The grid in plain values, with functions by importable names.
+        """Describe the grid in plain values, with functions by importable names.
 
         Returns:
             `family` and every axis, then the other settings; ready for JSON.
@@ -339,17 +340,17 @@ class Grid:
 
     @property
     def fixed(self) -> tuple[str, ...]:
-        """Names of the axes that decide shapes."""
+        """Names of the axes that fix shapes."""
         return tuple(name for name, values in self.axes.items() if _whole(values))
 
     @property
     def traced(self) -> tuple[str, ...]:
-        """Names of the axes that are one program's arguments, in order."""
+        """Names of the traced axes, in order."""
         return (*(name for name in self.axes if name not in self.fixed), *NUMBERS)
 
     @property
     def values(self) -> dict[str, list]:
-        """Values of every axis by name, the slowest first."""
+        """Values of every axis by name; the last axis varies fastest."""
         every = {**self.axes, **{name: getattr(self, name) for name in NUMBERS}}
         return {name: list(every[name]) for name in (*self.fixed, *self.traced)}
 
@@ -359,7 +360,7 @@ class Grid:
         return math.prod(len(values) for values in self.values.values())
 
     def check(self) -> None:
-        """Refuse, before tracing, a grid that no trial fits.
+        """Refuse, before tracing, a grid whose values no trial accepts.
 
         Raises:
             BadInput: what arrived, what was wanted.
@@ -392,16 +393,16 @@ class Grid:
                 self.bags(shape, cell)
 
     def shapes(self) -> list[Shape]:
-        """Every combination on the axes that decide shapes."""
+        """List every combination of values on the axes that fix shapes."""
         names = self.fixed
         rows = itertools.product(*(self.axes[name] for name in names))
         return [tuple(zip(names, row, strict=True)) for row in rows]
 
     def bags(self, shape: Shape, values: Iterable[float] | None = None) -> Corpus:
-        """The corpus of a shape without its numbers: no device is touched.
+        """Return the shapes of a corpus without computing it.
 
         Args:
-            shape: of `shapes`.
+            shape: one of `shapes`.
             values: on the traced axes of the family; the first of each by default.
 
         Returns:
@@ -421,7 +422,7 @@ class Grid:
         """The start of one trial.
 
         Args:
-            shape: of `shapes`.
+            shape: one of `shapes`.
             *values: of the traced axes, as `traced` orders them.
 
         Returns:
@@ -438,7 +439,7 @@ class Grid:
         return Cell(partial(self.draw, **of_draw), embed, *last)
 
     def _corners(self) -> Iterable[tuple[float, ...]]:
-        """Values on the family's traced axes: first ones, then one changed."""
+        """List settings to check: all first values, then one axis changed at a time."""
         rows = [self.axes[name] for name in self.traced if name not in NUMBERS]
         first = tuple(row[0] for row in rows)
         yield first
@@ -448,7 +449,7 @@ class Grid:
 
 
 def lane_values(grid: Grid, lanes: np.ndarray) -> dict[str, np.ndarray]:
-    """Values of the traced axes at some lanes, given by flat indices into the grid.
+    """Look up the values of the traced axes at flat indices into the grid.
 
     Example:
         >>> lane_values(Grid(seed=(5, 6)), np.array([1]))["seed"].tolist()
@@ -468,7 +469,7 @@ def _whole(values: tuple) -> bool:
 
 
 def _values(name: str, values: Any) -> tuple:
-    """The values of an axis, whole numbers as Python's own."""
+    """Convert the values of an axis, integers to Python's `int`."""
     if not isinstance(values, tuple) or not all(
         isinstance(value, numbers.Real) for value in values
     ):

@@ -1,6 +1,6 @@
-"""A sweep as a person opens it: few axes, outcomes in words, a label on every column.
+"""Results of a sweep as a labelled data set, with outcomes in words.
 
-Programs read what is on disk with `store.load`, where every axis of the grid stays.
+`store.load` returns the raw results instead, with every axis of the grid.
 """
 
 from pathlib import Path
@@ -45,7 +45,7 @@ LABELS = {
 
 
 def load(folder: str | Path) -> "xarray.Dataset":
-    """Open a results folder as few, labelled axes.
+    """Open a results folder as a data set with few, labelled axes.
 
     Args:
         folder: that a sweep wrote, finished or not.

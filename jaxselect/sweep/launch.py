@@ -1,7 +1,8 @@
-"""A grid from call to data set, and ways to run its chunks: here, on clusters, by Ray.
+"""Running a grid, on this machine, on a cluster or by Ray.
 
-Each way is an iterator over finished chunks; none knows what a chunk is. Chunks
-already on disk are never asked for, so one that dies is followed by one that goes on.
+Each launcher is an iterator over finished chunks and independent of their content.
+Chunks already on disk are skipped, so a sweep that was killed can be resumed by any
+launcher.
 """
 
 import functools
@@ -52,10 +53,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """The work that every launcher is given.
+    """The work of a launcher.
 
     Attributes:
-        grid: of trials.
+        grid: grid of trials.
         chunk_size: lanes per chunk.
         vmapped: lanes of a chunk in step, or one after the other.
         folder: of the results, seen by all workers under this name.
@@ -70,7 +71,7 @@ class Job:
         """Make the folder ready.
 
         Args:
-            kind: of the devices, which results depend on.
+            kind: kind of the devices, which results depend on.
             alone: nobody else writes there now.
 
         Returns:
@@ -88,7 +89,7 @@ class Job:
         return [index for index in range(len(lanes)) if index not in whole], damaged
 
     def run(self, index: int, device: Any = None) -> Done:
-        """Run one chunk here and write it."""
+        """Run one chunk in this process and write it."""
         with enable_x64(self.grid.precision == "float64"):
             return run_and_write(
                 self.grid,
@@ -101,7 +102,7 @@ class Job:
             )
 
     def program(self, grid: Grid, shape: Shape, vmapped: bool) -> Callable[..., Any]:
-        """The program of a shape, compiled with the effort that suits the grid."""
+        """Compile the program of a shape with the options that suit the grid."""
         options = tuple(effort(grid).items())
         return _compiled(options, *program_key(grid, shape, vmapped))
 
@@ -114,7 +115,7 @@ def _compiled(
 
 
 def program_key(grid: Grid, shape: Shape, vmapped: bool) -> tuple[Grid, Shape, bool]:
-    """The arguments of `program` for a grid, without the values on its axes."""
+    """Return the arguments of `program` for a grid."""
     axes = {name: (0,) if name in grid.fixed else (0.5,) for name in grid.axes}
     bare = replace(grid, axes=axes, **{name: getattr(Grid, name) for name in NUMBERS})
     return bare, shape, vmapped
@@ -127,17 +128,17 @@ def run_grid(
     workers: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> "xarray.Dataset":
-    """Run what is missing of a grid, and open its results.
+    """Run the missing trials of a grid, and open its results.
 
-    Each chunk of runs is a file of the folder, written whole or not at all: after
-    Ctrl-C, a kill or a power cut the same call goes on where it was. One program is
-    compiled for each combination of whole numbers on the grid's axes, which takes about
-    half a minute; `keep_compiled_programs` keeps it for the next process. The folder is
-    the one that `python -m experiments.sweep --out` writes: figures and the report read
+    Each chunk of runs is one file, written whole or not at all. After Ctrl-C, a kill or
+    a power cut the same call continues from the last chunk. One program is compiled for
+    each combination of whole numbers on the grid's axes, which takes about half a
+    minute; `keep_compiled_programs` keeps it for the next process. The folder has the
+    format of `python -m experiments.sweep --out`, so figures and the report can read
     it.
 
     Args:
-        grid: of trials, in the precision that it names.
+        grid: grid of trials, in the precision that it names.
         folder: for the results, made if it is not there.
         workers: processes on a CPU, devices of an accelerator; by default one process,
             or all devices. A script that asks for more processes begins its work under
@@ -184,17 +185,16 @@ def run_grid(
 def local(
     job: Job, pending: list[int], stop: threading.Event, kind: str, workers: int
 ) -> Iterator[Done]:
-    """Run on this machine: a process per core, or a thread per accelerator.
+    """Run on this machine, with a process per core or a thread per accelerator.
 
-    On CPU, two threads of one process that run programs with a sort or a Cholesky
-    factorisation inside a loop can wait for each other for ever (jaxlib 0.10.2); so
-    there each core gets one process.
+    On CPU, two threads of one process whose programs sort or factorise inside a loop
+    can deadlock (jaxlib 0.10.2), so each core gets its own process.
 
     Args:
         job: what to run.
         pending: chunks to run.
         stop: set to end after the chunks in flight.
-        kind: of `probe`.
+        kind: kind of device, as `probe` says.
         workers: processes, or devices to use.
 
     Yields:
@@ -214,7 +214,7 @@ def local(
 def on_devices(
     job: Job, pending: list[int], stop: threading.Event, devices: list
 ) -> Iterator[Done]:
-    """One thread per device of this process, each fed from one queue.
+    """Run chunks on all devices of this process, one thread per device.
 
     Args:
         job: what to run.
@@ -241,10 +241,10 @@ def on_devices(
 def sharded(
     job: Job, pending: list[int], stop: threading.Event, devices: list
 ) -> Iterator[Done]:
-    """Cut each chunk over all devices, its lanes in step across them.
+    """Split the lanes of each chunk over all devices.
 
-    With `on_devices` none waits for another; here a chunk ends sooner than one alone
-    would end it, which counts where there are fewer chunks than devices.
+    Devices wait for each other, unlike those of `on_devices`, but a single chunk ends
+    sooner, which helps if there are fewer chunks than devices.
 
     Args:
         job: what to run.
@@ -268,7 +268,7 @@ def over_jax_processes(
     """Run this process's share of a cluster that `jax.distributed` has joined.
 
     Chunk i belongs to process i mod N. The first process ends when all chunks are on
-    disk, the others when theirs are.
+    disk, the others when their own are.
 
     Args:
         job: what to run.
@@ -292,13 +292,13 @@ def over_jax_processes(
 def over_ray(
     job: Job, pending: list[int], stop: threading.Event, kind: str
 ) -> Iterator[Done]:
-    """Run chunks as tasks of a Ray cluster; workers may come, go and die.
+    """Run chunks as tasks of a Ray cluster, whose workers may join and leave.
 
     Args:
         job: what to run.
         pending: chunks to run.
         stop: set to end after the tasks that have started.
-        kind: of the devices a task asks for.
+        kind: kind of the devices a task asks for.
 
     Yields:
         One entry per finished chunk.
@@ -334,7 +334,7 @@ def _run(job: Job, index: int) -> Done:
 def _processes(
     job: Job, pending: list[int], stop: threading.Event, workers: int
 ) -> Iterator[Done]:
-    """A process per worker; if one dies, the chunks it held are run again."""
+    """Run chunks in worker processes; chunks of a process that dies are run again."""
     left = list(pending)
     cache = jax.config.values["jax_compilation_cache_dir"]
     context = multiprocessing.get_context("spawn")
@@ -357,7 +357,7 @@ def _processes(
 
 
 def _start(parent: int, cache: str | None) -> None:
-    """In a worker: leave Ctrl-C and SIGTERM to the parent, and do not outlive it."""
+    """Set up a worker: ignore Ctrl-C and SIGTERM, and end with the parent."""
     if cache and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         keep_compiled_programs(cache)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -378,7 +378,7 @@ def _fed(
     stop: threading.Event,
     workers: int,
 ) -> Iterator[Done]:
-    """Keep each worker busy and none ahead, so that stopping waits for one chunk."""
+    """Give each worker one chunk at a time, so that stopping waits for no more."""
     queue = list(queue)
     flying: set[Future[Done]] = set()
     while (queue and not stop.is_set()) or flying:

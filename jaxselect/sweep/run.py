@@ -1,7 +1,7 @@
-"""A sweep's work: a grid cut into chunks of lanes, and one chunk from start to disk.
+"""Cutting a grid into chunks of lanes, and running one chunk.
 
-A cell's randomness is a function of its seed alone, and chunks are independent, so any
-engine may run them in any order, anywhere, and again.
+The random numbers of a trial depend on its seed alone and chunks are independent, so
+they may run in any order, on any machine, and more than once.
 """
 
 import functools
@@ -27,9 +27,9 @@ from .store import write_chunk
 def start(
     grid: Grid, shape: Shape, *numbers: Any
 ) -> tuple[Parameters, Parameters, Corpus, Any]:
-    """Parameters before and after the step on E, corpus and η₀ of one lane.
+    """Draw the parameters before and after the step on E, the corpus and η₀ of a lane.
 
-    The numbers are those of `lane_values`, traced or not.
+    The values are those of `lane_values`, traced or not.
 
     Example:
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
@@ -48,7 +48,7 @@ def start(
 def lane_kinds(
     grid: Grid, shape: Shape, lanes: int | None = None
 ) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """Kinds of the arguments of a `program`, to compile it before there are values.
+    """Return shapes and types of a program's arguments, to compile it without values.
 
     Args:
         grid: its precision is used, and how its data and embeddings are made.
@@ -102,11 +102,12 @@ class Chunk(NamedTuple):
 def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
     """Cut a grid into chunks of lanes that should take equally long.
 
-    A batch takes as long as its slowest lane, and a sweep as long as its last chunk, so
-    lanes are sorted by predicted steps, the longest first, a cell's seeds in a row.
+    A batch takes as long as its slowest lane and a sweep as long as its last chunk.
+    Lanes are therefore sorted by predicted steps, the longest first, with the seeds of
+    a cell in a row.
 
     Args:
-        grid: of trials.
+        grid: grid of trials.
         chunk_size: lanes per chunk; the last of a shape may hold fewer.
 
     Returns:
@@ -140,7 +141,7 @@ def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
 
 
 def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
-    """Expected steps of a flow, a rough fit to measurements: it decides order only.
+    """Estimate the steps of a flow by a rough fit, used only to sort lanes.
 
     With γ the predicted |E_sᵀv| of an important token, a clean flow takes 60 steps.
     More are needed where random overlaps rival the step on E (γ√d below 3), where
@@ -162,11 +163,11 @@ def program(
     shape: Shape,
     vmapped: bool,
 ) -> jax.stages.Wrapped:
-    """The compiled trials of one shape, from any point of theirs.
+    """Compile the trials of one shape.
 
-    A flow is followed in stages (`trial.flow_to_end`), and lanes in step wait for each
-    other: those that are left after the first are a batch of their own. The arguments
-    of both are those of `lane_kinds`; a point at t = 0 stands for p_0.
+    A flow has stages (`trial.flow_to_end`), and lanes in lockstep wait for each other.
+    Lanes that need more than one stage therefore form a second batch. Both programs
+    take the arguments of `lane_kinds`; a point at t = 0 means p_0.
 
     Args:
         grid: its family, its static settings and the names of its axes are used.
@@ -199,7 +200,7 @@ def program(
 
 
 def lanes_over(devices: Sequence[Any]) -> NamedSharding:
-    """The sharding of one call's lanes over devices, equally many on each.
+    """Return the sharding that gives each device equally many lanes.
 
     Example:
         >>> tuple(lanes_over(jax.devices()[:1]).spec)
@@ -217,14 +218,14 @@ def run_chunk(
     device: Any = None,
     programs: Programs = program,
 ) -> np.ndarray:
-    """Run the lanes of a chunk, in one call or in one each.
+    """Run the lanes of a chunk, in one call or one by one.
 
-    Lanes in step share every instruction, which accelerators need; but each takes the
-    steps of the slowest, and on a CPU one after the other is as fast or faster.
+    Lanes in lockstep share every instruction, which suits accelerators, but all take as
+    many steps as the slowest. On a CPU it is as fast or faster to run them one by one.
 
     Args:
-        grid: of trials.
-        chunk: of `plan`.
+        grid: grid of trials.
+        chunk: one chunk of `plan`.
         chunk_size: lanes of a full chunk, and of a call where they are in step.
         vmapped: all lanes in step, or one after the other.
         device: where; JAX's default if not given, or the sharding of `lanes_over`
@@ -265,7 +266,7 @@ def run_lanes(
     in_step: int | None,
     device: Any = None,
 ) -> dict[str, np.ndarray]:
-    """Run a program on lanes, in one call or in one each.
+    """Run a program on lanes, in one call or one by one.
 
     Args:
         run: from the values of a lane, or of so many in step, to a record of arrays.
@@ -298,7 +299,7 @@ def run_lanes(
 
 
 def table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
-    """One row per lane: `lane`, then the fields of a record.
+    """Make a table with one row per lane: `lane`, then the fields of a record.
 
     Example:
         >>> table(np.array([7]), {"norm": np.array([2.0])}).tolist()
@@ -324,12 +325,12 @@ def run_and_write(
     device: Any = None,
     programs: Programs = program,
 ) -> dict[str, Any]:
-    """Run one chunk and write it, without what only a further stage needs.
+    """Run one chunk and write its results.
 
     Args:
-        grid: of trials.
+        grid: grid of trials.
         index: number of the chunk.
-        folder: of `store.prepare`.
+        folder: a folder made by `store.prepare`.
         chunk_size: of the plan.
         vmapped: see `run_chunk`.
         device: see `run_chunk`.

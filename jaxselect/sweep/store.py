@@ -1,9 +1,8 @@
-"""Results that survive a kill: one file per chunk of lanes, opened as labelled arrays.
+"""Storage of a sweep: one file per chunk of lanes, opened as labelled arrays.
 
 A folder holds `settings.json`, a copy of it, and `chunks/00000.npy`, …: tables with one
 row per lane, followed by a checksum. A chunk is written under another name and then
-renamed, so it is there whole or not at all. Opening a folder takes one line:
-`load("results/default")`.
+renamed, so a file is always complete. `load("results/default")` opens a folder.
 """
 
 import io
@@ -92,7 +91,7 @@ def _descriptions(folder: Path) -> tuple[Path, Path]:
 
 
 def differences(here: Any, there: Any, name: str = "") -> list[str]:
-    """Where two JSON values differ, one line each; `name` is the dotted place.
+    """List the differences of two JSON values, one line each, below a dotted name.
 
     Example:
         >>> differences({"seeds": 2, "dims": [1]}, {"seeds": 3, "dims": [1]})
@@ -110,10 +109,10 @@ def differences(here: Any, there: Any, name: str = "") -> list[str]:
 
 
 def write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
-    """Write one chunk, all of it or nothing.
+    """Write one chunk, completely or not at all.
 
     Args:
-        folder: of `prepare`.
+        folder: a folder made by `prepare`.
         index: number of the chunk.
         rows: structured array, one row per lane, with the field `lane`.
 
@@ -154,10 +153,10 @@ def read_chunk(folder: Path, index: int) -> np.ndarray:
 def finished(
     folder: Path, lanes: Sequence[np.ndarray] | None = None
 ) -> tuple[set[int], list[int]]:
-    """Which chunks are whole, and which were damaged and have been removed.
+    """List complete chunks, and damaged ones, which are removed.
 
     Args:
-        folder: of `prepare`.
+        folder: a folder made by `prepare`.
         lanes: of every chunk; one that holds other lanes counts as damaged. Not looked
             at by default.
 
@@ -180,7 +179,7 @@ def finished(
 
 
 def _holds(folder: Path, index: int, lanes: Sequence[np.ndarray] | None) -> bool:
-    """Whether a chunk is whole, and holds what is planned for it."""
+    """Whether a chunk is complete and holds the planned lanes."""
     try:
         held = read_chunk(folder, index)["lane"]
     except DamagedChunk:
@@ -189,7 +188,7 @@ def _holds(folder: Path, index: int, lanes: Sequence[np.ndarray] | None) -> bool
 
 
 def tidy(folder: Path) -> None:
-    """Remove what writers that were killed left; nobody may write now."""
+    """Remove temporary files of killed writers, while nobody writes."""
     for path in (folder / "chunks").glob(".*.npy"):
         path.unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
-"""tensorflow-datasets of labelled texts: made from original archives, and read.
+"""Labelled texts as tensorflow-datasets: made from their archives, and read.
 
-None of it needs TensorFlow: the two builders here have the stock datasets' features but
-read the archives with Python alone. Needs the extra `text`.
+TensorFlow is not needed: the two builders here have the features of the stock datasets
+but read the archives in pure Python. Needs the extra `text`.
 """
 
 import csv
@@ -23,7 +23,7 @@ PATIENCE = 20.0
 
 
 class _Archive(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """A builder of an archive that lies in the manual folder."""
+    """Base of builders that read an archive from the manual folder."""
 
     VERSION = tfds.core.Version("1.0.0")
     BUILDER_CONFIGS: ClassVar = [
@@ -53,7 +53,7 @@ class _Archive(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type
 
 
 class ImdbReviews(_Archive, skip_registration=True):  # type: ignore[call-arg]
-    """`imdb_reviews`: 0 for folder neg, 1 for folder pos of `aclImdb_v1.tar.gz`."""
+    """`imdb_reviews` from `aclImdb_v1.tar.gz`: label 0 for neg, 1 for pos."""
 
     name = "imdb_reviews"
     url = "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
@@ -87,7 +87,7 @@ class YelpPolarityReviews(_Archive, skip_registration=True):  # type: ignore[cal
 
 
 def prepare(name: str, data_dir: str | Path, archive: str | Path | None = None) -> Path:
-    """Prepare a tensorflow-dataset once; the folder `read_reviews` takes.
+    """Prepare a tensorflow-dataset once; return the folder for `read_reviews`.
 
     Args:
         name: "imdb_reviews" or "yelp_polarity_reviews", prepared without TensorFlow;
@@ -128,7 +128,7 @@ def prepare(name: str, data_dir: str | Path, archive: str | Path | None = None) 
 
 
 def _prepare_stock(name: str, data_dir: Path) -> Path:
-    """The stock builder's dataset, with TensorFlow if it has yet to be made."""
+    """Prepare a stock dataset, which needs TensorFlow the first time."""
     try:
         builder = tfds.builder(name, data_dir=str(data_dir), file_format="array_record")
         builder.download_and_prepare()
@@ -143,7 +143,7 @@ def _prepare_stock(name: str, data_dir: Path) -> Path:
 
 
 def _download(url: str, target: Path) -> None:
-    """Fetch a file, whole or not at all."""
+    """Download a file, completely or not at all."""
     try:
         with (
             urllib.request.urlopen(url, timeout=PATIENCE) as answer,
@@ -161,7 +161,7 @@ def _download(url: str, target: Path) -> None:
 def features(
     path: Path, text: str, label: str, split: str
 ) -> tuple[list[str], list[int]]:
-    """Two features of a prepared tensorflow-dataset.
+    """Read two features of a prepared tensorflow-dataset.
 
     Args:
         path: the folder that holds `dataset_info.json`.

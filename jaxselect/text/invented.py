@@ -1,8 +1,8 @@
-"""Reviews in an invented language, so that every study of real text runs without data.
+"""Synthetic reviews, so that every study of real text can run without data.
 
-Words follow Zipf's law; some are more likely in positive reviews, some in negative
-ones; and now and then "not" turns the word that follows it round, which no count of
-single words can see.
+Word frequencies follow Zipf's law, and some words are more likely in reviews of one
+label. Sometimes "not" reverses the word that follows it, which counts of single words
+cannot show.
 """
 
 import numpy as np
@@ -26,13 +26,13 @@ def invent_reviews(
     strength: float = 1.0,
     negation: float = 0.05,
 ) -> Reviews:
-    """Labelled reviews, half of them positive up to one.
+    """Draw labelled reviews, half of them positive.
 
     Word s of rank r is drawn with probability ∝ e^{y t_s} / (r + 2), where the tone t_s
     is zero for four words in five and N(0, strength²) for the others.
 
     Args:
-        seed: of everything drawn but the language, which does not depend on it.
+        seed: seed of everything drawn but the language, which does not depend on it.
         reviews: how many.
         vocabulary: number of words of the language, without "not".
         words: mean length of a review.
@@ -90,7 +90,7 @@ def _normalised(weight: np.ndarray) -> np.ndarray:
 
 
 def _name(place: int) -> str:
-    """The word of a number: its digits in a base of syllables."""
+    """Spell a number as a word, by its digits in a base of syllables."""
     base = len(ONSETS) * len(VOWELS)
     syllables = []
     for digit in (place % base, place // base % base, place // base**2):

@@ -61,10 +61,10 @@ def read_reviews(
     split: str = "train",
     names: tuple[Name, ...] | None = None,
 ) -> Reviews:
-    """Labelled reviews from a file or from a prepared tensorflow-dataset.
+    """Read labelled reviews from a file or from a prepared tensorflow-dataset.
 
-    Labels are words or whole numbers, and their number is read from the data: classes
-    are counted from the smallest number, or in the order of the alphabet.
+    Labels are words or integers. Classes are numbered from the smallest integer, or in
+    alphabetical order.
 
     Args:
         path: a .parquet, .csv, .tsv, .json or .jsonl file (JSON: an object per line, or
@@ -113,7 +113,7 @@ def read_reviews(
 def _checked(
     texts: list, marks: list, source: str, names: tuple[Name, ...] | None
 ) -> Reviews:
-    """Reviews from two lists, after a look at every entry."""
+    """Check every entry of the two lists, and make reviews of them."""
     if not texts:
         raise BadInput(f"{source} holds no review; it needs at least one")
     for row, entry in enumerate(texts):
@@ -134,7 +134,7 @@ def _checked(
 
 
 def _name(mark: object, where: str) -> Name:
-    """A label as a word or a whole number."""
+    """Return a label as a word or an integer."""
     if isinstance(mark, str) and mark.strip():
         return mark.strip()
     if isinstance(mark, int | float) and float(mark).is_integer():
@@ -143,7 +143,7 @@ def _name(mark: object, where: str) -> Name:
 
 
 def _classes(found: set[Name], source: str) -> tuple[Name, ...]:
-    """The classes in order; one of 0, 1 or −1, 1 suffices."""
+    """Sort the classes; if only one of 0, 1 or of −1, 1 occurs, add the other."""
     for usual in ((0, 1), (-1, 1)):
         if found <= set(usual):
             return usual
@@ -159,7 +159,7 @@ def _classes(found: set[Name], source: str) -> tuple[Name, ...]:
 
 
 def listed(names: Sequence[Name]) -> str:
-    """The first few names, as a message shows them.
+    """Join the first few names for a message.
 
     Example:
         >>> listed(range(8)), listed(["neg", "pos"])
@@ -170,7 +170,7 @@ def listed(names: Sequence[Name]) -> str:
 
 
 def fingerprint(path: str | Path) -> str:
-    """SHA-256 of a file, or of every file of a folder with its name.
+    """Compute the SHA-256 of a file, or of all files and names in a folder.
 
     Args:
         path: file or folder.
@@ -217,7 +217,7 @@ def _columns(path: Path, text: str, label: str, split: str) -> tuple[list, list]
 
 
 def _separated(stream: pyarrow.NativeFile, text: str, by: str) -> pyarrow.Table:
-    """Columns between commas or tabs."""
+    """Read two columns of a file with commas or tabs."""
     return pyarrow.csv.read_csv(
         stream,
         parse_options=pyarrow.csv.ParseOptions(delimiter=by, newlines_in_values=True),
@@ -229,7 +229,7 @@ def _separated(stream: pyarrow.NativeFile, text: str, by: str) -> pyarrow.Table:
 
 
 def _json(stream: pyarrow.NativeFile, text: str) -> pyarrow.Table:
-    """Objects one per line, or in one list."""
+    """Read JSON objects, one per line or in one list."""
     content = stream.read()
     if content.lstrip()[:1] == b"[":
         content = "\n".join(map(json.dumps, json.loads(content))).encode()

@@ -1,7 +1,7 @@
-"""Training any subset of (E, p, v) with any optax optimiser.
+"""Training of any subset of (E, p, v) with any optax optimiser.
 
-The gradient in E has rank two, so it is carried as two vectors over the vocabulary and
-expanded only inside the loop over E that applies the update.
+The gradient in E has rank two, so it is stored as two vectors over the vocabulary and
+multiplied out only where the update is applied to E.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ EVERYTHING = ("embeddings", "query", "head")
 
 
 class State(eqx.Module):
-    """All that a run carries, and all that it needs to go on after a stop.
+    """The state of a training run, from which it can be resumed.
 
     Attributes:
         parameters: (E, p, v) now.
@@ -119,11 +119,11 @@ def step(
     """One step of the optimiser.
 
     Args:
-        state: of `initial_state` or of the step before; used up.
+        state: result of `initial_state` or of the step before; used up.
         corpus: what the gradient is taken on.
         optimiser: as for `train`.
         trained: what moves.
-        weights: of the sequences, adding up to one; 1/n if not given.
+        weights: weights of the sequences, adding up to one; 1/n if not given.
 
     Returns:
         The next state.
@@ -146,11 +146,11 @@ def train(
 ) -> tuple[State, str]:
     """Train to the end of the schedule.
 
-    Where a checkpoint exists the run goes on from there, and ends where it would have
-    ended without the stop, bit for bit.
+    A run with a checkpoint resumes from it, with the same result bit for bit as without
+    the stop.
 
     Args:
-        state: of `initial_state`; used up.
+        state: result of `initial_state`; used up.
         corpus: what the gradient is taken on.
         optimiser: any of optax; `optax.sgd` for gradient descent.
         schedule: how long, how often, what moves.
@@ -205,7 +205,7 @@ def _descent(
     corpus: SparseCorpus,
     weights: Float[Array, " sequences"] | None,
 ) -> FactoredDescent:
-    """−∇L alone: the risk is not computed."""
+    """Compute −∇L without the risk."""
     return risk_and_descent(parameters, corpus, weights)[1]
 
 
@@ -216,7 +216,7 @@ def _update(
     optimiser: optax.GradientTransformation,
     trained: tuple[str, ...],
 ) -> State:
-    """One step of the optimiser on what is trained."""
+    """Take one step of the optimiser on the trained parameters."""
     moving, fixed = _split(state.parameters, trained)
     downhill, _ = _split(expand(descent, state.parameters), trained)
     # Adam multiplies arrays by Python-made scalars of another type.
@@ -255,7 +255,7 @@ def _record(
 def _minibatch(
     key: Key[Array, ""], step: Int[Scalar, ""], sequences: int, batch: int
 ) -> Float[Array, " sequences"]:
-    """Weights of one minibatch; every epoch deals the sequences in a new order."""
+    """Draw the weights of a minibatch; each epoch has its own order of sequences."""
     per_epoch = max(sequences // batch, 1)
     epoch_key = jax.random.fold_in(key, step // per_epoch)
     dealt = jax.random.permutation(epoch_key, sequences) // batch == step % per_epoch
@@ -270,7 +270,7 @@ def _fingerprint(
     schedule: Schedule,
     key: Key[Array, ""] | None,
 ) -> bytes:
-    """A digest of all that decides how a run goes on."""
+    """Compute a digest of everything that a run depends on."""
     moving, _ = _split(state.parameters, schedule.trained)
     with jax.numpy_dtype_promotion("standard"):
         rule = jax.make_jaxpr(optimiser.update)(moving, state.optimiser, moving)
@@ -285,7 +285,7 @@ def _fingerprint(
 
 
 def _write(path: Path, run: bytes, state: State) -> None:
-    """Keep a state, after the fingerprint of its run and a digest."""
+    """Write a state after the fingerprint of its run and a digest."""
     body = io.BytesIO()
     eqx.tree_serialise_leaves(body, state)
     with replacing(path) as aside:
@@ -293,7 +293,7 @@ def _write(path: Path, run: bytes, state: State) -> None:
 
 
 def _read(path: Path, run: bytes, like: State) -> State:
-    """The state that was kept, if it is of this run."""
+    """Read the saved state, if it belongs to this run."""
     stream = io.BytesIO(path.read_bytes())
     if stream.read(len(run)) != run:
         raise BadInput(
@@ -312,7 +312,7 @@ def _digest(body: bytes | memoryview) -> bytes:
 def _split(
     parameters: Parameters, trained: tuple[str, ...]
 ) -> tuple[Parameters, Parameters]:
-    """The trained leaves and the fixed ones, each beside None."""
+    """Split parameters into trained and fixed leaves, with None elsewhere."""
     mask = [name in trained for name in EVERYTHING]
     return eqx.partition(
         parameters, jax.tree.unflatten(jax.tree.structure(parameters), mask)

@@ -1,4 +1,4 @@
-"""Words and their counts: from labelled reviews to bags over a vocabulary.
+"""From labelled reviews to bags of words over a vocabulary.
 
 Needs the extra `text`.
 """
@@ -23,11 +23,11 @@ LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 
 
 class Bags(NamedTuple):
-    """Counts of the known words in each review that has any.
+    """Counts of vocabulary words, for each review that has any.
 
     Attributes:
         counts: one row per review kept, one column per word of the vocabulary.
-        labels: of the reviews kept.
+        labels: labels of the reviews kept.
         kept: their places among the reviews given.
     """
 
@@ -39,7 +39,7 @@ class Bags(NamedTuple):
 def choose_vocabulary(
     texts: list[str], *, min_count: int = 5, max_size: int | None = None
 ) -> tuple[str, ...]:
-    """The frequent words of a training split, most frequent first.
+    """Find the frequent words of a training split, most frequent first.
 
     Args:
         texts: the training split; no word of any other may enter.
@@ -78,7 +78,7 @@ def choose_vocabulary(
 
 
 def count_words(reviews: Reviews, vocabulary: tuple[str, ...]) -> Bags:
-    """Bags of known words, without reviews that have none.
+    """Count vocabulary words, and drop reviews that have none.
 
     Args:
         reviews: texts and labels.
@@ -106,7 +106,7 @@ def count_words(reviews: Reviews, vocabulary: tuple[str, ...]) -> Bags:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of one text, in order, as the counts see them.
+    """Split one text into words, in order, as they are counted.
 
     Args:
         text: a review.
@@ -123,12 +123,12 @@ def words_of(text: str) -> list[str]:
 
 @cache
 def _analyzer() -> Callable[[str], list[str]]:
-    """The way of splitting as a function of a text."""
+    """Return the function that splits a text."""
     return _counter(None).build_analyzer()
 
 
 def _counter(vocabulary: tuple[str, ...] | None) -> CountVectorizer:
-    """The one way in which this package splits text into words."""
+    """Return the vectoriser with which the package splits text into words."""
     return CountVectorizer(
         preprocessor=lambda text: LINE_BREAK.sub(" ", text).lower(),
         token_pattern=WORD,

@@ -1,12 +1,12 @@
-"""Betweenness: which token keeps which away, from values and counts alone.
+"""Betweenness: which token can hold off which, from values and counts alone.
 
 For labels ±1 and one selected token s per sequence the strength of a pair (s over r) is
 
     c_sr = (b_s − b_r) (W₊ (−ℓ′(b_s)) − W₋ (−ℓ′(−b_s))),   W_± = Σ_{y=±} w_X C_r/C_s
 
 over the sequences X in which s is selected and r loses. Its second factor has the sign
-of b* − b_s, where b* is the value that these sequences ask for: c_sr > 0 if and only if
-b_s lies strictly between b_r and b* (mathematics, section 3l).
+of b* − b_s, where b* is the value that minimises the risk of these sequences: c_sr > 0
+if and only if b_s lies strictly between b_r and b* (mathematics, section 3l).
 """
 
 from typing import Any, NamedTuple
@@ -69,7 +69,7 @@ def asked_value(
     Source: mathematics, section 3l.
 
     Args:
-        log_odds: of `log_odds`.
+        log_odds: result of `log_odds`.
         loss: ℓ, strictly convex.
 
     Example:
@@ -97,7 +97,7 @@ def between(
 
     Args:
         values: b.
-        log_odds: of `log_odds`.
+        log_odds: result of `log_odds`.
         loss: ℓ.
 
     Returns:
@@ -129,14 +129,15 @@ def step_window(
 ) -> StepWindow:
     """The η₀ of one step on E for which c_sr > 0, from counts alone.
 
-    At d → ∞ the values are b = −ℓ′(0) η₀ α. A winner with |α| in the direction of its
-    lead has a ceiling, b*/(−ℓ′(0) α_s); one that leads by being less wrong, a floor.
+    At d → ∞ the values are b = −ℓ′(0) η₀ α. If the winner leads in the direction of its
+    own α_s, η₀ has the upper bound b*/(−ℓ′(0) α_s); if it leads against it, η₀ has a
+    lower bound.
 
     Source: mathematics, section 3l.
 
     Args:
         importance: α.
-        log_odds: of `log_odds`.
+        log_odds: result of `log_odds`.
         loss: ℓ.
 
     Returns:
@@ -179,7 +180,7 @@ class Foreseen(NamedTuple):
 
     @property
     def share(self) -> Float[Scalar, ""]:
-        """Share of losing slots that their winner keeps away."""
+        """Compute the share of losing slots that their winner holds off."""
         return self.inside.sum() / jnp.maximum(self.loses.sum(), 1)
 
 
@@ -188,7 +189,7 @@ def foreseen(
     importance: Float[Array, " vocabulary"],
     step_size: Float[Scalar, ""] | float,
 ) -> Foreseen:
-    """Winners by |α|, and the losers that they keep away after a step of η₀.
+    """Predict the winner of each sequence by |α|, and the losers that it holds off.
 
     Source: mathematics, section 3l.
 
@@ -218,12 +219,12 @@ def foreseen(
 def negative_load(
     embeddings: Float[Array, "vocabulary dim"], duals: _Pairs
 ) -> Float[Scalar, ""]:
-    """How much of what the positive pairs hold the negative ones use up.
+    """Compute the load of the negative pairs on the positive ones.
 
-    The largest eigenvalue of H₋ relative to H₊, with H_± = Σ_{±λ>0} |λ_k| D_k D_kᵀ:
-    H = H₊ − H₋ > 0 on the span of all D_k if and only if it is below one. A single
-    negative pair has |λ_k| R_k, with R_k = D_kᵀ H₊⁺ D_k the effective resistance
-    between its tokens.
+    The load is the largest eigenvalue of H₋ relative to H₊, with H_± = Σ_{±λ>0} |λ_k|
+    D_k D_kᵀ. H = H₊ − H₋ > 0 on the span of all D_k if and only if it is below one. For
+    a single negative pair it is |λ_k| R_k, with R_k = D_kᵀ H₊⁺ D_k the effective
+    resistance between its tokens.
 
     Source: mathematics, section 3l.
 

@@ -1,13 +1,13 @@
 """The joint flow of E, p and v on the exact family, reduced to two variables.
 
 The exact family has R important tokens per class, I irrelevant ones, one important
-token in each sequence of T, and every token in as many sequences as its like. For
-d → ∞ its joint flow keeps two numbers: β = y b_s, the value of an important token, and
-u, its score above an irrelevant one.
+token in each sequence of T, and all tokens of a kind in equally many sequences. For d →
+∞ its joint flow keeps two numbers: β = y b_s, the value of an important token, and u,
+its score above an irrelevant one.
 
-With E and v trained the values head for argmin |b| with y_X f_X ≥ 1: a bag is explained
-by one token, and |b|² counts the tokens that explain. `joint_limit` measures how far
-scores and values are from that (mathematics, section 3i).
+If E and v are trained, the direction of the values tends to argmin |b| with y_X f_X ≥
+1. Its |b|² is the number of tokens that decide a bag. `joint_limit` measures the
+distance of scores and values from this limit (mathematics, section 3i).
 """
 
 import diffrax as dfx
@@ -46,7 +46,7 @@ class Channel(eqx.Module):
     start_square: Float[Scalar, ""]
 
     def speed(self, x: Float[Array, "*points"]) -> Float[Array, "*points"]:
-        """K(x), the speed of x per unit of push."""
+        """Compute K(x), the speed of x per unit of force."""
         square = self.start_speed**2 + 4 * self.product * self._gained(x)
         # The inner `where` keeps the derivative finite where nothing is trained.
         return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
@@ -76,7 +76,7 @@ class ReducedProblem(eqx.Module):
 
 
 class ReducedFlow(eqx.Module):
-    """β, u and what follows from them, along log-time.
+    """β and u along log-time, with norms, weights and the loss.
 
     Attributes:
         log_times: log(1+t).
@@ -107,7 +107,7 @@ def reduced_problem(
     cls_square: _Number = 1.0,
     head_square: _Number = 1.0,
 ) -> ReducedProblem:
-    """Constants of the two equations, for any rates of E, p and v.
+    """Compute the constants of the equations for β and u, for any rates of E, p and v.
 
     With N = 2R, 1/M = 1/N + 1/I: values have K_0 = η |v_0|²/N + η_v (1/N + γ²/|v_0|²)
     and c = η η_v/N, scores K_0 = (η |p_0|² + η_p)/M and c = η η_p/M.
@@ -161,7 +161,7 @@ def reduced_flow(
     tolerance: float = 1e-9,
     max_steps: int = 16384,
 ) -> ReducedFlow:
-    """β and u along log-time, from the start on.
+    """Integrate β and u in log-time, from the start.
 
     dβ/dt = g q K_v(β), du/dt = g β q (1 − q) K_p(u), with g = σ(−qβ) and
     q = 1/(1 + (T − 1) e^{−u}), in τ = log(1+t).
@@ -169,9 +169,9 @@ def reduced_flow(
     Source: mathematics, section 3i.
 
     Args:
-        problem: of `reduced_problem`.
+        problem: result of `reduced_problem`.
         log_times: increasing, from 0 on, up to 10⁹ in float64.
-        tolerance: of the integration.
+        tolerance: tolerance of the integration.
         max_steps: bound on the number of steps.
 
     Returns:
@@ -214,7 +214,7 @@ def reduced_flow(
 
 
 def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> ReducedFlow:
-    """The late law of the reduced flow, for the subset it trains.
+    """Compute the late law of the reduced flow, for the parameters that are trained.
 
     Where E or v is trained, β = τ + log K_v(τ), and with x = 2, or 1 where both are,
 
@@ -226,7 +226,7 @@ def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> Redu
     Source: mathematics, section 3i.
 
     Args:
-        problem: of `reduced_problem`.
+        problem: result of `reduced_problem`.
         log_times: τ = log t, large.
 
     Returns:
@@ -278,7 +278,7 @@ def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> Redu
 
 
 def _late_speed(channel: Channel, x: Float[Array, "*points"]) -> Array:
-    """K late: 2 √c x where two rates feed each other, K_0 where one is zero."""
+    """Compute the late K: 2 √c x if both rates are positive, K_0 if one is zero."""
     late = 2 * jnp.sqrt(channel.product) * x
     return jnp.where(channel.product > 0, late, channel.start_speed)
 
@@ -294,9 +294,9 @@ def _log_unselected(score: Array, problem: ReducedProblem) -> Array:
 
 
 def _paces(problem: ReducedProblem) -> Float[Array, " 2"]:
-    """(a, b), such that β − a τ and u − b τ grow slower than τ.
+    """Return (a, b) such that β − a τ and u − b τ grow slower than τ.
 
-    With β and u themselves, known to a share of τ, e^{τ − qβ} would follow rounding.
+    These differences are integrated, because e^{τ − qβ} cancels if β itself is rounded.
     """
     both = problem.values, problem.scores
     trained, moves = (x.product + x.start_speed > 0 for x in both)
@@ -306,7 +306,7 @@ def _paces(problem: ReducedProblem) -> Float[Array, " 2"]:
 
 
 def _field(log_time: PyTree, state: PyTree, args: PyTree) -> Array:
-    """Derivatives of x = β − a τ and y = u − b τ, where no two terms of τ cancel."""
+    """Compute derivatives of x = β − a τ and y = u − b τ without cancellation."""
     problem, paces = args
     value, score = state + paces * log_time
     log_weight = _log_selected(score, problem)
@@ -351,11 +351,11 @@ def joint_limit(
     values: Float[Array, " vocabulary"],
     corpus: Corpus,
 ) -> JointLimit:
-    """Residuals of the limit problem of the values, at given scores.
+    """Compute residuals of the limit problem of the values, at given scores.
 
-    b/m solves min |b| subject to y_X Σ_s q_X[s] b_s ≥ 1 if b ∝ Σ_X λ_X y_X q_X,
-    with λ_X ≥ 0 that vanish where m_X > m = min m_X; the flow has λ_X ∝ −ℓ′(m_X). With
-    M_± = Σ_X λ_X Σ_s q_X[s] (b_s − f_X)² over one class, h_a ⊥ b says M₊ = M₋.
+    b/m solves min |b| subject to y_X Σ_s q_X[s] b_s ≥ 1 if b ∝ Σ_X λ_X y_X q_X with λ_X
+    ≥ 0 that vanish where m_X > m = min m_X. Along the flow λ_X ∝ −ℓ′(m_X). With M_± =
+    Σ_X λ_X Σ_s q_X[s] (b_s − f_X)² over one class, h_a ⊥ b says M₊ = M₋.
 
     Source: mathematics, section 3i.
 

@@ -1,9 +1,9 @@
-"""The phase diagram over (d, η₀): where selection begins, breaks, fails, and recovers.
+"""Edges of the phase diagram over (d, η₀).
 
 Every edge is a root of one function of (d, η₀) and of the ensemble's sizes, for the
-median draw of even counts, and differentiable by the implicit function. It holds where
-`in_domain` does, which bounds the numbers that the theory takes for small: for R ≥ I or
-small d not up to γ_c.
+median draw with even counts, and is differentiable by the implicit function theorem.
+The edges hold inside the domain that `in_domain` checks; for R ≥ I or small d it ends
+below γ_c.
 """
 
 from collections.abc import Callable
@@ -53,10 +53,11 @@ class SmallNumbers(NamedTuple):
 
 @partial(jax.jit, inline=True)
 def small_numbers(ensemble: Ensemble, dim: Real, step_size: Real) -> SmallNumbers:
-    """The three numbers whose smallness the theory assumes.
+    """Compute the three numbers that the theory assumes to be small.
 
-    γ_I = γR(T − 1)/(IT) over √d; `start_asymmetry`/√d; and (f(1 − f))^{1/2} 2R/n, f the
-    fractional part of n/(2R), for the even counts of `synthetic.assumption_one`.
+    They are γ_I/√d with γ_I = γR(T − 1)/(IT), `start_asymmetry`/√d, and the relative
+    spread of counts (f(1 − f))^{1/2} 2R/n, with f the fractional part of n/(2R), for
+    the even counts of `synthetic.assumption_one`.
 
     Source: mathematics, section 6e.
 
@@ -82,8 +83,8 @@ def small_numbers(ensemble: Ensemble, dim: Real, step_size: Real) -> SmallNumber
 def in_domain(ensemble: Ensemble, dim: Real, step_size: Real) -> Bool[Scalar, ""]:
     """Whether (d, η₀) is in the domain of the theory.
 
-    `small_numbers` are at most 0.03, 0.15 and 0.1. Not for an edge that is infinite,
-    zero or NaN.
+    `small_numbers` are at most 0.03, 0.15 and 0.1. An edge that is infinite, zero or
+    NaN is outside.
 
     Source: mathematics, section 6e.
 
@@ -120,7 +121,7 @@ Condition = Callable[[Float[Array, " places"]], Float[Array, " places"]]
 class Edges(NamedTuple):
     """A band of step sizes lower < η₀ < upper; (∞, 0) where it is empty.
 
-    NaN stands for an edge that is not known, since an orbit of `two_class_ode` is not.
+    An edge is NaN if an orbit of `two_class_ode` that it needs is unknown.
 
     Attributes:
         lower: η₀ at which it begins; 0 where it holds from the selection edge on.
@@ -133,11 +134,12 @@ class Edges(NamedTuple):
 
 @partial(jax.jit, inline=True)
 def selection_edge(ensemble: Ensemble, dim: Real) -> Float[Scalar, ""]:
-    """The smallest η₀ at which every important token is selected.
+    """Find the smallest η₀ at which every important token is selected.
 
     γ √d = z + 2 ((1 + 1/λ)/(2R + 1))^{1/2}, Φ(z)^{2R} = ½, λ = n(T − 1)/(2RI): the
-    weakest of 2R values γ + N(0, 1/d) must still outbid what it draws upon itself.
-    η₀ ∝ d^{−1/2}.
+    smallest of 2R values γ + N(0, 1/d) must be large enough for its token to be
+    selected against the irrelevant tokens that its own force raises. Hence η₀ ∝
+    d^{−1/2}.
 
     Source: mathematics, section 6d.
 
@@ -151,10 +153,10 @@ def selection_edge(ensemble: Ensemble, dim: Real) -> Float[Scalar, ""]:
 
 @partial(jax.jit, inline=True)
 def breaking_edges(ensemble: Ensemble, dim: Real) -> Edges:
-    """The step sizes between which the symmetry of the classes breaks.
+    """Find the step sizes between which the symmetry of the classes breaks.
 
-    The two roots of max_t log(q₊/q₋) = log 2 for δ = 0.674 `start_asymmetry`/√d: about
-    A(γ) = ½ log d below, and just below γ_c above.
+    They are the roots of max_t log(q₊/q₋) = log 2 for δ = 0.674 `start_asymmetry`/√d.
+    The lower one is near amp(γ) = ½ log d, the upper one just below γ_c.
 
     Source: mathematics, sections 6a and 6b.
 
@@ -168,11 +170,11 @@ def breaking_edges(ensemble: Ensemble, dim: Real) -> Edges:
 
 @partial(jax.jit, inline=True)
 def capture_edges(ensemble: Ensemble, dim: Real) -> Edges:
-    """The step sizes between which capture by one class is for good.
+    """Find the step sizes between which capture by one class is permanent.
 
-    The roots of Θ²(1 − 1/(T − 1)) = 2 e^{−γ_E}, Θ the spread that noise has given to
-    the scores of irrelevant tokens as the losing class would come back; (∞, 0) at
-    dimensions at which every capture is temporary.
+    They are the roots of Θ²(1 − 1/(T − 1)) = 2 e^{−γ_E}, where Θ is the spread of the
+    scores of irrelevant tokens, caused by noise, at the time when the losing class
+    would return. At dimensions where every capture is temporary they are (∞, 0).
 
     Source: mathematics, section 6c.
     """
@@ -183,14 +185,14 @@ def capture_edges(ensemble: Ensemble, dim: Real) -> Edges:
 def recovery_log_time(
     ensemble: Ensemble, dim: Real, step_size: Real
 ) -> Float[Scalar, ""]:
-    """log(1+t) of the losing class's return, to half of the weight.
+    """Compute log(1+t) at which the losing class has regained half of the weight.
 
-    Without noise, that is for d above `largest_captured_dim`.
+    Noise is neglected, so the result holds for d above `largest_captured_dim`.
 
     Source: mathematics, section 6b.
 
     Args:
-        ensemble: of corpora.
+        ensemble: ensemble of corpora.
         dim: d.
         step_size: η₀.
 
@@ -208,12 +210,12 @@ def recovery_log_time(
 
 @partial(jax.jit, inline=True)
 def largest_captured_dim(ensemble: Ensemble, step_size: Real) -> Float[Scalar, ""]:
-    """d_c up to which capture at a step size is for good.
+    """Find the dimension d_c up to which capture at a step size is permanent.
 
     Source: mathematics, section 6c.
 
     Args:
-        ensemble: of corpora.
+        ensemble: ensemble of corpora.
         step_size: η₀.
 
     Returns:
@@ -231,7 +233,7 @@ def largest_captured_dim(ensemble: Ensemble, step_size: Real) -> Float[Scalar, "
 
 
 def _least_bid(ensemble: Ensemble) -> Float[Scalar, ""]:
-    """γ √d at which half of the draws select every important token."""
+    """Compute γ √d at which half of the draws select every important token."""
     tokens = jnp.asarray(ensemble.relevant, float)
     meetings = ensemble.sequences * ensemble.odds / 2.0 / tokens / ensemble.irrelevant
     weakest = norm.ppf(0.5 ** (0.5 / tokens))
@@ -264,7 +266,7 @@ def _lost(
 
 
 def _band(condition: Callable, ensemble: Ensemble, dim: Real) -> Edges:
-    """First and last η₀ at which a condition is positive."""
+    """Find the first and the last η₀ at which a condition is positive."""
     log_dim = jnp.log(jnp.asarray(dim, float))
     largest = 1.2 * jnp.maximum(critical_alignment(ensemble), SMALLEST)
     least = jnp.minimum(_least_bid(ensemble) / jnp.sqrt(dim), 0.5 * largest)
@@ -278,10 +280,10 @@ def _edges(
     condition: Callable[[Float[Scalar, ""]], Float[Scalar, ""]],
     ends: Float[Array, " 2"],
 ) -> Float[Array, " 2"]:
-    """The first and the last point at which a condition is positive.
+    """Find the first and the last point at which a condition is positive.
 
-    Beyond an end at which it is positive, ∓∞; (∞, −∞) where it is nowhere; NaN where a
-    value that the search came to is.
+    If it is positive at an end of the range, that edge is ∓∞; if nowhere, the edges are
+    (∞, −∞); if a value met in the search is NaN, so is the edge.
     """
     values_at = jax.vmap(condition)
 
@@ -310,14 +312,14 @@ def _edges(
 
 
 def _share(state: tuple) -> Float[Array, " 2"]:
-    """Zero of a straight line, as a share of the bracket."""
+    """Find the zero of a straight line, as a share of the bracket."""
     _, _, below, above, _ = state
     bracketed = (below <= 0.0) & (above > 0.0)
     return jnp.where(bracketed, below / jnp.where(bracketed, below - above, 1.0), 0.5)
 
 
 def _replaced(state: tuple, x: Float[Array, " 2"], value: Float[Array, " 2"]) -> tuple:
-    """Brackets in which a point replaces the end of its sign."""
+    """Replace the end of a bracket that has the sign of a new point."""
     outside, inside, below, above, flag = state
     positive = value > 0.0
     return (
@@ -332,7 +334,7 @@ def _replaced(state: tuple, x: Float[Array, " 2"], value: Float[Array, " 2"]) ->
 def _brackets(
     function: Condition, ends: Float[Array, " 2"]
 ) -> tuple[Float[Array, " 2"], Float[Array, " 2"], Float[Array, " 2"]]:
-    """Points outside and inside each edge, and a flag: zero if any."""
+    """Find points outside and inside each edge, and whether there are any."""
 
     def refine(ends: Float[Array, " 2"]) -> tuple[Array, Array, Array, Array]:
         points = jnp.linspace(ends[0], ends[1], CELLS + 1)

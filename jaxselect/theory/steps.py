@@ -2,10 +2,10 @@
 
 The exact family keeps two numbers for d → ∞: β = y b_s, the value of an important
 token, and u, its score above an irrelevant one. `reduced_steps` takes k gradient steps
-on E with p and v fixed (mathematics, section 3i). `decay_end` is the end of training of
-E, p and v under weight decay λ, which adds ½ λ (‖E‖² + |p|² + |v|²) to the loss and
-makes it finite (mathematics, section 3k). `escape_bound` is how probably minibatches
-carry p out of a basin (there, too).
+on E with p and v fixed (mathematics, section 3i). `decay_end` computes the end of
+training of E, p and v under weight decay λ, that is with ½ λ (‖E‖² + |p|² + |v|²) added
+to the loss (mathematics, section 3k). `escape_bound` bounds the probability that
+minibatches carry p out of a basin (same section).
 """
 
 from typing import NamedTuple
@@ -46,7 +46,7 @@ def reduced_steps(
     step_size: _Number,
     number: int,
 ) -> ReducedSteps:
-    """β, u and what follows from them, after each step on E.
+    """Compute β, u, attention and ‖p_mm‖ after each step on E.
 
     β ← β + (η₀/2R) g q,  u ← u + (η₀/M) g q (1 − q) β,  1/M = 1/2R + 1/I, with
     q = 1/(1 + (T − 1)e^{−u}) and g = σ(−qβ); ‖p_mm‖ = (1/M + u²)^{−1/2}.
@@ -100,7 +100,7 @@ def reduced_steps(
 
 
 class DecayEnd(NamedTuple):
-    """The stationary point that selects; NaN where decay leaves none.
+    """The stationary point with selected tokens; NaN if none exists.
 
     Attributes:
         value: β.
@@ -120,10 +120,10 @@ class DecayEnd(NamedTuple):
 def decay_end(
     *, relevant: _Number, irrelevant: _Number, length: _Number, decay: _Number
 ) -> DecayEnd:
-    """The end of training of E, p and v under weight decay λ.
+    """Compute the end of training of E, p and v under weight decay λ.
 
-    q σ(−qβ) = λ √N and √(N/M) β (1 − q) = 1 with N = 2R, 1/M = 1/N + 1/I; then u =
-    log((T − 1) q/(1 − q)), |v|² = β √N and |p|² = √M u.
+    It solves q σ(−qβ) = λ √N and √(N/M) β (1 − q) = 1 with N = 2R, 1/M = 1/N + 1/I;
+    then u = log((T − 1) q/(1 − q)), |v|² = β √N and |p|² = √M u.
 
     Source: mathematics, section 3k.
 
@@ -146,13 +146,13 @@ def decay_end(
     ratio = jnp.sqrt(tokens * inverse_mass)
 
     def excess(value: Array) -> Array:
-        """Log of q σ(−qβ)/(λ √N), where qβ = β − √(M/N)."""
+        """Compute log of q σ(−qβ)/(λ √N), where qβ = β − √(M/N)."""
         margin = value - 1 / ratio
         push = jnp.log(margin / value) - jax.nn.softplus(margin)
         return push - jnp.log(decay * jnp.sqrt(tokens))
 
     def slope(value: Array) -> Array:
-        """The sign of its derivative: positive up to one maximum."""
+        """Compute the sign of its derivative, which is positive up to one maximum."""
         margin = value - 1 / ratio
         return 1 / (ratio * value * margin) - jax.nn.sigmoid(margin)
 
@@ -181,11 +181,11 @@ def escape_bound(
     largest: _Number,
     drift: _Number = 0.0,
 ) -> Float[Scalar, ""]:
-    """Bound on the probability that noisy steps leave a ball in which −∇Φ contracts.
+    """Bound the probability that noisy steps leave a ball in which −∇Φ contracts.
 
-    exp(−r²/(2 (s² V + ⅓ s b r))), s = 2 R + b, r = R² − δ_0² − V − 2 (R + b) x − x²:
-    Freedman's inequality for ‖z − ρ‖² (D. Freedman, On tail probabilities for
-    martingales, 1975).
+    The bound is exp(−r²/(2 (s² V + ⅓ s b r))), s = 2 R + b, r = R² − δ_0² − V − 2 (R +
+    b) x − x²: Freedman's inequality for ‖z − ρ‖² (D. Freedman, On tail probabilities
+    for martingales, 1975).
 
     Source: mathematics, section 3k.
 

@@ -1,16 +1,16 @@
-"""Two classes that compete for p: the flow of their mean scores, and its solution.
+"""The flow of the mean scores of two classes that compete for p, and its solution.
 
-Under Assumption 1 and for d → ∞ the flow keeps three numbers: u₊ and u₋, by how much an
-important token of a positive (negative) sequence leads its irrelevant ones, and time.
-With q = e^u/(e^u + T − 1), K_+ = γ² + 1/R + 1/I and K_− = γ² − 1/I
+Under Assumption 1 and for d → ∞ the flow has two variables: u₊ (u₋), the score lead of
+the important token over the irrelevant ones in a positive (negative) sequence. With q =
+e^u/(e^u + T − 1), K_+ = γ² + 1/R + 1/I and K_− = γ² − 1/I
 
     du±/dt = K_+ h± − K_− h∓,      h(q) = ½ γ σ(−γ q) q (1 − q)
 
 Time divides out: with z = u₊ + u₋ and δ = (u₊ − u₋)/2 the orbit obeys one equation,
-dδ/dz = (ω/2) tanh(½ log(h₊/h₋)). Weights and pulls stand as logarithms and steps grow
-with the distance from q = ½, so that a return at any log t costs a few hundred steps.
+dδ/dz = (ω/2) tanh(½ log(h₊/h₋)). Weights and pulls are stored as logarithms, and steps
+grow with the distance from q = ½, so a return at any log t costs a few hundred steps.
 
-The noise of a draw at finite d is of order d^{−1/2} in scores and values. Functions
+At finite d the noise of a draw in scores and values is of order d^{−1/2}. Functions
 take real numbers, concrete or traced, and are differentiable in all of them.
 """
 
@@ -72,9 +72,9 @@ class Ensemble(NamedTuple):
 
 
 def alignment(ensemble: Ensemble, step_size: Real) -> Real:
-    """γ = η₀/(4RT), the |E_sᵀv| of the important tokens after the step on E.
+    """Compute γ = η₀/(4RT), the |E_sᵀv| of important tokens after the step on E.
 
-    With several important tokens per sequence to first order.
+    With several important tokens per sequence it holds to first order.
 
     Source: Lemma 4.1; mathematics, section 6.
 
@@ -86,7 +86,7 @@ def alignment(ensemble: Ensemble, step_size: Real) -> Real:
 
 
 def step_size(ensemble: Ensemble, alignment: Real) -> Real:
-    """η₀ = 4RTγ, by which important tokens get the alignment γ.
+    """Compute η₀ = 4RTγ, the step size that gives important tokens the alignment γ.
 
     Source: mathematics, section 6.
 
@@ -99,10 +99,10 @@ def step_size(ensemble: Ensemble, alignment: Real) -> Real:
 
 @partial(jax.jit, inline=True)
 def critical_alignment(ensemble: Ensemble) -> Float[Scalar, ""]:
-    """γ_c beyond which an asymmetry of the classes never grows.
+    """Compute γ_c, beyond which an asymmetry of the classes never grows.
 
-    γ σ(γ/T) = T − T/(T − 1): there the pull h is largest at the start, q = 1/T. Zero
-    for T ≤ 2; the derivative is that of the implicit function.
+    It solves γ σ(γ/T) = T − T/(T − 1); beyond it the pull h is largest at the start, q
+    = 1/T. It is zero for T ≤ 2; its derivative is that of the implicit function.
 
     Source: mathematics, section 6a.
 
@@ -124,10 +124,10 @@ def critical_alignment(ensemble: Ensemble) -> Float[Scalar, ""]:
 
 @partial(jax.jit, inline=True)
 def amplification(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
-    """amp(γ) = ω log(h(q*)/h(1/T)), by how much log δ grows on the symmetric path.
+    """Compute amp(γ) = ω log(h(q*)/h(1/T)), the growth of log δ on the symmetric path.
 
     An asymmetry grows as a power of the pull, δ ∝ h^ω, ω = (2γ² + 1/R)/(1/R + 2/I), as
-    long as that grows, until q*; zero beyond γ_c.
+    long as h grows, that is until q*. The result is zero beyond γ_c.
 
     Source: mathematics, section 6a.
 
@@ -144,7 +144,7 @@ def amplification(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
 
 
 def pull(weight: Real, alignment: Real) -> Float[Scalar, ""]:
-    """h(q) = ½ γ σ(−γq) q (1 − q), the pull of a class on its important tokens.
+    """Compute the pull h(q) = ½ γ σ(−γq) q (1 − q) of a class on its important tokens.
 
     Source: mathematics, section 6.
 
@@ -157,12 +157,12 @@ def pull(weight: Real, alignment: Real) -> Float[Scalar, ""]:
 
 
 def as_real(ensemble: Ensemble) -> Ensemble:
-    """The same with numbers that JAX can differentiate."""
+    """Convert the fields to arrays that JAX can differentiate."""
     return jax.tree.map(lambda x: jnp.asarray(x, float), ensemble)
 
 
 def _steps(ensemble: Ensemble) -> Real:
-    """η₀/γ = 4RT over the importance of a token in units of 1/(2RT)."""
+    """Compute η₀/γ = 4RT / strength, with the strength in units of 1/(2RT)."""
     important = ensemble.important * ensemble.strength
     return 4.0 * ensemble.relevant * ensemble.length / important
 
@@ -176,7 +176,7 @@ def growth_exponent(ensemble: Ensemble, gamma: Float[Scalar, ""]) -> Float[Scala
 def log_pull(
     log_odds: Float[Array, "*classes"], alignment: Real
 ) -> Float[Array, "*classes"]:
-    """Log h(q), exact however close q is to zero or one.
+    """Compute log h(q) without cancellation for q close to zero or one.
 
     Source: mathematics, section 6.
 
@@ -192,7 +192,7 @@ def log_pull(
 def log_pull_slope(
     log_odds: Float[Array, "*classes"], alignment: Real
 ) -> Float[Array, "*classes"]:
-    """(1 − q) − q − γ q (1 − q) σ(γq), the slope of log h in the log-odds of q."""
+    """Slope of log h in the log-odds of q: (1 − q) − q − γ q (1 − q) σ(γq)."""
     weight, unselected = jax.nn.sigmoid(log_odds), jax.nn.sigmoid(-log_odds)
     return (
         unselected
@@ -204,7 +204,7 @@ def log_pull_slope(
 def strongest_log_odds(
     ensemble: Ensemble, gamma: Float[Scalar, ""]
 ) -> Float[Scalar, ""]:
-    """Log-odds of the q* ≥ 1/T at which the pull is largest."""
+    """Find the log-odds of the q* ≥ 1/T at which the pull is largest."""
     top = _root(log_pull_slope, -jnp.log(2.0 + 4.0 * gamma), 0.0, gamma)
     return jnp.maximum(top, -jnp.log(ensemble.odds))
 
@@ -214,7 +214,7 @@ def last_positive(
     low: Float[Scalar, ""],
     high: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """The zero of a function that is positive, then negative, by bisection."""
+    """Find by bisection the zero of a function that is positive, then negative."""
 
     def halve(_: Any, bracket: Array) -> Array:
         middle = bracket.mean()
@@ -229,9 +229,9 @@ def last_positive(
 def _root(
     function: Callable[..., Float[Scalar, ""]], low: Real, high: Real, inner: Real
 ) -> Float[Scalar, ""]:
-    """The x at which function(x, inner) turns negative, or NaN.
+    """Find the x at which function(x, inner) becomes negative, or return NaN.
 
-    Its derivative is that of the implicit function.
+    It is differentiable by the implicit function theorem.
     """
 
     def solve(at: Callable, _: Float[Scalar, ""]) -> tuple[Any, Any]:
@@ -257,7 +257,7 @@ REACHED = 1e-6
 
 
 class TwoClassOrbit(NamedTuple):
-    """The orbit of an asymmetry between the classes, and its end.
+    """The orbit of (z, δ), from an initial asymmetry to the return of the losing class.
 
     Attributes:
         ratio: log q₊/q₋ where it is largest, the greater over the lesser weight.
@@ -273,7 +273,7 @@ class TwoClassOrbit(NamedTuple):
 
 
 class _Local(NamedTuple):
-    """The equation at a point of the orbit; the winning class first."""
+    """The equation at a point of the orbit, with the winning class first."""
 
     log_odds: Float[Array, " 2"]
     log_pull: Float[Array, " 2"]
@@ -287,10 +287,10 @@ class _Local(NamedTuple):
 def two_class_ode(
     ensemble: Ensemble, alignment: Real, asymmetry: Real
 ) -> TwoClassOrbit:
-    """The orbit from u± = ± δ until the losing class is back.
+    """Integrate the orbit from u± = ± δ until the losing class returns.
 
-    dδ/dz = (ω/2) tanh(½ log(h₊/h₋)), and dt = dz / ((1/R + 2/I)(h₊ + h₋)) along it.
-    NaN where the orbit has not come back within `STEPS` steps.
+    It obeys dδ/dz = (ω/2) tanh(½ log(h₊/h₋)) and dt = dz / ((1/R + 2/I)(h₊ + h₋)). The
+    result is NaN if the class has not returned within `STEPS` steps.
 
     Source: mathematics, section 6b.
 
@@ -327,7 +327,7 @@ def two_class_ode(
 def _local(
     ensemble: Ensemble, gamma: Float[Scalar, ""], at: Float[Array, " 2"]
 ) -> _Local:
-    """dδ/dz at (z, δ), its derivatives in δ and z, and what they are made of."""
+    """Compute dδ/dz at (z, δ) and its derivatives in δ and z."""
     offsets = at[1] * jnp.array([1.0, -1.0])
     log_odds = 0.5 * at[0] - jnp.log(ensemble.odds) + offsets
     log_pulls = log_pull(log_odds, gamma)
@@ -352,11 +352,11 @@ def _local(
 def _length(
     ensemble: Ensemble, gamma: Float[Scalar, ""], local: _Local
 ) -> Float[Scalar, ""]:
-    """Length of the next step in z; at the end Newton's, to q₋ = ½.
+    """Choose the next step in z; the last one is a Newton step to q₋ = ½.
 
-    Where x = min(log(1/(1 − q₊)), log(1/q₋)) is large, log h± are linear and δ(z) is
-    known: there steps in δ grow with x. But t, the integral of about e^δ, has its
-    mass within 2/√ω of the largest δ.
+    If x = min(log(1/(1 − q₊)), log(1/q₋)) is large, log h± are linear and δ(z) is
+    known, so steps in δ may grow with x. The integral for t, of about e^δ, has its mass
+    within 2/√ω of the largest δ, where steps must stay short.
     """
     depth = jnp.minimum(local.log_odds[0] - jnp.log1p(gamma), -local.log_odds[1])
     depth = jnp.maximum(depth, 0.0)
@@ -382,7 +382,7 @@ def _length(
 def _halfway(
     points: Float[Array, "points 2"], velocity: Float[Array, " points"]
 ) -> Float[Array, "intervals 2"]:
-    """Between points, from the cubic that has their values and slopes."""
+    """Interpolate half-way between points by the cubic Hermite polynomial."""
     middle = 0.5 * (points[1:] + points[:-1])
     bulge = 0.125 * jnp.diff(points[:, 0]) * -jnp.diff(velocity)
     return middle.at[:, 1].add(bulge)
@@ -395,7 +395,7 @@ def _log_times(
     between: _Local,
     lengths: Float[Array, " intervals"],
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """log(1 + t) and log(1 + ∫ 2(σ(−γq₋)(1 − q₋) − σ(−γq₊)(1 − q₊)) dt)."""
+    """Compute log(1 + t) and log(1 + ∫ 2(σ(−γq₋)(1 − q₋) − σ(−γq₊)(1 − q₊)) dt)."""
     pace = 1.0 / ensemble.relevant + 2.0 / ensemble.irrelevant
     largest = jax.lax.stop_gradient(-jnp.logaddexp(*orbit.log_pull.T).min())
 
@@ -419,7 +419,7 @@ def _log_times(
 
 
 def _largest_ratio(orbit: _Local, between: _Local) -> Float[Scalar, ""]:
-    """Max log q₊/q₋, by a parabola through three points of each interval."""
+    """Compute max log q₊/q₋ by a parabola through three points of each interval."""
 
     def ratio(at: _Local) -> Float[Array, " points"]:
         weights = jax.nn.log_sigmoid(at.log_odds)
@@ -442,12 +442,12 @@ def _linear(
     slope: Float[Scalar, ""],
     acceleration: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """Change of δ over a step of δ′ = velocity + slope (δ − δ₀) + acceleration · z.
+    """Solve δ′ = velocity + slope (δ − δ₀) + acceleration · z over one step.
 
     z is measured from the middle of the step.
 
-    Where a balance is stiff, slope → −∞, the end of the step must lie on it. Growth is
-    the exponential of the slope at the middle: acceleration has no part in it.
+    If slope → −∞ (a stiff equilibrium), the step ends on the equilibrium. Growth is the
+    exponential of the slope in the middle, without the acceleration.
     """
     stiff = jnp.minimum(length * slope, 0.0)
     small = stiff > -1e-2
@@ -464,7 +464,7 @@ def _linear(
 
 
 def _mean_exp(rate: Float[Scalar, ""]) -> Float[Scalar, ""]:
-    """(e^x − 1)/x, by which a step is exact for a linear equation."""
+    """Compute (e^x − 1)/x, which makes a step exact for a linear equation."""
     small = jnp.abs(rate) < 1e-6
     safe = jnp.where(small, 1.0, rate)
     return jnp.where(small, 1.0 + 0.5 * rate, jnp.expm1(safe) / safe)
@@ -475,10 +475,10 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(48)
 
 @partial(jax.jit, inline=True)
 def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
-    """√d times the standard deviation of the start's asymmetry δ.
+    """Compute √d times the standard deviation of the initial asymmetry δ.
 
-    δ = (u₊ − u₋)/2 at the start, and what noise in E adds on the way, brought back to
-    the start by (h/h(1/T))^{−ω}.
+    It includes δ = (u₊ − u₋)/2 at the start and the contributions of noise in E along
+    the path, each weighted by (h/h(1/T))^{−ω}.
 
     Source: mathematics, section 6a.
 
@@ -530,10 +530,11 @@ def start_asymmetry(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
 
 @partial(jax.jit, inline=True)
 def noise(ensemble: Ensemble, alignment: Real) -> Float[Scalar, ""]:
-    """√d times the standard deviation of an irrelevant token's E_rᵀv.
+    """Compute √d times the standard deviation of an irrelevant token's E_rᵀv.
 
-    (1 − γ_I)² + γ_I² (T + ½)/N_r, γ_I = γR(T − 1)/(IT), N_r = n(T − 1)/(2I): a step on
-    E lowers the part of f that an irrelevant token has in every sequence it is in.
+    Its square is (1 − γ_I)² + γ_I² (T + ½)/N_r with γ_I = γR(T − 1)/(IT) and N_r = n(T
+    − 1)/(2I), because a step on E reduces the contribution of an irrelevant token to
+    the f of its sequences.
 
     Source: mathematics, section 6c.
 

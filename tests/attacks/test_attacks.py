@@ -1,4 +1,7 @@
-"""Nothing that is certified is refuted by the true flow."""
+"""Nothing that is certified is refuted by the true flow.
+
+Source: mathematics, sections 3e and 3g.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Every loss: its functions against each other, and its limits."""
+"""Every loss: its functions against each other, and its limits.
+
+Source: mathematics, section 1b.
+"""
 
 import jax
 import jax.numpy as jnp

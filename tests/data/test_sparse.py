@@ -1,4 +1,7 @@
-"""The sparse corpus against the padded one, its gradients against autodiff."""
+"""The sparse corpus against the padded one, its gradients against autodiff.
+
+Source: mathematics, section 1a.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""Properties of each family of corpora, over its whole range of settings."""
+"""Properties of each family of corpora, over its whole range of settings.
+
+Source: mathematics, section 3.
+"""
 
 import inspect
 

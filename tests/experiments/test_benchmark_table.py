@@ -110,7 +110,8 @@ def test_torch_is_a_rival_with_random_and_with_sorted_batches(random, sorted_, r
 def test_a_ratio_is_their_time_over_ours_by_its_median():
     pairs = {"one": [(2.0, 1.0), (9.0, 3.0), (40.0, 4.0)], "other": [(99.0, 1.0)]}
     found = table.row("area", "what", pairs)
-    assert found == table.Row("area", "what", 3.0, "one", 9.0, 3.0, 2.0, 10.0)
+    rivals = {"one": 3.0, "other": 99.0}
+    assert found == table.Row("area", "what", 3.0, "one", 9.0, 3.0, 2.0, 10.0, rivals)
     assert found.name == "area: what, one"
 
 
@@ -150,14 +151,17 @@ def test_every_benchmark_of_the_table_is_run_and_failures_are_named(
     ],
 )
 def test_a_row_is_marked_below_its_rival_or_its_past(ratio, earlier, wanted):
-    one = table.Row("text", "a step", 1.0, "csr", ratio, ratio, ratio, ratio)
+    one = table.Row("text", "a step", 1.0, "csr", ratio, ratio, ratio, ratio, {})
     known = {} if earlier is None else {one.name: earlier}
     assert table.mark(one, known) == wanted
 
 
 def test_the_table_is_made_of_what_lies_on_disk(tmp_path, capsys, monkeypatch):
     """Rows of the benchmarks that are there; the others are named."""
+    page = tmp_path / "benchmarks.md"
+    page.write_text("before\n<!-- begin -->\nold\n<!-- end -->\nafter\n")
     monkeypatch.setattr(table, "KEPT", tmp_path / "ratios.json")
+    monkeypatch.setattr(table, "PAGE", page)
     flags = ["--preset", "there", "--keep", "--json", "--out", tmp_path / "table"]
     assert ended(table.main, flags, table.PRESETS) == 2
     write(tmp_path / "max_margin", settings=table.Settings(), results=MARGIN)
@@ -170,3 +174,7 @@ def test_the_table_is_made_of_what_lies_on_disk(tmp_path, capsys, monkeypatch):
     ratios = json.loads((tmp_path / "ratios.json").read_text())
     np.testing.assert_allclose(list(ratios.values()), [row["ratio"] for row in rows])
     assert set(ratios) == set(table.kept())
+    text = page.read_text()
+    assert "old" not in text and text.startswith("before") and text.endswith("after\n")
+    assert "| max_margin: bags, alone | 1.5 | quick | 3 | 2.2 | 1.5 … 3 |" in text
+    assert page.with_suffix(".png").stat().st_size > 0

@@ -1,4 +1,7 @@
-"""The parts of the joint study with E fixed, against closed forms."""
+"""The parts of the joint study with E fixed, against closed forms.
+
+Source: mathematics, section 3h.
+"""
 
 import jax
 import jax.numpy as jnp

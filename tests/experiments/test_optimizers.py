@@ -1,4 +1,7 @@
-"""The study of optimisers: its gradient, its minibatches and its measures."""
+"""The study of optimisers: its gradient, its minibatches and its measures.
+
+Source: mathematics, section 3k.
+"""
 
 import dataclasses
 

@@ -1,4 +1,7 @@
-"""The flow of p against independent integrators, its invariances and its statuses."""
+"""The flow of p against independent integrators, its invariances and its statuses.
+
+Source: mathematics, sections 3a, 3g and 4b.
+"""
 
 from functools import cache, partial
 

@@ -1,4 +1,7 @@
-"""The flow of p on three tokens: flat risks, sudden changes, ties in closed form."""
+"""The flow of p on three tokens: flat risks, sudden changes, ties in closed form.
+
+Source: mathematics, section 3g.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""Flows of any of E, p and v, and of W before p, against independent integrators."""
+"""Flows of any of E, p and v, and of W before p, against independent integrators.
+
+Source: mathematics, sections 3h and 3i.
+"""
 
 import functools
 from functools import partial

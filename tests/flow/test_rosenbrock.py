@@ -1,4 +1,7 @@
-"""Rodas5P: its order, its interpolant, stiffness, and straight lines at any step."""
+"""Rodas5P: its order, its interpolant, stiffness, and straight lines at any step.
+
+Source: mathematics, section 3a.
+"""
 
 import diffrax as dfx
 import jax

@@ -1,4 +1,7 @@
-"""Proofs of a critical point of Φ: existence, distance and basin."""
+"""Proofs of a critical point of Φ: existence, distance and basin.
+
+Source: mathematics, section 3e.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""Certificates of gradient descent: followed on, and against the steps themselves."""
+"""Certificates of gradient descent: followed on, and against the steps themselves.
+
+Source: mathematics, section 3k.
+"""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,7 @@
-"""The predicted late flow against the flow itself, and against its own optimality."""
+"""The predicted late flow against the flow itself, and against its own optimality.
+
+Source: mathematics, section 3b.
+"""
 
 from functools import cache, partial
 

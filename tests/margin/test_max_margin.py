@@ -1,4 +1,7 @@
-"""The max-margin solution against closed forms, another solver and its optimality."""
+"""The max-margin solution against closed forms, another solver and its optimality.
+
+Source: mathematics, section 3c.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""Max-margin problems without a solution: proved, or refused by a status."""
+"""Max-margin problems without a solution: proved, or refused by a status.
+
+Source: mathematics, section 3c.
+"""
 
 import hypothesis
 import hypothesis.strategies as st

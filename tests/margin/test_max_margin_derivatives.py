@@ -1,4 +1,7 @@
-"""Derivatives of the max-margin solution in E, against differences and the envelope."""
+"""Derivatives of the max-margin solution in E, against differences and the envelope.
+
+Source: mathematics, section 3c.
+"""
 
 import hypothesis
 import hypothesis.strategies as st

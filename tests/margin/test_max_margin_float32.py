@@ -1,4 +1,7 @@
-"""The max-margin solution and its derivative in single precision."""
+"""The max-margin solution and its derivative in single precision.
+
+Source: mathematics, section 3c.
+"""
 
 from functools import cache, partial
 

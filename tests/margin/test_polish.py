@@ -1,4 +1,7 @@
-"""Polishing: exact from nearly active pairs, and single precision on long tokens."""
+"""Polishing: exact from nearly active pairs, and single precision on long tokens.
+
+Source: mathematics, section 3c.
+"""
 
 import jax
 import jax.numpy as jnp

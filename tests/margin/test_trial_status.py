@@ -1,4 +1,7 @@
-"""The verdict just below and just above each of its thresholds, for both classes."""
+"""The verdict just below and just above each of its thresholds, for both classes.
+
+Source: mathematics, section 3e.
+"""
 
 import dataclasses
 

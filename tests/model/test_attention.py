@@ -1,4 +1,7 @@
-"""Attention over bags is the paper's definition, token by token."""
+"""Attention over bags is the paper's definition, token by token.
+
+Source: mathematics, section 1.
+"""
 
 import jax
 import jax.numpy as jnp

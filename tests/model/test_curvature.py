@@ -1,4 +1,7 @@
-"""The Jacobian of the pulls against autodiff, in each of the ways to add it up."""
+"""The Jacobian of the pulls against autodiff, in each of the ways to add it up.
+
+Source: mathematics, section 3a.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""Decision lists: what the families promise, and when scores and values follow one."""
+"""Decision lists: what the families promise, and when scores and values follow one.
+
+Source: mathematics, section 3j.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""One step on E, and Lemma 4.1 with its exponent."""
+"""One step on E, and Lemma 4.1 with its exponent.
+
+Source: mathematics, sections 2 and 2a.
+"""
 
 from functools import cache, partial
 

@@ -1,4 +1,7 @@
-"""A frame keeps inner products and their derivatives, or says that it cannot."""
+"""A frame keeps inner products and their derivatives, or says that it cannot.
+
+Source: mathematics, section 4b.
+"""
 
 from functools import partial
 

@@ -1,4 +1,7 @@
-"""Closed-form derivatives against autodiff, and against a thousand digits late."""
+"""Closed-form derivatives against autodiff, and against a thousand digits late.
+
+Source: mathematics, section 1.
+"""
 
 import decimal
 from decimal import Decimal

@@ -1,4 +1,7 @@
-"""The reduced draw has the law of the draw in R^d, whatever d."""
+"""The reduced draw has the law of the draw in R^d, whatever d.
+
+Source: mathematics, sections 4 and 4a.
+"""
 
 import inspect
 from functools import partial

@@ -1,4 +1,7 @@
-"""Weights and losses of a corpus: gradients of its risk, and what weights stand for."""
+"""Weights and losses of a corpus: gradients of its risk, and what weights stand for.
+
+Source: mathematics, section 1b.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""Selected sets and the pairs they make compete, against the definitions."""
+"""Selected sets and the pairs they make compete, against the definitions.
+
+Source: mathematics, section 3.
+"""
 
 import jax
 import numpy as np

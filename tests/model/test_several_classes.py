@@ -1,4 +1,7 @@
-"""K heads: derivatives, the law of the draw, the first step, coverage, refusals."""
+"""K heads: derivatives, the law of the draw, the first step, coverage, refusals.
+
+Source: mathematics, section 1c.
+"""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,7 @@
-"""One step on the embeddings of a richer network: α one level up, and its error."""
+"""One step on the embeddings of a richer network: α one level up, and its error.
+
+Source: mathematics, section 5a.
+"""
 
 from functools import cache, partial
 

@@ -1,4 +1,7 @@
-"""K classes: the loss, posteriors, and the one-step formula in its limit."""
+"""K classes: the loss, posteriors, and the one-step formula in its limit.
+
+Source: mathematics, sections 1c and 2.
+"""
 
 from functools import cache
 

@@ -1,4 +1,7 @@
-"""Richer networks: gradients, invariances, and the models they contain."""
+"""Richer networks: gradients, invariances, and the models they contain.
+
+Source: mathematics, section 5.
+"""
 
 from functools import partial
 

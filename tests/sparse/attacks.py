@@ -4,6 +4,8 @@ Every certified end is followed by another integrator, with exact exponents, far
 beyond the time of its certificate.
 
     python -m tests.sparse.attacks --number 2000
+
+Source: mathematics, section 7c.
 """
 
 import argparse

@@ -1,4 +1,7 @@
-"""A proof that p rests: what it may claim, and what it must not."""
+"""A proof that p rests: what it may claim, and what it must not.
+
+Source: mathematics, section 7b.
+"""
 
 import dataclasses
 

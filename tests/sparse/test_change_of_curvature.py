@@ -1,4 +1,7 @@
-"""The bound on third derivatives of the risk, within the ball that it holds for."""
+"""The bound on third derivatives of the risk, within the ball that it holds for.
+
+Source: mathematics, section 7b.
+"""
 
 import dataclasses
 

@@ -1,4 +1,7 @@
-"""Ends of the flow on sparse counts: each status with its proof, and no other one."""
+"""Ends of the flow on sparse counts: each status with its proof, and no other one.
+
+Source: mathematics, sections 7c and 7d.
+"""
 
 import equinox as eqx
 import jax

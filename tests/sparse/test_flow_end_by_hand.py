@@ -1,4 +1,7 @@
-"""Ends of flows on a few orthonormal words, each flow written out by hand."""
+"""Ends of flows on a few orthonormal words, each flow written out by hand.
+
+Source: mathematics, section 7d.
+"""
 
 import jax.numpy as jnp
 import numpy as np

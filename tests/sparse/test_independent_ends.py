@@ -2,6 +2,8 @@
 
 The rest by minimising the literal risk, p_mm by non-negative least squares, the late
 flow by SciPy's Radau to log t = 10⁴ (`truth`).
+
+Source: mathematics, section 7c.
 """
 
 import functools

@@ -1,4 +1,7 @@
-"""Every hypothesis of a certificate, from both sides of where it decides."""
+"""Every hypothesis of a certificate, from both sides of where it decides.
+
+Source: mathematics, section 7c.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""Offsets of late flows with forces of both signs, in closed form."""
+"""Offsets of late flows with forces of both signs, in closed form.
+
+Source: mathematics, sections 7c and 7d.
+"""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,7 @@
-"""Forces of pairs of ragged bags: against the gradient, and how far each may err."""
+"""Forces of pairs of ragged bags: against the gradient, and how far each may err.
+
+Source: mathematics, section 7c.
+"""
 
 import numpy as np
 import pytest

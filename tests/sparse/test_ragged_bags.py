@@ -1,4 +1,7 @@
-"""Pulls and curvature of the risk in p on sparse counts, against autodiff."""
+"""Pulls and curvature of the risk in p on sparse counts, against autodiff.
+
+Source: mathematics, section 7a.
+"""
 
 import jax
 import jax.numpy as jnp

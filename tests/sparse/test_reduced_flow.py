@@ -1,4 +1,7 @@
-"""A selection that looks final: words that had lost and come back, by closed forms."""
+"""A selection that looks final: words that had lost and come back, by closed forms.
+
+Source: mathematics, section 7d.
+"""
 
 import jax.numpy as jnp
 import numpy as np

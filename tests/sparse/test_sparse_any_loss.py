@@ -1,4 +1,7 @@
-"""Text with another loss: forces and curvature, and what is proved without bounds."""
+"""Text with another loss: forces and curvature, and what is proved without bounds.
+
+Source: mathematics, section 1b.
+"""
 
 from dataclasses import replace
 

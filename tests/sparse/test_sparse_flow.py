@@ -1,4 +1,7 @@
-"""The flow of p on sparse counts: it is the padded one, and knows no names."""
+"""The flow of p on sparse counts: it is the padded one, and knows no names.
+
+Source: mathematics, section 7a.
+"""
 
 from functools import partial
 

@@ -1,4 +1,7 @@
-"""The max-margin problem of bags: against the dense solver, and by brute force."""
+"""The max-margin problem of bags: against the dense solver, and by brute force.
+
+Source: mathematics, section 7c.
+"""
 
 import numpy as np
 import pytest

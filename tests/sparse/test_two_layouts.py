@@ -2,6 +2,8 @@
 
 Two layouts, two solvers of the max-margin problem and two proofs of ρ: whatever both
 certify has to agree, on corpora drawn without regard to either.
+
+Source: mathematics, sections 3g and 7c.
 """
 
 import functools

@@ -1,4 +1,7 @@
-"""The exact field from a certified end on, by an integrator with exact exponents."""
+"""The exact field from a certified end on, by an integrator with exact exponents.
+
+Source: mathematics, section 7c.
+"""
 
 from typing import NamedTuple
 

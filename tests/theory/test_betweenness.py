@@ -1,4 +1,7 @@
-"""Betweenness: the sign of a pair's strength, and several pairs that act together."""
+"""Betweenness: the sign of a pair's strength, and several pairs that act together.
+
+Source: mathematics, sections 3j and 3l.
+"""
 
 from functools import partial
 from itertools import combinations, permutations

@@ -1,4 +1,7 @@
-"""The end under weight decay: stationary in all parameters, by two solvers."""
+"""The end under weight decay: stationary in all parameters, by two solvers.
+
+Source: mathematics, section 3k.
+"""
 
 from itertools import product
 

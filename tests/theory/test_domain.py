@@ -1,4 +1,7 @@
-"""The theory's domain: its small numbers by definition, and what they exclude."""
+"""The theory's domain: its small numbers by definition, and what they exclude.
+
+Source: mathematics, section 6e.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""The search for edges: changes of sign, bands of any width, and what is not known."""
+"""The search for edges: changes of sign, bands of any width, and what is not known.
+
+Source: mathematics, section 6c.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""k steps on E: exact on orthonormal embeddings, and the law of late steps."""
+"""k steps on E: exact on orthonormal embeddings, and the law of late steps.
+
+Source: mathematics, section 2a.
+"""
 
 from itertools import product
 

@@ -1,4 +1,7 @@
-"""The reduced joint flow: against the flow of all parameters, and its late laws."""
+"""The reduced joint flow: against the flow of all parameters, and its late laws.
+
+Source: mathematics, section 3i.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""Residuals of the limit of a joint flow, in closed form."""
+"""Residuals of the limit of a joint flow, in closed form.
+
+Source: mathematics, section 3i.
+"""
 
 import dataclasses
 

@@ -3,6 +3,8 @@
 One sequence with f = βᵀVσ(a), V and a trained: A. Varre, M. Rofin and N. Flammarion,
 arXiv 2603.06248. A key and a query matrix trained together: H. Sheen, S. Chen, T. Wang
 and H. H. Zhou, arXiv 2403.08699.
+
+Source: mathematics, sections 3h and 3i.
 """
 
 from functools import partial

@@ -1,4 +1,7 @@
-"""The phase diagram's edges: against an independent solver, limits, and differences."""
+"""The phase diagram's edges: against an independent solver, limits, and differences.
+
+Source: mathematics, sections 6, 6a, 6b, 6c and 6d.
+"""
 
 from functools import partial
 

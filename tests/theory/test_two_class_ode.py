@@ -1,4 +1,7 @@
-"""Orbits of the two-class equations: SciPy in time, closed forms, slow growth."""
+"""Orbits of the two-class equations: SciPy in time, closed forms, slow growth.
+
+Source: mathematics, sections 6, 6a and 6b.
+"""
 
 import jax
 import jax.numpy as jnp

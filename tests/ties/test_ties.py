@@ -1,4 +1,7 @@
-"""Contraction of ties: an identity of the risk, a proof of rest, what is refused."""
+"""Contraction of ties: an identity of the risk, a proof of rest, what is refused.
+
+Source: mathematics, section 3g.
+"""
 
 import dataclasses
 

@@ -1,5 +1,8 @@
 """Flow, limit and certificate for a loss of heavy tails and weights, against a literal
-model; those of the exponential loss are in `variants`."""
+model; those of the exponential loss are in `variants`.
+
+Source: mathematics, section 1b.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""The whole chain from p_0 to the verdict: its symmetries, and what each part knows."""
+"""The whole chain from p_0 to the verdict: its symmetries, and what each part knows.
+
+Source: mathematics, sections 3e and 4b.
+"""
 
 import dataclasses
 from functools import partial

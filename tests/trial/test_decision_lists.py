@@ -1,4 +1,7 @@
-"""Which orders of tokens attract p, over all of them, where a list gives the labels."""
+"""Which orders of tokens attract p, over all of them, where a list gives the labels.
+
+Source: mathematics, section 3j.
+"""
 
 from dataclasses import replace
 from itertools import permutations

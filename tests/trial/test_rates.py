@@ -1,4 +1,7 @@
-"""Rates against the flow itself, against finite differences, and at kinks."""
+"""Rates against the flow itself, against finite differences, and at kinks.
+
+Source: mathematics, sections 3f and 4b.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""K classes: flow, limit, certificate and trial, against a literal model and K = 2."""
+"""K classes: flow, limit, certificate and trial, against a literal model and K = 2.
+
+Source: mathematics, section 1c.
+"""
 
 from dataclasses import replace
 from functools import partial

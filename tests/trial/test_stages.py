@@ -1,4 +1,7 @@
-"""Runs followed to their end in stages, against an integrator of another kind."""
+"""Runs followed to their end in stages, against an integrator of another kind.
+
+Source: mathematics, section 3g.
+"""
 
 from functools import partial
 

@@ -1,4 +1,7 @@
-"""The paper's claims over seeds, each with the share that fails, and the verdicts."""
+"""The paper's claims over seeds, each with the share that fails, and the verdicts.
+
+Source: mathematics, section 3e.
+"""
 
 from functools import cache, partial
 

@@ -167,8 +167,10 @@ function watching(watched) {
     sequences(at, colours);
     const time = Math.exp(between(cell.times.map(Math.log), at)), norm = between(cell.norms, at);
     const [p, n] = [between(cell.positive, at), between(cell.negative, at)];
-    const status = cell.status || (cell.ended === "TIES_UNPROVED" ? cell.ended : "");
-    const ending = status ? report.data.palette[status].words + (cell.certified ? ", certified by the sweep" : "") : "";
+    // Only a sweep says whether ties are proved: here the flow stops where they appear.
+    const tied = cell.ended === "TIES_UNPROVED" ? "tokens tied, where this flow stops" : "";
+    const verdict = cell.certified ? ", certified by the sweep" : "";
+    const ending = cell.status ? report.data.palette[cell.status].words + verdict : tied;
     const text = `log t = ${report.rounded(time)}, ‖p‖ = ${report.rounded(norm)}. Positive sequences give ` +
       `${Math.round(100 * p)} % of their attention to important tokens, negative ones ${Math.round(100 * n)} %.`;
     said.textContent = text + (ending ? ` This run ends: ${ending}.` : "");
