@@ -74,14 +74,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Formulas as MathML, which browsers draw without a script."""
-    for pattern, display in (
-        (r"\$\$(.+?)\$\$", "block"),
-        (r"(?<![\w$])\$([^$\n]+?)\$(?!\w)", "inline"),
+    """Formulas as MathML, which browsers draw without a script.
+
+    A long one scrolls in its place; Markdown would end a paragraph at a bare `<math>`.
+    """
+    for pattern, display, around in (
+        (r"\$\$(.+?)\$\$", "block", '<div class="formula" tabindex="0">{}</div>'),
+        (r"(?<![\w$])\$([^$\n]+?)\$(?!\w)", "inline", "<span>{}</span>"),
     ):
         markdown = re.sub(
             pattern,
-            lambda found, display=display: convert(found[1].strip(), display=display),
+            lambda found, display=display, around=around: around.format(
+                convert(found[1].strip(), display=display)
+            ),
             markdown,
             flags=re.DOTALL,
         )
