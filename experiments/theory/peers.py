@@ -546,7 +546,7 @@ def draw(finished: Finished) -> Figure:
     axes[0].set(title="draws without a solution as rank 1\n(+: read off their figure)")
     axes[1].set(title="draws with a solution")
     for panel in axes:
-        panel.set(xlabel="d", ylabel="mean rank of W")
+        panel.set(xlabel="d", ylabel="mean rank of W", xticks=found["dims"])
         panel.legend()
     return figure
 
