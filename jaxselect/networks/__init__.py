@@ -2,3 +2,9 @@
 
 Needs the extra `networks`.
 """
+
+try:
+    import flax  # noqa: F401
+except ModuleNotFoundError as error:
+    error.add_note("The richer networks need it: pip install 'jaxselect[networks]'")
+    raise
