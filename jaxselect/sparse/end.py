@@ -30,6 +30,7 @@ from ..data.sparse import SparseCorpus
 from ..flow.cls import Flow
 from ..flow.integration import FlowStatus
 from ..margin.max_margin import MaxMarginStatus
+from ..margin.qp import ACTIVE
 from ..model.attention import attend_bags
 from ..model.parameters import Parameters, span_axes
 from ..model.selection import WIDTH
@@ -378,10 +379,9 @@ def least_distance(
     return duals @ rows, duals
 
 
-# Margin above one, absolute. Up to the first a pair is active, which is as exact as
-# p_mm is computed: certificates speak of log t up to its inverse. Beyond the second a
-# pair is inactive; between the two no offset is claimed.
-ACTIVE, INACTIVE = 1e-8, 1e-6
+# Margin above one beyond which a pair is inactive; between it and the roundings of an
+# active one no offset is claimed.
+INACTIVE = 1e-6
 # Longest log-time in which ties may come to rest: slower ties are not certified.
 SETTLED = 1.0
 # Log-time of ties to rest that counts as none.
@@ -463,7 +463,9 @@ class LateFlow(NamedTuple):
         """Compute these numbers from the arguments of `limit_certificate`."""
         scores = words @ margin.direction
         excess = scores[forces.winners] - scores[forces.losers] - 1
-        sharp = not bool(((excess > ACTIVE) & (excess <= INACTIVE)).any())
+        size = max(1.0, float(np.abs(scores).max()))
+        near = ACTIVE * np.finfo(float).eps * size
+        sharp = not bool(((excess > near) & (excess <= INACTIVE)).any())
         return cls(
             forces,
             ties,

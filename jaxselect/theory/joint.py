@@ -16,9 +16,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
+from ..checks import BadInput
 from ..compilation import full_precision
 from ..data.corpus import Corpus
-from ..model.attention import attend_corpus, functional_margin, negative_gradient
+from ..data.loss import EXPONENTIAL, LOGISTIC, Loss
+from ..flow.joint import LearningRates
+from ..model.attention import (
+    attend_corpus,
+    functional_margin,
+    negative_gradient,
+    outputs,
+)
+from ..model.parameters import Parameters
 
 _Number = Float[Scalar, ""] | float | int
 
@@ -402,3 +411,99 @@ def joint_limit(
 
 def _unit(vector: Array) -> Array:
     return vector / jnp.linalg.norm(vector)
+
+
+class KeptList(eqx.Module):
+    """Whether the joint flow keeps the list that it is at.
+
+    Attributes:
+        kept: whether it is certified to do so for ever.
+        selected: the tokens of the list, |b_s| ≥ m̃.
+        margin: m̃, at most every y f; it grows like log t.
+        excess: x, which never grows: from now on |b_r| ≤ x m̃ for all other tokens.
+        weight: least weight of the deciding token of a sequence, from now on.
+    """
+
+    kept: Bool[Scalar, ""]
+    selected: Bool[Array, " vocabulary"]
+    margin: Float[Scalar, ""]
+    excess: Float[Scalar, ""]
+    weight: Float[Scalar, ""]
+
+
+@full_precision
+def kept_list(
+    parameters: Parameters, corpus: Corpus, rates: LearningRates = LearningRates()
+) -> KeptList:
+    """Certify, from E, p and v at one time, that the joint flow keeps its list.
+
+    With ℓ(m̃) = L/min w the ratio Λ = √(η η_v) (‖E‖²/η + |p|²/η_p + |v|²/η_v)/(2 m̃) does
+    not grow, and x² = Λ² − |S| is what its values leave to other tokens. It holds of
+    lists of which each sequence has one token with its sign.
+
+    Source: mathematics, section 3i.
+
+    Args:
+        parameters: (E, p, v).
+        corpus: n bags with labels ±1.
+        rates: η, η_p and η_v, all above zero.
+
+    Returns:
+        The certificate; where `kept` is false nothing is said.
+
+    Raises:
+        BadInput: a loss that is neither logistic nor exponential.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> rows = jnp.array([[8.0, 1.0], [-8.0, 1.0], [0.0, -2.0]])
+        >>> end = Parameters(rows, jnp.array([0.0, 2.0]), jnp.array([12.0, 0.0]))
+        >>> found = jax.jit(kept_list)(end, bags)
+        >>> found.kept.item(), found.selected.tolist(), round(found.excess.item(), 2)
+        (True, [True, True, False], 0.45)
+    """
+    if corpus.loss not in (LOGISTIC, EXPONENTIAL):
+        raise BadInput(
+            f"{corpus.loss.name} loss: wanted the logistic or exponential one"
+        )
+    eta, pace, rate = rates.array(parameters.query.dtype)
+    values = parameters.embeddings @ parameters.head
+    margins = functional_margin(corpus.labels, outputs(parameters, corpus)).value
+    weights = corpus.weighted(jnp.ones_like(margins))
+    logs = jnp.where(weights > 0, jnp.log(weights), -jnp.inf)
+    least = jnp.min(jnp.where(weights > 0, logs, jnp.inf))
+    log_loss = jax.nn.logsumexp(logs + _log_loss(margins, corpus.loss)) - least
+    margin = -log_loss
+    if corpus.loss is LOGISTIC:
+        near = jnp.maximum(log_loss, -FAR)
+        margin = jnp.where(log_loss > -FAR, -jnp.log(jnp.expm1(jnp.exp(near))), margin)
+    squares = [jnp.sum(part**2) for part in jax.tree.leaves(parameters)]
+    total = squares[0] / eta + squares[1] / pace + squares[2] / rate
+    selected = jnp.abs(values) >= margin
+    square = eta * rate * (total / (2 * margin)) ** 2 - selected.sum()
+    excess = jnp.sqrt(jnp.maximum(square, 0.0))
+    # Every sequence has one token of its sign, every token such a sequence.
+    signed = corpus.labels[:, None] * (values * selected)[corpus.tokens]
+    decides = corpus.present & (signed > 0)
+    counted = (weights > 0)[:, None] & decides
+    deciding = jnp.zeros(corpus.vocabulary, bool).at[corpus.tokens].max(counted)
+    single = jnp.where(weights > 0, decides.sum(axis=1) == 1, True).all()
+    copies = jnp.max(corpus.counts).astype(excess.dtype)
+    wide = jnp.sqrt(1 + excess**2)
+    narrow = copies + 1 - excess > copies * wide
+    return KeptList(
+        kept=(margin > 0) & single & (deciding == selected).all() & narrow,
+        selected=selected,
+        margin=margin,
+        excess=excess,
+        weight=(1 - excess) / (wide - excess),
+    )
+
+
+def _log_loss(margins: Array, loss: Loss) -> Array:
+    """The log of ℓ, where ℓ itself may underflow."""
+    if loss is EXPONENTIAL:
+        return loss.log_slope(margins)
+    near = jnp.log(loss.value(jnp.minimum(margins, FAR)))
+    return jnp.where(margins > FAR, -margins, near)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jaxselect.margin.max_margin import MaxMarginStatus
+from jaxselect.margin.qp import ACTIVE
 from jaxselect.sparse.end import (
-    ACTIVE,
     FREE,
     INACTIVE,
     PUSH,
@@ -108,14 +108,15 @@ def test_no_pairs_and_no_margin():
         assert certified(status=status).status is CertificateStatus.UNSOLVED
 
 
-BETWEEN = float(np.sqrt(ACTIVE * INACTIVE))
+NEAR = ACTIVE * float(np.finfo(float).eps)
+BETWEEN = float(np.sqrt(NEAR * INACTIVE))
 
 
 @pytest.mark.parametrize(
     ("excess", "positive", "negative"),
     [
         (0.0, OFFSET, CertificateStatus.OFFSET),
-        (ACTIVE / 2, OFFSET, OFFSET),
+        (NEAR / 2, OFFSET, OFFSET),
         (BETWEEN, DIRECTION, CertificateStatus.NO_EQUILIBRIUM),
         (1e-2, OFFSET, OFFSET),
     ],
