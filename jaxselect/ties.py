@@ -330,9 +330,8 @@ def _change_of_curvature(
     radius = 1 / (8 * jnp.where(widest > 0, widest, 1.0))
     moved = spread * jnp.expm1(diameter * radius)
     label = corpus.labels.astype(dtype)
-    first, second, third = loss.bounds_near(label * attention.output, moved)
-    growth = 3.3 * first + 7.2 * second * spread + 1.9 * third * spread**2
-    grown = corpus.weighted(diameter * growth)[:, None]
+    near = loss.bounds_near(label * attention.output, moved)
+    grown = corpus.weighted(diameter * near.third_of_risk(spread))[:, None]
     weight = grown * share * (off + spread[:, None])
     flat = ahead.reshape(-1, ahead.shape[-1])
     return (flat.T * weight.reshape(1, -1)) @ flat, radius

@@ -31,6 +31,15 @@ class Bounds(NamedTuple):
     second: float
     third: float
 
+    def third_of_risk(self, spread: Margin) -> Any:
+        """3.3 L₁ + 7.2 L₂ B + 1.9 L₃ B²: factor of D³L on a ball, of Lemma 7b.2.
+
+        B is the mean distance of a sequence's values from their mean.
+        """
+        return (
+            3.3 * self.first + 7.2 * self.second * spread + 1.9 * self.third * spread**2
+        )
+
 
 @dataclass(frozen=True)
 class Loss:

@@ -255,8 +255,7 @@ def change_of_curvature(
     radius = 1 / (8 * widest) if widest else np.inf
     # Where equal embeddings leave no diameter no output moves.
     moved = spread * np.expm1(diameter * radius if widest else diameter)
-    first, second, third = bags.loss.bounds_near(bags.labels * output, moved)
-    growth = 3.3 * first + 7.2 * second * spread + 1.9 * third * spread**2
-    grown = diameter * growth / bags.num_total
+    near = bags.loss.bounds_near(bags.labels * output, moved)
+    grown = diameter * near.third_of_risk(spread) / bags.num_total
     weight = bags.spread(grown) * share * (off + bags.spread(spread))
     return (ahead.T * weight) @ ahead, radius

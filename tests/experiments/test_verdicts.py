@@ -67,9 +67,9 @@ def statuses(shape=(4, 3, 10), **where):
     ("low", "high", "verdict"),
     [
         (-0.509, -0.491, AGREES),
-        (-0.511, -0.499, OPEN),
+        (-0.511, -0.501, OPEN),
         (-0.501, -0.489, OPEN),
-        (-0.5, -0.4, OPEN),
+        (-0.499, -0.4, OPEN),
         (-0.489, -0.48, FAILS),
         (-0.53, -0.511, FAILS),
         (NAN, NAN, OPEN),

@@ -49,7 +49,7 @@ DESIGNS = {
     "product": Design(1, "product"),
     "two layers, no residual, tied": Design(2, "tied", residual=False),
     "two layers, separate": Design(2, "separate"),
-    "two layers, MLP": Design(2, "product", activation="gelu"),
+    "two layers, MLP": Design(2, activation="gelu"),
     "tanh": Design(activation="tanh"),
     "three heads": Design(heads=3),
     "three heads, relu": Design(heads=3, activation="relu"),

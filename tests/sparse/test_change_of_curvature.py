@@ -4,14 +4,18 @@ Source: mathematics, section 7b.
 """
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
 
+from jaxselect.data.loss import LOGISTIC, Bounds
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
+from jaxselect.sparse.bags import attention
 from jaxselect.sparse.rest import change_of_curvature
 from tests.sparse.few_words import bags
 from tests.sparse.problems import on_host, stacked
@@ -58,6 +62,37 @@ def test_no_third_derivative_within_the_ball_exceeds_the_bound(narrow):
     third = third_derivatives(SEEDS, *map(jnp.asarray, (points, lines, moves)))
     assert (np.abs(third) <= bound).all()
     assert (np.abs(third) > 1e-3 * bound).any(axis=1).all()
+
+
+def of_the_lemma(given, point, order):
+    """mean_X D B^order V of Lemma 7b.2 at a point, V as a matrix."""
+    share, _ = attention(given.counts, given.embeddings @ point)
+    total = np.zeros((len(point), len(point)))
+    for first, last in itertools.pairwise(given.counts.indptr):
+        weight, words = share[first:last], given.counts.indices[first:last]
+        place, value = given.embeddings[words], given.values[words]
+        off, ahead = np.abs(value - weight @ value), place - weight @ place
+        spread = weight @ off
+        form = (ahead.T * (weight * (off + spread))) @ ahead
+        total += pdist(place).max(initial=0.0) * spread**order * form
+    return total / given.num_total
+
+
+@pytest.mark.parametrize(("order", "factor"), [(0, 3 / 2), (1, 5 / 2), (2, 1 / 2)])
+def test_every_term_is_at_least_that_of_the_lemma_anywhere_on_the_ball(order, factor):
+    """Of 3/2 L₁, 5/2 L₂ B and ½ L₃ B² each alone, with B and V of where p moves to."""
+    rng = np.random.default_rng(0)
+    # Less than what a bag's own margin would allow.
+    least = 1e-9
+    bounds = Bounds(*(least * np.eye(3)[order]))
+    loss = dataclasses.replace(LOGISTIC, bounds=bounds)
+    for seed in SEEDS:
+        given = dataclasses.replace(on_host(seed), loss=loss)
+        centre, away = rng.normal(size=6), rng.normal(size=(20, 6))
+        form, ball = change_of_curvature(given, centre)
+        for way in ball * away / np.linalg.norm(away, axis=1, keepdims=True):
+            there = of_the_lemma(given, centre + way, order)
+            assert np.linalg.eigvalsh(form / least - factor * there).min() >= 0
 
 
 def test_the_bound_holds_for_two_words_and_is_no_guess():

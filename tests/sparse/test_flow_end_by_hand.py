@@ -202,6 +202,17 @@ def test_what_stands_still_has_no_loser_however_far_behind():
     assert flow_end(model, corpus, moving).selected.tolist() == [True, False]
 
 
+def test_words_are_at_rest_within_the_basin_of_their_minimum():
+    """Both labels hold the words even, and p stands still near that or beyond."""
+    model, corpus = words([[0, 1], [0, 1]], [1, -1], [1.0, -1.0])
+    even = flow_end(model, corpus, by_hand([0.0, 0.0], [0.0, 0.0]))
+    for part, status in ((0.9, End.AT_REST), (1.1, End.UNPROVED)):
+        place = part * even.rest.basin * np.array([1.0, -1.0]) / np.sqrt(2)
+        found = flow_end(model, corpus, by_hand(place, place))
+        assert_close(found.distance, part * even.rest.basin)
+        assert found.status is status
+
+
 def test_standing_still_on_a_plain_is_no_rest():
     """Words of one value: no pull at all, p where Newton leaves it, no proof."""
     model, corpus = words([[0, 1]], [1], [0.5, 0.5])
