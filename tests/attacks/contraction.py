@@ -73,9 +73,13 @@ def draw(kind, seed):
     return rows, start, head, tokens.astype(np.int32), counts, labels
 
 
+def claimed(*given, stages=STAGES):
+    """The library's run to its end, and its certificate; one program."""
+    return _claimed(*map(jnp.asarray, given), stages)
+
+
 @jax.jit
-def claimed(rows, start, head, tokens, counts, labels, stages=STAGES):
-    """The library's run to its end, and its certificate."""
+def _claimed(rows, start, head, tokens, counts, labels, stages):
     corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=TOKENS)
     model = Parameters(rows, start, head)
     stage = flow_to_end(model, corpus, beginning(model), until_norm=NORM, stages=stages)
@@ -114,13 +118,13 @@ class Claim:
 
 def claim_of(given):
     """The status of a drawn problem, and the claim that is made of one that is TIED."""
-    model, corpus, stage, found = claimed(*map(jnp.asarray, given))
+    model, corpus, stage, found = claimed(*given)
     status = TrialStatus(found.status.item()).name
     if status != "TIED":
         return status, None
     ties, number = [stage.ties], 1
     while stage.point.origin_log_time > 0:
-        *_, before, _ = claimed(*map(jnp.asarray, given), number)
+        *_, before, _ = claimed(*given, stages=number)
         if before.point.finished:
             break
         ties[:0] = [before.ties] * bool(before.contracted)

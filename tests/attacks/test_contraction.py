@@ -34,7 +34,7 @@ def test_ties_that_another_token_breaks_are_refuted():
     """The second stage of this run ends at log t = 42.85, as a token comes back."""
     given = draw("return", 334)
     _, claim = claim_of(given)
-    model, corpus, stage, _ = claimed(*given, 2)
+    model, corpus, stage, _ = claimed(*given, stages=2)
     assert 42 < stage.flow.log_time < 43
     own = type(claim.ties[0])(model, corpus, stage.ties)
     assert verdict(claim, ties=[own], log_time=35.0).startswith(
@@ -52,7 +52,7 @@ def test_an_overtaking_that_curvature_opposes_is_no_tie():
 def certified(kind):
     """The first run of a kind of certificate, in NumPy."""
     for number in range(60):
-        run = claimed(*map(np.asarray, intervals.problem(number)[1]))
+        run = claimed(*intervals.problem(number)[1])
         if intervals.kind_of(TrialStatus(run[-1].status.item())) == kind:
             return jax.tree.map(np.asarray, run)
     raise AssertionError(kind)

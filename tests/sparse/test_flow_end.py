@@ -19,7 +19,7 @@ from jaxselect.sparse.end import CertificateStatus, End, flow_end
 from jaxselect.sparse.flow import BdfSettings, sparse_flow
 from tests.sparse.problems import AT_REST, SELECTED, TIED, VOCABULARY, followed, problem
 from tests.tolerances import assert_close
-from tests.trial.test_rounding import CHANGE, rounded
+from tests.trial.test_stages import CHANGE, rounded
 
 
 def end_of(seed, dim=6):
