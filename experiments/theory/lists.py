@@ -42,7 +42,7 @@ from experiments.common.style import power, subplots
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
-from jaxselect.flow.cls import FlowStatus, cls_flow
+from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.flow.joint import joint_flow
 from jaxselect.margin.certificate import CERTIFIED, certify
 from jaxselect.model.attention import attend_corpus, outputs
@@ -380,6 +380,8 @@ def at_list(data: Small, winners: np.ndarray, lead: float, tokens: int) -> np.nd
 
 LANES = 32
 """Joint flows that run side by side: a lane waits for the slowest of them."""
+STEPS = 2000
+"""A flow that needs more is not there; most take some 150."""
 NOISE = 0.03
 """Noise on every number of (E, p, v) at the start of a list."""
 
@@ -395,7 +397,9 @@ def every_list(settings: Settings) -> tuple[list[dict], list[dict]]:
     def top(rows: jax.Array, bags: jax.Array, labels: jax.Array) -> tuple:
         corpus = Corpus(bags, jnp.ones(bags.shape), labels, tokens)
         begin = Parameters(rows[:-2], rows[-2], rows[-1])
-        flow = joint_flow(begin, corpus, until_log_time=settings.until_kept)
+        most = FlowSettings(max_steps=STEPS)
+        until = settings.until_kept
+        flow = joint_flow(begin, corpus, until_log_time=until, settings=most)
         end = Parameters(flow.embeddings, flow.query, flow.head)
         scores = (end.embeddings @ end.query)[bags]
         best = jnp.take_along_axis(bags, scores.argmax(axis=1)[:, None], axis=1)

@@ -481,10 +481,12 @@ def kept_list(
     squares = [jnp.sum(part**2) for part in jax.tree.leaves(parameters)]
     total = squares[0] / eta + squares[1] / pace + squares[2] / rate
     selected = jnp.abs(values) >= margin
-    square = eta * rate * (total / (2 * margin)) ** 2 - selected.sum()
+    size = selected.sum().astype(values.dtype)
+    square = eta * rate * (total / (2 * margin)) ** 2 - size
     excess = jnp.sqrt(jnp.maximum(square, 0.0))
     # Every sequence has one token of its sign, every token such a sequence.
-    signed = corpus.labels[:, None] * (values * selected)[corpus.tokens]
+    labels = corpus.labels.astype(values.dtype)
+    signed = labels[:, None] * jnp.where(selected, values, 0.0)[corpus.tokens]
     decides = corpus.present & (signed > 0)
     counted = (weights > 0)[:, None] & decides
     deciding = jnp.zeros(corpus.vocabulary, bool).at[corpus.tokens].max(counted)

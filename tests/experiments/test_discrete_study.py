@@ -1,5 +1,8 @@
 """Discrete training of p: stable steps and distances to the curve of the flow."""
 
+import dataclasses
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -120,15 +123,25 @@ def test_the_largest_deviation_of_a_run_counts_wherever_it_was():
     assert 9 <= away <= 9.4
 
 
-def test_where_a_run_leaves_is_the_first_step_size_beyond_the_tolerance():
-    shares = np.array([0.03, 0.1, 0.3, 1.0, 3.0])
-    off = np.array([1e-3, 2e-3, 0.02, 5e-3, 0.9])
-    assert discrete.leaving(shares, off, 0.01) == 0.3
-    assert discrete.leaving(shares, off, 1.0) is None
-    rows = np.stack([off, 2 * off, 10 * off])
-    # Nearest as a ratio, the median over seeds.
-    assert discrete.at_share(shares, rows, 0.19) == 0.04
-    assert discrete.at_share(shares, rows, 0.11) == 0.004
+@pytest.mark.parametrize("rule", discrete.RULES)
+def test_what_first_order_leaves_out_is_of_second(rule):
+    """Measured over predicted is 1 + O(h): half the step, half of what is left."""
+    settings = dataclasses.replace(discrete.PRESETS["smoke"], until_time=20.0)
+    after, bags, line, stable, slopes = jax.jit(partial(discrete.curve, settings))(0)
+    number, until = discrete.RULES.index(rule), 30.0 if rule == "normalised" else 20.0
+    train = jax.jit(partial(discrete.deviation, normalised=rule == "normalised"))
+    off = []
+    for share in (0.05, 0.025):
+        step = share * float(stable[number])
+        away = train(after, bags, line, jnp.array(step), round(until / step))
+        off.append(away / (step * slopes[number]) - 1)
+    assert abs(off[1]) < 0.1 and 1.6 < off[0] / off[1] < 2.4
+
+
+def test_a_share_is_the_nearest_as_a_ratio():
+    shares, rows = np.array([0.03, 0.1, 0.3, 1.0, 3.0]), np.arange(10).reshape(2, 5)
+    assert discrete.at_share(shares, rows, 0.19).tolist() == [2, 7]
+    assert discrete.at_share(shares, rows, 0.11).tolist() == [1, 6]
 
 
 def test_minibatches_are_unbiased_and_the_saddle_is_as_it_is_said():

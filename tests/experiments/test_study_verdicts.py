@@ -93,9 +93,12 @@ def influence(rank):
     return tokens.foresees(study({"token_0.1": row}, {"token_turn": [1.0]}))
 
 
-def discrete(off):
-    row = {"deviation_at_a_tenth": off, "deviation_at_the_limit": 1.0}
-    return steps.follows_the_flow(study({"descent": row | {"stable_limit": [1.0]}}))
+def discrete(*ratios):
+    """Ratios at half of a tenth of the limit, and at three times that, not judged."""
+    off = {"deviation_at_a_tenth": [0.1], "deviation_at_the_limit": [1.0]}
+    rows = [off | {"over_first_order": [[ratio, 9.0]]} for ratio in ratios]
+    both = dict(zip(steps.RULES, rows, strict=True))
+    return steps.leaves_by_first_order(study(both | {"shares": [0.05, 0.15]}))
 
 
 def descent_end(residual, certified=1):
@@ -179,9 +182,9 @@ TABLES = [
     (lambda: influence(0.91), AGREES),
     (lambda: influence(0.89), FAILS),
     (lambda: influence(NAN), OPEN),
-    (lambda: discrete(0.0099), AGREES),
-    (lambda: discrete(0.0101), FAILS),
-    (lambda: discrete(NAN), OPEN),
+    (lambda: discrete(1.09, 0.91), AGREES),
+    (lambda: discrete(1.11, 1.09), IN_PART),
+    (lambda: discrete(1.11, NAN), FAILS),
     (lambda: descent_end(0.0499), AGREES),
     (lambda: descent_end(0.0501), FAILS),
     (lambda: beside_saddle((0.1, 0.2), (0.0, 0.01)), AGREES),

@@ -1,0 +1,118 @@
+"""Lists that joint training keeps for ever: the certificate, and flows followed on."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.loss import POLYNOMIAL
+from jaxselect.flow.joint import LearningRates, joint_flow
+from jaxselect.model.attention import attend_corpus
+from jaxselect.model.parameters import Parameters
+from jaxselect.theory.joint import kept_list
+
+# The list 0+, 1−, 2+; 3 and 4 decide nothing. One token of its sign in each.
+SEQUENCES = [[0, 1, 3], [0, 1], [1, 2, 4], [1, 3], [2, 3, 4], [2, 4]]
+LABELS = [1, 1, -1, -1, 1, 1]
+BAGS = from_sequences(SEQUENCES, LABELS, vocabulary=5, weights=[1, 2, 3, 1, 2, 3])
+FIRST = np.array([0, 0, 1, 1, 2, 2], np.int32)
+ORDER, SIGNS = np.array([2.0, 1.0, 0.0, -1.5, -1.5]), np.array([1.0, -1, 1, 0, 0])
+KEPT = jax.jit(kept_list)
+
+
+def at_the_list(value, lead, rates=(1.0, 1.0, 1.0), noise=0.0, seed=0):
+    """E, p, v of rank two with values ± β and scores that fall by the lead."""
+    scores, values = lead * ORDER, value * SIGNS
+    pair = np.sqrt([np.linalg.norm(scores), np.linalg.norm(values)])
+    pair *= (np.array(rates[1:]) / rates[0]) ** 0.25
+    rows = np.zeros((7, 7))
+    rows[:5, :2], rows[5:, :2] = np.stack([scores, values], 1) / pair, np.diag(pair)
+    rows += noise * np.random.default_rng(seed).normal(size=rows.shape)
+    return Parameters(*map(jnp.asarray, (rows[:5], rows[5], rows[6])))
+
+
+def test_the_certificate_is_its_formula():
+    """Λ m̃ = |a| + |b| for rates 1; m̃ by hand; j = 3 tokens."""
+    start = at_the_list(400.0, 5.0)
+    found = KEPT(start, BAGS)
+    scores, values = 5 * ORDER, 400 * SIGNS
+    attention = attend_corpus(jnp.asarray(scores), jnp.asarray(values), BAGS)
+    weights = np.asarray(BAGS.weights)
+    margins = np.array(LABELS) * np.asarray(attention.output)
+    loss = weights @ np.log1p(np.exp(-margins))
+    margin = -np.log(np.expm1(loss / weights.min()))
+    ratio = (np.linalg.norm(scores) + np.linalg.norm(values)) / margin
+    np.testing.assert_allclose(found.margin, margin, rtol=1e-12)
+    np.testing.assert_allclose(found.excess, np.sqrt(ratio**2 - 3), rtol=1e-9)
+    assert found.kept and found.selected.tolist() == [True] * 3 + [False] * 2
+
+
+RATES = 0.5, 2.0, 3.0
+
+
+@jax.jit
+@jax.vmap
+def followed(start):
+    """Certificates and deciding weights along flows to log t = 10⁵."""
+    rates = LearningRates(*RATES)
+    times = jnp.concatenate([jnp.zeros(1), jnp.geomspace(1e-3, 1e5, 25)])
+    flow = joint_flow(
+        start, BAGS, rates=rates, until_log_time=1e5, path_log_times=times
+    )
+
+    def at(*now):
+        now = Parameters(*now)
+        scores, values = now.embeddings @ now.query, now.embeddings @ now.head
+        weights = jnp.exp(attend_corpus(scores, values, BAGS).log_weights)
+        first = BAGS.tokens == jnp.asarray(FIRST)[:, None]
+        deciding = jnp.where(first, weights, 0.0).sum(axis=1)
+        return kept_list(now, BAGS, rates), deciding
+
+    return jax.vmap(at)(flow.path_embeddings, flow.path_query, flow.path_head)
+
+
+def test_certified_lists_stay_by_the_bounds_and_the_excess_vanishes():
+    starts = [
+        at_the_list(value, 5.0, RATES, 0.03, n)
+        for n in range(4)
+        for value in (300, 900)
+    ]
+    found, weights = followed(jax.tree.map(lambda *x: jnp.stack(x), *starts))
+    found, weights = jax.tree.map(np.asarray, (found, weights))
+    known = found.kept[:, 0]
+    assert known.sum() >= 6
+    found, weights = jax.tree.map(lambda x: x[known], (found, weights))
+    assert found.kept.all() and (found.selected == (SIGNS != 0)).all()
+    # x does not grow, m̃ does not fall, q is at least what was said at first.
+    excess, margin = found.excess, found.margin
+    assert (np.diff(excess, axis=1) < 1e-6).all()
+    assert (np.diff(margin, axis=1) > -1e-6 * margin[:, 1:]).all()
+    assert (weights > found.weight[:, :1, None]).all()
+    assert (excess[:, -1] < 0.1).all()
+    np.testing.assert_allclose(margin[:, -1], 1e5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "labels", "value", "lead"),
+    [
+        ([*SEQUENCES, [0, 2]], [*LABELS, 1], 400.0, 5.0),  # two tokens that agree
+        (SEQUENCES, LABELS, 400.0, 0.5),  # too soft
+        (SEQUENCES, LABELS, 20.0, 5.0),  # scores as large as values
+        ([*SEQUENCES, [3, 4]], [*LABELS, 1], 400.0, 5.0),  # not explained
+        # Token 2 has a value that no sequence needs.
+        (SEQUENCES[:4], LABELS[:4], 400.0, 5.0),
+    ],
+)
+def test_nothing_else_is_certified(sequences, labels, value, lead):
+    bags = from_sequences(sequences, labels, vocabulary=5)
+    assert not kept_list(at_the_list(value, lead), bags).kept
+
+
+def test_losses_of_which_it_is_not_proved_are_refused():
+    bags = dataclasses.replace(BAGS, loss=POLYNOMIAL)
+    with pytest.raises(BadInput, match="polynomial"):
+        kept_list(at_the_list(400.0, 5.0), bags)
