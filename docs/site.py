@@ -230,6 +230,4 @@ def reference(wing: str, title: str) -> str:
         if place.is_dir()
         else [f"jaxselect.{wing}"]
     )
-    return "\n\n".join(
-        [f"# {title}", *(f"## {name}\n\n::: {name}" for name in modules)]
-    )
+    return "\n\n".join([f"# {title}", *(f"::: {name}" for name in modules)])
