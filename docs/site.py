@@ -97,7 +97,8 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 FORMULAS = {"mathematics.md", "supplement.md", "appendices.md"}
 # A letter, perhaps with an accent or after d, and its index: p_mm, dp_0, but no name.
 INDEX = re.compile(
-    r"(?<![A-Za-z0-9_])(d?[^\W_][\u0302-\u0304′]*)_([A-Za-z0-9Φη⊥±]{1,3})(?![A-Za-z0-9_])"
+    r"(?<![A-Za-z0-9_])(mean|d?(?:[^\W_]|[∇∂])[\u0302-\u0304′]*[⁰¹²]?)"
+    r"_([A-Za-zα-ω0-9Φ⊥±]{1,3})(?![A-Za-z0-9_])"
 )
 
 
