@@ -90,7 +90,9 @@ def on_page_markdown(markdown: str, **_: object) -> str:
             markdown,
             flags=re.DOTALL,
         )
-    return markdown
+    # The converter sets a function's name as a letter, with no space behind it.
+    space = '<mspace width="0.2em"/>'
+    return re.sub(r"(<mi>(?:log|argmin)</mi>)(?=<m[is])", rf"\1{space}", markdown)
 
 
 # Pages whose blocks of code are formulas.
