@@ -90,14 +90,17 @@ def on_page_markdown(markdown: str, **_: object) -> str:
             markdown,
             flags=re.DOTALL,
         )
-    return markdown
+    # The converter sets a function's name as a letter, with no space behind it.
+    space = '<mspace width="0.2em"/>'
+    return re.sub(r"(<mi>(?:log|argmin)</mi>)(?=<m[is])", rf"\1{space}", markdown)
 
 
 # Pages whose blocks of code are formulas.
 FORMULAS = {"mathematics.md", "supplement.md", "appendices.md"}
 # A letter, perhaps with an accent or after d, and its index: p_mm, dp_0, but no name.
 INDEX = re.compile(
-    r"(?<![A-Za-z0-9_])(d?[^\W_][\u0302-\u0304′]*)_([A-Za-z0-9Φη⊥±]{1,3})(?![A-Za-z0-9_])"
+    r"(?<![A-Za-z0-9_])(mean|d?(?:[^\W_]|[∇∂])[\u0302-\u0304′]*[⁰¹²]?)"
+    r"_([A-Za-zα-ω0-9Φ⊥±]{1,3})(?![A-Za-z0-9_])"
 )
 
 
@@ -230,6 +233,4 @@ def reference(wing: str, title: str) -> str:
         if place.is_dir()
         else [f"jaxselect.{wing}"]
     )
-    return "\n\n".join(
-        [f"# {title}", *(f"## {name}\n\n::: {name}" for name in modules)]
-    )
+    return "\n\n".join([f"# {title}", *(f"::: {name}" for name in modules)])

@@ -30,7 +30,7 @@ from experiments.common.numbers import num
 from experiments.common.palette import SERIES
 from experiments.common.results import Finished, read
 from experiments.common.study import Experiment, Study, presets
-from experiments.common.style import drawn, save, subplots
+from experiments.common.style import in_style, save, subplots
 from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 
@@ -137,8 +137,9 @@ def run(settings: Settings, results: dict) -> None:
         for file, text in ((KEPT, f"{ratios}\n"), (PAGE, page)):
             with replacing(file) as aside:
                 aside.write_text(text, encoding="utf-8")
-        if figure := drawn(draw, Finished({}, results, {}, {})):
-            save(figure, PAGE.with_suffix(""), ["png"])
+        with in_style():
+            figure = draw(Finished({}, results, {}, {}))
+        save(figure, PAGE.with_suffix(""), ["png"])
 
 
 def found(folder: Path, name: str) -> list[Row]:

@@ -524,8 +524,8 @@ def draw(finished: Finished) -> Figure:
     for batch in sorted({row["batch"] for row in results["offsets"]}):
         part = [row for row in results["offsets"] if row["batch"] == batch]
         names = ("step", "residual", "residual_deviation")
-        columns = [[row[name] for row in part] for name in names]
-        left.errorbar(*columns, fmt="o", label=f"{batch} per step")
+        points = [[row[name] for row in part] for name in names]
+        left.errorbar(*points, fmt="o", label=f"{batch} per step")
     left.set(xscale="log", yscale="log", xlabel="h")
     left.tick_params(axis="x", which="minor", labelbottom=False)
     left.set_ylabel("largest |Dᵀ(p − p_mm log hj − ρ)|")

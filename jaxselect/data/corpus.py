@@ -52,11 +52,11 @@ class AbstractBags(ABC):
 
     @abstractmethod
     def log_weights(self, dtype: Any) -> Any:
-        """The log w_X, one for all if equal."""
+        """Return log w_X, a single number if all are equal."""
 
     @abstractmethod
     def logits(self, scores: ByToken) -> Entries:
-        """The a_s + log C_X[s] of every entry, −∞ on padding."""
+        """Compute the logit a_s + log C_X[s] of every entry, −∞ on padding."""
 
     @abstractmethod
     def gather(self, by_token: ByToken) -> Entries:
@@ -162,7 +162,7 @@ class Corpus(AbstractBags, eqx.Module):
         return filled if self.weights is None else filled & (self.weights > 0)[:, None]
 
     def log_weights(self, dtype: jnp.dtype) -> Float[Array, "*sequences"]:
-        """The log w_X, one for all if equal; −∞ for w_X = 0."""
+        """Return log w_X, a single number if all are equal; −∞ for w_X = 0."""
         if self.weights is None:
             return -jnp.log(len(self.labels))
         positive = self.weights > 0
@@ -181,7 +181,7 @@ class Corpus(AbstractBags, eqx.Module):
     def logits(
         self, scores: Float[Array, " vocabulary"]
     ) -> Float[Array, "sequences width"]:
-        """The a_s + log C_X[s] in bag layout, −∞ on padding."""
+        """Compute the logits a_s + log C_X[s] in bag layout, −∞ on padding."""
         counts = self.counts.astype(scores.dtype)
         return padded_logits(self.scores_by_entry(scores), counts)
 

@@ -231,7 +231,7 @@ def advances(attention: Attention, bags: AbstractBags) -> Entries:
 def score_gradient(
     exponent: Any, advance: Any, attention: Attention, bags: AbstractBags
 ) -> Entries:
-    """Compute the forces e^{exponent} · advance.
+    """Compute the forces e^{exponent} · advance, with advance = ∂m/∂f · (b_s − f).
 
     That of the top token is minus the sum of the others, so the sum over a bag is zero.
     """
