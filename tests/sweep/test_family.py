@@ -66,6 +66,21 @@ def test_functions_of_a_grid_are_named_with_their_sources():
     assert "jaxselect.data.synthetic" in sources
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from tests.variants import weighted",
+        "from . import weighted",
+        "from .weighted import draw",
+        "from ..variants.weighted import draw",
+        "import tests.variants.weighted",
+    ],
+)
+def test_sources_are_found_however_a_module_is_imported(line):
+    found = set(description._imports(line, "tests.variants"))
+    assert "tests.variants.weighted" in found
+
+
 def test_programs_of_other_modules_are_traced_in_every_process(monkeypatch, tmp_path):
     """No digest of ours holds their sources: none is kept."""
     asked = []

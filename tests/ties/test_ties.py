@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.spatial.distance import pdist
 
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
@@ -299,6 +300,12 @@ def test_the_displacement_bounds_what_losers_move():
     # What is held half as strongly is moved twice as far.
     soft = eqx.tree_at(lambda t: t.rest.stiffness, ties, ties.rest.stiffness / 2)
     np.testing.assert_allclose(displacement(model, left, flow, soft), 2 * bound)
+    # Of a way to rest e^{−½ stiffness} is left at log t = 0.
+    away = eqx.tree_at(lambda t: t.moved, ties, jnp.asarray(0.3))
+    early = eqx.tree_at(lambda flow: flow.log_time, flow, jnp.zeros(()))
+    on_its_way = displacement(model, left, early, away) - bound
+    way = pdist(model.embeddings).max() * 0.3 * np.exp(-ties.rest.stiffness / 2)
+    np.testing.assert_allclose(on_its_way, way, rtol=1e-6)
 
 
 def ended(query):
