@@ -507,12 +507,13 @@ def draw(finished: Finished) -> Figure:
     figure, axes = subplots(2, 2, figsize=(9, 7.2))
     titles = ("gradient descent", "normalised gradient descent")
     names = ("deviations", "limits", "slopes")
-    columns = zip(axes[0], *(found[name] for name in names), titles, strict=True)
-    for panel, off, limits, slopes, title in columns:
+    rules = zip(axes[0], *(found[name] for name in names), titles, strict=True)
+    for panel, off, limits, slopes, title in rules:
         panel.loglog(found["shares"], off.T, "o", color="C0", alpha=0.5)
         small = found["shares"] <= 1
         first = np.outer(found["shares"][small], limits * slopes)
-        panel.loglog(found["shares"][small], first, "-", color="C7", linewidth=1)
+        lines = panel.loglog(found["shares"][small], first, color="0.4", linewidth=1)
+        lines[0].set_label("predicted to first order in h")
         panel.axvline(1, color="k", linestyle="--", label="stable up to here")
         panel.set(
             xlabel="h / predicted limit",

@@ -159,6 +159,8 @@ PRESETS = presets(
 )
 
 
+STEPS = 2000
+"""A joint flow that needs more is not there; most take some 150."""
 MEASURED = ("same_list", "same_labels", "order", "labels", "lead", "drift", "rest")
 """Of `ListAgreement`; vᵀp_mm, NaN where p has none; weight off the deciding token."""
 
@@ -229,7 +231,8 @@ def certified_end(
 
 def joint_end(until: float, after: Parameters, corpus: Corpus) -> tuple[jax.Array, ...]:
     """The same for the flow of E, p and v, without a certificate."""
-    flow = joint_flow(after, corpus, until_log_time=until)
+    most = FlowSettings(max_steps=STEPS)
+    flow = joint_flow(after, corpus, until_log_time=until, settings=most)
     scores, values = flow.embeddings @ flow.query, flow.embeddings @ flow.head
     # Scores part by log log t alone: the top token is the selected one.
     log_time, drift = jnp.zeros(()), jnp.full((), jnp.nan)
@@ -380,8 +383,6 @@ def at_list(data: Small, winners: np.ndarray, lead: float, tokens: int) -> np.nd
 
 LANES = 32
 """Joint flows that run side by side: a lane waits for the slowest of them."""
-STEPS = 2000
-"""A flow that needs more is not there; most take some 150."""
 NOISE = 0.03
 """Noise on every number of (E, p, v) at the start of a list."""
 
