@@ -226,8 +226,8 @@ def last_crossings(
     """Find the last log-times at which functions of p turn positive along the flow.
 
     Each is bracketed on the path and found on its cubic interpolant, to an error of
-    order `points`⁻⁴; from one flow through all of them two steps of Newton's method
-    then correct p and s, the last of which carries the derivative. Two turns between
+    order `points`⁻⁴; from one flow through all of them steps of Newton's method then
+    correct p and s, the last of which carries the derivative. Two turns between
     neighbouring points of the path are missed.
 
     Source: mathematics, section 3f.
