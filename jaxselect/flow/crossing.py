@@ -226,7 +226,7 @@ def last_crossings(
     """Find the last log-times at which functions of p turn positive along the flow.
 
     Each crossing is bracketed on the path and found on its cubic interpolant, with an
-    error of order `points`⁻⁴. Two steps of Newton's method on one flow through all
+    error of order `points`⁻⁴. Steps of Newton's method on one flow through all
     crossings then correct p and s, and the last step carries the derivative. If h
     changes sign twice between neighbouring points of the path, both crossings are
     missed.
