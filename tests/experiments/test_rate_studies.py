@@ -114,7 +114,9 @@ def test_a_study_leaves_results_and_a_figure(study):
         assert all(row["wrong_without_drift"] == 0 for row in rows.values())
         assert rows["whole list", "1 on E"]["same_list"] == 1
         assert rows["whole list", "all trained"]["same_labels"] == 1
-        assert rows["mostly negated", "1 on E"]["positive_lead"] == 0
+        # What theory covers is kept and certified, once it is hard enough.
+        (kept,) = results["kept"]
+        assert 0 < kept["certified"] <= kept["alone"] < kept["lists"]
     if name == "optimizers":
         rules = results["rules"]
         # At d = 256, after a thousand steps.
