@@ -1,4 +1,7 @@
-"""Lists that joint training keeps for ever: the certificate, and flows followed on."""
+"""Lists that joint training keeps for ever: the certificate, and flows followed on.
+
+Source: mathematics, section 3i.
+"""
 
 import dataclasses
 
