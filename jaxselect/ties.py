@@ -372,7 +372,8 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
         ...     jnp.eye(3), jnp.array([9.0, 9.0, 0.0]), jnp.array([1.0, -1.0, 0.0])
         ... )
         >>> chosen = selected_tokens(start.query, bags, 9.0)
-        >>> left = contract(start, bags, ties_of(start, bags, chosen))
+        >>> find = jax.jit(lambda: contract(start, bags, ties_of(start, bags, chosen)))
+        >>> left = find()
         >>> left.corpus.tokens.tolist(), left.corpus.counts.tolist()
         ([[0, 0, 2], [0, 0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     """

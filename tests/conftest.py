@@ -36,7 +36,6 @@ from tests.type_checks import next_test  # noqa: E402
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_debug_key_reuse", True)
 # Two programs in a thousand are compiled twice: to keep all of them costs a seventh of
 # the time of compiling. Processes that tests start keep theirs.
 jax.config.update("jax_enable_compilation_cache", False)
@@ -59,9 +58,21 @@ def types_are_checked_in_every_test() -> None:
     next_test()
 
 
+# Folders of tests of what draws: there a key that is used twice is an error. To look
+# for one makes each call of a compiled function six times as long.
+_DRAWING = {"data", "experiments", "model", "networks", "text", "trial"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def keys_are_used_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No key is used twice, where keys are drawn from."""
+    with jax.debug_key_reuse(request.path.parent.name in _DRAWING):
+        yield
+
+
 # A compiled program lies in dozens of pieces of memory, of which Linux gives a process
 # 65,530: the next one ends it.
-_PIECES = 20_000
+_PIECES = 40_000
 
 
 @pytest.fixture(autouse=True, scope="module")

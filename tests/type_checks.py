@@ -29,14 +29,19 @@ def first_calls(function: Callable) -> Callable:
     Returns:
         A function to be called for its errors alone.
     """
-    checked, test, calls = beartype(function), -1, 0
+    checked: Callable | None = None
+    test, calls = -1, 0
 
     @functools.wraps(function)
     def limited(*args: Any, **kwargs: Any) -> Any:
-        nonlocal test, calls
+        nonlocal checked, test, calls
         if test != _tests[0]:
             test, calls = _tests[0], 0
         calls += 1
-        return checked(*args, **kwargs) if calls <= CALLS else None
+        if calls > CALLS:
+            return None
+        # Most functions are imported and never called.
+        checked = checked or beartype(function)
+        return checked(*args, **kwargs)
 
     return limited

@@ -194,13 +194,10 @@ def end_of_path(
         cost another flow, the value nothing.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> path = jax.jit(partial(search_path, points=8))(start, bags)
-        >>> end = jax.jit(end_of_path)(start, bags, path)
-        >>> bool((end == path.query).all())
-        True
+        ```python
+        path = jax.jit(partial(search_path, points=8))(start, bags)
+        end = jax.jit(end_of_path)(start, bags, path)  # path.query, with derivatives
+        ```
     """
     inside = frame(parameters)
     saved = lambda flow: (flow.path_log_times, flow.path_query)  # noqa: E731
@@ -246,17 +243,13 @@ def last_crossings(
         and what h depends on.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> path = jax.jit(partial(search_path, points=8))(start, bags)
-        >>> events = [lambda p: p[0] - p[1] - 5.0]
-        >>> find = jax.jit(lambda path: last_crossings(start, bags, path, events))
-        >>> (crossing,) = find(path)
-        >>> CrossingStatus(crossing.status.item()).name
-        'CROSSED'
-        >>> round((crossing.query[0] - crossing.query[1]).item(), 6)
-        5.0
+        ```python
+        path = jax.jit(partial(search_path, points=8))(start, bags)
+        events = [lambda p: p[0] - p[1] - 5.0]  # the lead of token 0 over token 1 is 5
+        find = jax.jit(lambda path: last_crossings(start, bags, path, events))
+        (crossing,) = find(path)
+        crossing.query, crossing.log_time
+        ```
     """
     return crossings_and_end(parameters, corpus, path, events, settings=settings)[0]
 

@@ -244,7 +244,8 @@ def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> Redu
     Example:
         >>> problem = reduced_problem(relevant=4, irrelevant=8, length=3)
         >>> time = jnp.array([1e6])
-        >>> law, flow = jax.jit(late_law)(problem, time), reduced_flow(problem, time)
+        >>> both = jax.jit(lambda *given: (late_law(*given), reduced_flow(*given)))
+        >>> law, flow = both(problem, time)
         >>> bool(jnp.abs(law.log_weight - flow.log_weight)[0] < 0.01)
         True
     """

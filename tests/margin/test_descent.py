@@ -103,12 +103,13 @@ def test_the_bound_holds_all_jumps_from_the_flow():
 
     end, time = found.ending, jnp.log1p(size * steps)
     args = START, BAGS, end, query, time, TOLERANCE
-    with_jumps, without = (inactive_pair_bound(*args, h) for h in (size, 0.0))
+    bound_of = jax.jit(inactive_pair_bound, static_argnums=5)
+    with_jumps, without = (bound_of(*args, h) for h in (size, 0.0))
     longest = np.sqrt(4.75)
     bound = float(with_jumps - without) / longest
     assert jumps(query) < bound
     np.testing.assert_allclose(found.inactive_pair_bound, with_jumps, rtol=1e-9)
-    untold = certify_descent(START, BAGS, query, steps=steps, step_size=size)
+    untold = certified(query, None, steps, size)
     assert np.isinf(untold.ending.late.history_change)
     # In closed form: D³ Γ² e^{2 (2 δ_0 D + tol)} (h/T)(1 + h/T) for bags of two tokens.
     scores = np.asarray(ROWS @ query)[BAGS.tokens]

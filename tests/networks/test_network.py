@@ -89,10 +89,10 @@ def test_gradient_against_finite_differences(name):
         moved = jax.tree.map(lambda leaf, step: leaf + t * step, variables, ray)
         return network_risk(network, moved, corpus)
 
-    steps = np.array([-2.0, -1.0, 1.0, 2.0]) * 1e-3
-    both = jax.jit(lambda steps: (jax.grad(along)(0.0), jax.vmap(along)(steps)))
-    slope, values = both(steps)
-    finite = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / 12e-3
+    steps = np.array([-2.0, -1.0, 0.0, 1.0, 2.0]) * 1e-3
+    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(along)))(steps)
+    slope = slopes[2]
+    finite = (values[0] - 8 * values[1] + 8 * values[3] - values[4]) / 12e-3
     # Fourth order at h = 10⁻³: h⁴ times a fifth derivative, and 10⁻¹³ of rounding.
     assert abs(slope - finite) < 1e-9 * max(1, abs(slope))
 
@@ -130,8 +130,9 @@ def by_position(tables: Tables, sequence, design):
     return tables.heads @ act[design.activation](tables.hidden @ average + tables.bias)
 
 
-@given(padding=st.integers(1, 5), seed=st.integers(0, 99))
-def test_padding_changes_nothing(padding, seed):
+@given(seed=st.integers(0, 99))
+def test_padding_changes_nothing(seed):
+    padding = 3
     network, variables = drawn(Design(2, "product"), seed=seed)
     tokens, counts = np.asarray(CORPUS.tokens[0]), np.asarray(CORPUS.counts[0])
     wider = (
@@ -256,7 +257,8 @@ def test_two_layers_weigh_one_or_two_times_in_all(residual):
         jax.random.normal(keys[1], (5, 5)),
     )
     counts = jnp.array([3.0, 1.0, 0.0, 2.0, 0.0])
-    weights = two_layer_weights(scores, logits, counts, residual)
+    weigh = jax.jit(two_layer_weights, static_argnums=3)
+    weights = weigh(scores, logits, counts, residual)
     assert_close(weights.sum(), 1.0 + residual)
     assert (weights[jnp.array([2, 4])] == 0).all()
 

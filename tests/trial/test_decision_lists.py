@@ -29,7 +29,11 @@ def every_order(size):
 
 
 def whole(depth, irrelevant, noise=0.0):
-    """The whole list; where no label is turned, without sequences of weight zero."""
+    """The whole list; where no label is turned, without sequences of weight zero.
+
+    Each of the others is there twice then, at half its weight: lists with noise and
+    without have one shape.
+    """
     corpus = whole_decision_list(
         jax.random.key(0),
         depth=depth,
@@ -37,10 +41,13 @@ def whole(depth, irrelevant, noise=0.0):
         length=depth + 1,
         noise=noise,
     )
-    there = np.asarray(corpus.weights) > 0
+    there = np.flatnonzero(np.asarray(corpus.weights) > 0)
+    there = np.resize(there, len(corpus.labels))
     parts = (corpus.tokens, corpus.counts, corpus.labels)
     parts = [np.asarray(part)[there] for part in parts]
-    return Corpus(*map(jnp.asarray, parts), corpus.vocabulary, corpus.weights[there])
+    weights = np.asarray(corpus.weights)[there]
+    weights = jnp.asarray(weights / weights.sum())
+    return Corpus(*map(jnp.asarray, parts), corpus.vocabulary, weights)
 
 
 @jax.jit
