@@ -98,8 +98,8 @@ class AbstractBags(ABC):
 class Shift(eqx.Module):
     """Terms added to the score and to the value of a token in one bag.
 
-    A count C_X[s] shifts the score by log C_X[s]. A tie at rest, which one entry
-    represents, shifts both (`jaxselect.ties`).
+    A count C_X[s] shifts the score by log C_X[s]. Where one entry stands
+    for several tied tokens, both are shifted (`jaxselect.ties`).
 
     Attributes:
         scores: α of every entry: its weight is C_X[s] e^{a_s + α}, up to a factor.

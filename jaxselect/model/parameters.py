@@ -353,7 +353,7 @@ def span_axes(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "dim axe
         rows: differences of embeddings.
 
     Returns:
-        As many columns as the rows have ranks.
+        Orthonormal columns, as many as the rank of the rows.
 
     Example:
         >>> span_axes(np.array([[2.0, 0.0], [1.0, 0.0]])).shape

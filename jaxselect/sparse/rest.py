@@ -71,7 +71,7 @@ def certified_minimum(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Min
         query: p to begin with.
 
     Returns:
-        The point and its numbers, whether or not they certify anything.
+        The point that Newton's method ends at, with the numbers that would certify it.
 
     Example:
         >>> from scipy.sparse import csr_array
