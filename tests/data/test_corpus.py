@@ -118,7 +118,8 @@ BAD_BAGS = {
     "counts of another shape": (dict(counts=[[1.0]]), "wanted"),
     "no sequence": (dict(tokens=np.zeros((0, 1), int), counts=np.zeros((0, 1)),
                          labels=[]), "at least one"),
-    "a token twice in a bag": (dict(tokens=[[0, 1], [2, 2]], counts=np.ones((2, 2))),
+    "a token twice in a bag": (dict(tokens=[[0, 1, 2], [2, 1, 2]],
+                                    counts=np.ones((2, 3))),
                                "2 stands twice in bag 1"),
 }  # fmt: skip
 
