@@ -367,13 +367,14 @@ def rates(
         BadInput: a step size that is NaN, an error that no direction has late.
 
     Example:
-        ```python
-        sizes = dict(sequences=6, length=3, relevant=1, irrelevant=2)
-        bags = assumption_one(jax.random.key(0), **sizes)
-        start = gaussian_reduced(jax.random.key(1), vocabulary=4, dim=1e4)
-        found = jax.jit(rates)(start, bags, 50.0)
-        found.selection_log_time, found.log_time_to_error
-        ```
+        >>> from jaxselect.model.parameters import gaussian_reduced
+        >>> from jaxselect.data.synthetic import assumption_one
+        >>> sizes = dict(sequences=6, length=3, relevant=1, irrelevant=2)
+        >>> bags = assumption_one(jax.random.key(0), **sizes)
+        >>> start = gaussian_reduced(jax.random.key(1), vocabulary=4, dim=1e4)
+        >>> found = jax.jit(rates)(start, bags, 50.0)
+        >>> bool(found.log_time_to_error > found.selection_log_time)
+        True
     """
     check_problem(before, corpus)
     between("step_size", step_size, -jnp.inf, jnp.inf)

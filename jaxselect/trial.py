@@ -129,12 +129,12 @@ def flow_to_end(
         BadInput: parameters and a corpus that do not go together.
 
     Example:
-        ```python
-        bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
-        start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
-        last = jax.jit(lambda: flow_to_end(start, bags, until_norm=1e6))()
-        last.contracted  # tokens 0 and 1 tie in the first two sequences
-        ```
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+        >>> last = jax.jit(lambda: flow_to_end(start, bags, until_norm=1e6))()
+        >>> bool(last.contracted), FlowStatus(last.flow.status.item()).name
+        (True, 'REACHED')
     """
     check_problem(parameters, corpus)
     if corpus.shift is None:
@@ -402,13 +402,19 @@ def run_trial(
         BadInput: what is drawn is no corpus, or what is embedded no parameters.
 
     Example:
-        ```python
-        draw = partial(assumption_one, sequences=8, length=4, relevant=2, irrelevant=4)
-        run = jax.jit(run_trial, static_argnames="draw_corpus")
-        trial = run(jax.random.key(0), draw, 1e6, 100.0, until_norm=1e4)
-        TrialStatus(trial.status.item()).name  # SELECTED_ALL
-        trial.direction_error * trial.cls_norm  # tends to trial.error_constant
-        ```
+        >>> from functools import partial
+        >>> from jaxselect.data.synthetic import assumption_one
+        >>> draw = partial(
+        ...     assumption_one, sequences=8, length=4, relevant=2, irrelevant=4
+        ... )
+        >>> run = jax.jit(run_trial, static_argnames="draw_corpus")
+        >>> trial = run(jax.random.key(0), draw, 1e6, 100.0, until_norm=1e4)
+        >>> from jaxselect.margin.certificate import TrialStatus
+        >>> TrialStatus(trial.status.item()).name
+        'SELECTED_ALL'
+        >>> measured = trial.direction_error * trial.cls_norm
+        >>> bool(abs(measured / trial.error_constant - 1) < 1e-3)
+        True
     """
     if not callable(draw_corpus):
         kind = type(draw_corpus).__name__

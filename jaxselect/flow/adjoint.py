@@ -35,15 +35,13 @@ def in_both_modes(
         more integration, which carries it.
 
     Example:
-        ```python
-        def fall(rate, settings, adjoint):
-            return dfx.diffeqsolve(
-                dfx.ODETerm(lambda t, y, rate: -rate * y), dfx.Tsit5(), 0.0, 1.0,
-                0.1, jnp.array(1.0), args=rate, adjoint=adjoint,
-            ).ys[0]
-
-        jax.jit(jax.jacfwd(in_both_modes(fall)))(1.0, None)  # -0.3679; jacrev as well
-        ```
+        >>> def fall(rate, settings, adjoint):
+        ...     return dfx.diffeqsolve(
+        ...         dfx.ODETerm(lambda t, y, rate: -rate * y), dfx.Tsit5(), 0.0, 1.0,
+        ...         0.1, jnp.array(1.0), args=rate, adjoint=adjoint,
+        ...     ).ys[0]
+        >>> round(jax.jit(jax.jacfwd(in_both_modes(fall)))(1.0, None).item(), 4)
+        -0.3679
     """
 
     @eqx.filter_custom_jvp

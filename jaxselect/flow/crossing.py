@@ -194,10 +194,13 @@ def end_of_path(
         cost another flow, the value nothing.
 
     Example:
-        ```python
-        path = jax.jit(partial(search_path, points=8))(start, bags)
-        end = jax.jit(end_of_path)(start, bags, path)  # path.query, with derivatives
-        ```
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> path = jax.jit(partial(search_path, points=8))(start, bags)
+        >>> end = jax.jit(end_of_path)(start, bags, path)
+        >>> bool((end == path.query).all())
+        True
     """
     inside = frame(parameters)
     saved = lambda flow: (flow.path_log_times, flow.path_query)  # noqa: E731
@@ -243,13 +246,17 @@ def last_crossings(
         and what h depends on.
 
     Example:
-        ```python
-        path = jax.jit(partial(search_path, points=8))(start, bags)
-        events = [lambda p: p[0] - p[1] - 5.0]  # the lead of token 0 over token 1 is 5
-        find = jax.jit(lambda path: last_crossings(start, bags, path, events))
-        (crossing,) = find(path)
-        crossing.query, crossing.log_time
-        ```
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> path = jax.jit(partial(search_path, points=8))(start, bags)
+        >>> events = [lambda p: p[0] - p[1] - 5.0]
+        >>> find = jax.jit(lambda path: last_crossings(start, bags, path, events))
+        >>> (crossing,) = find(path)
+        >>> CrossingStatus(crossing.status.item()).name
+        'CROSSED'
+        >>> round((crossing.query[0] - crossing.query[1]).item(), 6)
+        5.0
     """
     return crossings_and_end(parameters, corpus, path, events, settings=settings)[0]
 

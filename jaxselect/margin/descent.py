@@ -53,14 +53,23 @@ def certify_descent(
         BadInput: another rule, or parameters and a corpus that do not go together.
 
     Example:
-        ```python
-        risk = lambda p: empirical_risk(dataclasses.replace(start, query=p), bags)
-        once = lambda _, p: p - 20.0 * jax.grad(risk)(p)
-        query = jax.jit(lambda p: jax.lax.fori_loop(0, 20_000, once, p))(start.query)
-        certify = jax.jit(certify_descent)
-        found = certify(start, bags, query, steps=20_000, step_size=20.0)
-        TrialStatus(found.status.item()).name  # SELECTED_ALL
-        ```
+        >>> import dataclasses, jax, optax
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect.margin.certificate import TrialStatus
+        >>> from jaxselect.model.attention import empirical_risk
+        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
+        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+        >>> risk = lambda p: empirical_risk(dataclasses.replace(start, query=p), bags)
+        >>> rule = optax.sgd(20.0)
+        >>> def once(_, state):
+        ...     step, memory = rule.update(jax.grad(risk)(state[0]), state[1])
+        ...     return optax.apply_updates(state[0], step), memory
+        >>> state = start.query, rule.init(start.query)
+        >>> query, _ = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, once, s))(state)
+        >>> certify = jax.jit(certify_descent)
+        >>> found = certify(start, bags, query, steps=20_000, step_size=20.0)
+        >>> TrialStatus(found.status.item()).name
+        'SELECTED_ALL'
     """
     if rule != "descent":
         why = REFUSED.get(rule, "nothing is proved of it")

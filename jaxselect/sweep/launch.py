@@ -154,11 +154,12 @@ def run_grid(
         OSError: the folder cannot be written.
 
     Example:
-        ```python
-        grid = Grid(dim=(100.0, 1e6), step_size=(10.0, 100.0), seed=tuple(range(8)))
-        runs = run_grid(grid, "results/mine")
-        runs.outcome.sel(dim=1e6)  # of each run, in words
-        ```
+        >>> import tempfile
+        >>> sizes = dict(sequences=(4,), length=(2,), relevant=(1,), irrelevant=(2,))
+        >>> grid = Grid(axes=sizes, dim=(1e6,), seed=(0, 1), until_norm=100.0)
+        >>> runs = run_grid(grid, tempfile.mkdtemp())
+        >>> runs.outcome.squeeze().values.tolist(), bool(runs.certified.all())
+        (['selected all', 'selected all'], True)
     """
     if not isinstance(grid, Grid):
         raise BadInput(f"grid of type {type(grid).__name__}: wanted a Grid")
