@@ -5,6 +5,7 @@ Source: mathematics, section 3c.
 
 from functools import cache, partial
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -69,10 +70,8 @@ def test_derivatives_in_float32(name):
     assert (away <= 1e-3 * np.linalg.norm(wanted, axis=1)).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "lost"), [("far from the origin", False), ("clusters", True)]
-)
-def test_a_derivative_has_two_digits_or_is_none(name, lost):
+@pytest.mark.parametrize("name", ["far from the origin", "clusters"])
+def test_a_derivative_has_two_digits_or_is_none(name):
     """Differences over seven decades, and tokens as far from the origin."""
     problems = [mixed_problem(name, seed, 7.0) for seed in range(32)]
     embeddings, pairs = map(np.stack, zip(*problems, strict=True))
@@ -82,14 +81,42 @@ def test_a_derivative_has_two_digits_or_is_none(name, lost):
     solution = solve_each(embeddings.astype(float), pairs)
     wanted = slopes(embeddings.astype(float), solution, change.astype(float))
     wanted = np.asarray(wanted)
-    rounded = jax.tree.map(
-        lambda x: x.astype(np.float32) if x.dtype == np.float64 else x, solution
-    )
-    got = np.asarray(slopes(embeddings, rounded, change))
+    got = np.asarray(slopes(embeddings, rounded(solution), change))
     solved = solution.status == MaxMarginStatus.SOLVED
     there, none = np.isfinite(wanted).all(axis=1), np.isnan(got).any(axis=1)
     assert there[solved].mean() > 0.9 and none[solved & ~there].all()
     solved = solved & there
-    assert none[solved].any() == lost and none[solved].mean() < 0.5
+    assert none[solved].mean() < 0.5
     away = np.linalg.norm(got - wanted, axis=1)[solved & ~none]
     assert (away <= 1e-2 * np.linalg.norm(wanted, axis=1)[solved & ~none]).all()
+
+
+def test_no_derivative_where_a_short_difference_is_lost_beside_a_long_one():
+    """Orthogonal differences of length L and 1: p = (1/L, 1), dp = −D⁻¹ dD p."""
+    lengths, change = np.array([1.0, 1e2, 1e9]), np.array([[0.3, -0.2], [1, 2], [0, 1]])
+    tokens = np.array([[[0, 0], [-length, 0], [0, -1]] for length in lengths])
+    pairs = np.zeros((len(lengths), 3, 3), bool)
+    pairs[:, 0, 1:] = True
+    query = np.stack([1 / lengths, np.ones_like(lengths)], axis=1)
+    # The same active pairs, with p in closed form.
+    solution = solve_each(np.array([tokens[0]] * len(lengths)), pairs)
+    parts = lambda found: (found.direction, found.norm)  # noqa: E731
+    closed = query, np.linalg.norm(query, axis=1)
+    solution = eqx.tree_at(parts, solution, closed)
+    changes = np.array([change] * len(lengths))
+    rise = change[:1] - change[1:]
+    wanted = -(query @ rise.T) / np.stack([lengths, np.ones_like(lengths)], axis=1)
+    double = slopes(tokens, solution, changes)
+    # To a rounding times the ratio of lengths.
+    np.testing.assert_allclose(double, wanted, rtol=1e9 * np.finfo(float).eps)
+    single = np.float32
+    got = slopes(tokens.astype(single), rounded(solution), changes.astype(single))
+    np.testing.assert_allclose(got[:2], wanted[:2], rtol=100 * np.finfo(single).eps)
+    assert np.isnan(got[2]).all()
+
+
+def rounded(solution):
+    """A solution in single precision."""
+    return jax.tree.map(
+        lambda x: x.astype(np.float32) if x.dtype == np.float64 else x, solution
+    )
