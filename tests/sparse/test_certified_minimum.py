@@ -109,15 +109,17 @@ def test_other_solvers_and_the_flow_end_in_the_same_p(seed, angle):
             options=wanted,
         )
         assert np.linalg.norm(end.x - found.query) <= found.radius + flat
-    flow = solve_ivp(
-        lambda _, p: descent(given, p)[0],
-        (0.0, 50 / found.stiffness),
-        edge,
-        method="BDF",
-        jac=lambda _, p: -curvature(given, p),
-        rtol=1e-8,
-        atol=1e-12,
-    )
+    # BDF subtracts rows of its table that are memory as it was.
+    with np.errstate(over="ignore", invalid="ignore"):
+        flow = solve_ivp(
+            lambda _, p: descent(given, p)[0],
+            (0.0, 50 / found.stiffness),
+            edge,
+            method="BDF",
+            jac=lambda _, p: -curvature(given, p),
+            rtol=1e-8,
+            atol=1e-12,
+        )
     assert np.linalg.norm(flow.y[:, -1] - found.query) <= 1e-4 * found.basin
 
 

@@ -106,9 +106,11 @@ def test_a_tied_run_follows_the_literal_model(run):
     begin = first.point.own_log_time.item()
     p = np.asarray(first.point.query)
     free = p - (p @ truth.axes.T) @ truth.axes
-    solved = solve_ivp(
-        truth.field, (begin, 60.0), free, method="BDF", rtol=1e-8, atol=1e-8
-    )
+    # BDF subtracts rows of its table that are memory as it was.
+    with np.errstate(over="ignore", invalid="ignore"):
+        solved = solve_ivp(
+            truth.field, (begin, 60.0), free, method="BDF", rtol=1e-8, atol=1e-8
+        )
     assert solved.success
     end = truth.whole(solved.y[:, -1])
     off = np.asarray(model.embeddings @ (at_sixty(stage, begin) - end))
