@@ -13,6 +13,7 @@ the start.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from functools import partial
 from itertools import permutations
@@ -625,7 +626,7 @@ def show(found: Finished) -> Shown:
         shares = (row["same_list"], row["same_labels"])
         rows.append(
             [row["data"], row["way"], f"{row['sound']} of {row['runs']}"]
-            + ["none" if share is None else f"{share:.3f}" for share in shares]
+            + ["none" if math.isnan(share) else f"{share:.3f}" for share in shares]
             + [str(row["positive_lead"])]
         )
     sentences = ["Labels by the first token of a list that is present."]

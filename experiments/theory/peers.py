@@ -15,6 +15,7 @@ not ours.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -557,7 +558,8 @@ FULL = 0.95
 
 def come_out(found: Finished) -> Measured:
     """Every number that is comparable agrees within the error of theirs."""
-    rows = [row for row in found.results["rows"] if row["within"] is not None]
+    # What is not comparable is NaN on disk.
+    rows = [row for row in found.results["rows"] if not math.isnan(row["within"])]
     hits = sum(row["agrees"] for row in rows)
     return Measured(
         of_cases(hits, len(rows)),

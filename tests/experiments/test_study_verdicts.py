@@ -13,6 +13,7 @@ from experiments.text import training
 from experiments.theory import (
     _trained_head,
     joint,
+    peers,
     phases,
     purity,
     rates,
@@ -112,6 +113,13 @@ def beside_saddle(*rows):
     return steps.stays(study({"escapes": rows}))
 
 
+def published(*agreements):
+    """Numbers that agree or not; beside them one that is not comparable."""
+    rows = [{"within": 0.1, "agrees": agrees} for agrees in agreements]
+    rows.append({"within": NAN, "agrees": False})
+    return peers.come_out(study({"rows": rows}))
+
+
 def ceilings(*ratios):
     rows = [{"per_sequence": 1, "ratio": ratio} for ratio in ratios]
     rows.append({"per_sequence": 2, "ratio": 9.0})
@@ -189,6 +197,8 @@ TABLES = [
     (lambda: descent_end(0.0501), FAILS),
     (lambda: beside_saddle((0.1, 0.2), (0.0, 0.01)), AGREES),
     (lambda: beside_saddle((0.1, 0.2), (0.2, 0.1)), IN_PART),
+    (lambda: published(True, True), AGREES),
+    (lambda: published(True, False), IN_PART),
     (lambda: ceilings(0.92, 1.09, NAN), AGREES),
     (lambda: ceilings(0.9, 1.09), IN_PART),
     (lambda: ceilings(1.11), FAILS),
