@@ -27,9 +27,9 @@ ORDER, SIGNS = np.array([2.0, 1.0, 0.0, -1.5, -1.5]), np.array([1.0, -1, 1, 0, 0
 KEPT = jax.jit(kept_list)
 
 
-def at_the_list(value, lead, rates=(1.0, 1.0, 1.0), noise=0.0, seed=0):
+def at_the_list(value, lead, rates=(1.0, 1.0, 1.0), noise=0.0, seed=0, signs=SIGNS):
     """E, p, v of rank two with values ± β and scores that fall by the lead."""
-    scores, values = lead * ORDER, value * SIGNS
+    scores, values = lead * ORDER, value * signs
     pair = np.sqrt([np.linalg.norm(scores), np.linalg.norm(values)])
     pair *= (np.array(rates[1:]) / rates[0]) ** 0.25
     rows = np.zeros((7, 7))
@@ -38,23 +38,25 @@ def at_the_list(value, lead, rates=(1.0, 1.0, 1.0), noise=0.0, seed=0):
     return Parameters(*map(jnp.asarray, (rows[:5], rows[5], rows[6])))
 
 
-def test_the_certificate_is_its_formula():
-    """Λ m̃ = |a| + |b| for rates 1; m̃ by hand; j = 3 tokens."""
-    start = at_the_list(400.0, 5.0)
-    found = KEPT(start, BAGS)
+RATES = 0.5, 2.0, 3.0
+
+
+@pytest.mark.parametrize("rates", [(1.0, 1.0, 1.0), RATES])
+def test_the_certificate_is_its_formula(rates):
+    """Λ m̃ = √(η_v/η_p) |a| + |b| where E, p and v are balanced; m̃ by hand; j = 3."""
+    start = at_the_list(400.0, 5.0, rates)
+    found = KEPT(start, BAGS, LearningRates(*rates))
     scores, values = 5 * ORDER, 400 * SIGNS
     attention = attend_corpus(jnp.asarray(scores), jnp.asarray(values), BAGS)
     weights = np.asarray(BAGS.weights)
     margins = np.array(LABELS) * np.asarray(attention.output)
     loss = weights @ np.log1p(np.exp(-margins))
     margin = -np.log(np.expm1(loss / weights.min()))
-    ratio = (np.linalg.norm(scores) + np.linalg.norm(values)) / margin
+    size = np.sqrt(rates[2] / rates[1]) * np.linalg.norm(scores)
+    ratio = (size + np.linalg.norm(values)) / margin
     np.testing.assert_allclose(found.margin, margin, rtol=1e-12)
     np.testing.assert_allclose(found.excess, np.sqrt(ratio**2 - 3), rtol=1e-9)
     assert found.kept and found.selected.tolist() == [True] * 3 + [False] * 2
-
-
-RATES = 0.5, 2.0, 3.0
 
 
 @jax.jit
@@ -113,6 +115,32 @@ def test_certified_lists_stay_by_the_bounds_and_the_excess_vanishes():
 def test_nothing_else_is_certified(sequences, labels, value, lead):
     bags = from_sequences(sequences, labels, vocabulary=5)
     assert not kept_list(at_the_list(value, lead), bags).kept
+
+
+def test_the_excess_has_a_bound_that_copies_lower():
+    """C + 1 − x > C √(1 + x²): x < ¾ without copies, x < √(8/3) − 1 where C = 2."""
+    twice = from_sequences([[0, 0, 1, 3], *SEQUENCES[1:]], LABELS, vocabulary=5)
+    for bags, bound in ((BAGS, 0.75), (twice, np.sqrt(8 / 3) - 1)):
+        found = [KEPT(at_the_list(value, 5.0), bags) for value in (120.0, 150.0, 200.0)]
+        kept = [bool(one.kept) for one in found]
+        assert kept == [bool(one.excess < bound) for one in found]
+        assert True in kept and False in kept
+
+
+def test_a_value_below_the_margin_is_none_of_the_list():
+    signs = SIGNS + np.array([0.0, 0.0, 0.0, 0.6, 0.0])
+    found = KEPT(at_the_list(4000.0, 5.0, signs=signs), BAGS)
+    assert found.selected.tolist() == [True] * 3 + [False] * 2
+    assert found.excess > 0.6
+
+
+def test_without_a_margin_nothing_is_certified():
+    """Two bags of one token: y f = ½, but L/w > ℓ(0), so m̃ < 0."""
+    bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
+    root = 0.5**0.25
+    rows = jnp.array([[0.5, 0.0], [-0.5, 0.0]]) / root
+    found = KEPT(Parameters(rows, jnp.zeros(2), jnp.array([root, 0.0])), bags)
+    assert found.margin < 0 and found.excess < 0.75 and not found.kept
 
 
 def test_losses_of_which_it_is_not_proved_are_refused():
