@@ -425,7 +425,9 @@ def _exact(
     missed = pairs & ~vanishing & _misses(axes, point)
     exchanged = jnp.where(strong, duals > 0, missed)
 
-    duals = _convex(strong, duals)
+    # Where a difference that is zero has all the weight, those that have a rounding of
+    # it would leave more than a rounding of all that is carried.
+    duals = _convex(strong & (~vanishing | (duals > eps)), duals)
     hull_point = axes @ potentials(duals)
     nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))
     gap = relative_gap(axes, pairs, nearest, hull_point)
