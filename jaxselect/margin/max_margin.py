@@ -60,8 +60,8 @@ class MaxMarginStatus(Status):
     NO_PAIRS = 2, "There is no constraint, so p = 0."
     NOT_CONVERGED = (
         3,
-        "Nothing is claimed: the margin may be below √rounding of the "
-        "differences that decide it, or p and its duals be too large or too "
+        "Nothing is claimed: the margin or the differences that decide it may be "
+        "below √rounding of the longest, or p and its duals be too large or too "
         "small for the format.",
     )
 
@@ -109,10 +109,10 @@ def max_margin(
     INFEASIBLE: p with pᵀ(E_s − E_r) ≥ 1 would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0.
 
     Tokens may have any common scale at which λ ~ ‖E‖⁻² is a number (1e±150 in double,
-    1e±18 in single precision), and differences may differ in length by 1e8 and more;
-    it is the angle between them that limits: where duals cancel to less than 1e-5 (in
-    single precision a thousandth) of Σ λ ‖E_s − E_r‖, rounding p itself may leave
-    NOT_CONVERGED.
+    1e±18 in single precision). Every problem is decided whose lengths vary by up to
+    five decades (two in single precision) and in which no difference within a cluster
+    of tokens, and no angle, is more than three decades below the rest (one); beyond
+    that NOT_CONVERGED may be the answer, never a false one.
 
     `direction` and `norm` carry derivatives in E, forward and reverse: those of the
     problem in which the active pairs stay active. They are NaN where lengths differ so
