@@ -109,10 +109,10 @@ def max_margin(
     INFEASIBLE: p with pᵀ(E_s − E_r) ≥ 1 would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0.
 
     Tokens may have any common scale at which λ ~ ‖E‖⁻² is a number (1e±150 in double,
-    1e±18 in single precision). Every problem is decided whose lengths vary by up to
-    five decades (two in single precision) and in which no difference within a cluster
-    of tokens, and no angle, is more than three decades below the rest (one); beyond
-    that NOT_CONVERGED may be the answer, never a false one.
+    1e±18 in single precision). Measured, all problems are decided whose lengths vary by
+    up to five decades (two in single precision) and in which no difference within a
+    cluster of tokens, and no angle, is more than three decades below the rest (one);
+    beyond that NOT_CONVERGED may be the answer, never a false one.
 
     `direction` and `norm` carry derivatives in E, forward and reverse: those of the
     problem in which the active pairs stay active. They are NaN where lengths differ so
