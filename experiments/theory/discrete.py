@@ -533,7 +533,8 @@ def draw(finished: Finished) -> Figure:
     rows = results["escapes"]
     for name, look in (("bound", "k--"), ("left_basin", "o-"), ("lost", "s-")):
         share = [row[name] or np.nan for row in rows]
-        right.loglog([row["time"] for row in rows], share, look, label=name)
+        label = name.replace("_", " ")
+        right.loglog([row["time"] for row in rows], share, look, label=label)
     right.set(xlabel="t at the start", ylabel="share of runs", ylim=(1e-5, 2))
     for panel in (left, right):
         panel.legend()
