@@ -43,6 +43,14 @@ from .span import span
 # precision. Tuned on the benchmark, where 512 tokens end at 300 roundings, and on
 # single precision with tokens far longer along one axis, which ends at 2,000.
 SOLVED = 4096
+# Where duals cancel, ψ = Σ λ ‖D‖ / ‖p‖ ≫ 1, the gap may be ALLOWED eps ψ. Derived: p
+# stays feasible under the rounding of its entries if it aims 4 eps ‖p‖ ‖D‖ too far,
+# which costs a gap of 8 eps ψ; rounding of p and of the duals adds half of that.
+ALLOWED = 12
+# But no more than eps^0.6, 4e-10 in double precision, so that p is within the root of
+# that, 2e-5, of p_mm. In single precision it is less than 4096 roundings, and allows
+# nothing.
+LARGEST_GAP = 0.6
 # Largest ‖Σ λ D‖ / Σ λ ‖D‖ of duals that refute a problem. Derived: storing the duals
 # loses half a rounding, solving for them some; and every p that keeps the pairs apart
 # would have ‖p‖ Σ λ ‖D‖ > 1/(64 eps), a margin that rounding hides.
@@ -126,6 +134,8 @@ class Answer(NamedTuple):
         gap: as in `MaxMargin`.
         infeasibility: as in `MaxMargin`.
         balance: ‖Σ λ D‖ / Σ λ ‖D‖, infinite unless p is zero.
+        allowed: the gap that rounding of p allows, for duals that cancel to
+            ‖p‖ = Σ λ ‖D‖ / ψ; zero where it is not measured.
     """
 
     direction: Float[Array, " dim"]
@@ -134,12 +144,14 @@ class Answer(NamedTuple):
     gap: Float[Scalar, ""]
     infeasibility: Float[Scalar, ""]
     balance: Float[Scalar, ""]
+    allowed: Float[Scalar, ""]
 
     @property
     def solved(self) -> Bool[Scalar, ""]:
         """Whether p is proved to be the solution; a NaN proves nothing."""
         most = SOLVED * jnp.finfo(self.gap.dtype).eps
-        return (self.gap <= most) & (self.infeasibility <= most)
+        solved = self.gap <= jnp.fmax(self.allowed, most)
+        return solved & (self.infeasibility <= most)
 
     @property
     def refuted(self) -> Bool[Scalar, ""]:
@@ -187,6 +199,7 @@ def _precise(problem: Problem, candidate: Candidate) -> Answer:
     return answer._replace(
         gap=jnp.where(clear, answer.gap, jnp.nan),
         balance=jnp.where(clear, balance, jnp.nan),
+        allowed=jnp.where(some, allowed_gap(carried / norm(direction)), 0.0),
     )
 
 
@@ -209,7 +222,14 @@ def _certificate(
         gap=jnp.where(some, gap, none),
         infeasibility=jnp.where(some, jnp.maximum(0.0, 1 - least), none),
         balance=jnp.full_like(gap, jnp.inf),
+        allowed=jnp.zeros_like(gap),
     )
+
+
+def allowed_gap(cancellation: Float[Scalar, ""]) -> Float[Scalar, ""]:
+    """Compute the gap that rounding of p allows, from ψ = Σ λ ‖D‖ / ‖p‖."""
+    eps = jnp.finfo(cancellation.dtype).eps
+    return jnp.minimum(ALLOWED * eps * cancellation, eps**LARGEST_GAP)
 
 
 def _lengths(

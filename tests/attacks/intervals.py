@@ -184,6 +184,8 @@ def max_margin(rows, pairs, active, direction, duals):
     length = dot(p, p)
     gap = abs(1 - (2 * total - dot(pulled, pulled)) / length)
     short = max_of([1 - m for m in margins.values()])
+    gross = sum((duals[k] * size(d) for k, d in apart.items()), ZERO) / root(length)
+    allowed = max(4096 * EPS, min(12 * EPS * float(gross.upper()), EPS**0.6))
 
     listed = [apart[k] for k in active]
     chosen = independent(listed)
@@ -196,7 +198,7 @@ def max_margin(rows, pairs, active, direction, duals):
     solved = gram.solve(basis.transpose() * rest)
     rounding = 1000 * EPS * max_of([size(row) * size(exact) for row in rows])
     holds = {
-        "gap": gap <= 4096 * EPS,
+        "gap": gap <= allowed,
         "feasible": short <= 4096 * EPS,
         "duals of p_mm": all(solved[i, 0] > 0 for i in range(len(chosen))),
         "active margins": all(
