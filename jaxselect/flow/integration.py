@@ -236,11 +236,16 @@ def cancellation(
 
 
 def status_of(
-    solution: Any, cancelled: Bool[Scalar, ""], growth: Float[Scalar, ""]
+    solution: Any,
+    cancelled: Bool[Scalar, ""],
+    growth: Float[Scalar, ""],
+    *,
+    held: Bool[Scalar, ""] | bool = True,
 ) -> Int[Scalar, ""]:
     """Return the `FlowStatus` of an integration that a time or cancellation may end.
 
-    `growth` is the growth rate of a move of p along v; at a tie it is negative.
+    At a tie the pulls hold each other (`held`), and the growth rate of a move of p
+    along v is negative.
     """
     slow = solution.result == dfx.RESULTS.max_steps_reached
     status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
@@ -248,7 +253,8 @@ def status_of(
     status = jnp.where(reached, FlowStatus.REACHED, status)
     spent = (solution.result == dfx.RESULTS.dt_min_reached) & jnp.isfinite(growth)
     status = jnp.where(spent, FlowStatus.TIME_UNRESOLVED, status)
-    tied = jnp.where(growth < 0, FlowStatus.TIES_UNPROVED, FlowStatus.TIME_UNRESOLVED)
+    tied = held & (growth < 0)
+    tied = jnp.where(tied, FlowStatus.TIES_UNPROVED, FlowStatus.TIME_UNRESOLVED)
     status = jnp.where(cancelled, tied, status)
     finite = jnp.isfinite(solution.ys[0]).all()
     return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)
