@@ -215,8 +215,7 @@ def reduced_flow(
         value=value,
         score=score,
         log_weight=_log_unselected(score, problem),
-        log_loss=jnp.log(jax.nn.softplus(-jnp.minimum(margin, FAR)))
-        - jnp.maximum(margin - FAR, 0.0),
+        log_loss=_log_loss(margin, LOGISTIC),
         cls_square=problem.scores.square(score),
         head_square=problem.values.square(value),
     )
