@@ -27,7 +27,7 @@ from ..model.attention import (
     negative_gradient,
     outputs,
 )
-from ..model.parameters import Parameters
+from ..model.parameters import Parameters, check_problem
 
 _Number = Float[Scalar, ""] | float | int
 
@@ -452,7 +452,8 @@ def kept_list(
         The certificate; where `kept` is false nothing is said.
 
     Raises:
-        BadInput: a loss that is neither logistic nor exponential.
+        BadInput: a loss that is neither logistic nor exponential, classes, tied tokens,
+            or parameters and a corpus that do not go together.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -463,6 +464,11 @@ def kept_list(
         >>> found.kept.item(), found.selected.tolist(), round(found.excess.item(), 2)
         (True, [True, True, False], 0.45)
     """
+    check_problem(parameters, corpus)
+    if corpus.classes is not None:
+        raise BadInput(f"{corpus.classes} classes: wanted one head, and labels ±1")
+    if corpus.shift is not None:
+        raise BadInput("a contracted corpus: wanted the one with all its tokens")
     if corpus.loss not in (LOGISTIC, EXPONENTIAL):
         raise BadInput(
             f"{corpus.loss.name} loss: wanted the logistic or exponential one"

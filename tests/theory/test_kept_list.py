@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxselect.checks import BadInput
-from jaxselect.data.corpus import from_sequences
+from jaxselect.data.corpus import Shift, from_sequences
 from jaxselect.data.loss import POLYNOMIAL
 from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.model.attention import attend_corpus
@@ -143,7 +143,19 @@ def test_without_a_margin_nothing_is_certified():
     assert found.margin < 0 and found.excess < 0.75 and not found.kept
 
 
-def test_losses_of_which_it_is_not_proved_are_refused():
-    bags = dataclasses.replace(BAGS, loss=POLYNOMIAL)
-    with pytest.raises(BadInput, match="polynomial"):
-        kept_list(at_the_list(400.0, 5.0), bags)
+def test_problems_of_which_it_is_not_proved_are_refused():
+    start = at_the_list(400.0, 5.0)
+    for bags, message in (
+        (dataclasses.replace(BAGS, loss=POLYNOMIAL), "polynomial"),
+        (from_sequences(SEQUENCES, LABELS, vocabulary=6), "vocabulary of 6"),
+        (
+            dataclasses.replace(BAGS, shift=Shift(*3 * [0.0 * BAGS.counts])),
+            "contracted",
+        ),
+    ):
+        with pytest.raises(BadInput, match=message):
+            kept_list(start, bags)
+    classes = from_sequences(SEQUENCES, [0, 1, 2, 0, 1, 2], vocabulary=5, classes=3)
+    heads = dataclasses.replace(start, head=jnp.ones((7, 3)))
+    with pytest.raises(BadInput, match="3 classes"):
+        kept_list(heads, classes)
