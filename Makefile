@@ -75,7 +75,7 @@ test-bounds: $(TEST) ## a part of the tests and a sweep, at the lowest versions 
 		$$python -m experiments.sweep --preset smoke --no-resume --out $(LOWEST)/smoke || exit 1; \
 	done
 
-picture: $(VENV)/.ready-browser ## the README's picture of the report, after make sweep report
+picture: $(VENV)/.ready-browser ## the gallery's picture of the report, after make sweep report
 	$(RUN) -m tests.browser.chromium results/report.html docs/report.png
 
 colab: $(VENV)/.python ## a notebook for Colab that carries the project, in build/ (DEVICE=cpu|gpu|tpu)

@@ -1,4 +1,4 @@
-"""The system's Chromium, and the README's picture of the report, taken with it.
+"""The system's Chromium, and the gallery's picture of the report, taken with it.
 
 python -m tests.browser.chromium results/report.html docs/report.png
 """
