@@ -53,9 +53,9 @@ def test_names_of_the_library_mean_something():
 
 def test_the_family_that_varies_the_model_fits_the_grid_beside_it():
     (program,) = re.findall(r"```python\n(from .*?)```", TEXT, re.DOTALL)
-    names = {}
+    names = {"jaxselect": jaxselect}
     exec(program, names)
-    (grid,) = re.findall(r"run_grid\((.*), \"", program)
+    (grid,) = re.findall(r"run_grid\((.*), \"", TEXT)
     names["mine"] = SimpleNamespace(mine=names["mine"])
     found = eval(grid, names)
     found.check()
