@@ -38,7 +38,8 @@ def keep_compiled_programs(folder: str | Path = ".jax_cache") -> None:
     Tracing is done again in each process, compiling is not.
 
     Args:
-        folder: of up to 384 MiB; processes may share it. `~` is the home folder.
+        folder: folder that holds up to 384 MiB; processes may share it. `~` is the home
+            folder.
 
     Example:
         >>> import tempfile
@@ -72,14 +73,14 @@ def compile_options() -> dict[str, Any]:
 
 @functools.cache
 def fast_compile_options() -> dict[str, Any]:
-    """Options of `jax.jit` for a program that takes longer to compile than to run.
+    """List options of `jax.jit` for a program that takes longer to compile than to run.
 
     `jax.jit(jax.value_and_grad(f), compiler_options=fast_compile_options())` computes
     the first gradient of a rate in two thirds of the time and later ones in 1.7 times
     the time.
 
     Returns:
-        Those of `COMPILE_OPTIONS` and of `FAST_COMPILE_OPTIONS`, that XLA knows.
+        The options in `COMPILE_OPTIONS` and `FAST_COMPILE_OPTIONS` that XLA knows.
 
     Example:
         >>> double = jax.jit(lambda x: 2 * x, compiler_options=fast_compile_options())

@@ -62,13 +62,14 @@ class RateSettings:
         flow: tolerances of the integrations.
         until_log_time: log(1+t) at which the selection is read and the search for early
             rates ends.
-        points: points of the path that is searched.
-        move: relative change of E that detects a kink, a thousand times the tolerance
-            for active pairs.
-        through_path: whether derivatives go through the path, which takes another flow.
-            Else they are those of the limit's equations, by a program half as
-            large, and what the path decides is NaN: times of events, and of the late
-            flow all but its growth where `Limit.history_dim` is positive.
+        points: number of points of the path in which events are searched.
+        move: relative change of E by which a kink is detected. The default is a
+            thousand times the tolerance for active pairs.
+        through_path: whether derivatives go through the path, which takes a second
+            integration. If not, they are those of the limit's equations, and the
+            program is half as large. What the path decides is then NaN: times of events
+            and, if `Limit.history_dim` is positive, all of the late flow but its
+            growth.
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
@@ -93,8 +94,8 @@ class ResolvedLimit(eqx.Module):
         margin: its max-margin solution; NaN where `late` is NOT_SETTLED.
         late: the late flow p_mm log t + ρ; NOT_SETTLED and NaN where the path broke off
             or its end is not certified.
-        kink: a small move of E changes the active pairs.
-        crossings: the last ones of the events that were asked for.
+        kink: whether a small move of E changes the active pairs.
+        crossings: the last crossing of every event that was asked for.
     """
 
     path: Flow
@@ -139,10 +140,10 @@ def resolve_limit(
     Args:
         after: (E¹, p_0, v).
         corpus: n labelled bags.
-        events: from (E¹, p_0, v) in their frame, the selection and its
-            max-margin solution to events; their last crossings share the flow that
-            carries derivatives.
-        settings: static.
+        events: function of (E¹, p_0, v) in their frame, the selection and its
+            max-margin solution that returns functions of p; the last time at which each
+            of these is zero is found with the flow that carries derivatives.
+        settings: static settings.
 
     Returns:
         Selection, max-margin solution and late flow, differentiable in both modes.
@@ -289,31 +290,32 @@ REAL_RATES = (
 class Rates(eqx.Module):
     """How fast one problem converges.
 
+    Source: mathematics, section 3f.
+
     Attributes:
         lemma_error: relative error of Lemma 4.1 for the step on E; NaN, with its
-            derivatives, where E was made otherwise than by `embedding_step`.
+            derivatives, if E was not made by `embedding_step`.
         margin: 1/‖p_mm‖ = lim log t / ‖p‖.
         error_constant: lim ‖p‖ · direction error.
         norm_to_error: ‖p‖ at which the late flow has the direction error asked for.
-        log_time_to_error: log t at which it has.
+        log_time_to_error: log t at which it has this error.
         early_log_time: log(1+t) from which the direction error stays below the early
             error asked for.
         selection_log_time: log(1+t) from which the final selection leads in every
             sequence.
         final_loss: L at infinite time.
         loss_constant: lim t (L(t) − final_loss) = ‖p_mm‖².
-        kink: the selection's active pairs, or the pair that is last to be decided,
-            change under a small move: derivatives are those of one side.
+        kink: whether the active pairs, or the pair that is decided last, change under a
+            small move of E. Derivatives are then one-sided.
         history_dim: dimension of the part of ρ that only the path decides; derivatives
             go through the path for it.
-        status: a `LimitStatus`; the late rates hold where it is PREDICTED, on
-            condition of the certificate of the end of the path. Where it is
-            NOT_SETTLED (the path broke off, or its end is not certified) all but
-            `lemma_error` are NaN, and their derivatives; in reverse mode those of
-            `lemma_error`, too.
+        status: a `LimitStatus`; the late rates hold if it is PREDICTED. If it is
+            NOT_SETTLED (the path broke off, or its end is not certified), all rates but
+            `lemma_error` are NaN with their derivatives; in reverse mode the
+            derivatives of `lemma_error` are NaN, too.
         selected: the final selection, in bag layout.
-        active: its active pairs. Where one of these two differs between two problems, a
-            kink or a jump lies between them.
+        active: its active pairs. If `selected` or `active` differ between two problems,
+            a kink or a jump lies between them.
     """
 
     lemma_error: Float[Scalar, ""]
@@ -345,7 +347,7 @@ def rates(
 ) -> Rates:
     """Compute all rates of one problem: a step on E, then the flow of p.
 
-    They hold if the end of the path is certified (`certify`).
+    All but `lemma_error` are NaN unless the end of the path is certified (`certify`).
 
     Source: mathematics, sections 3e, 3f and 4b.
 
@@ -356,15 +358,16 @@ def rates(
         error: direction error that `norm_to_error` and `log_time_to_error` are for, in
             (0, √2).
         early_error: direction error that `early_log_time` is for, likewise.
-        embed: how E¹ is made; differentiated through.
-        settings: static.
+        embed: function (E⁰, p_0, v), corpus, η₀ → (E¹, p_0, v), differentiated through.
+        settings: static settings.
 
     Returns:
         The rates, differentiable once in every argument but the settings, in both
         modes.
 
     Raises:
-        BadInput: a step size that is NaN, an error that no direction has late.
+        BadInput: a step size that is NaN, an error outside (0, √2), or parameters and a
+            corpus that do not go together.
 
     Example:
         >>> from jaxselect.model.parameters import gaussian_reduced

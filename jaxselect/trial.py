@@ -110,6 +110,9 @@ def flow_to_end(
 ) -> Stage:
     """Follow the flow of p to its end, stage by stage.
 
+    A stage is the flow of p or, where tied tokens are proved to rest, that of the
+    contracted problem; the next stage begins where it ends.
+
     Source: mathematics, section 3g.
 
     Args:
@@ -119,11 +122,11 @@ def flow_to_end(
             default.
         until_norm: ‖p‖ to stop at.
         path_log_times: values of log(1+t) to save p of the first stage at.
-        stages: bound on their number, at least one; traced.
-        settings: settings of the integration.
+        stages: bound on the number of stages, at least one; traced.
+        settings: tolerances and bounds of the integration.
 
     Returns:
-        The last stage; its `num_steps` and path are those of all.
+        The last stage, with the `num_steps` and the path of all stages.
 
     Raises:
         BadInput: parameters and a corpus that do not go together.
@@ -304,9 +307,9 @@ class Trial(Point):
 
     Attributes:
         query: p at the end.
-        origin_log_time: as in `Point`; also the next three.
-        own_log_time: log(1+t′) on the clock of the last stage.
-        opposed: whether opposing pulls ended it.
+        origin_log_time: log(1+t) at which the clock of the last stage began.
+        own_log_time: log(1+t′), t′ the time on that clock.
+        opposed: whether that stage ended because opposing forces cancelled.
         finished: whether no further stage would help.
         status: a `TrialStatus`.
         alignment_error: relative error of Lemma 4.1 for the step on E; NaN if E was not
@@ -320,18 +323,20 @@ class Trial(Point):
         negative_selected: that share among sequences with y = −1, likewise.
         cls_norm: ‖p‖ at the end.
         log_time: log(1+t) at the end.
-        direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, p_mm that of p's own selection; NaN,
-            like every number that depends on p_mm, where p_mm does not exist.
+        direction_error: ‖p/‖p‖ − p_mm/‖p_mm‖‖ with the p_mm of the selection at p; NaN,
+            like every number that depends on p_mm, if p_mm does not exist.
         error_constant: predicted limit of direction_error · cls_norm.
-        late_flow_residual: largest distance of an active margin from its late flow.
-        inactive_pair_bound: bound on what inactive pairs may still move a score by.
-        history_change: change of the part of p that only the path decides, in scores.
+        late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
+        inactive_pair_bound: bound B on the change of a score by all inactive pairs,
+            from this p on.
+        history_change: last change of the part of ρ that only the path decides, in
+            scores.
         tied_share: share of sequences in which several tokens are proved to keep finite
             odds.
         unselected_effect: max_X |f(X) − its limit for the selected tokens alone|.
         max_margin_norm: ‖p_mm‖.
         duality_gap: relative gap of the max-margin solution.
-        history_dim: dimension of the part of p that only the path decides.
+        history_dim: dimension of the part of ρ that only the path decides.
         num_steps: steps of the integration, rejected ones included.
         path_log_times: log(1+t) along the flow; ∞ after its end.
         path_norms: ‖p‖ there.
@@ -381,10 +386,12 @@ def run_trial(
     and η₀ only. For many trials use `run_grid`: under `vmap` every trial takes as many
     steps as the slowest one.
 
+    Source: mathematics, sections 2, 3a, 3e and 4.
+
     Args:
         key: a `jax.random.key`.
-        draw_corpus: function from a key to a corpus of fixed shape, such as those of
-            `synthetic`.
+        draw_corpus: function from a key to a corpus of fixed shape, such as
+            `assumption_one` with its sizes.
         dim: d; traced.
         step_size: η₀; traced.
         until_norm: ‖p‖ to stop at; traced.
@@ -392,14 +399,14 @@ def run_trial(
             of R^d for the reduced coordinates to have the law of R^d.
         point: a former trial with the same key, d and η₀, to continue from; p_0 by
             default.
-        stages: bound on the stages of the flow (`flow_to_end`); traced.
+        stages: bound on the number of stages of the flow (`flow_to_end`); traced.
         settings: static.
 
     Returns:
-        The trial.
+        A `Trial`.
 
     Raises:
-        BadInput: what is drawn is no corpus, or what is embedded no parameters.
+        BadInput: `draw_corpus` returns no corpus, or `embed` no parameters that fit it.
 
     Example:
         >>> from functools import partial
@@ -455,7 +462,7 @@ def initialise(
     The arguments are those of `run_trial`.
 
     Raises:
-        BadInput: what is drawn is no corpus, or what is embedded no parameters.
+        BadInput: `draw_corpus` returns no corpus, or `embed` no parameters that fit it.
     """
     corpus_key, parameters_key = jax.random.split(key)
     corpus = draw_corpus(corpus_key)

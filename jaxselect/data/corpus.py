@@ -117,9 +117,9 @@ class Corpus(AbstractBags, eqx.Module):
 
     The loss and the weights are stored here because every function that reads the
     labels reads them, too. A sequence of weight zero exerts no force, and its tokens
-    neither compete nor are selected or important. Derivatives are taken at the given
-    support: they are zero in a weight that is zero. `dataclasses.replace(corpus,
-    loss=…)` changes the loss, `weights=…` the weights, also under `vmap`.
+    neither compete nor are selected or important. Derivatives in a weight that is zero
+    are zero. `dataclasses.replace(corpus, loss=…)` changes the loss, `weights=…` the
+    weights, also under `vmap`.
 
     Source: mathematics, section 1b.
 
@@ -132,7 +132,8 @@ class Corpus(AbstractBags, eqx.Module):
         loss: ℓ as a function of the margin m; with several heads the logistic one is
             cross-entropy (`functional_margin`).
         classes: K where labels are 0 … K − 1; None where they are ±1.
-        shift: of scores and values by entry; None for none. Tokens of a bag with one
+        shift: constants that contraction of ties adds to the scores and values of
+            single entries; None if there are none. With a shift the tokens of a bag
             need not be distinct.
     """
 
@@ -406,7 +407,7 @@ def from_bags(
         The corpus.
 
     Raises:
-        BadInput: whatever is wrong with the arrays, and where first.
+        BadInput: a wrong shape or value; the message names the first one.
 
     Example:
         >>> from_bags([[0, 1]], [[1, 0]], [1], vocabulary=2).labels.tolist()

@@ -49,16 +49,17 @@ class Loss:
     instance.
 
     Attributes:
-        name: in results and messages.
+        name: its name in results and messages.
         value: ℓ(m).
-        slope: −ℓ′(m) > 0, to rounding of itself.
+        slope: −ℓ′(m) > 0, with a relative error of rounding.
         log_slope: log(−ℓ′(m)), where the slope itself may underflow.
         ratio: ℓ″(m) / (−ℓ′(m)).
         excess: (m, δ) ↦ ℓ(m − δ) − ℓ(m) without cancellation.
-        largest_ratio: bound of `ratio`: log(−ℓ′) has that Lipschitz constant.
-        bounds: of the first three derivatives; None where a derivative has none, and
-            then nothing is proved that needs them.
-        largest_third: bound of |ℓ‴/ℓ′|; less is proved where it is not known.
+        largest_ratio: upper bound of `ratio`, a Lipschitz constant of log(−ℓ′).
+        bounds: upper bounds of |ℓ′|, |ℓ″| and |ℓ‴|; None if one is unbounded, and then
+            ties are not certified.
+        largest_third: upper bound of |ℓ‴/ℓ′|; ∞ if it is not known, and then fewer ties
+            are certified.
 
     Example:
         >>> import jax.numpy as jnp

@@ -45,11 +45,11 @@ def assumption_one(
 ) -> Corpus:
     """Draw a corpus that satisfies Assumption 1: one important token per sequence.
 
-    Half of the sequences are positive. All other tokens are irrelevant, α_s = 0. Counts
-    are even: each relevant token is in ⌊n/2m⌋ or ⌈n/2m⌉ sequences, so its importance
-    does not fluctuate between draws. `independent_tokens` at its largest share draws
-    counts independently instead, and its phase diagram differs (mathematics, section
-    6e).
+    Half of the labels are +1. The other tokens of a sequence are irrelevant, α_s = 0.
+    Counts are even: each relevant token is in ⌊n/2m⌋ or ⌈n/2m⌉ sequences, so its
+    importance does not fluctuate between draws. `independent_tokens` at its largest
+    share draws counts independently instead, and has another phase diagram
+    (mathematics, section 6e).
 
     Source: mathematics, section 3.
 

@@ -54,19 +54,22 @@ _EMPTY_AXIS = 100
 class Flow(eqx.Module):
     """The end of a flow, and the path saved on the way.
 
+    Source: mathematics, section 3a.
+
     Attributes:
         query: p at the end.
         log_time: log(1+t) at the end.
         status: a `FlowStatus`.
-        num_steps: steps tried.
-        num_rejected: of these, rejected; None where they are not counted.
-        path_log_times: the log-times asked for; ∞ after the end of the flow.
+        num_steps: number of steps, rejected ones included.
+        num_rejected: number of rejected steps; None if they are not counted.
+        path_log_times: the values of log(1+t) asked for; ∞ after the end of the flow.
         path_query: p at these times; ∞ after the end of the flow.
-        earlier_log_time: log(1+t) of a step at an eighth to three quarters of the end;
-            by BDF, two less than was asked for.
+        earlier_log_time: log(1+t) of one earlier step, between an eighth and three
+            quarters of `log_time`; in a flow by BDF, two less than the log-time asked
+            for.
         earlier_query: p there; ∞ where the flow broke off before it.
-        num_fields: evaluations of −∇L, where they are counted.
-        num_curvatures: evaluations of ∂²L/∂p², likewise.
+        num_fields: number of evaluations of −∇L; None if they are not counted.
+        num_curvatures: number of evaluations of ∂²L/∂p², likewise.
     """
 
     query: Float[Array, " dim"]
@@ -101,27 +104,27 @@ def cls_flow(
 ) -> Flow:
     """Follow the gradient flow of p from p_0, with E and v fixed.
 
-    dp/dτ = e^τ Eᵀ(−∂L/∂a), τ = log(1+t), ended where ‖p‖ or τ first reaches its bound.
+    dp/dτ = e^τ Eᵀ(−∂L/∂a) with τ = log(1+t), until ‖p‖ or τ reaches its bound.
 
     Source: mathematics, sections 3, 3a, 3g and 4b.
 
     Args:
-        parameters: (E, p_0, v); d costs one factorisation of E.
+        parameters: (E, p_0, v). If d is large, E is factorised once.
         corpus: n labelled bags.
         until_norm: ‖p‖ to stop at; infinite for none.
         until_log_time: log(1+t) to stop at.
         from_log_time: log(1+t) at which p is p_0, to go on from the end of a flow.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
-        held: sequences in which another token than the top one must not come back: the
-            flow ends as SELECTION_CHANGED where it has a thousandth of the weight.
+        held: True for sequences in which no token but the top one may come back; the
+            flow ends as SELECTION_CHANGED when one has a thousandth of the weight.
         settings: tolerances and bounds.
 
     Returns:
         The flow's end, its status and the path; differentiable once, in both modes.
 
     Raises:
-        BadInput: another vocabulary, labels that do not suit the head, a bound that is
-            NaN or a norm below 0, times that go back.
+        BadInput: parameters and a corpus that do not go together, a bound that is NaN,
+            a norm below 0, or times that go back.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences

@@ -232,7 +232,8 @@ class FlowSettings:
     """Static settings of the integration.
 
     Attributes:
-        rtol: relative tolerance of a step, of the joint flows; the flow of p has none.
+        rtol: relative tolerance of a step of the joint flow; the flow of p does not use
+            it.
         atol: absolute tolerance of a step, in attention scores.
         max_steps: bound on the number of steps, rejected ones included.
     """

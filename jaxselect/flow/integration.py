@@ -37,26 +37,26 @@ _CANCELLATION_POWER = 0.7
 class FlowStatus(Status):
     """How a flow ended."""
 
-    REACHED = 0, "At the norm or the time that was asked for."
-    NORM_NOT_REACHED = 1, "At `until_log_time`, with ‖p‖ still below `until_norm`."
+    REACHED = 0, "It reached the norm or the time that was asked for."
+    NORM_NOT_REACHED = 1, "It reached `until_log_time` with ‖p‖ below `until_norm`."
     TIES_UNPROVED = (
         2,
-        "At opposing gradients of tied tokens: of single ones beyond eps^{−0.7} less "
-        "than a hundredth is left, and the curvature along v is positive. The flow "
-        "orthogonal to the ties is not integrated.",
+        "The forces of tied tokens cancel: the strongest exceeds eps^{−0.7}, their sum "
+        "is less than a hundredth of it, and the curvature along v is positive. The "
+        "flow orthogonal to the ties is not integrated.",
     )
-    OUT_OF_STEPS = 3, "After `max_steps` steps."
+    OUT_OF_STEPS = 3, "It took `max_steps` steps."
     FAILED = (
         4,
-        "At a number that is not finite, or a step too short to take; p and log_time "
-        "are the last good ones.",
+        "A number was not finite, or steps became too short; p and log_time are the "
+        "last good ones.",
     )
     TIME_UNRESOLVED = (
         5,
-        "Where tokens change places, p returns to its course or passes the norm too "
-        "suddenly for a log-time to tell when.",
+        "Tokens change places, or p returns to its course or passes the norm, within "
+        "one rounding of log(1+t).",
     )
-    SELECTION_CHANGED = 6, "Where a token that had lost is back at some weight."
+    SELECTION_CHANGED = 6, "A losing token has a thousandth of some weight again."
 
 
 class End(NamedTuple):

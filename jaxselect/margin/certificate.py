@@ -62,13 +62,15 @@ class TrialStatus(Status):
     )
     CAPTURED_POSITIVE = (
         1,
-        "Certified: p tends to the max-margin direction of a selection with all "
-        "positive tokens, and few negative ones.",
+        "Certified: p tends to the max-margin direction of a selection that holds the "
+        "important tokens of all positive sequences, and of less than half of the "
+        "negative ones.",
     )
     CAPTURED_NEGATIVE = (
         2,
-        "Certified: p tends to the max-margin direction of a selection with all "
-        "negative tokens, and few positive ones.",
+        "Certified: p tends to the max-margin direction of a selection that holds the "
+        "important tokens of all negative sequences, and of less than half of the "
+        "positive ones.",
     )
     PARTIAL = (
         3,
@@ -82,8 +84,8 @@ class TrialStatus(Status):
     )
     TIED = (
         5,
-        "Certified: some tokens rest at finite odds, and orthogonal to them p tends "
-        "to the max-margin direction of every other choice.",
+        "Certified: some tokens rest at finite odds; orthogonal to their differences, "
+        "p tends to the max-margin direction of the remaining selection.",
     )
     AT_REST = (
         6,
@@ -91,8 +93,8 @@ class TrialStatus(Status):
     )
     TIES_UNPROVED = (
         7,
-        "Not certified: tokens are tied, their pulls cancel, and no strict minimum is "
-        "proved near, or not what becomes of the others.",
+        "Not certified: tokens are tied and their pulls cancel, but it is not proved "
+        "that they rest at a strict minimum, or what becomes of the other tokens.",
     )
     NORM_NOT_REACHED = (
         8,
@@ -102,7 +104,7 @@ class TrialStatus(Status):
         9,
         "Not certified: the hypotheses of no certificate hold where the flow ended.",
     )
-    OUT_OF_STEPS = 10, "Not certified: the integration took the steps allowed."
+    OUT_OF_STEPS = 10, "Not certified: the integration took all steps allowed."
     FAILED = 11, "Not certified: the integration or the max-margin solver broke down."
 
 
@@ -112,9 +114,11 @@ CERTIFIED = tuple(status for status in TrialStatus if status <= TrialStatus.AT_R
 class Ending(eqx.Module):
     """The selection at a given p, its max-margin solution and its late flow.
 
+    Source: mathematics, sections 3 and 3b.
+
     Attributes:
         selected: the selected tokens of every sequence, in bag layout.
-        pairs: the pairs that this makes compete.
+        pairs: the competing pairs of this selection.
         margin: their max-margin solution p_mm.
         late: the late flow p_mm log t + ρ.
     """
@@ -134,14 +138,17 @@ class Ending(eqx.Module):
 class Certificate(eqx.Module):
     """The end of a flow, compared with the limit that its selection predicts.
 
+    Source: mathematics, section 3e.
+
     Attributes:
         ending: selection, pairs, max-margin solution and late flow.
-        late_flow_residual: largest distance of an active margin from its late flow.
-        inactive_pair_bound: bound on what inactive pairs may still move a score by.
-        positive: share of positive sequences with all important tokens selected; NaN
-            where none has any, or where labels are no signs.
-        negative: share of negative ones.
-        coverage: that share for each class, +1 before −1.
+        late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
+        inactive_pair_bound: bound B on the change of a score by all inactive pairs,
+            from this p on.
+        positive: share of the sequences with label +1 whose important tokens are all
+            selected; NaN if none has an important token, or if labels are classes.
+        negative: that share for label −1.
+        coverage: that share for each class; for labels ±1 in the order +1, −1.
         status: a `TrialStatus`.
     """
 
@@ -162,7 +169,7 @@ def ending(
     log_time: Float[Scalar, ""] | float,
     earlier_query: Float[Array, " dim"] | None = None,
 ) -> Ending:
-    """Compute selection → competing pairs → max-margin solution → late flow.
+    """Compute the selection at p, its pairs, max-margin solution and late flow.
 
     Source: mathematics, sections 3 and 4b.
 
@@ -170,11 +177,12 @@ def ending(
         parameters: (E¹, p_0, v), with p_0 from before the flow.
         corpus: n labelled bags.
         query: p at the end of a flow.
-        log_time: log(1+t) there; the width that the selection is read with.
-        earlier_query: p earlier in the flow, for `Limit.history_change`.
+        log_time: log(1+t) there; tokens within half of it of the top score are
+            selected.
+        earlier_query: p at an earlier time of the flow, for `Limit.history_change`.
 
     Returns:
-        The late flow, if this selection is final.
+        An `Ending`.
 
     Raises:
         BadInput: parameters and a corpus, or a p, that do not go together.
@@ -219,16 +227,21 @@ def certify(
 ) -> Certificate:
     """Certify that a flow converges to the limit that its selection predicts.
 
+    It is certified if its limit is PREDICTED, p lies in the basin, and three numbers
+    are at most the tolerance: the bound B on what inactive pairs may still change,
+    |D_kᵀ(p − p_mm log t − ρ)| of every active pair, and the last change of the part of
+    ρ that the path decides.
+
     Source: mathematics, sections 3e and 4b.
 
     Args:
         parameters: (E¹, p_0, v), which the flow started from.
         corpus: n labelled bags.
         flow: flow of p, with E¹ and v fixed.
-        tolerance: largest `late_flow_residual`, `inactive_pair_bound` and
-            `history_change` of a flow that has converged, in scores.
+        tolerance: upper bound of these three numbers, `late_flow_residual`,
+            `inactive_pair_bound` and `history_change`, in scores.
         tied: whether this is a contracted problem (`ties.contract`).
-        displacement: bound on what may still move its ties, in scores.
+        displacement: bound on the distance that its ties may still move, in scores.
 
     Returns:
         The certificate.

@@ -62,9 +62,9 @@ class LimitStatus(Status):
     )
     NO_MAX_MARGIN = (
         3,
-        "The max-margin problem of this selection has no solution at hand.",
+        "The max-margin problem of this selection has no solution, or none was found.",
     )
-    NOT_CONVERGED = 4, "Newton's method did not reach rounding."
+    NOT_CONVERGED = 4, "Newton's method for Φ did not converge to rounding."
     NOT_SETTLED = (
         5,
         "The flow to the selection broke off, or its end is not certified.",
@@ -72,23 +72,25 @@ class LimitStatus(Status):
     NO_MINIMISER = (
         6,
         "All active c_k are positive, but no minimiser of Φ is proved: to rounding, "
-        "some active pair has no positive dual, and its score difference grows.",
+        "the dual of some active pair is zero, and D_kᵀp − log t grows without bound.",
     )
 
 
 class Limit(eqx.Module):
     """The late flow p_t = p_mm log t + ρ.
 
+    Source: mathematics, section 3b.
+
     Attributes:
         growth: p_mm.
         offset: ρ.
         error_constant: lim ‖p_t‖ · ‖p_t/‖p_t‖ − p_mm/‖p_mm‖‖ = ‖(I − p̂p̂ᵀ)ρ‖.
         strength: c_k of every competing pair.
-        history: the part of ρ that only the path decides: see `limit`.
-        history_dim: dimension of the space that this part lives in.
-        history_change: largest change of a score difference by this part between two
-            log-times of the flow; ∞ where it is not known, zero where there is none.
-        offset_error: bound on the distance from ρ to `offset`, history apart.
+        history: the part of ρ that only the path decides (see `limit`).
+        history_dim: dimension of the space of `history`.
+        history_change: largest change of a score difference by `history` between two
+            log-times of the flow; ∞ if it is not known, zero if `history_dim` is zero.
+        offset_error: bound on ‖`offset` − ρ‖ without the part `history`.
         basin: radius of a ball around ρ from which the late flow converges to ρ.
         status: a `LimitStatus`.
     """
@@ -151,8 +153,8 @@ def limit(
         selected: the final selection, in bag layout.
         pairs: the competing pairs of that selection.
         margin: its max-margin solution.
-        late_query: p late in a flow, if there was one.
-        earlier_query: p earlier in it, for `history_change`.
+        late_query: p late in the flow.
+        earlier_query: p at an earlier time of the flow, for `history_change`.
 
     Returns:
         The prediction, differentiable in E, p_0 and v in both modes.

@@ -44,26 +44,27 @@ SPANNED = 0.375
 
 
 class MaxMarginStatus(Status):
-    """What is proved of a problem, from numbers measured on the tokens themselves."""
+    """What is proved of a max-margin problem, from numbers measured on the tokens."""
 
     SOLVED = (
         0,
-        "The relative gap and the infeasibility are below 4096 roundings (9e-13, "
-        "5e-4); in double precision the gap may be 12 roundings of Σ λ ‖E_s − E_r‖ / "
-        "‖p_mm‖, up to 4e-10. By constraint generation both are below 1e-10.",
+        "The relative gap and the infeasibility are below 4096 eps (9e-13 in double, "
+        "5e-4 in single precision). In double precision the gap may also be 12 eps Σ "
+        "λ ‖E_s − E_r‖ / ‖p_mm‖, up to 4e-10. By constraint generation both numbers "
+        "are below 1e-10.",
     )
     INFEASIBLE = (
         1,
-        "The duals are a convex combination of the differences that vanishes: "
-        "its length is below 64 roundings (1.4e-14, 8e-6) of the mean length Σ "
-        "λ ‖E_s − E_r‖; by constraint generation below 1e-12 of it.",
+        "There is no solution, since a convex combination Σ λ (E_s − E_r) vanishes: "
+        "its length is below 64 eps (1.4e-14 in double, 8e-6 in single precision) of "
+        "Σ λ ‖E_s − E_r‖, by constraint generation below 1e-12 of it.",
     )
     NO_PAIRS = 2, "There is no constraint, so p = 0."
     NOT_CONVERGED = (
         3,
-        "Nothing is claimed: the margin or the differences that decide it may be "
-        "below √rounding of the longest, or p and its duals be too large or too "
-        "small for the format.",
+        "Nothing is claimed: the margin, or the differences that decide it, may be "
+        "below √eps of the longest difference, or p and its duals too large or too "
+        "small for the precision.",
     )
 
 
@@ -74,6 +75,8 @@ class MaxMargin(eqx.Module):
     """Solution of the max-margin problem with its certificate.
 
     Without a solution the direction is zero, and infeasibility and gap are one.
+
+    Source: mathematics, section 3c.
 
     Attributes:
         direction: p_mm, not normalised.
@@ -105,33 +108,34 @@ def max_margin(
     """Solve min ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1 for every pair, with certificate.
 
     The returned numbers prove the status. SOLVED: p is feasible, and the duals λ ≥ 0
-    bound the norm of every feasible p from below, Σλ − ½‖Dᵀλ‖² ≤ ½‖p‖²; with δ the
-    infeasibility ‖p/(1 − δ) − p_mm‖² ≤ ‖p‖² (1/(1 − δ)² − 1 + gap). INFEASIBLE: p with
-    pᵀ(E_s − E_r) ≥ 1 would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0.
+    bound the norm of every feasible p from below, Σλ − ½‖Dᵀλ‖² ≤ ½‖p‖². With the
+    infeasibility δ, ‖p/(1 − δ) − p_mm‖² ≤ ‖p‖² (1/(1 − δ)² − 1 + gap). INFEASIBLE: a
+    feasible p would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0.
 
     Tokens may have any common scale at which λ ~ ‖E‖⁻² does not overflow (1e±150 in
-    double, 1e±18 in single precision). Measured in double precision, every problem is
-    decided in which lengths vary by up to five decades, and no difference within a
-    cluster of tokens and no angle is more than two decades below the rest. Beyond, the
-    status may be NOT_CONVERGED; it is never a false one.
+    double, 1e±18 in single precision). As measured in double precision, every problem
+    is decided if lengths vary by at most five decades, and if no angle, and no
+    difference within a cluster of tokens, is more than two decades below the others.
+    Beyond, the status may be NOT_CONVERGED; it is never wrong.
 
     `direction` and `norm` carry derivatives in E, forward and reverse: those of the
     problem in which the active pairs stay active. They are NaN if the lengths of active
-    differences span some twelve decades (five in single precision), so that their span
-    is lost to rounding. The rest is constant.
+    differences vary by some twelve decades (five in single precision), since rounding
+    then loses the directions of the short ones. Other fields have zero derivatives.
 
     Source: mathematics, section 3c.
 
     Args:
         embeddings: E.
-        pairs: True at [s, r] where s must score above r by the margin.
+        pairs: True at [s, r] if pᵀ(E_s − E_r) ≥ 1 is demanded.
 
     Returns:
         p_mm, duals, gap and status; float64 gaps are of order 1e-14, float32 ones 1e-5
         (mathematics, section 3c).
 
     Raises:
-        BadInput: no matrix of real numbers, or no mask of pairs of its rows.
+        BadInput: `embeddings` is no real matrix, or `pairs` no mask of pairs of its
+            rows.
 
     Example:
         >>> tokens = jnp.array([[2.0, 0.0], [0.0, 0.0]])

@@ -53,7 +53,7 @@ def decision_list(
         irrelevant: the other tokens.
         presence: probability in (0, 1); traced.
         positive: share of sequences with label +1, in (0, 1); traced.
-        noise: share of labels that are turned, in [0, 1]; traced.
+        noise: probability that a label is flipped, in [0, 1]; traced.
 
     Returns:
         A corpus with labels ±1; its list is `alternating_list`.
@@ -118,7 +118,7 @@ def whole_decision_list(
         length: tokens per sequence.
         presence: probability in (0, 1); traced.
         positive: share of label +1 before labels are turned, in (0, 1); traced.
-        noise: share of labels that are turned, in [0, 1]; traced.
+        noise: probability that a label is flipped, in [0, 1]; traced.
 
     Returns:
         A corpus of 2 (2^depth − 1) `irrelevant` sequences with weights.
@@ -180,12 +180,12 @@ def negation(
     negated: Float[Scalar, ""] | float = 0.3,
     noise: Float[Scalar, ""] | float = 0.0,
 ) -> Corpus:
-    """Draw sequences of one signed word, some with its negation.
+    """Draw sequences with one signed word each, which is negated in some of them.
 
     Each word has its own negation; the model cannot represent one that words of both
-    signs share. Words alternate in sign and occur evenly. In expectation α is a
-    positive multiple of `negated` times its sign for a negation, and of 1 − 2 `negated`
-    times its sign for a word.
+    signs share. Signs alternate from word to word, and all words occur equally often.
+    In expectation α is a positive multiple of `negated` times its sign for a negation,
+    and of 1 − 2 `negated` times its sign for a word.
 
     Source: mathematics, section 3j.
 
@@ -196,7 +196,7 @@ def negation(
         pairs: m words, ids m … 2m − 1; that of id m + k has the negation k.
         irrelevant: the other tokens.
         negated: probability of a negation, in [0, 1]; traced.
-        noise: share of labels that are turned, in [0, 1]; traced.
+        noise: probability that a label is flipped, in [0, 1]; traced.
 
     Returns:
         A corpus with labels ±1; its list is `negation_list`.
@@ -373,7 +373,8 @@ def list_agreement(
         log_time: log(1+t) at which p was reached; see `selected_tokens`.
 
     Returns:
-        Shares, the lead of the deciding tokens, whether list and labels are the same.
+        A `ListAgreement`: shares of sequences, the lead of the deciding tokens, and
+        whether list and labels are the same.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences

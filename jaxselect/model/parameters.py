@@ -24,11 +24,13 @@ from ..data.corpus import Corpus, labels_suit, same_vocabulary
 
 
 class Parameters(eqx.Module):
-    """Token embeddings, CLS embedding and head.
+    """Parameters (E, p, v) of the model.
+
+    Source: mathematics, section 1.
 
     Attributes:
-        embeddings: E, one row E_s per token.
-        query: p, the single trainable query.
+        embeddings: E, one row E_s in R^d per token.
+        query: p in R^d, the single trainable query (embedding of the CLS token).
         head: v, of unit norm at initialisation; with K classes a column v_k for each,
             orthonormal there.
     """
@@ -157,8 +159,9 @@ def gaussian_reduced(
 
     The derivative in d is taken along quantiles: as d changes, every chi variable keeps
     the value of its distribution function, and every normal its value. A second draw
-    with the same key at another d does not, because the sampler of chi variables
-    rejects proposals; the difference of two draws is not a difference quotient.
+    with the same key at another d does not keep them, because the sampler of chi
+    variables rejects proposals, so the difference of two draws is no difference
+    quotient.
 
     Source: mathematics, sections 4 and 4a.
 
@@ -170,8 +173,8 @@ def gaussian_reduced(
         heads: one, or K ≥ 2 for K classes.
 
     Returns:
-        Parameters whose Gram matrix has the law of that of `gaussian`; NaN where a
-        traced d is no dimension.
+        Parameters whose Gram matrix has the same law as with `gaussian`; NaN if a
+        traced d is no whole number ≥ 1.
 
     Raises:
         BadInput: a vocabulary or a concrete d out of its range.

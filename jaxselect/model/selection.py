@@ -276,7 +276,7 @@ def competing_pairs(
         corpus: n bags.
 
     Returns:
-        A mask over ordered pairs of tokens.
+        True at [s, r] if the pair competes.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -369,7 +369,19 @@ def coverage(
 def important_selected(
     selected: Bool[Array, "sequences width"], corpus: Corpus
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """Compute `coverage` for labels ±1: the share of label +1, then of −1.
+    """Compute the share of sequences whose important tokens are all selected, by label.
+
+    Sequences count as in `coverage`.
+
+    Source: mathematics, section 1c.
+
+    Args:
+        selected: result of `selected_tokens`.
+        corpus: n bags with labels ±1.
+
+    Returns:
+        The shares for label +1 and for label −1; NaN if no sequence with that label has
+        an important token.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences

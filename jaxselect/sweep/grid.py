@@ -251,7 +251,7 @@ class Cell(NamedTuple):
 
     Attributes:
         draw: key → corpus.
-        embed: how E¹ is made.
+        embed: function (E⁰, p_0, v), corpus, η₀ → (E¹, p_0, v).
         dim: d.
         step_size: η₀.
         seed: seed of all that is random.
@@ -270,18 +270,18 @@ class Grid:
 
     An axis is an argument of the family, or of `embed`. If all of its values are `int`,
     it fixes shapes; any other axis is traced. `Grid(draw=mine, axes={"words": (20, 40),
-    "noise": (0.1, 0.2)})` compiles two programs, one for each number of words, whatever
-    the number of noises.
+    "noise": (0.1, 0.2)})` compiles two programs, one for each number of words; the
+    number of noises does not matter.
 
     Attributes:
-        draw: the family of data, (key, **settings) → corpus; one of
-            `FAMILIES`, or any other.
-        axes: values by name; those that are not named have default values.
+        draw: function (key, **settings) → corpus that draws the data.
+        axes: values by name of a setting; settings that are not named have their
+            default.
         dim: embedding dimensions d.
         step_size: step sizes η₀ of the one step on E.
         seed: seeds.
-        embed: how E¹ is made.
-        until_norm: the flow stops where ‖p‖ is this.
+        embed: function (E⁰, p_0, v), corpus, η₀ → (E¹, p_0, v).
+        until_norm: ‖p‖ at which a flow stops.
         path_points: points saved along each flow.
         precision: floating-point precision of the sweep.
 

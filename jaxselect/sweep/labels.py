@@ -48,14 +48,15 @@ def load(folder: str | Path) -> "xarray.Dataset":
     """Open a results folder as a data set with few, labelled axes.
 
     Args:
-        folder: that a sweep wrote, finished or not.
+        folder: folder that a sweep wrote, finished or not.
 
     Returns:
-        One variable per field over d, η₀, seeds and every other axis with more than one
-        value, those with one as scalar coordinates. Beside `status` stand `outcome`,
-        its name in words ("selected all"), which `help(TrialStatus)` explains, and
-        `certified`, whether that is certified. A column has its `long_name`. Numbers
-        are NaN, and outcomes empty, where a run is missing.
+        An `xarray.Dataset` with a variable for every stored number of a trial, over d,
+        η₀, seed and every other axis with more than one value; an axis with one value
+        is a scalar coordinate. `status` is a number, `outcome` its name in words
+        ("selected all"), which `help(TrialStatus)` explains, and `certified` whether it
+        is certified. The attribute `long_name` describes a variable. If a run is
+        missing, its numbers are NaN and its outcome is empty.
 
     Raises:
         BadInput: the folder holds no results, or damaged ones.

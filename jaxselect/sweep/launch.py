@@ -139,14 +139,15 @@ def run_grid(
 
     Args:
         grid: grid of trials, in the precision that it names.
-        folder: for the results, made if it is not there.
+        folder: folder for the results, made if it is not there.
         workers: processes on a CPU, devices of an accelerator; by default one process,
             or all devices. A script that asks for more processes begins its work under
             `if __name__ == "__main__"`, as `multiprocessing` demands.
-        progress: called after every chunk with the number of runs there, and of all.
+        progress: function called after every chunk with the number of finished runs and
+            the number of all runs.
 
     Returns:
-        What `load` gives.
+        The data set of `load`.
 
     Raises:
         BadInput: a grid that no trial fits, functions that other processes cannot
