@@ -168,7 +168,9 @@ def flow_to_end(
         return dataclasses.replace(stage, flow=flow), number + 1
 
     start = beginning(parameters) if point is None else point
-    empty = jax.eval_shape(stage_of, start)
+    # Traced once, for its shapes and for the loop.
+    stage_of = eqx.filter_closure_convert(stage_of, start)
+    empty = jax.eval_shape(lambda: stage_of(start))
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
     begun = dataclasses.replace(nothing, point=start), jnp.asarray(0, jnp.int32)
     return jax.lax.while_loop(more, following, begun)[0]
