@@ -61,7 +61,9 @@ class RateSettings:
     Attributes:
         flow: tolerances of the integrations.
         until_log_time: log(1+t) at which the selection is read and the search for early
-            rates ends.
+            rates ends. Of draws of six sequences 1 % are not settled at the default,
+            19 % at 10⁴; a step takes p further the later it is, so 10⁶ costs a third
+            more steps.
         points: number of points of the path in which events are searched.
         move: relative change of E by which a kink is detected. The default is a
             thousand times the tolerance for active pairs.
@@ -73,7 +75,7 @@ class RateSettings:
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
-    until_log_time: float = 1e4
+    until_log_time: float = 1e6
     points: int = 1024
     move: float = 1e-6
     through_path: bool = True
@@ -312,7 +314,8 @@ class Rates(eqx.Module):
         status: a `LimitStatus`; the late rates hold if it is PREDICTED. If it is
             NOT_SETTLED (the path broke off, or its end is not certified), all rates but
             `lemma_error` are NaN with their derivatives; in reverse mode the
-            derivatives of `lemma_error` are NaN, too.
+            derivatives of `lemma_error` are NaN, too. A larger
+            `RateSettings.until_log_time` may settle it.
         selected: the final selection, in bag layout.
         active: its active pairs. If `selected` or `active` differ between two problems,
             a kink or a jump lies between them.

@@ -89,7 +89,7 @@ def _crossing_between(
 
 # The first point of a path, as a share of its end: 1e-2 in log(1+t) by default, where p
 # has moved by a hundredth of the first pull.
-_FIRST_POINT = 1e-6
+_FIRST_POINT = 1e-8
 # Steps of Newton's method from the guess to the root.
 _NEWTON_STEPS = 4
 
@@ -134,7 +134,7 @@ def search_path(
     parameters: Parameters,
     corpus: Corpus,
     *,
-    until_log_time: Float[Scalar, ""] | float = 1e4,
+    until_log_time: Float[Scalar, ""] | float = 1e6,
     points: int = 1024,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:

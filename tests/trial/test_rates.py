@@ -12,6 +12,7 @@ import pytest
 
 from jaxselect.convergence import (
     REAL_RATES,
+    RateSettings,
     _nan_where,
     final_loss,
     log_time_to_error,
@@ -314,6 +315,7 @@ def test_a_flow_that_will_leave_its_line_is_not_predicted():
     Token 3, of margin 1.0001, pulls towards itself while p drifts along the second
     axis: only the certificate of the end of the path, at log t = 10⁴, sees it.
     """
+    early = RateSettings(until_log_time=1e4)
     rows = np.array([[0.0, 0.0], [-1.0, 0.0], [-1.0, -1.0], [-1.0001, 10.0]])
     bags = from_sequences([[0, 1], [0, 2], [0, 3]], [1, 1, 1], vocabulary=4)
     weights = np.exp([0.0, 0.0, -110.0])
@@ -323,7 +325,7 @@ def test_a_flow_that_will_leave_its_line_is_not_predicted():
     def resolve(across):
         embeddings = jnp.asarray(rows).at[1, 1].set(across)
         after = Parameters(embeddings, jnp.array([1.0, 0.0]), jnp.array([1.0, 0.5]))
-        found = resolve_limit(after, corpus)
+        found = resolve_limit(after, corpus, settings=early)
         numbers = log_time_to_error(found.late, 1e-6), found.late.error_constant
         return numbers, (found.late.status, found.path.status)
 
