@@ -95,6 +95,16 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     return re.sub(r"(<mi>(?:log|argmin)</mi>)(?=<m[is])", rf"\1{space}", markdown)
 
 
+def on_post_page(output: str, **_: object) -> str:
+    """Make one landmark of a table of contents.
+
+    The theme makes one of each branch, and labels that differ in case alone (the module
+    corpus and its class Corpus) are the same label to who jumps between landmarks.
+    """
+    branch = r'<nav class="md-nav" aria-label="[^"]*">'
+    return re.sub(branch, '<nav class="md-nav" role="none">', output)
+
+
 # Pages whose blocks of code are formulas.
 FORMULAS = {"mathematics.md", "supplement.md", "appendices.md"}
 # A letter, perhaps with an accent or after d, and its index: p_mm, dp_0, but no name.
