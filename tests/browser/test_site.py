@@ -38,6 +38,8 @@ def test_the_search_answers_without_a_server(watched, axe, scheme):
     one.page.focus("input.md-search__input")
     one.page.wait_for_selector(".md-search-result__item")
     assert "Max-margin" in one.page.inner_text(".md-search-result__list")
+    # Colours fade in, and are pale as long.
+    one.page.wait_for_function("document.getAnimations().length === 0")
     one.page.evaluate(axe)
     assert one.page.evaluate("axe.run()")["violations"] == []
     one.page.click(".md-search-result__item a")
