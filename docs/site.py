@@ -95,12 +95,24 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     return re.sub(r"(<mi>(?:log|argmin)</mi>)(?=<m[is])", rf"\1{space}", markdown)
 
 
+def on_post_page(output: str, **_: object) -> str:
+    """Make one landmark of a table of contents, and name the dialog of the search.
+
+    The theme makes a landmark of each branch, and labels that differ in case alone (the
+    module corpus and its class Corpus) are the same to who jumps between landmarks.
+    """
+    branch = r'<nav class="md-nav" aria-label="[^"]*">'
+    output = re.sub(branch, '<nav class="md-nav" role="none">', output)
+    search = 'data-md-component="search" role="dialog"'
+    return output.replace(search, f'{search} aria-label="Search"')
+
+
 # Pages whose blocks of code are formulas.
 FORMULAS = {"mathematics.md", "supplement.md", "appendices.md"}
 # A letter, perhaps with an accent or after d, and its index: p_mm, dp_0, but no name.
 INDEX = re.compile(
     r"(?<![A-Za-z0-9_])(mean|d?(?:[^\W_]|[∇∂])[\u0302-\u0304′]*[⁰¹²]?)"
-    r"_([A-Za-zα-ω0-9Φ⊥±]{1,3})(?![A-Za-z0-9_])"
+    r"_([A-Za-zα-ω0-9Φ⊥±+−]{1,3})(?![A-Za-z0-9_])"
 )
 
 
@@ -151,16 +163,21 @@ def executed(path: Path) -> tuple[str, dict[str, bytes]]:
 def gallery() -> str:
     """Every figure of the checkout with the command that draws it."""
     shown = [
-        "# Gallery",
-        "![How runs end over dimension and step size](figures/phases.png)\n\n"
-        "`make sweep`",
-        "![Weights off the important token, by what is trained](figures/joint.png)\n\n"
-        "`python -m experiments.theory.joint`",
-        "![Tokens and attention as they move](report.png)\n\n`make report`",
-        "![Time of every rival over ours](benchmarks.png)\n\n`make bench`, see "
-        "[benchmarks](benchmarks.md)",
+        ("How runs end over d and step size", "figures/phases.png", "make sweep"),
+        (
+            "What remains off the important token, by what is trained",
+            "figures/joint.png",
+            "python -m experiments.theory.joint",
+        ),
+        ("Tokens and attention moving", "report.png", "make sweep report picture"),
+        ("Time of every rival over ours", "benchmarks.png", "make bench"),
     ]
-    return "\n\n".join(shown)
+    parts = [
+        f"## {title}\n\n[![{title}]({picture})]({picture})\n\nDrawn by `{command}`."
+        for title, picture, command in shown
+    ]
+    parts[-1] += " See [benchmarks](benchmarks.md)."
+    return "\n\n".join(["# Gallery", *parts])
 
 
 def citations() -> str:

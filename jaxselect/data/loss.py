@@ -173,6 +173,7 @@ def _root(margin: Margin) -> Any:
     return _arrays(margin).hypot(_one(margin), margin)
 
 
+# The logistic loss log(1 + e^{−m}).
 LOGISTIC = Loss(
     "logistic",
     value=_logistic_value,
@@ -185,6 +186,7 @@ LOGISTIC = Loss(
     largest_third=1.0,
 )
 
+# The exponential loss e^{−m}.
 EXPONENTIAL = Loss(
     "exponential",
     value=_exponential,

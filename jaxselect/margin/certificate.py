@@ -108,6 +108,7 @@ class TrialStatus(Status):
     FAILED = 11, "Not certified: the integration or the max-margin solver broke down."
 
 
+# The statuses that a certificate stands behind.
 CERTIFIED = tuple(status for status in TrialStatus if status <= TrialStatus.AT_REST)
 
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import venv
 from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +22,8 @@ from nbclient.exceptions import CellExecutionError
 ROOT = Path(__file__).parents[2]
 JAX = {"jax": "0.7.2", "jaxlib": "0.7.2"}
 """Versions in Colab's TPU runtime, and the oldest that the project takes."""
+HOSTED = JAX | {"numpy": "2.1.3"}
+"""Versions in Colab's runtimes, whose Python is 3.13."""
 CUDA = {"jax-cuda12-plugin": "0.7.2", "jax-cuda12-pjrt": "0.7.2"}
 OTHERS = {"numpy": "2.0.2", "jaxtyping": "0.3.2"}
 
@@ -191,7 +192,37 @@ def test_an_interrupt_waits_for_what_a_program_finishes(tmp_path):
     assert "KeyboardInterrupt" in err
 
 
-def execute(kernel, folder, notebook):
+@pytest.fixture
+def runtime(tmp_path, monkeypatch):
+    """A maker of environments that a notebook's kernel named `empty` runs in."""
+    for name in [*os.environ]:
+        if name == "PYTHONPATH" or name.startswith(("JAX_", "XLA_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+
+    def make(interpreter, versions):
+        folder = tmp_path / "venv"
+        subprocess.run([interpreter, "-m", "venv", folder], check=True)
+        python = folder / "bin" / "python"
+        before = [f"{name}=={version}" for name, version in versions.items()]
+        command = [python, "-m", "pip", "install", "--quiet", "ipykernel", *before]
+        subprocess.run(command, check=True)
+        spec = tmp_path / "jupyter" / "kernels" / "empty" / "kernel.json"
+        spec.parent.mkdir(parents=True)
+        start = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        spec.write_text(json.dumps({"argv": start, "display_name": "", "language": ""}))
+        return folder
+
+    return make
+
+
+def assert_versions(runtime, versions):
+    """The notebook left them as they were."""
+    for name, version in versions.items():
+        assert [*runtime.glob(f"lib/python*/site-packages/{name}-{version}.dist-info")]
+
+
+def execute(folder, notebook):
     """Run the notebook there, as by a person who uploads it and nothing else."""
     notebook = nbformat.reads(json.dumps(notebook), as_version=4)
     settings = next(cell for cell in notebook.cells if cell.cell_type == "code")
@@ -200,11 +231,21 @@ def execute(kernel, folder, notebook):
     client = NotebookClient(
         notebook,
         timeout=3000,
-        kernel_name=kernel,
+        kernel_name="empty",
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute()
     return notebook
+
+
+def shown(notebook):
+    """The kinds of everything that the cells display."""
+    return [
+        kind
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        for kind in output.get("data", {})
+    ]
 
 
 def writer(chunks):
@@ -227,24 +268,10 @@ def kill_once_it_has_written(chunks):
 
 
 @pytest.mark.slow
-def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch, carrying):
+def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, runtime, carrying):
     """A fresh environment with another JAX, an empty folder, one upload."""
-    runtime, empty = (tmp_path / name for name in ("venv", "empty"))
+    place, empty = runtime(sys.executable, JAX), tmp_path / "empty"
     empty.mkdir()
-    for name in [*os.environ]:
-        if name == "PYTHONPATH" or name.startswith(("JAX_", "XLA_")):
-            monkeypatch.delenv(name)
-    venv.create(runtime, with_pip=True)
-    python = runtime / "bin" / "python"
-    before = [f"{name}=={version}" for name, version in JAX.items()]
-    command = [python, "-m", "pip", "install", "--quiet", "ipykernel", *before]
-    subprocess.run(command, check=True)
-    spec = tmp_path / "jupyter" / "kernels" / "empty" / "kernel.json"
-    spec.parent.mkdir(parents=True)
-    start = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    spec.write_text(json.dumps({"argv": start, "display_name": "", "language": ""}))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-
     results = empty / "results"
     chunks = results / "smoke" / "chunks"
     killer = threading.Thread(
@@ -252,12 +279,12 @@ def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch, carryi
     )
     killer.start()
     with pytest.raises(CellExecutionError, match="SIGKILL"):
-        execute("empty", empty, carrying("cpu"))
+        execute(empty, carrying("cpu"))
     killer.join(60)
     had = {path: path.stat().st_mtime_ns for path in chunks.glob("[0-9]*.npy")}
     assert 0 < len(had) < 3
 
-    notebook = execute("empty", empty, carrying("cpu"))
+    notebook = execute(empty, carrying("cpu"))
     left = {path: path.stat().st_mtime_ns for path in chunks.glob("[0-9]*.npy")}
     assert len(left) == 3
     assert had == {path: left[path] for path in had}
@@ -267,14 +294,35 @@ def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, monkeypatch, carryi
         for output in cell.get("outputs", [])
     )
     assert f"{len(had)} of 3 chunks are there already" in printed
-    shown = [
-        kind
-        for cell in notebook.cells
-        for output in cell.get("outputs", [])
-        for kind in output.get("data", {})
-    ]
-    assert shown.count("image/png") == 4
-    assert shown.count("text/html") == 1
+    assert shown(notebook).count("image/png") == 4
+    assert shown(notebook).count("text/html") == 1
     assert "24 runs" in (results / "report.html").read_text()
-    for name, version in JAX.items():
-        assert [*runtime.glob(f"lib/python*/site-packages/{name}-{version}.dist-info")]
+    assert_versions(place, JAX)
+
+
+def hosted():
+    """A Python 3.13: the one that runs the tests, or another that is found."""
+    ask = "import sys; sys.exit(sys.version_info[:2] != (3, 13))"
+    for interpreter in filter(None, (sys.executable, shutil.which("python3.13"))):
+        # A version manager may have a command of that name without the version.
+        command = [interpreter, "-c", ask]
+        if not subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
+            return interpreter
+    pytest.skip("no Python 3.13 is found")
+
+
+@pytest.mark.slow
+def test_up_to_the_figures_with_the_versions_of_a_hosted_runtime(
+    tmp_path, runtime, carrying
+):
+    place, empty = runtime(hosted(), HOSTED), tmp_path / "empty"
+    empty.mkdir()
+    notebook = carrying("cpu")
+    drawn = [
+        number
+        for number, cell in enumerate(notebook["cells"])
+        if 'study("figures"' in "".join(cell["source"])
+    ]
+    notebook["cells"] = notebook["cells"][: drawn[0] + 1]
+    assert shown(execute(empty, notebook)).count("image/png") == 4
+    assert_versions(place, HOSTED)
