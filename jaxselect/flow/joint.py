@@ -538,7 +538,8 @@ class JointRodas5P(Rodas5P):
                 lambda _, x: jax.linear_transpose(refined, x)(x)[0],
             )
 
-        return solve, sound, h
+        # A step solves several systems; without this each is traced anew.
+        return jax.jit(solve, inline=True), sound, h
 
 
 def corrected(

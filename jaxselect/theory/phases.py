@@ -289,8 +289,7 @@ def _edges(
 
     # `custom_root` hands over a function of two points at a time, and no more.
     def solve(_: Condition, __: Float[Array, " 2"]) -> tuple[Any, Any]:
-        outside, inside, flag = _brackets(values_at, jax.lax.stop_gradient(ends))
-        values = values_at(outside), values_at(inside)
+        start = _brackets(values_at, jax.lax.stop_gradient(ends))
 
         def narrow(step: Any, state: tuple) -> tuple:
             # The false position, then the middle, so that either end comes closer.
@@ -298,7 +297,6 @@ def _edges(
             x = state[0] + share * (state[1] - state[0])
             return _replaced(state, x, values_at(x))
 
-        start = outside, inside, *values, flag
         state = jax.lax.fori_loop(0, 2 * ROUNDS, narrow, start)
         return state[0] + _share(state) * (state[1] - state[0]), state[-1]
 
@@ -333,36 +331,28 @@ def _replaced(state: tuple, x: Float[Array, " 2"], value: Float[Array, " 2"]) ->
 
 def _brackets(
     function: Condition, ends: Float[Array, " 2"]
-) -> tuple[Float[Array, " 2"], Float[Array, " 2"], Float[Array, " 2"]]:
-    """Find points outside and inside each edge, and whether there are any."""
+) -> tuple[Float[Array, " 2"], ...]:
+    """Find points outside and inside each edge, their values, and whether it exists."""
 
-    def refine(ends: Float[Array, " 2"]) -> tuple[Array, Array, Array, Array]:
+    def refine(state: tuple) -> tuple:
+        iteration, ends, _, _ = state
         points = jnp.linspace(ends[0], ends[1], CELLS + 1)
         values = function(points)
-        best = jnp.argmax(values)
-        neighbours = points[jnp.clip(best + jnp.array([-1, 1]), 0, CELLS)]
-        return points, values, neighbours, jnp.stack([points[best], values[best]])
+        around = jnp.argmax(values) + jnp.array([-1, 1])
+        return iteration + 1, points[jnp.clip(around, 0, CELLS)], points, values
 
-    def zoom(state: tuple) -> tuple:
-        iteration, neighbours, _ = state
-        return iteration + 1, *refine(neighbours)[2:]
-
-    points, values, neighbours, peak = refine(ends)
     # Where no value is positive, a narrow band may be next to the largest.
-    _, _, peak = jax.lax.while_loop(
-        lambda state: (state[0] < PEAK_ROUNDS) & (state[2][1] <= 0.0),
-        zoom,
-        (1, neighbours, peak),
+    nothing = jnp.zeros(CELLS + 1, ends.dtype)
+    _, _, points, values = jax.lax.while_loop(
+        lambda state: (state[0] < PEAK_ROUNDS) & (state[3].max() <= 0.0),
+        refine,
+        (0, ends, nothing, nothing),
     )
     positive = values > 0.0
     first, last = jnp.argmax(positive), CELLS - jnp.argmax(positive[::-1])
-    outside = points[jnp.clip(jnp.stack([first - 1, last + 1]), 0, CELLS)]
-    inside = points[jnp.stack([first, last])]
+    outside = jnp.clip(jnp.stack([first - 1, last + 1]), 0, CELLS)
+    inside = jnp.stack([first, last])
     flag = jnp.where(positive[jnp.array([0, CELLS])], BEYOND, 0.0)
-    flag = jnp.where(peak[1] > 0.0, flag, -BEYOND)
-    unknown = jnp.isnan(values).any() | jnp.isnan(peak[1])
-    return (
-        jnp.where(positive.any(), outside, neighbours),
-        jnp.where(positive.any(), inside, peak[0]),
-        jnp.where(unknown, jnp.nan, flag),
-    )
+    flag = jnp.where(positive.any(), flag, -BEYOND)
+    flag = jnp.where(jnp.isnan(values).any(), jnp.nan, flag)
+    return points[outside], points[inside], values[outside], values[inside], flag

@@ -21,7 +21,8 @@ from jaxselect.theory.joint import kept_list
 # The list 0+, 1−, 2+; 3 and 4 decide nothing. One token of its sign in each.
 SEQUENCES = [[0, 1, 3], [0, 1], [1, 2, 4], [1, 3], [2, 3, 4], [2, 4]]
 LABELS = [1, 1, -1, -1, 1, 1]
-BAGS = from_sequences(SEQUENCES, LABELS, vocabulary=5, weights=[1, 2, 3, 1, 2, 3])
+WEIGHTS = [1, 2, 3, 1, 2, 3]
+BAGS = from_sequences(SEQUENCES, LABELS, vocabulary=5, weights=WEIGHTS)
 FIRST = np.array([0, 0, 1, 1, 2, 2], np.int32)
 ORDER, SIGNS = np.array([2.0, 1.0, 0.0, -1.5, -1.5]), np.array([1.0, -1, 1, 0, 0])
 KEPT = jax.jit(kept_list)
@@ -102,19 +103,26 @@ def test_certified_lists_stay_by_the_bounds_and_the_excess_vanishes():
 
 
 @pytest.mark.parametrize(
-    ("sequences", "labels", "value", "lead"),
+    ("first", "label", "value", "lead"),
     [
-        ([*SEQUENCES, [0, 2]], [*LABELS, 1], 400.0, 5.0),  # two tokens that agree
-        (SEQUENCES, LABELS, 400.0, 0.5),  # too soft
-        (SEQUENCES, LABELS, 20.0, 5.0),  # scores as large as values
-        ([*SEQUENCES, [3, 4]], [*LABELS, 1], 400.0, 5.0),  # not explained
-        # Token 2 has a value that no sequence needs.
-        (SEQUENCES[:4], LABELS[:4], 400.0, 5.0),
+        ([0, 2], 1, 400.0, 5.0),  # two tokens that agree
+        ([0, 1, 3], 1, 400.0, 0.5),  # too soft
+        ([0, 1, 3], 1, 20.0, 5.0),  # scores as large as values
+        ([3, 4], 1, 400.0, 5.0),  # not explained
     ],
 )
-def test_nothing_else_is_certified(sequences, labels, value, lead):
-    bags = from_sequences(sequences, labels, vocabulary=5)
-    assert not kept_list(at_the_list(value, lead), bags).kept
+def test_nothing_else_is_certified(first, label, value, lead):
+    sequences, labels = [first, *SEQUENCES[1:]], [label, *LABELS[1:]]
+    bags = from_sequences(sequences, labels, vocabulary=5, weights=WEIGHTS)
+    assert not KEPT(at_the_list(value, lead), bags).kept
+
+
+def test_a_value_that_no_sequence_needs_is_not_certified():
+    """Token 2 ends the list of 0 and 1 alone."""
+    sequences, labels = (2 * every[:4] for every in (SEQUENCES, LABELS))
+    sequences, labels = sequences[:6], labels[:6]
+    bags = from_sequences(sequences, labels, vocabulary=5, weights=WEIGHTS)
+    assert not KEPT(at_the_list(400.0, 5.0), bags).kept
 
 
 def test_the_excess_has_a_bound_that_copies_lower():
