@@ -56,7 +56,10 @@ class FlowStatus(Status):
         "Tokens change places, or p returns to its course or passes the norm, within "
         "one rounding of log(1+t).",
     )
-    SELECTION_CHANGED = 6, "A losing token has a thousandth of some weight again."
+    SELECTION_CHANGED = (
+        6,
+        "A losing token regained a thousandth of the weight in its sequence.",
+    )
 
 
 class End(NamedTuple):

@@ -154,8 +154,8 @@ def gaussian_reduced(
     replaced by the triangular factor L of their LQ factorisation, which by Bartlett's
     theorem has independent entries: normals below the diagonal and chi variables with d
     − 1, d − 2, … degrees of freedom on it, all over √d. If d < |S| + 2, rows are drawn
-    in R^d and padded with zeros. K heads are the first K axes, the factor has d − K, d
-    − K − 1, … degrees of freedom, and there are |S| + 1 + K coordinates.
+    in R^d and padded with zeros. With K heads, head k is axis k, the chi variables have
+    d − K, d − K − 1, … degrees of freedom, and there are |S| + 1 + K coordinates.
 
     The derivative in d is taken along quantiles: as d changes, every chi variable keeps
     the value of its distribution function, and every normal its value. A second draw
