@@ -375,10 +375,12 @@ def rates(
     Example:
         >>> from jaxselect.model.parameters import gaussian_reduced
         >>> from jaxselect.data.synthetic import assumption_one
-        >>> sizes = dict(sequences=6, length=3, relevant=1, irrelevant=2)
+        >>> sizes = dict(sequences=6, length=3, relevant=2, irrelevant=4)
         >>> bags = assumption_one(jax.random.key(0), **sizes)
-        >>> start = gaussian_reduced(jax.random.key(1), vocabulary=4, dim=1e4)
+        >>> start = gaussian_reduced(jax.random.key(1), vocabulary=8, dim=1e6)
         >>> found = jax.jit(rates)(start, bags, 50.0)
+        >>> LimitStatus(found.status.item()).name
+        'PREDICTED'
         >>> bool(found.log_time_to_error > found.selection_log_time)
         True
     """
