@@ -23,9 +23,11 @@ from numpy.typing import ArrayLike
 from ..checks import MOST_TOKENS, BadInput, array, real, whole
 from .loss import LOGISTIC, Loss
 
-# Arrays of JAX or of NumPy: (vocabulary, *classes), (sequences, *classes), entries.
+# Array of JAX or of NumPy with a row per token: (vocabulary, *classes).
 ByToken: TypeAlias = Any
+# Likewise with a row per sequence: (sequences, *classes).
 ByBag: TypeAlias = Any
+# Likewise with an element per entry of the bags, in the layout of a corpus.
 Entries: TypeAlias = Any
 
 

@@ -15,6 +15,7 @@ from ..flow.cls import Flow, FlowStatus
 from ..model.parameters import Parameters
 from .certificate import Certificate, certificate_of
 
+# Ways of training that `certify_descent` does not cover, and why.
 REFUSED = {
     "minibatches": "they hold only with a probability; see `escape_bound`",
     "adam": "its steps do not shrink with the gradient, so that h j is not its time",

@@ -78,14 +78,15 @@ SEEMS_ZERO = 0.5
 # Below a gap of eps^0.5 an iterate that does not halve it is the last. Derived: from
 # there Newton's method squares the gap, unless rounding forbids it.
 SETTLED = 0.5
-# Gap at which the equations on the strong pairs are solved, and up to how many times as
-# much where scores are longer than their lead. Tuned on the 250 problems, for 20
-# iterations at most.
+# Gap at which the equations on the strong pairs are solved. Tuned on the 250 problems,
+# for 20 iterations at most.
 CERTAIN = 64
+# Up to how many times as large that gap is where scores are longer than their lead.
+# Tuned likewise.
 RANGE = 64.0
-# Largest ‖x − Dᵀλ‖ there, and ‖Dᵀλ‖ of a combination that vanishes, with tokens of size
-# one. Tuned on the 250 problems and on random contradictions.
+# Largest ‖x − Dᵀλ‖ there, with tokens of size one. Tuned on the 250 problems.
 STATIONARY = 64
+# Largest ‖Dᵀλ‖ of a combination that vanishes. Tuned on random contradictions.
 VANISHING = 64
 # A pair that misses the margin by less is not exchanged. Derived: as SUM.
 MISSED = 16

@@ -33,6 +33,7 @@ from ..data.corpus import Corpus, same_vocabulary
 from ..model.attention import attention_weights
 from ..model.parameters import gaussian_reduced
 
+# Activations of an MLP, by name.
 ACTIVATIONS: dict[str, Callable] = {
     "identity": lambda x: x,
     "relu": jax.nn.relu,
@@ -213,6 +214,7 @@ def outputs_of_rows(
     return jax.vmap(output, in_axes=(axes, 0, None))(rows, counts, design)
 
 
+# Parameters of a network, as flax keeps them.
 Variables = dict[str, Any]
 
 

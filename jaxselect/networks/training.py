@@ -41,6 +41,7 @@ from .network import (
     tables_of,
 )
 
+# Bags of similar length, each stratum padded to its own width.
 Strata = tuple[Corpus, ...]
 
 # Cuts between strata are placed at multiples of one part in this of the bags.

@@ -239,6 +239,7 @@ def _lengths(
 
 # Pairs added a round; the fastest of several on reviews.
 ADDED = 300
+# Rounds at most of adding pairs.
 ROUNDS = 200
 # Relative error of a margin of one: that of a direction with hundreds of duals.
 EXACT = 1e-10
@@ -414,6 +415,7 @@ class Ties(NamedTuple):
     basin: float = np.inf
 
 
+# No ties.
 FREE = Ties()
 
 

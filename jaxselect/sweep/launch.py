@@ -47,6 +47,7 @@ from .store import finished, prepare, tidy
 if TYPE_CHECKING:
     import xarray
 
+# What a worker reports of a chunk that it finished.
 Done = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 

@@ -11,7 +11,9 @@ from .. import checks
 from ..checks import BadInput
 from .reviews import Reviews
 
+# Consonants that a syllable begins with.
 ONSETS = ["b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z"]
+# Vowels that it ends with.
 VOWELS = ["a", "e", "i", "o", "u"]
 # Words of three syllables.
 MOST_WORDS = (len(ONSETS) * len(VOWELS)) ** 3

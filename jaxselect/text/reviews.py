@@ -23,10 +23,12 @@ from ..checks import BadInput
 from ..files import regular
 from .datasets import features
 
+# Kinds of files that reviews are read from, as a message names them.
 KINDS = "a .parquet, .csv, .tsv, .json or .jsonl"
 MOST = 1000
 """Classes at most: a column with more values holds something else than labels."""
 
+# What readers raise of a damaged file.
 UNREADABLE = (
     RecursionError,
     pyarrow.ArrowException,
@@ -238,6 +240,7 @@ def _json(stream: pyarrow.NativeFile, text: str) -> pyarrow.Table:
     return pyarrow.json.read_json(io.BytesIO(content), read_options=options)
 
 
+# Readers of files, by how their names end.
 READERS: dict[str, Callable[[pyarrow.NativeFile, str], pyarrow.Table]] = {
     ".parquet": lambda stream, text: pyarrow.parquet.read_table(stream),
     ".csv": partial(_separated, by=","),

@@ -27,6 +27,7 @@ from ..model.attention import Metrics
 from ..model.parameters import Parameters
 from ..model.sparse_objective import FactoredDescent, evaluate, expand, risk_and_descent
 
+# Names of all parameters.
 EVERYTHING = ("embeddings", "query", "head")
 
 

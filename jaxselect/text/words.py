@@ -19,6 +19,7 @@ from .reviews import Reviews
 
 # A word starts with a letter or digit and may hold apostrophes: "don't" is one word.
 WORD = r"(?u)\b\w[\w']*\b"
+# A line break of HTML, which is read as a space.
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 
 

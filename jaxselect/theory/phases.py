@@ -111,10 +111,12 @@ NOISE_WINS = 1.1229189671337703
 # An edge is sought in a cell of a grid, in rounds of two points each; the largest value
 # of a condition, by which a narrow band is found, to 10⁻³ of η₀.
 CELLS, ROUNDS, PEAK_ROUNDS = 32, 9, 3
+# Edges of a band that reaches beyond both ends of the grid.
 BEYOND = np.array([-np.inf, np.inf])
 # Largest d at which capture is asked about.
 LARGEST_DIM = 1e40
 
+# A function of places on the grid that is positive inside a band.
 Condition = Callable[[Float[Array, " places"]], Float[Array, " places"]]
 
 

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
+# A real number, traced or not.
 Real = Float[Scalar, ""] | float
 # Least γ at which an edge is sought; γ_c is less for T − 2 < 10⁻³ alone.
 SMALLEST = 1e-3
@@ -470,6 +471,7 @@ def _mean_exp(rate: Float[Scalar, ""]) -> Float[Scalar, ""]:
     return jnp.where(small, 1.0 + 0.5 * rate, jnp.expm1(safe) / safe)
 
 
+# Nodes and weights of Gauss and Legendre on [−1, 1].
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(48)
 
 
