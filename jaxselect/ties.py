@@ -8,7 +8,7 @@ section 3g).
 
 import dataclasses
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from .data.corpus import Corpus, Shift
 from .data.synthetic import centred_in_components, components
 from .flow.cls import Flow
+from .margin.minimum import Minimum, inverse_root, rest_at
 from .margin.pairs import ROUNDINGS, difference_lengths, response
 from .margin.span import span
 from .model.attention import (
@@ -37,34 +38,6 @@ from .model.selection import WIDTH, selected_tokens
 ITERATIONS = 30
 
 
-class Rest(eqx.Module):
-    """A point where the ties rest, and the numbers that prove a strict minimum near it.
-
-    Attributes:
-        decrement: ν, bound on √(∇Lᵀ H⁻¹ ∇L) at the point, roundings included.
-        stiffness: μ, the least eigenvalue of H there, its rounding taken off.
-        kantorovich: Ω ν/√μ; below ½ a strict minimum lies within `radius`.
-        radius: 2 ν/√μ.
-        ball: radius of the ball that Ω holds on.
-        basin: distance of p from which the flow surely ends in the minimum.
-        root: H^{−½}, in the axes of the ties.
-    """
-
-    decrement: Float[Scalar, ""]
-    stiffness: Float[Scalar, ""]
-    kantorovich: Float[Scalar, ""]
-    radius: Float[Scalar, ""]
-    ball: Float[Scalar, ""]
-    basin: Float[Scalar, ""]
-    root: Float[Array, "axes axes"]
-
-    @property
-    def proved(self) -> Bool[Scalar, ""]:
-        """Whether a strict minimum lies within `radius`."""
-        sound = (self.stiffness > 0) & (self.kantorovich < 0.5)
-        return sound & (self.radius <= self.ball)
-
-
 class Ties(eqx.Module):
     """The ties at a given p, and the point where they rest.
 
@@ -75,9 +48,9 @@ class Ties(eqx.Module):
             sequence selects together form a class.
         axes: orthonormal axes of U, the span of the differences within classes; zero
             rows beyond its dimension.
-        point: z*, in R^d.
+        rest: z* in these axes, and the numbers that prove a minimum there.
+        root: H^{−½} there, in these axes.
         moved: ‖Π p − z*‖.
-        rest: what proves a minimum there.
         closed: whether a sequence that holds two tokens of a class selects both or
             neither, so that their odds are constant.
     """
@@ -86,10 +59,15 @@ class Ties(eqx.Module):
     slot: Int[Array, " sequences"]
     classes: Int[Array, " vocabulary"]
     axes: Float[Array, "axes dim"]
-    point: Float[Array, " dim"]
+    rest: Minimum
+    root: Float[Array, "axes axes"]
     moved: Float[Scalar, ""]
-    rest: Rest
     closed: Bool[Scalar, ""]
+
+    @property
+    def point(self) -> Float[Any, " dim"]:
+        """z*, in R^d."""
+        return self.rest.point @ self.axes
 
     @property
     def tied(self) -> Bool[Array, " sequences"]:
@@ -186,14 +164,15 @@ def ties_of(
     kept = _only(corpus, selected | ~present.any(axis=1, keepdims=True))
     rows, start = rows @ axes.T, axes @ query
     place, hessian = _newton(rows, values, kept, start)
+    rest, root = _rest(rows, values, kept, place, hessian)
     return Ties(
         selected=selected,
         slot=slot,
         classes=classes,
         axes=axes,
-        point=place @ axes,
+        rest=rest,
+        root=root,
         moved=jnp.linalg.norm(start - place),
-        rest=_rest(rows, values, kept, place, hessian),
         closed=~torn.any(),
     )
 
@@ -245,36 +224,18 @@ def _rest(
     corpus: Corpus,
     place: Float[Array, " axes"],
     hessian: Float[Array, "axes axes"],
-) -> Rest:
+) -> tuple[Minimum, Float[Array, "axes axes"]]:
     """Certify a point on two balls, and keep the stronger certificate."""
-    spectrum, vectors = jnp.linalg.eigh(hessian)
-    eps = jnp.finfo(spectrum.dtype).eps
-    blur = 16 * len(spectrum) * eps * jnp.max(jnp.abs(spectrum))
-    stiffness = spectrum[0] - blur
-    positive = stiffness > 0
-    # Every eigenvalue as small as it may be.
-    root = vectors / jnp.sqrt(jnp.where(positive, spectrum - blur, 1.0))[None]
+    stiffness, root = inverse_root(hessian)
     size = _decrement(rows, values, corpus, place, root)
-    soft = jnp.sqrt(jnp.where(positive, stiffness, 1.0))
 
-    def on_ball(narrow: Bool[Scalar, ""]) -> tuple[Array, ...]:
-        form, ball = _change_of_curvature(rows, values, corpus, place, narrow)
-        most = jnp.linalg.eigvalsh(root.T @ form @ root)[-1]
-        most = jnp.maximum(most, jnp.finfo(spectrum.dtype).tiny)
-        return jnp.minimum(ball, 1 / most) / 2 - 4 * size / soft, most, ball
+    def on_ball(narrow: Bool[Scalar, ""]) -> Minimum:
+        change = _change_of_curvature(rows, values, corpus, place, narrow)
+        return rest_at(place, (stiffness, root), size, change)
 
     balls = jax.lax.map(on_ball, jnp.array([False, True]))
-    best = jnp.argmax(balls[0])
-    basin, most, ball = (each[best] for each in balls)
-    return Rest(
-        decrement=size,
-        stiffness=stiffness,
-        kantorovich=most * size / soft,
-        radius=2 * size / soft,
-        ball=ball,
-        basin=jnp.where(positive, jnp.maximum(basin, 0.0), 0.0),
-        root=root,
-    )
+    best = jnp.argmax(balls.basin)
+    return jax.tree.map(lambda each: each[best], balls), root
 
 
 def _decrement(
@@ -348,9 +309,9 @@ def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
         slot=jnp.zeros(len(corpus.tokens), int),
         classes=jnp.arange(vocabulary, dtype=corpus.tokens.dtype),
         axes=zeros((size, dim)),
-        point=zeros(dim),
+        rest=Minimum(zeros(size), number, number, number, number, number),
+        root=zeros((size, size)),
         moved=number,
-        rest=Rest(number, number, number, number, number, number, zeros((size, size))),
         closed=jnp.asarray(True),
     )
 
@@ -380,7 +341,7 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
     embeddings, head = parameters.embeddings, parameters.head
     across = _orthogonal(ties.axes)
     inside = embeddings @ ties.axes.T
-    at_rest, values = inside @ (ties.axes @ ties.point), embeddings @ head
+    at_rest, values = inside @ ties.rest.point, embeddings @ head
     kept = _only(corpus, ties.selected | ~corpus.present.any(axis=1, keepdims=True))
     tokens = ties.classes[corpus.tokens]
     here = corpus.marks(ties.slot)
@@ -395,7 +356,7 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
     rows = across(embeddings)
 
     # Scores off z* by x move in units of H^{−½}: 2 ν at most.
-    seen = (inside @ ties.rest.root)[corpus.tokens]
+    seen = (inside @ ties.root)[corpus.tokens]
     far = seen - jnp.take_along_axis(seen, ties.slot[:, None, None], axis=1)
     far = 2 * ties.rest.decrement * jnp.linalg.norm(far, axis=2)
     widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1, keepdims=True)
@@ -433,10 +394,10 @@ def displacement(
 ) -> Float[Scalar, ""]:
     """Bound the distance of ties from their rest at the end of a flow, in scores.
 
-    With losing tokens of a weight Q_X in the tied bags and μ of `Rest` it is 2x/μ, x =
-    diam(E) Σ_X w_X (−ℓ′) Q_X w (4 + 1.3 κ̄ w), w the range of b, plus what remains of
-    the distance at which they were contracted. The corpus and the flow are those of the
-    contracted problem.
+    With losing tokens of a weight Q_X in the tied bags and μ of `Minimum` it is 2x/μ,
+    x = diam(E) Σ_X w_X (−ℓ′) Q_X w (4 + 1.3 κ̄ w), w the range of b, plus what remains
+    of the distance at which they were contracted. The corpus and the flow are those of
+    the contracted problem.
 
     Source: mathematics, lemma 7c.2.
     """

@@ -141,7 +141,8 @@ def second_opinion(end: FlowEnd, seed: int) -> dict[str, float]:
     """
     if end.rest is None or not end.rest.proved:
         return {}
-    rests, bags = end.rest.query, end.shared
+    rests, bags = end.rest.point, end.shared
+    pull, rounding = descent(bags, rests)
     away = np.random.default_rng(seed).normal(size=len(rests))
     away *= end.rest.basin / np.linalg.norm(away)
     found = [
@@ -151,13 +152,13 @@ def second_opinion(end: FlowEnd, seed: int) -> dict[str, float]:
             method="trust-exact",
             jac=lambda p: -descent(bags, p)[0],
             hess=lambda p: curvature(bags, p),
-            options={"gtol": end.rest.gradient},
+            options={"gtol": float(np.linalg.norm(pull)) + rounding},
         ).x
         for begin in (0 * away, away, -away)
     ]
     return {
         "second_opinion_apart": max(float(np.linalg.norm(p - rests)) for p in found),
-        "second_opinion_began": end.rest.basin,
+        "second_opinion_began": float(end.rest.basin),
     }
 
 

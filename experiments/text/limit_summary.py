@@ -38,6 +38,6 @@ def summarise(course: Trajectory) -> dict:
         "budget": end.limit.budget,
     }
     if end.rest is not None:
-        found = end.rest._asdict()
-        numbers |= {f"rest_{name}": found[name] for name in found if name != "query"}
+        for name in ("decrement", "stiffness", "kantorovich", "radius", "basin"):
+            numbers[f"rest_{name}"] = float(getattr(end.rest, name))
     return numbers

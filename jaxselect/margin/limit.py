@@ -23,6 +23,7 @@ from ..data.corpus import Corpus
 from ..model.parameters import Frame, Parameters, check_problem, frame
 from ..status import Status
 from .max_margin import MaxMargin, MaxMarginStatus
+from .minimum import Minimum
 from .pairs import (
     ROUNDINGS,
     PairStrength,
@@ -42,9 +43,6 @@ STATIONARY = 1e3
 ITERATIONS = 200
 # Step below which log(1 + δ)/δ is one to rounding, and its quotient is not.
 WHOLE_STEP = 1e-8
-# Largest Newton-Kantorovich number h that counts as a proof; ½ would do in exact
-# arithmetic.
-KANTOROVICH = 0.125
 
 
 class LimitStatus(Status):
@@ -232,9 +230,9 @@ def limit_in_frame(
         history=history,
         history_dim=spans.path_dim.astype(jnp.int32),
         history_change=jax.lax.stop_gradient(change),
-        offset_error=proof.error,
+        offset_error=proof.radius,
         basin=proof.basin,
-        status=_status(solved, several, repelling, converged, proof.exists),
+        status=_status(solved, several, repelling, converged, proof.proved),
     )
 
 
@@ -440,40 +438,20 @@ def _curvature(
     return active.factor(laplacian(duals))
 
 
-class Proof(NamedTuple):
-    """Proved bounds on a critical point ρ of Φ near the computed one.
-
-    Attributes:
-        kantorovich: h; a strict minimum ρ exists nearby if h ≤ 1/8. NaN without a
-            positive definite Hessian.
-        error: bound on the distance of ρ from the computed point.
-        basin: radius of a ball around ρ from which the flow −∇Φ converges to ρ; ∞ where
-            all active c_k are positive beyond their errors, so that Φ is convex.
-    """
-
-    kantorovich: Float[Scalar, ""]
-    error: Float[Scalar, ""]
-    basin: Float[Scalar, ""]
-
-    @property
-    def exists(self) -> Bool[Scalar, ""]:
-        """Whether a strict minimum of Φ is proved."""
-        return self.kantorovich <= KANTOROVICH
-
-
 def prove(
     embeddings: Float[Array, "vocabulary dim"],
     strength: PairStrength,
     margin: MaxMargin,
     active: Span,
     offset: Float[Array, " dim"],
-) -> Proof:
-    """Prove that Φ has a critical point near a computed one, by Newton–Kantorovich.
+) -> Minimum:
+    """Prove that Φ has a strict minimum ρ near a computed point.
 
-    With H = Σ λ_k D_k D_kᵀ, D_H = max ‖D_k‖_{H⁻¹}, β_H = 1 + 2 Σ_{λ_k<0} |λ_k|
-    ‖D_k‖²_{H⁻¹} and Newton's decrement ν = ‖∇Φ‖_{H⁻¹}: h = e β_H D_H ν. ν includes the
-    roundings of each λ_k and the residuals D_kᵀp_mm − 1. Strengths of inactive pairs
-    are not used.
+    With H = Σ λ_k D_k D_kᵀ, D_H = max ‖D_k‖_{H⁻¹} and β_H = 1 + 2 Σ_{λ_k<0} |λ_k|
+    ‖D_k‖²_{H⁻¹}, Λ = e β_H D_H and R = 1/D_H; μ = 1/tr H⁻¹. ν includes the roundings of
+    each λ_k and the residuals D_kᵀp_mm − 1. Strengths of inactive pairs are not used.
+    The basin is ∞ where all active c_k are positive beyond their errors, so that Φ is
+    convex. Without a positive definite Hessian all numbers are NaN.
 
     Source: mathematics, section 3e.
     """
@@ -512,11 +490,15 @@ def prove(
     left = left + off * jnp.sqrt(jnp.sum(size)) * trace
 
     beta = 1 + 2 * jnp.sum(jnp.where(duals < 0, size * square, 0.0))
-    error = 2 * left * jnp.sqrt(trace)
     widest = jnp.max(jnp.where(used, difference_lengths(embeddings), 0.0))
-    basin = jnp.log1p(1 / beta) / widest - error
-    return Proof(
-        kantorovich=jnp.exp(1.0) * beta * jnp.max(reach) * left,
-        error=error,
-        basin=jnp.where(convex, jnp.inf, basin),
+    farthest = jnp.max(reach)
+    found = Minimum(
+        point=offset,
+        decrement=left,
+        stiffness=1 / trace,
+        lipschitz=jnp.exp(1.0) * beta * farthest,
+        reach=1 / farthest,
+        basin=jnp.log1p(1 / beta) / widest,
     )
+    basin = jnp.where(convex, jnp.inf, found.basin - found.radius)
+    return found._replace(basin=basin)

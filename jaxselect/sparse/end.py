@@ -30,13 +30,14 @@ from ..data.sparse import SparseCorpus
 from ..flow.cls import Flow
 from ..flow.integration import FlowStatus
 from ..margin.max_margin import MaxMarginStatus
+from ..margin.minimum import Minimum, inverse_root, rest_at
 from ..margin.qp import ACTIVE
 from ..model.attention import attend_bags
 from ..model.parameters import Parameters, span_axes
 from ..model.selection import WIDTH
 from ..status import Status
 from .bags import BLOCK, RaggedBags, curvature, descent, row_of_entry
-from .rest import Minimum, certified, certified_minimum
+from .rest import certified_minimum
 
 
 class End(Status):
@@ -530,8 +531,8 @@ class LateFlow(NamedTuple):
             self.error[on],
             self.duals[on],
         )
-        distance = float(np.linalg.norm(found.query)) + found.radius
-        return found, axes @ found.query, distance
+        distance = float(np.linalg.norm(found.point) + found.radius)
+        return found, axes @ found.point, distance
 
 
 def _duals(forces: PairForces, margin: SparseMaxMargin) -> Float[np.ndarray, " pairs"]:
@@ -568,7 +569,7 @@ def offset_equilibrium(
     Example:
         >>> pair, dual = np.array([[2.0]]), np.array([0.25])
         >>> found = offset_equilibrium(pair, np.array([0.5]), np.zeros(1), dual)
-        >>> found.proved, round(found.query.item(), 6)
+        >>> bool(found.proved), round(found.point.item(), 6)
         (True, 0.346574)
     """
     begin = np.zeros(differences.shape[1])
@@ -597,36 +598,23 @@ def _certified_from(
     place = _critical_point(begin, differences, force, growth)
     if not (-differences @ place).max(initial=0.0) < SQUARABLE:
         # Forces beyond all numbers: nothing is certified.
-        size, nothing = len(growth), np.zeros((len(growth), len(growth)))
-        return certified(
-            place,
-            gradient=np.inf,
-            decrement=lambda root: np.inf,
-            hessian=-np.eye(size),
-            change=(nothing, 0.0),
-        )
+        return Minimum(place, np.inf, -1.0, np.inf, 0.0, 0.0)
     spread = np.exp(-differences @ place)
     now, size = force * spread, (np.abs(force) + error) * spread
     left = now @ differences - growth
-    lengths = np.linalg.norm(differences, axis=1)
-    longest = lengths.max(initial=0.0)
+    longest = np.linalg.norm(differences, axis=1).max(initial=0.0)
     exponents = np.abs(differences @ place).max(initial=0.0)
     missing = (16 + exponents) * np.finfo(float).eps * size + error * spread
-
-    def decrement(root: np.ndarray) -> float:
-        seen = np.linalg.norm(differences @ root, axis=1)
-        return float(np.linalg.norm(left @ root) + missing @ seen)
-
     # The error bound of the forces is taken off the curvature.
     surest = (differences.T * (now - missing)) @ differences
+    least, root = inverse_root(surest)
+    decrement = np.inf
+    if least > 0:
+        seen = np.linalg.norm(differences @ root, axis=1)
+        decrement = np.linalg.norm(left @ root) + missing @ seen
     change = np.exp(BALL) * longest * (differences.T * size) @ differences
-    return certified(
-        place,
-        gradient=float(np.linalg.norm(left) + missing @ lengths),
-        decrement=decrement,
-        hessian=surest,
-        change=(change, BALL / longest if longest else np.inf),
-    )
+    ball = BALL / longest if longest else np.inf
+    return rest_at(place, (least, root), decrement, (change, ball))
 
 
 def _critical_point(
@@ -904,7 +892,7 @@ def flow_end(
     resting, distance, held = None, 0.0, axes.T @ p
     if tied.size:
         resting = certified_minimum(shared, held)
-        distance = float(np.linalg.norm(resting.query - held))
+        distance = float(np.linalg.norm(resting.point - held))
     free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
     across = p - axes @ held
     margin = sparse_max_margin(free, counts, selected, across)
@@ -913,7 +901,7 @@ def flow_end(
     pace = float(np.linalg.norm(off) / norm) if norm else np.inf
     ties, shift = FREE, np.zeros(bags.counts.nnz)
     if resting is not None:
-        held = resting.query
+        held = resting.point
         ties = Ties(distance + resting.radius, resting.stiffness, resting.basin)
         shift = _shift(bags, selected, axes, shared, resting)
     forces = pair_forces(bags, counts, selected, across + axes @ held, shift)
@@ -975,7 +963,7 @@ def _shift(
     """
     if not minimum.proved:
         return np.zeros(bags.counts.nnz)
-    spectrum, vectors = np.linalg.eigh(curvature(shared, minimum.query))
+    spectrum, vectors = np.linalg.eigh(curvature(shared, minimum.point))
     root = vectors / np.sqrt(np.maximum(spectrum, minimum.stiffness))
     seen = bags.embeddings @ axes @ root
     first = bags.spread(_first_selected(bags.counts, selected))

@@ -588,7 +588,7 @@ def _pairs(
     """Return the pairs of an ending, and p with its ties at rest."""
     bags = RaggedBags.of_corpus(parameters, corpus)
     axes, query = ending.axes, np.asarray(parameters.query)
-    held = axes.T @ query if ending.rest is None else ending.rest.query
+    held = axes.T @ query if ending.rest is None else ending.rest.point
     start = query - axes @ (axes.T @ query) + axes @ held
     free = bags.embeddings - (bags.embeddings @ axes) @ axes.T
     counts, selected = contract_ties(bags.counts, ending.selected)
@@ -619,7 +619,7 @@ def in_basin_of_minimum(ending: FlowEnd, query: Float[np.ndarray, " dim"]) -> bo
         return False
 
     def inside(place: np.ndarray) -> bool:
-        return bool(np.linalg.norm(place - rest.query) <= rest.basin)
+        return bool(np.linalg.norm(place - rest.point) <= rest.basin)
 
     # There a flow would follow rounding alone, in any number of steps.
     if inside(begin):

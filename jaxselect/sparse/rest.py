@@ -1,63 +1,21 @@
 """Certificate that p rests: a minimum of the risk near a point of small gradient.
 
-Words on which bags of both classes exert opposite forces may rest at finite odds. A
-computed gradient is never exactly zero. That a true minimum is near, and that the flow
-ends in it, follows from the curvature H and a bound on its change (Newton–Kantorovich).
-Both are measured in units of H, because curvatures of words may differ by a factor of
-10⁹. With ν = √(∇Lᵀ H⁻¹ ∇L), μ the least eigenvalue of H and Ω the change,
-
-    Ω ν/√μ < ½  and  2ν/√μ ≤ radius of the ball that Ω holds on
-
-certify a strict minimum within 2ν/√μ (mathematics, section 7b).
+Words on which bags of both classes exert opposite forces may rest at finite odds. That
+a true minimum is near a computed one, and that the flow ends in it, follows from the
+curvature H and a bound on its change (`margin.minimum`; mathematics, section 7b).
 """
 
 import itertools
-from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
+from ..margin.minimum import Minimum, inverse_root, rest_at
 from .bags import RaggedBags, attention, curvature, descent, sized_score_gradient
 
 # Newton's steps towards the minimum; each must lessen the gradient.
 NEWTON_STEPS = 30
-
-
-class Minimum(NamedTuple):
-    """A computed minimum, and the numbers that certify a true one near it.
-
-    Attributes:
-        query: p there.
-        gradient: bound on ‖∇L‖ there, rounding included.
-        decrement: ν, bound on √(∇Lᵀ H⁻¹ ∇L), rounding included word by word: a word
-            held weakly suffers from the rounding of its own forces alone.
-        stiffness: μ, the least eigenvalue of H = ∂²L/∂p² there, rounding taken off.
-        change: Ω; within `ball` a move by δ changes H by at most Ω ‖δ‖ H.
-        ball: radius that Ω holds for.
-        kantorovich: Ω ν/√μ; below ½ a true minimum lies within `radius`.
-        radius: 2ν/√μ.
-        basin: distance from which the flow surely ends in it.
-    """
-
-    query: Float[np.ndarray, " dim"]
-    gradient: float
-    decrement: float
-    stiffness: float
-    change: float
-    ball: float
-    kantorovich: float
-    radius: float
-    basin: float
-
-    @property
-    def proved(self) -> bool:
-        """Whether a true, strict minimum is certified within `radius`."""
-        return bool(
-            self.stiffness > 0 and self.kantorovich < 0.5 and self.radius <= self.ball
-        )
 
 
 def certified_minimum(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Minimum:
@@ -79,21 +37,16 @@ def certified_minimum(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Min
         >>> labels, one = np.array([1.0, -1.0, 1.0]), np.array([[1.0], [0.0]])
         >>> even = RaggedBags(counts, labels, one, np.array([1.0, -1.0]), 3)
         >>> found = certified_minimum(even, np.array([0.3]))
-        >>> found.proved, abs(round(found.query.item(), 9))
+        >>> bool(found.proved), abs(round(found.point.item(), 9))
         (True, 0.0)
     """
     query = _newton(bags, query)
-    pull, rounding = descent(bags, query)
-    hessian = curvature(bags, query)
+    stiffness, root = inverse_root(curvature(bags, query))
+    size = newton_decrement(bags, query, root) if stiffness > 0 else np.inf
 
     def on_ball(narrow: bool) -> Minimum:
-        return certified(
-            query,
-            gradient=float(np.linalg.norm(pull)) + rounding,
-            decrement=lambda root: newton_decrement(bags, query, root),
-            hessian=hessian,
-            change=change_of_curvature(bags, query, narrow=narrow),
-        )
+        change = change_of_curvature(bags, query, narrow=narrow)
+        return rest_at(query, (stiffness, root), size, change)
 
     # The theorem holds for either ball; which one proves more is a matter of margins.
     return max(map(on_ball, (False, True)), key=lambda minimum: minimum.basin)
@@ -114,60 +67,6 @@ def _newton(
             break
         query, left = moved, there
     return query
-
-
-def certified(
-    query: Float[np.ndarray, " dim"],
-    *,
-    gradient: float,
-    decrement: Callable[[np.ndarray], float],
-    hessian: Float[np.ndarray, "dim dim"],
-    change: tuple[Float[np.ndarray, "dim dim"], float],
-) -> Minimum:
-    """Make the certificate of a point from bounds.
-
-    Source: mathematics, section 7b.
-
-    Args:
-        query: the point.
-        gradient: bound on the length of the gradient.
-        decrement: R → bound on ‖Rᵀ ∇‖, called with R Rᵀ = H⁻¹.
-        hessian: H.
-        change: B with |D³[u, u, δ]| ≤ ‖δ‖ uᵀBu on a ball, and its radius.
-
-    Example:
-        >>> one = np.ones((1, 1))
-        >>> near = {"gradient": 0.01, "decrement": lambda root: 0.01}
-        >>> certified(np.zeros(1), **near, hessian=one, change=(one, 1.0)).proved
-        True
-    """
-    form, ball = change
-    spectrum, vectors = np.linalg.eigh(hessian)
-    blur = 16 * len(hessian) * np.finfo(float).eps * np.abs(spectrum).max(initial=0.0)
-    stiffness = float(spectrum.min(initial=np.inf) - blur)
-    size = radius = most = kantorovich = np.inf
-    basin = 0.0
-    if stiffness > 0:
-        # H^{−½} with every eigenvalue taken as small as it may be.
-        size = decrement(vectors / np.sqrt(spectrum - blur))
-        radius = float(2 * size / np.sqrt(stiffness))
-        # Equal embeddings leave no axis, and nothing to change.
-        quotients = eigh(form, hessian, eigvals_only=True)
-        most = float(quotients.max(initial=np.finfo(float).tiny))
-        kantorovich = float(most * size / np.sqrt(stiffness))
-        # A ball around the minimum that holds p and is convex.
-        basin = max(0.0, min(ball, 1 / most) / 2 - 2 * radius)
-    return Minimum(
-        query=query,
-        gradient=gradient,
-        decrement=size,
-        stiffness=stiffness,
-        change=most,
-        ball=ball,
-        kantorovich=kantorovich,
-        radius=radius,
-        basin=basin,
-    )
 
 
 def newton_decrement(

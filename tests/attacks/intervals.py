@@ -263,7 +263,7 @@ def late_flow(rows, bags, pairs, active, margin, query, log_time, offset):
     error = 2 * decrement * root(trace)
     widest = max_of([size(apart[k]) for k in used])
     basin = (1 + 1 / beta).log() / widest - error if negative else None
-    holds["Newton–Kantorovich"] = kantorovich <= arb(1) / 8
+    holds["Newton–Kantorovich"] = kantorovich < arb(1) / 2
 
     away = p - exact * tau - rho
     seen = basis.transpose() * away
@@ -319,7 +319,8 @@ def rest(rows, bags, ties, head):
     gram = basis.transpose() * basis
     place = basis * gram.solve(basis.transpose() * vector(ties.point))
     weight = ONE / len(chosen)
-    ball = arb(float(ties.rest.ball))
+    soft = float(ties.rest.stiffness) ** 0.5
+    ball = arb(float(ties.rest.reach) / soft)
     hessian = arb_mat(basis.ncols(), basis.ncols())
     change, slopes = hessian * 0, arb_mat(basis.ncols(), 1)
     widest = ZERO
@@ -367,9 +368,7 @@ def rest(rows, bags, ties, head):
             each = weight * diameter * growth * q * (abs(b) + mean_off)
             change += x * x.transpose() * each
     stiffness = arb(float(ties.rest.stiffness)) * (1 - SHARE)
-    steep = float(ties.rest.kantorovich) * float(ties.rest.stiffness) ** 0.5
-    omega = arb(steep / max(float(ties.rest.decrement), 1e-300))
-    omega *= 1 + SHARE
+    omega = arb(float(ties.rest.lipschitz) * soft) * (1 + SHARE)
     holds = {
         "closed": closed(bags, ties),
         "H ≥ μ": positive(hessian - gram * stiffness),

@@ -77,7 +77,7 @@ def test_what_is_no_certificate_fails_in_balls():
     assert "Newton–Kantorovich" in line
     query = failed(selected, lambda run: run[2].flow.query, lambda x: 1.01 * x)
     assert "on the line" in query
-    moved = failed(tied, lambda run: run[2].ties.point, lambda x: 2 * x)
+    moved = failed(tied, lambda run: run[2].ties.rest.point, lambda x: 2 * x)
     assert moved
     stiff = failed(tied, lambda run: run[2].ties.rest.stiffness, lambda x: 1e6 * x)
     assert "H ≥ μ" in stiff

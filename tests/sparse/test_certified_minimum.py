@@ -10,9 +10,10 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 
+from jaxselect.margin.minimum import Minimum
 from jaxselect.sparse import rest as module
 from jaxselect.sparse.bags import curvature, descent
-from jaxselect.sparse.rest import Minimum, certified_minimum, newton_decrement
+from jaxselect.sparse.rest import certified_minimum, newton_decrement
 from tests.sparse.few_words import bags, even
 from tests.sparse.problems import AT_REST, SELECTED, on_host
 from tests.tolerances import assert_close
@@ -31,7 +32,7 @@ def test_a_minimum_known_in_closed_form_lies_within_the_radius(scale, monkeypatc
     proved = []
     for away in np.logspace(-12, 1, 27) / scale:
         found = certified_minimum(even(scale), np.array([away]))
-        assert found.query == away
+        assert found.point == away
         proved.append(found.proved)
         assert not found.proved or away <= found.radius
         assert found.proved == (found.kantorovich <= 0.5)
@@ -41,7 +42,7 @@ def test_a_minimum_known_in_closed_form_lies_within_the_radius(scale, monkeypatc
 
 def test_newtons_method_finds_what_was_not_proved_where_it_began():
     found = certified_minimum(even(), np.array([0.3]))
-    assert found.proved and abs(found.query.item()) <= found.radius
+    assert found.proved and abs(found.point.item()) <= found.radius
     # L″ = ¼ f′², f′ = 1.5.
     assert_close(found.stiffness, 0.25 * 1.5**2)
     assert found.stiffness <= 0.25 * 1.5**2
@@ -57,17 +58,18 @@ def test_copies_and_bags_elsewhere_scale_the_numbers(share, monkeypatch):
         )
         for times in (1, share)
     )
-    assert_close(among.query, alone.query)
+    assert_close(among.point, alone.point)
     assert_close(among.stiffness * share, alone.stiffness)
-    assert_close(among.change, alone.change, worse=10)
-    assert_close(among.ball, alone.ball)
+    # In the norm of H, which the share scales.
+    assert_close(among.lipschitz, alone.lipschitz * share**0.5, worse=10)
+    assert_close(among.reach * share**0.5, alone.reach)
     assert among.basin == pytest.approx(alone.basin, rel=1e-6)
     # A little off, where the gradient is one: what is proved does not know the share.
     monkeypatch.setattr(module, "NEWTON_STEPS", 0)
     alone, among = (
         certified_minimum(
             dataclasses.replace(given, num_total=given.num_total * times),
-            alone.query + 1e-5,
+            alone.point + 1e-5,
         )
         for times in (1, share)
     )
@@ -98,7 +100,7 @@ def test_other_solvers_and_the_flow_end_in_the_same_p(seed, angle):
     }
     # The loss is flat to rounding within √ε of the curvature's scale.
     flat = np.sqrt(4 * np.finfo(float).eps / found.stiffness)
-    edge = found.query + found.basin * np.array([np.cos(angle), np.sin(angle)])
+    edge = found.point + found.basin * np.array([np.cos(angle), np.sin(angle)])
     for method, wanted in options.items():
         end = minimize(
             lambda p: risk(given, p),
@@ -108,7 +110,7 @@ def test_other_solvers_and_the_flow_end_in_the_same_p(seed, angle):
             method=method,
             options=wanted,
         )
-        assert np.linalg.norm(end.x - found.query) <= found.radius + flat
+        assert np.linalg.norm(end.x - found.point) <= found.radius + flat
     # BDF subtracts rows of its table that are memory as it was.
     with np.errstate(over="ignore", invalid="ignore"):
         flow = solve_ivp(
@@ -120,7 +122,7 @@ def test_other_solvers_and_the_flow_end_in_the_same_p(seed, angle):
             rtol=1e-8,
             atol=1e-12,
         )
-    assert np.linalg.norm(flow.y[:, -1] - found.query) <= 1e-4 * found.basin
+    assert np.linalg.norm(flow.y[:, -1] - found.point) <= 1e-4 * found.basin
 
 
 @pytest.mark.parametrize("seed", AT_REST)
@@ -134,10 +136,11 @@ def test_within_the_basin_the_bound_alone_shows_that_the_risk_is_convex(
     monkeypatch.setattr(module, "NEWTON_STEPS", 0)
     seen = 0
     for away in np.logspace(-12, -2, 20):
-        found = certified_minimum(given, end.query + np.array([away, 0.0]))
+        found = certified_minimum(given, end.point + np.array([away, 0.0]))
         reach = found.basin + 2 * found.radius
         if found.proved and found.basin > 0:
-            assert reach < found.ball and reach * found.change < 1
+            reach *= np.sqrt(found.stiffness)
+            assert reach < found.reach and reach * found.lipschitz < 1
             seen += 1
     assert seen > 5
 
@@ -154,19 +157,18 @@ def test_a_proof_does_not_leave_the_ball_that_its_bound_holds_for(monkeypatch):
     end = certified_minimum(given, np.zeros(1))
     assert end.proved
     monkeypatch.setattr(module, "NEWTON_STEPS", 0)
-    near, far = (certified_minimum(given, end.query + away) for away in (0.02, 0.05))
+    near, far = (certified_minimum(given, end.point + away) for away in (0.02, 0.05))
     assert near.kantorovich < far.kantorovich <= 0.5
-    assert near.proved and near.radius <= near.ball
-    assert not far.proved and far.radius > far.ball
+    assert near.proved and 2 * near.decrement <= near.reach
+    assert not far.proved and 2 * far.decrement > far.reach
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_stiffness_is_below_the_least_curvature(seed):
     given = on_host(seed, 2)
     found = certified_minimum(given, np.zeros(2))
-    least = np.linalg.eigvalsh(curvature(given, found.query)).min()
+    least = np.linalg.eigvalsh(curvature(given, found.point)).min()
     assert found.stiffness <= least
-    assert found.gradient >= np.linalg.norm(descent(given, found.query)[0])
     assert not (found.proved and least <= 0)
 
 
@@ -212,7 +214,7 @@ def test_what_is_no_strict_minimum_is_not_proved(given, query):
 def test_a_valley_is_proved_where_a_hill_is_not():
     """The counter-example: labels decide, all else is equal."""
     assert certified_minimum(hill(1), np.zeros(1)).proved
-    assert certified_minimum(hill(1), np.zeros(1)).query == 0
+    assert certified_minimum(hill(1), np.zeros(1)).point == 0
 
 
 def test_words_at_one_place_rest_without_an_axis():
@@ -234,8 +236,10 @@ def test_a_weakly_held_word_is_proved_beside_strong_ones(share):
     found = certified_minimum(given, np.array([0.1, np.log(share)]))
     assert found.proved and found.stiffness < share**2
     # (1 + share)(1 − q/2) = 1 + q/2 where both pulls are equal, to first order.
-    assert np.exp(found.query[1]) == pytest.approx(share, rel=0.1)
-    assert found.decrement**2 * found.stiffness <= found.gradient**2
+    assert np.exp(found.point[1]) == pytest.approx(share, rel=0.1)
+    pull, rounding = descent(given, found.point)
+    left = np.linalg.norm(pull) + rounding
+    assert found.decrement**2 * found.stiffness <= left**2
 
 
 def test_the_decrement_does_not_know_where_words_are_seen_from():
@@ -252,7 +256,6 @@ def test_the_decrement_does_not_know_where_words_are_seen_from():
 
 def test_a_kantorovich_number_of_one_half_proves_nothing():
     """The theorem asks for less: at ½ the minimum need not be strict."""
-    numbers = {"decrement": 0.1, "stiffness": 1.0, "change": 5.0, "ball": 1.0}
-    half = Minimum(np.zeros(1), 0.1, **numbers, kantorovich=0.5, radius=0.2, basin=0.0)
-    assert not half.proved
-    assert half._replace(kantorovich=np.nextafter(0.5, 0)).proved
+    half = Minimum(np.zeros(1), 0.1, 1.0, lipschitz=5.0, reach=1.0, basin=0.0)
+    assert half.kantorovich == 0.5 and not half.proved
+    assert half._replace(decrement=np.nextafter(0.1, 0)).proved

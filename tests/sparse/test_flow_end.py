@@ -73,13 +73,13 @@ def test_tied_words_rest_and_the_others_go_on_across_them(seed):
     # p comes to rest along them, and it does go on across.
     assert found.rest.proved and found.distance <= found.rest.basin
     along = axes.T @ np.asarray(flow.query)
-    assert found.distance == pytest.approx(np.linalg.norm(found.rest.query - along))
+    assert found.distance == pytest.approx(np.linalg.norm(found.rest.point - along))
     assert np.linalg.norm(flow.query) > 50
     # Late the whole risk pulls along the axes as little as that of the tied bags.
     bags = RaggedBags.of_corpus(model, corpus)
     pull, _ = descent(
         bags,
-        np.asarray(flow.query) + axes @ (found.rest.query - along),
+        np.asarray(flow.query) + axes @ (found.rest.point - along),
     )
     assert np.linalg.norm(axes.T @ pull) < 1e-9
 
@@ -93,7 +93,7 @@ def test_everything_tied_is_at_rest(seed):
     assert found.selected.all() and found.axes.shape == (2, 2)
     assert found.margin.status is MaxMarginStatus.NO_PAIRS
     pull, _ = descent(
-        RaggedBags.of_corpus(model, corpus), found.axes @ found.rest.query
+        RaggedBags.of_corpus(model, corpus), found.axes @ found.rest.point
     )
     assert np.linalg.norm(pull) < 1e-14
 
@@ -114,8 +114,8 @@ def test_an_end_does_not_follow_rounding(seed, dim):
         off = np.linalg.norm(found.margin.direction - exact.margin.direction)
         assert off <= CHANGE * scale
         if exact.rest is not None:
-            along = found.axes @ found.rest.query
-            wanted = exact.axes @ exact.rest.query
+            along = found.axes @ found.rest.point
+            wanted = exact.axes @ exact.rest.point
             np.testing.assert_allclose(along, wanted, rtol=0, atol=CHANGE)
 
 
@@ -195,8 +195,8 @@ def test_a_rotation_turns_the_end_and_changes_nothing_else(seed, dim):
     )
     if wanted.rest is not None:
         assert_close(
-            found.axes @ found.rest.query,
-            rotation.T @ wanted.axes @ wanted.rest.query,
+            found.axes @ found.rest.point,
+            rotation.T @ wanted.axes @ wanted.rest.point,
             worse=1e3,  # Newton's method ends where rounding stops it: over μ, 5e-3.
         )
         assert found.rest.stiffness == pytest.approx(wanted.rest.stiffness, rel=1e-6)

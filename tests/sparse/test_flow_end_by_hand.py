@@ -64,7 +64,7 @@ def test_a_tie_in_closed_form_to_the_last_number():
     assert_close(np.abs(found.axes[:, 0]), np.array([1, 1, 0, 0]) / np.sqrt(2))
     assert found.axes[0, 0] == pytest.approx(-found.axes[1, 0])
     # p_0 = p_1 in the limit; 3 has lost by e⁻³⁰.
-    assert_close(found.rest.query, [0.0])
+    assert_close(found.rest.point, [0.0])
     # L″ = f′²/4 as a mean over three bags, f = tanh(p/√2), in two of them.
     assert found.rest.stiffness == pytest.approx(2 / 3 * 0.25 / 2)
     assert_close(found.margin.direction, [0.25, 0.25, 0.25, -0.75])

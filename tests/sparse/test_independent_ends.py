@@ -103,7 +103,7 @@ def test_an_end_is_that_of_independent_solvers(kind, seed, dim):
         options={"gtol": 1e-12},
     )
     np.testing.assert_allclose(found.x, axes.T @ end.query, atol=1e-5)
-    np.testing.assert_allclose(end.ending.rest.query, found.x, atol=1e-5)
+    np.testing.assert_allclose(end.ending.rest.point, found.x, atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "seed", "dim"), RUNS, ids=NAMES)

@@ -37,7 +37,7 @@ def test_rests_where_the_closed_form_does(strength, away):
     force = np.array([1.0, 1.0, strength]) / (2 + strength)
     found = offset_equilibrium(PAIRS, force * np.exp(-PAIRS @ away), NOTHING, DUALS)
     assert found.proved
-    assert_close(found.query, -away, worse=100)
+    assert_close(found.point, -away, worse=100)
     least = min(2.0, 2 + strength) / (2 + strength)
     assert found.stiffness == pytest.approx(least, rel=1e-5)
     assert found.stiffness <= least * (1 + 1e-9)
@@ -74,14 +74,14 @@ def test_finds_the_minimum_beside_a_ridge_and_proves_less_than_the_way_to_it(beg
     force, dual = np.array([3 * begin, -(begin**2)]), np.array([1.0, 0.0])
     found = offset_equilibrium(BOTH, force, np.zeros(2), dual)
     assert found.proved
-    assert found.query[0] == pytest.approx(np.log(2 * begin), abs=1e-12)
+    assert found.point[0] == pytest.approx(np.log(2 * begin), abs=1e-12)
     assert 0 < found.basin < np.log(1.5)
 
 
 def test_no_minimum_is_proved_from_the_ridge_itself():
     force, dual = np.array([3.0, -1.0]), np.array([1.0, 0.0])
     found = offset_equilibrium(BOTH, force, np.zeros(2), dual)
-    assert not found.proved or abs(found.query[0]) > 0.6
+    assert not found.proved or abs(found.point[0]) > 0.6
 
 
 @pytest.mark.parametrize(("error", "proved"), [(1e-3, True), (0.2, False)])
@@ -93,7 +93,7 @@ def test_what_forces_may_be_wrong_by_moves_the_minimum(error, proved):
     assert found.proved == proved
     if proved:
         true = offset_equilibrium(PAIRS, force + wrong, NOTHING, duals)
-        assert np.linalg.norm(true.query - found.query) <= found.radius
+        assert np.linalg.norm(true.point - found.point) <= found.radius
 
 
 def test_bound_of_the_change_holds_on_the_ball():
@@ -105,13 +105,14 @@ def test_bound_of_the_change_holds_on_the_ball():
     def hessian(z):
         return (PAIRS.T * (force * np.exp(-PAIRS @ z))) @ PAIRS
 
-    here = hessian(np.zeros(2))
+    here, soft = hessian(np.zeros(2)), np.sqrt(found.stiffness)
+    ball, change = found.reach / soft, found.lipschitz * soft
     for _ in range(200):
         line, move = rng.normal(size=(2, 2))
-        at = found.ball * rng.uniform(0, 0.99) * move / np.linalg.norm(move)
+        at = ball * rng.uniform(0, 0.99) * move / np.linalg.norm(move)
         step = 1e-5 * move
         third = line @ (hessian(at + step) - hessian(at - step)) @ line / 2e-5
-        bound = found.change * np.linalg.norm(move) * (line @ here @ line)
+        bound = change * np.linalg.norm(move) * (line @ here @ line)
         assert abs(third) <= bound * (1 + 1e-6)
 
 

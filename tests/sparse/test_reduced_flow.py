@@ -270,9 +270,9 @@ def test_words_rest_only_where_their_own_flow_ends():
     assert in_basin_of_minimum(ending, query)
     assert in_basin_of_minimum(ending, query + 0.5 * ending.axes[:, 0])
     rest = ending.rest
-    elsewhere = rest._replace(query=rest.query + 10 * rest.basin)
+    elsewhere = rest._replace(point=rest.point + 10 * rest.basin)
     assert not in_basin_of_minimum(ending._replace(rest=elsewhere), query)
-    unproved = rest._replace(kantorovich=0.6)
+    unproved = rest._replace(stiffness=0.0)
     assert not in_basin_of_minimum(ending._replace(rest=unproved), query)
 
 
