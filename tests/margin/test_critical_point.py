@@ -88,6 +88,17 @@ def test_a_pair_of_the_wrong_sign_leaves_a_basin():
     # β = 1 + 2 |λ_3| ‖D_3‖² in H⁻¹ = 1 + 2 · ⅓, ‖D‖ = √2.
     wanted = np.log1p(1 / (1 + 2 / 3)) / np.sqrt(2)
     np.testing.assert_allclose(proof.basin, wanted, rtol=1e-9)
+    # H = diag(1, 4/3): the longest D is (1, ±1), and tr H⁻¹ = 7/4.
+    assert_close(proof.lipschitz, np.e * (1 + 2 / 3) * np.sqrt(7 / 4), worse=10)
+    assert_close([proof.reach, proof.stiffness], [np.sqrt(4 / 7), 4 / 7], worse=10)
+
+
+def test_a_point_off_the_minimum_has_so_much_less_of_its_basin():
+    """A move along (1, 0) scales all λ alike: β_H is as it was."""
+    problem = over_origin(THREE, [1.0, 1.0, -0.5])
+    at, off = (proved(*problem, away)[0] for away in (0.0, 1e-3))
+    assert off.proved and off.radius > 1e-3
+    np.testing.assert_allclose(at.basin - off.basin, off.radius, rtol=1e-9)
 
 
 def test_inside_the_basin_the_flow_converges():
