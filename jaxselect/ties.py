@@ -19,14 +19,17 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from .data.corpus import Corpus, Shift
 from .data.synthetic import centred_in_components, components
 from .flow.cls import Flow
-from .margin.minimum import Minimum, inverse_root, rest_at
+from .margin.minimum import (
+    Minimum,
+    change_of_curvature,
+    inverse_root,
+    newton_decrement,
+    rest_at,
+)
 from .margin.pairs import ROUNDINGS, difference_lengths, response
 from .margin.span import span
 from .model.attention import (
-    advances,
     attend_corpus,
-    log_weighted_residual,
-    score_gradient,
     token_scores,
 )
 from .model.curvature import score_curvature
@@ -227,75 +230,18 @@ def _rest(
 ) -> tuple[Minimum, Float[Array, "axes axes"]]:
     """Certify a point on two balls, and keep the stronger certificate."""
     stiffness, root = inverse_root(hessian)
-    size = _decrement(rows, values, corpus, place, root)
+    size = newton_decrement(rows, values, corpus, place, root)
+    apart = difference_lengths(rows)[corpus.tokens[:, :, None], corpus.tokens[:, None]]
+    both = corpus.filled[:, :, None] & corpus.filled[:, None]
+    diameters = jnp.max(jnp.where(both, apart, 0.0), axis=(1, 2))
 
     def on_ball(narrow: Bool[Scalar, ""]) -> Minimum:
-        change = _change_of_curvature(rows, values, corpus, place, narrow)
+        change = change_of_curvature(rows, values, corpus, place, diameters, narrow)
         return rest_at(place, (stiffness, root), size, change)
 
     balls = jax.lax.map(on_ball, jnp.array([False, True]))
     best = jnp.argmax(balls.basin)
     return jax.tree.map(lambda each: each[best], balls), root
-
-
-def _decrement(
-    rows: Float[Array, "vocabulary axes"],
-    values: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    place: Float[Array, " axes"],
-    root: Float[Array, "axes axes"],
-) -> Float[Scalar, ""]:
-    """Bound ‖rootᵀ ∇L‖, adding up the errors token by token.
-
-    The forces of a sequence add up to zero, so embeddings may be measured from any
-    origin. Their mean weighted by the forces gives the smallest rounding error.
-    """
-    scores = rows @ place
-    attention = attend_corpus(scores, values, corpus)
-    exponent = log_weighted_residual(attention, corpus)
-    pull = score_gradient(exponent, advances(attention, corpus), attention, corpus)
-    top = corpus.marks(attention.top)
-    size = jnp.where(top, 0.0, jnp.abs(pull))
-    size = jnp.where(top, size.sum(axis=1, keepdims=True), size)
-    of_token, sizes = corpus.scatter(pull), corpus.scatter(size)
-    total = sizes.sum()
-    middle = sizes @ rows / jnp.where(total > 0, total, 1.0)
-    seen = (rows - middle[None]) @ root
-    roundings = ROUNDINGS + jnp.max(jnp.abs(scores))
-    error = roundings * jnp.finfo(scores.dtype).eps * sizes
-    return jnp.linalg.norm(of_token @ seen) + error @ jnp.linalg.norm(seen, axis=1)
-
-
-def _change_of_curvature(
-    rows: Float[Array, "vocabulary axes"],
-    values: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    place: Float[Array, " axes"],
-    narrow: Bool[Scalar, ""],
-) -> tuple[Float[Array, "axes axes"], Float[Scalar, ""]]:
-    """B with |D³L[u, u, δ]| ≤ ‖δ‖ uᵀBu on a ball around z, and its radius (7b.2)."""
-    loss, dtype = corpus.loss, rows.dtype
-    if loss.bounds is None:
-        return jnp.zeros((len(place), len(place)), dtype), jnp.zeros((), dtype)
-    attention = attend_corpus(rows @ place, values, corpus)
-    share, there = jnp.exp(attention.log_weights), corpus.filled
-    off = jnp.where(there, jnp.abs(attention.advantage), 0.0)
-    spread = jnp.sum(share * off, axis=1)
-    seen = rows[corpus.tokens]
-    ahead = seen - jnp.sum(share[..., None] * seen, axis=1, keepdims=True)
-    apart = difference_lengths(rows)[corpus.tokens[:, :, None], corpus.tokens[:, None]]
-    both = there[:, :, None] & there[:, None]
-    diameter = jnp.max(jnp.where(both, apart, 0.0), axis=(1, 2))
-    slopes = jnp.where(narrow, 1 + loss.largest_ratio * spread, 1.0)
-    widest = jnp.max(diameter * slopes)
-    radius = 1 / (8 * jnp.where(widest > 0, widest, 1.0))
-    moved = spread * jnp.expm1(diameter * radius)
-    label = corpus.labels.astype(dtype)
-    near = loss.bounds_near(label * attention.output, moved)
-    grown = corpus.weighted(diameter * near.third_of_risk(spread))[:, None]
-    weight = grown * share * (off + spread[:, None])
-    flat = ahead.reshape(-1, ahead.shape[-1])
-    return (flat.T * weight.reshape(1, -1)) @ flat, radius
 
 
 def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:

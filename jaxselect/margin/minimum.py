@@ -15,6 +15,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 from jaxtyping import Float
 
+from ..data.corpus import AbstractBags, ByBag, ByToken
+from ..model.attention import (
+    advances,
+    attend_bags,
+    force_sizes,
+    functional_margin,
+    log_weighted_residual,
+    score_gradient,
+)
+from .pairs import ROUNDINGS
+
 # A number is a float, or an array without axes.
 Number: TypeAlias = Any
 
@@ -126,3 +137,112 @@ def rest_at(
         reach=ball * soft,
         basin=xp.where(least > 0, xp.maximum(basin, 0.0), 0.0),
     )
+
+
+def newton_decrement(
+    embeddings: Float[Any, "vocabulary axes"],
+    values: ByToken,
+    bags: AbstractBags,
+    point: Float[Any, " axes"],
+    root: Float[Any, "axes axes"],
+) -> Number:
+    """Bound ν = ‖Rᵀ∇L‖ with R = H^{−½}, adding up roundings of forces token by token.
+
+    The forces of a bag add up to zero, so embeddings may be measured from any origin.
+    Their mean weighted by the sizes of the forces gives the smallest rounding error: a
+    token held weakly suffers from the rounding of its own forces alone.
+
+    Source: mathematics, section 7b.
+
+    Args:
+        embeddings: E, in axes of the span that the bags move p in.
+        values: b.
+        bags: the bags.
+        point: p.
+        root: R.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> both = jnp.eye(2), jnp.array([1.0, 0.0])
+        >>> round(float(newton_decrement(*both, bags, jnp.zeros(2), jnp.eye(2))), 4)
+        0.1335
+    """
+    array, scores = bags.arrays, embeddings @ point
+    attention = attend_bags(scores, values, bags)
+    exponent = log_weighted_residual(attention, bags)
+    forces = score_gradient(exponent, advances(attention, bags), attention, bags)
+    of_token = bags.scatter(forces)
+    sizes = bags.scatter(force_sizes(forces, attention, bags))
+    total = sizes.sum()
+    middle = sizes @ embeddings / array.where(total > 0, total, 1.0)
+    seen = (embeddings - middle[None]) @ root
+    # A rounding of a score is one of its weight, relative.
+    roundings = ROUNDINGS + array.max(array.abs(scores), initial=0.0)
+    error = roundings * array.finfo(scores.dtype).eps * sizes
+    return array.linalg.norm(of_token @ seen) + error @ array.linalg.norm(seen, axis=1)
+
+
+def change_of_curvature(
+    embeddings: Float[Any, "vocabulary axes"],
+    values: ByToken,
+    bags: AbstractBags,
+    point: Float[Any, " axes"],
+    diameters: ByBag,
+    narrow: Any = False,
+) -> tuple[Float[Any, "axes axes"], Number]:
+    """Compute B with |D³L[u, u, δ]| ≤ ‖δ‖ uᵀBu on a ball around p, and its radius.
+
+    B = Σ_X w_X D g(A) Σ_s q_s (|b_s − f| + A) (E_s − Ē)(E_s − Ē)ᵀ, where D is the
+    diameter of the bag, Ē the mean of its E_s, A that of |b_s − f|, and g = 3.3 L₁ +
+    7.2 L₂ A + 1.9 L₃ A² with bounds L₁, L₂, L₃ of the loss's derivatives at the margins
+    that the bag has on the ball. A token of small weight contributes little to B and
+    little to the curvature, so their quotient stays bounded.
+
+    Source: mathematics, lemma 7b.2.
+
+    Args:
+        embeddings: E, in axes of the span that the bags move p in.
+        values: b.
+        bags: the bags.
+        point: p, the centre.
+        diameters: D = max ‖E_s − E_r‖ of every bag.
+        narrow: whether the ball is so small that −ℓ′ of no bag grows by more than a
+            seventh on it.
+
+    Returns:
+        B, and the radius 1/(8 max D); of the narrow ball 1/(8 max D (1 + r A)), r the
+        largest ratio ℓ″/|ℓ′|; ∞ where equal embeddings leave no diameter, and zero
+        where the loss has no bounds.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> both, apart = (jnp.eye(2), jnp.array([1.0, 0.0])), jnp.array([2**0.5])
+        >>> _, ball = change_of_curvature(*both, bags, jnp.zeros(2), apart)
+        >>> round(ball.item(), 4)
+        0.0884
+    """
+    array, loss, dtype = bags.arrays, bags.loss, embeddings.dtype
+    if loss.bounds is None:
+        return array.zeros((len(point), len(point)), dtype), array.zeros((), dtype)
+    attention = attend_bags(embeddings @ point, values, bags)
+    share = array.exp(attention.log_weights)
+    off = array.where(bags.filled, array.abs(attention.advantage), 0.0)
+    spread = bags.total(share * off)
+    seen = bags.gather(embeddings)
+    ahead = seen - bags.spread(bags.total(share[..., None] * seen))
+    slopes = array.where(narrow, 1 + loss.largest_ratio * spread, 1.0)
+    widest = array.max(diameters * slopes, initial=0.0)
+    radius = 1 / (8 * array.where(widest > 0, widest, 1.0))
+    moved = spread * array.expm1(diameters * radius)
+    margin = functional_margin(bags.labels, attention.output).value
+    near = loss.bounds_near(margin, moved)
+    grown = diameters * near.third_of_risk(spread)
+    grown = grown * array.exp(bags.log_weights(dtype))
+    weight = bags.spread(grown) * share * (off + bags.spread(spread))
+    flat = ahead.reshape(weight.size, ahead.shape[-1])
+    form = (flat.T * weight.reshape(1, -1)) @ flat
+    return form, array.where(widest > 0, radius, array.inf)

@@ -242,6 +242,17 @@ def score_gradient(
     return array.where(top, -bags.spread(bags.total(others)), others)
 
 
+def force_sizes(forces: Entries, attention: Attention, bags: AbstractBags) -> Entries:
+    """Compute the sizes that the roundings of forces are relative to.
+
+    The force on the top token is minus the sum of the others, which may cancel: its
+    size is the sum of their sizes.
+    """
+    array, top = bags.arrays, bags.marks(attention.top)
+    size = array.where(top, 0.0, array.abs(forces))
+    return array.where(top, bags.spread(bags.total(size)), size)
+
+
 def partners(advance: Any, attention: Attention, bags: AbstractBags) -> Entries:
     """Compute the vectors x of the rank-one terms in `score_curvature`."""
     margin = functional_margin(bags.labels, attention.output).value

@@ -8,6 +8,7 @@ to matter within the elapsed time, and only the other words are kept in the Hess
 (mathematics, section 7a).
 """
 
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.sparse import csr_array
+from scipy.spatial.distance import pdist
 
 from ..checks import BadInput
 from ..data.corpus import AbstractBags, labels_among, same_vocabulary
@@ -27,6 +29,7 @@ from ..model.attention import (
     advances,
     attend_bags,
     attention_shares,
+    force_sizes,
     log_weighted_residual,
     partners,
     score_gradient,
@@ -113,6 +116,16 @@ class RaggedBags(AbstractBags):
     def log_counts(self) -> Float[np.ndarray, " entries"]:
         """Logarithm of C_X[s], of every entry."""
         return np.log(self.counts.data)
+
+    @cached_property
+    def diameters(self) -> Float[np.ndarray, " sequences"]:
+        """Largest distance ‖E_s − E_r‖ of two tokens of every sequence."""
+        rows, ends = (
+            self.gather(self.embeddings),
+            itertools.pairwise(self.counts.indptr),
+        )
+        apart = (pdist(rows[first:last]) for first, last in ends)
+        return np.array([distances.max(initial=0.0) for distances in apart])
 
     @property
     def begin(self) -> Int[np.ndarray, " sequences"]:
@@ -269,9 +282,8 @@ def sized_score_gradient(
 ) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
     """Compute the force y (−ℓ′(y f)) q (b − f) / n of every entry, and its size.
 
-    The forces are the terms of −∂L/∂a and add up to zero in each bag. The force on the
-    top token is minus the sum of the others, which may cancel. Its size is the sum of
-    their sizes, and rounding errors are relative to sizes.
+    The forces are the terms of −∂L/∂a and add up to zero in each bag. Their rounding
+    errors are relative to sizes.
 
     Source: mathematics, sections 1 and 7b.
 
@@ -284,9 +296,7 @@ def sized_score_gradient(
     """
     attention = _attend(bags, query)
     force, _ = _entry_pulls(attention, bags)
-    top = bags.marks(np.asarray(attention.top))
-    size = np.where(top, 0.0, np.abs(force))
-    return force, np.where(top, bags.spread(bags.total(size)), size)
+    return force, force_sizes(force, attention, bags)
 
 
 # Tolerance of the truncated Hessian relative to the identity; Newton's rate degrades

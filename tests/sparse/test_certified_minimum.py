@@ -10,10 +10,10 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 
-from jaxselect.margin.minimum import Minimum
+from jaxselect.margin.minimum import Minimum, newton_decrement
 from jaxselect.sparse import rest as module
 from jaxselect.sparse.bags import curvature, descent
-from jaxselect.sparse.rest import certified_minimum, newton_decrement
+from jaxselect.sparse.rest import certified_minimum
 from tests.sparse.few_words import bags, even
 from tests.sparse.problems import AT_REST, SELECTED, on_host
 from tests.tolerances import assert_close
@@ -250,7 +250,7 @@ def test_the_decrement_does_not_know_where_words_are_seen_from():
         given, embeddings=given.embeddings + np.array([2.0, -3.0])
     )
     for seen in (given, moved):
-        bound = newton_decrement(seen, point, root)
+        bound = newton_decrement(seen.embeddings, seen.values, seen, point, root)
         assert wanted * (1 - 1e-9) <= bound <= wanted + 1e-13
 
 

@@ -16,8 +16,7 @@ from jaxselect.data.loss import LOGISTIC, Bounds
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.sparse.bags import attention
-from jaxselect.sparse.rest import change_of_curvature
-from tests.sparse.few_words import bags
+from tests.sparse.few_words import bags, change_at
 from tests.sparse.problems import on_host, stacked
 from tests.tolerances import assert_close
 
@@ -46,7 +45,7 @@ def test_no_third_derivative_within_the_ball_exceeds_the_bound(narrow):
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(len(SEEDS), 6)) * np.logspace(-1, 1, 6)[:, None]
     found = [
-        change_of_curvature(on_host(seed), centre, narrow=narrow)
+        change_at(on_host(seed), centre, narrow=narrow)
         for seed, centre in zip(SEEDS, centres, strict=True)
     ]
     form, ball = map(np.array, zip(*found, strict=True))
@@ -89,7 +88,7 @@ def test_every_term_is_at_least_that_of_the_lemma_anywhere_on_the_ball(order, fa
     for seed in SEEDS:
         given = dataclasses.replace(on_host(seed), loss=loss)
         centre, away = rng.normal(size=6), rng.normal(size=(20, 6))
-        form, ball = change_of_curvature(given, centre)
+        form, ball = change_at(given, centre)
         for way in ball * away / np.linalg.norm(away, axis=1, keepdims=True):
             there = of_the_lemma(given, centre + way, order)
             assert np.linalg.eigvalsh(form / least - factor * there).min() >= 0
@@ -122,7 +121,7 @@ def test_the_bound_holds_for_two_words_and_is_no_guess():
         given = bags(
             [[1, 1]], [np.sign(value)], [[scale], [-scale]], [abs(value), -abs(value)]
         )
-        found = [change_of_curvature(given, centre[None]) for centre in centres[case]]
+        found = [change_at(given, centre[None]) for centre in centres[case]]
         bound, radius = map(np.array, zip(*found, strict=True))
         assert_close(radius, np.full(25, ball[case]))
         assert (truth[case] <= bound[:, 0, 0]).all()
@@ -141,10 +140,10 @@ def test_on_a_narrow_ball_the_bound_falls_with_the_loss():
     third = jax.jit(jax.vmap(jax.grad(jax.grad(jax.grad(risk_of))), (0, None)))
     for value in (10.0, 30.0, 100.0):
         given = bags([[1, 1]], [1.0], [[1.0], [-1.0]], [value, -value])
-        bound, radius = change_of_curvature(given, np.array([2.5]), narrow=True)
+        bound, radius = change_at(given, np.array([2.5]), narrow=True)
         truth = np.abs(third(2.5 + radius * np.linspace(-1.0, 1.0, 9), value))
         assert truth.max() <= bound[0, 0] < 100 * truth.max()
-        widely, _ = change_of_curvature(given, np.array([2.5]))
+        widely, _ = change_at(given, np.array([2.5]))
         assert widely[0, 0] > bound[0, 0]
 
 
@@ -157,7 +156,7 @@ def test_the_bound_sees_words_of_no_value_apart():
         [[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]],
         [value, -value, 0.0, 0.0],
     )
-    form, _ = change_of_curvature(given, np.zeros(2))
+    form, _ = change_at(given, np.zeros(2))
 
     def loss(u, delta):
         weight = jnp.exp(jnp.stack([delta, -delta, u, -u]))
@@ -172,7 +171,7 @@ def test_the_bound_is_of_differences_of_words():
     """Words elsewhere, all together: scores shift, and nothing else."""
     given = on_host(1)
     shifted = dataclasses.replace(given, embeddings=given.embeddings + np.arange(6.0))
-    wanted, radius = change_of_curvature(given, np.ones(6))
-    form, ball = change_of_curvature(shifted, np.ones(6))
+    wanted, radius = change_at(given, np.ones(6))
+    form, ball = change_at(shifted, np.ones(6))
     assert_close(form, wanted, worse=100)
     assert ball == pytest.approx(radius)

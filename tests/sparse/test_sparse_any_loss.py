@@ -21,7 +21,8 @@ from jaxselect.sparse.bags import RaggedBags, curvature, descent
 from jaxselect.sparse.bags import risk as host_risk
 from jaxselect.sparse.end import End, flow_end
 from jaxselect.sparse.flow import sparse_flow
-from jaxselect.sparse.rest import certified_minimum, change_of_curvature
+from jaxselect.sparse.rest import certified_minimum
+from tests.sparse.few_words import change_at
 from tests.sparse.problems import SELECTED, TIED, problem
 from tests.tolerances import assert_close
 
@@ -90,15 +91,15 @@ def test_the_bound_of_third_derivatives_holds_with_other_bounds():
             POLYNOMIAL,
         )
         for centre in np.linspace(-3.0, 3.0, 25):
-            form, ball = change_of_curvature(given, np.array([centre]))
+            form, ball = change_at(given, np.array([centre]))
             inside = centre + ball * np.linspace(-1.0, 1.0, 9)
             assert np.abs(third(inside, value)).max() <= form[0, 0]
     assert not certified_minimum(replace(given, loss=EXPONENTIAL), np.zeros(1)).proved
     # At a margin below zero the bounds are those that hold everywhere.
     twice = replace(POLYNOMIAL, bounds=Bounds(*(2 * x for x in POLYNOMIAL.bounds)))
     low = np.array([-3.0])
-    form, _ = change_of_curvature(given, low)
-    double, _ = change_of_curvature(replace(given, loss=twice), low)
+    form, _ = change_at(given, low)
+    double, _ = change_at(replace(given, loss=twice), low)
     assert np.all(form < double) and np.all(double <= 2 * form)
 
 
