@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 
 from jaxselect.data.corpus import from_bags, from_sequences
@@ -19,6 +20,8 @@ from jaxselect.flow.cls import Flow
 from jaxselect.model.attention import attend_corpus, empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import selected_tokens
+from jaxselect.sparse.bags import RaggedBags
+from jaxselect.sparse.rest import certified_minimum
 from jaxselect.ties import contract, displacement, no_ties, ties_of
 
 WIDE = 20.0
@@ -99,6 +102,29 @@ def test_the_rest_is_the_minimum_of_the_tied_bags():
     ).scores
     assert np.abs(gradient @ model.embeddings @ axes.T).max() < 1e-15
     assert bool(ties.proved)
+
+
+def test_the_rest_is_proved_by_the_numbers_of_the_ragged_bags():
+    """Of tied tokens alone: losing ones and padding lengthen no bag."""
+    model, bags = problem(1)
+    model = settled(model, bags)
+    ties = find(model, bags)
+    axes = np.asarray(ties.axes)[:2]
+    kept = np.where(ties.selected & ties.tied[:, None], bags.counts, 0.0)[:6]
+    row, slot = np.nonzero(kept)
+    token = np.asarray(bags.tokens)[row, slot]
+    ragged = RaggedBags(
+        csr_array((kept[row, slot], (row, token)), shape=(6, 5)),
+        np.asarray(bags.labels, float)[:6],
+        np.asarray(model.embeddings) @ axes.T,
+        np.asarray(model.embeddings @ model.head),
+        len(bags.labels),
+    )
+    wanted = certified_minimum(ragged, axes @ np.asarray(ties.point))
+    assert ties.rest.proved and wanted.proved
+    for name in ("stiffness", "lipschitz", "reach", "basin"):
+        found = getattr(ties.rest, name)
+        np.testing.assert_allclose(found, getattr(wanted, name), rtol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
