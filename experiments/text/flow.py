@@ -36,7 +36,7 @@ from jaxselect.sparse.bags import (
     risk,
 )
 from jaxselect.sparse.end import FlowEnd
-from jaxselect.sparse.flow import LATEST, Trajectory, trajectory
+from jaxselect.sparse.flow import WHOLE_FIELD_UNTIL, Trajectory, trajectory
 
 # A review is decided where one word has this share of its weight.
 DECIDED = 0.99
@@ -91,10 +91,10 @@ def run(settings: Settings, results: dict) -> dict:
         )
     start = starting_point(splits, settings)
     until = settings.until_log_time
-    log_times = np.linspace(0.0, min(until, LATEST), settings.points)
-    if until > LATEST:
+    log_times = np.linspace(0.0, min(until, WHOLE_FIELD_UNTIL), settings.points)
+    if until > WHOLE_FIELD_UNTIL:
         log_times = np.append(
-            log_times, np.geomspace(LATEST, until, settings.points)[1:]
+            log_times, np.geomspace(WHOLE_FIELD_UNTIL, until, settings.points)[1:]
         )
     with followed("the flow, in log t", until) as reach:
         course = trajectory(

@@ -61,12 +61,12 @@ from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.step import embedding_step
 from jaxselect.sweep.store import read_chunk
 from jaxselect.theory.joint import (
-    ReducedFlow,
-    ReducedProblem,
+    ExactFamily,
+    ExactFamilyFlow,
+    exact_family,
+    exact_family_flow,
     joint_limit,
     late_law,
-    reduced_flow,
-    reduced_problem,
 )
 from jaxselect.theory.two_classes import Real
 
@@ -167,9 +167,9 @@ class Settings(Study):
         step_size = 2 * alignment * self.problem.length * number
         return Cell(seed, dim, kinds.pop("step_size", step_size), **kinds)
 
-    def theory(self, rates: tuple[Real, Real, Real]) -> ReducedProblem:
+    def theory(self, rates: tuple[Real, Real, Real]) -> ExactFamily:
         """The two variables of the problem."""
-        return reduced_problem(
+        return exact_family(
             relevant=self.problem.relevant,
             irrelevant=self.problem.irrelevant,
             length=self.problem.length,
@@ -443,20 +443,20 @@ def laws(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
 
 def predict(
     plan: Settings, rates: Sequence[tuple[float, float, float]]
-) -> tuple[ReducedFlow, ReducedFlow]:
+) -> tuple[ExactFamilyFlow, ExactFamilyFlow]:
     """Late law and two variables along the marks, for several rates."""
 
     @jax.jit
     @jax.vmap
-    def both(rates: jax.Array) -> tuple[ReducedFlow, ReducedFlow]:
+    def both(rates: jax.Array) -> tuple[ExactFamilyFlow, ExactFamilyFlow]:
         theory = plan.theory((rates[0], rates[1], rates[2]))
         marks = jnp.asarray(plan.marks)
-        return late_law(theory, marks), reduced_flow(theory, marks)
+        return late_law(theory, marks), exact_family_flow(theory, marks)
 
     return jax.device_get(both(jnp.array(rates)))
 
 
-def _ratios(here: np.ndarray, law: ReducedFlow) -> dict[str, np.ndarray]:
+def _ratios(here: np.ndarray, law: ExactFamilyFlow) -> dict[str, np.ndarray]:
     """Each quantity over that of the law, by seed and mark."""
     return {
         "off": np.exp(here["log_off"] - law.log_weight),

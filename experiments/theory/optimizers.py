@@ -37,7 +37,7 @@ from jaxselect.model.attention import (
     token_scores,
 )
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.theory.joint import reduced_flow, reduced_problem
+from jaxselect.theory.joint import exact_family, exact_family_flow
 from jaxselect.theory.steps import decay_end
 
 
@@ -247,10 +247,10 @@ def instance(
 def predicted(settings: Settings, log_times: np.ndarray) -> np.ndarray:
     """Rows 1 − q and log L of the two variables of the flow, at log(1+t), d → ∞."""
     of = settings.problem
-    problem = reduced_problem(
+    problem = exact_family(
         relevant=of.relevant, irrelevant=of.irrelevant, length=of.length
     )
-    found = reduced_flow(problem, jnp.asarray(log_times))
+    found = exact_family_flow(problem, jnp.asarray(log_times))
     return np.stack([np.exp(found.log_weight), np.asarray(found.log_loss)])
 
 

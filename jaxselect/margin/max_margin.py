@@ -25,7 +25,7 @@ from .qp import (
     ACTIVE,
     Answer,
     Candidate,
-    Problem,
+    QuadraticProgram,
     measured,
     nearest_point,
     norm,
@@ -189,7 +189,7 @@ def _solve(
     """Solve the problem without derivatives."""
     involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
     tokens, exponent, blur = unit_size(jnp.where(involved, embeddings, 0.0))
-    problem = Problem(tokens, pairs, blur)
+    problem = QuadraticProgram(tokens, pairs, blur)
     candidate, iterations = _by_interior_point(problem)
     answer = measured(problem, candidate)
     some = pairs.any()
@@ -224,7 +224,7 @@ def _status(answer: Answer, some: Bool[Scalar, ""]) -> Int[Scalar, ""]:
     return jnp.where(some, status, MaxMarginStatus.NO_PAIRS)
 
 
-def _by_interior_point(problem: Problem) -> tuple[Candidate, Int[Scalar, ""]]:
+def _by_interior_point(problem: QuadraticProgram) -> tuple[Candidate, Int[Scalar, ""]]:
     """Compute the nearest point of the hull, polish it, and scale it to p."""
     tokens, pairs, _ = problem
     axes, basis, scale = normalise(tokens, pairs)

@@ -97,7 +97,7 @@ SHIFT = 0.75
 ROUGH = 1024
 
 
-class Problem(NamedTuple):
+class QuadraticProgram(NamedTuple):
     """The tokens of a max-margin problem, scaled to size one, and its pairs.
 
     Attributes:
@@ -160,7 +160,7 @@ class Answer(NamedTuple):
         return self.balance <= REFUTED * jnp.finfo(self.gap.dtype).eps
 
 
-def measured(problem: Problem, candidate: Candidate) -> Answer:
+def measured(problem: QuadraticProgram, candidate: Candidate) -> Answer:
     """Measure p and λ, with twice the digits where rounding could change a decision."""
     tokens, pairs, blur = problem
     direction, duals, _ = candidate
@@ -183,7 +183,7 @@ def measured(problem: Problem, candidate: Candidate) -> Answer:
     return lax.while_loop(lambda state: state[0], precise, (doubtful, answer))[1]
 
 
-def _precise(problem: Problem, candidate: Candidate) -> Answer:
+def _precise(problem: QuadraticProgram, candidate: Candidate) -> Answer:
     """Measure p and λ with twice the digits, and with the lengths ‖D‖."""
     (tokens, pairs, blur), (direction, duals, _) = problem, candidate
     leads, point = precise_differences(tokens, direction), combination(tokens, duals)
@@ -205,7 +205,7 @@ def _precise(problem: Problem, candidate: Candidate) -> Answer:
 
 
 def _certificate(
-    problem: Problem,
+    problem: QuadraticProgram,
     candidate: Candidate,
     leads: Float[Array, "vocabulary vocabulary"],
     point: Float[Array, " dim"],

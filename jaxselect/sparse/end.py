@@ -385,7 +385,7 @@ def least_distance(
 # active one no offset is claimed.
 INACTIVE = 1e-6
 # Longest log-time in which ties may come to rest: slower ties are not certified.
-SETTLED = 1.0
+SLOWEST_REST = 1.0
 # Log-time of ties to rest that counts as none.
 AT_ONCE = 1e-3
 # Log of the largest number, with room for a product.
@@ -500,7 +500,7 @@ class LateFlow(NamedTuple):
         off = held if at_once else max(self.ties.distance, held)
         error = self.forces.response * (lost_share + self.diameter * off)
         described = error <= 0.5 and max(held, self.ties.distance) <= self.ties.basin
-        return error if described and self.settling <= SETTLED else np.inf
+        return error if described and self.settling <= SLOWEST_REST else np.inf
 
     @property
     def settling(self) -> float:

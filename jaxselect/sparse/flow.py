@@ -40,9 +40,9 @@ from .end import End, FlowEnd, contract_ties, flow_end, pair_forces
 
 # Latest log(1+t) of the whole field: −log of a rounding is 36, and later opposing
 # gradients cancel to below rounding.
-LATEST = 34.0
+WHOLE_FIELD_UNTIL = 34.0
 # Latest log(1+t) of all: margins of one are known to 1e-13, times this in scores.
-LATEST_LOG_TIME = 1e5
+REDUCED_FLOW_UNTIL = 1e5
 # Log-time between the end of a flow and the earlier p that its velocity is read from.
 LOOK_BACK = 2.0
 # Times that BDF may begin again from zero; each gives a change of selection another 34
@@ -201,15 +201,15 @@ def sparse_flow(
     parameters: Parameters,
     corpus: SparseCorpus,
     *,
-    until_log_time: float = LATEST,
+    until_log_time: float = WHOLE_FIELD_UNTIL,
     path_log_times: Float[Array, " times"] | None = None,
     settings: BdfSettings = BdfSettings(),
     callback: Callable[[float], object] = lambda log_time: None,
 ) -> Flow:
     """Integrate the whole field dp/dt = −∇_p L from p_0, E and v fixed.
 
-    Arguments as for `trajectory`; `until_log_time` is at most `LATEST`, where rounding
-    still leaves a digit.
+    Arguments as for `trajectory`; `until_log_time` is at most `WHOLE_FIELD_UNTIL`,
+    where rounding still leaves a digit.
 
     Source: mathematics, section 7a.
 
@@ -559,7 +559,7 @@ def reduced_flow(
         corpus: n bags with labels ±1.
         ending: what is selected there, and where tied tokens rest.
         from_log_time: log(1+t) there.
-        until_log_time: log(1+t) to stop at, at most `LATEST_LOG_TIME`.
+        until_log_time: log(1+t) to stop at, at most `REDUCED_FLOW_UNTIL`.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         settings: tolerance and bound.
         callback: called with log(1+t) after every step.
@@ -628,7 +628,7 @@ def in_basin_of_minimum(ending: FlowEnd, query: Float[np.ndarray, " dim"]) -> bo
         lambda place: descent(shared, place)[0],
         lambda time, place: -curvature(shared, place, time),
         begin,
-        until_log_time=LATEST_LOG_TIME,
+        until_log_time=REDUCED_FLOW_UNTIL,
         path_log_times=np.zeros(0),
         settings=CLOSELY,
         callback=lambda log_time: None,
@@ -716,7 +716,7 @@ def trajectory(
     times = np.zeros(0) if path_log_times is None else np.asarray(path_log_times)
     _check_door(parameters, corpus, until_log_time, times)
     course = _Course(parameters, corpus, times, settings, callback)
-    at = course.integrate_first(min(LATEST, until_log_time))
+    at = course.integrate_first(min(WHOLE_FIELD_UNTIL, until_log_time))
     ending = course.certify(at)
     returns: list[float] = []
     settled = False
@@ -741,9 +741,9 @@ def trajectory(
         lost = bool(at.flow.num_steps > 1)
         if lost and (not returns or at.log_time > returns[-1] + TOGETHER):
             returns.append(at.log_time)
-        at = course.integrate_full(at, AFTER_RETURN if lost else LATEST)
+        at = course.integrate_full(at, AFTER_RETURN if lost else WHOLE_FIELD_UNTIL)
         if lost and not _may_go_on(course.certify(at), at.flow):
-            at = course.integrate_full(at, LATEST)
+            at = course.integrate_full(at, WHOLE_FIELD_UNTIL)
         ending = course.certify_restart(at)
     return Trajectory(
         np.asarray(at.parameters.query),
@@ -771,10 +771,10 @@ def _check_door(
         )
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(parameters)):
         raise BadInput("E, p_0 or v is not finite: wanted numbers")
-    if not 0 <= until_log_time <= LATEST_LOG_TIME:
+    if not 0 <= until_log_time <= REDUCED_FLOW_UNTIL:
         raise BadInput(
             f"until_log_time {until_log_time}: wanted a log-time within "
-            f"0 … {LATEST_LOG_TIME:g}"
+            f"0 … {REDUCED_FLOW_UNTIL:g}"
         )
     increasing("path_log_times", path_log_times)
 

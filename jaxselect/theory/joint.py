@@ -70,7 +70,7 @@ class Channel(eqx.Module):
         return x**2 - self.start**2
 
 
-class ReducedProblem(eqx.Module):
+class ExactFamily(eqx.Module):
     """The two channels and the length of a sequence.
 
     Attributes:
@@ -84,7 +84,7 @@ class ReducedProblem(eqx.Module):
     length: Float[Scalar, ""]
 
 
-class ReducedFlow(eqx.Module):
+class ExactFamilyFlow(eqx.Module):
     """β and u along log-time, with norms, weights and the loss.
 
     Attributes:
@@ -106,7 +106,7 @@ class ReducedFlow(eqx.Module):
     head_square: Float[Array, " times"]
 
 
-def reduced_problem(
+def exact_family(
     *,
     relevant: _Number,
     irrelevant: _Number,
@@ -115,7 +115,7 @@ def reduced_problem(
     alignment: _Number = 0.0,
     cls_square: _Number = 1.0,
     head_square: _Number = 1.0,
-) -> ReducedProblem:
+) -> ExactFamily:
     """Compute the constants of the equations for β and u, for any rates of E, p and v.
 
     With N = 2R, 1/M = 1/N + 1/I: values have K_0 = η |v_0|²/N + η_v (1/N + γ²/|v_0|²)
@@ -136,7 +136,7 @@ def reduced_problem(
         The problem; every number may be traced.
 
     Example:
-        >>> problem = reduced_problem(relevant=4, irrelevant=8, length=3)
+        >>> problem = exact_family(relevant=4, irrelevant=8, length=3)
         >>> round(problem.scores.start_speed.item(), 4)
         0.5
     """
@@ -159,17 +159,17 @@ def reduced_problem(
         rate=cls_rate,
         start_square=jnp.asarray(cls_square, float),
     )
-    return ReducedProblem(values, scores, jnp.asarray(length, float))
+    return ExactFamily(values, scores, jnp.asarray(length, float))
 
 
 @full_precision
-def reduced_flow(
-    problem: ReducedProblem,
+def exact_family_flow(
+    problem: ExactFamily,
     log_times: Float[Array, " times"],
     *,
     tolerance: float = 1e-9,
     max_steps: int = 16384,
-) -> ReducedFlow:
+) -> ExactFamilyFlow:
     """Integrate β and u in log-time, from the start.
 
     dβ/dt = g q K_v(β), du/dt = g β q (1 − q) K_p(u), with g = σ(−qβ) and
@@ -178,7 +178,7 @@ def reduced_flow(
     Source: mathematics, section 3i.
 
     Args:
-        problem: result of `reduced_problem`.
+        problem: result of `exact_family`.
         log_times: increasing, from 0 on, up to 10⁹ in float64.
         tolerance: tolerance of the integration.
         max_steps: bound on the number of steps.
@@ -187,8 +187,8 @@ def reduced_flow(
         β, u, 1 − q and norms; ∞ or NaN where the steps did not suffice.
 
     Example:
-        >>> problem = reduced_problem(relevant=4, irrelevant=8, length=3)
-        >>> late = reduced_flow(problem, jnp.array([1e6]))
+        >>> problem = exact_family(relevant=4, irrelevant=8, length=3)
+        >>> late = exact_family_flow(problem, jnp.array([1e6]))
         >>> round((late.value / late.log_times).item(), 3)
         1.0
     """
@@ -210,7 +210,7 @@ def reduced_flow(
     assert solution.ys is not None
     value, score = solution.ys.T + jnp.outer(paces, log_times)
     margin = value * jnp.exp(_log_selected(score, problem))
-    return ReducedFlow(
+    return ExactFamilyFlow(
         log_times=log_times,
         value=value,
         score=score,
@@ -221,8 +221,10 @@ def reduced_flow(
     )
 
 
-def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> ReducedFlow:
-    """Compute the late law of the reduced flow, for the parameters that are trained.
+def late_law(
+    problem: ExactFamily, log_times: Float[Array, " times"]
+) -> ExactFamilyFlow:
+    """Compute the late law of the exact family, for the parameters that are trained.
 
     Where E or v is trained, β = τ + log K_v(τ), and with x = 2, or 1 where both are,
 
@@ -234,16 +236,16 @@ def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> Redu
     Source: mathematics, section 3i.
 
     Args:
-        problem: result of `reduced_problem`.
+        problem: result of `exact_family`.
         log_times: τ = log t, large.
 
     Returns:
-        As `reduced_flow`, by formulas.
+        As `exact_family_flow`, by formulas.
 
     Example:
-        >>> problem = reduced_problem(relevant=4, irrelevant=8, length=3)
+        >>> problem = exact_family(relevant=4, irrelevant=8, length=3)
         >>> time = jnp.array([1e6])
-        >>> both = jax.jit(lambda *given: (late_law(*given), reduced_flow(*given)))
+        >>> both = jax.jit(lambda *given: (late_law(*given), exact_family_flow(*given)))
         >>> law, flow = both(problem, time)
         >>> bool(jnp.abs(law.log_weight - flow.log_weight)[0] < 0.01)
         True
@@ -275,7 +277,7 @@ def late_law(problem: ReducedProblem, log_times: Float[Array, " times"]) -> Redu
     selected = jnp.where(moves, 1.0, jnp.exp(_log_selected(score, problem)))
     gained = gained + 2 * jnp.log(selected)
     value = jnp.where(trained, (log_times + gained) / selected, value)
-    return ReducedFlow(
+    return ExactFamilyFlow(
         log_times=log_times,
         value=value,
         score=score,
@@ -292,17 +294,17 @@ def _late_speed(channel: Channel, x: Float[Array, "*points"]) -> Array:
     return jnp.where(channel.product > 0, late, channel.start_speed)
 
 
-def _log_selected(score: Array, problem: ReducedProblem) -> Array:
+def _log_selected(score: Array, problem: ExactFamily) -> Array:
     """Logarithm of q."""
     return jax.nn.log_sigmoid(score - jnp.log(problem.length - 1))
 
 
-def _log_unselected(score: Array, problem: ReducedProblem) -> Array:
+def _log_unselected(score: Array, problem: ExactFamily) -> Array:
     """Logarithm of 1 − q."""
     return jax.nn.log_sigmoid(jnp.log(problem.length - 1) - score)
 
 
-def _paces(problem: ReducedProblem) -> Float[Array, " 2"]:
+def _paces(problem: ExactFamily) -> Float[Array, " 2"]:
     """Return (a, b) such that β − a τ and u − b τ grow slower than τ.
 
     These differences are integrated, because e^{τ − qβ} cancels if β itself is rounded.

@@ -161,7 +161,7 @@ def test_an_end_that_cuts_through_an_overtaking_is_carried_on(bags, monkeypatch)
     query = sparse_flow(model, bags, until_log_time=level).query
     assert abs(query[0] - query[1]) < 0.5
     whole = trajectory(model, bags)
-    monkeypatch.setattr("jaxselect.sparse.flow.LATEST", level)
+    monkeypatch.setattr("jaxselect.sparse.flow.WHOLE_FIELD_UNTIL", level)
     cut = trajectory(model, bags)
     assert cut.ending.status == whole.ending.status != End.UNPROVED
     np.testing.assert_array_equal(cut.ending.selected, whole.ending.selected)

@@ -15,7 +15,7 @@ from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.model.attention import attend_corpus, empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.step import embedding_step
-from jaxselect.theory.joint import late_law, reduced_flow, reduced_problem
+from jaxselect.theory.joint import exact_family, exact_family_flow, late_law
 
 SUBSETS = {
     "E, p, v": (1.0, 1.0, 1.0),
@@ -36,14 +36,14 @@ LATE = jnp.array([1e5, 1e7])
 
 @jax.jit
 def _reduced(rates, alignment, times):
-    problem = reduced_problem(
+    problem = exact_family(
         relevant=RELEVANT,
         irrelevant=IRRELEVANT,
         length=LENGTH,
         rates=tuple(rates),
         alignment=alignment,
     )
-    return problem, reduced_flow(problem, times), late_law(problem, times)
+    return problem, exact_family_flow(problem, times), late_law(problem, times)
 
 
 def found(rates, alignment=1.0, times=LATE):
@@ -130,7 +130,7 @@ def test_two_variables_are_the_flow_of_all_parameters(name, alignment):
 
 
 @pytest.mark.parametrize("name", RATES)
-def test_the_reduced_flow_approaches_its_late_law(name):
+def test_the_exact_family_approaches_its_late_law(name):
     """Closer at 10⁷ than at 10⁵, where 1/u², what the law leaves out, is 0.003."""
     _, flow, law = found(RATES[name])
     off = np.abs(
@@ -190,14 +190,14 @@ def test_norms_and_loss_of_the_table():
 
 def late(relevant, irrelevant, length, *rates):
     """The log(1 − q), β, |p|² and |v|² late: of the two variables, and of the law."""
-    problem = reduced_problem(
+    problem = exact_family(
         relevant=relevant,
         irrelevant=irrelevant,
         length=length,
         rates=rates,
         alignment=1.0,
     )
-    each = reduced_flow(problem, LATE), late_law(problem, LATE)
+    each = exact_family_flow(problem, LATE), late_law(problem, LATE)
     return jnp.stack(
         [
             jnp.stack([x.log_weight, x.value, x.cls_square, x.head_square])[:, 1]
@@ -286,7 +286,7 @@ def test_the_law_holds_on_draws_and_from_when_on(rates, begins):
         return flow.status, seen
 
     over_draws = jax.jit(jax.vmap(one, (0, None)))
-    problem = reduced_problem(**shape, rates=rates, alignment=1.0)
+    problem = exact_family(**shape, rates=rates, alignment=1.0)
     law = late_law(problem, times)
     wanted = jnp.stack([jnp.exp(law.log_weight), law.value, law.head_square], axis=1)
     for dim in (1e2, 1e4, 1e6):

@@ -22,7 +22,7 @@ from jaxselect.data.loss import LOGISTIC, POLYNOMIAL
 from jaxselect.flow.cls import FlowSettings, FlowStatus
 from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.model.parameters import Parameters
-from jaxselect.theory.joint import late_law, reduced_flow, reduced_problem
+from jaxselect.theory.joint import exact_family, exact_family_flow, late_law
 
 TOKENS = 5
 BETA = np.array([1.2, -0.9])
@@ -146,7 +146,7 @@ ALIGNMENT, QUERY = 1.5, 0.8
 @jax.jit
 def two_matrices(times):
     """By two variables: b fixed, K's rows E K in the place of E, Qᵀp in that of p."""
-    problem = reduced_problem(
+    problem = exact_family(
         relevant=RELEVANT,
         irrelevant=IRRELEVANT,
         length=LENGTH,
@@ -155,7 +155,7 @@ def two_matrices(times):
         cls_square=QUERY**2,
     )
     problem = eqx.tree_at(lambda it: it.values.start_speed, problem, jnp.zeros(()))
-    return reduced_flow(problem, times), late_law(problem, times)
+    return exact_family_flow(problem, times), late_law(problem, times)
 
 
 def test_a_key_and_a_query_matrix_obey_the_equation_of_e_and_p():
