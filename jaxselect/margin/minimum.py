@@ -161,6 +161,9 @@ def newton_decrement(
         point: p.
         root: R.
 
+    Returns:
+        The bound.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxselect.data.corpus import from_sequences
