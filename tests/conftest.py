@@ -72,7 +72,7 @@ def keys_are_used_once(request: pytest.FixtureRequest) -> Iterator[None]:
 
 # A compiled program lies in dozens of pieces of memory, of which Linux gives a process
 # 65,530: the next one ends it.
-_PIECES = 30_000
+_PIECES = 50_000
 
 
 @pytest.fixture(autouse=True, scope="module")
