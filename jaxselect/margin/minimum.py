@@ -28,6 +28,9 @@ from .pairs import ROUNDINGS
 
 # A number is a float, or an array without axes.
 Number: TypeAlias = Any
+# Largest Λ ν that counts as a proof: a quarter of what the theorem allows, as Λ and H
+# are computed in floating point.
+KANTOROVICH = 0.125
 
 
 class Minimum(NamedTuple):
@@ -65,8 +68,8 @@ class Minimum(NamedTuple):
     @property
     def proved(self) -> Any:
         """Whether a strict minimum lies within `radius`."""
-        near = (self.kantorovich < 0.5) & (2 * self.decrement <= self.reach)
-        return (self.stiffness > 0) & near
+        small = (self.stiffness > 0) & (self.kantorovich <= KANTOROVICH)
+        return small & (2 * self.decrement <= self.reach)
 
 
 def inverse_root(

@@ -263,7 +263,7 @@ def late_flow(rows, bags, pairs, active, margin, query, log_time, offset):
     error = 2 * decrement * root(trace)
     widest = max_of([size(apart[k]) for k in used])
     basin = (1 + 1 / beta).log() / widest - error if negative else None
-    holds["Newton–Kantorovich"] = kantorovich < arb(1) / 2
+    holds["Newton–Kantorovich"] = kantorovich <= arb(1) / 8
 
     away = p - exact * tau - rho
     seen = basis.transpose() * away
@@ -383,7 +383,7 @@ def rest(rows, bags, ties, head):
         kantorovich = omega * decrement / stiffness.sqrt()
         reach = arb.min(ball, 1 / omega) / 2 - 2 * radius
         holds |= {
-            "Ω ν/√μ < ½": kantorovich < arb(1) / 2,
+            "Ω ν/√μ ≤ ⅛": kantorovich <= arb(1) / 8,
             "2 ν/√μ ≤ R": radius <= ball,
             "within the basin of rest": arb(float(ties.moved)) <= reach,
         }

@@ -10,6 +10,7 @@ import pytest
 
 from jaxselect.margin.limit import minimise, prove
 from jaxselect.margin.max_margin import max_margin
+from jaxselect.margin.minimum import KANTOROVICH
 from jaxselect.margin.pairs import PairStrength, centred
 from jaxselect.margin.span import span
 from tests.tolerances import assert_close
@@ -61,12 +62,12 @@ def test_a_minimum_in_closed_form_is_proved_to_rounding():
     assert 1e-15 < proof.radius < proof.kantorovich < 1e-12
 
 
-@pytest.mark.parametrize("decades", [3, 6, 9, 10])
+@pytest.mark.parametrize("decades", [3, 6, 9])
 def test_a_nearly_exact_tie_is_proved_while_its_dual_is_above_rounding(decades):
     """D = (1, 0), (1 − η, 1): a dual of order η, h of order rounding over η^{3/2}."""
     eta = 10.0**-decades
     proof, *_ = proved(*over_origin([[1.0, 0.0], [1 - eta, 1.0]], [1.0, 1.0]))
-    assert proof.proved == (decades < 10)
+    assert proof.proved == (decades < 9)
 
 
 def test_an_exact_tie_is_not_proved():
@@ -135,7 +136,7 @@ def test_cancelling_strengths_are_known_to_a_rounding_of_their_terms():
     plain, cancelled, lost = (
         proved(*problem, terms=terms)[0].kantorovich for terms in (1.0, 1e9, 1e15)
     )
-    assert plain < 1e-12 < cancelled < 0.5 < lost
+    assert plain < 1e-12 < cancelled < KANTOROVICH < lost
 
 
 @pytest.mark.parametrize(("blur", "everywhere"), [(0.9e-9, True), (1.1e-9, False)])

@@ -10,19 +10,29 @@ from jaxselect.margin.minimum import inverse_root, rest_at
 
 
 @pytest.mark.parametrize("stiffness", [1e-6, 1.0, 1e6])
-@pytest.mark.parametrize("number", [1e-9, 0.1, 0.499, 0.501, 2.0])
+@pytest.mark.parametrize("number", [1e-9, 0.1, 0.124, 0.126, 0.499])
 def test_the_theorem_is_sharp(number, stiffness):
-    """L′ = ½ B x² − μ x + ν √μ vanishes at μ (1 − √(1 − 2h))/B, if h < ½ at all."""
+    """L′ = ½ B x² − μ x + ν √μ vanishes at μ (1 − √(1 − 2h))/B, if h < ½ at all; an
+    eighth is asked for."""
     change = 3.0
     decrement = number * stiffness**1.5 / change
     root = inverse_root(np.array([[stiffness]]))
     form = np.array([[change]]), 1e9
     found = rest_at(np.zeros(1), root, decrement, form)
     assert found.kantorovich == pytest.approx(number)
-    assert found.proved == (number < 0.5)
-    if number < 0.5:
-        minimum = stiffness * (1 - np.sqrt(1 - 2 * number)) / change
-        assert minimum <= found.radius <= 2 * minimum
+    assert found.proved == (number < 0.125)
+    minimum = stiffness * (1 - np.sqrt(1 - 2 * number)) / change
+    assert minimum <= found.radius <= 2 * minimum
+
+
+@pytest.mark.parametrize(("stiffness", "ball"), [(1.0, 0.2), (100.0, 0.02)])
+def test_a_proof_does_not_leave_the_ball_that_its_bound_holds_for(stiffness, ball):
+    """2ν/√μ = ball."""
+    root, change = inverse_root(np.array([[stiffness]])), np.array([[1e-3]])
+    for part, proved in ((0.99, True), (1.01, False)):
+        decrement = part * ball * np.sqrt(stiffness) / 2
+        found = rest_at(np.zeros(1), root, decrement, (change, ball))
+        assert found.kantorovich < 1e-3 and found.proved == proved
 
 
 def test_eigenvalues_are_as_small_as_rounding_allows():
