@@ -16,14 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from jaxtyping import Float
 
 from ..data.corpus import AbstractBags, ByBag, ByToken
-from ..model.attention import (
-    advances,
-    attend_bags,
-    force_sizes,
-    functional_margin,
-    log_weighted_residual,
-    score_gradient,
-)
+from ..model.attention import attend_bags, functional_margin, sized_forces
 from .pairs import ROUNDINGS
 
 # A number is a float, or an array without axes.
@@ -176,18 +169,14 @@ def newton_decrement(
         0.1335
     """
     array, scores = bags.arrays, embeddings @ point
-    attention = attend_bags(scores, values, bags)
-    exponent = log_weighted_residual(attention, bags)
-    forces = score_gradient(exponent, advances(attention, bags), attention, bags)
-    of_token = bags.scatter(forces)
-    sizes = bags.scatter(force_sizes(forces, attention, bags))
+    forces, sizes = map(bags.scatter, sized_forces(scores, values, bags))
     total = sizes.sum()
     middle = sizes @ embeddings / array.where(total > 0, total, 1.0)
     seen = (embeddings - middle[None]) @ root
     # A rounding of a score is one of its weight, relative.
     roundings = ROUNDINGS + array.max(array.abs(scores), initial=0.0)
     error = roundings * array.finfo(scores.dtype).eps * sizes
-    return array.linalg.norm(of_token @ seen) + error @ array.linalg.norm(seen, axis=1)
+    return array.linalg.norm(forces @ seen) + error @ array.linalg.norm(seen, axis=1)
 
 
 def change_of_curvature(

@@ -242,15 +242,20 @@ def score_gradient(
     return array.where(top, -bags.spread(bags.total(others)), others)
 
 
-def force_sizes(forces: Entries, attention: Attention, bags: AbstractBags) -> Entries:
-    """Compute the sizes that the roundings of forces are relative to.
+def sized_forces(
+    scores: ByToken, values: ByToken, bags: AbstractBags
+) -> tuple[Entries, Entries]:
+    """Compute the terms of −∂L/∂a, and the sizes that their roundings are relative to.
 
     The force on the top token is minus the sum of the others, which may cancel: its
     size is the sum of their sizes.
     """
+    attention = attend_bags(scores, values, bags)
+    exponent = log_weighted_residual(attention, bags)
+    forces = score_gradient(exponent, advances(attention, bags), attention, bags)
     array, top = bags.arrays, bags.marks(attention.top)
     size = array.where(top, 0.0, array.abs(forces))
-    return array.where(top, bags.spread(bags.total(size)), size)
+    return forces, array.where(top, bags.spread(bags.total(size)), size)
 
 
 def partners(advance: Any, attention: Attention, bags: AbstractBags) -> Entries:

@@ -29,10 +29,10 @@ from ..model.attention import (
     advances,
     attend_bags,
     attention_shares,
-    force_sizes,
     log_weighted_residual,
     partners,
     score_gradient,
+    sized_forces,
 )
 from ..model.parameters import Parameters
 
@@ -294,9 +294,7 @@ def sized_score_gradient(
         >>> abs(force).round(3).tolist(), size.round(3).tolist()
         ([0.0, 0.167, 0.167], [0.333, 0.167, 0.167])
     """
-    attention = _attend(bags, query)
-    force, _ = _entry_pulls(attention, bags)
-    return force, force_sizes(force, attention, bags)
+    return sized_forces(bags.embeddings @ query, bags.values, bags)
 
 
 # Tolerance of the truncated Hessian relative to the identity; Newton's rate degrades
