@@ -963,8 +963,7 @@ def _shift(
     """
     if not minimum.proved:
         return np.zeros(bags.counts.nnz)
-    spectrum, vectors = np.linalg.eigh(curvature(shared, minimum.point))
-    root = vectors / np.sqrt(np.maximum(spectrum, minimum.stiffness))
+    _, root = inverse_root(curvature(shared, minimum.point))
     seen = bags.embeddings @ axes @ root
     first = bags.spread(_first_selected(bags.counts, selected))
     off = _lengths(seen, first, bags.counts.indices)
