@@ -28,10 +28,7 @@ from .margin.minimum import (
 )
 from .margin.pairs import ROUNDINGS, difference_lengths, response
 from .margin.span import span
-from .model.attention import (
-    attend_corpus,
-    token_scores,
-)
+from .model.attention import attend_corpus, token_scores
 from .model.curvature import score_curvature
 from .model.parameters import Parameters
 from .model.selection import WIDTH, selected_tokens

@@ -498,7 +498,7 @@ def prove(
         stiffness=1 / trace,
         lipschitz=jnp.exp(1.0) * beta * farthest,
         reach=1 / farthest,
-        basin=jnp.log1p(1 / beta) / widest,
+        basin=jnp.inf,
     )
-    basin = jnp.where(convex, jnp.inf, found.basin - found.radius)
-    return found._replace(basin=basin)
+    basin = jnp.log1p(1 / beta) / widest - found.radius
+    return found._replace(basin=jnp.where(convex, found.basin, basin))
