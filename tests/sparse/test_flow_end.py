@@ -14,8 +14,9 @@ from jaxselect.data import sparse
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse.bags import RaggedBags, descent
-from jaxselect.sparse.end import CertificateStatus, End, flow_end
+from jaxselect.sparse import rest
+from jaxselect.sparse.bags import RaggedBags, curvature, descent
+from jaxselect.sparse.end import CertificateStatus, End, _shift, flow_end
 from jaxselect.sparse.flow import BdfSettings, sparse_flow
 from tests.sparse.problems import AT_REST, SELECTED, TIED, VOCABULARY, followed, problem
 from tests.tolerances import assert_close
@@ -82,6 +83,23 @@ def test_tied_words_rest_and_the_others_go_on_across_them(seed):
         np.asarray(flow.query) + axes @ (found.rest.point - along),
     )
     assert np.linalg.norm(axes.T @ pull) < 1e-9
+
+
+@pytest.mark.parametrize("seed", TIED)
+def test_scores_err_by_what_the_minimum_may_be_off(seed, monkeypatch):
+    """An entry against the tokens that its bag selects, along weak and stiff axes."""
+    monkeypatch.setattr(rest, "NEWTON_STEPS", 0)
+    model, _, corpus = problem(seed)
+    bags, found = RaggedBags.of_corpus(model, corpus), end_of(seed)
+    rows, chosen = rows_of(bags.counts), np.flatnonzero(found.selected)
+    entry, one = np.nonzero(rows[:, None] == rows[chosen])
+    for off in 1e-7 * np.linalg.eigh(curvature(found.shared, found.rest.point))[1].T:
+        near = rest.certified_minimum(found.shared, found.rest.point + off)
+        assert near.proved
+        bound = _shift(bags, found.selected, found.axes, found.shared, near)[entry]
+        moved = bags.gather(bags.embeddings @ found.axes @ off)
+        moved = np.abs(moved[entry] - moved[chosen][one])
+        assert (moved <= bound).all() and moved.max() > 0 and bound.max() < 1e-4
 
 
 @pytest.mark.parametrize("seed", AT_REST)
