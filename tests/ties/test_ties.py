@@ -162,6 +162,26 @@ def test_the_contracted_problem_is_the_problem_with_its_ties_at_rest(seed):
         np.testing.assert_allclose(force, full, atol=1e-13)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_blur_bounds_what_shifts_err_by_where_the_rest_is_off(seed):
+    """By a move of 2ν in the norm of H, the farthest that the minimum may be."""
+    model, bags = problem(seed)
+    ties = find(model, bags)
+    root, axes = np.asarray(ties.root), np.eye(len(ties.axes))[:2]
+    for off in 1e-6 * (axes + axes[::-1] * [[1.0], [-1.0]]) / np.sqrt(2):
+        place = jnp.asarray(ties.rest.point + off)
+        decrement = jnp.asarray(np.linalg.norm(np.linalg.solve(root, off)) / 2)
+        rest = ties.rest._replace(point=place, decrement=decrement)
+        moved = eqx.tree_at(lambda ties: ties.rest, ties, rest)
+        (_, at), (_, beside) = (contracted(model, bags, here) for here in (ties, moved))
+        apart = np.asarray(beside.shift.scores - at.shift.scores)
+        slot = np.asarray(ties.slot)[:, None]
+        apart = np.abs(apart - np.take_along_axis(apart, slot, 1))
+        seen = np.asarray(bags.counts) > 0
+        assert (apart <= beside.shift.blur)[seen].all() and apart[seen].max() > 1e-7
+        assert np.asarray(beside.shift.blur)[seen].max() < 1e-3
+
+
 def test_counts_are_shifts_of_scores():
     """A corpus with counts, and one of ones with their logarithms as shifts."""
     model, bags = problem()
