@@ -8,18 +8,11 @@ with a bound on the jumps added (mathematics, section 3k).
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..checks import BadInput
 from ..compilation import full_precision
 from ..data.corpus import Corpus
 from ..flow.cls import Flow, FlowStatus
 from ..model.parameters import Parameters
 from .certificate import Certificate, certificate_of
-
-# Ways of training that `certify_descent` does not cover, and why.
-REFUSED = {
-    "minibatches": "they hold only with a probability; see `escape_bound`",
-    "adam": "its steps do not shrink with the gradient, so that h j is not its time",
-}
 
 
 @full_precision
@@ -31,7 +24,6 @@ def certify_descent(
     steps: Int[Scalar, ""] | int,
     step_size: Float[Scalar, ""] | float,
     earlier_query: Float[Array, " dim"] | None = None,
-    rule: str = "descent",
 ) -> Certificate:
     """Certify that gradient descent on p stays on p_mm log(h j) + ρ for ever.
 
@@ -45,13 +37,12 @@ def certify_descent(
         step_size: h, the same in all steps.
         earlier_query: p at an eighth to three quarters of log(1 + h j); needed where
             inactive pairs reach further than active ones (`Limit.history_dim`).
-        rule: descent; others are refused.
 
     Returns:
         The certificate; `inactive_pair_bound` has the jumps of all later steps in it.
 
     Raises:
-        BadInput: another rule, or parameters and a corpus that do not go together.
+        BadInput: parameters and a corpus that do not go together.
 
     Example:
         >>> import dataclasses, jax, optax
@@ -72,9 +63,6 @@ def certify_descent(
         >>> TrialStatus(found.status.item()).name
         'SELECTED_ALL'
     """
-    if rule != "descent":
-        why = REFUSED.get(rule, "nothing is proved of it")
-        raise BadInput(f"rule {rule}: wanted descent; {why}")
     query = jnp.asarray(query)
     time = jnp.asarray(step_size, query.dtype) * jnp.asarray(steps, query.dtype)
     log_time = jnp.log1p(time)

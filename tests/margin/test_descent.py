@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.checks import BadInput
 from jaxselect.data.corpus import from_sequences
 from jaxselect.margin.certificate import (
     CERTIFIED,
@@ -125,15 +124,6 @@ def test_the_bound_holds_all_jumps_from_the_flow():
     part = size / (1 + size * steps)
     wanted = longest**3 * gross**2 * growth * part * (1 + part)
     np.testing.assert_allclose(bound, wanted, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("rule", "why"),
-    [("adam", "shrink"), ("minibatches", "escape_bound"), ("x", "prov")],
-)
-def test_rules_of_which_less_is_known_are_refused(rule, why):
-    with pytest.raises(BadInput, match=f"wanted descent; .*{why}"):
-        certify_descent(START, BAGS, START.query, steps=1, step_size=1.0, rule=rule)
 
 
 def test_a_random_walk_leaves_no_more_often_than_bounded():
