@@ -7,8 +7,7 @@ are stable while h λ < 2 or h λ / ‖∇L‖ < 2, λ the largest curvature on 
 and λ fall alike, so descent stays stable and the normalised limit is a number.
 
 The end of descent is that of the flow: the offset ρ, for every h and size of the
-minibatches, as far as p is from p_mm log(h j) + ρ after j steps. Beside a saddle (some
-c_k < 0) minibatches may leave the basin: how often, against the bound.
+minibatches, as far as p is from p_mm log(h j) + ρ after j steps.
 """
 
 import dataclasses
@@ -37,17 +36,13 @@ from experiments.common.study import (
 from experiments.common.style import subplots
 from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
-from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowSettings, cls_flow, velocity
 from jaxselect.margin.certificate import CERTIFIED
 from jaxselect.margin.descent import certify_descent
-from jaxselect.margin.limit import Limit, limit
-from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import Parameters
-from jaxselect.model.selection import competing_pairs
 from jaxselect.model.step import embedding_step
-from jaxselect.theory.steps import escape_bound
 
 OFFSET_PROBLEM = Problem(12, 3, 2, 3)
 """The corpus whose offset is measured, after a step of 20 on E."""
@@ -71,8 +66,6 @@ class Settings(Study):
         offset_time: t = h j.
         batches: sizes of minibatches, at the middle h.
         noises: repetitions of each, for its error.
-        escape_times: t at which minibatches of one begin beside a saddle.
-        repeats: of these.
     """
 
     problem: Problem = Problem()
@@ -88,8 +81,6 @@ class Settings(Study):
     offset_time: Positive = 5e6
     batches: tuple[Count, ...] = (6, 3, 1)
     noises: Count = 8
-    escape_times: tuple[Positive, ...] = (3.0, 10.0, 30.0, 100.0, 300.0, 3000.0, 1e4)
-    repeats: Count = 10_000
     out: Path = Path("results/discrete")
 
     def check(self) -> None:
@@ -109,8 +100,6 @@ PRESETS = presets(
         offset_time=2e5,
         batches=(2,),
         noises=2,
-        escape_times=(10.0, 1000.0),
-        repeats=50,
     ),
 )
 RULES = ("descent", "normalised")
@@ -160,8 +149,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         }
         say(f"{rule}: {results[rule]}")
     results["offsets"] = offsets(settings)
-    results["escapes"] = escapes(settings)
-    for row in (*results["offsets"], *results["escapes"]):
+    for row in results["offsets"]:
         say(str(row))
     return {
         "shares": shares,
@@ -251,103 +239,6 @@ def minibatch(corpus: Corpus, key: jax.Array, batch: int) -> Corpus:
     drawn = jax.random.choice(key, number, (batch,), p=weights)
     hits = jnp.zeros(number).at[drawn].add(1.0 / batch)
     return dataclasses.replace(corpus, weights=hits)
-
-
-NEGATIVE = 0.025
-"""Of c_k of the last pair beside one saddle; from 0.0295 on there is no minimum."""
-
-
-def beside_a_saddle() -> tuple[Parameters, Corpus, Limit]:
-    """Two winners, three losers, all six pairs active, one with c_k < 0; its ρ.
-
-    Orthonormal tokens with duals u_s v_r c_sr, row sums 0.6 and column sums 0.4: two
-    solutions for c = ((1, 1, 1), (1, 1, −ε)) up to ε = 0.0295, a minimum and a saddle.
-    """
-    bags = [[winner, loser] for winner in (0, 1) for loser in (2, 3, 4)]
-    # −ℓ′(−1)/−ℓ′(1) = e.
-    weights, labels = [1.0] * 5 + [NEGATIVE / np.e], [1] * 5 + [-1]
-    corpus = from_sequences(bags, labels, vocabulary=5, weights=weights)
-    head = jnp.array([1.0, 1.0, 0.0, 0.0, 0.0])
-    after = Parameters(jnp.eye(5), jnp.zeros(5), head)
-    first = corpus.marks(jnp.zeros(6, int))
-    pairs = competing_pairs(first, corpus)
-    margin = jax.jit(max_margin)(after.embeddings, pairs)
-    return after, corpus, jax.jit(limit)(after, corpus, first, pairs, margin)
-
-
-FAR = 0.9
-"""A run at this distance from ρ in the end is beyond the saddle, at 0.89."""
-GROWTH, MOST = 10.0, 1000
-"""Minibatches run until t has grown by this factor, or for so many steps."""
-
-
-def escapes(settings: Settings) -> list[dict]:
-    """Share of minibatch runs that leave the basin of ρ, against the bound, by t."""
-    after, corpus, late = beside_a_saddle()
-    keys = jax.random.split(jax.random.key(settings.seed), settings.repeats)
-    rows = []
-    for time in settings.escape_times:
-        most, last = map(np.asarray, leave(after, corpus, late, keys, time))
-        rows.append(
-            {
-                "time": time,
-                "repeats": settings.repeats,
-                "left_basin": float((most > late.basin).mean()),
-                "lost": float((last > FAR).mean()),
-                "bound": bounded(after, corpus, late, time),
-            }
-        )
-    return rows
-
-
-@jax.jit
-def leave(
-    after: Parameters, corpus: Corpus, late: Limit, keys: jax.Array, time: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Greatest and last distance from ρ of runs of minibatches of one, h = 1."""
-    steps = jnp.minimum(jnp.ceil(time * GROWTH), MOST).astype(int)
-    start = late.query_at(jnp.log1p(time))
-
-    def of(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def once(number: jax.Array, state: tuple) -> tuple:
-            query, most, _ = state
-            part = minibatch(corpus, jax.random.fold_in(key, number), 1)
-            query = update(after, part, query, step=1.0, normalised=False)
-            line = late.query_at(jnp.log1p(time + 1.0 + number))
-            away = jnp.linalg.norm(query - line)
-            return query, jnp.maximum(most, away), away
-
-        zero = jnp.zeros(())
-        return jax.lax.fori_loop(0, steps, once, (start, zero, zero))[1:]
-
-    return jax.vmap(of)(keys)
-
-
-def bounded(after: Parameters, corpus: Corpus, late: Limit, time: float) -> float:
-    """The bound of theorem 3k.5 on leaving the basin, with the noise at the start."""
-    log_time = np.log1p(time)
-
-    @jax.vmap
-    def force(weights: jax.Array) -> jax.Array:
-        part = dataclasses.replace(corpus, weights=weights)
-        return velocity(after, part, log_time, late.query_at(log_time))
-
-    each = np.asarray(force(jnp.eye(len(corpus.labels))))
-    weights = np.asarray(corpus.weights)
-    noise = ((each - weights @ each) ** 2).sum(axis=1)
-    radius, longest, part = float(late.basin), np.sqrt(2), 1 / (1 + time)
-    # Forces grow by this at most while p is in the ball.
-    growth = np.exp(longest * radius)
-    later = part * (1 + part) * growth**2
-    gross = weights @ np.abs(each).max(axis=1)
-    bound = escape_bound(
-        radius=radius,
-        distance=float(late.offset_error),
-        variance=later * (weights @ noise),
-        largest=part * growth * np.sqrt(noise.max()),
-        drift=later * longest**3 * gross**2,
-    )
-    return float(bound)
 
 
 def curve(
@@ -502,12 +393,12 @@ def at_share(shares: np.ndarray, off: np.ndarray, share: float) -> np.ndarray:
 
 
 def draw(finished: Finished) -> Figure:
-    """Deviation of both rules; distance from the late line; escapes from its basin."""
+    """Deviation of both rules; distance from the late line."""
     found, results = finished.arrays, finished.results
-    figure, axes = subplots(2, 2, figsize=(9, 7.2))
+    figure, (*axes, late) = subplots(1, 3, figsize=(13, 3.7))
     titles = ("gradient descent", "normalised gradient descent")
     names = ("deviations", "limits", "slopes")
-    rules = zip(axes[0], *(found[name] for name in names), titles, strict=True)
+    rules = zip(axes, *(found[name] for name in names), titles, strict=True)
     for panel, off, limits, slopes, title in rules:
         panel.loglog(found["shares"], off.T, "o", color="C0", alpha=0.5)
         small = found["shares"] <= 1
@@ -521,23 +412,15 @@ def draw(finished: Finished) -> Figure:
             title=f"{title}, limit h ≈ {np.median(limits):.3g}",
         )
         panel.legend()
-    left, right = axes[1]
     for batch in sorted({row["batch"] for row in results["offsets"]}):
         part = [row for row in results["offsets"] if row["batch"] == batch]
         names = ("step", "residual", "residual_deviation")
         points = [[row[name] for row in part] for name in names]
-        left.errorbar(*points, fmt="o", label=f"{batch} per step")
-    left.set(xscale="log", yscale="log", xlabel="h")
-    left.tick_params(axis="x", which="minor", labelbottom=False)
-    left.set_ylabel("largest |Dᵀ(p − p_mm log hj − ρ)|")
-    rows = results["escapes"]
-    for name, look in (("bound", "k--"), ("left_basin", "o-"), ("lost", "s-")):
-        share = [row[name] or np.nan for row in rows]
-        label = name.replace("_", " ")
-        right.loglog([row["time"] for row in rows], share, look, label=label)
-    right.set(xlabel="t at the start", ylabel="share of runs", ylim=(1e-5, 2))
-    for panel in (left, right):
-        panel.legend()
+        late.errorbar(*points, fmt="o", label=f"{batch} per step")
+    late.set(xscale="log", yscale="log", xlabel="h")
+    late.tick_params(axis="x", which="minor", labelbottom=False)
+    late.set_ylabel("largest |Dᵀ(p − p_mm log hj − ρ)|")
+    late.legend()
     return figure
 
 
@@ -588,21 +471,6 @@ def ends_like_the_flow(found: Finished) -> Measured:
     )
 
 
-def stays(found: Finished) -> Measured:
-    """Minibatches leave the basin no more often than the bound says."""
-    rows = found.results["escapes"]
-    hits = sum(row["left_basin"] <= row["bound"] for row in rows)
-    telling = [row for row in rows if row["bound"] < 0.5]
-    return Measured(
-        of_cases(hits, len(rows)),
-        f"{len(telling)} starts with a bound below ½: there at most "
-        f"{num(max((row['left_basin'] for row in telling), default=math.nan))} left",
-        f"{len(rows)} starts of {rows[0]['repeats']:,} runs",
-        num(1 - hits / len(rows)),
-        "distance from ρ along the run",
-    )
-
-
 CLAIMS = (
     Claim(
         "Descent on p leaves the flow in proportion to h, by a predicted factor.",
@@ -611,9 +479,6 @@ CLAIMS = (
     Claim(
         "The offset of descent is the flow's, whatever its step and its minibatches.",
         ends_like_the_flow,
-    ),
-    Claim(
-        "Beside a saddle minibatches leave the basin no more often than bounded.", stays
     ),
 )
 

@@ -4,8 +4,7 @@ The exact family keeps two numbers for d → ∞: β = y b_s, the value of an im
 token, and u, its score above an irrelevant one. `reduced_steps` takes k gradient steps
 on E with p and v fixed (mathematics, section 3i). `decay_end` computes the end of
 training of E, p and v under weight decay λ, that is with ½ λ (‖E‖² + |p|² + |v|²) added
-to the loss (mathematics, section 3k). `escape_bound` bounds the probability that
-minibatches carry p out of a basin (same section).
+to the loss (mathematics, section 3k).
 """
 
 from typing import NamedTuple
@@ -171,45 +170,3 @@ def decay_end(
         value * jnp.sqrt(tokens),
     )
     return DecayEnd(*(jnp.where(exists, number, jnp.nan) for number in found))
-
-
-def escape_bound(
-    *,
-    radius: _Number,
-    distance: _Number,
-    variance: _Number,
-    largest: _Number,
-    drift: _Number = 0.0,
-) -> Float[Scalar, ""]:
-    """Bound the probability that noisy steps leave a ball in which −∇Φ contracts.
-
-    The bound is exp(−r²/(2 (s² V + ⅓ s b r))), s = 2 R + b, r = R² − δ_0² − V − 2 (R +
-    b) x − x²: Freedman's inequality for ‖z − ρ‖² (D. Freedman, On tail probabilities
-    for martingales, 1975).
-
-    Source: mathematics, section 3k.
-
-    Args:
-        radius: R of the ball around ρ.
-        distance: δ_0 from ρ at the start.
-        variance: V, a bound on the sum of the conditional variances of all later noise.
-        largest: b, no step's noise is longer.
-        drift: x, the way that all else may move p.
-
-    Returns:
-        A probability; one where r ≤ 0.
-
-    Example:
-        >>> noise = dict(variance=1e-3, largest=1e-2)
-        >>> escape_bound(radius=1.0, distance=0.1, **noise).item() < 1e-19
-        True
-        >>> escape_bound(radius=0.1, distance=0.1, **noise).item()
-        1.0
-    """
-    radius, drift = jnp.asarray(radius, float), jnp.asarray(drift, float)
-    slope = 2 * radius + largest
-    pushed = 2 * (radius + largest) * drift + drift**2
-    left = radius**2 - distance**2 - variance - pushed
-    spread = slope**2 * variance + slope * largest * left / 3
-    exponent = -(left**2) / (2 * jnp.where(left > 0, spread, 1.0))
-    return jnp.where(left > 0, jnp.exp(exponent), 1.0)

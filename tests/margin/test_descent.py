@@ -4,7 +4,6 @@ Source: mathematics, section 3k.
 """
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,6 @@ from jaxselect.margin.descent import certify_descent
 from jaxselect.margin.pairs import score_differences
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.theory.steps import escape_bound
 
 # Pairs (0, 2) and (1, 3) are active; (1, 4) has margin 2, and 0 meets two copies of 2.
 BAGS = from_sequences([[0, 2, 2], [1, 3], [1, 4]], [1, -1, -1], vocabulary=5)
@@ -124,22 +122,3 @@ def test_the_bound_holds_all_jumps_from_the_flow():
     part = size / (1 + size * steps)
     wanted = longest**3 * gross**2 * growth * part * (1 + part)
     np.testing.assert_allclose(bound, wanted, rtol=1e-6)
-
-
-def test_a_random_walk_leaves_no_more_often_than_bounded():
-    """Steps ± 1/t without any contraction from t = 300 on, R = 0.2."""
-    steps = 1.0 / np.arange(300.0, 3000.0)
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (4000, len(steps)))
-    left = (np.abs(np.cumsum(signs * steps, axis=1)).max(axis=1) > 0.2).mean()
-    bound = jax.jit(partial(escape_bound, distance=0.0))
-    noise = {"variance": (steps**2).sum(), "largest": steps[0]}
-    assert 0 < left <= bound(radius=0.2, **noise) < 0.3
-    # The bound by hand, with every argument in play.
-    found = bound(radius=0.5, variance=0.01, largest=0.1, drift=0.05)
-    left, slope = 0.25 - 0.01 - 2 * (0.5 + 0.1) * 0.05 - 0.05**2, 1.1
-    spread = slope**2 * 0.01 + slope * 0.1 * left / 3
-    np.testing.assert_allclose(found, np.exp(-(left**2) / 2 / spread), rtol=1e-12)
-    nearer = escape_bound(radius=0.5, variance=0.01, largest=0.1, distance=0.2)
-    left = 0.25 - 0.01 - 0.2**2
-    spread = slope**2 * 0.01 + slope * 0.1 * left / 3
-    np.testing.assert_allclose(nearer, np.exp(-(left**2) / 2 / spread), rtol=1e-12)
