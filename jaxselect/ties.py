@@ -18,7 +18,8 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .data.corpus import Corpus, Shift
 from .data.synthetic import centred_in_components, components
-from .flow.cls import Flow
+from .flow.cls import Held
+from .margin.certificate import FORCES_HOLD, TOLERANCE
 from .margin.minimum import (
     Minimum,
     change_of_curvature,
@@ -26,7 +27,8 @@ from .margin.minimum import (
     newton_decrement,
     rest_at,
 )
-from .margin.pairs import ROUNDINGS, difference_lengths, response
+from .margin.pairs import ROUNDINGS, difference_lengths, response, value_range
+from .margin.perturbation import RestingTies
 from .margin.span import span
 from .model.attention import attend_corpus, token_scores
 from .model.curvature import score_curvature
@@ -51,6 +53,8 @@ class Ties(eqx.Module):
         rest: z* in these axes, and the numbers that prove a minimum there.
         root: H^{−½} there, in these axes.
         moved: ‖Π p − z*‖.
+        widths: Λ_X = max ‖Π(E_s − E_r)‖ over the tokens of every sequence, selected or
+            not: what a move along the ties does to the scores of that sequence.
         closed: whether a sequence that holds two tokens of a class selects both or
             neither, so that their odds are constant.
     """
@@ -62,6 +66,7 @@ class Ties(eqx.Module):
     rest: Minimum
     root: Float[Array, "axes axes"]
     moved: Float[Scalar, ""]
+    widths: Float[Array, " sequences"]
     closed: Bool[Scalar, ""]
 
     @property
@@ -73,6 +78,11 @@ class Ties(eqx.Module):
     def tied(self) -> Bool[Array, " sequences"]:
         """Sequences that select several tokens."""
         return self.selected.sum(axis=1) > 1
+
+    @property
+    def resting(self) -> RestingTies:
+        """What a certificate needs to know of them."""
+        return RestingTies(self.tied.any(), self.rest, self.moved, self.widths)
 
     @property
     def proved(self) -> Bool[Scalar, ""]:
@@ -87,10 +97,12 @@ class Contracted(NamedTuple):
     Attributes:
         parameters: (E′, p′, v), orthogonal to the ties.
         corpus: the bags, one entry for the tied tokens of each, with shifts.
+        held: what ends the flow of p′, as the ties would no longer rest.
     """
 
     parameters: Parameters
     corpus: Corpus
+    held: Held
 
 
 def find_ties(
@@ -173,6 +185,7 @@ def ties_of(
         rest=rest,
         root=root,
         moved=jnp.linalg.norm(start - place),
+        widths=_diameters(embeddings @ axes.T, present, corpus),
         closed=~torn.any(),
     )
 
@@ -228,9 +241,7 @@ def _rest(
     """Certify a point on two balls, and keep the stronger certificate."""
     stiffness, root = inverse_root(hessian)
     size = newton_decrement(rows, values, corpus, place, root)
-    apart = difference_lengths(rows)[corpus.tokens[:, :, None], corpus.tokens[:, None]]
-    both = corpus.filled[:, :, None] & corpus.filled[:, None]
-    diameters = jnp.max(jnp.where(both, apart, 0.0), axis=(1, 2))
+    diameters = _diameters(rows, corpus.filled, corpus)
 
     def on_ball(narrow: Bool[Scalar, ""]) -> Minimum:
         change = change_of_curvature(rows, values, corpus, place, diameters, narrow)
@@ -239,6 +250,17 @@ def _rest(
     balls = jax.lax.map(on_ball, jnp.array([False, True]))
     best = jnp.argmax(balls.basin)
     return jax.tree.map(lambda each: each[best], balls), root
+
+
+def _diameters(
+    rows: Float[Array, "vocabulary axes"],
+    some: Bool[Array, "sequences width"],
+    corpus: Corpus,
+) -> Float[Array, " sequences"]:
+    """Compute max ‖E_s − E_r‖ over some entries of every bag."""
+    apart = difference_lengths(rows)[corpus.tokens[:, :, None], corpus.tokens[:, None]]
+    both = some[:, :, None] & some[:, None]
+    return jnp.max(jnp.where(both, apart, 0.0), axis=(1, 2))
 
 
 def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
@@ -255,6 +277,7 @@ def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
         rest=Minimum(zeros(size), number, number, number, number, number),
         root=zeros((size, size)),
         moved=number,
+        widths=zeros(len(corpus.tokens)),
         closed=jnp.asarray(True),
     )
 
@@ -312,7 +335,35 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
         counts=jnp.where(ties.selected & ~here, 0.0, corpus.counts),
         shift=shift,
     )
-    return Contracted(Parameters(rows, across(parameters.query), head), bags)
+    few = Parameters(rows, across(parameters.query), head)
+    held = _held(ties, corpus.tokens, inside, bags.values_by_entry(rows @ head), bags)
+    return Contracted(few, bags, held)
+
+
+def _held(
+    ties: Ties,
+    before: Int[Array, "sequences width"],
+    inside: Float[Array, "vocabulary axes"],
+    entries: Float[Array, "sequences width"],
+    corpus: Corpus,
+) -> Held:
+    """Bound how hard losing tokens may push the ties before these must be let go.
+
+    A push x keeps p off z* by 2x/μ at most. With what p was off at first this must fit
+    into the basin, change no score by more than the tolerance, and no force by more
+    than half of it. Losing tokens of weight Q change the forces of a tied bag by w_X
+    (−ℓ′) Q w (4 + 1.3 κ̄ w) Λ_X at most; ties off their rest by δ change those of
+    another bag by Λ_X δ times as much.
+
+    Source: mathematics, lemma 3g.5.
+    """
+    spread = value_range(entries, corpus)[:, 0]
+    bent = ties.widths * response(spread, corpus.loss)
+    least = jnp.max(jnp.maximum(ties.widths / TOLERANCE, bent / FORCES_HOLD))
+    most = jnp.minimum(ties.rest.basin, 1 / least)
+    allowed = jnp.maximum(ties.rest.stiffness * (most - ties.moved) / 2, 0.0)
+    reach = spread * bent * jnp.where(ties.tied, 1.0, ties.widths * most)
+    return Held(ties.tied, before, inside, reach, allowed)
 
 
 def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:
@@ -330,31 +381,3 @@ def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:
 def _only(corpus: Corpus, kept: Bool[Array, "sequences width"]) -> Corpus:
     """Keep some entries of a corpus and drop the others."""
     return dataclasses.replace(corpus, counts=jnp.where(kept, corpus.counts, 0.0))
-
-
-def displacement(
-    parameters: Parameters, contracted: Corpus, flow: Flow, ties: Ties
-) -> Float[Scalar, ""]:
-    """Bound the distance of ties from their rest at the end of a flow, in scores.
-
-    With losing tokens of a weight Q_X in the tied bags and μ of `Minimum` it is 2x/μ,
-    x = diam(E) Σ_X w_X (−ℓ′) Q_X w (4 + 1.3 κ̄ w), w the range of b, plus what remains
-    of the distance at which they were contracted. The corpus and the flow are those of
-    the contracted problem.
-
-    Source: mathematics, lemma 7c.2.
-    """
-    across = _orthogonal(ties.axes)
-    rows = across(parameters.embeddings)
-    scores, values = rows @ flow.query, rows @ parameters.head
-    attention = attend_corpus(scores, values, contracted)
-    lost = contracted.filled & ~contracted.marks(ties.slot)
-    share = jnp.sum(jnp.where(lost, jnp.exp(attention.log_weights), 0.0), axis=1)
-    margin = contracted.labels.astype(scores.dtype) * attention.output
-    reach = response(contracted.values_by_entry(values), contracted)[:, 0]
-    push = contracted.weighted(contracted.loss.slope(margin) * share * reach)
-    longest = jnp.max(difference_lengths(parameters.embeddings))
-    soft = jnp.where(ties.rest.stiffness > 0, ties.rest.stiffness, 1.0)
-    pushed = 2 * longest * jnp.sum(jnp.where(ties.tied, push, 0.0)) / soft
-    left = ties.moved * jnp.exp(-soft * jnp.exp(flow.log_time) / 2)
-    return longest * (pushed + left)

@@ -23,14 +23,14 @@ from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 from .checks import BadInput
 from .compilation import full_precision
 from .data.corpus import Corpus, Shift
-from .flow.cls import Flow, FlowStatus, cls_flow, direction_error
+from .flow.cls import Flow, FlowStatus, Held, cls_flow, direction_error
 from .flow.control import FlowSettings
 from .margin.certificate import TOLERANCE, Certificate, TrialStatus, certify
 from .model.attention import attend_corpus
 from .model.parameters import Parameters, check_problem, gaussian_reduced
 from .model.selection import coverage, important_tokens, mean_coverage, selected_output
 from .model.step import Embed, alignment_error, embedding_step
-from .ties import Contracted, Ties, contract, displacement, find_ties, no_ties
+from .ties import Contracted, Ties, contract, find_ties, no_ties
 
 # Largest log-time; the norm is reached before, but by a run at rest.
 LATEST = 1e15
@@ -186,19 +186,21 @@ def _stage(
 ) -> Stage:
     """Integrate one stage of the flow, from a point to the end of the stage."""
     parameters = Parameters(parameters.embeddings, point.query, parameters.head)
-    problem, ties = _contracted(parameters, corpus, point)
+    problem, ties, on_their_way = _contracted(parameters, corpus, point)
     contracted = ties.tied.any()
-    # Opposing pulls of ties that are not proved to rest: nothing is integrated further.
-    stuck = point.opposed & ~contracted
-    begin = point.own_log_time
+    # Ties on their way to rest get there on a clock of their own. Of others whose
+    # forces cancel nothing is proved, and nothing is integrated further.
+    stuck = point.opposed & ~contracted & ~on_their_way
+    begin = jnp.where(on_their_way, 0.0, point.own_log_time)
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
     flow = cls_flow(
-        *problem,
+        problem.parameters,
+        problem.corpus,
         until_norm=jnp.where(contracted, jnp.sqrt(beyond), until_norm),
         until_log_time=jnp.where(stuck, begin, LATEST),
         from_log_time=begin,
         path_log_times=path_log_times,
-        held=ties.tied,
+        held=problem.held,
         settings=settings,
     )
     status = jnp.where(stuck, FlowStatus.TIES_UNPROVED, flow.status)
@@ -212,7 +214,8 @@ def _stage(
     if parameters.query.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
         opposed, again = jnp.zeros_like(opposed), jnp.zeros_like(again)
-    origin = point.origin_log_time
+    now = log_time_of(point.origin_log_time, point.own_log_time)
+    origin = jnp.where(on_their_way, now, point.origin_log_time)
     log_time = log_time_of(origin, flow.log_time)
     return Stage(
         parameters=problem.parameters,
@@ -231,18 +234,32 @@ def _stage(
 
 def _contracted(
     parameters: Parameters, corpus: Corpus, point: Point
-) -> tuple[Contracted, Ties]:
-    """Contract the problem if its ties are proved to rest; return it with its ties."""
-    nothing = Contracted(parameters, corpus), no_ties(parameters, corpus)
+) -> tuple[Contracted, Ties, Bool[Scalar, ""]]:
+    """Contract the problem if its ties rest; say whether they are on their way there.
+
+    Returns:
+        The problem, its ties, and whether these are proved to come to rest, but are too
+        far from it to be contracted.
+    """
+    none, no = no_ties(parameters, corpus), jnp.asarray(False)
+    inside = parameters.embeddings @ none.axes.T
+    unbound = jnp.full_like(none.moved, jnp.inf)
+    free = Held(none.tied, corpus.tokens, inside, none.widths, unbound)
+    whole = Contracted(parameters, corpus, free), none, no
     if corpus.classes is not None or parameters.query.dtype != jnp.float64:
-        return nothing
+        return whole
 
-    def without() -> tuple[Contracted, Ties]:
+    def without() -> tuple[Contracted, Ties, Bool[Scalar, ""]]:
         ties = find_ties(parameters, corpus, point.own_log_time)
-        found = contract(parameters, corpus, ties), ties
-        return jax.tree.map(partial(jnp.where, ties.proved), found, nothing)
+        few = contract(parameters, corpus, ties)
+        rows, head = few.parameters.embeddings, few.parameters.head
+        scores, values = rows @ few.parameters.query, rows @ head
+        _, push = few.held.excess(scores, values, few.corpus)
+        rests = ties.proved & (push <= 0)
+        found = jax.tree.map(partial(jnp.where, rests), (few, ties), whole[:2])
+        return *found, ties.proved & ~rests
 
-    return jax.lax.cond(point.opposed, without, lambda: nothing)
+    return jax.lax.cond(point.opposed, without, lambda: whole)
 
 
 def certify_stage(
@@ -254,9 +271,9 @@ def certify_stage(
 ) -> Certificate:
     """Certify the end of a run by the end of its last stage.
 
-    The certificate of a contracted problem holds for the run if the ties rest and the
-    bound on their displacement is below the tolerance. Selection and coverage refer to
-    the original corpus, the late flow to p.
+    The certificate of a contracted problem is one of the run if the ties rest, and have
+    done so since they were contracted. Selection and coverage refer to the original
+    corpus, the late flow to p.
 
     Source: mathematics, sections 3e and 3g.
     """
@@ -267,8 +284,7 @@ def certify_stage(
     found = certify(
         *contracted,
         tolerance=tolerance,
-        tied=stage.contracted,
-        displacement=displacement(parameters, stage.corpus, stage.flow, ties),
+        ties=ties.resting,
     )
     end, late = found.ending, found.ending.late
     still = jnp.take_along_axis(end.selected, ties.slot[:, None], axis=1)

@@ -11,6 +11,7 @@ bound: after the last change of attention a few more steps reach ‖p‖ = 10⁶
 section 3a).
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,10 +27,14 @@ from ..compilation import full_precision
 from ..data.corpus import Corpus
 from ..data.synthetic import centred_in_components
 from ..model.attention import (
+    advances,
     attend_corpus,
     functional_margin,
+    log_residual,
     log_strongest_pull,
+    log_weighted_residual,
     negative_gradient,
+    score_gradient,
 )
 from ..model.curvature import growth_along_values, score_curvature
 from ..model.parameters import Parameters, check_problem, frame
@@ -49,6 +54,55 @@ RETURNED = 1e-3
 # Tuned on the default sweep and on float32 grids: an axis of the span is empty below
 # this many roundings of the longest.
 _EMPTY_AXIS = 100
+
+
+class Held(NamedTuple):
+    """Ties that a flow keeps at rest, as they are contracted; what ends it.
+
+    Attributes:
+        tied: sequences in which no token but the top one may regain `RETURNED`.
+        tokens: the tokens of every sequence, before the contraction.
+        rows: of every token, in axes of the ties.
+        reach: of every sequence, the push on the ties per unit of w_X (−ℓ′) and of
+            weight off its top token, besides the forces of sequences that are not tied.
+        allowed: the push that all sequences may exert together.
+    """
+
+    tied: Bool[Array, " sequences"]
+    tokens: Int[Array, "sequences width"]
+    rows: Float[Array, "vocabulary axes"]
+    reach: Float[Array, " sequences"]
+    allowed: Float[Scalar, ""]
+
+    def excess(
+        self,
+        scores: Float[Array, " vocabulary"],
+        values: Float[Array, " vocabulary *classes"],
+        corpus: Corpus,
+    ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
+        """Compute how far shares of losing tokens, and their push, exceed both bounds.
+
+        Of sequences with one selected token the push is the sum of their forces.
+
+        Returns:
+            Two logarithms, negative where the ties stay at rest.
+        """
+        attention = attend_corpus(scores, values, corpus)
+        others = corpus.present & ~corpus.marks(attention.top)
+        share = jnp.where(others, jnp.exp(attention.log_weights), 0.0)
+        exponent = log_weighted_residual(attention, corpus)
+        advance = advances(attention, corpus)
+        forces = score_gradient(exponent, advance, attention, corpus)
+        forces = jnp.where(self.tied[:, None], 0.0, forces)
+        before = dataclasses.replace(corpus, tokens=self.tokens)
+        push = jnp.linalg.norm(before.scatter(forces) @ self.rows)
+        slope = jnp.exp(log_residual(attention, corpus))
+        push += jnp.sum(corpus.weighted(slope * self.reach * share.sum(axis=1)))
+        back = jnp.max(jnp.where(self.tied[:, None], share, 0.0)) / RETURNED
+        # Newton's method, which finds the time of an event, wants numbers.
+        tiny = jnp.finfo(push.dtype).tiny
+        back, push = (jnp.maximum(x, tiny) for x in (back, push / self.allowed))
+        return jnp.log(back), jnp.log(push)
 
 
 class Flow(eqx.Module):
@@ -99,7 +153,7 @@ def cls_flow(
     until_log_time: Float[Scalar, ""] | float = 1e15,
     from_log_time: Float[Scalar, ""] | float = 0.0,
     path_log_times: Float[Array, " times"] | None = None,
-    held: Bool[Array, " sequences"] | None = None,
+    held: Held | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
     """Follow the gradient flow of p from p_0, with E and v fixed.
@@ -115,8 +169,8 @@ def cls_flow(
         until_log_time: log(1+t) to stop at.
         from_log_time: log(1+t) at which p is p_0, to go on from the end of a flow.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
-        held: True for sequences in which no token but the top one may come back; the
-            flow ends as SELECTION_CHANGED when one has a thousandth of the weight.
+        held: contracted ties; the flow ends as SELECTION_CHANGED when a token returns
+            to them, or when others push them from their rest.
         settings: tolerances and bounds.
 
     Returns:
@@ -182,7 +236,7 @@ def _flow(
         problem,
         jnp.zeros_like(problem.start),
         (begin, jnp.where(over, begin, until_log_time)),
-        (_past_norm, _cancelled) if held is None else (_past_norm, _cancelled, _back),
+        (_past_norm, _cancelled) if held is None else (_past_norm, _cancelled, _let_go),
         max_steps=settings.max_steps,
         path_log_times=path_log_times,
         adjoint=adjoint,
@@ -216,7 +270,7 @@ class QueryProblem(NamedTuple):
         corpus: n labelled bags.
         start: p_0 in the rotated axes.
         until_norm: ‖p‖ to stop at.
-        held: sequences whose selection the flow must not change; None for none.
+        held: ties that are to stay at rest; None for none.
     """
 
     rows: Float[Array, "vocabulary dim"]
@@ -225,7 +279,7 @@ class QueryProblem(NamedTuple):
     corpus: Corpus
     start: Float[Array, " dim"]
     until_norm: Float[Scalar, ""]
-    held: Bool[Array, " sequences"] | None = None
+    held: Held | None = None
 
     def scores_at(self, moved: Float[Array, " dim"]) -> Float[Array, " vocabulary"]:
         """Compute the scores a at p_0 + x, up to one constant per component."""
@@ -236,7 +290,7 @@ def aligned(
     parameters: Parameters,
     corpus: Corpus,
     until_norm: Float[Scalar, ""],
-    held: Bool[Array, " sequences"] | None = None,
+    held: Held | None = None,
 ) -> tuple[Float[Array, "dim dim"], QueryProblem]:
     """Rotate the axes so that p − p_0 has few non-zero coordinates.
 
@@ -292,14 +346,11 @@ def _cancelled(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
     return cancellation(log_time, scores, problem.values, problem.corpus)
 
 
-def _back(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
-    """Event that a token returns to a tie: log of the largest share over `RETURNED`."""
-    corpus, held = problem.corpus, jnp.asarray(problem.held)
-    attention = attend_corpus(problem.scores_at(moved), problem.values, corpus)
-    watched = corpus.present & held[:, None] & ~corpus.marks(attention.top)
-    log_share = jnp.max(jnp.where(watched, attention.log_weights, -jnp.inf))
-    # Newton's method, which finds the time of an event, wants a number.
-    return jnp.where(watched.any(), log_share - jnp.log(RETURNED), -1.0)
+def _let_go(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
+    """Event that contracted ties do not rest any more."""
+    assert problem.held is not None
+    scores = problem.scores_at(moved)
+    return jnp.maximum(*problem.held.excess(scores, problem.values, problem.corpus))
 
 
 def _earlier(

@@ -58,7 +58,8 @@ class FlowStatus(Status):
     )
     SELECTION_CHANGED = (
         6,
-        "A losing token regained a thousandth of the weight in its sequence.",
+        "A losing token regained a thousandth of the weight beside ties, or losing "
+        "tokens push the ties from their rest.",
     )
 
 

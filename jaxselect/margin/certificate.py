@@ -9,7 +9,7 @@ for ever (mathematics, sections 3d and 3e).
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -31,7 +31,14 @@ from ..model.selection import (
 from ..status import Status
 from .limit import Limit, LimitStatus, limit_in_frame
 from .max_margin import MaxMargin, MaxMarginStatus, max_margin
-from .pairs import ROUNDINGS, difference_lengths, score_differences
+from .pairs import (
+    ROUNDINGS,
+    difference_lengths,
+    laplacian,
+    response,
+    score_differences,
+)
+from .perturbation import RestingTies, farthest, tie_motion
 
 # Distance from the predicted line, and bound on what may still come, of a flow that has
 # converged; in scores. The largest that theorem 3e.4 is proved for.
@@ -50,6 +57,9 @@ CAPTURED_SHARE = 0.5
 UNSELECTED = 0.125
 # Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
 NONLINEAR = 4
+# Largest relative change of forces by ties off their rest, to first order, for which
+# its bound holds. Derived (lemma 3g.4).
+FORCES_HOLD = 0.5
 
 
 class TrialStatus(Status):
@@ -223,8 +233,7 @@ def certify(
     flow: Flow,
     *,
     tolerance: float = TOLERANCE,
-    tied: Bool[Scalar, ""] | bool = False,
-    displacement: Float[Scalar, ""] | float = 0.0,
+    ties: RestingTies | None = None,
 ) -> Certificate:
     """Certify that a flow converges to the limit that its selection predicts.
 
@@ -241,8 +250,7 @@ def certify(
         flow: flow of p, with E¹ and v fixed.
         tolerance: upper bound of these three numbers, `late_flow_residual`,
             `inactive_pair_bound` and `history_change`, in scores.
-        tied: whether this is a contracted problem (`ties.contract`).
-        displacement: bound on the distance that its ties may still move, in scores.
+        ties: the ties of a contracted problem (`ties.contract`).
 
     Returns:
         The certificate.
@@ -277,8 +285,7 @@ def certify(
         flow,
         flow.earlier_query,
         tolerance=tolerance,
-        tied=tied,
-        displacement=displacement,
+        ties=ties,
     )
 
 
@@ -307,11 +314,14 @@ def certificate_in_frame(
     end: Ending,
     *,
     tolerance: float = TOLERANCE,
-    tied: Bool[Scalar, ""] | bool = False,
-    displacement: Float[Scalar, ""] | float = 0.0,
-    step_size: Float[Scalar, ""] | float = 0.0,
+    ties: RestingTies | None = None,
+    step_size: Float[Scalar, ""] | float | None = None,
 ) -> Certificate:
-    """Certify a given ending in the coordinates of a frame."""
+    """Certify a given ending in the coordinates of a frame.
+
+    With a step size it is one of gradient descent, which need not have reached its line
+    yet: theorem 3e.4 does not ask for it.
+    """
     covered = coverage(end.selected, corpus)
     if corpus.classes is None:
         positive, negative = worst = (covered[0], covered[1])
@@ -321,7 +331,10 @@ def certificate_in_frame(
         worst = jnp.nanmin(covered), jnp.nanmin(covered)
     here = flow.query, flow.log_time
     residual = late_flow_residual(parameters.embeddings, end.margin, end.late, *here)
-    bound = inactive_pair_bound(parameters, corpus, end, *here, tolerance, step_size)
+    come = perturbations(
+        parameters, corpus, end, *here, tolerance, ties=ties, step_size=step_size
+    )
+    bound = come.bound(end.late.basin)
     return Certificate(
         ending=end,
         late_flow_residual=residual,
@@ -333,14 +346,14 @@ def certificate_in_frame(
             flow_status=flow.status,
             margin_status=end.margin.status,
             limit_status=end.late.status,
-            late_flow_residual=residual,
+            late_flow_residual=residual if step_size is None else 0.0 * residual,
             inactive_pair_bound=bound,
             history_change=end.late.history_change,
             positive=worst[0],
             negative=worst[1],
             largest_score=jnp.max(jnp.abs(parameters.embeddings @ flow.query)),
-            tied=tied,
-            displacement=displacement,
+            tied=False if ties is None else ties.tied,
+            displacement=come.displacement,
             tolerance=tolerance,
         ),
     )
@@ -443,26 +456,53 @@ def late_flow_residual(
     return jnp.max(jnp.where(margin.active, jnp.abs(off), 0.0))
 
 
-def inactive_pair_bound(
+class Perturbations(NamedTuple):
+    """What may still move p off its line, each as a way of p from now on.
+
+    Attributes:
+        distance: bound on ‖p − p_mm τ − ρ‖ now.
+        longest: D, the length of the longest pair.
+        inactive: by the forces of inactive pairs.
+        omitted: by the terms that the pair sum leaves out.
+        ties: by ties that are not quite at rest.
+        steps: by the jumps of gradient descent.
+        displacement: what ties themselves may be off their rest, in scores.
+    """
+
+    distance: Float[Scalar, ""]
+    longest: Float[Scalar, ""]
+    inactive: Float[Scalar, ""]
+    omitted: Float[Scalar, ""]
+    ties: Float[Scalar, ""]
+    steps: Float[Scalar, ""]
+    displacement: Float[Scalar, ""]
+
+    def bound(self, basin: Float[Scalar, ""]) -> Float[Scalar, ""]:
+        """Bound B on the change of a score difference; ∞ beyond the basin."""
+        ways = self.inactive, self.omitted, self.ties, self.steps
+        held = jnp.isfinite(farthest(self.distance, ways, basin))
+        return jnp.where(held, self.longest * sum(ways), jnp.inf)
+
+
+def perturbations(
     parameters: Parameters,
     corpus: Corpus,
     end: Ending,
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
     tolerance: float,
-    step_size: Float[Scalar, ""] | float = 0.0,
-) -> Float[Scalar, ""]:
-    """Bound the change of a score difference by inactive pairs from now on.
+    *,
+    ties: RestingTies | None = None,
+    step_size: Float[Scalar, ""] | float | None = None,
+) -> Perturbations:
+    """List what may still move p off the line p_mm τ + ρ, while B ≤ tolerance.
 
-    The force of a pair of margin m = Dᵀp_mm > 1 is λ = c e^{τ − Dᵀp}. It decays like
-    e^{−(m − 1)τ} as long as p stays within 2δ_0 + ε of its present place, with δ_0 = ‖p
-    − p_mm τ − ρ‖ and ε the tolerance. All inactive pairs and the terms that the pair
-    sum omits then move p by S = Σ |λ| ‖D‖ e^{2δ_0‖D‖ + ε} / (m − 1) + (nonlinear terms)
-    at most, and a score difference by max ‖D‖ S. A result above the tolerance bounds
-    nothing; it is ∞ if a hypothesis fails. For gradient descent with steps of size h,
-    their distance from the flow is added.
+    With δ_0 = ‖p − p_mm τ − ρ‖, a force grows by G = e^{2δ_0 D + ε} on the way at most,
+    ε the tolerance, and one of margin m falls like e^{−(m − 1)τ} beside. An inactive
+    pair moves p by |λ| ‖D‖ e^{2δ_0‖D‖ + ε}/(m − 1). A step of descent jumps off the
+    flow by ½h² ‖∂²L ∇L‖ at most, with ∂²L ≤ e^{−τ} Σ|λ_k| D_k D_kᵀ.
 
-    Source: mathematics, sections 3e and 3k.
+    Source: mathematics, sections 3e, 3g and 3k.
     """
     embeddings, late, pairs = parameters.embeddings, end.late, end.pairs
     scores = embeddings @ query
@@ -479,33 +519,65 @@ def inactive_pair_bound(
     exponent = strength.log_scale + log_time - score_differences(scores)
     exponent = exponent + 2 * distance * length + tolerance
     # A pair that meets in no sequence has no strength, whatever its exponent.
-    relevant = inactive & (size > 0)
-    force = jnp.where(relevant, size * jnp.exp(jnp.where(relevant, exponent, 0.0)), 0.0)
-    fades = jnp.where(relevant, jnp.where(excess > 0, excess, 0.0), 1.0)
-    spent = jnp.sum(jnp.where(relevant, force * length / fades, 0.0))
+    meets = pairs & (size > 0)
+    force = jnp.where(meets, size * jnp.exp(jnp.where(meets, exponent, 0.0)), 0.0)
+    fades = jnp.where(meets & (excess > 0), excess, 0.0)
+    ways = jnp.where(force > 0, force * length / fades, 0.0)
 
-    left_out, gross = _left_out(parameters, corpus, end.selected, query, log_time)
+    gross = _gross_forces(parameters, corpus, end.selected, query, log_time)
     growth = jnp.exp(2 * (2 * distance * longest + tolerance))
-    part = step_size * jnp.exp(-log_time)
-    jumps = gross**2 * longest**3 * part * (1 + part)
-    bound = longest * (spent + (left_out * longest + jumps) * growth)
-    # Within the basin all along, where Φ has one.
-    inside = distance + bound / jnp.where(longest > 0, longest, 1.0) <= late.basin
-    return jnp.where(inside, bound, jnp.inf)
+    omitted = gross.omitted * longest * growth
+    tied = displacement = jnp.zeros_like(distance)
+    if ties is not None:
+        reach = ties.widths * response(gross.spread, corpus.loss)
+        # Off their rest by as much as they may be, forces grow by half at most.
+        push = (1 + FORCES_HOLD) * growth * (gross.force @ reach)
+        motion = tie_motion(ties.rest, ties.moved, push, log_time)
+        # Beyond it forces of tied bags are not what they are at rest but for a part.
+        small = jnp.max(reach) * motion.largest <= FORCES_HOLD
+        tied = jnp.where(small, longest * push * motion.way, jnp.inf)
+        tied = jnp.where(ties.tied, tied, 0.0)
+        displacement = jnp.where(ties.tied, jnp.max(ties.widths) * motion.largest, 0.0)
+    steps = jnp.zeros_like(distance)
+    if step_size is not None:
+        part = step_size * jnp.exp(-log_time)
+        bend = embeddings.T @ laplacian(force) @ embeddings
+        bend = jnp.max(jnp.linalg.eigvalsh(bend), initial=0.0)
+        pace = jnp.sqrt(bend * jnp.sum(force)) + omitted
+        steps = (bend + 2 * omitted * longest) * pace * part * (1 + part) / 2
+    return Perturbations(
+        distance=distance,
+        longest=longest,
+        inactive=jnp.sum(jnp.where(inactive, ways, 0.0)),
+        omitted=omitted,
+        ties=tied,
+        steps=steps,
+        displacement=displacement,
+    )
 
 
-def _left_out(
+class _GrossForces(NamedTuple):
+    """Forces of losing tokens without their signs, in scores, per unit of τ.
+
+    Attributes:
+        force: of every bag, Σ_r e^τ w_X g_X q_r Δ_X.
+        spread: Δ_X, the range of b in every bag.
+        omitted: bound on |gradient − pair sum|.
+    """
+
+    force: Float[Array, " sequences"]
+    spread: Float[Array, " sequences"]
+    omitted: Float[Scalar, ""]
+
+
+def _gross_forces(
     parameters: Parameters,
     corpus: Corpus,
     selected: Bool[Array, "sequences width"],
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
-) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """Bound |gradient − pair sum| and the gross forces, for one selected token.
-
-    Both bounds are in score space, per unit of τ. The second is Γ = Σ_X Σ_r e^τ w_X g_X
-    q_r Δ_X.
-    """
+) -> _GrossForces:
+    """Compute gross forces, for one selected token, and what the pair sum omits."""
     values = parameters.embeddings @ parameters.head
     attention = attend_corpus(parameters.embeddings @ query, values, corpus)
     present = corpus.present
@@ -526,11 +598,12 @@ def _left_out(
         spread = spread.max(axis=1)
     # A sequence of weight zero has nothing present.
     spread = jnp.where(present.any(axis=1), spread, 0.0)
-    unselected = jnp.max(weight * (1 + change * spread))
+    unselected = weight * (1 + change * spread)
     exponent = log_weighted_residual(attention, corpus) + log_time
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
-    small, gross = unselected <= UNSELECTED, force.sum()
-    return jnp.where(small, NONLINEAR * unselected * gross, jnp.inf), gross
+    force, small = force.sum(axis=1), jnp.max(unselected) <= UNSELECTED
+    omitted = jnp.where(small, NONLINEAR * unselected @ force, jnp.inf)
+    return _GrossForces(force, spread, omitted)
 
 
 def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Flow:

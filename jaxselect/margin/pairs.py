@@ -9,13 +9,14 @@ are two edges into r.
 `pair_strength` computes c_k, the coefficient of the force of a pair in the late flow.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..data.corpus import Corpus
+from ..data.loss import Loss
 from ..model.attention import functional_margin
 
 
@@ -217,7 +218,8 @@ def pair_strength(
     factor = jnp.where(jnp.abs(factor) > ROUNDINGS * eps * magnitude, factor, 0.0)
     blur = zero
     if corpus.shift is not None and entries.ndim == 2:
-        size = response(entries, corpus) * corpus.shift.blur
+        spread = value_range(entries, corpus)
+        size = spread * response(spread, corpus.loss) * corpus.shift.blur
         blur = blur.at[pair].add(corpus.weighted(pull * size))
     return PairStrength(
         factor=factor,
@@ -227,17 +229,22 @@ def pair_strength(
     )
 
 
-def response(
+def response(spread: Any, loss: Loss) -> Any:
+    """Bound the relative change of a force, 4 + 1.3 κ̄ w, by that of the weights.
+
+    The force is in units of w_X (−ℓ′) q w, with w the range of b in the bag; κ̄ = max
+    ℓ″/|ℓ′|. Arrays are of JAX or of NumPy.
+
+    Source: mathematics, lemma 3g.4.
+    """
+    return 4 + 1.3 * max(loss.largest_ratio, 1.0) * spread
+
+
+def value_range(
     entries: Float[Array, "sequences width"], corpus: Corpus
 ) -> Float[Array, "sequences one"]:
-    """Bound the derivative of a force in the scores, in units of w_X (−ℓ′) q.
-
-    The bound is w (4 + 1.3 κ̄ w), with w the range of b in a bag and κ̄ = max ℓ″/|ℓ′|
-    (mathematics, lemma 7c.2).
-    """
+    """Compute w = max b − min b over the tokens of every bag."""
     present = corpus.present
     highest = jnp.max(jnp.where(present, entries, -jnp.inf), axis=1, keepdims=True)
     lowest = jnp.min(jnp.where(present, entries, jnp.inf), axis=1, keepdims=True)
-    spread = jnp.where(present.any(axis=1, keepdims=True), highest - lowest, 0.0)
-    steepest = max(corpus.loss.largest_ratio, 1.0)
-    return spread * (4 + 1.3 * steepest * spread)
+    return jnp.where(present.any(axis=1, keepdims=True), highest - lowest, 0.0)

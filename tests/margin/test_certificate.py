@@ -11,7 +11,7 @@ import pytest
 
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.margin.certificate import Ending, _left_out, inactive_pair_bound
+from jaxselect.margin.certificate import Ending, _gross_forces, perturbations
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.pairs import pair_strength, score_differences
@@ -34,7 +34,8 @@ def problem(second, labels):
 @jax.jit
 def bound_of(start, bags, pairs, margin, late, query, log_time):
     end = Ending(jnp.asarray(CHOSEN), pairs, margin, late)
-    return inactive_pair_bound(start, bags, end, query, log_time, TOLERANCE)
+    come = perturbations(start, bags, end, query, log_time, TOLERANCE)
+    return come.bound(end.late.basin)
 
 
 def late_flow(start, bags, late_query, moved=(0.0, 0.0)):
@@ -64,9 +65,9 @@ def by_hand(s, offset_error):
     # The residual is σ(−y f) at f = q b, not its limit ½.
     values, labels = np.array([-1.0, -2.0]), np.array([1, -1])
     residual = 1 / (1 + np.exp(labels * weights * values))
-    force = np.sum(np.exp(s) / 2 * residual * weights * -values)
-    unselected = np.max(weights * (1 - values))
-    left_out = 4 * unselected * force * np.exp(2 * (growth + TOLERANCE))
+    force = np.exp(s) / 2 * residual * weights * -values
+    unselected = weights * (1 - values)
+    left_out = 4 * unselected @ force * np.exp(2 * (growth + TOLERANCE))
     return LONG * (spent + left_out * LONG)
 
 
@@ -134,9 +135,8 @@ def test_what_the_pair_sum_leaves_out_is_bounded(loss, classes):
         force = strength.times_exp(gap - score_differences(scores))
         pairs = force.sum(axis=1) - force.sum(axis=0)
         exact = negative_gradient(scores, values, bags, gap).scores
-        bound, _ = _left_out(
-            Parameters(rows, axes[0], head), bags, chosen, axes[0], gap
-        )
+        start = Parameters(rows, axes[0], head)
+        bound = _gross_forces(start, bags, chosen, axes[0], gap).omitted
         # A force moves a winner and a loser.
         return jnp.abs(exact - pairs).sum() / 2, bound
 
@@ -154,5 +154,5 @@ def test_a_steeper_log_slope_is_bounded_on_less():
     query, chosen = np.array([np.log(19.0), 0.0]), np.array([[True, False]])
     for loss, claimed in ((LOGISTIC, True), (POLYNOMIAL, False)):
         bags = from_sequences([[0, 1]], [1], vocabulary=2, loss=loss)
-        bound, _ = jax.jit(_left_out)(start, bags, chosen, query, 1.0)
+        bound = jax.jit(_gross_forces)(start, bags, chosen, query, 1.0).omitted
         assert bool(np.isfinite(bound)) == claimed

@@ -14,7 +14,7 @@ from jaxselect.data.corpus import from_sequences
 from jaxselect.margin.certificate import (
     CERTIFIED,
     TOLERANCE,
-    inactive_pair_bound,
+    perturbations,
 )
 from jaxselect.margin.descent import certify_descent
 from jaxselect.margin.pairs import score_differences
@@ -100,25 +100,31 @@ def test_the_bound_holds_all_jumps_from_the_flow():
 
     end, time = found.ending, jnp.log1p(size * steps)
     args = START, BAGS, end, query, time, TOLERANCE
-    bound_of = jax.jit(inactive_pair_bound, static_argnums=5)
-    with_jumps, without = (bound_of(*args, h) for h in (size, 0.0))
+    with_jumps = jax.jit(lambda: perturbations(*args, step_size=size))()
+    without = jax.jit(lambda: perturbations(*args))()
+    bound = float(with_jumps.steps)
+    assert jumps(query) < bound < 10 * jumps(query) and without.steps == 0
+    np.testing.assert_allclose(
+        found.inactive_pair_bound, with_jumps.bound(end.late.basin), rtol=1e-9
+    )
+    ways = with_jumps.inactive + with_jumps.omitted + bound
     longest = np.sqrt(4.75)
-    bound = float(with_jumps - without) / longest
-    assert jumps(query) < bound
-    np.testing.assert_allclose(found.inactive_pair_bound, with_jumps, rtol=1e-9)
+    np.testing.assert_allclose(found.inactive_pair_bound, longest * ways, rtol=1e-9)
     untold = certified(query, None, steps, size)
     assert np.isinf(untold.ending.late.history_change)
-    # In closed form: D³ Γ² e^{2 (2 δ_0 D + tol)} (h/T)(1 + h/T) for bags of two tokens.
-    scores = np.asarray(ROWS @ query)[BAGS.tokens]
-    value = np.asarray(ROWS @ START.head)[BAGS.tokens]
-    weight = np.asarray(BAGS.counts) * np.exp(scores)
-    weight /= weight.sum(axis=1, keepdims=True)
-    output = np.asarray(BAGS.labels) * (weight * value).sum(axis=1)
-    pull = weight[:, 1] / (1 + np.exp(output)) * np.abs(value[:, 0] - value[:, 1])
-    gross = (1 + size * steps) * pull.mean()
+    # In closed form, with H = Σ |λ_k| e^{2 δ_0 ‖D_k‖ + tol} D_k D_kᵀ over the pairs:
+    # ½ (h/T)(1 + h/T) (λ_max(H) + 2 D o) (√(λ_max(H) Σ|λ|) + o), o what they omit.
+    winner, loser, of_bag = np.array([[0, 2, 0], [1, 3, 1], [1, 4, 2]]).T
+    apart = np.asarray(ROWS[winner] - ROWS[loser])
+    value = np.asarray(ROWS @ START.head)
+    sign, copies = np.asarray(BAGS.labels)[of_bag], np.array([2.0, 1.0, 1.0])
+    strength = copies * sign * (value[winner] - value[loser]) / 3
+    strength /= 1 + np.exp(sign * value[winner])
     late = end.late
     away = np.linalg.norm(query - late.query_at(time)) + late.offset_error
-    growth = np.exp(2 * (2 * away * longest + TOLERANCE))
-    part = size / (1 + size * steps)
-    wanted = longest**3 * gross**2 * growth * part * (1 + part)
-    np.testing.assert_allclose(bound, wanted, rtol=1e-6)
+    growth = 2 * away * np.linalg.norm(apart, axis=1) + TOLERANCE
+    force = np.abs(strength) * np.exp(time - apart @ query + growth)
+    bend = np.linalg.eigvalsh((apart.T * force) @ apart).max()
+    part, omitted = size / (1 + size * steps), float(with_jumps.omitted)
+    wanted = (bend + 2 * longest * omitted) * (np.sqrt(bend * force.sum()) + omitted)
+    np.testing.assert_allclose(bound, wanted * part * (1 + part) / 2, rtol=1e-6)

@@ -10,19 +10,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
-from jaxselect.flow.cls import Flow
+from jaxselect.margin.certificate import TOLERANCE, TrialStatus
+from jaxselect.margin.minimum import Minimum
+from jaxselect.margin.perturbation import tie_motion
 from jaxselect.model.attention import attend_corpus, empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import selected_tokens
 from jaxselect.sparse.bags import RaggedBags
 from jaxselect.sparse.rest import certified_minimum
-from jaxselect.ties import contract, displacement, no_ties, ties_of
+from jaxselect.ties import contract, no_ties, ties_of
+from jaxselect.trial import certify_stage, flow_to_end
 
 WIDE = 20.0
 
@@ -132,7 +136,7 @@ def test_the_contracted_problem_is_the_problem_with_its_ties_at_rest(seed):
     """f of every bag, its losers' weights, and the force orthogonal to the ties."""
     model, bags = problem(seed)
     ties = find(model, bags)
-    few, left = contracted(model, bags, ties)
+    few, left, _ = contracted(model, bags, ties)
     rng = np.random.default_rng(seed)
     np.testing.assert_array_equal(left.tokens, ties.classes[bags.tokens])
     # From losers of no weight to losers of any.
@@ -173,7 +177,7 @@ def test_the_blur_bounds_what_shifts_err_by_where_the_rest_is_off(seed):
         decrement = jnp.asarray(np.linalg.norm(np.linalg.solve(root, off)) / 2)
         rest = ties.rest._replace(point=place, decrement=decrement)
         moved = eqx.tree_at(lambda ties: ties.rest, ties, rest)
-        (_, at), (_, beside) = (contracted(model, bags, here) for here in (ties, moved))
+        at, beside = (contracted(model, bags, here).corpus for here in (ties, moved))
         apart = np.asarray(beside.shift.scores - at.shift.scores)
         slot = np.asarray(ties.slot)[:, None]
         apart = np.abs(apart - np.take_along_axis(apart, slot, 1))
@@ -214,7 +218,7 @@ def nothing_tied(bags):
 
 def test_without_ties_nothing_changes():
     model, bags = problem()
-    few, left = contracted(*nothing_tied(bags))
+    few, left, _ = contracted(*nothing_tied(bags))
     np.testing.assert_allclose(few.embeddings, model.embeddings, rtol=1e-14)
     np.testing.assert_array_equal(left.tokens, bags.tokens)
     assert not bool(no_ties(model, bags).proved)
@@ -304,7 +308,7 @@ def test_a_bag_of_weight_zero_is_not_there():
     assert bool(there[0].proved) and bool(there[1].proved)
     forces = []
     for corpus, ties in zip((weighted, fewer), there, strict=True):
-        few, left = contracted(model, corpus, ties)
+        few, left, _ = contracted(model, corpus, ties)
         scores, values = few.embeddings @ few.query, few.embeddings @ few.head
         forces.append(negative_gradient(scores, values, left, 30.0).scores)
     np.testing.assert_allclose(*forces, rtol=1e-9)
@@ -326,21 +330,21 @@ def test_lanes_in_step_are_lanes_one_by_one():
         assert proved[place] == alone.proved
 
 
-def test_the_displacement_bounds_what_losers_move():
-    """The rest of the whole bags is within the bound of that of the ties alone."""
+def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
+    """By the rest of the whole bags, where the push is at what is allowed."""
     model, bags = problem()
     model = settled(model, bags)
     ties = find(model, bags)
     assert bool(ties.proved)
-    few, left = contracted(model, bags, ties)
-    moved = np.asarray(ties.axes)[:2]
+    few, left, held = contracted(model, bags, ties)
+    axes = np.asarray(ties.axes)[:2]
 
     @jax.jit
     def rest(query):
         """By Newton's method, from the literal risk of the whole bags."""
 
         def risk(place):
-            whole = ties.point + query + place @ moved
+            whole = ties.point + query + place @ axes
             return empirical_risk(Parameters(model.embeddings, whole, model.head), bags)
 
         def step(place, _):
@@ -349,36 +353,113 @@ def test_the_displacement_bounds_what_losers_move():
 
         return jax.lax.scan(step, jnp.zeros(2), length=6)[0]
 
-    for lower in (14.0, 18.0):
+    @jax.jit
+    def push(query):
+        scores, values = few.embeddings @ query, few.embeddings @ few.head
+        return held.excess(scores, values, left)[1]
+
+    for lower in np.arange(6.0, 24.0):
         # Losers fall back by so much; the ties' own rest is found again beside them.
         scores = np.array([0.0, 0.0, 0.0, -lower, -lower])
         query = jnp.asarray(np.linalg.lstsq(np.asarray(few.embeddings), scores)[0])
-        flow = ended(query)
-        bound = displacement(model, left, flow, ties).item()
-        apart = np.ptp(np.asarray(model.embeddings) @ moved.T @ rest(query))
-        assert bound / 20 <= apart <= bound < 1e3 * np.exp(-lower)
-    # What is held half as strongly is moved twice as far.
-    soft = eqx.tree_at(lambda t: t.rest.stiffness, ties, ties.rest.stiffness / 2)
-    np.testing.assert_allclose(displacement(model, left, flow, soft), 2 * bound)
-    # Of a way to rest e^{−½ stiffness} is left at log t = 0.
-    away = eqx.tree_at(lambda t: t.moved, ties, jnp.asarray(0.3))
-    early = eqx.tree_at(lambda flow: flow.log_time, flow, jnp.zeros(()))
-    on_its_way = displacement(model, left, early, away) - bound
-    way = pdist(model.embeddings).max() * 0.3 * np.exp(-ties.rest.stiffness / 2)
-    np.testing.assert_allclose(on_its_way, way, rtol=1e-6)
+        off = np.linalg.norm(rest(query))
+        most = 2 * held.allowed / ties.rest.stiffness
+        assert off <= np.exp(push(query)) * most
+        if push(query) <= 0:
+            widest = pdist(np.asarray(model.embeddings) @ axes.T).max()
+            assert widest * (off + ties.moved) <= TOLERANCE
+            break
+    # The bound is no more than a hundred times what they move.
+    assert lower < 20 and np.exp(push(query)) * most <= 100 * off
 
 
-def ended(query):
-    zero = jnp.zeros(())
-    whole = jnp.asarray(0)
-    return Flow(
-        query,
-        jnp.asarray(1e3),
-        whole,
-        whole,
-        None,
-        zero[None][:0],
-        query[None][:0],
-        zero,
-        query,
+def test_a_single_bag_pushes_the_ties_of_others():
+    """Bag {s, r} alone exerts q_r σ(−f) w (b_s − b_r) Π(E_r − E_s)."""
+    rows = jnp.array([[1.0, 0.0], [-1.0, 0.0], [0.3, 2.0], [0.0, 0.0]])
+    bags = from_sequences([[0, 1], [0, 1], [2, 3]], [1, -1, 1], vocabulary=4)
+    model = Parameters(rows, jnp.array([0.0, 6.0]), jnp.array([1.0, 0.25]))
+    chosen_singly = jnp.array([[True, True], [True, True], [True, False]])
+    ties = ties_of(model, bags, chosen_singly)
+    few, left, held = contracted(model, bags, ties)
+    scores, values = few.embeddings @ few.query, few.embeddings @ few.head
+    _, excess = held.excess(scores, values, left)
+    lost = 1 / (1 + np.exp(12.0))
+    slope = 1 / (1 + np.exp(0.8 * (1 - lost)))
+    force = lost * (1 - lost) * slope * 0.8 / 3
+    np.testing.assert_allclose(np.exp(excess) * held.allowed, 0.3 * force, rtol=5e-3)
+    # The room is what a move of a score by the tolerance leaves.
+    assert bool(ties.proved) and float(ties.widths.max()) == pytest.approx(2.0)
+    room = TOLERANCE / 2 - float(ties.moved)
+    half = float(ties.rest.stiffness) / 2
+    np.testing.assert_allclose(held.allowed, half * room, rtol=1e-6)
+    # Ties that are off by more than that already are not to be contracted.
+    away = eqx.tree_at(lambda t: t.moved, ties, jnp.asarray(1.1 * TOLERANCE / 2))
+    held = contracted(model, bags, away).held
+    assert held.excess(scores, values, left)[1] > 0
+
+
+@pytest.mark.parametrize(("push", "start"), [(0.0, 1e-3), (1e-4, 0.0), (1e-4, 1e-3)])
+def test_ties_that_losers_push_stay_within_their_bound(push, start):
+    """Of δ′ = −½ μ δ + x/(1+t), the slowest that is allowed, by quadrature."""
+    stiffness, begin = 0.3, 2.0
+    rest = Minimum(np.zeros(1), 0.0, np.float64(stiffness), 1.0, 1.0, 1.0)
+    bound = tie_motion(rest, np.float64(start), np.float64(push), np.float64(begin))
+    first = np.exp(begin)
+    field = lambda t, z: [push / t - stiffness * z[0] / 2, z[0] / t]  # noqa: E731
+    # (1+t) from e^τ to 10⁴ times as much.
+    span = first, 1e4 * first
+    found = solve_ivp(field, span, [start, 0.0], "LSODA", rtol=1e-9, atol=1e-15).y
+    off, way = np.abs(found[0]).max(), found[1, -1]
+    assert off <= bound.largest <= 3 * off
+    assert way <= bound.way <= 3 * way
+    within = rest._replace(basin=0.99 * bound.largest)
+    assert np.isinf(tie_motion(within, np.float64(start), push, begin).largest)
+
+
+@jax.jit
+def end_of(start, corpus, until_norm):
+    return certify_stage(
+        start, corpus, flow_to_end(start, corpus, until_norm=until_norm)
     )
+
+
+@pytest.mark.parametrize("name", ["by bags that select one token", "on their way"])
+def test_ties_that_are_pushed_or_far_from_rest_are_not_certified(name):
+    rows, head, tokens, weights, norm = PUSHED[name]
+    rows = np.pad(np.array(rows, float), [(0, 6 - len(rows)), (0, 3 - len(head))])
+    head = np.pad(np.array(head, float), (0, 3 - len(head)))
+    counts = np.array([[token is not None for token in bag] for bag in tokens], float)
+    tokens = np.array([[token or 0 for token in bag] for bag in tokens])
+    bags = from_bags(tokens, counts, [1, -1, 1, 1], vocabulary=6)
+    bags = dataclasses.replace(bags, weights=jnp.array(weights))
+    start = Parameters(jnp.array(rows), jnp.zeros(3), jnp.array(head))
+    found = end_of(start, bags, norm)
+    assert found.status.item() == TrialStatus.TIES_UNPROVED
+
+
+SHORT, LONG = 5e-6, 2e5
+PUSHED = {
+    # In the end a score is 5.7e-3 off what the ties' own rest gives it.
+    "by bags that select one token": (
+        [[SHORT, 0], [-SHORT, 0], [1, 2 * SHORT - 2], [0, 0], [100, 2 * SHORT - 200]],
+        [LONG, LONG / 2],
+        [[0, 1, None], [0, 1, None], [2, 3, None], [4, 3, None]],
+        [0.35, 0.35, 0.2, 0.1],
+        16.5,
+    ),
+    # On their way to rest the last bag turns to token 4, and keeps it.
+    "on their way": (
+        [
+            [SHORT, 0, 0],
+            [-SHORT, 0, 0],
+            [-1, 2, (LONG - 1.5) / LONG**2 / 5],
+            [0, 0, 0],
+            [1e4, 10, (1 - 1e4 * LONG) / LONG**2 / 5],
+            [0, 0, -0.1 / LONG**2],
+        ],
+        [LONG, 0, 5 * LONG**2],
+        [[0, 1, 2], [0, 1, None], [4, 5, None], [3, None, None]],
+        [0.425, 0.425, 0.15, 0.0],
+        32.0,
+    ),
+}

@@ -20,8 +20,8 @@ from jaxselect.margin.certificate import (
     TrialStatus,
     certify,
     explain,
-    inactive_pair_bound,
     late_flow_residual,
+    perturbations,
 )
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import important_tokens
@@ -238,7 +238,8 @@ def test_the_residual_is_the_largest_distance_of_an_active_margin():
 
 
 def inactive_bound(parameters, corpus, end, query, log_time):
-    return inactive_pair_bound(parameters, corpus, end, query, log_time, 1e-3)
+    come = perturbations(parameters, corpus, end, query, log_time, 1e-3)
+    return come.bound(end.late.basin)
 
 
 def test_the_inactive_bound_is_what_they_still_have_to_give():

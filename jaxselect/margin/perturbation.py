@@ -1,0 +1,111 @@
+"""What may still come: one lemma, to which every certificate gives a list.
+
+**Perturbed contraction.** Let Φ be convex on the ball of radius R around its minimum ρ,
+and let z follow −∇Φ but for perturbations, forces or jumps, of ways B_i = ∫‖d_i‖. If
+δ_0 + Σ B_i ≤ R, then ‖z − ρ‖ ≤ δ_0 + Σ B_i for ever (mathematics, lemma 3e.3).
+
+The list of a certificate: inactive pairs, terms that the pair sum omits, ties that are
+not quite at rest, steps of descent. Arrays are of JAX or of NumPy.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxtyping import Float
+
+from .minimum import Minimum, Number
+
+
+def farthest(distance: Number, ways: Sequence[Number], basin: Number) -> Number:
+    """Bound ‖z − ρ‖ for ever by δ_0 + Σ B_i; ∞ beyond the basin.
+
+    Source: mathematics, lemma 3e.3.
+
+    Args:
+        distance: δ_0 = ‖z − ρ‖ now.
+        ways: B_i, the way that each perturbation moves z from now on.
+        basin: R, radius of a ball around ρ on which Φ is convex.
+
+    Returns:
+        The bound.
+
+    Example:
+        >>> import numpy as np
+        >>> ways = [np.float64(0.25), np.float64(0.5)]
+        >>> [float(farthest(np.float64(1.0), ways, basin)) for basin in (2.0, 1.5)]
+        [1.75, inf]
+    """
+    bound = distance + sum(ways)
+    return _where(bound <= basin, bound)
+
+
+class RestingTies(NamedTuple):
+    """Ties that were contracted, as far as a certificate depends on them.
+
+    Attributes:
+        tied: whether there are any.
+        rest: z*, where they rest, with the numbers that prove it.
+        moved: ‖Πp − z*‖ when they were contracted.
+        widths: Λ_X = max ‖Π(E_s − E_r)‖ over the tokens of every bag.
+    """
+
+    tied: Any
+    rest: Minimum
+    moved: Number
+    widths: Float[Any, " sequences"]
+
+
+class TieMotion(NamedTuple):
+    """How far ties may be off their rest z*, from now on.
+
+    Attributes:
+        largest: bound on ‖Πp − z*‖; ∞ where the basin does not hold it.
+        way: bound on ∫‖Πp − z*‖ dτ.
+    """
+
+    largest: Number
+    way: Number
+
+
+def tie_motion(
+    rest: Minimum, distance: Number, push: Number, log_time: Number
+) -> TieMotion:
+    """Bound the motion of ties that losing tokens push.
+
+    Within the basin the curvature is at least μ/2, so that δ = Πp − z* obeys d‖δ‖/dt ≤
+    −½ μ‖δ‖ + x. Where x falls like 1/(1+t), e^τ x at τ_0 bounds it for ever, and
+
+        ‖δ‖ ≤ δ_0 + 2x/μ,    ∫‖δ‖ dτ ≤ δ_0 log(1 + 2/(μ e^{τ_0})) + 2x/μ.
+
+    Source: mathematics, lemma 3g.5.
+
+    Args:
+        rest: z*, with μ and its basin.
+        distance: δ_0 = ‖Πp − z*‖ now.
+        push: e^τ x, bound on the forces of all losing tokens along the ties, per unit
+            of τ.
+        log_time: τ_0.
+
+    Returns:
+        The bounds.
+
+    Example:
+        >>> import numpy as np
+        >>> rest = Minimum(np.zeros(1), 0.0, np.float64(2.0), 1.0, 1.0, 0.5)
+        >>> found = tie_motion(rest, np.float64(0.1), np.float64(0.2), np.float64(0.0))
+        >>> round(float(found.largest), 6), round(float(found.way), 6)
+        (0.3, 0.269315)
+    """
+    xp = rest.point.__array_namespace__()
+    # No tie is infinitely stiff.
+    soft = xp.where(rest.stiffness > 0, rest.stiffness, xp.inf) / 2
+    rate = soft * xp.exp(xp.minimum(log_time, xp.log(xp.finfo(rest.point.dtype).max)))
+    held = push / rate
+    off = farthest(distance, [held], rest.basin)
+    return TieMotion(off, distance * xp.log1p(1 / rate) + held)
+
+
+def _where(holds: Number, bound: Number) -> Number:
+    """The bound where it holds, else ∞."""
+    xp = bound.__array_namespace__()
+    return xp.where(holds, bound, xp.inf)
