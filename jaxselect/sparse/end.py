@@ -29,8 +29,11 @@ from scipy.sparse.csgraph import connected_components
 from ..data.sparse import SparseCorpus
 from ..flow.cls import Flow
 from ..flow.integration import FlowStatus
+from ..margin.certificate import FORCES_HOLD
 from ..margin.max_margin import MaxMarginStatus
 from ..margin.minimum import Minimum, inverse_root, rest_at
+from ..margin.pairs import response
+from ..margin.perturbation import RestingTies, farthest, tie_motion
 from ..margin.qp import ACTIVE
 from ..model.attention import attend_bags
 from ..model.parameters import Parameters, span_axes
@@ -194,7 +197,7 @@ def pair_forces(
     value = bags.gather(bags.values)
     slope = bags.loss.slope(bags.labels * attention.output)
     spread = bags.largest(value) + bags.largest(-value)
-    response = 4 + 1.3 * max(bags.loss.largest_ratio, 1.0) * spread
+    bent = response(spread, bags.loss)
     towards = -bags.spread(bags.labels * slope / bags.num_total) * attention.advantage
     lost = ~selected
     winners, losers, pair = competing_pairs(counts, selected)
@@ -204,7 +207,7 @@ def pair_forces(
     size = bags.spread(slope * spread / bags.num_total)[lost] * weight
     # An exponent of size a is known to some a roundings.
     rounding = (64 + 8 * np.abs(scores).max(initial=0.0)) * np.finfo(float).eps
-    known = (rounding + bags.spread(response) * shift)[lost]
+    known = (rounding + bags.spread(bent) * shift)[lost]
     total, gross, error = np.zeros((3, len(winners)))
     np.add.at(total, pair, towards[lost] * weight)
     np.add.at(gross, pair, size)
@@ -220,8 +223,8 @@ def pair_forces(
             np.log(error) + top,
             top,
             lost_share=float(shares.max(initial=0.0)),
-            response=float(response.max(initial=0.0)),
-            drive=float((slope * spread * response).sum() / bags.num_total),
+            response=float(bent.max(initial=0.0)),
+            drive=float((slope * spread * bent).sum() / bags.num_total),
         )
 
 
@@ -384,10 +387,6 @@ def least_distance(
 # Margin above one beyond which a pair is inactive; between it and the roundings of an
 # active one no offset is claimed.
 INACTIVE = 1e-6
-# Longest log-time in which ties may come to rest: slower ties are not certified.
-SLOWEST_REST = 1.0
-# Log-time of ties to rest that counts as none.
-AT_ONCE = 1e-3
 # Log of the largest number, with room for a product.
 LARGEST = 600.0
 # Log of a force beyond which p is far from its line: ρ is not looked for.
@@ -402,22 +401,10 @@ SQUARABLE = 300.0
 NEAR = 0.1
 
 
-class Ties(NamedTuple):
-    """The data of ties at rest that the forces of pairs depend on.
-
-    Attributes:
-        distance: distance of p from the certified minimum, along the ties' axes.
-        stiffness: least curvature of the risk there.
-        basin: distance from which p ends in it.
-    """
-
-    distance: float = 0.0
-    stiffness: float = np.inf
-    basin: float = np.inf
-
-
 # No ties.
-FREE = Ties()
+FREE = RestingTies(
+    np.False_, Minimum(np.zeros(0), 0.0, np.inf, 0.0, np.inf, np.inf), 0.0, np.zeros(0)
+)
 
 
 class LateFlow(NamedTuple):
@@ -440,7 +427,7 @@ class LateFlow(NamedTuple):
     """
 
     forces: PairForces
-    ties: Ties
+    ties: RestingTies
     words: Float[np.ndarray, "vocabulary dim"]
     growth: Float[np.ndarray, " dim"]
     duals: Float[np.ndarray, " pairs"]
@@ -461,7 +448,7 @@ class LateFlow(NamedTuple):
         margin: SparseMaxMargin,
         log_time: float,
         diameter: float,
-        ties: Ties,
+        ties: RestingTies,
     ) -> "LateFlow":
         """Compute these numbers from the arguments of `limit_certificate`."""
         scores = words @ margin.direction
@@ -485,28 +472,23 @@ class LateFlow(NamedTuple):
             sharp,
         )
 
-    def passing_error(self, lost_share: float, *, settled: bool) -> float:
+    def passing(self, lost_share: float) -> tuple[float, float]:
         """Bound the part of the relative error of forces that decays like e^{−τ}.
 
-        The error is relative to gross forces, and infinite if the leading order is no
-        approximation. `lost_share` bounds the weight of all losing tokens of a bag from
-        now on. With `settled` the present distance of the ties from their rest is left
-        out.
-        """
-        drive = self.forces.drive * lost_share * self.diameter
-        # Within the basin the curvature is half of the least at rest, or more.
-        held = 2 * drive / self.ties.stiffness
-        at_once = settled and self.settling <= AT_ONCE
-        off = held if at_once else max(self.ties.distance, held)
-        error = self.forces.response * (lost_share + self.diameter * off)
-        described = error <= 0.5 and max(held, self.ties.distance) <= self.ties.basin
-        return error if described and self.settling <= SLOWEST_REST else np.inf
+        The error is relative to gross forces. `lost_share` bounds the weight of all
+        losing tokens of a bag from now on.
 
-    @property
-    def settling(self) -> float:
-        """Log-time after which the ties' distance from rest has decayed by e^{−100}."""
-        rate = self.ties.stiffness * np.exp(min(self.log_time, LARGEST)) / 2
-        return float(100 / rate)
+        Returns:
+            The largest error, infinite if the leading order is no approximation, and
+            the integral of the error over τ.
+        """
+        now = min(self.log_time, LARGEST)
+        push = self.forces.drive * lost_share * self.diameter * np.exp(now)
+        ties = tie_motion(self.ties.rest, np.float64(self.ties.moved), push, now)
+        largest, way = (
+            self.forces.response * (lost_share + self.diameter * off) for off in ties
+        )
+        return float(largest if largest <= FORCES_HOLD else np.inf), float(way)
 
     def positive(self, passing: float, by: float = 1.0) -> Bool[np.ndarray, " pairs"]:
         """Whether every c_k is positive by more than `by` times its error."""
@@ -713,7 +695,7 @@ def limit_certificate(
     log_time: float,
     *,
     diameter: float,
-    ties: Ties = FREE,
+    ties: RestingTies = FREE,
 ) -> LimitCertificate:
     """Return the strongest statement whose hypotheses the numbers satisfy.
 
@@ -756,7 +738,7 @@ def _all_positive(late: LateFlow) -> LimitCertificate:
     total = 2 * max(float(late.size.sum()), norm**2)
     # A loser's share is its force times this, and all forces together are bounded.
     most = np.exp((forces.log_share - forces.log_force).max() - late.log_time)
-    error = late.passing_error(float(most * total), settled=False)
+    error, _ = late.passing(float(most * total))
     wrong = ~late.positive(error, 2 * float(late.length.max()) * norm)
     found = LimitCertificate(
         CertificateStatus.UNRESOLVED,
@@ -791,8 +773,9 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
     # A bound on the way of p, assumed here and checked at the end.
     way = 2 * distance + float(fading[late.forces.sign > 0].sum()) + 2 * push
     room = float(np.exp(min(longest * way, ROOM))) if proved else 1.0
-    error = late.passing_error(room * late.forces.lost_share, settled=True)
-    wrong = ~late.positive(error)
+    error, passing = late.passing(room * late.forces.lost_share)
+    # Forces are evaluated with the ties at rest.
+    wrong = ~late.positive(room * late.forces.lost_share * late.forces.response)
     found = LimitCertificate(
         CertificateStatus.NO_EQUILIBRIUM,
         wrong_sign=int(wrong.sum()),
@@ -804,14 +787,11 @@ def _within_budget(late: LateFlow) -> LimitCertificate:
         return found
     if not np.isfinite(error):
         return found._replace(status=CertificateStatus.UNRESOLVED)
-    passing = room * error * float(late.gross @ late.length)
-    if late.settling <= AT_ONCE:
-        # Ties that come to rest at once are no part of the error, but of the way.
-        passing += late.settling * float((late.size + late.gross) @ late.length)
-    base = distance + float(fading[~wrong].sum()) + passing
-    if found.active_wrong_sign:
-        # Φ is convex within the basin only.
-        push = min(push, equilibrium.basin - base)
+    # Φ is convex everywhere where no active pair acts towards its loser.
+    basin = equilibrium.basin if found.active_wrong_sign else np.inf
+    ways = fading[~wrong].sum(), room * passing * (late.gross @ late.length)
+    base = float(farthest(np.float64(distance), ways, basin))
+    push = min(push, basin - base)
     budget = base + push
     pushed = float((fading * np.exp(late.length * budget))[wrong].sum())
     found = found._replace(distance=distance, push=pushed)
@@ -902,7 +882,8 @@ def flow_end(
     ties, shift = FREE, np.zeros(bags.counts.nnz)
     if resting is not None:
         held = resting.point
-        ties = Ties(distance + resting.radius, resting.stiffness, resting.basin)
+        off = distance + resting.radius
+        ties = RestingTies(np.True_, resting, off, np.zeros(0))
         shift = _shift(bags, selected, axes, shared, resting)
     forces = pair_forces(bags, counts, selected, across + axes @ held, shift)
     limit = limit_certificate(
