@@ -355,7 +355,7 @@ def _held(
     (−ℓ′) Q w (4 + 1.3 κ̄ w) Λ_X at most; ties off their rest by δ change those of
     another bag by Λ_X δ times as much.
 
-    Source: mathematics, lemma 3g.5.
+    Source: mathematics, proposition 3g.6.
     """
     spread = value_range(entries, corpus)[:, 0]
     bent = ties.widths * response(spread, corpus.loss)

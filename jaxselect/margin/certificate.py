@@ -58,7 +58,7 @@ UNSELECTED = 0.125
 # Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
 NONLINEAR = 4
 # Largest relative change of forces by ties off their rest, to first order, for which
-# its bound holds. Derived (lemma 3g.4).
+# its bound holds. Derived (lemma 3g.5).
 FORCES_HOLD = 0.5
 
 

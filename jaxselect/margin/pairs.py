@@ -235,7 +235,7 @@ def response(spread: Any, loss: Loss) -> Any:
     The force is in units of w_X (−ℓ′) q w, with w the range of b in the bag; κ̄ = max
     ℓ″/|ℓ′|. Arrays are of JAX or of NumPy.
 
-    Source: mathematics, lemma 3g.4.
+    Source: mathematics, lemma 3g.5.
     """
     return 4 + 1.3 * max(loss.largest_ratio, 1.0) * spread
 
