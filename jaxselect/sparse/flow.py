@@ -32,6 +32,7 @@ from ..checks import BadInput, increasing
 from ..data.sparse import SparseCorpus
 from ..flow.cls import Flow
 from ..flow.integration import FlowStatus
+from ..margin.certificate import TOLERANCE
 from ..margin.max_margin import MaxMarginStatus
 from ..model.parameters import Parameters
 from ..model.sparse_objective import risk_and_score_descent
@@ -535,8 +536,6 @@ def _crossing(
 
 # Of p − p_mm τ; errors made here are amplified later, hence tighter than the field's.
 LATE = BdfSettings(tolerance=1e-7)
-# Of the flow of the tied bags alone, which shall end within a basin.
-CLOSELY = BdfSettings(tolerance=1e-6, max_steps=600)
 
 
 def reduced_flow(
@@ -605,35 +604,23 @@ def _pairs(
     return pairs, start
 
 
-def in_basin_of_minimum(ending: FlowEnd, query: Float[np.ndarray, " dim"]) -> bool:
-    """Whether the flow of the tied bags alone enters the minimum's basin from p.
+def ties_rest(parameters: Parameters, ending: FlowEnd) -> bool:
+    """Whether p is where its ties rest, but for the tolerance in scores of all words.
 
     It is true if no tokens are tied, and false if no strict minimum is certified.
 
     Source: mathematics, section 7d.
+
+    Args:
+        parameters: (E, p, v), p where `ending` was found.
+        ending: the ties, and where they rest.
     """
-    shared, rest, begin = ending.shared, ending.rest, ending.axes.T @ query
-    if rest is None:
+    if ending.rest is None:
         return True
-    if not rest.proved:
-        return False
-
-    def inside(place: np.ndarray) -> bool:
-        return bool(np.linalg.norm(place - rest.point) <= rest.basin)
-
-    # There a flow would follow rounding alone, in any number of steps.
-    if inside(begin):
-        return True
-    flow = integrate(
-        lambda place: descent(shared, place)[0],
-        lambda time, place: -curvature(shared, place, time),
-        begin,
-        until_log_time=REDUCED_FLOW_UNTIL,
-        path_log_times=np.zeros(0),
-        settings=CLOSELY,
-        callback=lambda log_time: None,
-    )
-    return inside(np.asarray(flow.query))
+    scores = np.asarray(parameters.embeddings) @ ending.axes
+    off = scores @ (ending.axes.T @ np.asarray(parameters.query) - ending.rest.point)
+    near = ending.distance <= ending.rest.basin and np.ptp(off) <= TOLERANCE
+    return bool(ending.rest.proved and near)
 
 
 # Log-time between two certificates; late, as a part of the log-time itself.
@@ -723,7 +710,7 @@ def trajectory(
     while at.log_time < until_log_time and len(at.stages) < STAGES:
         if ending.status != End.UNPROVED or at.flow.status != FlowStatus.REACHED:
             break
-        if not _may_go_on(ending, at.flow):
+        if not at.may_go_on(ending):
             if settled:
                 break
             # The end may have cut through an overtaking. Where p rests already,
@@ -742,7 +729,7 @@ def trajectory(
         if lost and (not returns or at.log_time > returns[-1] + TOGETHER):
             returns.append(at.log_time)
         at = course.integrate_full(at, AFTER_RETURN if lost else WHOLE_FIELD_UNTIL)
-        if lost and not _may_go_on(course.certify(at), at.flow):
+        if lost and not at.may_go_on(course.certify(at)):
             at = course.integrate_full(at, WHOLE_FIELD_UNTIL)
         ending = course.certify_restart(at)
     return Trajectory(
@@ -779,16 +766,6 @@ def _check_door(
     increasing("path_log_times", path_log_times)
 
 
-def _may_go_on(ending: FlowEnd, flow: Flow) -> bool:
-    """Whether the reduced flow may continue, because no limit is certified yet."""
-    return (
-        ending.status == End.UNPROVED
-        and int(flow.status) == FlowStatus.REACHED
-        and ending.margin.status == MaxMarginStatus.SOLVED
-        and in_basin_of_minimum(ending, np.asarray(flow.query))
-    )
-
-
 class _Reached(NamedTuple):
     """How far a trajectory has come.
 
@@ -808,6 +785,15 @@ class _Reached(NamedTuple):
     def flow(self) -> Flow:
         """The last stage."""
         return self.stages[-1]
+
+    def may_go_on(self, ending: FlowEnd) -> bool:
+        """Whether the reduced flow may continue, because no limit is certified yet."""
+        return (
+            ending.status == End.UNPROVED
+            and int(self.flow.status) == FlowStatus.REACHED
+            and ending.margin.status == MaxMarginStatus.SOLVED
+            and ties_rest(self.parameters, ending)
+        )
 
     def after(
         self, flow: Flow, asked: Float[np.ndarray, " times"], log_time: float
@@ -893,7 +879,7 @@ class _Course(NamedTuple):
     def certify_restart(self, at: _Reached) -> FlowEnd:
         """Certify; if that fails, find a start for the reduced flow."""
         ending = self.certify(at)
-        if ending.status == End.UNPROVED and not _may_go_on(ending, at.flow):
+        if ending.status == End.UNPROVED and not at.may_go_on(ending):
             return self.certify(at, RETURN_LEVEL)
         return ending
 

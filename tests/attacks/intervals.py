@@ -218,7 +218,16 @@ def max_margin(rows, pairs, active, direction, duals):
     return Verdict(holds, values), exact, apart, basis
 
 
-def late_flow(rows, bags, pairs, active, margin, query, log_time, offset):
+class Contracted(NamedTuple):
+    """What ties at rest add: Λ of every bag, ‖Πp − z*‖ when contracted, μ, basin."""
+
+    widths: list
+    moved: arb
+    stiffness: arb
+    basin: arb
+
+
+def late_flow(rows, bags, pairs, active, margin, query, log_time, offset, ties=None):
     """Theorems 3e.2 and 3e.4 of one selection, from stored p, log t and ρ."""
     found, exact, apart, basis = margin
     holds, values = dict(found.holds), dict(found.values)
@@ -283,16 +292,29 @@ def late_flow(rows, bags, pairs, active, margin, query, log_time, offset):
         d, excess = size(apart[k]), dot(apart[k], exact) - 1
         exponent = tau - dot(apart[k], p) + 2 * distance * d + TOLERANCE
         spent += abs(strength[k]) * exponent.exp() * d / excess
-    unselected, gross = ZERO, ZERO
-    for bag in bags:
+    unselected, omitted, push = ZERO, ZERO, ZERO
+    for number, bag in enumerate(bags):
         own = [scores[entry.token] for entry in bag.entries]
         shares, mean = softmax(bag.entries, own)
         lost = sum((q for i, q in enumerate(shares) if i != bag.slot), ZERO)
         wide = spread(bag.entries)
+        gross = weight * slope(bag.label * mean) * tau.exp() * lost * wide
         unselected = arb.max(unselected, lost * (1 + wide))
-        gross += weight * slope(bag.label * mean) * tau.exp() * lost * wide
+        omitted += 4 * lost * (1 + wide) * gross
+        if ties is not None:
+            push += gross * (4 + wide * 13 / 10) * ties.widths[number]
     grown = (2 * (2 * distance * longest + TOLERANCE)).exp()
-    bound = longest * (spent + longest * 4 * unselected * gross * grown)
+    ways = spent + longest * omitted * grown
+    if ties is not None:
+        push *= grown * 3 / 2
+        held = 2 * push / ties.stiffness / tau.exp()
+        off = ties.moved + held
+        holds["displacement"] = max_of(ties.widths) * off <= TOLERANCE
+        holds["within the basin of the ties"] = off <= ties.basin
+        soft = (1 + 2 / (ties.stiffness * tau.exp())).log()
+        ways += longest * push * (ties.moved * soft + held)
+        values["displacement"] = float(max_of(ties.widths) * off)
+    bound = longest * ways
     holds["ε (1 + Δ) ≤ ⅛"] = unselected <= arb(1) / 8
     holds["B ≤ tol"] = bound <= TOLERANCE
     holds["within the basin"] = basin is None or distance + bound / longest <= basin
@@ -434,25 +456,14 @@ def contracted(rows, bags, ties, head, basis, place, radius):
         entries += [e._replace(token=int(ties.classes[e.token])) for e in there]
         found.append(Bag(int(bags.labels[i]), entries, slot))
     # A class is seen by its first token.
-    return [across[int(ties.classes[t])] for t in range(len(rows))], found
-
-
-def displaced(rows, bags, ties, query, log_time):
-    """Lemma 7c.2: distance of ties from their rest, in scores."""
-    weight, push = ONE / len(bags), ZERO
-    p = vector(query)
-    for bag in bags:
-        if bag.slot is None:
-            continue
-        shares, mean = softmax(
-            bag.entries, [dot(rows[e.token], p) for e in bag.entries]
+    widths = [
+        max_of([size(inside[int(t)] - inside[int(u)]) for t in held for u in held])
+        for held in (
+            tokens[counts > 0]
+            for tokens, counts in zip(bags.tokens, bags.counts, strict=True)
         )
-        lost = sum((q for i, q in enumerate(shares) if i != bag.slot), ZERO)
-        wide = spread(bag.entries)
-        push += weight * slope(bag.label * mean) * lost * wide * (4 + wide * 13 / 10)
-    stiffness = arb(float(ties.rest.stiffness))
-    left = arb(float(ties.moved)) * (-stiffness * arb(log_time).exp() / 2).exp()
-    return 2 * push / stiffness, left
+    ]
+    return [across[int(ties.classes[t])] for t in range(len(rows))], found, widths
 
 
 def judge(model, corpus, stage, found):
@@ -463,19 +474,16 @@ def judge(model, corpus, stage, found):
     rows = [vector(row) for row in model.embeddings]
     head, ties = vector(model.head), stage.ties
     query, log_time = stage.flow.query, float(stage.flow.log_time)
-    tied = (ties.selected.sum(axis=1) > 1).any()
+    tied, at_rest = (ties.selected.sum(axis=1) > 1).any(), None
     holds, values, offset = {}, {}, found.ending.late.offset
     if tied:
         still, *where = rest(rows, corpus, ties, head)
         holds, values = dict(still.holds), dict(still.values)
         if not still.confirmed:
             return still
-        diameter = max_of([size(a - b) for a in rows for b in rows])
-        rows, bags = contracted(rows, corpus, ties, head, *where)
-        pushed, left = displaced(rows, bags, ties, query, log_time)
-        moved = diameter * (diameter * pushed + left)
-        holds["displacement"] = moved <= TOLERANCE
-        values["displacement"] = float(moved)
+        rows, bags, widths = contracted(rows, corpus, ties, head, *where)
+        numbers = ties.moved, ties.rest.stiffness, ties.rest.basin
+        at_rest = Contracted(widths, *(arb(float(number)) for number in numbers))
     else:
         bags = [
             Bag(
@@ -510,7 +518,7 @@ def judge(model, corpus, stage, found):
     holds["pairs"] = competing == set(pairs)
     margin = max_margin(rows, pairs, active, found.ending.margin.direction, duals)
     arguments = rows, bags, pairs, active, margin, query, log_time, offset
-    verdict = late_flow(*arguments)
+    verdict = late_flow(*arguments, at_rest)
     return Verdict(holds | verdict.holds, values | verdict.values)
 
 

@@ -10,6 +10,7 @@ import pytest
 from jaxselect.data.corpus import from_sequences
 from jaxselect.data.sparse import from_corpus
 from jaxselect.flow.cls import FlowStatus
+from jaxselect.margin.certificate import TOLERANCE
 from jaxselect.model.parameters import Parameters
 from jaxselect.sparse import flow as module
 from jaxselect.sparse.end import CertificateStatus, End, flow_end
@@ -18,9 +19,9 @@ from jaxselect.sparse.flow import (
     BdfSettings,
     _since,
     _total,
-    in_basin_of_minimum,
     reduced_flow,
     sparse_flow,
+    ties_rest,
     trajectory,
 )
 from tests.sparse.problems import SELECTED, TIED, followed, problem
@@ -261,31 +262,23 @@ def test_a_path_is_saved_across_the_stages():
     np.testing.assert_allclose(lead, wanted[: len(lead)], atol=0.3)
 
 
-def test_words_rest_only_where_their_own_flow_ends():
+def test_words_rest_only_where_no_score_is_off_by_the_tolerance():
     seed = TIED[0]
     model, _, corpus = problem(seed)
-    flow = followed(seed)
-    ending = flow_end(model, corpus, flow)
-    query = np.asarray(flow.query)
-    assert in_basin_of_minimum(ending, query)
-    assert in_basin_of_minimum(ending, query + 0.5 * ending.axes[:, 0])
-    rest = ending.rest
-    elsewhere = rest._replace(point=rest.point + 10 * rest.basin)
-    assert not in_basin_of_minimum(ending._replace(rest=elsewhere), query)
-    unproved = rest._replace(stiffness=0.0)
-    assert not in_basin_of_minimum(ending._replace(rest=unproved), query)
+    ending = flow_end(model, corpus, followed(seed))
+    scores = np.asarray(model.embeddings) @ ending.axes
+    way = ending.axes[:, 0] / np.ptp(scores[:, 0])
+    start = ending.axes @ ending.rest.point
 
+    def rest(off, ending=ending):
+        moved = Parameters(model.embeddings, jnp.asarray(start + off * way), model.head)
+        return ties_rest(moved, ending)
 
-def test_where_words_rest_already_nothing_is_followed(monkeypatch):
-    """A flow through rounding alone would take any number of steps."""
-    seed = TIED[0]
-    model, _, corpus = problem(seed)
-    flow = followed(seed)
-    ending = flow_end(model, corpus, flow)
-    query = np.asarray(flow.query)
-    monkeypatch.setattr(module, "CLOSELY", BdfSettings(max_steps=1))
-    assert in_basin_of_minimum(ending, query)
-    assert not in_basin_of_minimum(ending, query + 0.5 * ending.axes[:, 0])
+    assert rest(0.9 * TOLERANCE) and not rest(1.1 * TOLERANCE)
+    assert not rest(0.0, ending._replace(distance=1.1 * ending.rest.basin))
+    unproved = ending.rest._replace(stiffness=0.0)
+    assert not rest(0.0, ending._replace(rest=unproved))
+    assert rest(1.0, ending._replace(rest=None))
 
 
 @pytest.mark.parametrize("begun", [0.0, 3.0, 50.0])
