@@ -356,11 +356,11 @@ def coverage(
     def share(label: int) -> Float[Scalar, ""]:
         counted = holds & (corpus.labels == label)
         number = _number(counted, corpus)
-        kept_number = _number(kept & counted, corpus)
         nonempty = number > 0
-        return jnp.where(
-            nonempty, kept_number / jnp.where(nonempty, number, 1.0), jnp.nan
-        )
+        part = _number(kept & counted, corpus) / jnp.where(nonempty, number, 1.0)
+        # Two sums of the same weights may differ by a rounding.
+        part = jnp.where((counted & ~kept).any(), part, 1.0)
+        return jnp.where(nonempty, part, jnp.nan)
 
     labels = (1, -1) if corpus.classes is None else tuple(range(corpus.classes))
     return jnp.stack([share(label) for label in labels])

@@ -158,6 +158,20 @@ def test_shares_are_of_weights():
     assert_close(mean_coverage(jnp.array([0.75, np.nan]), weighed), np.array(0.75))
 
 
+def test_a_class_that_keeps_all_its_tokens_has_the_share_one():
+    """Exactly, as the status of a run asks for, in whatever order weights add up."""
+    plain = bags([[n % 4, 4] for n in range(24)], [1 - 2 * (n % 2) for n in range(24)])
+    chosen = plain.present & (plain.tokens < 4)
+
+    @jax.jit
+    @jax.vmap
+    def shares(key):
+        weights = jax.nn.softmax(jax.random.normal(key, (24,)))
+        return jnp.stack(important_selected(chosen, replace(plain, weights=weights)))
+
+    assert (shares(jax.random.split(jax.random.key(0), 64)) == 1).all()
+
+
 def test_equal_weights_are_none():
     assert_same(bags(SEQUENCES, LABELS, [7.0] * 4), bags(SEQUENCES, LABELS))
 
