@@ -22,10 +22,10 @@ from ..data.corpus import Corpus
 from ..data.loss import EXPONENTIAL, LOGISTIC, Loss
 from ..flow.joint import LearningRates
 from ..model.attention import (
+    Attention,
     attend_corpus,
     functional_margin,
     negative_gradient,
-    outputs,
 )
 from ..model.parameters import Parameters, check_problem
 
@@ -421,7 +421,7 @@ class KeptList(eqx.Module):
     Attributes:
         kept: whether it is certified to do so for ever.
         selected: the tokens of the list, |b_s| ≥ m̃.
-        margin: m̃, at most every y f; it grows like log t.
+        margin: m̃, at most every y f; it grows like log t. Less its rounding.
         excess: x, which never grows: from now on |b_r| ≤ x m̃ for all other tokens.
         weight: least weight of the deciding token of a sequence, from now on.
     """
@@ -477,7 +477,8 @@ def kept_list(
         )
     eta, pace, rate = rates.array(parameters.query.dtype)
     values = parameters.embeddings @ parameters.head
-    margins = functional_margin(corpus.labels, outputs(parameters, corpus)).value
+    attention = attend_corpus(parameters.embeddings @ parameters.query, values, corpus)
+    margins = functional_margin(corpus.labels, attention.output).value
     weights = corpus.weighted(jnp.ones_like(margins))
     logs = jnp.where(weights > 0, jnp.log(weights), -jnp.inf)
     least = jnp.min(jnp.where(weights > 0, logs, jnp.inf))
@@ -488,10 +489,13 @@ def kept_list(
         margin = jnp.where(log_loss > -FAR, -jnp.log(jnp.expm1(jnp.exp(near))), margin)
     squares = [jnp.sum(part**2) for part in jax.tree.leaves(parameters)]
     total = squares[0] / eta + squares[1] / pace + squares[2] / rate
+    # A smaller m̃ is that of a smaller w, for which the theorem holds as well.
+    slip = _slip(parameters, corpus, attention)
+    margin = margin - slip
     selected = jnp.abs(values) >= margin
     size = selected.sum().astype(values.dtype)
-    square = eta * rate * (total / (2 * margin)) ** 2 - size
-    excess = jnp.sqrt(jnp.maximum(square, 0.0))
+    ratio = jnp.sqrt(eta * rate) * total / (2 * margin) * (1 + slip / margin)
+    excess = jnp.sqrt(jnp.maximum(ratio**2 - size, 0.0))
     # Every sequence has one token of its sign, every token such a sequence.
     labels = corpus.labels.astype(values.dtype)
     signed = labels[:, None] * jnp.where(selected, values, 0.0)[corpus.tokens]
@@ -499,9 +503,11 @@ def kept_list(
     counted = (weights > 0)[:, None] & decides
     deciding = jnp.zeros(corpus.vocabulary, bool).at[corpus.tokens].max(counted)
     single = jnp.where(weights > 0, decides.sum(axis=1) == 1, True).all()
-    copies = jnp.max(corpus.counts).astype(excess.dtype)
+    most = corpus.counts.max(axis=1)
+    fewest = jnp.where(corpus.present, corpus.counts, jnp.inf).min(axis=1)
+    copies = jnp.where(weights > 0, most / fewest, 1.0).max().astype(excess.dtype)
     wide = jnp.sqrt(1 + excess**2)
-    narrow = copies + 1 - excess > copies * wide
+    narrow = 1 - excess > copies * excess**2 / (1 + wide)
     return KeptList(
         kept=(margin > 0) & single & (deciding == selected).all() & narrow,
         selected=selected,
@@ -509,6 +515,25 @@ def kept_list(
         excess=excess,
         weight=(1 - excess) / (wide - excess),
     )
+
+
+def _slip(
+    parameters: Parameters, corpus: Corpus, attention: Attention
+) -> Float[Scalar, ""]:
+    """Bound what rounding makes of a value and of m̃, together.
+
+    A score or value of d terms is known to d roundings of the sum of their sizes, an
+    output to the error of a value and Σ q |b − f| times that of a score, and m̃ to 1.4
+    times the error of log L, which is that of an output.
+    """
+    scores, values = (
+        (jnp.abs(parameters.embeddings) @ jnp.abs(vector)).max()
+        for vector in (parameters.query, parameters.head)
+    )
+    spread = jnp.exp(attention.log_weights) * jnp.abs(attention.advantage)
+    spread = jnp.where(corpus.present, spread, 0.0).sum(axis=1).max()
+    terms = sum(parameters.embeddings.shape + corpus.tokens.shape)
+    return 4 * terms * jnp.finfo(values.dtype).eps * (1 + values + scores * spread)
 
 
 def _log_loss(margins: Array, loss: Loss) -> Array:

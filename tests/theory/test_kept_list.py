@@ -128,11 +128,34 @@ def test_a_value_that_no_sequence_needs_is_not_certified():
 def test_the_excess_has_a_bound_that_copies_lower():
     """C + 1 − x > C √(1 + x²): x < ¾ without copies, x < √(8/3) − 1 where C = 2."""
     twice = from_sequences([[0, 0, 1, 3], *SEQUENCES[1:]], LABELS, vocabulary=5)
-    for bags, bound in ((BAGS, 0.75), (twice, np.sqrt(8 / 3) - 1)):
+    parts = dataclasses.replace(twice, counts=0.25 * twice.counts)
+    bounds = 0.75, np.sqrt(8 / 3) - 1, np.sqrt(8 / 3) - 1
+    for bags, bound in zip((BAGS, twice, parts), bounds, strict=True):
         found = [KEPT(at_the_list(value, 5.0), bags) for value in (120.0, 150.0, 200.0)]
         kept = [bool(one.kept) for one in found]
         assert kept == [bool(one.excess < bound) for one in found]
         assert True in kept and False in kept
+
+
+def test_what_rounding_may_decide_is_not_certified():
+    """Where x is ¾ to a few roundings, by the formula without an allowance."""
+
+    def exceeds(value):
+        signs, scores = value * SIGNS, 5 * ORDER
+        output = attend_corpus(jnp.asarray(scores), jnp.asarray(signs), BAGS).output
+        weights = np.asarray(BAGS.weights)
+        loss = weights @ np.log1p(np.exp(-np.array(LABELS) * np.asarray(output)))
+        margin = -np.log(np.expm1(loss / weights.min()))
+        ratio = (np.linalg.norm(scores) + np.linalg.norm(signs)) / margin
+        return ratio**2 - 3 >= 0.75**2
+
+    low, high = 120.0, 200.0
+    assert exceeds(low) and not exceeds(high)
+    while (middle := 0.5 * (low + high)) not in (low, high):
+        low, high = (middle, high) if exceeds(middle) else (low, middle)
+    for part in (0.0, 1e-15, 1e-14, 3e-14):
+        assert not KEPT(at_the_list(high * (1 + part), 5.0), BAGS).kept
+    assert KEPT(at_the_list(high * (1 + 1e-11), 5.0), BAGS).kept
 
 
 def test_a_value_below_the_margin_is_none_of_the_list():
