@@ -41,6 +41,7 @@ STUDIES = (
     "theory.phases",
     "theory.peers",
     "theory.purity",
+    "theory.selection",
     "theory.tolerance",
     "theory.watch",
     "reviews",

@@ -51,7 +51,7 @@ def assumption_one(
     share draws counts independently instead, and has another phase diagram
     (mathematics, section 6e).
 
-    Source: mathematics, section 3.
+    Source: mathematics, sections 3 and 3m.
 
     Args:
         key: a `jax.random.key`.
