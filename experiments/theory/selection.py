@@ -120,7 +120,7 @@ def one(
 
     late = log_weight(flow.query)
     missed = late < jnp.log(0.5)
-    weights = jnp.where(missed, 0.0, corpus.weights)
+    weights = jnp.where(missed, 0.0, corpus.weighted(jnp.ones_like(late)))
     found = certify(start, dataclasses.replace(corpus, weights=weights), flow)
     slope = (rows @ found.ending.late.growth)[corpus.tokens]
     other = jnp.where(corpus.present & ~decides, slope, -jnp.inf).max(axis=1)

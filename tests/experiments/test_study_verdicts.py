@@ -17,6 +17,7 @@ from experiments.theory import (
     phases,
     purity,
     rates,
+    selection,
     step_size,
     watch,
 )
@@ -126,6 +127,16 @@ def loads(load, at_odds=0):
     return purity.held(study({"pairs": row}))
 
 
+def missed(wrong, asked=4):
+    row = {"sure": asked, "captured_sure": wrong}
+    return selection.CLAIMS[1].measure(study({"rows": [row, row]}))
+
+
+def decided(captured):
+    row = {"selected": 2, "captured": captured, "runs": 3}
+    return selection.decided(study({"rows": [row]}))
+
+
 def matrix(good):
     row = {"identity_holds": good, "identity_largest": 0.0, "draws": 4}
     return joint.behind_matrix(study({"matrix": row}))
@@ -199,6 +210,11 @@ TABLES = [
     (lambda: loads(1.01), FAILS),
     (lambda: loads(0.5, at_odds=1), FAILS),
     (lambda: loads(NAN), OPEN),
+    (lambda: missed(0), AGREES),
+    (lambda: missed(1), IN_PART),
+    (lambda: missed(0, asked=0), OPEN),
+    (lambda: decided(1), AGREES),
+    (lambda: decided(0), IN_PART),
     (lambda: head(UNCHANGED=4), HOLDS),
     (lambda: head(UNCHANGED=3, NOT_CERTIFIED=1), OPEN),
     (lambda: head(UNCHANGED=3, NOT_REACHED=1), OPEN),
