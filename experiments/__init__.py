@@ -45,7 +45,7 @@ STUDIES = (
     "theory.tolerance",
     "theory.watch",
     "reviews",
-    "text.lemma",
+    "paper.lemma_4_1",
     "text.lr_search",
     "text.training",
     "text.joint",

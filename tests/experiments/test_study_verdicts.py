@@ -7,8 +7,8 @@ from experiments.common.claims import Verdict
 from experiments.common.results import Finished
 from experiments.networks import study as networks
 from experiments.networks import sweep as network_sweep
+from experiments.paper import lemma_4_1 as text_lemma
 from experiments.text import flow as text_flow
-from experiments.text import lemma as text_lemma
 from experiments.text import training
 from experiments.theory import (
     _trained_head,

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from experiments.common.results import read
+from experiments.paper import lemma_4_1 as text_lemma
 from experiments.text import assumption_violation, fitting, lr_search
 from experiments.text import data as review_data
 from experiments.text import deviations as text_deviations
 from experiments.text import flow as text_flow
 from experiments.text import joint as text_joint
-from experiments.text import lemma as text_lemma
 from experiments.text import training as text_training
 from jaxselect.data import corpus, sparse
 from jaxselect.model import parameters

@@ -4,7 +4,7 @@ One full-batch step on E from several draws at each d; the error relative to the
 prediction, and its exponent. Beside it the same with plain counts in place of α, which
 gives every word, not every review, the same say: no multiple of that is the limit.
 
-    python -m experiments.text.lemma --train imdb_train.parquet --test imdb_test.parquet
+    python -m experiments.paper.lemma_4_1 --train imdb_train.parquet --test imdb_test.parquet
 """
 
 import dataclasses
