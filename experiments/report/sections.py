@@ -6,7 +6,7 @@ from typing import NamedTuple
 import xarray as xr
 from markupsafe import Markup
 
-from experiments import STUDIES, about
+from experiments import STUDIES
 from experiments.common.claims import Claim, Measured, Shown, Verdict
 from experiments.common.results import Finished
 from experiments.common.study import study_of
@@ -18,7 +18,7 @@ from jaxselect.checks import BadInput
 FEWEST = 100
 """Runs from which a sweep decides: among 100, contradictions with a share of 3 % would
 have shown with a probability of 95 %."""
-LEAVE_NOTHING = {"run", "figures", "compare", "report", "text.explain"}
+LEAVE_NOTHING = {"run", "figures", "compare", "report", "paper", "text.explain"}
 """Programs without results on disk."""
 
 
@@ -37,6 +37,11 @@ class Topic(NamedTuple):
 
 
 TOPICS = {
+    "paper": Topic(
+        "paper",
+        "The paper, item by item",
+        "Figures of each item; make paper makes a page of its statements, one by one.",
+    ),
     "theory": Topic(
         "rates",
         "Rates",
@@ -111,7 +116,7 @@ def rows(found: list[Found]) -> list[Row]:
         except ILL_FORMED:
             continue
         listed += [
-            Row(claim, command(name), _measured(claim, results)) for claim in claims
+            Row(claim, command(name), measured(claim, results)) for claim in claims
         ]
     return listed
 
@@ -125,19 +130,15 @@ def sections(found: list[Found]) -> list[Section]:
     blocks: dict[str, list[Block]] = {name: [] for name in TOPICS}
     for name, results in _best(found):
         topic = name.partition(".")[0].replace("reviews", "text")
-        if topic in TOPICS and (block := _block(name, results)):
-            blocks[topic].append(block)
+        if topic in TOPICS and (part := block(name, results)):
+            blocks[topic].append(part)
     return [Section(TOPICS[name], parts) for name, parts in blocks.items() if parts]
 
 
-def absent(found: list[Found]) -> list[tuple[str, str]]:
-    """First line and command of every study without results."""
+def absent(found: list[Found]) -> int:
+    """How many studies have no results."""
     there = {one.study for one in found if one.content is not None}
-    return [
-        (about(name).rstrip("."), command(name))
-        for name in STUDIES
-        if name not in there | LEAVE_NOTHING
-    ]
+    return len({*STUDIES} - there - LEAVE_NOTHING)
 
 
 def command(name: str) -> str:
@@ -170,30 +171,32 @@ def _finished(results: Found) -> Finished:
     return results.content
 
 
-def _measured(claim: Claim, results: Found) -> Measured:
+def measured(claim: Claim, results: Found) -> Measured:
+    """A claim held against one folder; open where that is too small, or damaged."""
     try:
-        measured = claim.measure(results.content)
+        found = claim.measure(results.content)
     except BadInput as error:
         return Measured(Verdict.OPEN, str(error))
     except ILL_FORMED as error:
         words = f"these results cannot be read ({type(error).__name__})"
         return Measured(Verdict.OPEN, words)
     if small := too_small(results):
-        sample = f"{measured.sample} ({small})"
-        measured = measured._replace(verdict=Verdict.OPEN, sample=sample)
-    return measured
+        sample = f"{found.sample} ({small})"
+        found = found._replace(verdict=Verdict.OPEN, sample=sample)
+    return found
 
 
-def _block(name: str, results: Found) -> Block | None:
-    """What a study shows; None of one that shows nothing."""
+def block(name: str, results: Found) -> Block | None:
+    """What a study shows and draws; None of one that does neither."""
     title = name
     try:
         finished = _finished(results)
         study = study_of(finished)
         title = study.title or name
-        if study.show is None:
+        if study.show is None and study.draw is None:
             return None
-        shown, figure, caption = study.show(finished), "", ""
+        shown = study.show(finished) if study.show else Shown([])
+        figure, caption = "", ""
         if study.draw is not None:
             caption = (study.draw.__doc__ or "").partition("\n")[0]
             picture = drawn(study.draw, finished)

@@ -1,0 +1,139 @@
+"""The rows of the paper's table: each statement of an item beside what was found."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments import about
+from experiments.common.claims import Claim, Measured, Verdict
+from experiments.common.results import Finished
+from experiments.common.study import Experiment
+from experiments.paper import ITEMS
+from experiments.report.folders import Found
+from experiments.report.sections import measured, too_small
+
+WORDS = {
+    Verdict.HOLDS: "reproduced, certified",
+    Verdict.AGREES: "reproduced",
+    Verdict.IN_PART: "in part",
+    Verdict.FAILS: "refuted",
+    Verdict.OPEN: "not decided",
+    None: "not run",
+}
+"""The verdicts of the paper's table."""
+REVIEWS = ("figure_1", "figure_3", "key_query", "mlp", "random_embeddings")
+REVIEWS += ("one_step_spread",)
+"""Items that are of reviews alone."""
+
+
+class Row(NamedTuple):
+    """A statement of the paper beside ours.
+
+    Attributes:
+        item: name of its file.
+        data: name of the reviews that ours is of; empty for what is invented.
+        claim: the statement, and its place in the paper.
+        found: ours; None where the item was not run.
+        command: that runs it.
+    """
+
+    item: str
+    data: str
+    claim: Claim
+    found: Measured | None
+    command: str
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words."""
+        return WORDS[self.found.verdict if self.found else None]
+
+
+class Item(NamedTuple):
+    """An item of the paper with what is on disk of it.
+
+    Attributes:
+        name: of its file.
+        title: for people.
+        rows: one for each statement, of each set of data.
+        results: of each set of data.
+    """
+
+    name: str
+    title: str
+    rows: list[Row]
+    results: list[Found]
+
+
+def study(name: str) -> Experiment:
+    """The program of an item."""
+    found: Experiment = importlib.import_module(f"experiments.paper.{name}").main
+    return found
+
+
+def presets_of(name: str) -> Mapping[str, Any]:
+    """The presets of an item."""
+    found: Mapping[str, Any] = importlib.import_module(
+        f"experiments.paper.{name}"
+    ).PRESETS
+    return found
+
+
+def needs_reviews(name: str) -> bool:
+    """Whether an item is of reviews alone."""
+    return name in REVIEWS
+
+
+def data_of(results: Found) -> str:
+    """Name of the reviews that results are of; empty for what is invented."""
+    source = results.settings.get("source") or {}
+    if source.get("dataset"):
+        return str(source["dataset"])
+    if source.get("train") is None:
+        return ""
+    return str(source.get("named") or Path(source["train"]).name)
+
+
+def command(name: str) -> str:
+    """The command that runs an item."""
+    text = " --dataset imdb_reviews" if needs_reviews(name) else ""
+    if name == "classes":
+        text = " --train FILE --test FILE --named yelp_review_full --drop 2"
+    return f"python -m experiments.paper.{name}{text}"
+
+
+def items(found: list[Found]) -> Iterator[Item]:
+    """Every item in the paper's order, with the results that are on disk.
+
+    Of several results of one set of data the latest counts, a smoke run only where
+    there is nothing else.
+    """
+    for name in ITEMS:
+        there: dict[str, Found] = {}
+        for one in found:
+            if one.study != f"paper.{name}" or not isinstance(one.content, Finished):
+                continue
+            before = there.get(data_of(one))
+            if before is None or _rank(one) > _rank(before):
+                there[data_of(one)] = one
+        main = study(name)
+        rows = [
+            row(name, data, claim, results)
+            for data, results in sorted(there.items()) or [("", None)]
+            for claim in main.claims
+        ]
+        title = main.title or about(f"paper.{name}")
+        yield Item(name, title, rows, list(there.values()))
+
+
+def row(name: str, data: str, claim: Claim, results: Found | None) -> Row:
+    """A statement beside what results show of it; nothing where they hold none."""
+    found = None if results is None else measured(claim, results)
+    if results is None or found is None or not found.value:
+        return Row(name, data, claim, None, command(name))
+    return Row(name, data, claim, found, results.command)
+
+
+def _rank(results: Found) -> tuple[bool, str]:
+    return not too_small(results), results.written

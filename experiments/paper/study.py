@@ -1,0 +1,146 @@
+"""Run every item of the paper, one after the other, and lay out what came out.
+
+Items that need no download run always, those on reviews where some are given. An item
+whose results are on disk, of the same settings, is not run again. In the end stand the
+table of all statements, printed, and results/paper.html with the figures.
+
+    python -m experiments.paper
+    python -m experiments.paper --dataset imdb_reviews
+"""
+
+import dataclasses
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.common.console import say
+from experiments.common.results import plain, read
+from experiments.common.study import Program, check, presets
+from experiments.paper import ITEMS
+from experiments.paper.document import document
+from experiments.paper.page import page
+from experiments.paper.rows import Item, items, needs_reviews, presets_of, study
+from experiments.report.folders import search
+from experiments.text.data import Source
+from jaxselect.checks import BadInput
+from jaxselect.files import replacing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Program):
+    """What to run, and where it goes.
+
+    Attributes:
+        source: reviews; without any, items on reviews alone are not run.
+        items: to run, all by default; the page shows what is on disk of the others.
+        drop: label of the class to leave out where reviews have five of them.
+        again: run items whose results are on disk, too.
+        markdown: write the table and its figures as a document into this file, too;
+            of invented data and of IMDB alone.
+        out: folder of the page, and of the results of items, in paper/.
+        preset: full, or smoke (seconds for each item).
+    """
+
+    source: Source = field(default_factory=Source)
+    items: tuple[str, ...] = ITEMS
+    drop: str = "2"
+    again: bool = False
+    markdown: Path | None = None
+    out: Path = Path("results")
+
+    def check(self) -> None:
+        """Refuse names that are no item."""
+        for name in self.items:
+            if name not in ITEMS:
+                raise BadInput(f"--items {name}: wanted some of {', '.join(ITEMS)}")
+
+
+PRESETS = presets(full=Settings(), smoke=Settings(out=Path("results/paper-smoke")))
+
+
+def run(settings: Settings) -> dict:
+    """Run the items, print the table, write the page; see the module.
+
+    Returns:
+        The results that `--json` prints: the page, the rows, what failed.
+
+    Raises:
+        BadInput: an item or a folder that cannot be used.
+    """
+    check(settings)
+    begun, failed = time.perf_counter(), {}
+    for number, name in enumerate(settings.items, 1):
+        where = f"{number} of {len(settings.items)}, {name}"
+        chosen = settings_of(settings, name)
+        if chosen is None:
+            say(f"— {where}: wants reviews (--train and --test, or --dataset) —")
+        elif not settings.again and is_there(chosen):
+            say(f"— {where}: {chosen.out} is there —")
+        else:
+            say(f"— {where}: after {time.perf_counter() - begun:.0f} s —")
+            try:
+                study(name)(chosen)
+            except BadInput as error:
+                failed[name] = str(error)
+                say(f"error: {error}")
+    found = list(items(search([settings.out / "paper"])))
+    say_table(found)
+    path = settings.out / "paper.html"
+    with replacing(path) as aside:
+        aside.write_text(page(found), encoding="utf-8")
+    say(f"{path}: {time.perf_counter() - begun:.0f} s")
+    if settings.markdown is not None:
+        for file in document(found, settings.markdown):
+            say(str(file))
+    rows = [
+        {"item": row.item, "data": row.data, "verdict": row.verdict}
+        for item in found
+        for row in item.rows
+    ]
+    return {"page": path, "rows": rows, "failed": failed}
+
+
+def settings_of(settings: Settings, name: str) -> Any:
+    """Settings of an item; None of one that wants reviews where there are none."""
+    preset = "smoke" if settings.preset == "smoke" else None
+    known = presets_of(name)
+    chosen = known[preset or next(iter(known))]
+    source, folder = settings.source, settings.out / "paper" / name
+    given = source.train is not None or source.dataset is not None
+    if not hasattr(chosen, "source"):
+        return dataclasses.replace(chosen, out=folder)
+    if given:
+        # Yelp's stand beside those of IMDB.
+        data = source.name or "reviews"
+        folder = folder.with_name(f"{name}-{data}")
+        chosen = dataclasses.replace(chosen, source=source)
+        if name == "classes":
+            chosen = dataclasses.replace(chosen, drop=settings.drop)
+    elif needs_reviews(name) and preset is None:
+        return None
+    return dataclasses.replace(chosen, out=folder)
+
+
+def is_there(chosen: Any) -> bool:
+    """Whether results of these very settings are on disk."""
+    try:
+        there = read(chosen.out).settings
+    except BadInput:
+        return False
+    wanted = plain(dataclasses.asdict(chosen))
+    return all(there[name] == wanted[name] for name in wanted.keys() - {"out", "json"})
+
+
+def say_table(found: list[Item]) -> None:
+    """Print one line for each row, and how many have which verdict."""
+    say(f"\n{'verdict':24}{'item':34}what the paper says, and where; ours")
+    rows = [row for item in found for row in item.rows]
+    for row in rows:
+        name = f"{row.item} ({row.data})" if row.data else row.item
+        say(f"{row.verdict:24}{name:34}{row.claim.statement} [{row.claim.source}]")
+        ours = row.found.value if row.found else row.command
+        say(f"{'':58}→ {ours}")
+    counts = Counter(row.verdict for row in rows)
+    say("\n" + ", ".join(f"{number} {words}" for words, number in counts.items()))
