@@ -15,7 +15,7 @@ TEST := $(VENV)/.ready-test
 LINT := $(VENV)/.ready-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report test test-machines test-newest test-slow test-browser test-bounds picture colab tutorial docs lint figures bench clean asked
+.PHONY: help install sweep sweep-smoke report paper text networks benchmark cluster test test-machines test-newest test-slow test-browser test-bounds picture colab tutorial docs lint figures bench clean asked
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -35,6 +35,15 @@ sweep-smoke: $(EXPERIMENTS) ## the smallest sweep (a minute, most of it compilin
 report: $(EXPERIMENTS) ## one page of all results on disk, results/report.html (2 minutes)
 	$(RUN) -m experiments.theory.watch --out results/watch
 	$(RUN) -m experiments.report results --out results
+
+# TRAIN=FILE TEST=FILE (and NAMED=imdb_reviews where they hold these) or DATASET=imdb_reviews.
+REVIEWS := $(if $(TRAIN),--train "$(TRAIN)" --test "$(TEST)") $(if $(NAMED),--named $(NAMED)) \
+	$(if $(DATASET),--dataset $(DATASET))
+paper: $(EXPERIMENTS) text ## the paper, item by item, results/paper.html (under 10 minutes; TRAIN=… TEST=… or DATASET=imdb_reviews for all)
+	$(RUN) -m experiments.paper $(REVIEWS)
+
+text: $(VENV)/.ready-text $(VENV)/.ready-networks ## packages that programs on reviews, and networks, need besides
+networks benchmark cluster: %: $(VENV)/.ready-%
 
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile
 test: $(TEST) ## the test-suite

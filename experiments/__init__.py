@@ -7,7 +7,9 @@ import ast
 import atexit
 import gc
 import os
+import sys
 from pathlib import Path
+from types import TracebackType
 
 for _name, _value in {
     # OpenBLAS with many threads makes small factorisations a hundred times
@@ -23,6 +25,45 @@ for _name, _value in {
 gc.set_threshold(50_000, 20, 50)
 # No search once the program is done: that takes a short one half a second.
 atexit.register(gc.freeze)
+
+BRINGS = {
+    "text": ("array_record", "pyarrow", "sklearn", "tensorflow_datasets"),
+    "networks": ("flax",),
+    "benchmark": ("clarabel", "cvxpy", "daqp", "osqp", "piqp", "qpax", "quadprog"),
+    "cluster": ("ray",),
+    "experiments": ("jinja2", "matplotlib", "rich", "tyro"),
+}
+"""Packages by the extra of pyproject.toml, and the target of make, that brings them."""
+
+
+def lacking(error: BaseException) -> str:
+    """What brings a package that is not installed; empty for any other error.
+
+    Example:
+        >>> lacking(ModuleNotFoundError("no", name="flax.linen"))
+        "flax is not installed: make networks, or pip install 'jaxselect[networks]'"
+        >>> lacking(ModuleNotFoundError("no", name="a_typo"))
+        ''
+    """
+    name = (getattr(error, "name", None) or "").partition(".")[0]
+    for extra, packages in BRINGS.items():
+        if isinstance(error, ModuleNotFoundError) and name in packages:
+            wanted = f"make {extra}, or pip install 'jaxselect[{extra}]'"
+            return f"{name} is not installed: {wanted}"
+    return ""
+
+
+def _say_what_is_lacking(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print one line in the place of a traceback where a package is not installed."""
+    if line := lacking(error):
+        print(f"error: {line}", file=sys.stderr)
+    else:
+        _before(kind, error, trace)
+
+
+_before, sys.excepthook = sys.excepthook, _say_what_is_lacking
 
 STUDIES = (
     "run",

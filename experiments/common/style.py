@@ -107,7 +107,10 @@ def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None
     }
     axes.plot(across, upward, ".", **dots)
     positions, mean, spread, _ = binned(across, upward)
-    bars = {"label": "mean ± standard deviation of a bin", "capsize": 2}
+    bars: dict[str, Any] = {
+        "label": "ours: mean ± standard deviation of a bin",
+        "capsize": 2,
+    }
     axes.errorbar(positions, mean, spread, fmt="o-", markersize=4, **bars)
     axes.axhline(0, color="black", linewidth=0.5)
     # A handful of words far out would flatten all the others.

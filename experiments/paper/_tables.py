@@ -33,6 +33,12 @@ from the table that is typed here."""
 LABELS = {"scores": "E·p", "values": "E·v", "turned": "E·v · sign of gᵀv"}
 
 
+def label(part: str, name: str) -> str:
+    """How a column of a network is called."""
+    matrix = part == "scores" and name.endswith("key_query")
+    return "E·W²p" if matrix else LABELS[part]
+
+
 def published(name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Centres and means of the published tables of a network.
 
@@ -106,7 +112,9 @@ def measured(tables: Mapping[str, dict], name: str, words: int) -> Measured:
     theirs = published(name)
     for part, table in tables.items():
         if misplaced(table["at"], theirs[part][0]):
-            return Measured(Verdict.OPEN, f"{part}: words are not in their bins")
+            return Measured(
+                Verdict.OPEN, f"{label(part, name)}: words are not in their bins"
+            )
     ranks = [table["rank_correlation"] for table in tables.values()]
     close = [int(table["close"].sum()) for table in tables.values()]
     bins = sum(len(table["close"]) for table in tables.values())
@@ -116,7 +124,7 @@ def measured(tables: Mapping[str, dict], name: str, words: int) -> Measured:
     else:
         verdict = Verdict.IN_PART if ordered else Verdict.FAILS
     said = [
-        f"{LABELS[part]}: rank correlation {num(table['rank_correlation'])}, size "
+        f"{label(part, name)}: rank correlation {num(table['rank_correlation'])}, size "
         f"{num(table['ratio'], 2)} times theirs, {number} of {len(table['close'])} "
         f"bins within {CLOSE:.0%}"
         for (part, table), number in zip(tables.items(), close, strict=True)
@@ -138,7 +146,7 @@ def draw(found: Finished, name: str) -> Figure:
     size = (3.6 * len(parts), 3.2)
     figure, panels = subplots(1, len(parts), figsize=size, squeeze=False)
     for panel, part in zip(panels[0], parts, strict=True):
-        cloud(panel, found.arrays["x values"], found.arrays[part], LABELS[part])
+        cloud(panel, found.arrays["x values"], found.arrays[part], label(part, name))
         if part in theirs:
             centres, means = theirs[part]
             panel.plot(centres, means, "ks--", markersize=3, label="published")

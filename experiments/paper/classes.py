@@ -79,8 +79,10 @@ def formula(settings: Settings) -> dict[str, np.ndarray]:
         return token_scores(after)[1], alignment_error(start, after, bags, STEP)
 
     over = jax.jit(jax.vmap(one, in_axes=(0, None)))
-    keys = jax.random.split(jax.random.key(settings.seed + 1), settings.draws)
-    found = [over(keys, dim) for dim in settings.dims]
+    found = [
+        over(jax.random.split(jax.random.key(settings.seed + 1), settings.draws), dim)
+        for dim in settings.dims
+    ]
     return {
         "formula": np.asarray(predicted_alignment(bags, STEP)),
         "measured": np.asarray(found[-1][0][0]),

@@ -10,6 +10,7 @@ at any d (mathematics, remark 3.4).
 """
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import jax
@@ -63,14 +64,13 @@ BOTH = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Complete the sweep; draw the two bags."""
     _runs.run(settings, results)
-    key = jax.random.key(settings.seed)
-    over = jax.jit(jax.vmap(opposed, in_axes=(0, None, None)))
-    share = np.zeros((len(settings.dims), len(settings.step_sizes)))
-    for row, dim in enumerate(settings.dims):
-        keys = jax.random.split(jax.random.fold_in(key, row), settings.draws)
-        share[row] = [float(over(keys, dim, one).mean()) for one in settings.step_sizes]
-    results["norm_of_one"] = at_rest(keys, dim)
     steps = np.array(settings.step_sizes)
+    share = np.zeros((len(settings.dims), len(steps)))
+    for row, column in np.ndindex(share.shape):
+        key = jax.random.fold_in(jax.random.key(settings.seed), row)
+        keys = jax.random.split(key, settings.draws)
+        share[row, column] = resting(keys, settings.dims[row], float(steps[column]))
+    results["norm_of_one"] = at_rest(settings.dims[-1])
     return {"step_sizes": steps, "share": share, "predicted": predicted(steps)}
 
 
@@ -80,15 +80,24 @@ def opposed(
     """One where the values of the two tokens differ in sign after the step."""
     start = gaussian_reduced(key, vocabulary=2, dim=dim)
     values = token_scores(embedding_step(start, BOTH, step_size))[1]
-    return (values[0] * values[1] < 0).astype(float)
+    return (values[0] * values[1] < 0).astype(values.dtype)
 
 
-def at_rest(keys: Array, dim: float) -> list[float]:
-    """‖p‖ of the first draw with opposed values, at log-times 10, 20 and 40."""
-    key = next(key for key in keys if opposed(key, dim, 0.0))
-    start = gaussian_reduced(key, vocabulary=2, dim=dim)
+def resting(keys: Array, dim: float, step_size: float) -> float:
+    """Share of draws whose values differ in sign."""
+    return float(_opposed(keys, dim, step_size).mean())
+
+
+_opposed = jax.jit(jax.vmap(opposed, in_axes=(0, None, None)))
+
+
+def at_rest(dim: float) -> list[float]:
+    """‖p‖ of the first draw with opposed values, at log-times 20, 40 and 80."""
+    draws = itertools.count()
+    first = next(one for one in draws if opposed(jax.random.key(one), dim, 0.0))
+    start = gaussian_reduced(jax.random.key(first), vocabulary=2, dim=dim)
     flow = jax.jit(lambda late: cls_flow(start, BOTH, until_log_time=late))
-    return [float(jnp.linalg.norm(flow(late).query)) for late in (10.0, 20.0, 40.0)]
+    return [float(jnp.linalg.norm(flow(late).query)) for late in (20.0, 40.0, 80.0)]
 
 
 def predicted(step_sizes: np.ndarray) -> np.ndarray:

@@ -53,9 +53,10 @@ def draw(finished: Finished) -> Figure:
             theirs = [row[what] for row in PUBLISHED.values()]
             panel.plot(range(len(theirs)), theirs, "kx", label='published, "test"')
         panel.set_xticks(
-            range(len(models)), ["E trained", "E random", "E random, long"]
+            range(len(models)), ["E trained", "E random", "E random,\nlong"]
         )
-        panel.set(ylabel=what, ylim=(0, None))
+        # An accuracy of one half is that of no model.
+        panel.set(ylabel=what, ylim=(0.5 if what == "accuracy" else 0, None))
         panel.legend()
     return figure
 

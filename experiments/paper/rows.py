@@ -22,8 +22,14 @@ WORDS = {
     None: "not run",
 }
 """The verdicts of the paper's table."""
-REVIEWS = ("figure_1", "figure_3", "key_query", "mlp", "random_embeddings")
-REVIEWS += ("one_step_spread",)
+REVIEWS = {
+    "figure_1",
+    "figure_3",
+    "key_query",
+    "mlp",
+    "random_embeddings",
+    "one_step_spread",
+}
 """Items that are of reviews alone."""
 
 
@@ -118,9 +124,10 @@ def items(found: list[Found]) -> Iterator[Item]:
             if before is None or _rank(one) > _rank(before):
                 there[data_of(one)] = one
         main = study(name)
+        each: dict[str, Found | None] = {**there} or {"": None}
         rows = [
-            row(name, data, claim, results)
-            for data, results in sorted(there.items()) or [("", None)]
+            row(name, data, claim, each[data])
+            for data in sorted(each)
             for claim in main.claims
         ]
         title = main.title or about(f"paper.{name}")

@@ -97,14 +97,14 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     axes = settings.per_sequence, settings.dims, settings.step_sizes
     ends = np.zeros((*map(len, axes), settings.seeds), int)
     off = np.full(ends.shape, np.nan)
-    keys = jax.random.split(jax.random.key(settings.seed), settings.seeds)
     with watched("flows", ends.size) as advance:
         for one, number in enumerate(settings.per_sequence):
             follow = jax.jit(partial(followed, settings, number))
             for row, column, seed in np.ndindex(*ends.shape[1:]):
                 dim, step_size = settings.dims[row], settings.step_sizes[column]
                 place = one, row, column, seed
-                ends[place], off[place] = follow(keys[seed], dim, step_size)
+                key = jax.random.key(settings.seed + seed)
+                ends[place], off[place] = follow(key, dim, step_size)
                 advance(1)
     for one, number in enumerate(settings.per_sequence):
         counts = np.bincount(ends[one].ravel(), minlength=len(ENDS)).tolist()

@@ -143,7 +143,7 @@ def matrix(good):
 
 
 def lemma_on_text(exponent):
-    found = {"exponent": exponent, "exponent_plain_counts": 0.0}
+    found = {"exponent": exponent, "exponent_plain_counts": 0.0, "errors": [1.0, 0.5]}
     return text_lemma.text_lemma(study(found | {"vocabulary": 9, "dims": [1, 2]}))
 
 

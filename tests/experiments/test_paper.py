@@ -1,0 +1,239 @@
+"""The shelf of the paper: verdicts in size, and faults that a row has to notice."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.common.claims import Claim, Measured, Verdict
+from experiments.common.results import Finished
+from experiments.common.study import Experiment
+from experiments.paper import ITEMS, _tables, classes, figure_2, figure_3, lemma_4_2
+from experiments.paper import several_relevant as several
+from experiments.paper.document import document
+from experiments.paper.page import page
+from experiments.paper.rows import Item, Row, items, study
+from experiments.paper.study import PRESETS, is_there, run, settings_of
+from experiments.report.folders import Found, search
+from experiments.text.data import Source
+from jaxselect.checks import BadInput
+from jaxselect.networks.network import Design, Network, alignments, start
+
+
+def finished(found, **arrays):
+    return Finished({}, found, arrays, {})
+
+
+def words(name="two_layer", each=4):
+    """Words that lie on the published means of two layers, a few in each bin."""
+    table = _tables.published(name)
+    centres = table["scores"][0]
+    across = np.repeat(centres, each) + np.tile(np.linspace(-0.01, 0.01, each), 20)
+    columns = {part: np.repeat(means, each) for part, (_, means) in table.items()}
+    return {"x values": across, **columns}
+
+
+def judged(arrays, name="two_layer"):
+    found = finished({"published": True}, **arrays)
+    return _tables.measured(_tables.tables_of(found, name), name, 80)
+
+
+def test_every_item_says_what_the_paper_says_and_where_and_draws():
+    for name in ITEMS:
+        main = study(name)
+        assert isinstance(main, Experiment) and main.draw and main.claims, name
+        assert all(claim.statement and claim.source for claim in main.claims)
+
+
+@pytest.mark.parametrize("name", ["two_layer", "mlp"])
+def test_tables_agree_in_size_and_not_in_rank_alone(name):
+    if name == "mlp":
+        arrays = words(name)
+        arrays["turned"] = arrays["values"]
+    else:
+        arrays = words()
+    assert judged(arrays, name).verdict is Verdict.AGREES
+    # The level of scores is seen by no softmax, that of values is.
+    higher = judged(arrays | {"scores": arrays["scores"] + 5.0}, name)
+    assert higher.verdict is Verdict.AGREES
+    larger = judged(arrays | {"scores": 4 * arrays["scores"]}, name)
+    assert larger.verdict is Verdict.IN_PART and "size 4 times" in larger.value
+    turned = {part: -arrays[part] for part in arrays if part != "x values"}
+    assert judged(arrays | turned, name).verdict is Verdict.FAILS
+
+
+def test_nothing_is_held_against_tables_of_other_data():
+    found = finished({"published": {}}, **words())
+    assert _tables.tables_of(found, "two_layer") == {}
+    assert _tables.measured({}, "two_layer", 9).verdict is Verdict.OPEN
+
+
+def test_bins_shifted_by_one_are_noticed(monkeypatch):
+    centres = _tables.published("two_layer")["scores"][0]
+    assert not _tables.misplaced(centres, centres)
+    binned = _tables.binned
+
+    def shifted(across, upward, *edges):
+        return binned(across + 0.1, upward, *edges)
+
+    def of_others(across, upward, *edges):
+        found = shifted(across, upward, *edges)
+        return found._replace(positions=found.positions - 0.1)
+
+    monkeypatch.setattr(_tables, "binned", of_others)
+    found = judged(words())
+    assert found.verdict is Verdict.OPEN and "not in their bins" in found.value
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_published_number_that_is_mistyped_is_noticed(column, monkeypatch):
+    tables = {part: list(table) for part, table in _tables.TABLES["two_layer"].items()}
+    wrong = list(tables["scores"][column])
+    wrong[3], wrong[4] = wrong[4], wrong[3]
+    tables["scores"][column] = wrong
+    monkeypatch.setitem(_tables.TABLES, "two_layer", tables)
+    with pytest.raises(BadInput, match="published table of scores: Σ"):
+        _tables.published("two_layer")
+
+
+SMALL = figure_2.Settings(
+    sequences=200, length=8, relevant=8, irrelevant=30, dim=64, steps=60
+)
+
+
+@pytest.fixture(scope="module")
+def invented():
+    """Figure 2 in small: one folder for all that is asked of it."""
+    found: dict = {}
+    with jax.enable_x64(False):
+        arrays = figure_2.run(SMALL, found)
+    return found, arrays
+
+
+def test_invented_tokens_follow_the_posterior_difference(invented):
+    found, arrays = invented
+    ours = figure_2.as_drawn(finished(found, **arrays))
+    assert ours.verdict in (Verdict.AGREES, Verdict.IN_PART)
+    for layers in figure_2.LAYERS:
+        shape = figure_2.shape(arrays, layers)
+        assert shape["values"] > 0.9 and shape["drawn"] > 0.8
+        assert shape["cloud"] < 1
+
+
+def test_swapped_labels_are_noticed(invented):
+    found, arrays = invented
+    swapped = arrays | {"posterior": -arrays["posterior"]}
+    ours = figure_2.as_drawn(finished(found, **swapped))
+    assert ours.verdict is Verdict.OPEN and "labels are swapped" in ours.value
+    reviews = {"praise": -0.5, "blame": 0.5}
+    text = figure_3.one_layer(finished(reviews))
+    assert text.verdict is Verdict.OPEN and "labels are swapped" in text.value
+
+
+def test_scores_of_another_layer_are_noticed(invented):
+    """Outputs are computed again from the columns that are drawn."""
+    found, arrays = invented
+    corpus = figure_2.drawn(SMALL)
+    with jax.enable_x64(False):
+        network = Network(corpus.vocabulary, SMALL.dim, Design(layers=2))
+        model = start(network, jax.random.key(0))
+        scores, values = map(np.asarray, alignments(network, model))
+        assert figure_2.disagreement(network, model, corpus, scores, values) == 0
+        other = arrays["scores 1"]
+        off = figure_2.disagreement(network, model, corpus, other, values)
+    assert off > figure_2.ROUNDING
+    wrong = found | {"layers 2": found["layers 2"] | {"disagreement": off}}
+    ours = figure_2.as_drawn(finished(wrong, **arrays))
+    assert ours.verdict is Verdict.OPEN and "not those of the model" in ours.value
+
+
+def test_the_two_bags_rest_as_often_as_predicted():
+    for step in (0.0, 30.0):
+        keys = jax.random.split(jax.random.key(1), 2000)
+        share = lemma_4_2.resting(keys, 1e6, step)
+        wanted = float(lemma_4_2.predicted(np.array(step)))
+        # Four standard deviations of a share of 2,000.
+        assert share == pytest.approx(wanted, abs=4 * np.sqrt(wanted / 2000))
+    *_, forty, eighty = lemma_4_2.at_rest(1e6)
+    assert eighty == pytest.approx(forty, rel=1e-3)
+
+
+def test_one_certified_run_that_misses_a_sequence_refutes():
+    settings = {"step_sizes": [1.0, 2.0], "per_sequence": [1]}
+
+    def judge(*codes):
+        ends = np.array(codes).reshape(1, 1, 2, -1)
+        found = Finished(settings, {}, {"ends": ends, "off": np.zeros(ends.shape)}, {})
+        return several.one_at_least(found), several.then_max_margin(found)
+
+    assert judge(0, 1, 0, 3)[0].verdict is Verdict.AGREES
+    missed = judge(0, 1, 2, 0)[0]
+    assert missed.verdict is Verdict.FAILS and "at η₀ = 2" in missed.value
+    assert judge(3, 3)[0].verdict is Verdict.OPEN
+    assert judge(1, 2)[1].verdict is Verdict.OPEN
+
+
+def test_the_formula_for_classes_falls_like_the_root_of_the_dimension():
+    settings = dataclasses.replace(classes.PRESETS["smoke"], dims=(1e4, 1e6), draws=8)
+    error = classes.formula(settings)["error"].mean(axis=1)
+    assert error[0] / error[1] == pytest.approx(10, rel=0.2)
+
+
+def test_without_results_every_row_says_how_to_run_it(tmp_path):
+    found = list(items(search([tmp_path])))
+    assert [item.name for item in found] == list(ITEMS)
+    rows = [row for item in found for row in item.rows]
+    assert {row.verdict for row in rows} == {"not run"}
+    text = page(found)
+    assert all(f'id="{name}"' in text for name in ITEMS)
+    assert text.count("python -m experiments.<wbr>paper.<wbr>") >= len(ITEMS)
+
+
+def test_items_on_reviews_alone_wait_for_some_and_others_do_not():
+    full = PRESETS["full"]
+    waiting = {name for name in ITEMS if settings_of(full, name) is None}
+    assert waiting >= {"figure_1", "figure_3", "key_query", "mlp"}
+    assert not waiting & {"figure_2", "theorem_4_3", "classes", "lemma_4_1"}
+    given = dataclasses.replace(full, source=Source(dataset="imdb_reviews"))
+    folders = {settings_of(given, name).out.name for name in waiting}
+    assert folders == {f"{name}-imdb_reviews" for name in waiting}
+
+
+def test_what_is_there_is_not_run_again(tmp_path, capsys):
+    smoke = dataclasses.replace(
+        PRESETS["smoke"], items=("figure_2",), out=tmp_path, markdown=None
+    )
+    made = run(smoke)
+    assert made["failed"] == {} and made["page"].exists()
+    assert is_there(settings_of(smoke, "figure_2"))
+    again = dataclasses.replace(settings_of(smoke, "figure_2"), seed=1)
+    assert not is_there(again)
+    before = (tmp_path / "paper" / "figure_2" / "results.json").read_text()
+    run(smoke)
+    assert (tmp_path / "paper" / "figure_2" / "results.json").read_text() == before
+    assert "figure_2 is there" in capsys.readouterr().err
+
+
+def test_the_document_holds_no_other_data_than_it_may(tmp_path):
+    """Numbers of Yelp stay on the machine that has its reviews."""
+    claim = Claim("A statement.", lambda found: Measured(Verdict.AGREES), "Lemma 0")
+    told = Measured(Verdict.AGREES, "ours of ")
+    rows = [
+        Row(
+            "figure_3",
+            data,
+            claim,
+            told._replace(value=told.value + data),
+            "python -m x",
+        )
+        for data in ("imdb_reviews", "yelp_review_full", "reviews")
+    ]
+    other = {"source": {"train": "yelp.parquet", "named": None, "dataset": None}}
+    result = Found(tmp_path, "paper.figure_3", Finished(other, {}, {}, {}), "", "")
+    path = tmp_path / "docs" / "paper.md"
+    item = Item("figure_3", "Figure 3", rows, [result])
+    assert list(document([item], path)) == [path]
+    text = path.read_text()
+    assert "ours of imdb_reviews" in text and "yelp" not in text
+    assert "ours of reviews" not in text
