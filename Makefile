@@ -93,7 +93,8 @@ colab: $(VENV)/.python ## a notebook for Colab that carries the project, in buil
 tutorial: $(VENV)/.ready-jupyter ## the tutorial, in JupyterLab
 	$(RUN) -m jupyterlab experiments/tutorial.ipynb
 
-docs: $(VENV)/.ready-docs ## the site of documents, build/site/index.html
+docs: $(VENV)/.ready-docs ## the site of documents, build/site/index.html (4 minutes: it runs the tutorial)
+	@echo "running the tutorial and building the site: about 4 minutes"
 	$(RUN) -m mkdocs build --strict --quiet --config-file .mkdocs.yml
 
 lint: $(LINT) ## style, format and types
@@ -126,6 +127,7 @@ $(VENV)/.python: $(if $(PYTHON),asked)
 		python=; \
 	done; \
 	if [ -z "$$python" ]; then \
+		for python in $(PYTHON); do $$python -c '$(NEW_ENOUGH)'; done; \
 		echo "none of these runs as a Python of 3.11 or later: $(PYTHONS); install one, or name it: make PYTHON=…" >&2; exit 2; \
 	fi; \
 	if [ -e $@ ] && [ "$$(cat $@)" = "$$version" ]; then exit; fi; \

@@ -78,6 +78,7 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
     A long one scrolls in its place; Markdown would end a paragraph at a bare `<math>`.
     """
+    markdown = markdown.replace("](../experiments/figures/", "](figures/")
     for pattern, display, around in (
         (r"\$\$(.+?)\$\$", "block", '<div class="formula" tabindex="0">{}</div>'),
         (r"(?<![\w$])\$([^$\n]+?)\$(?!\w)", "inline", "<span>{}</span>"),
@@ -163,6 +164,11 @@ def executed(path: Path) -> tuple[str, dict[str, bytes]]:
 def gallery() -> str:
     """Every figure of the checkout with the command that draws it."""
     shown = [
+        (
+            "Figure 2 of the paper, on invented data",
+            "figures/paper-figure_2.png",
+            "python -m experiments.paper.figure_2",
+        ),
         ("How runs end over d and step size", "figures/phases.png", "make sweep"),
         (
             "What remains off the important token, by what is trained",
@@ -177,7 +183,8 @@ def gallery() -> str:
         for title, picture, command in shown
     ]
     parts[-1] += " See [benchmarks](benchmarks.md)."
-    return "\n\n".join(["# Gallery", *parts])
+    paper = "Every item of the paper with its figure: [the paper](paper.md)."
+    return "\n\n".join(["# Gallery", paper, *parts])
 
 
 def citations() -> str:

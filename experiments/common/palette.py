@@ -40,9 +40,9 @@ STATUS = {
 """By name of `TrialStatus`; `MISSING` where no chunk holds the run."""
 
 EDGES: dict[str, tuple[Literal["solid", "dashed", "dotted"], str]] = {
-    "selection": ("solid", "selection begins"),
-    "breaking": ("dashed", "one class runs ahead"),
-    "capture": ("dotted", "captured for good"),
+    "selection": ("solid", "selection begins above"),
+    "breaking": ("dashed", "one class runs ahead between"),
+    "capture": ("dotted", "captured for good between"),
 }
 """Line of each predicted edge, and words for it, by the first part of its name."""
 

@@ -166,12 +166,14 @@ LEMMA = 0.05
 def text_lemma(found: Finished) -> Measured:
     """The exponent of the error, and that with plain counts in place of α."""
     results = found.results
-    exponent = results["exponent"]
+    exponent, plain = results["exponent"], results["exponent_plain_counts"]
+    # Of sequences of one length α is a multiple of plain counts.
+    same = num(plain) == num(exponent)
+    other = "" if same else f"; with plain counts like d^({num(plain)})"
     return Measured(
         at_most(abs(exponent + 0.5), LEMMA),
         f"the error falls like d^({num(exponent)}), to {num(results['errors'][-1])} at "
-        f"d = {results['dims'][-1]:,}; with plain counts like "
-        f"d^({num(results['exponent_plain_counts'])})",
+        f"d = {results['dims'][-1]:,}{other}",
         f"{results['vocabulary']:,} tokens, {len(results['dims'])} d",
         "–",
         f"the exponent within {LEMMA:g} of −½",

@@ -30,7 +30,13 @@ from experiments.common.style import subplots
 from experiments.paper import _runs
 from experiments.sweep.claims import without_bound
 from experiments.sweep.figures import examples, styles
-from jaxselect import cls_flow, embedding_step, from_sequences, gaussian_reduced
+from jaxselect import (
+    Corpus,
+    cls_flow,
+    embedding_step,
+    from_sequences,
+    gaussian_reduced,
+)
 from jaxselect.model.attention import token_scores
 
 
@@ -57,8 +63,10 @@ PRESETS = presets(
     ),
 )
 
-BOTH = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
-"""The bag {0, 1} under both labels."""
+
+def both_labels() -> Corpus:
+    """The bag {0, 1} under both labels."""
+    return from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
 
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
@@ -79,7 +87,7 @@ def opposed(
 ) -> Float[Array, ""]:
     """One where the values of the two tokens differ in sign after the step."""
     start = gaussian_reduced(key, vocabulary=2, dim=dim)
-    values = token_scores(embedding_step(start, BOTH, step_size))[1]
+    values = token_scores(embedding_step(start, both_labels(), step_size))[1]
     return (values[0] * values[1] < 0).astype(values.dtype)
 
 
@@ -96,7 +104,7 @@ def at_rest(dim: float) -> list[float]:
     draws = itertools.count()
     first = next(one for one in draws if opposed(jax.random.key(one), dim, 0.0))
     start = gaussian_reduced(jax.random.key(first), vocabulary=2, dim=dim)
-    flow = jax.jit(lambda late: cls_flow(start, BOTH, until_log_time=late))
+    flow = jax.jit(lambda late: cls_flow(start, both_labels(), until_log_time=late))
     return [float(jnp.linalg.norm(flow(late).query)) for late in (20.0, 40.0, 80.0)]
 
 

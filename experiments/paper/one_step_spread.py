@@ -69,6 +69,8 @@ def narrower(found: Finished) -> Measured:
     said = "; ".join(
         f"{num(row['values'], 2)} for E·v, {num(row['scores'], 2)} for E·p "
         + ("after as many steps" if name == STEP else "with p and v trained longer")
+        + f" (relative to the range of bin means {num(row['values_relative'], 2)} and "
+        f"{num(row['scores_relative'], 2)})"
         for name, row in ratios.items()
     )
     sample = f"{found.results['vocabulary']:,} words in 20 bins"

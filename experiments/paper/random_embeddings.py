@@ -20,6 +20,8 @@ from experiments.paper import _reviews
 from experiments.text import published, training
 
 PUBLISHED = {"together": published.TRAINED, "random": published.RANDOM}
+NAMES = {"together": "E trained", "random": "E random"}
+NAMES["random, long"] = "E random, p and v trained longer"
 WITHIN = 0.03
 """Distance of an accuracy that agrees; "around 95 %" is what was published."""
 
@@ -52,9 +54,8 @@ def draw(finished: Finished) -> Figure:
         if finished.results["published"]:
             theirs = [row[what] for row in PUBLISHED.values()]
             panel.plot(range(len(theirs)), theirs, "kx", label='published, "test"')
-        panel.set_xticks(
-            range(len(models)), ["E trained", "E random", "E random,\nlong"]
-        )
+        short = [name.replace("p and v trained ", "\n") for name in NAMES.values()]
+        panel.set_xticks(range(len(models)), short)
         # An accuracy of one half is that of no model.
         panel.set(ylabel=what, ylim=(0.5 if what == "accuracy" else 0, None))
         panel.legend()
@@ -66,8 +67,8 @@ def trained_and_random(found: Finished) -> Measured:
     models = found.results["models"]
     gap = models["together"]["test_accuracy"] - models["random"]["test_accuracy"]
     said = "; ".join(
-        f"{name} {row['train_accuracy']:.2f} / {row['train_loss']:.2f} in training, "
-        f"{row['test_accuracy']:.2f} / {row['test_loss']:.2f} on the test split"
+        f"{NAMES[name]} {row['train_accuracy']:.2f} / {row['train_loss']:.2f} in "
+        f"training, {row['test_accuracy']:.2f} / {row['test_loss']:.2f} on the test split"
         for name, row in models.items()
     )
     sample = f"{found.results['test_reviews']:,} test reviews"

@@ -14,7 +14,7 @@ from experiments.report.folders import Found
 from experiments.report.sections import measured, too_small
 
 WORDS = {
-    Verdict.HOLDS: "reproduced, certified",
+    Verdict.HOLDS: "reproduced",
     Verdict.AGREES: "reproduced",
     Verdict.IN_PART: "in part",
     Verdict.FAILS: "refuted",
@@ -139,7 +139,8 @@ def row(name: str, data: str, claim: Claim, results: Found | None) -> Row:
     found = None if results is None else measured(claim, results)
     if results is None or found is None or not found.value:
         return Row(name, data, claim, None, command(name))
-    return Row(name, data, claim, found, results.command)
+    usual = f" --preset {next(iter(presets_of(name)))}"
+    return Row(name, data, claim, found, results.command.replace(usual, ""))
 
 
 def _rank(results: Found) -> tuple[bool, str]:
