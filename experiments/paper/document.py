@@ -3,13 +3,17 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.common.style import drawn, save
-from experiments.paper.rows import Item, data_of, study
+from matplotlib import rc_context
+
+from experiments.common.style import drawn, in_style
+from experiments.paper.rows import Item, command, data_of, study
 from jaxselect.files import replacing
 
 SHOWN = ("", "imdb_reviews")
 """Data of which numbers may be handed on: what is invented, and IMDB."""
 PICTURES = Path("experiments/figures")
+DPI = 100
+"""Of pictures that travel with the checkout: about 60 kB each."""
 
 
 def document(items: list[Item], path: Path) -> Iterator[Path]:
@@ -34,7 +38,10 @@ def document(items: list[Item], path: Path) -> Iterator[Path]:
             name = "-".join(filter(None, ("paper", item.name, data_of(results))))
             figure = drawn(main.draw, results.content)
             assert figure is not None
-            (picture,) = save(figure, root / PICTURES / name, ["png"])
+            picture = root / PICTURES / f"{name}.png"
+            style = rc_context({"savefig.dpi": DPI})
+            with in_style(), style, replacing(picture) as aside:
+                figure.savefig(aside, format="png")
             yield picture
             caption = (main.draw.__doc__ or "").partition("\n")[0]
             parts.append(f"![{caption}](../{PICTURES}/{name}.png)\n\n*{caption}*\n")
@@ -58,18 +65,26 @@ def _rows(item: Item) -> Iterator[str]:
     """The statements of an item as a table."""
     yield "| the paper | ours | verdict | command |"
     yield "|---|---|---|---|"
+    shown = [row for row in item.rows if row.data in SHOWN]
     for row in item.rows:
-        if row.data in SHOWN:
-            ours = row.found.value if row.found else "–"
-            says = f"{row.claim.statement} ({row.claim.source})"
-            cells = (says, ours, row.verdict, f"`{_short(row.command)}`")
-            yield "| " + " | ".join(one.replace("|", "\\|") for one in cells) + " |"
+        if row.claim not in [one.claim for one in shown]:
+            shown.append(row._replace(found=None, data="", command=command(item.name)))
+    for row in shown:
+        ours = row.found.value if row.found else "–"
+        if row.data:
+            ours = f"{row.data}: {ours}"
+        says = f"{row.claim.statement} ({row.claim.source})"
+        verdict = row.verdict if row.found else "not shown"
+        cells = (says, ours, verdict, f"`{_short(row.command)}`")
+        yield "| " + " | ".join(one.replace("|", "\\|") for one in cells) + " |"
     yield ""
 
 
-def _short(command: str) -> str:
+def _short(given: str) -> str:
     """A command without the places of files, which are another's."""
-    words = command.split()
+    words = given.split()
     program = " ".join(words[:3])
+    if "FILE" in words:
+        return given
     named = "--dataset" in words or "--train" in words
     return f"{program} --dataset imdb_reviews" if named else program

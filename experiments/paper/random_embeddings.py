@@ -67,8 +67,9 @@ def trained_and_random(found: Finished) -> Measured:
     models = found.results["models"]
     gap = models["together"]["test_accuracy"] - models["random"]["test_accuracy"]
     said = "; ".join(
-        f"{NAMES[name]} {row['train_accuracy']:.2f} / {row['train_loss']:.2f} in "
-        f"training, {row['test_accuracy']:.2f} / {row['test_loss']:.2f} on the test split"
+        f"{NAMES[name]} {row['train_accuracy']:.2f} and {row['train_loss']:.2f} in "
+        f"training, {row['test_accuracy']:.2f} and {row['test_loss']:.2f} on the test "
+        "split"
         for name, row in models.items()
     )
     sample = f"{found.results['test_reviews']:,} test reviews"

@@ -130,6 +130,8 @@ def items(found: list[Found]) -> Iterator[Item]:
             for data in sorted(each)
             for claim in main.claims
         ]
+        said = {one.claim for one in rows if one.found}
+        rows = [one for one in rows if one.found or one.claim not in said]
         title = main.title or about(f"paper.{name}")
         yield Item(name, title, rows, list(there.values()))
 
