@@ -120,7 +120,10 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     def add(rows: list[Row]) -> None:
         for row in rows:
             difference = row.ours - row.theirs
-            say(f"{row.quantity}: {num(row.theirs, 6)}, ours {num(row.ours, 6)}")
+            within = "" if row.within is None else f", within {num(row.within, 2)}"
+            agrees = "as published" if row.agrees else row.reason
+            ours = f"{num(row.theirs, 6)}, ours {num(row.ours, 6)}{within}"
+            say(f"{row.quantity}: {ours}: {agrees}")
             each = row._asdict() | {"difference": difference, "agrees": row.agrees}
             results["rows"].append(each)
 
@@ -128,6 +131,9 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     add(one_query())
     add(query_and_head())
     add(polarises(settings.iterations))
+    comparable = [row for row in results["rows"] if row["within"] is not None]
+    hits = sum(row["agrees"] for row in comparable)
+    say(f"{hits} of {len(comparable)} within the last digit printed or read")
     points = [(n, d) for n in settings.sequences for d in settings.dims]
     with watched("points of the rank curve", len(points)) as advance:
         found = []

@@ -193,8 +193,11 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         "runs_outside": int((arrays["outside"][sound] > 0).sum()),
         "largest_load": float(arrays["load"][sound].max()) if sound.any() else None,
     }
-    for line in (*results["edges"], results["pairs"]):
-        say(str(line))
+    for row in (*results["edges"], results["pairs"]):
+        named = (
+            f"{name.replace('_', ' ')} {num(value)}" for name, value in row.items()
+        )
+        say(", ".join(named))
     return arrays | {"sizes": sizes}
 
 
