@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from experiments import STUDIES
 from experiments.common.claims import Claim, Measured, Verdict
 from experiments.common.results import Finished
 from experiments.common.study import Experiment
@@ -40,6 +41,8 @@ def judged(arrays, name="two_layer"):
 
 
 def test_every_item_says_what_the_paper_says_and_where_and_draws():
+    listed = [name for name in STUDIES if name.startswith("paper.")]
+    assert listed == [f"paper.{name}" for name in ITEMS]
     for name in ITEMS:
         main = study(name)
         assert isinstance(main, Experiment) and main.draw and main.claims, name
