@@ -109,6 +109,7 @@ def draw(finished: Finished) -> Figure:
         theirs = table["theirs"]
         panel.plot(table["x"], theirs, "ks--", markersize=3, label="published")
         number = int(name.split()[1]) + 1
+        panel.locator_params(axis="x", nbins=4)
         panel.set(xlabel="P(s|k) − P(s|not k)", ylabel=f"E·v_k, class {number}")
         panel.legend()
     return figure
